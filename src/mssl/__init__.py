@@ -1,0 +1,40 @@
+"""mssl: learn many related prediction tasks together, and the sparse graph that relates them.
+
+The public names below are loaded on first use, so that ``import mssl`` stays cheap.
+"""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "MSSLRegressor": "estimators",
+    "MSSLClassifier": "estimators",
+    "MultiTaskGLM": "estimators",
+    "MSSLRegressorCV": "model_selection",
+    "MSSLClassifierCV": "model_selection",
+    "MultiTaskGLMCV": "model_selection",
+    "StabilitySelection": "model_selection",
+    "TaskGraph": "graph",
+    "TaskData": "data",
+    "graphical_lasso": "glasso",
+    "save": "io",
+    "load": "io",
+    "stack_tasks": "data",
+}
+
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'mssl' has no attribute {name!r}; public names: {', '.join(sorted(_HOMES))}")
+    value = getattr(import_module(f"mssl.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

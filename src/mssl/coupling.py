@@ -1,0 +1,121 @@
+r"""How the tasks pull at each other: the quadratic form that every weight step shares.
+
+.. math:: \tfrac12 \operatorname{tr}(W C W^\top) = \tfrac12 \sum_{kl} C_{kl}\, w_k \cdot w_l,
+          \qquad C = P - \rho\, u u^\top,
+
+with a sparse :math:`P` (for p-MSSL :math:`\eta\Omega`) and a rank-one part that a shared mean brings:
+minimising over :math:`m` in :math:`\tfrac12\operatorname{tr}((W-m1^\top) P (W-m1^\top)^\top) + \|m\|^2/(2\tau^2)`
+leaves :math:`C = (P^{-1} + \tau^2 11^\top)^{-1}`, that is :math:`u = P1`, :math:`\rho = 1/(1/\tau^2 + 1^\top u)`.
+
+In code the weights are stored task by task: ``W`` has shape (K, d) and row k is :math:`w_k`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Coupling:
+    """The matrix C = P − ρ u uᵀ over tasks, never formed where that can be avoided.
+
+    Attributes
+    ----------
+    matrix : csr_array of shape (K, K)
+        The sparse symmetric part P, diagonal stored.
+    covariance : ndarray of shape (K, K) or None
+        P⁻¹ where it is known (P positive definite); None for a singular P.
+    mean_variance : float
+        τ²; 0 when there is no shared mean.
+    """
+
+    matrix: sparse.csr_array
+    covariance: Array | None = None
+    mean_variance: float = 0.0
+
+    @classmethod
+    def from_precision(
+        cls, precision: Array | sparse.csr_array, strength: float = 1.0, covariance: Array | None = None,
+        mean_variance: float = 0.0,
+    ) -> Coupling:
+        """Scale a precision matrix by the strength η; zeros are dropped from the sparse part."""
+        P = sparse.csr_array(precision) * strength
+        P.eliminate_zeros()
+        P.sort_indices()
+        inverse = None if covariance is None else np.asarray(covariance) / strength
+        return cls(P, inverse, float(mean_variance))
+
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks K."""
+        return int(self.matrix.shape[0])
+
+    @property
+    def u(self) -> Array:
+        """P1, the direction of the rank-one part."""
+        return np.asarray(self.matrix.sum(axis=1), dtype=float).ravel()
+
+    @property
+    def rho(self) -> float:
+        """Weight of the rank-one part."""
+        if self.mean_variance <= 0:
+            return 0.0
+        return float(1.0 / (1.0 / self.mean_variance + self.u.sum()))
+
+    def dot(self, W: Array) -> Array:
+        """C W for weights stored (K, d)."""
+        product = self.matrix @ W
+        rho = self.rho
+        if rho:
+            u = self.u
+            product = product - rho * np.outer(u, u @ W)
+        return np.asarray(product)
+
+    def diagonal(self) -> Array:
+        """The diagonal of C."""
+        return np.asarray(self.matrix.diagonal() - self.rho * self.u**2)
+
+    def dense(self) -> Array:
+        """C as an array."""
+        return np.asarray(self.matrix.toarray() - self.rho * np.outer(self.u, self.u))
+
+    def value(self, W: Array) -> float:
+        """½ tr(W C Wᵀ)."""
+        return 0.5 * float(np.vdot(W, self.dot(W)))
+
+    def mean(self, W: Array) -> Array:
+        """The shared mean m = τ² W C 1 that belongs to W."""
+        if self.mean_variance <= 0:
+            return np.zeros(W.shape[1])
+        return np.asarray(self.mean_variance * self.dot(W).sum(axis=0))
+
+    def inverse_quadratic(self, R: Array) -> float:
+        """½ tr(R C⁻¹ Rᵀ), with C⁻¹ = P⁻¹ + τ² 11ᵀ; infinite when P is singular."""
+        if self.covariance is None:
+            return float("inf")
+        value = 0.5 * float(np.vdot(R, self.covariance @ R))
+        if self.mean_variance > 0:
+            value += 0.5 * self.mean_variance * float(np.sum(R.sum(axis=0) ** 2))
+        return value
+
+    @classmethod
+    def diagonal_only(cls, diagonal: Array, mean_variance: float = 0.0) -> Coupling:
+        """Independent tasks with their own ridge strengths; 0 means no coupling at all."""
+        diagonal = np.asarray(diagonal, dtype=float)
+        inverse = np.diag(1.0 / diagonal) if np.all(diagonal > 0) else None
+        return cls(sparse.csr_array(sparse.diags_array(diagonal)), inverse, mean_variance)
+
+
+def positive_definite_inverse(matrix: Array) -> Array | None:
+    """The inverse by Cholesky, or None when the matrix is not positive definite."""
+    try:
+        factor = linalg.cho_factor(matrix, lower=True)
+    except linalg.LinAlgError:
+        return None
+    return np.asarray(linalg.cho_solve(factor, np.eye(len(matrix))))

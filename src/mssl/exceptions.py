@@ -1,0 +1,50 @@
+"""Errors of mssl. Each message says what came, what is allowed and what to do."""
+
+
+class MSSLError(Exception):
+    """Base of every error that mssl raises on purpose."""
+
+
+class DataError(MSSLError, ValueError):
+    """Input that no model can be fitted to (NaN, wrong shape, text, nothing at all)."""
+
+
+class LayoutError(DataError):
+    """X, y and task ids do not form one of the three layouts (long, shared, aligned)."""
+
+
+class UnseenTaskError(LayoutError):
+    """Prediction was asked for a task that was not there when the model was fitted."""
+
+
+class NotAlignedError(LayoutError):
+    """A structure over residuals needs rows that belong together in all tasks."""
+
+
+class ParameterError(MSSLError, ValueError):
+    """A parameter is out of its range, or two parameters exclude each other."""
+
+
+class MissingDependencyError(MSSLError, ImportError):
+    """An optional package is needed for what was asked."""
+
+
+class DatasetError(MSSLError, OSError):
+    """A data set cannot be read or fetched."""
+
+
+class ModelFileError(MSSLError, ValueError):
+    """A saved model is damaged, hostile or from another format version."""
+
+
+def require(module: str, extra: str, purpose: str) -> object:
+    """Import an optional package, or say what it is for and how to get it."""
+    from importlib import import_module
+
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{purpose} needs the package {module.split('.')[0]!r}, which is not installed. "
+            f"Install it with: pip install 'mssl[{extra}]'"
+        ) from error
