@@ -1,0 +1,1 @@
+"""Solvers of the weight step and the alternation."""
