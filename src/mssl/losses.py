@@ -1,0 +1,212 @@
+r"""The losses of generalised linear models, pointwise in the linear predictor :math:`\eta`.
+
+Each is the negative log-likelihood of one observation up to terms without :math:`\eta` and up to its
+dispersion: ``value`` :math:`\ell(y,\eta)`, ``gradient`` :math:`\ell'`, ``curvature`` :math:`\ell''`
+(the expected one where the observed one misleads), the smallest constant that bounds the curvature
+(``None`` where there is none), the inverse link and the unit deviance.
+
+References
+----------
+McCullagh & Nelder (1989), *Generalized Linear Models*, doi:10.1007/978-1-4899-3242-6.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, xlogy
+
+from mssl.exceptions import ParameterError
+
+Array = NDArray[np.float64]
+
+
+class Loss(ABC):
+    """One observation's loss; everything is elementwise on arrays of equal shape."""
+
+    name: str
+    range: str
+    """The allowed targets, in words."""
+    curvature_bound: float | None = None
+    """sup ℓ'' over all η, or None."""
+    has_dispersion = False
+    """Whether the noise level of each task has to be estimated."""
+
+    @abstractmethod
+    def value(self, y: Array, eta: Array) -> Array:
+        """ℓ(y, η)."""
+
+    @abstractmethod
+    def gradient(self, y: Array, eta: Array) -> Array:
+        """dℓ/dη."""
+
+    @abstractmethod
+    def curvature(self, y: Array, eta: Array) -> Array:
+        """Expected d²ℓ/dη², the Fisher weight."""
+
+    @abstractmethod
+    def inverse_link(self, eta: Array) -> Array:
+        """The mean μ(η)."""
+
+    @abstractmethod
+    def link(self, mean: Array) -> Array:
+        """η(μ), for starting values."""
+
+    @abstractmethod
+    def in_range(self, y: Array) -> NDArray[np.bool_]:
+        """Which targets are possible."""
+
+    @abstractmethod
+    def deviance(self, y: Array, mean: Array) -> Array:
+        """Unit deviance: twice the log-likelihood lost against the saturated model."""
+
+    def variance(self, mean: Array) -> Array:
+        """Variance function V(μ), for Pearson residuals."""
+        return np.ones_like(mean)
+
+
+class Gaussian(Loss):
+    r""":math:`\ell = \tfrac12 (y-\eta)^2`, identity link."""
+
+    name = "gaussian"
+    range = "finite numbers"
+    curvature_bound = 1.0
+    has_dispersion = True
+
+    def value(self, y: Array, eta: Array) -> Array:  # noqa: D102 - documented by the base class, as below
+        return 0.5 * (y - eta) ** 2
+
+    def gradient(self, y: Array, eta: Array) -> Array:  # noqa: D102
+        return eta - y
+
+    def curvature(self, y: Array, eta: Array) -> Array:  # noqa: D102
+        return np.ones_like(eta)
+
+    def inverse_link(self, eta: Array) -> Array:  # noqa: D102
+        return eta
+
+    def link(self, mean: Array) -> Array:  # noqa: D102
+        return mean
+
+    def in_range(self, y: Array) -> NDArray[np.bool_]:  # noqa: D102
+        return np.isfinite(y)
+
+    def deviance(self, y: Array, mean: Array) -> Array:  # noqa: D102
+        return (y - mean) ** 2
+
+
+class Bernoulli(Loss):
+    r""":math:`\ell = \log(1+e^\eta) - y\eta`, logit link, :math:`y\in\{0,1\}`."""
+
+    name = "bernoulli"
+    range = "0 or 1"
+    curvature_bound = 0.25
+
+    def value(self, y: Array, eta: Array) -> Array:  # noqa: D102
+        return np.logaddexp(0.0, eta) - y * eta
+
+    def gradient(self, y: Array, eta: Array) -> Array:  # noqa: D102
+        return expit(eta) - y
+
+    def curvature(self, y: Array, eta: Array) -> Array:  # noqa: D102
+        return expit(eta) * expit(-eta)
+
+    def inverse_link(self, eta: Array) -> Array:  # noqa: D102
+        return expit(eta)
+
+    def link(self, mean: Array) -> Array:  # noqa: D102
+        return np.log(mean) - np.log1p(-mean)
+
+    def in_range(self, y: Array) -> NDArray[np.bool_]:  # noqa: D102
+        return (y == 0) | (y == 1)
+
+    def deviance(self, y: Array, mean: Array) -> Array:  # noqa: D102
+        return -2.0 * (xlogy(y, mean) + xlogy(1 - y, 1 - mean))
+
+    def variance(self, mean: Array) -> Array:  # noqa: D102
+        return mean * (1 - mean)
+
+
+class Poisson(Loss):
+    r""":math:`\ell = e^\eta - y\eta`, log link, :math:`y \ge 0`."""
+
+    name = "poisson"
+    range = "counts, 0 or more"
+
+    def value(self, y: Array, eta: Array) -> Array:  # noqa: D102
+        with np.errstate(over="ignore"):
+            return np.exp(eta) - y * eta
+
+    def gradient(self, y: Array, eta: Array) -> Array:  # noqa: D102
+        with np.errstate(over="ignore"):
+            return np.exp(eta) - y
+
+    def curvature(self, y: Array, eta: Array) -> Array:  # noqa: D102
+        with np.errstate(over="ignore"):
+            return np.exp(eta)
+
+    def inverse_link(self, eta: Array) -> Array:  # noqa: D102
+        with np.errstate(over="ignore"):
+            return np.exp(eta)
+
+    def link(self, mean: Array) -> Array:  # noqa: D102
+        return np.log(mean)
+
+    def in_range(self, y: Array) -> NDArray[np.bool_]:  # noqa: D102
+        return np.isfinite(y) & (y >= 0)
+
+    def deviance(self, y: Array, mean: Array) -> Array:  # noqa: D102
+        return 2.0 * (xlogy(y, y) - xlogy(y, mean) - y + mean)
+
+    def variance(self, mean: Array) -> Array:  # noqa: D102
+        return mean
+
+
+class Gamma(Loss):
+    r""":math:`\ell = y e^{-\eta} + \eta`, log link, :math:`y > 0`; the expected curvature is 1."""
+
+    name = "gamma"
+    range = "numbers above 0"
+    has_dispersion = True
+
+    def value(self, y: Array, eta: Array) -> Array:  # noqa: D102
+        with np.errstate(over="ignore"):
+            return y * np.exp(-eta) + eta
+
+    def gradient(self, y: Array, eta: Array) -> Array:  # noqa: D102
+        with np.errstate(over="ignore"):
+            return 1.0 - y * np.exp(-eta)
+
+    def curvature(self, y: Array, eta: Array) -> Array:  # noqa: D102
+        return np.ones_like(eta)
+
+    def inverse_link(self, eta: Array) -> Array:  # noqa: D102
+        with np.errstate(over="ignore"):
+            return np.exp(eta)
+
+    def link(self, mean: Array) -> Array:  # noqa: D102
+        return np.log(mean)
+
+    def in_range(self, y: Array) -> NDArray[np.bool_]:  # noqa: D102
+        return np.isfinite(y) & (y > 0)
+
+    def deviance(self, y: Array, mean: Array) -> Array:  # noqa: D102
+        ratio = y / mean
+        return 2.0 * (ratio - 1 - np.log(ratio))
+
+    def variance(self, mean: Array) -> Array:  # noqa: D102
+        return mean**2
+
+
+LOSSES: dict[str, type[Loss]] = {loss.name: loss for loss in (Gaussian, Bernoulli, Poisson, Gamma)}
+
+
+def resolve_loss(loss: str | Loss) -> Loss:
+    """A loss from its name, or the loss itself."""
+    if isinstance(loss, Loss):
+        return loss
+    if loss not in LOSSES:
+        raise ParameterError(f"loss is {loss!r}; allowed are {', '.join(map(repr, LOSSES))}, or a Loss object.")
+    return LOSSES[loss]()
