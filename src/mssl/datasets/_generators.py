@@ -1,0 +1,400 @@
+"""Synthetic tasks whose coefficients, intercepts and task graph are known.
+
+The coefficients, the training rows and the test rows come from three independent random streams of one seed:
+another ``n_samples`` changes neither the truth nor the test set.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils import Bunch
+
+from mssl.datasets._graphs import (
+    PAPER_CLUSTERS,
+    cluster_adjacency,
+    cluster_covariance,
+    cluster_labels,
+    precision_on_graph,
+)
+from mssl.datasets._layout import arrange, check_choice, check_layout
+from mssl.exceptions import LayoutError, ParameterError
+
+KINDS = ("centres", "equicorrelated", "chain", "sparse")
+FAMILIES = ("gaussian", "binary", "poisson")
+_LICENCE = "none needed: made by mssl"
+_LARGEST_LOG_RATE = 40.0
+
+
+def names(word: str, count: int) -> np.ndarray:
+    """Zero-padded names, so that sorting them keeps the order of the tasks."""
+    width = len(str(count))
+    return np.array([f"{word} {number:0{width}d}" for number in range(1, count + 1)])
+
+
+def positive_int(name: str, value: Any) -> int:
+    """Return the value as an int, or say why it is not a positive one."""
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
+        raise ParameterError(f"{name}={value!r} must be a positive integer.")
+    return int(value)
+
+
+def _sample_sizes(name: str, value: int | Sequence[int], n_tasks: int) -> list[int]:
+    if np.ndim(value) == 0:
+        return [positive_int(name, value)] * n_tasks
+    sizes = [positive_int(name, size) for size in np.asarray(value).tolist()]
+    if len(sizes) != n_tasks:
+        raise ParameterError(
+            f"{name} has {len(sizes)} sizes for {n_tasks} tasks; give one number, or one per task."
+        )
+    return sizes
+
+
+def _coefficients(
+    rng: np.random.Generator,
+    kind: str,
+    clusters: Sequence[Sequence[int]],
+    covariance: np.ndarray,
+    n_features: int,
+    spread: float,
+    n_nonzero: int,
+) -> np.ndarray:
+    """(K, d) coefficients whose feature-wise covariance is the given one, before the amplitude."""
+    n_tasks = len(covariance)
+    if kind in ("equicorrelated", "chain"):
+        return np.linalg.cholesky(covariance) @ rng.standard_normal((n_tasks, n_features))
+    coef = rng.standard_normal((n_tasks, n_features))
+    for members in clusters:
+        centre = rng.standard_normal(n_features)
+        coef[list(members)] = centre + spread * coef[list(members)]
+    if kind == "sparse":
+        groups = [list(members) for members in clusters]
+        groups += [[task] for task in range(n_tasks) if not any(task in group for group in groups)]
+        for group in groups:
+            silent = rng.permutation(n_features)[n_nonzero:]
+            coef[np.array(group)[:, None], silent] = 0.0
+    return coef
+
+
+def _respond(rng: np.random.Generator, predictor: np.ndarray, family: str, noise: float) -> np.ndarray:
+    if family == "binary":
+        return (rng.random(predictor.shape) < 1 / (1 + np.exp(-predictor))).astype(int)
+    if family == "poisson":
+        if predictor.max() > _LARGEST_LOG_RATE:
+            raise ParameterError(
+                f"The counts' largest log rate is {predictor.max():.3g}, above {_LARGEST_LOG_RATE:g}. "
+                "Choose a smaller amplitude (about 1/√n_features) or intercept_scale."
+            )
+        return rng.poisson(np.exp(predictor))
+    return predictor + noise * rng.standard_normal(predictor.shape)
+
+
+def _draw(
+    rng: np.random.Generator,
+    sizes: list[int],
+    coef: np.ndarray,
+    intercept: np.ndarray,
+    *,
+    shared_design: bool,
+    family: str,
+    noise: np.ndarray,
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    n_tasks, n_features = coef.shape
+    if shared_design:
+        designs = [rng.standard_normal((sizes[0], n_features))] * n_tasks
+    else:
+        designs = [rng.standard_normal((size, n_features)) for size in sizes]
+    predictors = [designs[task] @ coef[task] + intercept[task] for task in range(n_tasks)]
+    return designs, [_respond(rng, predictors[task], family, noise[task]) for task in range(n_tasks)]
+
+
+def _noise_per_task(noise: ArrayLike, n_tasks: int) -> np.ndarray:
+    values = np.asarray(noise, dtype=float)
+    if values.ndim > 1 or values.size not in (1, n_tasks) or not (np.isfinite(values) & (values >= 0)).all():
+        raise ParameterError(f"noise={noise!r} must be one number ≥ 0, or one per task ({n_tasks}).")
+    return np.broadcast_to(values.reshape(-1), (n_tasks,))
+
+
+def _check_sizes(
+    train: list[int], test: list[int], shared_design: bool, layout: str, as_frame: bool, what: str
+) -> None:
+    equal = len(set(train)) == 1 and len(set(test)) == 1
+    if shared_design and not equal:
+        raise LayoutError(
+            "shared_design=True gives all tasks the same rows: n_samples and n_test must each be one number. "
+            "Use shared_design=False for tasks of different size."
+        )
+    check_layout(layout, shared=shared_design, aligned=equal, as_frame=as_frame, what=what)
+
+
+def make_clustered_tasks(
+    kind: str = "centres",
+    *,
+    n_tasks: int = 13,
+    n_features: int = 30,
+    n_samples: int | Sequence[int] = 60,
+    n_test: int | Sequence[int] = 40,
+    clusters: Sequence[Sequence[int]] = PAPER_CLUSTERS,
+    spread: float = 0.3,
+    correlation: float = 0.8,
+    n_nonzero: int = 8,
+    amplitude: float = 1.0,
+    noise: ArrayLike = 1.0,
+    shared_design: bool = True,
+    family: str = "gaussian",
+    intercept_scale: float = 0.0,
+    layout: str = "long",
+    as_frame: bool = False,
+    random_state: Any = None,
+) -> Bunch:
+    r"""Tasks in clusters, with outliers, whose true task graph is known.
+
+    The default is the synthetic problem of the paper: 13 tasks, 60 training and 40 test rows, 30 covariates,
+    unit noise, tasks 1–4 and 5–10 in two clusters and three outliers. The paper does not say how related
+    tasks were drawn, so there are four kinds. Every feature's K coefficients are a draw of zero mean and
+    covariance :math:`a^2 \Sigma`, with a the amplitude, independent over clusters and features:
+
+    - ``"centres"``: :math:`w_k = c + \text{spread} \cdot N(0, I)` with a centre :math:`c \sim N(0, I)` per
+      cluster, so :math:`\Sigma_{kk} = 1 + \text{spread}^2` and :math:`\Sigma_{kl} = 1` inside; outliers are
+      :math:`N(0, I)`;
+    - ``"equicorrelated"``: Gaussian, :math:`\Sigma_{kl}` = correlation inside a cluster, unit variances;
+    - ``"chain"``: Gaussian, :math:`\Sigma_{kl} = \text{correlation}^{|k-l|}` along each cluster, whose
+      precision is tridiagonal: only neighbours are joined;
+    - ``"sparse"``: as ``"centres"``, on ``n_nonzero`` features drawn per cluster (per task for outliers).
+
+    Parameters
+    ----------
+    kind : {"centres", "equicorrelated", "chain", "sparse"}
+    n_tasks, n_features : int
+    n_samples, n_test : int or sequence of K int
+        Rows per task for training and for testing.
+    clusters : sequence of sequences of int
+        Task numbers from 0; tasks in no cluster are outliers.
+    spread : float
+        Deviation of a task from its centre ("centres", "sparse").
+    correlation : float
+        Correlation inside clusters ("equicorrelated", "chain").
+    n_nonzero : int
+        Features in use ("sparse").
+    amplitude : float
+        Multiplies all coefficients.
+    noise : float or array of shape (K,)
+        Standard deviation of Gaussian noise; not used by the other families.
+    shared_design : bool
+        One X for all tasks; False draws a standard normal X for each.
+    family : {"gaussian", "binary", "poisson"}
+        Real targets; labels 0 and 1 with the logistic link; counts with the log link.
+    intercept_scale : float
+        Intercepts are :math:`N(0, \text{intercept\_scale}^2)`.
+    layout : {"long", "shared", "aligned"}
+        "shared" needs ``shared_design=True``, "aligned" equal sizes.
+    as_frame : bool
+        pandas tables; a long X has the column ``task``.
+    random_state : None, int or numpy.random.Generator
+
+    Returns
+    -------
+    sklearn.utils.Bunch
+        ``X, y, tasks, X_test, y_test, tasks_test`` in the layout (``tasks`` is None outside the long one),
+        ``coef`` (K, d), ``intercept`` (K,), ``covariance`` and ``precision`` (K, K) over tasks,
+        ``adjacency`` (K, K) bool, ``clusters`` (K,) with −1 for outliers, ``task_names``, ``feature_names``,
+        ``target_names`` (binary), ``DESCR``, ``licence``, ``source``.
+
+    References
+    ----------
+    Gonçalves, Das, Chatterjee, Sivakumar, Von Zuben, Banerjee (2014), Multi-task sparse structure learning,
+    CIKM, 451–460.
+    https://doi.org/10.1145/2661829.2662091
+
+    Examples
+    --------
+    >>> from mssl.datasets import make_clustered_tasks
+    >>> problem = make_clustered_tasks(random_state=0)
+    >>> problem.X.shape, problem.y.shape, problem.coef.shape
+    ((780, 30), (780,), (13, 30))
+    >>> int(problem.adjacency.sum()) // 2
+    21
+    >>> make_clustered_tasks(family="binary", layout="shared", random_state=0).y.shape
+    (60, 13)
+    """
+    check_choice("kind", kind, KINDS)
+    check_choice("family", family, FAMILIES)
+    n_tasks, n_features = positive_int("n_tasks", n_tasks), positive_int("n_features", n_features)
+    train, test = _sample_sizes("n_samples", n_samples, n_tasks), _sample_sizes("n_test", n_test, n_tasks)
+    _check_sizes(train, test, shared_design, layout, as_frame, "these clustered tasks")
+    if kind == "sparse" and not 1 <= n_nonzero <= n_features:
+        raise ParameterError(f"n_nonzero={n_nonzero!r} must lie between 1 and n_features={n_features}.")
+    if not amplitude > 0:
+        raise ParameterError(f"amplitude={amplitude!r} must be positive.")
+
+    labels = cluster_labels(clusters, n_tasks)
+    covariance = cluster_covariance(clusters, n_tasks, kind=kind, correlation=correlation, spread=spread)
+    adjacency = cluster_adjacency(clusters, n_tasks, kind=kind)
+    # A feature is in a support of m of d features with probability m/d, which thins the covariance.
+    scale = amplitude**2 * (n_nonzero / n_features if kind == "sparse" else 1.0)
+    precision = precision_on_graph(covariance, adjacency) / scale
+
+    truth, training, testing = np.random.default_rng(random_state).spawn(3)
+    coef = amplitude * _coefficients(truth, kind, clusters, covariance, n_features, spread, n_nonzero)
+    intercept = intercept_scale * truth.standard_normal(n_tasks)
+    task_names, feature_names = names("task", n_tasks), names("x", n_features)
+    deviations = _noise_per_task(noise, n_tasks)
+
+    def part(rng: np.random.Generator, sizes: list[int]) -> dict[str, Any]:
+        designs, targets = _draw(
+            rng, sizes, coef, intercept, shared_design=shared_design, family=family, noise=deviations
+        )
+        return arrange(
+            designs,
+            targets,
+            layout=layout,
+            task_names=task_names,
+            feature_names=feature_names,
+            as_frame=as_frame,
+        )
+
+    return Bunch(
+        **part(training, train),
+        **{f"{key}_test": value for key, value in part(testing, test).items()},
+        coef=coef,
+        intercept=intercept,
+        covariance=scale * covariance,
+        precision=precision,
+        adjacency=adjacency,
+        clusters=labels,
+        task_names=task_names,
+        feature_names=feature_names,
+        target_names=np.array([0, 1]) if family == "binary" else None,
+        layout=layout,
+        DESCR=f"{n_tasks} tasks, {n_features} features, {len(clusters)} clusters ({kind}), {family} targets.",
+        licence=_LICENCE,
+        source="mssl.datasets.make_clustered_tasks",
+    )
+
+
+def make_residual_graph(
+    *,
+    kind: str = "equicorrelated",
+    n_tasks: int = 13,
+    n_features: int = 30,
+    n_samples: int = 60,
+    n_test: int = 200,
+    clusters: Sequence[Sequence[int]] = PAPER_CLUSTERS,
+    correlation: float = 0.8,
+    density: float = 0.3,
+    noise: float = 1.0,
+    shared_design: bool = True,
+    intercept_scale: float = 0.0,
+    layout: str = "shared",
+    as_frame: bool = False,
+    random_state: Any = None,
+) -> Bunch:
+    r"""Unrelated sparse tasks whose residuals are correlated: the ground of r-MSSL.
+
+    .. math:: Y_{ik} = x_{ik}^\top w_k + b_k + E_{ik}, \qquad E_{i\cdot} \sim N(0, \text{noise}^2 \Sigma)
+
+    with unit variances in Σ, and a share ``density`` of the K·d coefficients N(0, 1), the others 0.
+
+    Parameters
+    ----------
+    kind : {"equicorrelated", "chain"}
+        Residuals of a cluster all correlated alike, or as a chain (see :func:`make_clustered_tasks`).
+    n_tasks, n_features, n_samples, n_test : int
+    clusters : sequence of sequences of int
+        Task numbers from 0; tasks in no cluster have residuals of their own.
+    correlation : float
+        Correlation of residuals inside clusters.
+    density : float
+        Share of coefficients that are not zero, in [0, 1].
+    noise : float
+        Standard deviation of the residuals.
+    shared_design : bool
+        One X for all tasks, or an own standard normal one for each (rows still belong together).
+    intercept_scale : float
+        Standard deviation of the intercepts.
+    layout : {"shared", "aligned", "long"}
+        "shared" needs ``shared_design=True``.
+    as_frame : bool
+        pandas tables (not for the aligned layout).
+    random_state : None, int or numpy.random.Generator
+
+    Returns
+    -------
+    sklearn.utils.Bunch
+        As :func:`make_clustered_tasks`; ``covariance``, ``precision`` and ``adjacency`` are the residuals'.
+
+    References
+    ----------
+    Rothman, Levina, Zhu (2010), Sparse multivariate regression with covariance estimation, Journal of
+    Computational and Graphical Statistics 19, 947–962. https://doi.org/10.1198/jcgs.2010.09188
+
+    Examples
+    --------
+    >>> from mssl.datasets import make_residual_graph
+    >>> problem = make_residual_graph(random_state=0)
+    >>> problem.X.shape, problem.y.shape
+    ((60, 30), (60, 13))
+    >>> int((problem.coef != 0).sum())
+    117
+    """
+    check_choice("kind", kind, ("equicorrelated", "chain"))
+    sizes = {"n_samples": positive_int("n_samples", n_samples), "n_test": positive_int("n_test", n_test)}
+    n_tasks, n_features = positive_int("n_tasks", n_tasks), positive_int("n_features", n_features)
+    check_layout(layout, shared=shared_design, aligned=True, as_frame=as_frame, what="this problem")
+    if not 0 <= density <= 1:
+        raise ParameterError(f"density={density!r} must lie in [0, 1].")
+    if not noise > 0:
+        raise ParameterError(f"noise={noise!r} must be positive.")
+
+    labels = cluster_labels(clusters, n_tasks)
+    covariance = noise**2 * cluster_covariance(
+        clusters, n_tasks, kind=kind, correlation=correlation, spread=0.0
+    )
+    adjacency = cluster_adjacency(clusters, n_tasks, kind=kind)
+    precision = precision_on_graph(covariance, adjacency)
+    truth, training, testing = np.random.default_rng(random_state).spawn(3)
+    coef = np.zeros((n_tasks, n_features))
+    chosen = truth.permutation(coef.size)[: round(density * coef.size)]
+    coef.flat[chosen] = truth.standard_normal(chosen.size)
+    intercept = intercept_scale * truth.standard_normal(n_tasks)
+    task_names, feature_names = names("task", n_tasks), names("x", n_features)
+    root = np.linalg.cholesky(covariance)
+
+    def part(rng: np.random.Generator, size: int) -> dict[str, Any]:
+        designs, targets = _draw(
+            rng,
+            [size] * n_tasks,
+            coef,
+            intercept,
+            shared_design=shared_design,
+            family="gaussian",
+            noise=np.zeros(n_tasks),
+        )
+        residuals = rng.standard_normal((size, n_tasks)) @ root.T
+        targets = [target + residuals[:, task] for task, target in enumerate(targets)]
+        return arrange(
+            designs,
+            targets,
+            layout=layout,
+            task_names=task_names,
+            feature_names=feature_names,
+            as_frame=as_frame,
+        )
+
+    return Bunch(
+        **part(training, sizes["n_samples"]),
+        **{f"{key}_test": value for key, value in part(testing, sizes["n_test"]).items()},
+        coef=coef,
+        intercept=intercept,
+        covariance=covariance,
+        precision=precision,
+        adjacency=adjacency,
+        clusters=labels,
+        task_names=task_names,
+        feature_names=feature_names,
+        layout=layout,
+        DESCR=f"{n_tasks} tasks, {n_features} features, residuals in {len(clusters)} clusters ({kind}).",
+        licence=_LICENCE,
+        source="mssl.datasets.make_residual_graph",
+    )
