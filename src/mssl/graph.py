@@ -58,11 +58,10 @@ def partial_correlation(precision: ArrayLike) -> FloatArray:
         raise DataError(
             f"precision has {diagonal.min():g} on its diagonal; a precision matrix is positive definite."
         )
-    scale = np.sqrt(diagonal)
     # Adding 0.0 turns the -0.0 of absent edges into 0.0.
-    result = -(omega / scale) / scale[:, None] + 0.0
+    result = -omega / np.sqrt(np.outer(diagonal, diagonal)) + 0.0
     np.fill_diagonal(result, 1.0)
-    return (result + result.T) / 2
+    return result
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -164,9 +163,11 @@ class TaskGraph:
         """
         rows = [tuple(row) for row in edges]
         if any(not 2 <= len(row) <= 4 for row in rows):
-            raise DataError(
-                "an edge has the wrong length; expected (task_i, task_j[, weight[, confidence]])."
-            )
+            raise DataError("an edge is no row of the form (task_i, task_j[, weight[, confidence]]).")
+        known = [len(row) > 3 and row[3] is not None for row in rows]
+        measured = any(known)
+        if measured and not all(known):
+            raise DataError("some edges have a confidence and others have none; give it for all or for none.")
         names = _task_names(
             dict.fromkeys(name for row in rows for name in row[:2]) if tasks is None else tasks
         )
@@ -182,8 +183,7 @@ class TaskGraph:
                 )
             adjacency[i, j] = adjacency[j, i] = True
             weights[i, j] = weights[j, i] = row[2] if len(row) > 2 else 1.0
-            confidence[i, j] = confidence[j, i] = row[3] if len(row) > 3 and row[3] is not None else 0.0
-        measured = any(len(row) > 3 and row[3] is not None for row in rows)
+            confidence[i, j] = confidence[j, i] = row[3] if measured else 0.0
         return cls(names, adjacency, weights, confidence if measured else None, coordinates)  # type: ignore[arg-type]
 
     @cached_property
@@ -246,10 +246,9 @@ class TaskGraph:
 
     def component_labels(self) -> NDArray[np.intp]:
         """Return the component of each task as an integer; 0 is the largest."""
-        from scipy.sparse import csr_matrix
         from scipy.sparse.csgraph import connected_components
 
-        return by_size(connected_components(csr_matrix(self.adjacency), directed=False)[1])
+        return by_size(connected_components(self.adjacency, directed=False)[1])
 
     def components(self) -> list[list[Any]]:
         """Return the connected components, largest first."""
