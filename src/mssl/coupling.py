@@ -41,7 +41,10 @@ class Coupling:
 
     @classmethod
     def from_precision(
-        cls, precision: Array | sparse.csr_array, strength: float = 1.0, covariance: Array | None = None,
+        cls,
+        precision: Array | sparse.csr_array,
+        strength: float = 1.0,
+        covariance: Array | None = None,
         mean_variance: float = 0.0,
     ) -> Coupling:
         """Scale a precision matrix by the strength η; zeros are dropped from the sparse part."""

@@ -45,6 +45,6 @@ def require(module: str, extra: str, purpose: str) -> object:
         return import_module(module)
     except ImportError as error:
         raise MissingDependencyError(
-            f"{purpose} needs the package {module.split('.')[0]!r}, which is not installed. "
+            f"{purpose} needs the package {module.split('.', maxsplit=1)[0]!r}, which is not installed. "
             f"Install it with: pip install 'mssl[{extra}]'"
         ) from error

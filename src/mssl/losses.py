@@ -75,25 +75,25 @@ class Gaussian(Loss):
     curvature_bound = 1.0
     has_dispersion = True
 
-    def value(self, y: Array, eta: Array) -> Array:  # noqa: D102 - documented by the base class, as below
+    def value(self, y: Array, eta: Array) -> Array:
         return 0.5 * (y - eta) ** 2
 
-    def gradient(self, y: Array, eta: Array) -> Array:  # noqa: D102
+    def gradient(self, y: Array, eta: Array) -> Array:
         return eta - y
 
-    def curvature(self, y: Array, eta: Array) -> Array:  # noqa: D102
+    def curvature(self, y: Array, eta: Array) -> Array:
         return np.ones_like(eta)
 
-    def inverse_link(self, eta: Array) -> Array:  # noqa: D102
+    def inverse_link(self, eta: Array) -> Array:
         return eta
 
-    def link(self, mean: Array) -> Array:  # noqa: D102
+    def link(self, mean: Array) -> Array:
         return mean
 
-    def in_range(self, y: Array) -> NDArray[np.bool_]:  # noqa: D102
+    def in_range(self, y: Array) -> NDArray[np.bool_]:
         return np.isfinite(y)
 
-    def deviance(self, y: Array, mean: Array) -> Array:  # noqa: D102
+    def deviance(self, y: Array, mean: Array) -> Array:
         return (y - mean) ** 2
 
 
@@ -104,28 +104,28 @@ class Bernoulli(Loss):
     range = "0 or 1"
     curvature_bound = 0.25
 
-    def value(self, y: Array, eta: Array) -> Array:  # noqa: D102
+    def value(self, y: Array, eta: Array) -> Array:
         return np.logaddexp(0.0, eta) - y * eta
 
-    def gradient(self, y: Array, eta: Array) -> Array:  # noqa: D102
+    def gradient(self, y: Array, eta: Array) -> Array:
         return expit(eta) - y
 
-    def curvature(self, y: Array, eta: Array) -> Array:  # noqa: D102
+    def curvature(self, y: Array, eta: Array) -> Array:
         return expit(eta) * expit(-eta)
 
-    def inverse_link(self, eta: Array) -> Array:  # noqa: D102
+    def inverse_link(self, eta: Array) -> Array:
         return expit(eta)
 
-    def link(self, mean: Array) -> Array:  # noqa: D102
+    def link(self, mean: Array) -> Array:
         return np.log(mean) - np.log1p(-mean)
 
-    def in_range(self, y: Array) -> NDArray[np.bool_]:  # noqa: D102
+    def in_range(self, y: Array) -> NDArray[np.bool_]:
         return (y == 0) | (y == 1)
 
-    def deviance(self, y: Array, mean: Array) -> Array:  # noqa: D102
+    def deviance(self, y: Array, mean: Array) -> Array:
         return -2.0 * (xlogy(y, mean) + xlogy(1 - y, 1 - mean))
 
-    def variance(self, mean: Array) -> Array:  # noqa: D102
+    def variance(self, mean: Array) -> Array:
         return mean * (1 - mean)
 
 
@@ -135,32 +135,32 @@ class Poisson(Loss):
     name = "poisson"
     range = "counts, 0 or more"
 
-    def value(self, y: Array, eta: Array) -> Array:  # noqa: D102
+    def value(self, y: Array, eta: Array) -> Array:
         with np.errstate(over="ignore"):
             return np.exp(eta) - y * eta
 
-    def gradient(self, y: Array, eta: Array) -> Array:  # noqa: D102
+    def gradient(self, y: Array, eta: Array) -> Array:
         with np.errstate(over="ignore"):
             return np.exp(eta) - y
 
-    def curvature(self, y: Array, eta: Array) -> Array:  # noqa: D102
+    def curvature(self, y: Array, eta: Array) -> Array:
         with np.errstate(over="ignore"):
             return np.exp(eta)
 
-    def inverse_link(self, eta: Array) -> Array:  # noqa: D102
+    def inverse_link(self, eta: Array) -> Array:
         with np.errstate(over="ignore"):
             return np.exp(eta)
 
-    def link(self, mean: Array) -> Array:  # noqa: D102
+    def link(self, mean: Array) -> Array:
         return np.log(mean)
 
-    def in_range(self, y: Array) -> NDArray[np.bool_]:  # noqa: D102
+    def in_range(self, y: Array) -> NDArray[np.bool_]:
         return np.isfinite(y) & (y >= 0)
 
-    def deviance(self, y: Array, mean: Array) -> Array:  # noqa: D102
+    def deviance(self, y: Array, mean: Array) -> Array:
         return 2.0 * (xlogy(y, y) - xlogy(y, mean) - y + mean)
 
-    def variance(self, mean: Array) -> Array:  # noqa: D102
+    def variance(self, mean: Array) -> Array:
         return mean
 
 
@@ -171,32 +171,32 @@ class Gamma(Loss):
     range = "numbers above 0"
     has_dispersion = True
 
-    def value(self, y: Array, eta: Array) -> Array:  # noqa: D102
+    def value(self, y: Array, eta: Array) -> Array:
         with np.errstate(over="ignore"):
             return y * np.exp(-eta) + eta
 
-    def gradient(self, y: Array, eta: Array) -> Array:  # noqa: D102
+    def gradient(self, y: Array, eta: Array) -> Array:
         with np.errstate(over="ignore"):
             return 1.0 - y * np.exp(-eta)
 
-    def curvature(self, y: Array, eta: Array) -> Array:  # noqa: D102
+    def curvature(self, y: Array, eta: Array) -> Array:
         return np.ones_like(eta)
 
-    def inverse_link(self, eta: Array) -> Array:  # noqa: D102
+    def inverse_link(self, eta: Array) -> Array:
         with np.errstate(over="ignore"):
             return np.exp(eta)
 
-    def link(self, mean: Array) -> Array:  # noqa: D102
+    def link(self, mean: Array) -> Array:
         return np.log(mean)
 
-    def in_range(self, y: Array) -> NDArray[np.bool_]:  # noqa: D102
+    def in_range(self, y: Array) -> NDArray[np.bool_]:
         return np.isfinite(y) & (y > 0)
 
-    def deviance(self, y: Array, mean: Array) -> Array:  # noqa: D102
+    def deviance(self, y: Array, mean: Array) -> Array:
         ratio = y / mean
         return 2.0 * (ratio - 1 - np.log(ratio))
 
-    def variance(self, mean: Array) -> Array:  # noqa: D102
+    def variance(self, mean: Array) -> Array:
         return mean**2
 
 

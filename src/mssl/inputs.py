@@ -1,0 +1,248 @@
+"""Reading what the user hands over: features, task ids, targets and weights, each checked once."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.validation import check_array
+
+from mssl.exceptions import DataError, LayoutError, UnseenTaskError
+
+Array = NDArray[np.float64]
+Labels = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Features as they came, before they are sorted by task.
+
+    Attributes
+    ----------
+    values : ndarray of shape (N, d) or (n, K, d), or csr_array of shape (N, d)
+        Checked, finite numbers.
+    tasks : ndarray of shape (N,) or None
+        Task id of each row, where the input says.
+    names : ndarray of str or None
+        Column names, where the input has them (the task column left out).
+    """
+
+    values: Any
+    tasks: Labels | None
+    names: Labels | None
+
+
+def read_features(X: Any, task_column: Any = None, tasks: Any = None) -> Features:
+    """Check X in any layout and split off the task column.
+
+    An explicit ``tasks`` overrides the column's content; the column, where there, is still left out of X.
+    """
+    X, labels, names = _split_task_column(X, task_column)
+    if tasks is not None:
+        labels = _labels(tasks)
+    if labels is not None and np.ndim(X) == 2 and X.shape[0] != len(labels):
+        raise LayoutError(f"Got {len(labels)} task ids for {X.shape[0]} rows; give one task id a row.")
+    _reject_text(X, names)
+    try:
+        values = check_array(
+            X,
+            accept_sparse="csr",
+            dtype=np.float64,
+            order="C",
+            allow_nd=True,
+            ensure_min_samples=1,
+            input_name="X",
+        )
+    except (ValueError, TypeError) as error:
+        if isinstance(error, TypeError) and "sparse" not in str(error).lower():
+            raise
+        raise DataError(f"{error}") from error
+    if values.ndim > 3:
+        raise LayoutError(f"X has {values.ndim} dimensions; give (rows, features) or (rows, tasks, features).")
+    if sparse.issparse(values):
+        values = sparse.csr_array(values)
+    return Features(values, labels, names)
+
+
+def _split_task_column(X: Any, column: Any) -> tuple[Any, Labels | None, Labels | None]:
+    if hasattr(X, "columns") and hasattr(X, "shape"):
+        names = list(X.columns)
+        labels = None
+        if column is not None:
+            if column not in names:
+                raise LayoutError(f"task_column is {column!r}, but X has the columns {listing(names)}.")
+            labels = _labels(X[column])
+            X = X.drop(columns=column) if hasattr(X, "iloc") else X.drop(column)
+            names.remove(column)
+        feature_names = np.asarray(names, dtype=object) if all(isinstance(n, str) for n in names) else None
+        return X, labels, feature_names
+    if column is None:
+        return X, None, None
+    if not sparse.issparse(X):
+        X = np.asarray(X)
+    if not isinstance(column, int | np.integer) or not -X.shape[1] <= column < X.shape[1]:
+        raise LayoutError(
+            f"task_column is {column!r}, but X is a plain array with {X.shape[1]} columns; "
+            "give the column's number, or a DataFrame."
+        )
+    keep = np.delete(np.arange(X.shape[1]), column)
+    if sparse.issparse(X):
+        X = sparse.csr_array(X)
+        return X[:, keep], X[:, [int(column) % X.shape[1]]].toarray().ravel(), None
+    return X[:, keep], _labels(X[:, column]), None
+
+
+def _labels(tasks: Any) -> Labels:
+    labels = np.asarray(tasks)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels.ravel()
+    if labels.ndim != 1:
+        raise LayoutError(f"Task ids have shape {labels.shape}; give one id a row, shape (N,).")
+    missing = np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(len(labels), bool)
+    if labels.dtype.kind == "O":
+        missing = np.asarray([label is None or label != label for label in labels])
+        labels = labels if missing.any() else _uniform(labels)
+    if missing.any():
+        raise LayoutError(
+            f"{int(missing.sum())} rows have no task id (first: row {int(np.argmax(missing))}); "
+            "drop them or name their task."
+        )
+    return labels
+
+
+def _uniform(labels: Labels) -> Labels:
+    """Text as fixed-width strings, numbers as numbers; a mixture is compared as text."""
+    kinds = {type(label) for label in labels}
+    if len(kinds) > 1 and any(issubclass(kind, str) for kind in kinds):
+        return np.asarray([str(label) for label in labels])
+    return np.asarray(labels.tolist())
+
+
+def _reject_text(X: Any, names: Labels | None) -> None:
+    if not hasattr(X, "columns") or names is None:
+        return
+    bad = [name for name in X.columns if not _is_numeric(X[name])]
+    if bad:
+        raise DataError(
+            f"Columns {listing(bad)} are not numeric. Encode them (for example with OneHotEncoder), drop them, "
+            "or name the column of task ids with task_column=."
+        )
+
+
+def _is_numeric(column: Any) -> bool:
+    kind = getattr(column.dtype, "kind", None)
+    if kind is not None:
+        if kind in "biuf":
+            return True
+        try:
+            np.asarray(column, dtype=float)
+        except (TypeError, ValueError):
+            return False
+        return kind == "O"
+    return bool(column.dtype.is_numeric() or str(column.dtype) == "Boolean")
+
+
+def listing(names: Sequence[Any], most: int = 8) -> str:
+    """Names for an error message, the first few of many."""
+    shown = ", ".join(repr(name) for name in names[:most])
+    return shown + (f", … ({len(names)} in all)" if len(names) > most else "")
+
+
+def read_targets(y: Any, X: Any, numeric: bool) -> tuple[Labels, Labels | None]:
+    """Check y against the features' shape; the second answer is the targets' column names, where there are any."""
+    if y is None:
+        raise DataError("y is None: requires y to be passed, but the target y is None; give one target a row.")
+    names = np.asarray(list(y.columns), dtype=object) if hasattr(y, "columns") else None
+    targets = np.asarray(y)
+    if targets.dtype.kind == "c":
+        raise DataError("Complex data not supported: y holds complex numbers; give real ones.")
+    if numeric and targets.dtype.kind not in "biuf":
+        try:
+            targets = targets.astype(float)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"y holds values that are not numbers (for example {targets.ravel()[0]!r}).") from error
+    if targets.ndim == 2 and targets.shape[1] == 1 and X.ndim == 2:
+        if names is None:
+            _warn_column_vector()
+        targets, names = targets.ravel(), None
+    if X.ndim == 3 and targets.shape != X.shape[:2]:
+        raise LayoutError(
+            f"X is aligned with shape {X.shape}; y must have shape {X.shape[:2]}, but has {targets.shape}."
+        )
+    if targets.ndim not in (1, 2):
+        raise LayoutError(f"y has {targets.ndim} dimensions; give (N,) or (n, K).")
+    if targets.shape[0] != X.shape[0]:
+        raise LayoutError(
+            "Found input variables with inconsistent numbers of samples: "
+            f"X has {X.shape[0]} rows, y has {targets.shape[0]}."
+        )
+    if numeric:
+        targets = targets.astype(np.float64)
+        if np.isinf(targets).any():
+            raise DataError("Input y contains infinity; replace or drop those rows.")
+        if targets.ndim == 1 and np.isnan(targets).any():
+            raise DataError(
+                "Input y contains NaN; drop those rows (missing targets are allowed in (n, K) layouts only)."
+            )
+    return targets, names
+
+
+def _warn_column_vector() -> None:
+    warnings.warn(
+        "A column-vector y was passed when a 1d array was expected; it is read as one task.",
+        DataConversionWarning,
+        stacklevel=6,
+    )
+
+
+def is_missing(targets: Labels) -> NDArray[np.bool_]:
+    """Which targets of an (n, K) array are not there (NaN or None)."""
+    if targets.dtype.kind == "f":
+        return np.isnan(targets)
+    if targets.dtype.kind == "O":
+        return np.asarray([[t is None or t != t for t in row] for row in targets], dtype=bool)
+    return np.zeros(targets.shape, dtype=bool)
+
+
+def read_weights(sample_weight: Any, shape: tuple[int, ...]) -> Array | None:
+    """Check sample weights and bring them to the targets' shape."""
+    if sample_weight is None:
+        return None
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.ndim == 0:
+        weights = np.full(shape, float(weights))
+    if weights.shape == shape[:1] and len(shape) == 2:
+        weights = np.repeat(weights[:, None], shape[1], axis=1)
+    if weights.shape != shape:
+        raise LayoutError(f"sample_weight has shape {weights.shape}; expected {shape} (or {shape[:1]}).")
+    if not np.all(np.isfinite(weights)) or np.any(weights < 0):
+        raise DataError("sample_weight holds negative, infinite or missing values; weights must be finite and ≥ 0.")
+    if not np.any(weights > 0):
+        raise DataError("All sample weights are zero; at least one row of every task needs a positive weight.")
+    return weights
+
+
+def locate_tasks(labels: Labels, known: Labels) -> NDArray[np.int64]:
+    """Index of each label among the known task names; an unseen one raises."""
+    labels = _labels(labels)
+    if labels.dtype.kind in "US" and known.dtype.kind not in "USO":
+        known = known.astype(str)
+    elif labels.dtype.kind not in "US" and known.dtype.kind in "US":
+        labels = labels.astype(str)
+    order = np.argsort(known, kind="stable")
+    place = np.clip(np.searchsorted(known[order], labels), 0, len(known) - 1)
+    index = order[place]
+    unseen = known[index] != labels
+    if np.any(unseen):
+        names = list(np.unique(labels[unseen]))
+        raise UnseenTaskError(
+            f"Tasks {listing(names)} were not there when the model was fitted (known: {listing(list(known))}). "
+            "Fit again with rows of these tasks, or predict for known tasks only."
+        )
+    return np.asarray(index, dtype=np.int64)
