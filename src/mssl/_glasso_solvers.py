@@ -1,0 +1,354 @@
+"""The two solvers of the graphical lasso and their certificate, on matrices scaled to a unit diagonal.
+
+Letters as in `mssl._glasso_kernels`: S is S' with unit diagonal, L the off-diagonal penalties, W a covariance inside
+S ± L. Everything that uses compiled kernels imports them inside the function, so that importing this stays cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+from scipy.linalg.lapack import dpotrf, dpotri
+
+from mssl.exceptions import DataError
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+ROUNDING = 1e-13  # a gap below this times p is noise of the log-determinants
+STOP = 0.1  # the descent stops where its estimate of the gap is this part of the target
+UNBOUNDED = (
+    "the objective has no minimum, or one too far away to be computed: no positive definite matrix lies within the "
+    "penalties of S. Penalise the diagonal (penalize_diagonal=True, diagonal_penalty > 0), raise alpha, or shrink S."
+)
+
+
+class Point(NamedTuple):
+    """A positive definite Ω and what is known about it."""
+
+    precision: Array
+    covariance: Array
+    log_determinant: float
+    trace: float  # ⟨S, Ω⟩ + Σ L|Ω|
+    gap: float
+
+
+class Block:
+    """One component and the best point found for it so far (at first the identity, uncertified)."""
+
+    def __init__(self, S: Array, L: Array, index: Labels) -> None:
+        self.S, self.L, self.index = S, L, index
+        self.W: Array | None = None  # working covariance of the descent: inside S ± L, positive definite
+        self.B: Array | None = None  # row j: regression of variable j on the others
+        identity = np.eye(len(S))
+        self.point = Point(identity, identity, 0.0, float(len(S)), np.inf)
+        self.n_iter = 0
+
+    def __len__(self) -> int:
+        """Number of variables."""
+        return len(self.S)
+
+    def offer(self, point: Point | None) -> None:
+        """Keep the point if it is better certified than the present one."""
+        if point is not None and point.gap < self.point.gap:
+            self.point = point
+
+
+@dataclass(eq=False)
+class Problem:
+    """The scaled problem, split into components; sizes 1 and 2 are solved already."""
+
+    S: Array
+    L: Array
+    root: Array  # square roots of the diagonal of S'
+    labels: Labels
+    blocks: list[Block] = field(default_factory=list)
+    small: list[Labels] = field(default_factory=list)  # [singles (m,), pairs (m, 2)]
+    small_trace: float = 0.0
+    small_log_determinant: float = 0.0
+
+    @property
+    def constant(self) -> float:
+        """What the scaling adds to the objective."""
+        return 2.0 * float(np.log(self.root).sum())
+
+    @property
+    def gap(self) -> float:
+        """Duality gap of all components."""
+        return sum(block.point.gap for block in self.blocks)
+
+    @property
+    def objective(self) -> float:
+        """Objective in the units of the user."""
+        value = self.small_trace - self.small_log_determinant + self.constant
+        return value + sum(block.point.trace - block.point.log_determinant for block in self.blocks)
+
+
+@cache
+def _controller() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def few_threads(p: int) -> AbstractContextManager[Any]:
+    """One BLAS thread where more would cost more than they bring."""
+    return _controller().limit(limits=1, user_api="blas") if 48 <= p <= 600 else nullcontext()
+
+
+def factor(matrix: Array) -> tuple[Array, float] | None:
+    """Cholesky factor and log-determinant, or None. The transposed view is what LAPACK reads without a copy."""
+    triangle, info = dpotrf(matrix.T, lower=0, clean=0)
+    if info != 0:
+        return None
+    return triangle, 2.0 * float(np.log(triangle.diagonal()).sum())
+
+
+def inverse(triangle: Array) -> Array:
+    """Inverse from a Cholesky factor, which is overwritten."""
+    from mssl import _glasso_kernels as kernels
+
+    result: Array = dpotri(triangle, lower=0, overwrite_c=1)[0].T
+    kernels.mirror(result)
+    return result
+
+
+# ---- splitting and joining
+
+
+def normalise(S: Array, L: Array, e: Array) -> Problem:
+    """Scale S + diag(e) to a unit diagonal and find the components of |S_ij| > L_ij."""
+    from mssl import _glasso_kernels as kernels
+
+    p = len(S)
+    problem = Problem(np.empty((p, p)), np.empty((p, p)), np.empty(p), np.empty(p, dtype=np.int64))
+    bad = kernels.normalise(S, L, e, problem.S, problem.L, problem.root, problem.labels)
+    if bad >= 0:
+        raise DataError(
+            f"S[{bad}, {bad}] plus its diagonal penalty is zero, so the objective has no minimum; "
+            "penalise the diagonal (penalize_diagonal=True or diagonal_penalty > 0) or drop that variable."
+        )
+    return problem
+
+
+def split(problem: Problem) -> None:
+    """Make the components independent blocks, and solve those of sizes 1 and 2 in closed form."""
+    S, L, labels = problem.S, problem.L, problem.labels
+    p = len(S)
+    sizes = np.bincount(labels)
+    if sizes[0] == p and p > 2:
+        problem.blocks.append(Block(S, L, np.arange(p)))
+        return
+    pieces = np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes)[:-1])
+    none = np.zeros((0, 2), dtype=np.int64)
+    singles = np.concatenate([none[:, 0], *(i for i in pieces if i.size == 1)])
+    pairs = np.concatenate([none, *(i[None] for i in pieces if i.size == 2)])
+    problem.small = [singles, pairs]
+    problem.small_trace = float(singles.size + pairs.size)
+    problem.small_log_determinant = -float(np.log1p(-(_pair_covariance(problem) ** 2)).sum())
+    problem.blocks.extend(Block(S[np.ix_(i, i)], L[np.ix_(i, i)], i) for i in pieces if i.size > 2)
+
+
+def _pair_covariance(problem: Problem) -> Array:
+    """Off-diagonal of W for components of two variables."""
+    i, j = problem.small[1].T
+    s = problem.S[i, j]
+    w: Array = np.sign(s) * np.maximum(np.abs(s) - problem.L[i, j], 0.0)
+    if np.any(np.abs(w) > 1.0 - 4e-16):
+        raise DataError(UNBOUNDED)
+    return w
+
+
+def join(problem: Problem) -> tuple[Array, Array, float]:
+    """Ω, Ω⁻¹ and log det Ω in the units of the user."""
+    root = problem.root
+    blocks = problem.blocks
+    log_determinant = problem.small_log_determinant + sum(b.point.log_determinant for b in blocks) - problem.constant
+    p = len(root)
+    if len(blocks) == 1 and len(blocks[0]) == p:
+        omega, sigma = blocks[0].point.precision, blocks[0].point.covariance
+    else:
+        omega, sigma = np.zeros((p, p)), np.zeros((p, p))
+        singles, (i, j) = problem.small[0], problem.small[1].T
+        omega[singles, singles] = sigma[singles, singles] = 1.0
+        if i.size:
+            w = _pair_covariance(problem)
+            sigma[i, j] = sigma[j, i] = w
+            omega[i, j] = omega[j, i] = -w / (1.0 - w * w)
+            sigma[i, i] = sigma[j, j] = 1.0
+            omega[i, i] = omega[j, j] = 1.0 / (1.0 - w * w)
+        for block in blocks:
+            grid = np.ix_(block.index, block.index)
+            omega[grid], sigma[grid] = block.point.precision, block.point.covariance
+    return omega / root / root[:, None], sigma * root * root[:, None], log_determinant
+
+
+# ---- starts and certificate
+
+
+def cold_start(S: Array, L: Array) -> Array | None:
+    """A positive definite matrix inside S ± L, or None where none of the obvious ones is."""
+    from mssl import _glasso_kernels as kernels
+
+    W = np.empty_like(S)
+    if kernels.soft_start(S, L, W) or factor(W) is not None:
+        return W
+    off = (S != 0) & (np.isfinite(L))
+    np.fill_diagonal(off, False)
+    t = min(1.0, float((L[off] / np.abs(S[off])).min(initial=1.0)))
+    W = np.where(np.isfinite(L), (1.0 - t) * S, 0.0)
+    np.fill_diagonal(W, 1.0)
+    return W if factor(W) is not None else None
+
+
+def warm_start(problem: Problem, precision: Array, covariance: Array) -> None:
+    """Start every block from a previous (Ω, Ω⁻¹); W only where it stays positive definite in the new box."""
+    from mssl import _glasso_kernels as kernels
+
+    for block in problem.blocks:
+        root, omega, sigma = problem.root, precision, covariance
+        if len(block) < len(root):
+            grid = np.ix_(block.index, block.index)
+            root, omega, sigma = root[block.index], precision[grid], covariance[grid]
+        block.B, W = np.empty_like(block.S), np.empty_like(block.S)
+        kernels.warm(omega, sigma, root, block.S, block.L, block.B, W)
+        if factor(W) is not None:
+            block.W = W
+
+
+def certify(S: Array, L: Array, omega: Array, anchor: Array | None, *, thorough: bool = False) -> Point | None:
+    """Duality gap of Ω; None where Ω is not positive definite.
+
+    ⟨S + U, Ω⟩ − p − log det Ω − log det(S + U), with U on the support taken from the signs; where S + U is not
+    positive definite (or always, if `thorough`), Σ clipped into the box and drawn towards `anchor` serves instead.
+    """
+    from mssl import _glasso_kernels as kernels
+
+    cholesky = factor(omega)
+    if cholesky is None:
+        return None
+    log_determinant = cholesky[1]
+    sigma = inverse(cholesky[0])
+    M = np.empty_like(omega)
+    trace = float(kernels.dual_point(omega, sigma, S, L, M))
+    if not np.isfinite(trace):
+        return Point(omega, sigma, log_determinant, np.inf, np.inf)
+    dual = factor(M)
+    bound = -np.inf if dual is None else dual[1]
+    if dual is None or thorough:
+        kernels.clip_box(sigma, S, L, M)
+        bound = max(bound, _drawn_log_determinant(M, anchor))
+    return Point(omega, sigma, log_determinant, trace, max(trace - len(S) - log_determinant - bound, 0.0))
+
+
+def _drawn_log_determinant(M: Array, anchor: Array | None) -> float:
+    """Log-determinant of M drawn towards the anchor until it is positive definite; −inf without an anchor."""
+    drawn = factor(M)
+    if drawn is not None:
+        return drawn[1]
+    if anchor is None or factor(anchor) is None:
+        return -np.inf
+    t = 0.5
+    while drawn is None:
+        drawn = factor(anchor + t * (M - anchor))
+        t *= 0.5
+    return drawn[1]
+
+
+# ---- solvers
+
+
+def solve(problem: Problem, method: str, tol: float, max_iter: int) -> bool:
+    """Solve every block until the total gap is at most tol · max(1, |objective|); True when it is."""
+    run: Callable[[Block, float, int], None] = descend if method == "bcd" else alternate
+    p = len(problem.root)
+    target = tol * max(1.0, abs(p + problem.constant))
+    for _ in range(3):
+        for block in problem.blocks:
+            share = target * len(block) / p
+            if block.point.gap > share and block.n_iter < max_iter:
+                run(block, share, max_iter)
+            if block.point.gap > max(share, ROUNDING * len(block)) and method == "bcd":
+                alternate(block, share, max_iter)
+            if block.point.gap == np.inf:
+                raise DataError(UNBOUNDED)
+        target = tol * max(1.0, abs(problem.objective))
+        if problem.gap <= target:
+            return True
+    return False
+
+
+def invert(problem: Problem) -> None:
+    """Solve without penalties: Ω = S'⁻¹."""
+    for block in problem.blocks:
+        cholesky = factor(block.S)
+        pivot = 0.0 if cholesky is None else float(cholesky[0].diagonal().min()) ** 2
+        if cholesky is not None and pivot > 1e-15 * len(block):
+            block.offer(certify(block.S, block.L, inverse(cholesky[0]), block.S))
+        if block.point.gap == np.inf:
+            raise DataError(
+                "S (with its diagonal penalty) is singular and alpha is 0, so there is no inverse; use alpha > 0 or "
+                "a diagonal_penalty > 0."
+            )
+
+
+def descend(block: Block, target: float, max_iter: int) -> None:
+    """Dual block coordinate descent, tightened until the certificate is small enough."""
+    from mssl import _glasso_kernels as kernels
+
+    if block.W is None:
+        block.W = cold_start(block.S, block.L)
+        if block.W is None:
+            return
+    if block.B is None:
+        block.B = np.zeros_like(block.S)
+    diagonal = np.ones(len(block))
+    accuracy, first = STOP * target, 1e-2
+    while accuracy > 1e-30 and block.n_iter < max_iter:
+        left = max_iter - block.n_iter
+        sweeps = kernels.bcd_sweeps(block.S, block.L, block.W, block.B, diagonal, first, accuracy, left)
+        block.n_iter += abs(sweeps)
+        if sweeps < 0:
+            return
+        omega = np.empty_like(block.S)
+        kernels.assemble(block.B, diagonal, block.L, omega)
+        block.offer(certify(block.S, block.L, omega, block.W))
+        if block.point.gap <= target:
+            return
+        accuracy *= 0.1
+        first = np.sqrt(accuracy) / len(block)
+
+
+def alternate(block: Block, target: float, max_iter: int) -> None:
+    """ADMM with over-relaxation and an adaptive step, from the best point of the block if it has one."""
+    S, L = block.S, block.L
+    Z, U = block.point.precision, np.clip(block.point.covariance - S, -L, L)
+    rho, relaxation = 1.0, 1.6
+    for iteration in range(1, max_iter + 1):
+        values, vectors = eigh(rho * Z - U - S, check_finite=False, driver="evd")
+        root = np.sqrt(values * values + 4.0 * rho)
+        positive = np.where(values > 0, (values + root) / (2.0 * rho), 2.0 / (root - values))
+        X = (vectors * positive) @ vectors.T
+        X = 0.5 * (X + X.T)
+        relaxed = relaxation * X + (1.0 - relaxation) * Z
+        T = rho * relaxed + U
+        U = np.clip(T, -L, L)
+        np.fill_diagonal(U, 0.0)
+        old, Z = Z, (T - U) / rho
+        block.n_iter += 1
+        primal, dual = float(np.linalg.norm(X - Z)), rho * float(np.linalg.norm(Z - old))
+        small = primal * dual <= target and iteration >= 5
+        if iteration == max_iter or small or iteration % 20 == 0:
+            block.offer(certify(S, L, Z, S + U))
+            if block.point.gap <= target:
+                return
+        if primal > 5.0 * dual:
+            rho *= 2.0
+        elif dual > 5.0 * primal:
+            rho /= 2.0
