@@ -1,0 +1,261 @@
+"""Storage of the features behind :class:`mssl.design.Design`: one block per task, dense or sparse.
+
+Both classes answer the same questions. Functions named ``…shared`` treat a single block as that of every task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+ROUNDING = 32 * float(np.finfo(float).eps)
+_CHUNK = 2**22  # numbers in a temporary block: 32 MiB
+
+
+def task_totals(bounds: Index, weights: Array | None) -> Array:
+    """Sum of the weights of each task."""
+    if weights is None:
+        return np.diff(bounds).astype(float)
+    return np.asarray(np.add.reduceat(weights, bounds[:-1]))
+
+
+def _means(sums: Array, totals: Array) -> Array:
+    return np.asarray(sums / np.where(totals > 0, totals, 1.0)[:, None])
+
+
+@dataclass(eq=False)
+class DenseBlocks:
+    """Each task's features as a (d, n_k) block of one buffer, so that columns are contiguous."""
+
+    buffer: Array
+    bounds: Index
+    d: int
+
+    @classmethod
+    def gather(cls, X: Any, bounds: Index) -> DenseBlocks:
+        X = np.asarray(X, dtype=float)
+        blocks = cls(np.empty(X.size), bounds, X.shape[1])
+        for tasks, stack in blocks.groups():
+            rows = X[bounds[tasks.start] : bounds[tasks.stop]]
+            stack[...] = rows.reshape(len(stack), -1, blocks.d).transpose(0, 2, 1)
+        return blocks
+
+    def groups(self) -> Iterator[tuple[slice, Array]]:
+        """Runs of tasks with equally many rows as (tasks, d, n) stacks, none much over the chunk size."""
+        n = np.diff(self.bounds)
+        start = 0
+        while start < len(n):
+            most = max(1, int(_CHUNK // max(1, self.d * n[start])))
+            window = n[start : start + most]
+            changes = np.flatnonzero(window != n[start])
+            stop = start + (int(changes[0]) if len(changes) else len(window))
+            stack = self.buffer[self.d * self.bounds[start] : self.d * self.bounds[stop]]
+            yield slice(start, stop), stack.reshape(stop - start, self.d, int(n[start]))
+            start = stop
+
+    def _rows(self, values: Array, tasks: slice) -> Array:
+        return values[self.bounds[tasks.start] : self.bounds[tasks.stop]].reshape(tasks.stop - tasks.start, -1)
+
+    def means(self, weights: Array | None) -> Array:
+        sums = self.transposed(np.ones(self.bounds[-1]) if weights is None else weights)
+        return _means(sums, task_totals(self.bounds, weights))
+
+    def means_of_shared(self, weights: Array) -> Array:
+        return _means(weights @ self.buffer.reshape(self.d, -1).T, weights.sum(axis=1))
+
+    def subtract(self, base: Array) -> None:
+        if np.any(base):
+            for tasks, stack in self.groups():
+                np.subtract(stack, base[tasks, :, None], out=stack)
+
+    def divide(self, scales: Array) -> None:
+        if np.any(scales != 1):
+            for _, stack in self.groups():
+                np.divide(stack, scales[:, None], out=stack)
+
+    def largest(self) -> Array:
+        return np.max([np.abs(stack).max(axis=(0, 2)) for _, stack in self.groups()], axis=0)
+
+    def squares_about(self, means: Array, weights: Array | None) -> Array:
+        """Σ_i w_i (a_ij − mean_j)² per task: (K, d)."""
+        out = np.empty((len(self.bounds) - 1, self.d))
+        for tasks, stack in self.groups():
+            part = stack - means[tasks, :, None] if np.any(means[tasks]) else stack
+            if weights is None:
+                out[tasks] = np.einsum("kdn,kdn->kd", part, part)
+            else:
+                out[tasks] = np.einsum("kdn,kdn,kn->kd", part, part, self._rows(weights, tasks))
+        return out
+
+    def clear_constant(self, flat: NDArray[np.bool_], limit: Array) -> None:
+        """Set to exactly zero what is rounding dust of a constant column."""
+        for k, j in np.argwhere(flat):
+            column = self.buffer[self.d * self.bounds[k] :][j * self._size(k) : (j + 1) * self._size(k)]
+            column[np.abs(column) <= limit[k, j]] = 0.0
+
+    def _size(self, k: int) -> int:
+        return int(self.bounds[k + 1] - self.bounds[k])
+
+    def dot(self, W: Array) -> Array:
+        parts = [np.matmul(W[tasks, None, :], stack).ravel() for tasks, stack in self.groups()]
+        return np.concatenate(parts)
+
+    def dot_shared(self, W: Array) -> Array:
+        return (W @ self.buffer.reshape(self.d, -1)).ravel()
+
+    def transposed(self, r: Array) -> Array:
+        parts = [np.matmul(stack, self._rows(r, tasks)[:, :, None])[:, :, 0] for tasks, stack in self.groups()]
+        return np.concatenate(parts)
+
+    def transposed_shared(self, r: Array, n_tasks: int) -> Array:
+        return np.asarray(r.reshape(n_tasks, -1) @ self.buffer.reshape(self.d, -1).T)
+
+    def squares(self, c: Array) -> Array:
+        return self.squares_about(np.zeros((len(self.bounds) - 1, self.d)), c)
+
+    def squares_of_shared(self, c: Array) -> Array:
+        block = self.buffer.reshape(self.d, -1)
+        return np.stack([c @ column**2 for column in block], axis=1)
+
+    def gram(self, c: Array, shift: Array | None, intercept: bool) -> Array:
+        out = np.empty((len(self.bounds) - 1, self.d, self.d))
+        for tasks, stack in self.groups():
+            rows = self._rows(c, tasks)
+            part = stack if shift is None or intercept else stack - shift[tasks, :, None]
+            out[tasks] = _weighted_products(part, rows, intercept)
+        return out
+
+    def columns(self) -> tuple[Array, Index, Index]:
+        sizes = np.repeat(np.diff(self.bounds), self.d)
+        return self.buffer, np.zeros(0, dtype=np.int64), np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+@dataclass(eq=False)
+class SparseBlocks:
+    """All tasks as one block-diagonal CSC matrix (N, K·d); centring stays implicit in ``shift`` (K, d)."""
+
+    matrix: Any
+    bounds: Index
+    d: int
+    shift: Array
+
+    @classmethod
+    def gather(cls, X: Any, bounds: Index) -> SparseBlocks:
+        rows = sparse.csr_array(X, dtype=float)
+        K, d = len(bounds) - 1, rows.shape[1]
+        owner = np.repeat(np.arange(K, dtype=np.int64), np.diff(rows.indptr[bounds]))
+        columns = rows.indices + d * owner
+        blocks = sparse.csr_array((rows.data, columns, rows.indptr), shape=(rows.shape[0], K * d)).tocsc()
+        blocks.sum_duplicates()
+        return cls(blocks, bounds, d, np.zeros((K, d)))
+
+    def _with(self, data: Array) -> Any:
+        return sparse.csc_array((data, self.matrix.indices, self.matrix.indptr), shape=self.matrix.shape)
+
+    def _per_entry(self, values: Array) -> Array:
+        """One number per (task, feature), repeated over the stored entries."""
+        return np.repeat(values.ravel(), np.diff(self.matrix.indptr))
+
+    def means(self, weights: Array | None) -> Array:
+        sums = self.transposed(np.ones(self.bounds[-1]) if weights is None else weights)
+        return _means(sums, task_totals(self.bounds, weights))
+
+    def means_of_shared(self, weights: Array) -> Array:
+        return _means(np.asarray((self.matrix.T @ weights.T).T), weights.sum(axis=1))
+
+    def subtract(self, base: Array) -> None:
+        self.shift = self.shift + base
+
+    def divide(self, scales: Array) -> None:
+        self.matrix = self._with(self.matrix.data / self._per_entry(np.broadcast_to(scales, self.shift.shape)))
+        self.shift = self.shift / scales
+
+    def largest(self) -> Array:
+        out = np.abs(self.shift).max(axis=0)
+        feature = self._per_entry(np.broadcast_to(np.arange(self.d), self.shift.shape))
+        np.maximum.at(out, feature, np.abs(self.matrix.data))
+        return out
+
+    def squares_about(self, means: Array, weights: Array | None) -> Array:
+        about = means + self.shift
+        w = np.ones(self.bounds[-1]) if weights is None else weights
+        centred = self._with((self.matrix.data - self._per_entry(about)) ** 2)
+        present = self._with(np.ones(self.matrix.nnz)).T @ w
+        absent = np.repeat(task_totals(self.bounds, w), self.d) - present
+        absent[absent < ROUNDING * present] = 0.0
+        return np.asarray(centred.T @ w + absent * about.ravel() ** 2).reshape(-1, self.d)
+
+    def clear_constant(self, flat: NDArray[np.bool_], limit: Array) -> None:
+        """Drop columns that are constant within a task; their centred values are zero."""
+        flat = flat & (self.squares_about(np.zeros_like(self.shift), None) <= limit**2 * np.diff(self.bounds)[:, None])
+        self.matrix = self._with(np.where(self._per_entry(flat), 0.0, self.matrix.data))
+        self.shift = np.where(flat, 0.0, self.shift)
+
+    def dot(self, W: Array) -> Array:
+        return np.asarray(self.matrix @ W.ravel())
+
+    def dot_shared(self, W: Array) -> Array:
+        return np.ascontiguousarray((self.matrix @ W.T).T).ravel()
+
+    def transposed(self, r: Array) -> Array:
+        return np.asarray(self.matrix.T @ r).reshape(-1, self.d)
+
+    def transposed_shared(self, r: Array, n_tasks: int) -> Array:
+        return np.ascontiguousarray((self.matrix.T @ r.reshape(n_tasks, -1).T).T)
+
+    def squares(self, c: Array) -> Array:
+        return np.asarray(self._with(self.matrix.data**2).T @ c).reshape(-1, self.d)
+
+    def squares_of_shared(self, c: Array) -> Array:
+        return np.ascontiguousarray((self._with(self.matrix.data**2).T @ c.T).T)
+
+    def _block(self, k: int) -> Any:
+        lo, hi = self.matrix.indptr[[k * self.d, (k + 1) * self.d]]
+        indptr = self.matrix.indptr[k * self.d : (k + 1) * self.d + 1] - lo
+        indices = self.matrix.indices[lo:hi] - self.bounds[k]
+        size = int(self.bounds[k + 1] - self.bounds[k])
+        return sparse.csc_array((self.matrix.data[lo:hi], indices, indptr), shape=(size, self.d))
+
+    def gram(self, c: Array, shift: Array | None, intercept: bool) -> Array:
+        out = np.empty((len(self.bounds) - 1, self.d, self.d))
+        for k in range(len(out)):
+            block, rows = self._block(k), c[self.bounds[k] : self.bounds[k + 1]]
+            delta = np.zeros(self.d) if shift is None else shift[k]
+            # A sparse product costs about twenty times a dense one per multiplication.
+            if 20.0 * block.nnz * block.nnz > (block.shape[0] * self.d) ** 2:
+                dense = block.toarray().T - delta[:, None]
+                out[k] = _weighted_products(dense[None], rows[None], intercept)[0]
+                continue
+            a, total = block.T @ rows, float(rows.sum())
+            out[k] = (block.T @ (block * rows[:, None])).toarray()
+            if intercept:
+                out[k] -= np.outer(a, a / total) if total > 0 else 0.0
+            else:
+                out[k] += total * np.outer(delta, delta) - np.outer(a, delta) - np.outer(delta, a)
+        return out
+
+    def columns(self) -> tuple[Array, Index, Index]:
+        return self.matrix.data, self.matrix.indices.astype(np.int64), self.matrix.indptr.astype(np.int64)
+
+
+def _weighted_products(stack: Array, c: Array, intercept: bool) -> Array:
+    """Σ_i c_i x_i x_iᵀ for a (tasks, d, n) stack, less the mean part. NumPy calls syrk for A Aᵀ."""
+    if np.all(c == c[:, :1]):
+        out = np.matmul(stack, stack.transpose(0, 2, 1)) * c[:, :1, None]
+    else:
+        root = stack * np.sqrt(c)[:, None, :]
+        out = np.matmul(root, root.transpose(0, 2, 1))
+    if intercept:
+        a = np.matmul(stack, c[:, :, None])[:, :, 0]
+        total = c.sum(axis=1)
+        safe = np.where(total > 0, total, 1.0)
+        out -= a[:, :, None] * (a / safe[:, None])[:, None, :]
+    return out

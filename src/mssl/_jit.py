@@ -1,0 +1,57 @@
+"""Compiled kernels: one place that calls them and says so when the machine has to compile first."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+PATIENCE = 2.0
+
+_lock = threading.Lock()
+_told = False
+_spent = 0.0
+
+
+def _tell() -> None:
+    global _told  # noqa: PLW0603 - said once per process
+    with _lock:
+        if _told:
+            return
+        _told = True
+    print("mssl: compiling numerical kernels (this happens once; later runs read them from a cache) …", file=sys.stderr)
+
+
+@contextmanager
+def announce_compilation() -> Iterator[None]:
+    """Tell stderr, once per process, when the compilations inside such blocks take over two seconds in sum.
+
+    Examples
+    --------
+    >>> with announce_compilation():
+    ...     pass
+    """
+    global _spent  # noqa: PLW0603 - several short compilations add up for the user
+    timer = threading.Timer(max(PATIENCE - _spent, 0.0), _tell)
+    timer.daemon = True
+    start = time.perf_counter()
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        with _lock:
+            _spent += time.perf_counter() - start
+
+
+def call(kernel: Callable[..., Any], *args: Any) -> Any:
+    """Call a numba kernel; its first compilation (or load from the cache) runs apart, so that it can be announced."""
+    if not kernel.signatures:  # type: ignore[attr-defined]
+        from numba import typeof
+
+        with announce_compilation():
+            kernel.compile(tuple(typeof(a) for a in args))  # type: ignore[attr-defined]
+    return kernel(*args)

@@ -1,0 +1,198 @@
+r"""The weight step without ℓ1 penalty is a linear system: :math:`H_k w_k + \sum_l C_{kl} w_l = q_k`.
+
+With one Gram for all tasks it is a Sylvester equation, solved by two eigendecompositions. Otherwise conjugate
+gradients, preconditioned by the inverse of each task's own block :math:`H_k + C_{kk} I`, take a few iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from mssl.coupling import Coupling
+from mssl.exceptions import ParameterError
+from mssl.solvers.base import Status, WeightStep
+from mssl.solvers.quadratic import GramQuadratic, Quadratic, quadratic_gap
+
+Array = NDArray[np.float64]
+
+_SMALL = 64  # up to this many features batched inverses beat a loop over triangular solves
+
+
+def sylvester(
+    problem: GramQuadratic, coupling: Coupling, W0: Array | None = None, *, tol: float, max_iter: int = 5
+) -> WeightStep:
+    r"""Solve by eigendecompositions of the common Gram G and of :math:`S^{-1/2} C S^{-1/2}`.
+
+    Substituting :math:`w_k = v_k / \sqrt{s_k}` turns :math:`s_k G w_k + (CW)_k = q_k` into
+    :math:`V G + \tilde C V = \tilde Q`, diagonal in the two eigenbases.
+
+    Parameters
+    ----------
+    problem : GramQuadratic
+        Loss with one common Gram and task scales s_k > 0.
+    coupling : Coupling
+        C.
+    W0 : ndarray of shape (K, d), optional
+        Start; the answer does not depend on it.
+    tol : float
+        Absolute bound of the suboptimality.
+    max_iter : int
+        Most steps; those after the first refine rounding errors.
+
+    Returns
+    -------
+    WeightStep
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> loss = GramQuadratic(np.eye(2)[None], np.ones((3, 2)), np.zeros(3))
+    >>> step = sylvester(loss, Coupling.from_precision(np.eye(3), covariance=np.eye(3)), tol=1e-12)
+    >>> bool(np.allclose(step.W, 0.5))
+    True
+    """
+    if not problem.is_shared or not np.all(problem.task_scale > 0):
+        raise ParameterError(
+            "solver='sylvester' needs one design for all tasks and positive task scales; use solver='cg' for own designs."
+        )
+    solve = _sylvester_solver(problem, coupling)
+    W = np.zeros(problem.linear.shape) if W0 is None else np.array(W0, dtype=float)
+    no_penalty = np.zeros(problem.n_tasks)
+    gap, done = np.inf, 0
+    for done in range(1, max_iter + 1):
+        G = problem.gradient(W) + coupling.dot(W)
+        W = W - solve(G)
+        previous, gap = gap, quadratic_gap(problem, W, coupling, no_penalty)
+        if gap <= tol:
+            return WeightStep(W, gap, done, Status.CONVERGED)
+        if not gap < 0.5 * previous:
+            break
+    return WeightStep(W, gap, done, Status.STALLED if np.isfinite(gap) else Status.DIVERGED)
+
+
+def _sylvester_solver(problem: GramQuadratic, coupling: Coupling) -> Callable[[Array], Array]:
+    root = np.sqrt(problem.task_scale)[:, None]
+    values, U = problem.eigen
+    task_values, E = linalg.eigh(coupling.dense() / root / root.T)
+    sums = np.maximum(task_values, 0.0)[:, None] + values
+    floor = len(values) * np.finfo(float).eps * float(sums.max(initial=0.0))
+    inverse = np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > floor)
+
+    def solve(R: Array) -> Array:
+        return np.asarray(E @ ((E.T @ (R / root) @ U) * inverse) @ U.T / root)
+
+    return solve
+
+
+def conjugate_gradient(
+    problem: Quadratic, coupling: Coupling, W0: Array, *, tol: float, max_iter: int = 1000
+) -> WeightStep:
+    """Solve by preconditioned conjugate gradients until the certificate is within ``tol``.
+
+    Parameters
+    ----------
+    problem : Quadratic
+        The loss; with Grams the preconditioner inverts each task's block, otherwise its diagonal.
+    coupling : Coupling
+        C.
+    W0 : ndarray of shape (K, d)
+        Start.
+    tol : float
+        Absolute bound of the suboptimality, ½ tr(G C⁻¹ Gᵀ) for C ≻ 0.
+    max_iter : int
+        Most iterations.
+
+    Returns
+    -------
+    WeightStep
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> loss = GramQuadratic(np.stack([np.eye(2), 3 * np.eye(2)]), np.array([[2.0, 4], [4, 8]]), np.zeros(2))
+    >>> conjugate_gradient(loss, Coupling.diagonal_only(np.ones(2)), np.zeros((2, 2)), tol=1e-12).W
+    array([[1., 2.],
+           [1., 2.]])
+    """
+    no_penalty = np.zeros(problem.n_tasks)
+
+    def operate(V: Array) -> Array:
+        return problem.product(V) + coupling.dot(V)
+
+    def certificate(W: Array, G: Array) -> float:
+        return quadratic_gap(problem, W, coupling, no_penalty, G)
+
+    precondition = block_preconditioner(problem, coupling.diagonal())
+    W = np.array(W0, dtype=float)
+    done = 0
+    gap = np.inf
+    # The recurrence drifts from the true residual: a restart decides whether it was good enough.
+    while True:
+        R = problem.linear - operate(W)
+        previous, gap = gap, certificate(W, -R)
+        if gap <= tol:
+            return WeightStep(W, gap, done, Status.CONVERGED)
+        if not np.isfinite(gap):
+            return WeightStep(W, gap, done, Status.DIVERGED)
+        if done >= max_iter:
+            return WeightStep(W, gap, done, Status.MAX_ITER)
+        if gap > 0.5 * previous:
+            return WeightStep(W, gap, done, Status.STALLED)
+        W, made = solve_cg(operate, precondition, R, W, lambda V, S: certificate(V, -S) <= tol, max_iter - done)
+        done += made
+
+
+def solve_cg(
+    operate: Callable[[Array], Array],
+    precondition: Callable[[Array], Array],
+    R: Array,
+    W: Array,
+    enough: Callable[[Array, Array], bool],
+    max_iter: int,
+) -> tuple[Array, int]:
+    """Conjugate gradients from W with residual R until ``enough(W, R)``; returns W and the iterations made."""
+    Z = precondition(R)
+    P, rz = Z, float(np.vdot(R, Z))
+    made = 0
+    while made < max_iter and rz > 0:
+        AP = operate(P)
+        curvature = float(np.vdot(P, AP))
+        if not curvature > 0:
+            break
+        step = rz / curvature
+        W, R = W + step * P, R - step * AP
+        made += 1
+        if enough(W, R):
+            break
+        Z = precondition(R)
+        rz, last = float(np.vdot(R, Z)), rz
+        P = Z + (rz / last) * P
+    return W, made
+
+
+def block_preconditioner(problem: Quadratic, ridge: Array) -> Callable[[Array], Array]:
+    """Inverse of H_k + ridge_k I per task; of its diagonal where there are no Grams."""
+    if not isinstance(problem, GramQuadratic):
+        diagonal = problem.diagonal() + ridge[:, None]
+        safe = np.where(diagonal > 0, diagonal, 1.0)
+        return lambda R: R / safe
+    if problem.is_shared:
+        values, U = problem.eigen
+        sums = problem.task_scale[:, None] * values + ridge[:, None]
+        floor = len(values) * np.finfo(float).eps * float(sums.max(initial=0.0))
+        weights = 1.0 / np.maximum(sums, floor if floor > 0 else 1.0)
+        return lambda R: (R @ U) * weights @ U.T
+    blocks = problem.gram * problem.task_scale[:, None, None]
+    traces = np.einsum("kdd->k", blocks) / problem.n_features + ridge
+    # A singular block is lifted by rounding size; exactness is not needed to precondition.
+    lift = ridge + 1e-12 * np.where(traces > 0, traces, 1.0)
+    np.einsum("kdd->kd", blocks)[...] += lift[:, None]
+    if problem.n_features <= _SMALL:
+        inverses = np.linalg.inv(blocks)
+        return lambda R: np.matmul(inverses, R[:, :, None])[:, :, 0]
+    factors = [linalg.cho_factor(block, lower=True, overwrite_a=True, check_finite=False) for block in blocks]
+    return lambda R: np.stack([linalg.cho_solve(f, r, check_finite=False) for f, r in zip(factors, R, strict=True)])

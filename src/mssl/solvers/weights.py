@@ -1,0 +1,84 @@
+"""One door to the solvers of the quadratic weight step."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mssl.coupling import Coupling
+from mssl.exceptions import ParameterError
+from mssl.solvers.base import WeightStep
+from mssl.solvers.coordinate import coordinate_descent
+from mssl.solvers.linear import conjugate_gradient, sylvester
+from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic
+
+Array = NDArray[np.float64]
+
+SOLVERS = ("auto", "coordinate", "cg", "sylvester", "fista", "admm")
+
+_SYLVESTER_FROM = 30  # features from which two eigendecompositions beat a few preconditioned iterations
+
+
+def solve_quadratic(
+    problem: GramQuadratic | DesignQuadratic,
+    coupling: Coupling,
+    threshold: Array,
+    W0: Array,
+    *,
+    solver: str = "auto",
+    tol: float,
+    max_iter: int | None = None,
+) -> WeightStep:
+    r"""Minimise :math:`\ell(W) + \tfrac12\operatorname{tr}(WCW^\top) + \sum_k t_k\|w_k\|_1`.
+
+    Parameters
+    ----------
+    problem : GramQuadratic or DesignQuadratic
+        The quadratic loss, see :func:`mssl.solvers.quadratic.make_quadratic`.
+    coupling : Coupling
+        C.
+    threshold : ndarray of shape (K,)
+        ℓ1 strengths t_k ≥ 0.
+    W0 : ndarray of shape (K, d)
+        Start.
+    solver : {"auto", "coordinate", "cg", "sylvester", "fista", "admm"}
+        "auto": coordinate descent with a penalty; without one the Sylvester solver for a common Gram with at least
+        30 features, conjugate gradients otherwise.
+    tol : float
+        Absolute bound of the suboptimality at which to stop.
+    max_iter : int, optional
+        Most iterations, as the solver counts them; default the solver's own.
+
+    Returns
+    -------
+    WeightStep
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> loss = GramQuadratic(2 * np.eye(2)[None], np.array([[4.0, 0.5]]), np.zeros(1))
+    >>> solve_quadratic(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1), np.zeros((1, 2)), tol=1e-10).W
+    array([[1., 0.]])
+    """
+    threshold = np.asarray(threshold, dtype=float)
+    limit = {} if max_iter is None else {"max_iter": max_iter}
+    name = choose_solver(problem, threshold) if solver == "auto" else solver
+    if name in ("cg", "sylvester") and np.any(threshold):
+        raise ParameterError(
+            f"solver={name!r} solves the step without an ℓ1 penalty; use 'auto' or 'coordinate' with one."
+        )
+    if name == "coordinate":
+        return coordinate_descent(problem, coupling, threshold, W0, tol=tol, **limit)
+    if name == "cg":
+        return conjugate_gradient(problem, coupling, W0, tol=tol, **limit)
+    if name == "sylvester" and isinstance(problem, GramQuadratic):
+        return sylvester(problem, coupling, W0, tol=tol, **limit)
+    raise ParameterError(f"solver={solver!r} is not one of {', '.join(SOLVERS)}, or does not fit this problem.")
+
+
+def choose_solver(problem: GramQuadratic | DesignQuadratic, threshold: Array) -> str:
+    """The solver that "auto" stands for."""
+    if np.any(threshold):
+        return "coordinate"
+    shared = isinstance(problem, GramQuadratic) and problem.is_shared and bool(np.all(problem.task_scale > 0))
+    return "sylvester" if shared and problem.n_features >= _SYLVESTER_FROM else "cg"
