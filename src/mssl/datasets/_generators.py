@@ -45,9 +45,7 @@ def _sample_sizes(name: str, value: int | Sequence[int], n_tasks: int) -> list[i
         return [positive_int(name, value)] * n_tasks
     sizes = [positive_int(name, size) for size in np.asarray(value).tolist()]
     if len(sizes) != n_tasks:
-        raise ParameterError(
-            f"{name} has {len(sizes)} sizes for {n_tasks} tasks; give one number, or one per task."
-        )
+        raise ParameterError(f"{name} has {len(sizes)} sizes for {n_tasks} tasks; give one number, or one per task.")
     return sizes
 
 
@@ -348,9 +346,7 @@ def make_residual_graph(
         raise ParameterError(f"noise={noise!r} must be positive.")
 
     labels = cluster_labels(clusters, n_tasks)
-    covariance = noise**2 * cluster_covariance(
-        clusters, n_tasks, kind=kind, correlation=correlation, spread=0.0
-    )
+    covariance = noise**2 * cluster_covariance(clusters, n_tasks, kind=kind, correlation=correlation, spread=0.0)
     adjacency = cluster_adjacency(clusters, n_tasks, kind=kind)
     precision = precision_on_graph(covariance, adjacency)
     truth, training, testing = np.random.default_rng(random_state).spawn(3)

@@ -19,9 +19,7 @@ def cluster_labels(clusters: Sequence[Sequence[int]], n_tasks: int) -> np.ndarra
                     f"clusters name task {task}, but the tasks are 0 … {n_tasks - 1} (n_tasks={n_tasks})."
                 )
             if labels[task] >= 0:
-                raise ParameterError(
-                    f"clusters name task {task} twice; every task belongs to at most one cluster."
-                )
+                raise ParameterError(f"clusters name task {task} twice; every task belongs to at most one cluster.")
             labels[task] = number
     return labels
 

@@ -27,8 +27,7 @@ def check_layout(layout: str, *, shared: bool, aligned: bool, as_frame: bool, wh
         )
     if layout == "aligned" and not aligned:
         raise LayoutError(
-            f"layout='aligned' needs rows that belong together in all tasks, which {what} lacks. "
-            "Use layout='long'."
+            f"layout='aligned' needs rows that belong together in all tasks, which {what} lacks. Use layout='long'."
         )
     if layout == "aligned" and as_frame:
         raise LayoutError(
@@ -79,14 +78,13 @@ def arrange(
     X = sparse.vstack(designs, format="csr") if sparse.issparse(designs[0]) else np.concatenate(designs)
     y = np.concatenate(targets)
     return {
-        **(_long_frame(X, y, tasks, feature_names, target_name) if as_frame else {"X": X, "y": y}),
+        **(long_frame(X, y, tasks, feature_names, target_name) if as_frame else {"X": X, "y": y}),
         "tasks": tasks,
     }
 
 
-def _long_frame(
-    X: Any, y: np.ndarray, tasks: np.ndarray, feature_names: np.ndarray, target_name: str
-) -> dict[str, Any]:
+def long_frame(X: Any, y: np.ndarray, tasks: np.ndarray, feature_names: np.ndarray, target_name: str) -> dict[str, Any]:
+    """Long layout as a table with the column ``task`` first, and the target as a Series."""
     pandas: Any = require("pandas", "tables", "as_frame=True")
     if sparse.issparse(X):
         frame = pandas.DataFrame.sparse.from_spmatrix(X, columns=feature_names)

@@ -1,0 +1,133 @@
+"""Data sets as CSV files, for the command line and for other programs."""
+
+import csv
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import Bunch
+
+from mssl.datasets._climate import CLIMATE_SETS, load_climate
+from mssl.datasets._real import (
+    load_digit_pairs,
+    load_landmine,
+    load_letter,
+    load_mnist_pairs,
+    load_spam,
+)
+from mssl.datasets._registry import info
+from mssl.exceptions import DatasetError
+
+_CHUNK = 1024
+
+
+def _climate_loader(name: str) -> Callable[..., Bunch]:
+    return lambda **options: load_climate(name, layout="long", **options)
+
+
+_LOADERS: dict[str, Callable[..., Bunch]] = {
+    "digit-pairs": load_digit_pairs,
+    "landmine": load_landmine,
+    "spam-3": lambda **options: load_spam(3, **options),
+    "spam-15": lambda **options: load_spam(15, **options),
+    "letter": load_letter,
+    "mnist-pairs": load_mnist_pairs,
+    **{f"climate-{name.replace('_', '-')}": _climate_loader(name) for name in CLIMATE_SETS},
+}
+
+
+def load(name: str, **options: Any) -> Bunch:
+    """Load a data set by the name that :func:`available` gives it, in the long layout.
+
+    Parameters
+    ----------
+    name : str
+    **options
+        Passed to its loader, e.g. ``subsample=200, random_state=0`` for the digit pairs.
+
+    Returns
+    -------
+    sklearn.utils.Bunch
+
+    Examples
+    --------
+    >>> from mssl.datasets import load
+    >>> load("digit-pairs", subsample=10, random_state=0).X.shape
+    (450, 64)
+    """
+    return _LOADERS[info(name).name](**options)
+
+
+def _lines(bunch: Bunch) -> Iterator[list[Any]]:
+    """Rows of the CSV file; sparse X is unpacked a chunk at a time. Whole numbers lose their ``.0``."""
+    has_months = "months" in bunch
+    for start in range(0, len(bunch.y), _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        block = bunch.X[rows]
+        block = block.toarray() if sparse.issparse(block) else np.asarray(block)
+        whole = np.equal(block, np.round(block)).all()
+        values = (block.astype(np.int64) if whole else block).tolist()
+        months = bunch.months[rows].astype(str).tolist() if has_months else None
+        for offset, (task, features, target) in enumerate(
+            zip(bunch.tasks[rows].tolist(), values, bunch.y[rows].tolist(), strict=True)
+        ):
+            month = [months[offset]] if months is not None else []
+            yield [task, *month, *features, target]
+
+
+def export(name: str, path: str | os.PathLike[str], **options: Any) -> Path:
+    """Write a data set as a CSV file: task, features, target, one row per sample.
+
+    The first column names the task ("pair", "field", "user" or "location"), the last one is the target
+    ("label", or "observed" for climate sets, which also get a column "month" after the location). The file
+    appears whole or not at all.
+
+    Parameters
+    ----------
+    name : str
+        One of the names of :func:`available`.
+    path : str or path-like
+    **options
+        Passed to the loader, e.g. ``subsample=200, random_state=0`` for the digit pairs.
+
+    Returns
+    -------
+    pathlib.Path
+        The file.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> from mssl.datasets import export
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = export("digit-pairs", pathlib.Path(folder, "digits.csv"), subsample=10, random_state=0)
+    ...     header = file.read_text().splitlines()[0].split(",")
+    >>> header[0], header[1], header[-1], len(header)
+    ('pair', 'pixel 01', 'label', 66)
+    """
+    entry = info(name)
+    bunch = load(name, **options)
+    month = ["month"] if "months" in bunch else []
+    header = [entry.task_column, *month, *bunch.feature_names.tolist(), entry.target_column]
+    target = Path(path)
+    partial: Path | None = None
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", newline="", encoding="utf-8", dir=target.parent, prefix=".export-", delete=False
+        ) as file:
+            partial = Path(file.name)
+            writer = csv.writer(file)
+            writer.writerow(header)
+            writer.writerows(_lines(bunch))
+        partial.chmod(0o644)
+        partial.replace(target)
+    except OSError as error:
+        raise DatasetError(f"{target} cannot be written: {error}. Choose another place.") from error
+    finally:
+        if partial is not None:
+            partial.unlink(missing_ok=True)
+    return target
