@@ -180,7 +180,7 @@ class SparseBlocks:
 
     def largest(self) -> Array:
         out = np.abs(self.shift).max(axis=0)
-        feature = self._per_entry(np.broadcast_to(np.arange(self.d), self.shift.shape))
+        feature = self._per_entry(np.broadcast_to(np.arange(self.d), self.shift.shape)).astype(np.int64)
         np.maximum.at(out, feature, np.abs(self.matrix.data))
         return out
 
@@ -196,7 +196,7 @@ class SparseBlocks:
     def clear_constant(self, flat: NDArray[np.bool_], limit: Array) -> None:
         """Drop columns that are constant within a task; their centred values are zero."""
         flat = flat & (self.squares_about(np.zeros_like(self.shift), None) <= limit**2 * np.diff(self.bounds)[:, None])
-        self.matrix = self._with(np.where(self._per_entry(flat), 0.0, self.matrix.data))
+        self.matrix = self._with(np.where(self._per_entry(flat.astype(float)) > 0, 0.0, self.matrix.data))
         self.shift = np.where(flat, 0.0, self.shift)
 
     def dot(self, W: Array) -> Array:

@@ -1,22 +1,33 @@
 """Compiled sweeps of coordinate descent over the weights: plain loops on arrays and scalars.
 
-The coupling C = P − ρ u uᵀ enters as CSR rows of P plus ``mean`` = Wᵀu, both kept up to date. Every kernel returns
-``(sweeps, decrease)``: how many sweeps were made and by how much the last one lowered the objective (a lower bound).
+The coupling C = P − ρ u uᵀ enters as CSR rows of P plus ``mean`` = Wᵀu, both kept up to date. A visit to a task is one
+pass over all coordinates and at most five over those that are not zero. Both kernels return ``(sweeps, decrease)``: how
+many sweeps were made, and a lower bound of what the last one took off the objective.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+_FAST = {"reassoc", "contract"}  # lets dot products use vector registers; NaN and inf keep their meaning
+_PASSES = 6
 
 
 @njit(cache=True, nogil=True)
-def _pull(k, W, indptr, indices, values, u, rho, mean, out):
-    """Write Σ_{l≠k} C_kl w_l into out and return C_kk."""
+def _pull(
+    k: int, W: Array, indptr: Index, indices: Index, values: Array, u: Array, rho: float, mean: Array, out: Array
+) -> float:
+    """Write Σ_{l≠k} C_kl w_l into out, take task k out of mean, and return C_kk."""
     d = W.shape[1]
     own = -rho * u[k] * u[k]
     for j in range(d):
-        out[j] = -rho * u[k] * (mean[j] - u[k] * W[k, j])
+        mean[j] -= u[k] * W[k, j]
+        out[j] = -rho * u[k] * mean[j]
     for p in range(indptr[k], indptr[k + 1]):
         other = indices[p]
         if other == k:
@@ -28,11 +39,65 @@ def _pull(k, W, indptr, indices, values, u, rho, mean, out):
 
 
 @njit(cache=True, nogil=True)
-def gram_sweeps(H, scale, q, indptr, indices, values, u, rho, t, W, HW, mean, n_sweeps, enough):
-    """Coordinate descent on Grams; W, HW (H_k w_k) and mean (Wᵀu) are updated in place.
+def _minimiser(a: float, t: float, h: float) -> float:
+    """Minimise ½ h w² − a w + t |w| over w."""
+    if a > t:
+        return (a - t) / h
+    if a < -t:
+        return (a + t) / h
+    return 0.0
 
-    A visit to a task is one pass over all coordinates and at most five over those that are not zero.
-    """
+
+@njit(cache=True, nogil=True)
+def _support(w: Array, active: Index) -> int:
+    """List the coordinates that are not zero; returns their number."""
+    count = 0
+    for j in range(len(w)):
+        if w[j] != 0.0:
+            active[count] = j
+            count += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _gram_pass(
+    G: Array, s: float, own: float, q: Array, pull: Array, t: float, w: Array, hw: Array, coordinates: Index
+) -> float:
+    gained = 0.0
+    for j in coordinates:
+        h = s * G[j, j] + own
+        if h <= 0.0:
+            continue
+        old = w[j]
+        new = _minimiser(s * G[j, j] * old - hw[j] + q[j] - pull[j], t, h)
+        if new != old:
+            step = new - old
+            w[j] = new
+            gained += 0.5 * h * step * step
+            row = G[j]
+            for i in range(len(w)):
+                hw[i] += s * step * row[i]
+    return gained
+
+
+@njit(cache=True, nogil=True)
+def gram_sweeps(
+    H: Array,
+    scale: Array,
+    q: Array,
+    indptr: Index,
+    indices: Index,
+    values: Array,
+    u: Array,
+    rho: float,
+    t: Array,
+    W: Array,
+    HW: Array,
+    mean: Array,
+    n_sweeps: int,
+    enough: float,
+) -> tuple[int, float]:
+    """Coordinate descent on Grams H_k = scale_k H[k] (or H[0]); W, HW and mean are updated in place."""
     K, d = W.shape
     pull = np.empty(d)
     active = np.empty(d, dtype=np.int64)
@@ -43,50 +108,159 @@ def gram_sweeps(H, scale, q, indptr, indices, values, u, rho, t, W, HW, mean, n_
         for k in range(K):
             own = _pull(k, W, indptr, indices, values, u, rho, mean, pull)
             G = H[k] if H.shape[0] > 1 else H[0]
-            s = scale[k]
-            w = W[k]
-            hw = HW[k]
-            threshold = t[k]
-            if rho != 0.0:
-                for j in range(d):
-                    mean[j] -= u[k] * w[j]
+            first = _gram_pass(G, scale[k], own, q[k], pull, t[k], W[k], HW[k], everything)
+            gained, visit = first, 1
+            decrease += first
+            n_active = _support(W[k], active)
+            while visit < _PASSES and gained > 0.01 * first and gained > 0.1 * enough / K:
+                gained = _gram_pass(G, scale[k], own, q[k], pull, t[k], W[k], HW[k], active[:n_active])
+                decrease += gained
+                visit += 1
+            for j in range(d):
+                mean[j] += u[k] * W[k, j]
+        if decrease <= enough:
+            return sweep + 1, decrease
+    return n_sweeps, decrease
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _dot(column: Array, rows: Index, start: int, is_sparse: bool, v: Array) -> float:
+    total = 0.0
+    if is_sparse:
+        for p in range(len(column)):
+            total += column[p] * v[start + rows[p]]
+    else:
+        part = v[start : start + len(column)]
+        for p in range(len(column)):
+            total += column[p] * part[p]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _subtract(column: Array, rows: Index, start: int, is_sparse: bool, step: float, c: Array, v: Array) -> None:
+    """Take step · c · column from v, on the rows of the column."""
+    if is_sparse:
+        for p in range(len(column)):
+            i = start + rows[p]
+            v[i] -= step * c[i] * column[p]
+    else:
+        part, weight = v[start : start + len(column)], c[start : start + len(column)]
+        for p in range(len(column)):
+            part[p] -= step * weight[p] * column[p]
+
+
+@njit(cache=True, nogil=True)
+def _design_pass(
+    data: Array,
+    indices: Index,
+    indptr: Index,
+    start: int,
+    is_sparse: bool,
+    c: Array,
+    total: float,
+    mu: Array,
+    sums: Array,
+    h: Array,
+    own: float,
+    pull: Array,
+    t: float,
+    w: Array,
+    v: Array,
+    state: Array,
+    coordinates: Index,
+) -> float:
+    """One pass; the residual is v/c + state[0], and state[1] = Σ v. ``indptr`` starts at the task's columns."""
+    gained = 0.0
+    for j in coordinates:
+        curvature = h[j] + own
+        if curvature <= 0.0:
+            continue
+        lo, hi = indptr[j], indptr[j + 1]
+        column = data[lo:hi]
+        rows = indices[lo:hi] if is_sparse else indices
+        old = w[j]
+        along = _dot(column, rows, start, is_sparse, v) + state[0] * sums[j] - mu[j] * (state[1] + state[0] * total)
+        new = _minimiser(h[j] * old + along - pull[j], t, curvature)
+        if new != old:
+            step = new - old
+            w[j] = new
+            gained += 0.5 * curvature * step * step
+            _subtract(column, rows, start, is_sparse, step, c, v)
+            state[0] += step * mu[j]
+            state[1] -= step * sums[j]
+    return gained
+
+
+@njit(cache=True, nogil=True)
+def design_sweeps(
+    data: Array,
+    indices: Index,
+    indptr: Index,
+    base: Index,
+    row_start: Index,
+    is_sparse: bool,
+    c: Array,
+    totals: Array,
+    mu: Array,
+    sums: Array,
+    h: Array,
+    cptr: Index,
+    cind: Index,
+    values: Array,
+    u: Array,
+    rho: float,
+    t: Array,
+    W: Array,
+    v: Array,
+    state: Array,
+    mean: Array,
+    n_sweeps: int,
+    enough: float,
+) -> tuple[int, float]:
+    """Coordinate descent on stored columns a_kj, standing for a_kj − mu_kj; W, v, state and mean are updated in place.
+
+    With v = c (target − Σ_j a_j w_j), state[k, 0] = Σ_j mu_kj w_kj and state[k, 1] = Σ_i v_i a coordinate costs the
+    stored entries of its column, centring and intercept included.
+    """
+    K, d = W.shape
+    pull = np.empty(d)
+    active = np.empty(d, dtype=np.int64)
+    everything = np.arange(d)
+    decrease = 0.0
+    for sweep in range(n_sweeps):
+        decrease = 0.0
+        for k in range(K):
+            own = _pull(k, W, cptr, cind, values, u, rho, mean, pull)
+            first = gained = 0.0
             coordinates = everything
-            first = 0.0
-            for visit in range(6):
-                gained = 0.0
-                for j in coordinates:
-                    h = s * G[j, j] + own
-                    if h <= 0.0:
-                        continue
-                    old = w[j]
-                    a = h * old - (hw[j] - q[k, j] + pull[j] + own * old)
-                    new = 0.0
-                    if a > threshold:
-                        new = (a - threshold) / h
-                    elif a < -threshold:
-                        new = (a + threshold) / h
-                    if new != old:
-                        step = new - old
-                        w[j] = new
-                        gained += 0.5 * h * step * step
-                        step *= s
-                        row = G[j]
-                        for i in range(d):
-                            hw[i] += step * row[i]
+            for visit in range(_PASSES):
+                gained = _design_pass(
+                    data,
+                    indices,
+                    indptr[base[k] :],
+                    row_start[k],
+                    is_sparse,
+                    c,
+                    totals[k],
+                    mu[k],
+                    sums[k],
+                    h[k],
+                    own,
+                    pull,
+                    t[k],
+                    W[k],
+                    v,
+                    state[k],
+                    coordinates,
+                )
                 decrease += gained
                 if visit == 0:
-                    n_active = 0
-                    for j in range(d):
-                        if w[j] != 0.0:
-                            active[n_active] = j
-                            n_active += 1
-                    coordinates = active[:n_active]
                     first = gained
+                    coordinates = active[: _support(W[k], active)]
                 if gained <= 0.01 * first or gained <= 0.1 * enough / K:
                     break
-            if rho != 0.0:
-                for j in range(d):
-                    mean[j] += u[k] * w[j]
+            for j in range(d):
+                mean[j] += u[k] * W[k, j]
         if decrease <= enough:
             return sweep + 1, decrease
     return n_sweeps, decrease

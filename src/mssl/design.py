@@ -175,8 +175,7 @@ class Design:
 
     def predictor(self, W: Array) -> Array:
         """X̃_k w_k for all tasks: (K, d) → (N,)."""
-        W = np.ascontiguousarray(W)
-        flat = self.stored.dot_shared(W) if self.shared else self.stored.dot(W)
+        flat = self.stored_dot(W)
         if self.shift is not None:
             flat -= self.per_task(np.einsum("kd,kd->k", self.shift, W))
         return flat
@@ -187,6 +186,11 @@ class Design:
         if self.shift is not None:
             out -= self.shift * self.task_sums(r)[:, None]
         return out
+
+    def stored_dot(self, W: Array) -> Array:
+        """A_k w_k with the stored columns, the implicit shift left out: (K, d) → (N,)."""
+        W = np.ascontiguousarray(W)
+        return self.stored.dot_shared(W) if self.shared else self.stored.dot(W)
 
     def stored_sums(self, r: Array) -> Array:
         """A_kᵀ r_k with the stored columns, the implicit shift left out: (N,) → (K, d)."""

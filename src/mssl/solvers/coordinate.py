@@ -68,7 +68,11 @@ def coordinate_descent(
     array([[1., 0.]])
     """
     W = np.array(W0, dtype=float, order="C")
-    sweeps = _GramSweeps(problem, coupling, threshold, W)
+    sweeps: _GramSweeps | _DesignSweeps
+    if isinstance(problem, GramQuadratic):
+        sweeps = _GramSweeps(problem, coupling, threshold, W)
+    else:
+        sweeps = _DesignSweeps(problem, coupling, threshold, W)
     return _descend(problem, coupling, threshold, W, sweeps, tol, max_iter)
 
 
@@ -124,4 +128,28 @@ class _GramSweeps:
 
         state = (self.threshold, self.W, self.HW, self.mean, n_sweeps, float(enough))
         made, decrease = call(gram_sweeps, self.gram, self.problem.task_scale, self.linear, *self.rows, *state)
+        return int(made), float(decrease)
+
+
+class _DesignSweeps:
+    """State of the descent on the features."""
+
+    def __init__(self, problem: DesignQuadratic, coupling: Coupling, threshold: Array, W: Array) -> None:
+        self.problem, self.coupling, self.W = problem, coupling, W
+        self.threshold = np.array(threshold, dtype=float)
+        self.rows = _coupling_arrays(coupling)
+        self.moments = (problem.c, problem.totals, problem.column_means, problem.column_sums, problem.diagonal())
+
+    def gradient(self) -> Array:
+        return self.problem.gradient(self.W) + self.coupling.dot(self.W)
+
+    def run(self, n_sweeps: int, enough: float) -> tuple[int, float]:
+        from mssl._weight_kernels import design_sweeps
+
+        problem, W = self.problem, self.W
+        sigma = np.einsum("kd,kd->k", problem.column_means, W)
+        v = problem.c * (problem.target - problem.design.stored_dot(W))
+        state = np.stack([sigma, problem.design.task_sums(v)], axis=1)
+        arguments = (self.threshold, W, v, state, self.rows[3] @ W, n_sweeps, float(enough))
+        made, decrease = call(design_sweeps, *problem.design.columns, *self.moments, *self.rows, *arguments)
         return int(made), float(decrease)

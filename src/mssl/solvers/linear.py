@@ -57,7 +57,7 @@ def sylvester(
     """
     if not problem.is_shared or not np.all(problem.task_scale > 0):
         raise ParameterError(
-            "solver='sylvester' needs one design for all tasks and positive task scales; use solver='cg' for own designs."
+            "solver='sylvester' needs one Gram for all tasks and positive task scales; use solver='cg' otherwise."
         )
     solve = _sylvester_solver(problem, coupling)
     W = np.zeros(problem.linear.shape) if W0 is None else np.array(W0, dtype=float)

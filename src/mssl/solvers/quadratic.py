@@ -198,7 +198,7 @@ class DesignQuadratic:
         return fit
 
     def residual(self, W: Array) -> Array:
-        """z − X̃w − b with the minimising intercepts, (N,)."""
+        """Residual z − X̃w − b with the minimising intercepts, (N,)."""
         return self.target - self._fitted(W)
 
     def product(self, V: Array) -> Array:
@@ -341,7 +341,7 @@ def _dual_gap(problem: Quadratic, W: Array, G: Array, coupling: Coupling, thresh
         n_parts, part = connected_components(coupling.matrix, directed=False)
 
     def pooled(values: Array) -> Array:
-        return np.bincount(part, weights=values, minlength=n_parts)
+        return np.asarray(np.bincount(part, weights=values, minlength=n_parts), dtype=float)
 
     half_square = pooled(problem.task_values(W) + 0.5 * np.einsum("kd,kd->k", W, coupling.dot(W)))
     along = 2 * half_square - pooled(np.einsum("kd,kd->k", W, G))
