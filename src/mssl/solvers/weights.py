@@ -7,8 +7,10 @@ from numpy.typing import NDArray
 
 from mssl.coupling import Coupling
 from mssl.exceptions import ParameterError
+from mssl.solvers.admm import admm
 from mssl.solvers.base import WeightStep
 from mssl.solvers.coordinate import coordinate_descent
+from mssl.solvers.fista import fista
 from mssl.solvers.linear import conjugate_gradient, sylvester
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic
 
@@ -73,6 +75,9 @@ def solve_quadratic(
         return conjugate_gradient(problem, coupling, W0, tol=tol, **limit)
     if name == "sylvester" and isinstance(problem, GramQuadratic):
         return sylvester(problem, coupling, W0, tol=tol, **limit)
+    if name in ("fista", "admm"):
+        iterate = fista if name == "fista" else admm
+        return iterate(problem, coupling, threshold, W0, tol=tol, **limit)
     raise ParameterError(f"solver={solver!r} is not one of {', '.join(SOLVERS)}, or does not fit this problem.")
 
 
