@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mssl.datasets import make_clustered_tasks, make_residual_graph
+from mssl.datasets import make_climate_like, make_clustered_tasks, make_residual_graph
 from mssl.exceptions import LayoutError, ParameterError
 
 KINDS = ["centres", "equicorrelated", "chain", "sparse"]
@@ -80,9 +80,7 @@ def test_sparse_supports_are_shared_inside_clusters():
 
 def test_gaussian_residuals_have_the_stated_noise():
     noise = np.linspace(0.5, 2.0, 13)
-    problem = make_clustered_tasks(
-        n_samples=5000, n_features=5, noise=noise, intercept_scale=2.0, random_state=0
-    )
+    problem = make_clustered_tasks(n_samples=5000, n_features=5, noise=noise, intercept_scale=2.0, random_state=0)
     fits = [
         X @ problem.coef[k] + problem.intercept[k]
         for k, X in enumerate(split(problem.X, problem.tasks, problem.task_names))
@@ -114,9 +112,7 @@ def test_targets_of_classes_and_counts_follow_their_law(family):
         predictor = problem.X[rows] @ problem.coef[k] + problem.intercept[k]
         mean = 1 / (1 + np.exp(-predictor)) if family == "binary" else np.exp(predictor)
         variance = mean * (1 - mean) if family == "binary" else mean
-        scores = ((problem.y[rows] - mean) / np.sqrt(variance)) @ np.column_stack(
-            [np.ones(20_000), predictor]
-        )
+        scores = ((problem.y[rows] - mean) / np.sqrt(variance)) @ np.column_stack([np.ones(20_000), predictor])
         np.testing.assert_allclose(scores / np.sqrt(20_000), 0, atol=5 * max(1, predictor.std()))
         assert set(np.unique(problem.y[rows]).tolist()) >= {0, 1}
     assert problem.y.dtype.kind == "i"
@@ -198,9 +194,7 @@ def test_a_seed_determines_everything(seed, kind, family, sizes):
 def test_residuals_have_the_stated_covariance_and_coefficients_the_density():
     problem = make_residual_graph(n_samples=20_000, random_state=0, intercept_scale=1.0)
     residuals = problem.y - problem.X @ problem.coef.T - problem.intercept
-    np.testing.assert_allclose(
-        residuals.T @ residuals / 20_000, problem.covariance, atol=5 * np.sqrt(2 / 20_000)
-    )
+    np.testing.assert_allclose(residuals.T @ residuals / 20_000, problem.covariance, atol=5 * np.sqrt(2 / 20_000))
     assert (problem.coef != 0).sum() == round(0.3 * 13 * 30)
     np.testing.assert_allclose(np.diag(problem.covariance), 1.0)
     assert problem.covariance[0, 1] == pytest.approx(0.8)
@@ -259,3 +253,69 @@ def test_bad_arguments_are_explained(arguments, error, words):
 def test_bad_residual_arguments(arguments, error):
     with pytest.raises(error):
         make_residual_graph(**arguments)
+
+
+# --- the climate-like ensemble ----------------------------------------------------------------------------------
+
+
+def test_climate_residuals_have_the_stated_precision():
+    world = make_climate_like(n_lat=3, n_lon=4, n_members=4, n_samples=20_000, n_links=2, noise=0.7, random_state=0)
+    residuals = world.y - np.einsum("nkm,km->nk", world.X, world.coef) - world.intercept
+    np.testing.assert_allclose(np.diag(world.covariance), 0.49)
+    np.testing.assert_allclose(residuals.T @ residuals / 20_000, world.covariance, atol=5 * 0.49 * np.sqrt(2 / 20_000))
+    np.testing.assert_allclose(world.precision @ world.covariance, np.eye(12), atol=1e-10)
+    np.testing.assert_array_equal((world.precision != 0) & ~np.eye(12, dtype=bool), world.adjacency)
+
+
+def test_climate_graph_is_the_grid_with_long_range_links():
+    world = make_climate_like(n_lat=4, n_lon=6, n_links=3, random_state=1)
+    rows, columns = np.divmod(np.arange(24), 6)
+    steps = np.abs(rows[:, None] - rows) + np.abs(columns[:, None] - columns)
+    expected = steps == 1
+    for left, right in world.links:
+        assert steps[left, right] > 2
+        expected[left, right] = expected[right, left] = True
+    np.testing.assert_array_equal(world.adjacency, expected)
+    assert not make_climate_like(coupling=0.0, random_state=1).adjacency.any()
+
+
+def test_climate_members_have_season_bias_and_trend():
+    world = make_climate_like(
+        n_lat=2, n_lon=2, box=(-40, 40, 0, 10), n_links=0, n_samples=1200, trend=1.0, bias=3.0, random_state=2
+    )
+    means = np.array([world.y[world.calendar == month].mean(axis=0) for month in range(1, 13)])
+    south = world.coordinates[:, 0] < 0
+    assert (means.argmax(axis=0)[south] == 0).all()
+    assert (means.argmax(axis=0)[~south] == 6).all()
+    members = world.X.mean(axis=0)
+    assert members.std(axis=1).min() > 1
+    assert (world.X[-120:].mean(axis=(0, 2)) - world.X[:120].mean(axis=(0, 2))) == pytest.approx(9.0, abs=0.3)
+    # The warming goes on in the test months, which follow at once.
+    assert world.months_test[0] == world.months[-1] + 1
+    assert world.X_test.mean() > world.X[-120:].mean()
+
+
+def test_climate_layouts_hold_the_same_numbers():
+    aligned, long = (make_climate_like(layout=layout, random_state=3) for layout in ("aligned", "long"))
+    name = aligned.task_names[6]
+    rows = long.tasks == name
+    np.testing.assert_array_equal(long.X[rows], aligned.X[:, 6])
+    np.testing.assert_array_equal(long.y[rows], aligned.y[:, 6])
+    np.testing.assert_array_equal(long.months[rows], aligned.months)
+    assert long.calendar.shape == long.y.shape
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"layout": "shared"}, LayoutError, "own rows"),
+        ({"n_links": 10_000}, ParameterError, "distant pairs"),
+        ({"box": (10, -10, 0, 20)}, ParameterError, "south"),
+        ({"n_members": 0}, ParameterError, "n_members"),
+        ({"noise": 0.0}, ParameterError, "positive"),
+        ({"coupling": -1.0}, ParameterError, "negative"),
+    ],
+)
+def test_bad_climate_arguments(arguments, error, words):
+    with pytest.raises(error, match=words):
+        make_climate_like(**arguments)

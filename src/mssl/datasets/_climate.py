@@ -118,14 +118,38 @@ def _load_cells(name: str) -> dict[str, Any]:
     }
 
 
+def fill_months(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Replace missing model output by the mean of the same member and month a year before and after.
+
+    Parameters
+    ----------
+    X : array of shape (n, K, M)
+        Months in a row, NaN where missing.
+
+    Returns
+    -------
+    filled : array of shape (n, K, M)
+    missing : array of bool of shape (n, K, M)
+    """
+    missing = np.isnan(X)
+    filled = X.copy()
+    for row in np.flatnonzero(missing.any(axis=(1, 2))):
+        years = [other for other in (row - 12, row + 12) if 0 <= other < len(X)]
+        filled[row] = np.where(missing[row], X[years].mean(axis=0), X[row])
+    if np.isnan(filled).any():
+        raise DatasetError("Model output is missing in neighbouring years too, so it cannot be filled.")
+    return filled, missing
+
+
 def _load_atlas() -> dict[str, Any]:
     archive_path, regions_path = fetch("climate-atlas")
     with np.load(archive_path, allow_pickle=False) as archive:
         content = {key: archive[key] for key in archive.files}
     regions = read_regions(regions_path)
     acronyms = content["regions"]
+    X, filled = fill_months(content["X"].astype(np.float64))
     return {
-        "X": content["X"].astype(np.float64),
+        "X": X,
         "y": content["Y"].astype(np.float64),
         "months": content["months"].astype("datetime64[M]"),
         "task_names": acronyms,
@@ -134,7 +158,9 @@ def _load_atlas() -> dict[str, Any]:
         "region_names": np.array([regions[acronym]["name"] for acronym in acronyms]),
         "polygons": {str(acronym): regions[acronym]["polygons"] for acronym in acronyms},
         "feature_names": content["models"],
-        "text": "Monthly land means of tas over the AR6 regions, historical and rcp85; observation: W5E5.",
+        "filled": filled,
+        "text": "Monthly land means of tas over the AR6 regions, historical and rcp85; observation: W5E5. "
+        "HadGEM2-ES has no 2005-12: its values are the means of its 2004-12 and 2006-12, marked in `filled`.",
     }
 
 
@@ -160,7 +186,8 @@ def load_climate(name: str = "fiveloc", *, layout: str = "aligned", as_frame: bo
         row of X), ``calendar`` (month of the year, 1 … 12, one per row), ``task_names`` (locations),
         ``regions`` (K,), ``coordinates`` (K, 2) of latitude and longitude where known (else None),
         ``feature_names`` and ``member_names``, ``DESCR``, ``licence``, ``source``; for "atlas" also
-        ``region_names`` and ``polygons`` (longitude, latitude).
+        ``region_names``, ``polygons`` (longitude, latitude) and ``filled`` (n, K, 10), true for the one month
+        that HadGEM2-ES lacks (2005-12), which is the mean of the Decembers before and after.
 
     References
     ----------

@@ -1,0 +1,525 @@
+"""Facts of the real data sets, and files that arrive whole or not at all."""
+
+import csv
+import gzip
+import hashlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from mssl import datasets
+from mssl.datasets import _climate, _fetch, _registry
+from mssl.exceptions import DatasetError, LayoutError, MissingDependencyError, ParameterError
+
+needs_data = pytest.mark.skipif(not os.environ.get("MSSL_DATA"), reason="MSSL_DATA is not set")
+DATA = os.environ.get("MSSL_DATA", "")  # read before any test changes it
+BODY = b"a small data file\n" * 1000
+
+
+def known(body=BODY, path="some/file.mat", check="sha256", urls=()):
+    return _registry.DataFile(path, check, _fetch.digest(body, check), urls)
+
+
+# --- files --------------------------------------------------------------------------------------------------
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.asked.append(self.path)
+        if "missing" in self.path:
+            self.send_error(404)
+            return
+        body = self.server.bodies.get(self.path, BODY)
+        sent = body[: len(body) // 2] if "cut" in self.path else body
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(sent)
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def server():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        http.asked, http.bodies = [], {}
+        http.url = f"http://127.0.0.1:{http.server_port}"
+        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield http
+        http.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.delenv("MSSL_DATA", raising=False)
+    monkeypatch.setenv("MSSL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    return tmp_path / "cache"
+
+
+def files_below(folder):
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+pooch_only = pytest.mark.skipif(
+    subprocess.run([sys.executable, "-c", "import pooch"], capture_output=True, check=False).returncode != 0,
+    reason="pooch is not installed",
+)
+
+
+@pooch_only
+def test_a_download_happens_once_and_is_whole(server, cache):
+    file = known()
+    path = _fetch.fetch_file(file, base_url=server.url)
+    assert path == cache / "some" / "file.mat"
+    assert path.read_bytes() == BODY
+    assert _fetch.fetch_file(file, base_url=server.url) == path
+    assert server.asked == ["/some/file.mat"]
+    assert files_below(cache) == [path]
+
+
+@pooch_only
+def test_the_second_mirror_answers_where_the_first_fails(server, cache):
+    file = known(urls=(f"{server.url}/missing", f"{server.url}/cut", f"{server.url}/whole"))
+    assert _fetch.fetch_file(file).read_bytes() == BODY
+    assert server.asked == ["/missing", "/cut", "/whole"]
+
+
+@pooch_only
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [("missing/file", "404"), ("cut/file", "could not be downloaded"), ("other/file", "expected")],
+)
+def test_bad_answers_leave_nothing(server, cache, place, words):
+    server.bodies["/other/file"] = b"not the file"
+    with pytest.raises(DatasetError, match=words) as caught:
+        _fetch.fetch_file(known(path=place), base_url=server.url)
+    assert "MSSL_DATA" in str(caught.value)
+    assert server.url in str(caught.value)
+    assert files_below(cache) == []
+
+
+@pooch_only
+def test_a_cut_gzip_file_is_refused(server, cache):
+    packed = gzip.compress(BODY)
+    file = known(packed, path="file.gz", check="sha256-unpacked")
+    server.bodies["/file.gz"] = packed[:-12]
+    with pytest.raises(DatasetError, match="gzip file is damaged"):
+        _fetch.fetch_file(file, base_url=server.url)
+    server.bodies["/file.gz"] = packed
+    assert _fetch.fetch_file(file, base_url=server.url).read_bytes() == packed
+
+
+@pooch_only
+def test_no_network_is_explained(cache):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    with pytest.raises(DatasetError, match="could not be downloaded") as caught:
+        _fetch.fetch_file(known(), base_url=f"http://127.0.0.1:{port}")
+    assert "Connection" in str(caught.value)
+    assert files_below(cache) == []
+
+
+def test_a_cache_that_cannot_be_written_is_explained(cache, tmp_path):
+    cache.write_text("a file where the folder should be")
+    with pytest.raises(DatasetError, match=r"cannot be written.*MSSL_CACHE"):
+        _fetch.fetch_file(known(urls=("http://127.0.0.1:9/file",)))
+    assert cache.read_text() == "a file where the folder should be"
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="permissions do not bind this user")
+def test_a_cache_without_permission_is_explained(cache):
+    cache.mkdir()
+    cache.chmod(0o500)
+    try:
+        with pytest.raises(DatasetError, match=r"cannot be written.*MSSL_CACHE"):
+            _fetch.fetch_file(known(urls=("http://127.0.0.1:9/file",)))
+    finally:
+        cache.chmod(0o700)
+
+
+@pooch_only
+def test_a_damaged_cache_is_fetched_again(server, cache):
+    file = known()
+    path = _fetch.fetch_file(file, base_url=server.url)
+    path.write_bytes(BODY[:-1])
+    assert _fetch.find_file(file) is None
+    assert _fetch.fetch_file(file, base_url=server.url).read_bytes() == BODY
+    assert len(server.asked) == 2
+
+
+def test_the_data_folder_goes_first_and_is_checked(cache, tmp_path, monkeypatch):
+    folder = tmp_path / "data"
+    (folder / "some").mkdir(parents=True)
+    (folder / "some" / "file.mat").write_bytes(BODY)
+    monkeypatch.setenv("MSSL_DATA", str(folder))
+    assert _fetch.fetch_file(known()) == folder / "some" / "file.mat"
+    with pytest.raises(DatasetError, match="not the file this data set needs"):
+        _fetch.fetch_file(known(b"something else"))
+    monkeypatch.setenv("MSSL_DATA", str(folder / "nowhere"))
+    with pytest.raises(DatasetError, match="is not a folder"):
+        _fetch.fetch_file(known())
+
+
+def test_without_pooch_the_extra_is_named(cache, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    with pytest.raises(MissingDependencyError, match=r"mssl\[data\]"):
+        _fetch.fetch_file(known(urls=("http://127.0.0.1:9/file",)))
+    assert files_below(cache) == []
+
+
+def test_a_file_without_address_says_where_it_comes_from(cache):
+    with pytest.raises(DatasetError, match="IPCC-WG1/Atlas") as caught:
+        datasets.load_climate("atlas")
+    assert "MSSL_DATA" in str(caught.value)
+
+
+def test_git_blob_digest_is_gits():
+    # `printf 'hello\n' | git hash-object --stdin`
+    assert _fetch.digest(b"hello\n", "git-blob-sha1") == "ce013625030ba8dba906f756967f9e9ca394464a"
+
+
+def test_unpacked_digest_does_not_depend_on_the_packing():
+    digests = {
+        _fetch.digest(form, "sha256-unpacked")
+        for form in (BODY, gzip.compress(BODY, 1, mtime=1), gzip.compress(BODY, 9, mtime=2))
+    }
+    assert digests == {hashlib.sha256(BODY).hexdigest()}
+
+
+@pytest.mark.parametrize(
+    ("platform", "variable", "value", "expected"),
+    [
+        ("linux", "XDG_CACHE_HOME", "/somewhere", Path("/somewhere/mssl")),
+        ("darwin", "HOME", "/home/anna", Path("/home/anna/Library/Caches/mssl")),
+        ("win32", "LOCALAPPDATA", "/local", Path("/local/mssl/Cache")),
+    ],
+)
+def test_the_cache_is_where_the_platform_wants_it(monkeypatch, platform, variable, value, expected):
+    monkeypatch.delenv("MSSL_CACHE", raising=False)
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setenv(variable, value)
+    assert _fetch.cache_folder() == expected
+
+
+# --- list, names, export -------------------------------------------------------------------------------------
+
+
+def test_available_lists_every_set_with_licence_and_source(cache):
+    rows = datasets.available()
+    assert len({row["name"] for row in rows}) == len(rows) == 10
+    for row in rows:
+        assert row["what"]
+        assert row["licence"]
+        assert row["where"]
+        assert row["present"] is (row["name"] == "digit-pairs")
+
+
+def test_unknown_names_are_answered_with_the_known_ones():
+    for call in (datasets.fetch, datasets.load):
+        with pytest.raises(ParameterError, match="landmine"):
+            call("iris")
+    with pytest.raises(ParameterError, match="fiveloc"):
+        datasets.load_climate("mars")
+    with pytest.raises(ParameterError, match="15"):
+        datasets.load_spam(users=4)
+
+
+def test_nothing_but_the_core_is_needed_without_tables_and_downloads():
+    # scikit-learn itself imports pandas where it is installed, so both are made impossible here.
+    code = (
+        "import sys; sys.modules['pandas'] = sys.modules['pooch'] = None; from mssl import datasets; "
+        "datasets.load_digit_pairs(2); datasets.make_clustered_tasks(); datasets.make_climate_like(); "
+        "print([name for name in ('numba', 'matplotlib', 'xarray') if name in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
+
+
+def test_frames_without_pandas_name_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingDependencyError, match=r"mssl\[tables\]"):
+        datasets.load_digit_pairs(2, as_frame=True)
+
+
+def test_digit_pairs():
+    pairs = datasets.load_digit_pairs()
+    from sklearn.datasets import load_digits
+
+    digits = load_digits().target
+    assert pairs.X.shape == (9 * 1797, 64)
+    assert len(pairs.task_names) == 45
+    assert np.bincount(pairs.images).tolist() == [9] * 1797
+    for name in ("0 vs 1", "3 vs 8", "8 vs 9"):
+        first, second = int(name[0]), int(name[-1])
+        rows = pairs.tasks == name
+        np.testing.assert_array_equal(digits[pairs.images[rows]], np.where(pairs.y[rows] == 1, second, first))
+    with pytest.raises(LayoutError, match="long"):
+        datasets.load_digit_pairs(layout="aligned")
+    with pytest.raises(LayoutError, match="long"):
+        datasets.load_digit_pairs(layout="shared")
+
+
+def test_subsamples_are_parts_of_each_pair():
+    whole = datasets.load_digit_pairs()
+    few = datasets.load_digit_pairs(20, random_state=3)
+    again = datasets.load_digit_pairs(20, random_state=3)
+    share = datasets.load_digit_pairs(0.5, random_state=3)
+    np.testing.assert_array_equal(few.X, again.X)
+    for name in whole.task_names:
+        assert (few.tasks == name).sum() == 20
+        assert (share.tasks == name).sum() == round(0.5 * (whole.tasks == name).sum())
+        mine = few.images[few.tasks == name]
+        assert len(set(mine.tolist())) == 20
+        assert set(mine.tolist()) <= set(whole.images[whole.tasks == name].tolist())
+    for bad in (0, -1, 1.5, True, "half"):
+        with pytest.raises(ParameterError, match="subsample"):
+            datasets.load_digit_pairs(bad)
+
+
+def test_digit_pairs_as_frame():
+    pytest.importorskip("pandas")
+    frame = datasets.load_digit_pairs(5, as_frame=True, random_state=0)
+    array = datasets.load_digit_pairs(5, random_state=0)
+    assert frame.X.columns[0] == "task"
+    assert frame.y.name == "label"
+    np.testing.assert_array_equal(frame.X.drop(columns="task").to_numpy(), array.X)
+
+
+def test_export_writes_what_load_gives(tmp_path):
+    path = datasets.export("digit_pairs", tmp_path / "digits.csv", subsample=4, random_state=1)
+    bunch = datasets.load("digit-pairs", subsample=4, random_state=1)
+    with path.open(newline="") as file:
+        header, *rows = list(csv.reader(file))
+    assert header == ["pair", *bunch.feature_names, "label"]
+    assert [row[0] for row in rows] == bunch.tasks.tolist()
+    np.testing.assert_array_equal(np.array([row[1:-1] for row in rows], dtype=float), bunch.X)
+    assert [int(row[-1]) for row in rows] == bunch.y.tolist()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["digits.csv"]
+
+
+def test_export_leaves_nothing_where_it_fails(tmp_path, monkeypatch):
+    with pytest.raises(DatasetError, match="cannot be written"):
+        datasets.export("digit-pairs", tmp_path / "nowhere" / "digits.csv", subsample=2)
+    (tmp_path / "digits.csv").mkdir()
+    with pytest.raises(DatasetError, match="cannot be written"):
+        datasets.export("digit-pairs", tmp_path / "digits.csv", subsample=2)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["digits.csv"]
+
+
+def test_centroid_of_known_shapes():
+    square = np.array([[10.0, 0.0], [10.0, 4.0], [20.0, 4.0], [20.0, 0.0]])
+    assert _climate.centroid([square]) == pytest.approx((2.0, 15.0))
+    assert _climate.centroid([square[::-1]]) == pytest.approx((2.0, 15.0))
+    east = np.array([[160.0, 0.0], [160.0, 10.0], [180.0, 10.0], [180.0, 0.0]])
+    west = np.array([[180.0, 0.0], [180.0, 10.0], [220.0, 10.0], [220.0, 0.0]])
+    assert _climate.centroid([east, west]) == pytest.approx((5.0, -170.0))
+
+
+def test_missing_months_are_filled_from_the_years_around():
+    X = np.arange(48 * 2 * 3, dtype=float).reshape(48, 2, 3) ** 1.5
+    X[[0, 20, 47], 1, 2] = np.nan
+    filled, missing = _climate.fill_months(X)
+    assert np.argwhere(missing).tolist() == [[0, 1, 2], [20, 1, 2], [47, 1, 2]]
+    assert filled[0, 1, 2] == X[12, 1, 2]
+    assert filled[20, 1, 2] == (X[8, 1, 2] + X[32, 1, 2]) / 2
+    assert filled[47, 1, 2] == X[35, 1, 2]
+    np.testing.assert_array_equal(filled[~missing], X[~missing])
+    X[8, 1, 2] = np.nan
+    with pytest.raises(DatasetError, match="neighbouring years"):
+        _climate.fill_months(X)
+
+
+def test_damaged_mat_files_are_explained(tmp_path):
+    from mssl.datasets._real import read_cells
+
+    path = tmp_path / "broken.mat"
+    path.write_bytes(b"no MAT file at all" * 20)
+    with pytest.raises(DatasetError, match="cannot be read"):
+        read_cells(path)
+
+
+def test_mat_cells_that_do_not_match_are_refused(tmp_path):
+    from scipy.io import savemat
+
+    from mssl.datasets._real import read_cells
+
+    cells = np.empty((1, 2), dtype=object)
+    cells[0, 0], cells[0, 1] = np.ones((3, 2)), np.ones((4, 2))
+    answers = np.empty((1, 2), dtype=object)
+    answers[0, 0], answers[0, 1] = np.ones((3, 1)), np.ones((5, 1))
+    savemat(tmp_path / "cells.mat", {"x": cells, "y": answers})
+    with pytest.raises(DatasetError, match="do not belong together"):
+        read_cells(tmp_path / "cells.mat")
+
+
+# --- facts of the real files ----------------------------------------------------------------------------------
+
+
+def duplicates(X):
+    return X.shape[0] - len(np.unique(X.toarray(), axis=0))
+
+
+@needs_data
+def test_landmine_facts():
+    mines = datasets.load_landmine()
+    sizes = [(mines.tasks == name).sum() for name in mines.task_names]
+    assert len(sizes) == 19
+    assert (min(sizes), max(sizes), sum(sizes)) == (445, 690, 9674)
+    assert mines.X.shape == (9674, 9)
+    assert set(mines.y.tolist()) == {0, 1}
+    assert mines.y.mean() == pytest.approx(0.0605, abs=5e-5)
+    assert mines.groups.tolist() == ["foliage"] * 10 + ["desert"] * 9
+    for layout in ("shared", "aligned"):
+        with pytest.raises(LayoutError, match="landmine"):
+            datasets.load_landmine(layout=layout)
+
+
+@needs_data
+@pytest.mark.parametrize(("users", "mails", "doubles"), [(3, 2500, 766), (15, 400, 377)])
+def test_spam_facts(users, mails, doubles):
+    spam = datasets.load_spam(users)
+    assert sparse.issparse(spam.X)
+    assert spam.X.format == "csr"
+    assert spam.X.shape == (users * mails, 2000)
+    assert spam.X.data.min() > 0
+    for name in spam.task_names:
+        assert (spam.tasks == name).sum() == mails
+        assert spam.y[spam.tasks == name].mean() == 0.5
+    assert duplicates(spam.X) == doubles
+
+
+@needs_data
+def test_letter_facts():
+    letters = datasets.load_letter()
+    sizes = [int((letters.tasks == name).sum()) for name in letters.task_names]
+    assert sizes == [6506, 7931, 7069, 3057, 3693, 5885, 6626, 5102]
+    assert letters.task_names.tolist() == ["a-g", "a-o", "c-e", "f-t", "g-y", "h-n", "m-n", "i-j"]
+    assert letters.X.shape[1] == 128
+    assert set(np.unique(letters.X).tolist()) == {0.0, 1.0}
+
+
+@needs_data
+def test_mnist_facts():
+    share = datasets.load_mnist_pairs(1 / 64, random_state=0, dtype="float32")
+    assert share.X.dtype == np.float32
+    assert sparse.issparse(share.X)
+    assert share.X.shape[1] == 784
+    assert (share.X.data.min(), share.X.data.max()) == (np.float32(1 / 255), 1.0)
+    assert len(share.task_names) == 45
+    labels = np.concatenate(
+        [
+            np.frombuffer(_fetch.unpack(path.read_bytes()), dtype=np.uint8, offset=8)
+            for path in datasets.fetch("mnist-pairs")[1::2]
+        ]
+    )
+    assert labels.size == 70_000
+    counts = np.bincount(labels)
+    pairs = [counts[int(name[0])] + counts[int(name[-1])] for name in share.task_names]
+    assert (min(pairs), max(pairs)) == (13_137, 15_170)
+    second = np.array([int(name[-1]) for name in share.tasks])
+    np.testing.assert_array_equal(labels[share.images] == second, share.y == 1)
+    assert [(share.tasks == name).sum() for name in share.task_names] == [round(size / 64) for size in pairs]
+    with pytest.raises(ParameterError, match="dtype"):
+        datasets.load_mnist_pairs(dtype="int32")
+
+
+@needs_data
+def test_fiveloc_facts():
+    climate = datasets.load_climate("fiveloc")
+    assert climate.X.shape == (1199, 25, 10)
+    assert climate.y.shape == (1199, 25)
+    assert np.isfinite(climate.X).all()
+    assert np.isfinite(climate.y).all()
+    assert climate.months[[0, -1]].astype(str).tolist() == ["1901-01", "2000-11"]
+    assert climate.calendar[:13].tolist() == [*range(1, 13), 1]
+    # Regions by annual cycle: the southern two are coldest in May to July, the others in January.
+    cycle = np.array([climate.y[climate.calendar == month].mean(axis=0) for month in range(1, 13)])
+    for region in np.unique(climate.regions):
+        coldest = set((cycle.argmin(axis=0) + 1)[climate.regions == region].tolist())
+        assert coldest <= ({5, 6, 7} if region in ("Australia", "South America") else {1})
+    assert len(set(climate.task_names.tolist())) == 25
+    assert climate.coordinates is None
+    long = datasets.load_climate("fiveloc", layout="long")
+    assert long.months.shape == long.y.shape == (1199 * 25,)
+    name = climate.task_names[7]
+    np.testing.assert_array_equal(long.X[long.tasks == name], climate.X[:, 7])
+    np.testing.assert_array_equal(long.y[long.tasks == name], climate.y[:, 7])
+    np.testing.assert_array_equal(long.months[long.tasks == name], climate.months)
+    with pytest.raises(LayoutError, match="own rows"):
+        datasets.load_climate("fiveloc", layout="shared")
+    with pytest.raises(LayoutError, match="three axes"):
+        datasets.load_climate("fiveloc", as_frame=True)
+
+
+@needs_data
+def test_atlas_facts():
+    climate = datasets.load_climate("atlas")
+    assert climate.X.shape == (456, 46, 10)
+    assert climate.y.shape == (456, 46)
+    assert np.isfinite(climate.X).all()
+    assert np.isfinite(climate.y).all()
+    assert climate.months[[0, -1]].astype(str).tolist() == ["1979-01", "2016-12"]
+    december = climate.months.astype(str).tolist().index("2005-12")
+    assert np.unique(np.nonzero(climate.filled)[0]).tolist() == [december]
+    assert climate.filled.sum() == 46
+    assert climate.member_names[np.nonzero(climate.filled)[2][0]] == "HadGEM2-ES"
+    np.testing.assert_allclose(
+        climate.X[climate.filled],
+        (climate.X[december - 12] + climate.X[december + 12])[climate.filled[december]] / 2,
+    )
+    assert "NorESM1-M" in climate.member_names
+    assert climate.coordinates.shape == (46, 2)
+    assert set(climate.polygons) == set(climate.task_names.tolist())
+    place = dict(zip(climate.task_names.tolist(), climate.coordinates.tolist(), strict=True))
+    assert place["SAH"] == pytest.approx((22, 9), abs=3)
+    assert place["RAR"] == pytest.approx((71, 113), abs=5)
+    # Yearly means fall towards the poles.
+    assert np.corrcoef(np.abs(climate.coordinates[:, 0]), climate.y.mean(axis=0))[0, 1] < -0.8
+
+
+@needs_data
+def test_available_finds_the_data_folder():
+    present = {row["name"]: row["present"] for row in datasets.available()}
+    for name in ("landmine", "spam-3", "spam-15", "letter", "mnist-pairs", "climate-fiveloc", "climate-atlas"):
+        assert present[name] is True
+
+
+@needs_data
+@pooch_only
+def test_a_registered_file_travels_from_a_mirror_to_a_loader(server, cache):
+    file = _registry.info("landmine").files[0]
+    server.bodies["/" + file.path] = (Path(DATA) / file.path).read_bytes()
+    assert datasets.fetch("landmine", base_url=server.url) == [cache / file.path]
+    assert datasets.load_landmine().X.shape == (9674, 9)
+
+
+@needs_data
+def test_export_of_climate_and_sparse_sets(tmp_path):
+    path = datasets.export("climate-fiveloc", tmp_path / "climate.csv")
+    with path.open(newline="") as file:
+        header, first, *rest = list(csv.reader(file))
+    assert header[:3] == ["location", "month", "member 01"]
+    assert header[-1] == "observed"
+    climate = datasets.load_climate("fiveloc")
+    assert first[:2] == ["Australia 1", "1901-01"]
+    np.testing.assert_array_equal(np.array(first[2:-1], dtype=float), climate.X[0, 0])
+    assert len(rest) == 1199 * 25 - 1
+    spam = datasets.load_spam(15)
+    with datasets.export("spam-15", tmp_path / "spam.csv").open(newline="") as file:
+        rows = list(csv.reader(file))[1:]
+    assert rows[5999][0] == spam.tasks[5999]
+    np.testing.assert_array_equal(np.array(rows[2000][1:-1], dtype=float), spam.X[[2000]].toarray()[0])
