@@ -68,6 +68,11 @@ def test_chain_joins_neighbours_only():
     assert rows.size == 10
 
 
+@pytest.mark.parametrize("make", [make_clustered_tasks, make_residual_graph])
+def test_without_correlation_the_graph_is_empty(make):
+    assert not make(kind="equicorrelated", correlation=0.0, random_state=0).adjacency.any()
+
+
 def test_sparse_supports_are_shared_inside_clusters():
     problem = make_clustered_tasks("sparse", random_state=3)
     support = problem.coef != 0

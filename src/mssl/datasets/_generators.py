@@ -23,7 +23,6 @@ from mssl.exceptions import LayoutError, ParameterError
 
 KINDS = ("centres", "equicorrelated", "chain", "sparse")
 FAMILIES = ("gaussian", "binary", "poisson")
-_LICENCE = "none needed: made by mssl"
 _LARGEST_LOG_RATE = 40.0
 
 
@@ -124,6 +123,34 @@ def _check_sizes(
             "Use shared_design=False for tasks of different size."
         )
     check_layout(layout, shared=shared_design, aligned=equal, as_frame=as_frame, what=what)
+
+
+def _assemble(
+    train: tuple[list[np.ndarray], list[np.ndarray]],
+    test: tuple[list[np.ndarray], list[np.ndarray]],
+    *,
+    coef: np.ndarray,
+    precision: np.ndarray,
+    layout: str,
+    as_frame: bool,
+    **known: Any,
+) -> Bunch:
+    """Both parts in the layout, the truth about them, and the names."""
+    how: dict[str, Any] = {
+        "layout": layout,
+        "task_names": names("task", coef.shape[0]),
+        "feature_names": names("x", coef.shape[1]),
+    }
+    return Bunch(
+        **arrange(*train, as_frame=as_frame, **how),
+        **{f"{key}_test": value for key, value in arrange(*test, as_frame=as_frame, **how).items()},
+        coef=coef,
+        precision=precision,
+        adjacency=(precision != 0) & ~np.eye(len(precision), dtype=bool),
+        licence="none needed: made by mssl",
+        **how,
+        **known,
+    )
 
 
 def make_clustered_tasks(
@@ -228,45 +255,30 @@ def make_clustered_tasks(
 
     labels = cluster_labels(clusters, n_tasks)
     covariance = cluster_covariance(clusters, n_tasks, kind=kind, correlation=correlation, spread=spread)
-    adjacency = cluster_adjacency(clusters, n_tasks, kind=kind)
     # A feature is in a support of m of d features with probability m/d, which thins the covariance.
     scale = amplitude**2 * (n_nonzero / n_features if kind == "sparse" else 1.0)
-    precision = precision_on_graph(covariance, adjacency) / scale
-
+    precision = precision_on_graph(covariance, cluster_adjacency(clusters, n_tasks, kind=kind)) / scale
     truth, training, testing = np.random.default_rng(random_state).spawn(3)
     coef = amplitude * _coefficients(truth, kind, clusters, covariance, n_features, spread, n_nonzero)
-    intercept = intercept_scale * truth.standard_normal(n_tasks)
-    task_names, feature_names = names("task", n_tasks), names("x", n_features)
-    deviations = _noise_per_task(noise, n_tasks)
-
-    def part(rng: np.random.Generator, sizes: list[int]) -> dict[str, Any]:
-        designs, targets = _draw(
-            rng, sizes, coef, intercept, shared_design=shared_design, family=family, noise=deviations
-        )
-        return arrange(
-            designs,
-            targets,
-            layout=layout,
-            task_names=task_names,
-            feature_names=feature_names,
-            as_frame=as_frame,
-        )
-
-    return Bunch(
-        **part(training, train),
-        **{f"{key}_test": value for key, value in part(testing, test).items()},
+    law: dict[str, Any] = {
+        "coef": coef,
+        "intercept": intercept_scale * truth.standard_normal(n_tasks),
+        "shared_design": shared_design,
+        "family": family,
+        "noise": _noise_per_task(noise, n_tasks),
+    }
+    return _assemble(
+        _draw(training, train, **law),
+        _draw(testing, test, **law),
         coef=coef,
-        intercept=intercept,
+        intercept=law["intercept"],
         covariance=scale * covariance,
         precision=precision,
-        adjacency=adjacency,
         clusters=labels,
-        task_names=task_names,
-        feature_names=feature_names,
         target_names=np.array([0, 1]) if family == "binary" else None,
         layout=layout,
+        as_frame=as_frame,
         DESCR=f"{n_tasks} tasks, {n_features} features, {len(clusters)} clusters ({kind}), {family} targets.",
-        licence=_LICENCE,
         source="mssl.datasets.make_clustered_tasks",
     )
 
@@ -337,7 +349,7 @@ def make_residual_graph(
     117
     """
     check_choice("kind", kind, ("equicorrelated", "chain"))
-    sizes = {"n_samples": positive_int("n_samples", n_samples), "n_test": positive_int("n_test", n_test)}
+    n_samples, n_test = positive_int("n_samples", n_samples), positive_int("n_test", n_test)
     n_tasks, n_features = positive_int("n_tasks", n_tasks), positive_int("n_features", n_features)
     check_layout(layout, shared=shared_design, aligned=True, as_frame=as_frame, what="this problem")
     if not 0 <= density <= 1:
@@ -347,18 +359,16 @@ def make_residual_graph(
 
     labels = cluster_labels(clusters, n_tasks)
     covariance = noise**2 * cluster_covariance(clusters, n_tasks, kind=kind, correlation=correlation, spread=0.0)
-    adjacency = cluster_adjacency(clusters, n_tasks, kind=kind)
-    precision = precision_on_graph(covariance, adjacency)
+    precision = precision_on_graph(covariance, cluster_adjacency(clusters, n_tasks, kind=kind))
     truth, training, testing = np.random.default_rng(random_state).spawn(3)
     coef = np.zeros((n_tasks, n_features))
     chosen = truth.permutation(coef.size)[: round(density * coef.size)]
     coef.flat[chosen] = truth.standard_normal(chosen.size)
     intercept = intercept_scale * truth.standard_normal(n_tasks)
-    task_names, feature_names = names("task", n_tasks), names("x", n_features)
     root = np.linalg.cholesky(covariance)
 
-    def part(rng: np.random.Generator, size: int) -> dict[str, Any]:
-        designs, targets = _draw(
+    def part(rng: np.random.Generator, size: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        designs, fits = _draw(
             rng,
             [size] * n_tasks,
             coef,
@@ -367,30 +377,19 @@ def make_residual_graph(
             family="gaussian",
             noise=np.zeros(n_tasks),
         )
-        residuals = rng.standard_normal((size, n_tasks)) @ root.T
-        targets = [target + residuals[:, task] for task, target in enumerate(targets)]
-        return arrange(
-            designs,
-            targets,
-            layout=layout,
-            task_names=task_names,
-            feature_names=feature_names,
-            as_frame=as_frame,
-        )
+        residuals = root @ rng.standard_normal((n_tasks, size))
+        return designs, [fit + residual for fit, residual in zip(fits, residuals, strict=True)]
 
-    return Bunch(
-        **part(training, sizes["n_samples"]),
-        **{f"{key}_test": value for key, value in part(testing, sizes["n_test"]).items()},
+    return _assemble(
+        part(training, n_samples),
+        part(testing, n_test),
         coef=coef,
         intercept=intercept,
         covariance=covariance,
         precision=precision,
-        adjacency=adjacency,
         clusters=labels,
-        task_names=task_names,
-        feature_names=feature_names,
         layout=layout,
+        as_frame=as_frame,
         DESCR=f"{n_tasks} tasks, {n_features} features, residuals in {len(clusters)} clusters ({kind}).",
-        licence=_LICENCE,
         source="mssl.datasets.make_residual_graph",
     )
