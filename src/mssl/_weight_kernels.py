@@ -16,6 +16,7 @@ Index = NDArray[np.int64]
 
 _FAST = {"reassoc", "contract"}  # lets dot products use vector registers; NaN and inf keep their meaning
 _PASSES = 6
+_ROUNDING = 1e-12
 
 
 @njit(cache=True, nogil=True)
@@ -40,12 +41,10 @@ def _pull(
 
 @njit(cache=True, nogil=True)
 def _minimiser(a: float, t: float, h: float) -> float:
-    """Minimise ½ h w² − a w + t |w| over w."""
-    if a > t:
-        return (a - t) / h
-    if a < -t:
-        return (a + t) / h
-    return 0.0
+    """Minimise ½ h w² − a w + t |w| over w; what exceeds t by rounding only is zero."""
+    if abs(a) <= t * (1.0 + _ROUNDING):
+        return 0.0
+    return (a - t) / h if a > 0.0 else (a + t) / h
 
 
 @njit(cache=True, nogil=True)
