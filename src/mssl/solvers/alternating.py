@@ -1,0 +1,221 @@
+r"""The alternation: best weights for the task precision, best precision for the weights, until neither moves.
+
+Each round ends with a joint certificate at one and the same :math:`(W, \Omega)`: the weight step's gap plus the
+structure's gap, relative to max(1, |F|). It bounds how much either block alone could still lower F
+(partial optimality, which for this biconvex F is stationarity). F never rises from one step to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mssl.coupling import Coupling
+from mssl.objective import mean_value
+from mssl.solvers.base import Status, WeightStep
+from mssl.structures.base import Frame, Structure, StructureStep
+
+Array = NDArray[np.float64]
+
+_SHARE = 0.3  # each block gets this share of the allowed gap
+_LOOSE = 0.05  # while far from the end, each block is solved to this share of the present gap
+_TURNS = 20  # most turns between mean and Ω for one set of weights
+_PATIENCE = 5  # rounds without progress of F or of the gap before giving up
+
+
+class WeightProblem(Protocol):
+    """The loss and the penalty on W, for a fixed task precision."""
+
+    n_tasks: int
+    n_features: int
+
+    def value(self, W: Array) -> float:
+        """Loss plus penalty at W, intercepts at their optimum."""
+
+    def solve(self, coupling: Coupling, W: Array, *, tol: float, max_iter: int) -> WeightStep:
+        """Minimise loss + penalty + coupling from W, to the absolute gap ``tol``."""
+
+    def rows(self, W: Array) -> Array:
+        """Q as (K, r): the weights themselves, or the residuals."""
+
+    def intercepts(self, W: Array) -> Array:
+        """The best intercepts for W."""
+
+
+class Record(NamedTuple):
+    """One round of the alternation."""
+
+    iteration: int
+    objective: float
+    gap_weights: float
+    gap_structure: float
+    relative_gap: float
+    edges: int
+    seconds_weights: float
+    seconds_structure: float
+
+
+@dataclass(frozen=True, eq=False)
+class FitResult:
+    """Weights, task precision and how they were reached.
+
+    Attributes
+    ----------
+    W : ndarray of shape (K, d)
+        Weights in the solver's units (features centred and scaled).
+    intercepts : ndarray of shape (K,)
+        Intercepts in the same units.
+    structure : StructureStep
+        The task precision, its inverse and its gap.
+    mean : ndarray of shape (d,)
+        The shared mean (zero where there is none).
+    status : Status
+        How it ended.
+    objective : float
+        F at the end.
+    relative_gap : float
+        The joint certificate, relative to max(1, |F|).
+    history : list of Record
+        One record a round.
+    frame : Frame
+        The constants that make F one fixed function.
+    """
+
+    W: Array
+    intercepts: Array
+    structure: StructureStep
+    mean: Array
+    status: Status
+    objective: float
+    relative_gap: float
+    history: list[Record] = field(repr=False)
+    frame: Frame = field(repr=False)
+
+    @property
+    def message(self) -> str:
+        """The status in words, with the figures."""
+        return f"{self.status.value} (relative gap {self.relative_gap:.2e} after {len(self.history)} rounds)"
+
+
+def alternate(
+    problem: WeightProblem,
+    structure: Structure,
+    frame: Frame,
+    W: Array,
+    step: StructureStep,
+    *,
+    mean_variance: float = 0.0,
+    tol: float = 1e-6,
+    max_iter: int = 200,
+    max_inner: int = 2000,
+    monitor: Callable[[Record], bool] | None = None,
+) -> FitResult:
+    """Minimise F over weights and structure from a start.
+
+    Parameters
+    ----------
+    problem : WeightProblem
+        Loss and penalty.
+    structure : Structure
+        What relates the tasks.
+    frame : Frame
+        The structure's constants.
+    W, step : ndarray of shape (K, d) and StructureStep
+        The start.
+    mean_variance : float
+        τ² of the shared mean; 0 for none.
+    tol : float
+        Joint relative certificate to reach.
+    max_iter, max_inner : int
+        Limits of the rounds and of each weight step.
+    monitor : callable, optional
+        Called with each round's record; a true answer stops the alternation.
+    """
+    history: list[Record] = []
+    allowed = _SHARE * tol * max(1.0, abs(problem.value(W)))
+    seconds = 0.0
+    while True:
+        began = perf_counter()
+        weights = problem.solve(structure.couple(step, mean_variance), W, tol=allowed, max_iter=max_inner)
+        W = weights.W
+        view = _View(structure, frame, problem.rows(W), mean_variance)
+        step, S, mean, share = view.look(step)
+        objective = problem.value(W) + share
+        size = max(1.0, abs(objective))
+        gap = weights.gap + step.gap
+        edges = int(np.count_nonzero(np.triu(step.precision, 1)))
+        took = perf_counter() - began
+        history.append(Record(len(history) + 1, objective, weights.gap, step.gap, gap / size, edges, took, seconds))
+        stop = monitor(history[-1]) if monitor is not None else False
+        status = _verdict(history, tol)
+        if status is not None or stop or len(history) >= max_iter:
+            break
+        began = perf_counter()
+        if structure.learned:
+            step = view.improve(step, S, _SHARE * tol * size)
+        allowed = max(_SHARE * tol * size, _LOOSE * gap)
+        seconds = perf_counter() - began
+    return FitResult(
+        W=W,
+        intercepts=problem.intercepts(W),
+        structure=step,
+        mean=mean,
+        status=status or Status.MAX_ITER,
+        objective=objective,
+        relative_gap=history[-1].relative_gap,
+        history=history,
+        frame=frame,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _View:
+    """The structure's side of F for fixed weights: the shared mean and Ω."""
+
+    structure: Structure
+    frame: Frame
+    rows: Array
+    mean_variance: float
+
+    def look(self, step: StructureStep) -> tuple[StructureStep, Array, Array, float]:
+        """Ω certified at these weights, the moment, the mean, and the share of F."""
+        coupling = self.structure.couple(step, self.mean_variance)
+        mean = coupling.mean(self.rows)
+        S = self.structure.moment(self.rows - mean, self.frame, self.structure.strength * coupling.rho)
+        step = self.structure.certify(S, step, self.frame)
+        total, used = float(step.precision.sum()), self.structure.normalised_rows(self.frame)
+        return step, S, mean, step.value + mean_value(mean, self.mean_variance, total, self.structure.strength, used)
+
+    def improve(self, step: StructureStep, S: Array, needed: float) -> StructureStep:
+        """Better Ω; with a shared mean also better means, in turns, since that costs no pass over the data."""
+        goal = max(needed, _LOOSE * step.gap)
+        for _ in range(_TURNS):
+            if step.gap <= needed:
+                break
+            step = self.structure.update(S, step, self.frame, max(needed, _LOOSE * step.gap))
+            if self.mean_variance <= 0:
+                break
+            step, S, _, _ = self.look(step)
+            if step.gap <= goal:
+                break
+        return step
+
+
+def _verdict(history: list[Record], tol: float) -> Status | None:
+    """Whether the rounds so far are an end: certified, not finite, or without progress for some time."""
+    last = history[-1]
+    if not np.isfinite(last.objective):
+        return Status.DIVERGED
+    if last.relative_gap <= tol:
+        return Status.CONVERGED
+    if len(history) <= 2 * _PATIENCE:
+        return None
+    earlier = history[:-_PATIENCE]
+    flat = earlier[-1].objective - last.objective <= 1e-15 * max(1.0, abs(last.objective))
+    stuck = min(r.relative_gap for r in history[-_PATIENCE:]) >= 0.9 * min(r.relative_gap for r in earlier)
+    return Status.STALLED if flat and stuck else None

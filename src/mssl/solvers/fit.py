@@ -1,0 +1,235 @@
+r"""From task data to a fit: prepare once, then fit for any structure and penalty.
+
+1. *Prepare* (once per data set): centre and scale, form Grams where they pay, and estimate from single-task spectra the
+   noise :math:`\sigma_k^2`, the sampling variance of a coefficient and the variance :math:`\tau^2` of a shared mean.
+2. *Start* (once per structure and penalty): the diagonal fixed point, which freezes the constants v and e of F.
+3. *Alternate* until the joint certificate is within the tolerance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mssl.coupling import Coupling
+from mssl.data import TaskData
+from mssl.design import Design
+from mssl.exceptions import ParameterError
+from mssl.losses import Loss
+from mssl.objective import gamma_max, lambda_max
+from mssl.penalties import Penalty
+from mssl.solvers.alternating import FitResult, Record, WeightProblem, alternate
+from mssl.solvers.gaussian import GaussianProblem, scale_by_task
+from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic
+from mssl.solvers.spectral_start import (
+    Spectra,
+    design_spectra,
+    diagonal_fixed_point,
+    gram_spectra,
+    mean_variance,
+    sampling_variances,
+    variance_components,
+)
+from mssl.structures import SparsePrecision
+from mssl.structures.base import Frame, Structure
+
+Array = NDArray[np.float64]
+
+_START_TOL = 1e-4  # relative change of v at which the diagonal fixed point counts as reached
+_START_ROUNDS = 100
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a fit needs to know besides data, loss, structure and penalty; see the estimators for the meaning."""
+
+    shared_mean: Any = False
+    noise: Any = "auto"
+    scale_features: bool = True
+    fit_intercept: bool = True
+    solver: str = "auto"
+    tol: float = 1e-6
+    max_iter: int = 200
+    max_inner: int = 2000
+    memory_budget: int | None = None
+
+    def check(self, n_tasks: int) -> None:
+        """Raise where a setting is out of range."""
+        if not (isinstance(self.tol, float | int) and np.isfinite(self.tol) and self.tol > 0):
+            raise ParameterError(f"tol is {self.tol!r}; give a number above 0, such as 1e-6.")
+        if not isinstance(self.max_iter, int | np.integer) or self.max_iter < 1:
+            raise ParameterError(f"max_iter is {self.max_iter!r}; give a whole number ≥ 1.")
+        if isinstance(self.shared_mean, str) and self.shared_mean != "auto":
+            raise ParameterError(f"shared_mean is {self.shared_mean!r}; allowed are 'auto', False, or a variance ≥ 0.")
+        if not isinstance(self.shared_mean, str) and (not np.isfinite(self.shared_mean) or self.shared_mean < 0):
+            raise ParameterError(f"shared_mean is {self.shared_mean!r}; allowed are 'auto', False, or a variance ≥ 0.")
+        if isinstance(self.noise, str):
+            if self.noise != "auto":
+                raise ParameterError(f"noise is {self.noise!r}; allowed are 'auto' or standard deviations above 0.")
+            return
+        noise = np.asarray(self.noise, dtype=float)
+        if noise.shape not in ((), (n_tasks,)) or not np.all(np.isfinite(noise)) or np.any(noise <= 0):
+            raise ParameterError(
+                f"noise is {self.noise!r}; give 'auto', one standard deviation above 0, or {n_tasks} (one a task)."
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Everything that does not depend on structure and penalty.
+
+    Attributes
+    ----------
+    base : GramQuadratic or DesignQuadratic
+        The loss with all noise precisions 1.
+    noise, signal, sampling : ndarrays of shape (K,)
+        Noise variance, signal variance and sampling variance of a coefficient, task by task.
+    mean_variance : float
+        τ², 0 without a shared mean.
+    spectra : Spectra or None
+        Single-task spectra; None for structures that need no start.
+    """
+
+    base: GramQuadratic | DesignQuadratic
+    noise: Array
+    signal: Array
+    sampling: Array
+    mean_variance: float
+    spectra: Spectra | None
+    settings: Settings
+    design: Design | None = None
+
+    @property
+    def noise_precisions(self) -> Array:
+        """s_k = 1/σ_k²."""
+        return 1.0 / self.noise
+
+    def problem(self, penalty: Penalty) -> GaussianProblem:
+        """The weight step's problem for a penalty."""
+        s = self.noise_precisions
+        quadratic = self.base if np.all(s == 1.0) else scale_by_task(self.base, s)
+        return GaussianProblem(quadratic, penalty.thresholds(s), self.settings.solver)
+
+    def gamma_max(self) -> float:
+        """The penalty at which all weights vanish."""
+        s = self.noise_precisions
+        return gamma_max(s[:, None] * self.base.linear, s)
+
+
+def prepare(data: TaskData, loss: Loss, settings: Settings, *, needs_start: bool = True) -> Prepared:
+    """Centre, scale, form Grams and estimate what the start needs."""
+    settings.check(data.n_tasks)
+    design = build_design(data, settings)
+    weights = np.ones(len(data.y)) if data.weights is None else data.weights
+    base = make_quadratic(
+        design, weights, data.y, intercept=settings.fit_intercept, memory_budget=settings.memory_budget
+    )
+    freedom = data.weight_sums() - (1.0 if settings.fit_intercept else 0.0)
+    return from_quadratic(base, freedom, settings, needs_start=needs_start, design=design)
+
+
+def build_design(data: TaskData, settings: Settings) -> Design:
+    """The features of all tasks, centred and scaled as the settings say."""
+    return Design.build(
+        data.X,
+        None if data.shared else data.offsets,
+        data.n_tasks,
+        data.weights,
+        centre=settings.fit_intercept,
+        scale=settings.scale_features,
+    )
+
+
+def from_quadratic(
+    base: GramQuadratic | DesignQuadratic,
+    freedom: Array,
+    settings: Settings,
+    *,
+    needs_start: bool = True,
+    design: Design | None = None,
+) -> Prepared:
+    """Noise, sampling variance and shared mean from the loss alone (Grams suffice, no rows needed)."""
+    K = base.n_tasks
+    given = None if isinstance(settings.noise, str) else np.broadcast_to(np.asarray(settings.noise, float) ** 2, (K,))
+    if given is not None and not needs_start and not settings.shared_mean:
+        return Prepared(base, given, np.ones(K), np.ones(K), 0.0, None, settings, design)
+    spectra = gram_spectra(base, freedom) if isinstance(base, GramQuadratic) else design_spectra(base, freedom)
+    noise, signal = variance_components(spectra, given)
+    sampling = sampling_variances(spectra, noise, signal)
+    tau = mean_variance(base, noise) if settings.shared_mean == "auto" else float(settings.shared_mean)
+    return Prepared(base, noise, signal, sampling, tau if K > 1 else 0.0, spectra, settings, design)
+
+
+def fit_prepared(
+    prepared: Prepared,
+    structure: Structure,
+    penalty: Penalty,
+    *,
+    warm: FitResult | None = None,
+    monitor: Callable[[Record], bool] | None = None,
+) -> FitResult:
+    """Fit for one structure and penalty."""
+    structure.check(len(prepared.noise))
+    penalty.check()
+    problem = prepared.problem(penalty)
+    settings = prepared.settings
+    frame, W = start(prepared, structure, problem)
+    step = structure.initial(frame)
+    if warm is not None and warm.W.shape == W.shape:
+        W = warm.W
+        step = warm.structure if structure.learned else step
+    return alternate(
+        problem,
+        structure,
+        frame,
+        W,
+        step,
+        mean_variance=prepared.mean_variance,
+        tol=settings.tol,
+        max_iter=settings.max_iter,
+        max_inner=settings.max_inner,
+        monitor=monitor,
+    )
+
+
+def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> tuple[Frame, Array]:
+    """The diagonal fixed point: K separate problems whose precisions agree with their weights.
+
+    Returns the frame that freezes F's constants, and the weights from which the alternation starts.
+    """
+    K, d = problem.n_tasks, problem.n_features
+    W = np.zeros((K, d))
+    frame = Frame(d, np.ones(K), prepared.sampling)
+    if not isinstance(structure, SparsePrecision) or not structure.normalize:
+        return frame, W
+    floors = structure.floors(frame)
+    v = prepared.signal + floors
+    plain = isinstance(problem, GaussianProblem) and not np.any(problem.thresholds) and prepared.mean_variance == 0
+    if prepared.spectra is not None:
+        v = diagonal_fixed_point(prepared.spectra, prepared.noise, floors, structure.strength, v)
+    if plain:
+        return Frame(d, v, prepared.sampling), W
+    strength, tau = structure.strength, prepared.mean_variance
+    size = max(1.0, abs(problem.value(W)))
+
+    for _ in range(_START_ROUNDS):
+        coupling = Coupling.diagonal_only(strength * structure.diagonal(Frame(d, v, prepared.sampling)), tau)
+        W = problem.solve(coupling, W, tol=_START_TOL * size, max_iter=prepared.settings.max_inner).W
+        previous, v = v, np.mean((W - coupling.mean(W)) ** 2, axis=1) + strength * coupling.rho
+        if np.all(np.abs(v - previous) <= _START_TOL * (v + floors)):
+            break
+    return Frame(d, v, prepared.sampling), W
+
+
+def diagonal_lambda_max(prepared: Prepared, structure: SparsePrecision, penalty: Penalty) -> float:
+    """λ_max: where the diagonal fixed point is stationary."""
+    problem = prepared.problem(penalty)
+    frame, W = start(prepared, structure, problem)
+    coupling = Coupling.diagonal_only(structure.strength * structure.diagonal(frame), prepared.mean_variance)
+    size = max(1.0, abs(problem.value(W)))
+    W = problem.solve(coupling, W, tol=1e-10 * size, max_iter=prepared.settings.max_inner).W
+    return lambda_max(problem.rows(W) - coupling.mean(W), structure, frame, structure.strength * coupling.rho)

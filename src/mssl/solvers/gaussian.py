@@ -1,0 +1,76 @@
+"""The weight step of least squares, as the alternation sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mssl.coupling import Coupling
+from mssl.solvers.base import WeightStep
+from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic
+from mssl.solvers.weights import solve_quadratic
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianProblem:
+    r"""Least squares with noise precisions s_k and an ℓ1 penalty, :math:`\sum_k t_k\|w_k\|_1`.
+
+    Attributes
+    ----------
+    quadratic : GramQuadratic or DesignQuadratic
+        The loss, noise precisions included.
+    thresholds : ndarray of shape (K,)
+        The t_k.
+    solver : str
+        As in :func:`mssl.solvers.weights.solve_quadratic`.
+    """
+
+    quadratic: GramQuadratic | DesignQuadratic
+    thresholds: Array
+    solver: str = "auto"
+
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks K."""
+        return self.quadratic.n_tasks
+
+    @property
+    def n_features(self) -> int:
+        """Number of features d."""
+        return self.quadratic.n_features
+
+    def value(self, W: Array) -> float:
+        """Loss plus penalty."""
+        return self.quadratic.value(W) + float(self.thresholds @ np.abs(W).sum(axis=1))
+
+    def solve(self, coupling: Coupling, W: Array, *, tol: float, max_iter: int) -> WeightStep:
+        """Best weights for a coupling."""
+        return solve_quadratic(
+            self.quadratic, coupling, self.thresholds, W, solver=self.solver, tol=tol, max_iter=max_iter
+        )
+
+    def rows(self, W: Array) -> Array:
+        """The weights themselves."""
+        return W
+
+    def intercepts(self, W: Array) -> Array:
+        """The best intercepts."""
+        return self.quadratic.intercepts(W)
+
+
+def scale_by_task(quadratic: GramQuadratic | DesignQuadratic, s: Array) -> GramQuadratic | DesignQuadratic:
+    """The same loss with task k multiplied by s_k; Grams are shared, not copied."""
+    if isinstance(quadratic, GramQuadratic):
+        return replace(
+            quadratic,
+            linear=s[:, None] * quadratic.linear,
+            constants=s * quadratic.constants,
+            scale=s * quadratic.task_scale,
+        )
+    design = quadratic.design
+    target = quadratic.target + design.per_task(quadratic.target_means)
+    return DesignQuadratic(design, design.per_task(s) * quadratic.c, target, quadratic.intercept)

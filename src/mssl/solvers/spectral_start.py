@@ -1,0 +1,246 @@
+r"""Single-task fits from spectra: noise level, signal variance and the diagonal fixed point, all tasks at once.
+
+With :math:`X_k^\top X_k = U \operatorname{diag}(g) U^\top` and :math:`q = U^\top X_k^\top y_k`, everything a ridge
+regression can tell is a sum over eigenvalues, so that K tasks cost a few array operations:
+
+- noise :math:`\sigma^2` and signal variance :math:`\tau^2` by restricted maximum likelihood of
+  :math:`y \sim N(0, \sigma^2 I + \tau^2 XX^\top)`;
+- the *diagonal fixed point* :math:`v = \tfrac1d\|w(D)\|^2,\; D = \eta/(v+e)`: K separate ridges whose strength agrees
+  with the weights that they give;
+- the sampling variance of a coefficient, :math:`\tfrac1d \operatorname{tr}(sX^\top X + D_0)^{-1}`.
+
+References
+----------
+Patterson & Thompson (1971), doi:10.1093/biomet/58.3.545 (restricted maximum likelihood).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic
+
+Array = NDArray[np.float64]
+
+_PROBES = 32  # random signs behind a trace that is too large to compute
+_GRID = np.linspace(-9.0, 9.0, 49) * np.log(10) / 2  # log of τ²·(mean eigenvalue)/σ²
+_GOLDEN = (np.sqrt(5) - 1) / 2
+_NOISE_FLOOR = 1e-10  # smallest noise variance, as a share of the target's
+
+
+@dataclass(frozen=True, eq=False)
+class Spectra:
+    """Eigenvalues and projections of all tasks, padded with zeros to a common length.
+
+    Attributes
+    ----------
+    values : ndarray of shape (K, m)
+        Eigenvalues g ≥ 0 of X_kᵀX_k (row weights included).
+    projections : ndarray of shape (K, m)
+        q, the targets' products with the features in the eigenbasis; 0 where g is 0.
+    target_squares : ndarray of shape (K,)
+        Weighted sum of squares of the centred targets.
+    freedom : ndarray of shape (K,)
+        Degrees of freedom: total weight, less one where an intercept is fitted.
+    n_features : int
+        d.
+    """
+
+    values: Array
+    projections: Array
+    target_squares: Array
+    freedom: Array
+    n_features: int
+
+    def typical_value(self) -> Array:
+        """Mean eigenvalue tr(XᵀX)/d of each task, 1 where all features are constant."""
+        mean = self.values.sum(axis=1) / self.n_features
+        return np.where(mean > 0, mean, 1.0)
+
+
+def variance_components(spectra: Spectra, noise: Array | None = None) -> tuple[Array, Array]:
+    """Noise variance σ² and signal variance τ² of every task by restricted maximum likelihood.
+
+    Parameters
+    ----------
+    spectra : Spectra
+        All tasks.
+    noise : ndarray of shape (K,), optional
+        Known noise variances; then only τ² is estimated.
+
+    Returns
+    -------
+    noise, signal : ndarrays of shape (K,)
+    """
+    typical = spectra.typical_value()
+
+    def criterion(log_ratio: Array) -> Array:
+        return _criterion(spectra, np.exp(log_ratio) / typical, noise)
+
+    grid = np.stack([criterion(np.full(len(typical), point)) for point in _GRID])
+    best = np.clip(np.argmin(grid, axis=0), 1, len(_GRID) - 2)
+    low, high = _GRID[best - 1], _GRID[best + 1]
+    for _ in range(24):
+        left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+        go_left = criterion(left) < criterion(right)
+        low, high = np.where(go_left, low, left), np.where(go_left, right, high)
+    ratio = np.exp((low + high) / 2) / typical
+    variance = _noise_variance(spectra, ratio) if noise is None else noise
+    signal = np.where(best == 1, np.where(grid[0] <= criterion(np.log(ratio * typical)), 0.0, ratio), ratio)
+    return variance, signal * variance
+
+
+def _noise_variance(spectra: Spectra, ratio: Array) -> Array:
+    g, q = spectra.values, spectra.projections
+    residual = spectra.target_squares - np.sum(ratio[:, None] * q**2 / (1 + ratio[:, None] * g), axis=1)
+    freedom = np.maximum(spectra.freedom, 1.0)
+    floor = np.where(spectra.target_squares > 0, _NOISE_FLOOR * spectra.target_squares / freedom, 1.0)
+    return np.maximum(residual / freedom, floor)
+
+
+def _criterion(spectra: Spectra, ratio: Array, noise: Array | None) -> Array:
+    g, q = spectra.values, spectra.projections
+    determinant = np.sum(np.log1p(ratio[:, None] * g), axis=1)
+    if noise is None:
+        return spectra.freedom * np.log(_noise_variance(spectra, ratio)) + determinant
+    explained = np.sum(ratio[:, None] * q**2 / (1 + ratio[:, None] * g), axis=1)
+    return determinant - explained / noise
+
+
+def sampling_variances(spectra: Spectra, noise: Array, signal: Array) -> Array:
+    r"""Mean variance of a coefficient by sampling alone, :math:`\tfrac1d\operatorname{tr}(sX^\top X + D_0)^{-1}`.
+
+    The ridge :math:`D_0` is the inverse of the larger of the signal variance and the variance a typical direction
+    has: it is negligible where a task has rows enough, and bounds the answer where it has not.
+    """
+    s = 1.0 / noise
+    ridge = 1.0 / np.maximum(signal, 1.0 / (s * spectra.typical_value()))
+    known = np.sum(1.0 / (s[:, None] * spectra.values + ridge[:, None]), axis=1)
+    unseen = spectra.n_features - spectra.values.shape[1]
+    return (known + unseen / ridge) / spectra.n_features
+
+
+def diagonal_fixed_point(
+    spectra: Spectra,
+    noise: Array,
+    floors: Array,
+    strength: float,
+    start: Array,
+    tol: float = 1e-12,
+    max_iter: int = 2000,
+) -> Array:
+    """Mean square v of each task's ridge weights under the ridge η/(v + e) that v itself implies."""
+    s = 1.0 / noise
+    v = np.array(start, dtype=float)
+    for _ in range(max_iter):
+        ridge = strength / (v + floors)
+        weights = s[:, None] * spectra.projections / (s[:, None] * spectra.values + ridge[:, None])
+        update = np.sum(weights**2, axis=1) / spectra.n_features
+        if np.all(np.abs(update - v) <= tol * (update + floors)):
+            return update
+        v = update
+    return v
+
+
+def mean_variance(problem: GramQuadratic | DesignQuadratic, noise: Array) -> float:
+    r"""Variance τ² of a mean that all tasks share, by moments of the features' products with the targets.
+
+    With :math:`u_k = s_k X_k^\top y_k` and :math:`H_k = s_k X_k^\top X_k`, products of *different* tasks have
+    :math:`E[u_k \cdot u_l] = \tau^2 \operatorname{tr}(H_k H_l)` whatever the tasks' own variances and noise are, so
+
+    .. math:: \hat\tau^2 = \frac{\sum_{k\ne l} u_k \cdot u_l}{\sum_{k\ne l} \operatorname{tr}(H_k H_l)}.
+
+    It needs no single-task fit, so it works with fewer rows than features. Where it is not clearly positive (one
+    standard error over features) the answer is 0: unrelated tasks share no mean.
+    """
+    s = 1.0 / noise
+    u = s[:, None] * problem.linear
+    if len(u) < 2:
+        return 0.0
+    products = u.sum(axis=0) ** 2 - (u**2).sum(axis=0)
+    total = float(products.sum())
+    error = float(products.std()) * np.sqrt(len(products))
+    scale = _cross_traces(problem, s)
+    return total / scale if total > error and scale > 0 else 0.0
+
+
+def _cross_traces(problem: GramQuadratic | DesignQuadratic, s: Array) -> float:
+    """Σ_{k≠l} tr(H_k H_l); by random signs (a fixed draw) where no Gram is at hand."""
+    if isinstance(problem, GramQuadratic):
+        factors = s * problem.task_scale
+        if problem.is_shared:
+            return float(np.sum(problem.gram[0] ** 2) * (factors.sum() ** 2 - np.sum(factors**2)))
+        pooled = np.tensordot(factors, problem.gram, axes=1)
+        own = np.einsum("kij,kij->k", problem.gram, problem.gram)
+        return float(np.sum(pooled**2) - np.sum(factors**2 * own))
+    draw = np.random.default_rng(0)
+    total = 0.0
+    for _ in range(_PROBES):
+        signs = draw.choice([-1.0, 1.0], size=problem.n_features)
+        image = s[:, None] * problem.product(np.broadcast_to(signs, (problem.n_tasks, problem.n_features)))
+        total += float(np.sum(image.sum(axis=0) ** 2) - np.sum(image**2))
+    return total / _PROBES
+
+
+def gram_spectra(problem: GramQuadratic, freedom: Array) -> Spectra:
+    """Spectra of all tasks from their Gram matrices."""
+    if problem.is_shared:
+        g, U = problem.eigen
+        values = problem.task_scale[:, None] * g
+        projections = problem.linear @ U
+    else:
+        g, U = np.linalg.eigh(problem.gram)
+        values = problem.task_scale[:, None] * g
+        projections = np.einsum("kij,ki->kj", U, problem.linear)
+    return _clean(values, projections, 2 * problem.constants, freedom, problem.n_features)
+
+
+def design_spectra(problem: DesignQuadratic, freedom: Array) -> Spectra:
+    """Spectra task by task from the smaller of XXᵀ and XᵀX; once for all tasks with a common design."""
+    K, d = problem.n_tasks, problem.n_features
+    rows, offsets = problem.design.n_rows, problem.design.offsets
+    m = int(np.minimum(rows, d).max())
+    values, projections = np.zeros((K, m)), np.zeros((K, m))
+    common = problem.design.common_weights(problem.c)
+    target = np.sqrt(problem.c) * problem.target
+    for k in range(K):
+        own = target[offsets[k] : offsets[k + 1]]
+        if k == 0 or common is None:
+            block = _weighted_block(problem, k)
+            wide = len(block) <= d
+            g, U = np.linalg.eigh(block @ block.T if wide else block.T @ block)
+        factor = 1.0 if common is None else common[1][k]
+        size = len(g)
+        values[k, :size] = factor * g
+        if wide:
+            projections[k, :size] = np.sqrt(np.maximum(factor * g, 0.0)) * (own @ U)
+        else:
+            projections[k, :size] = np.sqrt(factor) * (own @ block) @ U
+    squares = problem.design.task_sums(target**2)
+    return _clean(values, projections, squares, freedom, d)
+
+
+def _weighted_block(problem: DesignQuadratic, k: int) -> Array:
+    """√c (X̃_k − means) as a dense (n_k, d) array."""
+    store, design = problem.design.columns, problem.design
+    n, d = int(design.n_rows[k]), problem.n_features
+    first, last = store.base[k], store.base[k] + d
+    data = store.data[store.indptr[first] : store.indptr[last]]
+    if store.is_sparse:
+        starts = store.indptr[first : last + 1] - store.indptr[first]
+        places = store.indices[store.indptr[first] : store.indptr[last]] + store.row_start[k] - design.offsets[k]
+        block = sparse.csc_array((data, places, starts), shape=(n, d)).toarray()
+    else:
+        block = data.reshape(d, n).T
+    weights = problem.c[design.offsets[k] : design.offsets[k + 1]]
+    return np.asarray(np.sqrt(weights)[:, None] * (block - problem.column_means[k]))
+
+
+def _clean(values: Array, projections: Array, squares: Array, freedom: Array, n_features: int) -> Spectra:
+    """Directions that rounding made out of nothing count as absent."""
+    absent = values <= 1e-12 * values.max(axis=1, keepdims=True)
+    return Spectra(np.where(absent, 0.0, values), np.where(absent, 0.0, projections), squares, freedom, n_features)

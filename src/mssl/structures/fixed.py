@@ -1,0 +1,95 @@
+"""Structures that are given, not learned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mssl.coupling import positive_definite_inverse
+from mssl.exceptions import ParameterError
+from mssl.structures.base import Frame, Structure, StructureStep
+
+Array = NDArray[np.float64]
+
+
+class _Fixed(Structure):
+    """A known Ω: the structure's share of F is ½ tr(Q ηΩ Qᵀ)."""
+
+    def certify(self, S: Array, step: StructureStep, frame: Frame) -> StructureStep:
+        value = 0.5 * self.strength * frame.n_rows * float(np.vdot(S, step.precision))
+        return StructureStep(step.precision, step.covariance, value)
+
+
+class Independent(_Fixed):
+    r"""No relation at all: one ridge a task, :math:`\tfrac{\alpha}{2}\|w_k\|^2`.
+
+    Parameters
+    ----------
+    alpha : float or array of shape (K,), default=1.0
+        Ridge strength, in common or one a task; 0 switches it off.
+    """
+
+    def __init__(self, alpha: Any = 1.0) -> None:
+        self.alpha = alpha
+
+    def check(self, n_tasks: int) -> None:
+        alpha = np.asarray(self.alpha, dtype=float)
+        if alpha.shape not in ((), (n_tasks,)) or not np.all(np.isfinite(alpha)) or np.any(alpha < 0):
+            raise ParameterError(
+                f"Independent: alpha is {self.alpha!r}; give one number ≥ 0, or {n_tasks} (one a task)."
+            )
+
+    def initial(self, frame: Frame) -> StructureStep:
+        strengths = np.broadcast_to(np.asarray(self.alpha, dtype=float), (frame.n_tasks,))
+        inverse = np.diag(1.0 / strengths) if np.all(strengths > 0) else None
+        return StructureStep(np.diag(strengths), inverse)
+
+
+class FixedPrecision(_Fixed):
+    r"""A known task precision: :math:`\tfrac{\alpha}{2}\operatorname{tr}(W\Omega W^\top)`.
+
+    Parameters
+    ----------
+    precision : array of shape (K, K)
+        Ω, symmetric and positive semidefinite.
+    alpha : float, default=1.0
+        Strength of the coupling.
+    """
+
+    def __init__(self, precision: Any, alpha: float = 1.0) -> None:
+        self.precision = precision
+        self.alpha = alpha
+
+    @property
+    def strength(self) -> float:
+        return float(self.alpha)
+
+    def check(self, n_tasks: int) -> None:
+        if not np.isfinite(self.alpha) or self.alpha <= 0:
+            raise ParameterError(f"FixedPrecision: alpha is {self.alpha!r}; give a number above 0.")
+        check_semidefinite(np.asarray(self.precision, dtype=float), n_tasks, "FixedPrecision")
+
+    def initial(self, frame: Frame) -> StructureStep:
+        precision = np.array(self.precision, dtype=float)
+        return StructureStep(precision, positive_definite_inverse(precision))
+
+
+def check_semidefinite(matrix: Array, n_tasks: int, who: str) -> None:
+    """Raise unless the matrix is a symmetric positive semidefinite (K, K)."""
+    if matrix.shape != (n_tasks, n_tasks):
+        raise ParameterError(
+            f"{who}: the precision has shape {matrix.shape}; there are {n_tasks} tasks, so give (K, K)."
+        )
+    if not np.all(np.isfinite(matrix)):
+        raise ParameterError(f"{who}: the precision holds NaN or infinite entries.")
+    size = np.abs(matrix).max()
+    if np.abs(matrix - matrix.T).max() > 1e-8 * size:
+        raise ParameterError(f"{who}: the precision is not symmetric; pass (A + A.T) / 2 if the difference is noise.")
+    smallest = float(np.linalg.eigvalsh(matrix)[0])
+    if smallest < -1e-8 * size:
+        raise ParameterError(
+            f"{who}: the precision is indefinite (smallest eigenvalue {smallest:.3g}); "
+            "add that much to its diagonal, or use a graph Laplacian."
+        )
