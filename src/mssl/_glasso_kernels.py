@@ -9,6 +9,7 @@ import numpy as np
 from numba import njit
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
+_TINY = 1e-100  # covariances decay along paths; flushed here, products of two never become slow subnormal numbers
 
 
 @njit(cache=True, nogil=True)
@@ -108,6 +109,8 @@ def _store_column(j, g, S, L, W, diagonal):
     for i in range(p):
         low, high = S[j, i] - L[j, i], S[j, i] + L[j, i]
         w = min(max(g[i], low), high)
+        if abs(w) < _TINY:
+            w = 0.0
         if i == j:
             w = 1.0
         step = w - W[j, i]
@@ -189,7 +192,7 @@ def bcd_sweeps(S, L, W, B, diagonal, tol, target, max_sweeps):
         for j in range(p):
             schur = _solve_column(j, S, L, W, B, g, active, gram, vectors, tol, 100)
             if not schur > 1e-14:
-                schur = _solve_column(j, S, L, W, B, g, active, gram, vectors, 1e-10, 10000)
+                schur = _solve_column(j, S, L, W, B, g, active, gram, vectors, 1e-10, 2000)
                 if not schur > 1e-14:
                     return -sweep
             diagonal[j] = 1.0 / schur
@@ -203,15 +206,35 @@ def bcd_sweeps(S, L, W, B, diagonal, tol, target, max_sweeps):
 
 
 @njit(cache=True, nogil=True)
-def warm(Omega, Sigma, root, S, L, B, W):
-    """Fill B (β_j = −Ω_j / Ω_jj) and W (Σ clipped into S ± L) from unscaled Ω and Σ."""
-    p = S.shape[0]
+def scale(Omega, Sigma, root, index, Omega_n, Sigma_n):
+    """Rows and columns ``index`` of Ω and Σ in units of a unit diagonal of S'."""
+    for a in range(index.size):
+        i = index[a]
+        for b in range(index.size):
+            j = index[b]
+            Omega_n[a, b] = Omega[i, j] * root[i] * root[j]
+            Sigma_n[a, b] = Sigma[i, j] / root[i] / root[j]
+
+
+@njit(cache=True, nogil=True)
+def unscale(Omega_n, Sigma_n, root, index, Omega, Sigma):
+    """The inverse of ``scale``, into rows and columns ``index`` of Ω and Σ."""
+    for a in range(index.size):
+        i = index[a]
+        for b in range(index.size):
+            j = index[b]
+            Omega[i, j] = Omega_n[a, b] / root[i] / root[j]
+            Sigma[i, j] = Sigma_n[a, b] * root[i] * root[j]
+
+
+@njit(cache=True, nogil=True)
+def regressions(Omega, L, B):
+    """β_j = −Ω_j / Ω_jj into row j of B, without forbidden edges."""
+    p = Omega.shape[0]
     for j in range(p):
         for i in range(p):
-            B[j, i] = 0.0 if L[j, i] == np.inf else -Omega[j, i] / Omega[j, j] * root[i] / root[j]
-            W[j, i] = min(max(Sigma[j, i] / root[i] / root[j], S[j, i] - L[j, i]), S[j, i] + L[j, i])
+            B[j, i] = 0.0 if L[j, i] == np.inf else -Omega[j, i] / Omega[j, j]
         B[j, j] = 0.0
-        W[j, j] = 1.0
 
 
 @njit(cache=True, nogil=True)
@@ -263,17 +286,57 @@ def dual_point(Omega, Sigma, S, L, M):
     for i in range(p):
         for j in range(p):
             w = Omega[i, j]
-            s = S[i, j]
-            if i == j:
-                M[i, j] = s
-                total += s * w
-            elif w != 0.0:
-                m = s + L[i, j] if w > 0.0 else s - L[i, j]
-                M[i, j] = m
-                total += m * w
+            m = S[i, j]
+            if w == 0.0:
+                m = min(max(Sigma[i, j], m - L[i, j]), m + L[i, j])
             else:
-                M[i, j] = min(max(Sigma[i, j], s - L[i, j]), s + L[i, j])
+                if i != j:
+                    m += L[i, j] if w > 0.0 else -L[i, j]
+                total += m * w
+            M[i, j] = m
     return total
+
+
+@njit(cache=True, nogil=True)
+def _compress(A, C):
+    """Rows of A − C in compressed form: row pointers, columns, values."""
+    p = A.shape[0]
+    indptr = np.zeros(p + 1, np.int64)
+    for i in range(p):
+        indptr[i + 1] = indptr[i]
+        for j in range(p):
+            indptr[i + 1] += A[i, j] != C[i, j]
+    indices, values = np.empty(indptr[p], np.int64), np.empty(indptr[p])
+    n = 0
+    for i in range(p):
+        for j in range(p):
+            if A[i, j] != C[i, j]:
+                indices[n] = j
+                values[n] = A[i, j] - C[i, j]
+                n += 1
+    return indptr, indices, values
+
+
+@njit(cache=True, nogil=True)
+def relative_distance(Omega, Sigma, M):
+    """‖Ω^½ (M − Σ) Ω^½‖_F, that is √tr(ΩΔΩΔ), by sparse rows; infinite where a factorisation would be cheaper."""
+    p = Omega.shape[0]
+    product = np.zeros((p, p))
+    rows, cols, omega = _compress(Omega, product)
+    drows, dcols, delta = _compress(M, Sigma)
+    if p > 64 and 16.0 * omega.size * delta.size > float(p) ** 4:
+        return np.inf
+    for i in range(p):
+        for a in range(rows[i], rows[i + 1]):
+            k, w = cols[a], omega[a]
+            for b in range(drows[k], drows[k + 1]):
+                product[i, dcols[b]] += w * delta[b]
+    total = 0.0
+    for i in range(p):
+        for j in range(p):
+            if product[i, j] != 0.0:
+                total += product[i, j] * product[j, i]
+    return np.sqrt(max(total, 0.0))
 
 
 @njit(cache=True, nogil=True)
@@ -283,3 +346,73 @@ def mirror(A):
     for i in range(p):
         for j in range(i):
             A[j, i] = A[i, j]
+
+
+@njit(cache=True, nogil=True)
+def eliminate(A, rank):
+    """Gaussian elimination of the variables of least degree, in place, while that is cheaper than dense algebra.
+
+    ``rank`` gets the position of every eliminated variable, and p for those that remain. Returns their number and
+    the sum of the logarithms of the pivots; the number is -1 where a pivot is not positive.
+    """
+    p = A.shape[0]
+    degree = np.empty(p, np.int64)
+    near = np.empty(p, np.int64)
+    for i in range(p):
+        rank[i] = p
+        degree[i] = 0
+        for j in range(p):
+            degree[i] += A[i, j] != 0.0
+    log_pivots = 0.0
+    for step in range(p):
+        v, least = -1, p + 1
+        for i in range(p):
+            if rank[i] == p and degree[i] < least:
+                v, least = i, degree[i]
+        if 4 * least * p > (p - step) ** 2:
+            return step, log_pivots
+        if not A[v, v] > 0.0:
+            return -1, 0.0
+        log_pivots += np.log(A[v, v])
+        rank[v] = step
+        m = 0
+        for j in range(p):
+            if A[v, j] != 0.0 and rank[j] == p:
+                near[m] = j
+                m += 1
+        for a in range(m):
+            i = near[a]
+            degree[i] -= 1
+            factor = A[v, i] / A[v, v]
+            for b in range(m):
+                j = near[b]
+                degree[i] += A[i, j] == 0.0
+                A[i, j] -= factor * A[v, j]
+    return p, log_pivots
+
+
+@njit(cache=True, nogil=True)
+def back_substitute(A, rank, n, Sigma):
+    """Complete the inverse Σ, known on the variables that remain, by the n eliminated ones in reverse."""
+    p = A.shape[0]
+    order = np.empty(n, np.int64)
+    for i in range(p):
+        if rank[i] < n:
+            order[rank[i]] = i
+    row = np.empty(p)
+    for step in range(n - 1, -1, -1):
+        v = order[step]
+        row[:] = 0.0
+        for j in range(p):
+            if A[v, j] != 0.0 and rank[j] > step:
+                _axpy(-A[v, j] / A[v, v], Sigma[j], row)
+        corner = 1.0 / A[v, v]
+        for j in range(p):
+            if A[v, j] != 0.0 and rank[j] > step:
+                corner -= A[v, j] / A[v, v] * row[j]
+        row[v] = corner
+        for j in range(p):
+            if abs(row[j]) < _TINY:
+                row[j] = 0.0
+            Sigma[v, j] = row[j]
+            Sigma[j, v] = row[j]

@@ -23,6 +23,8 @@ Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 ROUNDING = 1e-13  # a gap below this times p is noise of the log-determinants
 STOP = 0.1  # the descent stops where its estimate of the gap is this part of the target
+SPARSE = 150  # from this size on, sparsity of Ω is used to invert it
+WHOLE = 32  # up to this size splitting costs more than it saves
 UNBOUNDED = (
     "the objective has no minimum, or one too far away to be computed: no positive definite matrix lies within the "
     "penalties of S. Penalise the diagonal (penalize_diagonal=True, diagonal_penalty > 0), raise alpha, or shrink S."
@@ -119,6 +121,34 @@ def inverse(triangle: Array) -> Array:
     return result
 
 
+def _is_sparse(matrix: Array) -> bool:
+    p = len(matrix)
+    return p >= SPARSE and bool(np.count_nonzero(matrix) < p * p // 16)
+
+
+def inverse_and_log_determinant(omega: Array) -> tuple[Array, float] | None:
+    """Ω⁻¹ and log det Ω, or None; a large sparse Ω is first reduced to the dense core of its elimination."""
+    from mssl import _glasso_kernels as kernels
+
+    p = len(omega)
+    if not _is_sparse(omega):
+        cholesky = factor(omega)
+        return None if cholesky is None else (inverse(cholesky[0]), cholesky[1])
+    A, rank, sigma = omega.copy(), np.empty(p, dtype=np.int64), np.zeros((p, p))
+    n, log_determinant = kernels.eliminate(A, rank)
+    if n < 0:
+        return None
+    core = np.flatnonzero(rank == p)
+    if core.size:
+        cholesky = factor(A[np.ix_(core, core)])
+        if cholesky is None:
+            return None
+        log_determinant += cholesky[1]
+        sigma[np.ix_(core, core)] = inverse(cholesky[0])
+    kernels.back_substitute(A, rank, n, sigma)
+    return sigma, log_determinant
+
+
 # ---- splitting and joining
 
 
@@ -142,7 +172,7 @@ def split(problem: Problem) -> None:
     S, L, labels = problem.S, problem.L, problem.labels
     p = len(S)
     sizes = np.bincount(labels)
-    if sizes[0] == p and p > 2:
+    if sizes[0] == p > 2 or 2 < p <= WHOLE:
         problem.blocks.append(Block(S, L, np.arange(p)))
         return
     pieces = np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes)[:-1])
@@ -167,39 +197,53 @@ def _pair_covariance(problem: Problem) -> Array:
 
 def join(problem: Problem) -> tuple[Array, Array, float]:
     """Ω, Ω⁻¹ and log det Ω in the units of the user."""
-    root = problem.root
-    blocks = problem.blocks
-    log_determinant = problem.small_log_determinant + sum(b.point.log_determinant for b in blocks) - problem.constant
+    from mssl import _glasso_kernels as kernels
+
+    root, blocks = problem.root, problem.blocks
     p = len(root)
-    if len(blocks) == 1 and len(blocks[0]) == p:
-        omega, sigma = blocks[0].point.precision, blocks[0].point.covariance
-    else:
-        omega, sigma = np.zeros((p, p)), np.zeros((p, p))
+    omega, sigma = np.zeros((p, p)), np.zeros((p, p))
+    if problem.small:
         singles, (i, j) = problem.small[0], problem.small[1].T
-        omega[singles, singles] = sigma[singles, singles] = 1.0
-        if i.size:
-            w = _pair_covariance(problem)
-            sigma[i, j] = sigma[j, i] = w
-            omega[i, j] = omega[j, i] = -w / (1.0 - w * w)
-            sigma[i, i] = sigma[j, j] = 1.0
-            omega[i, i] = omega[j, j] = 1.0 / (1.0 - w * w)
-        for block in blocks:
-            grid = np.ix_(block.index, block.index)
-            omega[grid], sigma[grid] = block.point.precision, block.point.covariance
-    return omega / root / root[:, None], sigma * root * root[:, None], log_determinant
+        variance = root * root
+        sigma[singles, singles] = variance[singles]
+        omega[singles, singles] = 1.0 / variance[singles]
+        w = _pair_covariance(problem)
+        sigma[i, j] = sigma[j, i] = w * root[i] * root[j]
+        omega[i, j] = omega[j, i] = -w / (1.0 - w * w) / root[i] / root[j]
+        for k in (i, j):
+            sigma[k, k] = variance[k]
+            omega[k, k] = 1.0 / (1.0 - w * w) / variance[k]
+    for block in blocks:
+        kernels.unscale(block.point.precision, block.point.covariance, root, block.index, omega, sigma)
+    log_determinant = problem.small_log_determinant + sum(b.point.log_determinant for b in blocks)
+    return omega, sigma, log_determinant - problem.constant
 
 
 # ---- starts and certificate
 
 
-def cold_start(S: Array, L: Array) -> Array | None:
-    """A positive definite matrix inside S ± L, or None where none of the obvious ones is."""
+def positive_definite(W: Array) -> bool:
+    """Whether W is positive definite, by elimination where it is large and sparse."""
+    from mssl import _glasso_kernels as kernels
+
+    if not _is_sparse(W):
+        return factor(W) is not None
+    A, rank = W.copy(), np.empty(len(W), dtype=np.int64)
+    core = np.flatnonzero(rank == len(W)) if kernels.eliminate(A, rank)[0] >= 0 else None
+    return core is not None and (core.size == 0 or factor(A[np.ix_(core, core)]) is not None)
+
+
+def soft_start(S: Array, L: Array) -> Array | None:
+    """S soft-thresholded by L, exact on the support of most solutions; None where it is not positive definite."""
     from mssl import _glasso_kernels as kernels
 
     W = np.empty_like(S)
-    if kernels.soft_start(S, L, W) or factor(W) is not None:
-        return W
-    off = (S != 0) & (np.isfinite(L))
+    return W if kernels.soft_start(S, L, W) or positive_definite(W) else None
+
+
+def shrunk_start(S: Array, L: Array) -> Array | None:
+    """S shrunk towards its diagonal as far as all penalties allow, positive definite if S is semidefinite."""
+    off = (S != 0) & np.isfinite(L)
     np.fill_diagonal(off, False)
     t = min(1.0, float((L[off] / np.abs(S[off])).min(initial=1.0)))
     W = np.where(np.isfinite(L), (1.0 - t) * S, 0.0)
@@ -208,43 +252,49 @@ def cold_start(S: Array, L: Array) -> Array | None:
 
 
 def warm_start(problem: Problem, precision: Array, covariance: Array) -> None:
-    """Start every block from a previous (Ω, Ω⁻¹); W only where it stays positive definite in the new box."""
+    """Start every block from a previous (Ω, Ω⁻¹); from W only where it stays positive definite in the new box.
+
+    W close to Σ proves that without a factorisation: Ω^½WΩ^½ = I + E with ‖E‖ < 1.
+    """
     from mssl import _glasso_kernels as kernels
 
     for block in problem.blocks:
-        root, omega, sigma = problem.root, precision, covariance
-        if len(block) < len(root):
-            grid = np.ix_(block.index, block.index)
-            root, omega, sigma = root[block.index], precision[grid], covariance[grid]
-        block.B, W = np.empty_like(block.S), np.empty_like(block.S)
-        kernels.warm(omega, sigma, root, block.S, block.L, block.B, W)
-        if factor(W) is not None:
+        omega, sigma, W = np.empty_like(block.S), np.empty_like(block.S), np.empty_like(block.S)
+        block.B = np.empty_like(block.S)
+        kernels.scale(precision, covariance, problem.root, block.index, omega, sigma)
+        kernels.regressions(omega, block.L, block.B)
+        kernels.clip_box(sigma, block.S, block.L, W)
+        if kernels.relative_distance(omega, sigma, W) < 0.9 or factor(W) is not None:
             block.W = W
 
 
 def certify(S: Array, L: Array, omega: Array, anchor: Array | None, *, thorough: bool = False) -> Point | None:
     """Duality gap of Ω; None where Ω is not positive definite.
 
-    ⟨S + U, Ω⟩ − p − log det Ω − log det(S + U), with U on the support taken from the signs; where S + U is not
-    positive definite (or always, if `thorough`), Σ clipped into the box and drawn towards `anchor` serves instead.
+    The gap is tr(ΩM) − p − log det(ΩM) with M = S + U and U on the support taken from the signs. Close to the optimum
+    it is at most ½‖E‖²/(1 − ‖E‖), E = Ω^½(M − Σ)Ω^½, since x − log(1 + x) ≤ x²/(2(1 − |x|)); this needs no factor of
+    M and does not suffer from cancellation. Further away M is factored, and where it is not positive definite (or
+    always, if `thorough`) Σ clipped into the box and drawn towards `anchor` serves instead.
     """
     from mssl import _glasso_kernels as kernels
 
-    cholesky = factor(omega)
-    if cholesky is None:
+    inverted = inverse_and_log_determinant(omega)
+    if inverted is None:
         return None
-    log_determinant = cholesky[1]
-    sigma = inverse(cholesky[0])
+    p, (sigma, log_determinant) = len(omega), inverted
     M = np.empty_like(omega)
     trace = float(kernels.dual_point(omega, sigma, S, L, M))
     if not np.isfinite(trace):
         return Point(omega, sigma, log_determinant, np.inf, np.inf)
+    distance = kernels.relative_distance(omega, sigma, M)
+    if distance < 0.2:
+        return Point(omega, sigma, log_determinant, trace, 0.5 * distance**2 / (1.0 - distance))
     dual = factor(M)
     bound = -np.inf if dual is None else dual[1]
     if dual is None or thorough:
         kernels.clip_box(sigma, S, L, M)
         bound = max(bound, _drawn_log_determinant(M, anchor))
-    return Point(omega, sigma, log_determinant, trace, max(trace - len(S) - log_determinant - bound, 0.0))
+    return Point(omega, sigma, log_determinant, trace, max(trace - p - log_determinant - bound, 0.0))
 
 
 def _drawn_log_determinant(M: Array, anchor: Array | None) -> float:
@@ -299,30 +349,39 @@ def invert(problem: Problem) -> None:
 
 
 def descend(block: Block, target: float, max_iter: int) -> None:
-    """Dual block coordinate descent, tightened until the certificate is small enough."""
+    """Dual block coordinate descent from the first start that holds: warm, soft-thresholded, shrunk."""
+    if block.W is not None and _descend_from(block, block.W, target, max_iter):
+        return
+    for start in (soft_start, shrunk_start):
+        W = start(block.S, block.L)
+        if W is not None and _descend_from(block, W, target, max_iter):
+            return
+
+
+def _descend_from(block: Block, W: Array, target: float, max_iter: int) -> bool:
+    """Descend, tightening until the certificate is small enough; False where it breaks down."""
     from mssl import _glasso_kernels as kernels
 
-    if block.W is None:
-        block.W = cold_start(block.S, block.L)
-        if block.W is None:
-            return
     if block.B is None:
         block.B = np.zeros_like(block.S)
+    block.W = W
     diagonal = np.ones(len(block))
     accuracy, first = STOP * target, 1e-2
     while accuracy > 1e-30 and block.n_iter < max_iter:
         left = max_iter - block.n_iter
-        sweeps = kernels.bcd_sweeps(block.S, block.L, block.W, block.B, diagonal, first, accuracy, left)
+        sweeps = kernels.bcd_sweeps(block.S, block.L, W, block.B, diagonal, first, accuracy, left)
         block.n_iter += abs(sweeps)
         if sweeps < 0:
-            return
+            block.W, block.B = None, None
+            return False
         omega = np.empty_like(block.S)
         kernels.assemble(block.B, diagonal, block.L, omega)
-        block.offer(certify(block.S, block.L, omega, block.W))
+        block.offer(certify(block.S, block.L, omega, W))
         if block.point.gap <= target:
-            return
+            return True
         accuracy *= 0.1
         first = np.sqrt(accuracy) / len(block)
+    return block.point.gap < np.inf
 
 
 def alternate(block: Block, target: float, max_iter: int) -> None:
@@ -348,6 +407,9 @@ def alternate(block: Block, target: float, max_iter: int) -> None:
             block.offer(certify(S, L, Z, S + U))
             if block.point.gap <= target:
                 return
+            v = vectors[:, -1]
+            if block.point.gap == np.inf and v @ S @ v + np.abs(v) @ L @ np.abs(v) < 1e-14:
+                raise DataError(UNBOUNDED)  # v vᵀ is a direction along which the objective falls for ever
         if primal > 5.0 * dual:
             rho *= 2.0
         elif dual > 5.0 * primal:

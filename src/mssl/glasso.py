@@ -207,7 +207,9 @@ def graphical_lasso_gap(
     with solvers.few_threads(len(S)):
         problem = solvers.normalise(S, L, e)
         scaled = omega * problem.root * problem.root[:, None]
-        anchor = solvers.cold_start(problem.S, problem.L)
+        anchor = solvers.soft_start(problem.S, problem.L)
+        if anchor is None:
+            anchor = solvers.shrunk_start(problem.S, problem.L)
         point = solvers.certify(problem.S, problem.L, scaled, anchor, thorough=True)
         if point is None:
             raise DataError("precision is not positive definite; the objective is infinite there.")
