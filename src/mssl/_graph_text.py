@@ -74,16 +74,13 @@ class EdgeTable(Sequence[Edge]):
     def __repr__(self) -> str:
         lines = [list(Edge._fields), *self._cells()]
         widths = [max(len(line[column]) for line in lines) for column in range(4)]
-        text = [
-            "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines
-        ]
+        text = ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines]
         return "\n".join([*text, self._rest()] if self._rest() else text)
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th scope='col'>{name}</th>" for name in Edge._fields)
         body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in self._cells()
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self._cells()
         )
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{self._rest()}</p>"
 
@@ -122,6 +119,8 @@ def short_name(name: object, width: int = 24) -> str:
     """
     text = str(name)[: width + 1]
     clean = "".join(c if c.isprintable() or c == _JOINER else " " for c in text)
+    if not clean.strip():
+        return "(blank)"
     return clean if len(clean) <= width else clean[: width - 1] + "…"
 
 
@@ -256,8 +255,8 @@ def _fill(rows: list[list[Any]], K: int) -> tuple[NDArray[np.bool_], NDArray[np.
     """Return the cells that `rows` of (i, j, value) name, and the symmetric matrix of their values."""
     named, values = np.zeros((K, K), dtype=bool), np.zeros((K, K))
     for i, j, value in rows:
-        if not 0 <= i < j:
-            raise ValueError(f"row ({i}, {j}) is out of order")
+        if not (type(i) is type(j) is int and 0 <= i < j):
+            raise ValueError(f"({i}, {j}) is no pair of task numbers in rising order")
         named[i, j] = named[j, i] = True
         values[i, j] = values[j, i] = value
     return named, values

@@ -55,9 +55,7 @@ def partial_correlation(precision: ArrayLike) -> FloatArray:
     omega = _symmetric(_matrix(precision, None, "precision"), "precision")
     diagonal = omega.diagonal()
     if not (diagonal > 0).all():
-        raise DataError(
-            f"precision has {diagonal.min():g} on its diagonal; a precision matrix is positive definite."
-        )
+        raise DataError(f"precision has {diagonal.min():g} on its diagonal; a precision matrix is positive definite.")
     # Adding 0.0 turns the -0.0 of absent edges into 0.0.
     result = -omega / np.sqrt(np.outer(diagonal, diagonal)) + 0.0
     np.fill_diagonal(result, 1.0)
@@ -168,9 +166,7 @@ class TaskGraph:
         measured = any(known)
         if measured and not all(known):
             raise DataError("some edges have a confidence and others have none; give it for all or for none.")
-        names = _task_names(
-            dict.fromkeys(name for row in rows for name in row[:2]) if tasks is None else tasks
-        )
+        names = _task_names(dict.fromkeys(name for row in rows for name in row[:2]) if tasks is None else tasks)
         place = {name: index for index, name in enumerate(names)}
         weights, confidence = np.zeros((len(names), len(names))), np.zeros((len(names), len(names)))
         adjacency = np.zeros(weights.shape, dtype=bool)
@@ -178,9 +174,7 @@ class TaskGraph:
             i, j = _index(place, row[0]), _index(place, row[1])
             if i == j or adjacency[i, j]:
                 kind = "joins a task with itself" if i == j else "is given twice"
-                raise DataError(
-                    f"edge ({row[0]!r}, {row[1]!r}) {kind}; give each pair of distinct tasks once."
-                )
+                raise DataError(f"edge ({row[0]!r}, {row[1]!r}) {kind}; give each pair of distinct tasks once.")
             adjacency[i, j] = adjacency[j, i] = True
             weights[i, j] = weights[j, i] = row[2] if len(row) > 2 else 1.0
             confidence[i, j] = confidence[j, i] = row[3] if measured else 0.0
@@ -225,9 +219,7 @@ class TaskGraph:
         weight = self.weights[i, j].tolist()
         confidence = [None] * len(i) if self.confidence is None else self.confidence[i, j].tolist()
         names = self.tasks
-        return EdgeTable(
-            Edge(names[a], names[b], w, c) for a, b, w, c in zip(i, j, weight, confidence, strict=True)
-        )
+        return EdgeTable(Edge(names[a], names[b], w, c) for a, b, w, c in zip(i, j, weight, confidence, strict=True))
 
     def degree(self) -> NDArray[np.intp]:
         """Return the number of neighbours of each task, in the order of `tasks`."""
@@ -299,9 +291,7 @@ class TaskGraph:
             if not value >= 0:
                 raise ParameterError(f"{name}={value!r}: expected a number ≥ 0.")
         if min_confidence > 0 and self.confidence is None:
-            raise ParameterError(
-                "min_confidence needs selection frequencies; run StabilitySelection to measure them."
-            )
+            raise ParameterError("min_confidence needs selection frequencies; run StabilitySelection to measure them.")
         keep = self.adjacency & (np.abs(self.weights) >= min_weight)
         if self.confidence is not None:
             keep &= self.confidence >= min_confidence
@@ -315,15 +305,10 @@ class TaskGraph:
         """
         if isinstance(other, TaskGraph):
             if set(other.tasks) != set(self.tasks):
-                raise DataError(
-                    "the graphs are on different tasks; use subgraph() to bring both to the same ones."
-                )
+                raise DataError("the graphs are on different tasks; use subgraph() to bring both to the same ones.")
             truth = other.subgraph(self.tasks).adjacency
         else:
-            truth = (
-                _symmetric(_matrix(other, len(self), "the reference adjacency"), "the reference adjacency")
-                != 0
-            )
+            truth = _symmetric(_matrix(other, len(self), "the reference adjacency"), "the reference adjacency") != 0
         upper = np.triu(np.ones(truth.shape, dtype=bool), 1)
         found, missed, false = (
             int(np.count_nonzero(cells & upper))
@@ -428,9 +413,7 @@ def _matrix(values: Any, K: int | None, name: str) -> FloatArray:
         raise DataError(f"{name} is not a matrix of numbers ({error}).") from error
     expected = (len(matrix) if matrix.ndim else 1) if K is None else K
     if matrix.shape != (expected, expected):
-        raise DataError(
-            f"{name} has shape {matrix.shape}; expected K × K with one row per task, K = {expected}."
-        )
+        raise DataError(f"{name} has shape {matrix.shape}; expected K × K with one row per task, K = {expected}.")
     if not np.isfinite(matrix).all():
         raise DataError(f"{name} holds NaN or infinite values; every entry has to be a finite number.")
     return matrix
@@ -439,9 +422,7 @@ def _matrix(values: Any, K: int | None, name: str) -> FloatArray:
 def _symmetric(matrix: FloatArray, name: str) -> FloatArray:
     gap = np.abs(matrix - matrix.T).max(initial=0.0)
     if gap > _SYMMETRY * np.abs(matrix).max(initial=0.0):
-        raise DataError(
-            f"{name} is not symmetric (largest difference {gap:.3g}); pass (A + A.T) / 2 if that is meant."
-        )
+        raise DataError(f"{name} is not symmetric (largest difference {gap:.3g}); pass (A + A.T) / 2 if that is meant.")
     return (matrix + matrix.T) / 2
 
 
@@ -456,15 +437,16 @@ def _confidence(values: Any, K: int) -> FloatArray:
 
 
 def _coordinates(values: Any, K: int) -> FloatArray:
-    places = np.array(values, dtype=np.float64)
+    try:
+        places = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"coordinates are not numbers ({error}); expected a (K, 2) array in degrees.") from error
     if places.shape != (K, 2):
         raise DataError(
             f"coordinates have shape {places.shape}; expected ({K}, 2): latitude and longitude of each task."
         )
     if not ((np.abs(places[:, 0]) <= 90) & (places[:, 1] >= -180) & (places[:, 1] <= 360)).all():
-        raise DataError(
-            "coordinates are out of range; expected latitude in [-90, 90], then longitude in [-180, 360]."
-        )
+        raise DataError("coordinates are out of range; expected latitude in [-90, 90], then longitude in [-180, 360].")
     return places
 
 
@@ -474,9 +456,7 @@ def _index(place: dict[Any, int], task: Hashable) -> int:
     except (KeyError, TypeError):
         known = ", ".join(short_name(repr(name)) for name in list(place)[:8])
         more = ", …" if len(place) > 8 else ""
-        raise DataError(
-            f"no task is named {short_name(repr(task), 60)}; the tasks are: {known}{more}"
-        ) from None
+        raise DataError(f"no task is named {short_name(repr(task), 60)}; the tasks are: {known}{more}") from None
 
 
 def _same(first: Any, second: Any) -> bool:
