@@ -28,8 +28,8 @@ def normalise(S, L, e, Sn, Ln, root, labels):
     for i in range(p):
         r = root[i]
         for j in range(p):
-            Sn[i, j] = S[i, j] / r / root[j]
-            Ln[i, j] = L[i, j] / r / root[j]
+            Sn[i, j] = S[i, j] / (r * root[j])
+            Ln[i, j] = L[i, j] / (r * root[j])
         Sn[i, i] = 1.0
         Ln[i, i] = 0.0
     stack = np.empty(p, np.int64)
@@ -212,8 +212,8 @@ def scale(Omega, Sigma, root, index, Omega_n, Sigma_n):
         i = index[a]
         for b in range(index.size):
             j = index[b]
-            Omega_n[a, b] = Omega[i, j] * root[i] * root[j]
-            Sigma_n[a, b] = Sigma[i, j] / root[i] / root[j]
+            Omega_n[a, b] = Omega[i, j] * (root[i] * root[j])
+            Sigma_n[a, b] = Sigma[i, j] / (root[i] * root[j])
 
 
 @njit(cache=True, nogil=True)
@@ -223,8 +223,8 @@ def unscale(Omega_n, Sigma_n, root, index, Omega, Sigma):
         i = index[a]
         for b in range(index.size):
             j = index[b]
-            Omega[i, j] = Omega_n[a, b] / root[i] / root[j]
-            Sigma[i, j] = Sigma_n[a, b] * root[i] * root[j]
+            Omega[i, j] = Omega_n[a, b] / (root[i] * root[j])
+            Sigma[i, j] = Sigma_n[a, b] * (root[i] * root[j])
 
 
 @njit(cache=True, nogil=True)

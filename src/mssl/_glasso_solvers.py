@@ -208,8 +208,8 @@ def join(problem: Problem) -> tuple[Array, Array, float]:
         sigma[singles, singles] = variance[singles]
         omega[singles, singles] = 1.0 / variance[singles]
         w = _pair_covariance(problem)
-        sigma[i, j] = sigma[j, i] = w * root[i] * root[j]
-        omega[i, j] = omega[j, i] = -w / (1.0 - w * w) / root[i] / root[j]
+        sigma[i, j] = sigma[j, i] = w * (root[i] * root[j])
+        omega[i, j] = omega[j, i] = -w / (1.0 - w * w) / (root[i] * root[j])
         for k in (i, j):
             sigma[k, k] = variance[k]
             omega[k, k] = 1.0 / (1.0 - w * w) / variance[k]

@@ -353,11 +353,11 @@ def _problem(
             raise DataError(f"zeros must be a symmetric bool matrix of shape {(p, p)}, got shape {mask.shape}.")
         L[mask] = np.inf
     if diagonal_penalty is None:
-        e = np.full(p, float(alpha) if penalize_diagonal else 0.0)
-    else:
-        e = np.ascontiguousarray(np.broadcast_to(np.asarray(diagonal_penalty, dtype=float), (p,)))
-        if check and not (np.isfinite(e).all() and (e >= 0).all()):
-            raise ParameterError("diagonal_penalty must be finite and ≥ 0.")
+        return matrix, L, np.full(p, float(alpha) if penalize_diagonal else 0.0)
+    e = np.array(diagonal_penalty, dtype=float, ndmin=1)
+    if e.shape not in {(1,), (p,)} or (check and not (np.isfinite(e).all() and (e >= 0).all())):
+        raise ParameterError(f"diagonal_penalty must be a finite number ≥ 0 or {p} of them, got {diagonal_penalty!r}.")
+    e = np.full(p, e[0]) if e.size == 1 else e
     return matrix, L, e
 
 
