@@ -15,7 +15,10 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 _FAST = {"reassoc", "contract"}  # lets dot products use vector registers; NaN and inf keep their meaning
-_PASSES = 6
+_PASSES = 5  # over the support, after one over everything
+_GATHERED_PASSES = 20
+_MEMORY = 5
+_GATHER_FROM = 150  # features from which a Gram leaves the inner caches
 _ROUNDING = 1e-12
 
 
@@ -58,25 +61,117 @@ def _support(w: Array, active: Index) -> int:
     return count
 
 
-@njit(cache=True, nogil=True)
-def _gram_pass(
-    G: Array, s: float, own: float, q: Array, pull: Array, t: float, w: Array, hw: Array, coordinates: Index
-) -> float:
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _gram_pass(G: Array, s: float, own: float, q: Array, t: float, w: Array, hw: Array, coordinates: Index) -> float:
+    """One pass of coordinate descent on ½ wᵀ(sG + own I)w − q·w + t‖w‖₁ with hw = sGw; returns what it gained."""
     gained = 0.0
     for j in coordinates:
         h = s * G[j, j] + own
         if h <= 0.0:
             continue
         old = w[j]
-        new = _minimiser(s * G[j, j] * old - hw[j] + q[j] - pull[j], t, h)
+        new = _minimiser(s * G[j, j] * old - hw[j] + q[j], t, h)
         if new != old:
             step = new - old
             w[j] = new
             gained += 0.5 * h * step * step
+            step *= s
             row = G[j]
             for i in range(len(w)):
-                hw[i] += s * step * row[i]
+                hw[i] += step * row[i]
     return gained
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _value(own: float, q: Array, t: float, w: Array, hw: Array) -> float:
+    """Objective of a task visit."""
+    total = 0.0
+    for j in range(len(w)):
+        total += w[j] * (0.5 * hw[j] + 0.5 * own * w[j] - q[j]) + t * abs(w[j])
+    return total
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _extrapolate(past: Array, past_h: Array, own: float, q: Array, t: float, w: Array, hw: Array) -> float:
+    """Anderson extrapolation: the affine combination of past iterates with the least change; kept if it is better.
+
+    The last row of past is w. Returns what was gained.
+    """
+    M, d = past.shape[0] - 1, past.shape[1]
+    A, c = np.empty((M, M)), np.ones(M)
+    for a in range(M):
+        for b in range(a + 1):
+            total = 0.0
+            for j in range(d):
+                total += (past[a + 1, j] - past[a, j]) * (past[b + 1, j] - past[b, j])
+            A[a, b] = total
+            A[b, a] = total
+    if A[M - 1, M - 1] <= 0.0:
+        return 0.0
+    # Scaled by the last change and lifted a little, elimination needs no pivots.
+    ridge = 1e-12 * np.trace(A)
+    for a in range(M):
+        A[a, a] += ridge
+    for a in range(M):
+        for b in range(a + 1, M):
+            f = A[b, a] / A[a, a]
+            for e in range(a, M):
+                A[b, e] -= f * A[a, e]
+            c[b] -= f * c[a]
+    for a in range(M - 1, -1, -1):
+        for e in range(a + 1, M):
+            c[a] -= A[a, e] * c[e]
+        c[a] /= A[a, a]
+    weight = c.sum()
+    if weight == 0.0:
+        return 0.0
+    v, hv = np.zeros(d), np.zeros(d)
+    for a in range(M):
+        f = c[a] / weight
+        for j in range(d):
+            v[j] += f * past[a + 1, j]
+            hv[j] += f * past_h[a + 1, j]
+    gained = _value(own, q, t, w, hw) - _value(own, q, t, v, hv)
+    if not gained > 0.0:
+        return 0.0
+    w[:] = v
+    hw[:] = hv
+    return gained
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _gathered_passes(
+    G: Array, s: float, own: float, q: Array, t: float, w: Array, hw: Array, active: Index, room: Array, stop: float
+) -> float:
+    """Passes over the support on a copy of its Gram, small enough to stay in the cache."""
+    count = len(active)
+    sub = room[: count * count].reshape(count, count)
+    v, hv, p = np.empty(count), np.empty(count), np.empty(count)
+    for a in range(count):
+        v[a], hv[a], p[a] = w[active[a]], hw[active[a]], q[active[a]]
+        row = G[active[a]]
+        for b in range(count):
+            sub[a, b] = row[active[b]]
+    everything = np.arange(count)
+    past, past_h = np.empty((_MEMORY + 1, count)), np.empty((_MEMORY + 1, count))
+    total = 0.0
+    for visit in range(_GATHERED_PASSES):
+        slot = visit % (_MEMORY + 1)
+        past[slot], past_h[slot] = v, hv
+        if slot == _MEMORY:
+            total += _extrapolate(past, past_h, own, p, t, v, hv)
+        gained = _gram_pass(sub, s, own, p, t, v, hv, everything)
+        total += gained
+        if gained <= stop:
+            break
+    for a in range(count):
+        step = s * (v[a] - w[active[a]])
+        if step != 0.0:
+            w[active[a]] = v[a]
+            row = G[active[a]]
+            for i in range(len(w)):
+                hw[i] += step * row[i]
+    return total
 
 
 @njit(cache=True, nogil=True)
@@ -99,6 +194,7 @@ def gram_sweeps(
     """Coordinate descent on Grams H_k = scale_k H[k] (or H[0]); W, HW and mean are updated in place."""
     K, d = W.shape
     pull = np.empty(d)
+    room = np.empty(d * d if d >= _GATHER_FROM else 0)
     active = np.empty(d, dtype=np.int64)
     everything = np.arange(d)
     decrease = 0.0
@@ -106,15 +202,21 @@ def gram_sweeps(
         decrease = 0.0
         for k in range(K):
             own = _pull(k, W, indptr, indices, values, u, rho, mean, pull)
+            for j in range(d):
+                pull[j] = q[k, j] - pull[j]
             G = H[k] if H.shape[0] > 1 else H[0]
-            first = _gram_pass(G, scale[k], own, q[k], pull, t[k], W[k], HW[k], everything)
-            gained, visit = first, 1
-            decrease += first
-            n_active = _support(W[k], active)
-            while visit < _PASSES and gained > 0.01 * first and gained > 0.1 * enough / K:
-                gained = _gram_pass(G, scale[k], own, q[k], pull, t[k], W[k], HW[k], active[:n_active])
-                decrease += gained
-                visit += 1
+            gained = _gram_pass(G, scale[k], own, pull, t[k], W[k], HW[k], everything)
+            decrease += gained
+            stop = max(0.01 * gained, 0.1 * enough / K)
+            support = active[: _support(W[k], active)]
+            if gained > stop and d >= _GATHER_FROM:
+                decrease += _gathered_passes(G, scale[k], own, pull, t[k], W[k], HW[k], support, room, stop)
+            elif gained > stop:
+                for _ in range(_PASSES):
+                    gained = _gram_pass(G, scale[k], own, pull, t[k], W[k], HW[k], support)
+                    decrease += gained
+                    if gained <= stop:
+                        break
             for j in range(d):
                 mean[j] += u[k] * W[k, j]
         if decrease <= enough:
@@ -230,9 +332,9 @@ def design_sweeps(
         decrease = 0.0
         for k in range(K):
             own = _pull(k, W, cptr, cind, values, u, rho, mean, pull)
-            first = gained = 0.0
+            stop = 0.0
             coordinates = everything
-            for visit in range(_PASSES):
+            for visit in range(1 + _PASSES):
                 gained = _design_pass(
                     data,
                     indices,
@@ -254,9 +356,9 @@ def design_sweeps(
                 )
                 decrease += gained
                 if visit == 0:
-                    first = gained
+                    stop = max(0.01 * gained, 0.1 * enough / K)
                     coordinates = active[: _support(W[k], active)]
-                if gained <= 0.01 * first or gained <= 0.1 * enough / K:
+                if gained <= stop:
                     break
             for j in range(d):
                 mean[j] += u[k] * W[k, j]

@@ -397,7 +397,7 @@ def _task_names(tasks: Any) -> tuple[Any, ...]:
         distinct = len(set(names))
     except TypeError as error:
         raise DataError(f"task names have to be hashable ({error}); use text, numbers or tuples.") from error
-    if any(name != name for name in names):  # noqa: PLR0124 - NaN alone differs from itself
+    if any(name != name for name in names):  # NaN alone differs from itself
         raise DataError("a task is named NaN, which equals nothing; give each task a name of its own.")
     if distinct < len(names):
         twice = next(name for k, name in enumerate(names) if name in names[:k])

@@ -11,12 +11,13 @@ r"""The one objective, its limits, and the dictionary to the constants that the 
 Q = W − m1ᵀ with r = d rows for p-MSSL, Q = residuals with r = n rows for r-MSSL (whose loss is
 :math:`\tfrac\kappa2\|E\|^2`, κ = 0: tr(SΩ) is the likelihood already). A shared mean adds :math:`\|m\|^2/(2\tau^2)`.
 
-**The shared mean is integrated out, not maximised.** With :math:`m \sim N(0, \tau^2 I)` the weights' prior precision is
-:math:`C = ((\eta\Omega)^{-1} + \tau^2 11^\top)^{-1}`, and the normaliser adds
+**The shared mean is integrated out, not maximised.** With :math:`m \sim N(0, \tau^2 I)` the weights' prior precision
+is :math:`C = ((\eta\Omega)^{-1} + \tau^2 11^\top)^{-1}`, and the normaliser adds
 :math:`\tfrac{r\eta}{2}\log(1+\tau^2\eta\,1^\top\Omega 1)` to F. Maximising over m instead would let the mean collapse
-onto a single task: its column of Q vanishes and its precision grows to the floor. The term is concave in Ω; its tangent
-adds the mean's posterior variance :math:`\eta\rho`, :math:`\rho = (1/\tau^2 + \eta 1^\top\Omega 1)^{-1}`, to every entry of
-S, so each Ω-step minimises a majoriser that touches F: F still never rises, and the certificate is that of the majoriser.
+onto a single task: its column of Q vanishes and its precision grows to the floor. The term is concave in Ω; its
+tangent adds the mean's posterior variance :math:`\eta\rho`, :math:`\rho = (1/\tau^2 + \eta 1^\top\Omega 1)^{-1}`,
+to every entry of S, so each Ω-step minimises a majoriser that touches F: F still never rises, and the certificate is
+that of the majoriser.
 
 Intercepts are unpenalised and enter neither Q nor Ω. The loss is a sum, never divided by the number of rows:
 a task with more data is shrunk less.
@@ -70,7 +71,8 @@ class PaperScale(NamedTuple):
 def paper_scale(n_tasks: int, n_features: int, *, gaussian: bool = True, residual_rows: int = 0) -> PaperScale:
     r"""Translate the paper's printed constants, which differ between its objectives.
 
-    - p-MSSL, regression: :math:`\tfrac12\sum\|X_kw_k-y_k\|^2 - \tfrac K2\log|\Omega| + \operatorname{Tr}(W\Omega W^\top)`;
+    - p-MSSL, regression:
+      :math:`\tfrac12\sum\|X_kw_k-y_k\|^2 - \tfrac K2\log|\Omega| + \operatorname{Tr}(W\Omega W^\top)`;
     - p-MSSL, other losses: the same with :math:`\tfrac12\operatorname{Tr}(W\Omega W^\top)`;
     - r-MSSL: :math:`\sum\|y_k-X_kw_k\|^2 - \tfrac K2\log|\Omega| + \operatorname{Tr}(E\Omega E^\top)`.
 
@@ -94,8 +96,8 @@ def paper_scale(n_tasks: int, n_features: int, *, gaussian: bool = True, residua
 def mean_value(mean: Array, mean_variance: float, total_precision: float, strength: float, n_rows: int) -> float:
     r"""What a shared mean adds to F beyond the structure's value at a moment with the mean's spread in it.
 
-    :math:`\|m\|^2/(2\tau^2) + \tfrac{r\eta}{2}[\log(1+x) - x/(1+x)]`, :math:`x = \tau^2\eta\,1^\top\Omega1`: the tangent is
-    taken back and the concave term itself put in its place.
+    :math:`\|m\|^2/(2\tau^2) + \tfrac{r\eta}{2}[\log(1+x) - x/(1+x)]`, :math:`x = \tau^2\eta\,1^\top\Omega1`:
+    the tangent is taken back and the concave term itself put in its place.
     """
     if mean_variance <= 0:
         return 0.0
@@ -123,6 +125,7 @@ def lambda_max(Q: Array, structure: SparsePrecision, frame: Frame, mean_spread: 
 def gamma_max(gradient: Array, noise_precisions: Array) -> float:
     r"""Smallest γ at which all weights vanish whatever Ω is (p-MSSL).
 
-    :math:`\gamma_{\max} = \max_{jk} |\nabla_{jk}| / \sqrt{s_k}` with the gradient of the loss at W = 0, intercepts fitted.
+    :math:`\gamma_{\max} = \max_{jk} |\nabla_{jk}| / \sqrt{s_k}` with the gradient of the loss at W = 0, intercepts
+    fitted.
     """
     return float(np.max(np.abs(gradient) / np.sqrt(noise_precisions)[:, None], initial=0.0))

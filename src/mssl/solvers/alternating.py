@@ -31,8 +31,13 @@ _PATIENCE = 5  # rounds without progress of F or of the gap before giving up
 class WeightProblem(Protocol):
     """The loss and the penalty on W, for a fixed task precision."""
 
-    n_tasks: int
-    n_features: int
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks K."""
+
+    @property
+    def n_features(self) -> int:
+        """Number of features d."""
 
     def value(self, W: Array) -> float:
         """Loss plus penalty at W, intercepts at their optimum."""

@@ -35,7 +35,7 @@ from mssl.solvers.spectral_start import (
     variance_components,
 )
 from mssl.structures import SparsePrecision
-from mssl.structures.base import Frame, Structure
+from mssl.structures.base import Frame, Structure, StructureStep
 
 Array = NDArray[np.float64]
 
@@ -114,6 +114,15 @@ class Prepared:
         quadratic = self.base if np.all(s == 1.0) else scale_by_task(self.base, s)
         return GaussianProblem(quadratic, penalty.thresholds(s), self.settings.solver)
 
+    @property
+    def scales(self) -> Array:
+        """What each feature was divided by."""
+        return np.ones(self.base.n_features) if self.design is None else self.design.scales
+
+    def to_user(self, W: Array, intercepts: Array) -> tuple[Array, Array]:
+        """Coefficients and intercepts in the user's units."""
+        return (W, intercepts) if self.design is None else self.design.to_user(W, intercepts)
+
     def gamma_max(self) -> float:
         """The penalty at which all weights vanish."""
         s = self.noise_precisions
@@ -170,15 +179,16 @@ def fit_prepared(
     penalty: Penalty,
     *,
     warm: FitResult | None = None,
+    first: StructureStep | None = None,
     monitor: Callable[[Record], bool] | None = None,
 ) -> FitResult:
-    """Fit for one structure and penalty."""
+    """Fit for one structure and penalty, from a previous fit (``warm``), a given precision (``first``) or the start."""
     structure.check(len(prepared.noise))
     penalty.check()
     problem = prepared.problem(penalty)
     settings = prepared.settings
     frame, W = start(prepared, structure, problem)
-    step = structure.initial(frame)
+    step = structure.initial(frame) if first is None else first
     if warm is not None and warm.W.shape == W.shape:
         W = warm.W
         step = warm.structure if structure.learned else step

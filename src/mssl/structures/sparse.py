@@ -83,7 +83,8 @@ class SparsePrecision(Structure):
             )
         if not self.normalize and self.alpha <= 0:
             raise ParameterError(
-                "graph_penalty is 0 in the paper's formulation, which makes its objective unbounded below; give a number above 0."
+                "graph_penalty is 0 in the paper's formulation, which makes its objective unbounded below; "
+                "give a number above 0."
             )
         if not np.isfinite(self.shrinkage) or self.shrinkage < 0:
             raise ParameterError(f"shrinkage is {self.shrinkage!r}; give a number ≥ 0.")
@@ -119,7 +120,7 @@ class SparsePrecision(Structure):
         return S
 
     def _weight(self, frame: Frame) -> float:
-        """c η / 2, what the graphical lasso's own objective is multiplied with in F."""
+        """The factor cη/2, what the graphical lasso's own objective is multiplied with in F."""
         return 0.5 * self.strength * frame.n_rows * (1.0 + self.shrinkage)
 
     def certify(self, S: Array, step: StructureStep, frame: Frame) -> StructureStep:

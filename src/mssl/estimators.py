@@ -1,0 +1,457 @@
+"""Estimators with scikit-learn's manners: tasks in, weights and a task graph out."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.callback import CallbackSupportMixin, with_callbacks
+from sklearn.exceptions import ConvergenceWarning
+
+from mssl.data import TaskData, read_tasks
+from mssl.exceptions import DataError, ParameterError
+from mssl.graph import TaskGraph, partial_correlation
+from mssl.inputs import listing
+from mssl.losses import Loss, resolve_loss
+from mssl.metrics import deviance_score
+from mssl.objective import PaperScale, paper_scale
+from mssl.penalties import L1, Penalty
+from mssl.prediction import TaskPredictor
+from mssl.solvers.alternating import FitResult, Record
+from mssl.solvers.base import Status
+from mssl.solvers.fit import Prepared, Settings, diagonal_lambda_max, fit_prepared, prepare
+from mssl.structures import Independent, SparsePrecision, Structure, StructureStep
+from mssl.summary import estimator_html
+
+Array = NDArray[np.float64]
+
+
+class PenaltyLimits(NamedTuple):
+    """From where on the graph is empty, and from where on all weights are zero."""
+
+    graph_penalty: float
+    coef_penalty: float
+
+
+class Parts(NamedTuple):
+    """What a fit is made of, put together from an estimator's parameters and the data's shape."""
+
+    structure: Structure
+    penalty: Penalty
+    settings: Settings
+    paper: PaperScale | None = None
+
+
+class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
+    """What all estimators share: read tasks, run the alternation, keep what it found.
+
+    Subclasses say which :class:`Parts` their parameters stand for.
+    """
+
+    # Parameters that every subclass has, for the type checker.
+    task_column: Any
+    warm_start: bool
+    verbose: int
+    loss: Any
+
+    def _parts(self, data: TaskData) -> Parts:
+        raise NotImplementedError  # pragma: no cover - every subclass has its own
+
+    def _loss(self) -> Loss:
+        return resolve_loss(self.loss)
+
+    def _read(self, X: Any, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
+        data = read_tasks(X, y, task_column=self.task_column, tasks=tasks, sample_weight=sample_weight)
+        check_targets(data, self._loss())
+        return data
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> Any:
+        """Learn all tasks' weights and what relates the tasks.
+
+        Parameters
+        ----------
+        X : array or frame of shape (N, d), (n, d) or (n, K, d)
+            Features in one of three layouts: long (with ``task_column`` or ``tasks``), shared, aligned.
+        y : array of shape (N,) or (n, K)
+            Targets; in the (n, K) layouts NaN marks a missing one.
+        tasks : array of shape (N,), optional
+            Task of each row, instead of a task column.
+        sample_weight : array of the shape of y or of its rows, optional
+            Frequency weights: 2 means the row counts twice, 0 that it is not there.
+
+        Returns
+        -------
+        self
+        """
+        data = self._read(X, y, tasks, sample_weight)
+        self._remember_input(X, data)
+        parts = self._parts(data)
+        context = self._init_callback_context(max_subtasks=parts.settings.max_iter)
+        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        prepared = prepare(data, self._loss(), parts.settings, needs_start=parts.structure.learned)
+        result = fit_prepared(
+            prepared,
+            parts.structure,
+            parts.penalty,
+            warm=self._previous(data),
+            first=_paper_start(parts.paper, data.n_tasks),
+            monitor=self._monitor(context),
+        )
+        self._keep(data, prepared, result, parts)
+        context.call_on_fit_task_end(estimator=self, X=X, y=y)
+        self._warn_unless_converged(result, parts.settings)
+        return self
+
+    def _previous(self, data: TaskData) -> FitResult | None:
+        previous = getattr(self, "result_", None) if self.warm_start else None
+        if previous is None or len(self.tasks_) != data.n_tasks or np.any(self.tasks_ != data.tasks):
+            return None
+        return previous
+
+    def _monitor(self, context: Any) -> Callable[[Record], bool]:
+        def report(record: Record) -> bool:
+            if self.verbose:
+                print(
+                    f"round {record.iteration:3d}  objective {record.objective:.8g}  "
+                    f"gap {record.relative_gap:.1e}  edges {record.edges}",
+                    file=sys.stderr,
+                )
+            child = context.subcontext(task_name="round")
+            child.call_on_fit_task_begin(estimator=self)
+            return bool(child.call_on_fit_task_end(estimator=self))
+
+        return report
+
+    def _keep(self, data: TaskData, prepared: Prepared, result: FitResult, parts: Parts) -> None:
+        scale = 1.0 if parts.paper is None else parts.paper.precision
+        self.tasks_ = data.tasks
+        self.coef_, self.intercept_ = prepared.to_user(result.W, result.intercepts)
+        self.mean_coef_ = result.mean / prepared.scales
+        self.noise_ = np.sqrt(prepared.noise)
+        self.precision_ = result.structure.precision / scale
+        covariance = result.structure.covariance
+        self.covariance_ = None if covariance is None else covariance * scale
+        self.partial_correlation_ = partial_correlation(self.precision_)
+        self.graph_ = TaskGraph.from_precision(self.precision_, tasks=list(data.tasks))
+        self.objective_ = result.objective
+        self.n_iter_ = len(result.history)
+        self.history_ = result.history
+        self.result_ = result
+        self.mean_variance_ = prepared.mean_variance
+        self.loss_ = self._loss()
+
+    def _warn_unless_converged(self, result: FitResult, settings: Settings) -> None:
+        if result.status is Status.CONVERGED:
+            return
+        remedy = (
+            f"raise max_iter (now {settings.max_iter}) or accept the fit by raising tol (now {settings.tol:g})"
+            if result.status is Status.MAX_ITER
+            else f"raise tol (now {settings.tol:g}), or rescale features that differ by many orders of magnitude"
+        )
+        warnings.warn(f"The fit {result.message}; {remedy}.", ConvergenceWarning, stacklevel=4)
+
+    def limits(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> PenaltyLimits:
+        """The penalties from which on the graph is empty (λ_max) and all weights are zero (γ_max) on these data.
+
+        Parameters
+        ----------
+        X, y, tasks, sample_weight
+            As for :meth:`fit`.
+        """
+        data = self._read(X, y, tasks, sample_weight)
+        parts = self._parts(data)
+        if not isinstance(parts.structure, SparsePrecision):
+            raise ParameterError(f"limits are for a learned sparse precision; the structure is {parts.structure!r}.")
+        prepared = prepare(data, self._loss(), parts.settings)
+        parts.structure.check(data.n_tasks)
+        return PenaltyLimits(diagonal_lambda_max(prepared, parts.structure, parts.penalty), prepared.gamma_max())
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _repr_html_inner(self) -> str:
+        return estimator_html(self, super()._repr_html_inner())
+
+
+def check_targets(data: TaskData, loss: Loss) -> None:
+    """Raise where targets are impossible under the loss."""
+    bad = ~loss.in_range(data.y)
+    if np.any(bad):
+        first = int(np.argmax(bad))
+        names = list(data.tasks[np.unique(data.task_of_row[bad])])
+        raise DataError(
+            f"{int(bad.sum())} targets are out of range for the {loss.name} loss (allowed: {loss.range}; first: "
+            f"{data.y[first]!r} in task {data.tasks[data.task_of_row[first]]!r}; tasks {listing(names)}). "
+            "Correct them or choose another loss."
+        )
+
+
+def _paper_start(paper: PaperScale | None, n_tasks: int) -> StructureStep | None:
+    """The paper's first precision, Ω = I, in this package's units."""
+    if paper is None:
+        return None
+    identity = np.eye(n_tasks)
+    return StructureStep(paper.precision * identity, identity / paper.precision)
+
+
+class GLMScore:
+    """Score by the share of deviance explained: R² for least squares."""
+
+    loss_: Loss
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, tasks: Any = None) -> float:
+        """Share of deviance explained, D² = 1 − deviance / deviance of the mean; R² for the Gaussian loss.
+
+        For (n, K) targets it is the mean over tasks, each against its own mean, missing targets left out.
+
+        Parameters
+        ----------
+        X, y, sample_weight, tasks
+            As for :meth:`fit`.
+        """
+        return deviance_score(self.loss_, y, self.predict(X, tasks=tasks), sample_weight)  # type: ignore[attr-defined]
+
+
+class MultiTaskGLM(GLMScore, RegressorMixin, MultiTaskEstimator):
+    r"""Any structure × penalty × loss: the general estimator behind the named methods.
+
+    .. math:: \min_{W, b}\; \mathrm{loss}(W, b) + \tfrac12\operatorname{tr}(W C W^\top) + g(C) + \mathrm{penalty}(W)
+
+    Parameters
+    ----------
+    structure : Structure, default=Independent(1.0)
+        What relates the tasks; see :mod:`mssl.structures`.
+    penalty : Penalty, default=L1(0)
+        What keeps the weights small or sparse; see :mod:`mssl.penalties`.
+    loss : {"gaussian", "poisson", "gamma"} or Loss, default="gaussian"
+        The loss of one observation.
+    shared_mean : "auto", False or float, default=False
+        Variance τ² of a mean that all tasks share; see :class:`MSSLRegressor`.
+    noise : "auto", float or array of shape (K,), default="auto"
+        Noise standard deviations; 1 weighs all tasks alike.
+    scale_features : bool, default=True
+        Divide each feature by one scale pooled over tasks.
+    fit_intercept : bool, default=True
+        Give each task an unpenalised intercept.
+    task_column : str or int, optional
+        The column of X that holds task ids.
+    solver : {"auto", "coordinate", "cg", "sylvester", "fista", "admm"}, default="auto"
+        Solver of the weight step.
+    tol : float, default=1e-6
+        Relative certificate to reach.
+    max_iter : int, default=200
+        Most rounds of the alternation.
+    warm_start : bool, default=False
+        Start the next fit from this one.
+    verbose : int, default=0
+        1 prints one line a round.
+
+    Examples
+    --------
+    >>> from mssl import MultiTaskGLM
+    >>> from mssl.datasets import make_clustered_tasks
+    >>> from mssl.structures import Independent
+    >>> data = make_clustered_tasks(random_state=0)
+    >>> MultiTaskGLM(Independent(1.0)).fit(data.X, data.y, tasks=data.tasks).coef_.shape
+    (13, 30)
+    """
+
+    def __init__(
+        self,
+        structure: Structure | None = None,
+        penalty: Penalty | None = None,
+        *,
+        loss: Any = "gaussian",
+        shared_mean: Any = False,
+        noise: Any = "auto",
+        scale_features: bool = True,
+        fit_intercept: bool = True,
+        task_column: Any = None,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 200,
+        warm_start: bool = False,
+        verbose: int = 0,
+    ) -> None:
+        self.structure = structure
+        self.penalty = penalty
+        self.loss = loss
+        self.shared_mean = shared_mean
+        self.noise = noise
+        self.scale_features = scale_features
+        self.fit_intercept = fit_intercept
+        self.task_column = task_column
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.verbose = verbose
+
+    def _parts(self, data: TaskData) -> Parts:
+        structure = Independent() if self.structure is None else self.structure
+        penalty = L1() if self.penalty is None else self.penalty
+        return Parts(structure, penalty, settings_of(self))
+
+
+def settings_of(estimator: Any, **changes: Any) -> Settings:
+    """The settings among an estimator's parameters."""
+    names = ("shared_mean", "noise", "scale_features", "fit_intercept", "solver", "tol", "max_iter")
+    return Settings(**({name: getattr(estimator, name) for name in names} | changes))
+
+
+class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
+    r"""Multi-task sparse structure learning: all tasks' weights, and the sparse graph that relates them.
+
+    p-MSSL puts a Gaussian prior with sparse precision Ω over the rows of W and learns both; see
+    :mod:`mssl.objective` for F and :mod:`mssl.structures.sparse` for the structure's share.
+
+    Parameters
+    ----------
+    graph_penalty : float, default=0.3
+        λ, the price of an edge on the correlation scale: 0 is dense, from ``limits(X, y).graph_penalty`` on the
+        graph is empty. Prediction likes 0.02–0.1, reading the graph 0.35–0.7.
+    coef_penalty : float, default=0.0
+        γ, the ℓ1 penalty on the weights; from ``limits(X, y).coef_penalty`` on all weights are zero.
+    coupling : float, default=1.0
+        η, the temperature of the prior; large values pull related tasks together.
+    variance_floor : float, default=0.125
+        Least prior variance of a task's weights, in units of their sampling variance.
+    shrinkage : float, default=0.0
+        Shrinkage of the tasks' covariance towards its diagonal; useful with many more tasks than features.
+    shared_mean : "auto", False or float, default="auto"
+        Variance τ² of a mean weight vector that all tasks share. "auto" estimates it and switches itself off for
+        unrelated tasks; False is the paper's zero mean. Targets of all tasks must then share their units.
+    loss : {"gaussian", "poisson", "gamma"}, default="gaussian"
+        The loss of one observation.
+    noise : "auto", float or array of shape (K,), default="auto"
+        Noise standard deviations. "auto" estimates them task by task, so that units do not matter.
+    scale_features : bool, default=True
+        Divide each feature by one scale pooled over tasks; coefficients are reported in the user's units.
+    formulation : {"unified", "paper"}, default="unified"
+        "paper" minimises the objective as the paper prints it: λ and γ are then the paper's, raw features, unit noise,
+        no shared mean, start from Ω = I and W = 0.
+    fit_intercept : bool, default=True
+        Give each task an unpenalised intercept.
+    task_column : str or int, optional
+        The column of X that holds task ids.
+    solver : {"auto", "coordinate", "cg", "sylvester", "fista", "admm"}, default="auto"
+        Solver of the weight step.
+    graph_solver : {"bcd", "admm"}, default="bcd"
+        Solver of the graph step.
+    tol : float, default=1e-6
+        Joint relative certificate to reach.
+    max_iter : int, default=200
+        Most rounds of the alternation.
+    warm_start : bool, default=False
+        Start the next fit from this one.
+    verbose : int, default=0
+        1 prints one line a round.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (K, d)
+        Weights in the user's units.
+    intercept_ : ndarray of shape (K,)
+        Intercepts.
+    precision_, covariance_, partial_correlation_ : ndarrays of shape (K, K)
+        Ω, its inverse, and the partial correlations between tasks.
+    graph_ : TaskGraph
+        The graph, with names and ways to read it.
+    tasks_ : ndarray of shape (K,)
+        Task names, in the order of all of the above.
+    noise_ : ndarray of shape (K,)
+        Noise standard deviations.
+    mean_coef_ : ndarray of shape (d,)
+        The shared mean, zero where there is none.
+    objective_, n_iter_, history_, result_
+        F at the end, rounds, one record a round, and everything else.
+
+    References
+    ----------
+    Gonçalves, Das, Chatterjee, Sivakumar, Von Zuben & Banerjee (2014), doi:10.1145/2661829.2662091.
+
+    Examples
+    --------
+    >>> from mssl import MSSLRegressor
+    >>> from mssl.datasets import make_clustered_tasks
+    >>> data = make_clustered_tasks(random_state=0)
+    >>> model = MSSLRegressor(graph_penalty=0.5).fit(data.X, data.y, tasks=data.tasks)
+    >>> model.coef_.shape, model.graph_.n_edges > 0
+    ((13, 30), True)
+    """
+
+    def __init__(
+        self,
+        graph_penalty: float = 0.3,
+        coef_penalty: float = 0.0,
+        *,
+        coupling: float = 1.0,
+        variance_floor: float = 0.125,
+        shrinkage: float = 0.0,
+        shared_mean: Any = "auto",
+        loss: Any = "gaussian",
+        noise: Any = "auto",
+        scale_features: bool = True,
+        formulation: str = "unified",
+        fit_intercept: bool = True,
+        task_column: Any = None,
+        solver: str = "auto",
+        graph_solver: str = "bcd",
+        tol: float = 1e-6,
+        max_iter: int = 200,
+        warm_start: bool = False,
+        verbose: int = 0,
+    ) -> None:
+        self.graph_penalty = graph_penalty
+        self.coef_penalty = coef_penalty
+        self.coupling = coupling
+        self.variance_floor = variance_floor
+        self.shrinkage = shrinkage
+        self.shared_mean = shared_mean
+        self.loss = loss
+        self.noise = noise
+        self.scale_features = scale_features
+        self.formulation = formulation
+        self.fit_intercept = fit_intercept
+        self.task_column = task_column
+        self.solver = solver
+        self.graph_solver = graph_solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.verbose = verbose
+
+    def _parts(self, data: TaskData) -> Parts:
+        return mssl_parts(self, data)
+
+
+def mssl_parts(estimator: Any, data: TaskData) -> Parts:
+    """The sparse precision, the penalty and the settings that an MSSL estimator's parameters stand for."""
+    if estimator.formulation == "unified":
+        structure = SparsePrecision(
+            estimator.graph_penalty,
+            coupling=estimator.coupling,
+            variance_floor=estimator.variance_floor,
+            shrinkage=estimator.shrinkage,
+            solver=estimator.graph_solver,
+        )
+        return Parts(structure, L1(estimator.coef_penalty), settings_of(estimator))
+    if estimator.formulation != "paper":
+        raise ParameterError(f"formulation is {estimator.formulation!r}; allowed are 'unified' and 'paper'.")
+    paper = paper_scale(data.n_tasks, data.n_features, gaussian=resolve_loss(estimator.loss).name == "gaussian")
+    structure = SparsePrecision(
+        paper.graph_penalty * estimator.graph_penalty,
+        coupling=paper.coupling,
+        normalize=False,
+        solver=estimator.graph_solver,
+    )
+    settings = settings_of(estimator, shared_mean=False, noise=1.0, scale_features=False)
+    return Parts(structure, L1(paper.coef_penalty * estimator.coef_penalty), settings, paper)

@@ -1,0 +1,59 @@
+"""Scores of predictions, task by task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mssl.exceptions import LayoutError
+from mssl.losses import Loss
+
+Array = NDArray[np.float64]
+
+
+def deviance_score(loss: Loss, y: Any, prediction: Array, sample_weight: Any = None) -> float:
+    """Share of deviance explained, against the weighted mean; the mean over columns for (n, K) targets.
+
+    Parameters
+    ----------
+    loss : Loss
+        Whose unit deviance counts.
+    y : array of shape (N,) or (n, K)
+        Targets; NaN in (n, K) are left out.
+    prediction : ndarray of the same shape
+        Predicted means.
+    sample_weight : array of the shape of y or of its rows, optional
+        Weights.
+
+    Returns
+    -------
+    float
+        1 is perfect, 0 is no better than the mean. A column whose targets are all equal counts 1 if predicted
+        exactly and 0 otherwise.
+    """
+    target = np.asarray(y, dtype=float)
+    if target.ndim == 2 and prediction.ndim == 1 and target.shape[1] == 1:
+        target = target.ravel()
+    if target.shape != prediction.shape:
+        raise LayoutError(f"y has shape {target.shape}, the predictions have {prediction.shape}; they must agree.")
+    weights = np.ones(target.shape) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    if weights.ndim < target.ndim:
+        weights = np.broadcast_to(weights[:, None], target.shape)
+    columns = (
+        (target[:, None], prediction[:, None], weights[:, None]) if target.ndim == 1 else (target, prediction, weights)
+    )
+    scores = [_explained(loss, *column) for column in zip(*(part.T for part in columns), strict=True)]
+    return float(np.mean(scores))
+
+
+def _explained(loss: Loss, y: Array, prediction: Array, weights: Array) -> float:
+    seen = ~np.isnan(y)
+    y, prediction, weights = y[seen], prediction[seen], weights[seen]
+    mean = np.full_like(y, np.average(y, weights=weights))
+    lost = float(np.sum(weights * loss.deviance(y, prediction)))
+    total = float(np.sum(weights * loss.deviance(y, mean)))
+    if total == 0:
+        return 1.0 if lost == 0 else 0.0
+    return 1.0 - lost / total
