@@ -17,8 +17,8 @@ Index = NDArray[np.int64]
 _FAST = {"reassoc", "contract"}  # lets dot products use vector registers; NaN and inf keep their meaning
 _PASSES = 5  # over the support, after one over everything
 _GATHERED_PASSES = 20
-_MEMORY = 5
-_GATHER_FROM = 150  # features from which a Gram leaves the inner caches
+_MEMORY = 3  # changes that an extrapolation combines
+_GATHER_FROM = 60  # features from which copying the Gram of the support and extrapolating pay
 _ROUNDING = 1e-12
 
 
@@ -92,45 +92,41 @@ def _value(own: float, q: Array, t: float, w: Array, hw: Array) -> float:
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _extrapolate(past: Array, past_h: Array, own: float, q: Array, t: float, w: Array, hw: Array) -> float:
-    """Anderson extrapolation: the affine combination of past iterates with the least change; kept if it is better.
-
-    The last row of past is w. Returns what was gained.
-    """
+def _anderson_weights(past: Array) -> Array:
+    """Weights of sum 1 that make the shortest combination of the successive changes of past; zeros if nothing changed."""
     M, d = past.shape[0] - 1, past.shape[1]
-    A, c = np.empty((M, M)), np.ones(M)
+    A, c = np.zeros((M, M)), np.ones(M)
     for a in range(M):
-        for b in range(a + 1):
-            total = 0.0
+        for b in range(M):
             for j in range(d):
-                total += (past[a + 1, j] - past[a, j]) * (past[b + 1, j] - past[b, j])
-            A[a, b] = total
-            A[b, a] = total
-    if A[M - 1, M - 1] <= 0.0:
-        return 0.0
-    # Scaled by the last change and lifted a little, elimination needs no pivots.
+                A[a, b] += (past[a + 1, j] - past[a, j]) * (past[b + 1, j] - past[b, j])
     ridge = 1e-12 * np.trace(A)
+    if ridge <= 0.0:
+        return np.zeros(M)
+    # Lifted a little, a positive semidefinite matrix needs no pivots.
     for a in range(M):
         A[a, a] += ridge
     for a in range(M):
         for b in range(a + 1, M):
-            f = A[b, a] / A[a, a]
-            for e in range(a, M):
-                A[b, e] -= f * A[a, e]
-            c[b] -= f * c[a]
+            factor = A[b, a] / A[a, a]
+            A[b] -= factor * A[a]
+            c[b] -= factor * c[a]
     for a in range(M - 1, -1, -1):
-        for e in range(a + 1, M):
-            c[a] -= A[a, e] * c[e]
+        for b in range(a + 1, M):
+            c[a] -= A[a, b] * c[b]
         c[a] /= A[a, a]
-    weight = c.sum()
-    if weight == 0.0:
-        return 0.0
-    v, hv = np.zeros(d), np.zeros(d)
-    for a in range(M):
-        f = c[a] / weight
-        for j in range(d):
-            v[j] += f * past[a + 1, j]
-            hv[j] += f * past_h[a + 1, j]
+    return c / c.sum()
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _extrapolate(past: Array, past_h: Array, own: float, q: Array, t: float, w: Array, hw: Array) -> float:
+    """Anderson extrapolation of the passes whose results past holds (its last row is w), kept where it gains."""
+    c = _anderson_weights(past)
+    v, hv = np.zeros(len(w)), np.zeros(len(w))
+    for a in range(len(c)):
+        for j in range(len(w)):
+            v[j] += c[a] * past[a + 1, j]
+            hv[j] += c[a] * past_h[a + 1, j]
     gained = _value(own, q, t, w, hw) - _value(own, q, t, v, hv)
     if not gained > 0.0:
         return 0.0
