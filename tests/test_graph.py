@@ -172,7 +172,7 @@ def test_communities_find_planted_blocks_joined_by_weak_edges():
 
 @FEW
 @given(graphs(max_tasks=6))
-def test_communities_cannot_be_bettered_by_moving_one_task_and_stay_in_components(graph):
+def test_communities_beat_the_trivial_partitions_and_stay_in_components(graph):
     if not graph.n_edges:
         assert len(graph.communities()) == len(graph)
         return
@@ -319,6 +319,8 @@ def damaged(**changes):
         damaged(edges=[[-1, 0, 0.5]]),
         damaged(edges=[[0, 1, "x"]]),
         damaged(edges=[[0, 1, None]]),
+        damaged(edges=[[False, True, 0.5]]),
+        damaged(edges=[[0.5, 1, 0.5]]),
         damaged(tasks=["a", "a"]),
         damaged(tasks=[["a"]]),
         damaged(confidence=[[0, 1, 7.0]]),
