@@ -177,9 +177,11 @@ def sign_legend(ax: Any, weights: FloatArray, colors: tuple[str, str], **where: 
         ax.legend(handles=handles, fontsize=SMALL, frameon=False, **where)
 
 
-def edge_lines(ax: Any, paths: Sequence[FloatArray] | FloatArray, weights: FloatArray, colors: tuple[str, str]) -> Any:
+def edge_lines(ax: Any, paths: Sequence[FloatArray] | FloatArray, weights: FloatArray, colors: tuple[str, str]) -> None:
     """Draw edges: colour and dash by sign, width and opacity by |weight|, the strongest on top."""
     collections: Any = require("matplotlib.collections", "plot", "Drawing a figure")
+    if not len(weights):
+        return
     share = np.abs(weights) / (np.abs(weights).max(initial=0.0) or 1.0)
     order = np.argsort(share, kind="stable")
     lines = collections.LineCollection(
@@ -191,7 +193,6 @@ def edge_lines(ax: Any, paths: Sequence[FloatArray] | FloatArray, weights: Float
         zorder=2,
     )
     ax.add_collection(lines, autolim=False)
-    return lines
 
 
 def history_columns(source: Any) -> dict[str, FloatArray]:
@@ -204,7 +205,7 @@ def history_columns(source: Any) -> dict[str, FloatArray]:
         elif hasattr(history, name):
             values = getattr(history, name)
         else:
-            values = [_field(record, name) for record in history]
+            values = [_field(record, name) for record in history] if isinstance(history, Iterable) else None
         listed = [] if values is None else list(values)
         if any(value is not None for value in listed):
             columns[name] = np.array([np.nan if value is None else value for value in listed], dtype=np.float64)
