@@ -163,7 +163,7 @@ def test_gaps_bound_the_true_suboptimality(problem, fraction, kind):
     if kind == "definite":
         coupling = random_coupling(problem.rng, K, 0.5)
     elif kind == "laplacian":
-        coupling = Coupling(sparse.csr_array(K * np.eye(K) - 1.0))
+        coupling = Coupling(K * np.eye(K) - 1.0)
     else:
         coupling = Coupling.diagonal_only(np.zeros(K))
     if kind != "definite" and not fraction:

@@ -13,6 +13,7 @@ In code the weights are stored task by task: ``W`` has shape (K, d) and row k is
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,48 +24,65 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Coupling:
-    """The matrix C = P − ρ u uᵀ over tasks, never formed where that can be avoided.
+    """The matrix C = P − ρ u uᵀ over tasks.
 
     Attributes
     ----------
-    matrix : csr_array of shape (K, K)
-        The sparse symmetric part P, diagonal stored.
+    precision : ndarray of shape (K, K)
+        The symmetric part P; its zeros are what makes a sparse graph cheap.
     covariance : ndarray of shape (K, K) or None
         P⁻¹ where it is known (P positive definite); None for a singular P.
     mean_variance : float
         τ²; 0 when there is no shared mean.
     """
 
-    matrix: sparse.csr_array
+    precision: Array
     covariance: Array | None = None
     mean_variance: float = 0.0
 
     @classmethod
     def from_precision(
         cls,
-        precision: Array | sparse.csr_array,
+        precision: Array,
         strength: float = 1.0,
         covariance: Array | None = None,
         mean_variance: float = 0.0,
     ) -> Coupling:
-        """Scale a precision matrix by the strength η; zeros are dropped from the sparse part."""
-        P = sparse.csr_array(precision) * strength
-        P.eliminate_zeros()
-        P.sort_indices()
+        """Scale a precision matrix by the strength η."""
         inverse = None if covariance is None else np.asarray(covariance) / strength
-        return cls(P, inverse, float(mean_variance))
+        return cls(np.asarray(precision, dtype=float) * strength, inverse, float(mean_variance))
+
+    @classmethod
+    def diagonal_only(cls, diagonal: Array, mean_variance: float = 0.0) -> Coupling:
+        """Independent tasks with their own ridge strengths; 0 means no coupling at all."""
+        diagonal = np.asarray(diagonal, dtype=float)
+        inverse = np.diag(1.0 / diagonal) if np.all(diagonal > 0) else None
+        return cls(np.diag(diagonal), inverse, mean_variance)
 
     @property
     def n_tasks(self) -> int:
         """Number of tasks K."""
-        return int(self.matrix.shape[0])
+        return len(self.precision)
 
-    @property
+    @cached_property
+    def matrix(self) -> sparse.csr_array:
+        """P in compressed rows, the diagonal always stored."""
+        kept = (self.precision != 0) | np.eye(self.n_tasks, dtype=bool)
+        rows, columns = np.nonzero(kept)
+        starts = np.concatenate([[0], np.cumsum(kept.sum(axis=1))]).astype(np.int32)
+        return sparse.csr_array((self.precision[rows, columns], columns.astype(np.int32), starts), shape=kept.shape)
+
+    @cached_property
+    def _is_sparse(self) -> bool:
+        """Whether products through compressed rows are cheaper than dense ones."""
+        return bool(self.n_tasks > 100 and np.count_nonzero(self.precision) < 0.05 * self.precision.size)
+
+    @cached_property
     def u(self) -> Array:
         """P1, the direction of the rank-one part."""
-        return np.asarray(self.matrix.sum(axis=1), dtype=float).ravel()
+        return np.asarray(self.precision.sum(axis=1))
 
-    @property
+    @cached_property
     def rho(self) -> float:
         """Weight of the rank-one part."""
         if self.mean_variance <= 0:
@@ -73,30 +91,26 @@ class Coupling:
 
     def dot(self, W: Array) -> Array:
         """C W for weights stored (K, d)."""
-        product = self.matrix @ W
-        rho = self.rho
-        if rho:
-            u = self.u
-            product = product - rho * np.outer(u, u @ W)
+        product = self.matrix @ W if self._is_sparse else self.precision @ W
+        if self.rho:
+            product -= self.rho * np.outer(self.u, self.u @ W)
         return np.asarray(product)
 
     def diagonal(self) -> Array:
         """The diagonal of C."""
-        return np.asarray(self.matrix.diagonal() - self.rho * self.u**2)
+        return np.asarray(self.precision.diagonal() - self.rho * self.u**2)
 
     def dense(self) -> Array:
         """C as an array."""
-        return np.asarray(self.matrix.toarray() - self.rho * np.outer(self.u, self.u))
+        return np.asarray(self.precision - self.rho * np.outer(self.u, self.u))
 
     def value(self, W: Array) -> float:
         """½ tr(W C Wᵀ)."""
         return 0.5 * float(np.vdot(W, self.dot(W)))
 
     def mean(self, W: Array) -> Array:
-        """The shared mean m = τ² W C 1 that belongs to W."""
-        if self.mean_variance <= 0:
-            return np.zeros(W.shape[1])
-        return np.asarray(self.mean_variance * self.dot(W).sum(axis=0))
+        """The shared mean m = τ² W C 1 = ρ W u that belongs to W."""
+        return np.asarray(self.rho * (self.u @ W))
 
     def inverse_quadratic(self, R: Array) -> float:
         """½ tr(R C⁻¹ Rᵀ), with C⁻¹ = P⁻¹ + τ² 11ᵀ; infinite when P is singular."""
@@ -106,13 +120,6 @@ class Coupling:
         if self.mean_variance > 0:
             value += 0.5 * self.mean_variance * float(np.sum(R.sum(axis=0) ** 2))
         return value
-
-    @classmethod
-    def diagonal_only(cls, diagonal: Array, mean_variance: float = 0.0) -> Coupling:
-        """Independent tasks with their own ridge strengths; 0 means no coupling at all."""
-        diagonal = np.asarray(diagonal, dtype=float)
-        inverse = np.diag(1.0 / diagonal) if np.all(diagonal > 0) else None
-        return cls(sparse.csr_array(sparse.diags_array(diagonal)), inverse, mean_variance)
 
 
 def positive_definite_inverse(matrix: Array) -> Array | None:

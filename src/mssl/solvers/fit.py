@@ -9,11 +9,12 @@ r"""From task data to a fit: prepare once, then fit for any structure and penalt
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from mssl.coupling import Coupling
 from mssl.data import TaskData
@@ -39,8 +40,9 @@ from mssl.structures.base import Frame, Structure, StructureStep
 
 Array = NDArray[np.float64]
 
-_START_TOL = 1e-4  # relative change of v at which the diagonal fixed point counts as reached
+_START_TOL = 1e-3  # relative change of v at which the diagonal fixed point counts as reached
 _START_ROUNDS = 100
+_FORBIDDING = 1e6  # a λ at which no graph has an edge
 
 
 @dataclass(frozen=True)
@@ -236,10 +238,11 @@ def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> t
 
 
 def diagonal_lambda_max(prepared: Prepared, structure: SparsePrecision, penalty: Penalty) -> float:
-    """λ_max: where the diagonal fixed point is stationary."""
+    """λ_max: the λ from which on the diagonal fixed point is stationary, reached here with a forbidding λ."""
     problem = prepared.problem(penalty)
-    frame, W = start(prepared, structure, problem)
-    coupling = Coupling.diagonal_only(structure.strength * structure.diagonal(frame), prepared.mean_variance)
-    size = max(1.0, abs(problem.value(W)))
-    W = problem.solve(coupling, W, tol=1e-10 * size, max_iter=prepared.settings.max_inner).W
-    return lambda_max(problem.rows(W) - coupling.mean(W), structure, frame, structure.strength * coupling.rho)
+    empty = clone(structure).set_params(alpha=_FORBIDDING)
+    tight = replace(prepared, settings=replace(prepared.settings, tol=1e-9))
+    result = fit_prepared(tight, empty, penalty)
+    coupling = empty.couple(result.structure, prepared.mean_variance)
+    spread = structure.strength * coupling.rho
+    return lambda_max(problem.rows(result.W) - result.mean, structure, result.frame, spread)
