@@ -36,7 +36,9 @@ def model(K=12, d=5):
     rng = np.random.default_rng(0)
     graph = block_graph(K)
     precision = np.eye(K) * 2 - graph.weights * 2
-    records = [SimpleNamespace(objective=10 + 2.0**-k, gap_w=10.0**-k, gap_omega=None, seconds=k) for k in range(6)]
+    records = [
+        SimpleNamespace(objective=10 + 2.0**-k, gap_weights=10.0**-k, gap_structure=None, seconds=k) for k in range(6)
+    ]
     return SimpleNamespace(
         coef_=rng.normal(size=(K, d)),
         precision_=precision,
@@ -272,7 +274,10 @@ def test_stability_counts_what_reaches_the_threshold():
 
 def test_convergence_reads_records_mappings_and_columns_alike():
     fitted = model()
-    columns = {name: [getattr(row, name) for row in fitted.history_] for name in ("objective", "gap_w")}
+    columns = {
+        "objective": [row.objective for row in fitted.history_],
+        "gap_w": [row.gap_weights for row in fitted.history_],
+    }
     sources = [fitted, fitted.history_, columns, SimpleNamespace(**columns), [vars(row) for row in fitted.history_]]
     drawings = [[line.get_ydata() for line in plots.plot_convergence(source).lines] for source in sources]
     for drawing in drawings:

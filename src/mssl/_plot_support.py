@@ -199,19 +199,25 @@ def history_columns(source: Any) -> dict[str, FloatArray]:
     """Return objective and gaps of a history: a mapping of columns, or a sequence of records."""
     history = getattr(source, "history_", source)
     columns = {}
-    for name in ("objective", "gap_w", "gap_omega"):
-        if isinstance(history, Mapping):
-            values = history.get(name)
-        elif hasattr(history, name):
-            values = getattr(history, name)
-        else:
-            values = [_field(record, name) for record in history] if isinstance(history, Iterable) else None
-        listed = [] if values is None else list(values)
-        if any(value is not None for value in listed):
-            columns[name] = np.array([np.nan if value is None else value for value in listed], dtype=np.float64)
+    for name, other in (("objective", "objective"), ("gap_weights", "gap_w"), ("gap_structure", "gap_omega")):
+        values = _column(history, name) or _column(history, other)
+        measured = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+        if np.isfinite(measured).any():
+            columns[name] = measured
     if not columns:
-        raise DataError("the history holds neither objective nor gap_w nor gap_omega; pass a fitted model's history_.")
+        raise DataError(
+            "the history holds neither objective nor gap_weights nor gap_structure; pass a fitted model or history_."
+        )
     return columns
+
+
+def _column(history: Any, name: str) -> list[Any]:
+    """Return one column, or an empty list where no record has it."""
+    if isinstance(history, Mapping) or hasattr(history, name):
+        found = _field(history, name)
+        return [] if found is None else list(found)
+    values = [_field(record, name) for record in history] if isinstance(history, Iterable) else []
+    return values if any(value is not None for value in values) else []
 
 
 def _field(record: Any, name: str) -> Any:

@@ -365,13 +365,17 @@ def plot_convergence(source: Any, ax: Any = None) -> Any:
     Parameters
     ----------
     source : fitted model, or its history: a mapping of columns or a sequence of records with any of
-        ``objective``, ``gap_w``, ``gap_omega``
+        ``objective``, ``gap_weights`` (or ``gap_w``), ``gap_structure`` (or ``gap_omega``)
     ax : matplotlib Axes, optional
     """
     columns = history_columns(source)
     if "objective" in columns:
         columns["objective"] = columns["objective"] - np.nanmin(columns["objective"])
-    words = {"objective": "objective − lowest", "gap_w": "gap of coefficients", "gap_omega": "gap of precision"}
+    words = {
+        "objective": "objective − lowest",
+        "gap_weights": "gap of coefficients",
+        "gap_structure": "gap of precision",
+    }
     ax = axes(ax)
     for (name, values), marker, color in zip(columns.items(), "os^", PALETTE, strict=False):
         shown = np.where(values > 0, values, np.nan)
