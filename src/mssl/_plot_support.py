@@ -127,7 +127,7 @@ def place_labels(ax: Any, places: FloatArray, names: Sequence[Any], radius: floa
         text = drawn(names[k], 14)
         half = np.array([0.29 * SMALL * len(text), 0.62 * SMALL])
         for direction in _DIRECTIONS:
-            centre = inside[k] + np.array(direction) * (half + radius + 1)
+            centre = inside[k] + np.array(direction) * (half + radius + 2)
             box = np.concatenate([centre - half, centre + half])
             within = (box[:2] >= 0).all() and box[2] <= width and box[3] <= height
             clash = (boxes[:, :2] < box[2:]).all(axis=1) & (boxes[:, 2:] > box[:2]).all(axis=1)

@@ -2,6 +2,25 @@
 
 Every function takes ``ax=None`` and returns the axes. Without `ax` it makes a figure that pyplot does not
 keep: save it with ``ax.figure.savefig(…)``. Each takes plain data, or a fitted model.
+
+Examples
+--------
+>>> import numpy as np
+>>> precision = np.array([[2.0, -1.0, 0.0], [-1.0, 2.0, 0.0], [0.0, 0.0, 1.0]])
+>>> plot_precision(precision, tasks=["a", "b", "c"]).get_ylabel()
+'tasks, by community'
+>>> len(plot_chord(precision).texts)
+3
+>>> plot_map(precision, coordinates=[[0, -60], [5, -55], [10, -50]], coast=False).get_xlabel()
+'longitude (°E)'
+>>> plot_coefficients(np.eye(3)).get_xlabel()
+'features'
+>>> plot_path([1.0, 0.1], [[0.0, 0.0], [0.5, -0.2]]).get_xlabel()
+'penalty strength λ'
+>>> plot_stability([1.0, 0.1], [[0.1, 0.2], [0.95, 0.4]]).get_ylabel()
+'selection frequency of an edge'
+>>> plot_transfer({"a": 3.0, "b": -1.0}).get_xlabel()
+'gain over single-task fit (%)'
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -92,7 +92,13 @@ def task_order(graph: TaskGraph) -> IntArray:
 
 
 def community_colors(labels: ArrayLike) -> list[str]:
-    """Return a colour for each task: the largest communities have one each, all others are grey."""
+    """Return a colour for each task: the largest communities have one each, all others are grey.
+
+    Examples
+    --------
+    >>> community_colors([0, 0, 1])
+    ['#0072B2', '#0072B2', '#8C8C8C']
+    """
     groups = np.asarray(labels)
     values, counts = np.unique(groups, return_counts=True)
     ranked = values[np.lexsort((values, -counts))]
@@ -289,6 +295,11 @@ def chord_geometry(
         Share of the circle that is left free between groups (not between groups of one), in all at most a quarter.
     points : int
         Points per curve.
+
+    Examples
+    --------
+    >>> chord_geometry(TaskGraph.from_edges([("a", "b"), ("b", "c")])).curves.shape
+    (2, 33, 2)
     """
     K = len(graph)
     if groups is None:
