@@ -130,6 +130,7 @@ class SparsePrecision(Structure):
             self.alpha,
             weights=self.edge_scales(frame),
             diagonal_penalty=self.floors(frame),
+            check=False,
         )
         weight = self._weight(frame)
         return StructureStep(step.precision, step.covariance, weight * value, weight * gap, step.warm)
