@@ -115,8 +115,8 @@ class DenseBlocks:
         parts = [np.matmul(stack, self._rows(r, tasks)[:, :, None])[:, :, 0] for tasks, stack in self.groups()]
         return np.concatenate(parts)
 
-    def transposed_shared(self, r: Array, n_tasks: int) -> Array:
-        return np.asarray(r.reshape(n_tasks, -1) @ self.buffer.reshape(self.d, -1).T)
+    def transposed_shared(self, r: Array, n: int) -> Array:
+        return np.asarray(r.reshape(-1, n) @ self.buffer.reshape(self.d, -1).T)
 
     def squares(self, c: Array) -> Array:
         return self.squares_about(np.zeros((len(self.bounds) - 1, self.d)), c)
@@ -125,12 +125,15 @@ class DenseBlocks:
         block = self.buffer.reshape(self.d, -1)
         return np.stack([c @ column**2 for column in block], axis=1)
 
-    def gram(self, c: Array, shift: Array | None, intercept: bool) -> Array:
+    def gram(self, c: Array, shift: Array | None, sums: Array | None) -> Array:
+        """Σ_i c_i x_i x_iᵀ per task; less the mean part where the sums Σ_i c_i a_i of the stored columns are given."""
         out = np.empty((len(self.bounds) - 1, self.d, self.d))
         for tasks, stack in self.groups():
             rows = self._rows(c, tasks)
-            part = stack if shift is None or intercept else stack - shift[tasks, :, None]
-            out[tasks] = _weighted_products(part, rows, intercept)
+            part = stack if shift is None or sums is not None else stack - shift[tasks, :, None]
+            out[tasks] = _weighted_products(part, rows)
+        if sums is not None:
+            _eliminate(out, sums, task_totals(self.bounds, c))
         return out
 
     def columns(self) -> tuple[Array, Index, Index]:
@@ -208,8 +211,8 @@ class SparseBlocks:
     def transposed(self, r: Array) -> Array:
         return np.asarray(self.matrix.T @ r).reshape(-1, self.d)
 
-    def transposed_shared(self, r: Array, n_tasks: int) -> Array:
-        return np.ascontiguousarray((self.matrix.T @ r.reshape(n_tasks, -1).T).T)
+    def transposed_shared(self, r: Array, n: int) -> Array:
+        return np.ascontiguousarray((self.matrix.T @ r.reshape(-1, n).T).T)
 
     def squares(self, c: Array) -> Array:
         return np.asarray(self._with(self.matrix.data**2).T @ c).reshape(-1, self.d)
@@ -224,38 +227,40 @@ class SparseBlocks:
         size = int(self.bounds[k + 1] - self.bounds[k])
         return sparse.csc_array((self.matrix.data[lo:hi], indices, indptr), shape=(size, self.d))
 
-    def gram(self, c: Array, shift: Array | None, intercept: bool) -> Array:
+    def gram(self, c: Array, shift: Array | None, sums: Array | None) -> Array:
+        """Σ_i c_i x_i x_iᵀ per task; less the mean part where the sums Σ_i c_i a_i of the stored columns are given."""
         out = np.empty((len(self.bounds) - 1, self.d, self.d))
         for k in range(len(out)):
             block, rows = self._block(k), c[self.bounds[k] : self.bounds[k + 1]]
-            delta = np.zeros(self.d) if shift is None else shift[k]
             # A sparse product costs about twenty times a dense one per multiplication.
             if 20.0 * block.nnz * block.nnz > (block.shape[0] * self.d) ** 2:
-                dense = block.toarray().T - delta[:, None]
-                out[k] = _weighted_products(dense[None], rows[None], intercept)[0]
-                continue
-            a, total = block.T @ rows, float(rows.sum())
-            out[k] = (block.T @ (block * rows[:, None])).toarray()
-            if intercept:
-                out[k] -= np.outer(a, a / total) if total > 0 else 0.0
+                out[k] = _weighted_products(np.ascontiguousarray(block.toarray().T)[None], rows[None])[0]
             else:
-                out[k] += total * np.outer(delta, delta) - np.outer(a, delta) - np.outer(delta, a)
+                out[k] = (block.T @ (block * rows[:, None])).toarray()
+        totals = task_totals(self.bounds, c)
+        if sums is not None:
+            _eliminate(out, sums, totals)
+        elif shift is not None:
+            cross = self.transposed(c)[:, :, None] * shift[:, None, :]
+            out += totals[:, None, None] * shift[:, :, None] * shift[:, None, :] - cross - cross.transpose(0, 2, 1)
         return out
 
     def columns(self) -> tuple[Array, Index, Index]:
         return self.matrix.data, self.matrix.indices.astype(np.int64), self.matrix.indptr.astype(np.int64)
 
 
-def _weighted_products(stack: Array, c: Array, intercept: bool) -> Array:
-    """Σ_i c_i x_i x_iᵀ for a (tasks, d, n) stack, less the mean part. NumPy calls syrk for A Aᵀ."""
+def _weighted_products(stack: Array, c: Array) -> Array:
+    """Σ_i c_i x_i x_iᵀ for a (tasks, d, n) stack. NumPy calls syrk for A Aᵀ."""
     if np.all(c == c[:, :1]):
-        out = np.matmul(stack, stack.transpose(0, 2, 1)) * c[:, :1, None]
-    else:
-        root = stack * np.sqrt(c)[:, None, :]
-        out = np.matmul(root, root.transpose(0, 2, 1))
-    if intercept:
-        a = np.matmul(stack, c[:, :, None])[:, :, 0]
-        total = c.sum(axis=1)
-        safe = np.where(total > 0, total, 1.0)
-        out -= a[:, :, None] * (a / safe[:, None])[:, None, :]
-    return out
+        return np.asarray(np.matmul(stack, stack.transpose(0, 2, 1)) * c[:, :1, None])
+    root = stack * np.sqrt(c)[:, None, :]
+    return np.asarray(np.matmul(root, root.transpose(0, 2, 1)))
+
+
+def _eliminate(gram: Array, sums: Array, totals: Array) -> None:
+    """Take the mean part off, in chunks, so that no second array of Grams is needed."""
+    means = _means(sums, totals)
+    step = max(1, _CHUNK // max(1, sums.shape[1] ** 2))
+    for start in range(0, len(gram), step):
+        tasks = slice(start, start + step)
+        gram[tasks] -= sums[tasks, :, None] * means[tasks, None, :]

@@ -14,6 +14,7 @@ PATIENCE = 2.0
 _lock = threading.Lock()
 _told = False
 _spent = 0.0
+_ready: set[Any] = set()
 
 
 def _tell() -> None:
@@ -49,9 +50,10 @@ def announce_compilation() -> Iterator[None]:
 
 def call(kernel: Callable[..., Any], *args: Any) -> Any:
     """Call a numba kernel; its first compilation (or load from the cache) runs apart, so that it can be announced."""
-    if not kernel.signatures:  # type: ignore[attr-defined]
+    if kernel not in _ready:
         from numba import typeof
 
         with announce_compilation():
             kernel.compile(tuple(typeof(a) for a in args))  # type: ignore[attr-defined]
+        _ready.add(kernel)
     return kernel(*args)

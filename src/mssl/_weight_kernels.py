@@ -93,7 +93,7 @@ def _value(own: float, q: Array, t: float, w: Array, hw: Array) -> float:
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _anderson_weights(past: Array) -> Array:
-    """Weights of sum 1 that make the shortest combination of the successive changes of past; zeros if nothing changed."""
+    """Weights of sum 1 with the shortest combination of the successive changes of past; zeros if nothing changed."""
     M, d = past.shape[0] - 1, past.shape[1]
     A, c = np.zeros((M, M)), np.ones(M)
     for a in range(M):

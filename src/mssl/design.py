@@ -170,7 +170,7 @@ class Design:
     def task_sums(self, r: Array) -> Array:
         """Sum a flat vector over the rows of each task: (N,) → (K,)."""
         if self.shared:
-            return np.asarray(r.reshape(self.n_tasks, -1).sum(axis=1))
+            return np.asarray(r.reshape(-1, int(self.offsets[1])).sum(axis=1))
         return np.asarray(np.add.reduceat(r, self.offsets[:-1]))
 
     def predictor(self, W: Array) -> Array:
@@ -193,8 +193,11 @@ class Design:
         return self.stored.dot_shared(W) if self.shared else self.stored.dot(W)
 
     def stored_sums(self, r: Array) -> Array:
-        """A_kᵀ r_k with the stored columns, the implicit shift left out: (N,) → (K, d)."""
-        return self.stored.transposed_shared(r, self.n_tasks) if self.shared else self.stored.transposed(r)
+        """A_kᵀ r_k with the stored columns, the implicit shift left out: (N,) → (K, d).
+
+        For a shared design, several or single blocks of n numbers may be given.
+        """
+        return self.stored.transposed_shared(r, int(self.offsets[1])) if self.shared else self.stored.transposed(r)
 
     def stored_squares(self, c: Array) -> Array:
         """Σ_i c_i a_ij² with the stored columns: (N,) → (K, d)."""
@@ -217,16 +220,33 @@ class Design:
         ndarray of shape (K, d, d)
             One Gram matrix per task; (1, d, d) for a shared design with common weights.
         """
-        n = int(self.offsets[1])
         if c is None:
-            c = np.ones(n if self.shared else self.n_total)
+            c = np.ones(int(self.offsets[1]) if self.shared else self.n_total)
+        return self._gram(c, self.stored_sums(c) if intercept else None)
+
+    def gram_and_sums(self, c: Array) -> tuple[Array, Array]:
+        """:meth:`gram` with intercepts eliminated, and the sums Σ_i c_i x̃_i (K, d) it needs on the way."""
+        sums = self.stored_sums(c)
+        gram = self._gram(c, sums)
+        if self.shift is not None:
+            sums = sums - self.shift * self.task_sums(c)[:, None]
+        return gram, sums
+
+    def _gram(self, c: Array, sums: Array | None) -> Array:
         if not self.shared:
-            return self.stored.gram(c, self.shift, intercept)
-        shared_c = c.reshape(-1, n)
-        shifts = [None] * len(shared_c) if self.shift is None else list(self.shift[:, None, :])
-        if len(shared_c) == 1 and self.shift is not None and not intercept and self.n_tasks > 1:
-            shared_c = np.broadcast_to(shared_c, (self.n_tasks, n))
-        return np.concatenate([self.stored.gram(row, s, intercept) for row, s in zip(shared_c, shifts, strict=False)])
+            return self.stored.gram(c, self.shift, sums)
+        table = c.reshape(-1, int(self.offsets[1]))
+        shifts = self.shift if self.shift is not None and sums is None else None
+        if shifts is not None and len(table) < self.n_tasks:
+            table = np.broadcast_to(table, (self.n_tasks, table.shape[1]))
+        return np.concatenate(
+            [
+                self.stored.gram(
+                    row, None if shifts is None else shifts[k : k + 1], None if sums is None else sums[k : k + 1]
+                )
+                for k, row in enumerate(table)
+            ]
+        )
 
     def common_weights(self, c: Array) -> tuple[Array, Array] | None:
         """Split weights of a shared design into c_ki = s_k c_i, or None where they are no such product."""

@@ -81,7 +81,7 @@ def _descend(
 ) -> WeightStep:
     """Burst of sweeps, certificate, and so on; each burst ends when a sweep gains too little to go on unlooked."""
     gap = quadratic_gap(problem, W, coupling, threshold, sweeps.gradient())
-    done, enough = 0, 0.1 * tol
+    done, enough = 0, tol
     while gap > tol:
         if done >= max_iter:
             return WeightStep(W, gap, done, Status.MAX_ITER)

@@ -281,16 +281,21 @@ def make_quadratic(
     enough_rows = float(np.median(design.n_rows)) >= design.n_features
     if 8 * matrices * design.n_features**2 > budget or not enough_rows:
         return DesignQuadratic(design, c, z, intercept)
+    weights, scale = (c, None) if common is None else common
+    if not intercept:
+        gram = design.gram(weights, intercept=False)
+        return GramQuadratic(gram, design.backproject(c * z), 0.5 * design.task_sums(c * z * z), scale)
+    gram, sums = design.gram_and_sums(weights)
     totals = design.task_sums(c)
     safe = np.where(totals > 0, totals, 1.0)
-    target_means = design.task_sums(c * z) / safe if intercept else None
-    target = z - design.per_task(target_means) if target_means is not None else z
-    feature_means = design.backproject(c) / safe[:, None] if intercept else None
-    weights, scale = (c, None) if common is None else common
-    gram = design.gram(weights, intercept=intercept)
-    linear = design.backproject(c * target)
-    constants = 0.5 * design.task_sums(c * target**2)
-    return GramQuadratic(gram, linear, constants, scale, target_means, feature_means)
+    feature_means = (
+        sums / safe[:, None] if scale is None else np.broadcast_to(sums / safe[0], (design.n_tasks, sums.shape[1]))
+    )
+    target_means = design.task_sums(c * z) / safe
+    target = z - design.per_task(target_means)
+    weighted = c * target
+    constants = 0.5 * design.task_sums(weighted * target)
+    return GramQuadratic(gram, design.backproject(weighted), constants, scale, target_means, feature_means)
 
 
 def default_memory_budget() -> int:
