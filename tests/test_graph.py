@@ -202,6 +202,7 @@ def test_threshold_keeps_what_is_strong_and_sure():
     assert [e[:2] for e in graph.threshold(min_weight=0.3).edges()] == [("a", "b"), ("b", "c")]
     assert [e[:2] for e in graph.threshold(0.2, 0.9).edges()] == [("b", "c")]
     assert graph.threshold() == graph
+    assert graph.threshold(0.1, 0.95).n_edges == 2
     with pytest.raises(ParameterError, match="StabilitySelection"):
         TaskGraph.from_edges([("a", "b")]).threshold(min_confidence=0.5)
 

@@ -93,6 +93,19 @@ def test_strong_edges_are_drawn_shorter_than_weak_ones():
     assert max(strong) < min(weak)
 
 
+def test_communities_of_a_large_graph_stand_apart():
+    rng = np.random.default_rng(1)
+    block = np.repeat(np.arange(6), 40)
+    share = np.where(np.equal.outer(block, block), 0.12, 0.004)
+    weights = np.triu(rng.uniform(0.1, 0.5, (240, 240)) * (rng.random((240, 240)) < share), 1)
+    graph = TaskGraph(range(240), (weights + weights.T) != 0, weights + weights.T)
+    places, labels = graph_layout(graph), graph.community_labels()
+    big = [k for k in range(labels.max() + 1) if (labels == k).sum() > 5]
+    centres = np.array([places[labels == k].mean(axis=0) for k in big])
+    spread = np.mean([np.hypot(*(places[labels == k] - c).T).mean() for k, c in zip(big, centres, strict=True)])
+    assert gaps(centres).min() > 2 * spread
+
+
 def test_stars_and_cliques_do_not_put_twins_on_one_spot():
     star = TaskGraph.from_edges([(0, k) for k in range(1, 30)])
     clique = TaskGraph.from_edges(list(combinations(range(30), 2)))
