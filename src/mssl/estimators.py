@@ -233,7 +233,7 @@ class MultiTaskGLM(GLMScore, RegressorMixin, MultiTaskEstimator):
         What keeps the weights small or sparse; see :mod:`mssl.penalties`.
     loss : {"gaussian", "poisson", "gamma"} or Loss, default="gaussian"
         The loss of one observation.
-    shared_mean : "auto", False or float, default=False
+    shared_mean : "auto", bool or float, default=False
         Variance τ² of a mean that all tasks share; see :class:`MSSLRegressor`.
     noise : "auto", float or array of shape (K,), default="auto"
         Noise standard deviations; 1 weighs all tasks alike.
@@ -326,9 +326,10 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         Least prior variance of a task's weights, in units of their sampling variance.
     shrinkage : float, default=0.0
         Shrinkage of the tasks' covariance towards its diagonal; useful with many more tasks than features.
-    shared_mean : "auto", False or float, default="auto"
-        Variance τ² of a mean weight vector that all tasks share. "auto" estimates it and switches itself off for
-        unrelated tasks; False is the paper's zero mean. Targets of all tasks must then share their units.
+    shared_mean : "auto", bool or float, default="auto"
+        A mean weight vector that all tasks share. True estimates its variance τ², a number gives it, False is the
+        paper's zero mean. "auto" estimates it, and switches it off unless nearly all pairs of tasks agree: clusters
+        are the graph's business. Targets of all tasks must share their units for a mean to make sense.
     loss : {"gaussian", "poisson", "gamma"}, default="gaussian"
         The loss of one observation.
     noise : "auto", float or array of shape (K,), default="auto"

@@ -66,9 +66,13 @@ class Settings:
         if not isinstance(self.max_iter, int | np.integer) or self.max_iter < 1:
             raise ParameterError(f"max_iter is {self.max_iter!r}; give a whole number ≥ 1.")
         if isinstance(self.shared_mean, str) and self.shared_mean != "auto":
-            raise ParameterError(f"shared_mean is {self.shared_mean!r}; allowed are 'auto', False, or a variance ≥ 0.")
+            raise ParameterError(
+                f"shared_mean is {self.shared_mean!r}; allowed are 'auto', True, False, or a variance ≥ 0."
+            )
         if not isinstance(self.shared_mean, str) and (not np.isfinite(self.shared_mean) or self.shared_mean < 0):
-            raise ParameterError(f"shared_mean is {self.shared_mean!r}; allowed are 'auto', False, or a variance ≥ 0.")
+            raise ParameterError(
+                f"shared_mean is {self.shared_mean!r}; allowed are 'auto', True, False, or a variance ≥ 0."
+            )
         if isinstance(self.noise, str):
             if self.noise != "auto":
                 raise ParameterError(f"noise is {self.noise!r}; allowed are 'auto' or standard deviations above 0.")
@@ -171,8 +175,17 @@ def from_quadratic(
     spectra = gram_spectra(base, freedom) if isinstance(base, GramQuadratic) else design_spectra(base, freedom)
     noise, signal = variance_components(spectra, given)
     sampling = sampling_variances(spectra, noise, signal)
-    tau = mean_variance(base, noise) if settings.shared_mean == "auto" else float(settings.shared_mean)
+    tau = mean_of_settings(base, noise, settings)
     return Prepared(base, noise, signal, sampling, tau if K > 1 else 0.0, spectra, settings, design)
+
+
+def mean_of_settings(base: GramQuadratic | DesignQuadratic, noise: Array, settings: Settings) -> float:
+    """τ² as the settings say: cautiously estimated ("auto"), estimated (True), none (False) or given."""
+    if isinstance(settings.shared_mean, str):
+        return mean_variance(base, noise)
+    if isinstance(settings.shared_mean, bool | np.bool_):
+        return mean_variance(base, noise, cautious=False) if settings.shared_mean else 0.0
+    return float(settings.shared_mean)
 
 
 def fit_prepared(

@@ -26,6 +26,7 @@ from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic
 
 Array = NDArray[np.float64]
 
+_AGREEMENT = 7 / 8  # share of agreeing pairs from which a shared mean is believed
 _PROBES = 32  # random signs behind a trace that is too large to compute
 _GRID = np.linspace(-9.0, 9.0, 49) * np.log(10) / 2  # log of τ²·(mean eigenvalue)/σ²
 _GOLDEN = (np.sqrt(5) - 1) / 2
@@ -146,43 +147,42 @@ def diagonal_fixed_point(
     return v
 
 
-def mean_variance(problem: GramQuadratic | DesignQuadratic, noise: Array) -> float:
-    r"""Variance τ² of a mean that all tasks share, by moments of the features' products with the targets.
+def mean_variance(problem: GramQuadratic | DesignQuadratic, noise: Array, *, cautious: bool = True) -> float:
+    r"""Variance τ² of a mean that all tasks share, from the pairs of tasks.
 
-    With :math:`u_k = s_k X_k^\top y_k` and :math:`H_k = s_k X_k^\top X_k`, products of *different* tasks have
-    :math:`E[u_k \cdot u_l] = \tau^2 \operatorname{tr}(H_k H_l)` whatever the tasks' own variances and noise are, so
+    With :math:`u_k = s_k X_k^\top y_k` and :math:`H_k = s_k X_k^\top X_k`, *different* tasks have
+    :math:`E[u_k \cdot u_l] = \tau^2 \operatorname{tr}(H_k H_l)` whatever their own variances and noise are, so
 
-    .. math:: \hat\tau^2 = \frac{\sum_{k\ne l} u_k \cdot u_l}{\sum_{k\ne l} \operatorname{tr}(H_k H_l)}.
+    .. math:: \hat\tau^2 = \frac{\sum_{k<l} u_k \cdot u_l}{\sum_{k<l} \operatorname{tr}(H_k H_l)}.
 
-    It needs no single-task fit, so it works with fewer rows than features. Where it is not clearly positive (one
-    standard error over features) the answer is 0: unrelated tasks share no mean.
+    It needs no single-task fit, so it works with fewer rows than features.
+
+    A mean makes *all* pairs related. Clusters make some related, and a mean then takes one cluster's centre out of all
+    others' weights and spoils the graph. With ``cautious`` the answer is therefore 0 unless at least seven in eight
+    pairs agree (:math:`u_k \cdot u_l > 0`).
     """
     s = 1.0 / noise
     u = s[:, None] * problem.linear
-    if len(u) < 2:
+    pairs = np.triu_indices(len(u), 1)
+    products = (u @ u.T)[pairs]
+    if len(products) == 0 or (cautious and np.mean(products > 0) < _AGREEMENT):
         return 0.0
-    products = u.sum(axis=0) ** 2 - (u**2).sum(axis=0)
-    total = float(products.sum())
-    error = float(products.std()) * np.sqrt(len(products))
-    scale = _cross_traces(problem, s)
-    return total / scale if total > error and scale > 0 else 0.0
+    scale = float(_cross_traces(problem, s)[pairs].sum())
+    return max(float(products.sum()) / scale, 0.0) if scale > 0 else 0.0
 
 
-def _cross_traces(problem: GramQuadratic | DesignQuadratic, s: Array) -> float:
-    """Σ_{k≠l} tr(H_k H_l); by random signs (a fixed draw) where no Gram is at hand."""
+def _cross_traces(problem: GramQuadratic | DesignQuadratic, s: Array) -> Array:
+    """tr(H_k H_l) for all pairs; by random signs (a fixed draw) where no Gram is at hand."""
     if isinstance(problem, GramQuadratic):
         factors = s * problem.task_scale
-        if problem.is_shared:
-            return float(np.sum(problem.gram[0] ** 2) * (factors.sum() ** 2 - np.sum(factors**2)))
-        pooled = np.tensordot(factors, problem.gram, axes=1)
-        own = np.einsum("kij,kij->k", problem.gram, problem.gram)
-        return float(np.sum(pooled**2) - np.sum(factors**2 * own))
+        flat = problem.gram.reshape(len(problem.gram), -1)
+        return np.asarray(np.outer(factors, factors) * (flat @ flat.T))
     draw = np.random.default_rng(0)
-    total = 0.0
+    total = np.zeros((problem.n_tasks, problem.n_tasks))
     for _ in range(_PROBES):
         signs = draw.choice([-1.0, 1.0], size=problem.n_features)
         image = s[:, None] * problem.product(np.broadcast_to(signs, (problem.n_tasks, problem.n_features)))
-        total += float(np.sum(image.sum(axis=0) ** 2) - np.sum(image**2))
+        total += image @ image.T
     return total / _PROBES
 
 
