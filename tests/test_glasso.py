@@ -104,17 +104,17 @@ def test_the_two_solvers_agree(S, alpha):
     assert np.abs((descent.precision - admm.precision) / scale / scale[:, None]).max() < 1e-4
 
 
-@pytest.mark.parametrize(("p", "n"), [(5, 50), (20, 200), (60, 600)])
+@pytest.mark.parametrize(("p", "n"), [(5, 50), (20, 200), (40, 400)])
 def test_agrees_with_scikit_learn(p, n):
     S = covariance(p, n, seed=p)
     alpha = 0.3 * alpha_max(S)
     covariance_, precision = sklearn_graphical_lasso(
-        S + alpha * np.eye(p), alpha, tol=1e-5, enet_tol=1e-8, max_iter=500
+        S + alpha * np.eye(p), alpha, tol=1e-7, enet_tol=1e-9, max_iter=500
     )
-    result = graphical_lasso(S, alpha, tol=1e-10)
+    result = graphical_lasso(S, alpha, tol=1e-13)
     assert np.allclose(result.precision, precision, atol=1e-4)
     assert np.allclose(result.covariance, covariance_, atol=1e-4)
-    unpenalised = graphical_lasso(S + alpha * np.eye(p), alpha, penalize_diagonal=False, tol=1e-10)
+    unpenalised = graphical_lasso(S + alpha * np.eye(p), alpha, penalize_diagonal=False, tol=1e-13)
     assert np.allclose(unpenalised.precision, result.precision, atol=1e-8)
 
 

@@ -12,7 +12,7 @@ _FAST = {"reassoc", "contract", "nsz", "arcp"}
 _TINY = 1e-100  # covariances decay along paths; flushed here, products of two never become slow subnormal numbers
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def normalise(S, L, e, Sn, Ln, root, labels):
     """Scale S + diag(e) to a unit diagonal and label the components of |S_ij| > L_ij.
 
@@ -52,7 +52,7 @@ def normalise(S, L, e, Sn, Ln, root, labels):
     return -1
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def soft_start(S, L, W):
     """Write the soft-thresholded S into W; True where diagonal dominance already proves W ≻ 0."""
     p = S.shape[0]
@@ -72,7 +72,7 @@ def soft_start(S, L, W):
     return dominant
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _lasso_active(G, m, c, lam, beta, q, tol, max_passes):
     """Coordinate descent for min ½βᵀGβ − cᵀβ + Σ lam|β| on m gathered variables; q = Gβ is kept."""
     for _ in range(max_passes):
@@ -95,13 +95,13 @@ def _lasso_active(G, m, c, lam, beta, q, tol, max_passes):
             break
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
 def _axpy(a, x, y):
     for i in range(x.shape[0]):
         y[i] += a * x[i]
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
 def _store_column(j, g, S, L, W, diagonal):
     """Clip g into the box, write it as row and column j of W; return the weighted squared change."""
     p = g.shape[0]
@@ -123,8 +123,8 @@ def _store_column(j, g, S, L, W, diagonal):
     return change * diagonal[j]
 
 
-@njit(cache=True, nogil=True)
-def _gather_active(j, S, L, beta, g, active, tol, first):
+@njit(cache=True, nogil=True, error_model="numpy")
+def _gather_active(j, S, L, beta, g, active, first):
     """Support and violators of column j into ``active``; 0 where there is nothing (more) to do."""
     m = 0
     violated = first
@@ -132,14 +132,14 @@ def _gather_active(j, S, L, beta, g, active, tol, first):
         if beta[k] != 0.0:
             active[m] = k
             m += 1
-        elif k != j and abs(S[j, k] - g[k]) > L[j, k] + tol:
+        elif k != j and abs(S[j, k] - g[k]) > L[j, k] + 1e-12:
             active[m] = k
             m += 1
             violated = True
     return m if violated else 0
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _solve_column(j, S, L, W, B, g, active, gram, vectors, tol, max_passes):
     """Solve the lasso of column j given W; on return g = W B[j]. Returns 1 − gᵀβ, the Schur complement."""
     p = S.shape[0]
@@ -149,7 +149,7 @@ def _solve_column(j, S, L, W, B, g, active, gram, vectors, tol, max_passes):
         if beta_j[k] != 0.0:
             _axpy(beta_j[k], W[k], g)
     for round_ in range(20):
-        m = _gather_active(j, S, L, beta_j, g, active, tol, round_ == 0)
+        m = _gather_active(j, S, L, beta_j, g, active, round_ == 0)
         if m == 0:
             break
         c, lam, beta, q = vectors[0], vectors[1], vectors[2], vectors[3]
@@ -157,8 +157,9 @@ def _solve_column(j, S, L, W, B, g, active, gram, vectors, tol, max_passes):
         for a in range(m):
             k = active[a]
             c[a], lam[a], beta[a], q[a] = S[j, k], L[j, k], beta_j[k], g[k]
-            for b in range(m):
+            for b in range(a + 1):
                 G[a, b] = W[k, active[b]]
+                G[b, a] = G[a, b]
         _lasso_active(G, m, c, lam, beta, q, tol, max_passes)
         for a in range(m):
             k = active[a]
@@ -173,7 +174,7 @@ def _solve_column(j, S, L, W, B, g, active, gram, vectors, tol, max_passes):
     return schur
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def bcd_sweeps(S, L, W, B, diagonal, tol, target, max_sweeps):
     """Dual block coordinate descent until the estimated remaining dual ascent is at most ``target``.
 
@@ -201,11 +202,11 @@ def bcd_sweeps(S, L, W, B, diagonal, tol, target, max_sweeps):
         if ascent * ratio / (1.0 - ratio) <= target:
             return sweep
         previous = ascent
-        tol = min(0.5 * tol, 0.1 * np.sqrt(ascent) / p)
+        tol = min(0.5 * tol, 0.3 * np.sqrt(ascent) / p)
     return max_sweeps
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def scale(Omega, Sigma, root, index, Omega_n, Sigma_n):
     """Rows and columns ``index`` of Ω and Σ in units of a unit diagonal of S'."""
     for a in range(index.size):
@@ -216,7 +217,7 @@ def scale(Omega, Sigma, root, index, Omega_n, Sigma_n):
             Sigma_n[a, b] = Sigma[i, j] / (root[i] * root[j])
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def unscale(Omega_n, Sigma_n, root, index, Omega, Sigma):
     """The inverse of ``scale``, into rows and columns ``index`` of Ω and Σ."""
     for a in range(index.size):
@@ -227,7 +228,7 @@ def unscale(Omega_n, Sigma_n, root, index, Omega, Sigma):
             Sigma[i, j] = Sigma_n[a, b] * (root[i] * root[j])
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def regressions(Omega, L, B):
     """β_j = −Ω_j / Ω_jj into row j of B, without forbidden edges."""
     p = Omega.shape[0]
@@ -237,7 +238,7 @@ def regressions(Omega, L, B):
         B[j, j] = 0.0
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def assemble(B, diagonal, L, Omega):
     """Symmetric Ω from the regressions; a penalised edge must be there from both of its ends."""
     p = B.shape[0]
@@ -252,7 +253,7 @@ def assemble(B, diagonal, L, Omega):
             Omega[j, i] = w
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def clip_box(Sigma, S, L, W):
     """Write Σ clipped into S ± L, with the unit diagonal of S, into W."""
     p = S.shape[0]
@@ -262,7 +263,7 @@ def clip_box(Sigma, S, L, W):
         W[i, i] = S[i, i]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def penalised_trace(Omega, S, L, e):
     """⟨S + diag(e), Ω⟩ + Σ_{i≠j} L|Ω|; infinite where Ω uses a forbidden edge."""
     p = S.shape[0]
@@ -275,7 +276,7 @@ def penalised_trace(Omega, S, L, e):
     return total
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def dual_point(Omega, Sigma, S, L, M):
     """Write S + U into M, U = L sign(Ω) on the support and clip(Σ − S, ±L) off it.
 
@@ -297,7 +298,7 @@ def dual_point(Omega, Sigma, S, L, M):
     return total
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _compress(A, C):
     """Rows of A − C in compressed form: row pointers, columns, values."""
     p = A.shape[0]
@@ -317,14 +318,14 @@ def _compress(A, C):
     return indptr, indices, values
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def relative_distance(Omega, Sigma, M):
     """‖Ω^½ (M − Σ) Ω^½‖_F, that is √tr(ΩΔΩΔ), by sparse rows; infinite where a factorisation would be cheaper."""
     p = Omega.shape[0]
     product = np.zeros((p, p))
     rows, cols, omega = _compress(Omega, product)
     drows, dcols, delta = _compress(M, Sigma)
-    if p > 64 and 16.0 * omega.size * delta.size > float(p) ** 4:
+    if p > 64 and 64.0 * omega.size * delta.size > float(p) ** 4:
         return np.inf
     for i in range(p):
         for a in range(rows[i], rows[i + 1]):
@@ -339,7 +340,7 @@ def relative_distance(Omega, Sigma, M):
     return np.sqrt(max(total, 0.0))
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def mirror(A):
     """Copy the lower triangle of a C-ordered matrix onto its upper one."""
     p = A.shape[0]
@@ -348,7 +349,7 @@ def mirror(A):
             A[j, i] = A[i, j]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def eliminate(A, rank):
     """Gaussian elimination of the variables of least degree, in place, while that is cheaper than dense algebra.
 
@@ -391,7 +392,7 @@ def eliminate(A, rank):
     return p, log_pivots
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def back_substitute(A, rank, n, Sigma):
     """Complete the inverse Σ, known on the variables that remain, by the n eliminated ones in reverse."""
     p = A.shape[0]

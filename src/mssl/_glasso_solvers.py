@@ -22,9 +22,9 @@ from mssl.exceptions import DataError
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 ROUNDING = 1e-13  # a gap below this times p is noise of the log-determinants
-STOP = 0.1  # the descent stops where its estimate of the gap is this part of the target
+STOP = 0.3  # the descent stops where its estimate of the gap is this part of the target
 SPARSE = 150  # from this size on, sparsity of Ω is used to invert it
-WHOLE = 32  # up to this size splitting costs more than it saves
+WHOLE = 64  # up to this size splitting costs more than it saves
 UNBOUNDED = (
     "the objective has no minimum, or one too far away to be computed: no positive definite matrix lies within the "
     "penalties of S. Penalise the diagonal (penalize_diagonal=True, diagonal_penalty > 0), raise alpha, or shrink S."
@@ -101,7 +101,7 @@ def _controller() -> Any:
 
 def few_threads(p: int) -> AbstractContextManager[Any]:
     """One BLAS thread where more would cost more than they bring."""
-    return _controller().limit(limits=1, user_api="blas") if 48 <= p <= 600 else nullcontext()
+    return _controller().limit(limits=1, user_api="blas") if 64 < p <= 600 else nullcontext()
 
 
 def factor(matrix: Array) -> tuple[Array, float] | None:
