@@ -18,6 +18,7 @@ Index = NDArray[np.int64]
 
 ROUNDING = 32 * float(np.finfo(float).eps)
 _CHUNK = 2**22  # numbers in a temporary block: 32 MiB
+_CACHED = 2**18  # numbers that stay in the cache while several things are done to them
 
 
 def task_totals(bounds: Index, weights: Array | None) -> Array:
@@ -40,20 +41,29 @@ class DenseBlocks:
     d: int
 
     @classmethod
-    def gather(cls, X: Any, bounds: Index) -> DenseBlocks:
+    def gather(cls, X: Any, bounds: Index, weights: Array | None, centre: bool) -> tuple[DenseBlocks, Array]:
+        """Store the features, centred by their weighted task means if so asked; returns those means too."""
         X = np.asarray(X, dtype=float)
         blocks = cls(np.empty(X.size), bounds, X.shape[1])
-        for tasks, stack in blocks.groups():
+        totals = task_totals(bounds, weights)
+        means = np.empty((len(totals), blocks.d))
+        # Chunks that stay in the cache: transpose, average and centre in one go.
+        for tasks, stack in blocks.groups(_CACHED):
             rows = X[bounds[tasks.start] : bounds[tasks.stop]]
             stack[...] = rows.reshape(len(stack), -1, blocks.d).transpose(0, 2, 1)
-        return blocks
+            w = np.ones((len(stack), stack.shape[2])) if weights is None else blocks._rows(weights, tasks)
+            means[tasks] = _means(np.matmul(stack, w[:, :, None])[:, :, 0], totals[tasks])
+            if centre:
+                np.subtract(stack, means[tasks, :, None], out=stack)
+        return blocks, means
 
-    def groups(self) -> Iterator[tuple[slice, Array]]:
+    def groups(self, chunk: int | None = None) -> Iterator[tuple[slice, Array]]:
         """Runs of tasks with equally many rows as (tasks, d, n) stacks, none much over the chunk size."""
+        chunk = _CHUNK if chunk is None else min(chunk, _CHUNK)
         n = np.diff(self.bounds)
         start = 0
         while start < len(n):
-            most = max(1, int(_CHUNK // max(1, self.d * n[start])))
+            most = max(1, int(chunk // max(1, self.d * n[start])))
             window = n[start : start + most]
             changes = np.flatnonzero(window != n[start])
             stop = start + (int(changes[0]) if len(changes) else len(window))
@@ -63,10 +73,6 @@ class DenseBlocks:
 
     def _rows(self, values: Array, tasks: slice) -> Array:
         return values[self.bounds[tasks.start] : self.bounds[tasks.stop]].reshape(tasks.stop - tasks.start, -1)
-
-    def means(self, weights: Array | None) -> Array:
-        sums = self.transposed(np.ones(self.bounds[-1]) if weights is None else weights)
-        return _means(sums, task_totals(self.bounds, weights))
 
     def means_of_shared(self, weights: Array) -> Array:
         return _means(weights @ self.buffer.reshape(self.d, -1).T, weights.sum(axis=1))
@@ -125,16 +131,24 @@ class DenseBlocks:
         block = self.buffer.reshape(self.d, -1)
         return np.stack([c @ column**2 for column in block], axis=1)
 
-    def gram(self, c: Array, shift: Array | None, sums: Array | None) -> Array:
-        """Σ_i c_i x_i x_iᵀ per task; less the mean part where the sums Σ_i c_i a_i of the stored columns are given."""
-        out = np.empty((len(self.bounds) - 1, self.d, self.d))
-        for tasks, stack in self.groups():
+    def gram(
+        self, c: Array, shift: Array | None, sums: bool, also: Array | None = None
+    ) -> tuple[Array, Array | None, Array | None]:
+        """Σ_i c_i x_i x_iᵀ per task, with ``sums`` less the mean part; the sums Σ_i c_i a_i; A_kᵀ also_k."""
+        K = len(self.bounds) - 1
+        out, totals = np.empty((K, self.d, self.d)), np.empty((K, self.d)) if sums else None
+        products = None if also is None else np.empty((K, self.d))
+        for tasks, stack in self.groups(_CACHED):
             rows = self._rows(c, tasks)
-            part = stack if shift is None or sums is not None else stack - shift[tasks, :, None]
+            part = stack if shift is None or sums else stack - shift[tasks, :, None]
             out[tasks] = _weighted_products(part, rows)
-        if sums is not None:
-            _eliminate(out, sums, task_totals(self.bounds, c))
-        return out
+            if totals is not None:
+                totals[tasks] = np.matmul(stack, rows[:, :, None])[:, :, 0]
+            if products is not None and also is not None:
+                products[tasks] = np.matmul(stack, self._rows(also, tasks)[:, :, None])[:, :, 0]
+        if totals is not None:
+            _eliminate(out, totals, task_totals(self.bounds, c))
+        return out, totals, products
 
     def columns(self) -> tuple[Array, Index, Index]:
         sizes = np.repeat(np.diff(self.bounds), self.d)
@@ -151,14 +165,20 @@ class SparseBlocks:
     shift: Array
 
     @classmethod
-    def gather(cls, X: Any, bounds: Index) -> SparseBlocks:
+    def gather(cls, X: Any, bounds: Index, weights: Array | None, centre: bool) -> tuple[SparseBlocks, Array]:
+        """Store the features, implicitly centred by their weighted task means if so asked; returns those means too."""
         rows = sparse.csr_array(X, dtype=float)
         K, d = len(bounds) - 1, rows.shape[1]
         owner = np.repeat(np.arange(K, dtype=np.int64), np.diff(rows.indptr[bounds]))
         columns = rows.indices + d * owner
-        blocks = sparse.csr_array((rows.data, columns, rows.indptr), shape=(rows.shape[0], K * d)).tocsc()
-        blocks.sum_duplicates()
-        return cls(blocks, bounds, d, np.zeros((K, d)))
+        matrix = sparse.csr_array((rows.data, columns, rows.indptr), shape=(rows.shape[0], K * d)).tocsc()
+        matrix.sum_duplicates()
+        blocks = cls(matrix, bounds, d, np.zeros((K, d)))
+        w = np.ones(rows.shape[0]) if weights is None else weights
+        means = _means(blocks.transposed(w), task_totals(bounds, w))
+        if centre:
+            blocks.shift = means
+        return blocks, means
 
     def _with(self, data: Array) -> Any:
         return sparse.csc_array((data, self.matrix.indices, self.matrix.indptr), shape=self.matrix.shape)
@@ -166,10 +186,6 @@ class SparseBlocks:
     def _per_entry(self, values: Array) -> Array:
         """One number per (task, feature), repeated over the stored entries."""
         return np.repeat(values.ravel(), np.diff(self.matrix.indptr))
-
-    def means(self, weights: Array | None) -> Array:
-        sums = self.transposed(np.ones(self.bounds[-1]) if weights is None else weights)
-        return _means(sums, task_totals(self.bounds, weights))
 
     def means_of_shared(self, weights: Array) -> Array:
         return _means(np.asarray((self.matrix.T @ weights.T).T), weights.sum(axis=1))
@@ -227,8 +243,10 @@ class SparseBlocks:
         size = int(self.bounds[k + 1] - self.bounds[k])
         return sparse.csc_array((self.matrix.data[lo:hi], indices, indptr), shape=(size, self.d))
 
-    def gram(self, c: Array, shift: Array | None, sums: Array | None) -> Array:
-        """Σ_i c_i x_i x_iᵀ per task; less the mean part where the sums Σ_i c_i a_i of the stored columns are given."""
+    def gram(
+        self, c: Array, shift: Array | None, sums: bool, also: Array | None = None
+    ) -> tuple[Array, Array | None, Array | None]:
+        """Σ_i c_i x_i x_iᵀ per task, with ``sums`` less the mean part; the sums Σ_i c_i a_i; A_kᵀ also_k."""
         out = np.empty((len(self.bounds) - 1, self.d, self.d))
         for k in range(len(out)):
             block, rows = self._block(k), c[self.bounds[k] : self.bounds[k + 1]]
@@ -237,13 +255,14 @@ class SparseBlocks:
                 out[k] = _weighted_products(np.ascontiguousarray(block.toarray().T)[None], rows[None])[0]
             else:
                 out[k] = (block.T @ (block * rows[:, None])).toarray()
-        totals = task_totals(self.bounds, c)
-        if sums is not None:
-            _eliminate(out, sums, totals)
+        totals, column_sums = task_totals(self.bounds, c), self.transposed(c)
+        if sums:
+            _eliminate(out, column_sums, totals)
         elif shift is not None:
-            cross = self.transposed(c)[:, :, None] * shift[:, None, :]
-            out += totals[:, None, None] * shift[:, :, None] * shift[:, None, :] - cross - cross.transpose(0, 2, 1)
-        return out
+            for k, delta in enumerate(shift):
+                cross = np.outer(column_sums[k], delta)
+                out[k] += totals[k] * np.outer(delta, delta) - cross - cross.T
+        return out, column_sums if sums else None, None if also is None else self.transposed(also)
 
     def columns(self) -> tuple[Array, Index, Index]:
         return self.matrix.data, self.matrix.indices.astype(np.int64), self.matrix.indptr.astype(np.int64)

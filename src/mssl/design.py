@@ -127,16 +127,18 @@ class Design:
         K, d = len(bounds) - 1, int(X.shape[1])
         own = bounds[[0, 1]] if shared else bounds
         weights, by_task = _split_weights(row_weights, K, shared)
+        own_means = centre and centres is None and by_task is None
         kind = SparseBlocks if sparse.issparse(X) else DenseBlocks
-        stored: DenseBlocks | SparseBlocks = kind.gather(X, own)
-        means = stored.means(weights)
+        stored: DenseBlocks | SparseBlocks
+        stored, means = kind.gather(X, own, weights, own_means)
         task_means = stored.means_of_shared(by_task) if by_task is not None else np.broadcast_to(means, (K, d))
         if centres is not None:
             target = np.broadcast_to(np.asarray(centres, dtype=float), (K, d))
         else:
             target = task_means if centre else np.zeros((K, d))
-        base = target.mean(axis=0, keepdims=True) if shared else target
-        stored.subtract(base)
+        base = means if own_means else target.mean(axis=0, keepdims=True) if shared else target
+        if not own_means:
+            stored.subtract(base)
         if scales is None and scale:
             between = None if by_task is None else (task_means - means, by_task.sum(axis=1))
             sigma = _divide_by_pooled_scale(stored, means, base, weights, between)
@@ -163,21 +165,39 @@ class Design:
         """Length N of flat vectors."""
         return int(self.offsets[-1])
 
+    @cached_property
+    def _common_size(self) -> int | None:
+        """Rows of every task where all have equally many; flat vectors are then tables."""
+        sizes = self.n_rows
+        return int(sizes[0]) if np.all(sizes == sizes[0]) else None
+
     def per_task(self, values: Array) -> Array:
         """Repeat one number per task over its rows: (K,) → (N,)."""
         return np.repeat(values, self.n_rows)
 
+    def less(self, r: Array, values: Array) -> Array:
+        """Subtract one number per task from its rows: (N,), (K,) → (N,)."""
+        if self._common_size is None:
+            return r - self.per_task(values)
+        return np.asarray(r.reshape(self.n_tasks, -1) - values[:, None]).ravel()
+
     def task_sums(self, r: Array) -> Array:
-        """Sum a flat vector over the rows of each task: (N,) → (K,)."""
-        if self.shared:
-            return np.asarray(r.reshape(-1, int(self.offsets[1])).sum(axis=1))
-        return np.asarray(np.add.reduceat(r, self.offsets[:-1]))
+        """Sum a flat vector over the rows of each task: (N,) → (K,); (n,) → (1,) for a shared design."""
+        if self._common_size is None:
+            return np.asarray(np.add.reduceat(r, self.offsets[:-1]))
+        return np.asarray(r.reshape(-1, self._common_size).sum(axis=1))
+
+    def task_dots(self, r: Array, c: Array) -> Array:
+        """Dot product of two flat vectors over the rows of each task: (N,), (N,) → (K,)."""
+        if self._common_size is None:
+            return self.task_sums(r * c)
+        return np.asarray(np.einsum("kn,kn->k", r.reshape(self.n_tasks, -1), c.reshape(self.n_tasks, -1)))
 
     def predictor(self, W: Array) -> Array:
         """X̃_k w_k for all tasks: (K, d) → (N,)."""
         flat = self.stored_dot(W)
         if self.shift is not None:
-            flat -= self.per_task(np.einsum("kd,kd->k", self.shift, W))
+            flat = self.less(flat, np.einsum("kd,kd->k", self.shift, W))
         return flat
 
     def backproject(self, r: Array) -> Array:
@@ -222,31 +242,29 @@ class Design:
         """
         if c is None:
             c = np.ones(int(self.offsets[1]) if self.shared else self.n_total)
-        return self._gram(c, self.stored_sums(c) if intercept else None)
+        return self._gram(c, intercept, None)[0]
 
-    def gram_and_sums(self, c: Array) -> tuple[Array, Array]:
-        """:meth:`gram` with intercepts eliminated, and the sums Σ_i c_i x̃_i (K, d) it needs on the way."""
-        sums = self.stored_sums(c)
-        gram = self._gram(c, sums)
+    def normal_equations(self, c: Array, r: Array) -> tuple[Array, Array, Array]:
+        """Grams with intercepts eliminated as in :meth:`gram`, the sums Σ_i c_i x̃_i, and X̃_kᵀ r_k, in one pass."""
+        gram, sums, products = self._gram(c, True, r)
+        if products is None:
+            products = self.stored_sums(r)
         if self.shift is not None:
             sums = sums - self.shift * self.task_sums(c)[:, None]
-        return gram, sums
+            products = products - self.shift * self.task_sums(r)[:, None]
+        return gram, sums, products
 
-    def _gram(self, c: Array, sums: Array | None) -> Array:
+    def _gram(self, c: Array, sums: bool, also: Array | None) -> tuple[Array, Any, Array | None]:
         if not self.shared:
-            return self.stored.gram(c, self.shift, sums)
+            return self.stored.gram(c, self.shift, sums, also)
         table = c.reshape(-1, int(self.offsets[1]))
-        shifts = self.shift if self.shift is not None and sums is None else None
+        shifts = self.shift if self.shift is not None and not sums else None
         if shifts is not None and len(table) < self.n_tasks:
             table = np.broadcast_to(table, (self.n_tasks, table.shape[1]))
-        return np.concatenate(
-            [
-                self.stored.gram(
-                    row, None if shifts is None else shifts[k : k + 1], None if sums is None else sums[k : k + 1]
-                )
-                for k, row in enumerate(table)
-            ]
-        )
+        parts = [
+            self.stored.gram(row, None if shifts is None else shifts[k : k + 1], sums) for k, row in enumerate(table)
+        ]
+        return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts]) if sums else None, None
 
     def common_weights(self, c: Array) -> tuple[Array, Array] | None:
         """Split weights of a shared design into c_ki = s_k c_i, or None where they are no such product."""

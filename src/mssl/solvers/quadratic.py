@@ -175,8 +175,8 @@ class DesignQuadratic:
         self.design, self.c, self.intercept = design, np.array(c, dtype=float), intercept
         self.totals = design.task_sums(self.c)
         self._safe = np.where(self.totals > 0, self.totals, 1.0)
-        self.target_means = design.task_sums(self.c * z) / self._safe if intercept else np.zeros(design.n_tasks)
-        self.target = z - design.per_task(self.target_means)
+        self.target_means = design.task_dots(self.c, z) / self._safe if intercept else np.zeros(design.n_tasks)
+        self.target = design.less(z, self.target_means)
         # With Σ c·target = 0 the features need no centring here.
         self.linear = design.backproject(self.c * self.target)
 
@@ -194,7 +194,7 @@ class DesignQuadratic:
         """X̃w less its weighted task means where intercepts are free."""
         fit = self.design.predictor(W)
         if self.intercept:
-            fit -= self.design.per_task(self.design.task_sums(self.c * fit) / self._safe)
+            fit = self.design.less(fit, self.design.task_dots(self.c, fit) / self._safe)
         return fit
 
     def residual(self, W: Array) -> Array:
@@ -221,7 +221,7 @@ class DesignQuadratic:
         """The minimising intercepts."""
         if not self.intercept:
             return np.zeros(self.n_tasks)
-        return self.target_means - self.design.task_sums(self.c * self.design.predictor(W)) / self._safe
+        return self.target_means - self.design.task_dots(self.c, self.design.predictor(W)) / self._safe
 
     @cached_property
     def column_sums(self) -> Array:
@@ -284,18 +284,17 @@ def make_quadratic(
     weights, scale = (c, None) if common is None else common
     if not intercept:
         gram = design.gram(weights, intercept=False)
-        return GramQuadratic(gram, design.backproject(c * z), 0.5 * design.task_sums(c * z * z), scale)
-    gram, sums = design.gram_and_sums(weights)
+        weighted = c * z
+        return GramQuadratic(gram, design.backproject(weighted), 0.5 * design.task_dots(weighted, z), scale)
     totals = design.task_sums(c)
     safe = np.where(totals > 0, totals, 1.0)
-    feature_means = (
-        sums / safe[:, None] if scale is None else np.broadcast_to(sums / safe[0], (design.n_tasks, sums.shape[1]))
-    )
-    target_means = design.task_sums(c * z) / safe
-    target = z - design.per_task(target_means)
+    target_means = design.task_dots(c, z) / safe
+    target = design.less(z, target_means)
     weighted = c * target
-    constants = 0.5 * design.task_sums(weighted * target)
-    return GramQuadratic(gram, design.backproject(weighted), constants, scale, target_means, feature_means)
+    gram, sums, linear = design.normal_equations(weights, weighted)
+    feature_means = np.broadcast_to(sums / (safe[:, None] if common is None else safe[0]), linear.shape)
+    constants = 0.5 * design.task_dots(weighted, target)
+    return GramQuadratic(gram, linear, constants, scale, target_means, feature_means)
 
 
 def default_memory_budget() -> int:
