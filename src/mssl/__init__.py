@@ -10,7 +10,10 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "MSSLRegressor": "estimators",
-    "MSSLClassifier": "estimators",
+    "MSSLClassifier": "classification",
+    "MultiTaskClassifier": "classification",
+    "pair_tasks": "classification",
+    "vote": "classification",
     "MultiTaskGLM": "estimators",
     "MSSLRegressorCV": "model_selection",
     "MSSLClassifierCV": "model_selection",

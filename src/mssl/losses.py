@@ -3,7 +3,8 @@ r"""The losses of generalised linear models, pointwise in the linear predictor :
 Each is the negative log-likelihood of one observation up to terms without :math:`\eta` and up to its
 dispersion: ``value`` :math:`\ell(y,\eta)`, ``gradient`` :math:`\ell'`, ``curvature`` :math:`\ell''`
 (the expected one where the observed one misleads), the smallest constant that bounds the curvature
-(``None`` where there is none), the inverse link and the unit deviance.
+(``None`` where there is none), the inverse link, the unit deviance, and the convex conjugate
+:math:`\ell^*(u) = \sup_\eta u\eta - \ell(y,\eta)` behind dual certificates.
 
 References
 ----------
@@ -31,6 +32,8 @@ class Loss(ABC):
     """The allowed targets, in words."""
     curvature_bound: float | None = None
     """sup ℓ'' over all η, or None."""
+    edges: tuple[float, ...] = ()
+    """Targets which, when all are equal to one of them, leave no finite intercept."""
     has_dispersion = False
     """Whether the noise level of each task has to be estimated."""
 
@@ -45,6 +48,21 @@ class Loss(ABC):
     @abstractmethod
     def curvature(self, y: Array, eta: Array) -> Array:
         """Expected d²ℓ/dη², the Fisher weight."""
+
+    def observed_curvature(self, y: Array, eta: Array) -> Array:
+        """d²ℓ/dη² itself, where it differs from the expected one."""
+        return self.curvature(y, eta)
+
+    @abstractmethod
+    def conjugate(self, y: Array, u: Array) -> Array:
+        """ℓ*(u), for u between 0 and a value of the gradient."""
+
+    def balance(self, y: Array, eta: Array, weights: Array, starts: NDArray[np.int64]) -> Array | None:
+        """The b_k that minimise Σ_i weight_i ℓ(y_i, η_i + b_k) task by task, or None without a closed form.
+
+        Task k owns the entries from ``starts[k]`` up to the next start.
+        """
+        return None
 
     @abstractmethod
     def inverse_link(self, eta: Array) -> Array:
@@ -84,6 +102,12 @@ class Gaussian(Loss):
     def curvature(self, y: Array, eta: Array) -> Array:
         return np.ones_like(eta)
 
+    def conjugate(self, y: Array, u: Array) -> Array:
+        return u * (0.5 * u + y)
+
+    def balance(self, y: Array, eta: Array, weights: Array, starts: NDArray[np.int64]) -> Array:
+        return np.asarray(_sums(weights * (y - eta), starts) / _sums(weights, starts))
+
     def inverse_link(self, eta: Array) -> Array:
         return eta
 
@@ -102,16 +126,22 @@ class Bernoulli(Loss):
 
     name = "bernoulli"
     range = "0 or 1"
+    edges = (0.0, 1.0)
     curvature_bound = 0.25
 
     def value(self, y: Array, eta: Array) -> Array:
-        return np.logaddexp(0.0, eta) - y * eta
+        return np.maximum(eta, 0.0) + np.log1p(np.exp(-np.abs(eta))) - y * eta
 
     def gradient(self, y: Array, eta: Array) -> Array:
         return expit(eta) - y
 
     def curvature(self, y: Array, eta: Array) -> Array:
-        return expit(eta) * expit(-eta)
+        odds = np.exp(-np.abs(eta))
+        return odds / (1.0 + odds) ** 2
+
+    def conjugate(self, y: Array, u: Array) -> Array:
+        p = np.clip(u + y, 0.0, 1.0)
+        return xlogy(p, p) + xlogy(1 - p, 1 - p)
 
     def inverse_link(self, eta: Array) -> Array:
         return expit(eta)
@@ -134,6 +164,7 @@ class Poisson(Loss):
 
     name = "poisson"
     range = "counts, 0 or more"
+    edges = (0.0,)
 
     def value(self, y: Array, eta: Array) -> Array:
         with np.errstate(over="ignore"):
@@ -146,6 +177,13 @@ class Poisson(Loss):
     def curvature(self, y: Array, eta: Array) -> Array:
         with np.errstate(over="ignore"):
             return np.exp(eta)
+
+    def conjugate(self, y: Array, u: Array) -> Array:
+        mean = np.maximum(u + y, 0.0)
+        return xlogy(mean, mean) - mean
+
+    def balance(self, y: Array, eta: Array, weights: Array, starts: NDArray[np.int64]) -> Array:
+        return np.log(_sums(weights * y, starts)) - _log_sums(eta, weights, starts)
 
     def inverse_link(self, eta: Array) -> Array:
         with np.errstate(over="ignore"):
@@ -182,6 +220,17 @@ class Gamma(Loss):
     def curvature(self, y: Array, eta: Array) -> Array:
         return np.ones_like(eta)
 
+    def observed_curvature(self, y: Array, eta: Array) -> Array:
+        with np.errstate(over="ignore"):
+            return y * np.exp(-eta)
+
+    def conjugate(self, y: Array, u: Array) -> Array:
+        slack = np.maximum(1.0 - u, 0.0)
+        return xlogy(slack, slack / y) - slack
+
+    def balance(self, y: Array, eta: Array, weights: Array, starts: NDArray[np.int64]) -> Array:
+        return _log_sums(-eta, weights * y, starts) - np.log(_sums(weights, starts))
+
     def inverse_link(self, eta: Array) -> Array:
         with np.errstate(over="ignore"):
             return np.exp(eta)
@@ -198,6 +247,17 @@ class Gamma(Loss):
 
     def variance(self, mean: Array) -> Array:
         return mean**2
+
+
+def _sums(values: Array, starts: NDArray[np.int64]) -> Array:
+    return np.asarray(np.add.reduceat(values, starts))
+
+
+def _log_sums(exponents: Array, weights: Array, starts: NDArray[np.int64]) -> Array:
+    """Logarithm of Σ_i weight_i exp(exponent_i) task by task, without overflow."""
+    largest = np.maximum.reduceat(exponents, starts)
+    sizes = np.diff(starts, append=len(exponents))
+    return np.asarray(largest + np.log(_sums(weights * np.exp(exponents - np.repeat(largest, sizes)), starts)))
 
 
 LOSSES: dict[str, type[Loss]] = {loss.name: loss for loss in (Gaussian, Bernoulli, Poisson, Gamma)}

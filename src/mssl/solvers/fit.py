@@ -20,11 +20,12 @@ from mssl.coupling import Coupling
 from mssl.data import TaskData
 from mssl.design import Design
 from mssl.exceptions import ParameterError
-from mssl.losses import Loss
+from mssl.losses import Gaussian, Loss
 from mssl.objective import gamma_max, lambda_max
 from mssl.penalties import Penalty
 from mssl.solvers.alternating import FitResult, Record, WeightProblem, alternate
 from mssl.solvers.gaussian import GaussianProblem, scale_by_task
+from mssl.solvers.glm import GLMProblem, GLMRows, pearson_dispersion
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic
 from mssl.solvers.spectral_start import (
     Spectra,
@@ -91,13 +92,15 @@ class Prepared:
     Attributes
     ----------
     base : GramQuadratic or DesignQuadratic
-        The loss with all noise precisions 1.
+        The loss with all noise precisions 1; other losses than least squares to second order at the intercepts' fit.
     noise, signal, sampling : ndarrays of shape (K,)
         Noise variance, signal variance and sampling variance of a coefficient, task by task.
     mean_variance : float
         τ², 0 without a shared mean.
     spectra : Spectra or None
         Single-task spectra; None for structures that need no start.
+    rows : GLMRows or None
+        The data themselves, for losses other than least squares.
     """
 
     base: GramQuadratic | DesignQuadratic
@@ -108,16 +111,19 @@ class Prepared:
     spectra: Spectra | None
     settings: Settings
     design: Design | None = None
+    rows: GLMRows | None = None
 
     @property
     def noise_precisions(self) -> Array:
         """s_k = 1/σ_k²."""
         return 1.0 / self.noise
 
-    def problem(self, penalty: Penalty) -> GaussianProblem:
+    def problem(self, penalty: Penalty) -> GaussianProblem | GLMProblem:
         """The weight step's problem for a penalty."""
         s = self.noise_precisions
         quadratic = self.base if np.all(s == 1.0) else scale_by_task(self.base, s)
+        if self.rows is not None:
+            return GLMProblem.begin(self.rows, s, penalty.thresholds(s), self.settings.solver, quadratic)
         return GaussianProblem(quadratic, penalty.thresholds(s), self.settings.solver)
 
     @property
@@ -139,12 +145,34 @@ def prepare(data: TaskData, loss: Loss, settings: Settings, *, needs_start: bool
     """Centre, scale, form Grams and estimate what the start needs."""
     settings.check(data.n_tasks)
     design = build_design(data, settings)
+    if not isinstance(loss, Gaussian):
+        return _prepare_glm(data, design, loss, settings, needs_start=needs_start)
     weights = np.ones(len(data.y)) if data.weights is None else data.weights
     base = make_quadratic(
         design, weights, data.y, intercept=settings.fit_intercept, memory_budget=settings.memory_budget
     )
     freedom = data.weight_sums() - (1.0 if settings.fit_intercept else 0.0)
     return from_quadratic(base, freedom, settings, needs_start=needs_start, design=design)
+
+
+def _prepare_glm(data: TaskData, design: Design, loss: Loss, settings: Settings, *, needs_start: bool) -> Prepared:
+    """The same from the working quadratic at the intercepts' fit; noise is 1, or Pearson's dispersion."""
+    rows = GLMRows.build(
+        data, design, loss, intercept=settings.fit_intercept, memory_budget=settings.memory_budget
+    )
+    known = settings if loss.has_dispersion else replace(settings, noise=_unit(settings.noise))
+    freedom = data.weight_sums() - (1.0 if settings.fit_intercept else 0.0)
+    prepared = from_quadratic(rows.null_quadratic(), freedom, known, needs_start=needs_start, design=design)
+    if isinstance(known.noise, str) and prepared.spectra is not None:
+        noise = pearson_dispersion(rows, prepared.base, prepared.spectra, prepared.noise, prepared.signal)
+        prepared = from_quadratic(
+            prepared.base, freedom, replace(known, noise=np.sqrt(noise)), needs_start=True, design=design
+        )
+    return replace(prepared, rows=rows)
+
+
+def _unit(noise: Any) -> Any:
+    return 1.0 if isinstance(noise, str) else noise
 
 
 def build_design(data: TaskData, settings: Settings) -> Design:
