@@ -207,3 +207,22 @@ def test_bad_offsets_are_refused(offsets):
 def test_a_shared_design_needs_the_number_of_tasks():
     with pytest.raises(DataError, match="number of tasks"):
         Design.build(np.zeros((5, 2)))
+
+
+@pytest.mark.parametrize("centre", [True, False])
+def test_compiled_loops_for_many_small_tasks_repeat_numpy(monkeypatch, centre):
+    rng = np.random.default_rng(5)
+    offsets = np.concatenate([[0], np.cumsum(rng.integers(1, 9, 60))])
+    N = offsets[-1]
+    X, c, r = rng.standard_normal((N, 6)) + 2, rng.uniform(0, 1, N), rng.standard_normal(N)
+    compiled = Design.build(X, offsets, row_weights=c + 0.1, centre=centre)
+    monkeypatch.setattr(_blocks, "_MANY", 10**9)
+    plain = Design.build(X, offsets, row_weights=c + 0.1, centre=centre)
+    np.testing.assert_allclose(compiled.stored.buffer, plain.stored.buffer, atol=1e-13)
+    monkeypatch.undo()
+    results = compiled.normal_equations(c, r)
+    gram = compiled.gram(c)
+    monkeypatch.setattr(_blocks, "_MANY", 10**9)
+    for a, b in zip(results, plain.normal_equations(c, r), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-11)
+    np.testing.assert_allclose(gram, plain.gram(c), atol=1e-11)

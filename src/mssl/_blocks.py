@@ -13,12 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from mssl._jit import call
+
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 ROUNDING = 32 * float(np.finfo(float).eps)
 _CHUNK = 2**22  # numbers in a temporary block: 32 MiB
 _CACHED = 2**18  # numbers that stay in the cache while several things are done to them
+_MANY, _SMALL_D, _SMALL_BLOCK = 50, 32, 2**15  # tasks, features and numbers per task for compiled loops
 
 
 def task_totals(bounds: Index, weights: Array | None) -> Array:
@@ -47,6 +50,12 @@ class DenseBlocks:
         blocks = cls(np.empty(X.size), bounds, X.shape[1])
         totals = task_totals(bounds, weights)
         means = np.empty((len(totals), blocks.d))
+        if blocks._many_small:
+            from mssl._weight_kernels import gather_blocks
+
+            w = np.ones(len(X)) if weights is None else np.array(weights, dtype=float)
+            call(gather_blocks, np.require(X, float, ["C", "W"]), bounds, w, centre, blocks.buffer, means)
+            return blocks, means
         # Chunks that stay in the cache: transpose, average and centre in one go.
         for tasks, stack in blocks.groups(_CACHED):
             rows = X[bounds[tasks.start] : bounds[tasks.stop]]
@@ -56,6 +65,12 @@ class DenseBlocks:
             if centre:
                 np.subtract(stack, means[tasks, :, None], out=stack)
         return blocks, means
+
+    @property
+    def _many_small(self) -> bool:
+        """Whether calls of NumPy per task, or their overhead on small blocks, would cost more than a compiled loop."""
+        K = len(self.bounds) - 1
+        return K >= _MANY and self.d <= _SMALL_D and self.buffer.size <= K * _SMALL_BLOCK
 
     def groups(self, chunk: int | None = None) -> Iterator[tuple[slice, Array]]:
         """Runs of tasks with equally many rows as (tasks, d, n) stacks, none much over the chunk size."""
@@ -138,6 +153,14 @@ class DenseBlocks:
         K = len(self.bounds) - 1
         out, totals = np.empty((K, self.d, self.d)), np.empty((K, self.d)) if sums else None
         products = None if also is None else np.empty((K, self.d))
+        if self._many_small and totals is not None:
+            from mssl._weight_kernels import block_grams
+
+            products = np.empty((K, self.d))
+            r = c if also is None else also
+            call(block_grams, self.buffer, self.bounds, np.require(c, float, "W"), r, out, totals, products)
+            _eliminate(out, totals, task_totals(self.bounds, c))
+            return out, totals, products
         for tasks, stack in self.groups(_CACHED):
             rows = self._rows(c, tasks)
             part = stack if shift is None or sums else stack - shift[tasks, :, None]
