@@ -92,46 +92,60 @@ def _value(own: float, q: Array, t: float, w: Array, hw: Array) -> float:
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _anderson_weights(past: Array) -> Array:
-    """Weights of sum 1 with the shortest combination of the successive changes of past; zeros if nothing changed."""
-    M, d = past.shape[0] - 1, past.shape[1]
-    A, c = np.zeros((M, M)), np.ones(M)
+def _anderson_weights(past: Array, A: Array, c: Array) -> None:
+    """Write into c the weights of sum 1 with the shortest combination of the successive changes of past.
+
+    Where nothing changed they are zero. A is room for the (M, M) matrix of the changes' products.
+    """
+    M, d = A.shape[0], past.shape[1]
+    trace = 0.0
     for a in range(M):
         for b in range(M):
+            total = 0.0
             for j in range(d):
-                A[a, b] += (past[a + 1, j] - past[a, j]) * (past[b + 1, j] - past[b, j])
-    ridge = 1e-12 * np.trace(A)
-    if ridge <= 0.0:
-        return np.zeros(M)
+                total += (past[a + 1, j] - past[a, j]) * (past[b + 1, j] - past[b, j])
+            A[a, b] = total
+        trace += A[a, a]
+        c[a] = 1.0 if trace > 0.0 else 0.0
     # Lifted a little, a positive semidefinite matrix needs no pivots.
+    lift = 1e-12 * trace if trace > 0.0 else 1.0
     for a in range(M):
-        A[a, a] += ridge
-    for a in range(M):
-        for b in range(a + 1, M):
-            factor = A[b, a] / A[a, a]
-            A[b] -= factor * A[a]
-            c[b] -= factor * c[a]
+        A[a, a] += lift
+        for b in range(a):
+            factor = A[a, b] / A[b, b]
+            for e in range(b, M):
+                A[a, e] -= factor * A[b, e]
+            c[a] -= factor * c[b]
+    total = 0.0
     for a in range(M - 1, -1, -1):
         for b in range(a + 1, M):
             c[a] -= A[a, b] * c[b]
         c[a] /= A[a, a]
-    return c / c.sum()
+        total += c[a]
+    for a in range(M):
+        c[a] = c[a] / total if total != 0.0 else 0.0
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _extrapolate(past: Array, past_h: Array, own: float, q: Array, t: float, w: Array, hw: Array) -> float:
-    """Anderson extrapolation of the passes whose results past holds (its last row is w), kept where it gains."""
-    c = _anderson_weights(past)
-    v, hv = np.zeros(len(w)), np.zeros(len(w))
-    for a in range(len(c)):
-        for j in range(len(w)):
-            v[j] += c[a] * past[a + 1, j]
-            hv[j] += c[a] * past_h[a + 1, j]
-    gained = _value(own, q, t, w, hw) - _value(own, q, t, v, hv)
+def _extrapolate(
+    past: Array, past_h: Array, A: Array, c: Array, own: float, q: Array, t: float, w: Array, hw: Array
+) -> float:
+    """Anderson extrapolation of the passes whose results past holds (its last row is w), kept where it gains.
+
+    The first rows of past and past_h are overwritten; A and c are room for the weights.
+    """
+    _anderson_weights(past, A, c)
+    for j in range(len(w)):
+        v, hv = 0.0, 0.0
+        for a in range(len(c)):
+            v += c[a] * past[a + 1, j]
+            hv += c[a] * past_h[a + 1, j]
+        past[0, j], past_h[0, j] = v, hv
+    gained = _value(own, q, t, w, hw) - _value(own, q, t, past[0], past_h[0])
     if not gained > 0.0:
         return 0.0
-    w[:] = v
-    hw[:] = hv
+    for j in range(len(w)):
+        w[j], hw[j] = past[0, j], past_h[0, j]
     return gained
 
 
@@ -150,12 +164,14 @@ def _gathered_passes(
             sub[a, b] = row[active[b]]
     everything = np.arange(count)
     past, past_h = np.empty((_MEMORY + 1, count)), np.empty((_MEMORY + 1, count))
+    A, c = np.empty((_MEMORY, _MEMORY)), np.empty(_MEMORY)
     total = 0.0
     for visit in range(_GATHERED_PASSES):
         slot = visit % (_MEMORY + 1)
-        past[slot], past_h[slot] = v, hv
+        for a in range(count):
+            past[slot, a], past_h[slot, a] = v[a], hv[a]
         if slot == _MEMORY:
-            total += _extrapolate(past, past_h, own, p, t, v, hv)
+            total += _extrapolate(past, past_h, A, c, own, p, t, v, hv)
         gained = _gram_pass(sub, s, own, p, t, v, hv, everything)
         total += gained
         if gained <= stop:
