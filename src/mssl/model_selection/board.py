@@ -1,0 +1,145 @@
+"""Scores of settings, fold by fold: the table behind ``cv_results_``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mssl.exceptions import DataError
+from mssl.model_selection.checkpoint import Checkpoint
+from mssl.model_selection.path import Params, follow
+from mssl.model_selection.progress import Progress
+from mssl.model_selection.work import run
+from mssl.solvers.base import Status
+
+Array = NDArray[np.float64]
+
+
+def score_chain(fold: Any, template: Any, chain: Sequence[Params]) -> list[list[float]]:
+    """Fit and score every setting of a chain on one fold: [score, edges, nonzero weights, seconds, certified]."""
+    rows = []
+    began = perf_counter()
+    for point in follow(fold, template, chain):
+        score = fold.score(point)
+        edges = np.count_nonzero(np.triu(point.result.structure.precision, 1))
+        took, began = perf_counter() - began, perf_counter()
+        certified = float(point.result.status is Status.CONVERGED)
+        rows.append([float(score), float(edges), float(np.count_nonzero(point.result.W)), took, certified])
+    return rows
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One setting: its parameters, the stage that asked for it, and one row a fold as :func:`score_chain` gives."""
+
+    params: Params
+    stage: str
+    rows: Array
+
+    @property
+    def scores(self) -> Array:
+        """Score of each fold."""
+        return np.asarray(self.rows[:, 0])
+
+    @property
+    def mean(self) -> float:
+        """Mean score."""
+        return float(self.scores.mean())
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the mean score over folds."""
+        n = len(self.scores)
+        return float(self.scores.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0
+
+
+class ScoreBoard:
+    """Scores settings on all folds, each setting once."""
+
+    def __init__(
+        self,
+        template: Any,
+        folds: Sequence[Any],
+        *,
+        n_jobs: int | None = None,
+        checkpoint: Checkpoint | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.template, self.folds = template, folds
+        self.n_jobs, self.checkpoint, self.progress = n_jobs, checkpoint, progress
+        self.entries: dict[str, Entry] = {}
+
+    def evaluate(self, stage: str, chains: Iterable[Sequence[Params]]) -> None:
+        """Score the settings of the chains that have no score yet."""
+        left, seen = [], set(self.entries)
+        for chain in chains:
+            fresh = [params for params in chain if name_of(params) not in seen]
+            seen.update(map(name_of, fresh))
+            if fresh:
+                left.append(fresh)
+        pieces = [
+            (f"{number} {json.dumps(chain, sort_keys=True)}", (fold, self.template, chain))
+            for number, fold in enumerate(self.folds)
+            for chain in left
+        ]
+        if self.progress is not None:
+            self.progress.stage(stage, len(pieces))
+        values = run(score_chain, pieces, n_jobs=self.n_jobs, checkpoint=self.checkpoint, progress=self.progress)
+        for chain in left:
+            text = json.dumps(chain, sort_keys=True)
+            table = np.asarray([values[f"{number} {text}"] for number in range(len(self.folds))], dtype=float)
+            for place, params in enumerate(chain):
+                self.entries[name_of(params)] = Entry(params, stage, table[:, place])
+
+    def ranked(self) -> list[Entry]:
+        """All settings, the best first; settings without a finite score are last."""
+        order = sorted(self.entries.values(), key=lambda entry: -entry.mean if np.isfinite(entry.mean) else np.inf)
+        if not order or not np.isfinite(order[0].mean):
+            raise DataError("No setting got a finite score; check the scoring function and the folds.")
+        return order
+
+    def best(self) -> Params:
+        """The best settings so far."""
+        return self.ranked()[0].params
+
+    def simplest(self) -> Entry:
+        """The sparsest setting (edges, then weights) within one standard error of the best."""
+        ranked = self.ranked()
+        bar = ranked[0].mean - ranked[0].standard_error
+        good = [entry for entry in ranked if entry.mean >= bar]
+        return min(good, key=lambda entry: (entry.rows[:, 1].mean(), entry.rows[:, 2].mean(), -entry.mean))
+
+    def table(self) -> dict[str, Any]:
+        """The table as arrays, in the form of scikit-learn's ``cv_results_``."""
+        entries = list(self.entries.values())
+        means = np.asarray([entry.mean for entry in entries])
+        scores = np.stack([entry.scores for entry in entries])
+        names = sorted({name for entry in entries for name in entry.params})
+        ranks = np.empty(len(entries), dtype=np.int64)
+        ranks[np.argsort(-np.nan_to_num(means, nan=-np.inf), kind="stable")] = np.arange(1, len(entries) + 1)
+        results: dict[str, Any] = {
+            f"param_{name}": np.asarray([entry.params.get(name) for entry in entries], dtype=object) for name in names
+        }
+        results |= {f"split{i}_test_score": scores[:, i] for i in range(scores.shape[1])}
+        return results | {
+            "params": [entry.params for entry in entries],
+            "stage": np.asarray([entry.stage for entry in entries]),
+            "mean_test_score": means,
+            "std_test_score": scores.std(axis=1),
+            "rank_test_score": ranks,
+            "mean_edges": np.asarray([entry.rows[:, 1].mean() for entry in entries]),
+            "mean_nonzero": np.asarray([entry.rows[:, 2].mean() for entry in entries]),
+            "mean_fit_time": np.asarray([entry.rows[:, 3].mean() for entry in entries]),
+            "certified": np.asarray([bool(entry.rows[:, 4].all()) for entry in entries]),
+        }
+
+
+def name_of(params: Params) -> str:
+    """A name for settings, the same for equal ones."""
+    return json.dumps(params, sort_keys=True)

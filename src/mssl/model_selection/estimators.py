@@ -1,0 +1,158 @@
+"""The cross-validated estimators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.base import RegressorMixin
+
+from mssl.estimators import GLMScore, MSSLRegressor
+from mssl.model_selection.search import MSSLSearch
+
+_SHARED = (
+    "variance_floor",
+    "scale_features",
+    "fit_intercept",
+    "task_column",
+    "solver",
+    "graph_solver",
+    "tol",
+    "max_iter",
+)
+
+
+class MSSLRegressorCV(GLMScore, RegressorMixin, MSSLSearch):
+    r"""MSSL regression that chooses λ, γ, coupling, shrinkage and shared mean by cross-validation.
+
+    The default grid comes from the data and nests the rivals (separate ridges, ridges around a mean, pooling, the
+    Lasso), so that it need not lose to any of them; it is searched one coordinate after the other
+    (:mod:`mssl.model_selection.plan`). The default score is minus the mean over tasks of the test deviance in units of
+    the task's noise. With the Gaussian loss and this score all fits work on Gram matrices (a training part is the total
+    less a fold), so that the cost of the search does not grow with the number of rows.
+
+    Parameters
+    ----------
+    graph_penalties, coef_penalties, couplings, shrinkages, shared_means : array, optional
+        Grids to search; None takes them from the data.
+    on : {"coef", "residual"}, default="coef"
+        p-MSSL or r-MSSL.
+    variance_floor, loss, noise, scale_features, formulation, fit_intercept, task_column, solver, graph_solver, max_iter
+        As for :class:`mssl.MSSLRegressor`.
+    ridge : float, default=0.0
+        As for :class:`mssl.MSSLRegressor`.
+    cv : int, splitter or iterable of (train, test), default=5
+        Folds; a number stands for :class:`TaskKFold`.
+    scoring : str or callable, optional
+        Any scorer of scikit-learn; None is the noise-scaled deviance.
+    search : {"coordinate", "grid"}, default="coordinate"
+        One coordinate after the other, or the product of the grids.
+    one_standard_error : bool, default=False
+        Take the sparsest settings within one standard error of the best.
+    selection : {"prediction", "graph", "both"}, default="prediction"
+        What the choice is for. "prediction": weights and graph of the best predicting settings. "both": weights of the
+        best predicting settings, ``graph_`` from stability selection. "graph": ``graph_`` from stability selection, and
+        weights fitted with the λ whose graph agrees best with it.
+    stability : StabilitySelection, optional
+        How the graph is selected.
+    tol : float, default=1e-6
+        Joint relative certificate of the final fit.
+    search_tol : float, default=1e-4
+        The same for the fits of the search.
+    n_jobs : int, optional
+        Workers, as for joblib; any of its backends can be used.
+    checkpoint : path, optional
+        File in which finished pieces are recorded, so that a killed search continues.
+    verbose : int, default=0
+        1 shows progress bars on a terminal.
+
+    Attributes
+    ----------
+    best_params_, best_score_, best_index_, best_estimator_, cv_results_, n_splits_
+        What was chosen, and the scores of everything that was tried.
+    graph_choice_ : str
+        Where ``graph_`` comes from.
+    stability_ : StabilitySelection
+        Present unless ``selection="prediction"``.
+    coef_, intercept_, precision_, graph_, tasks_, noise_, …
+        As for :class:`mssl.MSSLRegressor`.
+
+    References
+    ----------
+    Stone (1974), doi:10.1111/j.2517-6161.1974.tb00994.x (cross-validation).
+
+    Examples
+    --------
+    >>> from mssl import MSSLRegressorCV
+    >>> from mssl.datasets import make_clustered_tasks
+    >>> data = make_clustered_tasks(n_features=5, n_samples=20, random_state=0)
+    >>> model = MSSLRegressorCV(cv=3).fit(data.X, data.y, tasks=data.tasks)
+    >>> sorted(model.best_params_)
+    ['coef_penalty', 'coupling', 'graph_penalty', 'shared_mean', 'shrinkage']
+    >>> model.predict(data.X_test, tasks=data.tasks_test).shape
+    (520,)
+    """
+
+    def __init__(
+        self,
+        graph_penalties: Any = None,
+        coef_penalties: Any = None,
+        *,
+        couplings: Any = None,
+        shrinkages: Any = None,
+        shared_means: Any = None,
+        on: str = "coef",
+        variance_floor: float = 0.125,
+        ridge: float = 0.0,
+        loss: Any = "gaussian",
+        noise: Any = "auto",
+        scale_features: bool = True,
+        formulation: str = "unified",
+        fit_intercept: bool = True,
+        task_column: Any = None,
+        cv: Any = None,
+        scoring: Any = None,
+        search: str = "coordinate",
+        one_standard_error: bool = False,
+        selection: str = "prediction",
+        stability: Any = None,
+        solver: str = "auto",
+        graph_solver: str = "bcd",
+        tol: float = 1e-6,
+        search_tol: float = 1e-4,
+        max_iter: int = 200,
+        n_jobs: int | None = None,
+        checkpoint: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.graph_penalties = graph_penalties
+        self.coef_penalties = coef_penalties
+        self.couplings = couplings
+        self.shrinkages = shrinkages
+        self.shared_means = shared_means
+        self.on = on
+        self.variance_floor = variance_floor
+        self.ridge = ridge
+        self.loss = loss
+        self.noise = noise
+        self.scale_features = scale_features
+        self.formulation = formulation
+        self.fit_intercept = fit_intercept
+        self.task_column = task_column
+        self.cv = cv
+        self.scoring = scoring
+        self.search = search
+        self.one_standard_error = one_standard_error
+        self.selection = selection
+        self.stability = stability
+        self.solver = solver
+        self.graph_solver = graph_solver
+        self.tol = tol
+        self.search_tol = search_tol
+        self.max_iter = max_iter
+        self.n_jobs = n_jobs
+        self.checkpoint = checkpoint
+        self.verbose = verbose
+
+    def _template(self) -> MSSLRegressor:
+        names = (*_SHARED, "on", "ridge", "loss", "noise", "formulation")
+        return MSSLRegressor(**{name: getattr(self, name) for name in names})

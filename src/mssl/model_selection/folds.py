@@ -1,0 +1,385 @@
+r"""Folds that a path of fits can be run on: by moments, whose cost does not grow with n, or by rows.
+
+For least squares everything a fit and its test deviance need are sums over rows. They are collected once, for every
+cell of rows that are always together in training or test parts; a training part is then a sum of cells
+(for K folds: the total less one fold), the intercept is eliminated and the features scaled again, so that the fit is
+the one that the rows themselves would give:
+
+.. math:: G = \sum x x^\top - n \bar x \bar x^\top,\quad q = \sum x y - n \bar x \bar y,\quad
+          \sum_{test}(y - x\cdot w - b)^2 = \sum y^2 - 2 w \cdot \sum xy + w^\top (\textstyle\sum x x^\top) w + \dots
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mssl.data import TaskData
+from mssl.design import Design
+from mssl.exceptions import DataError
+from mssl.inputs import is_missing, listing
+from mssl.losses import Loss
+from mssl.solvers.fit import Prepared, Settings, from_quadratic, mean_of_settings, prepare
+from mssl.solvers.quadratic import GramQuadratic, default_memory_budget
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+Split = tuple[Index, Index]
+
+
+def places(data: TaskData, y: Any, sample_weight: Any = None) -> Index:
+    """For each flat row of the data the row of the input that it came from, (N,)."""
+    if data.layout == "long":
+        return np.arange(len(data.y)) if data.rows is None else np.asarray(data.rows, dtype=np.intp)
+    missing = is_missing(np.asarray(y))
+    if sample_weight is not None:
+        weights = np.asarray(sample_weight, dtype=float)
+        missing = missing | (weights.reshape(len(weights), -1) == 0)
+    return np.concatenate([np.flatnonzero(~missing[:, k]) for k in range(data.n_tasks)])
+
+
+def check_splits(splits: Sequence[Split], data: TaskData, where: Index) -> None:
+    """Raise where a training part misses a task or a test part is empty."""
+    if not splits:
+        raise DataError("cv gives no splits at all; give a number of folds, a splitter, or (train, test) index pairs.")
+    for number, (train, test) in enumerate(splits):
+        n = int(where.max()) + 1
+        if len(train) == 0 or len(test) == 0:
+            raise DataError(f"Fold {number} of cv has {len(train)} training and {len(test)} test rows; both need some.")
+        member = np.zeros(max(n, int(train.max()) + 1), dtype=bool)
+        member[train] = True
+        counts = np.bincount(data.task_of_row[member[where]], minlength=data.n_tasks)
+        lost = list(data.tasks[counts == 0])
+        if lost:
+            raise DataError(
+                f"Fold {number} of cv leaves no training rows of tasks {listing(lost)}; use TaskKFold, which splits "
+                "within every task, or fewer folds."
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Sums over rows; the first axis of every field may be cells, the next is tasks (1 for a shared design's x, xx)."""
+
+    n: Array
+    x: Array
+    y: Array
+    xx: Array
+    xy: Array
+    yy: Array
+
+    def gather(self, cells: NDArray[np.bool_]) -> Moments:
+        """The sum over some cells."""
+        return Moments(*(np.tensordot(cells.astype(float), getattr(self, f.name), axes=1) for f in fields(self)))
+
+
+class MomentTable:
+    """Moments of every cell of rows, collected in one pass over the data.
+
+    Parameters
+    ----------
+    data : TaskData
+        All rows.
+    prepared : Prepared
+        The whole data set prepared; its noise is the unit of the deviances.
+    splits : sequence of (train, test)
+        Rows of the input.
+    where : ndarray of shape (N,)
+        Row of the input of each flat row.
+    """
+
+    def __init__(self, data: TaskData, prepared: Prepared, splits: Sequence[Split], where: Index) -> None:
+        self.n_tasks, self.n_features = data.n_tasks, data.n_features
+        self.noise = prepared.noise
+        design = prepared.design
+        if design is None:
+            raise DataError("Moments need the design of the whole data set.")
+        self.intercept = prepared.settings.fit_intercept
+        self.scales = _conditioning(design, data)
+        of_place, self.train, self.test = _cells(splits, int(where.max()) + 1)
+        self.sums = (
+            _shared_sums(data, self, design, of_place[where])
+            if data.shared
+            else _own_sums(data, self, design, of_place[where])
+        )
+
+    def folds(self) -> list[GramFold]:
+        """One fold a split."""
+        return [
+            GramFold(self.sums.gather(train), self.sums.gather(test), self.scales, self.noise, self.intercept)
+            for train, test in zip(self.train, self.test, strict=True)
+        ]
+
+
+def _conditioning(design: Design, data: TaskData) -> Array:
+    """One scale a feature for the moments' own good; undone or replaced by each fit."""
+    if np.any(design.scales != 1):
+        return design.scales
+    return Design.build(data.X, None if data.shared else data.offsets, data.n_tasks, data.weights).scales
+
+
+def _cells(splits: Sequence[Split], n: int) -> tuple[Index, NDArray[np.bool_], NDArray[np.bool_]]:
+    """Cell of each row of the input, and which cells make up each training and test part."""
+    member = np.zeros((n, 2 * len(splits)), dtype=bool)
+    for number, (train, test) in enumerate(splits):
+        member[train[train < n], 2 * number] = True
+        member[test[test < n], 2 * number + 1] = True
+    patterns, of_place = np.unique(member, axis=0, return_inverse=True)
+    return of_place.ravel(), patterns[:, ::2].T, patterns[:, 1::2].T
+
+
+def _own_sums(data: TaskData, table: MomentTable, design: Design, cell: Index) -> Moments:
+    """Moments of tasks with their own features: every (task, cell) is treated as a task of its own."""
+    K, n_cells = data.n_tasks, table.train.shape[1]
+    group = data.task_of_row * n_cells + cell
+    order = np.argsort(group, kind="stable")
+    filled, starts = np.unique(group[order], return_index=True)
+    task = filled // n_cells
+    pieces = Design.build(
+        data.X[order],
+        np.append(starts, len(order)),
+        centres=design.centres[task] if table.intercept else np.zeros((len(task), data.n_features)),
+        scales=table.scales,
+    )
+    c = np.ones(len(order)) if data.weights is None else data.weights[order]
+    y = (data.y - _centre_of_targets(data, table.intercept)[data.task_of_row])[order]
+
+    def spread(values: Array) -> Array:
+        full = np.zeros((K * n_cells, *values.shape[1:]))
+        full[filled] = values
+        return np.ascontiguousarray(np.moveaxis(full.reshape(K, n_cells, *values.shape[1:]), 1, 0))
+
+    return Moments(
+        n=spread(pieces.task_sums(c)),
+        x=spread(pieces.backproject(c)),
+        y=spread(pieces.task_sums(c * y)),
+        xx=spread(pieces.gram(c, intercept=False)),
+        xy=spread(pieces.backproject(c * y)),
+        yy=spread(pieces.task_sums(c * y * y)),
+    )
+
+
+def _centre_of_targets(data: TaskData, intercept: bool) -> Array:
+    if not intercept:
+        return np.zeros(data.n_tasks)
+    weighted = data.y if data.weights is None else data.weights * data.y
+    return data.task_sums(weighted) / data.weight_sums()
+
+
+def _shared_sums(data: TaskData, table: MomentTable, design: Design, cell: Index) -> Moments:
+    """Moments of one design with many targets: its Gram is kept once."""
+    K, n = data.n_tasks, len(data.X)
+    centre = design.centres[0] if table.intercept else np.zeros(data.n_features)
+    c = np.ones((K, n)) if data.weights is None else data.weights.reshape(K, n)
+    Y = data.y.reshape(K, n) - _centre_of_targets(data, table.intercept)[:, None]
+    parts = []
+    for number in range(table.train.shape[1]):
+        rows = np.flatnonzero(cell[:n] == number)
+        X, weights, target = (data.X[rows] - centre) / table.scales, c[:, rows], Y[:, rows]
+        common = weights[0]
+        weighted = weights * target
+        parts.append(
+            (
+                weights.sum(axis=1),
+                (common @ X)[None],
+                weighted.sum(axis=1),
+                ((common[:, None] * X).T @ X)[None],
+                weighted @ X,
+                (weighted * target).sum(axis=1),
+            )
+        )
+    return Moments(*(np.stack(column) for column in zip(*parts, strict=True)))
+
+
+class _Source:
+    """Data that are prepared once for each kind of settings; another shared mean or tolerance costs nothing."""
+
+    def __init__(self, n_tasks: int, n_features: int) -> None:
+        self.n_tasks, self.n_features = n_tasks, n_features
+        self._known: dict[str, Prepared] = {}
+
+    def _prepare(self, settings: Settings, needs_start: bool) -> Prepared:
+        raise NotImplementedError  # pragma: no cover - every source has its own
+
+    def prepared(self, settings: Settings, needs_start: bool) -> Prepared:
+        """The training part, ready to fit."""
+        plain = replace(settings, shared_mean=False, tol=1.0, max_iter=1, max_inner=1, solver="auto")
+        key = repr((plain, needs_start))
+        if key not in self._known:
+            settings.check(self.n_tasks)
+            self._known[key] = self._prepare(replace(settings, shared_mean=False), needs_start)
+        known = self._known[key]
+        tau = mean_of_settings(known.base, known.noise, settings) if self.n_tasks > 1 else 0.0
+        return replace(known, mean_variance=tau, settings=settings)
+
+
+class Whole(_Source):
+    """The whole data set."""
+
+    def __init__(self, data: TaskData, loss: Loss) -> None:
+        super().__init__(data.n_tasks, data.n_features)
+        self.data, self.loss, self.y = data, loss, data.y
+
+    def _prepare(self, settings: Settings, needs_start: bool) -> Prepared:
+        return prepare(self.data, self.loss, settings, needs_start=needs_start)
+
+
+class GramFold(_Source):
+    """A fold held by its moments."""
+
+    def __init__(self, train: Moments, test: Moments, scales: Array, noise: Array, intercept: bool) -> None:
+        super().__init__(*train.xy.shape)
+        self.train, self.test = train, test
+        self.conditioning, self.noise, self.intercept = scales, noise, intercept
+
+    def _scales(self, settings: Settings) -> Array:
+        """What to divide the moments' features by: the training part's own pooled scale, or back to the raw units."""
+        if not settings.scale_features:
+            return 1.0 / self.conditioning
+        m = self.train
+        means = m.x / m.n[: len(m.x), None]
+        squares = np.einsum("kjj->kj", m.xx)
+        within = (squares - m.n[: len(m.x), None] * means**2).sum(axis=0)
+        varies = within > 1e-13 * squares.sum(axis=0)
+        return np.where(varies, np.sqrt(np.where(varies, within, 1.0) / m.n[: len(m.x)].sum()), 1.0)
+
+    def _prepare(self, settings: Settings, needs_start: bool) -> Prepared:
+        m, sigma = self.train, self._scales(settings)
+        gram, linear, constants = m.xx, m.xy, 0.5 * m.yy
+        target_means = feature_means = None
+        if self.intercept:
+            n = m.n[: len(m.x)]
+            means, target_means = m.x / n[:, None], m.y / m.n
+            gram = gram - n[:, None, None] * means[:, :, None] * means[:, None, :]
+            linear = linear - means * m.y[:, None]
+            constants = constants - 0.5 * m.y * target_means
+            feature_means = np.broadcast_to(means / sigma, linear.shape)
+        base = GramQuadratic(
+            gram / np.outer(sigma, sigma), linear / sigma, np.maximum(constants, 0.0), None, target_means, feature_means
+        )
+        return from_quadratic(base, m.n - (1.0 if self.intercept else 0.0), settings, needs_start=needs_start)
+
+    def score(self, point: Any) -> float:
+        """Minus the mean over tasks of the scaled test deviance."""
+        return -float(np.nanmean(self.deviances(point.prepared, point.result.W, point.result.intercepts)))
+
+    def deviances(self, prepared: Prepared, W: Array, intercepts: Array) -> Array:
+        """Mean squared error of each task's test rows over its noise variance."""
+        t, V, b = self.test, W / self._scales(prepared.settings), intercepts
+        fitted = np.matmul(t.xx, V[:, :, None])[:, :, 0] if len(t.xx) > 1 or len(V) == 1 else V @ t.xx[0]
+        total = t.yy - 2 * np.einsum("kd,kd->k", V, t.xy) - 2 * b * t.y + np.einsum("kd,kd->k", V, fitted)
+        total = total + 2 * b * np.einsum("kd,kd->k", np.broadcast_to(t.x, V.shape), V) + t.n * b**2
+        seen = t.n > 0
+        mean = np.maximum(total, 0.0) / np.where(seen, t.n, 1.0)
+        return np.where(seen, mean / self.noise, np.nan)
+
+
+class RowFold(_Source):
+    """A fold held by its rows, for any loss and any form of the data.
+
+    Parameters
+    ----------
+    data : TaskData
+        All rows.
+    train, test : ndarray of bool of shape (N,)
+        Which flat rows belong to the parts.
+    loss : Loss
+        The loss.
+    noise : ndarray of shape (K,)
+        Units of the deviances.
+    """
+
+    def __init__(self, data: TaskData, train: Any, test: Any, loss: Loss, noise: Array) -> None:
+        super().__init__(data.n_tasks, data.n_features)
+        self.data, self.train_mask, self.test_mask = data, train, test
+        self.loss, self.noise, self.y = loss, noise, data.y[train]
+
+    def _prepare(self, settings: Settings, needs_start: bool) -> Prepared:
+        return prepare(subset(self.data, self.train_mask), self.loss, settings, needs_start=needs_start)
+
+    def score(self, point: Any) -> float:
+        """Minus the mean over tasks of the scaled test deviance."""
+        return -float(np.nanmean(self.deviances(point.prepared, point.result.W, point.result.intercepts)))
+
+    def predictors(self, prepared: Prepared, W: Array, intercepts: Array) -> tuple[TaskData, Array]:
+        """The test part and its linear predictors."""
+        part = subset(self.data, self.test_mask, all_tasks=False)
+        coef, b = prepared.to_user(W, intercepts)
+        if part.shared:
+            return part, np.ravel(coef @ part.X.T + b[:, None])
+        predictor = np.empty(len(part.y))
+        for k in range(self.n_tasks):
+            rows = slice(part.offsets[k], part.offsets[k + 1])
+            predictor[rows] = part.X[rows] @ coef[k] + b[k]
+        return part, predictor
+
+    def deviances(self, prepared: Prepared, W: Array, intercepts: Array) -> Array:
+        """Mean deviance of each task's test rows over its dispersion."""
+        part, predictor = self.predictors(prepared, W, intercepts)
+        weights = np.ones(len(part.y)) if part.weights is None else part.weights
+        lost = weights * self.loss.deviance(part.y, self.loss.inverse_link(predictor))
+        task = part.task_of_row
+        totals = np.bincount(task, weights=weights, minlength=self.n_tasks)
+        seen = totals > 0
+        mean = np.bincount(task, weights=lost, minlength=self.n_tasks) / np.where(seen, totals, 1.0)
+        return np.where(seen, mean / self.noise, np.nan)
+
+
+def subset(data: TaskData, mask: NDArray[np.bool_], *, all_tasks: bool = True) -> TaskData:
+    """Some rows of the data; a shared design stays shared.
+
+    Parameters
+    ----------
+    data : TaskData
+        All rows.
+    mask : ndarray of bool of shape (N,)
+        Which flat rows to keep; for a shared design the same for every task.
+    all_tasks : bool
+        Whether every task must keep a row.
+    """
+    counts = np.bincount(data.task_of_row[mask], minlength=data.n_tasks)
+    if all_tasks and counts.min() == 0:
+        raise DataError(f"Tasks {listing(list(data.tasks[counts == 0]))} are left without rows.")
+    X = data.X[mask[: len(data.X)]] if data.shared else data.X[np.flatnonzero(mask)]
+    return replace(
+        data,
+        X=X,
+        y=data.y[mask],
+        weights=None if data.weights is None else data.weights[mask],
+        offsets=np.concatenate([[0], np.cumsum(counts)]),
+        rows=None,
+    )
+
+
+def make_folds(
+    data: TaskData, prepared: Prepared, loss: Loss, splits: Sequence[Split], where: Index, *, rows: bool = False
+) -> list[Any]:
+    """Folds by moments where the loss allows it and they fit the memory, by rows otherwise."""
+    check_splits(splits, data, where)
+    if not rows and fits_moments(data, prepared, loss, splits, where):
+        return list(MomentTable(data, prepared, splits, where).folds())
+    n = int(where.max()) + 1
+    folds: list[Any] = []
+    for train, test in splits:
+        masks = []
+        for part in (train, test):
+            member = np.zeros(n, dtype=bool)
+            member[part[part < n]] = True
+            masks.append(member[where])
+        folds.append(RowFold(data, *masks, loss, prepared.noise))
+    return folds
+
+
+def fits_moments(data: TaskData, prepared: Prepared, loss: Loss, splits: Sequence[Split], where: Index) -> bool:
+    """Whether folds can be held by moments."""
+    if loss.name != "gaussian" or not isinstance(prepared.base, GramQuadratic):
+        return False
+    if data.shared and not prepared.base.is_shared:
+        return False
+    n_cells = _cells(splits, int(where.max()) + 1)[1].shape[1]
+    tasks = 1 if prepared.base.is_shared else data.n_tasks
+    return 8 * (n_cells + 2 * len(splits)) * tasks * data.n_features**2 <= default_memory_budget()

@@ -1,0 +1,253 @@
+r"""Paths of fits over the penalties, each started from the one before.
+
+A chain holds everything fixed but λ, which falls: its first fit starts at the diagonal fixed point, where the graph
+is empty, and every further one at its predecessor. The start depends on γ, η and the shared mean, not on λ, so a chain
+computes it once. Chains themselves are independent: with another γ or η the fit starts anew, since weights that a
+stronger penalty has set to zero would stay there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from mssl.coupling import Coupling
+from mssl.estimators import MSSLRegressor, Parts, paper_start
+from mssl.exceptions import ParameterError
+from mssl.graph import TaskGraph
+from mssl.model_selection.folds import Whole
+from mssl.objective import lambda_max
+from mssl.solvers.alternating import FitResult
+from mssl.solvers.base import Status
+from mssl.solvers.fit import Prepared, fit_prepared, start
+from mssl.structures import SparsePrecision
+
+Array = NDArray[np.float64]
+Params = dict[str, Any]
+
+EMPTY = 1.0  # λ from which on the graph is empty whatever the data: correlations are at most 1
+
+
+class PathPoint(NamedTuple):
+    """One fit of a chain."""
+
+    params: Params
+    model: Any
+    parts: Parts
+    prepared: Prepared
+    result: FitResult
+
+
+def follow(source: Any, template: Any, chain: Sequence[Params]) -> Iterator[PathPoint]:
+    """Fit the settings of a chain one after the other, each from its predecessor where that helps.
+
+    Parameters
+    ----------
+    source : Fold or Whole
+        Gives prepared data: ``source.prepared(settings, needs_start)``, ``n_tasks``, ``n_features``.
+    template : estimator
+        What is not in the settings.
+    chain : sequence of dict
+        Parameters of the template.
+    """
+    previous: FitResult | None = None
+    before: tuple[Any, ...] | None = None
+    for params in chain:
+        model = clone(template).set_params(**params)
+        parts = model._parts(source)
+        prepared = source.prepared(parts.settings, parts.structure.learned)
+        key = _start_key(parts)
+        same = previous is not None and key == before
+        result = fit_prepared(
+            prepared,
+            parts.structure,
+            parts.penalty,
+            warm=previous if same else None,
+            first=paper_start(parts.paper, source.n_tasks),
+            origin=(previous.frame, previous.W) if same and previous is not None else None,
+        )
+        yield PathPoint(params, model, parts, prepared, result)
+        previous, before = result, key
+
+
+def _start_key(parts: Parts) -> tuple[Any, ...]:
+    """What the start of a fit depends on: all but λ."""
+    structure = parts.structure
+    described = structure.get_params(deep=True)
+    if isinstance(structure, SparsePrecision) and structure.normalize:
+        described.pop("alpha")
+    return (type(structure).__name__, repr(sorted(described.items())), repr(parts.penalty), repr(parts.settings))
+
+
+def graph_limit(prepared: Prepared, parts: Parts) -> float:
+    """λ_max at the start of a fit: cheap, and as accurate as a grid needs."""
+    structure = parts.structure
+    if not isinstance(structure, SparsePrecision):
+        raise ParameterError(f"A path over λ needs a learned sparse precision; the structure is {structure!r}.")
+    problem = prepared.problem(parts.penalty, structure.on)
+    frame, W = start(prepared, structure, problem)
+    on_residuals = structure.on == "residual"
+    tau = 0.0 if on_residuals else prepared.mean_variance
+    coupling = Coupling.diagonal_only(structure.strength * structure.diagonal(frame), tau)
+    size = max(1.0, abs(problem.value(W)))
+    W = problem.solve(coupling, W, tol=1e-6 * size, max_iter=prepared.settings.max_inner).W
+    rows = problem.rows(W) if on_residuals else problem.rows(W) - coupling.mean(W)
+    return lambda_max(rows, structure, frame, structure.strength * coupling.rho)
+
+
+@dataclass(frozen=True, eq=False)
+class RegularizationPath:
+    """Fits along a path.
+
+    Attributes
+    ----------
+    params : list of P dict
+        The parameters of each fit.
+    coefs : ndarray of shape (P, K, d)
+        Weights in the user's units.
+    intercepts : ndarray of shape (P, K)
+        Intercepts.
+    precisions : ndarray of shape (P, K, K)
+        Task precisions.
+    objectives, gaps : ndarrays of shape (P,)
+        F and its relative certificate.
+    converged : ndarray of bool of shape (P,)
+        Whether the certificate reached the tolerance.
+    tasks : tuple
+        Task names.
+    """
+
+    params: list[Params]
+    coefs: Array
+    intercepts: Array
+    precisions: Array
+    objectives: Array
+    gaps: Array
+    converged: NDArray[np.bool_]
+    tasks: tuple[Any, ...]
+
+    def __len__(self) -> int:
+        return len(self.params)
+
+    def __repr__(self) -> str:
+        return f"RegularizationPath({len(self)} fits, {len(self.tasks)} tasks)"
+
+    def values(self, name: str) -> Array:
+        """One parameter along the path, (P,)."""
+        return np.asarray([params[name] for params in self.params], dtype=float)
+
+    @property
+    def n_edges(self) -> NDArray[np.intp]:
+        """Number of edges of each graph, (P,)."""
+        return np.asarray([np.count_nonzero(np.triu(precision, 1)) for precision in self.precisions])
+
+    def graph(self, point: int) -> TaskGraph:
+        """The task graph of one fit."""
+        return TaskGraph.from_precision(self.precisions[point], tasks=list(self.tasks))
+
+    @property
+    def graphs(self) -> list[TaskGraph]:
+        """All task graphs."""
+        return [self.graph(point) for point in range(len(self))]
+
+
+def regularization_path(
+    X: Any,
+    y: Any,
+    tasks: Any = None,
+    sample_weight: Any = None,
+    *,
+    estimator: Any = None,
+    graph_penalties: Any = None,
+    coef_penalties: Any = (0.0,),
+    couplings: Any = None,
+    variance_floors: Any = None,
+    shrinkages: Any = None,
+    n_points: int = 20,
+    smallest: float = 0.01,
+) -> RegularizationPath:
+    r"""Fit along λ (falling) × γ (falling) and, where given, coupling, variance floor and shrinkage.
+
+    Parameters
+    ----------
+    X, y, tasks, sample_weight
+        Data in any layout, as for :meth:`mssl.MSSLRegressor.fit`.
+    estimator : MSSLRegressor or MSSLClassifier, optional
+        Everything else; ``MSSLRegressor()`` by default.
+    graph_penalties : array, optional
+        λ values; by default `n_points` from :math:`\lambda_{\max}` (of the fit at hand) down to `smallest` times it.
+    coef_penalties : array or int, default=(0.0,)
+        γ values; a whole number n stands for n values from :math:`\gamma_{\max}` down to `smallest` times it.
+    couplings, variance_floors, shrinkages : array, optional
+        Further parameters; the estimator's own by default.
+    n_points : int, default=20
+        Length of the default λ grid.
+    smallest : float, default=0.01
+        End of the default grids, relative to their beginning.
+
+    Returns
+    -------
+    RegularizationPath
+
+    Examples
+    --------
+    >>> from mssl.datasets import make_clustered_tasks
+    >>> data = make_clustered_tasks(n_features=8, n_samples=40, random_state=0)
+    >>> path = regularization_path(data.X, data.y, data.tasks, n_points=5)
+    >>> path
+    RegularizationPath(5 fits, 13 tasks)
+    >>> bool(path.n_edges[0] <= path.n_edges[-1])
+    True
+    """
+    template = MSSLRegressor() if estimator is None else clone(estimator)
+    data = template._read(X, y, tasks, sample_weight)
+    whole = Whole(data, template._loss())
+    further = {"coupling": couplings, "variance_floor": variance_floors, "shrinkage": shrinkages}
+    grids = {
+        name: [getattr(template, name)] if grid is None else grid_values(grid, name) for name, grid in further.items()
+    }
+    if isinstance(coef_penalties, int | np.integer):
+        gamma = whole.prepared(template._parts(data).settings, True).gamma_max()
+        coef_penalties = gamma * np.geomspace(1.0, smallest, coef_penalties)
+    gammas = sorted(grid_values(coef_penalties, "coef_penalties"), reverse=True)
+    points: list[PathPoint] = []
+    for gamma, *values in product(gammas, *grids.values()):
+        fixed = {"coef_penalty": gamma, **dict(zip(grids, values, strict=True))}
+        lambdas = graph_penalties
+        if lambdas is None:
+            parts = clone(template).set_params(**fixed)._parts(data)
+            lambdas = graph_limit(whole.prepared(parts.settings, True), parts) * np.geomspace(1.0, smallest, n_points)
+        ordered = sorted(grid_values(lambdas, "graph_penalties"), reverse=True)
+        points.extend(follow(whole, template, [{"graph_penalty": value, **fixed} for value in ordered]))
+    return _collect(points, data.tasks)
+
+
+def grid_values(values: Any, name: str) -> list[Any]:
+    """A grid as a list, or an error where it is empty."""
+    listed = [value.item() if isinstance(value, np.generic) else value for value in np.atleast_1d(values).tolist()]
+    if not listed:
+        raise ParameterError(f"{name} is empty; give at least one value, or None for the default grid.")
+    return listed
+
+
+def _collect(points: Sequence[PathPoint], tasks: NDArray[Any]) -> RegularizationPath:
+    users = [point.prepared.to_user(point.result.W, point.result.intercepts) for point in points]
+    scales = [1.0 if point.parts.paper is None else point.parts.paper.precision for point in points]
+    return RegularizationPath(
+        params=[point.params for point in points],
+        coefs=np.stack([coef for coef, _ in users]),
+        intercepts=np.stack([intercept for _, intercept in users]),
+        precisions=np.stack(
+            [point.result.structure.precision / scale for point, scale in zip(points, scales, strict=True)]
+        ),
+        objectives=np.asarray([point.result.objective for point in points]),
+        gaps=np.asarray([point.result.relative_gap for point in points]),
+        converged=np.asarray([point.result.status is Status.CONVERGED for point in points]),
+        tasks=tuple(tasks.tolist()),
+    )

@@ -1,0 +1,185 @@
+r"""Which settings to try, in which order: the family's members one coordinate after the other, not their product.
+
+The grid comes from the data and nests the rivals of multi-task learning: λ = 1 is the empty graph (separate ridges,
+or ridges around a shared mean), λ = 0 the dense low-rank prior, a large coupling with a shared mean pools all tasks,
+γ gives the Lasso. Every stage keeps the best of what was found and varies what matters next:
+
+1. shared mean × coupling, at a few λ: how much the tasks have in common;
+2. λ on a finer path;
+3. γ × coupling, with and without the graph: sparse weights want another temperature;
+4. shrinkage of the tasks' covariance, where there are more tasks than features;
+5. what a chosen γ or shrinkage may have changed: mean and coupling, λ, and γ between its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Protocol
+
+import numpy as np
+
+from mssl.exceptions import ParameterError
+from mssl.model_selection.path import EMPTY, Params, grid_values
+
+COUPLINGS = (0.5, 1.0, 2.0, 20.0, 100.0)
+SHRINKAGES = (0.0, 0.5, 2.0)
+COARSE = (0.3, 0.05)  # shares of λ_max for a first look, beside the empty and the full graph
+FINE = tuple(np.geomspace(0.8, 0.02, 8))
+GAMMAS = tuple(np.geomspace(0.4, 0.004, 7))  # shares of γ_max
+STAGES = 6  # how many stages a coordinate search has, at most
+
+
+class Board(Protocol):
+    """Where settings are scored; the best one so far is known."""
+
+    def evaluate(self, stage: str, chains: Sequence[Sequence[Params]]) -> None:
+        """Score all settings of the chains (those not yet scored)."""
+        ...
+
+    def best(self) -> Params:
+        """The best settings so far."""
+        ...
+
+
+@dataclass(frozen=True)
+class Space:
+    """What may be tried; None stands for values from the data.
+
+    Attributes
+    ----------
+    graph_penalties, coef_penalties, couplings, shrinkages, shared_means : list or None
+        Given grids.
+    graph_limit : callable
+        λ_max for given settings.
+    coef_limit : float
+        γ_max.
+    has_mean : bool
+        Whether the data show any shared mean.
+    many_tasks : bool
+        More tasks than features.
+    """
+
+    graph_penalties: list[float] | None
+    coef_penalties: list[float] | None
+    couplings: list[float] | None
+    shrinkages: list[float] | None
+    shared_means: list[Any] | None
+    graph_limit: Callable[[Params], float]
+    coef_limit: float
+    has_mean: bool
+    many_tasks: bool
+
+    @classmethod
+    def read(cls, estimator: Any, **facts: Any) -> Space:
+        """The grids among an estimator's parameters, checked."""
+        names = ("graph_penalties", "coef_penalties", "couplings", "shrinkages", "shared_means")
+        given = {}
+        for name in names:
+            value = getattr(estimator, name)
+            given[name] = (
+                None if value is None else (list(value) if name == "shared_means" else grid_values(value, name))
+            )
+            if given[name] is not None and not given[name]:
+                raise ParameterError(f"{name} is empty; give at least one value, or None for the default grid.")
+        return cls(**given, **facts)
+
+    def lambdas(self, fixed: Params, shares: Sequence[float], *extra: float) -> list[Params]:
+        """A chain over λ with everything else fixed: empty, shares of λ_max, full."""
+        if self.graph_penalties is not None:
+            values = set(self.graph_penalties)
+        else:
+            limit = self.graph_limit(fixed)
+            values = {EMPTY, 0.0, *extra, *(min(limit, EMPTY) * share for share in shares)}
+        return [{**fixed, "graph_penalty": float(value)} for value in sorted(values, reverse=True)]
+
+    def means(self) -> list[Any]:
+        """Shared means to try: estimated, and none."""
+        return ([True, False] if self.has_mean else [False]) if self.shared_means is None else self.shared_means
+
+    def first_shrinkage(self) -> float:
+        """Shrinkage of the first stages."""
+        if self.shrinkages is not None:
+            return float(self.shrinkages[0])
+        return 0.5 if self.many_tasks else 0.0
+
+
+def coordinate_search(board: Board, space: Space) -> None:
+    """Search one coordinate after the other."""
+    couplings = list(COUPLINGS) if space.couplings is None else space.couplings
+    first_gamma = 0.0 if space.coef_penalties is None else min(space.coef_penalties)
+    fixed = {"coef_penalty": first_gamma, "shrinkage": space.first_shrinkage()}
+    chains = [
+        space.lambdas({**fixed, "shared_mean": mean, "coupling": float(coupling)}, COARSE)
+        for mean, coupling in product(space.means(), couplings)
+    ]
+    board.evaluate("shared mean and coupling", chains)
+    board.evaluate("graph penalty", [space.lambdas(without(board.best(), "graph_penalty"), FINE)])
+    _coefficients(board, space, couplings)
+    _shrinkage(board, space)
+    _again(board, space, couplings)
+
+
+def _coefficients(board: Board, space: Space, couplings: Sequence[float]) -> None:
+    best = board.best()
+    gammas = space.coef_penalties
+    if gammas is None:
+        gammas = [space.coef_limit * share for share in GAMMAS]
+    near = sorted({best["coupling"], *(c for c in couplings if c <= 2.0)})
+    chains = [
+        _two(space, {**best, "coef_penalty": float(gamma), "coupling": coupling})
+        for coupling, gamma in product(near, gammas)
+    ]
+    board.evaluate("coefficient penalty", chains)
+
+
+def _two(space: Space, params: Params) -> list[Params]:
+    """The settings with the empty graph and with their own."""
+    if space.graph_penalties is not None:
+        return [params]
+    return [{**params, "graph_penalty": value} for value in sorted({EMPTY, params["graph_penalty"]}, reverse=True)]
+
+
+def _shrinkage(board: Board, space: Space) -> None:
+    best = board.best()
+    values = (list(SHRINKAGES) if space.many_tasks else []) if space.shrinkages is None else space.shrinkages
+    chains = [space.lambdas({**without(best, "graph_penalty"), "shrinkage": float(value)}, COARSE) for value in values]
+    board.evaluate("shrinkage", chains)
+
+
+def _again(board: Board, space: Space, couplings: Sequence[float]) -> None:
+    best = board.best()
+    if best["coef_penalty"] == 0 and best["shrinkage"] == space.first_shrinkage():
+        return
+    rest = without(best, "graph_penalty")
+    chains = [
+        _two(space, {**best, "shared_mean": mean, "coupling": coupling})
+        for mean, coupling in product(space.means(), couplings)
+    ]
+    if space.coef_penalties is None and best["coef_penalty"] > 0:
+        ratio = (GAMMAS[0] / GAMMAS[1]) ** (1 / 3)
+        chains += [
+            _two(space, {**best, "coef_penalty": best["coef_penalty"] * ratio**power}) for power in (-2, -1, 1, 2)
+        ]
+    board.evaluate("neighbours", [*chains, space.lambdas(rest, FINE)])
+
+
+def full_search(board: Board, space: Space) -> None:
+    """Score the product of all grids."""
+    gammas = space.coef_penalties
+    if gammas is None:
+        gammas = [0.0, *(space.coef_limit * share for share in GAMMAS)]
+    couplings = list(COUPLINGS) if space.couplings is None else space.couplings
+    shrinkages = (list(SHRINKAGES) if space.many_tasks else [0.0]) if space.shrinkages is None else space.shrinkages
+    names = ("shared_mean", "coupling", "shrinkage", "coef_penalty")
+    chains = [
+        space.lambdas(dict(zip(names, values, strict=True)), FINE)
+        for values in product(space.means(), couplings, shrinkages, gammas)
+    ]
+    board.evaluate("grid", chains)
+
+
+def without(params: Params, name: str) -> Params:
+    """The settings less one of them."""
+    return {key: value for key, value in params.items() if key != name}

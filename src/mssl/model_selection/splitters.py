@@ -1,0 +1,302 @@
+"""Splits of rows into training and test parts that never lose a task.
+
+Unshuffled ``KFold`` on rows sorted by task drops whole tasks. The splitters here split within every task, and work as
+``cv=`` anywhere in scikit-learn: tasks come from ``task_column``, from ``groups=``, or from the columns of a 2-d y.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.model_selection import BaseCrossValidator
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import type_of_target
+
+from mssl.exceptions import DataError, LayoutError, ParameterError
+from mssl.inputs import is_missing, listing
+
+Index = NDArray[np.intp]
+Split = tuple[Index, Index]
+
+
+class _TaskSplitter(BaseCrossValidator):
+    """What all splitters share: finding out which task each row belongs to."""
+
+    task_column: Any
+
+    def _tasks(self, X: Any, y: Any, groups: Any) -> tuple[NDArray[Any], Index]:
+        """Task names, and the task of each row; one task for the layouts whose rows hold all tasks."""
+        n = X.shape[0] if hasattr(X, "shape") else len(X)
+        if groups is None and self.task_column is not None:
+            groups = _column(X, self.task_column)
+        if groups is None or np.ndim(y) == 2 or np.ndim(X) == 3:
+            return np.asarray([0]), np.zeros(n, dtype=np.intp)
+        labels = np.asarray(groups)
+        if labels.shape != (n,):
+            raise LayoutError(f"X has {n} rows, but the task ids have shape {labels.shape}; give one id a row.")
+        tasks, of_row = np.unique(labels, return_inverse=True)
+        return tasks, of_row.astype(np.intp)
+
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[Split]:
+        """Yield training and test rows.
+
+        Parameters
+        ----------
+        X : array or frame of shape (N, d), (n, d) or (n, K, d)
+            Features; only their number of rows and their task column are looked at.
+        y : array of shape (N,) or (n, K), optional
+            Targets.
+        groups : array of shape (N,), optional
+            Task of each row, where there is no task column.
+
+        Yields
+        ------
+        train, test : ndarrays of int
+        """
+        yield from self._split(X, y, groups)
+
+    def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
+        raise NotImplementedError  # pragma: no cover - every splitter has its own
+
+
+def _column(X: Any, column: Any) -> NDArray[Any]:
+    """The task ids in a column of a frame, an array or a sparse matrix."""
+    if hasattr(X, "columns"):
+        if column not in list(X.columns):
+            raise LayoutError(f"task_column is {column!r}, but X has the columns {listing(list(X.columns))}.")
+        return np.asarray(X[column])
+    if not isinstance(column, int | np.integer) or not -X.shape[1] <= column < X.shape[1]:
+        raise LayoutError(f"task_column is {column!r}; X has {X.shape[1]} columns without names, give a number.")
+    if sparse.issparse(X):
+        return np.asarray(sparse.csr_array(X)[:, [int(column) % X.shape[1]]].toarray().ravel())
+    return np.asarray(X)[:, column]
+
+
+class TaskKFold(_TaskSplitter):
+    """K folds stratified by task and, for labels, by class within the task.
+
+    Every task's rows are dealt out evenly, so that training parts hold every task and test parts every task that has
+    at least as many rows as there are folds.
+
+    Parameters
+    ----------
+    n_splits : int, default=5
+        Number of folds.
+    shuffle : bool, default=True
+        Shuffle the rows of each task (and class) before dealing them out.
+    random_state : int, RandomState or None, default=0
+        Seed of the shuffle.
+    task_column : str or int, optional
+        Column of X that holds task ids; otherwise give them as ``groups``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> tasks = np.repeat(["a", "b"], [4, 6])
+    >>> for train, test in TaskKFold(2).split(np.zeros((10, 1)), groups=tasks):
+    ...     print(np.unique(tasks[test], return_counts=True)[1])
+    [2 3]
+    [2 3]
+    """
+
+    def __init__(
+        self, n_splits: int = 5, *, shuffle: bool = True, random_state: Any = 0, task_column: Any = None
+    ) -> None:
+        self.n_splits = n_splits
+        self.shuffle = shuffle
+        self.random_state = random_state
+        self.task_column = task_column
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """Number of folds."""
+        return self.n_splits
+
+    def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
+        tasks, of_row = self._tasks(X, y, groups)
+        self._check(tasks, np.bincount(of_row, minlength=len(tasks)))
+        strata = _strata(y, len(of_row))
+        random = check_random_state(self.random_state)
+        order = random.permutation(len(of_row)) if self.shuffle else np.arange(len(of_row))
+        order = order[np.lexsort((strata[order], of_row[order]))]
+        # Each task begins with the fold at which the one before it ended: fold sizes differ by at most one.
+        fold = np.empty(len(order), dtype=np.intp)
+        fold[order] = np.arange(len(order)) % self.n_splits
+        for number in range(self.n_splits):
+            yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+
+    def _check(self, tasks: NDArray[Any], sizes: Index) -> None:
+        if not isinstance(self.n_splits, int | np.integer) or self.n_splits < 2:
+            raise ParameterError(f"n_splits is {self.n_splits!r}; give a whole number of folds, at least 2.")
+        if self.n_splits > sizes.max():
+            raise ParameterError(
+                f"n_splits is {self.n_splits}, but the largest task has {sizes.max()} rows; "
+                f"give at most {sizes.max()} folds."
+            )
+        if sizes.min() < 2:
+            alone = list(tasks[sizes < 2])
+            raise DataError(
+                f"Tasks {listing(alone)} have a single row, which cannot be in the training and in the test part; "
+                "give them more rows or leave them out."
+            )
+
+
+def _strata(y: Any, n: int) -> Index:
+    """A number a row; equal numbers are spread evenly over the folds."""
+    if y is None:
+        return np.zeros(n, dtype=np.intp)
+    targets = np.asarray(y)
+    if targets.shape[0] != n:
+        raise LayoutError(f"X has {n} rows, y has {targets.shape[0]}; they must agree.")
+    if targets.ndim == 1:
+        if type_of_target(targets) not in ("binary", "multiclass"):
+            return np.zeros(n, dtype=np.intp)
+        return np.unique(targets, return_inverse=True)[1].astype(np.intp)
+    missing = is_missing(targets)
+    classes = np.zeros(targets.shape, dtype=np.intp)
+    seen = targets[~missing]
+    if seen.size and type_of_target(seen) in ("binary", "multiclass"):
+        classes[~missing] = 1 + np.unique(seen, return_inverse=True)[1]
+    else:
+        classes[~missing] = 1
+    # Rows with similar patterns over tasks become neighbours and go to different folds.
+    return np.unique(classes, axis=0, return_inverse=True)[1].astype(np.intp).ravel()
+
+
+class MovingWindowSplit(_TaskSplitter):
+    """Windows of fixed length that move through time: train on one, test on what follows.
+
+    Rows are taken to be in the order of time (within each task for the long layout, where all tasks must have the
+    same number of rows).
+
+    Parameters
+    ----------
+    n_train, n_test : int
+        Rows (occasions) of the training and of the test window.
+    step : int, optional
+        How far the windows move; ``n_test`` by default, so that test windows do not overlap.
+    gap : int, default=0
+        Rows left out between training and test window.
+    task_column : str or int, optional
+        Column of X that holds task ids.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> for train, test in MovingWindowSplit(3, 2).split(np.zeros((8, 1))):
+    ...     print(train, test)
+    [0 1 2] [3 4]
+    [2 3 4] [5 6]
+    """
+
+    def __init__(
+        self, n_train: int, n_test: int, *, step: int | None = None, gap: int = 0, task_column: Any = None
+    ) -> None:
+        self.n_train = n_train
+        self.n_test = n_test
+        self.step = step
+        self.gap = gap
+        self.task_column = task_column
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """Number of windows that fit the rows of X."""
+        if X is None:
+            raise ParameterError("MovingWindowSplit.get_n_splits needs X: the number of windows depends on its rows.")
+        return len(self._starts(len(self._clock(X, y, groups)[0])))
+
+    def _clock(self, X: Any, y: Any, groups: Any) -> list[Index]:
+        """Rows of every task in the order of time."""
+        _, of_row = self._tasks(X, y, groups)
+        rows = [np.flatnonzero(of_row == k) for k in range(of_row.max(initial=0) + 1)]
+        lengths = {len(own) for own in rows}
+        if len(lengths) > 1:
+            raise LayoutError(
+                f"Tasks have between {min(lengths)} and {max(lengths)} rows; windows in time need aligned tasks of "
+                "equal length. TaskTimeSeriesSplit takes tasks of different length."
+            )
+        return rows
+
+    def _starts(self, n: int) -> Index:
+        for name in ("n_train", "n_test"):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < 1:
+                raise ParameterError(f"{name} is {value!r}; give a whole number of rows, at least 1.")
+        step = self.n_test if self.step is None else self.step
+        if step < 1 or self.gap < 0:
+            raise ParameterError(f"step is {step!r} and gap {self.gap!r}; step must be at least 1, gap at least 0.")
+        last = n - self.n_train - self.gap - self.n_test
+        if last < 0:
+            raise ParameterError(
+                f"n_train + gap + n_test is {n - last}, but there are {n} rows; choose shorter windows."
+            )
+        return np.arange(0, last + 1, step)
+
+    def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
+        rows = self._clock(X, y, groups)
+        for start in self._starts(len(rows[0])):
+            middle = start + self.n_train
+            test = slice(middle + self.gap, middle + self.gap + self.n_test)
+            yield (
+                np.sort(np.concatenate([own[start:middle] for own in rows])),
+                np.sort(np.concatenate([own[test] for own in rows])),
+            )
+
+
+class TaskTimeSeriesSplit(_TaskSplitter):
+    """Growing training parts in the order of time, within every task.
+
+    Fold i trains on the first rows of each task and tests on the block that follows; with one task, or rows that hold
+    all tasks, this is scikit-learn's ``TimeSeriesSplit``. Tasks may differ in length.
+
+    Parameters
+    ----------
+    n_splits : int, default=5
+        Number of test blocks; every task needs more rows than that.
+    gap : int, default=0
+        Rows of each task left out between training and test part.
+    task_column : str or int, optional
+        Column of X that holds task ids.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> for train, test in TaskTimeSeriesSplit(2).split(np.zeros((6, 1)), groups=[0, 0, 0, 1, 1, 1]):
+    ...     print(train, test)
+    [0 3] [1 4]
+    [0 1 3 4] [2 5]
+    """
+
+    def __init__(self, n_splits: int = 5, *, gap: int = 0, task_column: Any = None) -> None:
+        self.n_splits = n_splits
+        self.gap = gap
+        self.task_column = task_column
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """Number of test blocks."""
+        return self.n_splits
+
+    def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
+        if not isinstance(self.n_splits, int | np.integer) or self.n_splits < 1 or self.gap < 0:
+            raise ParameterError(
+                f"n_splits is {self.n_splits!r} and gap {self.gap!r}; n_splits must be at least 1, gap at least 0."
+            )
+        tasks, of_row = self._tasks(X, y, groups)
+        rows = [np.flatnonzero(of_row == k) for k in range(len(tasks))]
+        blocks = [len(own) // (self.n_splits + 1) for own in rows]
+        first = [len(own) - self.n_splits * block for own, block in zip(rows, blocks, strict=True)]
+        short = [task for task, block, head in zip(tasks, blocks, first, strict=True) if block < 1 or head <= self.gap]
+        if short:
+            raise ParameterError(
+                f"Tasks {listing(short)} have too few rows for n_splits={self.n_splits} and gap={self.gap}; "
+                "each needs more rows than splits, and more before the first test block than the gap."
+            )
+        for number in range(self.n_splits):
+            train, test = [], []
+            for own, block, head in zip(rows, blocks, first, strict=True):
+                begin = head + number * block
+                train.append(own[: begin - self.gap])
+                test.append(own[begin : begin + block])
+            yield np.sort(np.concatenate(train)), np.sort(np.concatenate(test))

@@ -1,0 +1,72 @@
+"""Pieces of work spread over workers by joblib, recorded when finished, the same for any number of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any
+
+from joblib import Parallel, delayed
+
+from mssl.model_selection.checkpoint import Checkpoint
+from mssl.model_selection.progress import Progress
+
+Piece = tuple[str, tuple[Any, ...]]
+
+
+def run(
+    function: Callable[..., Any],
+    pieces: Sequence[Piece],
+    *,
+    n_jobs: int | None = None,
+    checkpoint: Checkpoint | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Values of ``function(*arguments)`` by the pieces' names; those in the checkpoint are not computed again.
+
+    Parameters
+    ----------
+    function : callable
+        Importable by name, so that other processes find it; its values must be what JSON can hold.
+    pieces : sequence of (name, arguments)
+        The work.
+    n_jobs : int, optional
+        As for joblib; ``joblib.parallel_config(backend="dask")`` and other backends are honoured.
+    checkpoint : Checkpoint, optional
+        Where finished pieces are kept.
+    progress : Progress, optional
+        Told about every finished piece.
+    """
+    record = Checkpoint(None, "") if checkpoint is None else checkpoint
+    left = [(name, arguments) for name, arguments in pieces if name not in record]
+    if progress is not None:
+        progress.advance(len(pieces) - len(left))
+    for name, value in _results(function, left, n_jobs):
+        record.add(name, value)
+        if progress is not None:
+            progress.advance()
+    return {name: record[name] for name, _ in pieces}
+
+
+def _results(function: Callable[..., Any], pieces: Sequence[Piece], n_jobs: int | None) -> Iterator[tuple[str, Any]]:
+    if not pieces:
+        return
+    workers = Parallel(n_jobs=n_jobs, return_as="generator_unordered")
+    if workers.n_jobs == 1:  # in this process: what a piece caches in its arguments serves the next one
+        for name, arguments in pieces:
+            yield _named(function, name, arguments)
+        return
+    yield from workers(delayed(_named)(function, name, arguments) for name, arguments in pieces)
+
+
+def _named(function: Callable[..., Any], name: str, arguments: tuple[Any, ...]) -> tuple[str, Any]:
+    """One BLAS thread a piece: no nested threads, and sums in the same order wherever the piece is computed."""
+    with _controller().limit(limits=1, user_api="blas"):
+        return name, function(*arguments)
+
+
+@cache
+def _controller() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
