@@ -20,11 +20,12 @@ from mssl.inputs import listing
 from mssl.losses import Loss, resolve_loss
 from mssl.metrics import deviance_score
 from mssl.objective import PaperScale, paper_scale
-from mssl.penalties import L1, Penalty
+from mssl.penalties import L1, ElasticNet, Penalty
 from mssl.prediction import TaskPredictor
 from mssl.solvers.alternating import FitResult, Record
 from mssl.solvers.base import Status
 from mssl.solvers.fit import Prepared, Settings, diagonal_lambda_max, fit_prepared, prepare
+from mssl.solvers.residual import check_aligned
 from mssl.structures import Independent, SparsePrecision, Structure, StructureStep
 from mssl.summary import estimator_html
 
@@ -45,6 +46,12 @@ class Parts(NamedTuple):
     penalty: Penalty
     settings: Settings
     paper: PaperScale | None = None
+
+    @property
+    def free_units(self) -> bool:
+        """Whether F is the same whatever the targets' units are."""
+        normal = isinstance(self.structure, SparsePrecision) and self.structure.normalize
+        return normal and isinstance(self.penalty, L1)
 
 
 class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
@@ -92,15 +99,19 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         data = self._read(X, y, tasks, sample_weight)
         self._remember_input(X, data)
         parts = self._parts(data)
+        check_structure(parts.structure, data, self._loss())
+        _warn_if_ordinary(parts, data)
         context = self._init_callback_context(max_subtasks=parts.settings.max_iter)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        prepared = prepare(data, self._loss(), parts.settings, needs_start=parts.structure.learned)
+        prepared = prepare(
+            data, self._loss(), parts.settings, needs_start=parts.structure.learned, free_units=parts.free_units
+        )
         result = fit_prepared(
             prepared,
             parts.structure,
             parts.penalty,
             warm=self._previous(data),
-            first=_paper_start(parts.paper, data.n_tasks),
+            first=paper_start(parts.paper, data.n_tasks),
             monitor=self._monitor(context),
         )
         self._keep(data, prepared, result, parts)
@@ -130,20 +141,23 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
 
     def _keep(self, data: TaskData, prepared: Prepared, result: FitResult, parts: Parts) -> None:
         scale = 1.0 if parts.paper is None else parts.paper.precision
+        unit = prepared.unit
+        precision, covariance = result.structure.precision, result.structure.covariance
         self.tasks_ = data.tasks
         self.coef_, self.intercept_ = prepared.to_user(result.W, result.intercepts)
-        self.mean_coef_ = result.mean / prepared.scales
-        self.noise_ = np.sqrt(prepared.noise)
-        self.precision_ = result.structure.precision / scale
-        covariance = result.structure.covariance
-        self.covariance_ = None if covariance is None else covariance * scale
-        self.partial_correlation_ = partial_correlation(self.precision_)
-        self.graph_ = TaskGraph.from_precision(self.precision_, tasks=list(data.tasks))
+        self.mean_coef_ = unit * result.mean / prepared.scales
+        self.noise_ = unit * np.sqrt(prepared.noise)
+        self.precision_ = precision / scale / unit**2
+        self.covariance_ = None if covariance is None else covariance * scale * unit**2
+        # Tasks that nothing couples (a zero diagonal) have no partial correlation with any other.
+        proper = precision + np.diag(np.where(precision.diagonal() > 0, 0.0, 1.0))
+        self.partial_correlation_ = partial_correlation(proper)
+        self.graph_ = TaskGraph.from_precision(proper, tasks=list(data.tasks))
         self.objective_ = result.objective
         self.n_iter_ = len(result.history)
         self.history_ = result.history
         self.result_ = result
-        self.mean_variance_ = prepared.mean_variance
+        self.mean_variance_ = unit**2 * prepared.mean_variance
         self.loss_ = self._loss()
 
     def _warn_unless_converged(self, result: FitResult, settings: Settings) -> None:
@@ -168,9 +182,10 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         parts = self._parts(data)
         if not isinstance(parts.structure, SparsePrecision):
             raise ParameterError(f"limits are for a learned sparse precision; the structure is {parts.structure!r}.")
-        prepared = prepare(data, self._loss(), parts.settings)
-        parts.structure.check(data.n_tasks)
-        return PenaltyLimits(diagonal_lambda_max(prepared, parts.structure, parts.penalty), prepared.gamma_max())
+        check_structure(parts.structure, data, self._loss())
+        prepared = prepare(data, self._loss(), parts.settings, free_units=parts.free_units)
+        graph = diagonal_lambda_max(prepared, parts.structure, parts.penalty)
+        return PenaltyLimits(graph, prepared.gamma_max(parts.structure))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -194,7 +209,7 @@ def check_targets(data: TaskData, loss: Loss) -> None:
         )
 
 
-def _paper_start(paper: PaperScale | None, n_tasks: int) -> StructureStep | None:
+def paper_start(paper: PaperScale | None, n_tasks: int) -> StructureStep | None:
     """The paper's first precision, Ω = I, in this package's units."""
     if paper is None:
         return None
@@ -320,12 +335,17 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         graph is empty. Prediction likes 0.02–0.1, reading the graph 0.35–0.7.
     coef_penalty : float, default=0.0
         γ, the ℓ1 penalty on the weights; from ``limits(X, y).coef_penalty`` on all weights are zero.
+    on : {"coef", "residual"}, default="coef"
+        What the graph relates: the tasks' coefficients (p-MSSL), or their residuals (r-MSSL), for which the rows of
+        all tasks must belong together (shared or aligned layout, no missing target, Gaussian loss).
     coupling : float, default=1.0
         η, the temperature of the prior; large values pull related tasks together.
     variance_floor : float, default=0.125
         Least prior variance of a task's weights, in units of their sampling variance.
     shrinkage : float, default=0.0
         Shrinkage of the tasks' covariance towards its diagonal; useful with many more tasks than features.
+    ridge : float, default=0.0
+        Ridge on the weights, in addition to what the graph does; comparable with a number of rows.
     shared_mean : "auto", bool or float, default="auto"
         A mean weight vector that all tasks share. True estimates its variance τ², a number gives it, False is the
         paper's zero mean. "auto" estimates it, and switches it off unless nearly all pairs of tasks agree: clusters
@@ -394,9 +414,11 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         graph_penalty: float = 0.3,
         coef_penalty: float = 0.0,
         *,
+        on: str = "coef",
         coupling: float = 1.0,
         variance_floor: float = 0.125,
         shrinkage: float = 0.0,
+        ridge: float = 0.0,
         shared_mean: Any = "auto",
         loss: Any = "gaussian",
         noise: Any = "auto",
@@ -413,9 +435,11 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
     ) -> None:
         self.graph_penalty = graph_penalty
         self.coef_penalty = coef_penalty
+        self.on = on
         self.coupling = coupling
         self.variance_floor = variance_floor
         self.shrinkage = shrinkage
+        self.ridge = ridge
         self.shared_mean = shared_mean
         self.loss = loss
         self.noise = noise
@@ -436,23 +460,71 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
 
 def mssl_parts(estimator: Any, data: TaskData) -> Parts:
     """The sparse precision, the penalty and the settings that an MSSL estimator's parameters stand for."""
+    on, ridge = getattr(estimator, "on", "coef"), getattr(estimator, "ridge", 0.0)
+    shared_mean = _mean_of(estimator, on)
     if estimator.formulation == "unified":
         structure = SparsePrecision(
             estimator.graph_penalty,
             coupling=estimator.coupling,
             variance_floor=estimator.variance_floor,
             shrinkage=estimator.shrinkage,
+            on=on,
             solver=estimator.graph_solver,
         )
-        return Parts(structure, L1(estimator.coef_penalty), settings_of(estimator))
+        penalty = ElasticNet(estimator.coef_penalty, ridge)
+        return Parts(structure, penalty, settings_of(estimator, shared_mean=shared_mean))
     if estimator.formulation != "paper":
         raise ParameterError(f"formulation is {estimator.formulation!r}; allowed are 'unified' and 'paper'.")
-    paper = paper_scale(data.n_tasks, data.n_features, gaussian=resolve_loss(estimator.loss).name == "gaussian")
+    rows = len(data.y) // data.n_tasks if on == "residual" else 0
+    gaussian = resolve_loss(estimator.loss).name == "gaussian"
+    paper = paper_scale(data.n_tasks, data.n_features, gaussian=gaussian, residual_rows=rows)
     structure = SparsePrecision(
         paper.graph_penalty * estimator.graph_penalty,
         coupling=paper.coupling,
+        on=on,
         normalize=False,
         solver=estimator.graph_solver,
     )
-    settings = settings_of(estimator, shared_mean=False, noise=1.0, scale_features=False)
-    return Parts(structure, L1(paper.coef_penalty * estimator.coef_penalty), settings, paper)
+    literal = {"shared_mean": False, "noise": 1.0, "scale_features": False, "residual_loss": paper.residual_loss}
+    penalty = ElasticNet(paper.coef_penalty * estimator.coef_penalty, paper.loss * ridge)
+    return Parts(structure, penalty, settings_of(estimator, **literal), paper)
+
+
+def _mean_of(estimator: Any, on: str) -> Any:
+    """The setting of the shared mean, which residuals have none of."""
+    if on != "residual":
+        return estimator.shared_mean
+    if isinstance(estimator.shared_mean, str) or not estimator.shared_mean:
+        return False
+    raise ParameterError(
+        f"shared_mean is {estimator.shared_mean!r}, but with on='residual' the weights have no common prior and no "
+        "mean; leave it at 'auto' or set it to False."
+    )
+
+
+def check_structure(structure: Structure, data: TaskData, loss: Loss) -> None:
+    """Raise where a structure's parameters, or its being on residuals, do not fit the tasks."""
+    structure.check(data.n_tasks)
+    if structure.on != "residual":
+        return
+    if loss.name != "gaussian":
+        raise ParameterError(
+            f"on='residual' relates the errors of least squares; the loss is {loss.name!r}. Use on='coef', which "
+            "goes with every loss."
+        )
+    check_aligned(data)
+
+
+def _warn_if_ordinary(parts: Parts, data: TaskData) -> None:
+    """Say so where r-MSSL can learn nothing but the graph."""
+    one = np.ones(1)
+    penalised = parts.penalty.thresholds(one).any() or parts.penalty.ridges(one).any()
+    if parts.structure.on != "residual" or penalised or not data.shared or data.n_tasks == 1:
+        return
+    warnings.warn(
+        "on='residual' with one X for all tasks and no penalty on the weights (coef_penalty=0, ridge=0): the weights "
+        "are those of ordinary least squares whatever the graph is, so only the graph is learned. Give "
+        "coef_penalty > 0 for weights that profit from the graph.",
+        UserWarning,
+        stacklevel=4,
+    )

@@ -93,7 +93,7 @@ def paper_scale(n_tasks: int, n_features: int, *, gaussian: bool = True, residua
     return PaperScale(K / d, 2.0 / d, 1.0, d / K, 1.0, 0.0)
 
 
-def mean_value(mean: Array, mean_variance: float, total_precision: float, strength: float, n_rows: int) -> float:
+def mean_value(mean: Array, mean_variance: float, total_precision: float, strength: float, n_rows: float) -> float:
     r"""What a shared mean adds to F beyond the structure's value at a moment with the mean's spread in it.
 
     :math:`\|m\|^2/(2\tau^2) + \tfrac{r\eta}{2}[\log(1+x) - x/(1+x)]`, :math:`x = \tau^2\eta\,1^\top\Omega1`:

@@ -22,11 +22,13 @@ from mssl.design import Design
 from mssl.exceptions import ParameterError
 from mssl.losses import Gaussian, Loss
 from mssl.objective import gamma_max, lambda_max
-from mssl.penalties import Penalty
+from mssl.penalties import L1, Penalty
 from mssl.solvers.alternating import FitResult, Record, WeightProblem, alternate
 from mssl.solvers.gaussian import GaussianProblem, scale_by_task
 from mssl.solvers.glm import GLMProblem, GLMRows, pearson_dispersion
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic
+from mssl.solvers.residual import ResidualProblem, make_residual_problem, residual_start
+from mssl.solvers.ridged import RidgedProblem
 from mssl.solvers.spectral_start import (
     Spectra,
     design_spectra,
@@ -38,10 +40,12 @@ from mssl.solvers.spectral_start import (
 )
 from mssl.structures import SparsePrecision
 from mssl.structures.base import Frame, Structure, StructureStep
+from mssl.structures.sparse import RESIDUAL_FLOOR
 
 Array = NDArray[np.float64]
 
 _START_TOL = 1e-3  # relative change of v at which the diagonal fixed point counts as reached
+_START_GAP = 1e-8  # relative gap of its weight steps
 _START_ROUNDS = 100
 _FORBIDDING = 1e6  # a λ at which no graph has an edge
 
@@ -59,6 +63,7 @@ class Settings:
     max_iter: int = 200
     max_inner: int = 2000
     memory_budget: int | None = None
+    residual_loss: float = 0.0
 
     def check(self, n_tasks: int) -> None:
         """Raise where a setting is out of range."""
@@ -101,6 +106,8 @@ class Prepared:
         Single-task spectra; None for structures that need no start.
     rows : GLMRows or None
         The data themselves, for losses other than least squares.
+    unit : float
+        What the targets were divided by.
     """
 
     base: GramQuadratic | DesignQuadratic
@@ -111,20 +118,43 @@ class Prepared:
     spectra: Spectra | None
     settings: Settings
     design: Design | None = None
+    data: TaskData | None = None
     rows: GLMRows | None = None
+    unit: float = 1.0
 
     @property
     def noise_precisions(self) -> Array:
         """s_k = 1/σ_k²."""
         return 1.0 / self.noise
 
-    def problem(self, penalty: Penalty) -> GaussianProblem | GLMProblem:
-        """The weight step's problem for a penalty."""
+    def problem(self, penalty: Penalty, on: str = "coef") -> WeightProblem:
+        """The weight step's problem for a penalty, with a structure on coefficients or residuals."""
         s = self.noise_precisions
+        if on == "residual":
+            return self._residual_problem(penalty)
         quadratic = self.base if np.all(s == 1.0) else scale_by_task(self.base, s)
+        problem: GLMProblem | GaussianProblem
         if self.rows is not None:
-            return GLMProblem.begin(self.rows, s, penalty.thresholds(s), self.settings.solver, quadratic)
-        return GaussianProblem(quadratic, penalty.thresholds(s), self.settings.solver)
+            problem = GLMProblem.begin(self.rows, s, penalty.thresholds(s), self.settings.solver, quadratic)
+        else:
+            problem = GaussianProblem(quadratic, penalty.thresholds(s), self.settings.solver)
+        ridges = penalty.ridges(s)
+        return RidgedProblem(problem, ridges) if np.any(ridges) else problem
+
+    def _residual_problem(self, penalty: Penalty) -> ResidualProblem:
+        if self.data is None or self.design is None:
+            raise ParameterError("on='residual' needs the rows of the data, not their Grams alone; fit an estimator.")
+        if not penalty.separable:
+            raise ParameterError(f"on='residual' goes with L1 or ElasticNet; the penalty is {penalty!r}.")
+        s = self.noise_precisions
+        return make_residual_problem(
+            self.data,
+            self.design,
+            penalty.thresholds(s),
+            penalty.ridges(s),
+            extra=self.settings.residual_loss,
+            intercept=self.settings.fit_intercept,
+        )
 
     @property
     def scales(self) -> Array:
@@ -133,33 +163,57 @@ class Prepared:
 
     def to_user(self, W: Array, intercepts: Array) -> tuple[Array, Array]:
         """Coefficients and intercepts in the user's units."""
+        W, intercepts = self.unit * W, self.unit * intercepts
         return (W, intercepts) if self.design is None else self.design.to_user(W, intercepts)
 
-    def gamma_max(self) -> float:
-        """The penalty at which all weights vanish."""
+    def gamma_max(self, structure: Structure | None = None) -> float:
+        """The ℓ1 penalty at which all weights vanish; on residuals for a diagonal Ω."""
         s = self.noise_precisions
+        if structure is not None and structure.on == "residual":
+            problem = self._residual_problem(L1(1.0))
+            return problem.strength_max(structure.strength, RESIDUAL_FLOOR, s)
         return gamma_max(s[:, None] * self.base.linear, s)
 
 
-def prepare(data: TaskData, loss: Loss, settings: Settings, *, needs_start: bool = True) -> Prepared:
-    """Centre, scale, form Grams and estimate what the start needs."""
+def prepare(
+    data: TaskData, loss: Loss, settings: Settings, *, needs_start: bool = True, free_units: bool = False
+) -> Prepared:
+    """Centre, scale, form Grams and estimate what the start needs.
+
+    ``free_units`` says that F does not depend on the targets' units; they are then chosen so that squares of very
+    large or small targets neither overflow nor vanish.
+    """
     settings.check(data.n_tasks)
     design = build_design(data, settings)
     if not isinstance(loss, Gaussian):
         return _prepare_glm(data, design, loss, settings, needs_start=needs_start)
+    unit = _target_unit(data) if free_units and isinstance(settings.noise, str) else 1.0
+    if unit != 1.0:
+        data = replace(data, y=data.y / unit)
+        if not isinstance(settings.shared_mean, str | bool | np.bool_):
+            settings = replace(settings, shared_mean=float(settings.shared_mean) / unit**2)
     weights = np.ones(len(data.y)) if data.weights is None else data.weights
     base = make_quadratic(
         design, weights, data.y, intercept=settings.fit_intercept, memory_budget=settings.memory_budget
     )
     freedom = data.weight_sums() - (1.0 if settings.fit_intercept else 0.0)
-    return from_quadratic(base, freedom, settings, needs_start=needs_start, design=design)
+    prepared = from_quadratic(base, freedom, settings, needs_start=needs_start, design=design)
+    return replace(prepared, data=data, unit=unit)
+
+
+def _target_unit(data: TaskData) -> float:
+    """A power of two near the targets' typical distance from their task's first one."""
+    spread = np.abs(data.y - np.repeat(data.y[data.offsets[:-1]], data.n_rows))
+    largest = float(spread.max())
+    if largest == 0:
+        return 1.0
+    typical = largest * float(np.sqrt(np.mean((spread / largest) ** 2)))
+    return float(2.0 ** np.round(np.log2(typical)))
 
 
 def _prepare_glm(data: TaskData, design: Design, loss: Loss, settings: Settings, *, needs_start: bool) -> Prepared:
     """The same from the working quadratic at the intercepts' fit; noise is 1, or Pearson's dispersion."""
-    rows = GLMRows.build(
-        data, design, loss, intercept=settings.fit_intercept, memory_budget=settings.memory_budget
-    )
+    rows = GLMRows.build(data, design, loss, intercept=settings.fit_intercept, memory_budget=settings.memory_budget)
     known = settings if loss.has_dispersion else replace(settings, noise=_unit(settings.noise))
     freedom = data.weight_sums() - (1.0 if settings.fit_intercept else 0.0)
     prepared = from_quadratic(rows.null_quadratic(), freedom, known, needs_start=needs_start, design=design)
@@ -223,30 +277,36 @@ def fit_prepared(
     *,
     warm: FitResult | None = None,
     first: StructureStep | None = None,
+    origin: tuple[Frame, Array] | None = None,
     monitor: Callable[[Record], bool] | None = None,
 ) -> FitResult:
-    """Fit for one structure and penalty, from a previous fit (``warm``), a given precision (``first``) or the start."""
+    """Fit for one structure and penalty, from a previous fit (``warm``), a given precision (``first``) or the start.
+
+    ``origin`` is the answer of :func:`start` where it is known: it does not depend on λ, so a path over λ shares it.
+    """
     structure.check(len(prepared.noise))
     penalty.check()
-    problem = prepared.problem(penalty)
+    problem = prepared.problem(penalty, structure.on)
     settings = prepared.settings
-    frame, W = start(prepared, structure, problem)
+    frame, W = start(prepared, structure, problem) if origin is None else origin
     step = structure.initial(frame) if first is None else first
     if warm is not None and warm.W.shape == W.shape:
         W = warm.W
         step = warm.structure if structure.learned else step
-    return alternate(
+    on_residuals = isinstance(problem, ResidualProblem)
+    result = alternate(
         problem,
         structure,
         frame,
         W,
         step,
-        mean_variance=prepared.mean_variance,
+        mean_variance=0.0 if on_residuals else prepared.mean_variance,
         tol=settings.tol,
         max_iter=settings.max_iter,
         max_inner=settings.max_inner,
         monitor=monitor,
     )
+    return replace(result, mean=np.zeros(W.shape[1])) if on_residuals else result
 
 
 def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> tuple[Frame, Array]:
@@ -256,6 +316,8 @@ def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> t
     """
     K, d = problem.n_tasks, problem.n_features
     W = np.zeros((K, d))
+    if isinstance(problem, ResidualProblem):
+        return _start_on_residuals(prepared, structure, problem)
     frame = Frame(d, np.ones(K), prepared.sampling)
     if not isinstance(structure, SparsePrecision) or not structure.normalize:
         return frame, W
@@ -271,19 +333,34 @@ def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> t
 
     for _ in range(_START_ROUNDS):
         coupling = Coupling.diagonal_only(strength * structure.diagonal(Frame(d, v, prepared.sampling)), tau)
-        W = problem.solve(coupling, W, tol=_START_TOL * size, max_iter=prepared.settings.max_inner).W
+        W = problem.solve(coupling, W, tol=_START_GAP * size, max_iter=prepared.settings.max_inner).W
         previous, v = v, np.mean((W - coupling.mean(W)) ** 2, axis=1) + strength * coupling.rho
         if np.all(np.abs(v - previous) <= _START_TOL * (v + floors)):
             break
     return Frame(d, v, prepared.sampling), W
 
 
+def _start_on_residuals(prepared: Prepared, structure: Structure, problem: ResidualProblem) -> tuple[Frame, Array]:
+    if not isinstance(structure, SparsePrecision) or not structure.normalize:
+        W = np.zeros((problem.n_tasks, problem.n_features))
+        return Frame(problem.weight, np.ones(problem.n_tasks), prepared.sampling), W
+    v, W = residual_start(
+        problem,
+        prepared.noise,
+        structure.strength,
+        RESIDUAL_FLOOR,
+        max_inner=prepared.settings.max_inner,
+    )
+    return Frame(problem.weight, v, prepared.sampling), W
+
+
 def diagonal_lambda_max(prepared: Prepared, structure: SparsePrecision, penalty: Penalty) -> float:
     """λ_max: the λ from which on the diagonal fixed point is stationary, reached here with a forbidding λ."""
-    problem = prepared.problem(penalty)
+    problem = prepared.problem(penalty, structure.on)
     empty = clone(structure).set_params(alpha=_FORBIDDING)
     tight = replace(prepared, settings=replace(prepared.settings, tol=1e-9))
     result = fit_prepared(tight, empty, penalty)
     coupling = empty.couple(result.structure, prepared.mean_variance)
     spread = structure.strength * coupling.rho
-    return lambda_max(problem.rows(result.W) - result.mean, structure, result.frame, spread)
+    rows = problem.rows(result.W)
+    return lambda_max(rows if structure.on == "residual" else rows - result.mean, structure, result.frame, spread)

@@ -29,15 +29,15 @@ class Frame:
 
     Attributes
     ----------
-    n_rows : int
-        r, the rows of Q: features for p-MSSL, occasions for r-MSSL.
+    n_rows : float
+        r, the rows of Q: features for p-MSSL, occasions (their total weight) for r-MSSL.
     variances : ndarray of shape (K,)
         v, the mean square of each column of Q at the diagonal fixed point.
     sampling_variances : ndarray of shape (K,)
         How uncertain a coefficient of each task is by sampling alone; the unit of the variance floor.
     """
 
-    n_rows: int
+    n_rows: float
     variances: Array
     sampling_variances: Array
 
@@ -99,7 +99,7 @@ class Structure(BaseEstimator, ABC):
         """S from Q, given as (K, r); ``mean_spread`` is what the uncertainty of a shared mean adds to every entry."""
         return Q @ Q.T / frame.n_rows
 
-    def normalised_rows(self, frame: Frame) -> int:
+    def normalised_rows(self, frame: Frame) -> float:
         """How many rows of Q enter with the prior's normaliser: all where Ω is learned, none where it is fixed."""
         return frame.n_rows if self.learned else 0
 

@@ -1,0 +1,404 @@
+r"""The weight step of r-MSSL: least squares whose errors are correlated across tasks.
+
+.. math:: \min_W\; \tfrac12\operatorname{tr}(E A E^\top) + \sum_k t_k\|w_k\|_1 + \tfrac12\sum_k r_k\|w_k\|^2,
+          \qquad E = Y - [X_k w_k + b_k],\quad A = \eta\Omega + \kappa I.
+
+Intercepts are eliminated by centring, which is exact since A is positive definite. The coupled Hessian
+:math:`A_{kl} X_k^\top X_l` is never formed: coordinate descent visits a task with its neighbours in the graph only,
+and without an ℓ1 penalty one X for all tasks has a closed form, own :math:`X_k` take conjugate gradients.
+
+**Certificate.** With :math:`Z = sEA` and :math:`u_k = X_k^\top z_k` the Fenchel dual is
+:math:`s\langle Y, EA\rangle - \tfrac{s^2}{2}\operatorname{tr}(EAE^\top) - \sum_{kj}(|u_{kj}|-t_k)_+^2/(2r_k)`; without
+a ridge s makes :math:`|u_{kj}| \le t_k`, one s for each connected component of the graph. Without any penalty the dual
+point is EA less its projections N onto the features, and the gap is :math:`\tfrac12\operatorname{tr}(N A^{-1} N^\top)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+from mssl._jit import call
+from mssl.coupling import Coupling, positive_definite_inverse
+from mssl.data import TaskData
+from mssl.design import Design
+from mssl.exceptions import NotAlignedError, ParameterError
+from mssl.solvers.base import Status, WeightStep
+from mssl.solvers.linear import solve_cg
+from mssl.solvers.quadratic import default_memory_budget
+
+Array = NDArray[np.float64]
+
+_BURST = 50  # sweeps between two looks at the certificate, at most
+_START_TOL = 1e-6  # relative change of v at which the start counts as reached
+_START_ROUNDS = 100
+_ABSENT = 1e-12  # eigenvalues of a Gram below this share of its largest count as zero
+
+
+@dataclass(frozen=True, eq=False)
+class ResidualProblem:
+    """Aligned rows of all tasks, and the penalties on the weights.
+
+    Attributes
+    ----------
+    X : ndarray of shape (K, d, n), or (1, d, n) for one X
+        Features, centred and scaled, times the roots of the row weights.
+    Y : ndarray of shape (K, n)
+        Targets, centred, times the same roots.
+    thresholds, ridges : ndarrays of shape (K,)
+        The t_k and r_k.
+    extra : float
+        κ, what the squared loss counts in addition.
+    target_means, feature_means : ndarrays of shapes (K,) and (K, d)
+        From which the intercepts are computed.
+    weight : float
+        Total weight of the rows, n without row weights.
+    """
+
+    X: Array
+    Y: Array
+    thresholds: Array
+    ridges: Array
+    extra: float
+    target_means: Array
+    feature_means: Array
+    weight: float
+
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks K."""
+        return len(self.Y)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features d."""
+        return int(self.X.shape[1])
+
+    @property
+    def is_shared(self) -> bool:
+        """One X for all tasks."""
+        return len(self.X) == 1
+
+    @property
+    def unpenalised(self) -> bool:
+        """Neither an ℓ1 penalty nor a ridge."""
+        return not np.any(self.thresholds) and not np.any(self.ridges)
+
+    def fitted(self, W: Array) -> Array:
+        """X_k w_k, (K, n)."""
+        return W @ self.X[0] if self.is_shared else np.asarray(np.matmul(W[:, None, :], self.X)[:, 0])
+
+    def project(self, Z: Array) -> Array:
+        """X_kᵀ z_k, (K, d)."""
+        return Z @ self.X[0].T if self.is_shared else np.asarray(np.matmul(self.X, Z[:, :, None])[:, :, 0])
+
+    def rows(self, W: Array) -> Array:
+        """The residuals E, (K, n)."""
+        return np.asarray(self.Y - self.fitted(W))
+
+    def penalty(self, W: Array) -> float:
+        """ℓ1 norm and ridge."""
+        return float(self.thresholds @ np.abs(W).sum(axis=1) + 0.5 * self.ridges @ (W**2).sum(axis=1))
+
+    def value(self, W: Array) -> float:
+        """Penalties, and (κ/2)‖E‖²."""
+        return self.penalty(W) + (0.5 * self.extra * float(np.sum(self.rows(W) ** 2)) if self.extra else 0.0)
+
+    def intercepts(self, W: Array) -> Array:
+        """The best intercepts."""
+        return np.asarray(self.target_means - np.einsum("kd,kd->k", self.feature_means, W))
+
+    def strength_max(self, strength: float, floor: float, noise_precisions: Array) -> float:
+        """The γ from which on zero weights with a diagonal Ω are stationary."""
+        v = np.sum(self.Y**2, axis=1) / self.weight
+        scale = strength / (v * (1.0 + floor)) + self.extra
+        gradient = scale[:, None] * np.abs(self.project(self.Y))
+        return float(np.max(gradient / np.sqrt(noise_precisions)[:, None], initial=0.0))
+
+    @cached_property
+    def gram(self) -> Array:
+        """X_kᵀX_k, (K or 1, d, d)."""
+        return np.matmul(self.X, self.X.transpose(0, 2, 1))
+
+    @cached_property
+    def linear(self) -> Array:
+        """X_kᵀy_k, (K, d)."""
+        return self.project(self.Y)
+
+    @cached_property
+    def eigen(self) -> tuple[Array, Array]:
+        """Eigenvalues and eigenvectors of the Grams; tiny values are zeros."""
+        values, vectors = np.linalg.eigh(self.gram)
+        top = values.max(axis=1, keepdims=True)
+        return np.where(values > _ABSENT * top, values, 0.0), vectors
+
+    def precision(self, coupling: Coupling) -> sparse.csr_array:
+        """A = ηΩ + κI."""
+        A = coupling.matrix
+        if self.extra:
+            A = sparse.csr_array(A + self.extra * sparse.eye_array(self.n_tasks, format="csr"))
+        A.sort_indices()
+        return A
+
+    def solve(self, coupling: Coupling, W: Array, *, tol: float, max_iter: int) -> WeightStep:
+        """Best weights for a coupling of the residuals."""
+        A = self.precision(coupling)
+        certificate = _Certificate(self, A, coupling)
+        if np.any(self.thresholds):
+            return _coordinate_descent(self, A, certificate, W, tol, max_iter)
+        if self.is_shared:
+            return _closed_form(self, A, certificate, W, tol)
+        return _conjugate_gradient(self, A, certificate, W, tol, max_iter)
+
+
+class _Certificate:
+    """Upper bound of the suboptimality of W for one A."""
+
+    def __init__(self, problem: ResidualProblem, A: sparse.csr_array, coupling: Coupling) -> None:
+        self.problem, self.A = problem, A
+        self.n_parts, self.part = connected_components(A, directed=False)
+        self.inverse: Array | None = None
+        if problem.unpenalised:
+            known = None if problem.extra else coupling.covariance
+            self.inverse = positive_definite_inverse(A.toarray()) if known is None else known
+
+    def __call__(self, W: Array) -> float:
+        E = self.problem.rows(W)
+        EA = np.asarray(self.A @ E)
+        U = self.problem.project(EA)
+        if self.problem.unpenalised:
+            return self._projected(U)
+        return self._scaled(W, E, EA, U)
+
+    def _projected(self, U: Array) -> float:
+        values, vectors = self.problem.eigen
+        inverse = np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
+        if self.problem.is_shared:
+            least = (U @ vectors[0]) * inverse[0] @ vectors[0].T
+        else:
+            least = np.einsum("kij,kj->ki", vectors, np.einsum("kij,ki->kj", vectors, U) * inverse)
+        N = self.problem.fitted(least)
+        return np.inf if self.inverse is None else 0.5 * float(np.vdot(N, self.inverse @ N))
+
+    def _pool(self, values: Array) -> Array:
+        return np.asarray(np.bincount(self.part, weights=values, minlength=self.n_parts), dtype=float)
+
+    def _scaled(self, W: Array, E: Array, EA: Array, U: Array) -> float:
+        problem = self.problem
+        t, r = problem.thresholds, problem.ridges
+        half = self._pool(0.5 * np.einsum("kn,kn->k", E, EA))
+        along = self._pool(np.einsum("kn,kn->k", problem.Y, EA))
+        primal = half + self._pool(t * np.abs(W).sum(axis=1) + 0.5 * r * (W**2).sum(axis=1))
+        largest = np.abs(U).max(axis=1, initial=0.0)
+        room = np.full(self.n_parts, np.inf)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            np.minimum.at(room, self.part, np.where(largest > t, t / largest, np.inf))
+            best = np.where(half > 0, along / (2 * half), 0.0)
+        s = np.clip(best, 0.0, np.minimum(room, 1.0))
+        dual = s * along - s**2 * half
+        if np.all(r > 0):
+            excess = np.maximum(np.abs(U) - t[:, None], 0.0)
+            dual = np.maximum(dual, along - half - self._pool((excess**2).sum(axis=1) / (2 * r)))
+        return float(np.maximum(primal - dual, 0.0).sum())
+
+
+def _coordinate_descent(
+    problem: ResidualProblem, A: sparse.csr_array, certificate: _Certificate, W0: Array, tol: float, max_iter: int
+) -> WeightStep:
+    W = np.array(W0, dtype=float, order="C")
+    run = _sweeps(problem, A)
+    gap, done, enough = certificate(W), 0, 0.1 * tol
+    while gap > tol:
+        if done >= max_iter:
+            return WeightStep(W, gap, done, Status.MAX_ITER)
+        made, decrease = run(W, min(_BURST, max_iter - done), enough)
+        done += made
+        gap = certificate(W)
+        if not np.isfinite(gap):
+            return WeightStep(W, gap, done, Status.DIVERGED)
+        if gap > tol and decrease == 0.0:
+            return WeightStep(W, gap, done, Status.STALLED)
+        # The certificate exceeds the last gain by a factor that hardly changes: aim at what will pass.
+        enough = min(enough, 0.5 * decrease * tol / gap) if gap > tol else enough
+    return WeightStep(W, gap, done, Status.CONVERGED)
+
+
+def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, int, float], tuple[int, float]]:
+    """The kernel that fits the shapes, as a function (W, sweeps, enough) → (sweeps made, last gain)."""
+    from mssl import _residual_kernels as kernels
+
+    graph = (A.indptr.astype(np.int64), A.indices.astype(np.int64), np.array(A.data, dtype=float))
+    rest = (problem.ridges, problem.thresholds)
+    d, n = problem.n_features, problem.Y.shape[1]
+    fits = 8 * len(problem.X) * d * d <= default_memory_budget()
+    if problem.is_shared and fits:
+
+        def on_the_gram(W: Array, n_sweeps: int, enough: float) -> tuple[int, float]:
+            D = np.ascontiguousarray(W @ problem.gram[0] - problem.linear)
+            arguments = (problem.gram[0], problem.linear, *graph, *rest, W, D, n_sweeps, float(enough))
+            return call(kernels.shared_sweeps, *arguments)
+
+        return on_the_gram
+    if d <= n and fits:
+
+        def on_rows_and_grams(W: Array, n_sweeps: int, enough: float) -> tuple[int, float]:
+            HW = np.ascontiguousarray(np.matmul(problem.gram, W[:, :, None])[:, :, 0])
+            E = np.ascontiguousarray(problem.rows(W))
+            arguments = (problem.X, problem.gram, *graph, *rest, W, HW, E, n_sweeps, float(enough))
+            return call(kernels.aligned_sweeps, *arguments)
+
+        return on_rows_and_grams
+
+    squares = np.einsum("kdn,kdn->kd", problem.X, problem.X)
+
+    def on_rows(W: Array, n_sweeps: int, enough: float) -> tuple[int, float]:
+        E = np.ascontiguousarray(problem.rows(W))
+        return call(kernels.feature_sweeps, problem.X, squares, *graph, *rest, W, E, n_sweeps, float(enough))
+
+    return on_rows
+
+
+def _closed_form(
+    problem: ResidualProblem, A: sparse.csr_array, certificate: _Certificate, W0: Array, tol: float
+) -> WeightStep:
+    """One X, no ℓ1: W G + A⁻¹ diag(r) W = q, diagonal in two eigenbases; least norm if features are dependent."""
+    gap = certificate(W0)
+    if gap <= tol:
+        return WeightStep(W0, gap, 0, Status.CONVERGED)
+    values, vectors = problem.eigen
+    if problem.unpenalised:
+        inverse = np.divide(1.0, values[0], out=np.zeros_like(values[0]), where=values[0] > 0)
+        W = (problem.linear @ vectors[0]) * inverse @ vectors[0].T
+    else:
+        # With V = √r W the coupling becomes symmetric: V G + (√r A⁻¹ √r) V = √r q.
+        root = np.sqrt(problem.ridges)[:, None]
+        task_values, T = np.linalg.eigh(A.toarray() / root / root.T)
+        sums = values[0] + 1.0 / task_values[:, None]
+        W = T @ ((T.T @ (root * problem.linear) @ vectors[0]) / sums) @ vectors[0].T / root
+    gap = certificate(W)
+    return WeightStep(W, gap, 1, Status.CONVERGED if gap <= tol else Status.STALLED)
+
+
+def _conjugate_gradient(
+    problem: ResidualProblem, A: sparse.csr_array, certificate: _Certificate, W0: Array, tol: float, max_iter: int
+) -> WeightStep:
+    """Own X_k, no ℓ1: conjugate gradients preconditioned by each task's own block A_kk X_kᵀX_k + r_k."""
+    r = problem.ridges[:, None]
+    precondition = _preconditioner(problem, A.diagonal())
+
+    def operate(V: Array) -> Array:
+        return problem.project(A @ problem.fitted(V)) + r * V
+
+    W, done, gap = np.array(W0, dtype=float), 0, np.inf
+    while True:
+        previous, gap = gap, certificate(W)
+        if gap <= tol:
+            return WeightStep(W, gap, done, Status.CONVERGED)
+        if not np.isfinite(gap):
+            return WeightStep(W, gap, done, Status.DIVERGED)
+        if done >= max_iter:
+            return WeightStep(W, gap, done, Status.MAX_ITER)
+        if gap > 0.5 * previous:
+            return WeightStep(W, gap, done, Status.STALLED)
+        R = problem.project(A @ problem.rows(W)) - r * W
+        W, made = solve_cg(operate, precondition, R, W, lambda V, _: certificate(V) <= tol, max_iter - done)
+        done += made
+
+
+def _preconditioner(problem: ResidualProblem, own: Array) -> Callable[[Array], Array]:
+    if problem.n_features > problem.Y.shape[1]:
+        diagonal = own[:, None] * np.einsum("kdn,kdn->kd", problem.X, problem.X) + problem.ridges[:, None]
+        safe = np.where(diagonal > 0, diagonal, 1.0)
+        return lambda R: R / safe
+    values, vectors = problem.eigen
+    sums = own[:, None] * values + problem.ridges[:, None]
+    inverse = np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > 0)
+    return lambda R: np.einsum("kij,kj->ki", vectors, np.einsum("kij,ki->kj", vectors, R) * inverse)
+
+
+def make_residual_problem(
+    data: TaskData, design: Design, thresholds: Array, ridges: Array, *, extra: float = 0.0, intercept: bool = True
+) -> ResidualProblem:
+    """Gather aligned rows for r-MSSL, or say why the data cannot serve.
+
+    Parameters
+    ----------
+    data : TaskData
+        All tasks, row i of each being the same occasion.
+    design : Design
+        Their centred and scaled features.
+    thresholds, ridges : ndarrays of shape (K,)
+        ℓ1 strengths and ridge strengths.
+    extra : float
+        κ.
+    intercept : bool
+        Whether each task has a free intercept.
+    """
+    check_aligned(data)
+    K, d = design.n_tasks, design.n_features
+    n = len(data.y) // K
+    Y = np.array(data.y, dtype=float).reshape(K, n)
+    X = design.stored.buffer.reshape(1 if design.shared else K, d, n)  # type: ignore[union-attr]
+    c = np.ones(n) if data.weights is None else np.asarray(data.weights, dtype=float)[:n]
+    total = float(c.sum())
+    means = Y @ c / total if intercept else np.zeros(K)
+    centres = np.matmul(X, c) / total if intercept else np.zeros((len(X), d))
+    freedom = n - (1 if intercept else 0)
+    problem = ResidualProblem(
+        X=np.ascontiguousarray((X - centres[:, :, None]) * np.sqrt(c)),
+        Y=(Y - means[:, None]) * np.sqrt(c),
+        thresholds=thresholds,
+        ridges=ridges,
+        extra=extra,
+        target_means=means,
+        feature_means=np.broadcast_to(centres, (K, d)),
+        weight=total,
+    )
+    if problem.unpenalised and freedom <= d:
+        raise ParameterError(
+            f"on='residual' with {n} rows and {d} features: least squares fits the rows exactly and leaves no "
+            "residuals to learn from. Give coef_penalty > 0 or ridge > 0, more rows, or on='coef'."
+        )
+    return problem
+
+
+def check_aligned(data: TaskData) -> None:
+    """Raise unless residuals can be compared across tasks row by row."""
+    if sparse.issparse(data.X):
+        raise NotAlignedError("on='residual' needs dense features; got a sparse matrix. Pass X.toarray().")
+    if data.aligned:
+        return
+    if data.layout == "long":
+        raise NotAlignedError(
+            "on='residual' relates the tasks' residuals row by row; in the long layout rows of different tasks do not "
+            "belong together. Give y as (n, K), with X as (n, d) or (n, K, d), or use on='coef'."
+        )
+    raise NotAlignedError(
+        "on='residual' relates the tasks' residuals row by row, so every row needs the targets of all tasks and one "
+        "weight for all; some targets are missing (NaN) or weights differ between tasks. Drop those rows, impute the "
+        "targets, or use on='coef', which allows missing ones."
+    )
+
+
+def residual_start(
+    problem: ResidualProblem, noise: Array, strength: float, floor: float, *, max_inner: int
+) -> tuple[Array, Array]:
+    """Residual variances v and weights that agree with each other task by task, Ω being diagonal.
+
+    A task's precision is η/(v(1 + floor)); v is kept above ``floor`` times the noise variance, since with many features
+    and a weak penalty the residuals would vanish.
+    """
+    W, v = np.zeros((problem.n_tasks, problem.n_features)), np.array(noise)
+    for _ in range(_START_ROUNDS):
+        coupling = Coupling.diagonal_only(strength / (v * (1.0 + floor)))
+        W = problem.solve(coupling, W, tol=_START_TOL * problem.weight, max_iter=max_inner).W
+        previous, v = v, np.maximum(np.sum(problem.rows(W) ** 2, axis=1) / problem.weight, floor * noise)
+        if problem.unpenalised or np.all(np.abs(v - previous) <= _START_TOL * v):
+            break
+    return v, W

@@ -1,0 +1,91 @@
+r"""A ridge on the weights in addition to the coupling, for any loss: :math:`\tfrac12\sum_k r_k\|w_k\|^2`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from mssl.coupling import Coupling, positive_definite_inverse
+from mssl.solvers.alternating import WeightProblem
+from mssl.solvers.base import WeightStep
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class RidgedCoupling(Coupling):
+    """C + diag(r): the sparse part takes the ridge, the rank-one part stays that of the coupling without it.
+
+    ``covariance`` is the inverse of the whole, so that it certifies the weight step as it is.
+    """
+
+    base: Coupling | None = None
+
+    @classmethod
+    def add(cls, coupling: Coupling, ridges: Array) -> Coupling:
+        """The coupling with a ridge; the coupling itself where all ridges are zero."""
+        if not np.any(ridges):
+            return coupling
+        matrix = sparse.csr_array(coupling.matrix + sparse.diags_array(ridges, format="csr"))
+        matrix.sort_indices()
+        inverse = positive_definite_inverse(coupling.dense() + np.diag(ridges))
+        return cls(matrix, inverse, coupling.mean_variance, coupling)
+
+    @property
+    def u(self) -> Array:
+        """Direction of the rank-one part."""
+        return super().u if self.base is None else self.base.u
+
+    @property
+    def rho(self) -> float:
+        """Weight of the rank-one part."""
+        return super().rho if self.base is None else self.base.rho
+
+    def inverse_quadratic(self, R: Array) -> float:
+        """½ tr(R (C + diag(r))⁻¹ Rᵀ)."""
+        return np.inf if self.covariance is None else 0.5 * float(np.vdot(R, self.covariance @ R))
+
+
+@dataclass(frozen=True, eq=False)
+class RidgedProblem:
+    """A weight problem with a ridge on each task.
+
+    Attributes
+    ----------
+    problem : WeightProblem
+        Loss and ℓ1 penalty.
+    ridges : ndarray of shape (K,)
+        The r_k.
+    """
+
+    problem: WeightProblem
+    ridges: Array
+
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks K."""
+        return self.problem.n_tasks
+
+    @property
+    def n_features(self) -> int:
+        """Number of features d."""
+        return self.problem.n_features
+
+    def value(self, W: Array) -> float:
+        """Loss, penalty and ridge."""
+        return self.problem.value(W) + 0.5 * float(self.ridges @ (W**2).sum(axis=1))
+
+    def solve(self, coupling: Coupling, W: Array, *, tol: float, max_iter: int) -> WeightStep:
+        """Best weights for a coupling."""
+        return self.problem.solve(RidgedCoupling.add(coupling, self.ridges), W, tol=tol, max_iter=max_iter)
+
+    def rows(self, W: Array) -> Array:
+        """Those of the problem."""
+        return self.problem.rows(W)
+
+    def intercepts(self, W: Array) -> Array:
+        """Those of the problem."""
+        return self.problem.intercepts(W)
