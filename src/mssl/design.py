@@ -119,7 +119,7 @@ class Design:
         >>> design = Design.build(np.array([[1.0], [3.0], [5.0], [9.0]]), [0, 2, 4])
         >>> design.centres.ravel()
         array([2., 7.])
-        >>> float(design.scales[0] ** 2)
+        >>> round(float(design.scales[0] ** 2), 12)
         2.5
         """
         shared = offsets is None

@@ -58,6 +58,7 @@ def fista(
     prox: Prox | None = None,
     gap: Gap | None = None,
     lipschitz: float | None = None,
+    restart: bool = True,
 ) -> WeightStep:
     """Minimise by accelerated proximal gradient steps with adaptive restart and backtracking.
 
@@ -82,6 +83,8 @@ def fista(
     lipschitz : float, optional
         Lipschitz constant of the gradient of loss plus coupling to start from; default by power iteration for
         quadratic losses, from one difference of gradients otherwise. Backtracking raises it where needed.
+    restart : bool
+        Whether to drop the momentum when it points uphill; False is the algorithm of 2009.
 
     Returns
     -------
@@ -114,7 +117,7 @@ def fista(
             if iteration == max_iter:
                 break
         new, L = _step(problem, coupling, prox, Y, L)
-        if np.vdot(Y - new, new - W) > 0:
+        if restart and np.vdot(Y - new, new - W) > 0:
             momentum, Y = 1.0, new
         else:
             following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
@@ -126,18 +129,29 @@ def fista(
 
 def _step(problem: Smooth, coupling: Coupling, prox: Prox, Y: Array, L: float) -> tuple[Array, float]:
     """One proximal step from Y; L grows until the quadratic model bounds the smooth part."""
-    coupled = coupling.dot(Y)
-    G = problem.gradient(Y) + coupled
-    base = problem.value(Y) + 0.5 * float(np.vdot(Y, coupled))
-    slack = 1e-12 * max(1.0, abs(base))
+    gradient = problem.gradient(Y)
+    G = gradient + coupling.dot(Y)
+    excess = _excess(problem, coupling, Y, gradient)
     while True:
         new = prox(Y - G / L, 1.0 / L)
         move = new - Y
-        model = base + float(np.vdot(G, move)) + 0.5 * L * float(np.vdot(move, move))
-        value = problem.value(new) + coupling.value(new)
-        if value <= model + slack or not np.any(move) or L > 1e300:
+        bound = 0.5 * L * float(np.vdot(move, move))
+        if excess(move) <= bound * (1.0 + 1e-9) or not np.any(move) or L > 1e300:
             return new, L
         L *= _GROWTH
+
+
+def _excess(problem: Smooth, coupling: Coupling, Y: Array, gradient: Array) -> Callable[[Array], float]:
+    """What the smooth part at Y + move has above its tangent at Y; from one product for quadratic losses."""
+    if isinstance(problem, GramQuadratic | DesignQuadratic):
+        return lambda move: 0.5 * float(np.vdot(move, problem.product(move) + coupling.dot(move)))
+    base = problem.value(Y)
+    noise = 1e-13 * max(1.0, abs(base))
+
+    def of(move: Array) -> float:
+        return problem.value(Y + move) - base - float(np.vdot(gradient, move)) + coupling.value(move) - noise
+
+    return of
 
 
 def _initial_lipschitz(problem: Smooth, coupling: Coupling, W: Array) -> float:

@@ -19,6 +19,7 @@ from mssl.solvers.quadratic import GramQuadratic, Quadratic, quadratic_gap
 
 Array = NDArray[np.float64]
 
+_STALE = 2.0  # change of the ridge up to which an old preconditioner serves
 _SMALL = 64  # up to this many features batched inverses beat a loop over triangular solves
 
 
@@ -175,7 +176,11 @@ def solve_cg(
 
 
 def block_preconditioner(problem: Quadratic, ridge: Array) -> Callable[[Array], Array]:
-    """Inverse of H_k + ridge_k I per task; of its diagonal where there are no Grams."""
+    """Inverse of H_k + ridge_k I per task; of its diagonal where there are no Grams.
+
+    The inverses are kept with the problem: alternations change the ridge, but soon by little, and a preconditioner need
+    not be exact.
+    """
     if not isinstance(problem, GramQuadratic):
         diagonal = problem.diagonal() + ridge[:, None]
         safe = np.where(diagonal > 0, diagonal, 1.0)
@@ -186,6 +191,15 @@ def block_preconditioner(problem: Quadratic, ridge: Array) -> Callable[[Array], 
         floor = len(values) * np.finfo(float).eps * float(sums.max(initial=0.0))
         weights = 1.0 / np.maximum(sums, floor if floor > 0 else 1.0)
         return lambda R: (R @ U) * weights @ U.T
+    known = problem.kept.get("preconditioner")
+    if known is not None and np.all(known[0] <= _STALE * ridge) and np.all(ridge <= _STALE * known[0]):
+        return known[1]
+    apply = _block_inverses(problem, ridge)
+    problem.kept["preconditioner"] = (ridge, apply)
+    return apply
+
+
+def _block_inverses(problem: GramQuadratic, ridge: Array) -> Callable[[Array], Array]:
     blocks = problem.gram * problem.task_scale[:, None, None]
     traces = np.einsum("kdd->k", blocks) / problem.n_features + ridge
     # A singular block is lifted by rounding size; exactness is not needed to precondition.
