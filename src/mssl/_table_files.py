@@ -1,0 +1,296 @@
+"""Columns out of files: pyarrow where it is installed, Python's own CSV reader otherwise."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mssl.exceptions import DataError, require
+from mssl.inputs import listing
+
+Array = NDArray[np.float64]
+
+_TEXT_FILES = (".csv", ".tsv", ".tab", ".txt")
+_COLUMN_FILES = {".parquet": "parquet", ".pq": "parquet", ".feather": "feather", ".arrow": "feather"}
+_NUMBERLIKE = frozenset({"#N/A", "#NA", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null", ""})
+_INDEX = re.compile(r"__index_level_\d+__")  # what pandas writes beside the columns
+
+
+class Column:
+    """One column of a table: numbers, text or dates; converted when it is asked for."""
+
+    def __init__(self, name: str, data: Any, kind: str) -> None:
+        self.name, self.kind, self._data = name, kind, data
+
+    def numbers(self) -> Array:
+        """Values as floats, NaN where missing."""
+        if isinstance(self._data, np.ndarray):
+            return self._data
+        import pyarrow as pa
+
+        floats = self._data.cast(pa.float64(), safe=False)
+        return np.asarray(floats.to_numpy(), dtype=np.float64)
+
+    def text(self) -> tuple[NDArray[np.int64], list[str]]:
+        """Place of each value (−1 where missing) among the distinct texts, and these texts in order of appearance."""
+        return self._text
+
+    @cached_property
+    def _text(self) -> tuple[NDArray[np.int64], list[str]]:
+        if isinstance(self._data, np.ndarray | list):
+            values = [f"{value:.15g}" for value in self._data] if self.kind == "number" else self._data
+            place: dict[str, int] = {}
+            codes = np.asarray([place.setdefault(value, len(place)) for value in values], dtype=np.int64)
+            return codes, list(place)
+        import pyarrow as pa
+
+        data = self._data
+        if not pa.types.is_dictionary(data.type):
+            data = data.cast(pa.string()).dictionary_encode()
+        whole = data.unify_dictionaries().combine_chunks()
+        whole = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
+        codes = np.asarray(whole.indices.cast(pa.int64()).fill_null(-1))
+        return codes, [str(value) for value in whole.dictionary.cast(pa.string()).to_pylist()]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Columns of equal length, by name.
+
+    Attributes
+    ----------
+    names : list of str
+        Names of all columns, in the order of the file.
+    columns : dict of str to Column
+        The columns that were read.
+    source : str
+        The file's name, for messages.
+    """
+
+    names: list[str]
+    columns: dict[str, Column]
+    source: str
+
+    def __getitem__(self, name: str) -> Column:
+        if name not in self.columns:
+            near = [other for other in self.names if other.strip().lower() == name.strip().lower()]
+            hint = f" Is {near[0]!r} meant?" if near else ""
+            raise DataError(f"{self.source} has no column {name!r}; its columns are {listing(self.names, 20)}.{hint}")
+        return self.columns[name]
+
+
+def read_table(path: str | Path, *, columns: Sequence[str] | None = None, text: Sequence[str] = ()) -> Table:
+    """Read a table from a CSV, TSV (also gzipped), Parquet or Feather file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file; its ending says what it is.
+    columns : sequence of str, optional
+        The columns to read; all by default.
+    text : sequence of str
+        Columns to read as text whatever they hold, so that a task named ``007`` keeps its zeros.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    DataError
+        When the file is not there, not UTF-8, ragged, empty, or a column is missing or named twice.
+    """
+    file = Path(path)
+    suffixes = [suffix.lower() for suffix in file.suffixes]
+    packed = suffixes[-1:] == [".gz"]
+    ending = (suffixes[:-1] if packed else suffixes)[-1:]
+    if not file.is_file():
+        raise DataError(f"There is no file {str(path)!r}.")
+    if ending and ending[0] in _COLUMN_FILES and not packed:
+        return _read_columns(file, _COLUMN_FILES[ending[0]], columns, text)
+    if not ending or ending[0] not in _TEXT_FILES:
+        raise DataError(
+            f"{file.name!r} has an ending that is not known; allowed are {', '.join((*_TEXT_FILES, *_COLUMN_FILES))}, "
+            "and .gz after the first four."
+        )
+    names, delimiter = _read_head(file)
+    wanted = _check_names(names, columns, file.name)
+    if find_spec("pyarrow") is None:
+        return _read_plain(file, names, wanted, text, delimiter)
+    return _read_csv(file, names, wanted, text, delimiter)
+
+
+def _open(file: Path) -> IO[bytes]:
+    return gzip.open(file) if file.suffix.lower() == ".gz" else file.open("rb")  # type: ignore[return-value]
+
+
+def _open_text(file: Path) -> IO[str]:
+    # Bytes that are no UTF-8 are looked for elsewhere, where their line is known.
+    return io.TextIOWrapper(_open(file), "utf-8-sig", errors="replace", newline="")
+
+
+def _read_head(file: Path) -> tuple[list[str], str]:
+    """Column names and delimiter from the first row."""
+    try:
+        with _open(file) as stream:
+            first = stream.readline(2**20)
+        line = first.decode("utf-8-sig")
+        delimiter = max(",\t;", key=line.count)
+        with _open_text(file) as lines:
+            names = next(csv.reader(lines, delimiter=delimiter), [])
+    except UnicodeDecodeError as error:
+        raise _not_utf8(file.name, 1, first, error) from error
+    except (OSError, EOFError, csv.Error) as error:
+        raise DataError(f"{file.name!r} cannot be read: {error}.") from error
+    if not line.strip():
+        raise DataError(f"{file.name!r} is empty or begins with an empty line; its first line has to name the columns.")
+    return names, delimiter
+
+
+def _not_utf8(name: str, line: int, content: bytes, error: UnicodeDecodeError) -> DataError:
+    shown = content[max(0, error.start - 10) : error.start + 10]
+    return DataError(
+        f"{name!r} is not UTF-8: line {line} holds the bytes {shown!r}. Save it as UTF-8, for example with "
+        f"iconv -f LATIN1 -t UTF-8."
+    )
+
+
+def _check_names(names: list[str], wanted: Sequence[str] | None, source: str) -> list[str]:
+    """The columns to read; blank and repeated names raise."""
+    blank = [k + 1 for k, name in enumerate(names) if not name.strip()]
+    if blank:
+        raise DataError(
+            f"Column {blank[0]} of {source} has no name. Name it, or remove it if it only counts the rows "
+            "(pandas: to_csv(…, index=False))."
+        )
+    if len(set(names)) < len(names):
+        twice = next(name for k, name in enumerate(names) if name in names[:k])
+        raise DataError(f"{source} has two columns named {twice!r}; rename one.")
+    absent = [name for name in (wanted or ()) if name not in names]
+    if absent:
+        raise DataError(f"{source} lacks the columns {listing(absent)}; it has {listing(names, 20)}.")
+    return list(dict.fromkeys(wanted)) if wanted is not None else names
+
+
+def _read_csv(file: Path, names: list[str], wanted: list[str], text: Sequence[str], delimiter: str) -> Table:
+    import pyarrow as pa
+    from pyarrow import csv as arrow
+
+    words = pa.dictionary(pa.int32(), pa.string())
+    try:
+        table = arrow.read_csv(
+            file,
+            parse_options=arrow.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            convert_options=arrow.ConvertOptions(
+                include_columns=wanted,
+                column_types={name: words for name in text if name in wanted},
+            ),
+        )
+    except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
+        _diagnose(file, len(names), delimiter)
+        raise DataError(f"{file.name!r} cannot be read: {error}.") from error
+    return _from_arrow(table, names, file.name)
+
+
+def _diagnose(file: Path, width: int, delimiter: str) -> None:
+    """Raise with the line of the first fault, if it is of a kind that has a line."""
+    try:
+        with _open(file) as stream:
+            for number, line in enumerate(stream, 1):
+                try:
+                    line.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    raise _not_utf8(file.name, number, line, error) from error
+        with _open_text(file) as lines:
+            reader = csv.reader(lines, delimiter=delimiter)
+            for row in reader:
+                if row and len(row) != width:
+                    raise _ragged(file.name, reader.line_num, len(row), width)
+    except (OSError, EOFError, csv.Error) as error:
+        raise DataError(f"{file.name!r} cannot be read: {error}.") from error
+
+
+def _ragged(name: str, line: int, found: int, width: int) -> DataError:
+    return DataError(
+        f"Line {line} of {name!r} has {found} values, its first line names {width} columns. Correct the line; a text "
+        "that holds the delimiter has to stand in double quotes."
+    )
+
+
+def _read_columns(file: Path, kind: str, columns: Sequence[str] | None, text: Sequence[str]) -> Table:
+    pa: Any = require("pyarrow", "tables", f"Reading {kind.capitalize()} files")
+    from pyarrow import feather, ipc, parquet
+
+    try:
+        if kind == "parquet":
+            names = parquet.read_schema(file).names
+        else:
+            with pa.memory_map(str(file)) as source:
+                names = ipc.open_file(source).schema.names
+        names = [name for name in names if not _INDEX.fullmatch(name)]
+        wanted = _check_names(names, columns, file.name)
+        table = (parquet if kind == "parquet" else feather).read_table(file, columns=wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        raise DataError(f"{file.name!r} is no intact {kind.capitalize()} file: {error}") from error
+    return _from_arrow(table, names, file.name)
+
+
+def _from_arrow(table: Any, names: list[str], source: str) -> Table:
+    if not table.num_rows:
+        raise DataError(f"{source!r} has no rows below its header.")
+    return Table(
+        names, {name: Column(name, table[name], _kind(name, table[name].type)) for name in table.column_names}, source
+    )
+
+
+def _kind(name: str, dtype: Any) -> str:
+    from pyarrow import types
+
+    if types.is_dictionary(dtype):
+        dtype = dtype.value_type
+        if not (types.is_string(dtype) or types.is_large_string(dtype)):
+            raise DataError(f"Column {name!r} holds categories of {dtype}; convert it to text or numbers.")
+    if types.is_integer(dtype) or types.is_floating(dtype) or types.is_boolean(dtype) or types.is_decimal(dtype):
+        return "number"
+    if types.is_null(dtype):
+        return "number"
+    if types.is_string(dtype) or types.is_large_string(dtype) or types.is_string_view(dtype):
+        return "text"
+    if types.is_temporal(dtype):
+        return "date"
+    raise DataError(f"Column {name!r} holds {dtype}, which is neither a number nor text; convert it or leave it out.")
+
+
+def _read_plain(file: Path, names: list[str], wanted: list[str], text: Sequence[str], delimiter: str) -> Table:
+    """Read a CSV file with Python alone."""
+    _diagnose(file, len(names), delimiter)
+    with _open_text(file) as lines:
+        rows = csv.reader(lines, delimiter=delimiter)
+        next(rows)
+        cells = [row for row in rows if row]
+    if not cells:
+        raise DataError(f"{file.name!r} has no rows below its header.")
+    columns = {}
+    for name in wanted:
+        values = [row[names.index(name)] for row in cells]
+        numbers = None if name in text else _as_numbers(values)
+        columns[name] = Column(name, values, "text") if numbers is None else Column(name, numbers, "number")
+    return Table(names, columns, file.name)
+
+
+def _as_numbers(values: list[str]) -> Array | None:
+    try:
+        return np.asarray([np.nan if value in _NUMBERLIKE else float(value) for value in values])
+    except ValueError:
+        return None

@@ -1,0 +1,114 @@
+"""The command line: ``mssl fit``, ``predict``, ``graph`` and the others, each loaded when it is called.
+
+Exit codes: 0 all is well, 1 something is wrong with the data or the files, 2 the command was not understood,
+130 interrupted from the keyboard, 141 the reader of a pipe went away.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import click
+
+__all__ = ["main"]
+
+_COMMANDS = {
+    "fit": ("fit", "Learn all tasks of a table, and the graph that relates them."),
+    "predict": ("model", "Predict for the rows of a table with a saved model."),
+    "compare": ("compare", "Compare methods by cross-validation, task by task."),
+    "select": ("compare", "Find the edges of the task graph that can be relied on."),
+    "graph": ("model", "Write the task graph of a saved model as CSV, JSON, GraphML or DOT."),
+    "inspect": ("model", "Show what a saved model says about itself."),
+    "report": ("model", "Write an offline HTML page about a saved model."),
+    "climate": ("climate", "Combine an ensemble of climate models with observations."),
+    "datasets": ("data", "List, fetch and export data sets to try things on."),
+    "demo": ("demo", "See what mssl does, on data made up on the spot."),
+    "reproduce": ("demo", "Run an experiment of the paper end to end."),
+}
+
+_EPILOG = """\b
+Start here:
+  mssl datasets export digit-pairs pairs.csv
+  mssl fit pairs.csv --task pair --target label --save model.npz
+  mssl predict model.npz pairs.csv -o predictions.csv
+\b
+Shell completion: eval "$(_MSSL_COMPLETE=bash_source mssl)"  (or zsh_source, fish_source)
+"""
+
+
+class _Commands(click.Group):
+    """Commands whose modules are imported only when they are called, so that ``--help`` is quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name, (home, _) in _COMMANDS.items() if find_spec(f"mssl.cli.{home}") is not None]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command = getattr(import_module(f"mssl.cli.{_COMMANDS[cmd_name][0]}"), cmd_name)
+        return command if isinstance(command, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+@click.command(cls=_Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="mssl", prog_name="mssl")
+def commands() -> None:
+    """Learn many related prediction tasks together, and the sparse graph that relates them."""
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the command line; errors become one paragraph on stderr and an exit code."""
+    warnings.showwarning = _show_warning
+    try:
+        commands.main(args, prog_name="mssl", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Exit as leave:
+        sys.exit(leave.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        _complain("Interrupted; nothing was left half-written.")
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader has seen enough; Python must not try to flush the rest at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except Exception as error:
+        if os.environ.get("MSSL_TRACEBACK"):
+            raise
+        _complain(_explain(error))
+        sys.exit(1)
+
+
+def _explain(error: Exception) -> str:
+    from mssl.exceptions import MSSLError
+
+    if isinstance(error, MSSLError):
+        return f"Error: {error}"
+    if isinstance(error, OSError) and error.strerror:
+        return f"Error: {error.strerror}: {error.filename!r}." if error.filename else f"Error: {error.strerror}."
+    if isinstance(error, MemoryError):
+        return "Error: there is not enough memory for this; use fewer rows or columns."
+    return (
+        f"Unexpected error ({type(error).__name__}): {error}. This is a fault of mssl; please report it with what "
+        "MSSL_TRACEBACK=1 shows."
+    )
+
+
+def _complain(text: str) -> None:
+    """Write a paragraph to stderr, control characters (of a hostile file name or cell) made visible."""
+    line = " ".join(text.split())
+    click.echo("".join(c if c.isprintable() else repr(c)[1:-1] for c in line), err=True)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    _complain(f"Note: {message}")

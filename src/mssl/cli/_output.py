@@ -1,0 +1,68 @@
+"""What the commands print: text for people, JSON for machines, nothing but results when piped."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+import numpy as np
+
+from mssl.graph import short_name
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON allows it: numbers, text, lists, and null for what is not finite."""
+    if isinstance(value, dict):
+        return {str(key): plain(content) for key, content in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON document."""
+    click.echo(json.dumps(plain(document), ensure_ascii=False, indent=1))
+
+
+def print_facts(facts: Iterable[tuple[str, Any]]) -> None:
+    """Print names and values in two columns."""
+    rows = [(name, _line(str(value))) for name, value in facts]
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, value in rows:
+        click.echo(f"{click.style(name.ljust(width), bold=True)}  {value}")
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
+    """Print a table; names are shortened and made harmless."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    widths = [max([len(name), *(len(row[k]) for row in cells)]) for k, name in enumerate(header)]
+    if title:
+        click.echo(f"\n{click.style(title, bold=True)}")
+    for line in ([*header], *cells):
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else short_name(value, 40)
+
+
+def _line(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def show_progress(quiet: bool) -> bool:
+    """Whether progress may be drawn: only for someone who looks."""
+    return sys.stderr.isatty() and not quiet

@@ -1,0 +1,87 @@
+"""The command ``mssl datasets``: list, fetch, export."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mssl.cli._output import json_option, print_json, print_table
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@click.pass_context
+def datasets(ctx: click.Context, as_json: bool) -> None:
+    r"""List, fetch and export data sets to try things on.
+
+    \b
+    Examples:
+      mssl datasets
+      mssl datasets export digit-pairs pairs.csv
+      mssl datasets fetch landmine
+    """
+    if ctx.invoked_subcommand is None:
+        _list(as_json)
+
+
+@datasets.command("list")
+@json_option
+def listed(as_json: bool) -> None:
+    """List the data sets: what they hold, and whether they are here."""
+    _list(as_json)
+
+
+@datasets.command()
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+def fetch(name: str, as_json: bool) -> None:
+    """Download the files of the data set NAME once, and check them."""
+    from mssl.datasets import fetch as get
+
+    files = [str(path) for path in get(name)]
+    if as_json:
+        print_json({"name": name, "files": files})
+        return
+    click.echo("\n".join(files) if files else f"{name} needs no files.")
+
+
+@datasets.command()
+@click.argument("name")
+@click.argument("path", type=click.Path())
+@click.option("--subsample", type=click.IntRange(min=1), help="Rows per task, where the data set allows it.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Which rows --subsample takes.")
+@json_option
+def export(name: str, path: str, subsample: int | None, seed: int, as_json: bool) -> None:
+    r"""Write the data set NAME as a CSV file to PATH.
+
+    \b
+    Example:
+      mssl datasets export digit-pairs pairs.csv --subsample 40
+    """
+    from mssl.datasets import export as write
+    from mssl.datasets._registry import info
+    from mssl.exceptions import ParameterError
+
+    options: dict[str, Any] = {} if subsample is None else {"subsample": subsample, "random_state": seed}
+    try:
+        written = write(name, path, **options)
+    except TypeError as error:
+        raise ParameterError(f"The data set {name!r} cannot be subsampled; export it whole.") from error
+    entry = info(name)
+    if as_json:
+        print_json({"file": str(written), "task": entry.task_column, "target": entry.target_column})
+        return
+    click.echo(f"{written}\nNext: mssl fit {written} --task {entry.task_column} --target {entry.target_column}")
+
+
+def _list(as_json: bool) -> None:
+    from mssl.datasets import available
+
+    rows = available()
+    if as_json:
+        print_json(rows)
+        return
+    print_table(
+        ["name", "present", "what"], [[row["name"], "yes" if row["present"] else "no", row["what"]] for row in rows]
+    )

@@ -1,0 +1,122 @@
+"""The command ``mssl fit``: from a table to a model and a summary."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+import numpy as np
+
+from mssl.cli._methods import make_estimator
+from mssl.cli._output import json_option, print_facts, print_json, print_table, quiet_option, show_progress
+from mssl.cli._tables import Training, read_training, table_options
+
+
+@click.command()
+@table_options
+@click.option("--method", default="p-mssl", show_default=True, help="p-mssl, r-mssl, or any name of mssl.presets.")
+@click.option("--save", "path", type=click.Path(), help="Model file (.npz) to write.")
+@click.option("--set", "fixed", multiple=True, metavar="NAME=VALUE", help="Fix a parameter, such as graph_penalty=0.3.")
+@json_option
+@quiet_option
+def fit(method: str, path: str | None, fixed: tuple[str, ...], as_json: bool, quiet: bool, **table: Any) -> None:
+    r"""Learn all tasks in DATA (CSV, TSV, Parquet, Feather; .gz), and the graph that relates them.
+
+    Each row of DATA belongs to one task. Columns of text become categories. The family of the target is found out
+    (two values: binary; counts that include 0: poisson; other numbers: gaussian) unless you say it.
+
+    \b
+    Examples:
+      mssl fit weather.csv --task station --target temp --save model.npz
+      mssl fit visits.parquet --task shop --target visits --family poisson --features day,price
+      mssl fit pairs.csv --task pair --target label --set graph_penalty=0.3 --json
+    """
+    from mssl.io import save
+
+    training = read_training(**table)
+    began = time.perf_counter()
+    model = make_estimator(method, training.family, parse_settings(fixed), quiet=not show_progress(quiet))
+    model.fit(training.X, training.y, tasks=training.tasks)
+    model.features_ = np.asarray(training.schema.feature_names, dtype=object)
+    model.table_ = training.schema
+    summary = summarise(model, training, method, time.perf_counter() - began)
+    if path is not None:
+        summary["file"] = str(save(model, path, notes={k: v for k, v in summary.items() if k in _NOTES}))
+    if as_json:
+        print_json(summary)
+    elif not quiet:
+        show(summary)
+
+
+_NOTES = ("method", "family", "rows", "task_column", "target_column", "seconds")
+
+
+def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:
+    """``NAME=VALUE`` pairs as parameters; values are numbers, true, false, none, or text."""
+    words = {"true": True, "false": False, "none": None}
+    parsed: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not name.strip():
+            raise click.UsageError(f"--set {setting!r}: give a name and a value, such as graph_penalty=0.3.")
+        value: Any = words.get(text.strip().lower(), text.strip())
+        for number in (int, float):
+            if isinstance(value, str):
+                try:
+                    value = number(value)
+                except ValueError:
+                    continue
+        parsed[name.strip()] = value
+    return parsed
+
+
+def summarise(model: Any, training: Training, method: str, seconds: float) -> dict[str, Any]:
+    """What the fit found, in plain values."""
+    counts = np.unique(training.tasks, return_counts=True)[1]
+    result = model.result_
+    graph = model.graph_
+    edges = [dict(edge._asdict(), task_i=str(edge.task_i), task_j=str(edge.task_j)) for edge in graph.edges(10)]
+    return {
+        "method": method,
+        "family": training.family,
+        "task_column": training.schema.task,
+        "target_column": training.schema.target,
+        "rows": training.rows,
+        "tasks": len(counts),
+        "rows_per_task": [int(counts.min()), int(counts.max())],
+        "features": len(training.schema.feature_names),
+        "parameters": {name: getattr(model, name) for name in ("graph_penalty", "coef_penalty", "coupling")},
+        "certificate": {
+            "status": str(result.status),
+            "relative_gap": result.relative_gap,
+            "objective": result.objective,
+            "rounds": len(result.history),
+        },
+        "edges": graph.n_edges,
+        "strongest_edges": edges,
+        "seconds": round(seconds, 3),
+    }
+
+
+def show(summary: dict[str, Any]) -> None:
+    """Print the summary for people."""
+    low, high = summary["rows_per_task"]
+    certificate = summary["certificate"]
+    facts = [
+        ("method", f"{summary['method']} ({summary['family']})"),
+        ("tasks", f"{summary['tasks']}, with {low if low == high else f'{low} to {high}'} rows each"),
+        ("rows", summary["rows"]),
+        ("features", summary["features"]),
+        ("chosen", ", ".join(f"{name} {value:.4g}" for name, value in summary["parameters"].items())),
+        ("certificate", f"{certificate['status']} (relative gap {certificate['relative_gap']:.1e})"),
+        ("edges", f"{summary['edges']} of {summary['tasks'] * (summary['tasks'] - 1) // 2}"),
+        ("time", f"{summary['seconds']:.1f} s"),
+    ]
+    if "file" in summary:
+        facts.append(("saved", summary["file"]))
+    print_facts(facts)
+    if summary["strongest_edges"]:
+        header = ["task", "task", "weight", "confidence"]
+        rows = [[e["task_i"], e["task_j"], e["weight"], e["confidence"]] for e in summary["strongest_edges"]]
+        print_table(header, rows, "Strongest edges")

@@ -1,0 +1,160 @@
+"""Commands on saved models: predict, graph, inspect, report."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from mssl.cli._output import json_option, print_facts, print_json, print_table
+from mssl.exceptions import ModelFileError
+
+_MODEL = click.argument("model", type=click.Path())
+
+
+@click.command()
+@_MODEL
+@click.argument("data", type=click.Path())
+@click.option("--output", "-o", type=click.Path(), help="CSV file to write; standard output without it.")
+@json_option
+def predict(model: str, data: str, output: str | None, as_json: bool) -> None:
+    r"""Predict for every row of DATA with the saved MODEL.
+
+    DATA needs the columns of the table that the model was fitted to; the target may be absent. The answer has one
+    row per row of DATA, in the same order: the task, the prediction, and for classes the probability of the second
+    one. Where values are missing and the model was fitted with --missing drop, the prediction is left empty.
+
+    \b
+    Examples:
+      mssl predict model.npz new.csv -o predictions.csv
+      mssl predict model.npz new.parquet | head
+    """
+    from mssl.io import atomic, load
+    from mssl.tables import check_tasks, task_names
+
+    fitted = load(model)
+    schema = getattr(fitted, "table_", None)
+    if schema is None:
+        raise ModelFileError(
+            f"{model!r} was not fitted to a table, so it does not know what the columns of {data!r} mean; "
+            "use mssl.load and its predict method."
+        )
+    table = schema.read(data)
+    names = task_names(table[schema.task], schema.task)
+    check_tasks(names.tolist(), [str(task) for task in fitted.tasks_])
+    rows = schema.encode(table)
+    columns = _answers(fitted, rows)
+    header = [schema.task, *columns]
+    cells: list[list[Any]] = [[name, *([""] * len(columns))] for name in names.tolist()]
+    for row, values in zip(rows.rows.tolist(), zip(*columns.values(), strict=True), strict=True):
+        cells[row][1:] = values
+    if as_json:
+        print_json({"rows": len(cells), "predictions": [dict(zip(header, line, strict=True)) for line in cells]})
+        return
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(cells)
+    if output is None:
+        sys.stdout.write(text.getvalue())
+        return
+    with atomic(output) as stream:
+        stream.write(text.getvalue().encode("utf-8", "backslashreplace"))
+    if sys.stdout.isatty():
+        click.echo(f"{len(cells)} predictions written to {output}")
+
+
+def _answers(fitted: Any, rows: Any) -> dict[str, list[Any]]:
+    answers = {"prediction": fitted.predict(rows.X, tasks=rows.tasks).tolist()}
+    if hasattr(fitted, "classes_"):
+        answers["probability"] = fitted.predict_proba(rows.X, tasks=rows.tasks)[:, 1].tolist()
+    return answers
+
+
+@click.command()
+@_MODEL
+@click.option(
+    "--format", "kind", type=click.Choice(["csv", "json", "graphml", "dot"]), default="csv", show_default=True
+)
+@click.option("--output", "-o", type=click.Path(), help="File to write; standard output without it.")
+@click.option("--min-weight", type=click.FloatRange(0, 1), default=0.0, help="Leave out edges weaker than this.")
+@click.option("--min-confidence", type=click.FloatRange(0, 1), default=0.0, help="Leave out edges selected less often.")
+def graph(model: str, kind: str, output: str | None, min_weight: float, min_confidence: float) -> None:
+    r"""Write the task graph of a saved MODEL.
+
+    Weights are partial correlations between tasks; confidence, where it was measured, says how often stability
+    selection found the edge.
+
+    \b
+    Examples:
+      mssl graph model.npz | head
+      mssl graph model.npz --format dot | dot -Tsvg -o graph.svg
+      mssl graph model.npz --format graphml -o graph.graphml --min-weight 0.1
+    """
+    from mssl.io import load
+
+    found = load(model).graph_.threshold(min_weight, min_confidence)
+    text = getattr(found, f"to_{kind}")(output)
+    if output is None:
+        sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+
+
+@click.command()
+@_MODEL
+@json_option
+@click.option("--tasks", "all_tasks", is_flag=True, help="List all tasks and features.")
+def inspect(model: str, as_json: bool, all_tasks: bool) -> None:
+    r"""Show what a saved MODEL says about itself, after checking the whole file.
+
+    \b
+    Examples:
+      mssl inspect model.npz
+      mssl inspect model.npz --json
+    """
+    from mssl.io import read_header
+
+    header = read_header(model)
+    if as_json:
+        print_json(header)
+        return
+    certificate = header["certificate"]
+    print_facts(
+        [
+            ("class", header["class"]),
+            ("format version", header["version"]),
+            ("tasks", len(header["tasks"])),
+            ("features", len(header["features"])),
+            ("edges", "none" if header["edges"] is None else header["edges"]),
+            ("certificate", "none" if certificate is None else _certificate(certificate)),
+            *((name, value) for name, value in header["notes"].items() if not isinstance(value, dict | list)),
+            *header["packages"].items(),
+        ]
+    )
+    print_table(["parameter", "value"], header["parameters"].items(), "Parameters")
+    if all_tasks:
+        print_table(["task"], [[name] for name in header["tasks"]], "Tasks")
+        print_table(["feature"], [[name] for name in header["features"]], "Features")
+
+
+def _certificate(certificate: dict[str, Any]) -> str:
+    return f"{certificate['status']} (relative gap {certificate['relative_gap']:.1e}, {certificate['rounds']} rounds)"
+
+
+@click.command()
+@_MODEL
+@click.option("--output", "-o", type=click.Path(), default="report.html", show_default=True, help="The page to write.")
+def report(model: str, output: str) -> None:
+    r"""Write one HTML page about a saved MODEL that needs no network.
+
+    \b
+    Example:
+      mssl report model.npz -o report.html
+    """
+    from mssl.io import load
+
+    written = import_module("mssl.report").write(load(model), output)
+    click.echo(f"Report written to {written or output}")

@@ -1,0 +1,268 @@
+"""Tables: every format gives the same arrays; every fault is named with its place."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mssl import _table_files
+from mssl.exceptions import DataError, ParameterError, UnseenTaskError
+from mssl.tables import (
+    TableSchema,
+    blank_twins,
+    check_tasks,
+    detect_family,
+    learn_schema,
+    read_table,
+    target_values,
+)
+
+pa = pytest.importorskip("pyarrow")
+
+TEXT = """station,temp,sky,wind,dry
+007,1.5,grey,3,true
+007,2.5,blue,4,false
+Oslo,-3,grey,5,true
+Oslo,0.25,"red, dark",6,true
+"""
+
+
+def write(folder, text, name="data.csv", encoding="utf-8"):
+    path = Path(folder) / name
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+@pytest.fixture(params=["pyarrow", "plain"])
+def reader(request, monkeypatch):
+    if request.param == "plain":
+        monkeypatch.setattr(_table_files, "find_spec", lambda name: None)
+    return request.param
+
+
+def encode(path, **options):
+    table = read_table(path, text=["station"])
+    schema = learn_schema(table, "station", "temp", **options)
+    return schema, schema.encode(table, with_target=True)
+
+
+def test_columns_become_numbers_and_categories(reader, tmp_path):
+    path = write(tmp_path, TEXT.replace("true", "1").replace("false", "0"))
+    schema, rows = encode(path)
+    assert schema.feature_names == ["sky=blue", "sky=grey", "sky=red, dark", "wind", "dry"]
+    assert rows.X.tolist() == [[0, 1, 0, 3, 1], [1, 0, 0, 4, 0], [0, 1, 0, 5, 1], [0, 0, 1, 6, 1]]
+    assert rows.tasks.tolist() == ["007", "007", "Oslo", "Oslo"]
+    assert rows.target.tolist() == [1.5, 2.5, -3.0, 0.25]
+
+
+def test_every_format_gives_the_same(tmp_path):
+    from pyarrow import csv, feather, parquet
+
+    path = write(tmp_path, TEXT)
+    expected = encode(path)
+    arrow = csv.read_csv(path, convert_options=csv.ConvertOptions(column_types={"station": pa.string()}))
+    parquet.write_table(arrow, tmp_path / "a.parquet")
+    feather.write_feather(arrow, tmp_path / "a.feather")
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(TEXT.encode()))
+    tabs = TEXT.replace('"red, dark"', "red; dark").replace(",", "\t").replace(";", ",")
+    write(tmp_path, tabs, "a.tsv")
+    write(tmp_path, "\ufeff" + TEXT.replace(",", ";").replace("red;", "red,").replace("\n", "\r\n"), "b.csv")
+    for name in ("a.parquet", "a.feather", "a.csv.gz", "a.tsv", "b.csv"):
+        schema, rows = encode(tmp_path / name)
+        assert schema == expected[0], name
+        assert all(np.array_equal(a, b) for a, b in zip(rows, expected[1], strict=True)), name
+
+
+def test_parquet_without_pandas_index_and_with_categories(tmp_path):
+    from pyarrow import parquet
+
+    table = pa.table(
+        {
+            "station": pa.array([1, 1, 2], pa.int64()),
+            "temp": pa.array([1.0, 2.0, 3.0], pa.float32()),
+            "sky": pa.array(["a", "b", None]).dictionary_encode(),
+            "__index_level_0__": pa.array([7, 8, 9]),
+        }
+    )
+    parquet.write_table(table, tmp_path / "a.parquet")
+    schema, rows = encode(tmp_path / "a.parquet", missing="drop")
+    assert schema.feature_names == ["sky=b"]
+    assert rows.tasks.tolist() == ["1", "1"]
+    nested = pa.table({"station": ["a"], "temp": [1.0], "x": [[1, 2]]})
+    parquet.write_table(nested, tmp_path / "b.parquet")
+    with pytest.raises(DataError, match="'x' holds list"):
+        encode(tmp_path / "b.parquet")
+
+
+def test_sorting_by_task_keeps_rows_together(tmp_path):
+    lines = TEXT.splitlines()
+    path = write(tmp_path, "\n".join([lines[0], lines[3], lines[1], lines[4], lines[2]]))
+    schema, plain = encode(path)
+    rows = schema.encode(read_table(path, text=["station"]), with_target=True, by_task=True)
+    assert rows.tasks.tolist() == sorted(plain.tasks.tolist())
+    assert np.array_equal(rows.X, plain.X[rows.rows])
+    assert np.array_equal(rows.target, plain.target[rows.rows])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "empty"),
+        ("\n\n", "empty"),
+        ("station,temp,x\n", "no rows"),
+        ("station,temp,x\na,1,2\na,1\n", r"Line 3 .* has 2 values, its first line names 3"),
+        ('station,temp,x\n"a\nb",1,2\na,1,2,9\n', r"Line 4 .* has 4 values"),
+        ("station,temp,\na,1,2\n", "Column 3 .* has no name"),
+        ("station,temp,temp\na,1,2\n", "two columns named 'temp'"),
+        ("Station,temp,x\na,1,2\n", r"no column 'station'.*Is 'Station' meant|lacks"),
+        ("station,temp,x\n,1,2\n", "1 rows have no task"),
+        ("station,temp,x\na,1,2\n  ,1,2\n", r"no task .*first: row 2"),
+        (f"station,temp,x\n{'a' * 300},1,2\n", "300 characters"),
+        ("station,temp,x\na,1,inf\n", "'x' holds 1 infinite"),
+        ("station,temp,x\na,1,1\na,1,oops\na,2,3\n", r"'x' holds numbers and text .*'oops'"),
+        ("station,temp,x\na,1,2001-01-01\na,1,2001-02-01\n", "'x' holds dates"),
+        ("station,temp,x\na,1,2001-01\na,1,2001-02\n", "'x' holds dates"),
+        ("station,temp,x\na,1,same\na,1,same\n", "'x' holds nothing but 'same'"),
+        ("station,temp,x\na,1,\na,1,\n", r"missing in 'x' \(2 rows\), first in row 1"),
+        ("station,temp,x\na,,1\na,1,\n", r"missing in 'temp' \(1 rows\), 'x' \(1 rows\)"),
+        ("station,temp\na,1\n", "no column of features"),
+    ],
+)
+def test_faults_are_named(reader, text, message, tmp_path):
+    with pytest.raises(DataError, match=message):
+        encode(write(tmp_path, text))
+
+
+def test_other_encodings_are_refused_with_the_line(reader, tmp_path):
+    with pytest.raises(DataError, match=r"not UTF-8: line 3 .*\\xe9"):
+        encode(write(tmp_path, "station,temp,x\na,1,2\ncafé,1,2\n", encoding="latin-1"))
+    with pytest.raises(DataError, match="not UTF-8: line 1"):
+        encode(write(tmp_path, "stätion,temp,x\na,1,2\n", encoding="utf-16"))
+
+
+def test_free_text_is_no_category(tmp_path):
+    rows = "".join(f"a,1,word {k}\n" for k in range(150))
+    with pytest.raises(DataError, match="150 different texts"):
+        encode(write(tmp_path, "station,temp,x\n" + rows))
+
+
+@pytest.mark.parametrize("name", ["a.xlsx", "a", "a.gz", "a.parquet.gz"])
+def test_unknown_endings(name, tmp_path):
+    with pytest.raises(DataError, match="ending"):
+        read_table(write(tmp_path, TEXT, name))
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.feather", "a.csv.gz"])
+def test_broken_files(name, tmp_path):
+    with pytest.raises(DataError, match=r"a\."):
+        read_table(write(tmp_path, TEXT, name))
+    with pytest.raises(DataError, match="no file"):
+        read_table(tmp_path / f"b{name}")
+
+
+MISSING = "station,temp,x,c\na,1,2,u\na,2,,v\nb,3,4,\nb,,6,v\n"
+
+
+def test_missing_rows_are_dropped(reader, tmp_path):
+    _, rows = encode(write(tmp_path, MISSING), missing="drop")
+    assert rows.rows.tolist() == [0]
+    with pytest.raises(DataError, match="no row that can be used"):
+        encode(write(tmp_path, "station,temp,x,c\na,,2,u\nb,1,,v\n"), missing="drop")
+
+
+def test_missing_features_are_filled_with_training_means(reader, tmp_path):
+    with pytest.raises(DataError, match="target cannot be filled"):
+        encode(write(tmp_path, MISSING), missing="mean")
+    schema, rows = encode(write(tmp_path, MISSING.replace("b,,6", "b,9,6")), missing="mean")
+    assert rows.X.tolist() == [[2, 0], [4, 1], [4, 2 / 3], [6, 1]]
+    new = schema.read(write(tmp_path, "c,x,station\n,,a\n", "new.csv"))
+    assert schema.encode(new).X.tolist() == [[4, 2 / 3]]
+
+
+def test_new_rows_are_read_as_in_training(reader, tmp_path):
+    schema, _ = encode(write(tmp_path, TEXT.replace("true", "1").replace("false", "0")))
+    new = "wind,other,dry,sky,station\n1,z,0,blue,Oslo\n"
+    rows = schema.encode(schema.read(write(tmp_path, new, "new.csv")))
+    assert rows.X.tolist() == [[1, 0, 0, 1, 0]]
+    with pytest.raises(DataError, match="'sky' holds 'green', not seen"):
+        schema.encode(schema.read(write(tmp_path, new.replace("blue", "green"), "new.csv")))
+    with pytest.raises(DataError, match=r"lacks the columns 'sky'"):
+        schema.read(write(tmp_path, new.replace("sky", "skies"), "new.csv"))
+    with pytest.raises(DataError, match="'wind' was numeric in training"):
+        schema.encode(schema.read(write(tmp_path, new.replace("\n1,", "\nhigh,"), "new.csv")))
+
+
+def test_parameters_that_contradict_each_other(tmp_path):
+    table = read_table(write(tmp_path, TEXT))
+    for options in ({"missing": "maybe"}, {"features": ["temp"]}):
+        with pytest.raises(ParameterError):
+            learn_schema(table, "station", "temp", **options)
+    with pytest.raises(ParameterError, match="both"):
+        learn_schema(table, "temp", "temp")
+    with pytest.raises(DataError, match="no column 'humidity'"):
+        learn_schema(table, "station", "temp", drop=["humidity"])
+    assert learn_schema(table, "station", "temp", drop=["sky", "dry"]).feature_names == ["wind"]
+
+
+def test_families_are_found_out(tmp_path):
+    def family(*values):
+        table = read_table(write(tmp_path, "t\n" + "".join(f"{v}\n" for v in values)))
+        return detect_family(target_values(table["t"]), "t")
+
+    assert family("yes", "no", "yes") == "binary"
+    assert family(0, 1, 1) == "binary"
+    assert family(0, 3, 7) == "poisson"
+    assert family(1, 3, 7) == "gaussian"
+    assert family(-1, 0, 7) == "gaussian"
+    assert family(0, 0.5, 7) == "gaussian"
+    with pytest.raises(DataError, match="3 labels"):
+        family("a", "b", "c")
+
+
+def test_tasks_that_differ_in_blanks():
+    assert blank_twins(["Oslo", "Oslo ", "New York", "NewYork", "Rome"]) == [["Oslo", "Oslo "], ["New York", "NewYork"]]
+    check_tasks(["a"], ["a", "b"])
+    with pytest.raises(UnseenTaskError, match="'Oslo ' differs from 'Oslo' only in blanks"):
+        check_tasks(["Oslo "], ["Oslo"])
+
+
+def test_names_that_collide(tmp_path):
+    with pytest.raises(DataError, match="both be named 'x=b'"):
+        encode(write(tmp_path, "station,temp,x,x=b\na,1,a,1\na,1,b,2\n"))
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8).filter(
+    lambda text: text.strip() and not text.startswith("\ufeff")
+)
+
+
+@given(st.lists(NAMES, min_size=2, max_size=6, unique=True), st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=60)
+def test_hostile_names_survive(tmp_path_factory, names, seed):
+    """Any text can be a task or a column, quotes, commas, line ends and control characters included."""
+    import csv
+
+    path = tmp_path_factory.mktemp("names") / "data.csv"
+    values = np.random.default_rng(seed).normal(size=(len(names), 2))
+    header = ["task", "y", f"x{names[0]}"]
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([header, *([n, *v] for n, v in zip(names, values.tolist(), strict=True))])
+    table = read_table(path, text=["task"])
+    rows = learn_schema(table, "task", "y").encode(table, with_target=True)
+    assert table.names == header
+    assert rows.tasks.tolist() == names
+    assert np.array_equal(rows.X.ravel(), values[:, 1])
+
+
+def test_schema_survives_saving(tmp_path):
+    import mssl
+
+    schema, rows = encode(write(tmp_path, TEXT), missing="mean")
+    model = mssl.MultiTaskGLM().fit(rows.X, rows.target, tasks=rows.tasks)
+    model.table_ = schema
+    again = mssl.load(mssl.save(model, tmp_path / "m.npz"))
+    assert isinstance(again.table_, TableSchema)
+    assert again.table_ == schema
