@@ -150,7 +150,7 @@ def _is_numeric(column: Any) -> bool:
 
 def listing(names: Sequence[Any], most: int = 8) -> str:
     """Names for an error message, the first few of many."""
-    shown = ", ".join(repr(name) for name in names[:most])
+    shown = ", ".join(repr(name.item() if isinstance(name, np.generic) else name) for name in names[:most])
     return shown + (f", … ({len(names)} in all)" if len(names) > most else "")
 
 

@@ -13,10 +13,9 @@ Q = W − m1ᵀ with r = d rows for p-MSSL, Q = residuals with r = n rows for r-
 
 **The shared mean is integrated out, not maximised.** With :math:`m \sim N(0, \tau^2 I)` the weights' prior precision
 is :math:`C = ((\eta\Omega)^{-1} + \tau^2 11^\top)^{-1}`, and the normaliser adds
-:math:`\tfrac{r\eta}{2}\log(1+\tau^2\eta\,1^\top\Omega 1)` to F. Maximising over m instead would let the mean collapse
+:math:`\tfrac{r}{2}\log(1+\tau^2\eta\,1^\top\Omega 1)` to F. Maximising over m instead would let the mean collapse
 onto a single task: its column of Q vanishes and its precision grows to the floor. The term is concave in Ω; its
-tangent adds the mean's posterior variance :math:`\eta\rho`, :math:`\rho = (1/\tau^2 + \eta 1^\top\Omega 1)^{-1}`,
-to every entry of S, so each Ω-step minimises a majoriser that touches F: F still never rises, and the certificate is
+tangent adds the mean's posterior variance :math:`\rho = (1/\tau^2 + \eta 1^\top\Omega 1)^{-1}` to every entry of S, so each Ω-step minimises a majoriser that touches F: F still never rises, and the certificate is
 that of the majoriser.
 
 Intercepts are unpenalised and enter neither Q nor Ω. The loss is a sum, never divided by the number of rows:
@@ -96,13 +95,13 @@ def paper_scale(n_tasks: int, n_features: int, *, gaussian: bool = True, residua
 def mean_value(mean: Array, mean_variance: float, total_precision: float, strength: float, n_rows: float) -> float:
     r"""What a shared mean adds to F beyond the structure's value at a moment with the mean's spread in it.
 
-    :math:`\|m\|^2/(2\tau^2) + \tfrac{r\eta}{2}[\log(1+x) - x/(1+x)]`, :math:`x = \tau^2\eta\,1^\top\Omega1`:
+    :math:`\|m\|^2/(2\tau^2) + \tfrac{r}{2}[\log(1+x) - x/(1+x)]`, :math:`x = \tau^2\eta\,1^\top\Omega1`:
     the tangent is taken back and the concave term itself put in its place.
     """
     if mean_variance <= 0:
         return 0.0
     x = mean_variance * strength * total_precision
-    return 0.5 * float(mean @ mean) / mean_variance + 0.5 * n_rows * strength * float(np.log1p(x) - x / (1 + x))
+    return 0.5 * float(mean @ mean) / mean_variance + 0.5 * n_rows * float(np.log1p(x) - x / (1 + x))
 
 
 def lambda_max(Q: Array, structure: SparsePrecision, frame: Frame, mean_spread: float = 0.0) -> float:

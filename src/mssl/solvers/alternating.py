@@ -191,7 +191,7 @@ class _View:
         """Ω certified at these weights, the moment, the mean, and the share of F."""
         coupling = self.structure.couple(step, self.mean_variance)
         mean = coupling.mean(self.rows)
-        S = self.structure.moment(self.rows - mean, self.frame, self.structure.strength * coupling.rho)
+        S = self.structure.moment(self.rows - mean, self.frame, coupling.rho)
         step = self.structure.certify(S, step, self.frame)
         total, used = float(step.precision.sum()), self.structure.normalised_rows(self.frame)
         return step, S, mean, step.value + mean_value(mean, self.mean_variance, total, self.structure.strength, used)

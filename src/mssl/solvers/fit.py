@@ -334,7 +334,7 @@ def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> t
     for _ in range(_START_ROUNDS):
         coupling = Coupling.diagonal_only(strength * structure.diagonal(Frame(d, v, prepared.sampling)), tau)
         W = problem.solve(coupling, W, tol=_START_GAP * size, max_iter=prepared.settings.max_inner).W
-        previous, v = v, np.mean((W - coupling.mean(W)) ** 2, axis=1) + strength * coupling.rho
+        previous, v = v, np.mean((W - coupling.mean(W)) ** 2, axis=1) + coupling.rho
         if np.all(np.abs(v - previous) <= _START_TOL * (v + floors)):
             break
     return Frame(d, v, prepared.sampling), W
@@ -361,6 +361,6 @@ def diagonal_lambda_max(prepared: Prepared, structure: SparsePrecision, penalty:
     tight = replace(prepared, settings=replace(prepared.settings, tol=1e-9))
     result = fit_prepared(tight, empty, penalty)
     coupling = empty.couple(result.structure, prepared.mean_variance)
-    spread = structure.strength * coupling.rho
+    spread = coupling.rho
     rows = problem.rows(result.W)
     return lambda_max(rows if structure.on == "residual" else rows - result.mean, structure, result.frame, spread)

@@ -29,7 +29,7 @@ Array = NDArray[np.float64]
 _AGREEMENT = 7 / 8  # share of agreeing pairs from which a shared mean is believed
 _PROBES = 32  # random signs behind a trace that is too large to compute
 _GRID = np.linspace(-9.0, 9.0, 49) * np.log(10) / 2  # log of τ²·(mean eigenvalue)/σ²
-_GOLDEN = (np.sqrt(5) - 1) / 2
+_HALVINGS = 45  # bisections of a grid cell: to rounding
 _NOISE_FLOOR = 1e-10  # smallest noise variance, as a share of the target's
 
 
@@ -78,38 +78,46 @@ def variance_components(spectra: Spectra, noise: Array | None = None) -> tuple[A
     noise, signal : ndarrays of shape (K,)
     """
     typical = spectra.typical_value()
-
-    def criterion(log_ratio: Array) -> Array:
-        return _criterion(spectra, np.exp(log_ratio) / typical, noise)
-
-    grid = np.stack([criterion(np.full(len(typical), point)) for point in _GRID])
+    grid = np.stack([_criterion(spectra, np.exp(point) / typical, noise) for point in _GRID])
     best = np.clip(np.argmin(grid, axis=0), 1, len(_GRID) - 2)
     low, high = _GRID[best - 1], _GRID[best + 1]
-    for _ in range(24):
-        left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-        go_left = criterion(left) < criterion(right)
-        low, high = np.where(go_left, low, left), np.where(go_left, right, high)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        falling = _slope(spectra, np.exp(middle) / typical, noise) < 0
+        low, high = np.where(falling, middle, low), np.where(falling, high, middle)
     ratio = np.exp((low + high) / 2) / typical
+    ratio = np.where(np.argmin(grid, axis=0) == 0, 0.0, ratio)  # nothing but noise
     variance = _noise_variance(spectra, ratio) if noise is None else noise
-    signal = np.where(best == 1, np.where(grid[0] <= criterion(np.log(ratio * typical)), 0.0, ratio), ratio)
-    return variance, signal * variance
+    return variance, ratio * variance
+
+
+def _explained(spectra: Spectra, ratio: Array) -> Array:
+    g, q, t = spectra.values, spectra.projections, ratio[:, None]
+    return np.asarray(np.sum(t * q**2 / (1 + t * g), axis=1))
 
 
 def _noise_variance(spectra: Spectra, ratio: Array) -> Array:
-    g, q = spectra.values, spectra.projections
-    residual = spectra.target_squares - np.sum(ratio[:, None] * q**2 / (1 + ratio[:, None] * g), axis=1)
     freedom = np.maximum(spectra.freedom, 1.0)
     floor = np.where(spectra.target_squares > 0, _NOISE_FLOOR * spectra.target_squares / freedom, 1.0)
-    return np.maximum(residual / freedom, floor)
+    return np.maximum((spectra.target_squares - _explained(spectra, ratio)) / freedom, floor)
 
 
 def _criterion(spectra: Spectra, ratio: Array, noise: Array | None) -> Array:
-    g, q = spectra.values, spectra.projections
-    determinant = np.sum(np.log1p(ratio[:, None] * g), axis=1)
+    """−2 log-likelihood as a function of τ²/σ², σ² profiled out where it is not known."""
+    determinant = np.sum(np.log1p(ratio[:, None] * spectra.values), axis=1)
     if noise is None:
-        return spectra.freedom * np.log(_noise_variance(spectra, ratio)) + determinant
-    explained = np.sum(ratio[:, None] * q**2 / (1 + ratio[:, None] * g), axis=1)
-    return determinant - explained / noise
+        return np.asarray(spectra.freedom * np.log(_noise_variance(spectra, ratio)) + determinant)
+    return np.asarray(determinant - _explained(spectra, ratio) / noise)
+
+
+def _slope(spectra: Spectra, ratio: Array, noise: Array | None) -> Array:
+    """Derivative of the criterion in log(τ²/σ²)."""
+    g, q, t = spectra.values, spectra.projections, ratio[:, None]
+    grows = np.sum(t * g / (1 + t * g), axis=1)
+    gained = np.sum(t * q**2 / (1 + t * g) ** 2, axis=1)
+    scale = _noise_variance(spectra, ratio) if noise is None else noise
+    factor = spectra.freedom / np.maximum(spectra.freedom, 1.0) if noise is None else 1.0
+    return np.asarray(grows - factor * gained / scale)
 
 
 def sampling_variances(spectra: Spectra, noise: Array, signal: Array) -> Array:

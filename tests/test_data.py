@@ -1,0 +1,165 @@
+"""Reading tasks: three layouts give the same rows, bad input gets the stated error."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+from mssl import MSSLRegressor, TaskData, stack_tasks
+from mssl.data import read_tasks
+from mssl.exceptions import DataError, LayoutError, UnseenTaskError
+
+
+def ragged(rng: np.random.Generator, sizes: list[int], d: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    tasks = np.repeat(np.arange(len(sizes)), sizes)
+    return rng.normal(size=(len(tasks), d)), rng.normal(size=len(tasks)), tasks
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=5), st.randoms(use_true_random=False))
+def test_rows_are_sorted_by_task_whatever_their_order(sizes: list[int], random: object) -> None:
+    rng = np.random.default_rng(len(sizes))
+    X, y, tasks = ragged(rng, sizes)
+    order = list(range(len(y)))
+    random.shuffle(order)  # type: ignore[attr-defined]
+    data = read_tasks(X[order], y[order], tasks=tasks[order])
+    assert data.n_rows.tolist() == sizes
+    for k in range(len(sizes)):
+        rows = slice(data.offsets[k], data.offsets[k + 1])
+        ours = np.column_stack([data.X[rows], data.y[rows]])
+        theirs = np.column_stack([X[tasks == k], y[tasks == k]])
+        np.testing.assert_array_equal(ours[np.lexsort(ours.T)], theirs[np.lexsort(theirs.T)])
+    if data.rows is not None:
+        np.testing.assert_array_equal(data.X, X[order][data.rows])
+
+
+def test_frames_arrays_and_sparse_read_alike(rng: np.random.Generator) -> None:
+    X, y, tasks = ragged(rng, [4, 3])
+    names = np.array(["b", "a"])[tasks]
+    frame = pd.DataFrame(X, columns=["u", "v", "w"]).assign(station=names)
+    plain = read_tasks(X, y, tasks=names)
+    for data in (
+        read_tasks(frame, y, task_column="station"),
+        read_tasks(frame, pd.Series(y), task_column="station"),
+        read_tasks(pl.from_pandas(frame), y, task_column="station"),
+        read_tasks(np.column_stack([X.astype(object), names]), y, task_column=3),
+        read_tasks(sparse.csr_array(X), y, tasks=names),
+        TaskData.from_list([X[names == "a"], X[names == "b"]], [y[names == "a"], y[names == "b"]], ["a", "b"]),
+    ):
+        assert data.tasks.tolist() == ["a", "b"]
+        dense = data.X.toarray() if sparse.issparse(data.X) else data.X
+        np.testing.assert_array_equal(dense, plain.X)
+        np.testing.assert_array_equal(data.y, plain.y)
+    assert read_tasks(frame, y, task_column="station").names.tolist() == ["u", "v", "w"]
+
+
+def test_layouts_of_the_same_data_agree(rng: np.random.Generator) -> None:
+    X, Y = rng.normal(size=(20, 3)), rng.normal(size=(20, 4))
+    shared = MSSLRegressor().fit(X, Y)
+    aligned = MSSLRegressor().fit(np.repeat(X[:, None], 4, axis=1), Y)
+    long = MSSLRegressor().fit(*stack_tasks([X] * 4, list(Y.T)))
+    for other in (aligned, long):
+        np.testing.assert_allclose(other.coef_, shared.coef_, atol=1e-5)
+        np.testing.assert_allclose(other.intercept_, shared.intercept_, atol=1e-5)
+    np.testing.assert_allclose(shared.predict(X), aligned.predict(np.repeat(X[:, None], 4, axis=1)), atol=1e-5)
+    np.testing.assert_allclose(long.predict(X, tasks=np.full(20, 2)), shared.predict(X)[:, 2], atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", ["shared", "aligned"])
+def test_missing_targets_are_rows_that_are_not_there(layout: str, rng: np.random.Generator) -> None:
+    X, Y = rng.normal(size=(30, 2)), rng.normal(size=(30, 3))
+    Y[rng.random(Y.shape) < 0.3] = np.nan
+    seen = [~np.isnan(Y[:, k]) for k in range(3)]
+    long = MSSLRegressor().fit(*stack_tasks([X[s] for s in seen], [Y[s, k] for k, s in enumerate(seen)]))
+    other = MSSLRegressor().fit(X if layout == "shared" else np.repeat(X[:, None], 3, axis=1), Y)
+    np.testing.assert_allclose(other.coef_, long.coef_, atol=1e-8)
+    assert np.isfinite(other.score(X if layout == "shared" else np.repeat(X[:, None], 3, axis=1), Y))
+
+
+def test_targets_named_by_a_frame_name_the_tasks(rng: np.random.Generator) -> None:
+    Y = pd.DataFrame(rng.normal(size=(15, 2)), columns=["north", "south"])
+    assert MSSLRegressor().fit(rng.normal(size=(15, 2)), Y).tasks_.tolist() == ["north", "south"]
+
+
+X0, Y0 = np.arange(12.0).reshape(6, 2), np.arange(6.0)
+NAN = X0.copy()
+NAN[0, 0] = np.nan
+INF = X0.copy()
+INF[0, 0] = np.inf
+BAD = {
+    "NaN in X": (lambda: MSSLRegressor().fit(NAN, Y0), DataError, "NaN"),
+    "inf in X": (lambda: MSSLRegressor().fit(INF, Y0), DataError, "infinity"),
+    "NaN in y": (lambda: MSSLRegressor().fit(X0, np.r_[np.nan, Y0[1:]]), DataError, "NaN"),
+    "text column": (
+        lambda: MSSLRegressor().fit(pd.DataFrame({"a": X0[:, 0], "b": list("xyzxyz")}), Y0),
+        DataError,
+        "'b'",
+    ),
+    "no such task column": (
+        lambda: MSSLRegressor(task_column="t").fit(pd.DataFrame({"a": Y0}), Y0),
+        LayoutError,
+        "'a'",
+    ),
+    "task column of an array by name": (lambda: MSSLRegressor(task_column="t").fit(X0, Y0), LayoutError, "number"),
+    "missing task id": (lambda: MSSLRegressor().fit(X0, Y0, tasks=[0, 1, np.nan, 0, 1, 0]), LayoutError, "no task id"),
+    "too few task ids": (lambda: MSSLRegressor().fit(X0, Y0, tasks=[0, 1]), LayoutError, "2 task ids for 6 rows"),
+    "task ids and (n, K) targets": (
+        lambda: MSSLRegressor().fit(X0, np.c_[Y0, Y0], tasks=[0] * 6),
+        LayoutError,
+        "leave the ids out",
+    ),
+    "rows differ": (lambda: MSSLRegressor().fit(X0, Y0[:4]), LayoutError, "inconsistent"),
+    "aligned shapes differ": (lambda: MSSLRegressor().fit(np.ones((6, 2, 3)), np.ones((6, 3))), LayoutError, "aligned"),
+    "four dimensions": (lambda: MSSLRegressor().fit(np.ones((2, 2, 2, 2)), np.ones((2, 2))), LayoutError, "dimensions"),
+    "empty": (lambda: MSSLRegressor().fit(np.empty((0, 2)), np.empty(0)), DataError, "0 sample"),
+    "no features": (lambda: MSSLRegressor().fit(np.empty((6, 0)), Y0), DataError, "0 feature"),
+    "all weights zero": (lambda: MSSLRegressor().fit(X0, Y0, sample_weight=np.zeros(6)), DataError, "zero"),
+    "a task without weight": (
+        lambda: MSSLRegressor().fit(X0, Y0, tasks=[0, 0, 0, 1, 1, 1], sample_weight=[1, 1, 1, 0, 0, 0]),
+        DataError,
+        "Tasks",
+    ),
+    "negative weight": (lambda: MSSLRegressor().fit(X0, Y0, sample_weight=-np.ones(6)), DataError, "negative"),
+    "a column all missing": (lambda: MSSLRegressor().fit(X0, np.c_[Y0, Y0 * np.nan]), DataError, "no row"),
+    "ragged list": (lambda: stack_tasks([X0, X0[:, :1]], [Y0, Y0]), LayoutError, "different numbers"),
+    "two tasks of one name": (lambda: stack_tasks([X0, X0], [Y0, Y0], ["a", "a"]), LayoutError, "same name"),
+    "text targets": (lambda: MSSLRegressor().fit(X0, list("abcdef")), DataError, "not numbers"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_refused_in_words(case: str) -> None:
+    act, error, words = BAD[case]
+    with pytest.raises(error, match=words.replace("(", r"\(").replace(")", r"\)")):
+        act()
+
+
+@pytest.fixture(scope="module")
+def two_tasks() -> MSSLRegressor:
+    rng = np.random.default_rng(1)
+    X, y, tasks = ragged(rng, [8, 9])
+    return MSSLRegressor().fit(X, y, tasks=np.array(["a", "b"])[tasks])
+
+
+def test_prediction_needs_known_tasks(two_tasks: MSSLRegressor) -> None:
+    X = np.ones((2, 3))
+    with pytest.raises(LayoutError, match="which task each row belongs to"):
+        two_tasks.predict(X)
+    with pytest.raises(UnseenTaskError, match=r"'c'.*known: 'a', 'b'"):
+        two_tasks.predict(X, tasks=["a", "c"])
+    with pytest.raises(ValueError, match="features"):
+        two_tasks.predict(np.ones((2, 4)), tasks=["a", "b"])
+    with pytest.raises(LayoutError, match="aligned"):
+        two_tasks.predict(np.ones((2, 3, 3)))
+    assert two_tasks.predict(np.ones((4, 2, 3))).shape == (4, 2)
+
+
+def test_predictions_come_back_in_the_rows_order(two_tasks: MSSLRegressor, rng: np.random.Generator) -> None:
+    X, tasks = rng.normal(size=(10, 3)), np.array(["b", "a"] * 5)
+    whole = two_tasks.predict(X, tasks=tasks)
+    one_by_one = [two_tasks.predict(X[i : i + 1], tasks=tasks[i : i + 1])[0] for i in range(10)]
+    np.testing.assert_allclose(whole, one_by_one, rtol=1e-12)
