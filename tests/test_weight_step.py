@@ -1,5 +1,6 @@
 """Laws of the quadratic weight step: all solvers find the one minimiser, certificates bound the truth."""
 
+import pickle
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from scipy.linalg import block_diag
 from sklearn.linear_model import ElasticNet, Lasso, LinearRegression, Ridge
 
 from mssl import _jit
@@ -359,6 +361,22 @@ def test_a_solver_that_does_not_fit_is_refused(solver, threshold, match):
     coupling = Coupling.diagonal_only(np.ones(3))
     with pytest.raises(ParameterError, match=match):
         solve_quadratic(own, coupling, np.full(3, threshold), np.zeros((3, 2)), solver=solver, tol=1e-6)
+
+
+@pytest.mark.parametrize("d", [3, 70])
+def test_a_kept_preconditioner_serves_other_couplings(d):
+    problem = Problem(16, sizes=(80, 90, 75), d=d)
+    loss, W0, t = problem.gram_form(), np.zeros((3, d)), np.zeros(3)
+    precision = random_precision(problem.rng, 3)
+    for strength in (1.0, 1.5, 40.0):
+        coupling = Coupling.from_precision(precision, strength, np.linalg.inv(precision))
+        step = solve_quadratic(loss, coupling, t, W0, solver="cg", tol=1e-18)
+        assert step.status is Status.CONVERGED
+        blocks = [np.kron(row, np.eye(d)) for row in coupling.dense()[:, None, :]]
+        system = np.concatenate(blocks) + block_diag(*loss.gram)
+        np.testing.assert_allclose(step.W.ravel(), np.linalg.solve(system, loss.linear.ravel()), atol=1e-8)
+    copy = pickle.loads(pickle.dumps(loss))
+    np.testing.assert_array_equal(copy.gradient(step.W), loss.gradient(step.W))
 
 
 def test_the_limit_is_reported():

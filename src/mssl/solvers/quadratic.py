@@ -152,8 +152,11 @@ class GramQuadratic:
 
     @cached_property
     def kept(self) -> dict[str, Any]:
-        """What solvers want to find again at their next call."""
+        """What solvers want to find again at their next call; not pickled."""
         return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "kept"}
 
     @cached_property
     def eigen(self) -> tuple[Array, Array]:
