@@ -1,0 +1,81 @@
+"""One page to send to a colleague: a fitted model as a single HTML file that needs no network (extra ``report``).
+
+Selecting a task in one view highlights it in all. Everything in the page is computed by Python beforehand; the page
+itself only filters, sorts and highlights. See :func:`write`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from mssl._graph_text import written
+
+__all__ = ["write"]
+
+
+def write(
+    model: Any,
+    path: str | os.PathLike[str],
+    *,
+    data: Any = None,
+    transfer: Any = None,
+    stability: Any = None,
+    coordinates: Any = None,
+    title: str | None = None,
+) -> Path:
+    """Write a fitted model as one self-contained, interactive HTML page.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        Any estimator of mssl, also one read with :func:`mssl.load`. Only its fitted attributes are used, so a model
+        without a graph or without a history gives a page that says so.
+    path : str or path-like
+        The file. It is written whole or not at all.
+    data : (X, y) or (X, y, tasks), optional
+        Rows to measure the model on, task by task; better rows that it was not fitted on.
+    transfer : optional
+        What each task gains over its own single-task fit, in percent: a mapping of task to gain, K numbers in the order
+        of ``model.tasks_``, or rows with ``task`` and ``gain`` (further numbers in a row become columns of the table).
+    stability : optional
+        Selection frequencies along a path: an object or mapping with ``lambdas`` (L,) and ``frequencies`` ((L, K, K) or
+        (L, E)), and optionally ``threshold``; or a tuple of these.
+    coordinates : (K, 2), optional
+        Latitude and longitude of each task in degrees, for a map; by default those of the graph, if it has any.
+    title : str, optional
+        Title of the page.
+
+    Returns
+    -------
+    pathlib.Path
+        The file.
+
+    Raises
+    ------
+    DataError
+        When the model is not fitted, or `data`, `transfer`, `stability` or `coordinates` do not belong to it.
+    DatasetError
+        When the file cannot be written.
+    MissingDependencyError
+        Without the extra ``report``.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from mssl import MSSLRegressor, report
+    >>> from mssl.datasets import make_clustered_tasks
+    >>> problem = make_clustered_tasks(random_state=0)
+    >>> model = MSSLRegressor(0.5).fit(problem.X, problem.y, tasks=problem.tasks)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = report.write(model, pathlib.Path(folder, "report.html"))
+    ...     page.read_text(encoding="utf-8").count("<section")
+    10
+    """
+    from mssl.report.content import gather
+    from mssl.report.page import render
+
+    content = gather(model, data=data, transfer=transfer, stability=stability, coordinates=coordinates, title=title)
+    written(render(content), path)
+    return Path(path)

@@ -1,0 +1,237 @@
+"""From a fitted model to plain data: everything that the page shows, checked and in one place."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mssl._plot_support import history_columns
+from mssl.exceptions import DataError
+from mssl.graph import TaskGraph, short_name
+from mssl.report.scores import Gains, Scores, measure, read_gains
+from mssl.views import community_colors, task_order
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.intp]
+
+_LAMBDAS = ("lambdas", "lambdas_", "graph_penalties", "graph_penalties_", "strengths", "strengths_")
+_FREQUENCIES = ("frequencies", "frequencies_", "frequency_path", "frequency_path_")
+_THRESHOLDS = ("threshold", "threshold_")
+_PACKAGES = ("mssl", "numpy", "scipy", "scikit-learn", "bokeh")
+
+
+class Stability(NamedTuple):
+    """Selection frequencies of edges along a path: ``ends`` is (E, 2), or None where edges are not named."""
+
+    lambdas: FloatArray
+    frequencies: FloatArray
+    threshold: float
+    ends: IntArray | None
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """What a page is made of.
+
+    Attributes
+    ----------
+    title, method : str
+        Title of the page, class of the model.
+    graph : TaskGraph
+        The graph, with coordinates where known; without edges where the model has no graph.
+    has_graph : bool
+        Whether the model has a graph at all.
+    precision : ndarray of shape (K, K) or None
+    coef : ndarray of shape (K, d)
+    features : list of str
+    scores, gains, stability : what the caller measured, or None
+    history : dict of str to ndarray
+        Objective and gaps, round by round.
+    certificate : tuple of (relative gap or None, status)
+    noise : ndarray of shape (K,) or None
+    mean_variance : float
+    settings, record : lists of (name, text)
+    """
+
+    title: str
+    method: str
+    graph: TaskGraph
+    has_graph: bool
+    precision: FloatArray | None
+    coef: FloatArray
+    features: list[Any]
+    scores: Scores | None
+    gains: Gains | None
+    stability: Stability | None
+    history: dict[str, FloatArray]
+    certificate: tuple[float | None, str]
+    noise: FloatArray | None
+    mean_variance: float
+    settings: list[tuple[str, str]]
+    record: list[tuple[str, str]]
+
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks K."""
+        return len(self.graph)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Names of the tasks for display: one line, no control characters."""
+        return [short_name(name, 60) for name in self.graph.tasks]
+
+    @cached_property
+    def communities(self) -> IntArray:
+        """Community of each task; 0 is the largest."""
+        return self.graph.community_labels()
+
+    @cached_property
+    def colors(self) -> list[str]:
+        """Colour of each task, by community."""
+        return community_colors(self.communities)
+
+    @cached_property
+    def order(self) -> IntArray:
+        """Tasks by community."""
+        return task_order(self.graph)
+
+    @cached_property
+    def position(self) -> IntArray:
+        """Place of each task in `order`."""
+        return np.argsort(self.order)
+
+
+def gather(model: Any, *, data: Any, transfer: Any, stability: Any, coordinates: Any, title: str | None) -> Content:
+    """Read everything that a page shows off a fitted model and what was measured of it."""
+    coef = _coefficients(model)
+    tasks = [
+        name.item() if isinstance(name, np.generic) else name for name in getattr(model, "tasks_", range(len(coef)))
+    ]
+    graph, has_graph = _graph(model, tasks, coordinates)
+    method = type(model).__name__
+    precision = getattr(model, "precision_", None)
+    if hasattr(precision, "toarray"):
+        precision = precision.toarray()
+    noise = getattr(model, "noise_", None)
+    result = getattr(model, "result_", None)
+    gap = getattr(result, "relative_gap", None)
+    features = getattr(model, "features_", getattr(model, "feature_names_in_", None))
+    return Content(
+        title=short_name(title, 200) if title is not None else f"{method}: {len(tasks)} tasks",
+        method=method,
+        graph=graph,
+        has_graph=has_graph,
+        precision=None if precision is None else np.asarray(precision, dtype=float),
+        coef=coef,
+        features=list(range(coef.shape[1])) if features is None else list(features),
+        scores=None if data is None else measure(model, data),
+        gains=None if transfer is None else read_gains(transfer, tasks),
+        stability=None if stability is None else read_stability(stability, len(tasks)),
+        history=_history(model),
+        certificate=(None if gap is None else float(gap), str(getattr(result, "status", ""))),
+        noise=None if noise is None else np.broadcast_to(np.asarray(noise, dtype=float), len(tasks)),
+        mean_variance=float(getattr(model, "mean_variance_", 0.0)),
+        settings=_settings(model),
+        record=_record(model, data),
+    )
+
+
+def _coefficients(model: Any) -> FloatArray:
+    coef = getattr(model, "coef_", None)
+    if coef is None:
+        raise DataError(
+            f"{type(model).__name__} has no coefficients (coef_), so there is nothing to report; fit it first."
+        )
+    values = np.asarray(coef, dtype=float)
+    if values.ndim != 2 or not values.size or not np.isfinite(values).all():
+        raise DataError(f"coef_ has shape {values.shape} or is not finite; expected numbers, K tasks × d features.")
+    return values
+
+
+def _graph(model: Any, tasks: list[Any], coordinates: Any) -> tuple[TaskGraph, bool]:
+    """The model's graph with coordinates, or one without edges."""
+    graph = getattr(model, "graph_", None)
+    known = isinstance(graph, TaskGraph) and len(graph) == len(tasks)
+    empty = np.zeros((len(tasks), len(tasks)))
+    found = graph if isinstance(graph, TaskGraph) and known else TaskGraph(tuple(tasks), empty.astype(bool), empty)
+    if coordinates is not None:
+        found = replace(found, coordinates=coordinates)
+    return found, known
+
+
+def read_stability(stability: Any, n_tasks: int) -> Stability:
+    """Strengths, frequencies and threshold of a stability selection, in whichever form they came."""
+    if isinstance(stability, tuple) and not hasattr(stability, "_fields"):
+        lambdas, frequencies, threshold = (*stability, None, None)[:3]
+    else:
+        lambdas, frequencies, threshold = (_first(stability, names) for names in (_LAMBDAS, _FREQUENCIES, _THRESHOLDS))
+    if lambdas is None or frequencies is None:
+        raise DataError(
+            "stability holds no path; expected lambdas (L,) and frequencies, (L, K, K) or (L, E), as attributes or keys."
+        )
+    strengths, table = np.asarray(lambdas, dtype=float), np.asarray(frequencies, dtype=float)
+    ends = None
+    if table.ndim == 3 and table.shape[1:] == (n_tasks, n_tasks):
+        i, j = np.triu_indices(n_tasks, 1)
+        table, ends = table[:, i, j], np.column_stack([i, j])
+    if table.ndim != 2 or strengths.shape != (len(table),) or not len(table):
+        raise DataError(
+            f"stability has {strengths.shape} penalty strengths and frequencies of shape {table.shape}; expected (L,) and "
+            f"(L, {n_tasks}, {n_tasks}) or (L, E)."
+        )
+    if table.size and not (table.min() >= 0 and table.max() <= 1):
+        raise DataError("selection frequencies of stability have to lie in [0, 1].")
+    return Stability(strengths, table, 0.9 if threshold is None else float(threshold), ends)
+
+
+def _first(source: Any, names: tuple[str, ...]) -> Any:
+    for name in names:
+        value = source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
+        if value is not None:
+            return value
+    return None
+
+
+def _history(model: Any) -> dict[str, FloatArray]:
+    history = getattr(model, "history_", None)
+    if not history:
+        return {}
+    try:
+        return history_columns(history)
+    except DataError:
+        return {}
+
+
+def _settings(model: Any) -> list[tuple[str, str]]:
+    parameters = model.get_params(deep=False) if hasattr(model, "get_params") else {}
+    return [(str(name), short_name(repr(value), 200)) for name, value in parameters.items()]
+
+
+def _record(model: Any, data: Any) -> list[tuple[str, str]]:
+    """Data, versions and date."""
+    K, d = np.shape(model.coef_)
+    facts = [("model", f"{type(model).__module__}.{type(model).__qualname__}"), ("tasks", str(K)), ("features", str(d))]
+    for name, words in (("layout_", "layout of the data"), ("n_iter_", "rounds"), ("objective_", "objective")):
+        if hasattr(model, name):
+            value = getattr(model, name)
+            facts.append((words, f"{value:.8g}" if isinstance(value, float) else short_name(value, 60)))
+    facts.append(("data given to the report", "none" if data is None else f"y of shape {np.shape(data[1])}"))
+    facts += [(package, _version(package)) for package in _PACKAGES]
+    facts.append(("Python", platform.python_version()))
+    facts.append(("written", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")))
+    return facts
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

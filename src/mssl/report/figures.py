@@ -1,0 +1,226 @@
+"""What the interactive figures share: looks, tools, the sources that link them, and their HTML frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mssl.exceptions import require
+from mssl.graph import short_name
+from mssl.report.content import Content
+from mssl.report.labels import Label, plain
+from mssl.views import NEGATIVE, POSITIVE
+
+FloatArray = NDArray[np.float64]
+
+#: Edges that a page holds at most; sliders choose among these.
+MOST_EDGES = 3000
+#: Marks of the communities, so that colour is not alone in telling them apart.
+MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex", "star")
+INK, FAINT, LIGHT = "#222222", "#9A9A9A", "#E4E4E4"
+#: From the colour of negative edges over white to that of positive ones, darker at the ends.
+_DIVERGING = ("#6B2A00", NEGATIVE, "#F6C7A3", "#FAFAFA", "#A9D0EA", POSITIVE, "#003350")
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the page: its heading, its HTML, and the Bokeh figures that go into elements of that HTML."""
+
+    key: str
+    title: str
+    body: str
+    figures: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+class Shared:
+    """The sources that all views draw from: one row per task, one row per edge.
+
+    A task selected in one view is selected in the source, and so in all views.
+    """
+
+    def __init__(self, content: Content) -> None:
+        models: Any = require("bokeh.models", "report", "The report")
+        self.content = content
+        graph = content.graph
+        labels = content.communities
+        sizes = np.bincount(labels, minlength=1)[labels] if len(graph) else np.zeros(0)
+        marks = [
+            MARKERS[k] if k < len(MARKERS) and size > 1 else "circle" for k, size in zip(labels, sizes, strict=True)
+        ]
+        self.tasks = models.ColumnDataSource(
+            {
+                "name": [plain(name, 60) for name in graph.tasks],
+                "color": content.colors,
+                "mark": marks,
+                "community": [
+                    f"{label + 1} ({size} tasks)" if size > 1 else "none"
+                    for label, size in zip(labels, sizes, strict=True)
+                ],
+                "degree": graph.degree(),
+            },
+            name="tasks",
+        )
+        i, j = (ends[:MOST_EDGES][::-1] for ends in graph.edge_indices())
+        self.ends = np.column_stack([i, j])
+        weights = graph.weights[i, j]
+        share = np.abs(weights) / (np.abs(weights).max(initial=0.0) or 1.0)
+        confidence = np.ones(len(i)) if graph.confidence is None else graph.confidence[i, j]
+        self.edges = models.ColumnDataSource(
+            {
+                "i": i.astype(np.int32),
+                "j": j.astype(np.int32),
+                "weight": weights,
+                "confidence": confidence,
+                "first": [plain(graph.tasks[k], 40) for k in i],
+                "second": [plain(graph.tasks[k], 40) for k in j],
+                "color": [POSITIVE if weight >= 0 else NEGATIVE for weight in weights],
+                "dash": ["solid" if weight >= 0 else "dashed" for weight in weights],
+                "width": (0.6 + 3.4 * share).astype(np.float32),
+                "alpha": (0.3 + 0.55 * share).astype(np.float32),
+            },
+            name="edges",
+        )
+        self.edge_filter = models.IndexFilter(indices=list(range(len(i))), name="edge-filter")
+        self.edge_view = models.CDSView(filter=self.edge_filter)
+
+    def draw_edges(self, plot: Any, glyph: str, **columns: str) -> Any:
+        """Draw the edges that the sliders leave; those of selected tasks stand out."""
+        renderer = getattr(plot, glyph)(
+            **columns,
+            source=self.edges,
+            view=self.edge_view,
+            line_color="color",
+            line_dash="dash",
+            line_width="width",
+            line_alpha="alpha",
+            nonselection_line_alpha=0.06,
+            selection_line_alpha=0.95,
+        )
+        rows = [("", "<bdi>@first</bdi> – <bdi>@second</bdi>"), ("partial correlation", "@weight{+0.000}")]
+        if self.content.graph.confidence is not None:
+            rows.append(("selected", "@confidence{0%}"))
+        add_hover(plot, renderer, rows)
+        return renderer
+
+    def draw_tasks(self, plot: Any, glyph: str, rows: list[tuple[str, str]] = [], **look: Any) -> Any:  # noqa: B006
+        """Draw the tasks, to hover over and to select."""
+        models: Any = require("bokeh.models", "report", "The report")
+        renderer = getattr(plot, glyph)(
+            source=self.tasks,
+            **({"line_color": "white", "fill_color": "color"} | look),
+            selection_line_color="black",
+            selection_line_width=2,
+            nonselection_fill_alpha=0.35,
+        )
+        base = [("", "<bdi>@name</bdi>"), ("community", "@community"), ("neighbours", "@degree")]
+        add_hover(plot, renderer, base + rows)
+        tap = models.TapTool(renderers=[renderer])
+        plot.add_tools(tap)
+        plot.toolbar.active_tap = tap
+        return renderer
+
+    def draw_names(self, plot: Any, x: str, y: str, labels: list[Label], key: str) -> None:
+        """Write the names that have room, and the name of every selected task."""
+        models: Any = require("bokeh.models", "report", "The report")
+        chosen = {label.index: label for label in labels}
+        spare = Label(0, "", 0.0, -14.0)
+        n = self.content.n_tasks
+        text = [chosen[k].text if k in chosen else "" for k in range(n)]
+        self.tasks.add(text, f"{key}_label")
+        self.tasks.add([plain(name, 30) for name in self.content.graph.tasks], "short")
+        for axis, attribute in (("right", "right"), ("down", "down")):
+            offsets = [getattr(chosen.get(k, spare), attribute) for k in range(n)]
+            self.tasks.add(np.array(offsets, dtype=np.float32), f"{key}_{axis}")
+        common = {"x": x, "y": y, "x_offset": f"{key}_right", "y_offset": f"{key}_down", "text_align": "center"}
+        common |= {"text_baseline": "middle", "text_font_size": "11px", "text_color": INK}
+        common |= {"background_fill_color": "white", "background_fill_alpha": 0.75, "padding": 1}
+        usual = models.Text(text=f"{key}_label", **common)
+        faded = models.Text(text=f"{key}_label", **(common | {"text_alpha": 0.35}))
+        bold = models.Text(text="short", **(common | {"text_font_style": "bold"}))
+        plot.add_glyph(self.tasks, usual, selection_glyph=bold, nonselection_glyph=faded, level="overlay")
+
+
+def base_figure(width: int, height: int, alt: str, **options: Any) -> Any:
+    """An empty figure of the page's look, its drawing `width` × `height` pixels."""
+    plotting: Any = require("bokeh.plotting", "report", "The report")
+    plot = plotting.figure(
+        frame_width=width,
+        frame_height=height,
+        tools="pan,box_zoom,wheel_zoom,reset,save",
+        toolbar_location="above",
+        **({"active_drag": None, "active_scroll": None} | options),
+    )
+    plot.toolbar.logo = None
+    plot.outline_line_color = None
+    plot.min_border = 6
+    plot.title = None
+    plot.tags = [alt]
+    plot.grid.grid_line_color = LIGHT
+    plot.axis.axis_label_text_font_style = "normal"
+    plot.axis.minor_tick_line_color = None
+    return plot
+
+
+def bare(plot: Any) -> Any:
+    """Take axes and grid away."""
+    plot.axis.visible = False
+    plot.grid.visible = False
+    return plot
+
+
+def add_hover(plot: Any, renderer: Any, rows: list[tuple[str, str]]) -> None:
+    """Show the rows beside the pointer; Bokeh escapes what it fills in for ``@column``."""
+    models: Any = require("bokeh.models", "report", "The report")
+    lines = "".join(f"<div>{escape(name)}{' ' if name else ''}<b>{value}</b></div>" for name, value in rows)
+    plot.add_tools(models.HoverTool(renderers=[renderer], tooltips=f"<div>{lines}</div>", description="Details"))
+
+
+def diverging(steps: int = 255) -> list[str]:
+    """Colours from negative over white to positive."""
+    anchors = np.array([[int(color[k : k + 2], 16) for k in (1, 3, 5)] for color in _DIVERGING])
+    at = np.linspace(0, len(anchors) - 1, steps)
+    channels = np.column_stack([np.interp(at, np.arange(len(anchors)), channel) for channel in anchors.T])
+    return ["#{:02X}{:02X}{:02X}".format(*row) for row in channels.round().astype(int)]
+
+
+def name_axis(axis: Any, names: list[Any], places: FloatArray, room: float) -> bool:
+    """Write a name at each place if there are at least `room` = 9 pixels for each; return whether there were."""
+    models: Any = require("bokeh.models", "report", "The report")
+    axis.major_tick_line_color = None
+    axis.axis_line_color = None
+    if room < 9:
+        axis.ticker = models.FixedTicker(ticks=[])
+        return False
+    axis.ticker = models.FixedTicker(ticks=[float(at) for at in places])
+    axis.major_label_overrides = {float(at): plain(name, 20) for at, name in zip(places, names, strict=True)}
+    axis.major_label_text_font_size = f"{min(11, round(room))}px"
+    return True
+
+
+def figure_html(element: str, alt: str, caption: str, controls: str = "") -> str:
+    """The frame of one figure: controls, the place of the drawing, and what it shows in words."""
+    return (
+        f'<figure role="group" aria-label="{escape(alt)}">{controls}'
+        f'<div class="plot" id="{escape(element)}"></div><figcaption>{caption}</figcaption></figure>'
+    )
+
+
+def sentence(text: str) -> str:
+    """A section's words where there is nothing to draw."""
+    return f'<p class="nothing">{escape(text)}</p>'
+
+
+def named(name: object, width: int = 60) -> str:
+    """A name as HTML: escaped, and kept from turning the text around it."""
+    return f"<bdi>{escape(short_name(name, width))}</bdi>"
+
+
+def count(number: int, word: str) -> str:
+    """A number and its noun, in the singular or the plural."""
+    plural = {"community": "communities"}.get(word, f"{word}s")
+    return f"{number:,} {word if number == 1 else plural}"

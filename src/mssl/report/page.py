@@ -1,0 +1,94 @@
+"""Sections into one HTML file: everything inline, nothing from elsewhere, no script but the page's own.
+
+Untrusted text (names of tasks and features, titles) reaches the page in three ways only: as HTML through
+``html.escape``, as JSON in which ``<``, ``>`` and ``&`` are written as ``\\u003c`` …, and as text that Bokeh or the
+page's script sets as text. Beyond that, the page's content security policy names its scripts by their hashes, so that
+no other script would run, and forbids every request.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from mssl.exceptions import require
+from mssl.report.content import Content
+from mssl.report.figures import Section, Shared
+from mssl.report.sections import all_sections
+
+
+def render(content: Content) -> str:
+    """Return the page as text."""
+    resources: Any = require("bokeh.resources", "report", "The report")
+    shared = Shared(content)
+    sections = all_sections(content, shared)
+    bokeh = "\n".join(resources.Resources(mode="inline", components=["bokeh"], log_level="warn").js_raw)
+    scripts = [bokeh.replace("</script", "<\\/script"), _asset("page.js")]
+    policy = _policy(scripts)
+    blocks = "".join(f"<script>{script}</script>" for script in scripts)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(content.title)}</title>\n<style>{_asset('page.css')}</style>\n</head>\n<body>\n"
+        f"{_body(content, sections)}\n"
+        f'<script type="application/json" id="report-data">{_data(shared, sections)}</script>\n'
+        f"{blocks}\n</body>\n</html>\n"
+    )
+
+
+def _body(content: Content, sections: list[Section]) -> str:
+    links = "".join(f'<li><a href="#{s.key}">{escape(s.title)}</a></li>' for s in sections)
+    parts = "\n".join(
+        f'<section id="{s.key}" aria-labelledby="{s.key}-title"><h2 id="{s.key}-title">{escape(s.title)}</h2>{s.body}</section>'
+        for s in sections
+    )
+    return (
+        '<a class="skip" href="#tasks">Skip to the table of tasks</a>\n'
+        f"<header><h1><bdi>{escape(content.title)}</bdi></h1>"
+        f'<nav aria-label="Sections"><ul>{links}</ul></nav></header>\n'
+        "<noscript><p>The figures need JavaScript; the words and tables do not.</p></noscript>\n"
+        f"<main>\n{parts}\n</main>\n"
+        '<div id="chosen" role="status" aria-live="polite" hidden><span></span>'
+        '<button type="button">Clear selection</button></div>\n'
+        '<div id="tip" aria-hidden="true" hidden></div>'
+    )
+
+
+def _data(shared: Shared, sections: list[Section]) -> str:
+    """The figures and what the page's script needs, as JSON that no HTML parser can mistake."""
+    documents: Any = require("bokeh.document", "report", "The report")
+    encoder: Any = require("bokeh.core.json_encoder", "report", "The report")
+    document = documents.Document()
+    roots: dict[str, str] = {}
+    for section in sections:
+        for element, figure in section.figures.items():
+            document.add_root(figure)
+            roots[figure.id] = element
+    heats = {key: value for section in sections for key, value in section.data.items()}
+    data = {
+        "docs": {"report": document.to_json(deferred=False)} if roots else {},
+        "items": [{"docid": "report", "roots": roots, "root_ids": list(roots)}] if roots else [],
+        "names": shared.tasks.data["name"],
+        "heats": heats,
+    }
+    text = str(encoder.serialize_json(data))
+    for letter in "<>&":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return text
+
+
+def _asset(name: str) -> str:
+    return files("mssl.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _policy(scripts: list[str]) -> str:
+    """Which scripts may run, and that nothing may be fetched."""
+    hashes = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts)
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
+        "form-action 'none'"
+    )

@@ -1,0 +1,138 @@
+"""Per-task errors on rows that the caller gives, and gains over single-task fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mssl.exceptions import DataError
+from mssl.graph import short_name
+from mssl.inputs import is_missing, locate_tasks, read_features
+from mssl.metrics import deviance_score
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """How well each task is predicted: NaN where it has no row.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (K,)
+        Rows of each task.
+    error, explained : ndarrays of shape (K,)
+        Error, and share of deviance explained.
+    error_name, explained_name : str
+        What the two are called.
+    """
+
+    rows: NDArray[np.intp]
+    error: FloatArray
+    explained: FloatArray
+    error_name: str
+    explained_name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Gains:
+    """What each task gains over its single-task fit, in percent (NaN: not measured), and what else was reported."""
+
+    gain: FloatArray
+    others: dict[str, FloatArray]
+
+
+def measure(model: Any, data: Any) -> Scores:
+    """Predict the rows of `data` and score them task by task."""
+    if not isinstance(data, Sequence) or not 2 <= len(data) <= 3:
+        raise DataError("data has to be (X, y) or (X, y, tasks), the rows to measure the model on.")
+    X, y, tasks = (*data, None)[:3]
+    labels = np.asarray(y)
+    binary = hasattr(model, "classes_") and hasattr(model, "predict_proba")
+    mean = np.asarray(model.predict_proba(X, tasks=tasks)[..., 1] if binary else model.predict(X, tasks=tasks))
+    if labels.shape != mean.shape and labels.size == mean.size:
+        labels = labels.reshape(mean.shape)
+    if labels.shape != mean.shape:
+        raise DataError(f"y has shape {labels.shape}, the predictions have {mean.shape}; they must agree.")
+    target = _code(labels, model.classes_) if binary else np.asarray(labels, dtype=float)
+    place = _tasks_of(model, X, tasks, mean)
+    seen = ~np.isnan(target)
+    K = len(model.tasks_)
+    error, explained = np.full(K, np.nan), np.full(K, np.nan)
+    for k in range(K):
+        rows = seen & (place == k)
+        if rows.any():
+            off = (mean[rows] > 0.5) != target[rows] if binary else (mean[rows] - target[rows]) ** 2
+            error[k] = off.mean() if binary else np.sqrt(off.mean())
+            explained[k] = deviance_score(model.loss_, target[rows], mean[rows])
+    counts = np.bincount(place[seen], minlength=K)
+    name = "R²" if getattr(model.loss_, "name", "") == "gaussian" else "D²"
+    return Scores(counts, error, explained, "error rate" if binary else "RMSE", name)
+
+
+def _code(labels: NDArray[Any], classes: NDArray[Any]) -> FloatArray:
+    """Labels as 0 and 1, missing ones as NaN."""
+    missing = is_missing(labels) if labels.ndim == 2 else np.zeros(labels.shape, dtype=bool)
+    first, second = labels == classes[0], labels == classes[1]
+    strange = ~(missing | first | second)
+    if strange.any():
+        raise DataError(
+            f"y holds the label {short_name(labels[strange][0])!r}, the model knows {classes[0]!r} and {classes[1]!r}; "
+            "use the labels of the fit."
+        )
+    return np.where(missing, np.nan, second.astype(float))
+
+
+def _tasks_of(model: Any, X: Any, tasks: Any, mean: FloatArray) -> NDArray[np.intp]:
+    """The task of every prediction, in the shape of the predictions."""
+    K = len(model.tasks_)
+    if mean.ndim == 2:
+        return np.broadcast_to(np.arange(K), mean.shape).astype(np.intp)
+    labels = read_features(X, getattr(model, "task_column", None), tasks).tasks
+    return np.zeros(len(mean), dtype=np.intp) if labels is None else locate_tasks(labels, model.tasks_).astype(np.intp)
+
+
+def read_gains(transfer: Any, tasks: Sequence[Any]) -> Gains:
+    """Bring a report of transfer into the order of the tasks."""
+    rows = _rows(transfer, tasks)
+    place = {name: k for k, name in enumerate(tasks)}
+    columns: dict[str, FloatArray] = {}
+    for row in rows:
+        if row.get("task") not in place:
+            raise DataError(f"transfer names the task {short_name(row.get('task'))!r}, which the model does not know.")
+        for name, value in row.items():
+            if isinstance(value, int | float | np.integer | np.floating) and name != "task":
+                columns.setdefault(name, np.full(len(tasks), np.nan))[place[row["task"]]] = value
+    if "gain" not in columns:
+        raise DataError(
+            "transfer holds no gain; give a mapping of task to gain in percent, one number for each task, or rows with "
+            "task and gain."
+        )
+    return Gains(columns.pop("gain"), columns)
+
+
+def _rows(transfer: Any, tasks: Sequence[Any]) -> list[dict[str, Any]]:
+    if isinstance(transfer, Mapping):
+        return [{"task": task, "gain": gain} for task, gain in transfer.items()]
+    if hasattr(transfer, "to_dict"):
+        return list(transfer.to_dict("records"))
+    if not isinstance(transfer, Iterable):
+        raise DataError(f"transfer is {type(transfer).__name__}; expected a mapping of task to gain, or rows.")
+    items = list(transfer)
+    if items and all(hasattr(item, "task") and hasattr(item, "gain") for item in items):
+        return [_fields(item) for item in items]
+    if all(isinstance(item, Mapping) for item in items):
+        return [dict(item) for item in items]
+    if len(items) != len(tasks):
+        raise DataError(f"transfer has {len(items)} numbers for {len(tasks)} tasks; give one each.")
+    return [{"task": task, "gain": gain} for task, gain in zip(tasks, items, strict=True)]
+
+
+def _fields(item: Any) -> dict[str, Any]:
+    """The fields of a named tuple, a data class or a plain object."""
+    names = getattr(item, "_fields", None) or getattr(type(item), "__dataclass_fields__", None) or vars(item)
+    return {name: getattr(item, name) for name in names}

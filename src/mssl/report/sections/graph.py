@@ -1,0 +1,196 @@
+"""The task graph as points and lines, and as a circle of chords."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from mssl.report.content import Content
+from mssl.report.figures import INK, MARKERS, MOST_EDGES, Section, Shared, bare, base_figure, count, figure_html, named
+from mssl.report.figures import sentence as say
+from mssl.report.labels import place, plain, text_width
+from mssl.views import NEGATIVE, POSITIVE, chord_geometry, graph_layout, thin_edges
+
+_SIGNS = (
+    f'<svg class="key" viewBox="0 0 30 8" aria-hidden="true"><path d="M0 4H30" stroke="{POSITIVE}" stroke-width="3"/></svg>'
+    " positive "
+    f'<svg class="key" viewBox="0 0 30 8" aria-hidden="true"><path d="M0 4H30" stroke="{NEGATIVE}" stroke-width="3" '
+    'stroke-dasharray="7 4"/></svg> negative partial correlation; thicker is stronger.'
+)
+_SHAPES = {
+    "circle": '<circle cx="6" cy="6" r="5"/>',
+    "square": '<path d="M1.5 1.5h9v9h-9z"/>',
+    "triangle": '<path d="M6 1l5.5 10H.5z"/>',
+    "diamond": '<path d="M6 0l4.5 6L6 12 1.5 6z"/>',
+    "inverted_triangle": '<path d="M6 11L.5 1h11z"/>',
+    "hex": '<path d="M3 1h6l3 5-3 5H3L0 6z"/>',
+    "star": '<path d="M6 0l1.8 4.2L12 4.6 8.800 7.500 9.700 12 6 9.600 2.300 12l.9-4.500L0 4.600l4.200-.4z"/>',
+}
+
+
+def missing_graph(content: Content) -> str | None:
+    """Why there is no graph to draw, or None."""
+    if not content.has_graph:
+        return f"{content.method} has no task graph; a structure with a precision, such as MSSLRegressor's, learns one."
+    if content.n_tasks < 2:
+        return "There is one task only, so there is no graph between tasks."
+    if not content.graph.n_edges:
+        return (
+            "The task graph is empty: no edge between any two tasks. A smaller graph penalty gives edges, if the tasks "
+            "are related."
+        )
+    return None
+
+
+def graph_section(content: Content, shared: Shared) -> Section:
+    """Points and lines, with sliders that hide weak and rarely selected edges."""
+    nothing = missing_graph(content)
+    if nothing is not None:
+        return Section("graph", "Task graph", say(nothing))
+    places = graph_layout(content.graph)
+    reach = np.maximum(np.abs(places).max(axis=0), [0.05, 0.02])
+    width = 900
+    unit = 2.16 * reach[0] / width
+    height = int(np.clip(2 * reach[1] / unit + 60, 260, 760))
+    unit = max(unit, 2 * reach[1] / (height - 60))
+    alt = f"Task graph: {count(content.n_tasks, 'task')} joined by {count(content.graph.n_edges, 'edge')}."
+    plot = bare(base_figure(width, height, alt, active_drag="pan"))
+    plot.x_range.start, plot.x_range.end = -unit * width / 2, unit * width / 2
+    plot.y_range.start, plot.y_range.end = -unit * height / 2, unit * height / 2
+    for axis, values in zip("xy", places.T, strict=True):
+        shared.tasks.add(values, f"graph_{axis}")
+        shared.edges.add(values[shared.ends[:, 0]], f"graph_{axis}0")
+        shared.edges.add(values[shared.ends[:, 1]], f"graph_{axis}1")
+    shared.draw_edges(plot, "segment", x0="graph_x0", y0="graph_y0", x1="graph_x1", y1="graph_y1")
+    size = float(np.clip(90 / np.sqrt(content.n_tasks), 6, 15))
+    shared.draw_tasks(plot, "scatter", x="graph_x", y="graph_y", marker="mark", size=size)
+    plot.add_tools("box_select")
+    pixels = np.column_stack([width / 2 + places[:, 0] / unit, height / 2 - places[:, 1] / unit])
+    ranked = np.argsort(-np.abs(content.graph.weights).sum(axis=1), kind="stable")
+    found = place(pixels, content.graph.tasks, (width, height), radius=size / 2, ranked=ranked[:60])
+    shared.draw_names(plot, "graph_x", "graph_y", found, "graph")
+    unnamed = content.n_tasks - len(found)
+    note = f" {count(unnamed, 'name')} had no room; hover or select to read them." if unnamed else ""
+    caption = f"Strongly related tasks lie close. {_SIGNS}{note}{_legend(content)}"
+    body = figure_html("plot-graph", alt, caption, _controls(content, shared))
+    return Section("graph", "Task graph", body, {"plot-graph": plot})
+
+
+def _controls(content: Content, shared: Shared) -> str:
+    """Sliders; the first starts where the drawing is not crowded."""
+    strengths = np.sort(np.abs(shared.edges.data["weight"]))[::-1]
+    shown = min(thin_edges(content.graph).graph.n_edges, len(strengths))
+    start = 0.0 if shown == len(strengths) else float(strengths[shown - 1])
+    held = (
+        f" This page holds the strongest {MOST_EDGES:,} of {content.graph.n_edges:,}."
+        if content.graph.n_edges > MOST_EDGES
+        else ""
+    )
+    top = float(strengths[0])
+    sliders = (
+        '<label for="min-weight">least |partial correlation|</label>'
+        f'<input type="range" id="min-weight" min="0" max="{top!r}" step="any" value="{start!r}" '
+        f'data-step="{top / 50!r}"><output for="min-weight"></output>'
+    )
+    if content.graph.confidence is None:
+        sliders += '<span class="quiet">Selection frequencies were not measured.</span>'
+    else:
+        sliders += (
+            '<label for="min-confidence">least selection frequency</label>'
+            '<input type="range" id="min-confidence" min="0" max="1" step="0.01" value="0">'
+            '<output for="min-confidence"></output>'
+        )
+    return (
+        f'<div class="controls" role="group" aria-label="Edges shown">{sliders}</div>'
+        f'<p id="edge-count" role="status" data-total="{content.graph.n_edges}" data-held="{escape(held)}"></p>'
+    )
+
+
+def _legend(content: Content) -> str:
+    """Colour, mark and size of each community, with its strongest tasks."""
+    sizes = np.bincount(content.communities)
+    rows = []
+    for label in np.flatnonzero(sizes > 1)[: len(MARKERS)]:
+        members = content.order[content.communities[content.order] == label]
+        names = ", ".join(named(content.graph.tasks[k], 24) for k in members[:6])
+        more = " …" if len(members) > 6 else ""
+        shape = f'<svg class="mark" viewBox="0 0 12 12" aria-hidden="true" fill="{content.colors[members[0]]}">{_SHAPES[MARKERS[label]]}</svg>'
+        rows.append(f"<li>{shape} community {label + 1}, {count(len(members), 'task')}: {names}{more}</li>")
+    rest = int(sizes[sizes > 1][len(MARKERS) :].sum())
+    alone = int((sizes == 1).sum())
+    if rest:
+        rows.append(f"<li>grey circles: {count(rest, 'task')} in smaller communities</li>")
+    if alone:
+        rows.append(f"<li>grey circles: {count(alone, 'task')} without a neighbour</li>")
+    return f'<ul class="legend">{"".join(rows)}</ul>'
+
+
+def chord_section(content: Content, shared: Shared) -> Section:
+    """Tasks on a circle, community by community, edges as curves inside it."""
+    nothing = missing_graph(content)
+    title = "Chord diagram"
+    if nothing is not None:
+        return Section("chords", title, say(nothing))
+    # The geometry orders all edges as the shared source does: weakest first.
+    held = thin_edges(content.graph, MOST_EDGES).graph
+    chords = chord_geometry(held, content.communities.tolist(), points=25)
+    names, font, margin = _rim_names(content)
+    radius = 290.0
+    side = int(2 * (radius + margin))
+    limit = 1 + margin / radius
+    alt = f"Chord diagram: {count(content.n_tasks, 'task')} on a circle, joined by curves where they are related."
+    plot = bare(base_figure(side, side, alt, x_range=(-limit, limit), y_range=(-limit, limit)))
+    for axis in (0, 1):
+        shared.edges.add(list(chords.curves[:, :, axis].astype(np.float32)), f"chord_{'xy'[axis]}")
+    shared.draw_edges(plot, "multi_line", xs="chord_x", ys="chord_y")
+    gap = 0.1 * np.abs(chords.spans[:, 1] - chords.spans[:, 0])
+    shared.tasks.add(chords.spans[:, 1] + gap / 2, "chord_start")
+    shared.tasks.add(chords.spans[:, 0] - gap / 2, "chord_end")
+    shared.draw_tasks(
+        plot,
+        "annular_wedge",
+        x=0,
+        y=0,
+        inner_radius=1.01,
+        outer_radius=1.01 + 14 / radius,
+        start_angle="chord_start",
+        end_angle="chord_end",
+        line_color="color",
+    )
+    _write_rim(plot, shared, chords.angles, names, font, 1.01 + 19 / radius)
+    words = "" if any(names) else " There are too many tasks to name; hover or select to read them."
+    body = figure_html("plot-chords", alt, f"Edges are those that the sliders above leave. {_SIGNS}{words}")
+    return Section("chords", title, body, {"plot-chords": plot})
+
+
+def _rim_names(content: Content, radius: float = 310.0) -> tuple[list[str], float, float]:
+    """Names around the rim, their font size and the margin that they need; no names where they would touch."""
+    room = 2 * np.pi * radius * 0.8 / content.n_tasks
+    font = float(np.clip(room, 0, 11))
+    if font < 7:
+        return [""] * content.n_tasks, 11.0, 150.0
+    names = [plain(name, 20) for name in content.graph.tasks]
+    longest = max(text_width(name, font) for name in names)
+    return names, font, float(np.clip(longest + 30, 60, 150))
+
+
+def _write_rim(plot: Any, shared: Shared, angles: Any, names: list[str], font: float, ring: float) -> None:
+    from bokeh.models import Text
+
+    left = np.cos(angles) < -1e-9
+    shared.tasks.add(ring * np.cos(angles), "rim_x")
+    shared.tasks.add(ring * np.sin(angles), "rim_y")
+    shared.tasks.add(angles + np.where(left, np.pi, 0.0), "rim_angle")
+    shared.tasks.add(np.where(left, "right", "left").tolist(), "rim_align")
+    shared.tasks.add(names, "rim_name")
+    shared.tasks.add([plain(name, 20) for name in shared.content.graph.tasks], "rim_short")
+    look = {"x": "rim_x", "y": "rim_y", "angle": "rim_angle", "text_align": "rim_align", "text_baseline": "middle"}
+    look |= {"text_font_size": f"{font:.1f}px", "text_color": INK}
+    plot.add_glyph(
+        shared.tasks,
+        Text(text="rim_name", **look),
+        selection_glyph=Text(text="rim_short", **(look | {"text_font_style": "bold"})),
+        nonselection_glyph=Text(text="rim_name", **(look | {"text_alpha": 0.35})),
+    )

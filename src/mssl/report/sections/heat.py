@@ -1,0 +1,210 @@
+"""Heat maps: relations between tasks, and coefficients."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mssl.exceptions import require
+from mssl.report.content import Content
+from mssl.report.figures import Section, Shared, base_figure, count, diverging, figure_html, name_axis
+from mssl.report.figures import sentence as say
+from mssl.report.labels import plain
+from mssl.report.pooling import Pooled, pool
+from mssl.report.sections.graph import missing_graph
+
+FloatArray = NDArray[np.float64]
+_CELLS = 500
+_MOST_NAMES = 50_000
+
+
+class _Layer:
+    """One way to colour a heat map: values, the colour scale's end, and what it is called."""
+
+    def __init__(self, key: str, label: str, values: FloatArray, quantile: float = 1.0) -> None:
+        self.key, self.label, self.values = key, label, values
+        sizes = np.abs(values[np.isfinite(values) & (values != 0)])
+        self.limit = float(np.quantile(sizes, quantile)) if sizes.size else 1.0
+
+
+def matrix_section(content: Content, shared: Shared) -> Section:
+    """Partial correlations and precisions between tasks, by community."""
+    title = "Relations between tasks"
+    nothing = missing_graph(content)
+    if nothing is not None:
+        return Section("relations", title, say(nothing))
+    layers = [_Layer("partial", "partial correlation", _off_diagonal(content.graph.weights, content))]
+    if content.precision is not None:
+        layers.append(_Layer("precision", "precision", _off_diagonal(content.precision, content)))
+    K = content.n_tasks
+    side = int(np.clip(30 * K, 240, 640))
+    alt = f"Heat map of the partial correlations between {count(K, 'task')}, ordered by community."
+    plot, data = _heat_map(layers, (side, side), alt, "relations")
+    rows = len(layers[0].values)
+    _mark_rows(plot, shared, rows, data["height"])
+    at = content.position.astype(float)
+    shared.tasks.add(at, "column")
+    shared.tasks.add(at + 1, "column_end")
+    _mark(plot, "vstrip", shared, x0="column", x1="column_end")
+    names = [content.graph.tasks[k] for k in content.order]
+    middles = np.arange(K) + 0.5
+    fits = name_axis(plot.yaxis[0], names, data["height"] - middles, side / K)
+    name_axis(plot.xaxis[0], names, middles, side / K)
+    plot.xaxis.major_label_orientation = np.pi / 2
+    _bands(plot, content, data)
+    _part_communities(plot, content, data)
+    data |= {"rows": content.order.tolist(), "columns": content.order.tolist(), "across": "tasks"}
+    notes = [f"Coloured bands are communities. {_pooling_note(data, 'pair of tasks', 'pairs of tasks')}"]
+    if not fits:
+        notes.append(f"{K:,} names have no room; point at a cell to read its two tasks, click to select them.")
+    body = figure_html("plot-relations", alt, " ".join(notes).strip(), _switch("relations", layers))
+    return Section("relations", title, body, {"plot-relations": plot}, {"relations": data})
+
+
+def coefficient_section(content: Content, shared: Shared) -> Section:
+    """Coefficients, tasks down by community, features across."""
+    K, d = content.coef.shape
+    ordered = content.coef[content.order]
+    layers = [_Layer("fitted", "coefficient", ordered, 0.99)]
+    reach = np.abs(ordered).max(axis=0)
+    if not reach.any():
+        return Section("coefficients", "Coefficients", say("All coefficients are zero: the features explain nothing."))
+    relative = _Layer("relative", "share of the feature's largest", ordered / np.where(reach > 0, reach, 1.0))
+    spread = reach[reach > 0]
+    # Features in very different units: a common colour scale would show one of them only.
+    layers = [relative, *layers] if spread.max() > 20 * np.median(spread) else [*layers, relative]
+    width, height = int(np.clip(24 * d, 240, 760)), int(np.clip(18 * K, 60, 620))
+    alt = f"Heat map of the coefficients of {count(K, 'task')} on {count(d, 'feature')}."
+    plot, data = _heat_map(layers, (width, height), alt, "coefficients")
+    _mark_rows(plot, shared, K, data["height"])
+    names = [content.graph.tasks[k] for k in content.order]
+    tasks_fit = name_axis(plot.yaxis[0], names, data["height"] - np.arange(K) - 0.5, height / K)
+    features_fit = name_axis(plot.xaxis[0], content.features, np.arange(d) + 0.5, width / d)
+    plot.xaxis.major_label_orientation = np.pi / 2
+    if content.graph.n_edges:
+        _bands(plot, content, data, below=False)
+    features = [plain(name, 40) for name in content.features[:_MOST_NAMES]]
+    data |= {"rows": content.order.tolist(), "features": features, "across": "features"}
+    zeros = float((content.coef == 0).mean())
+    notes = [f"{zeros:.0%} of the coefficients are zero." if zeros > 0 else "No coefficient is exactly zero."]
+    notes += ["Colours end at the 99th percentile." if layers[0].key == "fitted" else ""]
+    notes += [_pooling_note(data, "coefficient", "coefficients")]
+    if not (tasks_fit and features_fit):
+        notes.append("Names without room show beside the pointer.")
+    body = figure_html("plot-coefficients", alt, " ".join(filter(None, notes)), _switch("coefficients", layers))
+    return Section("coefficients", "Coefficients", body, {"plot-coefficients": plot}, {"coefficients": data})
+
+
+def _off_diagonal(matrix: FloatArray, content: Content) -> FloatArray:
+    values = matrix[np.ix_(content.order, content.order)].copy()
+    np.fill_diagonal(values, np.nan)
+    return values
+
+
+def _heat_map(layers: list[_Layer], size: tuple[int, int], alt: str, key: str) -> tuple[Any, dict[str, Any]]:
+    """An image per layer, the first one visible, and what the page needs to name a cell."""
+    models: Any = require("bokeh.models", "report", "The report")
+    pooled = [pool(layer.values, _CELLS) for layer in layers]
+    first = pooled[0]
+    height, width = (n * step for n, step in zip(first.values.shape, first.block, strict=True))
+    rows, columns = layers[0].values.shape
+    plot = base_figure(*size, alt, x_range=(0, columns), y_range=(height - rows, height))
+    plot.grid.visible = False
+    plot.background_fill_color = "#D0D0D0"
+    described = []
+    for k, (layer, cells) in enumerate(zip(layers, pooled, strict=True)):
+        mapper = models.LinearColorMapper(
+            palette=diverging(),
+            low=-layer.limit,
+            high=layer.limit,
+            nan_color="#D0D0D0",
+            name=f"{key}-{layer.key}-colors",
+        )
+        source = models.ColumnDataSource({"image": [cells.values[::-1].astype(np.float32)]}, name=f"{key}-{layer.key}")
+        image = plot.image("image", source=source, x=0, y=0, dw=width, dh=height, color_mapper=mapper)
+        bar = models.ColorBar(color_mapper=mapper, title=layer.label, width=10, name=f"{key}-{layer.key}-bar")
+        bar.title_text_font_style = "normal"
+        image.name = f"{key}-{layer.key}-image"
+        image.visible = bar.visible = k == 0
+        plot.add_layout(bar, "right")
+        described.append({"key": layer.key, "label": layer.label, "place": _packed(cells)})
+    plot.name = f"{key}-plot"
+    plot.subscribed_events = {"tap", "mousemove", "mouseleave"}
+    data = {"height": height, "block": list(first.block), "shape": [rows, columns], "layers": described}
+    return plot, data
+
+
+def _packed(cells: Pooled) -> str | None:
+    """Where in its block each value stands, as base64 of little-endian 16-bit numbers; None where blocks are cells."""
+    return None if cells.block == (1, 1) else b64encode(cells.place.astype("<u2").tobytes()).decode("ascii")
+
+
+def _mark(plot: Any, strip: str, shared: Shared, **columns: str) -> None:
+    """An outline that only selected tasks have."""
+    getattr(plot, strip)(
+        **columns,
+        source=shared.tasks,
+        fill_alpha=0.0,
+        line_alpha=0.0,
+        line_color="black",
+        line_width=1.5,
+        nonselection_fill_alpha=0.0,
+        nonselection_line_alpha=0.0,
+        selection_fill_alpha=0.0,
+        selection_line_alpha=0.9,
+    )
+
+
+def _mark_rows(plot: Any, shared: Shared, rows: int, height: int) -> None:
+    at = shared.content.position.astype(float)
+    key = f"row_{height}"
+    shared.tasks.add(height - at - 1, key)
+    shared.tasks.add(height - at, f"{key}_end")
+    _mark(plot, "hstrip", shared, y0=key, y1=f"{key}_end")
+
+
+def _bands(plot: Any, content: Content, data: dict[str, Any], below: bool = True) -> None:
+    """Community colours along the rows (and columns), just outside the cells."""
+    at, height = content.position.astype(float), data["height"]
+    rows, columns = data["shape"]
+    thick = columns * 8 / plot.frame_width
+    plot.quad(left=-thick, right=-0.25 * thick, bottom=height - at - 1, top=height - at, color=content.colors)
+    plot.x_range.start = -thick
+    if below:
+        thick = rows * 8 / plot.frame_height
+        floor = height - rows
+        plot.quad(left=at, right=at + 1, bottom=floor - thick, top=floor - 0.25 * thick, color=content.colors)
+        plot.y_range.start = floor - thick
+    plot.background_fill_color = "white"
+
+
+def _part_communities(plot: Any, content: Content, data: dict[str, Any]) -> None:
+    """Thin lines between communities of more than one task."""
+    sizes = np.bincount(content.communities)
+    edges = np.cumsum(sizes[sizes > 1]).astype(float)
+    rows, height = data["shape"][0], data["height"]
+    look = {"line_color": "#606060", "line_width": 0.6, "line_alpha": 0.7 if len(edges) < 40 else 0.3}
+    plot.segment(x0=edges, x1=edges, y0=height - rows, y1=height, **look)
+    plot.segment(y0=height - edges, y1=height - edges, x0=0, x1=rows, **look)
+
+
+def _pooling_note(data: dict[str, Any], one: str, many: str) -> str:
+    cells = data["block"][0] * data["block"][1]
+    return (
+        "" if cells == 1 else f"Each cell shows the strongest of up to {cells} {many}; pointing at it names the {one}."
+    )
+
+
+def _switch(key: str, layers: list[_Layer]) -> str:
+    """Radio buttons that choose what the colours show."""
+    if len(layers) < 2:
+        return ""
+    buttons = "".join(
+        f'<label><input type="radio" name="{key}-layer" value="{layer.key}"{" checked" if k == 0 else ""}> '
+        f"{layer.label}</label>"
+        for k, layer in enumerate(layers)
+    )
+    return f'<div class="controls" role="radiogroup" aria-label="Colours show">{buttons}</div>'

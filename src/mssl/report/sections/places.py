@@ -1,0 +1,98 @@
+"""Tasks on a map: errors as colour, edges as great circles, coastlines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mssl._plot_support import region
+from mssl.exceptions import MissingDependencyError, require
+from mssl.report.content import Content
+from mssl.report.figures import FAINT, Section, Shared, base_figure, count, figure_html
+from mssl.report.figures import sentence as say
+from mssl.report.labels import place
+from mssl.views import arc_geometry, coastlines
+
+FloatArray = NDArray[np.float64]
+_WIDEST, _TALLEST = 860, 560
+Box = tuple[float, float, float, float]
+
+
+def map_section(content: Content, shared: Shared) -> Section:
+    """The map, where coordinates are known."""
+    if content.graph.coordinates is None:
+        return Section("map", "Map", say("The tasks have no coordinates, so there is no map."))
+    latitude, longitude = content.graph.coordinates[:, 0], (content.graph.coordinates[:, 1] + 180) % 360 - 180
+    box = region(latitude, longitude)
+    width, height = _size(box)
+    alt = f"Map of {count(content.n_tasks, 'task')}, with arcs between tasks that are related."
+    south, north, west, east = box
+    plot = base_figure(width, height, alt, x_range=(west, east), y_range=(south, north), active_drag="pan")
+    plot.xaxis.axis_label, plot.yaxis.axis_label = "longitude (°E)", "latitude (°N)"
+    notes = [_coast(plot, box)]
+    if content.graph.n_edges:
+        arcs = arc_geometry(content.graph.coordinates, shared.ends, points=33)
+        for axis in (0, 1):
+            shared.edges.add([_joined(pieces, axis) for pieces in arcs], f"arc_{'xy'[axis]}")
+        shared.draw_edges(plot, "multi_line", xs="arc_x", ys="arc_y")
+        notes.append("Edges are those that the sliders leave.")
+    else:
+        notes.append("There is no edge to draw.")
+    shared.tasks.add(longitude, "longitude")
+    shared.tasks.add(latitude, "latitude")
+    size = float(np.clip(110 / np.sqrt(content.n_tasks), 5, 15))
+    look, rows, words = _colours(content, shared, plot)
+    shared.draw_tasks(plot, "scatter", rows, x="longitude", y="latitude", size=size, **look)
+    pixels = np.column_stack([(longitude - west) / (east - west) * width, (north - latitude) / (north - south) * height])
+    ranked = np.argsort(-np.abs(content.graph.weights).sum(axis=1), kind="stable")[:60]
+    found = place(pixels, content.graph.tasks, (width, height), radius=size / 2, ranked=ranked, width=14)
+    shared.draw_names(plot, "longitude", "latitude", found, "map")
+    body = figure_html("plot-map", alt, " ".join(filter(None, [words, *notes])))
+    return Section("map", "Map", body, {"plot-map": plot})
+
+
+def _size(box: Box) -> tuple[int, int]:
+    """Width and height in pixels that keep distances in the middle of the map in proportion."""
+    south, north, west, east = box
+    ratio = (north - south) / ((east - west) * max(np.cos(np.radians((south + north) / 2)), 0.2))
+    width = min(_WIDEST, _TALLEST / ratio)
+    return int(max(width, 260)), int(np.clip(width * ratio, 200, _TALLEST))
+
+
+def _coast(plot: Any, box: Box) -> str:
+    """Draw coastlines; where their package is missing, say so."""
+    step = float(np.clip((box[3] - box[2]) / 250, 0.1, 0.5))
+    try:
+        lines = coastlines(box, step)
+    except MissingDependencyError as error:
+        return f"Coastlines are left out: {error.args[0].split('.')[0]}."
+    xs, ys = ([line[:, axis].astype(np.float32) for line in lines] for axis in (0, 1))
+    plot.multi_line(xs, ys, line_color=FAINT, line_width=0.8, level="underlay")
+    return ""
+
+
+def _joined(pieces: list[FloatArray], axis: int) -> NDArray[np.float32]:
+    """The pieces of an arc as one line with gaps."""
+    gap = np.array([np.nan])
+    parts = [part for piece in pieces for part in (gap, piece[:, axis])]
+    return np.concatenate(parts[1:]).astype(np.float32)
+
+
+def _colours(content: Content, shared: Shared, plot: Any) -> tuple[dict[str, Any], list[tuple[str, str]], str]:
+    """Errors as colour where they were measured, communities otherwise."""
+    if content.scores is None or np.isnan(content.scores.error).all():
+        return {"marker": "mark"}, [], "Colours and marks are communities; errors were not measured."
+    models: Any = require("bokeh.models", "report", "The report")
+    palettes: Any = require("bokeh.palettes", "report", "The report")
+    error, name = content.scores.error, content.scores.error_name
+    mapper = models.LinearColorMapper(
+        palette=palettes.Cividis256[::-1], low=float(np.nanmin(error)), high=float(np.nanmax(error)), nan_color=FAINT
+    )
+    bar = models.ColorBar(color_mapper=mapper, title=name, width=10)
+    bar.title_text_font_style = "normal"
+    plot.add_layout(bar, "right")
+    shared.tasks.add(error, "error")
+    look = {"marker": "mark", "fill_color": {"field": "error", "transform": mapper}, "line_color": "#333333"}
+    return look, [(name, "@error{0.000}")], f"Colour is the {name}, darker is worse; marks are communities."

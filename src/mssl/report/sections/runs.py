@@ -1,0 +1,118 @@
+"""How the fit ran: stability of edges along a path, and convergence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mssl.exceptions import require
+from mssl.report.content import Content, Stability
+from mssl.report.figures import FAINT, Section, add_hover, base_figure, count, figure_html
+from mssl.report.figures import sentence as say
+from mssl.report.labels import plain
+from mssl.views import PALETTE, POSITIVE
+
+_MOST_LINES = 600
+_CURVES = {"objective": "objective − lowest", "gap_weights": "gap of coefficients", "gap_structure": "gap of precision"}
+
+
+def stability_section(content: Content) -> Section:
+    """How often each edge is selected, against the penalty."""
+    title, found = "Stability path", content.stability
+    if found is None or not found.frequencies.size:
+        words = "No stability path was given; StabilitySelection measures one."
+        if content.graph.confidence is not None:
+            words += " The selection frequencies of the edges are known: use the slider at the task graph."
+        return Section("stability", title, say(words))
+    top = found.frequencies.max(axis=0)
+    stable = top >= found.threshold
+    # Stable edges first, then those that come nearest; the weakest drawn first, so that the stable ones lie on top.
+    kept = np.argsort(-top, kind="stable")[:_MOST_LINES][::-1]
+    alt = f"Selection frequency of edges along the path of penalties; {count(int(stable.sum()), 'edge')} reach the threshold."
+    plot = _path_figure(found, alt)
+    lines = plot.multi_line(
+        "x", "y", source=_path_source(content, found, kept, stable), line_color="color", line_width="width",
+        line_alpha=0.8, nonselection_line_alpha=0.08, selection_line_alpha=1.0, selection_line_width=2.5,
+    )  # fmt: skip
+    add_hover(plot, lines, [("", "@edge"), ("highest frequency", "@top{0%}")])
+    plot.hspan(y=[found.threshold], line_color="black", line_dash="dashed", line_width=1)
+    hidden = len(top) - len(kept)
+    caption = (
+        f"Blue: the {count(int(stable.sum()), 'edge')} selected in at least {found.threshold:.0%} of the subsamples somewhere "
+        f"(dashed line); grey: the others{f', {hidden:,} of the rarest left out' if hidden else ''}. "
+        "The penalty falls from left to right."
+    )
+    return Section("stability", title, figure_html("plot-stability", alt, caption), {"plot-stability": plot})
+
+
+def _path_figure(found: Stability, alt: str) -> Any:
+    positive = bool((found.lambdas > 0).all())
+    low, high = float(found.lambdas.min()), float(found.lambdas.max())
+    ends = (high, low) if high > low else (high + 0.5, high - 0.5 * (not positive))
+    plot = base_figure(
+        820, 320, alt, x_axis_type="log" if positive else "linear", x_range=ends, y_range=(-0.02, 1.02)
+    )
+    plot.xaxis.axis_label, plot.yaxis.axis_label = "penalty strength λ", "selection frequency"
+    return plot
+
+
+def _path_source(content: Content, found: Stability, kept: Any, stable: Any) -> Any:
+    models: Any = require("bokeh.models", "report", "The report")
+    order = np.argsort(-found.lambdas)
+    names = content.graph.tasks
+    ends = np.full((len(kept), 2), -1) if found.ends is None else found.ends[kept]
+    columns = {
+        "x": [found.lambdas[order].astype(np.float32)] * len(kept),
+        "y": [found.frequencies[order, k].astype(np.float32) for k in kept],
+        "top": found.frequencies[:, kept].max(axis=0),
+        "color": [POSITIVE if stable[k] else FAINT for k in kept],
+        "width": [1.6 if stable[k] else 0.7 for k in kept],
+        "i": ends[:, 0].astype(np.int32),
+        "j": ends[:, 1].astype(np.int32),
+        "edge": [
+            f"edge {k + 1}" if i < 0 else f"{plain(names[i])} – {plain(names[j])}"
+            for k, (i, j) in zip(kept, ends, strict=True)
+        ],
+    }
+    return models.ColumnDataSource(columns, name="stability")
+
+
+def convergence_section(content: Content) -> Section:
+    """Objective and gaps, round by round."""
+    columns = dict(content.history)
+    if not columns:
+        return Section("convergence", "Convergence", say("The model keeps no history of its rounds."))
+    if "objective" in columns:
+        columns["objective"] = columns["objective"] - np.nanmin(columns["objective"])
+    rounds = max(map(len, columns.values()))
+    gap, status = content.certificate
+    words = f"The fit {status}" + (f", with a relative gap of {gap:.1e}" if gap is not None else "") + "." if status else ""
+    positive = {name: np.where(values > 0, values, np.nan) for name, values in columns.items()}
+    shown = {name: values for name, values in positive.items() if np.isfinite(values).any()}
+    if not shown:
+        return Section(
+            "convergence", "Convergence",
+            say(f"{words} It took {count(rounds, 'round')}; objective and gaps have no distance left to draw.".strip()),
+        )  # fmt: skip
+    alt = f"Objective and duality gaps over {count(rounds, 'round')}, on a log scale."
+    drawn = np.concatenate(list(shown.values()))
+    lowest, highest = float(np.nanmin(drawn)), float(np.nanmax(drawn))
+    # What lies fourteen decades below the start is rounding; it would press everything else together.
+    bounds = (max(lowest, 1e-14 * highest) / 3, highest * 3)
+    plot = base_figure(660, 300, alt, y_axis_type="log", x_range=(0.5, rounds + 0.5), y_range=bounds)
+    for (name, values), mark, dash, color in zip(
+        shown.items(), ("circle", "square", "triangle"), ("solid", "dashed", "dotted"), PALETTE, strict=False
+    ):
+        at = np.arange(1, len(values) + 1)
+        plot.line(at, values, color=color, line_width=1.5, line_dash=dash, legend_label=_CURVES[name])
+        points = plot.scatter(at, values, color=color, marker=mark, size=7, legend_label=_CURVES[name])
+        add_hover(plot, points, [("round", "@x"), (_CURVES[name], "@y{0.00e}")])
+    plot.xaxis.axis_label, plot.yaxis.axis_label = "round", "distance (objective's unit)"
+    plot.xaxis.ticker.desired_num_ticks = min(10, rounds)
+    plot.xaxis.ticker.num_minor_ticks = 0
+    plot.xaxis.ticker.min_interval = 1
+    plot.add_layout(plot.legend[0], "right")
+    plot.legend.border_line_color = None
+    body = figure_html("plot-convergence", alt, f"{words} Values of zero cannot be drawn on a log scale.".strip())
+    return Section("convergence", "Convergence", body, {"plot-convergence": plot})

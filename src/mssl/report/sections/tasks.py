@@ -1,0 +1,159 @@
+"""The table of tasks: errors, gains over single-task fits, neighbours; sorted, searchable, linked."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mssl.graph import short_name
+from mssl.report.content import Content
+from mssl.report.figures import Section, Shared, base_figure, count, figure_html, named
+from mssl.views import NEGATIVE, POSITIVE
+
+FloatArray = NDArray[np.float64]
+
+
+class _Column:
+    """One column: its heading, a sorting value for each task (None: by text), and the cells as HTML."""
+
+    def __init__(self, heading: str, cells: list[str], values: FloatArray | None = None) -> None:
+        self.heading, self.cells, self.values = heading, cells, values
+
+
+def task_section(content: Content, shared: Shared) -> Section:
+    """Bars of gains where they were measured, and the table."""
+    figures: dict[str, Any] = {}
+    parts = []
+    if content.scores is None:
+        parts.append("No rows were given to the report, so it states no errors.")
+    if content.gains is None:
+        parts.append("The gain over single-task fits was not measured.")
+    body = f'<p class="nothing">{" ".join(parts)}</p>' if parts else ""
+    if content.gains is not None:
+        plot, alt = _gain_bars(content, shared)
+        figures["plot-gains"] = plot
+        body += figure_html("plot-gains", alt, "Gain over the single-task fit, best first; tasks that lose are hatched.")
+    return Section("tasks", "Tasks", body + _table(content), figures)
+
+
+def _gain_bars(content: Content, shared: Shared) -> tuple[Any, str]:
+    assert_gains = content.gains
+    gain = np.zeros(0) if assert_gains is None else assert_gains.gain
+    order = np.argsort(np.where(np.isnan(gain), np.inf, -gain), kind="stable")
+    rank = np.empty(len(gain))
+    rank[order] = np.arange(len(gain))
+    lost = gain < 0
+    alt = f"Bars of the gain of {count(len(gain), 'task')} over single-task fits; {count(int(lost.sum()), 'task')} lose."
+    plot = base_figure(860, 220, alt, x_range=(-0.7, len(gain) - 0.3))
+    for name, values in {
+        "gain": np.nan_to_num(gain),
+        "rank": rank,
+        "gain_color": [NEGATIVE if bad else POSITIVE for bad in lost],
+        "gain_hatch": ["right_diagonal_line" if bad else " " for bad in lost],
+    }.items():
+        shared.tasks.add(values, name)
+    shared.draw_tasks(
+        plot,
+        "vbar",
+        [("gain", "@gain{+0.0} %")],
+        x="rank",
+        top="gain",
+        width=0.85,
+        fill_color="gain_color",
+        line_color="gain_color",
+        hatch_pattern="gain_hatch",
+        hatch_color="white",
+    )
+    plot.xaxis.visible = False
+    plot.xgrid.visible = False
+    plot.yaxis.axis_label = "gain (%)"
+    return plot, alt
+
+
+def _table(content: Content) -> str:
+    columns = _columns(content)
+    sort = next((k for k, column in enumerate(columns) if column.heading.startswith("gain")), None)
+    order = content.order if sort is None else _falling(columns[sort].values)
+    head = "".join(
+        f'<th scope="col"{_sorted(k, sort)}><button type="button" data-column="{k}">{escape(column.heading)}</button></th>'
+        for k, column in enumerate(columns)
+    )
+    lost = np.zeros(content.n_tasks, dtype=bool) if content.gains is None else content.gains.gain < 0
+    rows = "".join(_row(content, columns, int(k), bool(lost[k])) for k in order)
+    return (
+        '<div class="search"><label for="search">Search tasks</label> <input type="search" id="search" '
+        'autocomplete="off" spellcheck="false"> <span id="search-count" role="status"></span></div>'
+        '<div class="table" role="region" aria-label="Table of tasks" tabindex="0"><table id="task-table">'
+        "<caption>Choose a task's name to highlight it in all views; a heading sorts.</caption>"
+        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _sorted(column: int, by: int | None) -> str:
+    return ' aria-sort="descending"' if column == by else ""
+
+
+def _falling(values: FloatArray | None) -> Any:
+    known = np.zeros(0) if values is None else values
+    return np.argsort(np.where(np.isnan(known), np.inf, -known), kind="stable")
+
+
+def _row(content: Content, columns: list[_Column], k: int, lost: bool) -> str:
+    cells = []
+    for column in columns:
+        key = "" if column.values is None else f' data-value="{column.values[k]:.10g}"'
+        cells.append(f"<td{key}>{column.cells[k]}</td>")
+    look = ' class="loses"' if lost else ""
+    full = escape(short_name(content.graph.tasks[k], 500))
+    button = (
+        f'<button type="button" class="task" aria-pressed="false" title="{full}"><span class="chip" '
+        f'style="background:{content.colors[k]}"></span>{named(content.graph.tasks[k])}</button>'
+    )
+    return f'<tr data-task="{k}"{look}><th scope="row">{button}</th>{"".join(cells[1:])}</tr>'
+
+
+def _columns(content: Content) -> list[_Column]:
+    names = content.names
+    columns = [_Column("task", names)]
+    if content.scores is not None:
+        scores = content.scores
+        columns.append(_numbers("rows", scores.rows.astype(float), ",.0f"))
+        columns.append(_numbers(scores.error_name, scores.error, ".4g"))
+        columns.append(_numbers(scores.explained_name, scores.explained, ".3f"))
+    if content.gains is not None:
+        columns += [_numbers(name.replace("_", " "), values, ".4g") for name, values in content.gains.others.items()]
+        columns.append(_gain_column(content.gains.gain))
+    if content.has_graph:
+        sizes = np.bincount(content.communities, minlength=1)[content.communities]
+        groups = np.where(sizes > 1, content.communities + 1.0, np.nan)
+        columns.append(_numbers("community", groups, ".0f"))
+        columns.append(_numbers("neighbours", content.graph.degree().astype(float), ".0f"))
+        columns.append(_strongest(content))
+    if content.noise is not None:
+        columns.append(_numbers("noise", content.noise, ".4g"))
+    return columns
+
+
+def _numbers(heading: str, values: FloatArray, spec: str) -> _Column:
+    return _Column(heading, ["–" if np.isnan(value) else format(value, spec) for value in values], values)
+
+
+def _gain_column(gain: FloatArray) -> _Column:
+    """Gains with a word and a mark for losers, so that colour is not needed to see them."""
+    cells = []
+    for value in gain:
+        mark = ' <strong class="loss">▼ loses</strong>' if value < 0 else ""
+        cells.append("–" if np.isnan(value) else f"{value:+.1f}{mark}")
+    return _Column("gain over single-task (%)", cells, gain)
+
+
+def _strongest(content: Content) -> _Column:
+    weights = content.graph.weights
+    best = np.argmax(np.abs(weights), axis=1) if content.n_tasks else np.zeros(0, dtype=int)
+    cells = [
+        f"{named(content.graph.tasks[j], 24)} ({weights[k, j]:+.2f})" if weights[k, j] else "–" for k, j in enumerate(best)
+    ]
+    return _Column("strongest neighbour", cells, np.abs(weights).max(axis=1, initial=0.0))

@@ -1,0 +1,97 @@
+"""The page in words: what was fitted, how good it is, how certain, and the record."""
+
+from __future__ import annotations
+
+from html import escape
+
+import numpy as np
+
+from mssl.report.content import Content
+from mssl.report.figures import Section, count, named
+
+
+def summary_section(content: Content) -> Section:
+    """A few sentences a reader wants first."""
+    parts = [("What was fitted", _fitted(content)), ("How good it is", _good(content)), ("How certain it is", _certain(content))]
+    body = "".join(f"<dt>{heading}</dt><dd>{text}</dd>" for heading, text in parts)
+    return Section("summary", "Summary", f'<dl class="summary">{body}</dl>')
+
+
+def _fitted(content: Content) -> str:
+    K, d = content.coef.shape
+    text = f"{escape(content.method)} learned {count(K, 'task')} with {count(d, 'feature')} each."
+    graph = content.graph
+    if not content.has_graph:
+        return f"{text} It learns no graph between tasks."
+    if K < 2:
+        return f"{text} With one task there is no graph."
+    pairs = K * (K - 1) // 2
+    if not graph.n_edges:
+        return f"{text} No two tasks are joined: the graph is empty."
+    sizes = np.bincount(content.communities)
+    negative = int((graph.weights[graph.edge_indices()] < 0).sum())
+    signs = "all positive" if not negative else f"{negative:,} of them negative"
+    text += (
+        f" The task graph has {count(graph.n_edges, 'edge')} of {pairs:,} possible ({graph.n_edges / pairs:.1%}), {signs}, in "
+        f"{count(int((sizes > 1).sum()), 'community')}; {count(int((sizes == 1).sum()), 'task')} stand alone."
+    )
+    edges = ", ".join(f"{named(e.task_i, 24)} – {named(e.task_j, 24)} ({e.weight:+.2f})" for e in graph.edges(3))
+    return f"{text} Strongest: {edges}."
+
+
+def _good(content: Content) -> str:
+    text = []
+    if content.scores is not None and np.isfinite(content.scores.error).any():
+        scores = content.scores
+        worst = int(np.nanargmax(scores.error))
+        text.append(
+            f"On {count(int(scores.rows.sum()), 'row')} given to the report the median {scores.error_name} of a task is "
+            f"{np.nanmedian(scores.error):.3g} and the median {scores.explained_name} is {np.nanmedian(scores.explained):.2f}; "
+            f"the worst task is {named(content.graph.tasks[worst])} ({scores.error_name} {scores.error[worst]:.3g})."
+        )
+    else:
+        text.append("No rows were given to the report, so it states no errors.")
+    if content.gains is not None:
+        gain = content.gains.gain
+        lost = np.flatnonzero(gain < 0)
+        text.append(
+            f"Against single-task fits, {int((gain > 0).sum()):,} of {count(int(np.isfinite(gain).sum()), 'task')} gain (median "
+            f"{np.nanmedian(gain):+.1f}\u00a0%)" + ("." if len(lost) else " and none loses.")
+        )
+        if len(lost):
+            worst = lost[np.argsort(gain[lost], kind="stable")[:5]]
+            names = ", ".join(f"{named(content.graph.tasks[k], 24)} ({gain[k]:+.1f}\u00a0%)" for k in worst)
+            text.append(f"{count(len(lost), 'task')} lose{'s' if len(lost) == 1 else ''}: {names}{' …' if len(lost) > 5 else ''}.")
+    else:
+        text.append("The gain over single-task fits was not measured.")
+    return " ".join(text)
+
+
+def _certain(content: Content) -> str:
+    gap, status = content.certificate
+    rounds = max((len(values) for values in content.history.values()), default=0)
+    text = f"The fit {escape(status)}" if status else "How the fit ended is not known"
+    text += f", with a relative gap of {gap:.1e}" if gap is not None else ""
+    text += f", after {count(rounds, 'round')}." if rounds else "."
+    confidence = content.graph.confidence
+    if confidence is not None and content.graph.n_edges:
+        seen = confidence[content.graph.edge_indices()]
+        text += f" {int((seen >= 0.9).sum()):,} of {count(len(seen), 'edge')} were selected in at least 90 % of the subsamples."
+    elif content.graph.n_edges:
+        text += " How often each edge would be selected on other data was not measured; StabilitySelection does that."
+    if content.mean_variance > 0:
+        text += f" The tasks share a mean, of variance {content.mean_variance:.3g}."
+    if content.noise is not None and np.isfinite(content.noise).all():
+        text += f" Noise of the tasks runs from {content.noise.min():.3g} to {content.noise.max():.3g}."
+    return text
+
+
+def record_section(content: Content) -> Section:
+    """Data, settings and versions, to know later what this was."""
+    body = _pairs("Settings", content.settings) + _pairs("Data and versions", content.record)
+    return Section("record", "For the record", f'<div class="record">{body}</div>')
+
+
+def _pairs(heading: str, pairs: list[tuple[str, str]]) -> str:
+    rows = "".join(f'<tr><th scope="row">{escape(name)}</th><td><bdi>{escape(text)}</bdi></td></tr>' for name, text in pairs)
+    return f"<table><caption>{heading}</caption><tbody>{rows or '<tr><td>none</td></tr>'}</tbody></table>"
