@@ -5,16 +5,15 @@ import html
 import io
 import json
 import os
-import uuid
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from xml.sax.saxutils import escape
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.exceptions import DataError, DatasetError, ModelFileError, require
+from mssl.exceptions import DataError, ModelFileError, require
+from mssl.files import write_text
 
 if TYPE_CHECKING:
     from mssl.graph import TaskGraph
@@ -128,19 +127,7 @@ def written(text: str, path: str | os.PathLike[str] | None) -> str:
     """Return `text` after writing it whole to `path` (or not at all, if that fails); None writes nothing."""
     if path is None:
         return text
-    target = Path(path)
-    # A name of our own rather than mkstemp's: the file then gets the permissions that the user's umask gives.
-    beside = target.with_name(f".{target.name[:40]}.{uuid.uuid4().hex}.tmp")
-    try:
-        with beside.open("x", encoding="utf-8", errors="backslashreplace", newline="") as stream:
-            stream.write(text)
-        beside.replace(target)
-    except OSError as error:
-        raise DatasetError(
-            f"cannot write {str(target)!r}: {error.strerror}. Choose a folder that exists and is writable."
-        ) from error
-    finally:
-        beside.unlink(missing_ok=True)
+    write_text(path, text)
     return text
 
 

@@ -13,7 +13,6 @@ import math
 import os
 import re
 import stat
-import uuid
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 
 from mssl._model_codec import Decoder, Encoder
 from mssl.exceptions import ModelFileError, MSSLError
+from mssl.files import atomic
 
 FORMAT, VERSION = "mssl-model", 1
 _MOST_HEADER = 2**28  # bytes of JSON; 256 MiB are names of millions of features
@@ -93,7 +93,7 @@ def save(model: Any, path: str | os.PathLike[str], *, notes: Mapping[str, Any] |
             f"notes hold a value that is not plain ({error}); give numbers, text and lists."
         ) from error
     members = [np.frombuffer(text.encode("ascii"), dtype=np.uint8), *encoder.arrays]
-    with atomic(path) as stream:
+    with atomic(path, ModelFileError) as stream:
         _write_members(stream, members)
     return Path(path)
 
@@ -146,26 +146,6 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
         header, _ = _read(Path(path))
         del header["model"]
         return header
-
-
-@contextmanager
-def atomic(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A binary file beside ``path`` that takes its place when the block ends well, and vanishes otherwise."""
-    target = Path(path)
-    # A name of our own rather than mkstemp's: the file then gets the permissions that the user's umask gives.
-    beside = target.with_name(f".{target.name[:40]}.{uuid.uuid4().hex}.tmp")
-    try:
-        with beside.open("xb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        beside.replace(target)
-    except OSError as error:
-        raise ModelFileError(
-            f"cannot write {str(target)!r}: {error.strerror or error}. Choose a folder that exists and is writable."
-        ) from error
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -33,7 +33,8 @@ def predict(model: str, data: str, output: str | None, as_json: bool) -> None:
       mssl predict model.npz new.csv -o predictions.csv
       mssl predict model.npz new.parquet | head
     """
-    from mssl.io import atomic, load
+    from mssl.files import atomic
+    from mssl.io import load
     from mssl.tables import check_tasks, task_names
 
     fitted = load(model)

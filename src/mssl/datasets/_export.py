@@ -1,8 +1,8 @@
 """Data sets as CSV files, for the command line and for other programs."""
 
 import csv
+import io
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from mssl.datasets._real import (
     load_spam,
 )
 from mssl.datasets._registry import info
-from mssl.exceptions import DatasetError
+from mssl.files import atomic
 
 _CHUNK = 1024
 
@@ -114,20 +114,10 @@ def export(name: str, path: str | os.PathLike[str], **options: Any) -> Path:
     month = ["month"] if "months" in bunch else []
     header = [entry.task_column, *month, *bunch.feature_names.tolist(), entry.target_column]
     target = Path(path)
-    partial: Path | None = None
-    try:
-        with tempfile.NamedTemporaryFile(
-            "w", newline="", encoding="utf-8", dir=target.parent, prefix=".export-", delete=False
-        ) as file:
-            partial = Path(file.name)
-            writer = csv.writer(file)
-            writer.writerow(header)
-            writer.writerows(_lines(bunch))
-        partial.chmod(0o644)
-        partial.replace(target)
-    except OSError as error:
-        raise DatasetError(f"{target} cannot be written: {error}. Choose another place.") from error
-    finally:
-        if partial is not None:
-            partial.unlink(missing_ok=True)
+    with atomic(target) as stream:
+        text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
+        writer = csv.writer(text)
+        writer.writerow(header)
+        writer.writerows(_lines(bunch))
+        text.detach()  # flushes; the file below stays open
     return target
