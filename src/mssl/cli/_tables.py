@@ -11,7 +11,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.cli._methods import FAMILIES
+from mssl._methods import FAMILIES
 from mssl.exceptions import DataError
 from mssl.inputs import listing
 

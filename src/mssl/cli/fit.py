@@ -8,7 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
-from mssl.cli._methods import make_estimator
+from mssl._methods import make_estimator
 from mssl.cli._output import json_option, print_facts, print_json, print_table, quiet_option, show_progress
 from mssl.cli._tables import Training, read_training, table_options
 
@@ -36,7 +36,7 @@ def fit(method: str, path: str | None, fixed: tuple[str, ...], as_json: bool, qu
 
     training = read_training(**table)
     began = time.perf_counter()
-    model = make_estimator(method, training.family, parse_settings(fixed), quiet=not show_progress(quiet))
+    model = make_estimator(method, training.family, parse_settings(fixed), verbose=int(show_progress(quiet)))
     model.fit(training.X, training.y, tasks=training.tasks)
     model.features_ = np.asarray(training.schema.feature_names, dtype=object)
     model.table_ = training.schema

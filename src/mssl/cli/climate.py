@@ -1,0 +1,115 @@
+"""The command ``mssl climate``: NetCDF files in, one NetCDF file out."""
+
+from __future__ import annotations
+
+from glob import glob
+from typing import Any
+
+import click
+
+from mssl.cli._output import json_option, print_facts, print_json, quiet_option, show_progress
+from mssl.cli.fit import parse_settings
+
+
+def _years(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, int]:
+    first, _, last = value.partition(":")
+    try:
+        return int(first), int(last or first)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no range of years, such as 1901:1950.") from None
+
+
+def _region(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[float, ...] | None:
+    if value is None:
+        return None
+    try:
+        west, east, south, north = (float(part) for part in value.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no region: give west,east,south,north in degrees.") from None
+    return west, east, south, north
+
+
+@click.command()
+@click.option("--members", required=True, multiple=True, help="Files of the models; a pattern such as 'cmip/*.nc'.")
+@click.option("--observations", required=True, type=click.Path(), help="File of the observation.")
+@click.option("--variable", help="Variable to combine, such as tas; needed where files have several.")
+@click.option("--observed-variable", help="Its name in the observation's file, where it is another one.")
+@click.option("--region", callback=_region, help="west,east,south,north in degrees.")
+@click.option("--train", required=True, callback=_years, metavar="FIRST:LAST", help="Years to learn from.")
+@click.option("--test", required=True, callback=_years, metavar="FIRST:LAST", help="Years to predict.")
+@click.option("--method", default="r-mssl", show_default=True, help="p-mssl, r-mssl, or any name of mssl.presets.")
+@click.option("--raw", is_flag=True, help="Combine values as they are, not anomalies (the paper's way).")
+@click.option("--regrid", type=click.Choice(["bilinear", "nearest"]), default="bilinear", show_default=True)
+@click.option("--all-cells", is_flag=True, help="Keep cells at sea.")
+@click.option("--set", "fixed", multiple=True, metavar="NAME=VALUE", help="Fix a parameter instead of choosing it.")
+@click.option("--output", "-o", type=click.Path(), help="NetCDF file to write.")
+@json_option
+@quiet_option
+def climate(
+    members: tuple[str, ...],
+    observations: str,
+    variable: str | None,
+    observed_variable: str | None,
+    method: str,
+    all_cells: bool,
+    fixed: tuple[str, ...],
+    output: str | None,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    r"""Combine climate models with observations, one task per grid cell, and say how good that is.
+
+    Calendars and grids are brought to those of the observation; K and °C are converted. The NetCDF file holds the
+    weights of each member, the predictions, the errors and the graph between locations.
+
+    \b
+    Example:
+      mssl climate --members 'cmip/*.nc' --observations cru.nc --variable tas --region -82,-34,-56,13 \
+        --train 1901:1950 --test 1951:1960 --method r-mssl -o combined.nc
+    """
+    from mssl._methods import make_estimator
+    from mssl.climate import combine, open_field, open_members, write_dataset
+
+    paths = sorted({path for pattern in members for path in glob(pattern, recursive=True)})  # noqa: PTH207
+    model = make_estimator(method, "gaussian", parse_settings(fixed), verbose=int(show_progress(quiet)))
+    answer = combine(
+        open_members(paths, variable),
+        open_field(observations, observed_variable or variable),
+        estimator=model,
+        land_only=not all_cells,
+        **options,
+    )
+    answer.attrs["method"] = method
+    if output is not None:
+        write_dataset(answer, output)
+    facts = {
+        "method": method,
+        "members": len(answer["member"]) if "member" in answer.coords else None,
+        "locations": len(answer["location"]),
+        "months": len(answer["time"]),
+        **{name: answer.attrs[name] for name in ("locations_left_out", "combined", "rmse")},
+        **{name: answer.attrs[name] for name in ("rmse_climatology", "rmse_average")},
+        **{name: answer.attrs[name] for name in ("gain_over_climatology", "gain_over_average")},
+        "file": output,
+    }
+    if as_json:
+        print_json(facts)
+    elif not quiet:
+        _show(facts, answer["prediction"].attrs["units"])
+
+
+def _show(facts: dict[str, Any], units: str) -> None:
+    lines: list[tuple[str, Any]] = [
+        (name, facts[name]) for name in ("method", "members", "locations", "months", "combined")
+    ]
+    if facts["locations_left_out"]:
+        lines.append(("left out", f"{facts['locations_left_out']} locations with missing values"))
+    lines.append(("RMSE", f"{facts['rmse']:.4g} {units}"))
+    for name, words in (("climatology", "climatology"), ("average", "plain average")):
+        gain = facts[f"gain_over_{name}"]
+        verdict = f"{abs(gain):.1%} {'ahead of' if gain > 0 else 'behind'} it"
+        lines.append((words, f"{facts[f'rmse_{name}']:.4g} {units}; the combination is {verdict}"))
+    if facts["file"]:
+        lines.append(("written", facts["file"]))
+    print_facts(lines)

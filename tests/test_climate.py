@@ -1,0 +1,262 @@
+"""Climate files: calendars, grids and units come together; the combination is told apart from its rivals."""
+
+import os
+
+import numpy as np
+import pytest
+
+from mssl import MSSLRegressor
+from mssl.datasets import load_climate, make_climate_like
+from mssl.exceptions import DataError, DatasetError, ParameterError
+
+xr = pytest.importorskip("xarray")
+cftime = pytest.importorskip("cftime")
+pytest.importorskip("dask")
+
+from mssl.climate import combine, month_means, open_members, to_dataset, write_dataset  # noqa: E402
+
+FIRST, LAST = 1990, 1996
+TRAIN, TEST = (1990, 1994), (1995, 1996)
+FINE = (np.arange(-30, 31, 10.0), np.arange(-25, 36, 10.0))
+COARSE = (np.arange(-40, 41, 10.0), np.arange(0, 360, 15.0))
+
+
+def ridge():
+    return MSSLRegressor(graph_penalty=0.5, tol=1e-4)
+
+
+def times(calendar):
+    months = [(year, month) for year in range(FIRST, LAST + 1) for month in range(1, 13)]
+    if calendar == "standard":
+        return np.array([f"{y}-{m:02d}-16" for y, m in months], dtype="datetime64[ns]")
+    return [cftime.datetime(y, m, 16, calendar=calendar) for y, m in months]
+
+
+def signal(month, lat, lon):
+    """Linear in latitude and longitude, so that bilinear interpolation is exact."""
+    return 10 * np.cos(2 * np.pi * month / 12) + 0.1 * lat + 0.02 * lon + month / 40
+
+
+def field(grid, calendar="standard", *, noise=0.0, seed=0, offset=0.0, units="degC"):
+    lat, lon = grid
+    n = 12 * (LAST - FIRST + 1)
+    plane = (lon + 180) % 360 - 180
+    values = signal(np.arange(n)[:, None, None], lat[None, :, None], plane[None, None, :]) + offset
+    values = values + noise * np.random.default_rng(seed).normal(size=values.shape)
+    return xr.DataArray(
+        values,
+        dims=("time", "lat", "lon"),
+        coords={"time": times(calendar), "lat": lat, "lon": lon},
+        name="tas",
+        attrs={"units": units},
+    )
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Three members in three calendars on two grids, in K and °C, and an observation with latitudes falling."""
+    folder = tmp_path_factory.mktemp("cmip")
+    common = np.random.default_rng(9).normal(size=(12 * (LAST - FIRST + 1), 1, 1))
+    wobble = 0.5 * common
+    plan = {
+        "alpha": (FINE, "standard", "degC", 0.0),
+        "beta": (COARSE, "noleap", "K", 273.15 + 1),
+        "gamma": (COARSE, "360_day", "K", 273.15 - 2),
+    }
+    for seed, (name, (grid, calendar, units, offset)) in enumerate(plan.items()):
+        data = field(grid, calendar, noise=0.1, seed=seed, offset=offset, units=units) + wobble
+        data.attrs["units"] = units
+        half = len(data["time"]) // 2
+        parts = {"": data} if name == "alpha" else {"_199001-199306": data[:half], "_199307-199612": data[half:]}
+        for suffix, part in parts.items():
+            part.to_dataset(name="tas").to_netcdf(folder / f"{name}{suffix}.nc")
+    observed = field(FINE, noise=0.05, seed=99) + wobble
+    observed.attrs["units"] = "degC"
+    observed = observed.rename(lat="latitude", lon="longitude").isel(latitude=slice(None, None, -1))
+    observed[:, 0, 0] = np.nan
+    observed.to_dataset(name="tmp").to_netcdf(folder / "cru.nc")
+    return folder
+
+
+def test_calendars_grids_and_units_come_together(files):
+    members = open_members(sorted(set(files.glob("*.nc")) - {files / "cru.nc"}), "tas")
+    assert list(members) == ["alpha", "beta", "gamma"]
+    assert all(member.chunks is not None for member in members.values())
+    observed = xr.open_dataset(files / "cru.nc")
+    answer = combine(members, observed, train=TRAIN, test=TEST, land_only=False, estimator=ridge())
+    assert dict(answer.sizes) == {"time": 24, "location": 48, "member": 3, "other_location": 48}
+    assert answer.attrs["locations_left_out"] == 1
+    assert answer["time"].values[0] == np.datetime64("1995-01-01")
+    truth = observed["tmp"].sel(time=slice("1995", "1996"))
+    for place in (0, 17, -1):
+        lat, lon = float(answer["lat"][place]), float(answer["lon"][place])
+        expected = truth.sel(latitude=lat, longitude=lon).values
+        assert np.allclose(answer["observed"][:, place], expected, atol=1e-12)
+    assert answer.attrs["rmse"] < 0.2
+    assert answer.attrs["gain_over_climatology"] > 0.5
+    assert answer.attrs["gain_over_average"] > 0.5
+
+
+def test_interpolation_is_exact_on_linear_fields():
+    members = {"a": field(COARSE, "noleap"), "b": field(FINE, "360_day", noise=0.3)}
+    inner = field((FINE[0][1:-1], FINE[1][1:-1]))
+    captured = {}
+
+    class Spy(MSSLRegressor):
+        def fit(self, X, y):
+            captured["X"], captured["y"] = X, y
+            return super().fit(X, y)
+
+    combine(members, inner, train=TRAIN, test=TEST, raw=True, land_only=False, estimator=Spy(tol=1e-3))
+    assert np.allclose(captured["X"][:, :, 0], captured["y"], atol=1e-10)
+
+
+def test_nearest_takes_the_nearest_cell():
+    coarse = field(COARSE, noise=1.0)
+    place = field((np.array([1.0, 12.0]), np.array([2.0, 14.0])), noise=0.1)
+    answer = combine(
+        {"a": coarse, "b": coarse * 0 + field(COARSE, noise=1.0, seed=5)},
+        place, train=TRAIN, test=TEST, regrid="nearest", land_only=False, estimator=ridge(),
+    )  # fmt: skip
+    a = coarse.sel(lat=[0, 10], lon=[0, 15]).sel(time=slice("1995", "1996")).values.reshape(24, 4)
+    b = (
+        field(COARSE, noise=1.0, seed=5)
+        .sel(lat=[0, 10], lon=[0, 15])
+        .sel(time=slice("1995", "1996"))
+        .values.reshape(24, 4)
+    )
+    error = np.sqrt(np.mean(((a + b) / 2 - answer["observed"].values) ** 2, axis=0))
+    assert np.allclose(error, answer["rmse_average"], atol=1e-12)
+
+
+def test_cells_across_greenwich_and_the_date_line_are_inside():
+    grid = (np.array([-5.0, 5.0]), np.array([-179.0, -1.0, 1.0, 179.0]))
+    members = {"a": field(COARSE), "b": field(COARSE, noise=0.3)}
+    answer = combine(members, field(grid, noise=0.1), train=TRAIN, test=TEST, land_only=False, estimator=ridge())
+    assert answer.sizes["location"] == 8
+    narrow = combine(
+        members, field(grid, noise=0.1), train=TRAIN, test=TEST, land_only=False, region=(170, -170, -10, 10),
+        estimator=ridge(),
+    )  # fmt: skip
+    assert sorted(set(narrow["lon"].values)) == [-179.0, 179.0]
+
+
+def test_land_mask_and_region():
+    members = {"a": field(COARSE), "b": field(COARSE, noise=0.3)}
+    grid = (np.array([-10.0, 0.0, 10.0]), np.array([-25.0, 0.0, 20.0]))
+    answer = combine(members, field(grid, noise=0.1), train=TRAIN, test=TEST, estimator=ridge())
+    assert set(zip(answer["lat"].values, answer["lon"].values, strict=True)) == {
+        (-10.0, 20.0), (0.0, 20.0), (10.0, 0.0), (10.0, 20.0),
+    }  # fmt: skip
+    with pytest.raises(DataError, match="No location is left"):
+        combine(members, field(grid), train=TRAIN, test=TEST, region=(-26, -24, -11, 11), estimator=ridge())
+
+
+def test_month_means_are_means_of_months():
+    random = np.random.default_rng(0)
+    values, months = random.normal(size=(60, 3)), np.arange(5, 65)
+    known = np.arange(60) < 36
+    means = month_means(values, months, known)
+    assert np.allclose(means[7], values[[7, 19, 31]].mean(axis=0))
+    assert np.array_equal(means[7], means[55])
+    with pytest.raises(DataError, match="not in the training"):
+        month_means(values, months, np.arange(60) < 6)
+
+
+def test_daily_values_become_months(files):
+    days = xr.date_range("1990-01-01", "1996-12-30", calendar="360_day", use_cftime=True)
+    monthly = field(COARSE, "360_day", noise=0.2)
+    daily = xr.DataArray(
+        np.repeat(monthly.values, 30, axis=0), dims=monthly.dims,
+        coords={"time": days, "lat": monthly["lat"], "lon": monthly["lon"]}, attrs=monthly.attrs,
+    )  # fmt: skip
+    inner = field((np.array([0.0, 10.0]), np.array([15.0, 30.0])), noise=0.1)
+    answers = [
+        combine(
+            {"a": a, "b": field(COARSE, noise=0.2)}, inner, train=TRAIN, test=TEST, land_only=False, estimator=ridge()
+        )
+        for a in (monthly, daily)
+    ]
+    assert np.allclose(answers[0]["prediction"], answers[1]["prediction"], atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({"units": "mm"}, {}, "only K and °C are converted"),
+        ({"units": None}, {}, "no stated unit"),
+        ({}, {"train": (1980, 1994)}, r"lacks 120 of the 204 months .*1980-01"),
+        ({}, {"train": (1994, 1990)}, "first year first"),
+        ({}, {"test": (1994, 1996)}, "overlap"),
+        ({}, {"region": (0, 10, 20, -20)}, "west, east, south, north"),
+        ({}, {"regrid": "cubic"}, "bilinear"),
+        ({}, {"variable": "pr"}, "no variable 'pr'"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change, options, message):
+    member = field(COARSE)
+    member.attrs |= change
+    members = {"a": member.to_dataset(), "b": field(COARSE).to_dataset()}
+    settings = {"train": TRAIN, "test": TEST, "estimator": ridge()} | options
+    with pytest.raises((DataError, ParameterError), match=message):
+        combine(members, field(FINE).to_dataset(), **settings)
+
+
+def test_members_need_an_axis_and_dates():
+    plain = field(COARSE)
+    with pytest.raises(DataError, match="'member'"):
+        combine(plain, field(FINE), train=TRAIN, test=TEST)
+    numbered = plain.assign_coords(time=np.arange(len(plain["time"])))
+    with pytest.raises(DataError, match="no dates"):
+        combine({"a": numbered}, field(FINE), train=TRAIN, test=TEST, estimator=ridge())
+    with pytest.raises(DataError, match="No file"):
+        open_members([])
+
+
+def test_files_that_are_no_netcdf(tmp_path):
+    bad = tmp_path / "bad.nc"
+    bad.write_text("no netcdf")
+    with pytest.raises(DataError, match=r"bad\.nc"):
+        open_members([bad])
+
+
+@pytest.mark.parametrize("calendar", ["standard", "noleap", "360_day"])
+def test_locations_with_known_truth(calendar, tmp_path):
+    """Locations instead of grids; anomalies beat climatology, and the file can be read again."""
+    cells = to_dataset(make_climate_like(n_samples=360, n_lat=3, n_lon=3, random_state=0), calendar=calendar, units="K")
+    observed = cells["observed"] - 273.15
+    observed.attrs["units"] = "degC"
+    answer = combine(cells["ensemble"], observed, train=(1901, 1920), test=(1921, 1930), estimator=ridge())
+    assert answer.attrs["gain_over_climatology"] > 0
+    path = write_dataset(answer, tmp_path / "answer.nc")
+    again = xr.open_dataset(path)
+    xr.testing.assert_allclose(again, answer)
+    assert again.attrs["Conventions"].startswith("CF-")
+    assert all("units" in again[name].attrs and "long_name" in again[name].attrs for name in again.data_vars)
+    assert again["lat"].attrs["units"] == "degrees_north"
+    assert again["prediction"].attrs["units"] == "degC"
+    with pytest.raises(DatasetError, match="cannot write"):
+        write_dataset(answer, tmp_path / "nowhere" / "answer.nc")
+
+
+def test_raw_values_differ_from_anomalies():
+    cells = to_dataset(make_climate_like(n_samples=240, n_lat=3, n_lon=3, random_state=1))
+    options = {"train": (1901, 1915), "test": (1916, 1920)}
+    raw, anomalies = (
+        combine(cells["ensemble"], cells["observed"], raw=raw, estimator=ridge(), **options) for raw in (True, False)
+    )
+    assert raw.attrs["rmse_climatology"] == anomalies.attrs["rmse_climatology"]
+    assert not np.allclose(raw["prediction"], anomalies["prediction"])
+
+
+@pytest.mark.skipif("MSSL_DATA" not in os.environ, reason="MSSL_DATA names no folder with the real data")
+@pytest.mark.parametrize(
+    ("name", "train", "test"), [("fiveloc", (1901, 1950), (1951, 1960)), ("atlas", (1979, 2004), (2005, 2014))]
+)
+def test_real_sets_through_netcdf(name, train, test, tmp_path):
+    path = write_dataset(to_dataset(load_climate(name)), tmp_path / f"{name}.nc")
+    data = xr.open_dataset(path, chunks={})
+    answer = combine(data["ensemble"], data["observed"], train=train, test=test, estimator=ridge())
+    assert answer.attrs["gain_over_average"] > 0.1
+    assert abs(answer.attrs["gain_over_climatology"]) < 0.15
+    assert answer["weights"].shape == (10, {"fiveloc": 25, "atlas": 46}[name])
