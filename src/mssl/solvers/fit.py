@@ -24,8 +24,11 @@ from mssl.losses import Gaussian, Loss
 from mssl.objective import gamma_max, lambda_max
 from mssl.penalties import L1, Penalty
 from mssl.solvers.alternating import FitResult, Record, WeightProblem, alternate
+from mssl.solvers.composite import CompositeProblem
 from mssl.solvers.gaussian import GaussianProblem, scale_by_task
-from mssl.solvers.glm import GLMProblem, GLMRows, pearson_dispersion
+from mssl.solvers.glm import GLMProblem
+from mssl.solvers.glm_rows import GLMRows
+from mssl.solvers.glm_start import linearise
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic
 from mssl.solvers.residual import ResidualProblem, make_residual_problem, residual_start
 from mssl.solvers.ridged import RidgedProblem
@@ -97,7 +100,7 @@ class Prepared:
     Attributes
     ----------
     base : GramQuadratic or DesignQuadratic
-        The loss with all noise precisions 1; other losses than least squares to second order at the intercepts' fit.
+        The loss with all noise precisions 1; other losses than least squares to second order near the fit.
     noise, signal, sampling : ndarrays of shape (K,)
         Noise variance, signal variance and sampling variance of a coefficient, task by task.
     mean_variance : float
@@ -138,6 +141,8 @@ class Prepared:
             problem = GLMProblem.begin(self.rows, s, penalty.thresholds(s), self.settings.solver, quadratic)
         else:
             problem = GaussianProblem(quadratic, penalty.thresholds(s), self.settings.solver)
+        if not penalty.separable and penalty.alpha > 0:
+            return CompositeProblem(problem, penalty, np.sqrt(s), self.settings.solver)
         ridges = penalty.ridges(s)
         return RidgedProblem(problem, ridges) if np.any(ridges) else problem
 
@@ -212,21 +217,22 @@ def _target_unit(data: TaskData) -> float:
 
 
 def _prepare_glm(data: TaskData, design: Design, loss: Loss, settings: Settings, *, needs_start: bool) -> Prepared:
-    """The same from the working quadratic at the intercepts' fit; noise is 1, or Pearson's dispersion."""
+    """The same for other losses, from the quadratic near single-task fits."""
+    K = data.n_tasks
     rows = GLMRows.build(data, design, loss, intercept=settings.fit_intercept, memory_budget=settings.memory_budget)
-    known = settings if loss.has_dispersion else replace(settings, noise=_unit(settings.noise))
-    freedom = data.weight_sums() - (1.0 if settings.fit_intercept else 0.0)
-    prepared = from_quadratic(rows.null_quadratic(), freedom, known, needs_start=needs_start, design=design)
-    if isinstance(known.noise, str) and prepared.spectra is not None:
-        noise = pearson_dispersion(rows, prepared.base, prepared.spectra, prepared.noise, prepared.signal)
-        prepared = from_quadratic(
-            prepared.base, freedom, replace(known, noise=np.sqrt(noise)), needs_start=True, design=design
-        )
-    return replace(prepared, rows=rows)
-
-
-def _unit(noise: Any) -> Any:
-    return 1.0 if isinstance(noise, str) else noise
+    noise: Array | None = None
+    if not isinstance(settings.noise, str):
+        noise = np.broadcast_to(np.asarray(settings.noise, float) ** 2, (K,))
+    elif not loss.has_dispersion:
+        noise = np.ones(K)
+    if noise is not None and not needs_start and not settings.shared_mean:
+        base = rows.null_quadratic()
+        return Prepared(base, noise, np.ones(K), np.ones(K), 0.0, None, settings, design, rows=rows)
+    near = linearise(rows, data.weight_sums() - (1.0 if settings.fit_intercept else 0.0), noise)
+    tau = mean_of_settings(near.base, near.noise, settings) if K > 1 else 0.0
+    return Prepared(
+        near.base, near.noise, near.signal, near.sampling, tau, near.spectra, settings, design, rows=rows
+    )
 
 
 def build_design(data: TaskData, settings: Settings) -> Design:

@@ -3,10 +3,10 @@ r"""A ridge on the weights in addition to the coupling, for any loss: :math:`\tf
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from mssl.coupling import Coupling, positive_definite_inverse
 from mssl.solvers.alternating import WeightProblem
@@ -17,32 +17,24 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class RidgedCoupling(Coupling):
-    """C + diag(r): the sparse part takes the ridge, the rank-one part stays that of the coupling without it.
+    """C + diag(r): P takes the ridge, the rank-one part stays that of the coupling without it.
 
     ``covariance`` is the inverse of the whole, so that it certifies the weight step as it is.
     """
 
-    base: Coupling | None = None
+    ridges: Array | None = None
 
     @classmethod
-    def add(cls, coupling: Coupling, ridges: Array) -> Coupling:
-        """The coupling with a ridge; the coupling itself where all ridges are zero."""
-        if not np.any(ridges):
-            return coupling
-        matrix = sparse.csr_array(coupling.matrix + sparse.diags_array(ridges, format="csr"))
-        matrix.sort_indices()
+    def add(cls, coupling: Coupling, ridges: Array) -> RidgedCoupling:
+        """The coupling with a ridge."""
         inverse = positive_definite_inverse(coupling.dense() + np.diag(ridges))
-        return cls(matrix, inverse, coupling.mean_variance, coupling)
+        return cls(coupling.precision + np.diag(ridges), inverse, coupling.mean_variance, ridges)
 
-    @property
+    @cached_property
     def u(self) -> Array:
-        """Direction of the rank-one part."""
-        return super().u if self.base is None else self.base.u
-
-    @property
-    def rho(self) -> float:
-        """Weight of the rank-one part."""
-        return super().rho if self.base is None else self.base.rho
+        """Direction of the rank-one part, from P without the ridge."""
+        total = np.asarray(self.precision.sum(axis=1))
+        return total if self.ridges is None else total - self.ridges
 
     def inverse_quadratic(self, R: Array) -> float:
         """½ tr(R (C + diag(r))⁻¹ Rᵀ)."""
