@@ -367,7 +367,20 @@ def test_unchecked_input_gives_the_same_answer():
     assert np.array_equal(graphical_lasso(S, 0.2, check=False).precision, graphical_lasso(S, 0.2).precision)
 
 
-# ---- failure
+# ---- hard problems and failure
+
+
+@pytest.mark.parametrize("forbid", [False, True])
+@pytest.mark.parametrize("rank", [5, 60])
+def test_nearly_equal_variables_and_a_tiny_penalty(rank, forbid):
+    rng = np.random.default_rng(rank)
+    Q = rng.standard_normal((rank, 30)) * np.exp(rng.normal(0, 1.5, 30))
+    Q[:, 7] = Q[:, 0] * (1 + 1e-8)
+    S = Q.T @ Q / rank
+    zeros = np.triu(rng.random((30, 30)) < 0.3, 1) if forbid else np.zeros((30, 30), dtype=bool)
+    result = graphical_lasso(S, 1e-3 * alpha_max(S), zeros=zeros | zeros.T)
+    assert result.gap <= 1e-6 * max(1.0, abs(result.objective))
+    assert not result.precision[zeros].any()
 
 
 def test_too_few_iterations_are_reported():

@@ -73,9 +73,62 @@ def soft_start(S, L, W):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def _solve_spd(G, index, k, x):
+    """Solve G[index, index] z = x in place by Cholesky; False where G is not positive definite there."""
+    R = np.empty((k, k))
+    for u in range(k):
+        for v in range(u + 1):
+            total = G[index[u], index[v]]
+            for w in range(v):
+                total -= R[u, w] * R[v, w]
+            if v < u:
+                R[u, v] = total / R[v, v]
+            elif total > 1e-14:
+                R[u, u] = np.sqrt(total)
+            else:
+                return False
+        for w in range(u):
+            x[u] -= R[u, w] * x[w]
+        x[u] /= R[u, u]
+    for u in range(k - 1, -1, -1):
+        for w in range(u + 1, k):
+            x[u] -= R[w, u] * x[w]
+        x[u] /= R[u, u]
+    return True
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _face_step(G, m, c, lam, beta, q):
+    """Move β towards the minimum over its own support and signs, as far as no sign changes.
+
+    A descent step that an ill-conditioned G, on which coordinate descent crawls, does not slow down.
+    """
+    face, x = np.empty(m, np.int64), np.empty(m)
+    k = 0
+    for a in range(m):
+        if beta[a] != 0.0:
+            face[k] = a
+            x[k] = c[a] - np.sign(beta[a]) * lam[a] - q[a]
+            k += 1
+    if not _solve_spd(G, face, k, x):
+        return
+    t, blocking = 1.0, -1
+    for u in range(k):
+        old = beta[face[u]]
+        if (old + t * x[u]) * old <= 0.0:
+            t, blocking = -old / x[u], u
+    for u in range(k):
+        a = face[u]
+        step = -beta[a] if u == blocking else t * x[u]
+        beta[a] += step
+        for b in range(m):
+            q[b] += step * G[a, b]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def _lasso_active(G, m, c, lam, beta, q, tol, max_passes):
     """Coordinate descent for min ½βᵀGβ − cᵀβ + Σ lam|β| on m gathered variables; q = Gβ is kept."""
-    for _ in range(max_passes):
+    for sweep in range(1, max_passes + 1):
         change = 0.0
         for a in range(m):
             old = beta[a]
@@ -93,6 +146,8 @@ def _lasso_active(G, m, c, lam, beta, q, tol, max_passes):
                 change = max(change, abs(step))
         if change <= tol:
             break
+        if sweep % 10 == 0:
+            _face_step(G, m, c, lam, beta, q)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
@@ -103,9 +158,12 @@ def _axpy(a, x, y):
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
 def _store_column(j, g, S, L, W, diagonal):
-    """Clip g into the box, write it as row and column j of W; return the weighted squared change."""
+    """Clip g into the box, write it as row and column j of W; return the weighted squared change.
+
+    Negative where an entry of 1 or more shows that W is no longer positive definite.
+    """
     p = g.shape[0]
-    change = 0.0
+    change, peak = 0.0, 0.0
     for i in range(p):
         low, high = S[j, i] - L[j, i], S[j, i] + L[j, i]
         w = min(max(g[i], low), high)
@@ -113,9 +171,13 @@ def _store_column(j, g, S, L, W, diagonal):
             w = 0.0
         if i == j:
             w = 1.0
+        else:
+            peak = max(peak, abs(w))
         step = w - W[j, i]
         change += step * step * diagonal[i]
         g[i] = w
+    if not peak < 1.0:
+        return -1.0
     if change > 0.0:
         for i in range(p):
             W[j, i] = g[i]
@@ -180,7 +242,7 @@ def bcd_sweeps(S, L, W, B, diagonal, tol, target, max_sweeps):
 
     W, B and ``diagonal`` (the diagonal of Ω) are updated in place; ``tol`` is the first tolerance of the columns,
     which follows the ascent from there on. Returns the number of sweeps, negative
-    where a Schur complement stopped being positive.
+    where W stopped being positive definite.
     """
     p = S.shape[0]
     g = np.empty(p)
@@ -197,8 +259,11 @@ def bcd_sweeps(S, L, W, B, diagonal, tol, target, max_sweeps):
                 if not schur > 1e-14:
                     return -sweep
             diagonal[j] = 1.0 / schur
-            ascent += _store_column(j, g, S, L, W, diagonal)
-        ratio = min(ascent / previous, 0.99) if previous < np.inf else 0.5
+            change = _store_column(j, g, S, L, W, diagonal)
+            if change < 0.0:
+                return -sweep
+            ascent += change
+        ratio = min(ascent / previous, 0.99) if previous < np.inf else 0.1
         if ascent * ratio / (1.0 - ratio) <= target:
             return sweep
         previous = ascent

@@ -50,6 +50,7 @@ class Block:
         self.B: Array | None = None  # row j: regression of variable j on the others
         identity = np.eye(len(S))
         self.point = Point(identity, identity, 0.0, float(len(S)), np.inf)
+        self.column_tol = 1e-2  # tolerance of the columns in the next sweep
         self.n_iter = 0
 
     def __len__(self) -> int:
@@ -101,7 +102,7 @@ def _controller() -> Any:
 
 def few_threads(p: int) -> AbstractContextManager[Any]:
     """One BLAS thread where more would cost more than they bring."""
-    return _controller().limit(limits=1, user_api="blas") if 64 < p <= 600 else nullcontext()
+    return _controller().limit(limits=1, user_api="blas") if 24 <= p <= 600 else nullcontext()
 
 
 def factor(matrix: Array) -> tuple[Array, float] | None:
@@ -242,11 +243,14 @@ def soft_start(S: Array, L: Array) -> Array | None:
 
 
 def shrunk_start(S: Array, L: Array) -> Array | None:
-    """S shrunk towards its diagonal as far as all penalties allow, positive definite if S is semidefinite."""
+    """S shrunk towards its diagonal as far as all penalties allow, positive definite if S is semidefinite.
+
+    On forbidden edges every value is allowed, so that they follow along.
+    """
     off = (S != 0) & np.isfinite(L)
     np.fill_diagonal(off, False)
     t = min(1.0, float((L[off] / np.abs(S[off])).min(initial=1.0)))
-    W = np.where(np.isfinite(L), (1.0 - t) * S, 0.0)
+    W = (1.0 - t) * S
     np.fill_diagonal(W, 1.0)
     return W if factor(W) is not None else None
 
@@ -265,7 +269,7 @@ def warm_start(problem: Problem, precision: Array, covariance: Array) -> None:
         kernels.regressions(omega, block.L, block.B)
         kernels.clip_box(sigma, block.S, block.L, W)
         if kernels.relative_distance(omega, sigma, W) < 0.9 or factor(W) is not None:
-            block.W = W
+            block.W, block.column_tol = W, 1e-4
 
 
 def certify(S: Array, L: Array, omega: Array, anchor: Array | None, *, thorough: bool = False) -> Point | None:
@@ -325,7 +329,7 @@ def solve(problem: Problem, method: str, tol: float, max_iter: int) -> bool:
             if block.point.gap > share and block.n_iter < max_iter:
                 run(block, share, max_iter)
             if block.point.gap > max(share, ROUNDING * len(block)) and method == "bcd":
-                alternate(block, share, max_iter)
+                alternate(block, share, 2 * max_iter)
             if block.point.gap == np.inf:
                 raise DataError(UNBOUNDED)
         target = tol * max(1.0, abs(problem.objective))
@@ -349,10 +353,15 @@ def invert(problem: Problem) -> None:
 
 
 def descend(block: Block, target: float, max_iter: int) -> None:
-    """Dual block coordinate descent from the first start that holds: warm, soft-thresholded, shrunk."""
+    """Dual block coordinate descent from the first start that holds: warm, soft-thresholded, shrunk.
+
+    Columns solved too loosely can cost an ill-conditioned W its definiteness, so that the last resort is to solve
+    them tightly from the beginning.
+    """
     if block.W is not None and _descend_from(block, block.W, target, max_iter):
         return
-    for start in (soft_start, shrunk_start):
+    starts = ((soft_start, 1e-2), (shrunk_start, 1e-2), (shrunk_start, 1e-5), (shrunk_start, 1e-8))
+    for start, block.column_tol in starts:
         W = start(block.S, block.L)
         if W is not None and _descend_from(block, W, target, max_iter):
             return
@@ -362,34 +371,39 @@ def _descend_from(block: Block, W: Array, target: float, max_iter: int) -> bool:
     """Descend, tightening until the certificate is small enough; False where it breaks down."""
     from mssl import _glasso_kernels as kernels
 
-    if block.B is None:
-        block.B = np.zeros_like(block.S)
+    S, L = block.S, block.L
     block.W = W
+    B = block.B = np.zeros_like(S) if block.B is None else block.B
     diagonal = np.ones(len(block))
-    accuracy, first = STOP * target, 1e-2
+    accuracy = max(STOP * target, 1e-28)
     while accuracy > 1e-30 and block.n_iter < max_iter:
         left = max_iter - block.n_iter
-        sweeps = kernels.bcd_sweeps(block.S, block.L, W, block.B, diagonal, first, accuracy, left)
+        sweeps = kernels.bcd_sweeps(S, L, W, B, diagonal, block.column_tol, accuracy, left)
         block.n_iter += abs(sweeps)
-        if sweeps < 0:
+        omega = np.empty_like(S)
+        kernels.assemble(B, diagonal, L, omega)
+        point = certify(S, L, omega, W) if sweeps > 0 else None
+        if point is None:
             block.W, block.B = None, None
             return False
-        omega = np.empty_like(block.S)
-        kernels.assemble(block.B, diagonal, block.L, omega)
-        block.offer(certify(block.S, block.L, omega, W))
+        block.offer(point)
         if block.point.gap <= target:
-            return True
+            break
         accuracy *= 0.1
-        first = np.sqrt(accuracy) / len(block)
-    return block.point.gap < np.inf
+        block.column_tol = min(block.column_tol, np.sqrt(accuracy) / len(block))
+    return True
 
 
 def alternate(block: Block, target: float, max_iter: int) -> None:
-    """ADMM with over-relaxation and an adaptive step, from the best point of the block if it has one."""
+    """ADMM with over-relaxation and an adaptive step, from the best point of the block if it has one.
+
+    `max_iter` counts the iterations that the block has had before.
+    """
     S, L = block.S, block.L
     Z, U = block.point.precision, np.clip(block.point.covariance - S, -L, L)
+    anchor = shrunk_start(S, L)
     rho, relaxation = 1.0, 1.6
-    for iteration in range(1, max_iter + 1):
+    while block.n_iter < max_iter:
         values, vectors = eigh(rho * Z - U - S, check_finite=False, driver="evd")
         root = np.sqrt(values * values + 4.0 * rho)
         positive = np.where(values > 0, (values + root) / (2.0 * rho), 2.0 / (root - values))
@@ -402,9 +416,8 @@ def alternate(block: Block, target: float, max_iter: int) -> None:
         old, Z = Z, (T - U) / rho
         block.n_iter += 1
         primal, dual = float(np.linalg.norm(X - Z)), rho * float(np.linalg.norm(Z - old))
-        small = primal * dual <= target and iteration >= 5
-        if iteration == max_iter or small or iteration % 20 == 0:
-            block.offer(certify(S, L, Z, S + U))
+        if block.n_iter == max_iter or primal * dual <= target or block.n_iter % 20 == 0:
+            block.offer(certify(S, L, Z, S + U if anchor is None else anchor))
             if block.point.gap <= target:
                 return
             v = vectors[:, -1]

@@ -306,10 +306,11 @@ def _square(values: ArrayLike, name: str) -> Array:
         raise DataError(f"{name} has shape {matrix.shape}; a non-empty square matrix (p, p) is needed.")
     if not np.isfinite(matrix).all():
         raise DataError(f"{name} holds NaN or infinite entries; drop or impute them first.")
-    size = np.abs(np.diagonal(matrix))
-    scale = np.sqrt(size)[:, None] * np.sqrt(size)
+    if np.array_equal(matrix, matrix.T):
+        return matrix
+    size = np.sqrt(np.abs(np.diagonal(matrix)))
     uneven = np.abs(matrix - matrix.T)
-    if np.any(uneven > 1e-8 * np.maximum(scale, np.abs(matrix))):
+    if np.any(uneven > 1e-8 * np.maximum(size[:, None] * size, np.abs(matrix))):
         raise DataError(f"{name} is not symmetric (largest difference {uneven.max():.3g}); pass (A + A.T) / 2.")
     return 0.5 * matrix + 0.5 * matrix.T
 
