@@ -153,7 +153,8 @@ class Bernoulli(Loss):
         return (y == 0) | (y == 1)
 
     def deviance(self, y: Array, mean: Array) -> Array:
-        return -2.0 * (xlogy(y, mean) + xlogy(1 - y, 1 - mean))
+        own = xlogy(y, y) + xlogy(1 - y, 1 - y)
+        return 2.0 * (own - xlogy(y, mean) - xlogy(1 - y, 1 - mean))
 
     def variance(self, mean: Array) -> Array:
         return mean * (1 - mean)

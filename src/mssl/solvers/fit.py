@@ -177,7 +177,8 @@ class Prepared:
         if structure is not None and structure.on == "residual":
             problem = self._residual_problem(L1(1.0))
             return problem.strength_max(structure.strength, RESIDUAL_FLOOR, s)
-        return gamma_max(s[:, None] * self.base.linear, s)
+        gradient = self.base.linear if self.rows is None else self.rows.null_gradient()
+        return gamma_max(s[:, None] * gradient, s)
 
 
 def prepare(

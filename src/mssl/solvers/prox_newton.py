@@ -14,17 +14,20 @@ Optimization 24(3), doi:10.1137/130921428.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mssl.coupling import Coupling
 from mssl.solvers.base import Status, WeightStep
-from mssl.solvers.glm import GLMProblem, Point, Reference
+from mssl.solvers.glm_rows import Point, Reference
 from mssl.solvers.linear import block_preconditioner, solve_cg
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic, quadratic_gap
 from mssl.solvers.weights import solve_quadratic
+
+if TYPE_CHECKING:
+    from mssl.solvers.glm import GLMProblem
 
 Array = NDArray[np.float64]
 

@@ -1,0 +1,131 @@
+"""Laws of the losses: derivatives, conjugates, balance, deviance, and no overflow where none is needed."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mssl.exceptions import ParameterError
+from mssl.losses import LOSSES, Bernoulli, Gamma, Gaussian, Loss, Poisson, resolve_loss
+
+RNG = np.random.default_rng(0)
+TARGETS = {
+    "gaussian": RNG.normal(size=60),
+    "bernoulli": RNG.integers(0, 2, size=60).astype(float),
+    "poisson": RNG.poisson(3.0, size=60).astype(float),
+    "gamma": RNG.gamma(2.0, size=60),
+}
+ETA = np.concatenate([RNG.normal(scale=2.0, size=57), [-4.0, 0.0, 4.0]])
+
+
+@pytest.fixture(params=list(LOSSES))
+def case(request: pytest.FixtureRequest) -> tuple[Loss, np.ndarray]:
+    return resolve_loss(request.param), TARGETS[request.param]
+
+
+def test_gradient_is_the_derivative_of_the_value(case):
+    loss, y = case
+    h = 1e-6
+    slope = (loss.value(y, ETA + h) - loss.value(y, ETA - h)) / (2 * h)
+    np.testing.assert_allclose(loss.gradient(y, ETA), slope, rtol=1e-6, atol=1e-7)
+
+
+def test_observed_curvature_is_the_second_derivative(case):
+    loss, y = case
+    h = 1e-5
+    curve = (loss.gradient(y, ETA + h) - loss.gradient(y, ETA - h)) / (2 * h)
+    np.testing.assert_allclose(loss.observed_curvature(y, ETA), curve, rtol=1e-6, atol=1e-7)
+
+
+def test_expected_curvature_is_the_mean_of_the_observed(case):
+    loss, _ = case
+    eta = np.linspace(-2, 2, 7)
+    mean = loss.inverse_link(eta)
+    # The observed curvature is linear in y for every loss here, so its mean is its value at the mean target.
+    np.testing.assert_allclose(loss.curvature(mean, eta), loss.observed_curvature(mean, eta), rtol=1e-12)
+
+
+def test_curvature_stays_below_its_bound(case):
+    loss, y = case
+    if loss.curvature_bound is not None:
+        assert loss.curvature(y, ETA).max() <= loss.curvature_bound
+        assert loss.curvature(y, np.zeros_like(y)).max() == pytest.approx(loss.curvature_bound)
+    else:
+        assert max(loss.observed_curvature(y, np.full_like(y, shift)).max() for shift in (-20.0, 20.0)) > 1e6
+
+
+def test_gradient_vanishes_at_the_link_of_the_target(case):
+    loss, y = case
+    inside = np.clip(y, 0.2, 0.8) if loss.name == "bernoulli" else np.maximum(y, 0.5) if loss.edges else y
+    np.testing.assert_allclose(loss.gradient(inside, loss.link(inside)), 0.0, atol=1e-12)
+    np.testing.assert_allclose(loss.inverse_link(loss.link(inside)), inside, rtol=1e-12)
+
+
+def test_deviance_is_twice_the_loss_above_a_perfect_fit(case):
+    loss, y = case
+    inside = np.clip(y, 0.2, 0.8) if loss.name == "bernoulli" else np.maximum(y, 0.5) if loss.edges else y
+    lost = 2 * (loss.value(inside, ETA) - loss.value(inside, loss.link(inside)))
+    np.testing.assert_allclose(loss.deviance(inside, loss.inverse_link(ETA)), lost, rtol=1e-9, atol=1e-12)
+    assert np.all(loss.deviance(y, loss.inverse_link(ETA)) >= 0)
+
+
+@settings(deadline=None, max_examples=60)
+@given(name=st.sampled_from(sorted(LOSSES)), eta=st.floats(-8, 8), share=st.floats(0, 1), other=st.floats(-8, 8))
+def test_fenchel_young(name, eta, share, other):
+    loss, y = resolve_loss(name), TARGETS[name]
+    here, there = np.full_like(y, eta), np.full_like(y, other)
+    u = loss.gradient(y, here)
+    touching = loss.value(y, here) + loss.conjugate(y, u) - u * here
+    size = 1.0 + np.abs(loss.value(y, here)) + np.abs(u * here)
+    assert np.all(np.abs(touching) <= 1e-9 * size)
+    part = share * u
+    above = loss.value(y, there) + loss.conjugate(y, part) - part * there
+    assert np.all(above >= -1e-9 * (1.0 + np.abs(loss.value(y, there)) + np.abs(part * there)))
+
+
+def test_closed_intercepts_balance_the_gradient(case):
+    loss, y = case
+    weights, starts = RNG.uniform(0.5, 2.0, size=60), np.array([0, 10, 35])
+    b = loss.balance(y, ETA, weights, starts)
+    if b is None:
+        assert isinstance(loss, Bernoulli)
+        return
+    slopes = np.add.reduceat(weights * loss.gradient(y, ETA + np.repeat(b, [10, 25, 25])), starts)
+    np.testing.assert_allclose(slopes, 0.0, atol=1e-10)
+
+
+def test_extreme_predictors_give_no_nan(case):
+    loss, y = case
+    for eta in (-1e300, -800.0, 800.0, 1e300):
+        with np.errstate(over="ignore"):
+            parts = [loss.value(y, np.full_like(y, eta)), loss.gradient(y, np.full_like(y, eta))]
+        assert not any(np.isnan(part).any() for part in parts)
+    assert not np.isnan(loss.curvature(y, np.array([-800.0, 800.0] * 30))).any()
+
+
+def test_balance_survives_huge_predictors():
+    y, weights, starts = np.array([1.0, 3.0]), np.ones(2), np.array([0])
+    for loss in (Poisson(), Gamma()):
+        b = loss.balance(y, np.array([1e5, -1e5]), weights, starts)
+        assert np.all(np.isfinite(b))
+
+
+def test_ranges():
+    assert Bernoulli().in_range(np.array([0.0, 1.0, 0.5, 2.0])).tolist() == [True, True, False, False]
+    assert Poisson().in_range(np.array([0.0, 2.5, -1.0, np.inf])).tolist() == [True, True, False, False]
+    assert Gamma().in_range(np.array([1e-9, 0.0, -1.0, np.nan])).tolist() == [True, False, False, False]
+    assert Gaussian().in_range(np.array([-1.0, np.inf])).tolist() == [True, False]
+
+
+def test_variances_are_those_of_the_family():
+    mean = np.array([0.2, 0.7])
+    assert np.allclose(Bernoulli().variance(mean), mean * (1 - mean))
+    assert np.allclose(Poisson().variance(mean), mean)
+    assert np.allclose(Gamma().variance(mean), mean**2)
+    assert np.allclose(Gaussian().variance(mean), 1.0)
+
+
+def test_unknown_loss_is_named():
+    with pytest.raises(ParameterError, match="allowed are 'gaussian'"):
+        resolve_loss("hinge")
+    assert isinstance(resolve_loss(Poisson()), Poisson)
