@@ -117,7 +117,7 @@ def gather(model: Any, *, data: Any, transfer: Any, stability: Any, coordinates:
     ]
     graph, has_graph = _graph(model, tasks, coordinates)
     method = type(model).__name__
-    precision = getattr(model, "precision_", None)
+    precision: Any = getattr(model, "precision_", None)
     if hasattr(precision, "toarray"):
         precision = precision.toarray()
     noise = getattr(model, "noise_", None)
@@ -175,7 +175,8 @@ def read_stability(stability: Any, n_tasks: int) -> Stability:
         lambdas, frequencies, threshold = (_first(stability, names) for names in (_LAMBDAS, _FREQUENCIES, _THRESHOLDS))
     if lambdas is None or frequencies is None:
         raise DataError(
-            "stability holds no path; expected lambdas (L,) and frequencies, (L, K, K) or (L, E), as attributes or keys."
+            "stability holds no path; expected lambdas (L,) and frequencies, (L, K, K) or (L, E), as attributes or "
+            "keys."
         )
     strengths, table = np.asarray(lambdas, dtype=float), np.asarray(frequencies, dtype=float)
     ends = None
@@ -184,8 +185,8 @@ def read_stability(stability: Any, n_tasks: int) -> Stability:
         table, ends = table[:, i, j], np.column_stack([i, j])
     if table.ndim != 2 or strengths.shape != (len(table),) or not len(table):
         raise DataError(
-            f"stability has {strengths.shape} penalty strengths and frequencies of shape {table.shape}; expected (L,) and "
-            f"(L, {n_tasks}, {n_tasks}) or (L, E)."
+            f"stability has {strengths.shape} penalty strengths and frequencies of shape {table.shape}; expected "
+            f"(L,) and (L, {n_tasks}, {n_tasks}) or (L, E)."
         )
     if table.size and not (table.min() >= 0 and table.max() <= 1):
         raise DataError("selection frequencies of stability have to lie in [0, 1].")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
@@ -21,6 +22,8 @@ FloatArray = NDArray[np.float64]
 MOST_EDGES = 3000
 #: Marks of the communities, so that colour is not alone in telling them apart.
 MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex", "star")
+#: Some marks cover less than others of the same size.
+_ENLARGED = {"triangle": 1.1, "inverted_triangle": 1.1, "diamond": 1.4, "star": 1.5}
 INK, FAINT, LIGHT = "#222222", "#9A9A9A", "#E4E4E4"
 #: From the colour of negative edges over white to that of positive ones, darker at the ends.
 _DIVERGING = ("#6B2A00", NEGATIVE, "#F6C7A3", "#FAFAFA", "#A9D0EA", POSITIVE, "#003350")
@@ -62,6 +65,7 @@ class Shared:
                     for label, size in zip(labels, sizes, strict=True)
                 ],
                 "degree": graph.degree(),
+                "scale": np.array([_ENLARGED.get(mark, 1.0) for mark in marks], dtype=np.float32),
             },
             name="tasks",
         )
@@ -69,6 +73,8 @@ class Shared:
         self.ends = np.column_stack([i, j])
         weights = graph.weights[i, j]
         share = np.abs(weights) / (np.abs(weights).max(initial=0.0) or 1.0)
+        # Many edges are drawn with thinner lines, or they would run into each other.
+        thin = float(np.clip((120 / max(len(i), 1)) ** 0.35, 0.35, 1.0))
         confidence = np.ones(len(i)) if graph.confidence is None else graph.confidence[i, j]
         self.edges = models.ColumnDataSource(
             {
@@ -80,7 +86,7 @@ class Shared:
                 "second": [plain(graph.tasks[k], 40) for k in j],
                 "color": [POSITIVE if weight >= 0 else NEGATIVE for weight in weights],
                 "dash": ["solid" if weight >= 0 else "dashed" for weight in weights],
-                "width": (0.6 + 3.4 * share).astype(np.float32),
+                "width": (0.4 + thin * 3.6 * share).astype(np.float32),
                 "alpha": (0.3 + 0.55 * share).astype(np.float32),
             },
             name="edges",
@@ -107,7 +113,7 @@ class Shared:
         add_hover(plot, renderer, rows)
         return renderer
 
-    def draw_tasks(self, plot: Any, glyph: str, rows: list[tuple[str, str]] = [], **look: Any) -> Any:  # noqa: B006
+    def draw_tasks(self, plot: Any, glyph: str, rows: Sequence[tuple[str, str]] = (), **look: Any) -> Any:
         """Draw the tasks, to hover over and to select."""
         models: Any = require("bokeh.models", "report", "The report")
         renderer = getattr(plot, glyph)(
@@ -118,7 +124,7 @@ class Shared:
             nonselection_fill_alpha=0.35,
         )
         base = [("", "<bdi>@name</bdi>"), ("community", "@community"), ("neighbours", "@degree")]
-        add_hover(plot, renderer, base + rows)
+        add_hover(plot, renderer, [*base, *rows])
         tap = models.TapTool(renderers=[renderer])
         plot.add_tools(tap)
         plot.toolbar.active_tap = tap
@@ -127,7 +133,7 @@ class Shared:
     def draw_names(self, plot: Any, x: str, y: str, labels: list[Label], key: str) -> None:
         """Write the names that have room, and the name of every selected task."""
         models: Any = require("bokeh.models", "report", "The report")
-        chosen = {label.index: label for label in labels}
+        chosen = {label.task: label for label in labels}
         spare = Label(0, "", 0.0, -14.0)
         n = self.content.n_tasks
         text = [chosen[k].text if k in chosen else "" for k in range(n)]
@@ -136,7 +142,13 @@ class Shared:
         for axis, attribute in (("right", "right"), ("down", "down")):
             offsets = [getattr(chosen.get(k, spare), attribute) for k in range(n)]
             self.tasks.add(np.array(offsets, dtype=np.float32), f"{key}_{axis}")
-        common = {"x": x, "y": y, "x_offset": f"{key}_right", "y_offset": f"{key}_down", "text_align": "center"}
+        common: dict[str, Any] = {
+            "x": x,
+            "y": y,
+            "x_offset": f"{key}_right",
+            "y_offset": f"{key}_down",
+            "text_align": "center",
+        }
         common |= {"text_baseline": "middle", "text_font_size": "11px", "text_color": INK}
         common |= {"background_fill_color": "white", "background_fill_alpha": 0.75, "padding": 1}
         usual = models.Text(text=f"{key}_label", **common)
@@ -166,6 +178,15 @@ def base_figure(width: int, height: int, alt: str, **options: Any) -> Any:
     return plot
 
 
+def by_community(content: Content) -> NDArray[np.intp]:
+    """Tasks as names are tried: the strongest of every community, then the second …; those without a neighbour last."""
+    places = np.arange(content.n_tasks)
+    groups = content.communities[content.order]
+    rank = places - np.searchsorted(groups, groups)
+    alone = content.graph.degree()[content.order] == 0
+    return content.order[np.lexsort((places, rank, alone))]
+
+
 def bare(plot: Any) -> Any:
     """Take axes and grid away."""
     plot.axis.visible = False
@@ -180,15 +201,16 @@ def add_hover(plot: Any, renderer: Any, rows: list[tuple[str, str]]) -> None:
     plot.add_tools(models.HoverTool(renderers=[renderer], tooltips=f"<div>{lines}</div>", description="Details"))
 
 
-def diverging(steps: int = 255) -> list[str]:
-    """Colours from negative over white to positive."""
+def diverging(steps: int = 255, power: float = 0.65) -> list[str]:
+    """Colours from negative over white to positive; a `power` below 1 lets small values stand out from zero."""
     anchors = np.array([[int(color[k : k + 2], 16) for k in (1, 3, 5)] for color in _DIVERGING])
-    at = np.linspace(0, len(anchors) - 1, steps)
+    even = np.linspace(-1, 1, steps)
+    at = (np.sign(even) * np.abs(even) ** power + 1) / 2 * (len(anchors) - 1)
     channels = np.column_stack([np.interp(at, np.arange(len(anchors)), channel) for channel in anchors.T])
     return ["#{:02X}{:02X}{:02X}".format(*row) for row in channels.round().astype(int)]
 
 
-def name_axis(axis: Any, names: list[Any], places: FloatArray, room: float) -> bool:
+def name_axis(axis: Any, names: list[Any], places: NDArray[Any], room: float) -> bool:
     """Write a name at each place if there are at least `room` = 9 pixels for each; return whether there were."""
     models: Any = require("bokeh.models", "report", "The report")
     axis.major_tick_line_color = None

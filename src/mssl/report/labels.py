@@ -16,9 +16,9 @@ _DIRECTIONS = ((1, 0), (-1, 0), (0, 1), (0, -1), (0.75, 0.8), (-0.75, 0.8), (0.7
 
 
 class Label(NamedTuple):
-    """A name and the offset of its centre from its point, in pixels (right and down)."""
+    """A name of a task, and the offset of its centre from its point, in pixels (right and down)."""
 
-    index: int
+    task: int
     text: str
     right: float
     down: float
@@ -51,6 +51,7 @@ def place(
     *,
     radius: float,
     ranked: Iterable[int],
+    most: int = 60,
     font: float = 11.0,
     width: int = 18,
 ) -> list[Label]:
@@ -68,12 +69,16 @@ def place(
         Of the markers, in pixels.
     ranked : iterable of int
         The points whose names are tried, first things first.
+    most : int
+        How many names there may be.
     font, width : float and int
         Font size in pixels and most letters of a name.
     """
     boxes = np.column_stack([points - radius, points + radius])
     labels = []
     for k in ranked:
+        if len(labels) == most:
+            break
         text = plain(names[k], width)
         half = np.array([text_width(text, font) / 2, 0.6 * font])
         for direction in _DIRECTIONS:

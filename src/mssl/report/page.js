@@ -4,9 +4,9 @@
   const byId = (id) => document.getElementById(id);
   const report = JSON.parse(byId("report-data").textContent);
   const rows = new Map([...document.querySelectorAll("#task-table tbody tr")].map((row) => [Number(row.dataset.task), row]));
-  let bokeh = null;
+  let bokeh = null, views = [];
   if (report.items.length) {
-    await Bokeh.embed.embed_items(report.docs, report.items);
+    views = (await Bokeh.embed.embed_items(report.docs, report.items)).flatMap((manager) => [...manager]);
     bokeh = Bokeh.documents[0];
   }
   const model = (name) => (bokeh === null ? null : bokeh.get_model_by_name(name));
@@ -66,7 +66,7 @@
     const all = kept.length === Number(total);
     byId("edge-count").textContent = all
       ? `All ${total} edges shown.`
-      : `${kept.length} of ${total} edges shown, in this view, the chord diagram and the map.${held}`;
+      : `${kept.length} of ${total} edges shown, the same in all views.${held}`;
   };
   if (strength !== null && edges !== null) {
     for (const slider of [strength, frequency]) if (slider !== null) slider.addEventListener("input", filter);
@@ -179,6 +179,18 @@
       body.replaceChildren(...keyed.map(([, row]) => row));
     });
   }
+
+  // Paper is narrower than the figures: print pictures of them, which shrink to fit.
+  addEventListener("beforeprint", () => {
+    for (const view of views) {
+      const picture = document.createElement("img");
+      picture.className = "printed";
+      picture.alt = "";
+      picture.src = view.export("auto", true).canvas.toDataURL();
+      byId(report.items[0].roots[view.model.id]).append(picture);
+    }
+  });
+  addEventListener("afterprint", () => document.querySelectorAll("img.printed").forEach((picture) => picture.remove()));
 
   const ready = () => {
     document.documentElement.dataset.ready = performance.now().toFixed(0);

@@ -1,7 +1,7 @@
-"""Sections into one HTML file: everything inline, nothing from elsewhere, no script but the page's own.
+r"""Sections into one HTML file: everything inline, nothing from elsewhere, no script but the page's own.
 
 Untrusted text (names of tasks and features, titles) reaches the page in three ways only: as HTML through
-``html.escape``, as JSON in which ``<``, ``>`` and ``&`` are written as ``\\u003c`` …, and as text that Bokeh or the
+``html.escape``, as JSON in which ``<``, ``>`` and ``&`` are written as ``\u003c`` …, and as text that Bokeh or the
 page's script sets as text. Beyond that, the page's content security policy names its scripts by their hashes, so that
 no other script would run, and forbids every request.
 """
@@ -43,7 +43,8 @@ def render(content: Content) -> str:
 def _body(content: Content, sections: list[Section]) -> str:
     links = "".join(f'<li><a href="#{s.key}">{escape(s.title)}</a></li>' for s in sections)
     parts = "\n".join(
-        f'<section id="{s.key}" aria-labelledby="{s.key}-title"><h2 id="{s.key}-title">{escape(s.title)}</h2>{s.body}</section>'
+        f'<section id="{s.key}" aria-labelledby="{s.key}-title"><h2 id="{s.key}-title">{escape(s.title)}</h2>'
+        f"{s.body}</section>"
         for s in sections
     )
     return (

@@ -8,14 +8,26 @@ from typing import Any
 import numpy as np
 
 from mssl.report.content import Content
-from mssl.report.figures import INK, MARKERS, MOST_EDGES, Section, Shared, bare, base_figure, count, figure_html, named
+from mssl.report.figures import (
+    INK,
+    MARKERS,
+    MOST_EDGES,
+    Section,
+    Shared,
+    bare,
+    base_figure,
+    by_community,
+    count,
+    figure_html,
+    named,
+)
 from mssl.report.figures import sentence as say
 from mssl.report.labels import place, plain, text_width
 from mssl.views import NEGATIVE, POSITIVE, chord_geometry, graph_layout, thin_edges
 
 _SIGNS = (
-    f'<svg class="key" viewBox="0 0 30 8" aria-hidden="true"><path d="M0 4H30" stroke="{POSITIVE}" stroke-width="3"/></svg>'
-    " positive "
+    f'<svg class="key" viewBox="0 0 30 8" aria-hidden="true"><path d="M0 4H30" stroke="{POSITIVE}" stroke-width="3"/>'
+    "</svg> positive "
     f'<svg class="key" viewBox="0 0 30 8" aria-hidden="true"><path d="M0 4H30" stroke="{NEGATIVE}" stroke-width="3" '
     'stroke-dasharray="7 4"/></svg> negative partial correlation; thicker is stronger.'
 )
@@ -64,12 +76,13 @@ def graph_section(content: Content, shared: Shared) -> Section:
         shared.edges.add(values[shared.ends[:, 0]], f"graph_{axis}0")
         shared.edges.add(values[shared.ends[:, 1]], f"graph_{axis}1")
     shared.draw_edges(plot, "segment", x0="graph_x0", y0="graph_y0", x1="graph_x1", y1="graph_y1")
-    size = float(np.clip(90 / np.sqrt(content.n_tasks), 6, 15))
-    shared.draw_tasks(plot, "scatter", x="graph_x", y="graph_y", marker="mark", size=size)
+    size = float(np.clip(90 / np.sqrt(content.n_tasks), 4.5, 15))
+    shared.tasks.add(shared.tasks.data["scale"] * size, "graph_size")
+    shared.draw_tasks(plot, "scatter", x="graph_x", y="graph_y", marker="mark", size="graph_size")
     plot.add_tools("box_select")
     pixels = np.column_stack([width / 2 + places[:, 0] / unit, height / 2 - places[:, 1] / unit])
-    ranked = np.argsort(-np.abs(content.graph.weights).sum(axis=1), kind="stable")
-    found = place(pixels, content.graph.tasks, (width, height), radius=size / 2, ranked=ranked[:60])
+    ranked = by_community(content)
+    found = place(pixels, content.graph.tasks, (width, height), radius=0.6 * size, ranked=ranked)
     shared.draw_names(plot, "graph_x", "graph_y", found, "graph")
     unnamed = content.n_tasks - len(found)
     note = f" {count(unnamed, 'name')} had no room; hover or select to read them." if unnamed else ""
@@ -115,8 +128,11 @@ def _legend(content: Content) -> str:
     for label in np.flatnonzero(sizes > 1)[: len(MARKERS)]:
         members = content.order[content.communities[content.order] == label]
         names = ", ".join(named(content.graph.tasks[k], 24) for k in members[:6])
-        more = " …" if len(members) > 6 else ""
-        shape = f'<svg class="mark" viewBox="0 0 12 12" aria-hidden="true" fill="{content.colors[members[0]]}">{_SHAPES[MARKERS[label]]}</svg>'
+        more = "\u00a0…" if len(members) > 6 else ""
+        shape = (
+            f'<svg class="mark" viewBox="0 0 12 12" aria-hidden="true" fill="{content.colors[members[0]]}">'
+            f"{_SHAPES[MARKERS[label]]}</svg>"
+        )
         rows.append(f"<li>{shape} community {label + 1}, {count(len(members), 'task')}: {names}{more}</li>")
     rest = int(sizes[sizes > 1][len(MARKERS) :].sum())
     alone = int((sizes == 1).sum())
@@ -137,7 +153,7 @@ def chord_section(content: Content, shared: Shared) -> Section:
     held = thin_edges(content.graph, MOST_EDGES).graph
     chords = chord_geometry(held, content.communities.tolist(), points=25)
     names, font, margin = _rim_names(content)
-    radius = 290.0
+    radius = 300.0
     side = int(2 * (radius + margin))
     limit = 1 + margin / radius
     alt = f"Chord diagram: {count(content.n_tasks, 'task')} on a circle, joined by curves where they are related."
@@ -170,7 +186,7 @@ def _rim_names(content: Content, radius: float = 310.0) -> tuple[list[str], floa
     room = 2 * np.pi * radius * 0.8 / content.n_tasks
     font = float(np.clip(room, 0, 11))
     if font < 7:
-        return [""] * content.n_tasks, 11.0, 150.0
+        return [""] * content.n_tasks, 11.0, 135.0
     names = [plain(name, 20) for name in content.graph.tasks]
     longest = max(text_width(name, font) for name in names)
     return names, font, float(np.clip(longest + 30, 60, 150))

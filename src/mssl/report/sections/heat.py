@@ -76,7 +76,7 @@ def coefficient_section(content: Content, shared: Shared) -> Section:
     spread = reach[reach > 0]
     # Features in very different units: a common colour scale would show one of them only.
     layers = [relative, *layers] if spread.max() > 20 * np.median(spread) else [*layers, relative]
-    width, height = int(np.clip(24 * d, 240, 760)), int(np.clip(18 * K, 60, 620))
+    width, height = int(np.clip(36 * d, 300, 760)), int(np.clip(18 * K, 60, 620))
     alt = f"Heat map of the coefficients of {count(K, 'task')} on {count(d, 'feature')}."
     plot, data = _heat_map(layers, (width, height), alt, "coefficients")
     _mark_rows(plot, shared, K, data["height"])
@@ -117,7 +117,7 @@ def _heat_map(layers: list[_Layer], size: tuple[int, int], alt: str, key: str) -
     described = []
     for k, (layer, cells) in enumerate(zip(layers, pooled, strict=True)):
         mapper = models.LinearColorMapper(
-            palette=diverging(),
+            palette=diverging(power=0.65 if max(layer.values.shape) > 100 else 0.9),
             low=-layer.limit,
             high=layer.limit,
             nan_color="#D0D0D0",
@@ -186,7 +186,7 @@ def _part_communities(plot: Any, content: Content, data: dict[str, Any]) -> None
     sizes = np.bincount(content.communities)
     edges = np.cumsum(sizes[sizes > 1]).astype(float)
     rows, height = data["shape"][0], data["height"]
-    look = {"line_color": "#606060", "line_width": 0.6, "line_alpha": 0.7 if len(edges) < 40 else 0.3}
+    look = {"line_color": "#606060", "line_width": 0.6, "line_alpha": float(np.clip(6 / max(len(edges), 1), 0.12, 0.7))}
     plot.segment(x0=edges, x1=edges, y0=height - rows, y1=height, **look)
     plot.segment(y0=height - edges, y1=height - edges, x0=0, x1=rows, **look)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mssl._plot_support import region
 from mssl.exceptions import MissingDependencyError, require
 from mssl.report.content import Content
-from mssl.report.figures import FAINT, Section, Shared, base_figure, count, figure_html
+from mssl.report.figures import FAINT, Section, Shared, base_figure, by_community, count, figure_html
 from mssl.report.figures import sentence as say
 from mssl.report.labels import place
 from mssl.views import arc_geometry, coastlines
@@ -43,11 +43,14 @@ def map_section(content: Content, shared: Shared) -> Section:
     shared.tasks.add(longitude, "longitude")
     shared.tasks.add(latitude, "latitude")
     size = float(np.clip(110 / np.sqrt(content.n_tasks), 5, 15))
+    shared.tasks.add(shared.tasks.data["scale"] * size, "map_size")
     look, rows, words = _colours(content, shared, plot)
-    shared.draw_tasks(plot, "scatter", rows, x="longitude", y="latitude", size=size, **look)
-    pixels = np.column_stack([(longitude - west) / (east - west) * width, (north - latitude) / (north - south) * height])
-    ranked = np.argsort(-np.abs(content.graph.weights).sum(axis=1), kind="stable")[:60]
-    found = place(pixels, content.graph.tasks, (width, height), radius=size / 2, ranked=ranked, width=14)
+    shared.draw_tasks(plot, "scatter", rows, x="longitude", y="latitude", size="map_size", **look)
+    pixels = np.column_stack(
+        [(longitude - west) / (east - west) * width, (north - latitude) / (north - south) * height]
+    )
+    ranked = by_community(content)
+    found = place(pixels, content.graph.tasks, (width, height), radius=0.6 * size, ranked=ranked, width=14)
     shared.draw_names(plot, "longitude", "latitude", found, "map")
     body = figure_html("plot-map", alt, " ".join(filter(None, [words, *notes])))
     return Section("map", "Map", body, {"plot-map": plot})

@@ -29,18 +29,26 @@ def stability_section(content: Content) -> Section:
     stable = top >= found.threshold
     # Stable edges first, then those that come nearest; the weakest drawn first, so that the stable ones lie on top.
     kept = np.argsort(-top, kind="stable")[:_MOST_LINES][::-1]
-    alt = f"Selection frequency of edges along the path of penalties; {count(int(stable.sum()), 'edge')} reach the threshold."
+    reach = count(int(stable.sum()), "edge")
+    alt = f"Selection frequency of edges along the path of penalties; {reach} reach the threshold."
     plot = _path_figure(found, alt)
     lines = plot.multi_line(
-        "x", "y", source=_path_source(content, found, kept, stable), line_color="color", line_width="width",
-        line_alpha=0.8, nonselection_line_alpha=0.08, selection_line_alpha=1.0, selection_line_width=2.5,
-    )  # fmt: skip
+        "x",
+        "y",
+        source=_path_source(content, found, kept, stable),
+        line_color="color",
+        line_width="width",
+        line_alpha=0.8,
+        nonselection_line_alpha=0.08,
+        selection_line_alpha=1.0,
+        selection_line_width=2.5,
+    )
     add_hover(plot, lines, [("", "@edge"), ("highest frequency", "@top{0%}")])
     plot.hspan(y=[found.threshold], line_color="black", line_dash="dashed", line_width=1)
     hidden = len(top) - len(kept)
     caption = (
-        f"Blue: the {count(int(stable.sum()), 'edge')} selected in at least {found.threshold:.0%} of the subsamples somewhere "
-        f"(dashed line); grey: the others{f', {hidden:,} of the rarest left out' if hidden else ''}. "
+        f"Blue: the {reach} selected in at least {found.threshold:.0%} of the subsamples somewhere (dashed "
+        f"line); grey: the others{f', {hidden:,} of the rarest left out' if hidden else ''}. "
         "The penalty falls from left to right."
     )
     return Section("stability", title, figure_html("plot-stability", alt, caption), {"plot-stability": plot})
@@ -50,9 +58,7 @@ def _path_figure(found: Stability, alt: str) -> Any:
     positive = bool((found.lambdas > 0).all())
     low, high = float(found.lambdas.min()), float(found.lambdas.max())
     ends = (high, low) if high > low else (high + 0.5, high - 0.5 * (not positive))
-    plot = base_figure(
-        820, 320, alt, x_axis_type="log" if positive else "linear", x_range=ends, y_range=(-0.02, 1.02)
-    )
+    plot = base_figure(820, 320, alt, x_axis_type="log" if positive else "linear", x_range=ends, y_range=(-0.02, 1.02))
     plot.xaxis.axis_label, plot.yaxis.axis_label = "penalty strength λ", "selection frequency"
     return plot
 
@@ -87,14 +93,17 @@ def convergence_section(content: Content) -> Section:
         columns["objective"] = columns["objective"] - np.nanmin(columns["objective"])
     rounds = max(map(len, columns.values()))
     gap, status = content.certificate
-    words = f"The fit {status}" + (f", with a relative gap of {gap:.1e}" if gap is not None else "") + "." if status else ""
+    words = (
+        f"The fit {status}" + (f", with a relative gap of {gap:.1e}" if gap is not None else "") + "." if status else ""
+    )
     positive = {name: np.where(values > 0, values, np.nan) for name, values in columns.items()}
     shown = {name: values for name, values in positive.items() if np.isfinite(values).any()}
     if not shown:
         return Section(
-            "convergence", "Convergence",
+            "convergence",
+            "Convergence",
             say(f"{words} It took {count(rounds, 'round')}; objective and gaps have no distance left to draw.".strip()),
-        )  # fmt: skip
+        )
     alt = f"Objective and duality gaps over {count(rounds, 'round')}, on a log scale."
     drawn = np.concatenate(list(shown.values()))
     lowest, highest = float(np.nanmin(drawn)), float(np.nanmax(drawn))

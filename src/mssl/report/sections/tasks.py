@@ -14,6 +14,7 @@ from mssl.report.figures import Section, Shared, base_figure, count, figure_html
 from mssl.views import NEGATIVE, POSITIVE
 
 FloatArray = NDArray[np.float64]
+_GAIN_CAPTION = "Gain over the single-task fit, best first; tasks that lose lie below zero, in orange."
 
 
 class _Column:
@@ -33,28 +34,32 @@ def task_section(content: Content, shared: Shared) -> Section:
         parts.append("The gain over single-task fits was not measured.")
     body = f'<p class="nothing">{" ".join(parts)}</p>' if parts else ""
     if content.gains is not None:
-        plot, alt = _gain_bars(content, shared)
+        plot, alt = _gain_bars(content.gains.gain, shared)
         figures["plot-gains"] = plot
-        body += figure_html("plot-gains", alt, "Gain over the single-task fit, best first; tasks that lose are hatched.")
+        body += figure_html("plot-gains", alt, _GAIN_CAPTION)
     return Section("tasks", "Tasks", body + _table(content), figures)
 
 
-def _gain_bars(content: Content, shared: Shared) -> tuple[Any, str]:
-    assert_gains = content.gains
-    gain = np.zeros(0) if assert_gains is None else assert_gains.gain
+def _gain_bars(gain: FloatArray, shared: Shared) -> tuple[Any, str]:
     order = np.argsort(np.where(np.isnan(gain), np.inf, -gain), kind="stable")
     rank = np.empty(len(gain))
     rank[order] = np.arange(len(gain))
     lost = gain < 0
-    alt = f"Bars of the gain of {count(len(gain), 'task')} over single-task fits; {count(int(lost.sum()), 'task')} lose."
+    alt = (
+        f"Bars of the gain of {count(len(gain), 'task')} over single-task fits; {count(int(lost.sum()), 'task')} lose."
+    )
     plot = base_figure(860, 220, alt, x_range=(-0.7, len(gain) - 0.3))
     for name, values in {
         "gain": np.nan_to_num(gain),
         "rank": rank,
         "gain_color": [NEGATIVE if bad else POSITIVE for bad in lost],
-        "gain_hatch": ["right_diagonal_line" if bad else " " for bad in lost],
     }.items():
         shared.tasks.add(values, name)
+    # Bars too thin to be hatched are told apart by the side on which they lie.
+    hatch: dict[str, Any] = {}
+    if len(gain) <= 100:
+        shared.tasks.add(["right_diagonal_line" if bad else " " for bad in lost], "gain_hatch")
+        hatch = {"hatch_pattern": "gain_hatch", "hatch_color": "white"}
     shared.draw_tasks(
         plot,
         "vbar",
@@ -64,8 +69,7 @@ def _gain_bars(content: Content, shared: Shared) -> tuple[Any, str]:
         width=0.85,
         fill_color="gain_color",
         line_color="gain_color",
-        hatch_pattern="gain_hatch",
-        hatch_color="white",
+        **hatch,
     )
     plot.xaxis.visible = False
     plot.xgrid.visible = False
@@ -78,7 +82,8 @@ def _table(content: Content) -> str:
     sort = next((k for k, column in enumerate(columns) if column.heading.startswith("gain")), None)
     order = content.order if sort is None else _falling(columns[sort].values)
     head = "".join(
-        f'<th scope="col"{_sorted(k, sort)}><button type="button" data-column="{k}">{escape(column.heading)}</button></th>'
+        f'<th scope="col"{_sorted(k, sort)}><button type="button" data-column="{k}">{escape(column.heading)}'
+        "</button></th>"
         for k, column in enumerate(columns)
     )
     lost = np.zeros(content.n_tasks, dtype=bool) if content.gains is None else content.gains.gain < 0
@@ -154,6 +159,7 @@ def _strongest(content: Content) -> _Column:
     weights = content.graph.weights
     best = np.argmax(np.abs(weights), axis=1) if content.n_tasks else np.zeros(0, dtype=int)
     cells = [
-        f"{named(content.graph.tasks[j], 24)} ({weights[k, j]:+.2f})" if weights[k, j] else "–" for k, j in enumerate(best)
+        f"{named(content.graph.tasks[j], 24)} ({weights[k, j]:+.2f})" if weights[k, j] else "–"
+        for k, j in enumerate(best)
     ]
     return _Column("strongest neighbour", cells, np.abs(weights).max(axis=1, initial=0.0))

@@ -12,7 +12,11 @@ from mssl.report.figures import Section, count, named
 
 def summary_section(content: Content) -> Section:
     """A few sentences a reader wants first."""
-    parts = [("What was fitted", _fitted(content)), ("How good it is", _good(content)), ("How certain it is", _certain(content))]
+    parts = [
+        ("What was fitted", _fitted(content)),
+        ("How good it is", _good(content)),
+        ("How certain it is", _certain(content)),
+    ]
     body = "".join(f"<dt>{heading}</dt><dd>{text}</dd>" for heading, text in parts)
     return Section("summary", "Summary", f'<dl class="summary">{body}</dl>')
 
@@ -32,11 +36,17 @@ def _fitted(content: Content) -> str:
     negative = int((graph.weights[graph.edge_indices()] < 0).sum())
     signs = "all positive" if not negative else f"{negative:,} of them negative"
     text += (
-        f" The task graph has {count(graph.n_edges, 'edge')} of {pairs:,} possible ({graph.n_edges / pairs:.1%}), {signs}, in "
-        f"{count(int((sizes > 1).sum()), 'community')}; {count(int((sizes == 1).sum()), 'task')} stand alone."
+        f" The task graph has {count(graph.n_edges, 'edge')} of {pairs:,} possible ({graph.n_edges / pairs:.1%}), "
+        f"{signs}, in {count(int((sizes > 1).sum()), 'community')}{_alone(int((sizes == 1).sum()))}."
     )
     edges = ", ".join(f"{named(e.task_i, 24)} – {named(e.task_j, 24)} ({e.weight:+.2f})" for e in graph.edges(3))
     return f"{text} Strongest: {edges}."
+
+
+def _alone(number: int) -> str:
+    if not number:
+        return ""
+    return f"; {count(number, 'task')} stand{'s' if number == 1 else ''} alone"
 
 
 def _good(content: Content) -> str:
@@ -45,23 +55,28 @@ def _good(content: Content) -> str:
         scores = content.scores
         worst = int(np.nanargmax(scores.error))
         text.append(
-            f"On {count(int(scores.rows.sum()), 'row')} given to the report the median {scores.error_name} of a task is "
-            f"{np.nanmedian(scores.error):.3g} and the median {scores.explained_name} is {np.nanmedian(scores.explained):.2f}; "
-            f"the worst task is {named(content.graph.tasks[worst])} ({scores.error_name} {scores.error[worst]:.3g})."
+            f"On {count(int(scores.rows.sum()), 'row')} given to the report the median {scores.error_name} of a task "
+            f"is {np.nanmedian(scores.error):.3g} and the median {scores.explained_name} is "
+            f"{np.nanmedian(scores.explained):.2f}; the worst task is {named(content.graph.tasks[worst])} "
+            f"({scores.error_name} {scores.error[worst]:.3g})."
         )
     else:
         text.append("No rows were given to the report, so it states no errors.")
     if content.gains is not None:
         gain = content.gains.gain
         lost = np.flatnonzero(gain < 0)
+        measured = count(int(np.isfinite(gain).sum()), "task")
         text.append(
-            f"Against single-task fits, {int((gain > 0).sum()):,} of {count(int(np.isfinite(gain).sum()), 'task')} gain (median "
+            f"Against single-task fits, {int((gain > 0).sum()):,} of {measured} gain (median "
             f"{np.nanmedian(gain):+.1f}\u00a0%)" + ("." if len(lost) else " and none loses.")
         )
         if len(lost):
-            worst = lost[np.argsort(gain[lost], kind="stable")[:5]]
-            names = ", ".join(f"{named(content.graph.tasks[k], 24)} ({gain[k]:+.1f}\u00a0%)" for k in worst)
-            text.append(f"{count(len(lost), 'task')} lose{'s' if len(lost) == 1 else ''}: {names}{' …' if len(lost) > 5 else ''}.")
+            losers = lost[np.argsort(gain[lost], kind="stable")[:5]]
+            names = ", ".join(f"{named(content.graph.tasks[k], 24)} ({gain[k]:+.1f}\u00a0%)" for k in losers)
+            text.append(
+                f"{count(len(lost), 'task')} lose{'s' if len(lost) == 1 else ''}: {names}"
+                f"{' and others' if len(lost) > 5 else ''}."
+            )
     else:
         text.append("The gain over single-task fits was not measured.")
     return " ".join(text)
@@ -76,7 +91,8 @@ def _certain(content: Content) -> str:
     confidence = content.graph.confidence
     if confidence is not None and content.graph.n_edges:
         seen = confidence[content.graph.edge_indices()]
-        text += f" {int((seen >= 0.9).sum()):,} of {count(len(seen), 'edge')} were selected in at least 90 % of the subsamples."
+        often = int((seen >= 0.9).sum())
+        text += f" {often:,} of {count(len(seen), 'edge')} were selected in at least 90 % of the subsamples."
     elif content.graph.n_edges:
         text += " How often each edge would be selected on other data was not measured; StabilitySelection does that."
     if content.mean_variance > 0:
@@ -93,5 +109,7 @@ def record_section(content: Content) -> Section:
 
 
 def _pairs(heading: str, pairs: list[tuple[str, str]]) -> str:
-    rows = "".join(f'<tr><th scope="row">{escape(name)}</th><td><bdi>{escape(text)}</bdi></td></tr>' for name, text in pairs)
+    rows = "".join(
+        f'<tr><th scope="row">{escape(name)}</th><td><bdi>{escape(text)}</bdi></td></tr>' for name, text in pairs
+    )
     return f"<table><caption>{heading}</caption><tbody>{rows or '<tr><td>none</td></tr>'}</tbody></table>"
