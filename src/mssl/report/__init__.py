@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from mssl._graph_text import written
+from mssl.files import write_text
 
 __all__ = ["write"]
 
@@ -77,5 +77,4 @@ def write(
     from mssl.report.page import render
 
     content = gather(model, data=data, transfer=transfer, stability=stability, coordinates=coordinates, title=title)
-    written(render(content), path)
-    return Path(path)
+    return write_text(path, render(content))
