@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, allow-untyped-calls
 """Compiled kernels of the graphical lasso, on matrices normalised to a unit diagonal.
 
 S is the (normalised) matrix S' = S + diag(e), L the off-diagonal penalties (``inf`` forbids an edge), W the working
