@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -82,6 +83,12 @@ class Table:
     columns: dict[str, Column]
     source: str
 
+    def take(self, name: str) -> Column:
+        """The column, which the table then no longer holds: its memory is free as soon as it has been used."""
+        column = self[name]
+        del self.columns[name]
+        return column
+
     def __getitem__(self, name: str) -> Column:
         if name not in self.columns:
             near = [other for other in self.names if other.strip().lower() == name.strip().lower()]
@@ -129,6 +136,12 @@ def read_table(path: str | Path, *, columns: Sequence[str] | None = None, text: 
     if find_spec("pyarrow") is None:
         return _read_plain(file, names, wanted, text, delimiter)
     return _read_csv(file, names, wanted, text, delimiter)
+
+
+def release_memory() -> None:
+    """Give back what pyarrow keeps for its next table."""
+    if "pyarrow" in sys.modules:
+        sys.modules["pyarrow"].default_memory_pool().release_unused()
 
 
 def _open(file: Path) -> IO[bytes]:
@@ -184,22 +197,30 @@ def _check_names(names: list[str], wanted: Sequence[str] | None, source: str) ->
 
 
 def _read_csv(file: Path, names: list[str], wanted: list[str], text: Sequence[str], delimiter: str) -> Table:
+    """Read block by block with the types of the first block; if they do not hold, all at once, with more memory."""
     import pyarrow as pa
     from pyarrow import csv as arrow
 
     words = pa.dictionary(pa.int32(), pa.string())
+    types = {name: words for name in text if name in wanted}
+    layout = arrow.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+
+    def convert() -> Any:
+        return arrow.ConvertOptions(include_columns=wanted, column_types=types)
+
     try:
-        table = arrow.read_csv(
-            file,
-            parse_options=arrow.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            convert_options=arrow.ConvertOptions(
-                include_columns=wanted,
-                column_types={name: words for name in text if name in wanted},
-            ),
-        )
-    except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
-        _diagnose(file, len(names), delimiter)
-        raise DataError(f"{file.name!r} cannot be read: {error}.") from error
+        with arrow.open_csv(file, parse_options=layout, convert_options=convert()) as first:
+            types |= {field.name: words for field in first.schema if pa.types.is_string(field.type)}
+            types |= {field.name: pa.float64() for field in first.schema if pa.types.is_integer(field.type)}
+        with arrow.open_csv(file, parse_options=layout, convert_options=convert()) as blocks:
+            table = pa.Table.from_batches(list(blocks), blocks.schema)
+    except (pa.ArrowInvalid, OSError, UnicodeDecodeError):
+        types = {name: words for name in text if name in wanted}
+        try:
+            table = arrow.read_csv(file, parse_options=layout, convert_options=convert())
+        except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
+            _diagnose(file, len(names), delimiter)
+            raise DataError(f"{file.name!r} cannot be read: {error}.") from error
     return _from_arrow(table, names, file.name)
 
 

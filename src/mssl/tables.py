@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl._table_files import Column, Table, read_table
+from mssl._table_files import Column, Table, read_table, release_memory
 from mssl.exceptions import DataError, ParameterError, UnseenTaskError
 from mssl.inputs import listing
 
-__all__ = ["Column", "ColumnSchema", "Encoded", "Table", "TableSchema", "learn_schema", "read_table"]
+__all__ = ["Column", "ColumnSchema", "Encoded", "Table", "TableSchema", "learn_schema", "read_table", "release_memory"]
 
 Array = NDArray[np.float64]
 MISSING = ("error", "drop", "mean")
@@ -122,7 +122,7 @@ class TableSchema:
         return read_table(path, columns=wanted, text=[self.task])
 
     def encode(self, table: Table, *, with_target: bool = False, by_task: bool = False) -> Encoded:
-        """Features, task names and (if asked for) targets of the rows that can be used.
+        """Features, task names and (if asked for) targets of the rows that can be used; the table is used up.
 
         Parameters
         ----------
@@ -133,15 +133,15 @@ class TableSchema:
         by_task : bool
             Sort the rows by task, which spares the estimator a copy.
         """
-        tasks = task_names(table[self.task], self.task)
-        target = target_values(table[self.target]) if with_target else np.empty(0)
+        tasks = task_names(table.take(self.task), self.task)
+        target = target_values(table.take(self.target)) if with_target else np.empty(0)
         gaps = {self.target: _is_blank(target)} if with_target else {}
         rows = np.argsort(tasks, kind="stable") if by_task else np.arange(len(tasks))
         names = self.feature_names
         X = np.empty((len(rows), len(names)))
         place = 0
         for column in self.columns:
-            values = column.encode(table[column.name])
+            values = column.encode(table.take(column.name))
             gaps[column.name] = np.isnan(values[:, 0])
             if self.missing == "mean":
                 values = np.where(np.isnan(values), np.asarray(column.fill), values)

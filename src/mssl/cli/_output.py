@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
+from mssl.exceptions import DatasetError
 from mssl.graph import short_name
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
@@ -61,6 +64,15 @@ def _cell(value: Any) -> str:
 
 def _line(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
+
+
+def check_target(path: str | None) -> None:
+    """Raise before the work begins where its result could not be written after it."""
+    if path is None:
+        return
+    folder = Path(path).absolute().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK) or Path(path).is_dir():
+        raise DatasetError(f"Cannot write {path!r}: choose a file in a folder that exists and is writable.")
 
 
 def show_progress(quiet: bool) -> bool:

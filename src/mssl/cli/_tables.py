@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ _OPTIONS = (
     click.option("--target", required=True, help="Column to predict."),
     click.option("--features", help="Columns to predict from, separated by commas; all others by default."),
     click.option("--drop", default="", help="Columns to leave out, separated by commas."),
+    click.option("--time", help="Column that says which rows of all tasks belong together (needed by r-mssl)."),
     click.option("--family", type=click.Choice(FAMILIES), default="auto", show_default=True, help="Kind of target."),
     click.option(
         "--missing",
@@ -40,43 +40,79 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Training(NamedTuple):
-    """A table ready to be fitted: arrays sorted by task, what the columns mean, and the family of the target."""
+    """A table ready to be fitted: what the columns mean, the family of the target, and arrays sorted by task.
+
+    With a time column X is (n, K, d), y is (n, K), and ``tasks`` names the K tasks; else X is (N, d).
+    """
 
     X: NDArray[np.float64]
     y: NDArray[Any]
     tasks: NDArray[Any]
     schema: Any
     family: str
-    rows: int
+    rows_per_task: tuple[int, int]
+
+    def fit(self, model: Any) -> Any:
+        """Fit a model, and let it know the names of its features and what the table's columns mean."""
+        model.fit(self.X, self.y, tasks=self.tasks)
+        model.features_ = np.asarray(self.schema.feature_names, dtype=object)
+        model.table_ = self.schema
+        return model
 
 
 def read_training(
-    data: str, task: str, target: str, features: str | None, drop: str, family: str, missing: str
+    data: str, task: str, target: str, features: str | None, drop: str, time: str | None, family: str, missing: str
 ) -> Training:
     """Read a table and turn it into tasks; see :func:`mssl.tables.learn_schema` for what is refused."""
-    from mssl.tables import blank_twins, detect_family, learn_schema, read_table
+    from mssl.tables import detect_family, learn_schema, read_table, release_memory
 
     chosen, left_out = names_in(features), names_in(drop) or []
-    needed = None if chosen is None else [task, target, *chosen]
-    table = read_table(data, columns=needed, text=[task])
-    schema = learn_schema(table, task, target, features=chosen, drop=[] if chosen else left_out, missing=missing)
+    aligned = [] if time is None else [time]
+    needed = None if chosen is None else [task, target, *chosen, *aligned]
+    table = read_table(data, columns=needed, text=[task, *aligned])
+    schema = learn_schema(table, task, target, features=chosen, drop=[*left_out, *aligned], missing=missing)
+    moments = None if time is None else np.asarray(table[time].text()[1])[table.take(time).text()[0]]
     encoded = schema.encode(table, with_target=True, by_task=True)
-    del table
-    gc.collect()
-    tasks = np.unique(encoded.tasks).tolist()
-    for group in blank_twins(tasks):
-        warnings.warn(
-            f"the tasks {listing(group)} differ only in blanks; they are fitted as different tasks. "
-            f"If they are one, correct the column {task!r}.",
-            stacklevel=2,
-        )
+    release_memory()
+    tasks, counts = np.unique(encoded.tasks, return_counts=True)
+    _point_out_blanks(tasks.tolist(), task)
     y = encoded.target
     family = detect_family(y, target) if family == "auto" else family
     if family != "binary" and y.dtype.kind == "U":
         raise DataError(f"Column {target!r} holds text (for example {str(y[0])!r}); the family {family} needs numbers.")
     if family == "binary" and y.dtype.kind == "f" and np.array_equal(y, np.round(y)):
         y = y.astype(np.int64)
-    return Training(encoded.X, y, encoded.tasks, schema, family, len(y))
+    arrays: Any = (encoded.X, y, encoded.tasks)
+    if moments is not None:
+        arrays = _align(encoded.X, y, tasks, counts, moments[encoded.rows])
+    return Training(arrays[0], arrays[1], arrays[2], schema, family, (int(counts.min()), int(counts.max())))
+
+
+def _point_out_blanks(tasks: list[str], column: str) -> None:
+    from mssl.tables import blank_twins
+
+    for group in blank_twins(tasks):
+        warnings.warn(
+            f"the tasks {listing(group)} differ only in blanks; they are fitted as different tasks. "
+            f"If they are one, correct the column {column!r}.",
+            stacklevel=3,
+        )
+
+
+def _align(X: Any, y: Any, tasks: Any, counts: Any, moments: Any) -> tuple[Any, Any, Any]:
+    """Rows sorted by task as (n, K, d) and (n, K): the same moments in every task, each once."""
+    K, n = len(tasks), int(counts[0])
+    ends = np.cumsum(counts)
+    orders = [np.argsort(moments[end - count : end], kind="stable") for count, end in zip(counts, ends, strict=True)]
+    for name, order, end, count in zip(tasks, orders, ends, counts, strict=True):
+        own = moments[end - count : end][order]
+        if count != n or np.any(own != moments[:n][orders[0]]) or np.any(own[1:] == own[:-1]):
+            raise DataError(
+                f"Task {str(name)!r} has other times than task {str(tasks[0])!r}, or one twice; with --time every task "
+                "needs one row at each of the same times."
+            )
+    order = np.concatenate([place + end - n for place, end in zip(orders, ends, strict=True)])
+    return X[order].reshape(K, n, -1).swapaxes(0, 1).copy(), y[order].reshape(K, n).T.copy(), tasks
 
 
 def names_in(text: str | None) -> list[str] | None:

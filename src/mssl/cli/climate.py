@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mssl.cli._output import json_option, print_facts, print_json, quiet_option, show_progress
+from mssl.cli._output import check_target, json_option, print_facts, print_json, quiet_option, show_progress
 from mssl.cli.fit import parse_settings
 
 
@@ -71,6 +71,7 @@ def climate(
     from mssl._methods import make_estimator
     from mssl.climate import combine, open_field, open_members, write_dataset
 
+    check_target(output)
     paths = sorted({path for pattern in members for path in glob(pattern, recursive=True)})  # noqa: PTH207
     model = make_estimator(method, "gaussian", parse_settings(fixed), verbose=int(show_progress(quiet)))
     answer = combine(

@@ -6,10 +6,17 @@ import time
 from typing import Any
 
 import click
-import numpy as np
 
 from mssl._methods import make_estimator
-from mssl.cli._output import json_option, print_facts, print_json, print_table, quiet_option, show_progress
+from mssl.cli._output import (
+    check_target,
+    json_option,
+    print_facts,
+    print_json,
+    print_table,
+    quiet_option,
+    show_progress,
+)
 from mssl.cli._tables import Training, read_training, table_options
 
 
@@ -34,13 +41,12 @@ def fit(method: str, path: str | None, fixed: tuple[str, ...], as_json: bool, qu
     """
     from mssl.io import save
 
+    check_target(path)
     training = read_training(**table)
     began = time.perf_counter()
     model = make_estimator(method, training.family, parse_settings(fixed), verbose=int(show_progress(quiet)))
-    model.fit(training.X, training.y, tasks=training.tasks)
-    model.features_ = np.asarray(training.schema.feature_names, dtype=object)
-    model.table_ = training.schema
-    summary = summarise(model, training, method, time.perf_counter() - began)
+    training.fit(model)
+    summary = summarise(model, training, method, fixed, time.perf_counter() - began)
     if path is not None:
         summary["file"] = str(save(model, path, notes={k: v for k, v in summary.items() if k in _NOTES}))
     if as_json:
@@ -71,9 +77,8 @@ def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:
     return parsed
 
 
-def summarise(model: Any, training: Training, method: str, seconds: float) -> dict[str, Any]:
+def summarise(model: Any, training: Training, method: str, fixed: tuple[str, ...], seconds: float) -> dict[str, Any]:
     """What the fit found, in plain values."""
-    counts = np.unique(training.tasks, return_counts=True)[1]
     result = model.result_
     graph = model.graph_
     edges = [dict(edge._asdict(), task_i=str(edge.task_i), task_j=str(edge.task_j)) for edge in graph.edges(10)]
@@ -82,11 +87,11 @@ def summarise(model: Any, training: Training, method: str, seconds: float) -> di
         "family": training.family,
         "task_column": training.schema.task,
         "target_column": training.schema.target,
-        "rows": training.rows,
-        "tasks": len(counts),
-        "rows_per_task": [int(counts.min()), int(counts.max())],
+        "rows": training.y.size,
+        "tasks": len(model.tasks_),
+        "rows_per_task": list(training.rows_per_task),
         "features": len(training.schema.feature_names),
-        "parameters": {name: getattr(model, name) for name in ("graph_penalty", "coef_penalty", "coupling")},
+        "parameters": getattr(model, "best_params_", None) or parse_settings(fixed),
         "certificate": {
             "status": str(result.status),
             "relative_gap": result.relative_gap,
@@ -99,6 +104,10 @@ def summarise(model: Any, training: Training, method: str, seconds: float) -> di
     }
 
 
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 def show(summary: dict[str, Any]) -> None:
     """Print the summary for people."""
     low, high = summary["rows_per_task"]
@@ -108,7 +117,7 @@ def show(summary: dict[str, Any]) -> None:
         ("tasks", f"{summary['tasks']}, with {low if low == high else f'{low} to {high}'} rows each"),
         ("rows", summary["rows"]),
         ("features", summary["features"]),
-        ("chosen", ", ".join(f"{name} {value:.4g}" for name, value in summary["parameters"].items())),
+        ("chosen", ", ".join(f"{name} {_short(value)}" for name, value in summary["parameters"].items())),
         ("certificate", f"{certificate['status']} (relative gap {certificate['relative_gap']:.1e})"),
         ("edges", f"{summary['edges']} of {summary['tasks'] * (summary['tasks'] - 1) // 2}"),
         ("time", f"{summary['seconds']:.1f} s"),

@@ -5,12 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from importlib import import_module
 from typing import Any
 
 import click
 
-from mssl.cli._output import json_option, print_facts, print_json, print_table
+from mssl.cli._output import check_target, json_option, print_facts, print_json, print_table
 from mssl.exceptions import ModelFileError
 
 _MODEL = click.argument("model", type=click.Path())
@@ -37,13 +36,9 @@ def predict(model: str, data: str, output: str | None, as_json: bool) -> None:
     from mssl.io import load
     from mssl.tables import check_tasks, task_names
 
+    check_target(output)
     fitted = load(model)
-    schema = getattr(fitted, "table_", None)
-    if schema is None:
-        raise ModelFileError(
-            f"{model!r} was not fitted to a table, so it does not know what the columns of {data!r} mean; "
-            "use mssl.load and its predict method."
-        )
+    schema = _schema(fitted, model)
     table = schema.read(data)
     names = task_names(table[schema.task], schema.task)
     check_tasks(names.tolist(), [str(task) for task in fitted.tasks_])
@@ -147,15 +142,33 @@ def _certificate(certificate: dict[str, Any]) -> str:
 
 @click.command()
 @_MODEL
+@click.option("--data", type=click.Path(), help="Table to measure the model on; better rows that it has not seen.")
 @click.option("--output", "-o", type=click.Path(), default="report.html", show_default=True, help="The page to write.")
-def report(model: str, output: str) -> None:
+def report(model: str, data: str | None, output: str) -> None:
     r"""Write one HTML page about a saved MODEL that needs no network.
 
     \b
-    Example:
+    Examples:
       mssl report model.npz -o report.html
+      mssl report model.npz --data new.csv
     """
     from mssl.io import load
+    from mssl.report import write
 
-    written = import_module("mssl.report").write(load(model), output)
-    click.echo(f"Report written to {written or output}")
+    fitted = load(model)
+    rows = None
+    if data is not None:
+        schema = _schema(fitted, model)
+        encoded = schema.encode(schema.read(data, with_target=True), with_target=True)
+        rows = (encoded.X, encoded.target, encoded.tasks)
+    click.echo(f"Report written to {write(fitted, output, data=rows)}")
+
+
+def _schema(fitted: Any, model: str) -> Any:
+    schema = getattr(fitted, "table_", None)
+    if schema is None:
+        raise ModelFileError(
+            f"{model!r} was not fitted to a table, so it does not know what the columns of one mean; "
+            "use mssl.load and the methods of the model."
+        )
+    return schema
