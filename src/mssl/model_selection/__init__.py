@@ -1,16 +1,24 @@
 """Choosing the parameters: splitters, paths, cross-validation, stability selection."""
 
 from mssl.model_selection.checkpoint import CheckpointError
-from mssl.model_selection.estimators import MSSLRegressorCV
+from mssl.model_selection.ebic import EBICPath, ebic_path
+from mssl.model_selection.estimators import MSSLClassifierCV, MSSLRegressorCV
+from mssl.model_selection.glm import MultiTaskGLMCV
 from mssl.model_selection.path import RegularizationPath, regularization_path
 from mssl.model_selection.splitters import MovingWindowSplit, TaskKFold, TaskTimeSeriesSplit
+from mssl.model_selection.stability import StabilitySelection
 
 __all__ = [
     "CheckpointError",
+    "EBICPath",
+    "MSSLClassifierCV",
     "MSSLRegressorCV",
     "MovingWindowSplit",
+    "MultiTaskGLMCV",
     "RegularizationPath",
+    "StabilitySelection",
     "TaskKFold",
     "TaskTimeSeriesSplit",
+    "ebic_path",
     "regularization_path",
 ]

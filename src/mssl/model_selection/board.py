@@ -84,7 +84,7 @@ class ScoreBoard:
             if fresh:
                 left.append(fresh)
         pieces = [
-            (f"{number} {json.dumps(chain, sort_keys=True)}", (fold, self.template, chain))
+            (f"{number} {name_of(chain)}", (fold, self.template, chain))
             for number, fold in enumerate(self.folds)
             for chain in left
         ]
@@ -92,7 +92,7 @@ class ScoreBoard:
             self.progress.stage(stage, len(pieces))
         values = run(score_chain, pieces, n_jobs=self.n_jobs, checkpoint=self.checkpoint, progress=self.progress)
         for chain in left:
-            text = json.dumps(chain, sort_keys=True)
+            text = name_of(chain)
             table = np.asarray([values[f"{number} {text}"] for number in range(len(self.folds))], dtype=float)
             for place, params in enumerate(chain):
                 self.entries[name_of(params)] = Entry(params, stage, table[:, place])
@@ -140,6 +140,6 @@ class ScoreBoard:
         }
 
 
-def name_of(params: Params) -> str:
-    """A name for settings, the same for equal ones."""
-    return json.dumps(params, sort_keys=True)
+def name_of(params: Params | Sequence[Params]) -> str:
+    """A name for settings or a chain of them, the same for equal ones."""
+    return json.dumps(params, sort_keys=True, default=repr)

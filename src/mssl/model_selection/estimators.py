@@ -6,6 +6,7 @@ from typing import Any
 
 from sklearn.base import RegressorMixin
 
+from mssl.classification import MSSLClassifier, TaskClassifier
 from mssl.estimators import GLMScore, MSSLRegressor
 from mssl.model_selection.search import MSSLSearch
 
@@ -18,6 +19,8 @@ _SHARED = (
     "graph_solver",
     "tol",
     "max_iter",
+    "ridge",
+    "formulation",
 )
 
 
@@ -154,5 +157,101 @@ class MSSLRegressorCV(GLMScore, RegressorMixin, MSSLSearch):
         self.verbose = verbose
 
     def _template(self) -> MSSLRegressor:
-        names = (*_SHARED, "on", "ridge", "loss", "noise", "formulation")
+        names = (*_SHARED, "on", "loss", "noise")
         return MSSLRegressor(**{name: getattr(self, name) for name in names})
+
+
+class MSSLClassifierCV(MSSLSearch, TaskClassifier):
+    r"""MSSL classification that chooses λ, γ, coupling, shrinkage and shared mean by cross-validation.
+
+    The search is that of :class:`MSSLRegressorCV`, by rows of data; the default score is minus the mean over tasks of
+    the test deviance (twice the logarithmic loss).
+
+    Parameters
+    ----------
+    graph_penalties, coef_penalties, couplings, shrinkages, shared_means : array, optional
+        Grids to search; None takes them from the data.
+    class_weight : None, "balanced" or dict of label → weight, default=None
+        As for :class:`mssl.MSSLClassifier`.
+    variance_floor, ridge, scale_features, formulation, fit_intercept, task_column, solver, graph_solver, max_iter
+        As for :class:`mssl.MSSLClassifier`.
+    cv, scoring, search, one_standard_error, selection, stability, tol, search_tol, n_jobs, checkpoint, verbose
+        As for :class:`MSSLRegressorCV`.
+
+    Attributes
+    ----------
+    best_params_, best_score_, best_index_, best_estimator_, cv_results_, n_splits_, graph_choice_, stability_
+        As for :class:`MSSLRegressorCV`.
+    classes_, coef_, intercept_, precision_, graph_, tasks_, …
+        As for :class:`mssl.MSSLClassifier`.
+
+    Examples
+    --------
+    >>> from mssl import MSSLClassifierCV
+    >>> from mssl.datasets import make_clustered_tasks
+    >>> data = make_clustered_tasks(family="binary", n_features=4, n_tasks=4, clusters=[[0, 1]], random_state=0)
+    >>> model = MSSLClassifierCV(couplings=[1.0], coef_penalties=[0.0], cv=3).fit(data.X, data.y, tasks=data.tasks)
+    >>> model.predict_proba(data.X_test, tasks=data.tasks_test).shape
+    (160, 2)
+    """
+
+    def __init__(
+        self,
+        graph_penalties: Any = None,
+        coef_penalties: Any = None,
+        *,
+        couplings: Any = None,
+        shrinkages: Any = None,
+        shared_means: Any = None,
+        variance_floor: float = 0.125,
+        ridge: float = 0.0,
+        class_weight: Any = None,
+        scale_features: bool = True,
+        formulation: str = "unified",
+        fit_intercept: bool = True,
+        task_column: Any = None,
+        cv: Any = None,
+        scoring: Any = None,
+        search: str = "coordinate",
+        one_standard_error: bool = False,
+        selection: str = "prediction",
+        stability: Any = None,
+        solver: str = "auto",
+        graph_solver: str = "bcd",
+        tol: float = 1e-6,
+        search_tol: float = 1e-4,
+        max_iter: int = 200,
+        n_jobs: int | None = None,
+        checkpoint: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.graph_penalties = graph_penalties
+        self.coef_penalties = coef_penalties
+        self.couplings = couplings
+        self.shrinkages = shrinkages
+        self.shared_means = shared_means
+        self.variance_floor = variance_floor
+        self.ridge = ridge
+        self.class_weight = class_weight
+        self.scale_features = scale_features
+        self.formulation = formulation
+        self.fit_intercept = fit_intercept
+        self.task_column = task_column
+        self.cv = cv
+        self.scoring = scoring
+        self.search = search
+        self.one_standard_error = one_standard_error
+        self.selection = selection
+        self.stability = stability
+        self.solver = solver
+        self.graph_solver = graph_solver
+        self.tol = tol
+        self.search_tol = search_tol
+        self.max_iter = max_iter
+        self.n_jobs = n_jobs
+        self.checkpoint = checkpoint
+        self.verbose = verbose
+
+    def _template(self) -> MSSLClassifier:
+        names = (*_SHARED, "class_weight")
+        return MSSLClassifier(**{name: getattr(self, name) for name in names})

@@ -228,6 +228,17 @@ class Whole(_Source):
         return prepare(self.data, self.loss, settings, needs_start=needs_start)
 
 
+class Part(_Source):
+    """Some rows of the data."""
+
+    def __init__(self, data: TaskData, mask: NDArray[np.bool_], loss: Loss) -> None:
+        super().__init__(data.n_tasks, data.n_features)
+        self.data, self.mask, self.loss, self.y = data, mask, loss, data.y[mask]
+
+    def _prepare(self, settings: Settings, needs_start: bool) -> Prepared:
+        return prepare(subset(self.data, self.mask), self.loss, settings, needs_start=needs_start)
+
+
 class GramFold(_Source):
     """A fold held by its moments."""
 
@@ -365,13 +376,14 @@ def make_folds(
     n = int(where.max()) + 1
     folds: list[Any] = []
     for train, test in splits:
-        masks = []
-        for part in (train, test):
-            member = np.zeros(n, dtype=bool)
-            member[part[part < n]] = True
-            masks.append(member[where])
-        folds.append(RowFold(data, *masks, loss, prepared.noise))
+        folds.append(RowFold(data, _mask(train, n)[where], _mask(test, n)[where], loss, prepared.noise))
     return folds
+
+
+def _mask(rows: Index, n: int) -> NDArray[np.bool_]:
+    member = np.zeros(n, dtype=bool)
+    member[rows[rows < n]] = True
+    return member
 
 
 def fits_moments(data: TaskData, prepared: Prepared, loss: Loss, splits: Sequence[Split], where: Index) -> bool:

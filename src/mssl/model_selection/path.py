@@ -9,6 +9,7 @@ stronger penalty has set to zero would stay there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
@@ -31,6 +32,7 @@ from mssl.structures import SparsePrecision
 Array = NDArray[np.float64]
 Params = dict[str, Any]
 
+GRAPH_PENALTIES = ("graph_penalty", "structure__alpha")  # the parameters that are λ
 EMPTY = 1.0  # λ from which on the graph is empty whatever the data: correlations are at most 1
 
 
@@ -57,13 +59,13 @@ def follow(source: Any, template: Any, chain: Sequence[Params]) -> Iterator[Path
         Parameters of the template.
     """
     previous: FitResult | None = None
-    before: tuple[Any, ...] | None = None
+    before: Params | None = None
     for params in chain:
-        model = clone(template).set_params(**params)
+        model = configured(template, params)
         parts = model._parts(source)
         prepared = source.prepared(parts.settings, parts.structure.learned)
-        key = _start_key(parts)
-        same = previous is not None and key == before
+        rest = {name: value for name, value in params.items() if name not in GRAPH_PENALTIES}
+        same = previous is not None and rest == before and _shares_start(parts)
         result = fit_prepared(
             prepared,
             parts.structure,
@@ -73,16 +75,23 @@ def follow(source: Any, template: Any, chain: Sequence[Params]) -> Iterator[Path
             origin=(previous.frame, previous.W) if same and previous is not None else None,
         )
         yield PathPoint(params, model, parts, prepared, result)
-        previous, before = result, key
+        previous, before = result, rest
 
 
-def _start_key(parts: Parts) -> tuple[Any, ...]:
-    """What the start of a fit depends on: all but λ."""
+def configured(template: Any, params: Params) -> Any:
+    """The template with other parameters; its parts are shared unless a parameter of a part changes."""
+    if any("__" in name for name in params):
+        return clone(template).set_params(**params)
+    model = copy(template)
+    for name, value in params.items():
+        setattr(model, name, value)
+    return model
+
+
+def _shares_start(parts: Parts) -> bool:
+    """Whether the start of a fit does not depend on λ: F's constants are then the same along a chain."""
     structure = parts.structure
-    described = structure.get_params(deep=True)
-    if isinstance(structure, SparsePrecision) and structure.normalize:
-        described.pop("alpha")
-    return (type(structure).__name__, repr(sorted(described.items())), repr(parts.penalty), repr(parts.settings))
+    return not isinstance(structure, SparsePrecision) or structure.normalize
 
 
 def graph_limit(prepared: Prepared, parts: Parts) -> float:
@@ -98,7 +107,7 @@ def graph_limit(prepared: Prepared, parts: Parts) -> float:
     size = max(1.0, abs(problem.value(W)))
     W = problem.solve(coupling, W, tol=1e-6 * size, max_iter=prepared.settings.max_inner).W
     rows = problem.rows(W) if on_residuals else problem.rows(W) - coupling.mean(W)
-    return lambda_max(rows, structure, frame, structure.strength * coupling.rho)
+    return lambda_max(rows, structure, frame, coupling.rho)
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,6 +24,7 @@ from mssl.exceptions import ParameterError
 from mssl.model_selection.path import EMPTY, Params, grid_values
 
 COUPLINGS = (0.5, 1.0, 2.0, 20.0, 100.0)
+POOLING = 2.0  # above this coupling a shared mean is what is left of the tasks, and their graph matters little
 SHRINKAGES = (0.0, 0.5, 2.0)
 COARSE = (0.3, 0.05)  # shares of λ_max for a first look, beside the empty and the full graph
 FINE = tuple(np.geomspace(0.8, 0.02, 8))
@@ -75,7 +76,7 @@ class Space:
     def read(cls, estimator: Any, **facts: Any) -> Space:
         """The grids among an estimator's parameters, checked."""
         names = ("graph_penalties", "coef_penalties", "couplings", "shrinkages", "shared_means")
-        given = {}
+        given: dict[str, Any] = {}
         for name in names:
             value = getattr(estimator, name)
             given[name] = (
@@ -107,26 +108,39 @@ class Space:
 
 def coordinate_search(board: Board, space: Space) -> None:
     """Search one coordinate after the other."""
-    couplings = list(COUPLINGS) if space.couplings is None else space.couplings
     first_gamma = 0.0 if space.coef_penalties is None else min(space.coef_penalties)
     fixed = {"coef_penalty": first_gamma, "shrinkage": space.first_shrinkage()}
-    chains = [
-        space.lambdas({**fixed, "shared_mean": mean, "coupling": float(coupling)}, COARSE)
-        for mean, coupling in product(space.means(), couplings)
-    ]
-    board.evaluate("shared mean and coupling", chains)
+    board.evaluate("shared mean and coupling", [_first(space, {**fixed, **prior}) for prior in _priors(space)])
     board.evaluate("graph penalty", [space.lambdas(without(board.best(), "graph_penalty"), FINE)])
-    _coefficients(board, space, couplings)
+    _coefficients(board, space)
     _shrinkage(board, space)
-    _again(board, space, couplings)
+    _again(board, space)
 
 
-def _coefficients(board: Board, space: Space, couplings: Sequence[float]) -> None:
+def _priors(space: Space) -> list[Params]:
+    """Pairs of shared mean and coupling; without a mean a strong coupling would only draw all weights to zero."""
+    couplings = list(COUPLINGS) if space.couplings is None else space.couplings
+    return [
+        {"shared_mean": mean, "coupling": float(coupling)}
+        for mean, coupling in product(space.means(), couplings)
+        if space.couplings is not None or mean or coupling <= POOLING
+    ]
+
+
+def _first(space: Space, fixed: Params) -> list[Params]:
+    """A first look at a prior; where tasks are pooled, without and with the full graph only."""
+    if space.graph_penalties is None and fixed["coupling"] > POOLING:
+        return [{**fixed, "graph_penalty": value} for value in (EMPTY, 0.0)]
+    return space.lambdas(fixed, COARSE)
+
+
+def _coefficients(board: Board, space: Space) -> None:
     best = board.best()
+    couplings = list(COUPLINGS) if space.couplings is None else space.couplings
     gammas = space.coef_penalties
     if gammas is None:
         gammas = [space.coef_limit * share for share in GAMMAS]
-    near = sorted({best["coupling"], *(c for c in couplings if c <= 2.0)})
+    near = sorted({best["coupling"], *(c for c in couplings if c <= POOLING)})
     chains = [
         _two(space, {**best, "coef_penalty": float(gamma), "coupling": coupling})
         for coupling, gamma in product(near, gammas)
@@ -148,15 +162,12 @@ def _shrinkage(board: Board, space: Space) -> None:
     board.evaluate("shrinkage", chains)
 
 
-def _again(board: Board, space: Space, couplings: Sequence[float]) -> None:
+def _again(board: Board, space: Space) -> None:
     best = board.best()
     if best["coef_penalty"] == 0 and best["shrinkage"] == space.first_shrinkage():
         return
     rest = without(best, "graph_penalty")
-    chains = [
-        _two(space, {**best, "shared_mean": mean, "coupling": coupling})
-        for mean, coupling in product(space.means(), couplings)
-    ]
+    chains = [_two(space, {**best, **prior}) for prior in _priors(space)]
     if space.coef_penalties is None and best["coef_penalty"] > 0:
         ratio = (GAMMAS[0] / GAMMAS[1]) ** (1 / 3)
         chains += [

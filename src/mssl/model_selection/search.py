@@ -20,10 +20,12 @@ from mssl.model_selection.path import Params, follow, graph_limit
 from mssl.model_selection.plan import STAGES, Space, coordinate_search, full_search
 from mssl.model_selection.progress import Progress
 from mssl.model_selection.splitters import TaskKFold
+from mssl.model_selection.stability import StabilitySelection
 from mssl.solvers.fit import fit_prepared
 
 Index = NDArray[np.intp]
 
+MOST_ROUNDS = 50  # of a fit that is only scored
 SELECTIONS = ("prediction", "graph", "both")
 
 
@@ -105,7 +107,7 @@ class SearchCV(MultiTaskEstimator):
         whole = Whole(data, template._loss())
         splits = self._splits(X, y, tasks, data)
         folds = self._folds(X, y, tasks, sample_weight, data, whole, template, splits)
-        searched = clone(template).set_params(tol=self.search_tol)
+        searched = clone(template).set_params(tol=self.search_tol, max_iter=min(template.max_iter, MOST_ROUNDS))
         settings = {
             k: v for k, v in self.get_params(deep=False).items() if k not in ("n_jobs", "checkpoint", "verbose")
         }
@@ -229,8 +231,6 @@ class MSSLSearch(SearchCV):
         if self.selection == "prediction":
             self.graph_choice_ = f"prediction, graph_penalty={self.best_params_['graph_penalty']:.3g}"
             return
-        from mssl.model_selection.stability import StabilitySelection
-
         chosen = clone(self.stability) if self.stability is not None else StabilitySelection()
         self.stability_ = chosen.set_params(n_jobs=self.n_jobs).fit_whole(whole, self.best_estimator_, record)
         if self.selection == "graph":

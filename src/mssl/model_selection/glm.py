@@ -1,0 +1,151 @@
+"""Cross-validation over any parameters of the general estimators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby, product
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils.metaestimators import available_if
+
+from mssl.estimators import MultiTaskGLM
+from mssl.exceptions import ParameterError
+from mssl.model_selection.board import ScoreBoard
+from mssl.model_selection.folds import Whole
+from mssl.model_selection.path import GRAPH_PENALTIES, Params, grid_values
+from mssl.model_selection.search import SearchCV
+from mssl.penalties import L1
+from mssl.structures import Independent, SparsePrecision
+
+
+def _has(name: str) -> Any:
+    return available_if(lambda search: hasattr(search.estimator, name) if search.estimator is not None else False)
+
+
+class MultiTaskGLMCV(SearchCV):
+    """Any structure × penalty × loss, its parameters chosen by cross-validation.
+
+    Parameters
+    ----------
+    estimator : MultiTaskGLM or MultiTaskClassifier, default=MultiTaskGLM()
+        What is fitted.
+    param_grid : dict of name → values, optional
+        Parameters of the estimator and, as ``structure__alpha`` or ``penalty__alpha``, of its parts; their product is
+        scored, fits that differ in the structure's ``alpha`` only are started from each other. By default the
+        strengths of the structure and of an ℓ1 penalty.
+    cv, scoring, one_standard_error, search_tol, n_jobs, checkpoint, verbose
+        As for :class:`MSSLRegressorCV`.
+
+    Attributes
+    ----------
+    best_params_, best_score_, best_index_, best_estimator_, cv_results_, n_splits_
+        What was chosen, and the scores of everything that was tried.
+
+    Examples
+    --------
+    >>> from mssl import MultiTaskGLM, MultiTaskGLMCV
+    >>> from mssl.datasets import make_clustered_tasks
+    >>> from mssl.structures import Independent
+    >>> data = make_clustered_tasks(n_features=5, n_samples=20, random_state=0)
+    >>> model = MultiTaskGLMCV(MultiTaskGLM(Independent()), {"structure__alpha": [0.1, 1.0, 10.0]})
+    >>> sorted(model.fit(data.X, data.y, tasks=data.tasks).best_params_)
+    ['structure__alpha']
+    """
+
+    # The estimator has these; the base class asks for them.
+    warm_start = False
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        param_grid: Mapping[str, Any] | None = None,
+        *,
+        cv: Any = None,
+        scoring: Any = None,
+        one_standard_error: bool = False,
+        search_tol: float = 1e-4,
+        n_jobs: int | None = None,
+        checkpoint: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.estimator = estimator
+        self.param_grid = param_grid
+        self.cv = cv
+        self.scoring = scoring
+        self.one_standard_error = one_standard_error
+        self.search_tol = search_tol
+        self.n_jobs = n_jobs
+        self.checkpoint = checkpoint
+        self.verbose = verbose
+
+    @property
+    def task_column(self) -> Any:
+        """The estimator's column of task ids."""
+        return None if self.estimator is None else self.estimator.task_column
+
+    def _template(self) -> Any:
+        template = MultiTaskGLM() if self.estimator is None else clone(self.estimator)
+        if template.structure is None:
+            template.set_params(structure=Independent())
+        if template.penalty is None:
+            template.set_params(penalty=L1())
+        return template
+
+    def _search(self, board: ScoreBoard, whole: Whole, template: Any) -> None:
+        grid = self._default_grid(whole, template) if self.param_grid is None else dict(self.param_grid)
+        if not grid:
+            raise ParameterError("param_grid is empty; name at least one parameter, or give None for the default grid.")
+        unknown = sorted(set(grid) - set(template.get_params(deep=True)))
+        if unknown:
+            raise ParameterError(
+                f"param_grid names {', '.join(map(repr, unknown))}, which the estimator does not have; "
+                f"it has {', '.join(sorted(template.get_params(deep=True)))}."
+            )
+        lists = {name: grid_values(values, name) for name, values in grid.items()}
+        # Falling λ comes last, so that neighbours in the list differ in it alone.
+        names = sorted(lists, key=lambda name: name in GRAPH_PENALTIES)
+        for name in GRAPH_PENALTIES:
+            if name in lists:
+                lists[name] = sorted(lists[name], reverse=True)
+        settings = [dict(zip(names, values, strict=True)) for values in product(*(lists[name] for name in names))]
+        board.evaluate("grid", [list(chain) for _, chain in groupby(settings, key=_without_graph_penalty)])
+
+    def _default_grid(self, whole: Whole, template: Any) -> dict[str, Any]:
+        grid: dict[str, Any] = {}
+        if "alpha" in template.structure.get_params():
+            learned = isinstance(template.structure, SparsePrecision)
+            grid["structure__alpha"] = (
+                [1.0, *np.geomspace(0.7, 0.02, 7), 0.0] if learned else np.geomspace(1e-2, 1e4, 13)
+            )
+        if isinstance(template.penalty, L1):
+            parts = template._parts(whole)
+            limit = whole.prepared(parts.settings, True).gamma_max()
+            grid["penalty__alpha"] = [0.0, *(limit * np.geomspace(0.3, 0.01, 4))]
+        return grid
+
+    def predict(self, X: Any, tasks: Any = None) -> Any:
+        """Predict with the chosen estimator; see its own ``predict``."""
+        return self.best_estimator_.predict(X, tasks=tasks)
+
+    @_has("predict_proba")
+    def predict_proba(self, X: Any, tasks: Any = None) -> Any:
+        """Probabilities of the chosen classifier."""
+        return self.best_estimator_.predict_proba(X, tasks=tasks)
+
+    @_has("decision_function")
+    def decision_function(self, X: Any, tasks: Any = None) -> Any:
+        """Decisions of the chosen classifier."""
+        return self.best_estimator_.decision_function(X, tasks=tasks)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, tasks: Any = None) -> float:
+        """Score of the chosen estimator; see its own ``score``."""
+        return float(self.best_estimator_.score(X, y, sample_weight, tasks=tasks))
+
+    def __sklearn_tags__(self) -> Any:
+        return self._template().__sklearn_tags__()
+
+
+def _without_graph_penalty(params: Params) -> list[tuple[str, Any]]:
+    return [(name, value) for name, value in params.items() if name not in GRAPH_PENALTIES]

@@ -1,0 +1,369 @@
+r"""Stability selection: the edges that keep being found when half of the evidence is left out.
+
+Subsamples are drawn without replacement and half the size of the whole. An edge's selection frequency at λ is the share
+of subsamples whose graph has it; the stable graph holds the edges whose frequency reaches the threshold π somewhere
+on the path. With q edges selected along the path on average, out of p = K(K−1)/2, the expected number of false ones is
+
+.. math:: E[V] \le \frac{q^2}{(2\pi - 1)\, p}
+
+under exchangeability; it is reported, not forced: where it is required to be below 1 only the strongest few edges
+of a dense cluster remain.
+
+What is subsampled:
+
+- ``"coefficients"``: the rows of :math:`\hat W - m1^\top` (features), or blocks of rows of the residuals for r-MSSL.
+  One fit, then graphical lassos only.
+- ``"samples"``: half of every task's rows, refitted along the path (the paper's way). Needs n_k/2 well above d.
+
+References
+----------
+Meinshausen & Bühlmann (2010), doi:10.1111/j.1467-9868.2010.00740.x.
+Shah & Samworth (2013), doi:10.1111/j.1467-9868.2011.01034.x (complementary pairs).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, clone
+
+from mssl.data import TaskData
+from mssl.estimators import MSSLRegressor, check_structure
+from mssl.exceptions import ParameterError
+from mssl.glasso import graphical_lasso
+from mssl.graph import TaskGraph, partial_correlation
+from mssl.model_selection.checkpoint import Checkpoint, fingerprint
+from mssl.model_selection.folds import Part, Whole
+from mssl.model_selection.path import follow, graph_limit
+from mssl.model_selection.progress import Progress
+from mssl.model_selection.work import run
+from mssl.structures import SparsePrecision
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+_CHUNK = 10  # subsamples of rows of W in one piece of work
+_GRAPH_TOL = 1e-4  # relative gap of a subsample's graphical lasso
+
+
+class StabilitySelection(BaseEstimator):
+    """Which edges between tasks are there whatever half of the evidence is looked at.
+
+    Parameters
+    ----------
+    estimator : MSSLRegressor or MSSLClassifier, optional
+        What is fitted. By default ``MSSLRegressor(graph_penalty=0.05, shared_mean=False)``: the graph is read from
+        the weights that predict well; a shared mean would take one cluster's centre out of all others' weights.
+    subsample : {"coefficients", "samples"}, default="coefficients"
+        What is halved: rows of the fitted weights (or blocks of residuals), or every task's rows of data.
+    threshold : float, default=0.9
+        π in (0.5, 1]: frequency at which an edge is stable.
+    n_subsamples : int, default=100
+        Number of subsamples.
+    path : (float, float), default=(0.3, 0.9)
+        Weakest and strongest λ, as shares of λ_max.
+    n_points : int, default=20
+        Points of the path.
+    complementary_pairs : bool, default=False
+        Draw subsamples in pairs that do not overlap.
+    block_length : int, optional
+        Rows of residuals that are kept together in time; n^(1/3) by default.
+    random_state : int, Generator or None, default=None
+        Seed of the subsamples.
+    n_jobs : int, optional
+        Workers, as for joblib.
+    checkpoint : path, optional
+        File in which finished pieces are recorded.
+    verbose : int, default=0
+        1 shows progress bars on a terminal.
+
+    Attributes
+    ----------
+    graph_ : TaskGraph
+        The stable edges, weighted by the partial correlations of the model restricted to them; ``confidence`` holds
+        every pair's largest frequency.
+    frequencies_ : ndarray of shape (L, K, K)
+        Selection frequency of every edge at every λ.
+    lambdas_ : ndarray of shape (L,)
+        The path.
+    mean_frequency_ : ndarray of shape (K, K)
+        Mean over the path: the best order in which to rank edges.
+    expected_false_edges_ : float
+        The bound above.
+    n_selected_ : float
+        q, the mean number of edges that a subsample selects along the path.
+
+    Examples
+    --------
+    >>> from mssl import StabilitySelection
+    >>> from mssl.datasets import make_clustered_tasks
+    >>> data = make_clustered_tasks(random_state=0)
+    >>> selection = StabilitySelection(n_subsamples=20, random_state=0).fit(data.X, data.y, tasks=data.tasks)
+    >>> selection.graph_.compare(data.adjacency).f1 > 0.8
+    True
+    """
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        subsample: str = "coefficients",
+        threshold: float = 0.9,
+        n_subsamples: int = 100,
+        path: tuple[float, float] = (0.3, 0.9),
+        n_points: int = 20,
+        complementary_pairs: bool = False,
+        block_length: int | None = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        checkpoint: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.estimator = estimator
+        self.subsample = subsample
+        self.threshold = threshold
+        self.n_subsamples = n_subsamples
+        self.path = path
+        self.n_points = n_points
+        self.complementary_pairs = complementary_pairs
+        self.block_length = block_length
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.checkpoint = checkpoint
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> StabilitySelection:
+        """Find the stable edges.
+
+        Parameters
+        ----------
+        X, y, tasks, sample_weight
+            Data in any layout, as for :meth:`mssl.MSSLRegressor.fit`.
+        """
+        default = MSSLRegressor(graph_penalty=0.05, shared_mean=False)
+        template = default if self.estimator is None else clone(self.estimator)
+        data = template._read(X, y, tasks, sample_weight)
+        check_structure(template._parts(data).structure, data, template._loss())
+        record = None
+        if self.checkpoint is not None:
+            if self.random_state is None:
+                raise ParameterError(
+                    "random_state is None, so that no later run draws the same subsamples; give a seed to continue "
+                    "from a checkpoint."
+                )
+            ignored = ("n_jobs", "checkpoint", "verbose", "estimator")
+            settings = {k: v for k, v in self.get_params(deep=False).items() if k not in ignored}
+            identity = fingerprint(
+                data.X, data.y, data.weights, data.offsets, list(data.tasks), settings, clone(template)
+            )
+            record = Checkpoint(self.checkpoint, identity)
+        return self.fit_whole(Whole(data, template._loss()), template, record)
+
+    def fit_whole(self, whole: Whole, template: Any, record: Checkpoint | None = None) -> StabilitySelection:
+        """The same for data that are read and a template that is ready, recorded in an open checkpoint."""
+        self._check()
+        parts = template._parts(whole)
+        if not isinstance(parts.structure, SparsePrecision):
+            raise ParameterError(f"Stability selection needs a learned graph; the structure is {parts.structure!r}.")
+        random = np.random.default_rng(self.random_state)
+        by_coefficients = self.subsample == "coefficients"
+        select = self._from_coefficients if by_coefficients else self._from_samples
+        with Progress(self.verbose, "stability selection", 1) as progress:
+            chosen, S, floors = select(whole, template, random, record, progress)
+        self._summarise(chosen, S, floors, list(whole.data.tasks))
+        return self
+
+    def _check(self) -> None:
+        if self.subsample not in ("coefficients", "samples"):
+            raise ParameterError(f"subsample is {self.subsample!r}; allowed are 'coefficients' and 'samples'.")
+        if not 0.5 < self.threshold <= 1:
+            raise ParameterError(f"threshold is {self.threshold!r}; give a share above 0.5 and at most 1.")
+        if not isinstance(self.n_subsamples, int | np.integer) or self.n_subsamples < 2:
+            raise ParameterError(f"n_subsamples is {self.n_subsamples!r}; give a whole number, at least 2.")
+        if not isinstance(self.n_points, int | np.integer) or self.n_points < 1:
+            raise ParameterError(f"n_points is {self.n_points!r}; the path needs at least one point.")
+        low, high = self.path
+        if not 0 < low <= high <= 1:
+            raise ParameterError(f"path is {self.path!r}; give two shares of λ_max, 0 < weakest ≤ strongest ≤ 1.")
+
+    def _halves(self, n: int, random: np.random.Generator, block: int = 1) -> list[Index]:
+        """Half of n rows, in whole blocks, for every subsample."""
+        blocks = np.array_split(np.arange(n), max(2, n // block))
+        halves: list[Index] = []
+        while len(halves) < self.n_subsamples:
+            order = random.permutation(len(blocks))
+            middle = len(blocks) // 2
+            pair = [order[:middle], order[middle : 2 * middle]] if self.complementary_pairs else [order[:middle]]
+            halves += [np.sort(np.concatenate([blocks[i] for i in part])) for part in pair]
+        return halves[: self.n_subsamples]
+
+    def _from_coefficients(
+        self, whole: Whole, template: Any, random: np.random.Generator, record: Any, progress: Progress
+    ) -> tuple[NDArray[np.bool_], Array, Array]:
+        (point,) = follow(whole, template, [{}])
+        structure, frame = point.parts.structure, point.result.frame
+        on_residuals = structure.on == "residual"
+        rows = point.prepared.problem(point.parts.penalty, structure.on).rows(point.result.W)
+        Q = rows if on_residuals else rows - point.result.mean
+        n = Q.shape[1]
+        if n < 4:
+            raise ParameterError(f"There are {n} rows to halve; subsample='coefficients' needs at least 4 features.")
+        floors = structure.floors(frame)
+        S = Q @ Q.T / n
+        self.lambdas_ = np.geomspace(self.path[1], self.path[0], self.n_points) * _largest_correlation(S, floors)
+        block = max(1, round(n ** (1 / 3))) if self.block_length is None else int(self.block_length)
+        halves = self._halves(n, random, block if on_residuals else 1)
+        pieces: list[Any] = [
+            (f"subsamples from {first}", (Q, halves[first : first + _CHUNK], floors, self.lambdas_))
+            for first in range(0, len(halves), _CHUNK)
+        ]
+        progress.stage("subsamples", len(pieces))
+        done = run(select_rows, pieces, n_jobs=self.n_jobs, checkpoint=record, progress=progress)
+        words = [word for name, _ in pieces for word in done[name]]
+        return unpack(words, len(self.lambdas_), len(Q)), S, floors
+
+    def _from_samples(
+        self, whole: Whole, template: Any, random: np.random.Generator, record: Any, progress: Progress
+    ) -> tuple[NDArray[np.bool_], Array, Array]:
+        data: TaskData = whole.data
+        _warn_small(data)
+        parts = template._parts(whole)
+        limit = graph_limit(whole.prepared(parts.settings, True), parts)
+        self.lambdas_ = np.geomspace(self.path[1], self.path[0], self.n_points) * limit
+        strata = np.unique(data.y, return_inverse=True)[1] if whole.loss.name == "bernoulli" else None
+        masks = self._half_samples(data, strata, random)
+        chain = [{"graph_penalty": float(value)} for value in self.lambdas_]
+        pieces: list[Any] = [
+            (f"subsample {number}", (Part(data, mask, whole.loss), template, chain))
+            for number, mask in enumerate(masks)
+        ]
+        progress.stage("subsamples", len(pieces))
+        done = run(select_refitted, pieces, n_jobs=self.n_jobs, checkpoint=record, progress=progress)
+        (point,) = follow(whole, template, [{}])
+        rows = point.prepared.problem(point.parts.penalty, parts.structure.on).rows(point.result.W)
+        Q = rows if parts.structure.on == "residual" else rows - point.result.mean
+        chosen = unpack([done[name] for name, _ in pieces], len(chain), data.n_tasks)
+        return chosen, Q @ Q.T / Q.shape[1], parts.structure.floors(point.result.frame)
+
+    def _half_samples(self, data: TaskData, strata: Any, random: np.random.Generator) -> list[NDArray[np.bool_]]:
+        """Half of every task's rows (and classes); the same rows in all tasks where they belong together."""
+        if data.shared or data.aligned:
+            n = int(data.n_rows[0])
+            halves = self._halves(n, random, self.block_length or 1)
+            return [np.tile(np.isin(np.arange(n), half), data.n_tasks) for half in halves]
+        group = data.task_of_row if strata is None else data.task_of_row * (strata.max() + 1) + strata
+        own = [np.flatnonzero(group == value) for value in np.unique(group)]
+        masks: list[NDArray[np.bool_]] = []
+        while len(masks) < self.n_subsamples:
+            first, second = np.zeros(len(data.y), dtype=bool), np.zeros(len(data.y), dtype=bool)
+            for rows in own:
+                order = random.permutation(rows)
+                middle = (len(rows) + 1) // 2
+                first[order[:middle]] = True
+                second[order[-middle:]] = True
+            masks += [first, second] if self.complementary_pairs else [first]
+        return masks[: self.n_subsamples]
+
+    def _summarise(self, chosen: NDArray[np.bool_], S: Array, floors: Array, tasks: list[Any]) -> None:
+        K = len(tasks)
+        off = ~np.eye(K, dtype=bool)
+        self.frequencies_ = chosen.mean(axis=0) * off
+        self.mean_frequency_ = self.frequencies_.mean(axis=0)
+        self.tasks_ = np.asarray(tasks)
+        confidence = self.frequencies_.max(axis=0)
+        # The comparison must not fail where 90 of 100 is not quite 0.9 in binary.
+        adjacency = (confidence >= self.threshold - 1e-12) & off
+        union = chosen.any(axis=1) & off
+        self.n_selected_ = float(union.sum(axis=(1, 2)).mean() / 2)
+        pairs = max(1, K * (K - 1) // 2)
+        self.expected_false_edges_ = self.n_selected_**2 / ((2 * self.threshold - 1) * pairs)
+        restricted = graphical_lasso(S, 0.0, zeros=~adjacency & off, diagonal_penalty=floors)
+        self.precision_ = restricted.precision
+        weights = partial_correlation(restricted.precision)
+        np.fill_diagonal(weights, 0.0)
+        self.graph_ = TaskGraph(tuple(tasks), adjacency, np.where(adjacency, weights, 0.0), confidence)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the frequencies along the path; see :func:`mssl.plots.plot_stability`."""
+        from mssl.plots import plot_stability
+
+        return plot_stability(self.lambdas_, self.frequencies_, ax, threshold=self.threshold)
+
+
+def _warn_small(data: TaskData) -> None:
+    smallest = int(data.n_rows.min())
+    if smallest / 2 < 2 * data.n_features:
+        warnings.warn(
+            f"subsample='samples' refits on half of every task's rows: {smallest // 2} in the smallest task, for "
+            f"{data.n_features} features. Half-samples that are not well above the number of features spoil the graph; "
+            "subsample='coefficients' does not need them.",
+            UserWarning,
+            stacklevel=5,
+        )
+
+
+def correlations(S: Array, floors: Array) -> tuple[Array, Array]:
+    """a_ij = √((S_ii + e_i)(S_jj + e_j)), and |S_ij|/a_ij off the diagonal."""
+    spread = np.sqrt(np.diagonal(S) + floors)
+    scales = np.outer(spread, spread)
+    ratio = np.abs(S) / scales
+    np.fill_diagonal(ratio, 0.0)
+    return scales, ratio
+
+
+def _largest_correlation(S: Array, floors: Array) -> float:
+    return float(correlations(S, floors)[1].max(initial=0.0))
+
+
+def graph_path(S: Array, floors: Array, lambdas: Array) -> list[Array]:
+    """Precisions along a falling path of λ, on the correlation scale of S, each from the one before."""
+    scales, _ = correlations(S, floors)
+    found, warm = [], None
+    for value in lambdas:
+        warm = graphical_lasso(
+            S,
+            float(value),
+            weights=scales,
+            diagonal_penalty=floors,
+            tol=_GRAPH_TOL,
+            warm_start=warm,
+            check=False,
+        )
+        found.append(warm.precision)
+    return found
+
+
+def select_rows(Q: Array, halves: Sequence[Index], floors: Array, lambdas: Array) -> list[str]:
+    """Edges selected from some rows of Q along the path, one word of bits a subsample."""
+    words = []
+    for rows in halves:
+        part = Q[:, rows]
+        words.append(pack(graph_path(part @ part.T / len(rows), floors, lambdas)))
+    return words
+
+
+def select_refitted(part: Part, template: Any, chain: Sequence[dict[str, Any]]) -> str:
+    """Edges selected by fits on a subsample along the path."""
+    return pack([point.result.structure.precision for point in follow(part, template, chain)])
+
+
+def pack(precisions: Sequence[Array]) -> str:
+    """The off-diagonal supports of some precisions as one word."""
+    pairs = np.triu_indices(len(precisions[0]), 1)
+    bits = np.concatenate([precision[pairs] != 0 for precision in precisions])
+    return np.packbits(bits).tobytes().hex()
+
+
+def unpack(words: Sequence[str], n_points: int, n_tasks: int) -> NDArray[np.bool_]:
+    """Symmetric supports (subsamples, points, K, K) from words."""
+    pairs = np.triu_indices(n_tasks, 1)
+    count = n_points * len(pairs[0])
+    chosen = np.zeros((len(words), n_points, n_tasks, n_tasks), dtype=bool)
+    for number, word in enumerate(words):
+        bits = np.unpackbits(np.frombuffer(bytes.fromhex(word), dtype=np.uint8), count=count).astype(bool)
+        chosen[number, :, pairs[0], pairs[1]] = bits.reshape(n_points, -1).T
+    return chosen | chosen.swapaxes(2, 3)
