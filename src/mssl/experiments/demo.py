@@ -39,8 +39,8 @@ class DemoResult:
         One a seed, from stability selection.
     graph, true_graph : TaskGraph
         Of the last seed.
-    partial_correlation : ndarray of shape (K, K)
-        Of the last seed's fit.
+    fitted_graph : TaskGraph
+        Of the last seed's fit, at the λ that predicts best.
     pictures : list of Path
         Files written.
     """
@@ -51,7 +51,7 @@ class DemoResult:
     edges: list[tuple[int, int, int]]
     graph: TaskGraph
     true_graph: TaskGraph
-    partial_correlation: Array
+    fitted_graph: TaskGraph
     pictures: list[Path]
 
     def table(self) -> list[tuple[str, dict[str, tuple[float, float]]]]:
@@ -109,7 +109,7 @@ def run(
         edges=edges,
         graph=model.graph_,
         true_graph=true_graph,
-        partial_correlation=model.partial_correlation_,
+        fitted_graph=TaskGraph.from_precision(model.precision_, tasks=names),
         pictures=[],
     )
     result.pictures.extend(draw(result, folder))
@@ -140,15 +140,12 @@ def draw(result: DemoResult, folder: Path) -> list[Path]:
     plots.plot_box(result.errors, boxes.subplots(), tasks=result.tasks, label="test RMSE")
     matrices = Figure(figsize=(9, 4.2), layout="constrained")
     left, right = matrices.subplots(1, 2)
-    truth = result.true_graph.weights + np.eye(len(result.tasks))
-    plots.plot_precision(truth, left, tasks=result.tasks, ordered=False).set_title("true partial correlations")
-    plots.plot_precision(result.partial_correlation, right, tasks=result.tasks, ordered=False).set_title(
-        "learned, at the λ that predicts best"
-    )
-    graphs = Figure(figsize=(9, 4.4), layout="constrained")
+    plots.plot_precision(result.true_graph, left, ordered=False).set_title("true partial correlations")
+    plots.plot_precision(result.fitted_graph, right, ordered=False).set_title("learned, at the λ that predicts best")
+    graphs = Figure(figsize=(9, 4.6), layout="constrained")
     left, right = graphs.subplots(1, 2)
-    plots.plot_graph(result.true_graph, left).set_title("true graph")
-    plots.plot_graph(result.graph, right).set_title("learned graph (stability selection)")
+    plots.plot_graph(result.true_graph, left).set_title("true graph", pad=22)
+    plots.plot_graph(result.graph, right).set_title("learned graph (stability selection)", pad=22)
     pictures = []
     for name, figure in (("boxes", boxes), ("precision", matrices), ("graph", graphs)):
         path = folder / f"{name}.png"

@@ -1,0 +1,106 @@
+"""Every table and figure of the paper, reproduced with one call each.
+
+References
+----------
+Gonçalves, Das, Chatterjee, Sivakumar, Von Zuben & Banerjee (2014), Multi-task Sparse Structure Learning, CIKM,
+doi:10.1145/2661829.2662091.
+
+Examples
+--------
+>>> from mssl.experiments import available
+>>> [name for name, title in available()][:2]
+['synthetic', 'sensitivity']
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from mssl.exceptions import ParameterError
+
+__all__ = ["available", "run"]
+
+_MODULES = {
+    "synthetic": "synthetic",
+    "sensitivity": "sensitivity",
+    "climate": "climate",
+    "classification": "classification",
+    "sample-size": "sample_size",
+    "landmine-graph": "landmine_graph",
+}
+
+
+def available() -> list[tuple[str, str]]:
+    """Names and titles of the experiments, and ``all``.
+
+    Examples
+    --------
+    >>> dict(available())["all"]
+    'Everything, with one index page'
+    """
+    return [(name, load(name).title) for name in _MODULES] + [("all", "Everything, with one index page")]
+
+
+def load(name: str) -> Any:
+    """The experiment of a name, from the module that describes it."""
+    if name not in _MODULES:
+        raise ParameterError(f"The experiment {name!r} is not known; choose one of {', '.join([*_MODULES, 'all'])}.")
+    return import_module(f"mssl.experiments.{_MODULES[name]}").EXPERIMENT
+
+
+def run(
+    name: str,
+    output: str | os.PathLike[str],
+    *,
+    quick: bool = False,
+    resume: bool = False,
+    jobs: int = 1,
+    **changes: Any,
+) -> Path:
+    """Run an experiment end to end and write its folder.
+
+    The folder gets the tables (CSV, Markdown, LaTeX), the figures (PNG, SVG), the raw records (``records.jsonl``), the
+    settings with versions and seeds (``settings.json``) and the page (``page.html``, ``page.md``) that sets published
+    figures beside measured ones.
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`available`; "all" writes one folder for each experiment, an index page, and ``reproduction.md``
+        with all tables.
+    output : path
+        Folder to write to.
+    quick : bool, default=False
+        A small version that takes less than a minute; the default is the paper's full protocol.
+    resume : bool, default=False
+        Continue with the records that the folder already holds.
+    jobs : int, default=1
+        Worker processes; −1 takes all cores.
+    **changes
+        Entries of the experiment's protocol to change, such as ``seeds=3``; not for "all".
+
+    Returns
+    -------
+    Path
+        The page.
+
+    Examples
+    --------
+    >>> from mssl.experiments import run
+    >>> run("synthetic", "results", quick=True)  # doctest: +SKIP
+    """
+    if name == "all":
+        from mssl.experiments.everything import run_all
+
+        if changes:
+            raise ParameterError(
+                f"'all' takes no changes of a protocol (got {', '.join(changes)}); run one experiment."
+            )
+        return run_all(list(_MODULES), output, quick=quick, resume=resume, jobs=jobs)
+    from mssl.experiments.runner import run_experiment
+
+    run_experiment(load(name), output, quick=quick, resume=resume, jobs=jobs, **changes)
+    return Path(output) / "page.html"
