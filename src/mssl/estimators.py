@@ -26,7 +26,7 @@ from mssl.solvers.alternating import FitResult, Record
 from mssl.solvers.base import Status
 from mssl.solvers.fit import Prepared, Settings, diagonal_lambda_max, fit_prepared, prepare
 from mssl.solvers.residual import check_aligned
-from mssl.structures import Independent, SparsePrecision, Structure, StructureStep
+from mssl.structures import Independent, KnownEdges, SparsePrecision, Structure, StructureStep
 from mssl.summary import estimator_html
 
 Array = NDArray[np.float64]
@@ -152,7 +152,7 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         # Tasks that nothing couples (a zero diagonal) have no partial correlation with any other.
         proper = precision + np.diag(np.where(precision.diagonal() > 0, 0.0, 1.0))
         self.partial_correlation_ = partial_correlation(proper)
-        self.graph_ = TaskGraph.from_precision(proper, tasks=list(data.tasks))
+        self.graph_ = TaskGraph.from_precision(proper, tasks=data.tasks.tolist())
         self.objective_ = result.objective
         self.n_iter_ = len(result.history)
         self.history_ = result.history
@@ -161,7 +161,7 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         self.loss_ = self._loss()
 
     def _warn_unless_converged(self, result: FitResult, settings: Settings) -> None:
-        if result.status is Status.CONVERGED:
+        if result.status in (Status.CONVERGED, Status.SETTLED):
             return
         remedy = (
             f"raise max_iter (now {settings.max_iter}) or accept the fit by raising tol (now {settings.tol:g})"
@@ -338,6 +338,11 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
     on : {"coef", "residual"}, default="coef"
         What the graph relates: the tasks' coefficients (p-MSSL), or their residuals (r-MSSL), for which the rows of
         all tasks must belong together (shared or aligned layout, no missing target, Gaussian loss).
+    correlation : {"pearson", "spearman", "kendall"}, default="pearson"
+        How coefficients or residuals of two tasks are compared. Rank correlations find the graph of heavy-tailed ones
+        better; they serve the graph more than the prediction, and the fit has no joint objective.
+    edges : KnownEdges, optional
+        What is known about the graph beforehand, by task names; see :class:`mssl.structures.KnownEdges`.
     coupling : float, default=1.0
         η, the temperature of the prior; large values pull related tasks together.
     variance_floor : float, default=0.125
@@ -415,6 +420,8 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         coef_penalty: float = 0.0,
         *,
         on: str = "coef",
+        correlation: str = "pearson",
+        edges: KnownEdges | None = None,
         coupling: float = 1.0,
         variance_floor: float = 0.125,
         shrinkage: float = 0.0,
@@ -436,6 +443,8 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         self.graph_penalty = graph_penalty
         self.coef_penalty = coef_penalty
         self.on = on
+        self.correlation = correlation
+        self.edges = edges
         self.coupling = coupling
         self.variance_floor = variance_floor
         self.shrinkage = shrinkage
@@ -461,6 +470,13 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
 def mssl_parts(estimator: Any, data: TaskData) -> Parts:
     """The sparse precision, the penalty and the settings that an MSSL estimator's parameters stand for."""
     on, ridge = getattr(estimator, "on", "coef"), getattr(estimator, "ridge", 0.0)
+    edges = getattr(estimator, "edges", None)
+    about = {
+        "on": on,
+        "correlation": getattr(estimator, "correlation", "pearson"),
+        "edges": None if edges is None else edges.resolve(data.tasks),
+        "solver": estimator.graph_solver,
+    }
     shared_mean = _mean_of(estimator, on)
     if estimator.formulation == "unified":
         structure = SparsePrecision(
@@ -468,8 +484,7 @@ def mssl_parts(estimator: Any, data: TaskData) -> Parts:
             coupling=estimator.coupling,
             variance_floor=estimator.variance_floor,
             shrinkage=estimator.shrinkage,
-            on=on,
-            solver=estimator.graph_solver,
+            **about,
         )
         penalty = ElasticNet(estimator.coef_penalty, ridge)
         return Parts(structure, penalty, settings_of(estimator, shared_mean=shared_mean))
@@ -481,9 +496,8 @@ def mssl_parts(estimator: Any, data: TaskData) -> Parts:
     structure = SparsePrecision(
         paper.graph_penalty * estimator.graph_penalty,
         coupling=paper.coupling,
-        on=on,
         normalize=False,
-        solver=estimator.graph_solver,
+        **about,
     )
     literal = {"shared_mean": False, "noise": 1.0, "scale_features": False, "residual_loss": paper.residual_loss}
     penalty = ElasticNet(paper.coef_penalty * estimator.coef_penalty, paper.loss * ridge)
