@@ -234,6 +234,12 @@ class GLMScore:
         """
         return deviance_score(self.loss_, y, self.predict(X, tasks=tasks), sample_weight)  # type: ignore[attr-defined]
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        loss = getattr(self, "loss", None)
+        tags.target_tags.positive_only = getattr(loss, "name", loss) in ("poisson", "gamma")
+        return tags
+
 
 class MultiTaskGLM(GLMScore, RegressorMixin, MultiTaskEstimator):
     r"""Any structure × penalty × loss: the general estimator behind the named methods.

@@ -65,6 +65,8 @@ class GLMProblem:
 
     def __post_init__(self) -> None:
         self.row_weights = self.data.design.per_task(self.precisions) * self.data.weights
+        # The loss is counted from that of a perfect fit, so that a relative gap means the same in all units.
+        self._least = -self.data.loss.conjugate(self.data.y, np.zeros(len(self.data.y)))
 
     @property
     def n_tasks(self) -> int:
@@ -88,7 +90,7 @@ class GLMProblem:
         b = rows.best_intercepts(p, start)
         eta = p + rows.design.per_task(b)
         with np.errstate(over="ignore", invalid="ignore"):
-            loss = float(np.dot(self.row_weights, rows.loss.value(rows.y, eta)))
+            loss = float(np.dot(self.row_weights, rows.loss.value(rows.y, eta) - self._least))
         self._last = Point(np.array(W), p, eta, b, loss)
         return self._last
 
@@ -102,7 +104,7 @@ class GLMProblem:
         return float(self.thresholds @ np.abs(W).sum(axis=1))
 
     def value(self, W: Array) -> float:
-        """Loss plus penalty."""
+        """Loss above that of a perfect fit, plus penalty."""
         return self.evaluate(W).loss + self.penalty(W)
 
     def solve(self, coupling: Coupling, W: Array, *, tol: float, max_iter: int) -> WeightStep:

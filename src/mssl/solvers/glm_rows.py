@@ -40,7 +40,7 @@ class Point:
     intercepts : ndarray of shape (K,)
         The best intercepts.
     loss : float
-        The loss, noise precisions included.
+        The loss above that of a perfect fit, noise precisions included.
     """
 
     W: Array
@@ -116,7 +116,18 @@ class GLMRows:
     def working_quadratic(self, predictor: Array, intercepts: Array) -> GramQuadratic | DesignQuadratic:
         """The quadratic at a point, expected curvature, noise precisions 1."""
         c, z = self.working(predictor, predictor + self.design.per_task(intercepts))
-        return make_quadratic(self.design, c, z, intercept=self.intercept, memory_budget=self.memory_budget)
+        return self.quadratic(c, z)
+
+    def quadratic(self, c: Array, z: Array) -> GramQuadratic | DesignQuadratic:
+        """Weighted least squares; a row of weight 2 counts as two when the form is chosen, so that the path is one."""
+        return make_quadratic(
+            self.design,
+            c,
+            z,
+            intercept=self.intercept,
+            memory_budget=self.memory_budget,
+            n_rows=self.design.task_sums(self.weights),
+        )
 
     def null_quadratic(self) -> GramQuadratic | DesignQuadratic:
         """The quadratic at the fit of intercepts alone."""
@@ -165,9 +176,11 @@ def _newton_intercepts(rows: GLMRows, predictor: Array, start: Array) -> Array:
         step = np.where(capped, -np.sign(slope) * cap, step)
         cap = np.where(capped, 2 * cap, cap)
         new = b + step
+        # A step below rounding ends on the bracket's own edge; without the other edge there is nothing to halve.
         outside = (new <= low) | (new >= high)
-        with np.errstate(invalid="ignore"):
-            new = np.where(outside & (slope != 0), 0.5 * (low + high), new)
+        bounded = np.isfinite(low) & np.isfinite(high)
+        middle = 0.5 * (np.where(bounded, low, b) + np.where(bounded, high, b))
+        new = np.where(outside & (slope != 0), middle, new)
         done = (np.abs(slope) <= 1e-14 * size) | (np.abs(new - b) <= 1e-15 * (1.0 + np.abs(b)))
         if np.all(done):
             break

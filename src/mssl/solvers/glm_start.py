@@ -32,8 +32,10 @@ from mssl.solvers.spectral_start import (
 
 Array = NDArray[np.float64]
 
-_ROUNDS = 6
-_DEAR = 2e11  # multiplications in a set of Grams from which on two rounds have to do
+_ROUNDS = 8
+_DEAR = 2e11  # multiplications in a set of Grams from which on a round takes several steps
+_CLOSE = 1e-3  # gap of a ridge fit, relative to the loss, that is close enough
+_EXACT = 1e-8  # the same where a dispersion is read off the residuals
 _SETTLED = 0.05  # change of a signal variance, relative, that needs no further round
 _LEAST_SIGNAL = 1e-3  # least signal variance of a ridge fit, in units of a typical direction's sampling variance
 _WIDE = 16.0  # how much wider than the signal the prior of a fit is that counts as hardly shrunk
@@ -74,17 +76,18 @@ def linearise(rows: GLMRows, freedom: Array, noise: Array | None) -> Linearised:
     base = rows.null_quadratic()
     spectra, level, signal = _components(base, freedom, noise)
     d = rows.design.n_features
-    rounds = 2 if float(rows.design.n_total) * d**2 > _DEAR and isinstance(base, GramQuadratic) else _ROUNDS
+    dear = isinstance(base, GramQuadratic) and float(rows.design.n_total) * d**2 > _DEAR
     W = np.zeros((rows.design.n_tasks, d))
-    point: Point | None = None
-    for _ in range(rounds):
-        point = _ridge_fit(rows, base, spectra, level, signal, W)
+    for _ in range(_ROUNDS):
+        # The quadratic is the Hessian at W: one Newton step, or some more where forming it takes long.
+        point, close = _ridge_fit(rows, base, spectra, level, signal, W, 4 if dear else 1)
         W, base = point.W, rows.working_quadratic(point.predictor, point.intercepts)
         previous = signal
         spectra, level, signal = _components(base, freedom, noise)
-        if np.all(np.abs(signal - previous) <= _SETTLED * np.maximum(signal, previous)):
+        if close and np.all(np.abs(signal - previous) <= _SETTLED * np.maximum(signal, previous)):
             break
-    if noise is None and point is not None:
+    if noise is None:
+        point, _ = _ridge_fit(rows, base, spectra, level, signal, W, 50, _EXACT)
         level = _pearson(rows, point, spectra, level, signal)
         spectra, level, signal = _components(base, freedom, level)
     near = Linearised(base, spectra, level, signal, np.ones(len(level)))
@@ -94,8 +97,12 @@ def linearise(rows: GLMRows, freedom: Array, noise: Array | None) -> Linearised:
 def _components(
     base: GramQuadratic | DesignQuadratic, freedom: Array, noise: Array | None
 ) -> tuple[Spectra, Array, Array]:
-    spectra = gram_spectra(base, freedom) if isinstance(base, GramQuadratic) else design_spectra(base, freedom)
+    spectra = _spectra(base, freedom)
     return spectra, *variance_components(spectra, noise)
+
+
+def _spectra(base: GramQuadratic | DesignQuadratic, freedom: Array) -> Spectra:
+    return gram_spectra(base, freedom) if isinstance(base, GramQuadratic) else design_spectra(base, freedom)
 
 
 def _ridges(spectra: Spectra, noise: Array, signal: Array) -> Array:
@@ -103,14 +110,22 @@ def _ridges(spectra: Spectra, noise: Array, signal: Array) -> Array:
 
 
 def _ridge_fit(
-    rows: GLMRows, base: GramQuadratic | DesignQuadratic, spectra: Spectra, noise: Array, signal: Array, W: Array
-) -> Point:
-    """Single-task fits with the ridges that the variance components imply."""
+    rows: GLMRows,
+    base: GramQuadratic | DesignQuadratic,
+    spectra: Spectra,
+    noise: Array,
+    signal: Array,
+    W: Array,
+    max_iter: int,
+    enough: float = _CLOSE,
+) -> tuple[Point, bool]:
+    """Single-task fits with the ridges that the variance components imply, and whether they are close to the best."""
     s = 1.0 / noise
     problem = GLMProblem.begin(rows, s, np.zeros(len(s)), "auto", scale_by_task(base, s))
     size = max(1.0, abs(problem.value(W)))
     coupling = Coupling.diagonal_only(_ridges(spectra, noise, signal))
-    return problem.evaluate(problem.solve(coupling, W, tol=1e-4 * size, max_iter=50).W)
+    step = problem.solve(coupling, W, tol=enough * size, max_iter=max_iter)
+    return problem.evaluate(step.W), step.gap <= enough * size
 
 
 def _pearson(rows: GLMRows, point: Point, spectra: Spectra, noise: Array, signal: Array) -> Array:
@@ -134,8 +149,8 @@ def _sampling(rows: GLMRows, near: Linearised, freedom: Array, W: Array) -> Arra
     than features).
     """
     typical = near.noise / near.spectra.typical_value()
-    known = np.minimum(1.0, rows.design.n_rows / rows.design.n_features)
+    known = np.minimum(1.0, rows.design.task_sums(rows.weights) / rows.design.n_features)
     wide = _WIDE * np.maximum(near.signal, known * typical)
-    point = _ridge_fit(rows, near.base, near.spectra, near.noise, wide, W)
-    spectra = _components(rows.working_quadratic(point.predictor, point.intercepts), freedom, near.noise)[0]
+    point, _ = _ridge_fit(rows, near.base, near.spectra, near.noise, wide, W, 50)
+    spectra = _spectra(rows.working_quadratic(point.predictor, point.intercepts), freedom)
     return sampling_variances(spectra, near.noise, wide)

@@ -23,7 +23,7 @@ from mssl.coupling import Coupling
 from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.glm_rows import Point, Reference
 from mssl.solvers.linear import block_preconditioner, solve_cg
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic, quadratic_gap
+from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, quadratic_gap
 from mssl.solvers.weights import solve_quadratic
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def proximal_newton(problem: GLMProblem, coupling: Coupling, W: Array, *, tol: f
     """
     point = problem.evaluate(np.asarray(W, dtype=float))
     renew, previous = False, np.inf
-    gap, best, idle = np.inf, np.inf, 0
+    gap, best, idle, gain = np.inf, np.inf, 0, np.inf
     for done in range(max_iter + 1):
         slope = problem.slope(point)
         G = slope + coupling.dot(point.W)
@@ -78,7 +78,7 @@ def proximal_newton(problem: GLMProblem, coupling: Coupling, W: Array, *, tol: f
             return WeightStep(point.W, gap, done, Status.CONVERGED)
         if not np.isfinite(gap):
             return WeightStep(point.W, gap, done, Status.DIVERGED)
-        idle = 0 if gap < 0.9 * best else idle + 1
+        idle = 0 if gap < 0.9 * best or gain > _ROUNDING else idle + 1
         if idle >= _PATIENCE:
             return WeightStep(point.W, gap, done, Status.STALLED)
         best = min(best, gap)
@@ -87,7 +87,7 @@ def proximal_newton(problem: GLMProblem, coupling: Coupling, W: Array, *, tol: f
         renew = renew or gap > _POOR * previous
         model = _model(problem, point, slope, coupling, renew)
         target = _minimise(problem, model.problem, coupling, point.W, max(0.3 * tol, _INNER * gap))
-        new, full = _search(problem, coupling, point, target, G)
+        new, full, gain = _search(problem, coupling, point, target, G)
         if new is None:
             if model.fresh:
                 return WeightStep(point.W, gap, done, Status.STALLED)
@@ -106,8 +106,7 @@ def _model(problem: GLMProblem, point: Point, slope: Array, coupling: Coupling, 
         return _Quadratic(replace(reference.quadratic, linear=linear), False)
     rows, s = problem.data, problem.precisions
     c, z = rows.working(point.predictor, point.eta, observed=renew)
-    weights = rows.design.per_task(s) * c
-    made = make_quadratic(rows.design, weights, z, intercept=rows.intercept, memory_budget=rows.memory_budget)
+    made = rows.quadratic(rows.design.per_task(s) * c, z)
     problem.reference = Reference(made) if isinstance(made, GramQuadratic) else None
     return _Quadratic(made, True)
 
@@ -153,11 +152,14 @@ def _conjugate_gradients(
 
 def _search(
     problem: GLMProblem, coupling: Coupling, point: Point, target: Array, G: Array
-) -> tuple[Point | None, bool]:
-    """The farthest of 1, ½, ¼, … towards the target at which the objective falls enough; a full step is told."""
+) -> tuple[Point | None, bool, float]:
+    """The farthest of 1, ½, ¼, … towards the target at which the objective falls enough.
+
+    The second answer says whether that is a full step, the third by how much the objective fell, relatively.
+    """
     D = target - point.W
     if not np.all(np.isfinite(D)) or not np.any(D):
-        return None, False
+        return None, False, 0.0
     move = problem.data.design.predictor(D)
     t = 1.0
     if problem.data.loss.curvature_bound is None:
@@ -173,7 +175,7 @@ def _search(
         new = problem.evaluate(W, point.predictor + t * move, b)
         after = new.loss + problem.penalty(W) + coupling.value(W)
         if after <= before + _ARMIJO * t * expected + slack:
-            return new, full
+            return new, full, (before - after) / max(abs(before), abs(point.loss), 1e-300)
         t, full = 0.5 * t, False
     problem.evaluate(point.W, point.predictor, b)
-    return None, False
+    return None, False, 0.0

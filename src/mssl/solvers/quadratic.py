@@ -257,7 +257,13 @@ class DesignQuadratic:
 
 
 def make_quadratic(
-    design: Design, c: Array, z: Array, *, intercept: bool = True, memory_budget: int | None = None
+    design: Design,
+    c: Array,
+    z: Array,
+    *,
+    intercept: bool = True,
+    memory_budget: int | None = None,
+    n_rows: Array | None = None,
 ) -> GramQuadratic | DesignQuadratic:
     """Choose the form: Grams where they fit the budget and typical tasks have at least half as many rows as features.
 
@@ -271,6 +277,8 @@ def make_quadratic(
         Whether each task has a free intercept.
     memory_budget : int, optional
         Bytes that Grams may take; default a quarter of the machine's memory, at most 2 GiB.
+    n_rows : ndarray of shape (K,), optional
+        How many rows each task counts as when the form is chosen; default those of the design.
 
     Returns
     -------
@@ -287,7 +295,8 @@ def make_quadratic(
     common = design.common_weights(c)
     matrices = design.n_tasks if common is None else 1
     budget = default_memory_budget() if memory_budget is None else memory_budget
-    enough_rows = _ROWS_PER_FEATURE * design.n_features <= float(np.median(design.n_rows))
+    rows = design.n_rows if n_rows is None else n_rows
+    enough_rows = _ROWS_PER_FEATURE * design.n_features <= float(np.median(rows))
     if 8 * matrices * design.n_features**2 > budget or not enough_rows:
         return DesignQuadratic(design, c, z, intercept)
     weights, scale = (c, None) if common is None else common
