@@ -107,7 +107,8 @@ def mean_value(mean: Array, mean_variance: float, total_precision: float, streng
 def lambda_max(Q: Array, structure: SparsePrecision, frame: Frame, mean_spread: float = 0.0) -> float:
     r"""Smallest λ at which the diagonal fixed point is stationary and the graph empty.
 
-    :math:`\lambda_{\max} = \max_{i\ne j} |S_{ij}| / a_{ij}` with S the moment of Q at the diagonal fixed point.
+    :math:`\lambda_{\max} = \max_{i\ne j} |S_{ij}| / a_{ij}` with S the moment of Q at the diagonal fixed point. Edges
+    that are forbidden or free do not count.
 
     Parameters
     ----------
@@ -116,9 +117,12 @@ def lambda_max(Q: Array, structure: SparsePrecision, frame: Frame, mean_spread: 
     structure, frame
         The structure and its constants.
     """
-    S = np.abs(structure.moment(Q, frame, mean_spread)) / structure.edge_scales(frame)
-    np.fill_diagonal(S, 0.0)
-    return float(S.max(initial=0.0))
+    S, scales = np.abs(structure.moment(Q, frame, mean_spread)), structure.edge_scales(frame)
+    counted = (scales > 0) & ~np.eye(len(S), dtype=bool)
+    forbidden = structure.forbidden(frame)
+    if forbidden is not None:
+        counted &= ~forbidden
+    return float((S[counted] / scales[counted]).max(initial=0.0))
 
 
 def gamma_max(gradient: Array, noise_precisions: Array) -> float:

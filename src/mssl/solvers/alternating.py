@@ -143,11 +143,12 @@ def alternate(
     """
     history: list[Record] = []
     allowed = _SHARE * tol * max(1.0, abs(problem.value(W)))
-    seconds = 0.0
+    seconds, moved = 0.0, np.inf
+    kept: Array | None = None
     while True:
         began = perf_counter()
         weights = problem.solve(structure.couple(step, mean_variance), W, tol=allowed, max_iter=max_inner)
-        W = weights.W
+        change, W = _change(W, weights.W), weights.W
         view = _View(structure, frame, problem.rows(W), mean_variance)
         step, S, mean, share = view.look(step)
         objective = problem.value(W) + share
@@ -157,12 +158,15 @@ def alternate(
         took = perf_counter() - began
         history.append(Record(len(history) + 1, objective, weights.gap, step.gap, gap / size, edges, took, seconds))
         stop = monitor(history[-1]) if monitor is not None else False
-        status = _verdict(history, tol)
+        status = _verdict(history, tol) if structure.joint else _settled(history[-1], max(change, moved), tol)
         if status is not None or stop or len(history) >= max_iter:
             break
         began = perf_counter()
         if structure.learned:
+            before = step.precision
+            S = kept = S if structure.joint else _averaged(kept, S, len(history))
             step = view.improve(step, S, _SHARE * tol * size)
+            moved = _change(before, step.precision)
         allowed = max(_SHARE * tol * size, _LOOSE * gap)
         seconds = perf_counter() - began
     return FitResult(
@@ -203,12 +207,30 @@ class _View:
             if step.gap <= needed:
                 break
             step = self.structure.update(S, step, self.frame, max(needed, _LOOSE * step.gap))
-            if self.mean_variance <= 0:
+            if self.mean_variance <= 0 or not self.structure.joint:
                 break
             step, S, _, _ = self.look(step)
             if step.gap <= goal:
                 break
         return step
+
+
+def _change(before: Array, after: Array) -> float:
+    """Relative change of an array."""
+    return float(np.linalg.norm(after - before) / max(float(np.linalg.norm(after)), 1e-300))
+
+
+def _averaged(kept: Array | None, S: Array, rounds: int) -> Array:
+    """The mean of the moments of late rounds: ranks that flip for ever would keep a fixed-point iteration going."""
+    late = rounds - 2 * _PATIENCE
+    return S if kept is None or late < 1 else np.asarray(kept + (S - kept) / (late + 1))
+
+
+def _settled(last: Record, change: float, tol: float) -> Status | None:
+    """Whether a fixed-point iteration is at its end: gaps are about values, so weights and Ω count to their root."""
+    if not np.isfinite(last.objective):
+        return Status.DIVERGED
+    return Status.SETTLED if change <= np.sqrt(tol) else None
 
 
 def _verdict(history: list[Record], tol: float) -> Status | None:

@@ -15,6 +15,7 @@ class Status(StrEnum):
     """How a solver ended; the value is the message."""
 
     CONVERGED = "converged: the certificate is within the tolerance"
+    SETTLED = "settled: weights and graph no longer change; rank correlations have no joint objective to certify"
     MAX_ITER = "stopped at the iteration limit before the certificate reached the tolerance"
     STALLED = "stopped: no further progress is possible in floating point"
     DIVERGED = "stopped: the objective is not finite"

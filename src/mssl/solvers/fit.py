@@ -29,6 +29,7 @@ from mssl.solvers.gaussian import GaussianProblem, scale_by_task
 from mssl.solvers.glm import GLMProblem
 from mssl.solvers.glm_rows import GLMRows
 from mssl.solvers.glm_start import linearise
+from mssl.solvers.pooled import PooledProblem
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic
 from mssl.solvers.residual import ResidualProblem, make_residual_problem, residual_start
 from mssl.solvers.ridged import RidgedProblem
@@ -141,9 +142,11 @@ class Prepared:
             problem = GLMProblem.begin(self.rows, s, penalty.thresholds(s), self.settings.solver, quadratic)
         else:
             problem = GaussianProblem(quadratic, penalty.thresholds(s), self.settings.solver)
+        ridges = penalty.ridges(s)
+        if on == "pooled":
+            return PooledProblem(problem, ridges)
         if not penalty.separable and penalty.alpha > 0:
             return CompositeProblem(problem, penalty, np.sqrt(s), self.settings.solver)
-        ridges = penalty.ridges(s)
         return RidgedProblem(problem, ridges) if np.any(ridges) else problem
 
     def _residual_problem(self, penalty: Penalty) -> ResidualProblem:

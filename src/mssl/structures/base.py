@@ -77,6 +77,8 @@ class Structure(BaseEstimator, ABC):
 
     on: str = "coef"
     learned: bool = False
+    joint: bool = True
+    """Whether weights and Ω minimise one objective F, which then certifies the fit."""
 
     @property
     def strength(self) -> float:

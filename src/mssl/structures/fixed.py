@@ -14,7 +14,7 @@ from mssl.structures.base import Frame, Structure, StructureStep
 Array = NDArray[np.float64]
 
 
-class _Fixed(Structure):
+class FixedStructure(Structure):
     """A known Ω: the structure's share of F is ½ tr(Q ηΩ Qᵀ)."""
 
     def certify(self, S: Array, step: StructureStep, frame: Frame) -> StructureStep:
@@ -22,7 +22,7 @@ class _Fixed(Structure):
         return StructureStep(step.precision, step.covariance, value)
 
 
-class Independent(_Fixed):
+class Independent(FixedStructure):
     r"""No relation at all: one ridge a task, :math:`\tfrac{\alpha}{2}\|w_k\|^2`.
 
     Parameters
@@ -47,7 +47,7 @@ class Independent(_Fixed):
         return StructureStep(np.diag(strengths), inverse)
 
 
-class FixedPrecision(_Fixed):
+class FixedPrecision(FixedStructure):
     r"""A known task precision: :math:`\tfrac{\alpha}{2}\operatorname{tr}(W\Omega W^\top)`.
 
     Parameters

@@ -1,0 +1,336 @@
+r"""Named methods of the literature, each a setting of the same machinery: structure × penalty × loss.
+
+Every function returns an unfitted estimator with one API: three data layouts, ``clone``, ``GridSearchCV``.
+``loss="gaussian"`` (default), ``"poisson"`` and ``"gamma"`` give a :class:`mssl.MultiTaskGLM`, ``"bernoulli"`` a
+classifier. Further keywords go to the estimator (``task_column``, ``tol``, ``noise``, …).
+
+In all objectives :math:`\ell(W, b) = \sum_k s_k \sum_i \ell(y_{ki}, x_{ki}\cdot w_k + b_k)`, where :math:`s_k` is the
+inverse noise variance of task k (estimated; ``noise=1`` switches that off) and intercepts are not penalised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mssl.ensemble import AverageModel, BestMember, Climatology
+from mssl.estimators import MSSLRegressor, MultiTaskGLM
+from mssl.penalties import L1, L21, Nuclear, Penalty
+from mssl.structures import (
+    Clustered,
+    GraphLaplacian,
+    Independent,
+    MeanRegularized,
+    Pooled,
+    SparsePrecision,
+    Structure,
+    TaskCovariance,
+)
+
+_PRESETS: dict[str, Callable[..., Any]] = {}
+
+
+def _preset(function: Callable[..., Any]) -> Callable[..., Any]:
+    _PRESETS[function.__name__] = function
+    return function
+
+
+def available() -> dict[str, str]:
+    """All presets, with one line each.
+
+    Examples
+    --------
+    >>> from mssl import presets
+    >>> presets.available()["ols"]
+    'Ordinary least squares, task by task.'
+    """
+    return {name: str(function.__doc__).strip().splitlines()[0] for name, function in _PRESETS.items()}
+
+
+def make(name: str, /, **parameters: Any) -> Any:
+    """A preset by its name.
+
+    Examples
+    --------
+    >>> from mssl import presets
+    >>> presets.make("ridge", alpha=2.0).structure
+    Independent(alpha=2.0)
+    """
+    from mssl.exceptions import ParameterError
+
+    if name not in _PRESETS:
+        raise ParameterError(f"There is no preset {name!r}; available are {', '.join(_PRESETS)}.")
+    return _PRESETS[name](**parameters)
+
+
+def _estimator(structure: Structure, penalty: Penalty, loss: Any, further: dict[str, Any]) -> Any:
+    if loss == "bernoulli":
+        from mssl.classification import MultiTaskClassifier
+
+        return MultiTaskClassifier(structure, penalty, **further)
+    return MultiTaskGLM(structure, penalty, loss=loss, **further)
+
+
+@_preset
+def ols(*, loss: Any = "gaussian", **further: Any) -> Any:
+    r"""Ordinary least squares, task by task.
+
+    .. math:: \min_{W, b} \ell(W, b)
+
+    For other losses the unpenalised maximum-likelihood fit, which needs more rows than features.
+
+    References
+    ----------
+    Hastie, Tibshirani & Friedman (2009), *The Elements of Statistical Learning*, doi:10.1007/978-0-387-84858-7.
+    """
+    return _estimator(Independent(0.0), L1(0.0), loss, further)
+
+
+@_preset
+def ridge(alpha: Any = 1.0, *, loss: Any = "gaussian", **further: Any) -> Any:
+    r"""Ridge regression, task by task.
+
+    .. math:: \min_{W, b} \ell(W, b) + \tfrac\alpha2\|W\|_F^2
+
+    References
+    ----------
+    Hoerl & Kennard (1970), doi:10.1080/00401706.1970.10488634.
+    """
+    return _estimator(Independent(alpha), L1(0.0), loss, further)
+
+
+@_preset
+def logistic(alpha: Any = 1.0, coef_penalty: float = 0.0, **further: Any) -> Any:
+    r"""Logistic regression, task by task.
+
+    .. math:: \min_{W, b} \ell(W, b) + \tfrac\alpha2\|W\|_F^2 + \gamma\|W\|_1
+
+    References
+    ----------
+    Cox (1958), doi:10.1111/j.2517-6161.1958.tb00292.x.
+    """
+    return _estimator(Independent(alpha), L1(coef_penalty), "bernoulli", further)
+
+
+@_preset
+def pooled(alpha: float = 1.0, *, loss: Any = "gaussian", **further: Any) -> Any:
+    r"""One weight vector for all tasks, which keep their own intercepts.
+
+    .. math:: \min_{w, b} \ell(1 w^\top, b) + \tfrac\alpha2\|w\|^2
+
+    References
+    ----------
+    The limit of infinite coupling in Evgeniou & Pontil (2004), doi:10.1145/1014052.1014067.
+    """
+    return _estimator(Pooled(alpha), L1(0.0), loss, further)
+
+
+@_preset
+def mean_regularized(alpha: float = 1.0, mean_alpha: float = 0.0, *, loss: Any = "gaussian", **further: Any) -> Any:
+    r"""Tasks around a common mean (Evgeniou & Pontil).
+
+    .. math:: \min_{W, b, w_0} \ell(W, b) + \tfrac\alpha2\sum_k\|w_k - w_0\|^2 + \tfrac\beta2\|w_0\|^2
+
+    References
+    ----------
+    Evgeniou & Pontil (2004), doi:10.1145/1014052.1014067.
+    """
+    return _estimator(MeanRegularized(alpha, mean_alpha), L1(0.0), loss, further)
+
+
+@_preset
+def jfs(alpha: float = 1.0, *, loss: Any = "gaussian", **further: Any) -> Any:
+    r"""Joint feature selection: a feature serves all tasks or none.
+
+    .. math:: \min_{W, b} \ell(W, b) + \alpha\sum_j\Big(\sum_k s_k W_{jk}^2\Big)^{1/2}
+
+    References
+    ----------
+    Argyriou, Evgeniou & Pontil (2008), doi:10.1007/s10994-007-5040-8;
+    Obozinski, Taskar & Jordan (2010), doi:10.1007/s11222-008-9111-x.
+    """
+    return _estimator(Independent(0.0), L21(alpha), loss, further)
+
+
+@_preset
+def low_rank(alpha: float = 1.0, *, loss: Any = "gaussian", **further: Any) -> Any:
+    r"""Trace norm: all tasks live in a few common directions.
+
+    .. math:: \min_{W, b} \ell(W, b) + \alpha\,\|W\operatorname{diag}(\sqrt s)\|_*
+
+    References
+    ----------
+    Ji & Ye (2009), doi:10.1145/1553374.1553434; Pong, Tseng, Ji & Ye (2010), doi:10.1137/090763184.
+    """
+    return _estimator(Independent(0.0), Nuclear(alpha), loss, further)
+
+
+@_preset
+def cmtl(
+    n_clusters: int = 2, alpha: float = 1.0, spread: float = 0.1, *, loss: Any = "gaussian", **further: Any
+) -> Any:
+    r"""Clustered tasks, convex relaxation (CMTL).
+
+    .. math:: \min_{W, b, M} \ell(W, b) + \tfrac\alpha2\,\theta(1+\theta)\operatorname{tr}(W(\theta I + M)^{-1}W^\top),
+              \quad 0 \preceq M \preceq I,\ \operatorname{tr}M = k
+
+    References
+    ----------
+    Jacob, Bach & Vert (2008), doi:10.48550/arXiv.0809.2085; Zhou, Chen & Ye (2011), Advances in Neural Information
+    Processing Systems 24.
+    """
+    return _estimator(Clustered(n_clusters, alpha, spread), L1(0.0), loss, further)
+
+
+@_preset
+def mtrl(alpha: float = 1.0, *, loss: Any = "gaussian", **further: Any) -> Any:
+    r"""A task covariance learned with the weights (MTRL).
+
+    .. math:: \min_{W, b, \Sigma} \ell(W, b) + \tfrac\alpha2\operatorname{tr}(W\Sigma^{-1}W^\top),
+              \quad \Sigma \succeq 0,\ \operatorname{tr}\Sigma = 1
+
+    References
+    ----------
+    Zhang & Yeung (2014), doi:10.1145/2538028.
+    """
+    return _estimator(TaskCovariance(alpha), L1(0.0), loss, further)
+
+
+@_preset
+def s2m2r(
+    alpha: float = 1.0,
+    *,
+    edges: Any = None,
+    adjacency: Any = None,
+    coordinates: Any = None,
+    neighbours: int = 4,
+    nearest: int | None = None,
+    loss: Any = "gaussian",
+    **further: Any,
+) -> Any:
+    r"""Spatial smoothing over a known graph of tasks (S²M²R).
+
+    .. math:: \min_{W, b} \ell(W, b) + \tfrac\alpha2\sum_{i<j} a_{ij}\|w_i - w_j\|^2
+
+    References
+    ----------
+    Subbian & Banerjee (2013), doi:10.1137/1.9781611972832.36.
+    """
+    graph = {"edges": edges, "adjacency": adjacency, "coordinates": coordinates}
+    structure = GraphLaplacian(alpha, neighbours=neighbours, nearest=nearest, **graph)
+    return _estimator(structure, L1(0.0), loss, further)
+
+
+def _mssl(graph_penalty: float, coef_penalty: float, loss: Any, further: dict[str, Any]) -> Any:
+    if loss == "bernoulli":
+        from mssl.classification import MSSLClassifier
+
+        return MSSLClassifier(graph_penalty, coef_penalty, **further)
+    return MSSLRegressor(graph_penalty, coef_penalty, loss=loss, **further)
+
+
+@_preset
+def p_mssl(graph_penalty: float = 0.3, coef_penalty: float = 0.0, *, loss: Any = "gaussian", **further: Any) -> Any:
+    r"""A sparse precision over the tasks' coefficients (p-MSSL).
+
+    .. math:: \min_{W, b, \Omega} \ell(W, b) + \tfrac12\operatorname{tr}(W\Omega W^\top) - \tfrac d2\log\det\Omega
+              + \lambda\text{-priced edges} + \gamma\|W\|_1
+
+    References
+    ----------
+    Gonçalves, Das, Chatterjee, Sivakumar, Von Zuben & Banerjee (2014), doi:10.1145/2661829.2662091.
+    """
+    return _mssl(graph_penalty, coef_penalty, loss, further)
+
+
+@_preset
+def r_mssl(graph_penalty: float = 0.3, coef_penalty: float = 1.0, **further: Any) -> Any:
+    r"""A sparse precision over the tasks' residuals (r-MSSL); shared or aligned layout.
+
+    .. math:: \min_{W, b, \Omega} \tfrac12\operatorname{tr}(E\Omega E^\top) - \tfrac n2\log\det\Omega
+              + \lambda\text{-priced edges} + \gamma\|W\|_1
+
+    References
+    ----------
+    Gonçalves et al. (2014), doi:10.1145/2661829.2662091; Rothman, Levina & Zhu (2010), doi:10.1198/jcgs.2010.09188.
+    """
+    return MSSLRegressor(graph_penalty, coef_penalty, on="residual", **further)
+
+
+@_preset
+def p_mssl_copula(
+    graph_penalty: float = 0.3,
+    coef_penalty: float = 0.0,
+    *,
+    correlation: str = "spearman",
+    loss: Any = "gaussian",
+    **further: Any,
+) -> Any:
+    r"""p-MSSL with rank correlations of the coefficients.
+
+    As :func:`p_mssl` with :math:`S = D^{1/2} R D^{1/2}`, R from ranks and D the mean squares; a fixed-point iteration.
+    It serves the graph more than the prediction.
+
+    References
+    ----------
+    Gonçalves, Von Zuben & Banerjee (2016), *Multi-task sparse structure learning with Gaussian copula models*, Journal
+    of Machine Learning Research 17; Liu et al. (2012), doi:10.1214/12-AOS1037.
+    """
+    if loss == "gaussian":
+        return MSSLRegressor(graph_penalty, coef_penalty, correlation=correlation, **further)
+    return _estimator(SparsePrecision(graph_penalty, correlation=correlation), L1(coef_penalty), loss, further)
+
+
+@_preset
+def r_mssl_copula(
+    graph_penalty: float = 0.3, coef_penalty: float = 1.0, *, correlation: str = "spearman", **further: Any
+) -> Any:
+    r"""r-MSSL with rank correlations of the residuals; shared or aligned layout.
+
+    As :func:`r_mssl` with :math:`S = D^{1/2} R D^{1/2}`, R from the residuals' ranks; a fixed-point iteration.
+
+    References
+    ----------
+    Gonçalves, Von Zuben & Banerjee (2016), Journal of Machine Learning Research 17; Liu et al. (2012),
+    doi:10.1214/12-AOS1037.
+    """
+    return MSSLRegressor(graph_penalty, coef_penalty, on="residual", correlation=correlation, **further)
+
+
+@_preset
+def average_model(**further: Any) -> AverageModel:
+    r"""The mean of the ensemble's members (features), nothing learned.
+
+    .. math:: \hat y_{ki} = \tfrac1d \sum_j x_{kij}
+
+    References
+    ----------
+    Knutti, Furrer, Tebaldi, Cermak & Meehl (2010), doi:10.1175/2009JCLI3361.1.
+    """
+    return AverageModel(**further)
+
+
+@_preset
+def best_member(**further: Any) -> BestMember:
+    r"""For each task the one member (feature) that was closest to the targets.
+
+    .. math:: \hat y_{ki} = x_{kij_k}, \qquad j_k = \arg\min_j \sum_i (y_{ki} - x_{kij})^2
+
+    References
+    ----------
+    Knutti, Furrer, Tebaldi, Cermak & Meehl (2010), doi:10.1175/2009JCLI3361.1.
+    """
+    return BestMember(**further)
+
+
+@_preset
+def climatology(month: Any = None, **further: Any) -> Climatology:
+    r"""For each task the mean of the training targets of the same month of year.
+
+    .. math:: \hat y_{ki} = \operatorname{mean}\{y_{kl} : \mathrm{month}_l = \mathrm{month}_i\}
+
+    References
+    ----------
+    Arguez & Vose (2011), doi:10.1175/2010BAMS2955.1.
+    """
+    return Climatology(month=month, **further)

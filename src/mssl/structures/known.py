@@ -1,0 +1,144 @@
+"""What is known about the task graph before the fit: edges that cannot be, that must be free, or that cost less."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from mssl.exceptions import ParameterError
+
+Array = NDArray[np.float64]
+
+
+class KnownEdges(BaseEstimator):
+    r"""Knowledge about the edges of a learned graph; multiplies the price :math:`\lambda a_{ij}` of each edge.
+
+    Parameters
+    ----------
+    forbidden : sequence of pairs, optional
+        Edges that must not be: their Ω_ij is 0.
+    free : sequence of pairs, optional
+        Edges that cost nothing.
+    weights : array of shape (K, K) or mapping {(i, j): factor}, optional
+        Factors ≥ 0 of the price, 1 for edges not named.
+    prior : sequence of pairs or array of shape (K, K), optional
+        A graph that is believed in: its edges cost (1 − blend) λ, all others (1 + blend) λ.
+    blend : float, default=0.5
+        How much the prior graph counts, from 0 (not at all) to 1 (its edges are free, others cost twice).
+
+    Notes
+    -----
+    Pairs hold task names where the estimator knows them (:class:`mssl.MSSLRegressor`), or positions 0 … K−1.
+
+    Examples
+    --------
+    >>> KnownEdges(forbidden=[(0, 1)], free=[(1, 2)]).factors(3)
+    array([[1., 1., 1.],
+           [1., 1., 0.],
+           [1., 0., 1.]])
+    """
+
+    def __init__(
+        self, forbidden: Any = None, free: Any = None, weights: Any = None, prior: Any = None, blend: float = 0.5
+    ) -> None:
+        self.forbidden = forbidden
+        self.free = free
+        self.weights = weights
+        self.prior = prior
+        self.blend = blend
+
+    def resolve(self, tasks: NDArray[Any]) -> KnownEdges:
+        """The same knowledge with names replaced by positions in ``tasks``."""
+        places = {name: k for k, name in enumerate(list(tasks))}
+        K = len(places)
+
+        def pairs(edges: Any) -> Any:
+            return None if edges is None else [_place(edge, places) for edge in edges]
+
+        weights = self.weights
+        if isinstance(weights, dict):
+            weights = {_place(edge, places): factor for edge, factor in weights.items()}
+        prior = self.prior if self.prior is None or np.shape(self.prior) == (K, K) else pairs(self.prior)
+        return KnownEdges(pairs(self.forbidden), pairs(self.free), weights, prior, self.blend)
+
+    def check(self, n_tasks: int) -> None:
+        """Raise where an edge or a factor is out of range, or knowledge contradicts itself."""
+        if not np.isfinite(self.blend) or not 0 <= self.blend <= 1:
+            raise ParameterError(f"KnownEdges: blend is {self.blend!r}; give a number from 0 to 1.")
+        both = self.zeros(n_tasks) & _mask(self.free, n_tasks)
+        if np.any(both):
+            i, j = np.argwhere(both)[0]
+            raise ParameterError(
+                f"KnownEdges: the edge ({i}, {j}) is both forbidden and free; drop it from one of them."
+            )
+        self.factors(n_tasks)
+
+    def zeros(self, n_tasks: int) -> NDArray[np.bool_]:
+        """Which edges are forbidden, (K, K)."""
+        return _mask(self.forbidden, n_tasks)
+
+    def factors(self, n_tasks: int) -> Array:
+        """What multiplies the price of each edge, (K, K)."""
+        factors = _weights(self.weights, n_tasks)
+        if self.prior is not None:
+            factors = factors * np.where(_prior(self.prior, n_tasks), 1.0 - self.blend, 1.0 + self.blend)
+        factors[_mask(self.free, n_tasks)] = 0.0
+        np.fill_diagonal(factors, 1.0)
+        return factors
+
+
+def _place(edge: Any, places: dict[Any, int]) -> tuple[int, int]:
+    if len(edge) != 2:
+        raise ParameterError(f"KnownEdges: {edge!r} is no edge; give pairs of tasks.")
+    unknown = [name for name in edge if name not in places]
+    if unknown:
+        raise ParameterError(
+            f"KnownEdges: {unknown[0]!r} is no task of these data; tasks are {', '.join(map(repr, list(places)[:10]))}"
+            f"{' …' if len(places) > 10 else ''}."
+        )
+    return places[edge[0]], places[edge[1]]
+
+
+def _mask(edges: Any, n_tasks: int) -> NDArray[np.bool_]:
+    mask = np.zeros((n_tasks, n_tasks), dtype=bool)
+    for edge in () if edges is None else edges:
+        i, j = _checked(edge, n_tasks)
+        mask[i, j] = mask[j, i] = True
+    return mask
+
+
+def _checked(edge: Any, n_tasks: int) -> tuple[int, int]:
+    inside = len(edge) == 2 and all(isinstance(k, int | np.integer) and 0 <= k < n_tasks for k in edge)
+    if not inside or edge[0] == edge[1]:
+        raise ParameterError(
+            f"KnownEdges: the edge {edge!r} is out of range; there are {n_tasks} tasks, so an edge joins two different "
+            f"numbers from 0 to {n_tasks - 1}."
+        )
+    return int(edge[0]), int(edge[1])
+
+
+def _weights(weights: Any, n_tasks: int) -> Array:
+    if isinstance(weights, dict):
+        factors = np.ones((n_tasks, n_tasks))
+        for edge, factor in weights.items():
+            i, j = _checked(edge, n_tasks)
+            factors[i, j] = factors[j, i] = factor
+    else:
+        factors = np.ones((n_tasks, n_tasks)) if weights is None else np.array(weights, dtype=float)
+    square = factors.shape == (n_tasks, n_tasks)
+    if not square or not np.all(np.isfinite(factors)) or np.any(factors < 0) or not np.allclose(factors, factors.T):
+        raise ParameterError(
+            f"KnownEdges: weights must be symmetric, finite and ≥ 0, of shape ({n_tasks}, {n_tasks}) or a mapping "
+            "{(i, j): factor}."
+        )
+    return factors
+
+
+def _prior(prior: Any, n_tasks: int) -> NDArray[np.bool_]:
+    if np.shape(prior) == (n_tasks, n_tasks):
+        matrix = np.asarray(prior, dtype=float) != 0
+        return np.asarray(matrix | matrix.T)
+    return _mask(prior, n_tasks)

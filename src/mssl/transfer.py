@@ -1,0 +1,179 @@
+"""Did learning together help? Each task's error against that of its own single-task fit, on held-out rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone, is_classifier
+
+from mssl.data import TaskData, read_tasks
+from mssl.exceptions import ParameterError, require
+from mssl.inputs import listing
+from mssl.losses import Bernoulli, Gaussian, Loss
+
+Array = NDArray[np.float64]
+
+_SMALL = 2.0  # standard errors below which a difference counts as none
+
+
+@dataclass(frozen=True, eq=False)
+class TransferReport:
+    """One row a task: what learning together gained or cost.
+
+    Attributes
+    ----------
+    tasks : ndarray of shape (K,)
+        Task names.
+    rows : ndarray of shape (K,)
+        Held-out rows of each task.
+    together, alone : ndarrays of shape (K,)
+        Mean deviance (squared error for the Gaussian loss) of the model and of the task's own fit.
+    gain : ndarray of shape (K,)
+        1 − together / alone: positive where learning together helped.
+    error : ndarray of shape (K,)
+        Standard error of ``alone − together``, from the differences row by row.
+    verdict : ndarray of shape (K,)
+        "gain", "loss" or "even" (difference within two standard errors).
+    """
+
+    tasks: NDArray[Any]
+    rows: NDArray[np.int64]
+    together: Array
+    alone: Array
+    gain: Array
+    error: Array
+    verdict: NDArray[Any]
+
+    def counts(self) -> dict[str, int]:
+        """How many tasks gain, lose, or stay even."""
+        return {word: int(np.sum(self.verdict == word)) for word in ("gain", "even", "loss")}
+
+    def to_frame(self) -> Any:
+        """The report as a pandas table, one row a task."""
+        pandas: Any = require("pandas", "tables", "A transfer report as a table")
+        columns = {"rows": self.rows, "together": self.together, "alone": self.alone, "gain": self.gain}
+        return pandas.DataFrame(columns | {"error": self.error, "verdict": self.verdict}, index=list(self.tasks))
+
+    def _lines(self) -> list[str]:
+        width = max([4, *(len(str(task)) for task in self.tasks)])
+        lines = [f"{'task':<{width}}  {'rows':>6}  {'together':>10}  {'alone':>10}  {'gain':>7}  verdict"]
+        lines += [
+            f"{self.tasks[k]!s:<{width}}  {self.rows[k]:>6}  {self.together[k]:>10.4g}  {self.alone[k]:>10.4g}  "
+            f"{self.gain[k]:>7.1%}  {self.verdict[k]}"
+            for k in np.argsort(self.gain, kind="stable")
+        ]
+        counts = self.counts()
+        return [*lines, f"{counts['gain']} gain, {counts['even']} even, {counts['loss']} loss"]
+
+    def __repr__(self) -> str:
+        return "\n".join(self._lines())
+
+
+def transfer_report(
+    model: Any,
+    X: Any,
+    y: Any,
+    tasks: Any = None,
+    *,
+    X_test: Any = None,
+    y_test: Any = None,
+    tasks_test: Any = None,
+    single: Any = None,
+) -> TransferReport:
+    """Compare a model with single-task fits, task by task.
+
+    Parameters
+    ----------
+    model : estimator
+        An unfitted or fitted multi-task estimator; a copy of it is fitted on the training rows.
+    X, y, tasks
+        Training data in any layout.
+    X_test, y_test, tasks_test
+        Held-out rows, in the same layout.
+    single : estimator, optional
+        What each task is fitted with alone, on its own rows; by default a ridge whose strength each task finds for
+        itself (the model's own family with a graph that has no edges and no shared mean).
+
+    Returns
+    -------
+    TransferReport
+
+    Examples
+    --------
+    >>> from mssl import MSSLRegressor
+    >>> from mssl.datasets import make_clustered_tasks
+    >>> d = make_clustered_tasks(random_state=0)
+    >>> report = transfer_report(
+    ...     MSSLRegressor(0.1), d.X, d.y, d.tasks, X_test=d.X_test, y_test=d.y_test, tasks_test=d.tasks_test
+    ... )
+    >>> report.counts()["loss"]
+    0
+    """
+    if X_test is None or y_test is None:
+        raise ParameterError("transfer_report compares on held-out rows: give X_test and y_test (and tasks_test).")
+    classes = is_classifier(model)
+    column = getattr(model, "task_column", None)
+    test = read_tasks(X_test, y_test, task_column=column, tasks=tasks_test, y_numeric=not classes)
+    alone_model = _single(model) if single is None else single
+    deviances = []
+    for estimator in (model, alone_model):
+        fitted = clone(estimator).fit(X, y, tasks=tasks) if tasks is not None else clone(estimator).fit(X, y)
+        deviances.append(_deviances(fitted, test, X_test, tasks_test, classes))
+    return _report(test, *deviances)
+
+
+def _single(model: Any) -> Any:
+    """The model's own family without anything that relates the tasks."""
+    from mssl.estimators import MultiTaskGLM
+    from mssl.structures import SparsePrecision
+
+    common = {name: getattr(model, name) for name in ("task_column", "fit_intercept", "scale_features")}
+    structure = SparsePrecision(1e6)
+    if is_classifier(model):
+        from mssl.classification import MultiTaskClassifier
+
+        return MultiTaskClassifier(structure, class_weight=model.class_weight, **common)
+    return MultiTaskGLM(structure, loss=model.loss, **common)
+
+
+def _deviances(model: Any, test: TaskData, X_test: Any, tasks_test: Any, classes: bool) -> Array:
+    """Deviance of every held-out row, rows sorted by task."""
+    named = {} if tasks_test is None else {"tasks": tasks_test}
+    loss: Loss = Bernoulli() if classes else getattr(model, "loss_", Gaussian())
+    if classes:
+        predicted = np.asarray(model.predict_proba(X_test, **named))[..., 1]
+        target = (test.y == model.classes_[1]).astype(float)
+    else:
+        predicted, target = np.asarray(model.predict(X_test, **named)), np.asarray(test.y, dtype=float)
+    return loss.deviance(target, _sorted(predicted, test))
+
+
+def _sorted(predicted: Array, test: TaskData) -> Array:
+    """Predictions in the order of the task data."""
+    if predicted.ndim == 1:
+        return predicted if test.rows is None else predicted[test.rows]
+    if predicted.size != len(test.y):
+        raise ParameterError(
+            "transfer_report needs held-out rows without missing targets; drop rows with NaN in y_test."
+        )
+    return np.asarray(predicted.T.ravel())
+
+
+def _report(test: TaskData, together: Array, alone: Array) -> TransferReport:
+    rows = test.n_rows
+    few = test.tasks[rows < 2]
+    if len(few):
+        raise ParameterError(
+            f"transfer_report needs two held-out rows a task or more; tasks {listing(list(few))} have one."
+        )
+    means = [test.task_sums(values) / rows for values in (together, alone)]
+    difference = alone - together
+    centred = difference - np.repeat(means[1] - means[0], rows)
+    error = np.sqrt(test.task_sums(centred**2) / (rows - 1) / rows)
+    change = means[1] - means[0]
+    gain = np.divide(change, means[1], out=np.zeros_like(change), where=means[1] > 0)
+    verdict = np.where(np.abs(change) <= _SMALL * error, "even", np.where(change > 0, "gain", "loss"))
+    return TransferReport(test.tasks, rows, means[0], means[1], gain, error, verdict)

@@ -1,0 +1,105 @@
+"""The transfer report counts on held-out rows, task by task."""
+
+import numpy as np
+import pytest
+
+from mssl import MSSLRegressor, MultiTaskGLM, presets
+from mssl.datasets import make_clustered_tasks, make_residual_graph
+from mssl.exceptions import ParameterError
+from mssl.structures import Independent, Pooled
+from mssl.transfer import transfer_report
+
+
+def report_on(data, model, **further):
+    test = {"X_test": data.X_test, "y_test": data.y_test, "tasks_test": data.tasks_test}
+    return transfer_report(model, data.X, data.y, data.tasks, **test, **further)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_clustered_tasks(random_state=0, n_tasks=6, clusters=[[0, 1, 2]], n_samples=20, n_test=60, n_features=12)
+
+
+def test_figures_are_mean_squared_errors_of_both_fits(data):
+    model, single = MSSLRegressor(0.2), MultiTaskGLM(Independent(1.0))
+    report = report_on(data, model, single=single)
+    together = model.fit(data.X, data.y, tasks=data.tasks).predict(data.X_test, tasks=data.tasks_test)
+    alone = single.fit(data.X, data.y, tasks=data.tasks).predict(data.X_test, tasks=data.tasks_test)
+    for k, task in enumerate(report.tasks):
+        rows = data.tasks_test == task
+        assert report.rows[k] == rows.sum()
+        for values, prediction in ((report.together, together), (report.alone, alone)):
+            assert values[k] == pytest.approx(np.mean((prediction - data.y_test)[rows] ** 2))
+        assert report.gain[k] == pytest.approx(1 - report.together[k] / report.alone[k])
+
+
+def test_a_model_against_itself_is_even(data):
+    report = report_on(data, presets.ridge(1.0), single=presets.ridge(1.0))
+    assert set(report.verdict) == {"even"}
+    np.testing.assert_array_equal(report.gain, 0.0)
+
+
+def test_pooling_unlike_tasks_is_called_a_loss_and_related_tasks_gain(data):
+    pooled = report_on(data, MultiTaskGLM(Pooled(0.1)))
+    assert pooled.counts()["loss"] >= 4
+    related = report_on(data, MSSLRegressor(0.05))
+    assert np.all(related.gain[:3] > pooled.gain[:3])
+    assert related.gain[:3].mean() > 0
+
+
+def test_the_order_of_rows_does_not_matter(data):
+    plain = report_on(data, MSSLRegressor(0.2))
+    mixed = np.random.default_rng(0).permutation(len(data.y_test))
+    moved = transfer_report(
+        MSSLRegressor(0.2),
+        data.X,
+        data.y,
+        data.tasks,
+        X_test=data.X_test[mixed],
+        y_test=data.y_test[mixed],
+        tasks_test=data.tasks_test[mixed],
+    )
+    np.testing.assert_allclose(moved.gain, plain.gain, atol=1e-12)
+
+
+@pytest.mark.parametrize("layout", ["shared", "aligned"])
+def test_other_layouts(layout):
+    data = make_residual_graph(random_state=0, layout=layout, shared_design=layout == "shared", n_features=5)
+    model = presets.r_mssl(0.3, 3.0)
+    report = transfer_report(model, data.X, data.y, X_test=data.X_test, y_test=data.y_test)
+    errors = np.mean((model.fit(data.X, data.y).predict(data.X_test) - data.y_test) ** 2, axis=0)
+    np.testing.assert_allclose(report.together, errors)
+
+
+def test_classifiers_are_compared_by_deviance():
+    data = make_clustered_tasks(random_state=0, n_tasks=4, clusters=[[0, 1]], family="binary", n_features=6)
+    report = report_on(data, presets.logistic(1.0))
+    assert np.all(report.together > 0)
+    assert sum(report.counts().values()) == 4
+
+
+def test_it_reads_well(data):
+    pandas = pytest.importorskip("pandas")
+    report = report_on(data, MSSLRegressor(0.2))
+    text = repr(report)
+    assert all(str(task) in text for task in report.tasks)
+    assert "verdict" in text
+    frame = report.to_frame()
+    assert isinstance(frame, pandas.DataFrame)
+    assert frame.loc[report.tasks[0], "gain"] == report.gain[0]
+
+
+def test_held_out_rows_are_needed(data):
+    with pytest.raises(ParameterError, match="held-out"):
+        transfer_report(MSSLRegressor(), data.X, data.y, data.tasks)
+    first = [np.flatnonzero(data.tasks_test == task)[0] for task in np.unique(data.tasks_test)]
+    with pytest.raises(ParameterError, match="two held-out rows"):
+        transfer_report(
+            MSSLRegressor(),
+            data.X,
+            data.y,
+            data.tasks,
+            X_test=data.X_test[first],
+            y_test=data.y_test[first],
+            tasks_test=data.tasks_test[first],
+        )
