@@ -17,7 +17,7 @@ from hypothesis.extra.numpy import arrays
 pytest.importorskip("bokeh")
 
 import mssl
-from mssl import MSSLRegressor, MultiTaskGLM, TaskGraph, report
+from mssl import MSSLRegressor, MultiTaskGLM, StabilitySelection, TaskGraph, report
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, MissingDependencyError, MSSLError
 from mssl.graph import partial_correlation
@@ -26,6 +26,7 @@ from mssl.report.labels import place, text_width
 from mssl.report.pooling import pool
 from mssl.report.scores import measure, read_gains
 from mssl.structures import Independent
+from mssl.transfer import transfer_report
 
 SECTIONS = [
     "summary", "graph", "relations", "chords", "coefficients", "tasks", "map", "stability", "convergence", "record",
@@ -352,10 +353,35 @@ def test_gains_mean_the_same_in_every_form():
     for form in forms:
         found = read_gains(form, names)
         assert found.gain.tolist() == gains
+        assert found.verdict == ["gain", "loss", "gain"]
         assert not found.others
     more = read_gains([{"task": "a", "gain": 3.0, "rmse": 0.1}], names)
     np.testing.assert_array_equal(more.gain, [np.nan, 3.0, np.nan])
     np.testing.assert_array_equal(more.others["rmse"], [np.nan, 0.1, np.nan])
+
+
+def test_a_transfer_report_keeps_its_verdicts(model, problem, tmp_path):
+    told = transfer_report(
+        model, problem.X, problem.y, problem.tasks,
+        X_test=problem.X_test, y_test=problem.y_test, tasks_test=problem.tasks_test,
+    )  # fmt: skip
+    found = read_gains(told, model.tasks_.tolist())
+    np.testing.assert_allclose(found.gain, 100 * told.gain)
+    assert found.verdict == told.verdict.tolist()
+    page = written(model, tmp_path, transfer=told)
+    assert f"{told.counts()['gain']} of 13 tasks gain" in page.words["summary"]
+    assert sum(row.get("class") == "loses" for row in page.rows) == told.counts()["loss"]
+    assert page.words["tasks"].count("even") == told.counts()["even"]
+
+
+def test_stability_selection_gives_path_and_frequencies(model, problem, tmp_path):
+    selection = StabilitySelection(n_subsamples=6, n_points=4, random_state=0)
+    selection.fit(problem.X, problem.y, tasks=problem.tasks)
+    page = written(model, tmp_path, stability=selection)
+    assert "plot-stability" in page.figures()
+    assert "min-confidence" in {attrs.get("id") for _, attrs in page.tags}
+    stable = int(selection.graph_.n_edges)
+    assert f"{stable} edges selected in at least 90%" in page.words["stability"]
 
 
 def test_stability_means_the_same_in_every_form():

@@ -191,6 +191,9 @@ def test_hovering_names_tasks_edges_and_cells(page, fitted):
     a, b = page.run(
         "const h = JSON.parse(document.getElementById('report-data').textContent).heats.relations; return h.rows"
     )[:2]
+    page.point("plot-graph", *page.run("const s = named('edges'); return ['x', 'y'].map((a) => 0.45 * s.get_column(`graph_${a}0`)[0] + 0.55 * s.get_column(`graph_${a}1`)[0])"))  # fmt: skip
+    ends = page.run("const s = named('edges'); return [s.get_column('first')[0], s.get_column('second')[0]]")
+    assert " – ".join(ends) in page.tooltip()
     page.point("plot-relations", 1.5, 12.5)
     words = page.tooltip()
     assert model.tasks_[a] in words

@@ -36,12 +36,14 @@ def write(
         The file. It is written whole or not at all.
     data : (X, y) or (X, y, tasks), optional
         Rows to measure the model on, task by task; better rows that it was not fitted on.
-    transfer : optional
-        What each task gains over its own single-task fit, in percent: a mapping of task to gain, K numbers in the order
-        of ``model.tasks_``, or rows with ``task`` and ``gain`` (further numbers in a row become columns of the table).
-    stability : optional
-        Selection frequencies along a path: an object or mapping with ``lambdas`` (L,) and ``frequencies`` ((L, K, K) or
-        (L, E)), and optionally ``threshold``; or a tuple of these.
+    transfer : TransferReport, optional
+        What each task gains over its own single-task fit. Besides :func:`mssl.transfer.transfer_report`'s answer,
+        gains in percent: a mapping of task to gain, K numbers in the order of ``model.tasks_``, or rows with ``task``,
+        ``gain`` and maybe ``verdict`` (further numbers in a row become columns of the table).
+    stability : StabilitySelection, optional
+        Selection frequencies along a path. Besides a fitted :class:`mssl.StabilitySelection`, any object or mapping
+        with ``lambdas`` (L,) and ``frequencies`` ((L, K, K) or (L, E)), and optionally ``threshold``; or a tuple of
+        these.
     coordinates : (K, 2), optional
         Latitude and longitude of each task in degrees, for a map; by default those of the graph, if it has any.
     title : str, optional

@@ -115,7 +115,8 @@ def gather(model: Any, *, data: Any, transfer: Any, stability: Any, coordinates:
     tasks = [
         name.item() if isinstance(name, np.generic) else name for name in getattr(model, "tasks_", range(len(coef)))
     ]
-    graph, has_graph = _graph(model, tasks, coordinates)
+    path = None if stability is None else read_stability(stability, len(tasks))
+    graph, has_graph = _graph(model, tasks, coordinates, path)
     method = type(model).__name__
     precision: Any = getattr(model, "precision_", None)
     if hasattr(precision, "toarray"):
@@ -134,7 +135,7 @@ def gather(model: Any, *, data: Any, transfer: Any, stability: Any, coordinates:
         features=list(range(coef.shape[1])) if features is None else list(features),
         scores=None if data is None else measure(model, data),
         gains=None if transfer is None else read_gains(transfer, tasks),
-        stability=None if stability is None else read_stability(stability, len(tasks)),
+        stability=path,
         history=_history(model),
         certificate=(None if gap is None else float(gap), str(getattr(result, "status", ""))),
         noise=None if noise is None else np.broadcast_to(np.asarray(noise, dtype=float), len(tasks)),
@@ -156,14 +157,19 @@ def _coefficients(model: Any) -> FloatArray:
     return values
 
 
-def _graph(model: Any, tasks: list[Any], coordinates: Any) -> tuple[TaskGraph, bool]:
-    """The model's graph with coordinates, or one without edges."""
+def _graph(model: Any, tasks: list[Any], coordinates: Any, path: Stability | None) -> tuple[TaskGraph, bool]:
+    """The model's graph with coordinates and selection frequencies, or one without edges."""
     graph = getattr(model, "graph_", None)
     known = isinstance(graph, TaskGraph) and len(graph) == len(tasks)
     empty = np.zeros((len(tasks), len(tasks)))
     found = graph if isinstance(graph, TaskGraph) and known else TaskGraph(tuple(tasks), empty.astype(bool), empty)
     if coordinates is not None:
         found = replace(found, coordinates=coordinates)
+    if path is not None and path.ends is not None and found.confidence is None:
+        top = np.zeros((len(tasks), len(tasks)))
+        i, j = path.ends.T
+        top[i, j] = top[j, i] = path.frequencies.max(axis=0)
+        found = replace(found, confidence=top)
     return found, known
 
 

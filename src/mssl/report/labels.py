@@ -75,7 +75,7 @@ def place(
         Font size in pixels and most letters of a name.
     """
     boxes = np.column_stack([points - radius, points + radius])
-    labels = []
+    labels: list[Label] = []
     for k in ranked:
         if len(labels) == most:
             break

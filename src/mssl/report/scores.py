@@ -13,6 +13,7 @@ from mssl.exceptions import DataError
 from mssl.graph import short_name
 from mssl.inputs import is_missing, locate_tasks, read_features
 from mssl.metrics import deviance_score
+from mssl.transfer import TransferReport
 
 FloatArray = NDArray[np.float64]
 
@@ -40,10 +41,26 @@ class Scores:
 
 @dataclass(frozen=True, eq=False)
 class Gains:
-    """What each task gains over its single-task fit, in percent (NaN: not measured), and what else was reported."""
+    """What each task gains over its single-task fit.
+
+    Attributes
+    ----------
+    gain : ndarray of shape (K,)
+        In percent; NaN where it was not measured.
+    verdict : list of K str
+        "gain", "loss" or "even"; "" where it was not measured.
+    others : dict of str to ndarray of shape (K,)
+        What else was reported.
+    """
 
     gain: FloatArray
+    verdict: list[str]
     others: dict[str, FloatArray]
+
+    @property
+    def lost(self) -> NDArray[np.bool_]:
+        """Which tasks lose."""
+        return np.array([word == "loss" for word in self.verdict], dtype=bool)
 
 
 def measure(model: Any, data: Any) -> Scores:
@@ -98,24 +115,40 @@ def _tasks_of(model: Any, X: Any, tasks: Any, mean: FloatArray) -> NDArray[np.in
 
 def read_gains(transfer: Any, tasks: Sequence[Any]) -> Gains:
     """Bring a report of transfer into the order of the tasks."""
-    rows = _rows(transfer, tasks)
     place = {name: k for k, name in enumerate(tasks)}
     columns: dict[str, FloatArray] = {}
-    for row in rows:
+    words: dict[int, str] = {}
+    for row in _rows(transfer, tasks):
         if row.get("task") not in place:
             raise DataError(f"transfer names the task {short_name(row.get('task'))!r}, which the model does not know.")
+        k = place[row["task"]]
+        words[k] = str(row.get("verdict", ""))
         for name, value in row.items():
             if isinstance(value, int | float | np.integer | np.floating) and name != "task":
-                columns.setdefault(name, np.full(len(tasks), np.nan))[place[row["task"]]] = value
+                columns.setdefault(name, np.full(len(tasks), np.nan))[k] = value
     if "gain" not in columns:
         raise DataError(
             "transfer holds no gain; give a mapping of task to gain in percent, one number for each task, or rows with "
             "task and gain."
         )
-    return Gains(columns.pop("gain"), columns)
+    gain = columns.pop("gain")
+    verdict = [_verdict(value, words.get(k, "")) for k, value in enumerate(gain.tolist())]
+    return Gains(gain, verdict, columns)
+
+
+def _verdict(gain: float, word: str) -> str:
+    """The verdict that was given, or the sign of the gain."""
+    if np.isnan(gain):
+        return ""
+    return word if word in ("gain", "loss", "even") else "gain" if gain > 0 else "loss" if gain < 0 else "even"
 
 
 def _rows(transfer: Any, tasks: Sequence[Any]) -> list[dict[str, Any]]:
+    if isinstance(transfer, TransferReport):
+        measured = zip(transfer.tasks.tolist(), transfer.rows, transfer.together, transfer.alone, strict=True)
+        numbers = [{"task": a, "rows tested": b, "deviance": c, "deviance alone": d} for a, b, c, d in measured]
+        said = zip(numbers, transfer.gain, transfer.verdict, strict=True)
+        return [row | {"gain": 100 * gain, "verdict": word} for row, gain, word in said]
     if isinstance(transfer, Mapping):
         return [{"task": task, "gain": gain} for task, gain in transfer.items()]
     if hasattr(transfer, "to_dict"):

@@ -45,11 +45,10 @@ def stability_section(content: Content) -> Section:
     )
     add_hover(plot, lines, [("", "@edge"), ("highest frequency", "@top{0%}")])
     plot.hspan(y=[found.threshold], line_color="black", line_dash="dashed", line_width=1)
-    hidden = len(top) - len(kept)
+    drawn = "" if len(kept) == len(top) else f" Drawn are the {len(kept):,} most often selected of {len(top):,} pairs."
     caption = (
-        f"Blue: the {reach} selected in at least {found.threshold:.0%} of the subsamples somewhere (dashed "
-        f"line); grey: the others{f', {hidden:,} of the rarest left out' if hidden else ''}. "
-        "The penalty falls from left to right."
+        f"Blue: the {reach} selected in at least {found.threshold:.0%} of the subsamples somewhere (dashed line); "
+        f"grey: the others.{drawn} The penalty falls from left to right."
     )
     return Section("stability", title, figure_html("plot-stability", alt, caption), {"plot-stability": plot})
 

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from mssl.graph import short_name
 from mssl.report.content import Content
 from mssl.report.figures import Section, Shared, base_figure, count, figure_html, named
+from mssl.report.scores import Gains
 from mssl.views import NEGATIVE, POSITIVE
 
 FloatArray = NDArray[np.float64]
-_GAIN_CAPTION = "Gain over the single-task fit, best first; tasks that lose lie below zero, in orange."
+_GAIN_CAPTION = "Gain over the single-task fit, best first; losses lie below zero, in orange."
 
 
 class _Column:
@@ -34,20 +35,20 @@ def task_section(content: Content, shared: Shared) -> Section:
         parts.append("The gain over single-task fits was not measured.")
     body = f'<p class="nothing">{" ".join(parts)}</p>' if parts else ""
     if content.gains is not None:
-        plot, alt = _gain_bars(content.gains.gain, shared)
+        plot, alt = _gain_bars(content.gains, shared)
         figures["plot-gains"] = plot
         body += figure_html("plot-gains", alt, _GAIN_CAPTION)
     return Section("tasks", "Tasks", body + _table(content), figures)
 
 
-def _gain_bars(gain: FloatArray, shared: Shared) -> tuple[Any, str]:
+def _gain_bars(gains: Gains, shared: Shared) -> tuple[Any, str]:
+    gain = gains.gain
     order = np.argsort(np.where(np.isnan(gain), np.inf, -gain), kind="stable")
     rank = np.empty(len(gain))
     rank[order] = np.arange(len(gain))
     lost = gain < 0
-    alt = (
-        f"Bars of the gain of {count(len(gain), 'task')} over single-task fits; {count(int(lost.sum()), 'task')} lose."
-    )
+    losers = count(int(gains.lost.sum()), "task")
+    alt = f"Bars of the gain of {count(len(gain), 'task')} over single-task fits; {losers} lose."
     plot = base_figure(860, 220, alt, x_range=(-0.7, len(gain) - 0.3))
     for name, values in {
         "gain": np.nan_to_num(gain),
@@ -86,7 +87,7 @@ def _table(content: Content) -> str:
         "</button></th>"
         for k, column in enumerate(columns)
     )
-    lost = np.zeros(content.n_tasks, dtype=bool) if content.gains is None else content.gains.gain < 0
+    lost = np.zeros(content.n_tasks, dtype=bool) if content.gains is None else content.gains.lost
     rows = "".join(_row(content, columns, int(k), bool(lost[k])) for k in order)
     return (
         '<div class="search"><label for="search">Search tasks</label> <input type="search" id="search" '
@@ -130,7 +131,7 @@ def _columns(content: Content) -> list[_Column]:
         columns.append(_numbers(scores.explained_name, scores.explained, ".3f"))
     if content.gains is not None:
         columns += [_numbers(name.replace("_", " "), values, ".4g") for name, values in content.gains.others.items()]
-        columns.append(_gain_column(content.gains.gain))
+        columns.append(_gain_column(content.gains))
     if content.has_graph:
         sizes = np.bincount(content.communities, minlength=1)[content.communities]
         groups = np.where(sizes > 1, content.communities + 1.0, np.nan)
@@ -146,13 +147,14 @@ def _numbers(heading: str, values: FloatArray, spec: str) -> _Column:
     return _Column(heading, ["–" if np.isnan(value) else format(value, spec) for value in values], values)
 
 
-def _gain_column(gain: FloatArray) -> _Column:
+def _gain_column(gains: Gains) -> _Column:
     """Gains with a word and a mark for losers, so that colour is not needed to see them."""
-    cells = []
-    for value in gain:
-        mark = ' <strong class="loss">▼ loses</strong>' if value < 0 else ""
-        cells.append("–" if np.isnan(value) else f"{value:+.1f}{mark}")
-    return _Column("gain over single-task (%)", cells, gain)
+    marks = {"loss": ' <strong class="loss">▼ loses</strong>', "even": ' <span class="quiet">even</span>'}
+    cells = [
+        "–" if np.isnan(value) else f"{value:+.1f}{marks.get(word, '')}"
+        for value, word in zip(gains.gain, gains.verdict, strict=True)
+    ]
+    return _Column("gain over single-task (%)", cells, gains.gain)
 
 
 def _strongest(content: Content) -> _Column:

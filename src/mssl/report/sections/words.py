@@ -63,11 +63,10 @@ def _good(content: Content) -> str:
     else:
         text.append("No rows were given to the report, so it states no errors.")
     if content.gains is not None:
-        gain = content.gains.gain
-        lost = np.flatnonzero(gain < 0)
+        gain, lost = content.gains.gain, np.flatnonzero(content.gains.lost)
         measured = count(int(np.isfinite(gain).sum()), "task")
         text.append(
-            f"Against single-task fits, {int((gain > 0).sum()):,} of {measured} gain (median "
+            f"Against single-task fits, {content.gains.verdict.count('gain'):,} of {measured} gain (median "
             f"{np.nanmedian(gain):+.1f}\u00a0%)" + ("." if len(lost) else " and none loses.")
         )
         if len(lost):
@@ -97,7 +96,7 @@ def _certain(content: Content) -> str:
         text += " How often each edge would be selected on other data was not measured; StabilitySelection does that."
     if content.mean_variance > 0:
         text += f" The tasks share a mean, of variance {content.mean_variance:.3g}."
-    if content.noise is not None and np.isfinite(content.noise).all():
+    if content.noise is not None and content.noise.max() > content.noise.min():
         text += f" Noise of the tasks runs from {content.noise.min():.3g} to {content.noise.max():.3g}."
     return text
 
