@@ -116,6 +116,7 @@ PARTS = {"residual_cost": residual_cost, "residual_accuracy": residual_accuracy,
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=list(PARTS))
-    for part in parser.parse_args().parts:
+    parser.add_argument("--only", choices=list(PARTS), help="run one part")
+    only = parser.parse_args().only
+    for part in PARTS if only is None else [only]:
         PARTS[part]()
