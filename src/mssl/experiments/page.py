@@ -144,7 +144,7 @@ class Page:
         self.heading("How it was run")
         self.code(command)
         self.text(
-            f"{len(records)} records, {seconds:.0f} s of processor time in all"
+            f"{len(records)} records, {seconds:.0f} s of computing, summed over records"
             + (" (quick protocol: far fewer runs and smaller grids than the paper's)." if quick else ".")
             + (f" {loud} of them came with a warning of a solver; see `warnings` in the records." if loud else ""),
             "Protocol: " + "; ".join(f"`{name}` = {_brief(value)}" for name, value in protocol.items()) + ".",

@@ -27,7 +27,7 @@ def mean_and_spread(values: ArrayLike) -> tuple[float, float]:
 
 
 def paired_p_value(first: ArrayLike, second: ArrayLike, *, test_share: float | None = None) -> float:
-    r"""Two-sided p-value of a paired t-test: have both the same mean?
+    r"""Two-sided p-value of a paired t-test, of whether both have the same mean.
 
     Runs on random splits of one data set share rows, so that their differences are correlated and the plain test calls
     too much significant. ``test_share`` = (test rows) / (training rows) corrects the variance of the mean from
@@ -103,7 +103,7 @@ def winners(errors: dict[str, Any], *, test_share: float | None = None) -> dict[
 
 
 def density_test(adjacency: NDArray[Any], groups: ArrayLike, *, largest: int = 200_000) -> dict[str, float]:
-    """Are tasks of one group joined more densely than tasks of two? An exact permutation test for two groups.
+    """Permutation test of whether tasks of one group are joined more densely than tasks of two.
 
     Every way to deal out the same group sizes is looked at where there are at most ``largest``, a random sample of
     that many otherwise. Weights (say |partial correlations|) may take the place of a 0/1 adjacency.
