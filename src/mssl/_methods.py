@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 from mssl.exceptions import ParameterError
@@ -18,7 +19,14 @@ def method_names() -> list[str]:
     )
 
 
-def make_estimator(method: str, family: str, fixed: dict[str, Any] | None = None, *, verbose: int = 0) -> Any:
+def make_estimator(
+    method: str,
+    family: str,
+    fixed: dict[str, Any] | None = None,
+    *,
+    selection: str = "prediction",
+    verbose: int = 0,
+) -> Any:
     """An unfitted estimator for a method's name.
 
     Without fixed parameters, everything that can be chosen is chosen by cross-validation.
@@ -31,6 +39,8 @@ def make_estimator(method: str, family: str, fixed: dict[str, Any] | None = None
         Of the targets.
     fixed : dict, optional
         Parameters that are given instead of chosen.
+    selection : {"prediction", "both"}
+        Whether the graph comes with the prediction, or from stability selection.
     verbose : int
         1 shows progress on a terminal.
     """
@@ -38,26 +48,51 @@ def make_estimator(method: str, family: str, fixed: dict[str, Any] | None = None
 
     name = method.replace("_", "-")
     if name == "r-mssl" and family != "gaussian":
-        raise ParameterError(
-            f"r-mssl relates residuals, which needs a gaussian target; this one is {family}. Use p-mssl."
-        )
+        raise ParameterError(f"r-mssl relates residuals and needs a gaussian target; this one is {family}. Use p-mssl.")
     on = {"on": "residual"} if name == "r-mssl" else {}
     binary = family == "binary"
     if name not in LEARNED:
-        model = _preset(name, family)
+        model = _preset(name, family, fixed or {})
     elif fixed:
         model = mssl.MSSLClassifier() if binary else mssl.MSSLRegressor(loss=family, **on)
+        model = set_known(model, fixed)
     else:
-        model = mssl.MSSLClassifierCV() if binary else mssl.MSSLRegressorCV(loss=family, **on)
+        # The graph is selected with a fixed seed, so that the same table gives the same answer.
+        chosen = {"selection": selection, "stability": mssl.StabilitySelection(random_state=0)}
+        model = mssl.MSSLClassifierCV(**chosen) if binary else mssl.MSSLRegressorCV(loss=family, **chosen, **on)
+    return model.set_params(verbose=verbose) if "verbose" in model.get_params(deep=False) else model
+
+
+def set_known(model: Any, fixed: dict[str, Any]) -> Any:
+    """The model with these parameters; an unknown one raises with the names of all."""
     known = model.get_params()
-    strange = sorted(set(fixed or {}) - set(known))
+    strange = sorted(set(fixed) - set(known))
     if strange:
-        raise ParameterError(f"{method} has no parameter {strange[0]!r}; it has {', '.join(sorted(known))}.")
-    return model.set_params(**(fixed or {}), **({"verbose": verbose} if "verbose" in known else {}))
+        raise ParameterError(
+            f"{type(model).__name__} has no parameter {strange[0]!r}; it has {', '.join(sorted(known))}."
+        )
+    return model.set_params(**fixed)
 
 
-def _preset(name: str, family: str) -> Any:
+def _preset(name: str, family: str, fixed: dict[str, Any]) -> Any:
+    """A preset for a family; its strengths are chosen by cross-validation unless parameters are given."""
     presets = import_module("mssl.presets")
-    if name.replace("-", "_") not in presets.available():
+    short = name.replace("-", "_")
+    if short not in presets.available():
         raise ParameterError(f"The method {name!r} is not known; choose one of {', '.join(method_names())}.")
-    return getattr(presets, name.replace("-", "_"))(loss="bernoulli" if family == "binary" else family)
+    loss = "bernoulli" if family == "binary" else family
+    takes_loss = "loss" in signature(getattr(presets, short)).parameters
+    if not takes_loss and family != ("binary" if short == "logistic" else "gaussian"):
+        raise ParameterError(f"The method {name!r} is not made for a {family} target.")
+    model = presets.make(short, **({"loss": loss} if takes_loss else {}))
+    if fixed:
+        return set_known(model, fixed)
+    grid = _strengths(model)
+    return import_module("mssl.model_selection").MultiTaskGLMCV(model, grid) if grid else model
+
+
+def _strengths(model: Any) -> dict[str, list[float]]:
+    """Grids of the strengths that a preset has: of its structure, of its penalty, or none."""
+    parts = {name: getattr(model, name, None) for name in ("structure", "penalty")}
+    grid = [float(10**power) for power in (-4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 2.5, 3, 4)]
+    return {f"{name}__alpha": grid for name, part in parts.items() if getattr(part, "alpha", 0.0)}

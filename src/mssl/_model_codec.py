@@ -11,12 +11,14 @@ import dataclasses
 import re
 from enum import Enum
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
+from sklearn.model_selection import BaseCrossValidator
 
 from mssl.exceptions import ModelFileError
 from mssl.losses import Loss
@@ -51,6 +53,7 @@ _SPARSE: dict[str, Any] = {
     kind.__name__: kind for kind in (sparse.csr_array, sparse.csc_array, sparse.csr_matrix, sparse.csc_matrix)
 }
 _STORED_KINDS = "biufcUSmM"
+_WITH_PARAMETERS = (BaseEstimator, BaseCrossValidator)
 
 
 class Encoder:
@@ -107,6 +110,10 @@ class Encoder:
             raise ModelFileError(
                 f"{where} is {name}, which a model file cannot hold: only mssl's own estimators, structures, penalties "
                 "and losses, numbers, text and arrays can be saved. Replace it before saving."
+            )
+        if not (isinstance(value, (Enum, tuple, Loss, *_WITH_PARAMETERS)) or dataclasses.is_dataclass(value)):
+            raise ModelFileError(
+                f"{where} is {name}, of a kind that a model file cannot hold. Replace it before saving."
             )
         if isinstance(value, Enum):
             return {"#": "enum", "class": name, "v": value.name}
@@ -201,9 +208,9 @@ class Decoder:
             return cls(**state)
         if issubclass(cls, Loss) and not state:
             return cls()
-        if not issubclass(cls, BaseEstimator):
+        if not issubclass(cls, _WITH_PARAMETERS):
             raise ModelFileError(f"{cls.__name__} is no kind of object that a model holds.")
-        return _estimator(cls, state)
+        return _with_parameters(cls, state)
 
     def _items(self, value: Any, depth: int) -> list[Any]:
         if not isinstance(value, list):
@@ -229,9 +236,9 @@ def _known_class(name: str) -> type[Any]:
     return cls
 
 
-def _estimator(cls: type[Any], state: dict[str, Any]) -> Any:
-    """An estimator with these parameters and fitted attributes, and no others."""
-    parameters = set(cls._get_param_names())
+def _with_parameters(cls: type[Any], state: dict[str, Any]) -> Any:
+    """An estimator or splitter with these parameters and fitted attributes, and no others."""
+    parameters = set(signature(cls).parameters)
     missing = parameters - set(state)
     strange = [
         name for name in set(state) - parameters if not _ATTRIBUTE.fullmatch(name) or name in dir(cls) or "__" in name

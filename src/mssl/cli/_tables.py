@@ -52,6 +52,44 @@ class Training(NamedTuple):
     family: str
     rows_per_task: tuple[int, int]
 
+    def can_be_halved(self, method: str) -> bool:
+        """Whether stability selection has enough rows of weights (or of residuals) to halve."""
+        rows = self.X.shape[0] if method.replace("_", "-") == "r-mssl" else self.X.shape[-1]
+        return rows >= 4 and len(np.unique(self.tasks)) > 1
+
+    @property
+    def aligned(self) -> bool:
+        """Whether the rows of all tasks belong together."""
+        return self.X.ndim == 3
+
+    def splits(self, folds: int, seed: int) -> list[tuple[Any, Any]]:
+        """Training and test rows: within every task, or for rows that belong together in stretches of time."""
+        from sklearn.model_selection import KFold
+
+        from mssl.model_selection import TaskKFold
+
+        if self.aligned:
+            return list(KFold(folds).split(self.X))
+        return list(TaskKFold(folds, random_state=seed).split(self.X, self.y, self.tasks))
+
+    def rows(self, rows: Any) -> Training:
+        """Some of the rows."""
+        tasks = self.tasks if self.aligned else self.tasks[rows]
+        return self._replace(X=self.X[rows], y=self.y[rows], tasks=tasks)
+
+    def numeric_target(self) -> NDArray[np.float64]:
+        """The target as numbers; of two labels the second is 1."""
+        if self.family == "binary":
+            return (self.y == np.unique(self.y)[1]).astype(float)
+        return self.y.astype(float)
+
+    def by_task(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Mean of a value over each task's rows."""
+        if self.aligned:
+            return np.asarray(values.mean(axis=0))
+        _, place = np.unique(self.tasks, return_inverse=True)
+        return np.bincount(place, values) / np.bincount(place)
+
     def fit(self, model: Any) -> Any:
         """Fit a model, and let it know the names of its features and what the table's columns mean."""
         model.fit(self.X, self.y, tasks=self.tasks)

@@ -44,7 +44,13 @@ def fit(method: str, path: str | None, fixed: tuple[str, ...], as_json: bool, qu
     check_target(path)
     training = read_training(**table)
     began = time.perf_counter()
-    model = make_estimator(method, training.family, parse_settings(fixed), verbose=int(show_progress(quiet)))
+    model = make_estimator(
+        method,
+        training.family,
+        parse_settings(fixed),
+        selection="both" if training.can_be_halved(method) else "prediction",
+        verbose=int(show_progress(quiet)),
+    )
     training.fit(model)
     summary = summarise(model, training, method, fixed, time.perf_counter() - began)
     if path is not None:
@@ -79,9 +85,8 @@ def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:
 
 def summarise(model: Any, training: Training, method: str, fixed: tuple[str, ...], seconds: float) -> dict[str, Any]:
     """What the fit found, in plain values."""
-    result = model.result_
-    graph = model.graph_
-    edges = [dict(edge._asdict(), task_i=str(edge.task_i), task_j=str(edge.task_j)) for edge in graph.edges(10)]
+    result, graph = getattr(model, "result_", None), getattr(model, "graph_", None)
+    edges = [] if graph is None else graph.edges(10)
     return {
         "method": method,
         "family": training.family,
@@ -92,20 +97,58 @@ def summarise(model: Any, training: Training, method: str, fixed: tuple[str, ...
         "rows_per_task": list(training.rows_per_task),
         "features": len(training.schema.feature_names),
         "parameters": getattr(model, "best_params_", None) or parse_settings(fixed),
-        "certificate": {
+        "certificate": None
+        if result is None
+        else {
             "status": str(result.status),
             "relative_gap": result.relative_gap,
             "objective": result.objective,
             "rounds": len(result.history),
         },
-        "edges": graph.n_edges,
-        "strongest_edges": edges,
+        "gain_over_separate_models": gain_over_separate(model),
+        "edges": 0 if graph is None else graph.n_edges,
+        "graph_choice": getattr(model, "graph_choice_", None),
+        "strongest_edges": [edge._asdict() for edge in edges],
         "seconds": round(seconds, 3),
     }
 
 
+def gain_over_separate(model: Any) -> float | None:
+    """By how much cross-validation finds the deviance below that of the best separate models, as a share of it.
+
+    Separate models are those points of the search whose graph is empty and whose tasks share no mean.
+    """
+    scores = getattr(model, "cv_results_", None)
+    if scores is None or not {"param_graph_penalty", "param_shared_mean"} <= set(scores) or model.scoring is not None:
+        return None
+    separate = [
+        score
+        for score, penalty, mean in zip(
+            scores["mean_test_score"], scores["param_graph_penalty"], scores["param_shared_mean"], strict=True
+        )
+        if penalty >= 1 and mean is False
+    ]
+    return float(1 - model.best_score_ / max(separate)) if separate else None
+
+
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _certified(certificate: dict[str, Any]) -> str:
+    return f"{certificate['status']} (relative gap {certificate['relative_gap']:.1e})"
+
+
+def _gain(gain: float | None) -> str:
+    if gain is None:
+        return "not measured (parameters were given, or the method has no separate models to compare with)"
+    if gain < 0.0005:
+        return "none: separate models per task do as well in cross-validation"
+    return f"{gain:.1%} less deviance in cross-validation than the best separate models per task"
+
+
+def _origin(summary: dict[str, Any]) -> str:
+    return f", from {summary['graph_choice']}" if summary["graph_choice"] else ""
 
 
 def show(summary: dict[str, Any]) -> None:
@@ -117,9 +160,10 @@ def show(summary: dict[str, Any]) -> None:
         ("tasks", f"{summary['tasks']}, with {low if low == high else f'{low} to {high}'} rows each"),
         ("rows", summary["rows"]),
         ("features", summary["features"]),
-        ("chosen", ", ".join(f"{name} {_short(value)}" for name, value in summary["parameters"].items())),
-        ("certificate", f"{certificate['status']} (relative gap {certificate['relative_gap']:.1e})"),
-        ("edges", f"{summary['edges']} of {summary['tasks'] * (summary['tasks'] - 1) // 2}"),
+        ("chosen", ", ".join(f"{name} {_short(value)}" for name, value in summary["parameters"].items()) or "defaults"),
+        ("certificate", "none" if certificate is None else _certified(certificate)),
+        ("gain", _gain(summary["gain_over_separate_models"])),
+        ("edges", f"{summary['edges']} of {summary['tasks'] * (summary['tasks'] - 1) // 2}{_origin(summary)}"),
         ("time", f"{summary['seconds']:.1f} s"),
     ]
     if "file" in summary:
