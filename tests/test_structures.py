@@ -406,6 +406,13 @@ def test_bad_structures_are_refused_with_advice(structure, words):
         MultiTaskGLM(structure).fit(rng.standard_normal((10, 2)), rng.standard_normal((10, 3)))
 
 
+@pytest.mark.parametrize("structure", [Pooled(1.0), SparsePrecision(on="residual")])
+def test_penalties_that_tie_tasks_together_need_weights_of_their_own(structure):
+    data, _ = tasks_of(layout="shared")
+    with pytest.raises(ParameterError, match="L1 or ElasticNet"):
+        MultiTaskGLM(structure, L21(1.0)).fit(*data[:2])
+
+
 def test_unknown_task_names_in_known_edges_are_refused():
     data = clustered()
     with pytest.raises(ParameterError, match="no task of these data"):

@@ -4,7 +4,7 @@ r"""The weight step with a penalty that ties the tasks together: joint feature s
 
 for a norm with a proximal map. Everything happens in :math:`V = \operatorname{diag}(\sqrt s) W`, weights in units of
 the noise. Quadratic losses: block descent on features for :class:`~mssl.penalties.L21`, accelerated proximal steps with
-one product each for any other norm. Other losses: proximal Newton around these.
+one product each for any other norm, and where most features are in use. Other losses: proximal Newton around these.
 
 **Certificate.** With the gradient G of loss plus coupling and R = prox of −G (what exceeds the dual ball),
 
@@ -221,7 +221,10 @@ def solve_composite(
     if solver == "fista":
         return fista(quadratic, coupling, None, V0, tol=tol, max_iter=max_iter, prox=penalty.prox, gap=certificate)
     if isinstance(penalty, L21):
-        return group_descent(quadratic, coupling, penalty, V0, certificate, tol=tol, max_iter=max_iter)
+        step = group_descent(quadratic, coupling, penalty, V0, certificate, tol=tol, max_iter=max_iter)
+        if step.status is not Status.MAX_ITER or step.n_iter >= max_iter:
+            return step
+        V0, max_iter = step.W, max_iter - step.n_iter
     return _accelerated(quadratic, coupling, penalty, V0, tol, max_iter)
 
 

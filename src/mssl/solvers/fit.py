@@ -144,6 +144,8 @@ class Prepared:
             problem = GaussianProblem(quadratic, penalty.thresholds(s), self.settings.solver)
         ridges = penalty.ridges(s)
         if on == "pooled":
+            if not penalty.separable and penalty.alpha > 0:
+                raise ParameterError(f"Pooled weights go with L1 or ElasticNet; the penalty is {penalty!r}.")
             return PooledProblem(problem, ridges)
         if not penalty.separable and penalty.alpha > 0:
             return CompositeProblem(problem, penalty, np.sqrt(s), self.settings.solver)
