@@ -27,9 +27,6 @@ HELPERS = """
 const named = (name) => Bokeh.documents[0].get_model_by_name(name);
 const views = Object.values(Bokeh.index.roots ?? {}).length ? Object.values(Bokeh.index.roots) : [...Bokeh.index];
 const holding = (element) => views.find((view) => document.getElementById(element).contains(view.el));
-const everything = function* (root) {
-  for (const node of root.querySelectorAll("*")) { yield node; if (node.shadowRoot) yield* everything(node.shadowRoot); }
-};
 """
 
 
@@ -96,14 +93,10 @@ class Browser:
             time.sleep(0.05)
         raise AssertionError(f"still nothing after 10 s: {code}")
 
-    def tooltip(self) -> str:
-        return self.wait(
-            """for (const node of everything(document)) {
-              if (node.classList.contains("bk-tooltip-content") || node.id === "tip") {
-                if (node.checkVisibility() && node.textContent.trim()) return node.textContent;
-              }
-            }"""
-        )
+    def told(self, text: str) -> str:
+        """Wait until that text stands beside the pointer, and return all that stands there."""
+        code = "const tip = document.getElementById('tip'); return tip.checkVisibility() && tip.textContent"
+        return self.wait(f"{code}.includes(arguments[0]) && tip.textContent", text)
 
     def chosen(self) -> list[int]:
         """Tasks that the table marks as selected."""
@@ -187,23 +180,24 @@ def test_hovering_names_tasks_edges_and_cells(page, fitted):
     model, _ = fitted
     x, y = page.run("const s = named('tasks'); return [s.get_column('graph_x')[2], s.get_column('graph_y')[2]]")
     page.point("plot-graph", x, y)
-    assert "task 03" in page.tooltip()
-    a, b = page.run(
-        "const h = JSON.parse(document.getElementById('report-data').textContent).heats.relations; return h.rows"
-    )[:2]
-    page.point("plot-graph", *page.run("const s = named('edges'); return ['x', 'y'].map((a) => 0.45 * s.get_column(`graph_${a}0`)[0] + 0.55 * s.get_column(`graph_${a}1`)[0])"))  # fmt: skip
-    ends = page.run("const s = named('edges'); return [s.get_column('first')[0], s.get_column('second')[0]]")
-    assert " – ".join(ends) in page.tooltip()
-    page.point("plot-relations", 1.5, 12.5)
-    words = page.tooltip()
-    assert model.tasks_[a] in words
-    assert model.tasks_[b] in words
-    value = float(words.split("partial correlation ")[1])
-    assert value == pytest.approx(model.partial_correlation_[a, b], abs=1e-3)
-    page.point("plot-coefficients", 4.5, 12.5)
-    assert "x4" in page.wait(
-        "const tip = document.getElementById('tip'); return tip.textContent.includes('coefficient') && tip.textContent"
+    assert f"{int(model.graph_.degree()[2])} neighbours" in page.told("task 03")
+    x, y, *ends, weight = page.run(
+        """const s = named("edges"), at = (name) => s.get_column(name)[0];
+        const along = (axis) => 0.45 * at(`graph_${axis}0`) + 0.55 * at(`graph_${axis}1`);
+        return [along("x"), along("y"), at("first"), at("second"), at("weight")]"""
     )
+    page.point("plot-graph", x, y)
+    assert f"partial correlation {weight:.3f}" in page.told(" – ".join(ends))
+    rows = page.run("return JSON.parse(document.getElementById('report-data').textContent).heats.relations.rows")
+    page.point("plot-relations", 1.5, 12.5)
+    words = page.told(f"{model.tasks_[rows[0]]}{model.tasks_[rows[1]]}")
+    value = float(words.split("partial correlation ")[1])
+    assert value == pytest.approx(model.partial_correlation_[rows[0], rows[1]], abs=1e-3)
+    page.point("plot-coefficients", 4.5, 12.5)
+    words = page.told(f"{model.tasks_[rows[0]]}x4coefficient ")
+    assert float(words.split("coefficient ")[1]) == pytest.approx(model.coef_[rows[0], 4], rel=1e-2)
+    page.point("plot-coefficients", -100, -100)
+    page.wait("return document.getElementById('tip').hidden")
 
 
 def test_sliders_leave_the_edges_that_pass(page, fitted):
@@ -273,7 +267,7 @@ def test_heat_maps_switch_what_they_show(page, fitted):
     ]
     rows = page.run("return JSON.parse(document.getElementById('report-data').textContent).heats.relations.rows")
     page.point("plot-relations", 1.5, 12.5)
-    words = page.wait("const t = document.getElementById('tip').textContent; return t.includes('precision') && t")
+    words = page.told("precision ")
     assert float(words.split("precision ")[1]) == pytest.approx(fitted[0].precision_[rows[0], rows[1]], rel=5e-3)
 
 
@@ -324,7 +318,7 @@ def test_hostile_names_run_nothing(browser, tmp_path):
     browser.open(report.write(subject, tmp_path / "report.html", title=HOSTILE[1], transfer=np.ones(len(names))))
     x, y = browser.run("const s = named('tasks'); return [s.get_column('graph_x')[0], s.get_column('graph_y')[0]]")
     browser.point("plot-graph", x, y, click=True)
-    assert "<script>alert(1)</script>" in browser.tooltip()
+    assert browser.told("<script>alert(1)</script>")
     browser.point("plot-coefficients", 1.5, 5.5)
     browser.wait("return !document.getElementById('tip').hidden")
     browser.find("#search").send_keys("onerror")

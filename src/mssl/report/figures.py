@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
@@ -60,11 +59,6 @@ class Shared:
                 "name": [plain(name, 60) for name in graph.tasks],
                 "color": content.colors,
                 "mark": marks,
-                "community": [
-                    f"{label + 1} ({size} tasks)" if size > 1 else "none"
-                    for label, size in zip(labels, sizes, strict=True)
-                ],
-                "degree": graph.degree(),
                 "scale": np.array([_ENLARGED.get(mark, 1.0) for mark in marks], dtype=np.float32),
             },
             name="tasks",
@@ -94,6 +88,14 @@ class Shared:
         self.edge_filter = models.IndexFilter(indices=list(range(len(i))), name="edge-filter")
         self.edge_view = models.CDSView(filter=self.edge_filter)
 
+    def watch(self, plot: Any, renderer: Any) -> None:
+        """Let the page's script know what lies under the pointer; it sets names as text, whatever they hold.
+
+        Bokeh's own tooltips would do in recent versions only: earlier ones read what they fill in as HTML.
+        """
+        models: Any = require("bokeh.models", "report", "The report")
+        plot.add_tools(models.HoverTool(renderers=[renderer], tooltips=None, description="Details"))
+
     def draw_edges(self, plot: Any, glyph: str, **columns: str) -> Any:
         """Draw the edges that the sliders leave; those of selected tasks stand out."""
         renderer = getattr(plot, glyph)(
@@ -107,13 +109,10 @@ class Shared:
             nonselection_line_alpha=0.06,
             selection_line_alpha=0.95,
         )
-        rows = [("", "<bdi>@first</bdi> – <bdi>@second</bdi>"), ("partial correlation", "@weight{+0.000}")]
-        if self.content.graph.confidence is not None:
-            rows.append(("selected", "@confidence{0%}"))
-        add_hover(plot, renderer, rows)
+        self.watch(plot, renderer)
         return renderer
 
-    def draw_tasks(self, plot: Any, glyph: str, rows: Sequence[tuple[str, str]] = (), **look: Any) -> Any:
+    def draw_tasks(self, plot: Any, glyph: str, **look: Any) -> Any:
         """Draw the tasks, to hover over and to select."""
         models: Any = require("bokeh.models", "report", "The report")
         renderer = getattr(plot, glyph)(
@@ -123,8 +122,7 @@ class Shared:
             selection_line_width=2,
             nonselection_fill_alpha=0.35,
         )
-        base = [("", "<bdi>@name</bdi>"), ("community", "@community"), ("neighbours", "@degree")]
-        add_hover(plot, renderer, [*base, *rows])
+        self.watch(plot, renderer)
         tap = models.TapTool(renderers=[renderer])
         plot.add_tools(tap)
         plot.toolbar.active_tap = tap
@@ -192,13 +190,6 @@ def bare(plot: Any) -> Any:
     plot.axis.visible = False
     plot.grid.visible = False
     return plot
-
-
-def add_hover(plot: Any, renderer: Any, rows: list[tuple[str, str]]) -> None:
-    """Show the rows beside the pointer; Bokeh escapes what it fills in for ``@column``."""
-    models: Any = require("bokeh.models", "report", "The report")
-    lines = "".join(f"<div>{escape(name)}{' ' if name else ''}<b>{value}</b></div>" for name, value in rows)
-    plot.add_tools(models.HoverTool(renderers=[renderer], tooltips=f"<div>{lines}</div>", description="Details"))
 
 
 def diverging(steps: int = 255, power: float = 0.65) -> list[str]:

@@ -81,7 +81,7 @@
     filter();
   }
 
-  // Heat maps: name the cell under the pointer, select its tasks on a click, switch what the colours show.
+  // Beside the pointer: names and numbers.
   const tip = byId("tip");
   let pointer = [0, 0];
   document.addEventListener("pointermove", (event) => { pointer = [event.clientX, event.clientY]; }, { capture: true, passive: true });
@@ -97,6 +97,31 @@
     tip.style.left = `${Math.min(x + 14, innerWidth - tip.offsetWidth - 8)}px`;
     tip.style.top = `${y + 18 + tip.offsetHeight > innerHeight ? y - tip.offsetHeight - 12 : y + 18}px`;
   };
+  // What lies under the pointer, by drawing: a task comes before the edges that end in it.
+  const under = new Map();
+  const near = (source) => [...under].filter(([, found]) => found.source === source).flatMap(([, found]) => found.indices);
+  const column = (source, name, k) => source.get_column(name)[k];
+  const edgeLines = (k) => {
+    const often = byId("min-confidence") === null ? [] : [[`selected in ${Math.round(100 * column(edges, "confidence", k))} %`, false]];
+    return [[`${column(edges, "first", k)} – ${column(edges, "second", k)}`, true],
+      [`partial correlation ${column(edges, "weight", k).toFixed(3)}`, false], ...often];
+  };
+  const pathLines = (k) => [[column(path, "edge", k), true], [`selected in up to ${Math.round(100 * column(path, "top", k))} %`, false]];
+  const inspect = () => {
+    const [task, edge, line] = [tasks, edges, path].map((source) => source === null ? [] : near(source));
+    if (task.length) tell([[report.names[task[0]], true], ...report.facts[task[0]].map((text) => [text, false])]);
+    else if (edge.length) tell(edge.slice(-3).reverse().flatMap(edgeLines));
+    else if (line.length) tell(line.slice(-3).reverse().flatMap(pathLines));
+    else tip.hidden = true;
+  };
+  for (const source of [tasks, edges, path]) {
+    if (source !== null) source.inspect.connect(([renderer]) => {
+      under.set(renderer.id, { source, indices: [...source.inspected.indices] });
+      inspect();
+    });
+  }
+
+  // Heat maps: name the cell under the pointer, select its tasks on a click, switch what the colours show.
   const heatMap = (key, heat) => {
     const figure = model(`${key}-plot`);
     const places = new Map(heat.layers.map(({ key: layer, place }) => [layer, place === null ? null

@@ -14,9 +14,11 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
+
 from mssl.exceptions import require
 from mssl.report.content import Content
-from mssl.report.figures import Section, Shared
+from mssl.report.figures import Section, Shared, count
 from mssl.report.sections import all_sections
 
 
@@ -75,11 +77,30 @@ def _data(shared: Shared, sections: list[Section]) -> str:
         "items": [{"docid": "report", "roots": roots, "root_ids": list(roots)}] if roots else [],
         "names": shared.tasks.data["name"],
         "heats": heats,
+        "facts": _facts(shared.content),
     }
     text = str(encoder.serialize_json(data))
     for letter in "<>&":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
     return text
+
+
+def _facts(content: Content) -> list[list[str]]:
+    """What is said of each task when the pointer is on it, beside its name."""
+    graph, sizes = content.graph, np.bincount(content.communities, minlength=1)[content.communities]
+    facts = [
+        [
+            f"community {label + 1}, {count(int(size), 'task')}" if size > 1 else "no community",
+            count(int(degree), "neighbour"),
+        ]
+        for label, size, degree in zip(content.communities, sizes, graph.degree(), strict=True)
+    ]
+    for k, lines in enumerate(facts):
+        if content.scores is not None and np.isfinite(content.scores.error[k]):
+            lines.append(f"{content.scores.error_name} {content.scores.error[k]:.4g}")
+        if content.gains is not None and np.isfinite(content.gains.gain[k]):
+            lines.append(f"gain {content.gains.gain[k]:+.1f} %")
+    return facts
 
 
 def _asset(name: str) -> str:

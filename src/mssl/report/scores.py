@@ -145,8 +145,8 @@ def _verdict(gain: float, word: str) -> str:
 
 def _rows(transfer: Any, tasks: Sequence[Any]) -> list[dict[str, Any]]:
     if isinstance(transfer, TransferReport):
-        measured = zip(transfer.tasks.tolist(), transfer.rows, transfer.together, transfer.alone, strict=True)
-        numbers = [{"task": a, "rows tested": b, "deviance": c, "deviance alone": d} for a, b, c, d in measured]
+        measured = zip(transfer.tasks.tolist(), transfer.together, transfer.alone, strict=True)
+        numbers = [{"task": task, "deviance": a, "deviance alone": b} for task, a, b in measured]
         said = zip(numbers, transfer.gain, transfer.verdict, strict=True)
         return [row | {"gain": 100 * gain, "verdict": word} for row, gain, word in said]
     if isinstance(transfer, Mapping):

@@ -24,7 +24,7 @@ def all_sections(content: Content, shared: Shared) -> list[Section]:
         coefficient_section(content, shared),
         task_section(content, shared),
         map_section(content, shared),
-        stability_section(content),
+        stability_section(content, shared),
         convergence_section(content),
         record_section(content),
     ]

@@ -44,8 +44,8 @@ def map_section(content: Content, shared: Shared) -> Section:
     shared.tasks.add(latitude, "latitude")
     size = float(np.clip(110 / np.sqrt(content.n_tasks), 5, 15))
     shared.tasks.add(shared.tasks.data["scale"] * size, "map_size")
-    look, rows, words = _colours(content, shared, plot)
-    shared.draw_tasks(plot, "scatter", rows, x="longitude", y="latitude", size="map_size", **look)
+    look, words = _colours(content, shared, plot)
+    shared.draw_tasks(plot, "scatter", x="longitude", y="latitude", size="map_size", **look)
     pixels = np.column_stack(
         [(longitude - west) / (east - west) * width, (north - latitude) / (north - south) * height]
     )
@@ -83,10 +83,10 @@ def _joined(pieces: list[FloatArray], axis: int) -> NDArray[np.float32]:
     return np.concatenate(parts[1:]).astype(np.float32)
 
 
-def _colours(content: Content, shared: Shared, plot: Any) -> tuple[dict[str, Any], list[tuple[str, str]], str]:
+def _colours(content: Content, shared: Shared, plot: Any) -> tuple[dict[str, Any], str]:
     """Errors as colour where they were measured, communities otherwise."""
     if content.scores is None or np.isnan(content.scores.error).all():
-        return {"marker": "mark"}, [], "Colours and marks are communities; errors were not measured."
+        return {"marker": "mark"}, "Colours and marks are communities; errors were not measured."
     models: Any = require("bokeh.models", "report", "The report")
     palettes: Any = require("bokeh.palettes", "report", "The report")
     error, name = content.scores.error, content.scores.error_name
@@ -98,4 +98,4 @@ def _colours(content: Content, shared: Shared, plot: Any) -> tuple[dict[str, Any
     plot.add_layout(bar, "right")
     shared.tasks.add(error, "error")
     look = {"marker": "mark", "fill_color": {"field": "error", "transform": mapper}, "line_color": "#333333"}
-    return look, [(name, "@error{0.000}")], f"Colour is the {name}, darker is worse; marks are communities."
+    return look, f"Colour is the {name}, darker is worse; marks are communities."

@@ -8,7 +8,7 @@ import numpy as np
 
 from mssl.exceptions import require
 from mssl.report.content import Content, Stability
-from mssl.report.figures import FAINT, Section, add_hover, base_figure, count, figure_html
+from mssl.report.figures import FAINT, Section, Shared, base_figure, count, figure_html
 from mssl.report.figures import sentence as say
 from mssl.report.labels import plain
 from mssl.views import PALETTE, POSITIVE
@@ -17,7 +17,7 @@ _MOST_LINES = 600
 _CURVES = {"objective": "objective − lowest", "gap_weights": "gap of coefficients", "gap_structure": "gap of precision"}
 
 
-def stability_section(content: Content) -> Section:
+def stability_section(content: Content, shared: Shared) -> Section:
     """How often each edge is selected, against the penalty."""
     title, found = "Stability path", content.stability
     if found is None or not found.frequencies.size:
@@ -43,7 +43,7 @@ def stability_section(content: Content) -> Section:
         selection_line_alpha=1.0,
         selection_line_width=2.5,
     )
-    add_hover(plot, lines, [("", "@edge"), ("highest frequency", "@top{0%}")])
+    shared.watch(plot, lines)
     plot.hspan(y=[found.threshold], line_color="black", line_dash="dashed", line_width=1)
     drawn = "" if len(kept) == len(top) else f" Drawn are the {len(kept):,} most often selected of {len(top):,} pairs."
     caption = (
@@ -85,6 +85,7 @@ def _path_source(content: Content, found: Stability, kept: Any, stable: Any) -> 
 
 def convergence_section(content: Content) -> Section:
     """Objective and gaps, round by round."""
+    models: Any = require("bokeh.models", "report", "The report")
     columns = dict(content.history)
     if not columns:
         return Section("convergence", "Convergence", say("The model keeps no history of its rounds."))
@@ -115,7 +116,7 @@ def convergence_section(content: Content) -> Section:
         at = np.arange(1, len(values) + 1)
         plot.line(at, values, color=color, line_width=1.5, line_dash=dash, legend_label=_CURVES[name])
         points = plot.scatter(at, values, color=color, marker=mark, size=7, legend_label=_CURVES[name])
-        add_hover(plot, points, [("round", "@x"), (_CURVES[name], "@y{0.00e}")])
+        plot.add_tools(models.HoverTool(renderers=[points], tooltips=[("round", "@x"), (_CURVES[name], "@y{0.00e}")]))
     plot.xaxis.axis_label, plot.yaxis.axis_label = "round", "distance (objective's unit)"
     plot.xaxis.ticker.desired_num_ticks = min(10, rounds)
     plot.xaxis.ticker.num_minor_ticks = 0

@@ -64,7 +64,6 @@ def _gain_bars(gains: Gains, shared: Shared) -> tuple[Any, str]:
     shared.draw_tasks(
         plot,
         "vbar",
-        [("gain", "@gain{+0.0} %")],
         x="rank",
         top="gain",
         width=0.85,
