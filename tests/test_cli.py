@@ -99,7 +99,9 @@ def test_help_is_quick_and_imports_nothing_heavy():
     assert not loaded & {"numpy", "scipy", "sklearn", "numba", "pandas", "matplotlib", "xarray", "rich"}
 
 
-@pytest.mark.parametrize("command", ["fit", "predict", "graph", "inspect", "report", "climate", "datasets"])
+@pytest.mark.parametrize(
+    "command", ["fit", "predict", "compare", "select", "graph", "inspect", "report", "climate", "datasets"]
+)
 def test_every_help_shows_an_example(command):
     assert f"mssl {command}" in call(command, "--help").output
 
@@ -335,3 +337,70 @@ def test_report(weather, tmp_path):
     pytest.importorskip("bokeh")
     call("report", weather / "model.npz", "--data", weather / "data.csv", "-o", tmp_path / "r.html")
     assert "Bergen" in Path(tmp_path / "r.html").read_text(encoding="utf-8")
+
+
+def test_everything_is_chosen_by_cross_validation(tmp_path):
+    """The default: parameters, a graph with confidence, and the gain over separate models."""
+    random = np.random.default_rng(0)
+    path, centre = tmp_path / "data.csv", random.normal(size=5)
+    with path.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["task", *"abcde", "y"])
+        for k in range(6):
+            weights = centre + 0.1 * random.normal(size=5)
+            for x in random.normal(size=(12, 5)):
+                writer.writerow([f"t{k}", *x, x @ weights + random.normal()])
+    args = ("fit", path, "--task", "task", "--target", "y", "--json")
+    one, two = (json.loads(call(*args, "--save", tmp_path / f"{name}.npz").output) for name in "ab")
+    assert {"graph_penalty", "coef_penalty", "coupling"} <= set(one["parameters"])
+    assert one["gain_over_separate_models"] > 0.1
+    assert "stability selection" in one["graph_choice"]
+    assert all(edge["confidence"] >= 0.9 for edge in one["strongest_edges"])
+    drop = ("seconds", "file")
+    assert {k: v for k, v in one.items() if k not in drop} == {k: v for k, v in two.items() if k not in drop}
+    assert "confidence" in call("graph", tmp_path / "a.npz", "--min-confidence", "0.9").output
+
+
+def test_compare_holds_methods_against_each_other(weather):
+    args = ("compare", weather / "data.csv", "--task", "station", "--target", "y", "--folds", "2")
+    outcome = json.loads(call(*args, "--methods", "ols,ridge,pooled", "--json").output)
+    assert list(outcome["methods"]) == ["ols", "ridge", "pooled"]
+    assert all(cells["RMSE"]["mean"] < 0.6 for cells in outcome["methods"].values())
+    assert [row["task"] for row in outcome["tasks"]] == ["Bergen", "Oslo", "Riga", "Turku"]
+    for name, cells in outcome["methods"].items():
+        # Folds and tasks are of equal size, so that both ways of averaging squared errors agree.
+        deviance = np.mean([row["deviance"][name] for row in outcome["tasks"]])
+        assert deviance == pytest.approx(cells["RMSE"]["mean"] ** 2 + cells["RMSE"]["sd"] ** 2, rel=1e-6)
+    shown = call(*args, "--methods", "ols,pooled").output
+    assert "Gain of each task over ols" in shown
+    with pytest.raises(mssl.exceptions.ParameterError, match="'nonsense' is not known"):
+        raise call(*args, "--methods", "nonsense", code=1).exception
+
+
+def test_compare_of_labels(tmp_path):
+    path = write_table(tmp_path / "data.csv", kind="binary", rows=40)
+    args = ("compare", path, "--task", "station", "--target", "y", "--folds", "2", "--methods", "logistic,pooled")
+    outcome = json.loads(call(*args, "--json").output)
+    for cells in outcome["methods"].values():
+        assert cells["error"]["mean"] < 0.4
+        assert cells["AUC"]["mean"] > 0.7
+    with pytest.raises(mssl.exceptions.ParameterError, match="not made for a binary target"):
+        raise call(*args[:-1], "average-model", code=1).exception
+
+
+def test_select_finds_the_edges_that_are_there(tmp_path):
+    from mssl.datasets import make_clustered_tasks
+
+    data = make_clustered_tasks(random_state=0)
+    path = tmp_path / "data.csv"
+    with path.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["task", *data.feature_names, "y"])
+        writer.writerows([t, *x, y] for t, x, y in zip(data.tasks, data.X.tolist(), data.y.tolist(), strict=True))
+    args = ("select", path, "--task", "task", "--target", "y", "--subsamples", "20")
+    found = json.loads(call(*args, "--json", "--save", tmp_path / "s.npz").output)
+    graph = mssl.load(tmp_path / "s.npz").graph_
+    assert found["edges"] == graph.n_edges
+    assert graph.compare(data.adjacency).f1 > 0.7
+    assert call("graph", tmp_path / "s.npz").output == graph.to_csv()
+    assert "Stable edges" in call(*args).output

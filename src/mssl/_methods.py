@@ -94,5 +94,5 @@ def _preset(name: str, family: str, fixed: dict[str, Any]) -> Any:
 def _strengths(model: Any) -> dict[str, list[float]]:
     """Grids of the strengths that a preset has: of its structure, of its penalty, or none."""
     parts = {name: getattr(model, name, None) for name in ("structure", "penalty")}
-    grid = [float(10**power) for power in (-4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 2.5, 3, 4)]
+    grid = [float(10**power) for power in (-3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 2.5, 3, 4)]
     return {f"{name}__alpha": grid for name, part in parts.items() if getattr(part, "alpha", 0.0)}
