@@ -110,5 +110,11 @@ def _complain(text: str) -> None:
     click.echo("".join(c if c.isprintable() else repr(c)[1:-1] for c in line), err=True)
 
 
+_SAID: set[str] = set()
+
+
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    _complain(f"Note: {message}")
+    """Say every warning once, however many fits it comes from."""
+    if str(message) not in _SAID:
+        _SAID.add(str(message))
+        _complain(f"Note: {message}")
