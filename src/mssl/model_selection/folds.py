@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from mssl.data import TaskData
 from mssl.design import Design
+from mssl.estimators import Parts
 from mssl.exceptions import DataError
 from mssl.inputs import is_missing, listing
 from mssl.losses import Loss
@@ -94,7 +95,7 @@ class MomentTable:
 
     def __init__(self, data: TaskData, prepared: Prepared, splits: Sequence[Split], where: Index) -> None:
         self.n_tasks, self.n_features = data.n_tasks, data.n_features
-        self.noise = prepared.noise
+        self.noise, self.unit = prepared.noise, prepared.unit
         design = prepared.design
         if design is None:
             raise DataError("Moments need the design of the whole data set.")
@@ -110,7 +111,9 @@ class MomentTable:
     def folds(self) -> list[GramFold]:
         """One fold a split."""
         return [
-            GramFold(self.sums.gather(train), self.sums.gather(test), self.scales, self.noise, self.intercept)
+            GramFold(
+                self.sums.gather(train), self.sums.gather(test), self.scales, self.noise, self.intercept, self.unit
+            )
             for train, test in zip(self.train, self.test, strict=True)
         ]
 
@@ -146,7 +149,7 @@ def _own_sums(data: TaskData, table: MomentTable, design: Design, cell: Index) -
         scales=table.scales,
     )
     c = np.ones(len(order)) if data.weights is None else data.weights[order]
-    y = (data.y - _centre_of_targets(data, table.intercept)[data.task_of_row])[order]
+    y = (data.y - _centre_of_targets(data, table.intercept)[data.task_of_row])[order] / table.unit
 
     def spread(values: Array) -> Array:
         full = np.zeros((K * n_cells, *values.shape[1:]))
@@ -175,7 +178,7 @@ def _shared_sums(data: TaskData, table: MomentTable, design: Design, cell: Index
     K, n = data.n_tasks, len(data.X)
     centre = design.centres[0] if table.intercept else np.zeros(data.n_features)
     c = np.ones((K, n)) if data.weights is None else data.weights.reshape(K, n)
-    Y = data.y.reshape(K, n) - _centre_of_targets(data, table.intercept)[:, None]
+    Y = (data.y.reshape(K, n) - _centre_of_targets(data, table.intercept)[:, None]) / table.unit
     parts = []
     for number in range(table.train.shape[1]):
         rows = np.flatnonzero(cell[:n] == number)
@@ -202,18 +205,21 @@ class _Source:
         self.n_tasks, self.n_features = n_tasks, n_features
         self._known: dict[str, Prepared] = {}
 
-    def _prepare(self, settings: Settings, needs_start: bool) -> Prepared:
+    def _prepare(self, settings: Settings, needs_start: bool, free_units: bool) -> Prepared:
         raise NotImplementedError  # pragma: no cover - every source has its own
 
-    def prepared(self, settings: Settings, needs_start: bool) -> Prepared:
-        """The training part, ready to fit."""
+    def prepared(self, parts: Parts) -> Prepared:
+        """The data, ready to fit."""
+        settings, kind = parts.settings, (parts.structure.learned, parts.free_units)
         plain = replace(settings, shared_mean=False, tol=1.0, max_iter=1, max_inner=1, solver="auto")
-        key = repr((plain, needs_start))
+        key = repr((plain, kind))
         if key not in self._known:
             settings.check(self.n_tasks)
-            self._known[key] = self._prepare(replace(settings, shared_mean=False), needs_start)
+            self._known[key] = self._prepare(replace(settings, shared_mean=False), *kind)
         known = self._known[key]
         tau = mean_of_settings(known.base, known.noise, settings) if self.n_tasks > 1 else 0.0
+        if not isinstance(settings.shared_mean, str | bool | np.bool_):
+            tau /= known.unit**2  # given in the targets' units
         return replace(known, mean_variance=tau, settings=settings)
 
 
@@ -224,8 +230,8 @@ class Whole(_Source):
         super().__init__(data.n_tasks, data.n_features)
         self.data, self.loss, self.y = data, loss, data.y
 
-    def _prepare(self, settings: Settings, needs_start: bool) -> Prepared:
-        return prepare(self.data, self.loss, settings, needs_start=needs_start)
+    def _prepare(self, settings: Settings, needs_start: bool, free_units: bool) -> Prepared:
+        return prepare(self.data, self.loss, settings, needs_start=needs_start, free_units=free_units)
 
 
 class Part(_Source):
@@ -235,15 +241,20 @@ class Part(_Source):
         super().__init__(data.n_tasks, data.n_features)
         self.data, self.mask, self.loss, self.y = data, mask, loss, data.y[mask]
 
-    def _prepare(self, settings: Settings, needs_start: bool) -> Prepared:
-        return prepare(subset(self.data, self.mask), self.loss, settings, needs_start=needs_start)
+    def _prepare(self, settings: Settings, needs_start: bool, free_units: bool) -> Prepared:
+        return prepare(
+            subset(self.data, self.mask), self.loss, settings, needs_start=needs_start, free_units=free_units
+        )
 
 
 class GramFold(_Source):
     """A fold held by its moments."""
 
-    def __init__(self, train: Moments, test: Moments, scales: Array, noise: Array, intercept: bool) -> None:
+    def __init__(
+        self, train: Moments, test: Moments, scales: Array, noise: Array, intercept: bool, unit: float = 1.0
+    ) -> None:
         super().__init__(*train.xy.shape)
+        self.unit = unit
         self.train, self.test = train, test
         self.conditioning, self.noise, self.intercept = scales, noise, intercept
 
@@ -258,7 +269,7 @@ class GramFold(_Source):
         varies = within > 1e-13 * squares.sum(axis=0)
         return np.where(varies, np.sqrt(np.where(varies, within, 1.0) / m.n[: len(m.x)].sum()), 1.0)
 
-    def _prepare(self, settings: Settings, needs_start: bool) -> Prepared:
+    def _prepare(self, settings: Settings, needs_start: bool, free_units: bool) -> Prepared:
         m, sigma = self.train, self._scales(settings)
         gram, linear, constants = m.xx, m.xy, 0.5 * m.yy
         target_means = feature_means = None
@@ -272,7 +283,8 @@ class GramFold(_Source):
         base = GramQuadratic(
             gram / np.outer(sigma, sigma), linear / sigma, np.maximum(constants, 0.0), None, target_means, feature_means
         )
-        return from_quadratic(base, m.n - (1.0 if self.intercept else 0.0), settings, needs_start=needs_start)
+        prepared = from_quadratic(base, m.n - (1.0 if self.intercept else 0.0), settings, needs_start=needs_start)
+        return replace(prepared, unit=self.unit)
 
     def score(self, point: Any) -> float:
         """Minus the mean over tasks of the scaled test deviance."""
@@ -309,8 +321,10 @@ class RowFold(_Source):
         self.data, self.train_mask, self.test_mask = data, train, test
         self.loss, self.noise, self.y = loss, noise, data.y[train]
 
-    def _prepare(self, settings: Settings, needs_start: bool) -> Prepared:
-        return prepare(subset(self.data, self.train_mask), self.loss, settings, needs_start=needs_start)
+    def _prepare(self, settings: Settings, needs_start: bool, free_units: bool) -> Prepared:
+        return prepare(
+            subset(self.data, self.train_mask), self.loss, settings, needs_start=needs_start, free_units=free_units
+        )
 
     def score(self, point: Any) -> float:
         """Minus the mean over tasks of the scaled test deviance."""
@@ -374,9 +388,10 @@ def make_folds(
     if not rows and fits_moments(data, prepared, loss, splits, where):
         return list(MomentTable(data, prepared, splits, where).folds())
     n = int(where.max()) + 1
+    noise = prepared.unit**2 * prepared.noise
     folds: list[Any] = []
     for train, test in splits:
-        folds.append(RowFold(data, _mask(train, n)[where], _mask(test, n)[where], loss, prepared.noise))
+        folds.append(RowFold(data, _mask(train, n)[where], _mask(test, n)[where], loss, noise))
     return folds
 
 

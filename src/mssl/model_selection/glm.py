@@ -121,7 +121,7 @@ class MultiTaskGLMCV(SearchCV):
             )
         if isinstance(template.penalty, L1):
             parts = template._parts(whole)
-            limit = whole.prepared(parts.settings, True).gamma_max()
+            limit = whole.prepared(parts).gamma_max()
             grid["penalty__alpha"] = [0.0, *(limit * np.geomspace(0.3, 0.01, 4))]
         return grid
 

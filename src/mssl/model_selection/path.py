@@ -52,7 +52,7 @@ def follow(source: Any, template: Any, chain: Sequence[Params]) -> Iterator[Path
     Parameters
     ----------
     source : Fold or Whole
-        Gives prepared data: ``source.prepared(settings, needs_start)``, ``n_tasks``, ``n_features``.
+        Gives prepared data: ``source.prepared(parts)``, ``n_tasks``, ``n_features``.
     template : estimator
         What is not in the settings.
     chain : sequence of dict
@@ -63,7 +63,7 @@ def follow(source: Any, template: Any, chain: Sequence[Params]) -> Iterator[Path
     for params in chain:
         model = configured(template, params)
         parts = model._parts(source)
-        prepared = source.prepared(parts.settings, parts.structure.learned)
+        prepared = source.prepared(parts)
         rest = {name: value for name, value in params.items() if name not in GRAPH_PENALTIES}
         same = previous is not None and rest == before and _shares_start(parts)
         result = fit_prepared(
@@ -222,7 +222,7 @@ def regularization_path(
         name: [getattr(template, name)] if grid is None else grid_values(grid, name) for name, grid in further.items()
     }
     if isinstance(coef_penalties, int | np.integer):
-        gamma = whole.prepared(template._parts(data).settings, True).gamma_max()
+        gamma = whole.prepared(template._parts(data)).gamma_max()
         coef_penalties = gamma * np.geomspace(1.0, smallest, coef_penalties)
     gammas = sorted(grid_values(coef_penalties, "coef_penalties"), reverse=True)
     points: list[PathPoint] = []
@@ -231,7 +231,7 @@ def regularization_path(
         lambdas = graph_penalties
         if lambdas is None:
             parts = clone(template).set_params(**fixed)._parts(data)
-            lambdas = graph_limit(whole.prepared(parts.settings, True), parts) * np.geomspace(1.0, smallest, n_points)
+            lambdas = graph_limit(whole.prepared(parts), parts) * np.geomspace(1.0, smallest, n_points)
         ordered = sorted(grid_values(lambdas, "graph_penalties"), reverse=True)
         points.extend(follow(whole, template, [{"graph_penalty": value, **fixed} for value in ordered]))
     return _collect(points, data.tasks)

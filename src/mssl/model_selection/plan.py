@@ -26,9 +26,10 @@ from mssl.model_selection.path import EMPTY, Params, grid_values
 COUPLINGS = (0.5, 1.0, 2.0, 20.0, 100.0)
 POOLING = 2.0  # above this coupling a shared mean is what is left of the tasks, and their graph matters little
 SHRINKAGES = (0.0, 0.5, 2.0)
+LASSO = 0.1  # a coupling so weak that with γ > 0 hardly anything but the ℓ1 penalty acts
 COARSE = (0.3, 0.05)  # shares of λ_max for a first look, beside the empty and the full graph
-FINE = tuple(np.geomspace(0.8, 0.02, 8))
-GAMMAS = tuple(np.geomspace(0.4, 0.004, 7))  # shares of γ_max
+FINE = tuple(np.geomspace(0.8, 0.02, 8).tolist())
+GAMMAS = tuple(np.geomspace(0.4, 0.004, 7).tolist())  # shares of γ_max
 STAGES = 6  # how many stages a coordinate search has, at most
 
 
@@ -141,6 +142,7 @@ def _coefficients(board: Board, space: Space) -> None:
     if gammas is None:
         gammas = [space.coef_limit * share for share in GAMMAS]
     near = sorted({best["coupling"], *(c for c in couplings if c <= POOLING)})
+    near = [LASSO, *near] if space.couplings is None else near
     chains = [
         _two(space, {**best, "coef_penalty": float(gamma), "coupling": coupling})
         for coupling, gamma in product(near, gammas)

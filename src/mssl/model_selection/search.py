@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from mssl.model_selection.folds import RowFold, Whole, make_folds, places
 from mssl.model_selection.path import Params, follow, graph_limit
 from mssl.model_selection.plan import STAGES, Space, coordinate_search, full_search
 from mssl.model_selection.progress import Progress
-from mssl.model_selection.splitters import TaskKFold
+from mssl.model_selection.splitters import TaskKFold, TaskSplitter
 from mssl.model_selection.stability import StabilitySelection
 from mssl.solvers.fit import fit_prepared
 
@@ -51,8 +52,15 @@ def _bind_tasks(model: Any, tasks: Any) -> None:
     """Make a model predict for given tasks, for scorers that know X and y only."""
     for name in ("predict", "predict_proba", "decision_function", "score"):
         if hasattr(model, name):
-            plain = getattr(model, name)
-            setattr(model, name, lambda X, *more, plain=plain: plain(X, *more, tasks=tasks))
+            setattr(model, name, _with_tasks(getattr(model, name), tasks))
+
+
+def _with_tasks(method: Any, tasks: Any) -> Any:
+    @wraps(method)
+    def bound(X: Any, *more: Any) -> Any:
+        return method(X, *more, tasks=tasks)
+
+    return bound
 
 
 class SearchCV(MultiTaskEstimator):
@@ -134,14 +142,17 @@ class SearchCV(MultiTaskEstimator):
             cv: Any = TaskKFold(5 if self.cv is None else int(self.cv))
         else:
             cv = self.cv
-        pairs = cv.split(X, y, groups) if hasattr(cv, "split") else cv
+        if isinstance(cv, TaskSplitter):
+            pairs = cv.split(X, y, groups)
+        else:  # scikit-learn's own know no tasks, and most warn where groups are given
+            pairs = cv.split(X, y) if hasattr(cv, "split") else cv
         return [(np.asarray(train, dtype=np.intp), np.asarray(test, dtype=np.intp)) for train, test in pairs]
 
     def _folds(
         self, X: Any, y: Any, tasks: Any, sample_weight: Any, data: TaskData, whole: Whole, template: Any, splits: Any
     ) -> list[Any]:
         parts = template._parts(data)
-        prepared = whole.prepared(parts.settings, True)
+        prepared = whole.prepared(parts)
         where = places(data, y, sample_weight)
         by_rows = self.scoring is not None or parts.structure.on == "residual"
         folds = make_folds(data, prepared, whole.loss, splits, where, rows=by_rows)
@@ -181,7 +192,7 @@ class SearchCV(MultiTaskEstimator):
             if name.endswith("_"):
                 setattr(model, name, value)
         parts = model._parts(data)
-        prepared = whole.prepared(parts.settings, parts.structure.learned)
+        prepared = whole.prepared(parts)
         result = fit_prepared(prepared, parts.structure, parts.penalty, first=paper_start(parts.paper, data.n_tasks))
         model._keep(data, prepared, result, parts)
         model._warn_unless_converged(result, parts.settings)
@@ -212,16 +223,16 @@ class MSSLSearch(SearchCV):
 
         def limit(params: Params) -> float:
             parts = clone(template).set_params(**params)._parts(whole)
-            return graph_limit(whole.prepared(parts.settings, True), parts) if coefs_only else 1.0
+            return graph_limit(whole.prepared(parts), parts) if coefs_only else 1.0
 
         has_mean = False
         if coefs_only and whole.n_tasks > 1:
-            known = clone(template).set_params(shared_mean=True)._parts(whole).settings
-            has_mean = whole.prepared(known, True).mean_variance > 0
+            with_mean = clone(template).set_params(shared_mean=True)._parts(whole)
+            has_mean = whole.prepared(with_mean).mean_variance > 0
         space = Space.read(
             self,
             graph_limit=limit,
-            coef_limit=whole.prepared(plain.settings, True).gamma_max(structure),
+            coef_limit=whole.prepared(plain).gamma_max(structure),
             has_mean=has_mean,
             many_tasks=whole.n_tasks > whole.n_features,
         )
@@ -243,7 +254,7 @@ class MSSLSearch(SearchCV):
         rest = {name: value for name, value in self.best_params_.items() if name != "graph_penalty"}
         template = self.best_estimator_
         parts = template._parts(whole)
-        limit = graph_limit(whole.prepared(parts.settings, True), parts)
+        limit = graph_limit(whole.prepared(parts), parts)
         chain = [{**rest, "graph_penalty": float(value)} for value in limit * np.geomspace(0.95, 0.02, 25)]
         stable = self.stability_.graph_.adjacency
 

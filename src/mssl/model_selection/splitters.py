@@ -23,7 +23,7 @@ Index = NDArray[np.intp]
 Split = tuple[Index, Index]
 
 
-class _TaskSplitter(BaseCrossValidator):
+class TaskSplitter(BaseCrossValidator):
     """What all splitters share: finding out which task each row belongs to."""
 
     task_column: Any
@@ -76,7 +76,7 @@ def _column(X: Any, column: Any) -> NDArray[Any]:
     return np.asarray(X)[:, column]
 
 
-class TaskKFold(_TaskSplitter):
+class TaskKFold(TaskSplitter):
     """K folds stratified by task and, for labels, by class within the task.
 
     Every task's rows are dealt out evenly, so that training parts hold every task and test parts every task that has
@@ -166,7 +166,7 @@ def _strata(y: Any, n: int) -> Index:
     return np.unique(classes, axis=0, return_inverse=True)[1].astype(np.intp).ravel()
 
 
-class MovingWindowSplit(_TaskSplitter):
+class MovingWindowSplit(TaskSplitter):
     """Windows of fixed length that move through time: train on one, test on what follows.
 
     Rows are taken to be in the order of time (within each task for the long layout, where all tasks must have the
@@ -245,7 +245,7 @@ class MovingWindowSplit(_TaskSplitter):
             )
 
 
-class TaskTimeSeriesSplit(_TaskSplitter):
+class TaskTimeSeriesSplit(TaskSplitter):
     """Growing training parts in the order of time, within every task.
 
     Fold i trains on the first rows of each task and tests on the block that follows; with one task, or rows that hold

@@ -232,7 +232,7 @@ class StabilitySelection(BaseEstimator):
         data: TaskData = whole.data
         _warn_small(data)
         parts = template._parts(whole)
-        limit = graph_limit(whole.prepared(parts.settings, True), parts)
+        limit = graph_limit(whole.prepared(parts), parts)
         self.lambdas_ = np.geomspace(self.path[1], self.path[0], self.n_points) * limit
         strata = np.unique(data.y, return_inverse=True)[1] if whole.loss.name == "bernoulli" else None
         masks = self._half_samples(data, strata, random)

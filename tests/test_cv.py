@@ -1,0 +1,293 @@
+"""Cross-validation: moments give what rows give, the refit is the plain fit, accuracy on known truths."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.linear_model import LassoCV, LinearRegression, RidgeCV
+from sklearn.model_selection import KFold
+
+from mssl import (
+    MSSLClassifier,
+    MSSLClassifierCV,
+    MSSLRegressor,
+    MSSLRegressorCV,
+    MultiTaskGLM,
+    MultiTaskGLMCV,
+    StabilitySelection,
+)
+from mssl.datasets import make_clustered_tasks
+from mssl.exceptions import DataError, ParameterError
+from mssl.model_selection import TaskKFold, TaskTimeSeriesSplit
+from mssl.model_selection.folds import GramFold, RowFold, Whole, make_folds, places
+from mssl.model_selection.path import follow
+from mssl.penalties import L1
+from mssl.structures import FixedPrecision, Independent
+
+SMALL = {"n_tasks": 5, "clusters": [[0, 1, 2]], "n_features": 6, "n_samples": 24}
+
+
+def _tasks(layout="long", **changes):
+    return make_clustered_tasks(
+        **(SMALL | changes), layout=layout, shared_design=layout == "shared", intercept_scale=2.0, random_state=1
+    )
+
+
+def _data(layout, **changes):
+    data = _tasks(layout, **changes)
+    return data, {"tasks": data.tasks} if layout == "long" else {}
+
+
+def _both_folds(template, X, y, weights=None, cv=None, **more):
+    data = template._read(X, y, more.get("tasks"), weights)
+    whole = Whole(data, template._loss())
+    prepared = whole.prepared(template._parts(data))
+    cv = TaskKFold(3) if cv is None else cv
+    splits = list(cv.split(X, y, more.get("tasks")))
+    where = places(data, y, weights)
+    return [make_folds(data, prepared, whole.loss, splits, where, rows=rows) for rows in (False, True)]
+
+
+@pytest.mark.parametrize(
+    ("layout", "settings"),
+    [
+        ("long", {}),
+        ("shared", {}),
+        ("aligned", {}),
+        ("long", {"fit_intercept": False}),
+        ("shared", {"scale_features": False}),
+        ("long", {"shared_mean": 500.0}),
+    ],
+)
+def test_moments_give_the_fit_and_the_deviance_of_the_rows(layout, settings):
+    data, more = _data(layout)
+    X = data.X * np.geomspace(0.1, 30, 6) + 5
+    template = MSSLRegressor(0.2, 2.0, tol=1e-9, **settings)
+    by_moments, by_rows = _both_folds(template, X, 50 * data.y, **more)
+    assert all(isinstance(fold, GramFold) for fold in by_moments)
+    assert all(isinstance(fold, RowFold) for fold in by_rows)
+    for first, second in zip(by_moments, by_rows, strict=True):
+        (one,), (two,) = follow(first, template, [{}]), follow(second, template, [{}])
+        ours, theirs = (point.prepared.unit * point.result.W for point in (one, two))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4 * np.abs(theirs).max())
+        assert first.score(one) == pytest.approx(second.score(two), rel=1e-5)
+
+
+def test_moments_with_weights_missing_targets_and_overlapping_windows():
+    data, _ = _data("aligned")
+    y = data.y.copy()
+    y[::5, 1] = np.nan
+    weights = np.random.default_rng(0).integers(0, 3, y.shape).astype(float)
+    template = MSSLRegressor(0.2, tol=1e-9)
+    both = _both_folds(template, data.X, y, weights, cv=TaskTimeSeriesSplit(3))
+    for first, second in zip(*both, strict=True):
+        (one,), (two,) = follow(first, template, [{}]), follow(second, template, [{}])
+        ours, theirs = (point.prepared.unit * point.result.W for point in (one, two))
+        np.testing.assert_allclose(ours, theirs, atol=1e-4 * np.abs(theirs).max())
+        assert first.score(one) == pytest.approx(second.score(two), rel=1e-5)
+
+
+def test_sparse_features_and_fewer_rows_than_features():
+    data, more = _data("long")
+    template = MSSLRegressor(0.2, tol=1e-9)
+    dense, _ = _both_folds(template, data.X, data.y, **more)
+    thin, _ = _both_folds(template, sparse.csr_array(data.X), data.y, **more)
+    for first, second in zip(dense, thin, strict=True):
+        (one,), (two,) = follow(first, template, [{}]), follow(second, template, [{}])
+        assert first.score(one) == pytest.approx(second.score(two), rel=1e-6)
+    wide, more = _data("long", n_features=60, n_samples=12)
+    by_rows, _ = _both_folds(template, wide.X, wide.y, **more)
+    assert all(isinstance(fold, RowFold) for fold in by_rows)
+
+
+@pytest.mark.parametrize("layout", ["long", "shared", "aligned"])
+def test_refit_is_the_plain_estimator_with_the_best_parameters(layout):
+    data, more = _data(layout)
+    search = MSSLRegressorCV([0.5, 0.1], [0.0, 4.0], couplings=[1.0], shared_means=[False], cv=3, search="grid")
+    search.fit(data.X, data.y, **more)
+    plain = MSSLRegressor(**search.best_params_).fit(data.X, data.y, **more)
+    np.testing.assert_allclose(search.coef_, plain.coef_, rtol=1e-9, atol=1e-12)
+    test = {"tasks": data.tasks_test} if layout == "long" else {}
+    np.testing.assert_allclose(search.predict(data.X_test, **test), plain.predict(data.X_test, **test))
+    assert search.score(data.X_test, data.y_test, **test) == pytest.approx(
+        plain.score(data.X_test, data.y_test, **test)
+    )
+    assert search.graph_ == plain.graph_
+    assert len(search.cv_results_["params"]) == 4
+    assert search.best_score_ == search.cv_results_["mean_test_score"].max()
+    assert search.cv_results_["rank_test_score"][search.best_index_] == 1
+    assert search.cv_results_["params"][search.best_index_] == search.best_params_
+
+
+def test_table_is_ready_for_a_frame():
+    pd = pytest.importorskip("pandas")
+    data, more = _data("long")
+    search = MSSLRegressorCV(cv=2).fit(data.X, data.y, **more)
+    frame = pd.DataFrame(search.cv_results_)
+    splits = frame[["split0_test_score", "split1_test_score"]].to_numpy(dtype=float)
+    np.testing.assert_allclose(splits.mean(axis=1), frame.mean_test_score)
+    assert len(frame) == len({str(params) for params in frame.params})
+    assert {"shared mean and coupling", "graph penalty", "coefficient penalty"} <= set(frame.stage)
+    assert frame.param_graph_penalty.max() == 1.0
+    assert frame.param_graph_penalty.min() == 0.0
+
+
+def test_more_tasks_than_features_try_shrinkage():
+    data = make_clustered_tasks(n_features=4, n_samples=12, random_state=0)
+    search = MSSLRegressorCV(couplings=[1.0], coef_penalties=[0.0], shared_means=[False], cv=2)
+    search.fit(data.X, data.y, tasks=data.tasks)
+    assert set(search.cv_results_["param_shrinkage"]) == {0.0, 0.5, 2.0}
+
+
+def test_any_scorer_of_scikit_learn():
+    data, more = _data("long")
+    grid = {"graph_penalties": [0.5, 0.05], "coef_penalties": [0.0], "couplings": [1.0], "shared_means": [False]}
+    search = MSSLRegressorCV(**grid, scoring="neg_mean_squared_error", cv=3, search="grid").fit(data.X, data.y, **more)
+    splits = list(TaskKFold(3).split(data.X, data.y, data.tasks))
+    for place, params in enumerate(search.cv_results_["params"]):
+        for number, (train, test) in enumerate(splits):
+            model = MSSLRegressor(**params, tol=1e-8).fit(data.X[train], data.y[train], tasks=data.tasks[train])
+            error = np.mean((model.predict(data.X[test], tasks=data.tasks[test]) - data.y[test]) ** 2)
+            assert search.cv_results_[f"split{number}_test_score"][place] == pytest.approx(-error, rel=0.02)
+    column = np.column_stack([np.unique(data.tasks, return_inverse=True)[1], data.X])
+    by_column = MSSLRegressorCV(**grid, scoring="neg_mean_squared_error", cv=3, search="grid", task_column=0)
+    by_column.fit(column, data.y)
+    np.testing.assert_allclose(
+        by_column.cv_results_["mean_test_score"], search.cv_results_["mean_test_score"], rtol=1e-6
+    )
+
+
+def test_one_standard_error_takes_a_sparser_graph():
+    data = make_clustered_tasks(n_features=10, n_samples=20, random_state=0)
+    settings = {"couplings": [1.0], "coef_penalties": [0.0], "shared_means": [False]}
+    best = MSSLRegressorCV(**settings, cv=3).fit(data.X, data.y, tasks=data.tasks)
+    simple = MSSLRegressorCV(**settings, cv=3, one_standard_error=True).fit(data.X, data.y, tasks=data.tasks)
+    table = simple.cv_results_
+    spread = table["std_test_score"][best.best_index_] * np.sqrt(3 / 2) / np.sqrt(3)
+    assert simple.best_score_ >= best.best_score_ - spread - 1e-12
+    assert table["mean_edges"][simple.best_index_] <= table["mean_edges"][best.best_index_]
+    allowed = table["mean_test_score"] >= best.best_score_ - spread
+    assert table["mean_edges"][simple.best_index_] == table["mean_edges"][allowed].min()
+
+
+def test_selection_says_where_weights_and_graph_come_from():
+    data = make_clustered_tasks(n_features=12, n_samples=30, random_state=0)
+    settings = {"couplings": [1.0], "coef_penalties": [0.0], "shared_means": [False], "cv": 3}
+    stable = StabilitySelection(n_subsamples=20, random_state=0)
+    fits = {
+        kind: MSSLRegressorCV(**settings, selection=kind, stability=stable).fit(data.X, data.y, tasks=data.tasks)
+        for kind in ("prediction", "both", "graph")
+    }
+    np.testing.assert_array_equal(fits["prediction"].coef_, fits["both"].coef_)
+    assert fits["prediction"].graph_.confidence is None
+    assert fits["prediction"].graph_choice_.startswith("prediction")
+    for kind in ("both", "graph"):
+        assert fits[kind].graph_ == fits[kind].stability_.graph_
+        assert fits[kind].graph_choice_.startswith("stability selection")
+        assert f"selection='{kind}'" in repr(fits[kind])
+    assert fits["graph"].best_params_["graph_penalty"] > fits["prediction"].best_params_["graph_penalty"]
+
+
+def test_classifier_chooses_and_predicts():
+    data = make_clustered_tasks(**SMALL, family="binary", random_state=0)
+    labels = np.where(data.y == 1, "yes", "no")
+    search = MSSLClassifierCV([0.5, 0.05], [0.0], couplings=[1.0], shared_means=[True, False], cv=3, search="grid")
+    search.fit(data.X, labels, tasks=data.tasks)
+    plain = MSSLClassifier(**search.best_params_).fit(data.X, labels, tasks=data.tasks)
+    np.testing.assert_allclose(search.coef_, plain.coef_, atol=1e-9)
+    assert search.classes_.tolist() == ["no", "yes"]
+    assert search.predict(data.X_test, tasks=data.tasks_test).dtype.kind == "U"
+    splits = list(TaskKFold(3).split(data.X, labels, data.tasks))
+    train, test = splits[0]
+    model = MSSLClassifier(**search.best_params_, tol=1e-8).fit(data.X[train], labels[train], tasks=data.tasks[train])
+    p = model.predict_proba(data.X[test], tasks=data.tasks[test])[:, 1]
+    lost = -2 * np.log(np.where(labels[test] == "yes", p, 1 - p))
+    mean = np.mean([lost[data.tasks[test] == task].mean() for task in np.unique(data.tasks)])
+    assert search.cv_results_["split0_test_score"][search.best_index_] == pytest.approx(-mean, rel=0.01)
+
+
+def test_general_estimator_over_any_parameters():
+    data, more = _data("long")
+    grid = {"structure__alpha": [0.1, 1.0, 10.0], "penalty__alpha": [0.0, 2.0]}
+    estimator = MultiTaskGLM(Independent(), L1(), noise=1.0, scale_features=False)
+    search = MultiTaskGLMCV(estimator, grid, cv=4).fit(data.X, data.y, **more)
+    assert len(search.cv_results_["params"]) == 6
+    plain = clone(estimator).set_params(**search.best_params_).fit(data.X, data.y, **more)
+    np.testing.assert_allclose(search.coef_, plain.coef_, atol=1e-8)
+    np.testing.assert_allclose(
+        search.predict(data.X_test, tasks=data.tasks_test), plain.predict(data.X_test, tasks=data.tasks_test)
+    )
+    one = data.tasks == np.unique(data.tasks)[0]
+    alone = MultiTaskGLMCV(estimator, {"structure__alpha": [0.1, 1.0, 10.0]}, cv=KFold(4))
+    alone.fit(data.X[one], data.y[one])
+    ridge = RidgeCV([0.1, 1.0, 10.0], cv=KFold(4), scoring="neg_mean_squared_error").fit(data.X[one], data.y[one])
+    assert alone.best_params_["structure__alpha"] == ridge.alpha_
+    assert alone.best_score_ == pytest.approx(ridge.best_score_, rel=1e-4)
+    assert MultiTaskGLMCV(cv=3).fit(data.X, data.y, **more).best_score_ <= 0
+
+
+@pytest.mark.parametrize(
+    ("search", "words"),
+    [
+        (MSSLRegressorCV([]), "graph_penalties is empty"),
+        (MSSLRegressorCV(shared_means=[]), "shared_means is empty"),
+        (MSSLRegressorCV(search="random"), "'coordinate' and 'grid'"),
+        (MSSLRegressorCV(selection="all"), "'prediction', 'graph', 'both'"),
+        (MSSLRegressorCV(cv=100), "largest task has 24 rows"),
+        (MSSLRegressorCV(cv=1), "at least 2"),
+        (MultiTaskGLMCV(param_grid={}), "param_grid is empty"),
+        (MultiTaskGLMCV(param_grid={"structure__beta": [1]}), "does not have"),
+        (MultiTaskGLMCV(param_grid={"structure__alpha": []}), "is empty"),
+    ],
+)
+def test_bad_parameters_are_named(search, words):
+    data, more = _data("long")
+    with pytest.raises(ParameterError, match=words):
+        search.fit(data.X, data.y, **more)
+
+
+def test_folds_that_lose_a_task_or_have_no_rows():
+    data, _ = _data("long")
+    order = np.argsort(data.tasks, kind="stable")
+    X, y, tasks = data.X[order], data.y[order], data.tasks[order]
+    with pytest.raises(DataError, match="Fold 0 of cv leaves no training rows of tasks 'task 1'"):
+        MSSLRegressorCV(cv=KFold(5)).fit(X, y, tasks=tasks)
+    with pytest.raises(DataError, match="0 test rows"):
+        MSSLRegressorCV(cv=[(np.arange(len(y)), np.array([], dtype=int))]).fit(X, y, tasks=tasks)
+    with pytest.raises(DataError, match="no splits"):
+        MSSLRegressorCV(cv=[]).fit(X, y, tasks=tasks)
+
+
+def _gain_kept(seed):
+    data = make_clustered_tasks(random_state=seed)
+
+    def error(coef):
+        return np.mean((coef - data.coef) ** 2)
+
+    rows = [data.tasks == task for task in np.unique(data.tasks)]
+    plain = error(np.stack([LinearRegression().fit(data.X[own], data.y[own]).coef_ for own in rows]))
+    known = MultiTaskGLM(FixedPrecision(data.precision), noise=1, scale_features=False)
+    oracle = error(known.fit(data.X, data.y, tasks=data.tasks).coef_)
+    return (plain - error(MSSLRegressorCV().fit(data.X, data.y, tasks=data.tasks).coef_)) / (plain - oracle)
+
+
+def _against_lasso(seed):
+    data = make_clustered_tasks("sparse", random_state=seed)
+    rows = [data.tasks == task for task in np.unique(data.tasks)]
+    lasso = np.stack([LassoCV(cv=5, max_iter=20000).fit(data.X[own], data.y[own]).coef_ for own in rows])
+    chosen = MSSLRegressorCV().fit(data.X, data.y, tasks=data.tasks).coef_
+    return np.mean((chosen - data.coef) ** 2) / np.mean((lasso - data.coef) ** 2)
+
+
+def test_keeps_most_of_the_gain_that_the_true_prior_has():
+    assert _gain_kept(0) >= 0.8
+
+
+@pytest.mark.slow
+def test_keeps_most_of_the_gain_that_the_true_prior_has_for_all_seeds():
+    assert np.mean([_gain_kept(seed) for seed in range(20)]) >= 0.8
+
+
+@pytest.mark.slow
+def test_sparse_truths_are_estimated_as_well_as_by_the_lasso():
+    assert np.mean([_against_lasso(seed) for seed in range(20)]) <= 1.0
