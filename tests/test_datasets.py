@@ -115,10 +115,10 @@ def test_export_writes_what_load_gives(tmp_path):
 
 
 def test_export_leaves_nothing_where_it_fails(tmp_path, monkeypatch):
-    with pytest.raises(DatasetError, match="cannot be written"):
+    with pytest.raises(DatasetError, match="cannot write"):
         datasets.export("digit-pairs", tmp_path / "nowhere" / "digits.csv", subsample=2)
     (tmp_path / "digits.csv").mkdir()
-    with pytest.raises(DatasetError, match="cannot be written"):
+    with pytest.raises(DatasetError, match="cannot write"):
         datasets.export("digit-pairs", tmp_path / "digits.csv", subsample=2)
     assert [entry.name for entry in tmp_path.iterdir()] == ["digits.csv"]
 
