@@ -16,7 +16,7 @@ from mssl.report.labels import place
 from mssl.views import arc_geometry, coastlines
 
 FloatArray = NDArray[np.float64]
-_WIDEST, _TALLEST = 860, 560
+_WIDEST, _TALLEST = 820, 560
 Box = tuple[float, float, float, float]
 
 
