@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -37,7 +37,8 @@ def atomic(path: str | os.PathLike[str], error: type[MSSLError] = DatasetError) 
             f"cannot write {str(target)!r}: {cause.strerror or cause}. Choose a folder that exists and is writable."
         ) from cause
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):  # where it could not even be made, there is nothing to remove
+            beside.unlink(missing_ok=True)
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:
