@@ -337,3 +337,11 @@ def test_more_features_than_rows_works_with_a_penalty():
     model = MSSLRegressor(0.3, 9.0, noise=1.0, on="residual").fit(data.X, data.y)
     assert model.result_.status is Status.CONVERGED
     assert np.all(np.isfinite(model.coef_))
+
+
+def test_a_graph_good_enough_for_its_solver_is_made_good_enough_for_the_certificate():
+    """Hardly penalised, with residuals near their floor: the solver's own gap is far below the certificate's."""
+    data = make_residual_graph(random_state=3)
+    rows = list(KFold(5, shuffle=True, random_state=0).split(data.X))[1][0]
+    model = MSSLRegressor(0.05, 2.0, on="residual", tol=1e-4).fit(data.X[rows], data.y[rows])
+    assert model.result_.status is Status.CONVERGED

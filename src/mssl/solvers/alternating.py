@@ -143,7 +143,7 @@ def alternate(
     """
     history: list[Record] = []
     allowed = _SHARE * tol * max(1.0, abs(problem.value(W)))
-    seconds, moved = 0.0, np.inf
+    seconds, moved, idle = 0.0, np.inf, 0
     kept: Array | None = None
     while True:
         began = perf_counter()
@@ -165,7 +165,9 @@ def alternate(
         if structure.learned:
             before = step.precision
             S = kept = S if structure.joint else _averaged(kept, S, len(history))
-            step = view.improve(step, S, _SHARE * tol * size)
+            # The same weights again: the last Ω was good enough for its solver, but not for the certificate.
+            idle = idle + 1 if change == 0.0 else 0
+            step = view.improve(step, S, _SHARE * tol * size, 0.1**idle)
             moved = _change(before, step.precision)
         allowed = max(_SHARE * tol * size, _LOOSE * gap)
         seconds = perf_counter() - began
@@ -200,13 +202,13 @@ class _View:
         total, used = float(step.precision.sum()), self.structure.normalised_rows(self.frame)
         return step, S, mean, step.value + mean_value(mean, self.mean_variance, total, self.structure.strength, used)
 
-    def improve(self, step: StructureStep, S: Array, needed: float) -> StructureStep:
+    def improve(self, step: StructureStep, S: Array, needed: float, tighter: float = 1.0) -> StructureStep:
         """Better Ω; with a shared mean also better means, in turns, since that costs no pass over the data."""
         goal = max(needed, _LOOSE * step.gap)
         for _ in range(_TURNS):
             if step.gap <= needed:
                 break
-            step = self.structure.update(S, step, self.frame, max(needed, _LOOSE * step.gap))
+            step = self.structure.update(S, step, self.frame, tighter * max(needed, _LOOSE * step.gap))
             if self.mean_variance <= 0 or not self.structure.joint:
                 break
             step, S, _, _ = self.look(step)
