@@ -15,7 +15,16 @@ SOURCE = Path(mssl.__file__).parent
 
 # A module may import from its own layer and the layers above it in this list, never from those below.
 LAYERS = [
-    {"exceptions", "files", "_jit", "_glasso_kernels", "_weight_kernels", "_residual_kernels", "_group_kernels"},
+    {
+        "exceptions",
+        "files",
+        "threads",
+        "_jit",
+        "_glasso_kernels",
+        "_weight_kernels",
+        "_residual_kernels",
+        "_group_kernels",
+    },
     {"_glasso_solvers", "glasso"},
     {"losses", "penalties", "structures", "inputs", "data", "_blocks", "design", "coupling", "certificates"},
     {"objective"},

@@ -7,10 +7,8 @@ S ± L. Everything that uses compiled kernels imports them inside the function, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,18 +89,6 @@ class Problem:
         """Objective in the units of the user."""
         value = self.small_trace - self.small_log_determinant + self.constant
         return value + sum(block.point.trace - block.point.log_determinant for block in self.blocks)
-
-
-@cache
-def _controller() -> Any:
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
-
-
-def few_threads(p: int) -> AbstractContextManager[Any]:
-    """One BLAS thread where more would cost more than they bring."""
-    return _controller().limit(limits=1, user_api="blas") if 24 <= p <= 600 else nullcontext()
 
 
 def factor(matrix: Array) -> tuple[Array, float] | None:

@@ -21,8 +21,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from mssl import _glasso_solvers as solvers
 from mssl.exceptions import DataError, ParameterError
+from mssl.threads import one_thread
 
 Array = NDArray[np.float64]
+FEW = 600  # variables up to which one BLAS thread is the fastest
 
 
 class GlassoStatus(StrEnum):
@@ -143,7 +145,7 @@ def graphical_lasso(
     S, L, e = _problem(S, alpha, penalize_diagonal, diagonal_penalty, weights, zeros, check=check)
     if check:
         _check_settings(solver, tol, max_iter, warm_start, len(S))
-    with solvers.few_threads(len(S)):
+    with one_thread(len(S) <= FEW):
         problem = solvers.normalise(S, L, e)
         solvers.split(problem)
         if warm_start is not None:
@@ -204,7 +206,7 @@ def graphical_lasso_gap(
     omega = _square(precision, "precision") if check else np.ascontiguousarray(precision, dtype=float)
     if omega.shape != S.shape:
         raise DataError(f"precision has shape {omega.shape}, S has {S.shape}; they must agree.")
-    with solvers.few_threads(len(S)):
+    with one_thread(len(S) <= FEW):
         problem = solvers.normalise(S, L, e)
         scaled = omega * problem.root * problem.root[:, None]
         anchor = solvers.soft_start(problem.S, problem.L)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from typing import Any
 
 from joblib import Parallel, delayed
 
 from mssl.model_selection.checkpoint import Checkpoint
 from mssl.model_selection.progress import Progress
+from mssl.threads import one_thread
 
 Piece = tuple[str, tuple[Any, ...]]
 
@@ -61,12 +61,5 @@ def _results(function: Callable[..., Any], pieces: Sequence[Piece], n_jobs: int 
 
 def _named(function: Callable[..., Any], name: str, arguments: tuple[Any, ...]) -> tuple[str, Any]:
     """One BLAS thread a piece: no nested threads, and sums in the same order wherever the piece is computed."""
-    with _controller().limit(limits=1, user_api="blas"):
+    with one_thread():
         return name, function(*arguments)
-
-
-@cache
-def _controller() -> Any:
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()

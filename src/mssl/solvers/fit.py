@@ -45,6 +45,7 @@ from mssl.solvers.spectral_start import (
 from mssl.structures import SparsePrecision
 from mssl.structures.base import Frame, Structure, StructureStep
 from mssl.structures.sparse import RESIDUAL_FLOOR
+from mssl.threads import one_thread
 
 Array = NDArray[np.float64]
 
@@ -110,6 +111,8 @@ class Prepared:
         Single-task spectra; None for structures that need no start.
     rows : GLMRows or None
         The data themselves, for losses other than least squares.
+    near : ndarray of shape (K, d) or None
+        Weights of single-task fits from which the start goes on.
     unit : float
         What the targets were divided by.
     """
@@ -124,7 +127,13 @@ class Prepared:
     design: Design | None = None
     data: TaskData | None = None
     rows: GLMRows | None = None
+    near: Array | None = None
     unit: float = 1.0
+
+    @property
+    def is_small(self) -> bool:
+        """Whether all matrices are so small that a second BLAS thread only costs."""
+        return self.base.n_features <= 200 and self.base.n_tasks <= 600
 
     @property
     def noise_precisions(self) -> Array:
@@ -237,7 +246,7 @@ def _prepare_glm(data: TaskData, design: Design, loss: Loss, settings: Settings,
     near = linearise(rows, data.weight_sums() - (1.0 if settings.fit_intercept else 0.0), noise)
     tau = mean_of_settings(near.base, near.noise, settings) if K > 1 else 0.0
     return Prepared(
-        near.base, near.noise, near.signal, near.sampling, tau, near.spectra, settings, design, rows=rows
+        near.base, near.noise, near.signal, near.sampling, tau, near.spectra, settings, design, rows=rows, near=near.W
     )
 
 
@@ -298,6 +307,19 @@ def fit_prepared(
     """
     structure.check(len(prepared.noise))
     penalty.check()
+    with one_thread(prepared.is_small):
+        return _fit(prepared, structure, penalty, warm, first, origin, monitor)
+
+
+def _fit(
+    prepared: Prepared,
+    structure: Structure,
+    penalty: Penalty,
+    warm: FitResult | None,
+    first: StructureStep | None,
+    origin: tuple[Frame, Array] | None,
+    monitor: Callable[[Record], bool] | None,
+) -> FitResult:
     problem = prepared.problem(penalty, structure.on)
     settings = prepared.settings
     frame, W = start(prepared, structure, problem) if origin is None else origin
@@ -342,12 +364,17 @@ def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> t
         return Frame(d, v, prepared.sampling), W
     strength, tau = structure.strength, prepared.mean_variance
     size = max(1.0, abs(problem.value(W)))
+    W = W if prepared.near is None else prepared.near
+    change = 1.0
 
     for _ in range(_START_ROUNDS):
         coupling = Coupling.diagonal_only(strength * structure.diagonal(Frame(d, v, prepared.sampling)), tau)
-        W = problem.solve(coupling, W, tol=_START_GAP * size, max_iter=prepared.settings.max_inner).W
+        # A gap is the square of a distance: weights need be exact to a small share of the last change only.
+        tol = max(_START_GAP, 1e-3 * change**2) * size
+        W = problem.solve(coupling, W, tol=tol, max_iter=prepared.settings.max_inner).W
         previous, v = v, np.mean((W - coupling.mean(W)) ** 2, axis=1) + coupling.rho
-        if np.all(np.abs(v - previous) <= _START_TOL * (v + floors)):
+        change = min(float(np.max(np.abs(v - previous) / (v + floors))), 1.0)
+        if change <= _START_TOL:
             break
     return Frame(d, v, prepared.sampling), W
 
