@@ -18,9 +18,12 @@ from mssl.exceptions import DataError
 from mssl.losses import resolve_loss
 from mssl.penalties import L1
 from mssl.solvers.base import Status
+from mssl.solvers.coordinate import coordinate_descent
 from mssl.solvers.fit import Settings, build_design, fit_prepared, prepare
 from mssl.solvers.glm import GLMProblem
 from mssl.solvers.glm_rows import GLMRows
+from mssl.solvers.quadratic import GramQuadratic, objective_value, quadratic_gap
+from mssl.solvers.support import descend_on_support
 from mssl.structures import FixedPrecision, Independent
 
 LOSS_NAMES = ["bernoulli", "poisson", "gamma"]
@@ -432,3 +435,31 @@ def test_targets_out_of_range_are_refused(name, value):
     y[7] = value
     with pytest.raises(DataError, match=f"1 targets are out of range for the {name} loss"):
         MSSLRegressor(loss=name).fit(X, y, tasks=tasks)
+
+
+def test_jumps_on_the_support_pass_through_valleys():
+    rng = np.random.default_rng(0)
+    K, d = 3, 12
+    # Eigenvalues over eight orders of magnitude, in directions that no axis follows.
+    bases = np.linalg.qr(rng.normal(size=(K, d, d)))[0]
+    gram = np.einsum("kij,j,klj->kil", bases, np.logspace(4, -4, d), bases)
+    loss = GramQuadratic(gram, rng.normal(size=(K, d)), np.zeros(K))
+    coupling, threshold = Coupling.diagonal_only(np.full(K, 1e-4)), np.full(K, 0.3)
+    step = descend_on_support(loss, coupling, threshold, np.zeros((K, d)), tol=1e-9, max_iter=2000)
+    assert step.status is Status.CONVERGED
+    assert quadratic_gap(loss, step.W, coupling, threshold) <= 1e-9
+    crawl = coordinate_descent(loss, coupling, threshold, np.zeros((K, d)), tol=1e-9, max_iter=200)
+    assert objective_value(loss, step.W, coupling, threshold) <= objective_value(loss, crawl.W, coupling, threshold)
+    W = step.W
+    G = loss.gradient(W) + coupling.dot(W)
+    assert np.all(np.abs(G[W == 0]) <= 0.3 + 1e-6)
+    np.testing.assert_allclose(G[W != 0], -0.3 * np.sign(W[W != 0]), atol=1e-4)
+
+
+def test_sparse_counts_over_many_orders_of_magnitude_are_certified():
+    rng = np.random.default_rng(0)
+    tasks = np.repeat(np.arange(3), 100)
+    X = rng.normal(size=(300, 10)) * np.exp(rng.normal(size=(300, 1)))
+    y = rng.poisson(np.exp(np.clip(X @ rng.normal(size=10) / 3, -12, 12))).astype(float)
+    model = MSSLRegressor(0.2, 2.0, loss="poisson").fit(X, y, tasks=tasks)
+    assert model.result_.status is Status.CONVERGED

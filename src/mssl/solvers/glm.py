@@ -49,6 +49,7 @@ class GLMProblem:
     solver: str = "auto"
     reference: Reference | None = None
     _last: Point | None = field(default=None, repr=False)
+    _slope: tuple[Point, Array] | None = field(default=None, repr=False)
 
     @classmethod
     def begin(
@@ -95,9 +96,12 @@ class GLMProblem:
         return self._last
 
     def slope(self, point: Point) -> Array:
-        """Gradient of the loss in W, (K, d)."""
-        rows = self.data
-        return rows.design.backproject(self.row_weights * rows.loss.gradient(rows.y, point.eta))
+        """Gradient of the loss in W, (K, d); that of the last point asked for is remembered."""
+        if self._slope is None or self._slope[0] is not point:
+            rows = self.data
+            terms = self.row_weights * rows.loss.gradient(rows.y, point.eta)
+            self._slope = (point, rows.design.backproject(terms))
+        return self._slope[1]
 
     def penalty(self, W: Array) -> float:
         """Σ_k t_k ‖w_k‖₁."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ Array = NDArray[np.float64]
 
 _CURVATURE_FLOOR = 1e-12  # least working weight, as a share of the task's mean
 _INTERCEPT_STEPS = 100
+_LAST_STEP = 1e-6
 _LONGEST_STEP = 8.0  # first cap of an intercept's Newton step, doubled each time it binds
 
 
@@ -52,11 +53,22 @@ class Point:
 
 @dataclass(eq=False)
 class Reference:
-    """A Hessian that is kept while it serves: Grams, and a preconditioner for some ridge on them."""
+    """A Hessian that is kept while it serves.
+
+    Attributes
+    ----------
+    quadratic : GramQuadratic
+        It holds the Grams.
+    ridge, precondition : ndarray of shape (K,) and callable, or None
+        A preconditioner of Grams plus ridge.
+    pairs : list of pairs of ndarrays of shape (K, d)
+        Last steps and the changes of the loss's gradient along them.
+    """
 
     quadratic: GramQuadratic
     ridge: Array | None = None
     precondition: Callable[[Array], Array] | None = None
+    pairs: list[tuple[Array, Array]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,8 +178,7 @@ def _newton_intercepts(rows: GLMRows, predictor: Array, start: Array) -> Array:
     cap = np.full(len(b), _LONGEST_STEP)
     for _ in range(_INTERCEPT_STEPS):
         eta = predictor + design.per_task(b)
-        terms = rows.weights * rows.loss.gradient(rows.y, eta)
-        slope, size = design.task_sums(terms), design.task_sums(np.abs(terms))
+        slope = design.task_sums(rows.weights * rows.loss.gradient(rows.y, eta))
         low, high = np.where(slope < 0, b, low), np.where(slope > 0, b, high)
         curve = design.task_sums(rows.weights * rows.loss.observed_curvature(rows.y, eta))
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -176,13 +187,15 @@ def _newton_intercepts(rows: GLMRows, predictor: Array, start: Array) -> Array:
         step = np.where(capped, -np.sign(slope) * cap, step)
         cap = np.where(capped, 2 * cap, cap)
         new = b + step
-        # A step below rounding ends on the bracket's own edge; without the other edge there is nothing to halve.
-        outside = (new <= low) | (new >= high)
+        # Newton squares its error: after a step this short nothing is left to gain.
+        last = ~capped & (np.abs(step) <= _LAST_STEP)
+        outside = ((new <= low) | (new >= high)) & ~last
+        # Without the other edge of a bracket there is nothing to halve; such a step is below rounding.
         bounded = np.isfinite(low) & np.isfinite(high)
         middle = 0.5 * (np.where(bounded, low, b) + np.where(bounded, high, b))
-        new = np.where(outside & (slope != 0), middle, new)
-        done = (np.abs(slope) <= 1e-14 * size) | (np.abs(new - b) <= 1e-15 * (1.0 + np.abs(b)))
-        if np.all(done):
+        new = np.where(outside, middle, new)
+        stuck = outside & (np.abs(new - b) <= 1e-15 * (1.0 + np.abs(b)))
+        b = new
+        if np.all(last | stuck):
             break
-        b = np.where(done, b, new)
     return b

@@ -32,11 +32,12 @@ from mssl.solvers.spectral_start import (
 
 Array = NDArray[np.float64]
 
-_ROUNDS = 8
-_DEAR = 2e11  # multiplications in a set of Grams from which on a round takes several steps
+_ROUNDS = 6
+_SETTLED = 0.2  # change of a signal variance, relative, that needs no further round
+_PLENTY = 10.0  # rows per feature from which on one round tells enough, and shrinkage hardly changes the information
 _CLOSE = 1e-3  # gap of a ridge fit, relative to the loss, that is close enough
 _EXACT = 1e-8  # the same where a dispersion is read off the residuals
-_SETTLED = 0.05  # change of a signal variance, relative, that needs no further round
+_MOST_STEPS = 50
 _LEAST_SIGNAL = 1e-3  # least signal variance of a ridge fit, in units of a typical direction's sampling variance
 _WIDE = 16.0  # how much wider than the signal the prior of a fit is that counts as hardly shrunk
 
@@ -52,6 +53,8 @@ class Linearised(NamedTuple):
         Its spectra.
     noise, signal, sampling : ndarrays of shape (K,)
         Noise (dispersion), signal variance and sampling variance of a coefficient, task by task.
+    W : ndarray of shape (K, d)
+        Weights of the fits.
     """
 
     base: GramQuadratic | DesignQuadratic
@@ -59,10 +62,11 @@ class Linearised(NamedTuple):
     noise: Array
     signal: Array
     sampling: Array
+    W: Array
 
 
 def linearise(rows: GLMRows, freedom: Array, noise: Array | None) -> Linearised:
-    """The loss to second order at single-task fits that agree with their own variance components.
+    """The loss to second order at single-task fits that are hardly shrunk.
 
     Parameters
     ----------
@@ -75,23 +79,21 @@ def linearise(rows: GLMRows, freedom: Array, noise: Array | None) -> Linearised:
     """
     base = rows.null_quadratic()
     spectra, level, signal = _components(base, freedom, noise)
-    d = rows.design.n_features
-    dear = isinstance(base, GramQuadratic) and float(rows.design.n_total) * d**2 > _DEAR
-    W = np.zeros((rows.design.n_tasks, d))
-    for _ in range(_ROUNDS):
-        # The quadratic is the Hessian at W: one Newton step, or some more where forming it takes long.
-        point, close = _ridge_fit(rows, base, spectra, level, signal, W, 4 if dear else 1)
+    W = np.zeros((rows.design.n_tasks, rows.design.n_features))
+    plenty = float(np.min(rows.design.task_sums(rows.weights))) >= _PLENTY * rows.design.n_features
+    enough = _CLOSE if noise is not None else _EXACT
+    for _ in range(1 if plenty else _ROUNDS):
+        point = _ridge_fit(rows, base, level, _variances(spectra, level, signal), W, enough)
         W, base = point.W, rows.working_quadratic(point.predictor, point.intercepts)
         previous = signal
         spectra, level, signal = _components(base, freedom, noise)
-        if close and np.all(np.abs(signal - previous) <= _SETTLED * np.maximum(signal, previous)):
+        if np.all(np.abs(signal - previous) <= _SETTLED * np.maximum(signal, previous)):
             break
     if noise is None:
-        point, _ = _ridge_fit(rows, base, spectra, level, signal, W, 50, _EXACT)
         level = _pearson(rows, point, spectra, level, signal)
-        spectra, level, signal = _components(base, freedom, level)
-    near = Linearised(base, spectra, level, signal, np.ones(len(level)))
-    return near._replace(sampling=_sampling(rows, near, freedom, W))
+        level, signal = variance_components(spectra, level)
+    near = Linearised(base, spectra, level, signal, np.ones(len(level)), W)
+    return near._replace(sampling=_sampling(rows, near, freedom, plenty))
 
 
 def _components(
@@ -105,27 +107,24 @@ def _spectra(base: GramQuadratic | DesignQuadratic, freedom: Array) -> Spectra:
     return gram_spectra(base, freedom) if isinstance(base, GramQuadratic) else design_spectra(base, freedom)
 
 
-def _ridges(spectra: Spectra, noise: Array, signal: Array) -> Array:
-    return np.asarray(1.0 / np.maximum(signal, _LEAST_SIGNAL * noise / spectra.typical_value()))
+def _variances(spectra: Spectra, noise: Array, signal: Array) -> Array:
+    return np.maximum(signal, _LEAST_SIGNAL * noise / spectra.typical_value())
 
 
 def _ridge_fit(
     rows: GLMRows,
     base: GramQuadratic | DesignQuadratic,
-    spectra: Spectra,
     noise: Array,
-    signal: Array,
+    variances: Array,
     W: Array,
-    max_iter: int,
-    enough: float = _CLOSE,
-) -> tuple[Point, bool]:
-    """Single-task fits with the ridges that the variance components imply, and whether they are close to the best."""
+    enough: float,
+) -> Point:
+    """Single-task ridge fits with given prior variances."""
     s = 1.0 / noise
     problem = GLMProblem.begin(rows, s, np.zeros(len(s)), "auto", scale_by_task(base, s))
     size = max(1.0, abs(problem.value(W)))
-    coupling = Coupling.diagonal_only(_ridges(spectra, noise, signal))
-    step = problem.solve(coupling, W, tol=enough * size, max_iter=max_iter)
-    return problem.evaluate(step.W), step.gap <= enough * size
+    step = problem.solve(Coupling.diagonal_only(1.0 / variances), W, tol=enough * size, max_iter=_MOST_STEPS)
+    return problem.evaluate(step.W)
 
 
 def _pearson(rows: GLMRows, point: Point, spectra: Spectra, noise: Array, signal: Array) -> Array:
@@ -133,24 +132,25 @@ def _pearson(rows: GLMRows, point: Point, spectra: Spectra, noise: Array, signal
     means = rows.loss.inverse_link(point.eta)
     squares = rows.design.task_sums(rows.weights * (rows.y - means) ** 2 / rows.loss.variance(means))
     information = spectra.values / noise[:, None]
-    used = np.sum(information / (information + _ridges(spectra, noise, signal)[:, None]), axis=1)
+    used = np.sum(information / (information + 1.0 / _variances(spectra, noise, signal)[:, None]), axis=1)
     totals = rows.design.task_sums(rows.weights)
     # A fit that uses up nearly all rows says nothing about the noise: a tenth of them is always left.
     freedom = np.maximum(spectra.freedom - used, 0.1 * totals)
     return np.maximum(squares / freedom, 1e-10)
 
 
-def _sampling(rows: GLMRows, near: Linearised, freedom: Array, W: Array) -> Array:
+def _sampling(rows: GLMRows, near: Linearised, freedom: Array, plenty: bool) -> Array:
     """Inverse Fisher information of a coefficient at a fit that is hardly shrunk.
 
     A fit shrunk as prediction likes it has predictors that are too small, and then more information than the data
     really hold, by a factor of several for labels. The prior of this fit, and of the inverse, is wide: so many times
     the larger of the signal variance and a typical direction's sampling variance (times n/d where there are fewer rows
-    than features).
+    than features). Where rows are plenty the fit at hand tells the same.
     """
-    typical = near.noise / near.spectra.typical_value()
-    known = np.minimum(1.0, rows.design.task_sums(rows.weights) / rows.design.n_features)
-    wide = _WIDE * np.maximum(near.signal, known * typical)
-    point, _ = _ridge_fit(rows, near.base, near.spectra, near.noise, wide, W, 50)
+    seen = np.minimum(1.0, rows.design.task_sums(rows.weights) / rows.design.n_features)
+    wide = _WIDE * np.maximum(near.signal, seen * near.noise / near.spectra.typical_value())
+    if plenty:
+        return sampling_variances(near.spectra, near.noise, wide)
+    point = _ridge_fit(rows, near.base, near.noise, wide, near.W, _CLOSE)
     spectra = _spectra(rows.working_quadratic(point.predictor, point.intercepts), freedom)
     return sampling_variances(spectra, near.noise, wide)
