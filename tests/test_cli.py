@@ -100,7 +100,7 @@ def test_help_is_quick_and_imports_nothing_heavy():
 
 
 @pytest.mark.parametrize(
-    "command", ["fit", "predict", "compare", "select", "graph", "inspect", "report", "climate", "datasets"]
+    "command", ["fit", "predict", "compare", "select", "graph", "inspect", "report", "climate", "datasets", "reproduce"]
 )
 def test_every_help_shows_an_example(command):
     assert f"mssl {command}" in call(command, "--help").output
@@ -308,6 +308,18 @@ def test_datasets(tmp_path):
     assert "needs no files" in call("datasets", "fetch", "digit-pairs").output
     call("datasets", "fetch", "nonsense", code=1)
     call("datasets", "export", "digit-pairs", tmp_path / "no" / "folder.csv", "--subsample", "4", code=1)
+
+
+def test_every_listed_command_is_there():
+    names = commands.list_commands(None)
+    assert {"fit", "predict", "compare", "graph", "select", "inspect", "climate", "datasets", "demo"} <= set(names)
+    for name in names:
+        assert commands.get_command(None, name) is not None
+
+
+def test_reproduce_refuses_unknown_experiments(tmp_path):
+    with pytest.raises(mssl.exceptions.ParameterError, match="'nonsense' is not known"):
+        raise call("reproduce", "nonsense", "-o", tmp_path / "results", code=1).exception
 
 
 def test_climate(tmp_path):

@@ -28,7 +28,7 @@ _COMMANDS = {
     "climate": ("climate", "Combine an ensemble of climate models with observations."),
     "datasets": ("data", "List, fetch and export data sets to try things on."),
     "demo": ("demo", "See what mssl does, on data made up on the spot."),
-    "reproduce": ("demo", "Run an experiment of the paper end to end."),
+    "reproduce": ("reproduce", "Run an experiment of the paper end to end."),
 }
 
 _EPILOG = """\b
