@@ -6,9 +6,8 @@ python examples/stations.py
 import numpy as np
 import pandas as pd
 
-from mssl import MSSLRegressor
+from mssl import MSSLRegressor, transfer_report
 from mssl.datasets import make_clustered_tasks
-from mssl.transfer import transfer_report
 
 data = make_clustered_tasks("centres", n_samples=45, as_frame=True, random_state=1)
 frame = data.X.rename(columns={"task": "station"}).assign(temperature=data.y)

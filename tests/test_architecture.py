@@ -84,6 +84,7 @@ def test_imports_point_inwards(path: Path) -> None:
 def test_every_public_name_resolves() -> None:
     for name in mssl.__all__:
         assert getattr(mssl, name) is not None
+    assert set(mssl.__all__) - {"__version__"} == set(mssl._HOMES)
     assert set(mssl.__all__) <= set(dir(mssl))
     with pytest.raises(AttributeError, match="public names"):
         mssl.no_such_name

@@ -310,7 +310,7 @@ def test_data_that_are_not_aligned_are_refused_with_advice():
 
 def test_impossible_combinations_are_refused():
     data = make_residual_graph(random_state=0, n_tasks=4, n_features=3, clusters=[[0, 1]], n_samples=8)
-    with pytest.raises(ParameterError, match="leaves no residuals"), pytest.warns(UserWarning):
+    with pytest.raises(ParameterError, match="leaves no residuals"), pytest.warns(UserWarning, match="ordinary least"):
         MSSLRegressor(on="residual").fit(data.X[:4], data.y[:4])
     with pytest.raises(ParameterError, match="shared_mean"):
         MSSLRegressor(on="residual", shared_mean=0.5).fit(data.X, data.y)

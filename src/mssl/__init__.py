@@ -25,9 +25,29 @@ _HOMES = {
     "save": "io",
     "load": "io",
     "stack_tasks": "data",
+    "transfer_report": "transfer",
 }
 
-__all__ = ["__version__", *_HOMES]
+__all__ = [  # noqa: F822 - found by __getattr__
+    "MSSLClassifier",
+    "MSSLClassifierCV",
+    "MSSLRegressor",
+    "MSSLRegressorCV",
+    "MultiTaskClassifier",
+    "MultiTaskGLM",
+    "MultiTaskGLMCV",
+    "StabilitySelection",
+    "TaskData",
+    "TaskGraph",
+    "__version__",
+    "graphical_lasso",
+    "load",
+    "pair_tasks",
+    "save",
+    "stack_tasks",
+    "transfer_report",
+    "vote",
+]
 
 
 def __getattr__(name: str) -> Any:

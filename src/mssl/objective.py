@@ -15,8 +15,8 @@ Q = W − m1ᵀ with r = d rows for p-MSSL, Q = residuals with r = n rows for r-
 is :math:`C = ((\eta\Omega)^{-1} + \tau^2 11^\top)^{-1}`, and the normaliser adds
 :math:`\tfrac{r}{2}\log(1+\tau^2\eta\,1^\top\Omega 1)` to F. Maximising over m instead would let the mean collapse
 onto a single task: its column of Q vanishes and its precision grows to the floor. The term is concave in Ω; its
-tangent adds the mean's posterior variance :math:`\rho = (1/\tau^2 + \eta 1^\top\Omega 1)^{-1}` to every entry of S, so each Ω-step minimises a majoriser that touches F: F still never rises, and the certificate is
-that of the majoriser.
+tangent adds the mean's posterior variance :math:`\rho = (1/\tau^2 + \eta 1^\top\Omega 1)^{-1}` to every entry of S,
+so each Ω-step minimises a majoriser that touches F: F still never rises, and the certificate is that of the majoriser.
 
 Intercepts are unpenalised and enter neither Q nor Ω. The loss is a sum, never divided by the number of rows:
 a task with more data is shrunk less.
