@@ -28,7 +28,7 @@ _HOMES = {
     "transfer_report": "transfer",
 }
 
-__all__ = [  # noqa: F822 - found by __getattr__
+__all__ = [
     "MSSLClassifier",
     "MSSLClassifierCV",
     "MSSLRegressor",
