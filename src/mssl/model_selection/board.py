@@ -74,9 +74,13 @@ class ScoreBoard:
         self.template, self.folds = template, folds
         self.n_jobs, self.checkpoint, self.progress = n_jobs, checkpoint, progress
         self.entries: dict[str, Entry] = {}
+        self.champion: Entry | None = None
 
-    def evaluate(self, stage: str, chains: Iterable[Sequence[Params]]) -> None:
-        """Score the settings of the chains that have no score yet."""
+    def evaluate(self, stage: str, chains: Iterable[Sequence[Params]], demand: float = 0.0) -> None:
+        """Score the settings of the chains that have no score yet, and see whether one of them is the best so far.
+
+        It has to be better than the best before by ``demand`` standard errors of the difference, paired by folds.
+        """
         left, seen = [], set(self.entries)
         for chain in chains:
             fresh = [params for params in chain if name_of(params) not in seen]
@@ -96,23 +100,35 @@ class ScoreBoard:
             table = np.asarray([values[f"{number} {text}"] for number in range(len(self.folds))], dtype=float)
             for place, params in enumerate(chain):
                 self.entries[name_of(params)] = Entry(params, stage, table[:, place])
+        self._challenge([self.entries[name_of(params)] for chain in left for params in chain], demand)
 
-    def ranked(self) -> list[Entry]:
-        """All settings, the best first; settings without a finite score are last."""
-        order = sorted(self.entries.values(), key=lambda entry: -entry.mean if np.isfinite(entry.mean) else np.inf)
-        if not order or not np.isfinite(order[0].mean):
+    def _challenge(self, fresh: list[Entry], demand: float) -> None:
+        finite = [entry for entry in fresh if np.isfinite(entry.mean)]
+        if not finite:
+            return
+        best = max(finite, key=lambda entry: entry.mean)
+        if self.champion is None:
+            self.champion = best
+            return
+        difference = best.scores - self.champion.scores
+        spread = difference.std(ddof=1) / np.sqrt(len(difference)) if len(difference) > 1 else 0.0
+        if difference.mean() > demand * spread:
+            self.champion = best
+
+    def chosen(self) -> Entry:
+        """The best settings; an error where none got a finite score."""
+        if self.champion is None:
             raise DataError("No setting got a finite score; check the scoring function and the folds.")
-        return order
+        return self.champion
 
     def best(self) -> Params:
         """The best settings so far."""
-        return self.ranked()[0].params
+        return self.chosen().params
 
     def simplest(self) -> Entry:
         """The sparsest setting (edges, then weights) within one standard error of the best."""
-        ranked = self.ranked()
-        bar = ranked[0].mean - ranked[0].standard_error
-        good = [entry for entry in ranked if entry.mean >= bar]
+        best = self.chosen()
+        good = [entry for entry in self.entries.values() if entry.mean >= best.mean - best.standard_error]
         return min(good, key=lambda entry: (entry.rows[:, 1].mean(), entry.rows[:, 2].mean(), -entry.mean))
 
     def table(self) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from sklearn.base import BaseEstimator
 from mssl.exceptions import MSSLError
 
 FORMAT = "mssl checkpoint 1"
+HEAD = b'{"crc":'  # how every line begins
 
 
 class CheckpointError(MSSLError, OSError):
@@ -80,7 +81,7 @@ class Checkpoint(Mapping[str, Any]):
         lines = content.split(b"\n")[:-1]  # what follows the last line end is not a whole record
         records = [_read(line) for line in lines]
         if not records or records[0] is None:
-            if content and not b"\n".join(lines[:1]).startswith(b'{"crc"') and not content.startswith(b'{"crc"'):
+            if not HEAD.startswith(content[: len(HEAD)]):
                 raise CheckpointError(f"{path} is not a checkpoint of mssl; give another path, it is left as it is.")
             _truncate(path, 0)
             append(path, header)

@@ -11,7 +11,6 @@ from mssl.estimators import GLMScore, MSSLRegressor
 from mssl.model_selection.search import MSSLSearch
 
 _SHARED = (
-    "variance_floor",
     "scale_features",
     "fit_intercept",
     "task_column",
@@ -35,11 +34,11 @@ class MSSLRegressorCV(GLMScore, RegressorMixin, MSSLSearch):
 
     Parameters
     ----------
-    graph_penalties, coef_penalties, couplings, shrinkages, shared_means : array, optional
+    graph_penalties, coef_penalties, couplings, shrinkages, shared_means, variance_floors : array, optional
         Grids to search; None takes them from the data.
     on : {"coef", "residual"}, default="coef"
         p-MSSL or r-MSSL.
-    variance_floor, loss, noise, scale_features, formulation, fit_intercept, task_column, solver, graph_solver, max_iter
+    loss, noise, scale_features, formulation, fit_intercept, task_column, solver, graph_solver, max_iter
         As for :class:`mssl.MSSLRegressor`.
     ridge : float, default=0.0
         As for :class:`mssl.MSSLRegressor`.
@@ -90,7 +89,7 @@ class MSSLRegressorCV(GLMScore, RegressorMixin, MSSLSearch):
     >>> data = make_clustered_tasks(n_features=5, n_samples=20, random_state=0)
     >>> model = MSSLRegressorCV(cv=3).fit(data.X, data.y, tasks=data.tasks)
     >>> sorted(model.best_params_)
-    ['coef_penalty', 'coupling', 'graph_penalty', 'shared_mean', 'shrinkage']
+    ['coef_penalty', 'coupling', 'graph_penalty', 'shared_mean', 'shrinkage', 'variance_floor']
     >>> model.predict(data.X_test, tasks=data.tasks_test).shape
     (520,)
     """
@@ -104,7 +103,7 @@ class MSSLRegressorCV(GLMScore, RegressorMixin, MSSLSearch):
         shrinkages: Any = None,
         shared_means: Any = None,
         on: str = "coef",
-        variance_floor: float = 0.125,
+        variance_floors: Any = None,
         ridge: float = 0.0,
         loss: Any = "gaussian",
         noise: Any = "auto",
@@ -133,7 +132,7 @@ class MSSLRegressorCV(GLMScore, RegressorMixin, MSSLSearch):
         self.shrinkages = shrinkages
         self.shared_means = shared_means
         self.on = on
-        self.variance_floor = variance_floor
+        self.variance_floors = variance_floors
         self.ridge = ridge
         self.loss = loss
         self.noise = noise
@@ -169,11 +168,11 @@ class MSSLClassifierCV(MSSLSearch, TaskClassifier):
 
     Parameters
     ----------
-    graph_penalties, coef_penalties, couplings, shrinkages, shared_means : array, optional
+    graph_penalties, coef_penalties, couplings, shrinkages, shared_means, variance_floors : array, optional
         Grids to search; None takes them from the data.
     class_weight : None, "balanced" or dict of label → weight, default=None
         As for :class:`mssl.MSSLClassifier`.
-    variance_floor, ridge, scale_features, formulation, fit_intercept, task_column, solver, graph_solver, max_iter
+    ridge, scale_features, formulation, fit_intercept, task_column, solver, graph_solver, max_iter
         As for :class:`mssl.MSSLClassifier`.
     cv, scoring, search, one_standard_error, selection, stability, tol, search_tol, n_jobs, checkpoint, verbose
         As for :class:`MSSLRegressorCV`.
@@ -203,7 +202,7 @@ class MSSLClassifierCV(MSSLSearch, TaskClassifier):
         couplings: Any = None,
         shrinkages: Any = None,
         shared_means: Any = None,
-        variance_floor: float = 0.125,
+        variance_floors: Any = None,
         ridge: float = 0.0,
         class_weight: Any = None,
         scale_features: bool = True,
@@ -230,7 +229,7 @@ class MSSLClassifierCV(MSSLSearch, TaskClassifier):
         self.couplings = couplings
         self.shrinkages = shrinkages
         self.shared_means = shared_means
-        self.variance_floor = variance_floor
+        self.variance_floors = variance_floors
         self.ridge = ridge
         self.class_weight = class_weight
         self.scale_features = scale_features

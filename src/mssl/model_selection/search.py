@@ -179,7 +179,7 @@ class SearchCV(MultiTaskEstimator):
         ]
 
     def _choose(self, board: ScoreBoard) -> None:
-        entry = board.simplest() if self.one_standard_error else board.ranked()[0]
+        entry = board.simplest() if self.one_standard_error else board.chosen()
         self.cv_results_ = board.table()
         self.best_params_ = dict(entry.params)
         self.best_score_ = entry.mean
@@ -225,15 +225,16 @@ class MSSLSearch(SearchCV):
             parts = clone(template).set_params(**params)._parts(whole)
             return graph_limit(whole.prepared(parts), parts) if coefs_only else 1.0
 
-        has_mean = False
+        tau = 0.0
         if coefs_only and whole.n_tasks > 1:
             with_mean = clone(template).set_params(shared_mean=True)._parts(whole)
-            has_mean = whole.prepared(with_mean).mean_variance > 0
+            known = whole.prepared(with_mean)
+            tau = known.unit**2 * known.mean_variance
         space = Space.read(
             self,
             graph_limit=limit,
             coef_limit=whole.prepared(plain).gamma_max(structure),
-            has_mean=has_mean,
+            mean_variance=tau,
             many_tasks=whole.n_tasks > whole.n_features,
         )
         (coordinate_search if self.search == "coordinate" else full_search)(board, space)

@@ -1,0 +1,216 @@
+"""The default cross-validated estimators against their rivals, each tuned by cross-validation, on real data.
+
+    MSSL_DATA=folder python -m benchmarks.rivals                 # everything, into docs/rivals.md
+    MSSL_DATA=folder python -m benchmarks.rivals landmine-40     # some of it, printed
+
+Rivals: single-task ridge or logistic regression, the same around a shared mean, one pooled model with task
+intercepts, single-task Lasso. Every outer split draws training rows at random within tasks (whole years for the
+climate) and tests on the rest. "Worse" means: by more than one standard error of the paired difference.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import roc_auc_score
+
+from mssl import MSSLClassifierCV, MSSLRegressorCV, MultiTaskClassifier, MultiTaskGLM, MultiTaskGLMCV
+from mssl.datasets import load_climate, load_digit_pairs, load_landmine, load_letter, load_spam
+from mssl.penalties import L1
+from mssl.structures import Independent
+
+SPLITS = 8
+STRENGTHS = np.geomspace(1e-2, 1e3, 11).tolist()
+MEANS = np.geomspace(1e-4, 1e0, 7).tolist()
+ONE = 1e6  # a ridge around the mean so strong that all tasks share one weight vector
+
+
+def rivals(kind: type[Any], scale: float) -> dict[str, Any]:
+    """The rivals for one kind of estimator; ``scale`` is the size of a penalty that sets all weights to zero."""
+    gammas = (scale * np.geomspace(1.0, 1e-3, 12)).tolist()
+    around = {"structure__alpha": STRENGTHS[3:], "shared_mean": MEANS}
+    return {
+        "single-task ridge": MultiTaskGLMCV(kind(Independent()), {"structure__alpha": STRENGTHS}),
+        "ridge around a mean": MultiTaskGLMCV(kind(Independent(), shared_mean=True), around),
+        "pooled": MultiTaskGLMCV(kind(Independent(ONE), shared_mean=True), {"shared_mean": MEANS}),
+        "single-task Lasso": MultiTaskGLMCV(kind(Independent(0.0), L1()), {"penalty__alpha": gammas}),
+    }
+
+
+def draw_rows(tasks: np.ndarray, y: np.ndarray, size: int, random: np.random.Generator) -> np.ndarray:
+    """So many training rows of every task, classes as they come (each class at least once)."""
+    chosen = np.zeros(len(tasks), dtype=bool)
+    for task in np.unique(tasks):
+        own = np.flatnonzero(tasks == task)
+        while True:
+            rows = random.choice(own, size, replace=False)
+            if len(np.unique(y[rows])) == len(np.unique(y[own])):
+                break
+        chosen[rows] = True
+    return chosen
+
+
+def classification(load: Callable[[], Any], size: int, *, area: bool = False, most: int = 150) -> Callable[[int], Any]:
+    """Mean over tasks of the error (or 1 − area under the curve) on rows that were not drawn."""
+
+    def split(seed: int) -> dict[str, tuple[float, float]]:
+        X, y, tasks = load()
+        random = np.random.default_rng(seed)
+        train = draw_rows(tasks, y, size, random)
+        test = ~train
+        if not area:  # enough rows to test on, not all of the large sets
+            keep = np.zeros(len(y), dtype=bool)
+            for task in np.unique(tasks):
+                own = np.flatnonzero(test & (tasks == task))
+                keep[random.permutation(own)[:most]] = True
+            test = keep
+        answers = {}
+        models = {"mssl": MSSLClassifierCV()} | rivals(MultiTaskClassifier, 0.5 * size)
+        for name, model in models.items():
+            began = perf_counter()
+            model.fit(X[train], y[train], tasks=tasks[train])
+            decision = model.decision_function(X[test], tasks=tasks[test])
+            losses = [
+                1 - roc_auc_score(y[test][own], decision[own]) if area else np.mean((decision[own] > 0) != y[test][own])
+                for own in (tasks[test] == task for task in np.unique(tasks))
+            ]
+            answers[name] = (float(np.mean(losses)), perf_counter() - began)
+        answers["chosen"] = {k: float(v) for k, v in models["mssl"].best_params_.items()}
+        return answers
+
+    return split
+
+
+def year_folds(year: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Five folds of whole years: neighbouring months are alike, so that single rows would leak."""
+    fold = np.unique(year, return_inverse=True)[1] % 5
+    return [(np.flatnonzero(fold != number), np.flatnonzero(fold == number)) for number in range(5)]
+
+
+def atlas(years: int) -> Callable[[int], Any]:
+    """Root mean squared error of monthly anomalies from the training years' climatology, mean over regions."""
+
+    def split(seed: int) -> dict[str, tuple[float, float]]:
+        data = load_climate("atlas")
+        month, year = data.calendar, data.months.astype("datetime64[Y]").astype(int)
+        train = np.isin(year, np.random.default_rng(seed).choice(np.unique(year), years, replace=False))
+        X, y = data.X.copy(), data.y.copy()
+        for number in range(1, 13):
+            now = month == number
+            X[now] -= X[now & train].mean(axis=0)
+            y[now] -= y[now & train].mean(axis=0)
+        answers = {}
+        models = {"mssl": MSSLRegressorCV()} | rivals(MultiTaskGLM, 12.0 * years)
+        for name, model in models.items():
+            began = perf_counter()
+            model.set_params(cv=year_folds(year[train])).fit(X[train], y[train])
+            errors = np.sqrt(np.mean((model.predict(X[~train]) - y[~train]) ** 2, axis=0))
+            answers[name] = (float(errors.mean()), perf_counter() - began)
+        answers["chosen"] = {k: float(v) for k, v in models["mssl"].best_params_.items()}
+        return answers
+
+    return split
+
+
+def _landmine() -> tuple[Any, ...]:
+    data = load_landmine()
+    return data.X, data.y, data.tasks
+
+
+def _spam() -> tuple[Any, ...]:
+    data = load_spam(15)
+    counts = np.asarray(data.X.sum(axis=0)).ravel()
+    words = np.sort(np.argsort(-counts, kind="stable")[:500])
+    return np.log1p(data.X[:, words].toarray()), data.y, data.tasks
+
+
+def _letter() -> tuple[Any, ...]:
+    data = load_letter()
+    return data.X, data.y, data.tasks
+
+
+def _digits() -> tuple[Any, ...]:
+    data = load_digit_pairs(120, random_state=0)
+    return data.X, data.y, data.tasks
+
+
+EXPERIMENTS: dict[str, tuple[str, Callable[[int], Any]]] = {
+    **{f"landmine-{n}": ("1 − AUC", classification(_landmine, n, area=True)) for n in (40, 80, 160)},
+    **{f"spam15-{n}": ("error", classification(_spam, n)) for n in (20, 50)},
+    **{f"letter-{n}": ("error", classification(_letter, n)) for n in (20, 40)},
+    "digits-30": ("error", classification(_digits, 30)),
+    **{f"atlas-{n}": ("RMSE, °C", atlas(n)) for n in (5, 19)},
+}
+
+
+def run(name: str, splits: int = SPLITS) -> dict[str, Any]:
+    """All outer splits of one experiment."""
+    metric, split = EXPERIMENTS[name]
+    results = []
+    for seed in range(splits):
+        results.append(split(seed))
+        scores = {key: round(value[0], 4) for key, value in results[-1].items() if key != "chosen"}
+        seconds = {key: round(value[1], 1) for key, value in results[-1].items() if key != "chosen"}
+        print(name, seed, scores, seconds, results[-1]["chosen"], file=sys.stderr, flush=True)
+    return {"name": name, "metric": metric, "results": results}
+
+
+def summarise(experiment: dict[str, Any]) -> dict[str, Any]:
+    """Means, the best rival, and the paired difference to it."""
+    names = [name for name in experiment["results"][0] if name != "chosen"]
+    table = np.asarray([[result[name][0] for name in names] for result in experiment["results"]])
+    means = dict(zip(names, table.mean(axis=0), strict=True))
+    best = min((name for name in names if name != "mssl"), key=means.__getitem__)
+    difference = table[:, names.index("mssl")] - table[:, names.index(best)]
+    error = difference.std(ddof=1) / np.sqrt(len(difference)) if len(difference) > 1 else float("nan")
+    seconds = float(np.mean([result["mssl"][1] for result in experiment["results"]]))
+    return {"means": means, "best": best, "difference": difference.mean(), "error": error, "seconds": seconds}
+
+
+def page(experiments: list[dict[str, Any]]) -> str:
+    """The table as a page of text."""
+    names = [name for name in experiments[0]["results"][0] if name != "chosen"]
+    lines = [
+        "# Never worse than its rivals",
+        "",
+        "The default `MSSLClassifierCV` and `MSSLRegressorCV` (column mssl) against simpler methods, each tuned by",
+        f"cross-validation; means over {len(experiments[0]['results'])} outer splits, smaller is better.",
+        "The difference is to the best rival of the row, with its paired standard error.",
+        "",
+        "Made by `MSSL_DATA=folder python -m benchmarks.rivals`.",
+        "",
+        f"| data | metric | {' | '.join(names)} | difference | verdict |",
+        f"|---|---|{'---|' * len(names)}---|---|",
+    ]
+    for experiment in experiments:
+        found = summarise(experiment)
+        verdict = "worse" if found["difference"] > found["error"] else "not worse"
+        values = " | ".join(f"{found['means'][name]:.4f}" for name in names)
+        lines.append(
+            f"| {experiment['name']} | {experiment['metric']} | {values} | "
+            f"{found['difference']:+.4f} ± {found['error']:.4f} | {verdict} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def main(arguments: list[str]) -> None:
+    known = [name for name in arguments if name in EXPERIMENTS]
+    experiments = [run(name) for name in known or EXPERIMENTS]
+    text = page(experiments)
+    print(text)
+    if not known:
+        target = Path(__file__).parent.parent / "docs" / "rivals.md"
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(text)
+    elif "--json" in arguments:
+        print(json.dumps(experiments))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
