@@ -26,7 +26,6 @@ from mssl.solvers.spectral_start import (
     Spectra,
     design_spectra,
     gram_spectra,
-    sampling_variances,
     variance_components,
 )
 
@@ -79,6 +78,7 @@ def linearise(rows: GLMRows, freedom: Array, noise: Array | None) -> Linearised:
     """
     base = rows.null_quadratic()
     spectra, level, signal = _components(base, freedom, noise)
+    typical = spectra.typical_value()
     W = np.zeros((rows.design.n_tasks, rows.design.n_features))
     plenty = float(np.min(rows.design.task_sums(rows.weights))) >= _PLENTY * rows.design.n_features
     enough = _CLOSE if noise is not None else _EXACT
@@ -93,7 +93,7 @@ def linearise(rows: GLMRows, freedom: Array, noise: Array | None) -> Linearised:
         level = _pearson(rows, point, spectra, level, signal)
         level, signal = variance_components(spectra, level)
     near = Linearised(base, spectra, level, signal, np.ones(len(level)), W)
-    return near._replace(sampling=_sampling(rows, near, freedom, plenty))
+    return near._replace(sampling=_sampling(rows, near, freedom, typical, plenty))
 
 
 def _components(
@@ -139,18 +139,21 @@ def _pearson(rows: GLMRows, point: Point, spectra: Spectra, noise: Array, signal
     return np.maximum(squares / freedom, 1e-10)
 
 
-def _sampling(rows: GLMRows, near: Linearised, freedom: Array, plenty: bool) -> Array:
+def _sampling(rows: GLMRows, near: Linearised, freedom: Array, typical: Array, plenty: bool) -> Array:
     """Inverse Fisher information of a coefficient at a fit that is hardly shrunk.
 
     A fit shrunk as prediction likes it has predictors that are too small, and then more information than the data
     really hold, by a factor of several for labels. The prior of this fit, and of the inverse, is wide: so many times
-    the larger of the signal variance and a typical direction's sampling variance (times n/d where there are fewer rows
-    than features). Where rows are plenty the fit at hand tells the same.
+    the larger of the signal variance and a seen direction's sampling variance, which is n/d times that of a typical
+    direction where there are fewer rows than features (``typical`` is the information there, at the fit of the
+    intercepts alone). Where rows are plenty the fit at hand tells the same.
     """
     seen = np.minimum(1.0, rows.design.task_sums(rows.weights) / rows.design.n_features)
-    wide = _WIDE * np.maximum(near.signal, seen * near.noise / near.spectra.typical_value())
-    if plenty:
-        return sampling_variances(near.spectra, near.noise, wide)
-    point = _ridge_fit(rows, near.base, near.noise, wide, near.W, _CLOSE)
-    spectra = _spectra(rows.working_quadratic(point.predictor, point.intercepts), freedom)
-    return sampling_variances(spectra, near.noise, wide)
+    wide = _WIDE * np.maximum(near.signal, seen * near.noise / typical)
+    spectra = near.spectra
+    if not plenty:
+        point = _ridge_fit(rows, near.base, near.noise, wide, near.W, _CLOSE)
+        spectra = _spectra(rows.working_quadratic(point.predictor, point.intercepts), freedom)
+    known = np.sum(1.0 / (spectra.values / near.noise[:, None] + 1.0 / wide[:, None]), axis=1)
+    unseen = spectra.n_features - spectra.values.shape[1]
+    return np.asarray((known + unseen * wide) / spectra.n_features)
