@@ -31,6 +31,8 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 Split = tuple[Index, Index]
 
+_ROWS_AT_ONCE = 100_000
+
 
 def places(data: TaskData, y: Any, sample_weight: Any = None) -> Index:
     """For each flat row of the data the row of the input that it came from, (N,)."""
@@ -136,33 +138,48 @@ def _cells(splits: Sequence[Split], n: int) -> tuple[Index, NDArray[np.bool_], N
 
 
 def _own_sums(data: TaskData, table: MomentTable, design: Design, cell: Index) -> Moments:
-    """Moments of tasks with their own features: every (task, cell) is treated as a task of its own."""
-    K, n_cells = data.n_tasks, table.train.shape[1]
-    group = data.task_of_row * n_cells + cell
+    """Moments of tasks with their own features, some tasks at a time so that no second copy of all rows is made."""
+    target = (data.y - _centre_of_targets(data, table.intercept)[data.task_of_row]) / table.unit
+    parts, first = [], 0
+    while first < data.n_tasks:
+        last = int(np.searchsorted(data.offsets, data.offsets[first] + _ROWS_AT_ONCE, side="right")) - 1
+        last = min(max(last, first + 1), data.n_tasks)
+        parts.append(_sums_of_tasks(data, table, design, cell, target, slice(first, last)))
+        first = last
+    return Moments(*(np.concatenate(column, axis=1) for column in zip(*parts, strict=True)))
+
+
+def _sums_of_tasks(
+    data: TaskData, table: MomentTable, design: Design, cell: Index, target: Array, tasks: slice
+) -> tuple[Array, ...]:
+    """Moments of a run of tasks: every (task, cell) is treated as a task of its own."""
+    K, n_cells = tasks.stop - tasks.start, table.train.shape[1]
+    rows = slice(data.offsets[tasks.start], data.offsets[tasks.stop])
+    group = (data.task_of_row[rows] - tasks.start) * n_cells + cell[rows]
     order = np.argsort(group, kind="stable")
     filled, starts = np.unique(group[order], return_index=True)
-    task = filled // n_cells
+    task = tasks.start + filled // n_cells
     pieces = Design.build(
-        data.X[order],
+        data.X[rows][order],
         np.append(starts, len(order)),
         centres=design.centres[task] if table.intercept else np.zeros((len(task), data.n_features)),
         scales=table.scales,
     )
-    c = np.ones(len(order)) if data.weights is None else data.weights[order]
-    y = (data.y - _centre_of_targets(data, table.intercept)[data.task_of_row])[order] / table.unit
+    c = np.ones(len(order)) if data.weights is None else data.weights[rows][order]
+    y = target[rows][order]
 
     def spread(values: Array) -> Array:
         full = np.zeros((K * n_cells, *values.shape[1:]))
         full[filled] = values
         return np.ascontiguousarray(np.moveaxis(full.reshape(K, n_cells, *values.shape[1:]), 1, 0))
 
-    return Moments(
-        n=spread(pieces.task_sums(c)),
-        x=spread(pieces.backproject(c)),
-        y=spread(pieces.task_sums(c * y)),
-        xx=spread(pieces.gram(c, intercept=False)),
-        xy=spread(pieces.backproject(c * y)),
-        yy=spread(pieces.task_sums(c * y * y)),
+    return (
+        spread(pieces.task_sums(c)),
+        spread(pieces.backproject(c)),
+        spread(pieces.task_sums(c * y)),
+        spread(pieces.gram(c, intercept=False)),
+        spread(pieces.backproject(c * y)),
+        spread(pieces.task_sums(c * y * y)),
     )
 
 
