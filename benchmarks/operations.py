@@ -1,0 +1,95 @@
+"""What has no rival, or a yardstick instead of one: large Ω-steps against `eigh`, warm starts, and daily use."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.linalg import eigh
+
+from benchmarks.measures import cpu_seconds, fresh_process
+from benchmarks.problems import GraphStep
+from mssl import MSSLRegressor, MSSLRegressorCV
+from mssl.datasets import make_clustered_tasks
+from mssl.glasso import graphical_lasso
+from mssl.io import load, save
+from mssl.model_selection import StabilitySelection
+
+IMPORTS = "import sklearn.linear_model, numba, numpy as np"
+FIRST_FIT = (
+    f"{IMPORTS}; from mssl import MSSLRegressor; r = np.random.default_rng(0); X = r.normal(size=(60, 5)); "
+    "MSSLRegressor(0.3, 0.1).fit(X, X @ np.ones(5) + r.normal(size=60), tasks=np.repeat(range(3), 20))"
+)
+
+
+def best(runs: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+    """Least processor time of each, in turns."""
+    times: dict[str, float] = dict.fromkeys(runs, np.inf)
+    for _ in range(repeats):
+        for name, work in runs.items():
+            times[name] = min(times[name], cpu_seconds(work)[0])
+    return times
+
+
+def yardsticks(p: int, n: int, share: float, repeats: int = 2) -> dict[str, Any]:
+    """Cold and warm solve after a relative change of 1e-3, and one eigendecomposition of that size."""
+    problem = GraphStep("erdos-renyi", p, n, share)
+    noise = np.random.default_rng(1).standard_normal((p, p))
+    changed = problem.S * (1 + 1e-3 * (noise + noise.T) / np.sqrt(2))
+    first = graphical_lasso(problem.S, problem.alpha, penalize_diagonal=False)
+
+    def solve(warm: Any = None) -> Any:
+        return graphical_lasso(changed, problem.alpha, penalize_diagonal=False, check=False, warm_start=warm)
+
+    runs = {"eigh": lambda: eigh(changed, check_finite=False), "cold": solve, "warm": lambda: solve(first)}
+    answer = solve()
+    degree = np.count_nonzero(answer.precision) / p - 1
+    times = best(runs, repeats if p > 100 else 20)
+    return {
+        "p": p,
+        "n": n,
+        "share": share,
+        "degree": degree,
+        "relative gap": answer.gap / max(1, abs(answer.objective)),
+    } | times
+
+
+def daily_use(full: bool) -> Iterator[tuple[str, float]]:
+    """Processor seconds of everything around a fit."""
+    data = make_clustered_tasks("centres", n_samples=100 if full else 40, n_test=100, random_state=0)
+    train = {"X": data.X, "y": data.y, "tasks": data.tasks}
+    model = MSSLRegressor(0.3, 0.1).fit(**train)
+    shape = f"{data.coef.shape[0]} tasks, {data.coef.shape[1]} features, {len(data.y)} rows"
+    yield f"fit of an estimator ({shape})", best({"": lambda: MSSLRegressor(0.3, 0.1).fit(**train)}, 5)[""]
+    yield f"cross-validated fit ({shape})", best({"": lambda: MSSLRegressorCV().fit(**train)}, 2)[""]
+    selection = StabilitySelection(random_state=0)
+    yield f"stability selection ({shape})", best({"": lambda: selection.fit(**train)}, 2)[""]
+    yield (
+        f"predict {len(data.y_test)} rows",
+        best({"": lambda: model.predict(data.X_test, tasks=data.tasks_test)}, 9)[""],
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.mssl"
+        yield "save a model", best({"": lambda: save(model, path)}, 5)[""]
+        yield "load a model", best({"": lambda: load(path)}, 5)[""]
+    empty = fresh_process("pass")
+    yield "import mssl, above an empty interpreter", fresh_process("import mssl") - empty
+    fresh_process(FIRST_FIT, 1)  # fills the cache of kernels
+    plain, whole = fresh_process(IMPORTS), fresh_process(FIRST_FIT)
+    yield "first fit of a fresh process, above importing scikit-learn and numba", whole - plain
+
+
+def run(full: bool) -> dict[str, Any]:
+    """Everything, as the file of results keeps it."""
+    cases = [(13, 130, 0.3), (50, 500, 0.3), (250, 2500, 0.3), (250, 125, 0.5)]
+    if full:
+        cases += [(p, n, share) for p in (1000, 2000) for n in (10 * p, p // 2) for share in (0.3, 0.5)]
+    else:
+        cases = cases[:2]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {"yardsticks": [yardsticks(*case) for case in cases], "daily use": dict(daily_use(full))}

@@ -1,0 +1,88 @@
+"""Which problems a run goes through, in which order; a problem is built when its turn comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+
+from benchmarks.problems import GraphStep, JointLasso, Problem, WeightStep, WholeFit
+
+Plan = list[Callable[[], Problem]]
+
+SMALL, WIDE, TALL = (30, 13, 60), (500, 15, 400), (10, 250, 600)
+KINDS = ("erdos-renyi", "chain", "blocks", "blocks + outliers")
+
+
+def graph(full: bool) -> Plan:
+    """Ω-steps."""
+    plan: Plan = []
+    shares = (0.3, 0.5, 0.7) if full else (0.5,)
+    for p in (13, 50, 250) if full else (13, 50):
+        kinds = KINDS if full else KINDS[:2]
+        plan += [
+            partial(GraphStep, kind, p, n, share) for share, kind, n in product(shares, kinds, (max(p // 2, 4), 10 * p))
+        ]
+        plan += [partial(GraphStep, "low-rank", p, 10, share) for share in shares]
+    return plan
+
+
+def large_graph(full: bool) -> Plan:
+    """Ω-steps on which rivals need minutes."""
+    sizes = (1000, 2000) if full else ()
+    return [partial(GraphStep, "erdos-renyi", p, n, s) for p in sizes for n in (10 * p, p // 2) for s in (0.3, 0.5)]
+
+
+def weights(full: bool) -> Plan:
+    """W-steps: Gaussian, then coupled, then the other families."""
+    plan: Plan = []
+    correlations = (0.5, 0.95) if full else (0.5,)
+    for shape, rho, share in product((SMALL, TALL, WIDE) if full else (SMALL, TALL), correlations, (0.02, 0.3, 0.0)):
+        plan.append(partial(WeightStep, shape, share, rho))
+    for shape, share in product((SMALL, TALL), (0.02, 0.3)):
+        plan.append(partial(WeightStep, shape, share, shared=True))
+        plan.append(partial(WeightStep, shape, share, updates=1))
+    for shape, share in product((SMALL, TALL, WIDE) if full else (SMALL,), (0.02, 0.3)):
+        plan.append(partial(WeightStep, shape, share, coupled=True))
+    for family, share in (("logistic", 0.0), ("logistic", 0.02), ("logistic", 0.3), ("poisson", 0.0)):
+        plan += [partial(WeightStep, shape, share, family=family) for shape in ((SMALL, TALL) if full else (SMALL,))]
+    if full:
+        for shape, share in product(((200, 1000, 100), (2000, 50, 300), (784, 45, 5000)), (0.3, 0.02)):
+            plan.append(partial(WeightStep, shape, share, shared=shape[2] == 5000))
+    return plan
+
+
+def joint_lasso(full: bool) -> Plan:
+    """Features chosen by all tasks together."""
+    shapes = ((30, 13, 60), (500, 15, 400)) if full else ((30, 13, 60),)
+    return [partial(JointLasso, shape, share) for shape, share in product(shapes, (0.05, 0.3))]
+
+
+def fits(full: bool) -> Plan:
+    """Whole fits."""
+    shapes = (SMALL, TALL, WIDE) if full else (SMALL,)
+    correlations = (0.0, 0.5, 0.95) if full else (0.5,)
+    cases = product(shapes, correlations, (0.02, 0.2))
+    return [partial(WholeFit, shape, 0.3, gamma, correlation) for shape, correlation, gamma in cases]
+
+
+def growth(full: bool) -> Plan:
+    """Whole fits from rows to certificate, one dimension growing at a time."""
+    plan: Plan = []
+    for K in (100, 200, 500, 1000, 2000) if full else (50, 100, 200):
+        plan.append(partial(WholeFit, (20, K, 40), None, group="growth"))
+    for d in (25, 50, 100, 200, 400) if full else (10, 20, 40):
+        plan.append(partial(WholeFit, (d, 20, 800), None, group="growth"))
+    for n in (1000, 4000, 16000, 64000) if full else (500, 1000, 2000):
+        plan.append(partial(WholeFit, (20, 20, n), None, group="growth"))
+    return plan
+
+
+GROUPS: dict[str, Callable[[bool], Plan]] = {
+    "graph": graph,
+    "weights": weights,
+    "fit": fits,
+    "joint lasso": joint_lasso,
+    "growth": growth,
+    "large graph": large_graph,
+}

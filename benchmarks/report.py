@@ -1,0 +1,353 @@
+"""The page: bars, ratios, accuracies, failures and growth, as the file of results has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measures import CAP, GOAL, LEAST_CAP, exponent, geometric_mean
+
+Row = dict[str, Any]
+PEERS = ("scikit-learn", "scikit-learn, Gram", "skglm", "celer", "gglasso")
+TITLES = {
+    "graph": "Ω-step: the graphical lasso",
+    "large graph": "Ω-step: large graphs",
+    "weights": "W-step: the weights for a given Ω",
+    "joint lasso": "Features chosen jointly (ℓ2,1)",
+    "fit": "Whole fits against the paper's algorithms",
+    "growth": "Growth of a whole fit",
+}
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of Markdown."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
+
+
+def by_problem(records: Sequence[Row]) -> dict[str, dict[str, Row]]:
+    """Records by problem, then by solver."""
+    problems: dict[str, dict[str, Row]] = {}
+    for record in records:
+        problems.setdefault(record["problem"], {})[record["solver"]] = record
+    return problems
+
+
+def ratio(record: Row | None, ours: Row) -> float | None:
+    """Time over ours, where both reached the goal."""
+    if record is None or record["outcome"] != "reached" or ours["outcome"] != "reached":
+        return None
+    return float(record["seconds"] / ours["seconds"])
+
+
+def cell(record: Row | None, ours: Row) -> str:
+    """A ratio, or how it failed."""
+    if record is None or record["outcome"] == "skipped":
+        return "–"
+    known = ratio(record, ours)
+    if known is not None:
+        return f"{known:.1f}" if known < 100 else f"{known:.0f}"
+    if record["outcome"] == "stopped":
+        return f"> {record['seconds'] / ours['seconds']:.0f}" if ours["seconds"] else "stopped"
+    reached = record["suboptimality"]
+    return record["outcome"] + (f" ({reached:.0e})" if reached is not None and np.isfinite(reached) else "")
+
+
+def megabytes(record: Row) -> str:
+    """Peak memory of a run."""
+    return "" if record["peak_bytes"] is None else f"{record['peak_bytes'] / 2**20:.1f}"
+
+
+def group_section(name: str, entry: Row) -> str:
+    """Ratios of one group, the accuracy reached, failures."""
+    problems = by_problem(entry["records"])
+    names = list(dict.fromkeys(record["solver"] for record in entry["records"]))
+    others = [n for n in names if n != "mssl"]
+    head = ["problem", "mssl, ms", "suboptimality", "peak MiB", *others]
+    rows = []
+    for problem, records in problems.items():
+        ours = records["mssl"]
+        time = f"{1e3 * ours['seconds']:.2f}" if ours["seconds"] else ours["outcome"]
+        accuracy = "" if ours["suboptimality"] is None else f"{ours['suboptimality']:.0e}"
+        label = problem.partition("/")[2]
+        rows.append([label, time, accuracy, megabytes(ours), *(cell(records.get(other), ours) for other in others)])
+    parts = [f"## {TITLES.get(name, name)}\n", table(head, rows), summary(problems, others)]
+    if entry["not run"]:
+        parts.append(f"{entry['not run']} more problems of this group were not run: the time allowed was over.\n")
+    return "\n".join(parts)
+
+
+def summary(problems: dict[str, dict[str, Row]], others: Sequence[str]) -> str:
+    """Geometric mean, least ratio, failures and reasons of each rival."""
+    rows = []
+    for other in others:
+        pairs = [(r[other], r["mssl"]) for r in problems.values() if other in r]
+        ratios = [known for record, ours in pairs if (known := ratio(record, ours)) is not None]
+        count = {
+            o: sum(record["outcome"] == o for record, _ in pairs) for o in ("missed", "stopped", "raised", "skipped")
+        }
+        reasons = sorted({record["reason"] for record, _ in pairs if record["reason"]})
+        figures = [f"{geometric_mean(ratios):.1f}", f"{min(ratios):.2f}"] if ratios else ["–", "–"]
+        accuracies = [r["suboptimality"] for r, _ in pairs if r["outcome"] == "reached"]
+        accuracy = f"{np.median(accuracies):.0e}" if accuracies else "–"
+        rows.append(
+            [other, str(len(ratios)), *figures, accuracy, *(str(v) for v in count.values()), "; ".join(reasons)]
+        )
+    head = [
+        "rival",
+        "compared",
+        "mean ratio",
+        "least ratio",
+        "its suboptimality",
+        "missed",
+        "stopped",
+        "raised",
+        "skipped",
+        "why",
+    ]
+    return table(head, rows) if rows else ""
+
+
+# --- bars -------------------------------------------------------------------------------------------------------
+
+
+def verdict(met: bool | None) -> str:
+    """In one word."""
+    return "not measured" if met is None else "met" if met else "**not met**"
+
+
+def bars(results: Row) -> str:
+    """What was promised, what was measured."""
+    groups = results["groups"]
+    rows: list[list[str]] = []
+
+    def add(bar: str, measured: str, met: bool | None) -> None:
+        rows.append([bar, measured, verdict(met)])
+
+    graph_bars(groups, add)
+    weight_bars(groups, add)
+    growth_bars(groups, add)
+    operation_bars(groups.get("operations", {}), add)
+    return "## Bars\n\n" + table(["bar", "measured", ""], rows)
+
+
+Add = Callable[[str, str, bool | None], None]
+
+
+def graph_bars(groups: Row, add: Add) -> None:
+    """Ratios of the Ω-step."""
+    records = groups.get("graph", {}).get("records", []) + groups.get("large graph", {}).get("records", [])
+    problems = by_problem(records)
+    for peer in ("scikit-learn", "skglm", "gglasso"):
+        small = [r for r in problems.values() if r["mssl"]["axes"]["p"] <= 250 and peer in r]
+        ratios = [known for r in small if (known := ratio(r[peer], r["mssl"])) is not None]
+        text, met = "", None
+        if ratios:
+            mean = geometric_mean(ratios)
+            text, met = f"{mean:.1f} in {len(ratios)} problems that it solved of {len(small)}", mean >= 15
+        add(f"Ω-step, p ≤ 250: {peer} needs ≥ 15 times our time in geometric mean", text, met)
+    known = {
+        f"{name.partition('/')[2]} ({peer})": value
+        for name, r in problems.items()
+        for peer in ("scikit-learn", "skglm", "gglasso")
+        if (value := ratio(r.get(peer), r["mssl"])) is not None
+    }
+    slowest = min(known, key=known.__getitem__, default=None)
+    text = "" if slowest is None else f"least ratio {known[slowest]:.2f} at {slowest}"
+    add("Ω-step: never slower than a peer", text, None if slowest is None else known[slowest] >= 1)
+
+
+def weight_bars(groups: Row, add: Add) -> None:
+    """Ratios of the W-step with diagonal Ω."""
+    problems = by_problem(groups.get("weights", {}).get("records", []))
+    gaussian = {n: r for n, r in problems.items() if r["mssl"]["axes"]["family"] == "gaussian"}
+    ratios: dict[tuple[str, str], float] = {}
+    for name, records in gaussian.items():
+        if records["mssl"]["axes"]["updates"] < 2:
+            continue
+        for peer in PEERS:
+            value = ratio(records.get(peer), records["mssl"])
+            if value is not None:
+                ratios[name, peer] = value
+    slowest = min(ratios, key=ratios.__getitem__, default=None)
+    text = (
+        "" if slowest is None else f"least ratio {ratios[slowest]:.1f} at {slowest[0].partition('/')[2]} ({slowest[1]})"
+    )
+    add(
+        "W-step, diagonal Ω, two updates: never slower than a peer",
+        text,
+        None if slowest is None else ratios[slowest] >= 1,
+    )
+    for shape in ("(30, 13, 60)", "(10, 250, 600)"):
+        own = [v for (name, _), v in ratios.items() if shape in name]
+        text = f"least {min(own):.1f}, geometric mean {geometric_mean(own):.1f}" if own else ""
+        add(f"W-step at {shape}: every peer needs ≥ 15 times our time", text, min(own) >= 15 if own else None)
+
+
+def growth_series(entry: Row, axis: str) -> tuple[list[float], list[float]]:
+    """Sizes and seconds of the problems in which one dimension grows."""
+    fixed = {"K": {"d": 20, "n": 40}, "d": {"K": 20, "n": 800}, "n": {"d": 20, "K": 20}}[axis]
+    chosen = [
+        (float(r["axes"][axis]), r["seconds"])
+        for r in entry.get("records", [])
+        if r["outcome"] == "reached" and all(r["axes"][key] == value for key, value in fixed.items())
+    ]
+    chosen = sorted(dict(chosen).items())
+    return [size for size, _ in chosen], [seconds for _, seconds in chosen]
+
+
+def growth_bars(groups: Row, add: Add) -> None:
+    """Exponents."""
+    for axis, bar, limit in (
+        ("K", "whole fit grows no faster than K^2.2 (d = 20, degree 4)", 2.2),
+        ("n", "whole fit linear in n", 1.1),
+    ):
+        sizes, seconds = growth_series(groups.get("growth", {}), axis)
+        if len(sizes) < 2:
+            add(bar, "", None)
+            continue
+        slope = exponent(sizes, seconds)
+        last = exponent(sizes[-2:], seconds[-2:])
+        text = f"{axis}^{slope:.2f} over {sizes[0]:.0f} … {sizes[-1]:.0f}; {axis}^{last:.2f} between the last two"
+        add(bar, text, max(slope, last) <= limit)
+
+
+def operation_bars(entry: Row, add: Add) -> None:
+    """Yardsticks and first use."""
+    for p in (1000, 2000):
+        cases = [y for y in entry.get("yardsticks", []) if y["p"] == p]
+        worst = max((y["cold"] / y["eigh"] for y in cases), default=None)
+        text = "" if worst is None else f"at most {worst:.2f} of one eigh"
+        add(f"Ω-step, p = {p} Erdős–Rényi: ≤ 0.6 of one eigh", text, None if worst is None else worst <= 0.6)
+    warm = max((y["warm"] / y["cold"] for y in entry.get("yardsticks", [])), default=None)
+    text = "" if warm is None else f"at most {warm:.2f} of cold"
+    add("warm re-solve after a relative change of 1e-3: ≤ 0.6 of cold", text, None if warm is None else warm <= 0.6)
+    first = next((v for k, v in entry.get("daily use", {}).items() if k.startswith("first fit")), None)
+    text = "" if first is None else f"{first:.2f} s for everything above the imports of scikit-learn and numba"
+    add("first fit of a fresh process: ≤ 0.3 s", text, None if first is None else first <= 0.3)
+    add("two cores: ≥ 1.5 times on large problems", "", None)
+
+
+# --- the rest ---------------------------------------------------------------------------------------------------
+
+
+def operations_section(entry: Row) -> str:
+    """Yardsticks and daily use."""
+    rows = [
+        [
+            str(y["p"]),
+            str(y["n"]),
+            str(y["share"]),
+            f"{y['degree']:.1f}",
+            f"{1e3 * y['cold']:.2f}",
+            f"{y['cold'] / y['eigh']:.2f}",
+            f"{y['warm'] / y['cold']:.2f}",
+            f"{y['relative gap']:.0e}",
+        ]
+        for y in entry["yardsticks"]
+    ]
+    head = ["p", "n", "α/α_max", "mean degree", "cold, ms", "cold / eigh", "warm / cold", "certified gap"]
+    uses = [[name, f"{1e3 * seconds:.1f}"] for name, seconds in entry["daily use"].items()]
+    text = "## Ω-step against one `scipy.linalg.eigh`, and warm starts (Erdős–Rényi)\n\n" + table(head, rows)
+    return text + "\n## Daily use\n\n" + table(["what", "CPU ms"], uses)
+
+
+def growth_section(results: Row, figure: str | None) -> str:
+    """Exponents and the figure."""
+    lines = []
+    for axis in ("K", "d", "n"):
+        sizes, seconds = growth_series(results["groups"].get("growth", {}), axis)
+        if len(sizes) > 1:
+            points = ", ".join(f"{size:.0f}: {second:.3g} s" for size, second in zip(sizes, seconds, strict=True))
+            lines.append(f"- time ∝ {axis}^{exponent(sizes, seconds):.2f} ({points})")
+    picture = f"\n![Growth of processor time]({figure})\n" if figure else ""
+    return "\n".join(
+        ["\n## Exponents\n", "Least-squares slopes of logarithms, from rows to certificate.\n", *lines, picture]
+    )
+
+
+def figures(results: Row, folder: Path) -> str | None:
+    """Processor time against p, K, d and n, as one PNG; its name, or None without matplotlib."""
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        return None
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    groups = results["groups"]
+    picture, axes = pyplot.subplots(1, 4, figsize=(14, 3.6), layout="constrained")
+    for solver, points in graph_series(groups).items():
+        label = f"{solver}: p^{exponent(*zip(*points, strict=True)):.1f}" if len(points) > 1 else solver
+        axes[0].loglog(*zip(*points, strict=True), "o-", label=label)
+    axes[0].set(xlabel="p, Ω-step (Erdős–Rényi, n = 10 p, α = α_max / 2)", ylabel="CPU seconds")
+    for ax, axis in zip(axes[1:], ("K", "d", "n"), strict=True):
+        sizes, seconds = growth_series(groups.get("growth", {}), axis)
+        if len(sizes) > 1:
+            ax.loglog(sizes, seconds, "o-", label=f"mssl: {axis}^{exponent(sizes, seconds):.2f}")
+        ax.set(xlabel=f"{axis}, whole fit")
+    for ax in axes:
+        if ax.get_legend_handles_labels()[0]:
+            ax.legend(fontsize=7)
+    name = "benchmarks-growth.png"
+    picture.savefig(folder / name, dpi=110)
+    pyplot.close(picture)
+    return name
+
+
+def graph_series(groups: Row) -> dict[str, list[tuple[float, float]]]:
+    """Sizes and seconds of each solver on one kind of graph."""
+    series: dict[str, list[tuple[float, float]]] = {}
+    for name in ("graph", "large graph"):
+        for record in groups.get(name, {}).get("records", []):
+            axes = record["axes"]
+            alike = axes["kind"] == "erdos-renyi" and axes["share"] == 0.5 and axes["n"] == 10 * axes["p"]
+            if alike and record["outcome"] == "reached":
+                series.setdefault(record["solver"], []).append((axes["p"], record["seconds"]))
+    return series
+
+
+def preface(results: Row) -> str:
+    """What the figures mean and where they come from."""
+    rows = []
+    for name, entry in results["groups"].items():
+        m, load = entry["machine"], "{:.1f}"
+        after = load.format(entry["load after"][0]) if "load after" in entry else "–"
+        size = "full" if entry["full"] else "quick"
+        rows.append([name, entry["when"], size, m["cpu"], str(m["cores"]), load.format(m["load"][0]), after])
+    head = ["group", "when", "size", "processor", "cores", "load before", "load after"]
+    versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
+    return f"""# Benchmarks
+
+Written by `python -m benchmarks report` from `benchmarks/results.json`, which `python -m benchmarks run --full` fills.
+No figure here is typed by hand.
+
+- **Time** is processor time of one thread (BLAS limited to one), the least of interleaved repeats. Ratios are times of
+  a rival over ours (ours = 1). Our certificate is inside our time.
+- **Accuracy**: every solver gets the loosest of its settings whose output has a suboptimality of at most {GOAL:.0e},
+  computed here from that output by one criterion: (value − lower bound) / max(1, |lower bound|), the lower bound by
+  duality. For whole fits, which are not jointly convex, it is the joint certificate.
+- "missed (x)": no setting reached it, x is the best that was seen. "> r": stopped after r times our time (never before
+  {LEAST_CAP:.0f} s nor after {CAP:.0f} times our time). "–": cannot solve the problem, or is absent; reasons are below
+  each table.
+- **Peak** is what a run adds to the memory of its process.
+- Versions: {versions}.
+
+{table(head, rows)}
+A load above the number of cores means that the machine was shared while it was measured: processor time then grows too
+(caches and clocks are shared), so ratios mean more than times.
+"""
+
+
+def page(results: Row, figure: str | None) -> str:
+    """The whole page."""
+    groups = results["groups"]
+    parts = [preface(results), bars(results)]
+    parts += [group_section(name, groups[name]) for name in TITLES if name in groups and groups[name]["records"]]
+    parts.append(growth_section(results, figure))
+    if "operations" in groups:
+        parts.append(operations_section(groups["operations"]))
+    return "\n".join(parts).rstrip() + "\n"
