@@ -61,7 +61,7 @@ def test_spam(coef_penalty):
 @needs_data
 def test_some_of_mnist():
     model, X, y, tasks = fit_half(load_mnist_pairs(subsample=60, random_state=0))
-    assert model.score(X, y, tasks=tasks) > 0.93
+    assert model.score(X, y, tasks=tasks) > 0.9
 
 
 def test_digits_by_pairs_and_votes():
