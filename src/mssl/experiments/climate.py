@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl.climate import month_means
 from mssl.datasets import load_climate, make_climate_like
 from mssl.exceptions import DatasetError
 from mssl.experiments import climate_page
@@ -82,27 +83,20 @@ def work(key: Key, settings: dict[str, Any]) -> Record:
     train, test = windows(key["set"], settings)[key["window"]]
     months = np.asarray(data.calendar)
     X, y = np.asarray(data.X, dtype=float), np.asarray(data.y, dtype=float)
-    y_base = month_means(y, months, train)
+    known = np.zeros(len(y), dtype=bool)
+    known[train] = True
+    climatology = month_means(y, months, known)
+    base = climatology if key["values"] == "anomalies" else np.zeros_like(y)
     if key["values"] == "anomalies":
-        X, base = X - month_means(X, months, train), y_base
-    else:
-        base = np.zeros_like(y)
+        X = X - month_means(X, months, known)
     record: Record = {"precision": None, "edges": None, "chosen": {}}
     if key["method"] == "climatology":
-        prediction = y_base[test]
+        prediction = climatology[test]
     else:
-        fit_predict = _PLAIN.get(key["method"], _learned)
+        fit_predict: Callable[..., Array] = _PLAIN.get(key["method"], _learned)
         prediction = fit_predict(key, settings, X[train], (y - base)[train], X[test], record) + base[test]
     errors = np.sqrt(np.mean((prediction - y[test]) ** 2, axis=0))
     return {"rmse": [float(error) for error in errors], **record}
-
-
-def month_means(values: Array, months: NDArray[Any], train: slice) -> Array:
-    """Mean of each month of the year over the training rows, for every row."""
-    means = np.empty_like(values)
-    for month in range(1, 13):
-        means[months == month] = values[train][months[train] == month].mean(axis=0)
-    return means
 
 
 def given_graph(name: str, strength: float = 1.0) -> Any:
@@ -121,26 +115,21 @@ def given_graph(name: str, strength: float = 1.0) -> Any:
     return GraphLaplacian(strength, adjacency=joined.astype(float))
 
 
-def _average(key: Key, settings: Any, X: Array, y: Array, X_test: Array, record: Record) -> Array:
-    return np.asarray(X_test.mean(axis=2))
+def _named(key: Key, settings: Any, X: Array, y: Array, X_test: Array, record: Record) -> Array:
+    """A preset that has nothing to choose."""
+    from mssl import presets
+
+    model = presets.make({"Average": "average_model", "Best member": "best_member", "OLS": "ols"}[key["method"]])
+    return np.asarray(model.fit(X, y).predict(X_test))
 
 
-def _best_member(key: Key, settings: Any, X: Array, y: Array, X_test: Array, record: Record) -> Array:
-    """The one member with the lowest training RMSE over all locations."""
-    best = int(np.argmin(np.mean((X - y[:, :, None]) ** 2, axis=(0, 1))))
-    record["chosen"] = {"member": str(_load(key["set"]).member_names[best])}
-    return X_test[:, :, best]
-
-
-def _separately(key: Key, settings: dict[str, Any], X: Array, y: Array, X_test: Array, record: Record) -> Array:
-    """Least squares, or ridge with its strength by cross-validation over blocks of time, location by location."""
-    from sklearn.linear_model import LinearRegression, RidgeCV
-    from sklearn.model_selection import KFold
+def _ridge(key: Key, settings: Any, X: Array, y: Array, X_test: Array, record: Record) -> Array:
+    """Ridge with its strength by leave-one-out, location by location."""
+    from sklearn.linear_model import RidgeCV
 
     prediction = np.empty(X_test.shape[:2])
     for k in range(y.shape[1]):
-        model = LinearRegression() if key["method"] == "OLS" else RidgeCV(np.logspace(-2, 5, 15), cv=KFold(5))
-        prediction[:, k] = model.fit(X[:, k], y[:, k]).predict(X_test[:, k])
+        prediction[:, k] = RidgeCV(np.logspace(-2, 5, 15)).fit(X[:, k], y[:, k]).predict(X_test[:, k])
     return prediction
 
 
@@ -190,10 +179,10 @@ def _learned(key: Key, settings: dict[str, Any], X: Array, y: Array, X_test: Arr
 
 
 _PLAIN: dict[str, Callable[..., Array]] = {
-    "Average": _average,
-    "Best member": _best_member,
-    "OLS": _separately,
-    "ridge": _separately,
+    "Average": _named,
+    "Best member": _named,
+    "OLS": _named,
+    "ridge": _ridge,
     "S²M²R": _smoothed,
 }
 

@@ -42,10 +42,10 @@ def present(results: Results) -> Page:
         "years, the *climatology*, knows already: the paper has no such baseline. So everything is done twice, on raw "
         "values and on *anomalies* from the training years' month-of-year means (of the observation and of each "
         "model), with the climatology added back before errors are taken.",
-        "Best member: the one model with the lowest training RMSE over all locations. Ridge, S²M²R (strength), r-MSSL "
-        "(λ, γ) and p-MSSL (λ, coupling) are tuned by 5-fold cross-validation over blocks of time inside the training "
-        "window. S²M²R is given the Laplacian of the four nearest regions (atlas) or of the cells of a region "
-        "(fiveloc, whose file has no coordinates).",
+        "Best member: at each location the model with the lowest training RMSE there. Ridge is tuned by leave-one-out; "
+        "S²M²R (strength), r-MSSL (λ, γ) and p-MSSL (λ, coupling) by 5-fold cross-validation over blocks of time "
+        "inside the training window. S²M²R is given the Laplacian of the four nearest regions (atlas) or of the cells "
+        "of a region (fiveloc, whose file has no coordinates).",
     )
     if protocol["not to be had"]:
         page.text(
@@ -89,7 +89,7 @@ def _errors(results: Results, name: str) -> Table:
     windows = len(means[kinds[0], rows[0][0]])
     return Table(
         f"rmse-{name}",
-        f"RMSE (°C) on {name}, mean ± sd over {windows} window{'s' if windows > 1 else ''}",
+        f"RMSE (°C) on {name}, mean ± sd over {windows} test window{'s' if windows > 1 else ''}",
         ["method", *kinds],
         rows,
         "Bold: lowest mean. The windows share years, so that no test of significance is made. The climatology is the "
@@ -100,7 +100,7 @@ def _errors(results: Results, name: str) -> Table:
 def _beside(results: Results, name: str) -> list[Comparison]:
     reasons = {
         "Average": "Other cells: the average's error is the models' common bias there.",
-        "Best member": "Other cells, and the best of ten models is one for all locations.",
+        "Best member": "Other cells; the model that was best in training need not be best later.",
         "OLS": "Other cells with larger year-to-year variability than South America's.",
         "S²M²R": "As for OLS; smoothing over neighbours changes little, as in the paper.",
         "r-MSSL": "As for OLS: with long windows the residual graph changes the weights little.",
@@ -164,10 +164,15 @@ def _anomalies(results: Results, name: str) -> Claim:
     gain = 100 * (1 - mean[best] / mean["climatology"])
     return Claim(
         f"Expected: on anomalies, multi-task learning improves on the climatology. [{name}]",
-        gain > 0,
+        gain >= 0.5,
         f"{best}: {mean[best]:.3f}, {gain:.1f} % below the climatology ({mean['climatology']:.3f}); ridge "
         f"{mean['ridge']:.3f}."
-        + ("" if gain > 0 else " Fifty years of trend between training and test leave little for anomalies to say."),
+        + (
+            ""
+            if gain >= 0.5
+            else " Free-running models do not follow the weather of a given month, so that their "
+            "anomalies say little beyond the trend (we call a gain of 0.5 % an improvement)."
+        ),
     )
 
 
@@ -255,9 +260,9 @@ def _maps(errors: dict[str, Array], data: Any) -> Any:
 
     from mssl.views import coastlines
 
-    figure, axes = panels(7.0, 6.2, len(errors), 1)
+    figure, axes = panels(5.4, 7.2, len(errors), 1, sharex=True)
     highest = max(float(values.max()) for values in errors.values())
-    coast = coastlines((-60.0, 85.0, -180.0, 180.0), 0.5)
+    coast = coastlines((-90.0, 85.0, -180.0, 180.0), 0.5)
     places = getattr(data, "polygons", None)
     for ax, (method, values) in zip(axes, errors.items(), strict=True):
         shapes, colors = [], []
@@ -269,7 +274,7 @@ def _maps(errors: dict[str, Array], data: Any) -> Any:
         fill.set_clim(0, highest)
         ax.add_collection(fill)
         ax.add_collection(LineCollection(coast, colors="#444444", lw=0.4))
-        ax.set(xlim=(-180, 180), ylim=(-60, 85), aspect=1.2)
+        ax.set(xlim=(-180, 180), ylim=(-90, 85), aspect=1.1)
         ax.set_title(method, fontsize=NORMAL)
         ax.set_ylabel("latitude (°N)", fontsize=NORMAL)
     axes[-1].set_xlabel("longitude (°E)", fontsize=NORMAL)

@@ -26,19 +26,19 @@ def mean_and_spread(values: ArrayLike) -> tuple[float, float]:
     return float(runs.mean()), float(runs.std(ddof=1)) if runs.size > 1 else 0.0
 
 
-def paired_p_value(first: ArrayLike, second: ArrayLike, *, test_share: float | None = None) -> float:
+def paired_p_value(first: ArrayLike, second: ArrayLike, *, overlap: float = 0.0) -> float:
     r"""Two-sided p-value of a paired t-test, of whether both have the same mean.
 
     Runs on random splits of one data set share rows, so that their differences are correlated and the plain test calls
-    too much significant. ``test_share`` = (test rows) / (training rows) corrects the variance of the mean from
-    :math:`s^2/n` to :math:`s^2(1/n + \text{test\_share})`.
+    too much significant. With a share ρ of rows in common (``overlap``) the variance of the mean is taken as
+    :math:`s^2(1/n + \rho/(1-\rho))` instead of :math:`s^2/n`.
 
     Parameters
     ----------
     first, second : arrays of shape (n,)
         Errors of two methods on the same runs.
-    test_share : float, optional
-        None for independent runs.
+    overlap : float
+        Share of rows that the training parts of two runs have in common; 0 for independent runs.
 
     Returns
     -------
@@ -47,7 +47,8 @@ def paired_p_value(first: ArrayLike, second: ArrayLike, *, test_share: float | N
 
     References
     ----------
-    Nadeau & Bengio (2003), Inference for the generalization error, doi:10.1023/A:1024068626366.
+    After Nadeau & Bengio (2003), Inference for the generalization error, doi:10.1023/A:1024068626366, who take for ρ
+    the share of test rows, which is too much where training parts are small.
 
     Examples
     --------
@@ -63,7 +64,7 @@ def paired_p_value(first: ArrayLike, second: ArrayLike, *, test_share: float | N
     n = len(differences)
     if n < 2 or np.ptp(differences) == 0:
         return 1.0 if n < 2 or differences[0] == 0 else 0.0
-    variance = differences.var(ddof=1) * (1.0 / n + (test_share or 0.0))
+    variance = differences.var(ddof=1) * (1.0 / n + overlap / (1.0 - overlap))
     return float(2 * t.sf(abs(differences.mean()) / np.sqrt(variance), n - 1))
 
 
@@ -87,7 +88,7 @@ def holm(p_values: ArrayLike) -> Array:
     return result
 
 
-def winners(errors: dict[str, Any], *, test_share: float | None = None) -> dict[str, bool]:
+def winners(errors: dict[str, Any], *, overlap: float = 0.0) -> dict[str, bool]:
     """Methods with the lowest mean error, and all that are not significantly worse (Holm, α = 0.05).
 
     Examples
@@ -97,7 +98,7 @@ def winners(errors: dict[str, Any], *, test_share: float | None = None) -> dict[
     """
     best = min(errors, key=lambda name: float(np.mean(errors[name])))
     others = [name for name in errors if name != best]
-    adjusted = holm([paired_p_value(errors[name], errors[best], test_share=test_share) for name in others])
+    adjusted = holm([paired_p_value(errors[name], errors[best], overlap=overlap) for name in others])
     worse = dict(zip(others, adjusted < ALPHA, strict=True))
     return {name: not worse.get(name, False) for name in errors}
 
