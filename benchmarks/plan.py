@@ -67,15 +67,16 @@ def fits(full: bool) -> Plan:
 
 
 def growth(full: bool) -> Plan:
-    """Whole fits from rows to certificate, one dimension growing at a time."""
-    plan: Plan = []
-    for K in (100, 200, 500, 1000, 2000) if full else (50, 100, 200):
-        plan.append(partial(WholeFit, (20, K, 40), None, group="growth"))
-    for d in (25, 50, 100, 200, 400) if full else (10, 20, 40):
-        plan.append(partial(WholeFit, (d, 20, 800), None, group="growth"))
-    for n in (1000, 4000, 16000, 64000) if full else (500, 1000, 2000):
-        plan.append(partial(WholeFit, (20, 20, n), None, group="growth"))
-    return plan
+    """Whole fits from rows to certificate, one dimension growing at a time; features independent, degree 4 at the start.
+
+    The last one is what breaks the growth: few rows of correlated features, where the graph keeps getting denser.
+    """
+    shapes: list[tuple[int, int, int]] = []
+    shapes += [(20, K, 200) for K in ((100, 200, 500, 1000, 2000) if full else (50, 100, 200))]
+    shapes += [(d, 20, 800) for d in ((25, 50, 100, 200, 400) if full else (10, 20, 40))]
+    shapes += [(20, 20, n) for n in ((1000, 4000, 16000, 64000) if full else (500, 1000, 2000))]
+    plan: Plan = [partial(WholeFit, shape, None, 0.02, 0.0, group="growth") for shape in shapes]
+    return [*plan, partial(WholeFit, (20, 100, 40), None, 0.02, 0.5, group="growth")]
 
 
 GROUPS: dict[str, Callable[[bool], Plan]] = {

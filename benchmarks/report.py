@@ -189,11 +189,13 @@ def weight_bars(groups: Row, add: Add) -> None:
 
 def growth_series(entry: Row, axis: str) -> tuple[list[float], list[float]]:
     """Sizes and seconds of the problems in which one dimension grows."""
-    fixed = {"K": {"d": 20, "n": 40}, "d": {"K": 20, "n": 800}, "n": {"d": 20, "K": 20}}[axis]
+    fixed = {"K": {"d": 20, "n": 200}, "d": {"K": 20, "n": 800}, "n": {"d": 20, "K": 20}}[axis]
     chosen = [
         (float(r["axes"][axis]), r["seconds"])
         for r in entry.get("records", [])
-        if r["outcome"] == "reached" and all(r["axes"][key] == value for key, value in fixed.items())
+        if r["outcome"] == "reached"
+        and r["axes"]["correlation"] == 0
+        and all(r["axes"][key] == value for key, value in fixed.items())
     ]
     chosen = sorted(dict(chosen).items())
     return [size for size, _ in chosen], [seconds for _, seconds in chosen]

@@ -65,12 +65,20 @@ class Coupling:
         return len(self.precision)
 
     @cached_property
+    def compressed(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
+        """Row starts, columns and values of P, the diagonal always stored; plain arrays for the kernels."""
+        kept = self.precision != 0
+        np.fill_diagonal(kept, True)
+        flat = np.flatnonzero(kept)
+        starts = np.zeros(self.n_tasks + 1, dtype=np.int64)
+        np.cumsum(kept.sum(axis=1), out=starts[1:])
+        return starts, flat % self.n_tasks, self.precision.ravel()[flat]
+
+    @cached_property
     def matrix(self) -> sparse.csr_array:
         """P in compressed rows, the diagonal always stored."""
-        kept = (self.precision != 0) | np.eye(self.n_tasks, dtype=bool)
-        rows, columns = np.nonzero(kept)
-        starts = np.concatenate([[0], np.cumsum(kept.sum(axis=1))]).astype(np.int32)
-        return sparse.csr_array((self.precision[rows, columns], columns.astype(np.int32), starts), shape=kept.shape)
+        starts, columns, values = self.compressed
+        return sparse.csr_array((values, columns, starts), shape=self.precision.shape)
 
     @cached_property
     def _is_sparse(self) -> bool:

@@ -98,14 +98,7 @@ def _descend(
 
 
 def _coupling_arrays(coupling: Coupling) -> tuple[NDArray[np.int64], NDArray[np.int64], Array, Array, float]:
-    P = coupling.matrix
-    return (
-        P.indptr.astype(np.int64),
-        P.indices.astype(np.int64),
-        np.array(P.data, dtype=float),
-        coupling.u,
-        coupling.rho,
-    )
+    return (*coupling.compressed, coupling.u, coupling.rho)
 
 
 class _GramSweeps:

@@ -152,9 +152,8 @@ class _Restricted:
         V: Array,
         G: Array,
     ) -> None:
-        P = coupling.matrix
         self.chosen, self.grams, self.scale = chosen, grams, np.array(_scales(quadratic), dtype=float)
-        self.rows = (P.indptr.astype(np.int64), P.indices.astype(np.int64), np.array(P.data, dtype=float))
+        self.rows = coupling.compressed
         self.strengths = (lift, float(alpha))
         self.V = np.ascontiguousarray(V[:, chosen])
         product = np.matmul(grams, self.V[:, :, None])[:, :, 0] if len(grams) > 1 else self.V @ grams[0]
