@@ -127,7 +127,7 @@ def test_table_is_ready_for_a_frame():
     splits = frame[["split0_test_score", "split1_test_score"]].to_numpy(dtype=float)
     np.testing.assert_allclose(splits.mean(axis=1), frame.mean_test_score)
     assert len(frame) == len({str(params) for params in frame.params})
-    assert {"shared mean and coupling", "graph penalty", "coefficient penalty"} <= set(frame.stage)
+    assert {"shared mean, coupling and floor", "graph penalty", "coefficient penalty"} <= set(frame.stage)
     assert frame.param_graph_penalty.max() == 1.0
     assert frame.param_graph_penalty.min() == 0.0
 

@@ -129,12 +129,16 @@ def _conditioning(design: Design, data: TaskData) -> Array:
 
 def _cells(splits: Sequence[Split], n: int) -> tuple[Index, NDArray[np.bool_], NDArray[np.bool_]]:
     """Cell of each row of the input, and which cells make up each training and test part."""
-    member = np.zeros((n, 2 * len(splits)), dtype=bool)
-    for number, (train, test) in enumerate(splits):
-        member[train[train < n], 2 * number] = True
-        member[test[test < n], 2 * number + 1] = True
-    patterns, of_place = np.unique(member, axis=0, return_inverse=True)
-    return of_place.ravel(), patterns[:, ::2].T, patterns[:, 1::2].T
+    cell = np.zeros(n, dtype=np.int64)
+    for train, test in splits:
+        code = 4 * cell + 2 * _mask(train, n) + _mask(test, n)
+        # Few distinct codes: numbering them by a table costs no sorting of rows.
+        present = np.flatnonzero(np.bincount(code))
+        cell = np.searchsorted(present, code)
+    first = np.full(int(cell.max()) + 1, n, dtype=np.int64)
+    np.minimum.at(first, cell, np.arange(n))
+    parts = [np.stack([_mask(split[side], n)[first] for split in splits]) for side in (0, 1)]
+    return cell.astype(np.intp), parts[0], parts[1]
 
 
 def _own_sums(data: TaskData, table: MomentTable, design: Design, cell: Index) -> Moments:

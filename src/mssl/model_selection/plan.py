@@ -40,7 +40,7 @@ LASSO = 0.1  # a coupling so weak that with γ > 0 hardly anything but the ℓ1 
 COARSE = (0.3, 0.05)  # shares of λ_max for a first look, beside the empty and the full graph
 FINE = tuple(np.geomspace(0.8, 0.02, 8).tolist())
 GAMMAS = tuple(np.geomspace(0.4, 0.004, 7).tolist())  # shares of γ_max
-STAGES = 6  # how many stages a coordinate search has, at most
+STAGES = 8  # how many stages a coordinate search has, at most
 
 
 class Board(Protocol):
@@ -154,7 +154,11 @@ def _floors(space: Space, fixed: Params) -> list[list[Params]]:
         couplings = COUPLINGS if space.couplings is None else space.couplings
         pairs = [(float(f), float(c)) for f, c in product(space.variance_floors[1:], couplings)]
     chains = []
-    for mean, (floor, coupling) in product(space.means(), pairs):
+    means = space.means()
+    if space.shared_means is None and space.mean_variance > 0:
+        # Where little is known the estimated mean is too free as well.
+        means = [True, space.mean_variance / 8, space.mean_variance / 64, False]
+    for mean, (floor, coupling) in product(means, pairs):
         params = {**fixed, "shared_mean": mean, "coupling": coupling, "variance_floor": floor}
         lambdas = (EMPTY, 0.0) if space.graph_penalties is None else sorted(space.graph_penalties, reverse=True)
         chains.append([{**params, "graph_penalty": float(value)} for value in lambdas])
@@ -200,8 +204,6 @@ def _shrinkage(board: Board, space: Space) -> None:
 def _again(board: Board, space: Space) -> None:
     best = board.best()
     chains = []
-    if space.shared_means is None and best["shared_mean"] is True:
-        chains += [_two(space, {**best, "shared_mean": space.mean_variance * ratio}) for ratio in (0.25, 4.0)]
     if best["coef_penalty"] > 0 or best["shrinkage"] != space.first_shrinkage():
         chains += [_two(space, {**best, **prior}) for prior in _priors(space)]
         chains.append(space.lambdas(without(best, "graph_penalty"), FINE))
@@ -211,6 +213,21 @@ def _again(board: Board, space: Space) -> None:
             _two(space, {**best, "coef_penalty": best["coef_penalty"] * ratio**power}) for power in (-2, -1, 1, 2)
         ]
     board.evaluate("neighbours", chains, demand=0.5)
+    _mean_strength(board, space)
+
+
+def _mean_strength(board: Board, space: Space, steps: int = 3) -> None:
+    """Climb along the variance of a shared mean, a factor of 3 at a time."""
+    if space.shared_means is not None:
+        return
+    for _ in range(steps):
+        best = board.best()
+        if best["shared_mean"] is False:
+            return
+        tau = space.mean_variance if best["shared_mean"] is True else best["shared_mean"]
+        board.evaluate("strength of the mean", [_two(space, {**best, "shared_mean": tau * r}) for r in (1 / 3, 3.0)])
+        if board.best() == best:
+            return
 
 
 def full_search(board: Board, space: Space) -> None:
