@@ -67,7 +67,7 @@ def fits(full: bool) -> Plan:
 
 
 def growth(full: bool) -> Plan:
-    """Whole fits from rows to certificate, one dimension growing at a time; features independent, degree 4 at the start.
+    """Whole fits from rows to certificate, one dimension growing at a time; degree 4 at the start.
 
     The last one is what breaks the growth: few rows of correlated features, where the graph keeps getting denser.
     """

@@ -147,14 +147,15 @@ def alternate(
     kept: Array | None = None
     while True:
         began = perf_counter()
-        weights = problem.solve(structure.couple(step, mean_variance), W, tol=allowed, max_iter=max_inner)
+        coupling = structure.couple(step, mean_variance)
+        weights = problem.solve(coupling, W, tol=allowed, max_iter=max_inner)
         change, W = _change(W, weights.W), weights.W
         view = _View(structure, frame, problem.rows(W), mean_variance)
-        step, S, mean, share = view.look(step)
+        step, S, mean, share = view.look(step, coupling)
         objective = problem.value(W) + share
         size = max(1.0, abs(objective))
         gap = weights.gap + step.gap
-        edges = int(np.count_nonzero(np.triu(step.precision, 1)))
+        edges = int(np.count_nonzero(step.precision) - np.count_nonzero(step.precision.diagonal())) // 2
         took = perf_counter() - began
         history.append(Record(len(history) + 1, objective, weights.gap, step.gap, gap / size, edges, took, seconds))
         stop = monitor(history[-1]) if monitor is not None else False
@@ -193,9 +194,8 @@ class _View:
     rows: Array
     mean_variance: float
 
-    def look(self, step: StructureStep) -> tuple[StructureStep, Array, Array, float]:
+    def look(self, step: StructureStep, coupling: Coupling) -> tuple[StructureStep, Array, Array, float]:
         """Ω certified at these weights, the moment, the mean, and the share of F."""
-        coupling = self.structure.couple(step, self.mean_variance)
         mean = coupling.mean(self.rows)
         S = self.structure.moment(self.rows - mean, self.frame, coupling.rho)
         step = self.structure.certify(S, step, self.frame)
@@ -211,7 +211,7 @@ class _View:
             step = self.structure.update(S, step, self.frame, tighter * max(needed, _LOOSE * step.gap))
             if self.mean_variance <= 0 or not self.structure.joint:
                 break
-            step, S, _, _ = self.look(step)
+            step, S, _, _ = self.look(step, self.structure.couple(step, self.mean_variance))
             if step.gap <= goal:
                 break
         return step
