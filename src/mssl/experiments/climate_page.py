@@ -251,7 +251,21 @@ def _locations(page: Page, results: Results, name: str, data: Any) -> None:
         ax.legend(fontsize=SMALL, frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
         page.figure(f"locations-{name}", figure, caption)
         return
-    page.figure(f"locations-{name}", _maps(errors, data), caption)
+    draw = _maps if hasattr(data, "polygons") else _points
+    page.figure(f"locations-{name}", draw(errors, data), caption)
+
+
+def _points(errors: dict[str, Array], data: Any) -> Any:
+    """One map a method, locations as points coloured by their error."""
+    from mssl import plots
+    from mssl.graph import TaskGraph
+
+    figure, axes = panels(7.0, 2.8, 1, len(errors))
+    alone = TaskGraph.from_edges([], tasks=[str(task) for task in data.task_names])
+    for ax, (method, values) in zip(axes, errors.items(), strict=True):
+        plots.plot_map(alone, ax, coordinates=data.coordinates, values=values, label="RMSE (°C)")
+        ax.set_title(method, fontsize=NORMAL)
+    return figure
 
 
 def _maps(errors: dict[str, Array], data: Any) -> Any:
@@ -263,11 +277,10 @@ def _maps(errors: dict[str, Array], data: Any) -> Any:
     figure, axes = panels(5.4, 7.2, len(errors), 1, sharex=True)
     highest = max(float(values.max()) for values in errors.values())
     coast = coastlines((-90.0, 85.0, -180.0, 180.0), 0.5)
-    places = getattr(data, "polygons", None)
     for ax, (method, values) in zip(axes, errors.items(), strict=True):
         shapes, colors = [], []
         for task, value in zip(data.task_names, values, strict=True):
-            parts = places[str(task)] if places else []
+            parts = data.polygons[str(task)]
             shapes += [(part + np.array([shift, 0])) for part in parts for shift in (0.0, -360.0)]
             colors += [value] * (2 * len(parts))
         fill = PolyCollection(shapes, array=np.array(colors), cmap="cividis", edgecolors="white", lw=0.4)

@@ -72,8 +72,8 @@ def present(results: Results) -> Page:
     page.heading("Published beside measured").claims([_claim(results, mean) for mean in _means(results)])
     page.text(
         "The paper's graph comes from one λ chosen by stability selection; ours is shown along the whole path, so that "
-        "the answer does not hang on a choice. Overgrown fields are joined first; the bare ones' edges come later on the "
-        "path, later still with a shared mean, and stability selection, which stops early, does not reach them."
+        "the answer does not hang on a choice. Overgrown fields are joined first; the bare ones' edges come later on "
+        "the path, later still with a shared mean, and stability selection, which stops early, does not reach them."
     )
     page.heading("Figures")
     _draw(page, results)
@@ -123,7 +123,7 @@ def _draw(page: Page, results: Results) -> None:
         record = results.where(**{"shared mean": False, "choice": choice})[0]
         edges = [(names[i], names[j], weight or 1e-3) for i, j, weight in record["edges"]]
         _coloured(ax, TaskGraph.from_edges(edges, tasks=names), colors)
-        ax.set_title(choice.replace("λ_max", r"$\lambda_{\max}$"), fontsize=NORMAL, y=1.07)
+        ax.set_title(choice.replace("λ_max", r"$\lambda_{\max}$"), fontsize=NORMAL, y=1.1)
     marks = [
         Line2D([], [], marker="o", lw=0, color=_COLORS[word], label=f"{word} (fields {which})")
         for word, which in (("foliage", "1–10"), ("desert", "11–19"))

@@ -34,7 +34,7 @@ def search_grid(quick: bool) -> dict[str, Any]:
     return {
         "strengths": [10.0, 1.0] if quick else list(STRENGTHS),
         "norm strengths": [10.0] if quick else list(NORM_STRENGTHS),
-        "couplings": [1.0] if quick else [1.0, 2.0, 20.0],
+        "couplings": [2.0, 20.0] if quick else [1.0, 2.0, 20.0],
         "coef penalties": [0.0],
         "folds": 2 if quick else 3,
         "tolerance": 1e-4,

@@ -355,7 +355,7 @@ def _graph(ax: Any, edges: list[list[int]], matrix: Array, names: list[str], tit
 
     weights = partial_correlation(matrix)
     graph = TaskGraph.from_edges([(names[i], names[j], float(weights[i, j]) or 0.01) for i, j in edges], tasks=names)
-    plots.plot_graph(graph, ax).set_title(title, fontsize=NORMAL, y=1.08)
+    plots.plot_graph(graph, ax).set_title(title, fontsize=NORMAL, y=1.12)
 
 
 EXPERIMENT = Experiment("synthetic", "Synthetic tasks: box plots, precision, graph", protocol, pieces, work, present)
