@@ -11,7 +11,9 @@ import pytest
 from hypothesis import settings
 
 mpl.use("Agg")
-settings.register_profile("mssl", deadline=None, max_examples=25, print_blob=True)
+# The same examples every time, so that a change is judged by what it changes; --hypothesis-profile=search looks for new.
+settings.register_profile("mssl", deadline=None, max_examples=25, derandomize=True)
+settings.register_profile("search", deadline=None, max_examples=300, print_blob=True)
 settings.load_profile("mssl")
 
 

@@ -17,6 +17,7 @@ SOURCE = Path(mssl.__file__).parent
 LAYERS = [
     {
         "exceptions",
+        "checks",
         "files",
         "threads",
         "_jit",

@@ -127,6 +127,27 @@ BAD = {
     "a column all missing": (lambda: MSSLRegressor().fit(X0, np.c_[Y0, Y0 * np.nan]), DataError, "no row"),
     "ragged list": (lambda: stack_tasks([X0, X0[:, :1]], [Y0, Y0]), LayoutError, "different numbers"),
     "two tasks of one name": (lambda: stack_tasks([X0, X0], [Y0, Y0], ["a", "a"]), LayoutError, "same name"),
+    "a missing date as task id": (
+        lambda: MSSLRegressor().fit(X0, Y0, tasks=np.array(["2020", "NaT"] * 3, dtype="datetime64[D]")),
+        LayoutError,
+        "no task id",
+    ),
+    "a frame's own missing mark": (
+        lambda: MSSLRegressor().fit(X0, Y0, tasks=pd.array(["a", pd.NA, "a", "b", "b", "b"])),
+        LayoutError,
+        "no task id",
+    ),
+    "1 and '1'": (
+        lambda: MSSLRegressor().fit(X0, Y0, tasks=np.array([1, "1"] * 3, dtype=object)),
+        LayoutError,
+        "mix text",
+    ),
+    "two columns of one name": (
+        lambda: MSSLRegressor().fit(pd.DataFrame(X0, columns=["a", "a"]), Y0),
+        DataError,
+        "more than one column named 'a'",
+    ),
+    "lazy frame": (lambda: MSSLRegressor().fit(pl.LazyFrame({"a": [1.0]}), [1.0]), DataError, "collect"),
     "text targets": (lambda: MSSLRegressor().fit(X0, list("abcdef")), DataError, "not numbers"),
 }
 
@@ -163,3 +184,36 @@ def test_predictions_come_back_in_the_rows_order(two_tasks: MSSLRegressor, rng: 
     whole = two_tasks.predict(X, tasks=tasks)
     one_by_one = [two_tasks.predict(X[i : i + 1], tasks=tasks[i : i + 1])[0] for i in range(10)]
     np.testing.assert_allclose(whole, one_by_one, rtol=1e-12)
+
+
+def test_plain_lists_with_tasks_work() -> None:
+    tasks = ["a", "b"] * 3
+    model = MSSLRegressor().fit(X0.tolist(), Y0.tolist(), tasks=tasks)
+    np.testing.assert_array_equal(model.predict(X0.tolist(), tasks=tasks), model.predict(X0, tasks=tasks))
+
+
+def test_ids_can_stand_in_for_the_task_column(rng: np.random.Generator) -> None:
+    X, y, tasks = ragged(rng, [8, 9])
+    frame = pd.DataFrame(X, columns=["u", "v", "w"])
+    model = MSSLRegressor(task_column="task").fit(frame.assign(task=tasks), y)
+    without = MSSLRegressor(task_column="task").fit(frame, y, tasks=tasks)
+    np.testing.assert_array_equal(without.coef_, model.coef_)
+    np.testing.assert_array_equal(model.predict(frame, tasks=tasks), model.predict(frame.assign(task=tasks)))
+    with pytest.raises(DataError, match="same order"):
+        model.predict(frame[["v", "u", "w"]], tasks=tasks)
+
+
+def test_scores_leave_out_what_is_not_there_and_refuse_the_impossible(rng: np.random.Generator) -> None:
+    X, Y = rng.normal(size=(12, 2)), rng.normal(size=(12, 3))
+    model = MSSLRegressor().fit(X, Y)
+    gap = Y.copy()
+    gap[:, 1] = np.nan
+    expected = np.mean(
+        [1 - np.sum((Y[:, k] - model.predict(X)[:, k]) ** 2) / np.sum((Y[:, k] - Y[:, k].mean()) ** 2) for k in (0, 2)]
+    )
+    assert model.score(X, gap) == pytest.approx(expected, rel=1e-12)
+    with pytest.raises(DataError, match="no target"):
+        model.score(X, np.full_like(Y, np.nan))
+    counts = MSSLRegressor(loss="poisson").fit(X, np.abs(Y).round())
+    with pytest.raises(DataError, match="out of range"):
+        counts.score(X, -np.ones_like(Y))

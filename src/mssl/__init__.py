@@ -28,6 +28,10 @@ _HOMES = {
     "transfer_report": "transfer",
 }
 
+_MODULES = frozenset(
+    ["climate", "datasets", "feature_selection", "metrics", "penalties", "plots", "presets", "report", "structures"]
+)
+
 __all__ = [
     "MSSLClassifier",
     "MSSLClassifierCV",
@@ -52,6 +56,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
+    if name in _MODULES:
+        return import_module(f"mssl.{name}")
     if home is None:
         raise AttributeError(f"module 'mssl' has no attribute {name!r}; public names: {', '.join(sorted(_HOMES))}")
     value = getattr(import_module(f"mssl.{home}"), name)

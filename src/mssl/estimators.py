@@ -98,6 +98,7 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         self._remember_input(X, data)
         parts = self._parts(data)
         check_structure(parts.structure, data, self._loss())
+        parts.penalty.check()
         warn_if_ordinary(parts, data)
         context = self._init_callback_context(max_subtasks=parts.settings.max_iter)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
@@ -202,7 +203,7 @@ def check_targets(data: TaskData, loss: Loss) -> None:
         names = list(data.tasks[np.unique(data.task_of_row[bad])])
         raise DataError(
             f"{int(bad.sum())} targets are out of range for the {loss.name} loss (allowed: {loss.range}; first: "
-            f"{data.y[first]!r} in task {data.tasks[data.task_of_row[first]]!r}; tasks {listing(names)}). "
+            f"{data.y[first]:g} in task {listing([data.tasks[data.task_of_row[first]]])}; tasks {listing(names)}). "
             "Correct them or choose another loss."
         )
 

@@ -392,7 +392,7 @@ class TaskGraph:
 def _task_names(tasks: Any) -> tuple[Any, ...]:
     if isinstance(tasks, str | bytes):
         raise DataError(f"tasks={tasks!r} is one text; expected a sequence of K names.")
-    names = tuple(tasks.tolist() if hasattr(tasks, "tolist") else tasks)
+    names = tuple(name.item() if isinstance(name, np.generic) else name for name in tasks)
     try:
         distinct = len(set(names))
     except TypeError as error:

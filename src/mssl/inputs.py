@@ -43,11 +43,11 @@ def read_features(X: Any, task_column: Any = None, tasks: Any = None) -> Feature
 
     An explicit ``tasks`` overrides the column's content; the column, where there, is still left out of X.
     """
-    X, labels, names = _split_task_column(X, task_column)
+    if hasattr(X, "collect") and not hasattr(X, "shape"):
+        raise DataError("X is a lazy frame that holds no values yet; call .collect() on it first.")
+    X, labels, names = _split_task_column(X, task_column, optional=tasks is not None)
     if tasks is not None:
         labels = _labels(tasks)
-    if labels is not None and np.ndim(X) == 2 and X.shape[0] != len(labels):
-        raise LayoutError(f"Got {len(labels)} task ids for {X.shape[0]} rows; give one task id a row.")
     _reject_text(X, names)
     try:
         values = check_array(
@@ -65,16 +65,21 @@ def read_features(X: Any, task_column: Any = None, tasks: Any = None) -> Feature
         raise DataError(f"{error}") from error
     if values.ndim > 3:
         raise LayoutError(f"X has {values.ndim} dimensions; give (rows, features) or (rows, tasks, features).")
+    if labels is not None and values.ndim == 2 and values.shape[0] != len(labels):
+        raise LayoutError(f"Got {len(labels)} task ids for {values.shape[0]} rows; give one task id a row.")
     if sparse.issparse(values):
         values = sparse.csr_array(values)
     return Features(values, labels, names)
 
 
-def _split_task_column(X: Any, column: Any) -> tuple[Any, Labels | None, Labels | None]:
+def _split_task_column(X: Any, column: Any, optional: bool = False) -> tuple[Any, Labels | None, Labels | None]:
     if hasattr(X, "columns") and hasattr(X, "shape"):
         names = list(X.columns)
         labels = None
-        if column is not None:
+        twice = sorted({str(name) for name in names if names.count(name) > 1})
+        if twice:
+            raise DataError(f"X has more than one column named {listing(twice)}; give every column a name of its own.")
+        if column is not None and not (optional and column not in names):
             if column not in names:
                 raise LayoutError(f"task_column is {column!r}, but X has the columns {listing(names)}.")
             labels = _labels(X[column])
@@ -104,9 +109,13 @@ def _labels(tasks: Any) -> Labels:
         labels = labels.ravel()
     if labels.ndim != 1:
         raise LayoutError(f"Task ids have shape {labels.shape}; give one id a row, shape (N,).")
-    missing = np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(len(labels), bool)
-    if labels.dtype.kind == "O":
-        missing = np.asarray([label is None or label != label for label in labels])
+    missing = np.zeros(len(labels), bool)
+    if labels.dtype.kind == "f":
+        missing = np.isnan(labels)
+    elif labels.dtype.kind in "mM":
+        missing = np.isnat(labels)
+    elif labels.dtype.kind == "O":
+        missing = np.asarray([_absent(label) for label in labels])
         labels = labels if missing.any() else _uniform(labels)
     if missing.any():
         raise LayoutError(
@@ -116,11 +125,27 @@ def _labels(tasks: Any) -> Labels:
     return labels
 
 
+def _absent(value: Any) -> bool:
+    """Whether a value stands for nothing: None, NaN, NaT or a frame's own mark, which compares as neither."""
+    if value is None:
+        return True
+    try:
+        return bool(value != value)
+    except TypeError:
+        return True
+
+
 def _uniform(labels: Labels) -> Labels:
     """Text as fixed-width strings, numbers as numbers; a mixture is compared as text."""
     kinds = {type(label) for label in labels}
     if len(kinds) > 1 and any(issubclass(kind, str) for kind in kinds):
-        return np.asarray([str(label) for label in labels])
+        text = np.asarray([str(label) for label in labels])
+        if len(np.unique(text)) < len(set(labels.tolist())):
+            raise LayoutError(
+                "Task ids mix text and numbers, and some differ only in that (such as 1 and '1'); give all as text or "
+                "all as numbers."
+            )
+        return text
     return np.asarray(labels.tolist())
 
 
@@ -206,7 +231,7 @@ def is_missing(targets: Labels) -> NDArray[np.bool_]:
     if targets.dtype.kind == "f":
         return np.isnan(targets)
     if targets.dtype.kind == "O":
-        return np.asarray([[t is None or t != t for t in row] for row in targets], dtype=bool)
+        return np.asarray([[_absent(t) for t in row] for row in targets], dtype=bool)
     return np.zeros(targets.shape, dtype=bool)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.exceptions import LayoutError
+from mssl.exceptions import DataError, LayoutError
 from mssl.losses import Loss
 
 Array = NDArray[np.float64]
@@ -31,7 +31,7 @@ def deviance_score(loss: Loss, y: Any, prediction: Array, sample_weight: Any = N
     -------
     float
         1 is perfect, 0 is no better than the mean. A column whose targets are all equal counts 1 if predicted
-        exactly and 0 otherwise.
+        exactly and 0 otherwise; a column without targets does not count.
     """
     target = np.asarray(y, dtype=float)
     if target.ndim == 2 and prediction.ndim == 1 and target.shape[1] == 1:
@@ -44,7 +44,16 @@ def deviance_score(loss: Loss, y: Any, prediction: Array, sample_weight: Any = N
     columns = (
         (target[:, None], prediction[:, None], weights[:, None]) if target.ndim == 1 else (target, prediction, weights)
     )
-    scores = [_explained(loss, *column) for column in zip(*(part.T for part in columns), strict=True)]
+    seen = ~np.isnan(target)
+    if not seen.any():
+        raise DataError("y holds no target at all; give at least one number to score against.")
+    if not np.all(loss.in_range(target[seen])):
+        raise DataError(f"y holds targets out of range for the {loss.name} loss (allowed: {loss.range}).")
+    scores = [
+        _explained(loss, *column)
+        for column in zip(*(part.T for part in columns), strict=True)
+        if not np.all(np.isnan(column[0]))
+    ]
     return float(np.mean(scores))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from mssl.checks import finite
 from mssl.exceptions import ParameterError
 
 Array = NDArray[np.float64]
@@ -29,7 +30,7 @@ class Penalty(BaseEstimator, ABC):
 
     def check(self) -> None:
         """Raise where the strength is out of range."""
-        if not np.isfinite(self.alpha) or self.alpha < 0:
+        if not finite(self.alpha) or self.alpha < 0:
             raise ParameterError(f"{type(self).__name__}: alpha is {self.alpha!r}; give a number ≥ 0.")
 
     def thresholds(self, noise_precisions: Array) -> Array:
@@ -90,7 +91,7 @@ class L1(Penalty):
         self.alpha = alpha
 
     def check(self) -> None:
-        if not np.isfinite(self.alpha) or self.alpha < 0:
+        if not finite(self.alpha) or self.alpha < 0:
             raise ParameterError(f"coef_penalty (alpha) is {self.alpha!r}; give a number ≥ 0.")
 
     def thresholds(self, noise_precisions: Array) -> Array:
@@ -128,7 +129,7 @@ class ElasticNet(L1):
 
     def check(self) -> None:
         super().check()
-        if not np.isfinite(self.ridge) or self.ridge < 0:
+        if not finite(self.ridge) or self.ridge < 0:
             raise ParameterError(f"ridge is {self.ridge!r}; give a number ≥ 0.")
 
     def ridges(self, noise_precisions: Array) -> Array:

@@ -49,10 +49,14 @@ class TaskPredictor:
                     f"so X must be (n, {K}, {d})."
                 )
             return np.asarray(np.einsum("nkd,kd->nk", values, self.coef_) + self.intercept_)
-        if self.layout_ != "aligned":
+        left_out = tasks is not None and self.task_column is not None and _lacks(X, self.task_column)
+        if self.layout_ != "aligned" and not left_out:
             validate_data(self, X, skip_check_array=True, reset=False)
-        elif values.shape[1] != d:
-            raise DataError(f"X has {values.shape[1]} features, this model {d}.")
+        elif values.shape[1] != d or (features.names is not None and np.any(features.names != self.features_)):
+            raise DataError(
+                f"X has {values.shape[1]} features, this model {d}: {listing(list(self.features_))}; give the same, "
+                "in the same order."
+            )
         if labels is not None:
             return self._by_task(values, locate_tasks(labels, self.tasks_))
         if self.layout_ == "shared":
@@ -89,3 +93,8 @@ class TaskPredictor:
         """
         predictor = self._linear_predictor(X, tasks)
         return self.loss_.inverse_link(predictor)
+
+
+def _lacks(X: Any, column: Any) -> bool:
+    """Whether X is a frame without the column of task ids."""
+    return hasattr(X, "columns") and column not in list(X.columns)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from mssl.checks import finite
 from mssl.coupling import Coupling
 from mssl.data import TaskData
 from mssl.design import Design
@@ -80,7 +81,7 @@ class Settings:
             raise ParameterError(
                 f"shared_mean is {self.shared_mean!r}; allowed are 'auto', True, False, or a variance ≥ 0."
             )
-        if not isinstance(self.shared_mean, str) and (not np.isfinite(self.shared_mean) or self.shared_mean < 0):
+        if not isinstance(self.shared_mean, str) and (not finite(self.shared_mean) or self.shared_mean < 0):
             raise ParameterError(
                 f"shared_mean is {self.shared_mean!r}; allowed are 'auto', True, False, or a variance ≥ 0."
             )

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl.checks import finite
 from mssl.coupling import positive_definite_inverse
 from mssl.exceptions import ParameterError
 from mssl.structures.base import Frame, Structure, StructureStep
@@ -67,7 +68,7 @@ class FixedPrecision(FixedStructure):
         return float(self.alpha)
 
     def check(self, n_tasks: int) -> None:
-        if not np.isfinite(self.alpha) or self.alpha <= 0:
+        if not finite(self.alpha) or self.alpha <= 0:
             raise ParameterError(f"FixedPrecision: alpha is {self.alpha!r}; give a number above 0.")
         check_semidefinite(np.asarray(self.precision, dtype=float), n_tasks, "FixedPrecision")
 

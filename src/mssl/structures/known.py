@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from mssl.checks import finite
 from mssl.exceptions import ParameterError
 
 Array = NDArray[np.float64]
@@ -66,7 +67,7 @@ class KnownEdges(BaseEstimator):
 
     def check(self, n_tasks: int) -> None:
         """Raise where an edge or a factor is out of range, or knowledge contradicts itself."""
-        if not np.isfinite(self.blend) or not 0 <= self.blend <= 1:
+        if not finite(self.blend) or not 0 <= self.blend <= 1:
             raise ParameterError(f"KnownEdges: blend is {self.blend!r}; give a number from 0 to 1.")
         both = self.zeros(n_tasks) & _mask(self.free, n_tasks)
         if np.any(both):

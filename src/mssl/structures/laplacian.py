@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl.checks import finite
 from mssl.coupling import positive_definite_inverse
 from mssl.exceptions import ParameterError
 from mssl.structures.base import Frame, StructureStep
@@ -138,7 +139,7 @@ class MeanRegularized(FixedStructure):
 
     def check(self, n_tasks: int) -> None:
         check_strength(self.alpha, "MeanRegularized")
-        if not np.isfinite(self.mean_alpha) or self.mean_alpha < 0:
+        if not finite(self.mean_alpha) or self.mean_alpha < 0:
             raise ParameterError(f"MeanRegularized: mean_alpha is {self.mean_alpha!r}; give a number ≥ 0.")
 
     def precision(self, n_tasks: int) -> Array:
@@ -167,7 +168,7 @@ class Pooled(FixedStructure):
         self.alpha = alpha
 
     def check(self, n_tasks: int) -> None:
-        if not np.isfinite(self.alpha) or self.alpha < 0:
+        if not finite(self.alpha) or self.alpha < 0:
             raise ParameterError(f"Pooled: alpha is {self.alpha!r}; give a number ≥ 0.")
 
     def initial(self, frame: Frame) -> StructureStep:

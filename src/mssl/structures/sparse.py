@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from mssl.checks import finite
 from mssl.exceptions import ParameterError
 from mssl.glasso import graphical_lasso, graphical_lasso_gap
 from mssl.structures.base import Frame, Structure, StructureStep
@@ -92,13 +93,13 @@ class SparsePrecision(Structure):
         return float(self.coupling)
 
     def check(self, n_tasks: int) -> None:
-        if not np.isfinite(self.alpha) or self.alpha < 0:
+        if not finite(self.alpha) or self.alpha < 0:
             raise ParameterError(
                 f"graph_penalty (alpha) is {self.alpha!r}; give a number ≥ 0, usually between 0 and 1."
             )
-        if not np.isfinite(self.coupling) or self.coupling <= 0:
+        if not finite(self.coupling) or self.coupling <= 0:
             raise ParameterError(f"coupling is {self.coupling!r}; give a number above 0 (1 is the posterior).")
-        if self.normalize and (not np.isfinite(self.variance_floor) or self.variance_floor <= 0):
+        if self.normalize and (not finite(self.variance_floor) or self.variance_floor <= 0):
             raise ParameterError(
                 f"variance_floor is {self.variance_floor!r}; give a number above 0: with no floor the objective is "
                 "unbounded below (a task's weights at 0 let its precision grow for ever). The default is 0.125."
@@ -108,7 +109,7 @@ class SparsePrecision(Structure):
                 "graph_penalty is 0 in the paper's formulation, which makes its objective unbounded below; "
                 "give a number above 0."
             )
-        if not np.isfinite(self.shrinkage) or self.shrinkage < 0:
+        if not finite(self.shrinkage) or self.shrinkage < 0:
             raise ParameterError(f"shrinkage is {self.shrinkage!r}; give a number ≥ 0.")
         if self.solver not in ("bcd", "admm"):
             raise ParameterError(f"graph_solver (solver) is {self.solver!r}; allowed are 'bcd' and 'admm'.")

@@ -10,6 +10,7 @@ from abc import abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl.checks import finite
 from mssl.exceptions import ParameterError
 from mssl.structures.base import Frame, Structure, StructureStep
 from mssl.structures.laplacian import check_strength
@@ -96,7 +97,7 @@ class TaskCovariance(_Spectral):
 
     def check(self, n_tasks: int) -> None:
         super().check(n_tasks)
-        if not np.isfinite(self.smoothing) or self.smoothing <= 0:
+        if not finite(self.smoothing) or self.smoothing <= 0:
             raise ParameterError(f"TaskCovariance: smoothing is {self.smoothing!r}; give a number above 0.")
 
     def _lift(self, frame: Frame) -> float:
@@ -142,7 +143,7 @@ class Clustered(_Spectral):
 
     def check(self, n_tasks: int) -> None:
         super().check(n_tasks)
-        if not np.isfinite(self.spread) or self.spread <= 0:
+        if not finite(self.spread) or self.spread <= 0:
             raise ParameterError(f"Clustered: spread is {self.spread!r}; give a number above 0.")
         whole = isinstance(self.n_clusters, int | np.integer) and not isinstance(self.n_clusters, bool)
         if not whole or not 1 <= self.n_clusters <= n_tasks:
