@@ -441,7 +441,10 @@ def pair_tasks(X: Any, y: Any) -> PairTasks:
     if labels.ndim != 1:
         raise LayoutError(f"y has shape {labels.shape}; pair_tasks needs one label a row, shape (n,).")
     labels = _plain(labels)
-    check_classification_targets(labels)
+    try:
+        check_classification_targets(labels)
+    except ValueError as error:
+        raise DataError(f"{error}") from error
     values = X if sparse.issparse(X) else np.asarray(X)
     if values.ndim != 2 or values.shape[0] != len(labels):
         raise LayoutError(f"X has shape {values.shape} and y {labels.shape}; give (n, d) and (n,).")
