@@ -125,10 +125,17 @@ class TaskClassifier(ClassifierMixin, MultiTaskEstimator):
         return tags
 
 
+def _check_labels(labels: NDArray[Any]) -> None:
+    try:
+        check_classification_targets(labels)
+    except ValueError as error:
+        raise DataError(str(error)) from error
+
+
 def two_classes(labels: Labels) -> Labels:
     """The two labels in use, sorted; one alone or a third is an error that says what to do."""
     plain = _plain(labels)
-    check_classification_targets(plain)
+    _check_labels(plain)
     classes = np.unique(plain)
     if len(classes) == 1:
         raise DataError(
@@ -441,10 +448,7 @@ def pair_tasks(X: Any, y: Any) -> PairTasks:
     if labels.ndim != 1:
         raise LayoutError(f"y has shape {labels.shape}; pair_tasks needs one label a row, shape (n,).")
     labels = _plain(labels)
-    try:
-        check_classification_targets(labels)
-    except ValueError as error:
-        raise DataError(f"{error}") from error
+    _check_labels(labels)
     values = X if sparse.issparse(X) else np.asarray(X)
     if values.ndim != 2 or values.shape[0] != len(labels):
         raise LayoutError(f"X has shape {values.shape} and y {labels.shape}; give (n, d) and (n,).")
