@@ -22,6 +22,11 @@ def _controller() -> Any:
     return ThreadpoolController()
 
 
+@cache
+def _blas_libraries() -> list[Any]:
+    return [library for library in _controller().lib_controllers if library.user_api == "blas"]
+
+
 @contextmanager
 def one_thread(wanted: bool = True) -> Iterator[None]:
     """Limit BLAS to one thread inside the block, if ``wanted`` and not limited already."""
@@ -30,7 +35,11 @@ def one_thread(wanted: bool = True) -> Iterator[None]:
         return
     token = _limited.set(True)
     try:
-        with _controller().limit(limits=1, user_api="blas"):
+        # To look costs a hundredth of setting the limit.
+        if all(library.num_threads == 1 for library in _blas_libraries()):
             yield
+        else:
+            with _controller().limit(limits=1, user_api="blas"):
+                yield
     finally:
         _limited.reset(token)
