@@ -239,7 +239,7 @@ def _matrices(page: Page, name: str, precision: Array, data: Any) -> None:
     proper = given + np.diag(np.where(given.diagonal() > 0, 1e-9, 1.0))
     for ax, matrix, title in ((axes[0], proper, "given to S²M²R"), (axes[1], precision, "learned by r-MSSL")):
         plots.plot_precision(matrix, ax, tasks=names, ordered=False).set_title(title, fontsize=NORMAL)
-        _region_ticks(ax, [str(region) for region in data.regions])
+        _region_ticks(ax, [str(region) for region in data.regions], both=ax is axes[0])
     page.figure(
         f"precision-{name}",
         figure,
@@ -248,15 +248,15 @@ def _matrices(page: Page, name: str, precision: Array, data: Any) -> None:
     )
 
 
-def _region_ticks(ax: Any, regions: list[str]) -> None:
-    """Name the regions at the middle of their locations, instead of the locations."""
+def _region_ticks(ax: Any, regions: list[str], *, both: bool) -> None:
+    """Name the regions at the middle of their locations, instead of the locations; the y-axis only for the first."""
     starts = [k for k in range(len(regions)) if k == 0 or regions[k] != regions[k - 1]]
     stops = [*starts[1:], len(regions)]
     middles = [(start + stop - 1) / 2 for start, stop in zip(starts, stops, strict=True)]
     words = [regions[start].replace("-", " ").title()[:16] for start in starts]
-    for axis, turn in ((ax.xaxis, 90), (ax.yaxis, 0)):
-        axis.set_ticks(middles, words, fontsize=SMALL, rotation=turn)
-        axis.set_label_text("locations, by region", fontsize=NORMAL)
+    for axis, turn, shown in ((ax.xaxis, 90, True), (ax.yaxis, 0, both)):
+        axis.set_ticks(middles, words if shown else [""] * len(words), fontsize=SMALL, rotation=turn)
+        axis.set_label_text("locations, by region" if shown else "", fontsize=NORMAL)
 
 
 def _locations(page: Page, results: Results, name: str, data: Any) -> None:
