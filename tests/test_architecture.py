@@ -27,7 +27,7 @@ LAYERS = [
         "_group_kernels",
     },
     {"_glasso_solvers", "glasso"},
-    {"losses", "penalties", "structures", "inputs", "data", "_blocks", "design", "coupling", "certificates"},
+    {"losses", "penalties", "structures", "inputs", "labels", "data", "_blocks", "design", "coupling", "certificates"},
     {"objective"},
     {"solvers"},
     {"graph", "_graph_text", "_communities", "metrics", "prediction", "summary", "estimators", "classification"},
