@@ -85,7 +85,7 @@ def main() -> None:
         "--only",
         nargs="+",
         metavar="GROUP",
-        help="graph, weights, fit, 'joint lasso', growth, 'large graph', operations",
+        help="groups of the plan: graph, weights, fit, …, operations",
     )
     measure.add_argument("--minutes", type=float, default=1e6, help="begin no problem after so many minutes")
     measure.add_argument("--out", default=RESULTS, help="file of results")

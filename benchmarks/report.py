@@ -16,6 +16,7 @@ TITLES = {
     "graph": "Ω-step: the graphical lasso",
     "large graph": "Ω-step: large graphs",
     "weights": "W-step: the weights for a given Ω",
+    "large weights": "W-step: large problems",
     "joint lasso": "Features chosen jointly (ℓ2,1)",
     "fit": "Whole fits against the paper's algorithms",
     "growth": "Growth of a whole fit",
@@ -162,7 +163,8 @@ def graph_bars(groups: Row, add: Add) -> None:
 
 def weight_bars(groups: Row, add: Add) -> None:
     """Ratios of the W-step with diagonal Ω."""
-    problems = by_problem(groups.get("weights", {}).get("records", []))
+    records = groups.get("weights", {}).get("records", []) + groups.get("large weights", {}).get("records", [])
+    problems = by_problem(records)
     gaussian = {n: r for n, r in problems.items() if r["mssl"]["axes"]["family"] == "gaussian"}
     ratios: dict[tuple[str, str], float] = {}
     for name, records in gaussian.items():
@@ -327,16 +329,20 @@ def preface(results: Row) -> str:
 Written by `python -m benchmarks report` from `benchmarks/results.json`, which `python -m benchmarks run --full` fills.
 No figure here is typed by hand.
 
-- **Time** is processor time of one thread (BLAS limited to one), the least of interleaved repeats. Ratios are times of
-  a rival over ours (ours = 1). Our certificate is inside our time.
+- **Time** is processor time of one thread (BLAS limited to one), the least of interleaved repeats (runs under 10 ms are
+  looped). Ratios are times of a rival over ours (ours = 1). Our certificate is inside our time.
 - **Accuracy**: every solver gets the loosest of its settings whose output has a suboptimality of at most {GOAL:.0e},
   computed here from that output by one criterion: (value − lower bound) / max(1, |lower bound|), the lower bound by
   duality. For whole fits, which are not jointly convex, it is the joint certificate.
-- "missed (x)": no setting reached it, x is the best that was seen. "> r": stopped after r times our time (never before
-  {LEAST_CAP:.0f} s nor after {CAP:.0f} times our time). "–": cannot solve the problem, or is absent; reasons are below
-  each table.
+- "missed (x)": no setting reached it, x is the best that was seen. "> r": stopped after r times our time; a rival is
+  stopped at {CAP:.0f} times our time, but not before {LEAST_CAP:.0f} s and at the latest after 10 s (3 s in quick runs)
+  of processor time. "–": cannot solve the problem, or is absent; reasons are below each table.
 - **Peak** is what a run adds to the memory of its process.
+- Instructions are not counted: the kernels are compiled at run time, and callgrind was not made to follow that.
 - Versions: {versions}.
+
+Accuracy of predictions and graphs is measured by scripts of their own: `benchmarks.glm`, `benchmarks.structures`,
+`benchmarks.selection`, `benchmarks.rivals`.
 
 {table(head, rows)}
 A load above the number of cores means that the machine was shared while it was measured: processor time then grows too
