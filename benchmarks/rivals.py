@@ -1,7 +1,9 @@
 """The default cross-validated estimators against their rivals, each tuned by cross-validation, on real data.
 
     MSSL_DATA=folder python -m benchmarks.rivals                 # everything, into docs/rivals.md
-    MSSL_DATA=folder python -m benchmarks.rivals landmine-40     # some of it, printed
+    MSSL_DATA=folder python -m benchmarks.rivals landmine-40     # some of it, likewise
+
+Finished experiments are kept in benchmarks/results and not run again; delete a file there to do so.
 
 Rivals: single-task ridge or logistic regression, the same around a shared mean, one pooled model with task
 intercepts, single-task Lasso. Every outer split draws training rows at random within tasks (whole years for the
@@ -26,6 +28,7 @@ from mssl.penalties import L1
 from mssl.structures import Independent
 
 SPLITS = 8
+FOLDER = Path(__file__).parent / "results"
 STRENGTHS = np.geomspace(1e-2, 1e3, 11).tolist()
 MEANS = np.geomspace(1e-4, 1e0, 7).tolist()
 ONE = 1e6  # a ridge around the mean so strong that all tasks share one weight vector
@@ -59,7 +62,7 @@ def draw_rows(tasks: np.ndarray, y: np.ndarray, size: int, random: np.random.Gen
 def classification(load: Callable[[], Any], size: int, *, area: bool = False, most: int = 150) -> Callable[[int], Any]:
     """Mean over tasks of the error (or 1 − area under the curve) on rows that were not drawn."""
 
-    def split(seed: int) -> dict[str, tuple[float, float]]:
+    def split(seed: int) -> dict[str, Any]:
         X, y, tasks = load()
         random = np.random.default_rng(seed)
         train = draw_rows(tasks, y, size, random)
@@ -80,7 +83,9 @@ def classification(load: Callable[[], Any], size: int, *, area: bool = False, mo
                 1 - roc_auc_score(y[test][own], decision[own]) if area else np.mean((decision[own] > 0) != y[test][own])
                 for own in (tasks[test] == task for task in np.unique(tasks))
             ]
-            answers[name] = (float(np.mean(losses)), perf_counter() - began)
+            lost = 2 * np.logaddexp(0.0, np.where(y[test] == 1, -decision, decision))
+            deviance = np.mean([lost[tasks[test] == task].mean() for task in np.unique(tasks)])
+            answers[name] = (float(np.mean(losses)), perf_counter() - began, float(deviance))
         answers["chosen"] = {k: float(v) for k, v in models["mssl"].best_params_.items()}
         return answers
 
@@ -96,7 +101,7 @@ def year_folds(year: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
 def atlas(years: int) -> Callable[[int], Any]:
     """Root mean squared error of monthly anomalies from the training years' climatology, mean over regions."""
 
-    def split(seed: int) -> dict[str, tuple[float, float]]:
+    def split(seed: int) -> dict[str, Any]:
         data = load_climate("atlas")
         month, year = data.calendar, data.months.astype("datetime64[Y]").astype(int)
         train = np.isin(year, np.random.default_rng(seed).choice(np.unique(year), years, replace=False))
@@ -110,8 +115,9 @@ def atlas(years: int) -> Callable[[int], Any]:
         for name, model in models.items():
             began = perf_counter()
             model.set_params(cv=year_folds(year[train])).fit(X[train], y[train])
-            errors = np.sqrt(np.mean((model.predict(X[~train]) - y[~train]) ** 2, axis=0))
-            answers[name] = (float(errors.mean()), perf_counter() - began)
+            squares = np.mean((model.predict(X[~train]) - y[~train]) ** 2, axis=0)
+            scaled = squares / models["mssl"].noise_ ** 2
+            answers[name] = (float(np.sqrt(squares).mean()), perf_counter() - began, float(scaled.mean()))
         answers["chosen"] = {k: float(v) for k, v in models["mssl"].best_params_.items()}
         return answers
 
@@ -161,16 +167,15 @@ def run(name: str, splits: int = SPLITS) -> dict[str, Any]:
     return {"name": name, "metric": metric, "results": results}
 
 
-def summarise(experiment: dict[str, Any]) -> dict[str, Any]:
-    """Means, the best rival, and the paired difference to it."""
+def summarise(experiment: dict[str, Any], place: int) -> dict[str, Any]:
+    """Means of one measure, the best rival by it, and the paired difference to that rival."""
     names = [name for name in experiment["results"][0] if name != "chosen"]
-    table = np.asarray([[result[name][0] for name in names] for result in experiment["results"]])
+    table = np.asarray([[result[name][place] for name in names] for result in experiment["results"]])
     means = dict(zip(names, table.mean(axis=0), strict=True))
     best = min((name for name in names if name != "mssl"), key=means.__getitem__)
     difference = table[:, names.index("mssl")] - table[:, names.index(best)]
     error = difference.std(ddof=1) / np.sqrt(len(difference)) if len(difference) > 1 else float("nan")
-    seconds = float(np.mean([result["mssl"][1] for result in experiment["results"]]))
-    return {"means": means, "best": best, "difference": difference.mean(), "error": error, "seconds": seconds}
+    return {"means": means, "best": best, "difference": difference.mean(), "error": error}
 
 
 def page(experiments: list[dict[str, Any]]) -> str:
@@ -181,35 +186,44 @@ def page(experiments: list[dict[str, Any]]) -> str:
         "",
         "The default `MSSLClassifierCV` and `MSSLRegressorCV` (column mssl) against simpler methods, each tuned by",
         f"cross-validation; means over {len(experiments[0]['results'])} outer splits, smaller is better.",
-        "The difference is to the best rival of the row, with its paired standard error.",
+        "The difference is to the best rival of the row, with its paired standard error; more than one of those above",
+        "zero counts as worse. All methods are tuned by the deviance (in units of the noise for regression).",
         "",
         "Made by `MSSL_DATA=folder python -m benchmarks.rivals`.",
         "",
-        f"| data | metric | {' | '.join(names)} | difference | verdict |",
+        f"| data | measure | {' | '.join(names)} | difference | verdict |",
         f"|---|---|{'---|' * len(names)}---|---|",
     ]
     for experiment in experiments:
-        found = summarise(experiment)
-        verdict = "worse" if found["difference"] > found["error"] else "not worse"
-        values = " | ".join(f"{found['means'][name]:.4f}" for name in names)
-        lines.append(
-            f"| {experiment['name']} | {experiment['metric']} | {values} | "
-            f"{found['difference']:+.4f} ± {found['error']:.4f} | {verdict} |"
-        )
+        for measure, place in ((experiment["metric"], 0), ("deviance", 2)):
+            found = summarise(experiment, place)
+            verdict = "worse" if found["difference"] > found["error"] else "not worse"
+            values = " | ".join(f"{found['means'][name]:.4f}" for name in names)
+            lines.append(
+                f"| {experiment['name']} | {measure} | {values} | "
+                f"{found['difference']:+.4f} ± {found['error']:.4f} | {verdict} |"
+            )
     return "\n".join([*lines, ""])
 
 
-def main(arguments: list[str]) -> None:
-    known = [name for name in arguments if name in EXPERIMENTS]
-    experiments = [run(name) for name in known or EXPERIMENTS]
-    text = page(experiments)
+def kept(name: str) -> dict[str, Any]:
+    """An experiment from its file, or run and written there."""
+    file = FOLDER / f"rivals-{name}.json"
+    if not file.exists():
+        FOLDER.mkdir(exist_ok=True)
+        file.write_text(json.dumps(run(name), indent=1))
+    return json.loads(file.read_text())
+
+
+def main(names: list[str]) -> None:
+    for name in names or EXPERIMENTS:
+        kept(name)
+    done = [name for name in EXPERIMENTS if (FOLDER / f"rivals-{name}.json").exists()]
+    text = page([kept(name) for name in done])
     print(text)
-    if not known:
-        target = Path(__file__).parent.parent / "docs" / "rivals.md"
-        target.parent.mkdir(exist_ok=True)
-        target.write_text(text)
-    elif "--json" in arguments:
-        print(json.dumps(experiments))
+    target = FOLDER.parent.parent / "docs" / "rivals.md"
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(text)
 
 
 if __name__ == "__main__":

@@ -185,6 +185,8 @@ def test_selection_says_where_weights_and_graph_come_from():
         assert fits[kind].graph_ == fits[kind].stability_.graph_
         assert fits[kind].graph_choice_.startswith("stability selection")
         assert f"selection='{kind}'" in repr(fits[kind])
+        assert "graph chosen by stability selection" in fits[kind]._repr_html_()
+    assert "graph chosen by prediction" in fits["prediction"]._repr_html_()
     assert fits["graph"].best_params_["graph_penalty"] > fits["prediction"].best_params_["graph_penalty"]
 
 

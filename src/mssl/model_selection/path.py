@@ -224,10 +224,10 @@ def regularization_path(
     if isinstance(coef_penalties, int | np.integer):
         gamma = whole.prepared(template._parts(data)).gamma_max()
         coef_penalties = gamma * np.geomspace(1.0, smallest, coef_penalties)
-    gammas = sorted(grid_values(coef_penalties, "coef_penalties"), reverse=True)
+    grids["coef_penalty"] = sorted(grid_values(coef_penalties, "coef_penalties"), reverse=True)
     points: list[PathPoint] = []
-    for gamma, *values in product(gammas, *grids.values()):
-        fixed = {"coef_penalty": gamma, **dict(zip(grids, values, strict=True))}
+    for values in product(*grids.values()):
+        fixed = dict(zip(grids, values, strict=True))
         lambdas = graph_penalties
         if lambdas is None:
             parts = clone(template).set_params(**fixed)._parts(data)

@@ -40,7 +40,7 @@ LASSO = 0.1  # a coupling so weak that with γ > 0 hardly anything but the ℓ1 
 COARSE = (0.3, 0.05)  # shares of λ_max for a first look, beside the empty and the full graph
 FINE = tuple(np.geomspace(0.8, 0.02, 8).tolist())
 GAMMAS = tuple(np.geomspace(0.4, 0.004, 7).tolist())  # shares of γ_max
-STAGES = 8  # how many stages a coordinate search has, at most
+STAGES = 9  # how many stages a coordinate search has, at most
 
 
 class Board(Protocol):
@@ -227,7 +227,11 @@ def _mean_strength(board: Board, space: Space, steps: int = 3) -> None:
         tau = space.mean_variance if best["shared_mean"] is True else best["shared_mean"]
         board.evaluate("strength of the mean", [_two(space, {**best, "shared_mean": tau * r}) for r in (1 / 3, 3.0)])
         if board.best() == best:
-            return
+            break
+    best = board.best()
+    if space.couplings is None and isinstance(best["shared_mean"], float):
+        chains = [_two(space, {**best, "coupling": coupling}) for coupling in COUPLINGS]
+        board.evaluate("coupling around that mean", chains)
 
 
 def full_search(board: Board, space: Space) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import wraps
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -270,3 +271,12 @@ class MSSLSearch(SearchCV):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "best_params_")
+
+    def _repr_html_inner(self) -> str:
+        html = super()._repr_html_inner()
+        if not hasattr(self, "graph_choice_"):
+            return str(html)
+        chosen = ", ".join(f"{name}={value:.3g}" for name, value in self.best_params_.items())
+        weights = "agreement with the stable graph" if self.selection == "graph" else "prediction"
+        told = f"weights chosen for {weights} ({chosen}); graph chosen by {self.graph_choice_}"
+        return f"{html}<p>{escape(told)}</p>"
