@@ -321,12 +321,13 @@ def preface(results: Row) -> str:
         m, load = entry["machine"], "{:.1f}"
         after = load.format(entry["load after"][0]) if "load after" in entry else "–"
         size = "full" if entry["full"] else "quick"
-        rows.append([name, entry["when"], size, m["cpu"], str(m["cores"]), load.format(m["load"][0]), after])
-    head = ["group", "when", "size", "processor", "cores", "load before", "load after"]
+        cells = [name, entry["when"], size, m["cpu"], str(m["cores"]), load.format(m["load"][0]), after]
+        rows.append([*cells, entry.get("note", "")])
+    head = ["group", "when", "size", "processor", "cores", "load before", "load after", "note"]
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
     return f"""# Benchmarks
 
-Written by `python -m benchmarks report` from `benchmarks/results.json`, which `python -m benchmarks run --full` fills.
+Written by `python -m benchmarks report` from `benchmarks/results.json`; `python -m benchmarks run --full` fills it.
 No figure here is typed by hand.
 
 - **Time** is processor time of one thread (BLAS limited to one), the least of interleaved repeats (runs under 10 ms are
