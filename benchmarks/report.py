@@ -157,7 +157,8 @@ def graph_bars(groups: Row, add: Add) -> None:
         if (value := ratio(r.get(peer), r["mssl"])) is not None
     }
     slowest = min(known, key=known.__getitem__, default=None)
-    text = "" if slowest is None else f"least ratio {known[slowest]:.2f} at {slowest}"
+    largest = max((r["mssl"]["axes"]["p"] for r in problems.values()), default=0)
+    text = "" if slowest is None else f"least ratio {known[slowest]:.2f} at {slowest}; measured up to p = {largest}"
     add("Ω-step: never slower than a peer", text, None if slowest is None else known[slowest] >= 1)
 
 
