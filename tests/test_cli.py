@@ -349,6 +349,10 @@ def test_report(weather, tmp_path):
     pytest.importorskip("bokeh")
     call("report", weather / "model.npz", "--data", weather / "data.csv", "-o", tmp_path / "r.html")
     assert "Bergen" in Path(tmp_path / "r.html").read_text(encoding="utf-8")
+    page = tmp_path / "fit.html"
+    done = call("fit", weather / "data.csv", "--task", "station", "--target", "y", "--report", page, *QUICK)
+    assert str(page) in done.stdout
+    assert "Bergen" in page.read_text(encoding="utf-8")
 
 
 def test_everything_is_chosen_by_cross_validation(tmp_path):

@@ -24,10 +24,19 @@ from mssl.cli._tables import Training, read_training, table_options
 @table_options
 @click.option("--method", default="p-mssl", show_default=True, help="p-mssl, r-mssl, or any name of mssl.presets.")
 @click.option("--save", "path", type=click.Path(), help="Model file (.npz) to write.")
+@click.option("--report", "page", type=click.Path(), help="HTML page to write, with all there is to see.")
 @click.option("--set", "fixed", multiple=True, metavar="NAME=VALUE", help="Fix a parameter, such as graph_penalty=0.3.")
 @json_option
 @quiet_option
-def fit(method: str, path: str | None, fixed: tuple[str, ...], as_json: bool, quiet: bool, **table: Any) -> None:
+def fit(
+    method: str,
+    path: str | None,
+    page: str | None,
+    fixed: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
+    **table: Any,
+) -> None:
     r"""Learn all tasks in DATA (CSV, TSV, Parquet, Feather; .gz), and the graph that relates them.
 
     Each row of DATA belongs to one task. Columns of text become categories. The family of the target is found out
@@ -35,13 +44,14 @@ def fit(method: str, path: str | None, fixed: tuple[str, ...], as_json: bool, qu
 
     \b
     Examples:
-      mssl fit weather.csv --task station --target temp --save model.npz
+      mssl fit weather.csv --task station --target temp --save model.npz --report report.html
       mssl fit visits.parquet --task shop --target visits --family poisson --features day,price
       mssl fit pairs.csv --task pair --target label --set graph_penalty=0.3 --json
     """
     from mssl.io import save
 
     check_target(path)
+    check_target(page)
     training = read_training(**table)
     began = time.perf_counter()
     model = make_estimator(
@@ -55,10 +65,20 @@ def fit(method: str, path: str | None, fixed: tuple[str, ...], as_json: bool, qu
     summary = summarise(model, training, method, fixed, time.perf_counter() - began)
     if path is not None:
         summary["file"] = str(save(model, path, notes={k: v for k, v in summary.items() if k in _NOTES}))
+    if page is not None:
+        summary["report"] = str(_write_report(model, page, training))
     if as_json:
         print_json(summary)
     elif not quiet:
         show(summary)
+
+
+def _write_report(model: Any, page: str, training: Training) -> Any:
+    """One HTML page about the fit, on the rows that it was fitted to."""
+    from mssl.report import write
+
+    rows = (training.X, training.y) if training.aligned else (training.X, training.y, training.tasks)
+    return write(model, page, data=rows, stability=getattr(model, "stability_", None))
 
 
 _NOTES = ("method", "family", "rows", "task_column", "target_column", "seconds")
@@ -168,6 +188,8 @@ def show(summary: dict[str, Any]) -> None:
     ]
     if "file" in summary:
         facts.append(("saved", summary["file"]))
+    if "report" in summary:
+        facts.append(("report", summary["report"]))
     print_facts(facts)
     if summary["strongest_edges"]:
         header = ["task", "task", "weight", "confidence"]
