@@ -372,7 +372,7 @@ def test_climate_without_data_takes_a_simulated_ensemble(tmp_path):
 
 @pytest.mark.usefixtures("no_downloads")
 def test_classification_without_data_takes_the_digits(tmp_path):
-    experiments.run("classification", tmp_path, quick=True, seeds=1, methods=["LR", "p-MSSL", "Pooled"])
+    experiments.run("classification", tmp_path, quick=True, runs={"digits": [1]}, methods=["LR", "p-MSSL", "Pooled"])
     text = check_folder_without_published(tmp_path)
     assert "landmine, spam-15, letter" in text
 

@@ -74,7 +74,9 @@ def test_pipeline_with_the_task_column_passed_through(frame: tuple[pd.DataFrame,
     numbers = [c for c in X.columns if c != "task"]
     plain = ColumnTransformer([("numbers", StandardScaler(), numbers)], remainder="passthrough")
     by_place = make_pipeline(plain, MSSLRegressor(task_column=4)).fit(X, y)
-    named = ColumnTransformer([("numbers", StandardScaler(), numbers)], remainder="passthrough", verbose_feature_names_out=False)
+    named = ColumnTransformer(
+        [("numbers", StandardScaler(), numbers)], remainder="passthrough", verbose_feature_names_out=False
+    )
     by_name = make_pipeline(named.set_output(transform="pandas"), MSSLRegressor(task_column="task")).fit(X, y)
     direct = MSSLRegressor(task_column="task").fit(X, y)
     np.testing.assert_allclose(by_place.predict(X), direct.predict(X), atol=1e-6)
@@ -157,7 +159,9 @@ def test_a_short_leash_warns_with_value_and_remedy(frame: tuple[pd.DataFrame, pd
         MSSLRegressor(0.02, task_column="task", max_iter=2, tol=1e-12).fit(X, y)
 
 
-def test_verbose_prints_one_line_a_round(frame: tuple[pd.DataFrame, pd.Series], capsys: pytest.CaptureFixture[str]) -> None:
+def test_verbose_prints_one_line_a_round(
+    frame: tuple[pd.DataFrame, pd.Series], capsys: pytest.CaptureFixture[str]
+) -> None:
     X, y = frame
     model = MSSLRegressor(task_column="task", verbose=1).fit(X, y)
     assert len(capsys.readouterr().err.strip().splitlines()) == model.n_iter_

@@ -121,8 +121,10 @@ def stratified(rows: Index, labels: NDArray[Any], wanted: int, random: np.random
 
 
 def _words(X: Any) -> NDArray[np.bool_]:
-    """The words of lowest Laplacian score, neighbours by cosine as is usual for counts of words."""
+    """The words of lowest Laplacian score among mails of unit length: long mails would otherwise decide."""
+    from sklearn.preprocessing import normalize
+
     from mssl.feature_selection import LaplacianScore
 
-    score = LaplacianScore(n_features_to_select=WORDS_KEPT, metric="cosine", weights="binary").fit(X)
+    score = LaplacianScore(n_features_to_select=WORDS_KEPT, weights="binary").fit(normalize(X))
     return np.asarray(score.get_support())
