@@ -20,7 +20,7 @@ WORDS = {
     "JFS": "joint feature selection, ℓ2,1 norm, with a ridge of 0.01",
     "p-MSSL": "sparse precision over the weights; λ, coupling and shared mean searched one after the other",
     "MTRL": "a task covariance learned with the weights",
-    "Mean": "tasks around a common mean",
+    "Mean": "tasks around a common mean, which has a ridge of its own",
     "Pooled": "one weight vector for all tasks, own intercepts",
 }
 STRENGTHS = (100.0, 10.0, 1.0, 0.1, 0.01)
@@ -34,6 +34,7 @@ def search_grid(quick: bool) -> dict[str, Any]:
     return {
         "strengths": [10.0, 1.0] if quick else list(STRENGTHS),
         "norm strengths": [10.0] if quick else list(NORM_STRENGTHS),
+        "mean strengths": [10.0] if quick else [10.0, 1.0],
         "couplings": [2.0, 20.0] if quick else [1.0, 2.0, 20.0],
         "coef penalties": [0.0],
         "folds": 2 if quick else 3,
@@ -69,14 +70,17 @@ def classifier(method: str, n_tasks: int, grid: dict[str, Any]) -> Any:
         # A feature that is constant in a task leaves its weight there open; the smallest ridge of the grid settles it.
         "JFS": lambda: presets.jfs(**further).set_params(structure__alpha=STRENGTHS[-1]),
         "MTRL": lambda: presets.mtrl(**further),
-        "Mean": lambda: presets.mean_regularized(1.0, 1.0, **further),
+        "Mean": lambda: presets.mean_regularized(**further),
         "Pooled": lambda: presets.pooled(**further),
     }
     if method not in made:
         raise ParameterError(f"The method {method!r} is not known; choose one of {', '.join(METHODS)}.")
     values = grid["norm strengths"] if method in _NORMS else grid["strengths"]
     name = "penalty__alpha" if method in _NORMS else "structure__alpha"
-    return MultiTaskGLMCV(made[method](), {name: values}, **common)
+    parameters = {name: values}
+    if method == "Mean":
+        parameters["structure__mean_alpha"] = grid["mean strengths"]
+    return MultiTaskGLMCV(made[method](), parameters, **common)
 
 
 def evaluate(model: Any, X: Any, y: NDArray[Any], tasks: NDArray[Any]) -> dict[str, Any]:
