@@ -69,6 +69,17 @@ def test_deviance_is_twice_the_loss_above_a_perfect_fit(case):
     assert np.all(loss.deviance(y, loss.inverse_link(ETA)) >= 0)
 
 
+def test_deviance_at_a_predictor_is_the_deviance_at_its_mean(case):
+    loss, y = case
+    np.testing.assert_allclose(loss.deviance_at(y, ETA), loss.deviance(y, loss.inverse_link(ETA)), rtol=1e-9, atol=1e-12)
+
+
+def test_deviance_at_a_predictor_stays_finite_where_the_mean_rounds_to_an_edge():
+    sure_and_wrong = Bernoulli().deviance_at(np.array([1.0, 0.0]), np.array([-900.0, 900.0]))
+    np.testing.assert_allclose(sure_and_wrong, 1800.0)
+    assert np.isfinite(Poisson().deviance_at(np.array([3.0]), np.array([-900.0]))).all()
+
+
 @settings(deadline=None, max_examples=60)
 @given(name=st.sampled_from(sorted(LOSSES)), eta=st.floats(-8, 8), share=st.floats(0, 1), other=st.floats(-8, 8))
 def test_fenchel_young(name, eta, share, other):

@@ -80,6 +80,10 @@ class Loss(ABC):
     def deviance(self, y: Array, mean: Array) -> Array:
         """Unit deviance: twice the log-likelihood lost against the saturated model."""
 
+    def deviance_at(self, y: Array, eta: Array) -> Array:
+        """Unit deviance at a linear predictor: 2 (ℓ(y, η) − min ℓ(y, ·)), finite even where μ(η) rounds to an edge."""
+        return np.maximum(2.0 * (self.value(y, eta) + self.conjugate(y, np.zeros_like(eta))), 0.0)
+
     def variance(self, mean: Array) -> Array:
         """Variance function V(μ), for Pearson residuals."""
         return np.ones_like(mean)

@@ -56,6 +56,8 @@ class Entry:
     def standard_error(self) -> float:
         """Standard error of the mean score over folds."""
         n = len(self.scores)
+        if not np.isfinite(self.scores).all():
+            return float("nan")
         return float(self.scores.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0
 
 
@@ -147,7 +149,7 @@ class ScoreBoard:
             "params": [entry.params for entry in entries],
             "stage": np.asarray([entry.stage for entry in entries]),
             "mean_test_score": means,
-            "std_test_score": scores.std(axis=1),
+            "std_test_score": np.asarray([row.std() if np.isfinite(row).all() else np.nan for row in scores]),
             "rank_test_score": ranks,
             "mean_edges": np.asarray([entry.rows[:, 1].mean() for entry in entries]),
             "mean_nonzero": np.asarray([entry.rows[:, 2].mean() for entry in entries]),

@@ -367,7 +367,7 @@ class RowFold(_Source):
         """Mean deviance of each task's test rows over its dispersion."""
         part, predictor = self.predictors(prepared, W, intercepts)
         weights = np.ones(len(part.y)) if part.weights is None else part.weights
-        lost = weights * self.loss.deviance(part.y, self.loss.inverse_link(predictor))
+        lost = weights * self.loss.deviance_at(part.y, predictor)
         task = part.task_of_row
         totals = np.bincount(task, weights=weights, minlength=self.n_tasks)
         seen = totals > 0
