@@ -71,7 +71,9 @@ def test_deviance_is_twice_the_loss_above_a_perfect_fit(case):
 
 def test_deviance_at_a_predictor_is_the_deviance_at_its_mean(case):
     loss, y = case
-    np.testing.assert_allclose(loss.deviance_at(y, ETA), loss.deviance(y, loss.inverse_link(ETA)), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        loss.deviance_at(y, ETA), loss.deviance(y, loss.inverse_link(ETA)), rtol=1e-9, atol=1e-12
+    )
 
 
 def test_deviance_at_a_predictor_stays_finite_where_the_mean_rounds_to_an_edge():

@@ -11,6 +11,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from mssl._dense_kernels import back_solve, factor
+
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
@@ -186,6 +188,43 @@ def _gathered_passes(
     return total
 
 
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _face_step(
+    G: Array, s: float, own: float, q: Array, t: float, w: Array, hw: Array, active: Index, A: Array, R: Array
+) -> float:
+    """Move w towards the minimum over its own support and signs, as far as no sign changes; returns what it gained.
+
+    One factorisation does what correlated features make coordinate descent crawl towards. A and R are room.
+    """
+    m = len(active)
+    A, R = A[:m, :m], R[:m, :m]
+    gradient, step = np.empty(m), np.empty(m)
+    for a in range(m):
+        j = active[a]
+        gradient[a] = q[j] - hw[j] - own * w[j] - np.sign(w[j]) * t
+        for b in range(a + 1):
+            A[a, b] = s * G[j, active[b]]
+        A[a, a] += own
+    if np.isnan(factor(A, R)):
+        return 0.0
+    back_solve(R, gradient, step)
+    length, blocking, along = 1.0, -1, 0.0
+    for a in range(m):
+        along += gradient[a] * step[a]
+        old = w[active[a]]
+        if (old + length * step[a]) * old <= 0.0:
+            length, blocking = -old / step[a], a
+    for a in range(m):
+        j = active[a]
+        move = -w[j] if a == blocking else length * step[a]
+        w[j] += move
+        row = G[j]
+        move *= s
+        for i in range(len(w)):
+            hw[i] += move * row[i]
+    return length * (1.0 - 0.5 * length) * along
+
+
 @njit(cache=True, nogil=True)
 def gram_sweeps(
     H: Array,
@@ -207,6 +246,7 @@ def gram_sweeps(
     K, d = W.shape
     pull = np.empty(d)
     room = np.empty(d * d if d >= _GATHER_FROM else 0)
+    faces = (np.empty((d, d)), np.empty((d, d)))
     active = np.empty(d, dtype=np.int64)
     everything = np.arange(d)
     decrease = 0.0
@@ -229,6 +269,9 @@ def gram_sweeps(
                     decrease += gained
                     if gained <= stop:
                         break
+                if gained > stop:
+                    support = active[: _support(W[k], active)]
+                    decrease += _face_step(G, scale[k], own, pull, t[k], W[k], HW[k], support, *faces)
             for j in range(d):
                 mean[j] += u[k] * W[k, j]
         if decrease <= enough:

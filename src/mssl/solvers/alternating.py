@@ -22,9 +22,9 @@ from mssl.structures.base import Frame, Structure, StructureStep
 
 Array = NDArray[np.float64]
 
-_SHARE = 0.3  # each block gets this share of the allowed gap
-_LOOSE = 0.05  # while far from the end, each block is solved to this share of the present gap
-_TURNS = 20  # most turns between mean and Ω for one set of weights
+SHARE = 0.3  # each block gets this share of the allowed gap
+LOOSE = 0.05  # while far from the end, each block is solved to this share of the present gap
+TURNS = 20  # most turns between mean and Ω for one set of weights
 _PATIENCE = 5  # rounds without progress of F or of the gap before giving up
 
 
@@ -61,8 +61,7 @@ class Record(NamedTuple):
     gap_structure: float
     relative_gap: float
     edges: int
-    seconds_weights: float
-    seconds_structure: float
+    seconds: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +118,7 @@ def alternate(
     max_iter: int = 200,
     max_inner: int = 2000,
     monitor: Callable[[Record], bool] | None = None,
+    history: list[Record] | None = None,
 ) -> FitResult:
     """Minimise F over weights and structure from a start.
 
@@ -140,13 +140,15 @@ def alternate(
         Limits of the rounds and of each weight step.
     monitor : callable, optional
         Called with each round's record; a true answer stops the alternation.
+    history : list of Record, optional
+        Rounds that led to the start; new ones are appended.
     """
-    history: list[Record] = []
-    allowed = _SHARE * tol * max(1.0, abs(problem.value(W)))
-    seconds, moved, idle = 0.0, np.inf, 0
+    history = [] if history is None else history
+    allowed = SHARE * tol * max(1.0, abs(problem.value(W)))
+    moved, idle = np.inf, 0
     kept: Array | None = None
+    began = perf_counter()
     while True:
-        began = perf_counter()
         coupling = structure.couple(step, mean_variance)
         weights = problem.solve(coupling, W, tol=allowed, max_iter=max_inner)
         change, W = _change(W, weights.W), weights.W
@@ -157,9 +159,9 @@ def alternate(
         gap = weights.gap + step.gap
         edges = int(np.count_nonzero(step.precision) - np.count_nonzero(step.precision.diagonal())) // 2
         took = perf_counter() - began
-        history.append(Record(len(history) + 1, objective, weights.gap, step.gap, gap / size, edges, took, seconds))
+        history.append(Record(len(history) + 1, objective, weights.gap, step.gap, gap / size, edges, took))
         stop = monitor(history[-1]) if monitor is not None else False
-        status = _verdict(history, tol) if structure.joint else _settled(history[-1], max(change, moved), tol)
+        status = verdict(history, tol) if structure.joint else _settled(history[-1], max(change, moved), tol)
         if status is not None or stop or len(history) >= max_iter:
             break
         began = perf_counter()
@@ -168,10 +170,9 @@ def alternate(
             S = kept = S if structure.joint else _averaged(kept, S, len(history))
             # The same weights again: the last Ω was good enough for its solver, but not for the certificate.
             idle = idle + 1 if change == 0.0 else 0
-            step = view.improve(step, S, _SHARE * tol * size, 0.1**idle)
+            step = view.improve(step, S, SHARE * tol * size, 0.1**idle)
             moved = _change(before, step.precision)
-        allowed = max(_SHARE * tol * size, _LOOSE * gap)
-        seconds = perf_counter() - began
+        allowed = max(SHARE * tol * size, LOOSE * gap)
     return FitResult(
         W=W,
         intercepts=problem.intercepts(W),
@@ -204,11 +205,11 @@ class _View:
 
     def improve(self, step: StructureStep, S: Array, needed: float, tighter: float = 1.0) -> StructureStep:
         """Better Ω; with a shared mean also better means, in turns, since that costs no pass over the data."""
-        goal = max(needed, _LOOSE * step.gap)
-        for _ in range(_TURNS):
+        goal = max(needed, LOOSE * step.gap)
+        for _ in range(TURNS):
             if step.gap <= needed:
                 break
-            step = self.structure.update(S, step, self.frame, tighter * max(needed, _LOOSE * step.gap))
+            step = self.structure.update(S, step, self.frame, tighter * max(needed, LOOSE * step.gap))
             if self.mean_variance <= 0 or not self.structure.joint:
                 break
             step, S, _, _ = self.look(step, self.structure.couple(step, self.mean_variance))
@@ -235,7 +236,7 @@ def _settled(last: Record, change: float, tol: float) -> Status | None:
     return Status.SETTLED if change <= np.sqrt(tol) else None
 
 
-def _verdict(history: list[Record], tol: float) -> Status | None:
+def verdict(history: list[Record], tol: float) -> Status | None:
     """Whether the rounds so far are an end: certified, not finite, or without progress for some time."""
     last = history[-1]
     if not np.isfinite(last.objective):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from mssl.losses import Gaussian, Loss
 from mssl.objective import gamma_max, lambda_max
 from mssl.penalties import L1, Penalty
 from mssl.solvers.alternating import FitResult, Record, WeightProblem, alternate
+from mssl.solvers.compiled import SmallProblem, applies
 from mssl.solvers.composite import CompositeProblem
 from mssl.solvers.gaussian import GaussianProblem, scale_by_task
 from mssl.solvers.glm import GLMProblem
@@ -323,14 +325,15 @@ def _fit(
 ) -> FitResult:
     problem = prepared.problem(penalty, structure.on)
     settings = prepared.settings
-    frame, W = start(prepared, structure, problem) if origin is None else origin
+    small = SmallProblem(problem) if applies(problem, structure) else None  # type: ignore[arg-type]
+    frame, W = start(prepared, structure, problem, small) if origin is None else origin
     step = structure.initial(frame) if first is None else first
     if warm is not None and warm.W.shape == W.shape:
         W = warm.W
         step = warm.structure if structure.learned else step
     on_residuals = isinstance(problem, ResidualProblem)
-    result = alternate(
-        problem,
+    run: Callable[..., FitResult] = partial(alternate, problem) if small is None else small.alternate
+    result = run(
         structure,
         frame,
         W,
@@ -344,7 +347,9 @@ def _fit(
     return replace(result, mean=np.zeros(W.shape[1])) if on_residuals else result
 
 
-def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> tuple[Frame, Array]:
+def start(
+    prepared: Prepared, structure: Structure, problem: WeightProblem, small: SmallProblem | None = None
+) -> tuple[Frame, Array]:
     """The diagonal fixed point: K separate problems whose precisions agree with their weights.
 
     Returns the frame that freezes F's constants, and the weights from which the alternation starts.
@@ -360,10 +365,18 @@ def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> t
     v = prepared.signal + floors
     plain = isinstance(problem, GaussianProblem) and not np.any(problem.thresholds) and prepared.mean_variance == 0
     if prepared.spectra is not None:
-        v = diagonal_fixed_point(prepared.spectra, prepared.noise, floors, structure.strength, v)
+        accuracy = 1e-12 if plain else _START_TOL
+        v = diagonal_fixed_point(prepared.spectra, prepared.noise, floors, structure.strength, v, accuracy)
     if plain:
         return Frame(d, v, prepared.sampling), W
     strength, tau = structure.strength, prepared.mean_variance
+    if small is None and applies(problem, structure):
+        small = SmallProblem(problem)  # type: ignore[arg-type]
+    if small is not None:
+        limits = (_START_ROUNDS, prepared.settings.max_inner)
+        found = small.start(strength, tau, floors, v, _START_TOL, _START_GAP, limits)
+        if found is not None:
+            return Frame(d, found[0], prepared.sampling), found[1]
     size = max(1.0, abs(problem.value(W)))
     W = W if prepared.near is None else prepared.near
     change = 1.0

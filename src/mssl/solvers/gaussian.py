@@ -65,12 +65,15 @@ class GaussianProblem:
 def scale_by_task(quadratic: GramQuadratic | DesignQuadratic, s: Array) -> GramQuadratic | DesignQuadratic:
     """The same loss with task k multiplied by s_k; Grams are shared, not copied."""
     if isinstance(quadratic, GramQuadratic):
-        return replace(
+        scaled = replace(
             quadratic,
             linear=s[:, None] * quadratic.linear,
             constants=s * quadratic.constants,
             scale=s * quadratic.task_scale,
         )
+        if "eigen" in quadratic.__dict__:
+            scaled.__dict__["eigen"] = quadratic.eigen
+        return scaled
     design = quadratic.design
     target = quadratic.target + design.per_task(quadratic.target_means)
     return DesignQuadratic(design, design.per_task(s) * quadratic.c, target, quadratic.intercept)

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from mssl._jit import call
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic
 
 Array = NDArray[np.float64]
@@ -143,15 +144,11 @@ def diagonal_fixed_point(
     max_iter: int = 2000,
 ) -> Array:
     """Mean square v of each task's ridge weights under the ridge η/(v + e) that v itself implies."""
-    s = 1.0 / noise
+    from mssl._joint_kernels import ridge_fixed_point
+
     v = np.array(start, dtype=float)
-    for _ in range(max_iter):
-        ridge = strength / (v + floors)
-        weights = s[:, None] * spectra.projections / (s[:, None] * spectra.values + ridge[:, None])
-        update = np.sum(weights**2, axis=1) / spectra.n_features
-        if np.all(np.abs(update - v) <= tol * (update + floors)):
-            return update
-        v = update
+    tables = (np.require(a, float, ["C", "W"]) for a in (spectra.values, spectra.projections, 1.0 / noise, floors))
+    call(ridge_fixed_point, *tables, float(strength), spectra.n_features, v, tol, max_iter)
     return v
 
 

@@ -159,7 +159,7 @@ class SparsePrecision(Structure):
             S = (S + self.shrinkage * np.diag(frame.variances)) / (1.0 + self.shrinkage)
         return S
 
-    def _weight(self, frame: Frame) -> float:
+    def weight(self, frame: Frame) -> float:
         """The factor cη/2, what the graphical lasso's own objective is multiplied with in F."""
         return 0.5 * self.strength * frame.n_rows * (1.0 + self.shrinkage)
 
@@ -173,11 +173,11 @@ class SparsePrecision(Structure):
             zeros=self.forbidden(frame),
             check=False,
         )
-        weight = self._weight(frame)
+        weight = self.weight(frame)
         return StructureStep(step.precision, step.covariance, weight * value, weight * gap, step.warm)
 
     def update(self, S: Array, step: StructureStep, frame: Frame, tol: float) -> StructureStep:
-        weight = self._weight(frame)
+        weight = self.weight(frame)
         size = max(1.0, abs(step.value / weight))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the gap goes into the joint certificate instead
