@@ -538,7 +538,7 @@ def test_descent_kernel_against_its_interpreted_twin():
     compiled, plain = [], []
     for run, out in ((kernels.bcd_sweeps, compiled), (kernels.bcd_sweeps.py_func, plain)):
         W, B, diagonal = S.copy(), np.zeros_like(S), np.ones(10)
-        sweeps = run(S, L, W, B, diagonal, 1e-2, 1e-16, 200)
+        sweeps, _ = run(S, L, W, B, diagonal, 1e-2, 1e-16, 200, np.inf)
         out.extend((W, B, diagonal))
         assert 0 < sweeps < 200
         # the fixed point: W = Ω⁻¹ with Ω from the regressions

@@ -238,19 +238,19 @@ def _solve_column(j, S, L, W, B, g, active, gram, vectors, tol, max_passes):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def bcd_sweeps(S, L, W, B, diagonal, tol, target, max_sweeps):
+def bcd_sweeps(S, L, W, B, diagonal, tol, target, max_sweeps, previous):
     """Dual block coordinate descent until the estimated remaining dual ascent is at most ``target``.
 
     W, B and ``diagonal`` (the diagonal of Ω) are updated in place; ``tol`` is the first tolerance of the columns,
-    which follows the ascent from there on. Returns the number of sweeps, negative
-    where W stopped being positive definite.
+    which follows the ascent from there on; ``previous`` is the ascent of a sweep before, or infinite. Returns the
+    number of sweeps, negative where W stopped being positive definite, and the ascent of the last.
     """
     p = S.shape[0]
     g = np.empty(p)
     active = np.empty(p, np.int64)
     gram = np.empty(p * p)
     vectors = np.empty((4, p))
-    previous = np.inf
+    ascent = previous
     for sweep in range(1, max_sweeps + 1):
         ascent = 0.0
         for j in range(p):
@@ -258,18 +258,18 @@ def bcd_sweeps(S, L, W, B, diagonal, tol, target, max_sweeps):
             if not schur > 1e-14:
                 schur = _solve_column(j, S, L, W, B, g, active, gram, vectors, 1e-10, 2000)
                 if not schur > 1e-14:
-                    return -sweep
+                    return -sweep, ascent
             diagonal[j] = 1.0 / schur
             change = _store_column(j, g, S, L, W, diagonal)
             if change < 0.0:
-                return -sweep
+                return -sweep, ascent
             ascent += change
         ratio = min(ascent / previous, 0.99) if previous < np.inf else 0.1
         if ascent * ratio / (1.0 - ratio) <= target:
-            return sweep
+            return sweep, ascent
         previous = ascent
         tol = min(0.5 * tol, 0.3 * np.sqrt(ascent) / p)
-    return max_sweeps
+    return max_sweeps, ascent
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

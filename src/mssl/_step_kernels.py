@@ -300,9 +300,10 @@ def _graph_descent(S, L, W, B, Omega, Sigma, M, R, target):
     """
     p = len(S)
     diagonal = np.ones(p)
-    accuracy, column_tol = max(_STOP * target, 1e-28), 1e-4
+    accuracy, column_tol, ascent = max(_STOP * target, 1e-28), 1e-4, np.inf
     while accuracy > 1e-30:
-        if bcd_sweeps(S, L, W, B, diagonal, column_tol, accuracy, 1000) < 0:
+        sweeps, ascent = bcd_sweeps(S, L, W, B, diagonal, column_tol, accuracy, 1000, ascent)
+        if sweeps < 0:
             break
         assemble(B, diagonal, L, Omega)
         log_determinant = factor(Omega, R)
@@ -312,7 +313,7 @@ def _graph_descent(S, L, W, B, Omega, Sigma, M, R, target):
         gap, trace = graph_gap(S, L, Omega, Sigma, log_determinant, M, R)
         if gap <= target:
             return trace - log_determinant, log_determinant
-        accuracy *= 0.1
+        accuracy *= min(max(_STOP * target / gap, 0.01), 0.3)
         column_tol = min(column_tol, np.sqrt(accuracy) / p)
     return np.nan, 0.0
 

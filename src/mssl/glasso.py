@@ -173,6 +173,7 @@ def graphical_lasso_gap(
     weights: ArrayLike | None = None,
     zeros: ArrayLike | None = None,
     check: bool = True,
+    known: GraphicalLassoResult | None = None,
 ) -> tuple[float, float]:
     r"""Duality gap and objective of a given positive definite Ω.
 
@@ -187,6 +188,8 @@ def graphical_lasso_gap(
         The problem, as for `graphical_lasso`.
     precision : array of shape (p, p)
         Symmetric positive definite Ω.
+    known : GraphicalLassoResult, optional
+        A result with this very precision; its inverse and determinant are then not computed again.
 
     Returns
     -------
@@ -208,11 +211,16 @@ def graphical_lasso_gap(
         raise DataError(f"precision has shape {omega.shape}, S has {S.shape}; they must agree.")
     with one_thread(len(S) <= FEW):
         problem = solvers.normalise(S, L, e)
-        scaled = omega * problem.root * problem.root[:, None]
-        anchor = solvers.soft_start(problem.S, problem.L)
-        if anchor is None:
-            anchor = solvers.shrunk_start(problem.S, problem.L)
-        point = solvers.certify(problem.S, problem.L, scaled, anchor, thorough=True)
+        roots = problem.root * problem.root[:, None]
+        inverted = None
+        if known is not None and known.precision is precision:
+            inverted = known.covariance / roots, known.log_determinant + problem.constant
+
+        def anchor() -> Array | None:
+            soft = solvers.soft_start(problem.S, problem.L)
+            return solvers.shrunk_start(problem.S, problem.L) if soft is None else soft
+
+        point = solvers.certify(problem.S, problem.L, omega * roots, anchor, thorough=True, inverted=inverted)
         if point is None:
             raise DataError("precision is not positive definite; the objective is infinite there.")
     return point.gap, point.trace - point.log_determinant + problem.constant

@@ -160,6 +160,8 @@ def alternate(
         edges = int(np.count_nonzero(step.precision) - np.count_nonzero(step.precision.diagonal())) // 2
         took = perf_counter() - began
         history.append(Record(len(history) + 1, objective, weights.gap, step.gap, gap / size, edges, took))
+        # Far from the optimum a dual bound can be much too wide: what the last round gained then says more.
+        gained = history[-2].objective - objective if len(history) > 1 else np.inf
         stop = monitor(history[-1]) if monitor is not None else False
         status = verdict(history, tol) if structure.joint else _settled(history[-1], max(change, moved), tol)
         if status is not None or stop or len(history) >= max_iter:
@@ -170,9 +172,9 @@ def alternate(
             S = kept = S if structure.joint else _averaged(kept, S, len(history))
             # The same weights again: the last Ω was good enough for its solver, but not for the certificate.
             idle = idle + 1 if change == 0.0 else 0
-            step = view.improve(step, S, SHARE * tol * size, 0.1**idle)
+            step = view.improve(step, S, SHARE * tol * size, LOOSE * min(step.gap, 3 * gained), 0.1**idle)
             moved = _change(before, step.precision)
-        allowed = max(SHARE * tol * size, LOOSE * gap)
+        allowed = max(SHARE * tol * size, LOOSE * min(gap, gained))
     return FitResult(
         W=W,
         intercepts=problem.intercepts(W),
@@ -203,13 +205,15 @@ class _View:
         total, used = float(step.precision.sum()), self.structure.normalised_rows(self.frame)
         return step, S, mean, step.value + mean_value(mean, self.mean_variance, total, self.structure.strength, used)
 
-    def improve(self, step: StructureStep, S: Array, needed: float, tighter: float = 1.0) -> StructureStep:
+    def improve(
+        self, step: StructureStep, S: Array, needed: float, enough: float, tighter: float = 1.0
+    ) -> StructureStep:
         """Better Ω; with a shared mean also better means, in turns, since that costs no pass over the data."""
-        goal = max(needed, LOOSE * step.gap)
+        goal = max(needed, enough)
         for _ in range(TURNS):
             if step.gap <= needed:
                 break
-            step = self.structure.update(S, step, self.frame, tighter * max(needed, LOOSE * step.gap))
+            step = self.structure.update(S, step, self.frame, tighter * max(needed, min(enough, LOOSE * step.gap)))
             if self.mean_variance <= 0 or not self.structure.joint:
                 break
             step, S, _, _ = self.look(step, self.structure.couple(step, self.mean_variance))

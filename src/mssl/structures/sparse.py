@@ -172,6 +172,7 @@ class SparsePrecision(Structure):
             diagonal_penalty=self.floors(frame),
             zeros=self.forbidden(frame),
             check=False,
+            known=step.warm,
         )
         weight = self.weight(frame)
         return StructureStep(step.precision, step.covariance, weight * value, weight * gap, step.warm)
