@@ -1,8 +1,8 @@
 # mypy: allow-untyped-defs, allow-untyped-calls
 """The whole alternation of a small problem as one compiled loop: start, weight steps, graph steps, certificates.
 
-Letters as in :mod:`mssl._step_kernels`. A negative answer means that a step broke down; the steps in Python, which
-know more ways out, then continue from the last good point.
+Letters as in :mod:`mssl._small_weight_kernels` and :mod:`mssl._small_graph_kernels`. A negative answer means that a
+step broke down; the steps in Python, which know more ways out, then continue from the last good point.
 """
 
 import numpy as np
@@ -10,7 +10,8 @@ from numba import njit
 
 from mssl._dense_kernels import factor
 from mssl._glasso_kernels import normalise, scale
-from mssl._step_kernels import couple, graph_gap, graph_step, weight_step
+from mssl._small_graph_kernels import graph_gap, graph_step
+from mssl._small_weight_kernels import couple, weight_step
 
 _FAST = {"reassoc", "contract"}
 

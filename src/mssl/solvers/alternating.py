@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 
 SHARE = 0.3  # each block gets this share of the allowed gap
 LOOSE = 0.05  # while far from the end, each block is solved to this share of the present gap
-TURNS = 20  # most turns between mean and Ω for one set of weights
+TURNS = 2  # most turns between mean and Ω for one set of weights
 _PATIENCE = 5  # rounds without progress of F or of the gap before giving up
 
 

@@ -1,34 +1,19 @@
 # mypy: allow-untyped-defs, allow-untyped-calls
-"""Weight and graph steps of small problems, each with its certificate, to be called from compiled loops.
+"""The weight step of small problems with its certificate, to be called from compiled loops.
 
 Letters: P = ηΩ with inverse ``spread``, u = P1 and ρ as in :mod:`mssl.coupling`; H, s, q, t and HW as in
-:mod:`mssl._weight_kernels`; S, L, Ω, Σ as in :mod:`mssl._glasso_kernels`.
+:mod:`mssl._weight_kernels`.
 """
 
 import numpy as np
 from numba import njit
 
-from mssl._dense_kernels import back_solve, factor, invert, product
-from mssl._glasso_kernels import (
-    assemble,
-    bcd_sweeps,
-    clip_box,
-    dual_point,
-    regressions,
-    relative_distance,
-    scale,
-    soft_start,
-)
+from mssl._dense_kernels import back_solve, factor, product
 from mssl._weight_kernels import gram_sweeps
 
 _FAST = {"reassoc", "contract"}
 _BURST = 50  # sweeps between two looks at the certificate, at most
 _STALE = 2.0  # change of the ridge up to which an old preconditioner serves
-_STOP = 0.3  # the descent on Ω stops where its estimate of the gap is this part of the target
-_NEAR = 0.2  # relative distance of primal and dual point up to which the gap needs no factorisation
-
-
-# ---- the coupling and the weight step
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -257,107 +242,3 @@ def weight_step(loss, t, P, spread, u, rho, tau, W, HW, room, tol, max_inner):
     if len(factors) > 0:
         return _conjugate_gradient(H, s, q, P, spread, u, rho, tau, W, HW, room, ridge, factors, tol, max_inner)
     return _descend(H, s, q, t, P, spread, u, rho, tau, W, HW, room, tol, max_inner)
-
-
-# ---- the graph step
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _dual_bound(S, L, Sigma, M, R):
-    """Largest log det of the dual points at hand: M itself, Σ clipped into the box, or that drawn towards soft S."""
-    bound = factor(M, R)
-    clip_box(Sigma, S, L, M)
-    drawn = factor(M, R)
-    if np.isnan(drawn):
-        anchor = np.empty_like(S)
-        soft_start(S, L, anchor)
-        if np.isnan(factor(anchor, R)):
-            return bound
-        while np.isnan(drawn):
-            for i in range(len(S)):
-                for j in range(len(S)):
-                    M[i, j] = 0.5 * (M[i, j] + anchor[i, j])
-            drawn = factor(M, R)
-    return drawn if np.isnan(bound) else max(bound, drawn)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def graph_gap(S, L, Omega, Sigma, log_determinant, M, R):
-    """Gap and ⟨S, Ω⟩ + Σ L|Ω| in units of a unit diagonal; the gap is NaN where no dual point is known."""
-    p = len(S)
-    trace = dual_point(Omega, Sigma, S, L, M)
-    distance = relative_distance(Omega, Sigma, M)
-    if distance < _NEAR:
-        return 0.5 * distance * distance / (1.0 - distance), trace
-    return max(trace - p - log_determinant - _dual_bound(S, L, Sigma, M, R), 0.0), trace
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _graph_descent(S, L, W, B, Omega, Sigma, M, R, target):
-    """Block coordinate descent from W and B until the gap is at most the target; the point goes into Ω and Σ.
-
-    Returns the value and log det Ω, or NaN where the descent breaks down.
-    """
-    p = len(S)
-    diagonal = np.ones(p)
-    accuracy, column_tol, ascent = max(_STOP * target, 1e-28), 1e-4, np.inf
-    while accuracy > 1e-30:
-        sweeps, ascent = bcd_sweeps(S, L, W, B, diagonal, column_tol, accuracy, 1000, ascent)
-        if sweeps < 0:
-            break
-        assemble(B, diagonal, L, Omega)
-        log_determinant = factor(Omega, R)
-        if np.isnan(log_determinant):
-            break
-        invert(R, Sigma)
-        gap, trace = graph_gap(S, L, Omega, Sigma, log_determinant, M, R)
-        if gap <= target:
-            return trace - log_determinant, log_determinant
-        accuracy *= min(max(_STOP * target / gap, 0.01), 0.3)
-        column_tol = min(column_tol, np.sqrt(accuracy) / p)
-    return np.nan, 0.0
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _unpenalised(S, Omega, Sigma, R):
-    """Ω = S⁻¹, the step without penalties; its value and log det Ω, or NaN where S is singular."""
-    log_determinant = -factor(S, R)
-    if np.isnan(log_determinant):
-        return np.nan, 0.0
-    for i in range(len(S)):
-        if R[i, i] * R[i, i] <= 1e-15 * len(S):
-            return np.nan, 0.0
-    invert(R, Omega)
-    Sigma[:] = S
-    return len(S) - log_determinant, log_determinant
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def graph_step(S, L, root, Omega, Sigma, log_determinant, best, target):
-    """A better Ω for the moment in units of a unit diagonal, in place where it is below ``best``.
-
-    Returns its value in those units (NaN where the step broke down) and log det Ω in the user's units.
-    """
-    p = len(S)
-    omega, sigma, W, B = np.empty((p, p)), np.empty((p, p)), np.empty((p, p)), np.empty((p, p))
-    M, R = np.empty((p, p)), np.empty((p, p))
-    if L.max() == 0.0:
-        value, scaled = _unpenalised(S, omega, sigma, R)
-    else:
-        scale(Omega, Sigma, root, np.arange(p), omega, sigma)
-        regressions(omega, L, B)
-        clip_box(sigma, S, L, W)
-        if not relative_distance(omega, sigma, W) < 0.9 and np.isnan(factor(W, R)):
-            soft_start(S, L, W)
-            if np.isnan(factor(W, R)):
-                return np.nan, log_determinant
-        value, scaled = _graph_descent(S, L, W, B, omega, sigma, M, R, target)
-    if np.isnan(value):
-        return np.nan, log_determinant
-    if value > best:
-        return best, log_determinant
-    for i in range(p):
-        for j in range(p):
-            Omega[i, j] = omega[i, j] / (root[i] * root[j])
-            Sigma[i, j] = sigma[i, j] * (root[i] * root[j])
-    return value, scaled - 2.0 * np.log(root).sum()

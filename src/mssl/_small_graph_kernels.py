@@ -1,0 +1,202 @@
+# mypy: allow-untyped-defs, allow-untyped-calls
+"""The graph step of small problems with its certificate, to be called from compiled loops.
+
+Letters as in :mod:`mssl._glasso_kernels`, on matrices scaled to a unit diagonal.
+"""
+
+import numpy as np
+from numba import njit
+
+from mssl._dense_kernels import back_solve, factor, invert
+from mssl._glasso_kernels import (
+    assemble,
+    bcd_sweeps,
+    clip_box,
+    dual_point,
+    regressions,
+    relative_distance,
+    scale,
+    soft_start,
+)
+
+_STOP = 0.3  # the descent stops where its estimate of the gap is this part of the target
+_NEAR = 0.2  # relative distance of primal and dual point up to which the gap needs no factorisation
+_BURST = 10  # sweeps after which Newton steps are tried
+_BURSTS = 60
+_NEWTON_STEPS = 8
+_MOST_FACE = 160  # entries of Ω up to which Newton steps pay
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _dual_bound(S, L, Sigma, M, R):
+    """Largest log det of the dual points at hand: M itself, Σ clipped into the box, or that drawn towards soft S."""
+    bound = factor(M, R)
+    clip_box(Sigma, S, L, M)
+    drawn = factor(M, R)
+    if np.isnan(drawn):
+        anchor = np.empty_like(S)
+        soft_start(S, L, anchor)
+        if np.isnan(factor(anchor, R)):
+            return bound
+        while np.isnan(drawn):
+            for i in range(len(S)):
+                for j in range(len(S)):
+                    M[i, j] = 0.5 * (M[i, j] + anchor[i, j])
+            drawn = factor(M, R)
+    return drawn if np.isnan(bound) else max(bound, drawn)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def graph_gap(S, L, Omega, Sigma, log_determinant, M, R):
+    """Gap and ⟨S, Ω⟩ + Σ L|Ω| in units of a unit diagonal; the gap is NaN where no dual point is known."""
+    p = len(S)
+    trace = dual_point(Omega, Sigma, S, L, M)
+    distance = relative_distance(Omega, Sigma, M)
+    if distance < _NEAR:
+        return 0.5 * distance * distance / (1.0 - distance), trace
+    return max(trace - p - log_determinant - _dual_bound(S, L, Sigma, M, R), 0.0), trace
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _face(Omega, S, L, Sigma, rows, cols, gradient, most):
+    """List the support (i ≤ j) and the slope along each of its symmetric directions; its size, 0 above ``most``."""
+    m = 0
+    for i in range(len(S)):
+        for j in range(i, len(S)):
+            w = Omega[i, j]
+            if w == 0.0:
+                continue
+            if m == most:
+                return 0
+            rows[m], cols[m] = i, j
+            slope = S[i, j] - Sigma[i, j]
+            gradient[m] = slope if i == j else 2.0 * (slope + L[i, j] * np.sign(w))
+            m += 1
+    return m
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _newton(S, L, Omega, Sigma, R, target):
+    """Newton steps over the support and signs of Ω, in place, until they promise less than the target.
+
+    On such a face the objective is a linear function less log det Ω, which is self-concordant: a step of length
+    1/(1 + λ), λ the Newton decrement, stays positive definite and descends. A step ends where an entry reaches zero.
+    One factorisation does what an ill-conditioned S makes block coordinate descent crawl towards. Returns log det Ω,
+    NaN where nothing can be done.
+    """
+    most = _MOST_FACE
+    rows, cols, g, x = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most), np.empty(most)
+    log_determinant = np.nan
+    for _ in range(_NEWTON_STEPS):
+        m = _face(Omega, S, L, Sigma, rows, cols, g, most)
+        if m == 0:
+            return log_determinant
+        H, F = np.empty((m, m)), np.empty((m, m))
+        for a in range(m):
+            i, j = rows[a], cols[a]
+            for b in range(a + 1):
+                k, n = rows[b], cols[b]
+                h = 2.0 * (Sigma[i, k] * Sigma[j, n] + Sigma[i, n] * Sigma[j, k])
+                H[a, b] = h * (0.5 if i == j else 1.0) * (0.5 if k == n else 1.0)
+        if np.isnan(factor(H, F)):
+            return log_determinant
+        back_solve(F, g[:m], x[:m])
+        decrement = np.sqrt(max(np.dot(g[:m], x[:m]), 0.0))
+        length, blocking = 1.0 if decrement < 0.25 else 1.0 / (1.0 + decrement), -1
+        for a in range(m):
+            old = Omega[rows[a], cols[a]]
+            if rows[a] != cols[a] and (old - length * x[a]) * old <= 0.0:
+                length, blocking = old / x[a], a
+        for a in range(m):
+            i, j = rows[a], cols[a]
+            Omega[i, j] = 0.0 if a == blocking else Omega[i, j] - length * x[a]
+            Omega[j, i] = Omega[i, j]
+        log_determinant = factor(Omega, R)
+        if np.isnan(log_determinant):
+            return log_determinant
+        invert(R, Sigma)
+        if blocking < 0 and decrement * decrement <= target:
+            break
+    return log_determinant
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _graph_descent(S, L, W, B, Omega, Sigma, M, R, target):
+    """Bursts of block coordinate descent from W and B, and Newton steps where those do not suffice.
+
+    The point goes into Ω and Σ. Returns its value and log det Ω, or NaN where the descent breaks down.
+    """
+    p = len(S)
+    diagonal = np.ones(p)
+    accuracy, column_tol, ascent = max(_STOP * target, 1e-28), 1e-4, np.inf
+    burst = _BURST
+    for _ in range(_BURSTS):
+        sweeps, ascent = bcd_sweeps(S, L, W, B, diagonal, column_tol, accuracy, burst, ascent)
+        if sweeps < 0:
+            break
+        assemble(B, diagonal, L, Omega)
+        log_determinant = factor(Omega, R)
+        if np.isnan(log_determinant):
+            break
+        invert(R, Sigma)
+        if sweeps == burst:
+            polished = _newton(S, L, Omega, Sigma, R, target)
+            log_determinant = log_determinant if np.isnan(polished) else polished
+        gap, trace = graph_gap(S, L, Omega, Sigma, log_determinant, M, R)
+        if gap <= target:
+            return trace - log_determinant, log_determinant
+        if sweeps == burst:
+            clip_box(Sigma, S, L, M)
+            if relative_distance(Omega, Sigma, M) < 0.9 or not np.isnan(factor(M, R)):
+                W[:] = M
+                regressions(Omega, L, B)
+            ascent = np.inf
+        else:
+            accuracy *= min(max(_STOP * target / gap, 0.01), 0.3)
+            column_tol = min(column_tol, np.sqrt(accuracy) / p)
+    return np.nan, 0.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _unpenalised(S, Omega, Sigma, R):
+    """Ω = S⁻¹, the step without penalties; its value and log det Ω, or NaN where S is singular."""
+    log_determinant = -factor(S, R)
+    if np.isnan(log_determinant):
+        return np.nan, 0.0
+    for i in range(len(S)):
+        if R[i, i] * R[i, i] <= 1e-15 * len(S):
+            return np.nan, 0.0
+    invert(R, Omega)
+    Sigma[:] = S
+    return len(S) - log_determinant, log_determinant
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def graph_step(S, L, root, Omega, Sigma, log_determinant, best, target):
+    """A better Ω for the moment in units of a unit diagonal, in place where it is below ``best``.
+
+    Returns its value in those units (NaN where the step broke down) and log det Ω in the user's units.
+    """
+    p = len(S)
+    omega, sigma, W, B = np.empty((p, p)), np.empty((p, p)), np.empty((p, p)), np.empty((p, p))
+    M, R = np.empty((p, p)), np.empty((p, p))
+    if L.max() == 0.0:
+        value, scaled = _unpenalised(S, omega, sigma, R)
+    else:
+        scale(Omega, Sigma, root, np.arange(p), omega, sigma)
+        regressions(omega, L, B)
+        clip_box(sigma, S, L, W)
+        if not relative_distance(omega, sigma, W) < 0.9 and np.isnan(factor(W, R)):
+            soft_start(S, L, W)
+            if np.isnan(factor(W, R)):
+                return np.nan, log_determinant
+        value, scaled = _graph_descent(S, L, W, B, omega, sigma, M, R, target)
+    if np.isnan(value):
+        return np.nan, log_determinant
+    if value > best:
+        return best, log_determinant
+    for i in range(p):
+        for j in range(p):
+            Omega[i, j] = omega[i, j] / (root[i] * root[j])
+            Sigma[i, j] = sigma[i, j] * (root[i] * root[j])
+    return value, scaled - 2.0 * np.log(root).sum()
