@@ -392,6 +392,32 @@ def test_empty_and_single_graphs_are_graphs():
         assert len(graph.edges()) == 0
 
 
+@given(seed=st.integers(0, 10**6), shift=st.floats(-1.5, 1.5))
+@FEW
+def test_only_inverse_covariances_have_a_graph_and_its_weights_are_correlations(seed, shift):
+    A = np.random.default_rng(seed).normal(size=(5, 5))
+    matrix = A @ A.T + (1e-3 if shift > 0 else shift) * np.eye(5) * np.trace(A @ A.T) / 5
+    scale = 1 / np.sqrt(np.abs(matrix.diagonal()))
+    least = np.linalg.eigvalsh(matrix * np.outer(scale, scale))[0]
+    if (matrix.diagonal() <= 0).any() or least < -1e-6:
+        with pytest.raises(DataError, match=r"positive definite|indefinite"):
+            TaskGraph.from_precision(matrix)
+    elif least > 0:
+        assert np.abs(TaskGraph.from_precision(matrix).weights).max() <= 1.0
+
+
+def test_a_singular_precision_has_a_graph():
+    laplacian = 3.0 * np.eye(3) - 1.0  # what smoothing over a graph has: its nullspace is the common mean
+    np.testing.assert_allclose(TaskGraph.from_precision(laplacian).weights, 0.5 * (1 - np.eye(3)))
+
+
+@given(graphs(), st.integers(0, 40))
+@FEW
+def test_the_top_edges_are_the_first_ones(graph, top):
+    assert list(graph.edges(top)) == list(graph.edges())[:top]
+    assert len(graph.edges(np.int64(top))) == min(top, graph.n_edges)
+
+
 # Bad input
 
 EYE = np.eye(2)
@@ -420,6 +446,14 @@ NONE = np.zeros((2, 2))
         (lambda: TaskGraph(("a", "b"), EYE, NONE), "self-loops"),
         (lambda: TaskGraph(("a", "b"), [[0, 1], [0, 0]], NONE), "adjacency is not symmetric"),
         (lambda: TaskGraph(("a", "b"), 1 - EYE, [[0, 1], [2, 0]]), "weights is not symmetric"),
+        (lambda: TaskGraph(("a", "b"), 1 - EYE, 2 * (1 - EYE)), "partial correlations"),
+        (lambda: TaskGraph.from_edges([("a", "b", -1.5)]), "partial correlations"),
+        (lambda: TaskGraph.from_precision([[1.0, 2.0], [2.0, 1.0]]), "indefinite"),
+        (lambda: partial_correlation([[1.0, 2.0], [2.0, 1.0]]), "indefinite"),
+        *(
+            (lambda top=top: TaskGraph.from_edges([("a", "b")]).edges(top), "whole number")
+            for top in (-1, 1.5, True, "1")
+        ),
         (lambda: TaskGraph.from_edges([("a", "a")]), "with itself"),
         (lambda: TaskGraph.from_edges([("a", "b"), ("b", "a")]), "given twice"),
         (lambda: TaskGraph.from_edges([("a",)]), "no row of the form"),

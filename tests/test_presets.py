@@ -105,6 +105,26 @@ def test_the_list_says_something_about_each():
         presets.make("gradient_boosting")
 
 
+@pytest.mark.parametrize("name", presets.available())
+def test_an_unknown_keyword_is_named_and_every_keyword_that_is_offered_instead_is_taken(name):
+    with pytest.raises(ParameterError, match="no_such") as caught:
+        presets.make(name, no_such=1)
+    own, further = str(caught.value).split("It takes ")[1].rstrip(".").split(", and for the estimator ")
+    offered = [*(own.split(", ") if own != "nothing of its own" else ()), *further.split(", ")]
+    assert "task_column" in offered
+    for keyword in set(offered) - {"loss"}:
+        presets.make(name, **{keyword: None})
+    for keyword in {"structure", "penalty"} - set(offered):
+        with pytest.raises(ParameterError, match=keyword):
+            presets.make(name, **{keyword: None})
+
+
+def test_logistic_takes_the_loss_it_has_and_no_other():
+    assert repr(presets.logistic(2.0, loss="bernoulli")) == repr(presets.logistic(2.0))
+    with pytest.raises(ParameterError, match=r"presets\.ridge"):
+        presets.logistic(loss="poisson")
+
+
 @pytest.mark.parametrize("layout", ["long", "shared", "aligned"])
 def test_the_average_model_and_the_best_member_are_what_they_say(layout):
     X, y, tasks = data_of(layout)

@@ -40,7 +40,7 @@ def partial_correlation(precision: ArrayLike) -> FloatArray:
     Parameters
     ----------
     precision : (K, K) array or SciPy sparse matrix
-        Symmetric, with a positive diagonal.
+        Symmetric and positive semidefinite, with a positive diagonal.
 
     Returns
     -------
@@ -59,6 +59,7 @@ def partial_correlation(precision: ArrayLike) -> FloatArray:
     # Adding 0.0 turns the -0.0 of absent edges into 0.0.
     result = -omega / np.sqrt(np.outer(diagonal, diagonal)) + 0.0
     np.fill_diagonal(result, 1.0)
+    _require_semidefinite(result)
     return result
 
 
@@ -72,7 +73,7 @@ class TaskGraph:
     adjacency : (K, K) bool
         Symmetric, without self-loops.
     weights : (K, K)
-        Symmetric; read on the edges only, and 0 elsewhere. For a learned precision :math:`\Omega` the
+        Symmetric, in [-1, 1]; read on the edges only, and 0 elsewhere. For a learned precision :math:`\Omega` the
         weight of edge (i, j) is the partial correlation
         :math:`-\Omega_{ij} / \sqrt{\Omega_{ii} \Omega_{jj}}`.
     confidence : (K, K), optional
@@ -112,7 +113,7 @@ class TaskGraph:
             raise DataError(
                 "adjacency has self-loops on its diagonal; a task graph has none. Set the diagonal to False."
             )
-        weights = _symmetric(np.where(adjacency, _matrix(self.weights, K, "weights"), 0.0), "weights")
+        weights = _correlations(np.where(adjacency, _matrix(self.weights, K, "weights"), 0.0))
         values = {
             "tasks": tasks,
             "adjacency": adjacency,
@@ -214,7 +215,11 @@ class TaskGraph:
         return i[order], j[order]
 
     def edges(self, top: int | None = None) -> EdgeTable:
-        """Return the edges (or the `top` strongest) sorted by falling |weight|."""
+        """Return the edges (or the `top` strongest, all where there are fewer) sorted by falling |weight|."""
+        if top is not None and (isinstance(top, bool) or not isinstance(top, int | np.integer) or top < 0):
+            raise ParameterError(
+                f"top={top!r}: expected a whole number ≥ 0, how many edges to return, or None for all."
+            )
         i, j = (ends[:top] for ends in self.edge_indices())
         weight = self.weights[i, j].tolist()
         confidence = [None] * len(i) if self.confidence is None else self.confidence[i, j].tolist()
@@ -424,6 +429,29 @@ def _symmetric(matrix: FloatArray, name: str) -> FloatArray:
     if gap > _SYMMETRY * np.abs(matrix).max(initial=0.0):
         raise DataError(f"{name} is not symmetric (largest difference {gap:.3g}); pass (A + A.T) / 2 if that is meant.")
     return (matrix + matrix.T) / 2
+
+
+def _correlations(weights: FloatArray) -> FloatArray:
+    matrix = _symmetric(weights, "weights")
+    largest = np.abs(matrix).max(initial=0.0)
+    if largest > 1 + _SYMMETRY:
+        raise DataError(
+            f"weights reach {largest:g} in size; they are partial correlations, in [-1, 1]. Use "
+            "TaskGraph.from_precision for a precision matrix, or divide other weights by the largest."
+        )
+    return np.clip(matrix, -1.0, 1.0)
+
+
+def _require_semidefinite(correlations: FloatArray) -> None:
+    """Raise where 2I minus the partial correlations, the precision scaled to a unit diagonal, is indefinite."""
+    scaled = 2.0 * np.eye(len(correlations)) - correlations
+    try:
+        np.linalg.cholesky(scaled + _SYMMETRY * len(scaled) * np.eye(len(scaled)))
+    except np.linalg.LinAlgError:
+        raise DataError(
+            f"precision is indefinite (smallest eigenvalue {np.linalg.eigvalsh(scaled)[0]:.3g} once its diagonal is "
+            "scaled to 1), so that it is the inverse of no covariance; add to its diagonal, or give another matrix."
+        ) from None
 
 
 def _confidence(values: Any, K: int) -> FloatArray:

@@ -11,10 +11,13 @@ inverse noise variance of task k (estimated; ``noise=1`` switches that off) and 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
+from inspect import signature
 from typing import Any
 
 from mssl.ensemble import AverageModel, BestMember, Climatology
 from mssl.estimators import MSSLRegressor, MultiTaskGLM
+from mssl.exceptions import ParameterError
 from mssl.penalties import L1, L21, Nuclear, Penalty
 from mssl.structures import (
     Clustered,
@@ -28,11 +31,27 @@ from mssl.structures import (
 )
 
 _PRESETS: dict[str, Callable[..., Any]] = {}
+_FIXED = ("structure", "penalty", "on")  # parameters of the estimators that a preset sets
 
 
 def _preset(function: Callable[..., Any]) -> Callable[..., Any]:
-    _PRESETS[function.__name__] = function
-    return function
+    """Enter a preset into the list, and let a keyword that it does not know be a stated error."""
+
+    @wraps(function)
+    def checked(*values: Any, **parameters: Any) -> Any:
+        try:
+            return function(*values, **parameters)
+        except TypeError as error:  # estimators only store what they are given, so that it is about the call
+            own = [name for name in signature(function).parameters if name != "further"]
+            model = function(**{name: parameters[name] for name in own if name in parameters})
+            further = sorted(set(model.get_params(deep=False)) - {*own, *_FIXED})
+            raise ParameterError(
+                f"presets.{function.__name__} cannot be called so: {error}. It takes "
+                f"{', '.join(own) or 'nothing of its own'}, and for the estimator {', '.join(further)}."
+            ) from error
+
+    _PRESETS[function.__name__] = checked
+    return checked
 
 
 def available() -> dict[str, str]:
@@ -56,8 +75,6 @@ def make(name: str, /, **parameters: Any) -> Any:
     >>> presets.make("ridge", alpha=2.0).structure
     Independent(alpha=2.0)
     """
-    from mssl.exceptions import ParameterError
-
     if name not in _PRESETS:
         raise ParameterError(f"There is no preset {name!r}; available are {', '.join(_PRESETS)}.")
     return _PRESETS[name](**parameters)
@@ -100,7 +117,7 @@ def ridge(alpha: Any = 1.0, *, loss: Any = "gaussian", **further: Any) -> Any:
 
 
 @_preset
-def logistic(alpha: Any = 1.0, coef_penalty: float = 0.0, **further: Any) -> Any:
+def logistic(alpha: Any = 1.0, coef_penalty: float = 0.0, *, loss: Any = "bernoulli", **further: Any) -> Any:
     r"""Logistic regression, task by task.
 
     .. math:: \min_{W, b} \ell(W, b) + \tfrac\alpha2\|W\|_F^2 + \gamma\|W\|_1
@@ -109,6 +126,11 @@ def logistic(alpha: Any = 1.0, coef_penalty: float = 0.0, **further: Any) -> Any
     ----------
     Cox (1958), doi:10.1111/j.2517-6161.1958.tb00292.x.
     """
+    if getattr(loss, "name", loss) != "bernoulli":
+        raise ParameterError(
+            f"presets.logistic has loss={loss!r}; logistic regression is the loss 'bernoulli'. Leave the loss out, or "
+            "use presets.ridge for other losses."
+        )
     return _estimator(Independent(alpha), L1(coef_penalty), "bernoulli", further)
 
 
