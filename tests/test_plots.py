@@ -34,7 +34,7 @@ def block_graph(K=12, weight=0.4, **more):
 
 def model(K=12, d=5):
     rng = np.random.default_rng(0)
-    graph = block_graph(K)
+    graph = block_graph(K, weight=2 / K - 1e-3)  # as strong as a positive definite precision allows
     precision = np.eye(K) * 2 - graph.weights * 2
     records = [
         SimpleNamespace(objective=10 + 2.0**-k, gap_weights=10.0**-k, gap_structure=None, seconds=k) for k in range(6)
@@ -189,7 +189,7 @@ def test_precision_is_centred_at_zero_ordered_and_labelled():
     fitted = model()
     ax = plots.plot_precision(fitted)
     image, bar = ax.images[0], ax.images[0].colorbar
-    assert image.get_clim()[0] == -image.get_clim()[1] == -0.4
+    assert image.get_clim()[0] == -image.get_clim()[1] == -np.abs(fitted.graph_.weights).max()
     assert bar.ax.get_ylabel() == "partial correlation"
     order = task_order(fitted.graph_)
     assert ticks(ax.yaxis) == ticks(ax.xaxis) == [fitted.tasks_[k] for k in order]
