@@ -392,6 +392,26 @@ def test_too_few_iterations_are_reported():
     assert result.objective - best.objective <= result.gap
 
 
+@pytest.mark.parametrize("solver", ["bcd", "admm"])
+@pytest.mark.parametrize("max_iter", [1, 2, 3, 4, 5])
+def test_however_few_iterations_there_is_a_certified_point(max_iter, solver):
+    rows = np.random.default_rng(0).standard_normal((10, 50))
+    S = rows.T @ rows
+    forbidden = np.zeros((50, 50), dtype=bool)
+    forbidden[0, 1] = forbidden[1, 0] = True
+    with pytest.warns(ConvergenceWarning, match=r"gap of \d"):
+        result = graphical_lasso(S, 1e-3, zeros=forbidden, solver=solver, max_iter=max_iter)
+    assert result.status is GlassoStatus.MAX_ITER
+    np.linalg.cholesky(result.precision)
+    penalty = np.where(forbidden, 0.0, 1e-3)
+    assert result.precision[0, 1] == 0.0
+    assert np.isclose(result.objective, objective(S, result.precision, penalty, 1e-3))
+    best = graphical_lasso(S, 1e-3, zeros=forbidden)
+    assert_sound(best)
+    assert result.objective - result.gap <= best.objective + 1e-9 * abs(best.objective)
+    assert np.isfinite(result.gap)
+
+
 def test_a_tolerance_below_rounding_is_reported_as_such():
     result = graphical_lasso(covariance(20, 15), 0.1, tol=1e-300, max_iter=60)
     assert result.status in {"stalled", "converged"}
@@ -436,6 +456,21 @@ BAD = [
     (np.eye(2), {"solver": "newton"}, ParameterError, "solver"),
     (np.eye(2), {"tol": 0.0}, ParameterError, "tol"),
     (np.eye(2), {"max_iter": 0}, ParameterError, "max_iter"),
+    (np.eye(2), {"max_iter": 2.5}, ParameterError, "max_iter"),
+    (np.eye(2), {"max_iter": "5"}, ParameterError, "max_iter"),
+    (np.eye(2), {"tol": "small"}, ParameterError, "tol"),
+    (np.eye(2), {"alpha": "small"}, ParameterError, "alpha"),
+    (np.eye(2), {"diagonal_penalty": "small"}, ParameterError, "diagonal_penalty"),
+    (np.eye(2), {"warm_start": np.eye(2)}, ParameterError, "type ndarray.*GraphicalLassoResult"),
+    (np.eye(2), {"warm_start": "previous"}, ParameterError, "type str.*GraphicalLassoResult"),
+    (np.eye(2), {"zeros": "none"}, DataError, "zeros .* got 'none'"),
+    (np.eye(2), {"zeros": [(0, 1)]}, DataError, r"zeros .* shape \(1, 2\)"),
+    (np.eye(2), {"zeros": {(0, 1)}}, DataError, r"zeros .* got \{\(0, 1\)\}"),
+    (np.eye(2), {"zeros": [["a", "b"], ["c"]]}, DataError, "zeros .* got"),
+    (np.eye(2), {"zeros": [["a", "b"], ["b", "a"]]}, DataError, "zeros .* array of"),
+    (np.eye(2), {"zeros": [[0.0, 0.5], [0.5, 0.0]]}, DataError, "zeros .* array of"),
+    (np.eye(2), {"weights": "none"}, DataError, "weights is of type str"),
+    (np.eye(2), {"weights": {(0, 1): 2.0}}, DataError, "weights is of type dict"),
     (np.eye(3), {"warm_start": graphical_lasso(np.eye(2), 0.1)}, ParameterError, "warm_start"),
     (np.diag([1.0, 0.0]), {"penalize_diagonal": False}, DataError, "diagonal penalty is zero"),
     (np.ones((2, 2)), {"alpha": 0.0}, DataError, "no minimum|singular"),

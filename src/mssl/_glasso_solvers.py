@@ -25,7 +25,8 @@ SPARSE = 150  # from this size on, sparsity of Ω is used to invert it
 WHOLE = 64  # up to this size splitting costs more than it saves
 UNBOUNDED = (
     "the objective has no minimum, or one too far away to be computed: no positive definite matrix lies within the "
-    "penalties of S. Penalise the diagonal (penalize_diagonal=True, diagonal_penalty > 0), raise alpha, or shrink S."
+    "penalties of S. Penalise the diagonal (penalize_diagonal=True, diagonal_penalty > 0), raise alpha, or shrink S; "
+    "if max_iter is small, raise it first."
 )
 
 
@@ -241,6 +242,12 @@ def shrunk_start(S: Array, L: Array) -> Array | None:
     return W if factor(W) is not None else None
 
 
+def dual_start(S: Array, L: Array) -> Array | None:
+    """A positive definite matrix inside S ± L, the better of the soft-thresholded and the shrunk, or None."""
+    soft = soft_start(S, L)
+    return shrunk_start(S, L) if soft is None else soft
+
+
 def warm_start(problem: Problem, precision: Array, covariance: Array) -> None:
     """Start every block from a previous (Ω, Ω⁻¹); from W only where it stays positive definite in the new box.
 
@@ -325,6 +332,9 @@ def solve(problem: Problem, method: str, tol: float, max_iter: int) -> bool:
                 run(block, share, max_iter)
             if block.point.gap > max(share, ROUNDING * len(block)) and method == "bcd":
                 alternate(block, share, 2 * max_iter)
+            if block.point.gap == np.inf:  # too few iterations for a point of their own: certify the one at hand
+                S, L, omega = block.S, block.L, block.point.precision
+                block.offer(certify(S, L, omega, dual_start(S, L), thorough=True))
             if block.point.gap == np.inf:
                 raise DataError(UNBOUNDED)
         target = tol * max(1.0, abs(problem.objective))

@@ -14,7 +14,8 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal
+from numbers import Integral, Real
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -215,12 +216,14 @@ def graphical_lasso_gap(
         inverted = None
         if known is not None and known.precision is precision:
             inverted = known.covariance / roots, known.log_determinant + problem.constant
-
-        def anchor() -> Array | None:
-            soft = solvers.soft_start(problem.S, problem.L)
-            return solvers.shrunk_start(problem.S, problem.L) if soft is None else soft
-
-        point = solvers.certify(problem.S, problem.L, omega * roots, anchor, thorough=True, inverted=inverted)
+        point = solvers.certify(
+            problem.S,
+            problem.L,
+            omega * roots,
+            lambda: solvers.dual_start(problem.S, problem.L),
+            thorough=True,
+            inverted=inverted,
+        )
         if point is None:
             raise DataError("precision is not positive definite; the objective is infinite there.")
     return point.gap, point.trace - point.log_determinant + problem.constant
@@ -311,7 +314,9 @@ def _square(values: ArrayLike, name: str) -> Array:
     try:
         matrix = np.array(values, dtype=float, order="C")
     except (TypeError, ValueError) as error:
-        raise DataError(f"{name} must be a numeric square matrix: {error}") from error
+        raise DataError(
+            f"{name} is of type {type(values).__name__}; a numeric symmetric matrix (p, p) is needed ({error})."
+        ) from error
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
         raise DataError(f"{name} has shape {matrix.shape}; a non-empty square matrix (p, p) is needed.")
     if not np.isfinite(matrix).all():
@@ -332,6 +337,20 @@ def _weights(values: ArrayLike, p: int) -> Array:
     if np.any(weights < 0):
         raise ParameterError(f"weights must be ≥ 0, got {weights.min():.3g}; 0 leaves an edge unpenalised.")
     return weights
+
+
+def _mask(values: ArrayLike, p: int) -> NDArray[np.bool_]:
+    """Forbidden edges as a symmetric matrix of True and False (or 1 and 0), or an error."""
+    try:
+        mask = np.asarray(values)
+    except ValueError:
+        mask = np.empty(0)
+    if mask.shape != (p, p) or mask.dtype.kind not in "biuf" or np.any((mask != 0) & (mask != 1)):
+        what = f"an array of {mask.dtype}, shape {mask.shape}" if mask.shape not in {(), (0,)} else repr(values)
+        raise DataError(f"zeros must be a bool matrix of shape {(p, p)}, True where an edge is forbidden; got {what}.")
+    if np.any(mask != mask.T):
+        raise DataError("zeros is not symmetric; forbid an edge in both of its cells: zeros | zeros.T.")
+    return mask.astype(bool)
 
 
 def _problem(
@@ -359,25 +378,32 @@ def _problem(
     else:
         L = alpha * (_weights(weights, p) if check else np.asarray(weights, dtype=float))
     if zeros is not None:
-        mask = np.asarray(zeros, dtype=bool)
-        if mask.shape != (p, p) or (check and np.any(mask != mask.T)):
-            raise DataError(f"zeros must be a symmetric bool matrix of shape {(p, p)}, got shape {mask.shape}.")
-        L[mask] = np.inf
+        L[_mask(zeros, p) if check else np.asarray(zeros, dtype=bool)] = np.inf
     if diagonal_penalty is None:
         return matrix, L, np.full(p, float(alpha) if penalize_diagonal else 0.0)
-    e = np.array(diagonal_penalty, dtype=float, ndmin=1)
+    try:
+        e = np.array(diagonal_penalty, dtype=float, ndmin=1)
+    except (TypeError, ValueError):
+        e = np.full(1, np.nan)
     if e.shape not in {(1,), (p,)} or (check and not (np.isfinite(e).all() and (e >= 0).all())):
         raise ParameterError(f"diagonal_penalty must be a finite number ≥ 0 or {p} of them, got {diagonal_penalty!r}.")
     e = np.full(p, e[0]) if e.size == 1 else e
     return matrix, L, e
 
 
-def _check_settings(solver: str, tol: float, max_iter: int, warm_start: GraphicalLassoResult | None, p: int) -> None:
+def _check_settings(solver: str, tol: Any, max_iter: Any, warm_start: Any, p: int) -> None:
     if solver not in {"bcd", "admm"}:
         raise ParameterError(f"solver={solver!r} is unknown; use 'bcd' or 'admm'.")
-    if not tol > 0:
-        raise ParameterError(f"tol must be > 0, got {tol!r}.")
-    if max_iter < 1:
-        raise ParameterError(f"max_iter must be ≥ 1, got {max_iter!r}.")
-    if warm_start is not None and warm_start.precision.shape != (p, p):
+    if not isinstance(tol, Real) or not tol > 0:
+        raise ParameterError(f"tol must be a number > 0, got {tol!r}.")
+    if not isinstance(max_iter, Integral) or max_iter < 1:
+        raise ParameterError(f"max_iter must be a whole number ≥ 1, got {max_iter!r}.")
+    if warm_start is None:
+        return
+    if not isinstance(warm_start, GraphicalLassoResult):
+        raise ParameterError(
+            f"warm_start is of type {type(warm_start).__name__}; give what graphical_lasso returned for a nearby "
+            "problem (a GraphicalLassoResult), or None."
+        )
+    if warm_start.precision.shape != (p, p):
         raise ParameterError(f"warm_start is for {len(warm_start.precision)} variables, S has {p}.")
