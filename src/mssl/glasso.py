@@ -14,7 +14,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -396,7 +396,7 @@ def _check_settings(solver: str, tol: Any, max_iter: Any, warm_start: Any, p: in
         raise ParameterError(f"solver={solver!r} is unknown; use 'bcd' or 'admm'.")
     if not isinstance(tol, Real) or not tol > 0:
         raise ParameterError(f"tol must be a number > 0, got {tol!r}.")
-    if not isinstance(max_iter, Integral) or max_iter < 1:
+    if not isinstance(max_iter, int | np.integer) or max_iter < 1:
         raise ParameterError(f"max_iter must be a whole number ≥ 1, got {max_iter!r}.")
     if warm_start is None:
         return
