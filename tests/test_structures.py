@@ -392,6 +392,8 @@ BAD = [
     (Clustered(2, spread=0.0), "above 0"),
     (SparsePrecision(correlation="rank"), "spearman"),
     (SparsePrecision(edges=KnownEdges(forbidden=[(0, 5)])), "out of range"),
+    (SparsePrecision(edges=KnownEdges(forbidden=[0, 1])), "an edge joins two"),
+    (SparsePrecision(edges=KnownEdges(free=["01"])), "an edge joins two"),
     (SparsePrecision(edges=KnownEdges(forbidden=[(0, 1)], free=[(1, 0)])), "both forbidden and free"),
     (SparsePrecision(edges=KnownEdges(weights=-np.ones((3, 3)))), "≥ 0"),
     (SparsePrecision(edges=KnownEdges(prior=[(0, 1)], blend=2.0)), "from 0 to 1"),
@@ -417,6 +419,23 @@ def test_unknown_task_names_in_known_edges_are_refused():
     data = clustered()
     with pytest.raises(ParameterError, match="no task of these data"):
         MSSLRegressor(edges=KnownEdges(free=[("task 1", "Atlantis")])).fit(data.X, data.y, tasks=data.tasks)
+
+
+@pytest.mark.parametrize("edges", [[(0, 1)], "0-1", {"forbidden": [(0, 1)]}, np.eye(3), KnownEdges])
+def test_edges_of_another_type_are_refused_with_the_call_to_make(edges):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((20, 2)), rng.standard_normal((20, 3))
+    refused = []
+    for attempt in (
+        lambda: MSSLRegressor(edges=edges).fit(X, y),
+        lambda: MSSLRegressor(edges=edges).limits(X, y),
+        lambda: MultiTaskGLM(SparsePrecision(edges=edges)).fit(X, y),
+    ):
+        with pytest.raises(ParameterError, match=f"of type {type(edges).__name__}; give a KnownEdges") as caught:
+            attempt()
+        refused.append(str(caught.value))
+    call = refused[0].split("edges=")[1].split(", from mssl.structures")[0]
+    MSSLRegressor(edges=eval(call)).fit(X, y)  # what the message says to write works as it stands
 
 
 def test_classification_with_a_structure_on_residuals_is_refused():

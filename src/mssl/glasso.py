@@ -14,13 +14,13 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mssl import _glasso_solvers as solvers
+from mssl.checks import finite
 from mssl.exceptions import DataError, ParameterError
 from mssl.threads import one_thread
 
@@ -394,7 +394,7 @@ def _problem(
 def _check_settings(solver: str, tol: Any, max_iter: Any, warm_start: Any, p: int) -> None:
     if solver not in {"bcd", "admm"}:
         raise ParameterError(f"solver={solver!r} is unknown; use 'bcd' or 'admm'.")
-    if not isinstance(tol, Real) or not tol > 0:
+    if not finite(tol) or tol <= 0:
         raise ParameterError(f"tol must be a number > 0, got {tol!r}.")
     if not isinstance(max_iter, int | np.integer) or max_iter < 1:
         raise ParameterError(f"max_iter must be a whole number ≥ 1, got {max_iter!r}.")

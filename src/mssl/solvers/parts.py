@@ -15,6 +15,7 @@ from mssl.penalties import L1, ElasticNet, Penalty
 from mssl.solvers.fit import Settings
 from mssl.solvers.residual import check_aligned
 from mssl.structures import SparsePrecision, Structure, StructureStep
+from mssl.structures.known import known_edges
 
 
 class Parts(NamedTuple):
@@ -53,7 +54,7 @@ def mssl_parts(estimator: Any, data: TaskData) -> Parts:
     about = {
         "on": on,
         "correlation": getattr(estimator, "correlation", "pearson"),
-        "edges": None if edges is None else edges.resolve(data.tasks),
+        "edges": None if edges is None else known_edges(edges).resolve(data.tasks),
         "solver": estimator.graph_solver,
     }
     shared_mean = _mean_of(estimator, on)

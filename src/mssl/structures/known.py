@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any
 
 import numpy as np
@@ -91,8 +92,18 @@ class KnownEdges(BaseEstimator):
         return factors
 
 
+def known_edges(edges: Any) -> KnownEdges:
+    """What was given as ``edges=``, or an error that shows how to say it."""
+    if not isinstance(edges, KnownEdges):
+        raise ParameterError(
+            f"edges is {reprlib.repr(edges)}, of type {type(edges).__name__}; give a KnownEdges, which says what is "
+            "known about the edges: edges=KnownEdges(forbidden=[(0, 1)], free=[(1, 2)]), from mssl.structures."
+        )
+    return edges
+
+
 def _place(edge: Any, places: dict[Any, int]) -> tuple[int, int]:
-    if len(edge) != 2:
+    if not _is_pair(edge):
         raise ParameterError(f"KnownEdges: {edge!r} is no edge; give pairs of tasks.")
     unknown = [name for name in edge if name not in places]
     if unknown:
@@ -101,6 +112,10 @@ def _place(edge: Any, places: dict[Any, int]) -> tuple[int, int]:
             f"{' …' if len(places) > 10 else ''}."
         )
     return places[edge[0]], places[edge[1]]
+
+
+def _is_pair(edge: Any) -> bool:
+    return isinstance(edge, tuple | list | np.ndarray) and len(edge) == 2
 
 
 def _mask(edges: Any, n_tasks: int) -> NDArray[np.bool_]:
@@ -112,7 +127,7 @@ def _mask(edges: Any, n_tasks: int) -> NDArray[np.bool_]:
 
 
 def _checked(edge: Any, n_tasks: int) -> tuple[int, int]:
-    inside = len(edge) == 2 and all(isinstance(k, int | np.integer) and 0 <= k < n_tasks for k in edge)
+    inside = _is_pair(edge) and all(isinstance(k, int | np.integer) and 0 <= k < n_tasks for k in edge)
     if not inside or edge[0] == edge[1]:
         raise ParameterError(
             f"KnownEdges: the edge {edge!r} is out of range; there are {n_tasks} tasks, so an edge joins two different "

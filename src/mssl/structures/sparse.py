@@ -13,7 +13,7 @@ from mssl.exceptions import ParameterError
 from mssl.glasso import graphical_lasso, graphical_lasso_gap
 from mssl.structures.base import Frame, Structure, StructureStep
 from mssl.structures.copula import CORRELATIONS, rank_correlation
-from mssl.structures.known import KnownEdges
+from mssl.structures.known import KnownEdges, known_edges
 
 Array = NDArray[np.float64]
 
@@ -118,7 +118,7 @@ class SparsePrecision(Structure):
         if self.correlation not in CORRELATIONS:
             raise ParameterError(f"correlation is {self.correlation!r}; allowed are {', '.join(CORRELATIONS)}.")
         if self.edges is not None:
-            self.edges.check(n_tasks)
+            known_edges(self.edges).check(n_tasks)
 
     def floors(self, frame: Frame) -> Array:
         """e, the penalty on the diagonal of Ω."""
