@@ -248,6 +248,15 @@ def test_bad_parameters_are_named(search, words):
         search.fit(data.X, data.y, **more)
 
 
+@pytest.mark.parametrize("shape", [(3,), (1, 3)])
+def test_one_row_a_task_cannot_be_cross_validated(shape):
+    y = np.arange(3.0).reshape(shape)
+    more = {"tasks": ["a", "b", "c"]} if y.ndim == 1 else {}
+    with pytest.raises(DataError, match="one row only") as caught:
+        MSSLRegressorCV().fit(np.ones((len(y), 2)), y, **more)
+    assert "folds" not in str(caught.value)
+
+
 def test_folds_that_lose_a_task_or_have_no_rows():
     data, _ = _data("long")
     order = np.argsort(data.tasks, kind="stable")

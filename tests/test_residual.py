@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.covariance import empirical_covariance
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, KFold
@@ -337,6 +338,20 @@ def test_more_features_than_rows_works_with_a_penalty():
     model = MSSLRegressor(0.3, 9.0, noise=1.0, on="residual").fit(data.X, data.y)
     assert model.result_.status is Status.CONVERGED
     assert np.all(np.isfinite(model.coef_))
+
+
+@pytest.mark.parametrize(("n", "d", "K", "gamma"), [(15, 60, 2, 1e-6), (15, 60, 2, 1e-2), (20, 40, 3, 1e-2)])
+def test_weights_that_fit_every_row_are_told_to_be_penalised_more_and_that_helps(n, d, K, gamma):
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((n, d))
+    y = X[:, :K] + rng.standard_normal((n, K))
+    with pytest.warns(ConvergenceWarning, match=f"{d} features fit {n} rows.*raise coef_penalty") as caught:
+        model = MSSLRegressor(on="residual", coef_penalty=gamma, max_iter=30).fit(X, y)
+    assert not any("rescale" in str(warning.message) for warning in caught)
+    more = 0.7 * model.limits(X, y).coef_penalty
+    assert more > gamma
+    penalised = MSSLRegressor(on="residual", coef_penalty=more, max_iter=30).fit(X, y)
+    assert penalised.result_.status is Status.CONVERGED
 
 
 def test_a_graph_good_enough_for_its_solver_is_made_good_enough_for_the_certificate():

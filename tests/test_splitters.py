@@ -145,6 +145,12 @@ def test_impossible_splits_say_why(splitter, error, words):
         list(splitter.split(np.zeros((12, 1)), groups=np.repeat([0, 1], 6)))
 
 
+@pytest.mark.parametrize("folds", [2, 5])
+def test_one_row_a_task_is_said_to_be_too_few_whatever_the_number_of_folds(folds):
+    with pytest.raises(DataError, match=r"one row only.*fit with penalties of your own choice"):
+        list(TaskKFold(folds).split(np.zeros((3, 1)), groups=["a", "b", "c"]))
+
+
 def test_tasks_that_cannot_be_split_are_named():
     with pytest.raises(DataError, match="'b'"):
         list(TaskKFold(2).split(np.zeros((4, 1)), groups=["a", "a", "a", "b"]))

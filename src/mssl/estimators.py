@@ -23,7 +23,7 @@ from mssl.penalties import L1, Penalty
 from mssl.prediction import TaskPredictor
 from mssl.solvers.alternating import FitResult, Record
 from mssl.solvers.base import Status
-from mssl.solvers.fit import Prepared, Settings, diagonal_lambda_max, fit_prepared, prepare
+from mssl.solvers.fit import Prepared, diagonal_lambda_max, fit_prepared, prepare
 from mssl.solvers.parts import Parts, check_structure, mssl_parts, paper_start, settings_of, warn_if_ordinary
 from mssl.structures import Independent, KnownEdges, SparsePrecision, Structure
 from mssl.summary import estimator_html
@@ -115,7 +115,7 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         )
         self._keep(data, prepared, result, parts)
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
-        self._warn_unless_converged(result, parts.settings)
+        self._warn_unless_converged(result, parts)
         return self
 
     def _previous(self, data: TaskData) -> FitResult | None:
@@ -159,14 +159,19 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         self.mean_variance_ = unit**2 * prepared.mean_variance
         self.loss_ = self._loss()
 
-    def _warn_unless_converged(self, result: FitResult, settings: Settings) -> None:
+    def _warn_unless_converged(self, result: FitResult, parts: Parts) -> None:
         if result.status in (Status.CONVERGED, Status.SETTLED):
             return
-        remedy = (
-            f"raise max_iter (now {settings.max_iter}) or accept the fit by raising tol (now {settings.tol:g})"
-            if result.status is Status.MAX_ITER
-            else f"raise tol (now {settings.tol:g}), or rescale features that differ by many orders of magnitude"
-        )
+        settings, features = parts.settings, result.W.shape[1]
+        if parts.structure.on == "residual" and features >= result.frame.n_rows:
+            remedy = (
+                f"{features} features fit {result.frame.n_rows:g} rows nearly exactly, which leaves the graph hardly "
+                f"any residuals to learn from: raise coef_penalty or ridge, or else max_iter (now {settings.max_iter})"
+            )
+        elif result.status is Status.MAX_ITER:
+            remedy = f"raise max_iter (now {settings.max_iter}) or accept the fit by raising tol (now {settings.tol:g})"
+        else:
+            remedy = f"raise tol (now {settings.tol:g}), or rescale features that differ by many orders of magnitude"
         warnings.warn(f"The fit {result.message}; {remedy}.", ConvergenceWarning, stacklevel=4)
 
     def limits(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> PenaltyLimits:

@@ -196,7 +196,7 @@ class SearchCV(MultiTaskEstimator):
         prepared = whole.prepared(parts)
         result = fit_prepared(prepared, parts.structure, parts.penalty, first=paper_start(parts.paper, data.n_tasks))
         model._keep(data, prepared, result, parts)
-        model._warn_unless_converged(result, parts.settings)
+        model._warn_unless_converged(result, parts)
         self.best_estimator_ = model
         for name, value in vars(model).items():
             if name.endswith("_"):

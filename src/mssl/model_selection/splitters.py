@@ -131,6 +131,11 @@ class TaskKFold(TaskSplitter):
     def _check(self, tasks: NDArray[Any], sizes: Index) -> None:
         if not isinstance(self.n_splits, int | np.integer) or self.n_splits < 2:
             raise ParameterError(f"n_splits is {self.n_splits!r}; give a whole number of folds, at least 2.")
+        if sizes.max() < 2:
+            raise DataError(
+                "Every task has one row only, so that no row can be held out; give more rows, or fit with penalties of "
+                "your own choice instead of cross-validation."
+            )
         if self.n_splits > sizes.max():
             raise ParameterError(
                 f"n_splits is {self.n_splits}, but the largest task has {sizes.max()} rows; "
