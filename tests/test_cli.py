@@ -165,6 +165,43 @@ def test_missing_rows_get_empty_predictions(tmp_path):
     assert float(lines[2].split(",")[1]) == pytest.approx(0.3, abs=0.8)
 
 
+PEAK = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+print(1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+def peak(*command):
+    """The most memory that a process holds at once, in bytes; a small one starts it, whose own memory it inherits."""
+    done = subprocess.run([sys.executable, "-c", PEAK, *map(str, command)], check=True, capture_output=True, text=True)
+    return int(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has other units elsewhere")
+@pytest.mark.parametrize("stem", ["task"])
+def test_a_million_rows_need_at_most_three_times_their_table(stem, tmp_path):
+    import pyarrow as pa
+    from pyarrow import csv as arrow
+
+    n, features = 1_000_000, 18
+    random = np.random.default_rng(0)
+    task = random.integers(0, 100, n)
+    X = np.round(random.normal(size=(features, n)), 5)
+    y = np.round(X[:5].sum(axis=0) + task / 10 + random.normal(size=n), 5)
+    names = np.asarray([f"{stem} {k}" for k in range(100)], dtype=object)[task]
+    columns = {"task": names, **{f"x{j}": column for j, column in enumerate(X)}, "y": y}
+    arrow.write_csv(pa.table(columns), tmp_path / "rows.csv")
+    bare = peak(sys.executable, "-c", "import mssl.cli, numpy, pyarrow.csv, sklearn.model_selection")
+    table = 8 * n * (features + 1)  # the numbers alone, though the names of the tasks are a column too
+    model = tmp_path / "m.npz"
+    command = ("fit", tmp_path / "rows.csv", "--task", "task", "--target", "y", "--save", model)
+    assert peak(*ENTRY, *command) - bare <= 3 * table
+    command = ("predict", model, tmp_path / "rows.csv", "-o", tmp_path / "answers.csv")
+    assert peak(*ENTRY, *command) - bare <= 3 * table
+
+
 @pytest.mark.parametrize("kind", ["binary", "poisson"])
 def test_families(kind, tmp_path):
     path = write_table(tmp_path / "data.csv", kind=kind, rows=40)

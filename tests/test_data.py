@@ -13,6 +13,7 @@ from scipy import sparse
 from mssl import MSSLRegressor, TaskData, stack_tasks
 from mssl.data import read_tasks
 from mssl.exceptions import DataError, LayoutError, UnseenTaskError
+from mssl.inputs import locate_tasks, number_tasks
 
 
 def ragged(rng: np.random.Generator, sizes: list[int], d: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -35,6 +36,15 @@ def test_rows_are_sorted_by_task_whatever_their_order(sizes: list[int], random: 
         np.testing.assert_array_equal(ours[np.lexsort(ours.T)], theirs[np.lexsort(theirs.T)])
     if data.rows is not None:
         np.testing.assert_array_equal(data.X, X[order][data.rows])
+
+
+@given(st.lists(st.sampled_from(["b", "a", "a ", "ab"]) | st.integers(0, 2).map(str), max_size=12))
+def test_tasks_are_numbered_as_if_sorted(labels: list[str]) -> None:
+    given_labels = np.asarray(labels, dtype=str)
+    tasks, of_row = number_tasks(given_labels)
+    assert tasks.tolist() == sorted(set(labels))
+    assert tasks[of_row].tolist() == labels
+    assert locate_tasks(given_labels, tasks[::-1]).tolist() == (len(tasks) - 1 - of_row).tolist()
 
 
 def test_frames_arrays_and_sparse_read_alike(rng: np.random.Generator) -> None:

@@ -226,3 +226,13 @@ def test_compiled_loops_for_many_small_tasks_repeat_numpy(monkeypatch, centre):
     for a, b in zip(results, plain.normal_equations(c, r), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-11)
     np.testing.assert_allclose(gram, plain.gram(c), atol=1e-11)
+
+
+def test_without_rows_only_centres_and_scales_are_kept():
+    random = np.random.default_rng(0)
+    X, W, b = random.normal(size=(30, 4)), random.normal(size=(3, 4)), random.normal(size=3)
+    design = Design.build(X, [0, 5, 12, 30])
+    light = design.without_rows()
+    assert light.stored.buffer.size == 0
+    assert all(np.array_equal(a, b) for a, b in zip(light.to_user(W, b), design.to_user(W, b), strict=True))
+    assert np.array_equal(light.n_rows, design.n_rows)

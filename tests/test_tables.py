@@ -18,6 +18,7 @@ from mssl.tables import (
     learn_schema,
     read_table,
     target_values,
+    task_codes,
 )
 
 pa = pytest.importorskip("pyarrow")
@@ -95,6 +96,30 @@ def test_parquet_without_pandas_index_and_with_categories(tmp_path):
     parquet.write_table(nested, tmp_path / "b.parquet")
     with pytest.raises(DataError, match="'x' holds list"):
         encode(tmp_path / "b.parquet")
+
+
+def test_only_tasks_that_have_rows_count(tmp_path):
+    from pyarrow import parquet
+
+    stations = pa.DictionaryArray.from_arrays([2, 0, 2], ["b", "never", "a"])
+    parquet.write_table(pa.table({"station": stations, "x": [1.0, 2.0, 3.0]}), tmp_path / "a.parquet")
+    tasks, of_row = task_codes(read_table(tmp_path / "a.parquet")["station"], "station")
+    assert tasks.tolist() == ["a", "b"]
+    assert of_row.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("rows", [1, 2**12, 2**30])
+def test_large_files_come_in_pieces_and_stay_whole(rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(_table_files, "_ROWS_OF_PIECE", rows)
+    random = np.random.default_rng(0)
+    number, station = random.normal(size=60_000), np.sort(random.integers(0, 500, 60_000))
+    lines = [f"s{s},{x!r},{'even' if s % 2 else 'odd'}" for s, x in zip(station, number.tolist(), strict=True)]
+    path = write(tmp_path, "\n".join(["station,temp,sky", *lines]))
+    assert path.stat().st_size > 3 * 2**19  # more than one block of the reader
+    _, found = encode(path)
+    assert found.tasks.tolist() == [f"s{s}" for s in station]
+    assert np.array_equal(found.target, number)
+    assert np.array_equal(found.X[:, 0], 1.0 - station % 2)
 
 
 def test_sorting_by_task_keeps_rows_together(tmp_path):

@@ -7,7 +7,7 @@ import gzip
 import io
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -25,6 +25,7 @@ Array = NDArray[np.float64]
 _TEXT_FILES = (".csv", ".tsv", ".tab", ".txt")
 _COLUMN_FILES = {".parquet": "parquet", ".pq": "parquet", ".feather": "feather", ".arrow": "feather"}
 _NUMBERLIKE = frozenset({"#N/A", "#NA", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null", ""})
+_ROWS_OF_PIECE = 2**17  # columns of 1 MiB
 _INDEX = re.compile(r"__index_level_\d+__")  # what pandas writes beside the columns
 
 
@@ -43,16 +44,16 @@ class Column:
         floats = self._data.cast(pa.float64(), safe=False)
         return np.asarray(floats.to_numpy(), dtype=np.float64)
 
-    def text(self) -> tuple[NDArray[np.int64], list[str]]:
+    def text(self) -> tuple[NDArray[np.int32], list[str]]:
         """Place of each value (−1 where missing) among the distinct texts, and these texts in order of appearance."""
         return self._text
 
     @cached_property
-    def _text(self) -> tuple[NDArray[np.int64], list[str]]:
+    def _text(self) -> tuple[NDArray[np.int32], list[str]]:
         if isinstance(self._data, np.ndarray | list):
             values = [f"{value:.15g}" for value in self._data] if self.kind == "number" else self._data
             place: dict[str, int] = {}
-            codes = np.asarray([place.setdefault(value, len(place)) for value in values], dtype=np.int64)
+            codes = np.asarray([place.setdefault(value, len(place)) for value in values], dtype=np.int32)
             return codes, list(place)
         import pyarrow as pa
 
@@ -61,7 +62,7 @@ class Column:
             data = data.cast(pa.string()).dictionary_encode()
         whole = data.unify_dictionaries().combine_chunks()
         whole = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
-        codes = np.asarray(whole.indices.cast(pa.int64()).fill_null(-1))
+        codes = np.asarray(whole.indices.cast(pa.int32()).fill_null(-1))
         return codes, [str(value) for value in whole.dictionary.cast(pa.string()).to_pylist()]
 
 
@@ -213,7 +214,7 @@ def _read_csv(file: Path, names: list[str], wanted: list[str], text: Sequence[st
             types |= {field.name: words for field in first.schema if pa.types.is_string(field.type)}
             types |= {field.name: pa.float64() for field in first.schema if pa.types.is_integer(field.type)}
         with arrow.open_csv(file, parse_options=layout, convert_options=convert()) as blocks:
-            table = pa.Table.from_batches(list(blocks), blocks.schema)
+            table = pa.concat_tables([blocks.schema.empty_table(), *_larger_pieces(blocks)])
     except (pa.ArrowInvalid, OSError, UnicodeDecodeError):
         types = {name: words for name in text if name in wanted}
         try:
@@ -222,6 +223,20 @@ def _read_csv(file: Path, names: list[str], wanted: list[str], text: Sequence[st
             _diagnose(file, len(names), delimiter)
             raise DataError(f"{file.name!r} cannot be read: {error}.") from error
     return _from_arrow(table, names, file.name)
+
+
+def _larger_pieces(blocks: Any) -> Iterator[Any]:
+    """Some blocks at a time as one piece, so that a column's memory goes back to the system when it has been used."""
+    import pyarrow as pa
+
+    held: list[Any] = []
+    for block in blocks:
+        held.append(block)
+        if sum(part.num_rows for part in held) >= _ROWS_OF_PIECE:
+            yield pa.Table.from_batches(held).combine_chunks()
+            held = []
+    if held:
+        yield pa.Table.from_batches(held).combine_chunks()
 
 
 def _diagnose(file: Path, width: int, delimiter: str) -> None:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from mssl.exceptions import DataError, LayoutError
-from mssl.inputs import Features, is_missing, listing, read_features, read_targets, read_weights
+from mssl.inputs import Features, is_missing, listing, number_tasks, read_features, read_targets, read_weights
 
 Array = NDArray[np.float64]
 Labels = NDArray[Any]
@@ -208,7 +208,7 @@ def _from_long(features: Features, y: Labels, sample_weight: Any) -> TaskData:
     if features.tasks is None:
         tasks, of_row = np.asarray([0]), np.zeros(n, dtype=np.int64)
     else:
-        tasks, of_row = np.unique(features.tasks, return_inverse=True)
+        tasks, of_row = number_tasks(features.tasks)
     if weights is not None and np.any(weights == 0):
         keep: Any = np.flatnonzero(weights > 0)
     else:

@@ -15,7 +15,7 @@ tasks) is stored once, yet flat vectors have length K·n.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -149,6 +149,11 @@ class Design:
         if sparse.issparse(X) or not np.array_equal(target, np.broadcast_to(base, (K, d))):
             shift = (target - base) / sigma + (stored.shift if isinstance(stored, SparseBlocks) else 0.0)
         return cls(K, d, bounds, shared, np.array(target), sigma, shift, stored)
+
+    def without_rows(self) -> Design:
+        """Centres and scales alone, for those who have formed all products they need: the features are let go."""
+        nothing = DenseBlocks(np.empty(0), np.zeros(1, dtype=np.int64), self.n_features)
+        return replace(self, stored=nothing)
 
     @property
     def is_sparse(self) -> bool:

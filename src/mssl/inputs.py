@@ -253,9 +253,26 @@ def read_weights(sample_weight: Any, shape: tuple[int, ...]) -> Array | None:
     return weights
 
 
+def number_tasks(labels: Labels) -> tuple[Labels, NDArray[np.int64]]:
+    """Task names, sorted, and the index of each row's task.
+
+    Only the first row of every run of equal labels is sorted: rows that come task by task cost one comparison each.
+    """
+    heads, lengths = _runs(labels)
+    tasks, place = np.unique(heads, return_inverse=True)
+    return tasks, np.repeat(place, lengths)
+
+
+def _runs(labels: Labels) -> tuple[Labels, NDArray[np.int64]]:
+    """The label and the length of every run of equal labels."""
+    changes = np.flatnonzero(labels[1:] != labels[:-1]) + 1
+    bounds = np.concatenate([[0], changes, [len(labels)]]) if len(labels) else np.zeros(1, dtype=np.int64)
+    return labels[bounds[:-1]], np.diff(bounds)
+
+
 def locate_tasks(labels: Labels, known: Labels) -> NDArray[np.int64]:
     """Index of each label among the known task names; an unseen one raises."""
-    labels = _labels(labels)
+    labels, lengths = _runs(_labels(labels))
     if labels.dtype.kind in "US" and known.dtype.kind not in "USO":
         known = known.astype(str)
     elif labels.dtype.kind not in "US" and known.dtype.kind in "US":
@@ -270,4 +287,4 @@ def locate_tasks(labels: Labels, known: Labels) -> NDArray[np.int64]:
             f"Tasks {listing(names)} were not there when the model was fitted (known: {listing(list(known))}). "
             "Fit again with rows of these tasks, or predict for known tasks only."
         )
-    return np.asarray(index, dtype=np.int64)
+    return np.repeat(np.asarray(index, dtype=np.int64), lengths)

@@ -133,12 +133,12 @@ class TableSchema:
         by_task : bool
             Sort the rows by task, which spares the estimator a copy.
         """
-        tasks = task_names(table.take(self.task), self.task)
+        tasks, of_row = task_codes(table.take(self.task), self.task)
         target = target_values(table.take(self.target)) if with_target else np.empty(0)
         gaps = {self.target: _is_blank(target)} if with_target else {}
-        rows = np.argsort(tasks, kind="stable") if by_task else np.arange(len(tasks))
-        names = self.feature_names
-        X = np.empty((len(rows), len(names)))
+        rows = np.argsort(of_row, kind="stable") if by_task else np.arange(len(of_row))
+        release_memory()
+        X = np.empty((len(rows), len(self.feature_names)))
         place = 0
         for column in self.columns:
             values = column.encode(table.take(column.name))
@@ -147,12 +147,14 @@ class TableSchema:
                 values = np.where(np.isnan(values), np.asarray(column.fill), values)
             X[:, place : place + column.width] = values[rows]
             place += column.width
+            del values
+            release_memory()
         keep = _usable(gaps, self.missing, self.target)[rows]
         if not keep.all():
             X, rows = X[keep], rows[keep]
         if not len(rows):
             raise DataError(f"{table.source} has no row that can be used: each lacks a value in some column.")
-        return Encoded(X, tasks[rows], target[rows] if with_target else target, rows)
+        return Encoded(X, tasks[of_row[rows]], target[rows] if with_target else target, rows)
 
 
 def learn_schema(
@@ -277,8 +279,8 @@ def _numbers(column: Column) -> Array:
     return values
 
 
-def task_names(column: Column, name: str) -> NDArray[np.str_]:
-    """Task of each row as text; a blank one raises."""
+def task_codes(column: Column, name: str) -> tuple[NDArray[np.str_], NDArray[np.int32]]:
+    """Task names, sorted, and the place of each row's task among them; a blank one raises."""
     codes, levels = column.text()
     blank = [k for k, level in enumerate(levels) if not level.strip()]
     empty = (codes < 0) | np.isin(codes, blank)
@@ -290,7 +292,10 @@ def task_names(column: Column, name: str) -> NDArray[np.str_]:
     longest = max(map(len, levels))
     if longest > _LONGEST_TASK:
         raise DataError(f"Column {name!r} holds a task name of {longest} characters; allowed are {_LONGEST_TASK}.")
-    return np.asarray(levels)[codes]
+    used = np.flatnonzero(np.bincount(codes, minlength=len(levels)))
+    place = np.empty(len(levels), dtype=np.int32)
+    tasks, place[used] = np.unique(np.asarray(levels)[used], return_inverse=True)
+    return tasks, place[codes]
 
 
 def blank_twins(names: Sequence[str]) -> list[list[str]]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mssl._methods import FAMILIES
 from mssl.exceptions import DataError
-from mssl.inputs import listing
+from mssl.inputs import listing, number_tasks
 
 _OPTIONS = (
     click.argument("data", type=click.Path()),
@@ -55,7 +55,7 @@ class Training(NamedTuple):
     def can_be_halved(self, method: str) -> bool:
         """Whether stability selection has enough rows of weights (or of residuals) to halve."""
         rows = self.X.shape[0] if method.replace("_", "-") == "r-mssl" else self.X.shape[-1]
-        return rows >= 4 and len(np.unique(self.tasks)) > 1
+        return rows >= 4 and bool(np.any(self.tasks != self.tasks[0]))
 
     @property
     def aligned(self) -> bool:
@@ -87,7 +87,7 @@ class Training(NamedTuple):
         """Mean of a value over each task's rows."""
         if self.aligned:
             return np.asarray(values.mean(axis=0))
-        _, place = np.unique(self.tasks, return_inverse=True)
+        _, place = number_tasks(self.tasks)
         return np.bincount(place, values) / np.bincount(place)
 
     def fit(self, model: Any) -> Any:
@@ -112,7 +112,8 @@ def read_training(
     moments = None if time is None else np.asarray(table[time].text()[1])[table.take(time).text()[0]]
     encoded = schema.encode(table, with_target=True, by_task=True)
     release_memory()
-    tasks, counts = np.unique(encoded.tasks, return_counts=True)
+    tasks, of_row = number_tasks(encoded.tasks)
+    counts = np.bincount(of_row)
     _point_out_blanks(tasks.tolist(), task)
     y = encoded.target
     family = detect_family(y, target) if family == "auto" else family

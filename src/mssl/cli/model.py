@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from typing import Any
+from collections.abc import Iterator
+from typing import IO, Any
 
 import click
 
@@ -13,6 +14,7 @@ from mssl.cli._output import check_target, json_option, print_facts, print_json,
 from mssl.exceptions import ModelFileError
 
 _MODEL = click.argument("model", type=click.Path())
+_ROWS_AT_ONCE = 2**14
 
 
 @click.command()
@@ -34,41 +36,60 @@ def predict(model: str, data: str, output: str | None, as_json: bool) -> None:
     """
     from mssl.files import atomic
     from mssl.io import load
-    from mssl.tables import check_tasks, task_names
+    from mssl.tables import check_tasks, task_codes
 
     check_target(output)
     fitted = load(model)
     schema = _schema(fitted, model)
     table = schema.read(data)
-    names = task_names(table[schema.task], schema.task)
-    check_tasks(names.tolist(), [str(task) for task in fitted.tasks_])
-    rows = schema.encode(table)
-    columns = _answers(fitted, rows)
-    header = [schema.task, *columns]
-    cells: list[list[Any]] = [[name, *([""] * len(columns))] for name in names.tolist()]
-    for row, values in zip(rows.rows.tolist(), zip(*columns.values(), strict=True), strict=True):
-        cells[row][1:] = values
+    tasks, of_row = task_codes(table[schema.task], schema.task)
+    check_tasks(tasks.tolist(), [str(task) for task in fitted.tasks_])
+    rows = schema.encode(table, by_task=True)
+    answers = _answers(fitted, rows)
+    header = [schema.task, *answers]
+    lines = _lines(tasks, of_row, rows.rows, list(answers.values()))
     if as_json:
-        print_json({"rows": len(cells), "predictions": [dict(zip(header, line, strict=True)) for line in cells]})
-        return
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(cells)
-    if output is None:
-        sys.stdout.write(text.getvalue())
-        return
-    with atomic(output) as stream:
-        stream.write(text.getvalue().encode("utf-8", "backslashreplace"))
-    if sys.stdout.isatty():
-        click.echo(f"{len(cells)} predictions written to {output}")
+        told = [dict(zip(header, line, strict=True)) for line in lines]
+        print_json({"rows": len(told), "predictions": told})
+    elif output is None:
+        _write_csv(sys.stdout, header, lines)
+    else:
+        with atomic(output) as stream:
+            text = io.TextIOWrapper(stream, "utf-8", "backslashreplace", newline="")
+            _write_csv(text, header, lines)
+            text.detach()
+        if sys.stdout.isatty():
+            click.echo(f"{len(of_row)} predictions written to {output}")
 
 
-def _answers(fitted: Any, rows: Any) -> dict[str, list[Any]]:
-    answers = {"prediction": fitted.predict(rows.X, tasks=rows.tasks).tolist()}
+def _answers(fitted: Any, rows: Any) -> dict[str, Any]:
+    answers = {"prediction": fitted.predict(rows.X, tasks=rows.tasks)}
     if hasattr(fitted, "classes_"):
-        answers["probability"] = fitted.predict_proba(rows.X, tasks=rows.tasks)[:, 1].tolist()
+        answers["probability"] = fitted.predict_proba(rows.X, tasks=rows.tasks)[:, 1]
     return answers
+
+
+def _lines(tasks: Any, of_row: Any, rows: Any, answers: list[Any]) -> Iterator[tuple[Any, ...]]:
+    """The task and the answers of each row of the file, empty where there are none; some rows at a time."""
+    import numpy as np
+
+    place = np.full(len(of_row), -1, dtype=np.int64)
+    place[rows] = np.arange(len(rows))
+    for first in range(0, len(of_row), _ROWS_AT_ONCE):
+        here = slice(first, first + _ROWS_AT_ONCE)
+        absent = np.flatnonzero(place[here] < 0).tolist()
+        columns = [answer[place[here]].tolist() for answer in answers]
+        for column in columns:
+            for row in absent:
+                column[row] = ""
+        yield from zip(tasks[of_row[here]].tolist(), *columns, strict=True)
+
+
+def _write_csv(stream: IO[str], header: list[str], lines: Iterator[tuple[Any, ...]]) -> None:
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(lines)
+    stream.flush()
 
 
 @click.command()

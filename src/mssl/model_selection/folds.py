@@ -231,17 +231,26 @@ class _Source:
 
     def prepared(self, parts: Parts) -> Prepared:
         """The data, ready to fit."""
-        settings, kind = parts.settings, (parts.structure.learned, parts.free_units)
+        settings, on_residuals = parts.settings, parts.structure.on == "residual"
+        kind = (parts.structure.learned, parts.free_units, on_residuals)
         plain = replace(settings, shared_mean=False, tol=1.0, max_iter=1, max_inner=1, solver="auto")
         key = repr((plain, kind))
         if key not in self._known:
             settings.check(self.n_tasks)
-            self._known[key] = self._prepare(replace(settings, shared_mean=False), *kind)
+            made = self._prepare(replace(settings, shared_mean=False), *kind[:2])
+            self._known[key] = made if on_residuals else _without_rows(made)
         known = self._known[key]
         tau = mean_of_settings(known.base, known.noise, settings) if self.n_tasks > 1 else 0.0
         if not isinstance(settings.shared_mean, str | bool | np.bool_):
             tau /= known.unit**2  # given in the targets' units
         return replace(known, mean_variance=tau, settings=settings)
+
+
+def _without_rows(prepared: Prepared) -> Prepared:
+    """The same without the standardised features, a second copy of the data, where Grams have taken their place."""
+    if prepared.design is None or prepared.rows is not None or not isinstance(prepared.base, GramQuadratic):
+        return prepared
+    return replace(prepared, design=prepared.design.without_rows(), data=None)
 
 
 class Whole(_Source):

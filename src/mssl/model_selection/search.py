@@ -114,6 +114,8 @@ class SearchCV(MultiTaskEstimator):
         check_structure(template._parts(data).structure, data, template._loss())
         template._remember_input(X, data)
         whole = Whole(data, template._loss())
+        # Before the splits, which are as large as some columns: preparing needs a copy of the features for a while.
+        whole.prepared(template._parts(data))
         splits = self._splits(X, y, tasks, data)
         folds = self._folds(X, y, tasks, sample_weight, data, whole, template, splits)
         searched = clone(template).set_params(tol=self.search_tol, max_iter=min(template.max_iter, MOST_ROUNDS))
@@ -125,6 +127,7 @@ class SearchCV(MultiTaskEstimator):
             if self.checkpoint is None
             else fingerprint(data.X, data.y, data.weights, data.offsets, list(data.tasks), settings, splits)
         )
+        del splits
         record = Checkpoint(self.checkpoint, identity)
         with Progress(self.verbose, type(self).__name__, STAGES) as progress:
             board = ScoreBoard(searched, folds, n_jobs=self.n_jobs, checkpoint=record, progress=progress)

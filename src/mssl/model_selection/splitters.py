@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
 
 from mssl.exceptions import DataError, LayoutError, ParameterError
-from mssl.inputs import is_missing, listing
+from mssl.inputs import is_missing, listing, number_tasks
 
 Index = NDArray[np.intp]
 Split = tuple[Index, Index]
@@ -38,8 +38,7 @@ class TaskSplitter(BaseCrossValidator):
         labels = np.asarray(groups)
         if labels.shape != (n,):
             raise LayoutError(f"X has {n} rows, but the task ids have shape {labels.shape}; give one id a row.")
-        tasks, of_row = np.unique(labels, return_inverse=True)
-        return tasks, of_row.astype(np.intp)
+        return number_tasks(labels)
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[Split]:
         """Yield training and test rows.
