@@ -340,18 +340,17 @@ def test_more_features_than_rows_works_with_a_penalty():
     assert np.all(np.isfinite(model.coef_))
 
 
-@pytest.mark.parametrize(("n", "d", "K", "gamma"), [(15, 60, 2, 1e-6), (15, 60, 2, 1e-2), (20, 40, 3, 1e-2)])
-def test_weights_that_fit_every_row_are_told_to_be_penalised_more_and_that_helps(n, d, K, gamma):
+@pytest.mark.parametrize(("n", "d", "K"), [(20, 40, 3), (15, 60, 2)])
+def test_weights_that_fit_every_row_are_told_to_be_penalised_more_and_that_helps(n, d, K):
     rng = np.random.default_rng(3)
     X = rng.standard_normal((n, d))
     y = X[:, :K] + rng.standard_normal((n, K))
+    model = MSSLRegressor(on="residual", noise=1.0, coef_penalty=0.1, max_iter=15)
     with pytest.warns(ConvergenceWarning, match=f"{d} features fit {n} rows.*raise coef_penalty") as caught:
-        model = MSSLRegressor(on="residual", coef_penalty=gamma, max_iter=30).fit(X, y)
+        model.fit(X, y)
     assert not any("rescale" in str(warning.message) for warning in caught)
-    more = 0.7 * model.limits(X, y).coef_penalty
-    assert more > gamma
-    penalised = MSSLRegressor(on="residual", coef_penalty=more, max_iter=30).fit(X, y)
-    assert penalised.result_.status is Status.CONVERGED
+    model.set_params(coef_penalty=0.7 * model.limits(X, y).coef_penalty, max_iter=30).fit(X, y)
+    assert model.result_.status is Status.CONVERGED
 
 
 def test_a_graph_good_enough_for_its_solver_is_made_good_enough_for_the_certificate():
