@@ -166,8 +166,8 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         if parts.structure.on == "residual" and features >= result.frame.n_rows:
             remedy = (
                 f"{features} features fit {result.frame.n_rows:g} rows nearly exactly, which leaves the graph hardly "
-                f"any residuals to learn from: raise coef_penalty or ridge, give the noise if its estimate (noise_) is far "
-                f"too small, or else raise max_iter (now {settings.max_iter})"
+                "any residuals to learn from: raise coef_penalty or ridge, give the noise if its estimate (noise_) is "
+                f"far too small, or else raise max_iter (now {settings.max_iter})"
             )
         elif result.status is Status.MAX_ITER:
             remedy = f"raise max_iter (now {settings.max_iter}) or accept the fit by raising tol (now {settings.tol:g})"
