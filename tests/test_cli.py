@@ -180,7 +180,7 @@ def peak(*command):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has other units elsewhere")
-@pytest.mark.parametrize("stem", ["task"])
+@pytest.mark.parametrize("stem", ["task", "a station with a name as long as some are"])
 def test_a_million_rows_need_at_most_three_times_their_table(stem, tmp_path):
     import pyarrow as pa
     from pyarrow import csv as arrow

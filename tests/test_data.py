@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from mssl import MSSLRegressor, TaskData, stack_tasks
+from mssl import MSSLRegressor, MSSLRegressorCV, TaskData, stack_tasks
 from mssl.data import read_tasks
 from mssl.exceptions import DataError, LayoutError, UnseenTaskError
-from mssl.inputs import locate_tasks, number_tasks
+from mssl.inputs import CodedTasks, locate_tasks, number_tasks
 
 
 def ragged(rng: np.random.Generator, sizes: list[int], d: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -45,6 +45,21 @@ def test_tasks_are_numbered_as_if_sorted(labels: list[str]) -> None:
     assert tasks.tolist() == sorted(set(labels))
     assert tasks[of_row].tolist() == labels
     assert locate_tasks(given_labels, tasks[::-1]).tolist() == (len(tasks) - 1 - of_row).tolist()
+    place = {"never": 0} | {label: k + 1 for k, label in enumerate(dict.fromkeys(labels))}
+    coded = CodedTasks(np.asarray(list(place)), np.asarray([place[label] for label in labels], dtype=np.int32))
+    assert coded.tolist() == np.asarray(coded).tolist() == labels
+    assert all(np.array_equal(ours, theirs) for ours, theirs in zip(number_tasks(coded), (tasks, of_row), strict=True))
+    np.testing.assert_array_equal(locate_tasks(coded, tasks), of_row)
+
+
+def test_coded_tasks_are_taken_as_their_names(rng: np.random.Generator) -> None:
+    X, y, place = ragged(rng, [12, 9, 15])
+    order = rng.permutation(len(y))
+    X, y, coded = X[order], y[order], CodedTasks(np.asarray(["b", "c", "a"]), place[order].astype(np.int32))
+    ours, theirs = (MSSLRegressorCV(cv=3).fit(X, y, tasks=tasks) for tasks in (coded, np.asarray(coded)))
+    assert ours.tasks_.tolist() == ["a", "b", "c"]
+    np.testing.assert_array_equal(ours.coef_, theirs.coef_)
+    np.testing.assert_array_equal(ours.predict(X, tasks=coded), theirs.predict(X, tasks=np.asarray(coded)))
 
 
 def test_frames_arrays_and_sparse_read_alike(rng: np.random.Generator) -> None:
@@ -93,6 +108,15 @@ def test_missing_targets_are_rows_that_are_not_there(layout: str, rng: np.random
 def test_targets_named_by_a_frame_name_the_tasks(rng: np.random.Generator) -> None:
     Y = pd.DataFrame(rng.normal(size=(15, 2)), columns=["north", "south"])
     assert MSSLRegressor().fit(rng.normal(size=(15, 2)), Y).tasks_.tolist() == ["north", "south"]
+    X = rng.normal(size=(15, 2))
+    one = MSSLRegressor().fit(X, Y[["south"]])
+    assert one.tasks_.tolist() == one.graph_.tasks == ["south"] or one.graph_.tasks == ("south",)
+    plain = MSSLRegressor().fit(X, Y["south"])
+    np.testing.assert_array_equal(one.coef_, plain.coef_)
+    np.testing.assert_array_equal(one.predict(X), plain.predict(X))
+    np.testing.assert_array_equal(one.predict(X, tasks=["south"] * 15), plain.predict(X))
+    ids = MSSLRegressor().fit(X, Y[["south"]], tasks=["a"] * 7 + ["b"] * 8)
+    assert ids.tasks_.tolist() == ["a", "b"]
 
 
 X0, Y0 = np.arange(12.0).reshape(6, 2), np.arange(6.0)
@@ -158,6 +182,21 @@ BAD = {
         "more than one column named 'a'",
     ),
     "lazy frame": (lambda: MSSLRegressor().fit(pl.LazyFrame({"a": [1.0]}), [1.0]), DataError, "collect"),
+    **{
+        f"{kind} as targets": (lambda kind=kind: MSSLRegressor().fit(X0, np.arange(6).astype(kind)), DataError, "numbers")
+        for kind in ("datetime64[D]", "timedelta64[s]")
+    },
+    "a series of dates as targets": (
+        lambda: MSSLRegressor().fit(X0, pd.Series(pd.date_range("2020-01-01", periods=6))),
+        DataError,
+        "days since a date",
+    ),
+    "dates as features": (lambda: MSSLRegressor().fit(X0.astype("datetime64[D]"), Y0), DataError, "X holds times"),
+    "a frame of dates with numbered columns": (
+        lambda: MSSLRegressor().fit(pd.DataFrame(X0.astype("datetime64[s]")), Y0),
+        DataError,
+        "",
+    ),
     "text targets": (lambda: MSSLRegressor().fit(X0, list("abcdef")), DataError, "not numbers"),
 }
 

@@ -17,8 +17,8 @@ from mssl.tables import (
     detect_family,
     learn_schema,
     read_table,
+    read_task_column,
     target_values,
-    task_codes,
 )
 
 pa = pytest.importorskip("pyarrow")
@@ -103,9 +103,9 @@ def test_only_tasks_that_have_rows_count(tmp_path):
 
     stations = pa.DictionaryArray.from_arrays([2, 0, 2], ["b", "never", "a"])
     parquet.write_table(pa.table({"station": stations, "x": [1.0, 2.0, 3.0]}), tmp_path / "a.parquet")
-    tasks, of_row = task_codes(read_table(tmp_path / "a.parquet")["station"], "station")
-    assert tasks.tolist() == ["a", "b"]
-    assert of_row.tolist() == [0, 1, 0]
+    tasks = read_task_column(read_table(tmp_path / "a.parquet")["station"], "station")
+    assert tasks.names.tolist() == ["a", "b"]
+    assert tasks.codes.tolist() == [0, 1, 0]
 
 
 @pytest.mark.parametrize("rows", [1, 2**12, 2**30])

@@ -20,6 +20,43 @@ Labels = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
+class CodedTasks:
+    """Task of each row as a number, and the names once: text of fixed width would take more memory than features do.
+
+    It is taken wherever task ids are, and is an array of names to everyone else.
+
+    Attributes
+    ----------
+    names : ndarray of shape (K,)
+        Distinct task names; not all need have rows.
+    codes : ndarray of int of shape (N,)
+        Place of each row's task among them.
+    """
+
+    names: Labels
+    codes: NDArray[np.int32]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(N,)."""
+        return self.codes.shape
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, rows: Any) -> CodedTasks:
+        return CodedTasks(self.names, self.codes[rows])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Labels:
+        return np.asarray(self.names[self.codes], dtype=dtype)
+
+    def tolist(self) -> list[Any]:
+        """The name of each row's task."""
+        names = self.names.tolist()
+        return [names[code] for code in self.codes.tolist()]
+
+
+@dataclass(frozen=True, eq=False)
 class Features:
     """Features as they came, before they are sorted by task.
 
@@ -27,14 +64,14 @@ class Features:
     ----------
     values : ndarray of shape (N, d) or (n, K, d), or csr_array of shape (N, d)
         Checked, finite numbers.
-    tasks : ndarray of shape (N,) or None
+    tasks : ndarray of shape (N,), CodedTasks or None
         Task id of each row, where the input says.
     names : ndarray of str or None
         Column names, where the input has them (the task column left out).
     """
 
     values: Any
-    tasks: Labels | None
+    tasks: Any
     names: Labels | None
 
 
@@ -47,8 +84,10 @@ def read_features(X: Any, task_column: Any = None, tasks: Any = None) -> Feature
         raise DataError("X is a lazy frame that holds no values yet; call .collect() on it first.")
     X, labels, names = _split_task_column(X, task_column, optional=tasks is not None)
     if tasks is not None:
-        labels = _labels(tasks)
+        labels = tasks if isinstance(tasks, CodedTasks) else _labels(tasks)
     _reject_text(X, names)
+    if getattr(getattr(X, "dtype", None), "kind", "") in tuple("mM"):
+        raise DataError(f"X holds times ({X.dtype}); convert them to numbers, such as days since a date.")
     try:
         values = check_array(
             X,
@@ -72,7 +111,7 @@ def read_features(X: Any, task_column: Any = None, tasks: Any = None) -> Feature
     return Features(values, labels, names)
 
 
-def _split_task_column(X: Any, column: Any, optional: bool = False) -> tuple[Any, Labels | None, Labels | None]:
+def _split_task_column(X: Any, column: Any, optional: bool = False) -> tuple[Any, Any, Labels | None]:
     if hasattr(X, "columns") and hasattr(X, "shape"):
         names = list(X.columns)
         labels = None
@@ -187,6 +226,11 @@ def read_targets(y: Any, X: Any, numeric: bool) -> tuple[Labels, Labels | None]:
     targets = np.asarray(y)
     if targets.dtype.kind == "c":
         raise DataError("Complex data not supported: y holds complex numbers; give real ones.")
+    if numeric and targets.dtype.kind in "mM":
+        raise DataError(
+            f"y holds times ({targets.dtype}); convert them to numbers, such as days since a date: "
+            "(y - y.min()) / np.timedelta64(1, 'D')."
+        )
     if numeric and targets.dtype.kind not in "biuf":
         try:
             targets = targets.astype(float)
@@ -195,7 +239,7 @@ def read_targets(y: Any, X: Any, numeric: bool) -> tuple[Labels, Labels | None]:
     if targets.ndim == 2 and targets.shape[1] == 1 and X.ndim == 2:
         if names is None:
             _warn_column_vector()
-        targets, names = targets.ravel(), None
+        targets = targets.ravel()
     if X.ndim == 3 and targets.shape != X.shape[:2]:
         raise LayoutError(
             f"X is aligned with shape {X.shape}; y must have shape {X.shape[:2]}, but has {targets.shape}."
@@ -253,26 +297,32 @@ def read_weights(sample_weight: Any, shape: tuple[int, ...]) -> Array | None:
     return weights
 
 
-def number_tasks(labels: Labels) -> tuple[Labels, NDArray[np.int64]]:
-    """Task names, sorted, and the index of each row's task.
-
-    Only the first row of every run of equal labels is sorted: rows that come task by task cost one comparison each.
-    """
-    heads, lengths = _runs(labels)
+def number_tasks(labels: Any) -> tuple[Labels, NDArray[np.int64]]:
+    """Task names, sorted, and the index of each row's task."""
+    heads, of_row = _heads(labels)
     tasks, place = np.unique(heads, return_inverse=True)
-    return tasks, np.repeat(place, lengths)
+    return tasks, place[of_row]
 
 
-def _runs(labels: Labels) -> tuple[Labels, NDArray[np.int64]]:
-    """The label and the length of every run of equal labels."""
-    changes = np.flatnonzero(labels[1:] != labels[:-1]) + 1
-    bounds = np.concatenate([[0], changes, [len(labels)]]) if len(labels) else np.zeros(1, dtype=np.int64)
-    return labels[bounds[:-1]], np.diff(bounds)
+def _heads(labels: Any) -> tuple[Labels, NDArray[np.int64]]:
+    """Labels that stand for several rows each, and for every row which of them is its own.
+
+    Coded tasks give the names in use; otherwise the first label of every run of equal ones, so that rows that come task
+    by task cost one comparison each instead of being sorted.
+    """
+    if isinstance(labels, CodedTasks):
+        used = np.flatnonzero(np.bincount(labels.codes, minlength=len(labels.names)))
+        place = np.zeros(len(labels.names), dtype=np.int64)
+        place[used] = np.arange(len(used))
+        return labels.names[used], place[labels.codes]
+    begins = np.ones(len(labels), dtype=bool)
+    begins[1:] = labels[1:] != labels[:-1]
+    return labels[begins], np.cumsum(begins) - 1
 
 
-def locate_tasks(labels: Labels, known: Labels) -> NDArray[np.int64]:
+def locate_tasks(labels: Any, known: Labels) -> NDArray[np.int64]:
     """Index of each label among the known task names; an unseen one raises."""
-    labels, lengths = _runs(_labels(labels))
+    labels, of_row = _heads(labels if isinstance(labels, CodedTasks) else _labels(labels))
     if labels.dtype.kind in "US" and known.dtype.kind not in "USO":
         known = known.astype(str)
     elif labels.dtype.kind not in "US" and known.dtype.kind in "US":
@@ -287,4 +337,4 @@ def locate_tasks(labels: Labels, known: Labels) -> NDArray[np.int64]:
             f"Tasks {listing(names)} were not there when the model was fitted (known: {listing(list(known))}). "
             "Fit again with rows of these tasks, or predict for known tasks only."
         )
-    return np.repeat(np.asarray(index, dtype=np.int64), lengths)
+    return np.asarray(index, dtype=np.int64)[of_row]

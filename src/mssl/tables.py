@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mssl._table_files import Column, Table, read_table, release_memory
 from mssl.exceptions import DataError, ParameterError, UnseenTaskError
-from mssl.inputs import listing
+from mssl.inputs import CodedTasks, listing
 
 __all__ = ["Column", "ColumnSchema", "Encoded", "Table", "TableSchema", "learn_schema", "read_table", "release_memory"]
 
@@ -84,10 +84,10 @@ class ColumnSchema:
 
 
 class Encoded(NamedTuple):
-    """Rows of a table: features (N, d), task names (N,), targets (N,), empty if not read, and places in the file."""
+    """Rows of a table: features (N, d), tasks (N,), targets (N,), empty if not read, and places in the file."""
 
     X: Array
-    tasks: NDArray[Any]
+    tasks: CodedTasks
     target: NDArray[Any]
     rows: NDArray[np.int64]
 
@@ -133,10 +133,10 @@ class TableSchema:
         by_task : bool
             Sort the rows by task, which spares the estimator a copy.
         """
-        tasks, of_row = task_codes(table.take(self.task), self.task)
+        tasks = read_task_column(table.take(self.task), self.task)
         target = target_values(table.take(self.target)) if with_target else np.empty(0)
         gaps = {self.target: _is_blank(target)} if with_target else {}
-        rows = np.argsort(of_row, kind="stable") if by_task else np.arange(len(of_row))
+        rows = np.argsort(tasks.codes, kind="stable") if by_task else np.arange(len(tasks))
         release_memory()
         X = np.empty((len(rows), len(self.feature_names)))
         place = 0
@@ -154,7 +154,7 @@ class TableSchema:
             X, rows = X[keep], rows[keep]
         if not len(rows):
             raise DataError(f"{table.source} has no row that can be used: each lacks a value in some column.")
-        return Encoded(X, tasks[of_row[rows]], target[rows] if with_target else target, rows)
+        return Encoded(X, tasks[rows], target[rows] if with_target else target, rows)
 
 
 def learn_schema(
@@ -279,8 +279,8 @@ def _numbers(column: Column) -> Array:
     return values
 
 
-def task_codes(column: Column, name: str) -> tuple[NDArray[np.str_], NDArray[np.int32]]:
-    """Task names, sorted, and the place of each row's task among them; a blank one raises."""
+def read_task_column(column: Column, name: str) -> CodedTasks:
+    """The task of each row, names sorted; a blank one raises."""
     codes, levels = column.text()
     blank = [k for k, level in enumerate(levels) if not level.strip()]
     empty = (codes < 0) | np.isin(codes, blank)
@@ -295,7 +295,7 @@ def task_codes(column: Column, name: str) -> tuple[NDArray[np.str_], NDArray[np.
     used = np.flatnonzero(np.bincount(codes, minlength=len(levels)))
     place = np.empty(len(levels), dtype=np.int32)
     tasks, place[used] = np.unique(np.asarray(levels)[used], return_inverse=True)
-    return tasks, place[codes]
+    return CodedTasks(tasks, place[codes])
 
 
 def blank_twins(names: Sequence[str]) -> list[list[str]]:

@@ -47,7 +47,7 @@ class Training(NamedTuple):
 
     X: NDArray[np.float64]
     y: NDArray[Any]
-    tasks: NDArray[Any]
+    tasks: Any
     schema: Any
     family: str
     rows_per_task: tuple[int, int]
@@ -55,7 +55,7 @@ class Training(NamedTuple):
     def can_be_halved(self, method: str) -> bool:
         """Whether stability selection has enough rows of weights (or of residuals) to halve."""
         rows = self.X.shape[0] if method.replace("_", "-") == "r-mssl" else self.X.shape[-1]
-        return rows >= 4 and bool(np.any(self.tasks != self.tasks[0]))
+        return rows >= 4 and len(number_tasks(self.tasks)[0]) > 1
 
     @property
     def aligned(self) -> bool:

@@ -20,6 +20,7 @@ from mssl.cli._output import (
     show_progress,
 )
 from mssl.cli._tables import Training, names_in, read_training, table_options
+from mssl.inputs import number_tasks
 
 Array = NDArray[np.float64]
 _SHOWN = 20  # tasks listed for people; JSON has them all
@@ -90,7 +91,7 @@ def cross_validate(training: Training, names: list[str], folds: int, seed: int, 
         },
         "tasks": [
             {"task": str(task), "deviance": {name: float(lost[name][k]) for name in names}}
-            for k, task in enumerate(np.unique(training.tasks))
+            for k, task in enumerate(number_tasks(training.tasks)[0])
         ],
     }
 

@@ -75,9 +75,11 @@ def fit(
 
 def _write_report(model: Any, page: str, training: Training) -> Any:
     """One HTML page about the fit, on the rows that it was fitted to."""
+    import numpy as np
+
     from mssl.report import write
 
-    rows = (training.X, training.y) if training.aligned else (training.X, training.y, training.tasks)
+    rows = (training.X, training.y) if training.aligned else (training.X, training.y, np.asarray(training.tasks))
     return write(model, page, data=rows, stability=getattr(model, "stability_", None))
 
 

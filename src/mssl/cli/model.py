@@ -36,18 +36,18 @@ def predict(model: str, data: str, output: str | None, as_json: bool) -> None:
     """
     from mssl.files import atomic
     from mssl.io import load
-    from mssl.tables import check_tasks, task_codes
+    from mssl.tables import check_tasks, read_task_column
 
     check_target(output)
     fitted = load(model)
     schema = _schema(fitted, model)
     table = schema.read(data)
-    tasks, of_row = task_codes(table[schema.task], schema.task)
-    check_tasks(tasks.tolist(), [str(task) for task in fitted.tasks_])
+    tasks = read_task_column(table[schema.task], schema.task)
+    check_tasks(tasks.names.tolist(), [str(task) for task in fitted.tasks_])
     rows = schema.encode(table, by_task=True)
     answers = _answers(fitted, rows)
     header = [schema.task, *answers]
-    lines = _lines(tasks, of_row, rows.rows, list(answers.values()))
+    lines = _lines(tasks, rows.rows, list(answers.values()))
     if as_json:
         told = [dict(zip(header, line, strict=True)) for line in lines]
         print_json({"rows": len(told), "predictions": told})
@@ -59,7 +59,7 @@ def predict(model: str, data: str, output: str | None, as_json: bool) -> None:
             _write_csv(text, header, lines)
             text.detach()
         if sys.stdout.isatty():
-            click.echo(f"{len(of_row)} predictions written to {output}")
+            click.echo(f"{len(tasks)} predictions written to {output}")
 
 
 def _answers(fitted: Any, rows: Any) -> dict[str, Any]:
@@ -69,20 +69,20 @@ def _answers(fitted: Any, rows: Any) -> dict[str, Any]:
     return answers
 
 
-def _lines(tasks: Any, of_row: Any, rows: Any, answers: list[Any]) -> Iterator[tuple[Any, ...]]:
+def _lines(tasks: Any, rows: Any, answers: list[Any]) -> Iterator[tuple[Any, ...]]:
     """The task and the answers of each row of the file, empty where there are none; some rows at a time."""
     import numpy as np
 
-    place = np.full(len(of_row), -1, dtype=np.int64)
+    place = np.full(len(tasks), -1, dtype=np.int64)
     place[rows] = np.arange(len(rows))
-    for first in range(0, len(of_row), _ROWS_AT_ONCE):
+    for first in range(0, len(tasks), _ROWS_AT_ONCE):
         here = slice(first, first + _ROWS_AT_ONCE)
         absent = np.flatnonzero(place[here] < 0).tolist()
         columns = [answer[place[here]].tolist() for answer in answers]
         for column in columns:
             for row in absent:
                 column[row] = ""
-        yield from zip(tasks[of_row[here]].tolist(), *columns, strict=True)
+        yield from zip(tasks[here].tolist(), *columns, strict=True)
 
 
 def _write_csv(stream: IO[str], header: list[str], lines: Iterator[tuple[Any, ...]]) -> None:
@@ -173,6 +173,8 @@ def report(model: str, data: str | None, output: str) -> None:
       mssl report model.npz -o report.html
       mssl report model.npz --data new.csv
     """
+    import numpy as np
+
     from mssl.io import load
     from mssl.report import write
 
@@ -181,7 +183,7 @@ def report(model: str, data: str | None, output: str) -> None:
     if data is not None:
         schema = _schema(fitted, model)
         encoded = schema.encode(schema.read(data, with_target=True), with_target=True)
-        rows = (encoded.X, encoded.target, encoded.tasks)
+        rows = (encoded.X, encoded.target, np.asarray(encoded.tasks))
     click.echo(f"Report written to {write(fitted, output, data=rows)}")
 
 

@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
 
 from mssl.exceptions import DataError, LayoutError, ParameterError
-from mssl.inputs import is_missing, listing, number_tasks
+from mssl.inputs import CodedTasks, is_missing, listing, number_tasks
 
 Index = NDArray[np.intp]
 Split = tuple[Index, Index]
@@ -35,7 +35,7 @@ class TaskSplitter(BaseCrossValidator):
             groups = _column(X, self.task_column)
         if groups is None or np.ndim(y) == 2 or np.ndim(X) == 3:
             return np.asarray([0]), np.zeros(n, dtype=np.intp)
-        labels = np.asarray(groups)
+        labels = groups if isinstance(groups, CodedTasks) else np.asarray(groups)
         if labels.shape != (n,):
             raise LayoutError(f"X has {n} rows, but the task ids have shape {labels.shape}; give one id a row.")
         return number_tasks(labels)
