@@ -198,15 +198,15 @@ def read_tasks(
                 "with one design for all tasks leave the ids out."
             )
         return _from_shared(features, targets, names, sample_weight)
-    return _from_long(features, targets, sample_weight)
+    return _from_long(features, targets, names, sample_weight)
 
 
-def _from_long(features: Features, y: Labels, sample_weight: Any) -> TaskData:
+def _from_long(features: Features, y: Labels, names: Labels | None, sample_weight: Any) -> TaskData:
     X = features.values
     n = X.shape[0]
     weights = read_weights(sample_weight, (n,))
     if features.tasks is None:
-        tasks, of_row = np.asarray([0]), np.zeros(n, dtype=np.int64)
+        tasks, of_row = np.asarray([0]) if names is None else names, np.zeros(n, dtype=np.int64)
     else:
         tasks, of_row = number_tasks(features.tasks)
     if weights is not None and np.any(weights == 0):

@@ -85,7 +85,7 @@ def read_features(X: Any, task_column: Any = None, tasks: Any = None) -> Feature
     X, labels, names = _split_task_column(X, task_column, optional=tasks is not None)
     if tasks is not None:
         labels = tasks if isinstance(tasks, CodedTasks) else _labels(tasks)
-    _reject_text(X, names)
+    _reject_text(X)
     if getattr(getattr(X, "dtype", None), "kind", "") in tuple("mM"):
         raise DataError(f"X holds times ({X.dtype}); convert them to numbers, such as days since a date.")
     try:
@@ -188,8 +188,8 @@ def _uniform(labels: Labels) -> Labels:
     return np.asarray(labels.tolist())
 
 
-def _reject_text(X: Any, names: Labels | None) -> None:
-    if not hasattr(X, "columns") or names is None:
+def _reject_text(X: Any) -> None:
+    if not hasattr(X, "columns"):
         return
     bad = [name for name in X.columns if not _is_numeric(X[name])]
     if bad:
@@ -226,16 +226,8 @@ def read_targets(y: Any, X: Any, numeric: bool) -> tuple[Labels, Labels | None]:
     targets = np.asarray(y)
     if targets.dtype.kind == "c":
         raise DataError("Complex data not supported: y holds complex numbers; give real ones.")
-    if numeric and targets.dtype.kind in "mM":
-        raise DataError(
-            f"y holds times ({targets.dtype}); convert them to numbers, such as days since a date: "
-            "(y - y.min()) / np.timedelta64(1, 'D')."
-        )
     if numeric and targets.dtype.kind not in "biuf":
-        try:
-            targets = targets.astype(float)
-        except (TypeError, ValueError) as error:
-            raise DataError(f"y holds values that are not numbers (for example {targets.ravel()[0]!r}).") from error
+        targets = _as_numbers(targets)
     if targets.ndim == 2 and targets.shape[1] == 1 and X.ndim == 2:
         if names is None:
             _warn_column_vector()
@@ -260,6 +252,18 @@ def read_targets(y: Any, X: Any, numeric: bool) -> tuple[Labels, Labels | None]:
                 "Input y contains NaN; drop those rows (missing targets are allowed in (n, K) layouts only)."
             )
     return targets, names
+
+
+def _as_numbers(targets: Labels) -> Labels:
+    if targets.dtype.kind in "mM":
+        raise DataError(
+            f"y holds times ({targets.dtype}); convert them to numbers, such as days since a date: "
+            "(y - y.min()) / np.timedelta64(1, 'D')."
+        )
+    try:
+        return targets.astype(float)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"y holds values that are not numbers (for example {targets.ravel()[0]!r}).") from error
 
 
 def _warn_column_vector() -> None:
