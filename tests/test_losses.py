@@ -37,6 +37,14 @@ def test_observed_curvature_is_the_second_derivative(case):
     np.testing.assert_allclose(loss.observed_curvature(y, ETA), curve, rtol=1e-6, atol=1e-7)
 
 
+def test_derivatives_together_are_those_apart(case):
+    loss, y = case
+    far = np.concatenate([ETA, np.linspace(-60, 60, len(ETA))])
+    gradient, curvature = loss.derivatives(np.tile(y, 2), far)
+    np.testing.assert_allclose(gradient, loss.gradient(np.tile(y, 2), far), rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(curvature, loss.observed_curvature(np.tile(y, 2), far), rtol=1e-12)
+
+
 def test_expected_curvature_is_the_mean_of_the_observed(case):
     loss, _ = case
     eta = np.linspace(-2, 2, 7)

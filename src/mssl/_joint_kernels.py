@@ -149,6 +149,25 @@ def alternation(loss, constants, t, prior, tau, W, HW, Omega, Sigma, limits, res
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def _secant(v, image, last, last_image):
+    """The next v of a fixed-point iteration, entry by entry, in place of v; the two pairs (v, image) become one.
+
+    The line through the last two residuals is followed to its zero where it falls; elsewhere, and at first (``last``
+    NaN), the image itself is next.
+    """
+    for k in range(len(v)):
+        new = image[k]
+        residual, before = image[k] - v[k], last_image[k] - last[k]
+        fall = (before - residual) / (v[k] - last[k])
+        if fall > 0.1:
+            new = v[k] + residual * min(1.0 / fall, 5.0)
+            if not new > 0.2 * image[k]:
+                new = image[k]
+        last[k], last_image[k] = v[k], image[k]
+        v[k] = new
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def diagonal_start(loss, t, eta, tau, e, v, W, HW, limits):
     """The diagonal fixed point by weight steps: v, W and HW in place; False where a step broke down.
 
@@ -158,7 +177,7 @@ def diagonal_start(loss, t, eta, tau, e, v, W, HW, limits):
     tol, least, size, rounds, max_inner = limits
     K, d = W.shape
     P, spread, u = np.zeros((K, K)), np.zeros((K, K)), np.empty(K)
-    room = np.empty((5, K, d))
+    room, image, last, last_image = np.empty((5, K, d)), np.empty(K), np.full(K, np.nan), np.full(K, np.nan)
     change = 1.0
     for _ in range(int(rounds)):
         for k in range(K):
@@ -172,12 +191,13 @@ def diagonal_start(loss, t, eta, tau, e, v, W, HW, limits):
         mean = rho * (u @ W)
         change = 0.0
         for k in range(K):
-            new = np.sum((W[k] - mean) ** 2) / d + rho
-            change = max(change, abs(new - v[k]) / (new + e[k]))
-            v[k] = new
+            image[k] = np.sum((W[k] - mean) ** 2) / d + rho
+            change = max(change, abs(image[k] - v[k]) / (image[k] + e[k]))
         change = min(change, 1.0)
         if change <= tol:
             break
+        _secant(v, image, last, last_image)
+    v[:] = image
     return True
 
 

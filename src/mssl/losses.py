@@ -57,6 +57,10 @@ class Loss(ABC):
     def conjugate(self, y: Array, u: Array) -> Array:
         """ℓ*(u), for u between 0 and a value of the gradient."""
 
+    def derivatives(self, y: Array, eta: Array) -> tuple[Array, Array]:
+        """Gradient and observed curvature together, where that is cheaper."""
+        return self.gradient(y, eta), self.observed_curvature(y, eta)
+
     def balance(self, y: Array, eta: Array, weights: Array, starts: NDArray[np.int64]) -> Array | None:
         """The b_k that minimise Σ_i weight_i ℓ(y_i, η_i + b_k) task by task, or None without a closed form.
 
@@ -142,6 +146,12 @@ class Bernoulli(Loss):
     def curvature(self, y: Array, eta: Array) -> Array:
         odds = np.exp(-np.abs(eta))
         return odds / (1.0 + odds) ** 2
+
+    def derivatives(self, y: Array, eta: Array) -> tuple[Array, Array]:
+        odds = np.exp(-np.abs(eta))
+        larger = 1.0 / (1.0 + odds)
+        smaller = odds * larger
+        return np.where(eta < 0, smaller, larger) - y, smaller * larger
 
     def conjugate(self, y: Array, u: Array) -> Array:
         p = np.clip(u + y, 0.0, 1.0)

@@ -53,6 +53,7 @@ from mssl.threads import one_thread
 Array = NDArray[np.float64]
 
 _START_TOL = 1e-3  # relative change of v at which the diagonal fixed point counts as reached
+_GLM_START_TOL = 1e-2  # the same where a round costs passes over the rows; data never know v as well as that
 _START_GAP = 1e-8  # relative gap of its weight steps
 _START_ROUNDS = 100
 _FORBIDDING = 1e6  # a λ at which no graph has an edge
@@ -379,8 +380,7 @@ def start(
             return Frame(d, found[0], prepared.sampling), found[1]
     size = max(1.0, abs(problem.value(W)))
     W = W if prepared.near is None else prepared.near
-    change = 1.0
-
+    change, enough = 1.0, _START_TOL if prepared.rows is None else _GLM_START_TOL
     for _ in range(_START_ROUNDS):
         coupling = Coupling.diagonal_only(strength * structure.diagonal(Frame(d, v, prepared.sampling)), tau)
         # A gap is the square of a distance: weights need be exact to a small share of the last change only.
@@ -388,7 +388,7 @@ def start(
         W = problem.solve(coupling, W, tol=tol, max_iter=prepared.settings.max_inner).W
         previous, v = v, np.mean((W - coupling.mean(W)) ** 2, axis=1) + coupling.rho
         change = min(float(np.max(np.abs(v - previous) / (v + floors))), 1.0)
-        if change <= _START_TOL:
+        if change <= enough:
             break
     return Frame(d, v, prepared.sampling), W
 

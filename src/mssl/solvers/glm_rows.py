@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 
 _CURVATURE_FLOOR = 1e-12  # least working weight, as a share of the task's mean
 _INTERCEPT_STEPS = 100
-_LAST_STEP = 1e-6
+_LAST_STEP = 3e-5
 _LONGEST_STEP = 8.0  # first cap of an intercept's Newton step, doubled each time it binds
 
 
@@ -178,9 +178,9 @@ def _newton_intercepts(rows: GLMRows, predictor: Array, start: Array) -> Array:
     cap = np.full(len(b), _LONGEST_STEP)
     for _ in range(_INTERCEPT_STEPS):
         eta = predictor + design.per_task(b)
-        slope = design.task_sums(rows.weights * rows.loss.gradient(rows.y, eta))
+        slopes, curves = rows.loss.derivatives(rows.y, eta)
+        slope, curve = design.task_sums(rows.weights * slopes), design.task_sums(rows.weights * curves)
         low, high = np.where(slope < 0, b, low), np.where(slope > 0, b, high)
-        curve = design.task_sums(rows.weights * rows.loss.observed_curvature(rows.y, eta))
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             step = np.where(slope == 0, 0.0, -slope / curve)
         capped = ~(np.abs(step) <= cap)

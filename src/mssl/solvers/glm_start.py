@@ -12,6 +12,7 @@ Breslow & Clayton (1993), Approximate inference in generalized linear mixed mode
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -83,8 +84,8 @@ def linearise(rows: GLMRows, freedom: Array, noise: Array | None) -> Linearised:
     plenty = float(np.min(rows.design.task_sums(rows.weights))) >= _PLENTY * rows.design.n_features
     enough = _CLOSE if noise is not None else _EXACT
     for _ in range(1 if plenty else _ROUNDS):
-        point = _ridge_fit(rows, base, level, _variances(spectra, level, signal), W, enough)
-        W, base = point.W, rows.working_quadratic(point.predictor, point.intercepts)
+        problem, point = _ridge_fit(rows, base, level, _variances(spectra, level, signal), W, enough)
+        W, base = point.W, _near_quadratic(problem, point, base, reuse=plenty and noise is not None)
         previous = signal
         spectra, level, signal = _components(base, freedom, noise)
         if np.all(np.abs(signal - previous) <= _SETTLED * np.maximum(signal, previous)):
@@ -118,13 +119,28 @@ def _ridge_fit(
     variances: Array,
     W: Array,
     enough: float,
-) -> Point:
+) -> tuple[GLMProblem, Point]:
     """Single-task ridge fits with given prior variances."""
     s = 1.0 / noise
     problem = GLMProblem.begin(rows, s, np.zeros(len(s)), "auto", scale_by_task(base, s))
     size = max(1.0, abs(problem.value(W)))
     step = problem.solve(Coupling.diagonal_only(1.0 / variances), W, tol=enough * size, max_iter=_MOST_STEPS)
-    return problem.evaluate(step.W)
+    return problem, problem.evaluate(step.W)
+
+
+def _near_quadratic(
+    problem: GLMProblem, point: Point, base: GramQuadratic | DesignQuadratic, *, reuse: bool
+) -> GramQuadratic | DesignQuadratic:
+    """The quadratic at a point; with ``reuse``, where the fit formed a Hessian on its way, that Hessian serves again.
+
+    Where rows are plenty a Hessian costs more than all else, and those of the last steps hardly differ.
+    """
+    reference = problem.reference
+    formed = reference is not None and not np.may_share_memory(reference.quadratic.gram, getattr(base, "gram", None))
+    if reuse and reference is not None and formed and np.all(problem.precisions == 1.0):
+        held = reference.quadratic
+        return replace(held, linear=held.product(point.W) - problem.slope(point))
+    return problem.data.working_quadratic(point.predictor, point.intercepts)
 
 
 def _pearson(rows: GLMRows, point: Point, spectra: Spectra, noise: Array, signal: Array) -> Array:
@@ -152,7 +168,7 @@ def _sampling(rows: GLMRows, near: Linearised, freedom: Array, typical: Array, p
     wide = _WIDE * np.maximum(near.signal, seen * near.noise / typical)
     spectra = near.spectra
     if not plenty:
-        point = _ridge_fit(rows, near.base, near.noise, wide, near.W, _CLOSE)
+        _, point = _ridge_fit(rows, near.base, near.noise, wide, near.W, _CLOSE)
         spectra = _spectra(rows.working_quadratic(point.predictor, point.intercepts), freedom)
     known = np.sum(1.0 / (spectra.values / near.noise[:, None] + 1.0 / wide[:, None]), axis=1)
     unseen = spectra.n_features - spectra.values.shape[1]
