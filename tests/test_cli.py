@@ -123,6 +123,14 @@ def test_errors_of_the_data_are_one_paragraph(weather, tmp_path):
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1
     assert "Line 3 of 'bad.csv' has 2 values" in done.stderr
+    table = write_table(tmp_path / "money.csv")
+    lines = table.read_text(encoding="utf-8").splitlines()
+    dear = [lines[0] + ",price", *(f'{line},"{1000 + 10 * (k % 7):,}.5"' for k, line in enumerate(lines[1:]))]
+    table.write_text("\n".join(dear) + "\n", encoding="utf-8")
+    done = run("fit", "money.csv", "--task", "station", "--target", "y", cwd=tmp_path, code=1)
+    assert len(done.stderr.splitlines()) == 1
+    assert "'price' holds numbers with separators (for example '1,000.5')" in done.stderr
+    assert not list(tmp_path.glob("*.npz"))
     damaged = tmp_path / "damaged.npz"
     damaged.write_bytes((weather / "model.npz").read_bytes()[:-100])
     assert "no intact model file" in run("inspect", damaged, code=1).stderr

@@ -161,6 +161,42 @@ def test_faults_are_named(reader, text, message, tmp_path):
         encode(write(tmp_path, text))
 
 
+@pytest.mark.parametrize("column", ["temp", "x"])
+@given(values=st.lists(st.floats(-1e7, 1e7), min_size=2, max_size=6, unique_by=lambda v: f"{v:.2f}"))
+@settings(max_examples=15, deadline=None)
+def test_separated_thousands_are_refused_and_numbers_once_removed(column, values, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("thousands")
+    shown = [f"{value:,.2f}" for value in values]
+    other = "temp" if column == "x" else "x"
+    text = f"station,{column},{other}\n" + "".join(f'a,"{cell}",{k}\n' for k, cell in enumerate(shown))
+    if any("," in cell for cell in shown):
+        with pytest.raises(DataError, match=rf"column '{column}'.*separators.*1234\.5|Column 'x'.*separators.*1234\.5"):
+            encode(write(folder, text))
+        text = f"station,{column},{other}\n" + "".join(
+            f"a,{cell.replace(',', '')},{k}\n" for k, cell in enumerate(shown)
+        )
+    rows = encode(write(folder, text))[1]
+    read = rows.X[:, 0] if column == "x" else rows.target
+    np.testing.assert_array_equal(read, [float(cell.replace(",", "")) for cell in shown])
+
+
+@pytest.mark.parametrize(
+    "cells", [("1 234", "5"), ("1'234.5", "2'000"), ("1.234,5", "7,25"), ("0,5", "1,5"), ("-1,000", "NA")]
+)
+def test_other_ways_to_separate_are_refused_as_well(cells, reader, tmp_path):
+    rows = "".join(f'a,{k},"{cell}"\n' for k, cell in enumerate(cells))
+    with pytest.raises(DataError, match="'x' holds numbers with separators"):
+        encode(write(tmp_path, "station,temp,x\n" + rows))
+
+
+@pytest.mark.parametrize(
+    "cells", [("a,b", "c"), ("1,2,3", "4,5,6"), ("192.168.1.1", "10.0.0.1"), ("1,234 EUR", "5 EUR")]
+)
+def test_labels_with_commas_and_points_are_categories(cells, reader, tmp_path):
+    rows = "".join(f'a,{k},"{cell}"\n' for k, cell in enumerate(cells))
+    assert encode(write(tmp_path, "station,temp,x\n" + rows))[0].columns[0].categories == tuple(sorted(cells))
+
+
 def test_other_encodings_are_refused_with_the_line(reader, tmp_path):
     with pytest.raises(DataError, match=r"not UTF-8: line 3 .*\\xe9"):
         encode(write(tmp_path, "station,temp,x\na,1,2\ncafé,1,2\n", encoding="latin-1"))

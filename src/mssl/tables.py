@@ -26,6 +26,8 @@ MISSING = ("error", "drop", "mean")
 MOST_CATEGORIES = 100
 _LONGEST_TASK = 256
 _MISSING_TEXT = frozenset({"", "#N/A", "#NA", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null"})
+# 1,234.5 and 1 234,5 and 1'234 and 1.234,5 and 0,5: numbers to the eye, text to a program.
+_SEPARATED = re.compile(r"[-+]?(\d{1,3}([,'\s]\d{3})+([.,]\d+)?|\d{1,3}(\.\d{3})+,\d+|\d*,\d+)")
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}([-/.]\d{1,2})?([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}([T ].*)?")
 
 
@@ -231,6 +233,7 @@ def _learn_column(name: str, column: Column, missing: str) -> ColumnSchema:
 
 def _check_levels(name: str, levels: list[str]) -> None:
     numeric = [level for level in levels if _is_number(level)]
+    _reject_separators(f"Column {name!r}", levels)
     if levels and len(numeric) > len(levels) / 2:
         odd = next(level for level in levels if level not in numeric)
         raise DataError(
@@ -251,6 +254,19 @@ def _date_advice(name: str) -> str:
         f"Column {name!r} holds dates, which are no features as they stand. Leave it out (--drop), or put numbers "
         "in its place that could matter: the year, the month of the year as a category, days since a first day."
     )
+
+
+def _reject_separators(what: str, levels: list[str]) -> None:
+    """Raise where all texts are numbers, once thousands separators and decimal commas are read as such."""
+    if not all(_is_number(level) or _SEPARATED.fullmatch(level.strip()) for level in levels):
+        return
+    separated = next((level for level in levels if not _is_number(level)), None)
+    if separated is not None:
+        raise DataError(
+            f"{what} holds numbers with separators (for example {separated!r}), which read as text. Remove the "
+            "thousands separators and write decimals with a point, as in 1234.5 (pandas: read_csv(…, thousands=',')); "
+            "if they are labels, write them without commas."
+        )
 
 
 def _is_number(text: str) -> bool:
@@ -314,6 +330,7 @@ def target_values(column: Column) -> NDArray[Any]:
         return _numbers(column)
     codes, levels = column.text()
     shown = ["" if level in _MISSING_TEXT else level for level in levels]
+    _reject_separators(f"The target column {column.name!r}", [level for level in shown if level])
     numeric = [level for level in shown if level and _is_number(level)]
     if numeric and len(numeric) > len(levels) / 2:
         odd = next(level for level in shown if level and level not in numeric)
