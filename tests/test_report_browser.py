@@ -336,6 +336,22 @@ def test_a_page_with_nothing_to_draw_still_works(browser, tmp_path, K):
     assert browser.complaints() == []
 
 
+@pytest.mark.parametrize("K", [1, 2, 8, 30])
+def test_the_names_of_colour_bars_have_room(browser, tmp_path, K):
+    browser.open(report.write(fake(K, 3), tmp_path / "report.html"))
+    for key in ("fitted", "relative"):
+        needed, room = browser.run(
+            """const bar = named(`coefficients-${arguments[0]}-bar`), pen = document.createElement("canvas").getContext("2d");
+            pen.font = `${bar.title_text_font_size} ${bar.title_text_font}`;
+            const along = bar.orientation === "horizontal" ? bar.width : holding("plot-coefficients").frame.bbox.height;
+            return [pen.measureText(bar.title).width, along]
+            """,
+            key,
+        )
+        assert 0 < needed <= room
+    assert browser.complaints() == []
+
+
 def test_a_thousand_tasks_are_soon_interactive(browser, tmp_path):
     path = thousand_tasks(tmp_path / "report.html")
     # Three chances: the page is to be fast, the machine may be busy.

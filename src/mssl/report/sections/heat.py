@@ -19,6 +19,7 @@ from mssl.report.sections.graph import missing_graph
 FloatArray = NDArray[np.float64]
 _CELLS = 500
 _MOST_NAMES = 50_000
+_UPRIGHT = 200  # pixels that the name of an upright colour bar needs
 
 
 class _Layer:
@@ -114,6 +115,10 @@ def _heat_map(layers: list[_Layer], size: tuple[int, int], alt: str, key: str) -
     plot = base_figure(*size, alt, x_range=(0, columns), y_range=(height - rows, height))
     plot.grid.visible = False
     plot.background_fill_color = "#D0D0D0"
+    # Beside a low map there is no room for the name of an upright bar.
+    low = size[1] < _UPRIGHT
+    side = "below" if low else "right"
+    shape: dict[str, Any] = {"orientation": "horizontal", "width": 240, "height": 10} if low else {"width": 10}
     described = []
     for k, (layer, cells) in enumerate(zip(layers, pooled, strict=True)):
         mapper = models.LinearColorMapper(
@@ -125,11 +130,11 @@ def _heat_map(layers: list[_Layer], size: tuple[int, int], alt: str, key: str) -
         )
         source = models.ColumnDataSource({"image": [cells.values[::-1].astype(np.float32)]}, name=f"{key}-{layer.key}")
         image = plot.image("image", source=source, x=0, y=0, dw=width, dh=height, color_mapper=mapper)
-        bar = models.ColorBar(color_mapper=mapper, title=layer.label, width=10, name=f"{key}-{layer.key}-bar")
+        bar = models.ColorBar(color_mapper=mapper, title=layer.label, name=f"{key}-{layer.key}-bar", **shape)
         bar.title_text_font_style = "normal"
         image.name = f"{key}-{layer.key}-image"
         image.visible = bar.visible = k == 0
-        plot.add_layout(bar, "right")
+        plot.add_layout(bar, side)
         described.append({"key": layer.key, "label": layer.label, "place": _packed(cells)})
     plot.name = f"{key}-plot"
     plot.subscribed_events = {"tap", "mousemove", "mouseleave"}
