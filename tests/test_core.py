@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import ElasticNet, Lasso, LinearRegression, Ridge
 
-from mssl import MSSLRegressor, MultiTaskGLM
+from mssl import MSSLClassifier, MSSLRegressor, MultiTaskGLM
 from mssl.certificates import weight_gap
 from mssl.data import read_tasks
 from mssl.datasets import make_clustered_tasks
-from mssl.exceptions import ParameterError
+from mssl.exceptions import DataError, ParameterError
 from mssl.losses import Gaussian
 from mssl.objective import mean_value, paper_scale
 from mssl.penalties import L1
@@ -131,6 +132,34 @@ def test_units_of_a_feature_do_not_matter() -> None:
     first = MSSLRegressor(0.1, 0.5).fit(X, y, tasks=tasks)
     second = MSSLRegressor(0.1, 0.5).fit(X * factor, y, tasks=tasks)
     np.testing.assert_allclose(second.coef_ * factor, first.coef_, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e75, 1e-75, 1e77, 1e-77, 1e100, 1e-100, 1e200, 1e-200])
+def test_unscaled_features_of_any_size_fit_exactly_or_are_refused(size: float) -> None:
+    rng = np.random.default_rng(0)
+    X, noise = rng.uniform(-1, 1, size=(40, 3)), rng.standard_normal((40, 2))
+    y = X @ rng.standard_normal((3, 2)) + 0.1 * noise
+    scaled = MSSLRegressor().fit(size * X, y)
+    np.testing.assert_allclose(size * scaled.coef_, MSSLRegressor().fit(X, y).coef_, atol=1e-6)
+    if 1e-76 < size < 1e76:
+        plain = MultiTaskGLM(Independent(1.0), scale_features=False).fit(X, y)
+        large = MultiTaskGLM(Independent(size**2), scale_features=False).fit(size * X, y)
+        np.testing.assert_allclose(size * large.coef_, plain.coef_, rtol=1e-9)
+        return
+    for model in (
+        MSSLRegressor(scale_features=False),
+        MSSLRegressor(scale_features=False, on="residual", coef_penalty=0.1),
+        MSSLRegressor(formulation="paper"),
+        MultiTaskGLM(Independent(1.0), scale_features=False),
+        MultiTaskGLM(Independent(1.0), loss="poisson", scale_features=False),
+        MSSLClassifier(scale_features=False),
+    ):
+        targets = y > 0 if isinstance(model, MSSLClassifier) else np.round(np.abs(y))
+        for features in (size * X, sparse.csr_array(size * X)):
+            if sparse.issparse(features) and getattr(model, "on", "coef") == "residual":
+                continue  # which take dense features only
+            with pytest.raises(DataError, match="Use scale_features=True, or other units"):
+                model.fit(features[:20], targets[:20])
 
 
 def test_a_row_given_twice_is_a_row_of_weight_two() -> None:

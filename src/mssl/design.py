@@ -29,6 +29,7 @@ from mssl.exceptions import DataError
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
+_UNSCALED_RANGE = (1e-76, 1e76)  # features whose fourth powers doubles can hold
 _SQUARE_RANGE = (1e-200, 1e200)  # sums of squares outside are computed again on rescaled columns
 
 
@@ -143,6 +144,8 @@ class Design:
             between = None if by_task is None else (task_means - means, by_task.sum(axis=1))
             sigma = _divide_by_pooled_scale(stored, means, base, weights, between)
         else:
+            if scales is None:
+                _require_range(stored)
             sigma = np.ones(d) if scales is None else np.array(scales, dtype=float)
             stored.divide(sigma)
         shift = None
@@ -328,6 +331,17 @@ def _split_weights(row_weights: Any, K: int, shared: bool) -> tuple[Array | None
         return weights, None
     table = weights.reshape(K, -1)
     return (table[0], None) if np.all(table == table[0]) else (table.sum(axis=0), table)
+
+
+def _require_range(stored: DenseBlocks | SparseBlocks) -> None:
+    """Raise where features that are not to be scaled are too large or all too small for products of their squares."""
+    largest = float(stored.largest().max(initial=0.0))
+    low, high = _UNSCALED_RANGE
+    if largest > high or 0 < largest < low:
+        raise DataError(
+            f"The features vary by up to {largest:.2g} and are not scaled (scale_features=False); sums of squares can be "
+            f"computed from {low:g} to {high:g}. Use scale_features=True, or other units (and penalties to suit)."
+        )
 
 
 def _divide_by_pooled_scale(
