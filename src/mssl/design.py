@@ -339,8 +339,8 @@ def _require_range(stored: DenseBlocks | SparseBlocks) -> None:
     low, high = _UNSCALED_RANGE
     if largest > high or 0 < largest < low:
         raise DataError(
-            f"The features vary by up to {largest:.2g} and are not scaled (scale_features=False); sums of squares can be "
-            f"computed from {low:g} to {high:g}. Use scale_features=True, or other units (and penalties to suit)."
+            f"The features vary by up to {largest:.2g} and are not scaled (scale_features=False); sums of squares can "
+            f"be computed from {low:g} to {high:g}. Use scale_features=True, or other units (and penalties to suit)."
         )
 
 
