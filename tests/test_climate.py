@@ -78,20 +78,36 @@ def files(tmp_path_factory):
     return folder
 
 
-def test_calendars_grids_and_units_come_together(files):
+def test_calendars_grids_and_units_come_together(files, tmp_path):
     members = open_members(sorted(set(files.glob("*.nc")) - {files / "cru.nc"}), "tas")
     assert list(members) == ["alpha", "beta", "gamma"]
     assert all(member.chunks is not None for member in members.values())
     observed = xr.open_dataset(files / "cru.nc")
     answer = combine(members, observed, train=TRAIN, test=TEST, land_only=False, estimator=ridge())
-    assert dict(answer.sizes) == {"time": 24, "location": 48, "member": 3, "other_location": 48}
+    assert dict(answer.sizes) == {"time": 24, "lat": 7, "lon": 7, "member": 3, "location": 48, "other_location": 48}
+    assert answer["prediction"].dims == ("time", "lat", "lon")
+    assert answer["weights"].dims == ("member", "lat", "lon")
+    assert answer["graph"].dims == ("location", "other_location")
+    assert answer.attrs["locations"] == 48
     assert answer.attrs["locations_left_out"] == 1
     assert answer["time"].values[0] == np.datetime64("1995-01-01")
     truth = observed["tmp"].sel(time=slice("1995", "1996"))
-    for place in (0, 17, -1):
-        lat, lon = float(answer["lat"][place]), float(answer["lon"][place])
-        expected = truth.sel(latitude=lat, longitude=lon).values
-        assert np.allclose(answer["observed"][:, place], expected, atol=1e-12)
+    assert np.array_equal(answer["lat"], observed["latitude"])  # falling, as in the file
+    assert np.array_equal(answer["lon"], observed["longitude"])
+    assert np.allclose(answer["observed"], truth.values, atol=1e-12, equal_nan=True)
+    for name in ("prediction", "weights", "rmse", "intercept"):
+        gaps = np.isnan(answer[name].values.reshape(-1, 49)).all(axis=0)
+        assert np.flatnonzero(gaps).tolist() == [0], name
+    assert not np.isnan(answer["graph"]).any()
+    for k in (0, 17, -1):
+        place = {"lat": answer["location_lat"][k], "lon": answer["location_lon"][k]}
+        assert answer["location"].values[k] == "{lat:g} {lon:g}".format(**{a: float(v) for a, v in place.items()})
+        error = answer["prediction"].sel(place) - truth.sel(latitude=place["lat"], longitude=place["lon"]).values
+        assert np.isclose(np.sqrt(np.mean(error**2)), answer["rmse"].sel(place))
+    again = xr.open_dataset(write_dataset(answer, tmp_path / "answer.nc"))
+    xr.testing.assert_allclose(again, answer)
+    assert again["lon"].attrs["units"] == "degrees_east"
+    assert again["location_lat"].attrs["units"] == "degrees_north"
     assert answer.attrs["rmse"] < 0.2
     assert answer.attrs["gain_over_climatology"] > 0.5
     assert answer.attrs["gain_over_average"] > 0.5
@@ -118,13 +134,8 @@ def test_nearest_takes_the_nearest_cell():
         {"a": coarse, "b": coarse * 0 + field(COARSE, noise=1.0, seed=5)},
         place, train=TRAIN, test=TEST, regrid="nearest", land_only=False, estimator=ridge(),
     )  # fmt: skip
-    a = coarse.sel(lat=[0, 10], lon=[0, 15]).sel(time=slice("1995", "1996")).values.reshape(24, 4)
-    b = (
-        field(COARSE, noise=1.0, seed=5)
-        .sel(lat=[0, 10], lon=[0, 15])
-        .sel(time=slice("1995", "1996"))
-        .values.reshape(24, 4)
-    )
+    a = coarse.sel(lat=[0, 10], lon=[0, 15]).sel(time=slice("1995", "1996")).values
+    b = field(COARSE, noise=1.0, seed=5).sel(lat=[0, 10], lon=[0, 15]).sel(time=slice("1995", "1996")).values
     error = np.sqrt(np.mean(((a + b) / 2 - answer["observed"].values) ** 2, axis=0))
     assert np.allclose(error, answer["rmse_average"], atol=1e-12)
 
@@ -134,20 +145,22 @@ def test_cells_across_greenwich_and_the_date_line_are_inside():
     members = {"a": field(COARSE), "b": field(COARSE, noise=0.3)}
     answer = combine(members, field(grid, noise=0.1), train=TRAIN, test=TEST, land_only=False, estimator=ridge())
     assert answer.sizes["location"] == 8
+    assert not np.isnan(answer["prediction"]).any()
     narrow = combine(
         members, field(grid, noise=0.1), train=TRAIN, test=TEST, land_only=False, region=(170, -170, -10, 10),
         estimator=ridge(),
     )  # fmt: skip
-    assert sorted(set(narrow["lon"].values)) == [-179.0, 179.0]
+    assert narrow["lon"].values.tolist() == [-179.0, 179.0]
 
 
 def test_land_mask_and_region():
     members = {"a": field(COARSE), "b": field(COARSE, noise=0.3)}
     grid = (np.array([-10.0, 0.0, 10.0]), np.array([-25.0, 0.0, 20.0]))
     answer = combine(members, field(grid, noise=0.1), train=TRAIN, test=TEST, estimator=ridge())
-    assert set(zip(answer["lat"].values, answer["lon"].values, strict=True)) == {
-        (-10.0, 20.0), (0.0, 20.0), (10.0, 0.0), (10.0, 20.0),
-    }  # fmt: skip
+    land = [[False, False, True], [False, False, True], [False, True, True]]
+    assert np.array_equal(np.isfinite(answer["rmse"]), land)
+    assert answer.attrs["rmse"] == pytest.approx(np.sqrt(np.nanmean(answer["rmse"].values ** 2)))
+    assert answer["location"].values.tolist() == ["-10 20", "0 20", "10 0", "10 20"]
     with pytest.raises(DataError, match="No location is left"):
         combine(members, field(grid), train=TRAIN, test=TEST, region=(-26, -24, -11, 11), estimator=ridge())
 

@@ -20,6 +20,10 @@ _KELVIN = frozenset({"K", "kelvin", "Kelvin", "degK", "deg_K", "degree_K", "degr
 _CELSIUS = frozenset(
     {"C", "degC", "deg_C", "degrees_C", "degree_C", "celsius", "Celsius", "degrees Celsius", "degree_Celsius", "°C"}
 )
+DEGREES = {
+    "lat": {"standard_name": "latitude", "long_name": "latitude", "units": "degrees_north"},
+    "lon": {"standard_name": "longitude", "long_name": "longitude", "units": "degrees_east"},
+}
 _DATES = re.compile(r"_\d{4,8}-\d{4,8}$")
 
 
@@ -146,6 +150,28 @@ def on_land(data: Any) -> Any:
     globe: Any = require("global_land_mask", "climate", "The land mask").globe  # type: ignore[attr-defined]
     land = globe.is_land(data["lat"].values, data["lon"].values)
     return data.isel(location=np.flatnonzero(land))
+
+
+def on_grid(data: Any, lat: Array, lon: Array) -> Any:
+    """What has one value a location as maps over (lat, lon), NaN elsewhere; what relates locations stays as it is."""
+    axes = {"lat": lat, "lon": lon}
+    rows, columns = (_places(data[axis].values, values) for axis, values in axes.items())
+    coordinates = {axis: (axis, values, DEGREES[axis]) for axis, values in axes.items()}
+    gridded = data.rename(lat="location_lat", lon="location_lon").assign_coords(coordinates)
+    for name, field in data.data_vars.items():
+        if "location" in field.dims and "other_location" not in field.dims:
+            flat = field.transpose(..., "location")
+            maps = np.full((*flat.shape[:-1], len(lat), len(lon)), np.nan)
+            maps[..., rows, columns] = flat.values
+            gridded[name] = ((*flat.dims[:-1], "lat", "lon"), maps, field.attrs)
+    relates = any("location" in field.dims for field in gridded.data_vars.values())
+    return gridded if relates else gridded.drop_dims("location")
+
+
+def _places(values: Array, axis: Array) -> NDArray[np.intp]:
+    """Where on an axis, in any order, each of some of its values is."""
+    order = np.argsort(axis)
+    return np.asarray(order[np.searchsorted(axis, values, sorter=order)], dtype=np.intp)
 
 
 def to_cells(data: Any, places: Any, method: str, source: str) -> Any:

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl._climate_grid import (
+    DEGREES,
     monthly,
     named_members,
+    on_grid,
     on_land,
     open_field,
     open_member_files,
@@ -94,9 +96,12 @@ def combine(
     Returns
     -------
     xarray.Dataset
-        ``prediction`` and ``observed`` (time, location), ``weights`` (member, location), ``intercept`` (location),
-        ``rmse``, ``rmse_climatology`` and ``rmse_average`` (location), and ``graph`` (location, other_location), the
-        partial correlations between locations. The attributes tell the figures over all locations.
+        ``prediction``, ``observed`` and ``climatology`` (time, location), ``weights`` (member, location),
+        ``intercept``, ``rmse``, ``rmse_climatology`` and ``rmse_average`` (location), and ``graph`` (location,
+        other_location), the partial correlations between locations. Where the observation is on a grid, so is the
+        answer: (lat, lon) takes the place of location, NaN in cells that were left out, in all but the graph, whose
+        locations have coordinates ``location_lat`` and ``location_lon``. The attributes tell the figures over all
+        locations.
 
     References
     ----------
@@ -117,7 +122,7 @@ def combine(
     if regrid not in ("bilinear", "nearest"):
         raise ParameterError(f"regrid is {regrid!r}; allowed are 'bilinear' and 'nearest'.")
     members = named_members(ensemble, variable)
-    observed = _observed(observations, variable, region, land_only)
+    observed, grid = _observed(observations, variable, region, land_only)
     units = observed.attrs.get("units")
     observed = monthly(observed)
     fields = {}
@@ -137,9 +142,10 @@ def combine(
         "combined": "raw values" if raw else "anomalies from the month-of-year means of the training years",
         "train_years": f"{train[0]}:{train[1]}",
         "test_years": f"{test[0]}:{test[1]}",
-        "locations_left_out": observed.sizes["location"] - len(answer["location"]),
+        "locations": answer.sizes["location"],
+        "locations_left_out": observed.sizes["location"] - answer.sizes["location"],
     }
-    return answer
+    return answer if grid is None else on_grid(answer, *grid)
 
 
 def month_means(values: Array, months: NDArray[np.int64], known: NDArray[np.bool_]) -> Array:
@@ -163,18 +169,21 @@ def month_means(values: Array, months: NDArray[np.int64], known: NDArray[np.bool
     return means
 
 
-def _observed(observations: Any, variable: str | None, region: Any, land_only: bool) -> Any:
+def _observed(observations: Any, variable: str | None, region: Any, land_only: bool) -> tuple[Any, Any]:
+    """The observation on an axis of locations, and latitudes and longitudes of its grid, None if it has none."""
     is_path = isinstance(observations, str | Path)
     data = open_field(observations, variable) if is_path else pick(observations, variable, "The observation")
     units = data.attrs.get("units")
     gridded = "location" not in data.dims
-    data = to_locations(select_region(data, region) if gridded else data)
+    data = select_region(data, region) if gridded else data
+    grid = (data["lat"].values, data["lon"].values) if {"lat", "lon"} <= set(data.dims) else None
+    data = to_locations(data)
     if gridded and land_only:
         data = on_land(data)
     if not data.sizes["location"]:
         raise DataError("No location is left: none lies in the region and on land (--all-cells keeps the sea).")
     data.attrs["units"] = units
-    return data
+    return data, grid
 
 
 def _years(train: tuple[int, int], test: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -274,9 +283,8 @@ def _placed(answer: Any, data: _Months) -> Any:
         answer = answer.assign_coords(member=("member", data.members, {"long_name": "climate model"}))
     if "graph" in answer:
         answer = answer.assign_coords(other_location=("other_location", list(names), {"long_name": "location"}))
-    for axis, name, unit in (("lat", "latitude", "degrees_north"), ("lon", "longitude", "degrees_east")):
+    for axis, text in DEGREES.items():
         if axis in data.observed.coords:
-            text = {"standard_name": name, "long_name": name, "units": unit}
             answer = answer.assign_coords({axis: ("location", data.observed[axis].values, text)})
     return answer
 

@@ -61,7 +61,8 @@ def climate(
     r"""Combine climate models with observations, one task per grid cell, and say how good that is.
 
     Calendars and grids are brought to those of the observation; K and °C are converted. The NetCDF file holds the
-    weights of each member, the predictions, the errors and the graph between locations.
+    weights of each member, the predictions and the errors, on the observation's grid where it has one, and the graph
+    between locations.
 
     \b
     Example:
@@ -87,7 +88,7 @@ def climate(
     facts = {
         "method": method,
         "members": len(answer["member"]) if "member" in answer.coords else None,
-        "locations": len(answer["location"]),
+        "locations": answer.attrs["locations"],
         "months": len(answer["time"]),
         **{name: answer.attrs[name] for name in ("locations_left_out", "combined", "rmse")},
         **{name: answer.attrs[name] for name in ("rmse_climatology", "rmse_average")},
