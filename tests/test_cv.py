@@ -302,3 +302,16 @@ def test_keeps_most_of_the_gain_that_the_true_prior_has_for_all_seeds():
 @pytest.mark.slow
 def test_sparse_truths_are_estimated_as_well_as_by_the_lasso():
     assert np.mean([_against_lasso(seed) for seed in range(20)]) <= 1.0
+
+
+def test_rows_of_weight_zero_and_a_task_column():
+    data = _tasks()
+    weights = np.ones(len(data.y))
+    weights[::7] = 0.0
+    random = np.random.default_rng(0)
+    order = random.permutation(len(data.y))
+    X, y, tasks, weights = data.X[order], data.y[order], data.tasks[order], weights[order]
+    beside = MSSLRegressorCV(cv=3).fit(X, y, tasks=tasks, sample_weight=weights)
+    inside = MSSLRegressorCV(cv=3, task_column=0).fit(np.column_stack([tasks, X]), y, sample_weight=weights)
+    assert inside.best_params_ == beside.best_params_
+    np.testing.assert_array_equal(inside.coef_, beside.coef_)

@@ -84,7 +84,7 @@ def read_features(X: Any, task_column: Any = None, tasks: Any = None) -> Feature
         raise DataError("X is a lazy frame that holds no values yet; call .collect() on it first.")
     X, labels, names = _split_task_column(X, task_column, optional=tasks is not None)
     if tasks is not None:
-        labels = tasks if isinstance(tasks, CodedTasks) else _labels(tasks)
+        labels = tasks if isinstance(tasks, CodedTasks) else read_labels(tasks)
     _reject_text(X)
     if getattr(getattr(X, "dtype", None), "kind", "") in tuple("mM"):
         raise DataError(f"X holds times ({X.dtype}); convert them to numbers, such as days since a date.")
@@ -121,7 +121,7 @@ def _split_task_column(X: Any, column: Any, optional: bool = False) -> tuple[Any
         if column is not None and not (optional and column not in names):
             if column not in names:
                 raise LayoutError(f"task_column is {column!r}, but X has the columns {listing(names)}.")
-            labels = _labels(X[column])
+            labels = read_labels(X[column])
             X = X.drop(columns=column) if hasattr(X, "iloc") else X.drop(column)
             names.remove(column)
         feature_names = np.asarray(names, dtype=object) if all(isinstance(n, str) for n in names) else None
@@ -139,10 +139,11 @@ def _split_task_column(X: Any, column: Any, optional: bool = False) -> tuple[Any
     if sparse.issparse(X):
         X = sparse.csr_array(X)
         return X[:, keep], X[:, [int(column) % X.shape[1]]].toarray().ravel(), None
-    return X[:, keep], _labels(X[:, column]), None
+    return X[:, keep], read_labels(X[:, column]), None
 
 
-def _labels(tasks: Any) -> Labels:
+def read_labels(tasks: Any) -> Labels:
+    """Task ids as an array of one kind; a missing one raises."""
     labels = np.asarray(tasks)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels.ravel()
@@ -326,7 +327,7 @@ def _heads(labels: Any) -> tuple[Labels, NDArray[np.int64]]:
 
 def locate_tasks(labels: Any, known: Labels) -> NDArray[np.int64]:
     """Index of each label among the known task names; an unseen one raises."""
-    labels, of_row = _heads(labels if isinstance(labels, CodedTasks) else _labels(labels))
+    labels, of_row = _heads(labels if isinstance(labels, CodedTasks) else read_labels(labels))
     if labels.dtype.kind in "US" and known.dtype.kind not in "USO":
         known = known.astype(str)
     elif labels.dtype.kind not in "US" and known.dtype.kind in "US":

@@ -21,7 +21,7 @@ from mssl.model_selection.folds import RowFold, Whole, make_folds, places
 from mssl.model_selection.path import Params, follow, graph_limit
 from mssl.model_selection.plan import STAGES, Space, coordinate_search, full_search
 from mssl.model_selection.progress import Progress
-from mssl.model_selection.splitters import TaskKFold, TaskSplitter
+from mssl.model_selection.splitters import TaskKFold, TaskSplitter, task_ids
 from mssl.model_selection.stability import StabilitySelection
 from mssl.solvers.fit import fit_prepared
 
@@ -139,9 +139,8 @@ class SearchCV(MultiTaskEstimator):
 
     def _splits(self, X: Any, y: Any, tasks: Any, data: TaskData) -> list[tuple[Index, Index]]:
         groups = tasks
-        if data.layout == "long" and groups is None:
-            groups = np.empty(len(data.y), dtype=np.intp)
-            groups[slice(None) if data.rows is None else data.rows] = data.task_of_row
+        if data.layout == "long" and groups is None and self.task_column is not None:
+            groups = task_ids(X, self.task_column)  # of all rows: the data are without those of weight zero
         if self.cv is None or isinstance(self.cv, int | np.integer):
             cv: Any = TaskKFold(5 if self.cv is None else int(self.cv))
         else:

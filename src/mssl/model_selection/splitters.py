@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
 
 from mssl.exceptions import DataError, LayoutError, ParameterError
-from mssl.inputs import CodedTasks, is_missing, listing, number_tasks
+from mssl.inputs import CodedTasks, is_missing, listing, number_tasks, read_labels
 
 Index = NDArray[np.intp]
 Split = tuple[Index, Index]
@@ -32,10 +32,10 @@ class TaskSplitter(BaseCrossValidator):
         """Task names, and the task of each row; one task for the layouts whose rows hold all tasks."""
         n = X.shape[0] if hasattr(X, "shape") else len(X)
         if groups is None and self.task_column is not None:
-            groups = _column(X, self.task_column)
+            groups = task_ids(X, self.task_column)
         if groups is None or np.ndim(y) == 2 or np.ndim(X) == 3:
             return np.asarray([0]), np.zeros(n, dtype=np.intp)
-        labels = groups if isinstance(groups, CodedTasks) else np.asarray(groups)
+        labels = groups if isinstance(groups, CodedTasks) else read_labels(groups)
         if labels.shape != (n,):
             raise LayoutError(f"X has {n} rows, but the task ids have shape {labels.shape}; give one id a row.")
         return number_tasks(labels)
@@ -62,7 +62,7 @@ class TaskSplitter(BaseCrossValidator):
         raise NotImplementedError  # pragma: no cover - every splitter has its own
 
 
-def _column(X: Any, column: Any) -> NDArray[Any]:
+def task_ids(X: Any, column: Any) -> NDArray[Any]:
     """The task ids in a column of a frame, an array or a sparse matrix."""
     if hasattr(X, "columns"):
         if column not in list(X.columns):
