@@ -392,6 +392,26 @@ def test_too_few_iterations_are_reported():
     assert result.objective - best.objective <= result.gap
 
 
+@pytest.mark.parametrize("alpha", [1e-4, 1e-5])
+@pytest.mark.parametrize(("p", "rank"), [(50, 10), (100, 5), (30, 3), (40, 20)])
+def test_low_rank_and_tiny_penalties_are_reached_from_larger_ones(p, rank, alpha):
+    rows = np.random.default_rng(1).standard_normal((rank, p))
+    S = rows.T @ rows
+    result = graphical_lasso(S, alpha)
+    assert result.status is GlassoStatus.CONVERGED
+    np.linalg.cholesky(result.precision)
+    assert np.isclose(result.objective, objective(S, result.precision, np.full((p, p), alpha), alpha), rtol=1e-9)
+    covariance = np.linalg.inv(result.precision)
+    # Any matrix within alpha of S, its diagonal raised by alpha, is a dual point: here one close to the inverse.
+    dual = np.clip(covariance, S - alpha, S + alpha)
+    np.fill_diagonal(dual, S.diagonal() + alpha)
+    drawn = 0.999 * dual + 0.001 * (S + alpha * np.eye(p))
+    sign, bound = np.linalg.slogdet(drawn)
+    assert sign > 0
+    assert np.linalg.eigvalsh(drawn)[0] > 0
+    assert result.objective - (bound + p) <= 1e-2 * abs(result.objective)
+
+
 @pytest.mark.parametrize("solver", ["bcd", "admm"])
 @pytest.mark.parametrize("max_iter", [1, 2, 3, 4, 5])
 def test_however_few_iterations_there_is_a_certified_point(max_iter, solver):

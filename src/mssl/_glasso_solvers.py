@@ -21,6 +21,7 @@ Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 ROUNDING = 1e-13  # a gap below this times p is noise of the log-determinants
 STOP = 0.3  # the descent stops where its estimate of the gap is this part of the target
+LOOSE = 1e-2  # gap per variable that does for larger penalties on the way to the given ones
 SPARSE = 150  # from this size on, sparsity of Ω is used to invert it
 WHOLE = 64  # up to this size splitting costs more than it saves
 UNBOUNDED = (
@@ -360,8 +361,8 @@ def invert(problem: Problem) -> None:
 def descend(block: Block, target: float, max_iter: int) -> None:
     """Dual block coordinate descent from the first start that holds: warm, soft-thresholded, shrunk.
 
-    Columns solved too loosely can cost an ill-conditioned W its definiteness, so that the last resort is to solve
-    them tightly from the beginning.
+    Columns solved too loosely can cost an ill-conditioned W its definiteness, so that the last resorts are to solve
+    them tightly from the beginning, and to come from larger penalties.
     """
     if block.W is not None and _descend_from(block, block.W, target, max_iter):
         return
@@ -370,6 +371,32 @@ def descend(block: Block, target: float, max_iter: int) -> None:
         W = start(block.S, block.L)
         if W is not None and _descend_from(block, W, target, max_iter):
             return
+    _descend_along(block, target, max_iter)
+
+
+def _descend_along(block: Block, target: float, max_iter: int) -> None:
+    """Descend for larger penalties first, and from the solution of each for a tenth of them.
+
+    W for the penalties tL becomes S + (W − S)/10, inside the smaller box and a mean of W and S: positive definite where
+    S is semidefinite, and better conditioned than what S of low rank and small penalties give otherwise.
+    """
+    S, L, column_tol = block.S, block.L, 1e-2
+    priced = np.isfinite(L) & (L > 0)
+    times = max(1.0, float((np.abs(S[priced]) / L[priced]).max(initial=1.0)))
+    W, B = soft_start(S, times * L), None
+    while W is not None and times > 1.0 and block.n_iter < max_iter:
+        stage = Block(S, times * L, block.index)
+        stage.B, stage.n_iter, stage.column_tol = B, block.n_iter, column_tol
+        held = _descend_from(stage, W, LOOSE * len(block), max_iter)
+        block.n_iter = stage.n_iter
+        if not held:
+            return
+        before, times = times, max(0.1 * times, 1.0)
+        W, B, column_tol = S + times / before * (W - S), stage.B, 0.1 * stage.column_tol
+        block.offer(certify(S, L, stage.point.precision, S + (W - S) / times))
+    if W is not None and times == 1.0:
+        block.B, block.column_tol = B, column_tol
+        _descend_from(block, W, target, max_iter)
 
 
 def _descend_from(block: Block, W: Array, target: float, max_iter: int) -> bool:
@@ -388,14 +415,15 @@ def _descend_from(block: Block, W: Array, target: float, max_iter: int) -> bool:
         omega = np.empty_like(S)
         kernels.assemble(B, diagonal, L, omega)
         point = certify(S, L, omega, W) if sweeps > 0 else None
-        if point is None:
+        if point is None and (sweeps < 0 or factor(W) is None):
             block.W, block.B = None, None
             return False
         block.offer(point)
         if block.point.gap <= target:
             break
-        # The gap exceeds the estimate by a factor that hardly changes: aim at what will pass.
-        accuracy *= min(max(STOP * target / point.gap, 0.01), 0.3)
+        # The gap exceeds the estimate by a factor that hardly changes: aim at what will pass. Where W is
+        # ill-conditioned, Ω is definite only once the columns are accurate.
+        accuracy *= 0.1 if point is None else min(max(STOP * target / point.gap, 0.01), 0.3)
         block.column_tol = min(block.column_tol, np.sqrt(accuracy) / len(block))
     return True
 
