@@ -117,7 +117,7 @@ def ridge(alpha: Any = 1.0, *, loss: Any = "gaussian", **further: Any) -> Any:
 
 
 @_preset
-def logistic(alpha: Any = 1.0, coef_penalty: float = 0.0, *, loss: Any = "bernoulli", **further: Any) -> Any:
+def logistic(alpha: Any = 1.0, coef_penalty: float = 0.0, **further: Any) -> Any:
     r"""Logistic regression, task by task.
 
     .. math:: \min_{W, b} \ell(W, b) + \tfrac\alpha2\|W\|_F^2 + \gamma\|W\|_1
@@ -126,6 +126,7 @@ def logistic(alpha: Any = 1.0, coef_penalty: float = 0.0, *, loss: Any = "bernou
     ----------
     Cox (1958), doi:10.1111/j.2517-6161.1958.tb00292.x.
     """
+    loss = further.pop("loss", "bernoulli")  # no choice, so that it is no parameter of its own
     if getattr(loss, "name", loss) != "bernoulli":
         raise ParameterError(
             f"presets.logistic has loss={loss!r}; logistic regression is the loss 'bernoulli'. Leave the loss out, or "

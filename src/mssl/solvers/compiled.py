@@ -47,7 +47,7 @@ def applies(problem: WeightProblem, structure: Structure) -> bool:
 
 
 class SmallProblem:
-    """A Gaussian problem as the kernels want it; preconditioners are kept from the start to the end.
+    """A Gaussian problem as the kernels want it; preconditioners live for one fit, so that no fit depends on another.
 
     Parameters
     ----------
@@ -60,16 +60,14 @@ class SmallProblem:
         assert isinstance(quadratic, GramQuadratic)
         K, d = problem.n_tasks, problem.n_features
         smooth = problem.solver == "auto" and not problem.thresholds.any()
-        gram, eigenvalues = quadratic.gram, np.empty(0)
-        ridges, factors = np.zeros(K), np.empty((0, 0, 0))
+        gram, eigenvalues, factors = quadratic.gram, np.empty(0), np.empty((0, 0, 0))
         if smooth and quadratic.is_shared:
             eigenvalues, vectors = quadratic.eigen
             gram = vectors[None]
         elif smooth:
-            # Paths and folds come back with nearly the same ridges.
-            ridges, factors = quadratic.kept.setdefault("blocks", (ridges, np.empty((K, d, d))))
+            factors = np.empty((K, d, d))
         self.problem, self.quadratic, self.thresholds = problem, quadratic, _plain(problem.thresholds)
-        tables = (gram, quadratic.task_scale, quadratic.linear, eigenvalues, ridges, factors)
+        tables = (gram, quadratic.task_scale, quadratic.linear, eigenvalues, np.zeros(K), factors)
         self.arrays = tuple(map(_plain, tables))
         self.constants = _plain(quadratic.constants)
 

@@ -63,12 +63,8 @@ class GaussianProblem:
 
 
 def scale_by_task(quadratic: GramQuadratic | DesignQuadratic, s: Array) -> GramQuadratic | DesignQuadratic:
-    """The same loss with task k multiplied by s_k; Grams are shared, not copied, and the last answer is kept."""
+    """The same loss with task k multiplied by s_k; Grams are shared, not copied."""
     if isinstance(quadratic, GramQuadratic):
-        known = quadratic.kept.get("scaled")
-        if known is not None and np.array_equal(known[0], s):
-            scaled: GramQuadratic = known[1]
-            return scaled
         scaled = replace(
             quadratic,
             linear=s[:, None] * quadratic.linear,
@@ -77,7 +73,6 @@ def scale_by_task(quadratic: GramQuadratic | DesignQuadratic, s: Array) -> GramQ
         )
         if "eigen" in quadratic.__dict__:
             scaled.__dict__["eigen"] = quadratic.eigen
-        quadratic.kept["scaled"] = (s, scaled)
         return scaled
     design = quadratic.design
     target = quadratic.target + design.per_task(quadratic.target_means)
