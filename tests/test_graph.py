@@ -399,7 +399,7 @@ def test_only_inverse_covariances_have_a_graph_and_its_weights_are_correlations(
     matrix = A @ A.T + (1e-3 if shift > 0 else shift) * np.eye(5) * np.trace(A @ A.T) / 5
     scale = 1 / np.sqrt(np.abs(matrix.diagonal()))
     least = np.linalg.eigvalsh(matrix * np.outer(scale, scale))[0]
-    if (matrix.diagonal() <= 0).any() or least < -1e-6:
+    if (matrix.diagonal() <= 0).any() or least < -2e-3:
         with pytest.raises(DataError, match=r"positive definite|indefinite"):
             TaskGraph.from_precision(matrix)
     elif least > 0:
@@ -409,6 +409,10 @@ def test_only_inverse_covariances_have_a_graph_and_its_weights_are_correlations(
 def test_a_singular_precision_has_a_graph():
     laplacian = 3.0 * np.eye(3) - 1.0  # what smoothing over a graph has: its nullspace is the common mean
     np.testing.assert_allclose(TaskGraph.from_precision(laplacian).weights, 0.5 * (1 - np.eye(3)))
+    twins = [[1.0, -1.0], [-1.0, 1.0]]
+    for digits in (4, 8, 16):  # what is left of it when it was written with so many
+        written = np.asarray(twins) * [[1.0, 1 + 0.4 / 10**digits], [1 + 0.4 / 10**digits, 1.0]]
+        assert TaskGraph.from_precision(written).weights[0, 1] == 1.0
 
 
 @given(graphs(), st.integers(0, 40))
@@ -449,7 +453,6 @@ NONE = np.zeros((2, 2))
         (lambda: TaskGraph(("a", "b"), 1 - EYE, 2 * (1 - EYE)), "partial correlations"),
         (lambda: TaskGraph.from_edges([("a", "b", -1.5)]), "partial correlations"),
         (lambda: TaskGraph.from_precision([[1.0, 2.0], [2.0, 1.0]]), "indefinite"),
-        (lambda: partial_correlation([[1.0, 2.0], [2.0, 1.0]]), "indefinite"),
         *(
             (lambda top=top: TaskGraph.from_edges([("a", "b")]).edges(top), "whole number")
             for top in (-1, 1.5, True, "1")

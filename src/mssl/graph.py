@@ -19,6 +19,7 @@ __all__ = ["Edge", "EdgeTable", "GraphComparison", "TaskGraph", "partial_correla
 
 FloatArray = NDArray[np.float64]
 _SYMMETRY = 1e-8
+_ROUNDED = 1e-3  # how far a matrix that is written with few digits may be from a definite one
 
 
 class GraphComparison(NamedTuple):
@@ -40,7 +41,7 @@ def partial_correlation(precision: ArrayLike) -> FloatArray:
     Parameters
     ----------
     precision : (K, K) array or SciPy sparse matrix
-        Symmetric and positive semidefinite, with a positive diagonal.
+        Symmetric, with a positive diagonal.
 
     Returns
     -------
@@ -59,7 +60,6 @@ def partial_correlation(precision: ArrayLike) -> FloatArray:
     # Adding 0.0 turns the -0.0 of absent edges into 0.0.
     result = -omega / np.sqrt(np.outer(diagonal, diagonal)) + 0.0
     np.fill_diagonal(result, 1.0)
-    _require_semidefinite(result)
     return result
 
 
@@ -145,6 +145,7 @@ class TaskGraph:
                 f"tol={tol!r}: expected a number ≥ 0, the largest |partial correlation| read as no edge."
             )
         weights = partial_correlation(precision)
+        _require_semidefinite(weights)
         np.fill_diagonal(weights, 0.0)
         names = range(len(weights)) if tasks is None else tasks
         return cls(names, np.abs(weights) > tol, weights, confidence, coordinates)  # type: ignore[arg-type]
@@ -434,7 +435,7 @@ def _symmetric(matrix: FloatArray, name: str) -> FloatArray:
 def _correlations(weights: FloatArray) -> FloatArray:
     matrix = _symmetric(weights, "weights")
     largest = np.abs(matrix).max(initial=0.0)
-    if largest > 1 + _SYMMETRY:
+    if largest > 1 + _ROUNDED:
         raise DataError(
             f"weights reach {largest:g} in size; they are partial correlations, in [-1, 1]. Use "
             "TaskGraph.from_precision for a precision matrix, or divide other weights by the largest."
@@ -446,7 +447,7 @@ def _require_semidefinite(correlations: FloatArray) -> None:
     """Raise where 2I minus the partial correlations, the precision scaled to a unit diagonal, is indefinite."""
     scaled = 2.0 * np.eye(len(correlations)) - correlations
     try:
-        np.linalg.cholesky(scaled + _SYMMETRY * len(scaled) * np.eye(len(scaled)))
+        np.linalg.cholesky(scaled + _ROUNDED * np.eye(len(scaled)))
     except np.linalg.LinAlgError:
         raise DataError(
             f"precision is indefinite (smallest eigenvalue {np.linalg.eigvalsh(scaled)[0]:.3g} once its diagonal is "
