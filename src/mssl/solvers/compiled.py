@@ -116,6 +116,9 @@ class SmallProblem:
                 last = table[-1]
                 stop = monitor is not None and monitor(history[-1])
                 status = verdict(history, tol)
+        if rounds < 0 and len(last):
+            # Turns of the round that broke down may have moved Ω on.
+            last[5] = np.linalg.slogdet(omega)[1]
         here = _step(structure, frame, omega, sigma, last) if history else step
         if rounds < 0 and not stop and status is None:
             options: dict[str, Any] = {"mean_variance": mean_variance, "tol": tol, "monitor": monitor}
