@@ -13,6 +13,7 @@ from mssl._glasso_kernels import (
     bcd_sweeps,
     clip_box,
     dual_point,
+    normalise,
     regressions,
     relative_distance,
     scale,
@@ -121,19 +122,20 @@ def _newton(S, L, Omega, Sigma, R, target):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _graph_descent(S, L, W, B, Omega, Sigma, M, R, target):
+def _graph_descent(S, L, W, B, Omega, Sigma, M, R, target, column_tol):
     """Bursts of block coordinate descent from W and B, and Newton steps where those do not suffice.
 
-    The point goes into Ω and Σ. Returns its value and log det Ω, or NaN where the descent breaks down.
+    The point goes into Ω and Σ. Returns its value (NaN where the descent breaks down), log det Ω, gap and sweeps.
     """
     p = len(S)
     diagonal = np.ones(p)
-    accuracy, column_tol, ascent = max(_STOP * target, 1e-28), 1e-4, np.inf
-    burst = _BURST
+    accuracy, ascent = max(_STOP * target, 1e-28), np.inf
+    burst, done = _BURST, 0
     for _ in range(_BURSTS):
         sweeps, ascent = bcd_sweeps(S, L, W, B, diagonal, column_tol, accuracy, burst, ascent)
         if sweeps < 0:
             break
+        done += sweeps
         assemble(B, diagonal, L, Omega)
         log_determinant = factor(Omega, R)
         if np.isnan(log_determinant):
@@ -144,7 +146,7 @@ def _graph_descent(S, L, W, B, Omega, Sigma, M, R, target):
             log_determinant = log_determinant if np.isnan(polished) else polished
         gap, trace = graph_gap(S, L, Omega, Sigma, log_determinant, M, R)
         if gap <= target:
-            return trace - log_determinant, log_determinant
+            return trace - log_determinant, log_determinant, gap, done
         if sweeps == burst:
             clip_box(Sigma, S, L, M)
             if relative_distance(Omega, Sigma, M) < 0.9 or not np.isnan(factor(M, R)):
@@ -154,7 +156,16 @@ def _graph_descent(S, L, W, B, Omega, Sigma, M, R, target):
         else:
             accuracy *= min(max(_STOP * target / gap, 0.01), 0.3)
             column_tol = min(column_tol, np.sqrt(accuracy) / p)
-    return np.nan, 0.0
+    return np.nan, 0.0, np.inf, done
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _warm_start(S, L, root, Omega, Sigma, omega, sigma, W, B, R):
+    """Ω and Σ in units of a unit diagonal, their regressions B, and W from Σ where it stays positive definite."""
+    scale(Omega, Sigma, root, np.arange(len(S)), omega, sigma)
+    regressions(omega, L, B)
+    clip_box(sigma, S, L, W)
+    return relative_distance(omega, sigma, W) < 0.9 or not np.isnan(factor(W, R))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -183,14 +194,11 @@ def graph_step(S, L, root, Omega, Sigma, log_determinant, best, target):
     if L.max() == 0.0:
         value, scaled = _unpenalised(S, omega, sigma, R)
     else:
-        scale(Omega, Sigma, root, np.arange(p), omega, sigma)
-        regressions(omega, L, B)
-        clip_box(sigma, S, L, W)
-        if not relative_distance(omega, sigma, W) < 0.9 and np.isnan(factor(W, R)):
+        if not _warm_start(S, L, root, Omega, Sigma, omega, sigma, W, B, R):
             soft_start(S, L, W)
             if np.isnan(factor(W, R)):
                 return np.nan, log_determinant
-        value, scaled = _graph_descent(S, L, W, B, omega, sigma, M, R, target)
+        value, scaled, _, _ = _graph_descent(S, L, W, B, omega, sigma, M, R, target, 1e-4)
     if np.isnan(value):
         return np.nan, log_determinant
     if value > best:
@@ -200,3 +208,37 @@ def graph_step(S, L, root, Omega, Sigma, log_determinant, best, target):
             Omega[i, j] = omega[i, j] / (root[i] * root[j])
             Sigma[i, j] = sigma[i, j] * (root[i] * root[j])
     return value, scaled - 2.0 * np.log(root).sum()
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def small_graphical_lasso(S, L, e, tol, warm, Omega, Sigma, labels):
+    """The whole graphical lasso of a small S, from Ω and Σ where they are ``warm``; they get the answer.
+
+    Returns the gap (NaN where nothing was found), the objective, log det Ω and the sweeps.
+    """
+    p = len(S)
+    Sn, Ln, root = np.empty((p, p)), np.empty((p, p)), np.empty(p)
+    if normalise(S, L, e, Sn, Ln, root, labels) >= 0:
+        return np.nan, 0.0, 0.0, 0
+    omega, sigma, W, B = np.empty((p, p)), np.empty((p, p)), np.empty((p, p)), np.zeros((p, p))
+    M, R = np.empty((p, p)), np.empty((p, p))
+    held = warm and _warm_start(Sn, Ln, root, Omega, Sigma, omega, sigma, W, B, R)
+    if not held and not soft_start(Sn, Ln, W) and np.isnan(factor(W, R)):
+        return np.nan, 0.0, 0.0, 0
+    constant, total = 2.0 * np.log(root).sum(), 0
+    objective = p + constant
+    for _ in range(3):
+        target, column_tol = tol * max(1.0, abs(objective)), 1e-4 if held else 1e-2
+        value, scaled, gap, sweeps = _graph_descent(Sn, Ln, W, B, omega, sigma, M, R, target, column_tol)
+        total += sweeps
+        objective = value + constant
+        if np.isnan(value):
+            break
+        if gap <= tol * max(1.0, abs(objective)):
+            for i in range(p):
+                for j in range(p):
+                    Omega[i, j] = omega[i, j] / (root[i] * root[j])
+                    Sigma[i, j] = sigma[i, j] * (root[i] * root[j])
+            return gap, objective, scaled - constant, total
+        held = True
+    return np.nan, 0.0, 0.0, total

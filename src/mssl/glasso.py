@@ -20,11 +20,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mssl import _glasso_solvers as solvers
+from mssl._jit import call
 from mssl.checks import finite
 from mssl.exceptions import DataError, ParameterError
 from mssl.threads import one_thread
 
 Array = NDArray[np.float64]
+SMALL = 64  # variables up to which one compiled call is the fastest
+SMALL_SWEEPS = 600  # the most sweeps that it makes
 FEW = 600  # variables up to which one BLAS thread is the fastest
 
 
@@ -146,12 +149,17 @@ def graphical_lasso(
     S, L, e = _problem(S, alpha, penalize_diagonal, diagonal_penalty, weights, zeros, check=check)
     if check:
         _check_settings(solver, tol, max_iter, warm_start, len(S))
+    dense = alpha == 0 and zeros is None
+    if solver == "bcd" and not dense and 2 < len(S) <= SMALL and max_iter >= SMALL_SWEEPS:
+        small = _small(S, L, e, tol, warm_start)
+        if small is not None:
+            return small if warm_start is None else _not_worse(small, warm_start, S, L, e)
     with one_thread(len(S) <= FEW):
         problem = solvers.normalise(S, L, e)
         solvers.split(problem)
         if warm_start is not None:
             solvers.warm_start(problem, warm_start.precision, warm_start.covariance)
-        if alpha == 0 and zeros is None:
+        if dense:
             solvers.invert(problem)
             converged = True
         else:
@@ -257,6 +265,33 @@ def alpha_max(S: ArrayLike, weights: ArrayLike | None = None) -> float:
     if np.any((a == 0) & (matrix > 0)):
         return float("inf")
     return float(np.divide(matrix, a, out=np.zeros_like(matrix), where=a > 0).max())
+
+
+def _small(
+    S: Array, L: Array, e: Array, tol: float, warm_start: GraphicalLassoResult | None
+) -> GraphicalLassoResult | None:
+    """The answer for few variables by one compiled call; None where it found none."""
+    from mssl._small_graph_kernels import small_graphical_lasso
+
+    warm, labels = warm_start is not None, np.empty(len(S), dtype=np.int64)
+    precision = np.empty_like(S) if warm_start is None else np.array(warm_start.precision, dtype=float, order="C")
+    covariance = np.empty_like(S) if warm_start is None else np.array(warm_start.covariance, dtype=float, order="C")
+    matrices = (np.require(a, float, ["C", "W"]) for a in (S, L, e))
+    gap, objective, log_determinant, n_iter = call(
+        small_graphical_lasso, *matrices, float(tol), warm, precision, covariance, labels
+    )
+    if np.isnan(gap):
+        return None
+    return GraphicalLassoResult(
+        precision=precision,
+        covariance=covariance,
+        gap=gap,
+        objective=objective,
+        status=GlassoStatus.CONVERGED,
+        n_iter=n_iter,
+        components=labels,
+        log_determinant=log_determinant,
+    )
 
 
 def _result(problem: solvers.Problem, converged: bool) -> GraphicalLassoResult:
