@@ -104,8 +104,8 @@ def _hessian_product(H, s, V, out):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _descend(H, s, q, t, P, spread, u, rho, tau, W, HW, room, tol, max_sweeps):
-    """Coordinate descent in bursts until the gap is at most tol; returns the gap."""
+def descend(H, s, q, t, P, spread, u, rho, tau, W, HW, room, tol, max_sweeps):
+    """Coordinate descent in bursts until the gap is at most tol; returns the gap and the sweeps."""
     mean = np.zeros(W.shape[1])
     for k in range(W.shape[0]):
         mean += u[k] * W[k]
@@ -120,7 +120,7 @@ def _descend(H, s, q, t, P, spread, u, rho, tau, W, HW, room, tol, max_sweeps):
         if not gap > tol or decrease == 0.0:
             break
         enough = min(enough, 0.5 * decrease * tol / gap)
-    return gap
+    return gap, done
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -241,4 +241,4 @@ def weight_step(loss, t, P, spread, u, rho, tau, W, HW, room, tol, max_inner):
         return _direct(H[0], g, s, q, P, spread, u, rho, tau, W, HW, room)
     if len(factors) > 0:
         return _conjugate_gradient(H, s, q, P, spread, u, rho, tau, W, HW, room, ridge, factors, tol, max_inner)
-    return _descend(H, s, q, t, P, spread, u, rho, tau, W, HW, room, tol, max_inner)
+    return descend(H, s, q, t, P, spread, u, rho, tau, W, HW, room, tol, max_inner)[0]

@@ -25,6 +25,7 @@ from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, quadratic_gap
 
 Array = NDArray[np.float64]
 
+_SMALL = 4096  # weights up to which the calls between bursts cost more than the sweeps
 _BURST = 50  # sweeps between two looks at the certificate, at most
 
 
@@ -69,11 +70,30 @@ def coordinate_descent(
     """
     W = np.array(W0, dtype=float, order="C")
     sweeps: _GramSweeps | _DesignSweeps
+    if isinstance(problem, GramQuadratic) and coupling.covariance is not None and W.size <= _SMALL:
+        return _compiled(problem, coupling, threshold, W, tol, max_iter)
     if isinstance(problem, GramQuadratic):
         sweeps = _GramSweeps(problem, coupling, threshold, W)
     else:
         sweeps = _DesignSweeps(problem, coupling, threshold, W)
     return _descend(problem, coupling, threshold, W, sweeps, tol, max_iter)
+
+
+def _compiled(
+    problem: GramQuadratic, coupling: Coupling, threshold: Array, W: Array, tol: float, max_iter: int
+) -> WeightStep:
+    """Bursts and certificates of a small problem in one compiled call."""
+    from mssl._small_weight_kernels import descend
+
+    def plain(values: Array) -> Array:
+        return np.require(values, float, ["C", "W"])
+
+    loss = map(plain, (problem.gram, problem.task_scale, problem.linear, threshold))
+    form = (plain(coupling.precision), plain(np.asarray(coupling.covariance)), coupling.u, coupling.rho)
+    state = (coupling.mean_variance, W, plain(problem.product(W)), np.empty((3, *W.shape)))
+    gap, done = call(descend, *loss, *form, *state, float(tol), max_iter)
+    status = Status.CONVERGED if gap <= tol else Status.MAX_ITER if done >= max_iter else Status.STALLED
+    return WeightStep(W, gap, done, status if np.isfinite(gap) else Status.DIVERGED)
 
 
 def _descend(
