@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from mssl._jit import call
+from mssl.threads import spread
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 ROUNDING = 32 * float(np.finfo(float).eps)
 _CHUNK = 2**22  # numbers in a temporary block: 32 MiB
+_LARGE = 2**30  # multiplications from which threads pay
 _CACHED = 2**18  # numbers that stay in the cache while several things are done to them
 _MANY, _SMALL_D, _SMALL_BLOCK = 50, 32, 2**15  # tasks, features and numbers per task for compiled loops
 
@@ -161,7 +163,9 @@ class DenseBlocks:
             call(block_grams, self.buffer, self.bounds, np.require(c, float, "W"), r, out, totals, products)
             _eliminate(out, totals, task_totals(self.bounds, c))
             return out, totals, products
-        for tasks, stack in self.groups(_CACHED):
+
+        def fill(group: tuple[slice, Array]) -> None:
+            tasks, stack = group
             rows = self._rows(c, tasks)
             part = stack if shift is None or sums else stack - shift[tasks, :, None]
             out[tasks] = _weighted_products(part, rows)
@@ -169,6 +173,13 @@ class DenseBlocks:
                 totals[tasks] = np.matmul(stack, rows[:, :, None])[:, :, 0]
             if products is not None and also is not None:
                 products[tasks] = np.matmul(stack, self._rows(also, tasks)[:, :, None])[:, :, 0]
+
+        groups = list(self.groups(_CACHED))
+        if self.buffer.size * self.d >= _LARGE:
+            spread(fill, groups)
+        else:
+            for group in groups:
+                fill(group)
         if totals is not None:
             _eliminate(out, totals, task_totals(self.bounds, c))
         return out, totals, products

@@ -16,6 +16,7 @@ from scipy.linalg import eigh
 from scipy.linalg.lapack import dpotrf, dpotri
 
 from mssl.exceptions import DataError
+from mssl.threads import spread
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -23,6 +24,7 @@ ROUNDING = 1e-13  # a gap below this times p is noise of the log-determinants
 STOP = 0.3  # the descent stops where its estimate of the gap is this part of the target
 LOOSE = 1e-2  # gap per variable that does for larger penalties on the way to the given ones
 SPARSE = 150  # from this size on, sparsity of Ω is used to invert it
+LARGE = 150  # from this size on, components are worth threads
 WHOLE = 64  # up to this size splitting costs more than it saves
 UNBOUNDED = (
     "the objective has no minimum, or one too far away to be computed: no positive definite matrix lies within the "
@@ -326,18 +328,25 @@ def solve(problem: Problem, method: str, tol: float, max_iter: int) -> bool:
     run: Callable[[Block, float, int], None] = descend if method == "bcd" else alternate
     p = len(problem.root)
     target = tol * max(1.0, abs(p + problem.constant))
+
+    def solve_block(block: Block) -> None:
+        share = target * len(block) / p
+        if block.point.gap > share and block.n_iter < max_iter:
+            run(block, share, max_iter)
+        if block.point.gap > max(share, ROUNDING * len(block)) and method == "bcd":
+            alternate(block, share, 2 * max_iter)
+        if block.point.gap == np.inf:  # too few iterations for a point of their own: certify the one at hand
+            S, L, omega = block.S, block.L, block.point.precision
+            block.offer(certify(S, L, omega, dual_start(S, L), thorough=True))
+        if block.point.gap == np.inf:
+            raise DataError(UNBOUNDED)
+
     for _ in range(3):
+        large = [block for block in problem.blocks if len(block) >= LARGE]
+        spread(solve_block, large)
         for block in problem.blocks:
-            share = target * len(block) / p
-            if block.point.gap > share and block.n_iter < max_iter:
-                run(block, share, max_iter)
-            if block.point.gap > max(share, ROUNDING * len(block)) and method == "bcd":
-                alternate(block, share, 2 * max_iter)
-            if block.point.gap == np.inf:  # too few iterations for a point of their own: certify the one at hand
-                S, L, omega = block.S, block.L, block.point.precision
-                block.offer(certify(S, L, omega, dual_start(S, L), thorough=True))
-            if block.point.gap == np.inf:
-                raise DataError(UNBOUNDED)
+            if len(block) < LARGE:
+                solve_block(block)
         target = tol * max(1.0, abs(problem.objective))
         if problem.gap <= target:
             return True

@@ -110,11 +110,12 @@ def descend(H, s, q, t, P, spread, u, rho, tau, W, HW, room, tol, max_sweeps):
     for k in range(W.shape[0]):
         mean += u[k] * W[k]
     indptr, indices, values = _compress(P)
+    tasks = np.arange(len(W))
     gap = _weight_gap(P, spread, u, rho, tau, q, t, W, HW, mean, room)
     done, enough = 0, tol
     while gap > tol and done < max_sweeps:
         burst = min(_BURST, max_sweeps - done)
-        made, decrease = gram_sweeps(H, s, q, indptr, indices, values, u, rho, t, W, HW, mean, burst, enough)
+        made, decrease = gram_sweeps(H, s, q, indptr, indices, values, u, rho, t, W, HW, mean, tasks, burst, enough)
         done += made
         gap = _weight_gap(P, spread, u, rho, tau, q, t, W, HW, mean, room)
         if not gap > tol or decrease == 0.0:

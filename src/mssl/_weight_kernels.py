@@ -239,11 +239,12 @@ def gram_sweeps(
     W: Array,
     HW: Array,
     mean: Array,
+    tasks: Index,
     n_sweeps: int,
     enough: float,
 ) -> tuple[int, float]:
-    """Coordinate descent on Grams H_k = scale_k H[k] (or H[0]); W, HW and mean are updated in place."""
-    K, d = W.shape
+    """Coordinate descent on Grams H_k = scale_k H[k] (or H[0]) over some tasks; W, HW and mean change in place."""
+    K, d = len(tasks), W.shape[1]
     pull = np.empty(d)
     room = np.empty(d * d if d >= _GATHER_FROM else 0)
     faces = (np.empty((d, d)), np.empty((d, d)))
@@ -252,7 +253,7 @@ def gram_sweeps(
     decrease = 0.0
     for sweep in range(n_sweeps):
         decrease = 0.0
-        for k in range(K):
+        for k in tasks:
             own = _pull(k, W, indptr, indices, values, u, rho, mean, pull)
             for j in range(d):
                 pull[j] = q[k, j] - pull[j]
@@ -370,6 +371,7 @@ def design_sweeps(
     v: Array,
     state: Array,
     mean: Array,
+    tasks: Index,
     n_sweeps: int,
     enough: float,
 ) -> tuple[int, float]:
@@ -378,14 +380,14 @@ def design_sweeps(
     With v = c (target − Σ_j a_j w_j), state[k, 0] = Σ_j mu_kj w_kj and state[k, 1] = Σ_i v_i a coordinate costs the
     stored entries of its column, centring and intercept included.
     """
-    K, d = W.shape
+    K, d = len(tasks), W.shape[1]
     pull = np.empty(d)
     active = np.empty(d, dtype=np.int64)
     everything = np.arange(d)
     decrease = 0.0
     for sweep in range(n_sweeps):
         decrease = 0.0
-        for k in range(K):
+        for k in tasks:
             own = _pull(k, W, cptr, cind, values, u, rho, mean, pull)
             stop = 0.0
             coordinates = everything

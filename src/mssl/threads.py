@@ -1,4 +1,4 @@
-"""One BLAS thread where more cost more than they bring.
+"""One BLAS thread where more cost more than they bring, and threads of our own where work falls into parts.
 
 Small factorisations are many times slower on two threads of a busy machine than on one. Setting the limit costs some
 0.1 ms, so the outermost call sets it and those inside notice.
@@ -6,11 +6,16 @@ Small factorisations are many times slower on two threads of a busy machine than
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 _limited: ContextVar[bool] = ContextVar("limited", default=False)
 
@@ -43,3 +48,28 @@ def one_thread(wanted: bool = True) -> Iterator[None]:
                 yield
     finally:
         _limited.reset(token)
+
+
+def n_threads() -> int:
+    """How many threads a call may use: as many as BLAS may, which users and workers limit, and no more than cores."""
+    if _limited.get():
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, max((library.num_threads for library in _blas_libraries()), default=1))
+
+
+def spread(work: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
+    """The answers for all items, by as many threads as there may be, with one BLAS thread each.
+
+    Worth it for work outside the interpreter's lock only: compiled kernels, NumPy's and LAPACK's.
+
+    Examples
+    --------
+    >>> spread(abs, [-1, 2])
+    [1, 2]
+    """
+    n = min(n_threads(), len(items)) if len(items) > 1 else 1
+    if n == 1:
+        return [work(item) for item in items]
+    with one_thread(), ThreadPoolExecutor(n) as pool:
+        return list(pool.map(work, items))

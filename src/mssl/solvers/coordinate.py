@@ -13,19 +13,24 @@ Journal of Statistical Software 33(1), https://doi.org/10.18637/jss.v033.i01
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
 from mssl._jit import call
 from mssl.coupling import Coupling
 from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, quadratic_gap
+from mssl.threads import spread
 
 Array = NDArray[np.float64]
 
 _SMALL = 4096  # weights up to which the calls between bursts cost more than the sweeps
+_LARGE = 10**6  # operations of a pass from which threads pay
+_PARTS = 8  # parts for threads, at most
 _BURST = 50  # sweeps between two looks at the certificate, at most
 
 
@@ -117,6 +122,30 @@ def _descend(
     return WeightStep(W, gap, done, Status.CONVERGED)
 
 
+def _parts(coupling: Coupling, work: int) -> list[NDArray[np.int64]]:
+    """The tasks in parts that do not pull at each other, for threads; the same ones however many threads there are."""
+    K = coupling.n_tasks
+    if work < _LARGE or coupling.rho:
+        return [np.arange(K)]
+    _, labels = connected_components(coupling.matrix, directed=False)
+    sizes = np.bincount(labels)
+    loads = np.zeros(_PARTS)
+    home = np.empty(len(sizes), dtype=np.int64)
+    for component in np.argsort(-sizes, kind="stable"):
+        home[component] = np.argmin(loads)
+        loads[home[component]] += sizes[component]
+    return [tasks for part in range(_PARTS) if len(tasks := np.flatnonzero(home[labels] == part))]
+
+
+def _spread_sweeps(
+    parts: list[NDArray[np.int64]], n_sweeps: int, enough: float, run: Callable[..., tuple[int, float]]
+) -> tuple[int, float]:
+    """Sweeps of all parts; the most that one needed, and what the last of each gained."""
+    total = sum(map(len, parts))
+    answers = spread(lambda tasks: run(tasks, n_sweeps, enough * len(tasks) / total), parts)
+    return max(int(made) for made, _ in answers), float(sum(gained for _, gained in answers))
+
+
 def _coupling_arrays(coupling: Coupling) -> tuple[NDArray[np.int64], NDArray[np.int64], Array, Array, float]:
     return (*coupling.compressed, coupling.u, coupling.rho)
 
@@ -132,6 +161,7 @@ class _GramSweeps:
         self.gram = np.require(problem.gram, float, ["C", "W"])
         self.linear = np.require(problem.linear, float, ["C", "W"])
         self.mean = self.rows[3] @ W
+        self.parts = _parts(coupling, W.size * problem.n_features)
 
     def gradient(self) -> Array:
         return self.HW - self.linear + self.coupling.dot(self.W)
@@ -139,9 +169,13 @@ class _GramSweeps:
     def run(self, n_sweeps: int, enough: float) -> tuple[int, float]:
         from mssl._weight_kernels import gram_sweeps
 
-        state = (self.threshold, self.W, self.HW, self.mean, n_sweeps, float(enough))
-        made, decrease = call(gram_sweeps, self.gram, self.problem.task_scale, self.linear, *self.rows, *state)
-        return int(made), float(decrease)
+        loss = (self.gram, self.problem.task_scale, self.linear, *self.rows, self.threshold, self.W, self.HW)
+
+        def sweep(tasks: NDArray[np.int64], most: int, goal: float) -> tuple[int, float]:
+            mean = self.mean if len(self.parts) == 1 else self.mean.copy()
+            return call(gram_sweeps, *loss, mean, tasks, most, goal)
+
+        return _spread_sweeps(self.parts, n_sweeps, float(enough), sweep)
 
 
 class _DesignSweeps:
@@ -152,6 +186,7 @@ class _DesignSweeps:
         self.threshold = np.array(threshold, dtype=float)
         self.rows = _coupling_arrays(coupling)
         self.moments = (problem.c, problem.totals, problem.column_means, problem.column_sums, problem.diagonal())
+        self.parts = _parts(coupling, len(problem.c) * problem.n_features)
 
     def gradient(self) -> Array:
         return self.problem.gradient(self.W) + self.coupling.dot(self.W)
@@ -163,6 +198,9 @@ class _DesignSweeps:
         sigma = np.einsum("kd,kd->k", problem.column_means, W)
         v = problem.c * (problem.target - problem.design.stored_dot(W))
         state = np.stack([sigma, problem.design.task_sums(v)], axis=1)
-        arguments = (self.threshold, W, v, state, self.rows[3] @ W, n_sweeps, float(enough))
-        made, decrease = call(design_sweeps, *problem.design.columns, *self.moments, *self.rows, *arguments)
-        return int(made), float(decrease)
+        loss = (*problem.design.columns, *self.moments, *self.rows, self.threshold, W, v, state)
+
+        def sweep(tasks: NDArray[np.int64], most: int, goal: float) -> tuple[int, float]:
+            return call(design_sweeps, *loss, self.rows[3] @ W, tasks, most, goal)
+
+        return _spread_sweeps(self.parts, n_sweeps, float(enough), sweep)
