@@ -6,18 +6,24 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
-from scipy.linalg import eigh
+from scipy.linalg import block_diag, eigh
+from threadpoolctl import threadpool_limits
 
 from benchmarks.measures import cpu_seconds, fresh_process
 from benchmarks.problems import GraphStep
 from mssl import MSSLRegressor, MSSLRegressorCV
+from mssl.coupling import Coupling
 from mssl.datasets import make_clustered_tasks
+from mssl.design import Design
 from mssl.glasso import graphical_lasso
 from mssl.io import load, save
 from mssl.model_selection import StabilitySelection
+from mssl.solvers.coordinate import coordinate_descent
+from mssl.solvers.quadratic import make_quadratic
 
 IMPORTS = "import sklearn.linear_model, numba, numpy as np"
 FIRST_FIT = (
@@ -83,6 +89,40 @@ def daily_use(full: bool) -> Iterator[tuple[str, float]]:
     yield "first fit of a fresh process, above importing scikit-learn and numba", whole - plain
 
 
+def two_cores(full: bool) -> Iterator[dict[str, Any]]:
+    """Wall seconds with one and with two threads, and whether the answers are the same."""
+    rng = np.random.default_rng(0)
+    p, K, d, n = (800, 200, 200, 300) if full else (200, 20, 60, 80)
+    halves = [GraphStep("erdos-renyi", p, p, 0.05, seed) for seed in (0, 1)]
+    S = block_diag(*(half.S for half in halves))
+    yield timed(
+        f"Ω-step, 2 components of {p}",
+        lambda: graphical_lasso(S, halves[0].alpha, penalize_diagonal=False, check=False).precision,
+    )
+    X = rng.standard_normal((K * n, d)) + rng.standard_normal((K * n, 1))
+    y = X[:, :20].sum(axis=1) + rng.standard_normal(K * n)
+    design = Design.build(X, n * np.arange(K + 1))
+    loss = make_quadratic(design, np.ones(len(y)), y)
+    coupling, t = Coupling.diagonal_only(np.ones(K)), np.full(K, 1e-3 * np.abs(loss.linear).max())
+    yield timed(f"Grams of {K} tasks, {d} features", lambda: make_quadratic(design, np.ones(len(y)), y).linear)
+    yield timed(
+        f"W-step, {K} tasks, {d} features",
+        lambda: coordinate_descent(loss, coupling, t, np.zeros((K, d)), tol=1e-3).W,
+    )
+
+
+def timed(name: str, work: Callable[[], Any], repeats: int = 3) -> dict[str, Any]:
+    """Least wall time of some calls with one thread and with two, in turns."""
+    times, answers = {1: np.inf, 2: np.inf}, {}
+    for _ in range(repeats):
+        for threads in (1, 2):
+            with threadpool_limits(threads):
+                began = perf_counter()
+                answers[threads] = work()
+                times[threads] = min(times[threads], perf_counter() - began)
+    return {"what": name, "one": times[1], "two": times[2], "same": bool(np.array_equal(answers[1], answers[2]))}
+
+
 def run(full: bool) -> dict[str, Any]:
     """Everything, as the file of results keeps it."""
     cases = [(13, 130, 0.3), (50, 500, 0.3), (250, 2500, 0.3), (250, 125, 0.5)]
@@ -92,4 +132,8 @@ def run(full: bool) -> dict[str, Any]:
         cases = cases[:2]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return {"yardsticks": [yardsticks(*case) for case in cases], "daily use": dict(daily_use(full))}
+        return {
+            "yardsticks": [yardsticks(*case) for case in cases],
+            "two cores": list(two_cores(full)),
+            "daily use": dict(daily_use(full)),
+        }
