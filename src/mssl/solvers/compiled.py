@@ -27,7 +27,8 @@ Array = NDArray[np.float64]
 Limits = tuple[int, int]  # most rounds, most inner iterations
 
 _MOST_TASKS = 64  # beyond, dense algebra by LAPACK and components pay
-_MOST_FEATURES = 256
+_MOST_FEATURES = 256  # without a penalty
+_MOST_PENALISED = 100  # with one; beyond, linear solves on the support take turns with sweeps
 _MOST_BLOCK = 64  # features up to which the kernels' own factorisations keep up with LAPACK's
 _CHUNK = 10  # rounds between two looks for a stall
 
@@ -42,7 +43,7 @@ def applies(problem: WeightProblem, structure: Structure) -> bool:
     if not 3 <= K <= _MOST_TASKS or d > _MOST_FEATURES:
         return False
     if problem.solver == "coordinate" or problem.thresholds.any():
-        return problem.solver in ("auto", "coordinate")
+        return problem.solver in ("auto", "coordinate") and d < _MOST_PENALISED
     return problem.solver == "auto" and (problem.quadratic.is_shared or d <= _MOST_BLOCK)
 
 

@@ -29,7 +29,14 @@ _JUMP_ACCURACY = 1e-12  # of the squared residual in the preconditioner's norm
 
 
 def descend_on_support(
-    problem: GramQuadratic, coupling: Coupling, threshold: Array, W0: Array, *, tol: float, max_iter: int = 1000
+    problem: GramQuadratic,
+    coupling: Coupling,
+    threshold: Array,
+    W0: Array,
+    *,
+    tol: float,
+    max_iter: int = 1000,
+    least: float = 0.0,
 ) -> WeightStep:
     """Minimise by turns of coordinate descent and linear solves on the support.
 
@@ -47,6 +54,8 @@ def descend_on_support(
         Absolute bound of the suboptimality at which to stop.
     max_iter : int
         Most sweeps.
+    least : float
+        Share of weights in the support from which on it is solved for; sweeps over a small one are cheap.
 
     Returns
     -------
@@ -59,13 +68,17 @@ def descend_on_support(
     >>> descend_on_support(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1), np.zeros((1, 2)), tol=1e-10).W
     array([[1., 0.]])
     """
-    W, done = W0, 0
+    W, done, burst = W0, 0, _SWEEPS
     while True:
-        step = coordinate_descent(problem, coupling, threshold, W, tol=tol, max_iter=min(_SWEEPS, max_iter - done))
+        step = coordinate_descent(problem, coupling, threshold, W, tol=tol, max_iter=min(burst, max_iter - done))
         done += step.n_iter
         if step.status is not Status.MAX_ITER or done >= max_iter:
             return WeightStep(step.W, step.gap, done, step.status)
-        W = _jump(problem, coupling, threshold, step.W)
+        W = step.W
+        if np.count_nonzero(W) < least * W.size:
+            burst *= 4
+            continue
+        W, burst = _jump(problem, coupling, threshold, W), _SWEEPS
         gap = quadratic_gap(problem, W, coupling, threshold)
         if gap <= tol:
             return WeightStep(W, gap, done, Status.CONVERGED)

@@ -13,11 +13,14 @@ from mssl.solvers.coordinate import coordinate_descent
 from mssl.solvers.fista import fista
 from mssl.solvers.linear import conjugate_gradient, sylvester
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic
+from mssl.solvers.support import descend_on_support
 
 Array = NDArray[np.float64]
 
 SOLVERS = ("auto", "coordinate", "cg", "sylvester", "fista", "admm")
 
+_JUMPS_FROM = 100  # features from which coordinate descent may crawl for long
+_DENSE = 0.25  # share of weights in the support from which one linear system beats many sweeps
 _SYLVESTER_FROM = 30  # features from which two eigendecompositions beat a few preconditioned iterations
 
 
@@ -44,8 +47,8 @@ def solve_quadratic(
     W0 : ndarray of shape (K, d)
         Start.
     solver : {"auto", "coordinate", "cg", "sylvester", "fista", "admm"}
-        "auto": coordinate descent with a penalty; without one the Sylvester solver for a common Gram with at least
-        30 features, conjugate gradients otherwise.
+        "auto": with a penalty coordinate descent, which linear solves on a dense support of many features help; without
+        one the Sylvester solver for a common Gram with at least 30 features, conjugate gradients otherwise.
     tol : float
         Absolute bound of the suboptimality at which to stop.
     max_iter : int, optional
@@ -69,6 +72,8 @@ def solve_quadratic(
         raise ParameterError(
             f"solver={name!r} solves the step without an ℓ1 penalty; use 'auto' or 'coordinate' with one."
         )
+    if name == "coordinate" and isinstance(problem, GramQuadratic) and problem.n_features >= _JUMPS_FROM:
+        return descend_on_support(problem, coupling, threshold, W0, tol=tol, least=_DENSE, **limit)
     if name == "coordinate":
         return coordinate_descent(problem, coupling, threshold, W0, tol=tol, **limit)
     if name == "cg":
