@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.instructions import KEPT
 from benchmarks.measures import CAP, GOAL, LEAST_CAP, exponent, geometric_mean
 
 Row = dict[str, Any]
@@ -130,6 +132,7 @@ def bars(results: Row) -> str:
 
     graph_bars(groups, add)
     weight_bars(groups, add)
+    fit_bars(groups, add)
     growth_bars(groups, add)
     operation_bars(groups.get("operations", {}), add)
     return "## Bars\n\n" + table(["bar", "measured", ""], rows)
@@ -188,6 +191,25 @@ def weight_bars(groups: Row, add: Add) -> None:
         own = [v for (name, _), v in ratios.items() if shape in name]
         text = f"least {min(own):.1f}, geometric mean {geometric_mean(own):.1f}" if own else ""
         add(f"W-step at {shape}: every peer needs ≥ 15 times our time", text, min(own) >= 15 if own else None)
+
+
+def fit_bars(groups: Row, add: Add) -> None:
+    """Whole fits against the paper's algorithm; where that was stopped, what it had used counts."""
+    problems = by_problem(groups.get("fit", {}).get("records", []))
+    for shape, bar in (("(30, 13, 60)", 40), ("(500, 15, 400)", 15), ("(10, 250, 600)", 100)):
+        found, stopped = [], 0
+        for name, records in problems.items():
+            paper, ours = records.get("paper (FISTA + ADMM)"), records["mssl"]
+            if shape in name and paper is not None and paper["seconds"] and ours["seconds"]:
+                found.append(paper["seconds"] / ours["seconds"])
+                stopped += paper["outcome"] == "stopped"
+        text = f"{min(found):.0f} … {max(found):.0f}, geometric mean {geometric_mean(found):.0f}" if found else ""
+        text += f" ({stopped} of {len(found)} stopped before the end)" if stopped else ""
+        add(
+            f"whole fit at {shape}: the paper's needs ≥ {bar} times our time",
+            text,
+            min(found) >= bar if found else None,
+        )
 
 
 def growth_series(entry: Row, axis: str) -> tuple[list[float], list[float]]:
@@ -340,6 +362,12 @@ def graph_series(groups: Row) -> dict[str, list[tuple[float, float]]]:
     return series
 
 
+def instructions() -> str:
+    """The kept counts in words."""
+    kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
+    return ", ".join(f"{name} {counted / 1e6:.2f} million" for name, counted in kept.items()) or "not counted yet"
+
+
 def preface(results: Row) -> str:
     """What the figures mean and where they come from."""
     rows = []
@@ -365,7 +393,7 @@ No figure here is typed by hand.
   stopped at {CAP:.0f} times our time, but not before {LEAST_CAP:.0f} s and at the latest after 10 s (3 s in quick runs)
   of processor time. "–": cannot solve the problem, or is absent; reasons are below each table.
 - **Peak** is what a run adds to the memory of its process.
-- Instructions are not counted: the kernels are compiled at run time, and callgrind was not made to follow that.
+- Instructions a call, by valgrind, for checks without noise (`python -m benchmarks.instructions`): {instructions()}.
 - Versions: {versions}.
 
 Accuracy of predictions and graphs is measured by scripts of their own: `benchmarks.glm`, `benchmarks.structures`,
