@@ -68,7 +68,7 @@ def _look(W, Omega, Sigma, log_determinant, prior, tau, Sn, Ln, root, P, u):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def alternation(loss, constants, t, prior, tau, W, HW, Omega, Sigma, limits, resumed, history):
+def _alternation(loss, constants, t, prior, tau, W, HW, Omega, Sigma, limits, resumed, history):
     """Rounds of graph and weight steps from (W, Ω), in place, until the joint certificate is within the tolerance.
 
     Parameters
@@ -168,7 +168,7 @@ def _secant(v, image, last, last_image):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def diagonal_start(loss, t, eta, tau, e, v, W, HW, limits):
+def _diagonal_start(loss, t, eta, tau, e, v, W, HW, limits):
     """The diagonal fixed point by weight steps: v, W and HW in place; False where a step broke down.
 
     ``limits`` holds the relative change of v and the gap at which to stop, the size of F, and the most rounds and
@@ -199,6 +199,19 @@ def diagonal_start(loss, t, eta, tau, e, v, W, HW, limits):
         _secant(v, image, last, last_image)
     v[:] = image
     return True
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def small_fit(starting, loss, constants, t, prior, tau, W, HW, Omega, Sigma, limits, resumed, history):
+    """The diagonal fixed point (``starting``; v is that of the prior) or rounds of the alternation.
+
+    One door for both, since a process loads every kernel with all that it calls. Returns as :func:`_alternation`; for
+    a start 1, or −1 where a step broke down.
+    """
+    if starting:
+        done = _diagonal_start(loss, t, prior[0], tau, prior[3], prior[2], W, HW, limits[:5])
+        return 1 if done else -1, 0.0
+    return _alternation(loss, constants, t, prior, tau, W, HW, Omega, Sigma, limits, resumed, history)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -30,6 +30,7 @@ _MOST_TASKS = 64  # beyond, dense algebra by LAPACK and components pay
 _MOST_FEATURES = 256  # without a penalty
 _MOST_PENALISED = 100  # with one; beyond, linear solves on the support take turns with sweeps
 _MOST_BLOCK = 64  # features up to which the kernels' own factorisations keep up with LAPACK's
+_NONE = np.empty((0, 0))
 _CHUNK = 10  # rounds between two looks for a stall
 
 
@@ -81,9 +82,11 @@ class SmallProblem:
         W = np.zeros(self.quadratic.linear.shape)
         v = np.array(v, dtype=float)
         size = max(1.0, abs(float(self.constants.sum())))
-        state = (self.thresholds, float(strength), float(mean_variance), _plain(floors), v, W, np.zeros_like(W))
-        done = call(kernels.diagonal_start, self.arrays, *state, (tol, gap, size, *map(float, limits)))
-        return (v, W) if done else None
+        fixed = (self.arrays, self.constants, self.thresholds, (float(strength), 0.0, v, _plain(floors), _NONE))
+        limit = (tol, gap, size, *map(float, limits), 0.0)
+        point = (float(mean_variance), W, np.zeros_like(W), _NONE, _NONE)
+        done, _ = call(kernels.small_fit, True, *fixed, *point, limit, False, _NONE)
+        return (v, W) if done > 0 else None
 
     def alternate(
         self,
@@ -110,7 +113,7 @@ class SmallProblem:
             began = perf_counter()
             table = np.empty((1 if monitor is not None else min(_CHUNK, max_iter - len(history)), 6))
             limits = (float(tol), SHARE, LOOSE, float(TURNS), float(max_inner), float(allowed))
-            rounds, allowed = call(kernels.alternation, *fixed, W, HW, omega, sigma, limits, bool(history), table)
+            rounds, allowed = call(kernels.small_fit, False, *fixed, W, HW, omega, sigma, limits, bool(history), table)
             table = table[: rounds if rounds > 0 else -rounds - 1]
             _record(history, table, perf_counter() - began)
             if len(table):
