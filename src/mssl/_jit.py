@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 PATIENCE = 2.0
 
 _lock = threading.Lock()
@@ -57,3 +60,9 @@ def call(kernel: Callable[..., Any], *args: Any) -> Any:
             kernel.compile(tuple(typeof(a) for a in args))  # type: ignore[attr-defined]
         _ready.add(kernel)
     return kernel(*args)
+
+
+def plain(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The same numbers in row order and writeable, so that all calls of a kernel have one signature."""
+    flags = values.flags
+    return values if flags.c_contiguous and flags.writeable else np.require(values, float, ["C", "W"])

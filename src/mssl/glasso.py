@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mssl import _glasso_solvers as solvers
-from mssl._jit import call
+from mssl._jit import call, plain
 from mssl.checks import finite
 from mssl.exceptions import DataError, ParameterError
 from mssl.threads import one_thread
@@ -276,9 +276,9 @@ def _small(
     warm, labels = warm_start is not None, np.empty(len(S), dtype=np.int64)
     precision = np.empty_like(S) if warm_start is None else np.array(warm_start.precision, dtype=float, order="C")
     covariance = np.empty_like(S) if warm_start is None else np.array(warm_start.covariance, dtype=float, order="C")
-    matrices = (np.require(a, float, ["C", "W"]) for a in (S, L, e))
+    answers = (precision, covariance, labels)
     gap, objective, log_determinant, n_iter = call(
-        small_graphical_lasso, *matrices, float(tol), warm, precision, covariance, labels
+        small_graphical_lasso, *map(plain, (S, L, e)), float(tol), warm, *answers
     )
     if np.isnan(gap):
         return None

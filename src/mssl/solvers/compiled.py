@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl._jit import call
+from mssl._jit import call, plain
 from mssl.glasso import GlassoStatus, GraphicalLassoResult
 from mssl.solvers.alternating import LOOSE, SHARE, TURNS, FitResult, Record, WeightProblem, alternate, verdict
 from mssl.solvers.base import Status
@@ -68,10 +68,10 @@ class SmallProblem:
             gram = vectors[None]
         elif smooth:
             factors = np.empty((K, d, d))
-        self.problem, self.quadratic, self.thresholds = problem, quadratic, _plain(problem.thresholds)
+        self.problem, self.quadratic, self.thresholds = problem, quadratic, plain(problem.thresholds)
         tables = (gram, quadratic.task_scale, quadratic.linear, eigenvalues, np.zeros(K), factors)
-        self.arrays = tuple(map(_plain, tables))
-        self.constants = _plain(quadratic.constants)
+        self.arrays = tuple(map(plain, tables))
+        self.constants = plain(quadratic.constants)
 
     def start(
         self, strength: float, mean_variance: float, floors: Array, v: Array, tol: float, gap: float, limits: Limits
@@ -82,7 +82,7 @@ class SmallProblem:
         W = np.zeros(self.quadratic.linear.shape)
         v = np.array(v, dtype=float)
         size = max(1.0, abs(float(self.constants.sum())))
-        fixed = (self.arrays, self.constants, self.thresholds, (float(strength), 0.0, v, _plain(floors), _NONE))
+        fixed = (self.arrays, self.constants, self.thresholds, (float(strength), 0.0, v, plain(floors), _NONE))
         limit = (tol, gap, size, *map(float, limits), 0.0)
         point = (float(mean_variance), W, np.zeros_like(W), _NONE, _NONE)
         done, _ = call(kernels.small_fit, True, *fixed, *point, limit, False, _NONE)
@@ -141,12 +141,6 @@ class SmallProblem:
         )
 
 
-def _plain(values: Array) -> Array:
-    """The same in row order and writeable, so that all calls of a kernel have one signature."""
-    flags = values.flags
-    return values if flags.c_contiguous and flags.writeable else np.require(values, float, ["C", "W"])
-
-
 def _record(history: list[Record], table: Array, seconds: float) -> None:
     """Append the rounds of a table."""
     for objective, weights, graph, edges in table[:, :4].tolist():
@@ -160,7 +154,7 @@ def _prior(structure: SparsePrecision, frame: Frame) -> tuple[float, float, Arra
     forbidden = structure.forbidden(frame)
     if forbidden is not None:
         L[forbidden] = np.inf
-    arrays = (_plain(frame.variances), _plain(structure.floors(frame)), _plain(L))
+    arrays = (plain(frame.variances), plain(structure.floors(frame)), plain(L))
     return structure.strength, float(structure.shrinkage), *arrays
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from mssl._jit import call
+from mssl._jit import call, plain
 from mssl.coupling import Coupling
 from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, quadratic_gap
@@ -90,10 +90,7 @@ def _compiled(
     """Bursts and certificates of a small problem in one compiled call."""
     from mssl._small_weight_kernels import descend
 
-    def plain(values: Array) -> Array:
-        return np.require(values, float, ["C", "W"])
-
-    loss = map(plain, (problem.gram, problem.task_scale, problem.linear, threshold))
+    loss = map(plain, (problem.gram, problem.task_scale, problem.linear, np.asarray(threshold, dtype=float)))
     form = (plain(coupling.precision), plain(np.asarray(coupling.covariance)), coupling.u, coupling.rho)
     state = (coupling.mean_variance, W, plain(problem.product(W)), np.empty((3, *W.shape)))
     gap, done = call(descend, *loss, *form, *state, float(tol), max_iter)

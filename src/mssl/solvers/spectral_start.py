@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from mssl._jit import call
+from mssl._jit import call, plain
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic
 
 Array = NDArray[np.float64]
@@ -147,7 +147,7 @@ def diagonal_fixed_point(
     from mssl._joint_kernels import ridge_fixed_point
 
     v = np.array(start, dtype=float)
-    tables = (np.require(a, float, ["C", "W"]) for a in (spectra.values, spectra.projections, 1.0 / noise, floors))
+    tables = map(plain, (spectra.values, spectra.projections, 1.0 / noise, floors))
     call(ridge_fixed_point, *tables, float(strength), spectra.n_features, v, tol, max_iter)
     return v
 
