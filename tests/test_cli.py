@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -465,3 +466,23 @@ def test_select_finds_the_edges_that_are_there(tmp_path):
     assert graph.compare(data.adjacency).f1 > 0.7
     assert call("graph", tmp_path / "s.npz").output == graph.to_csv()
     assert "Stable edges" in call(*args).output
+
+
+def test_pipes_are_written_to(weather, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as readers:
+        read = readers.submit(pipe.read_text)
+        run("predict", weather / "model.npz", weather / "data.csv", "-o", pipe)
+        assert read.result(timeout=30) == call("predict", weather / "model.npz", weather / "data.csv").output
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    direct = run("predict", weather / "model.npz", weather / "data.csv", "-o", "/dev/stdout").stdout
+    assert direct.startswith("station,prediction\n")
+
+
+def test_permissions_of_results_are_kept(weather, tmp_path):
+    private = tmp_path / "out.csv"
+    private.touch(mode=0o600)
+    call("predict", weather / "model.npz", weather / "data.csv", "-o", private)
+    assert private.stat().st_size
+    assert stat.S_IMODE(private.stat().st_mode) == 0o600

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -44,3 +48,56 @@ def test_places_that_cannot_be_written_are_named(tmp_path: Path, error: type[Dat
     with pytest.raises(DatasetError, match="cannot make the folder"):
         prepare_folder(file / "folder")
     assert prepare_folder(tmp_path / "a" / "b").is_dir()
+
+
+def test_links_are_written_through(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    target = write_text(tmp_path / "there" / "a.txt", "old")
+    for name in ("a.txt", "new.txt"):
+        link = tmp_path / f"link to {name}"
+        link.symlink_to(Path("there", name))
+        assert write_text(link, "new") == link
+        assert link.is_symlink()
+        assert target.with_name(name).read_text() == "new"
+    assert len(list((tmp_path / "there").iterdir())) == 2
+    circle = tmp_path / "circle"
+    circle.symlink_to(circle)
+    with pytest.raises(DatasetError, match="cannot write"):
+        write_text(circle, "new")
+    assert circle.is_symlink()
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o755])
+def test_permissions_are_kept(tmp_path: Path, mode: int) -> None:
+    target = write_text(tmp_path / "a.txt", "old")
+    target.chmod(mode)
+    write_text(target, "new")
+    assert stat.S_IMODE(target.stat().st_mode) == mode
+
+
+def test_pipes_and_devices_are_written_to_and_stay(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as readers:
+        read = readers.submit(pipe.read_bytes)
+        write_bytes(pipe, b"through the pipe")
+        assert read.result(timeout=30) == b"through the pipe"
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert list(tmp_path.iterdir()) == [pipe]
+    link = tmp_path / "null"
+    link.symlink_to(os.devnull)
+    write_bytes(link, b"nowhere")
+    assert stat.S_ISCHR(Path(os.devnull).stat().st_mode)
+    assert link.is_symlink()
+
+
+def test_leftovers_of_killed_processes_are_removed(tmp_path: Path) -> None:
+    name, other = "0123456789abcdef" * 2, "fedcba9876543210" * 2
+    old, fresh = tmp_path / f".a[1].txt.{name}.tmp", tmp_path / f".a[1].txt.{other}.tmp"
+    strangers = [tmp_path / f".a[1].txt.b.{name}.tmp", tmp_path / ".a[1].txt.notes.tmp", tmp_path / f"a.{name}.tmp"]
+    for file in (old, fresh, *strangers):
+        file.touch()
+        hours = 0 if file == fresh else 2
+        os.utime(file, (time.time() - 3600 * hours,) * 2)
+    target = write_text(tmp_path / "a[1].txt", "new")
+    assert set(tmp_path.iterdir()) == {target, fresh, *strangers}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import stat
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,10 +14,16 @@ from typing import IO
 
 from mssl.exceptions import DatasetError, MSSLError
 
+_LEFTOVER = re.compile(r"\.[0-9a-f]{32}\.tmp")
+_OLD = 3600.0  # seconds without a write, after which a temporary file belongs to a process that was killed
+
 
 @contextmanager
 def atomic(path: str | os.PathLike[str], error: type[MSSLError] = DatasetError) -> Iterator[IO[bytes]]:
     """A binary file beside ``path`` that takes its place when the block ends well, and vanishes otherwise.
+
+    A file that is there keeps its permissions; of a symbolic link the file that it leads to is replaced. Pipes and
+    devices hold no content that could be replaced: they are written to as they are.
 
     Parameters
     ----------
@@ -23,22 +32,55 @@ def atomic(path: str | os.PathLike[str], error: type[MSSLError] = DatasetError) 
     error : type
         What is raised where that is not possible.
     """
-    target = Path(path)
-    # A name of our own rather than mkstemp's: the file then gets the permissions that the user's umask gives.
-    beside = target.with_name(f".{target.name[:40]}.{uuid.uuid4().hex}.tmp")
+    try:
+        mode = _mode(path)
+        if mode is not None and not stat.S_ISREG(mode):
+            with Path(path).open("wb") as stream:
+                yield stream
+        else:
+            # Resolved only here: what /dev/stdout leads to may have no path of its own.
+            with _replacing(Path(os.path.realpath(path)), mode) as stream:
+                yield stream
+    except OSError as cause:
+        raise error(
+            f"cannot write {os.fspath(path)!r}: {cause.strerror or cause}. Choose a folder that exists and is writable."
+        ) from cause
+
+
+def _mode(path: str | os.PathLike[str]) -> int | None:
+    """Kind and permissions of what is at a path, links followed; None where nothing is."""
+    try:
+        return Path(path).stat().st_mode
+    except FileNotFoundError:
+        return None
+
+
+@contextmanager
+def _replacing(target: Path, mode: int | None) -> Iterator[IO[bytes]]:
+    # A name of our own rather than mkstemp's: a new file then gets the permissions that the user's umask gives.
+    start = f".{target.name[:40]}"
+    beside = target.with_name(f"{start}.{uuid.uuid4().hex}.tmp")
     try:
         with beside.open("xb") as stream:
+            if mode is not None:
+                beside.chmod(stat.S_IMODE(mode))
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
         beside.replace(target)
-    except OSError as cause:
-        raise error(
-            f"cannot write {str(target)!r}: {cause.strerror or cause}. Choose a folder that exists and is writable."
-        ) from cause
+        _remove_leftovers(target.parent, start)
     finally:
         with suppress(OSError):  # where it could not even be made, there is nothing to remove
             beside.unlink(missing_ok=True)
+
+
+def _remove_leftovers(folder: Path, start: str) -> None:
+    """Remove what killed processes left of earlier attempts to write the same file."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            left_over = entry.name.startswith(start) and _LEFTOVER.fullmatch(entry.name, len(start))
+            if left_over and time.time() - entry.stat(follow_symlinks=False).st_mtime > _OLD:
+                Path(entry.path).unlink()
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:

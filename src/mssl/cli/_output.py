@@ -66,12 +66,22 @@ def _line(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
 
 
-def check_target(path: str | None) -> None:
-    """Raise before the work begins where its result could not be written after it."""
+def check_target(path: str | None, *inputs: str | None) -> None:
+    """Raise before the work begins where its result could not be written after it, or would replace an input."""
     if path is None:
         return
-    folder = Path(path).absolute().parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK) or Path(path).is_dir():
+    target = Path(path)
+    for name in inputs:
+        if name is not None and target.exists() and Path(name).exists() and target.samefile(name):
+            raise DatasetError(
+                f"{path!r} is the same file as the input {name!r}, which would be overwritten; choose another name."
+            )
+    if target.exists() and not target.is_file():  # pipes and devices are written to as they are
+        possible = not target.is_dir() and os.access(target, os.W_OK)
+    else:
+        folder = Path(os.path.realpath(target)).parent
+        possible = folder.is_dir() and os.access(folder, os.W_OK)
+    if not possible:
         raise DatasetError(f"Cannot write {path!r}: choose a file in a folder that exists and is writable.")
 
 

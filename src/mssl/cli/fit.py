@@ -50,8 +50,8 @@ def fit(
     """
     from mssl.io import save
 
-    check_target(path)
-    check_target(page)
+    check_target(path, table["data"])
+    check_target(page, table["data"], path)
     training = read_training(**table)
     began = time.perf_counter()
     model = make_estimator(
