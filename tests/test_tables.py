@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mssl import _table_files
-from mssl.exceptions import DataError, ParameterError, UnseenTaskError
+from mssl.exceptions import DataError, MSSLError, ParameterError, UnseenTaskError
 from mssl.tables import (
     TableSchema,
     blank_twins,
@@ -42,6 +42,26 @@ def reader(request, monkeypatch):
     if request.param == "plain":
         monkeypatch.setattr(_table_files, "find_spec", lambda name: None)
     return request.param
+
+
+COLUMNS = ("--task", "station", "--target", "temp")
+QUICK = ("--set", "graph_penalty=0.3", "--family", "gaussian")
+
+
+def called(*args):
+    """What a command prints."""
+    from click.testing import CliRunner
+
+    from mssl.cli import commands
+
+    return CliRunner().invoke(commands, [str(arg) for arg in args], catch_exceptions=False).output
+
+
+def refused(*args):
+    """What a command says when it refuses."""
+    with pytest.raises(MSSLError) as caught:
+        called(*args)
+    return str(caught.value)
 
 
 def encode(path, **options):
@@ -198,10 +218,42 @@ def test_labels_with_commas_and_points_are_categories(cells, reader, tmp_path):
 
 
 def test_other_encodings_are_refused_with_the_line(reader, tmp_path):
-    with pytest.raises(DataError, match=r"not UTF-8: line 3 .*\\xe9"):
+    with pytest.raises(DataError, match=r"not UTF-8: line 3, column 'station', .*\\xe9"):
         encode(write(tmp_path, "station,temp,x\na,1,2\ncafé,1,2\n", encoding="latin-1"))
     with pytest.raises(DataError, match="not UTF-8: line 1"):
         encode(write(tmp_path, "stätion,temp,x\na,1,2\n", encoding="utf-16"))
+
+
+@pytest.mark.parametrize("column", ["temp", "x", "note"])
+@pytest.mark.parametrize("late", [0, 50_000])
+def test_the_column_of_other_encodings_is_named_and_can_be_left_out(reader, column, late, tmp_path):
+    rows = [{"station": "a", "temp": k, "x": k, "note": '"two\nlines"' if k % 2 else "one"} for k in range(late + 4)]
+    rows[-1][column] = "é"
+    text = "\n".join(["station,temp,x,note", *(",".join(map(str, row.values())) for row in rows)])
+    path = write(tmp_path, text, encoding="latin-1")
+    line = text[: text.index("é")].count("\n") + 1
+    with pytest.raises(DataError, match=rf"not UTF-8: line {line}, column '{column}', .*\\xe9.*LATIN1"):
+        read_table(path)
+    assert set(read_table(path, drop=[column]).columns) == {"station", "temp", "x", "note"} - {column}
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_encodings_with_a_mark_are_told_apart(encoding, reader, tmp_path):
+    with pytest.raises(DataError, match=f"iconv -f {encoding.upper()} -t UTF-8"):
+        read_table(write(tmp_path, TEXT, encoding=encoding))
+
+
+def test_a_folder_is_no_table(tmp_path):
+    with pytest.raises(DataError, match="is a folder"):
+        read_table(tmp_path)
+
+
+def test_dropped_columns_are_not_read_on_the_command_line(tmp_path):
+    rows = "".join(f"{'ab'[k % 2]},{k % 5},{k % 7},é\n" for k in range(40))
+    path = write(tmp_path, "station,temp,x,note\n" + rows, encoding="latin-1")
+    assert "line 2, column 'note'" in refused("fit", path, *COLUMNS, *QUICK)
+    called("fit", path, *COLUMNS, *QUICK, "--drop", "note")
+    assert "no column 'notes'" in refused("fit", path, *COLUMNS, *QUICK, "--drop", "notes,note")
 
 
 def test_free_text_is_no_category(tmp_path):

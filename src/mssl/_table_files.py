@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -98,7 +99,9 @@ class Table:
         return self.columns[name]
 
 
-def read_table(path: str | Path, *, columns: Sequence[str] | None = None, text: Sequence[str] = ()) -> Table:
+def read_table(
+    path: str | Path, *, columns: Sequence[str] | None = None, drop: Sequence[str] = (), text: Sequence[str] = ()
+) -> Table:
     """Read a table from a CSV, TSV (also gzipped), Parquet or Feather file.
 
     Parameters
@@ -107,6 +110,8 @@ def read_table(path: str | Path, *, columns: Sequence[str] | None = None, text: 
         The file; its ending says what it is.
     columns : sequence of str, optional
         The columns to read; all by default.
+    drop : sequence of str
+        Columns not to read, whatever they hold.
     text : sequence of str
         Columns to read as text whatever they hold, so that a task named ``007`` keeps its zeros.
 
@@ -123,17 +128,19 @@ def read_table(path: str | Path, *, columns: Sequence[str] | None = None, text: 
     suffixes = [suffix.lower() for suffix in file.suffixes]
     packed = suffixes[-1:] == [".gz"]
     ending = (suffixes[:-1] if packed else suffixes)[-1:]
+    if file.is_dir():
+        raise DataError(f"{str(path)!r} is a folder; give the table in it, such as {str(file / 'data.csv')!r}.")
     if not file.is_file():
         raise DataError(f"There is no file {str(path)!r}.")
     if ending and ending[0] in _COLUMN_FILES and not packed:
-        return _read_columns(file, _COLUMN_FILES[ending[0]], columns, text)
+        return _read_columns(file, _COLUMN_FILES[ending[0]], columns, drop)
     if not ending or ending[0] not in _TEXT_FILES:
         raise DataError(
             f"{file.name!r} has an ending that is not known; allowed are {', '.join((*_TEXT_FILES, *_COLUMN_FILES))}, "
             "and .gz after the first four."
         )
     names, delimiter = _read_head(file)
-    wanted = _check_names(names, columns, file.name)
+    wanted = _check_names(names, columns, drop, file.name)
     if find_spec("pyarrow") is None:
         return _read_plain(file, names, wanted, text, delimiter)
     return _read_csv(file, names, wanted, text, delimiter)
@@ -149,9 +156,9 @@ def _open(file: Path) -> IO[bytes]:
     return gzip.open(file) if file.suffix.lower() == ".gz" else file.open("rb")  # type: ignore[return-value]
 
 
-def _open_text(file: Path) -> IO[str]:
-    # Bytes that are no UTF-8 are looked for elsewhere, where their line is known.
-    return io.TextIOWrapper(_open(file), "utf-8-sig", errors="replace", newline="")
+def _open_text(file: Path, errors: str = "replace") -> IO[str]:
+    # Bytes that are no UTF-8 are looked for elsewhere, where their line and column are known.
+    return io.TextIOWrapper(_open(file), "utf-8-sig", errors=errors, newline="")
 
 
 def _read_head(file: Path) -> tuple[list[str], str]:
@@ -164,7 +171,7 @@ def _read_head(file: Path) -> tuple[list[str], str]:
         with _open_text(file) as lines:
             names = next(csv.reader(lines, delimiter=delimiter), [])
     except UnicodeDecodeError as error:
-        raise _not_utf8(file.name, 1, first, error) from error
+        raise _not_utf8(file.name, "line 1", first, error) from error
     except (OSError, EOFError, csv.Error) as error:
         raise DataError(f"{file.name!r} cannot be read: {error}.") from error
     if not line.strip():
@@ -172,15 +179,17 @@ def _read_head(file: Path) -> tuple[list[str], str]:
     return names, delimiter
 
 
-def _not_utf8(name: str, line: int, content: bytes, error: UnicodeDecodeError) -> DataError:
+def _not_utf8(name: str, place: str, content: bytes, error: UnicodeDecodeError) -> DataError:
     shown = content[max(0, error.start - 10) : error.start + 10]
+    marks = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
+    encoding = next((other for mark, other in marks.items() if content.startswith(mark)), "LATIN1")
     return DataError(
-        f"{name!r} is not UTF-8: line {line} holds the bytes {shown!r}. Save it as UTF-8, for example with "
-        f"iconv -f LATIN1 -t UTF-8."
+        f"{name!r} is not UTF-8: {place} holds the bytes {shown!r}. Save it as UTF-8, for example with "
+        f"iconv -f {encoding} -t UTF-8."
     )
 
 
-def _check_names(names: list[str], wanted: Sequence[str] | None, source: str) -> list[str]:
+def _check_names(names: list[str], wanted: Sequence[str] | None, drop: Sequence[str], source: str) -> list[str]:
     """The columns to read; blank and repeated names raise."""
     blank = [k + 1 for k, name in enumerate(names) if not name.strip()]
     if blank:
@@ -194,7 +203,7 @@ def _check_names(names: list[str], wanted: Sequence[str] | None, source: str) ->
     absent = [name for name in (wanted or ()) if name not in names]
     if absent:
         raise DataError(f"{source} lacks the columns {listing(absent)}; it has {listing(names, 20)}.")
-    return list(dict.fromkeys(wanted)) if wanted is not None else names
+    return [name for name in dict.fromkeys(names if wanted is None else wanted) if name not in drop]
 
 
 def _read_csv(file: Path, names: list[str], wanted: list[str], text: Sequence[str], delimiter: str) -> Table:
@@ -220,8 +229,10 @@ def _read_csv(file: Path, names: list[str], wanted: list[str], text: Sequence[st
         try:
             table = arrow.read_csv(file, parse_options=layout, convert_options=convert())
         except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
-            _diagnose(file, len(names), delimiter)
+            _diagnose(file, names, wanted, delimiter)
             raise DataError(f"{file.name!r} cannot be read: {error}.") from error
+    if any(pa.types.is_binary(field.type) for field in table.schema):  # text that is no UTF-8
+        _diagnose(file, names, wanted, delimiter)
     return _from_arrow(table, names, file.name)
 
 
@@ -239,22 +250,32 @@ def _larger_pieces(blocks: Any) -> Iterator[Any]:
         yield pa.Table.from_batches(held).combine_chunks()
 
 
-def _diagnose(file: Path, width: int, delimiter: str) -> None:
+def _diagnose(file: Path, names: list[str], wanted: list[str], delimiter: str) -> None:
     """Raise with the line of the first fault, if it is of a kind that has a line."""
     try:
-        with _open(file) as stream:
-            for number, line in enumerate(stream, 1):
-                try:
-                    line.decode("utf-8")
-                except UnicodeDecodeError as error:
-                    raise _not_utf8(file.name, number, line, error) from error
-        with _open_text(file) as lines:
+        with _open_text(file, "surrogateescape") as lines:
             reader = csv.reader(lines, delimiter=delimiter)
+            first = 1
             for row in reader:
-                if row and len(row) != width:
-                    raise _ragged(file.name, reader.line_num, len(row), width)
+                _check_utf8(file.name, first, dict(zip(names, row, strict=False)), wanted)
+                if row and len(row) != len(names):
+                    raise _ragged(file.name, reader.line_num, len(row), len(names))
+                first = reader.line_num + 1
     except (OSError, EOFError, csv.Error) as error:
         raise DataError(f"{file.name!r} cannot be read: {error}.") from error
+
+
+def _check_utf8(source: str, line: int, cells: dict[str, str], wanted: list[str]) -> None:
+    """Raise for bytes that are no UTF-8 in a wanted cell of the row that begins in this line."""
+    for name, cell in cells.items():
+        if name in wanted and not cell.isascii():
+            content = cell.encode("utf-8", "surrogateescape")
+            try:
+                content.decode("utf-8")
+            except UnicodeDecodeError as error:
+                line += content[: error.start].count(b"\n")
+                raise _not_utf8(source, f"line {line}, column {name!r},", content, error) from error
+        line += cell.count("\n")
 
 
 def _ragged(name: str, line: int, found: int, width: int) -> DataError:
@@ -264,7 +285,7 @@ def _ragged(name: str, line: int, found: int, width: int) -> DataError:
     )
 
 
-def _read_columns(file: Path, kind: str, columns: Sequence[str] | None, text: Sequence[str]) -> Table:
+def _read_columns(file: Path, kind: str, columns: Sequence[str] | None, drop: Sequence[str]) -> Table:
     pa: Any = require("pyarrow", "tables", f"Reading {kind.capitalize()} files")
     from pyarrow import feather, ipc, parquet
 
@@ -275,7 +296,7 @@ def _read_columns(file: Path, kind: str, columns: Sequence[str] | None, text: Se
             with pa.memory_map(str(file)) as source:
                 names = ipc.open_file(source).schema.names
         names = [name for name in names if not _INDEX.fullmatch(name)]
-        wanted = _check_names(names, columns, file.name)
+        wanted = _check_names(names, columns, drop, file.name)
         table = (parquet if kind == "parquet" else feather).read_table(file, columns=wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         raise DataError(f"{file.name!r} is no intact {kind.capitalize()} file: {error}") from error
@@ -310,7 +331,7 @@ def _kind(name: str, dtype: Any) -> str:
 
 def _read_plain(file: Path, names: list[str], wanted: list[str], text: Sequence[str], delimiter: str) -> Table:
     """Read a CSV file with Python alone."""
-    _diagnose(file, len(names), delimiter)
+    _diagnose(file, names, wanted, delimiter)
     with _open_text(file) as lines:
         rows = csv.reader(lines, delimiter=delimiter)
         next(rows)

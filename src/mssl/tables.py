@@ -194,7 +194,7 @@ def learn_schema(
     """
     if missing not in MISSING:
         raise ParameterError(f"missing is {missing!r}; allowed are {', '.join(map(repr, MISSING))}.")
-    for name in (task, target, *(features or ()), *drop):
+    for name in (task, target, *(features or ()), *(name for name in drop if name not in table.names)):
         table[name]
     if task == target:
         raise ParameterError(f"The column {task!r} cannot be both the task and the target.")

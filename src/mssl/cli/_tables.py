@@ -105,10 +105,17 @@ def read_training(
     from mssl.tables import detect_family, learn_schema, read_table, release_memory
 
     chosen, left_out = names_in(features), names_in(drop) or []
+    if chosen == []:
+        raise click.UsageError(
+            f"--features {features!r} names no column; give names separated by commas, such as --features wind,sun, "
+            "or leave the option out to use all columns."
+        )
     aligned = [] if time is None else [time]
     needed = None if chosen is None else [task, target, *chosen, *aligned]
-    table = read_table(data, columns=needed, text=[task, *aligned])
+    unread = set(left_out) - {task, target, *(chosen or ()), *aligned}
+    table = read_table(data, columns=needed, drop=list(unread), text=[task, *aligned])
     schema = learn_schema(table, task, target, features=chosen, drop=[*left_out, *aligned], missing=missing)
+    truth = _is_boolean(table[target])
     moments = None if time is None else np.asarray(table[time].text()[1])[table.take(time).text()[0]]
     encoded = schema.encode(table, with_target=True, by_task=True)
     release_memory()
@@ -120,11 +127,16 @@ def read_training(
     if family != "binary" and y.dtype.kind == "U":
         raise DataError(f"Column {target!r} holds text (for example {str(y[0])!r}); the family {family} needs numbers.")
     if family == "binary" and y.dtype.kind == "f" and np.array_equal(y, np.round(y)):
-        y = y.astype(np.int64)
+        y = y.astype(bool if truth else np.int64)
     arrays: Any = (encoded.X, y, encoded.tasks)
     if moments is not None:
         arrays = _align(encoded.X, y, tasks, counts, moments[encoded.rows])
     return Training(arrays[0], arrays[1], arrays[2], schema, family, (int(counts.min()), int(counts.max())))
+
+
+def _is_boolean(column: Any) -> bool:
+    """Whether pyarrow has read true and false, which count as numbers from here on; labels shall stay what they are."""
+    return str(getattr(column._data, "type", "")) == "bool"
 
 
 def _point_out_blanks(tasks: list[str], column: str) -> None:
