@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from mssl.certificates import weight_gap
@@ -243,6 +244,22 @@ class DesignQuadratic:
         if self.intercept:
             return self.column_sums / self._safe[:, None]
         return np.zeros(self.linear.shape) if self.design.shift is None else self.design.shift
+
+    def block(self, k: int, features: NDArray[np.bool_] | None = None) -> Array:
+        """√c (X̃_k − means) as a dense (n_k, d) array, or some of its columns."""
+        store, design = self.design.columns, self.design
+        n, d = int(design.n_rows[k]), self.n_features
+        first, last = store.base[k], store.base[k] + d
+        data = store.data[store.indptr[first] : store.indptr[last]]
+        chosen = slice(None) if features is None else features
+        if store.is_sparse:
+            starts = store.indptr[first : last + 1] - store.indptr[first]
+            places = store.indices[store.indptr[first] : store.indptr[last]] + store.row_start[k] - design.offsets[k]
+            dense = sparse.csc_array((data, places, starts), shape=(n, d))[:, chosen].toarray()
+        else:
+            dense = data.reshape(d, n)[chosen].T
+        weights = self.c[design.offsets[k] : design.offsets[k + 1]]
+        return np.asarray(np.sqrt(weights)[:, None] * (dense - self.column_means[k][chosen]))
 
     @cached_property
     def _diagonal(self) -> Array:

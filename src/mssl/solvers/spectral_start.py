@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from mssl._jit import call, plain
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic
@@ -215,7 +214,7 @@ def design_spectra(problem: DesignQuadratic, freedom: Array) -> Spectra:
     for k in range(K):
         own = target[offsets[k] : offsets[k + 1]]
         if k == 0 or common is None:
-            block = _weighted_block(problem, k)
+            block = problem.block(k)
             wide = len(block) <= d
             g, U = np.linalg.eigh(block @ block.T if wide else block.T @ block)
         factor = 1.0 if common is None else common[1][k]
@@ -227,22 +226,6 @@ def design_spectra(problem: DesignQuadratic, freedom: Array) -> Spectra:
             projections[k, :size] = np.sqrt(factor) * (own @ block) @ U
     squares = problem.design.task_sums(target**2)
     return _clean(values, projections, squares, freedom, d)
-
-
-def _weighted_block(problem: DesignQuadratic, k: int) -> Array:
-    """√c (X̃_k − means) as a dense (n_k, d) array."""
-    store, design = problem.design.columns, problem.design
-    n, d = int(design.n_rows[k]), problem.n_features
-    first, last = store.base[k], store.base[k] + d
-    data = store.data[store.indptr[first] : store.indptr[last]]
-    if store.is_sparse:
-        starts = store.indptr[first : last + 1] - store.indptr[first]
-        places = store.indices[store.indptr[first] : store.indptr[last]] + store.row_start[k] - design.offsets[k]
-        block = sparse.csc_array((data, places, starts), shape=(n, d)).toarray()
-    else:
-        block = data.reshape(d, n).T
-    weights = problem.c[design.offsets[k] : design.offsets[k + 1]]
-    return np.asarray(np.sqrt(weights)[:, None] * (block - problem.column_means[k]))
 
 
 def _clean(values: Array, projections: Array, squares: Array, freedom: Array, n_features: int) -> Spectra:

@@ -17,19 +17,19 @@ from mssl.coupling import Coupling
 from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.coordinate import coordinate_descent
 from mssl.solvers.linear import solve_cg
-from mssl.solvers.quadratic import GramQuadratic, objective_value, quadratic_gap
+from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, objective_value, quadratic_gap
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _SWEEPS = 20  # sweeps before a jump
-_MOST_DROPS = 30
+_PATIENCE = 100  # sweeps after which a small support is solved for too
 _JUMP_ITERATIONS = 200
 _JUMP_ACCURACY = 1e-12  # of the squared residual in the preconditioner's norm
 
 
 def descend_on_support(
-    problem: GramQuadratic,
+    problem: GramQuadratic | DesignQuadratic,
     coupling: Coupling,
     threshold: Array,
     W0: Array,
@@ -37,12 +37,13 @@ def descend_on_support(
     tol: float,
     max_iter: int = 1000,
     least: float = 0.0,
+    drops: int = 30,
 ) -> WeightStep:
     """Minimise by turns of coordinate descent and linear solves on the support.
 
     Parameters
     ----------
-    problem : GramQuadratic
+    problem : GramQuadratic or DesignQuadratic
         The loss.
     coupling : Coupling
         C.
@@ -55,7 +56,11 @@ def descend_on_support(
     max_iter : int
         Most sweeps.
     least : float
-        Share of weights in the support from which on it is solved for; sweeps over a small one are cheap.
+        Size of the support, as a share of the largest there can be, from which on it is solved for; sweeps over a
+        small one are cheap.
+    drops : int
+        How often a jump may go on after weights have left the support. Many where curvature spans many orders of
+        magnitude; otherwise sweeps find out sooner which ones leave.
 
     Returns
     -------
@@ -69,25 +74,33 @@ def descend_on_support(
     array([[1., 0.]])
     """
     W, done, burst = W0, 0, _SWEEPS
+    # With fewer rows than features a support is at most as large as the rows are many.
+    rows = problem.design.n_rows if isinstance(problem, DesignQuadratic) else np.full(len(W0), W0.shape[1])
+    room = float(np.minimum(rows, W0.shape[1]).sum())
     while True:
         step = coordinate_descent(problem, coupling, threshold, W, tol=tol, max_iter=min(burst, max_iter - done))
         done += step.n_iter
         if step.status is not Status.MAX_ITER or done >= max_iter:
             return WeightStep(step.W, step.gap, done, step.status)
         W = step.W
-        if np.count_nonzero(W) < least * W.size:
+        if np.count_nonzero(W) < least * room and done < _PATIENCE:
             burst *= 4
             continue
-        W, burst = _jump(problem, coupling, threshold, W), _SWEEPS
+        W, burst = _jump(problem, coupling, threshold, W, drops), _SWEEPS
         gap = quadratic_gap(problem, W, coupling, threshold)
         if gap <= tol:
             return WeightStep(W, gap, done, Status.CONVERGED)
 
 
-def _jump(problem: GramQuadratic, coupling: Coupling, threshold: Array, W: Array) -> Array:
-    """The best weights on the support of W; weights that would change sign on the way leave it, one after the other."""
+def _jump(
+    problem: GramQuadratic | DesignQuadratic, coupling: Coupling, threshold: Array, W: Array, drops: int
+) -> Array:
+    """The best weights on the support of W; weights that would change sign on the way leave it.
+
+    Either all of them at once, or the first, where that gains more; then again on what is left, so many times at most.
+    """
     value = objective_value(problem, W, coupling, threshold)
-    for _ in range(_MOST_DROPS):
+    for _ in range(drops):
         target = _best_on_support(problem, coupling, threshold, W)
         crosses = target * W < 0
         candidates = [np.where(crosses, 0.0, target)]
@@ -103,7 +116,7 @@ def _jump(problem: GramQuadratic, coupling: Coupling, threshold: Array, W: Array
     return W
 
 
-def _best_on_support(problem: GramQuadratic, coupling: Coupling, threshold: Array, W: Array) -> Array:
+def _best_on_support(problem: GramQuadratic | DesignQuadratic, coupling: Coupling, threshold: Array, W: Array) -> Array:
     """The minimiser over weights with the support of W, its signs taken for granted."""
     support = W != 0
     precondition = _support_preconditioner(problem, coupling, support)
@@ -128,13 +141,23 @@ def _up_to_the_first_zero(W: Array, target: Array) -> Array:
     return np.where(crosses & (shares <= share), 0.0, W + share * (target - W))
 
 
-def _support_preconditioner(problem: GramQuadratic, coupling: Coupling, support: Mask) -> Callable[[Array], Array]:
+def _gram_of(problem: GramQuadratic | DesignQuadratic, k: int, own: Mask) -> Array:
+    """H_k on some features."""
+    if isinstance(problem, DesignQuadratic):
+        rows = problem.block(k, own)
+        return np.asarray(rows.T @ rows)
+    return np.asarray(problem.task_scale[k] * problem.gram[0 if problem.is_shared else k][np.ix_(own, own)])
+
+
+def _support_preconditioner(
+    problem: GramQuadratic | DesignQuadratic, coupling: Coupling, support: Mask
+) -> Callable[[Array], Array]:
     """Inverse of (H_k + C_kk I) on each task's support."""
     ridge = coupling.diagonal()
     factors: list[tuple[int, Mask, Array]] = []
     for k in np.flatnonzero(support.any(axis=1)):
         own = support[k]
-        block = problem.task_scale[k] * problem.gram[0 if problem.is_shared else k][np.ix_(own, own)]
+        block = _gram_of(problem, int(k), own)
         lift = ridge[k] + 1e-14 * float(np.trace(block))
         block[np.diag_indices(len(block))] += lift if lift > 0 else 1.0
         factors.append((int(k), own, linalg.cholesky(block, lower=True, overwrite_a=True, check_finite=False)))

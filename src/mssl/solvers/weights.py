@@ -72,8 +72,8 @@ def solve_quadratic(
         raise ParameterError(
             f"solver={name!r} solves the step without an ℓ1 penalty; use 'auto' or 'coordinate' with one."
         )
-    if name == "coordinate" and isinstance(problem, GramQuadratic) and problem.n_features >= _JUMPS_FROM:
-        return descend_on_support(problem, coupling, threshold, W0, tol=tol, least=_DENSE, **limit)
+    if name == "coordinate" and problem.n_features >= _JUMPS_FROM:
+        return descend_on_support(problem, coupling, threshold, W0, tol=tol, least=_DENSE, drops=1, **limit)
     if name == "coordinate":
         return coordinate_descent(problem, coupling, threshold, W0, tol=tol, **limit)
     if name == "cg":
