@@ -36,6 +36,7 @@ Start here:
   mssl datasets export digit-pairs pairs.csv
   mssl fit pairs.csv --task pair --target label --save model.npz
   mssl predict model.npz pairs.csv -o predictions.csv
+
 \b
 Shell completion: eval "$(_MSSL_COMPLETE=bash_source mssl)"  (or zsh_source, fish_source)
 """
@@ -51,11 +52,19 @@ class _Commands(click.Group):
         if cmd_name not in self.list_commands(ctx):
             return None
         command = getattr(import_module(f"mssl.cli.{_COMMANDS[cmd_name][0]}"), cmd_name)
-        return command if isinstance(command, click.Command) else None
+        return _with_lines(command) if isinstance(command, click.Command) else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, _COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+def _with_lines(command: click.Command) -> click.Command:
+    """Make click see the marks in raw docstrings of paragraphs whose lines stay as they are."""
+    command.help = (command.help or "").replace("\\b\n", "\b\n")
+    for below in getattr(command, "commands", {}).values():
+        _with_lines(below)
+    return command
 
 
 @click.command(cls=_Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -69,7 +78,8 @@ def main(args: list[str] | None = None) -> None:
     warnings.showwarning = _show_warning
     try:
         commands.main(args, prog_name="mssl", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it can be closed from the start (>&-)
+            sys.stdout.flush()
     except click.exceptions.Exit as leave:
         sys.exit(leave.exit_code)
     except click.ClickException as error:

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 import numpy as np
@@ -33,9 +33,26 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
+def json_text(document: Any) -> str:
+    """One JSON document as text."""
+    return json.dumps(plain(document), ensure_ascii=False, indent=1)
+
+
 def print_json(document: Any) -> None:
     """Print one JSON document."""
-    click.echo(json.dumps(plain(document), ensure_ascii=False, indent=1))
+    print_result(json_text(document))
+
+
+def print_result(text: str) -> None:
+    """Print what the command was called for."""
+    standard_output().write(text if text.endswith("\n") else f"{text}\n")
+
+
+def standard_output() -> IO[str]:
+    """Where results are printed; closed, it is an error rather than a silence."""
+    if sys.stdout is None:
+        raise DatasetError("The standard output is closed; open it, or write to a file (-o) where the command can.")
+    return sys.stdout
 
 
 def print_facts(facts: Iterable[tuple[str, Any]]) -> None:

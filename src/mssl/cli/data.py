@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from mssl.cli._output import json_option, print_json, print_table
+from mssl.cli._output import check_target, json_option, print_json, print_table
 
 
 @click.group(invoke_without_command=True)
@@ -53,7 +53,7 @@ def fetch(name: str, as_json: bool) -> None:
 @click.option("--seed", type=int, default=0, show_default=True, help="Which rows --subsample takes.")
 @json_option
 def export(name: str, path: str, subsample: int | None, seed: int, as_json: bool) -> None:
-    r"""Write the data set NAME as a CSV file to PATH.
+    r"""Write the data set NAME as a table to PATH, in the format of its ending (CSV, TSV, Parquet, Feather; .gz).
 
     \b
     Example:
@@ -64,6 +64,7 @@ def export(name: str, path: str, subsample: int | None, seed: int, as_json: bool
     from mssl.exceptions import ParameterError
 
     options: dict[str, Any] = {} if subsample is None else {"subsample": subsample, "random_state": seed}
+    check_target(path)
     try:
         written = write(name, path, **options)
     except TypeError as error:

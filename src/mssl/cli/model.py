@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
 from collections.abc import Iterator
-from typing import IO, Any
+from dataclasses import replace
+from typing import Any
 
 import click
 
-from mssl.cli._output import check_target, json_option, print_facts, print_json, print_table
+from mssl.cli._output import (
+    check_target,
+    json_option,
+    json_text,
+    print_facts,
+    print_json,
+    print_result,
+    print_table,
+    standard_output,
+)
 from mssl.exceptions import ModelFileError
 
 _MODEL = click.argument("model", type=click.Path())
@@ -20,7 +28,12 @@ _ROWS_AT_ONCE = 2**14
 @click.command()
 @_MODEL
 @click.argument("data", type=click.Path())
-@click.option("--output", "-o", type=click.Path(), help="CSV file to write; standard output without it.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(),
+    help="File to write (CSV, TSV, Parquet, Feather; .gz); standard output without it.",
+)
 @json_option
 def predict(model: str, data: str, output: str | None, as_json: bool) -> None:
     r"""Predict for every row of DATA with the saved MODEL.
@@ -34,11 +47,13 @@ def predict(model: str, data: str, output: str | None, as_json: bool) -> None:
       mssl predict model.npz new.csv -o predictions.csv
       mssl predict model.npz new.parquet | head
     """
-    from mssl.files import atomic
+    from mssl._table_output import check_ending, text_file, write_rows, write_table
     from mssl.io import load
     from mssl.tables import check_tasks, read_task_column
 
-    check_target(output)
+    check_target(output, model, data)
+    if output is not None and not as_json:
+        check_ending(output)
     fitted = load(model)
     schema = _schema(fitted, model)
     table = schema.read(data)
@@ -50,16 +65,18 @@ def predict(model: str, data: str, output: str | None, as_json: bool) -> None:
     lines = _lines(tasks, rows.rows, list(answers.values()))
     if as_json:
         told = [dict(zip(header, line, strict=True)) for line in lines]
-        print_json({"rows": len(told), "predictions": told})
+        document = json_text({"rows": len(told), "predictions": told})
+        if output is None:
+            print_result(document)
+        else:
+            with text_file(output) as stream:
+                stream.write(f"{document}\n")
     elif output is None:
-        _write_csv(sys.stdout, header, lines)
+        write_rows(standard_output(), header, lines)
     else:
-        with atomic(output) as stream:
-            text = io.TextIOWrapper(stream, "utf-8", "backslashreplace", newline="")
-            _write_csv(text, header, lines)
-            text.detach()
-        if sys.stdout.isatty():
-            click.echo(f"{len(tasks)} predictions written to {output}")
+        write_table(output, header, lines)
+    if output is not None and sys.stdout is not None and sys.stdout.isatty():
+        click.echo(f"{len(tasks)} predictions written to {output}")
 
 
 def _answers(fitted: Any, rows: Any) -> dict[str, Any]:
@@ -81,15 +98,8 @@ def _lines(tasks: Any, rows: Any, answers: list[Any]) -> Iterator[tuple[Any, ...
         columns = [answer[place[here]].tolist() for answer in answers]
         for column in columns:
             for row in absent:
-                column[row] = ""
+                column[row] = None
         yield from zip(tasks[here].tolist(), *columns, strict=True)
-
-
-def _write_csv(stream: IO[str], header: list[str], lines: Iterator[tuple[Any, ...]]) -> None:
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(lines)
-    stream.flush()
 
 
 @click.command()
@@ -114,10 +124,29 @@ def graph(model: str, kind: str, output: str | None, min_weight: float, min_conf
     """
     from mssl.io import load
 
-    found = load(model).graph_.threshold(min_weight, min_confidence)
+    check_target(output, model)
+    found = _graph(load(model), model, min_weight, min_confidence)
     text = getattr(found, f"to_{kind}")(output)
     if output is None:
-        sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+        print_result(text)
+
+
+def _graph(fitted: Any, model: str, min_weight: float, min_confidence: float) -> Any:
+    """The graph of a model with the edges that are strong enough; of edges left out nothing is told."""
+    import numpy as np
+
+    whole = getattr(fitted, "graph_", None)
+    if whole is None:
+        raise ModelFileError(
+            f"{model!r} holds no task graph: {type(fitted).__name__} "
+            + ("learns none." if hasattr(fitted, "tasks_") else "was saved before it was fitted.")
+            + " Fit a model that learns one, such as mssl fit --method p-mssl."
+        )
+    found = whole.threshold(min_weight, min_confidence)
+    if found.confidence is None or found.n_edges == whole.n_edges:
+        return found
+    removed = whole.adjacency & ~found.adjacency
+    return replace(found, confidence=np.where(removed, 0.0, found.confidence))
 
 
 @click.command()
@@ -151,7 +180,8 @@ def inspect(model: str, as_json: bool, all_tasks: bool) -> None:
             *header["packages"].items(),
         ]
     )
-    print_table(["parameter", "value"], header["parameters"].items(), "Parameters")
+    parameters = [(name, v if isinstance(v, str) else repr(v)) for name, v in header["parameters"].items()]
+    print_table(["parameter", "value"], parameters, "Parameters")
     if all_tasks:
         print_table(["task"], [[name] for name in header["tasks"]], "Tasks")
         print_table(["feature"], [[name] for name in header["features"]], "Features")
@@ -178,6 +208,7 @@ def report(model: str, data: str | None, output: str) -> None:
     from mssl.io import load
     from mssl.report import write
 
+    check_target(output, model, data)
     fitted = load(model)
     rows = None
     if data is not None:

@@ -1,7 +1,5 @@
-"""Data sets as CSV files, for the command line and for other programs."""
+"""Data sets as files, for the command line and for other programs."""
 
-import csv
-import io
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +9,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import Bunch
 
+from mssl._table_output import check_ending, write_table
 from mssl.datasets._climate import CLIMATE_SETS, load_climate
 from mssl.datasets._real import (
     load_digit_pairs,
@@ -20,7 +19,6 @@ from mssl.datasets._real import (
     load_spam,
 )
 from mssl.datasets._registry import info
-from mssl.files import atomic
 
 _CHUNK = 1024
 
@@ -63,7 +61,7 @@ def load(name: str, **options: Any) -> Bunch:
 
 
 def _lines(bunch: Bunch) -> Iterator[list[Any]]:
-    """Rows of the CSV file; sparse X is unpacked a chunk at a time. Whole numbers lose their ``.0``."""
+    """Rows of the file; sparse X is unpacked a chunk at a time. Whole numbers lose their ``.0``."""
     has_months = "months" in bunch
     for start in range(0, len(bunch.y), _CHUNK):
         rows = slice(start, start + _CHUNK)
@@ -80,7 +78,7 @@ def _lines(bunch: Bunch) -> Iterator[list[Any]]:
 
 
 def export(name: str, path: str | os.PathLike[str], **options: Any) -> Path:
-    """Write a data set as a CSV file: task, features, target, one row per sample.
+    """Write a data set as a table: task, features, target, one row per sample.
 
     The first column names the task ("pair", "field", "user" or "location"), the last one is the target
     ("label", or "observed" for climate sets, which also get a column "month" after the location). The file
@@ -91,6 +89,7 @@ def export(name: str, path: str | os.PathLike[str], **options: Any) -> Path:
     name : str
         One of the names of :func:`available`.
     path : str or path-like
+        Its ending says what is written: ``.csv`` or ``.tsv`` (also with ``.gz``), ``.parquet`` or ``.feather``.
     **options
         Passed to the loader, e.g. ``subsample=200, random_state=0`` for the digit pairs.
 
@@ -110,14 +109,9 @@ def export(name: str, path: str | os.PathLike[str], **options: Any) -> Path:
     ('pair', 'pixel 01', 'label', 66)
     """
     entry = info(name)
+    check_ending(path)
     bunch = load(name, **options)
     month = ["month"] if "months" in bunch else []
     header = [entry.task_column, *month, *bunch.feature_names.tolist(), entry.target_column]
-    target = Path(path)
-    with atomic(target) as stream:
-        text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
-        writer = csv.writer(text)
-        writer.writerow(header)
-        writer.writerows(_lines(bunch))
-        text.detach()  # flushes; the file below stays open
-    return target
+    write_table(path, header, _lines(bunch))
+    return Path(path)
