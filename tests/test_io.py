@@ -22,7 +22,7 @@ from damage import forge, header_of, members_of, npy, scratch, signed, with_head
 from mssl import MSSLRegressor, MultiTaskGLM, presets
 from mssl._model_codec import Decoder, Encoder
 from mssl.datasets import make_clustered_tasks
-from mssl.exceptions import ModelFileError
+from mssl.exceptions import ModelFileError, ParameterError
 from mssl.io import read_header
 from mssl.model_selection import TaskKFold
 from mssl.penalties import L1, ElasticNet
@@ -386,3 +386,19 @@ def test_sigkill_during_save_leaves_a_whole_file(tmp_path):
         child.wait()
         child.stdout.close()
         assert mssl.load(target).coef_[0, 0] in (1.0, 2.0)
+
+
+@pytest.mark.parametrize("strange", [42, None, "model", MSSLRegressor, {"coef": 1}])
+def test_only_estimators_are_saved(strange, tmp_path):
+    with pytest.raises(ParameterError, match="give an estimator of mssl"):
+        mssl.save(strange, tmp_path / "u.npz")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_header_tells_parameters_as_values(tmp_path):
+    model = MSSLRegressor(graph_penalty=np.float64(0.5), coef_penalty=[0.1, (1, None)], tol=float("inf"))
+    told = read_header(mssl.save(model, tmp_path / "m.npz"))["parameters"]
+    assert told["graph_penalty"] == 0.5
+    assert told["coef_penalty"] == [0.1, [1, None]]
+    assert told["tol"] == "inf"
+    assert told["fit_intercept"] is True

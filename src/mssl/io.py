@@ -22,15 +22,17 @@ from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 
 from mssl._model_codec import Decoder, Encoder
-from mssl.exceptions import ModelFileError, MSSLError
+from mssl.exceptions import ModelFileError, MSSLError, ParameterError
 from mssl.files import atomic
 
 FORMAT, VERSION = "mssl-model", 1
 _MOST_HEADER = 2**28  # bytes of JSON; 256 MiB are names of millions of features
 _MOST_MEMBERS = 100_000
 _CHUNK = 2**20
+_LONGEST_SHOWN = 200  # characters or items of a parameter in the header; the model itself holds all of them
 _NPY = re.compile(
     rb"\{'descr': '([<>|][biufcUSmM]\d{1,9}(?:\[\d{0,9}[a-zA-Z]{1,2}\])?)', 'fortran_order': (True|False), "
     rb"'shape': \((\d{0,19}(?:, ?\d{1,19}){0,31},?)\), \}\s*\n"
@@ -61,6 +63,8 @@ def save(model: Any, path: str | os.PathLike[str], *, notes: Mapping[str, Any] |
 
     Raises
     ------
+    ParameterError
+        When ``model`` is no estimator.
     ModelFileError
         When a parameter is not of mssl (a function, another library's object), or the file cannot be written.
 
@@ -75,6 +79,11 @@ def save(model: Any, path: str | os.PathLike[str], *, notes: Mapping[str, Any] |
     >>> bool((again.coef_ == model.coef_).all())
     True
     """
+    if not isinstance(model, BaseEstimator):
+        what = (
+            f"the class {model.__name__}" if isinstance(model, type) else f"{type(model).__name__} {repr(model)[:60]}"
+        )
+        raise ParameterError(f"save got {what} as model; give an estimator of mssl, such as mssl.MSSLRegressor().")
     encoder = Encoder()
     tree = encoder.encode(model, type(model).__name__)
     header = {
@@ -185,13 +194,25 @@ def _summary(model: Any) -> dict[str, Any]:
         }
     graph = getattr(model, "graph_", None)
     return {
-        "parameters": {name: repr(value)[:200] for name, value in model.get_params(deep=False).items()},
+        "parameters": {name: _plain(value) for name, value in model.get_params(deep=False).items()},
         "tasks": [str(name) for name in getattr(model, "tasks_", [])],
         "features": [str(name) for name in getattr(model, "features_", [])],
         "classes": [str(name) for name in getattr(model, "classes_", [])],
         "edges": None if graph is None else graph.n_edges,
         "certificate": certificate,
     }
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as a JSON value where it has one, else as the text that Python shows."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    if plain is None or isinstance(plain, bool | int) or (isinstance(plain, float) and math.isfinite(plain)):
+        return plain
+    if isinstance(plain, str):
+        return plain[:_LONGEST_SHOWN]
+    if isinstance(plain, list | tuple) and len(plain) <= _LONGEST_SHOWN:
+        return [_plain(item) for item in plain]
+    return repr(plain)[:_LONGEST_SHOWN]
 
 
 class _Tee:
