@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mssl import MSSLRegressor
+from mssl.cli import commands
 from mssl.datasets import load_climate, make_climate_like
 from mssl.exceptions import DataError, DatasetError, ParameterError
 
@@ -161,8 +162,79 @@ def test_land_mask_and_region():
     assert np.array_equal(np.isfinite(answer["rmse"]), land)
     assert answer.attrs["rmse"] == pytest.approx(np.sqrt(np.nanmean(answer["rmse"].values ** 2)))
     assert answer["location"].values.tolist() == ["-10 20", "0 20", "10 0", "10 20"]
+    assert (answer.attrs["locations"], answer.attrs["locations_left_out"], answer.attrs["locations_at_sea"]) == (
+        4,
+        5,
+        5,
+    )
     with pytest.raises(DataError, match="No location is left"):
         combine(members, field(grid), train=TRAIN, test=TEST, region=(-26, -24, -11, 11), estimator=ridge())
+
+
+def test_every_location_left_out_has_a_reason():
+    grid = (np.array([-10.0, 0.0, 10.0]), np.array([-25.0, 0.0, 20.0]))
+    observed, member = field(grid, noise=0.1), field(grid)
+    observed[5, 0, 2] = np.nan  # on land
+    observed[5, 0, 0] = np.nan  # at sea
+    member[7, 1, 2] = np.nan
+    member[7, 0, 2] = np.nan
+    options = {"train": TRAIN, "test": TEST, "estimator": ridge(), "regrid": "nearest"}
+    counts = {}
+    for land in (True, False):
+        about = combine({"a": member, "b": field(COARSE, noise=0.3)}, observed, land_only=land, **options).attrs
+        counts[land] = [about[f"locations_{reason}"] for reason in ("at_sea", "not_observed", "not_modelled")]
+        assert about["locations_left_out"] == sum(counts[land]) == 9 - about["locations"]
+    assert counts == {True: [5, 1, 1], False: [0, 2, 1]}
+
+
+@pytest.mark.parametrize("method", ["p-mssl", "r-mssl"])
+def test_training_without_variation_is_refused(method):
+    grid = (FINE[0][1:3], FINE[1][1:3])
+    members = {"a": field(COARSE), "b": field(COARSE, noise=0.3)}
+    options = {"test": TEST, "land_only": False, "method": method}
+    with pytest.raises(ParameterError, match=r"train is 1990:1990, a single year.*raw"):
+        combine(members, field(grid, noise=0.1), train=(1990, 1990), **options)
+    still = field(grid, noise=0.1)
+    still[: 12 * 5] = 0.1
+    for raw in (True, False):
+        with pytest.raises(DataError, match="does not vary in the training period 1990:1994"):
+            combine(members, still, train=TRAIN, raw=raw, **options)
+    still[:, 1:] = field(grid, noise=0.1)[:, 1:]
+    answer = combine(members, still, train=TRAIN, **options)  # one location that varies is enough
+    assert np.isfinite(answer["prediction"]).all()
+    assert np.allclose(answer["weights"][:, 0], 0)
+
+
+def test_climatology_is_a_method_too():
+    grid = (FINE[0][1:3], FINE[1][1:3])
+    members = {"a": field(COARSE), "b": field(COARSE, noise=0.3)}
+    options = {"train": TRAIN, "test": TEST, "land_only": False}
+    answer = combine(members, field(grid, noise=0.1), method="climatology", **options)
+    assert np.array_equal(answer["prediction"], answer["climatology"])
+    assert answer.attrs["gain_over_climatology"] == 0
+
+
+def test_members_and_observation_are_different_netcdf_files(files, tmp_path):
+    names = ["climate", "--observations", files / "cru.nc", "--train", "1990:1994", "--test", "1995:1996"]
+
+    def refused(*members):
+        with pytest.raises(DataError) as caught:
+            commands.main([str(arg) for arg in (*names, "--members", *members)], standalone_mode=False)
+        return str(caught.value)
+
+    assert "is among the members" in refused(files / "*.nc")
+    link = tmp_path / "other.nc"
+    link.symlink_to(files / "cru.nc")
+    assert "is among the members" in refused(link)
+    with pytest.raises(DataError, match="is among the members"):
+        combine([files / "alpha.nc", files / "cru.nc"], files / "cru.nc", train=TRAIN, test=TEST)
+    table = tmp_path / "d.csv"
+    table.write_text("station,temp\na,1\n")
+    told = refused(table)
+    assert "is no NetCDF file (it begins with b'station,')" in told
+    assert "engine" not in told
+    with pytest.raises(DataError, match="There is no file"):
+        open_members([tmp_path / "nowhere.nc"])
 
 
 def test_month_means_are_means_of_months():

@@ -61,8 +61,30 @@ def open_field(path: str | Path, variable: str | None = None) -> Any:
     try:
         data = xarray.open_dataset(path, chunks={})
     except (OSError, ValueError, TypeError) as error:
-        raise DataError(f"{str(path)!r} cannot be read as NetCDF: {error}") from error
+        raise DataError(_unreadable(Path(path), error)) from error
     return pick(data, variable, str(path))
+
+
+def _unreadable(path: Path, error: Exception) -> str:
+    """Why a file cannot be opened: it is not there, it is something else, or what xarray says."""
+    if not path.exists():
+        return f"There is no file {str(path)!r}."
+    if path.is_file():
+        with path.open("rb") as stream:
+            begins = stream.read(8)
+        if not begins.startswith((b"CDF", b"\x89HDF")):
+            return f"{str(path)!r} is no NetCDF file (it begins with {begins!r}); give files written as NetCDF."
+    return f"{str(path)!r} cannot be read as NetCDF: {error}"
+
+
+def reject_observation(members: Iterable[str | Path], observations: str | Path) -> None:
+    """Raise where the observation's file is among the members, which would then predict themselves."""
+    for path in map(Path, members):
+        if path.exists() and Path(observations).exists() and path.samefile(observations):
+            raise DataError(
+                f"The file of the observation, {str(observations)!r}, is among the members too. Keep it elsewhere, or "
+                "give a pattern that leaves it out."
+            )
 
 
 def pick(data: Any, variable: str | None, source: str) -> Any:

@@ -19,12 +19,14 @@ from mssl._climate_grid import (
     open_field,
     open_member_files,
     pick,
+    reject_observation,
     select_region,
     to_cells,
     to_locations,
     to_units,
 )
 from mssl._methods import make_estimator
+from mssl.ensemble import Climatology
 from mssl.exceptions import DataError, DatasetError, MissingDependencyError, ParameterError, require
 
 __all__ = ["combine", "month_means", "open_field", "open_members", "to_dataset", "write_dataset"]
@@ -43,6 +45,7 @@ class _Months:
     train: NDArray[np.bool_]
     members: list[str]
     observed: Any
+    left_out: dict[str, int]
 
     def climatology(self) -> Array:
         """The observation's month-of-year means of the training years, for the months of testing."""
@@ -101,7 +104,7 @@ def combine(
         other_location), the partial correlations between locations. Where the observation is on a grid, so is the
         answer: (lat, lon) takes the place of location, NaN in cells that were left out, in all but the graph, whose
         locations have coordinates ``location_lat`` and ``location_lon``. The attributes tell the figures over all
-        locations.
+        locations, and how many were left out: at sea, and without some value of the observation or of a member.
 
     References
     ----------
@@ -119,19 +122,23 @@ def combine(
     ('time', 'location')
     """
     xarray: Any = require("xarray", "climate", "mssl.climate.combine")
+    train, test = _years(train, test, raw)
     if regrid not in ("bilinear", "nearest"):
         raise ParameterError(f"regrid is {regrid!r}; allowed are 'bilinear' and 'nearest'.")
+    if isinstance(ensemble, list | tuple) and isinstance(observations, str | Path):
+        reject_observation([item for item in ensemble if isinstance(item, str | Path)], observations)
     members = named_members(ensemble, variable)
-    observed, grid = _observed(observations, variable, region, land_only)
+    observed, grid, at_sea = _observed(observations, variable, region, land_only)
     units = observed.attrs.get("units")
     observed = monthly(observed)
     fields = {}
     for name, field in members.items():
         placed = to_cells(to_units(field, units, f"member {name!r}"), observed, regrid, f"member {name!r}")
         fields[name] = monthly(placed)
-    data = _align(observed, fields, *_years(train, test))
+    data = _align(observed, fields, train, test)
     model = make_estimator(method, "gaussian") if estimator is None else estimator
     prediction = _predict(model, data, raw)
+    left_out = {"at_sea": at_sea, **data.left_out}
     answer = _errors(xarray, prediction, data).merge(_found(xarray, model))
     for name, values in answer.data_vars.items():
         values.attrs["units"] = "1" if name in ("weights", "graph") else units or "1"
@@ -143,7 +150,8 @@ def combine(
         "train_years": f"{train[0]}:{train[1]}",
         "test_years": f"{test[0]}:{test[1]}",
         "locations": answer.sizes["location"],
-        "locations_left_out": observed.sizes["location"] - answer.sizes["location"],
+        "locations_left_out": sum(left_out.values()),
+        **{f"locations_{reason}": count for reason, count in left_out.items()},
     }
     return answer if grid is None else on_grid(answer, *grid)
 
@@ -169,8 +177,8 @@ def month_means(values: Array, months: NDArray[np.int64], known: NDArray[np.bool
     return means
 
 
-def _observed(observations: Any, variable: str | None, region: Any, land_only: bool) -> tuple[Any, Any]:
-    """The observation on an axis of locations, and latitudes and longitudes of its grid, None if it has none."""
+def _observed(observations: Any, variable: str | None, region: Any, land_only: bool) -> tuple[Any, Any, int]:
+    """The observation on an axis of locations, latitudes and longitudes of its grid (or None), and cells at sea."""
     is_path = isinstance(observations, str | Path)
     data = open_field(observations, variable) if is_path else pick(observations, variable, "The observation")
     units = data.attrs.get("units")
@@ -178,20 +186,26 @@ def _observed(observations: Any, variable: str | None, region: Any, land_only: b
     data = select_region(data, region) if gridded else data
     grid = (data["lat"].values, data["lon"].values) if {"lat", "lon"} <= set(data.dims) else None
     data = to_locations(data)
+    cells = data.sizes["location"]
     if gridded and land_only:
         data = on_land(data)
     if not data.sizes["location"]:
         raise DataError("No location is left: none lies in the region and on land (--all-cells keeps the sea).")
     data.attrs["units"] = units
-    return data, grid
+    return data, grid, cells - data.sizes["location"]
 
 
-def _years(train: tuple[int, int], test: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+def _years(train: tuple[int, int], test: tuple[int, int], raw: bool) -> tuple[tuple[int, int], tuple[int, int]]:
     for name, (first, last) in (("train", train), ("test", test)):
         if first > last:
             raise ParameterError(f"{name} is {first}:{last}; give the first year first.")
     if train[0] <= test[1] and test[0] <= train[1]:
         raise ParameterError(f"train {train[0]}:{train[1]} and test {test[0]}:{test[1]} overlap; keep them apart.")
+    if train[0] == train[1] and not raw:
+        raise ParameterError(
+            f"train is {train[0]}:{train[1]}, a single year: its months are their own means, so that no anomaly is "
+            "left to learn from. Give two training years or more, or combine raw values (raw=True, --raw)."
+        )
     return train, test
 
 
@@ -212,20 +226,29 @@ def _align(observed: Any, fields: dict[str, Any], train: tuple[int, int], test: 
             )
     observed = observed.sel(time=wanted).load()
     stack = np.stack([np.asarray(field.sel(time=wanted).values, dtype=float) for field in fields.values()], axis=2)
-    whole = np.isfinite(observed.values).all(axis=0) & np.isfinite(stack).all(axis=(0, 2))
+    seen = np.isfinite(observed.values).all(axis=0)
+    whole = seen & np.isfinite(stack).all(axis=(0, 2))
     if not whole.any():
         raise DataError("Every location lacks some value of the observation or of a member, so none can be combined.")
     kept = observed.isel(location=np.flatnonzero(whole)).astype(float)
-    return _Months(
-        np.ascontiguousarray(stack[:, whole]), kept.values, wanted, _inside(wanted, train), list(fields), kept
-    )
+    X = np.ascontiguousarray(stack[:, whole])
+    left_out = {"not_observed": int(np.sum(~seen)), "not_modelled": int(np.sum(seen & ~whole))}
+    return _Months(X, kept.values, wanted, _inside(wanted, train), list(fields), kept, left_out)
 
 
 def _predict(model: Any, data: _Months, raw: bool) -> Array:
     """Fit on the training months and predict the others, on anomalies or raw values."""
+    if isinstance(model, Climatology) and model.month is None:
+        return data.climatology()
     X_means = 0.0 if raw else month_means(data.X, data.months, data.train)
     y_means = np.zeros_like(data.y) if raw else month_means(data.y, data.months, data.train)
     X, y = data.X - X_means, data.y - y_means
+    if np.ptp(y[data.train], axis=0).max() <= 1e-12 * np.abs(data.y).max():
+        first, last = data.months[data.train][[0, -1]] // 12
+        raise DataError(
+            f"The observation does not vary in the training period {first}:{last} at any of the {y.shape[1]} "
+            "locations, so there is nothing to learn; choose other training years, or check the variable."
+        )
     model.fit(X[data.train], y[data.train])
     return np.asarray(model.predict(X[~data.train]) + y_means[~data.train])
 
@@ -298,9 +321,16 @@ def _about(answer: Any) -> dict[str, Any]:
         "title": "Climate models combined with observations, one task per location",
         "source": "mssl",
         **total,
-        "gain_over_climatology": 1.0 - total["rmse"] / total["rmse_climatology"],
-        "gain_over_average": 1.0 - total["rmse"] / total["rmse_average"],
+        "gain_over_climatology": _gain(total["rmse"], total["rmse_climatology"]),
+        "gain_over_average": _gain(total["rmse"], total["rmse_average"]),
     }
+
+
+def _gain(error: float, rival: float) -> float:
+    """The share of the rival's error that is gone; a rival without error can at best be met."""
+    if rival:
+        return 1.0 - error / rival
+    return float("-inf") if error else 0.0
 
 
 def to_dataset(bunch: Any, *, calendar: str = "standard", units: str = "degC") -> Any:

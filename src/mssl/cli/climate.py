@@ -29,6 +29,13 @@ def _region(ctx: click.Context, param: click.Parameter, value: str | None) -> tu
     return west, east, south, north
 
 
+_LEFT_OUT = {
+    "locations_at_sea": "at sea (--all-cells keeps them)",
+    "locations_not_observed": "with gaps in the observation",
+    "locations_not_modelled": "with gaps in a member, or outside its grid",
+}
+
+
 @click.command()
 @click.option("--members", required=True, multiple=True, help="Files of the models; a pattern such as 'cmip/*.nc'.")
 @click.option("--observations", required=True, type=click.Path(), help="File of the observation.")
@@ -69,11 +76,14 @@ def climate(
       mssl climate --members 'cmip/*.nc' --observations cru.nc --variable tas --region -82,-34,-56,13 \
         --train 1901:1950 --test 1951:1960 --method r-mssl -o combined.nc
     """
+    from mssl._climate_grid import reject_observation
     from mssl._methods import make_estimator
     from mssl.climate import combine, open_field, open_members, write_dataset
 
     check_target(output)
     paths = sorted({path for pattern in members for path in glob(pattern, recursive=True)})  # noqa: PTH207
+    if observed_variable in (None, variable):  # else one file may hold both
+        reject_observation(paths, observations)
     model = make_estimator(method, "gaussian", parse_settings(fixed), verbose=int(show_progress(quiet)))
     answer = combine(
         open_members(paths, variable),
@@ -90,7 +100,9 @@ def climate(
         "members": len(answer["member"]) if "member" in answer.coords else None,
         "locations": answer.attrs["locations"],
         "months": len(answer["time"]),
-        **{name: answer.attrs[name] for name in ("locations_left_out", "combined", "rmse")},
+        "locations_left_out": answer.attrs["locations_left_out"],
+        **{name: answer.attrs[name] for name in _LEFT_OUT},
+        **{name: answer.attrs[name] for name in ("combined", "rmse")},
         **{name: answer.attrs[name] for name in ("rmse_climatology", "rmse_average")},
         **{name: answer.attrs[name] for name in ("gain_over_climatology", "gain_over_average")},
         "file": output,
@@ -102,15 +114,15 @@ def climate(
 
 
 def _show(facts: dict[str, Any], units: str) -> None:
-    lines: list[tuple[str, Any]] = [
-        (name, facts[name]) for name in ("method", "members", "locations", "months", "combined")
-    ]
+    names = ("method", "members", "locations", "months", "combined")
+    lines: list[tuple[str, Any]] = [(name, facts[name]) for name in names if facts[name] is not None]
     if facts["locations_left_out"]:
-        lines.append(("left out", f"{facts['locations_left_out']} locations with missing values"))
+        reasons = ", ".join(f"{facts[name]} {reason}" for name, reason in _LEFT_OUT.items() if facts[name])
+        lines.append(("left out", f"{facts['locations_left_out']} locations: {reasons}"))
     lines.append(("RMSE", f"{facts['rmse']:.4g} {units}"))
     for name, words in (("climatology", "climatology"), ("average", "plain average")):
         gain = facts[f"gain_over_{name}"]
-        verdict = f"{abs(gain):.1%} {'ahead of' if gain > 0 else 'behind'} it"
+        verdict = f"{abs(gain):.1%} {'ahead of' if gain > 0 else 'behind'} it" if gain else "as good"
         lines.append((words, f"{facts[f'rmse_{name}']:.4g} {units}; the combination is {verdict}"))
     if facts["file"]:
         lines.append(("written", facts["file"]))

@@ -117,7 +117,8 @@ class ResidualProblem:
     def strength_max(self, strength: float, floor: float, noise_precisions: Array) -> float:
         """The γ from which on zero weights with a diagonal Ω are stationary."""
         v = np.sum(self.Y**2, axis=1) / self.weight
-        scale = strength / (v * (1.0 + floor)) + self.extra
+        # A task without variation has zero weights at any γ.
+        scale = np.divide(strength, v * (1.0 + floor), out=np.zeros_like(v), where=v > 0) + self.extra
         gradient = scale[:, None] * np.abs(self.project(self.Y))
         return float(np.max(gradient / np.sqrt(noise_precisions)[:, None], initial=0.0))
 
