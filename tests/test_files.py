@@ -101,3 +101,13 @@ def test_leftovers_of_killed_processes_are_removed(tmp_path: Path) -> None:
         os.utime(file, (time.time() - 3600 * hours,) * 2)
     target = write_text(tmp_path / "a[1].txt", "new")
     assert set(tmp_path.iterdir()) == {target, fresh, *strangers}
+
+
+def test_a_reader_that_goes_away_breaks_the_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(BrokenPipeError), atomic(pipe) as stream:
+        os.close(reader)
+        stream.write(b"too late")
+        stream.flush()

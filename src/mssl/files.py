@@ -41,6 +41,8 @@ def atomic(path: str | os.PathLike[str], error: type[MSSLError] = DatasetError) 
             # Resolved only here: what /dev/stdout leads to may have no path of its own.
             with _replacing(Path(os.path.realpath(path)), mode) as stream:
                 yield stream
+    except BrokenPipeError:
+        raise  # the reader has seen enough, which is no fault of the place
     except OSError as cause:
         raise error(
             f"cannot write {os.fspath(path)!r}: {cause.strerror or cause}. Choose a folder that exists and is writable."
