@@ -187,3 +187,15 @@ def test_edges_that_are_left_out_have_no_confidence(tmp_path):
         told = json.loads(call("graph", tmp_path / "m.npz", "--format", "json", *limits).output)
         assert [row[:2] for row in told["confidence"]] == [row[:2] for row in told["edges"]]
         assert len(told["edges"]) == kept
+
+
+@pytest.mark.parametrize("output", [(), ("-o", "/dev/stdout")])
+def test_a_reader_that_goes_away_has_its_own_exit_code(output, weather):
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = [*ENTRY, "predict", weather / "model.npz", weather / "data.csv", *output]
+    try:
+        done = subprocess.run(words, check=False, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")

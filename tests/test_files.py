@@ -7,6 +7,7 @@ import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -108,6 +109,10 @@ def test_a_reader_that_goes_away_breaks_the_pipe(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     with pytest.raises(BrokenPipeError), atomic(pipe) as stream:
-        os.close(reader)
-        stream.write(b"too late")
-        stream.flush()
+        _write_late(stream, reader)
+
+
+def _write_late(stream: IO[bytes], reader: int) -> None:
+    os.close(reader)
+    stream.write(b"too late")
+    stream.flush()

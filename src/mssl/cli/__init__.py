@@ -42,6 +42,10 @@ Shell completion: eval "$(_MSSL_COMPLETE=bash_source mssl)"  (or zsh_source, fis
 """
 
 
+class _ReaderGoneError(Exception):
+    """A broken pipe on its way past click, which would make it the exit code of an error."""
+
+
 class _Commands(click.Group):
     """Commands whose modules are imported only when they are called, so that ``--help`` is quick."""
 
@@ -53,6 +57,12 @@ class _Commands(click.Group):
             return None
         command = getattr(import_module(f"mssl.cli.{_COMMANDS[cmd_name][0]}"), cmd_name)
         return _with_lines(command) if isinstance(command, click.Command) else None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as broken:
+            raise _ReaderGoneError from broken
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -88,7 +98,7 @@ def main(args: list[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         _complain("Interrupted; nothing was left half-written.")
         sys.exit(130)
-    except BrokenPipeError:
+    except (BrokenPipeError, _ReaderGoneError):
         # The reader has seen enough; Python must not try to flush the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
