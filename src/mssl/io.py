@@ -166,9 +166,16 @@ def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
         raise ModelFileError(f"cannot read {os.fspath(path)!r}: {error.strerror}.") from error
     except _FAILURES as error:
         reason = str(error).strip(".") or type(error).__name__
-        raise ModelFileError(
-            f"{os.fspath(path)!r} is no intact model file: {reason[:300]}. Save the model again with mssl.save."
-        ) from error
+        raise ModelFileError(f"{os.fspath(path)!r} is no intact model file: {reason[:300]}. {_advice(path)}") from error
+
+
+def _advice(path: str | os.PathLike[str]) -> str:
+    """A damaged model can be saved again; a file of another kind was never one."""
+    damaged = False
+    if Path(path).is_file():  # a pipe would not come back
+        with Path(path).open("rb") as stream:
+            damaged = stream.read(2) == b"PK"
+    return "Save the model again with mssl.save." if damaged else "Give a file that mssl.save or mssl fit --save wrote."
 
 
 def _versions() -> dict[str, str]:
