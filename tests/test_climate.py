@@ -214,6 +214,23 @@ def test_climatology_is_a_method_too():
     assert answer.attrs["gain_over_climatology"] == 0
 
 
+def test_a_method_over_neighbours_knows_those_of_the_grid():
+    grid = (FINE[0][1:4], FINE[1][1:4])
+    members = {"a": field(COARSE), "b": field(COARSE, noise=0.3)}
+    options = {"train": TRAIN, "test": TEST, "land_only": False, "method": "s2m2r"}
+    graph = combine(members, field(grid, noise=0.1), **options)["graph"]
+    lat, lon = graph["location_lat"].values, graph["location_lon"].values
+    beside = np.abs(lat[:, None] - lat) + np.abs(lon[:, None] - lon) == 10
+    assert np.array_equal((graph.values != 0) & ~np.eye(9, dtype=bool), beside)
+    cells = to_dataset(make_climate_like(n_samples=120, n_lat=2, n_lon=3, random_state=0))
+    options |= {"train": (1901, 1907), "test": (1908, 1910)}
+    answer = combine(cells["ensemble"], cells["observed"], **options)
+    off = ~np.eye(6, dtype=bool)
+    assert np.all(np.sum((answer["graph"].values != 0) & off, axis=1) >= 4)
+    with pytest.raises(DataError, match="no lat and lon"):
+        combine(cells["ensemble"].drop_vars(["lat", "lon"]), cells["observed"].drop_vars(["lat", "lon"]), **options)
+
+
 def test_members_and_observation_are_different_netcdf_files(files, tmp_path):
     names = ["climate", "--observations", files / "cru.nc", "--train", "1990:1994", "--test", "1995:1996"]
 

@@ -175,3 +175,15 @@ def test_climatology_is_the_mean_of_the_month(layout):
 def test_climatology_needs_to_know_the_month(month):
     with pytest.raises(ParameterError, match="month"):
         Climatology(month=month).fit(np.ones((4, 2)), np.ones((4, 3)))
+
+
+def test_edges_by_name_are_refused_with_the_way_to_positions():
+    random = np.random.default_rng(0)
+    X, tasks = random.normal(size=(30, 2)), np.repeat(["north", "south", "east"], 10)
+    y = X @ [1.0, -1.0] + random.normal(size=30)
+    for edges in ([("north", "south")], [("0", "1")], [(0.5, 1)]):
+        with pytest.raises(ParameterError, match=r"does not join positions.*sorted\(names\)"):
+            presets.make("s2m2r", edges=edges).fit(X, y, tasks=tasks)
+    place = {name: k for k, name in enumerate(sorted(set(tasks.tolist())))}
+    model = presets.make("s2m2r", edges=[(place["north"], place["south"])]).fit(X, y, tasks=tasks)
+    assert [{edge.task_i, edge.task_j} for edge in model.graph_.edges()] == [{"north", "south"}]

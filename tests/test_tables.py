@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mssl import _table_files
+from mssl.cli import commands
 from mssl.exceptions import DataError, MSSLError, ParameterError, UnseenTaskError
 from mssl.tables import (
     TableSchema,
@@ -52,8 +53,6 @@ def called(*args):
     """What a command prints."""
     from click.testing import CliRunner
 
-    from mssl.cli import commands
-
     return CliRunner().invoke(commands, [str(arg) for arg in args], catch_exceptions=False).output
 
 
@@ -64,10 +63,19 @@ def refused(*args):
     return str(caught.value)
 
 
+def usage(*args):
+    """What a command says when it is called wrongly."""
+    from click import UsageError
+
+    with pytest.raises(UsageError) as caught:
+        commands.main([str(arg) for arg in args], standalone_mode=False)
+    return str(caught.value)
+
+
 def encode(path, **options):
     table = read_table(path, text=["station"])
     schema = learn_schema(table, "station", "temp", **options)
-    return schema, schema.encode(table, with_target=True)
+    return schema, schema.encode(table, with_target=True, training=True)
 
 
 def test_columns_become_numbers_and_categories(reader, tmp_path):
@@ -254,6 +262,90 @@ def test_dropped_columns_are_not_read_on_the_command_line(tmp_path):
     assert "line 2, column 'note'" in refused("fit", path, *COLUMNS, *QUICK)
     called("fit", path, *COLUMNS, *QUICK, "--drop", "note")
     assert "no column 'notes'" in refused("fit", path, *COLUMNS, *QUICK, "--drop", "notes,note")
+
+
+MANY = "station,temp,x,hour\n" + "".join(f"{'abc'[k % 3]},{k * k % 7 - 3.5},{k * k % 11},{k // 3}\n" for k in range(60))
+
+
+def test_a_constant_target_leaves_nothing_to_explain(tmp_path):
+    rows = "".join(f"{'ab'[k % 2]},{(0.1, 7)[k % 2]},{k % 7}\n" for k in range(40))
+    path = write(tmp_path, "station,temp,x\n" + rows)
+    told = called("fit", path, *COLUMNS, "--family", "gaussian")
+    assert "nothing to explain" in told
+    assert "nan" not in told
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("fit", "--method", "r-mssl"),
+        ("fit", "--method", "r_mssl_copula"),
+        ("compare", "--methods", "r-mssl"),
+        ("select", "--method", "r-mssl"),
+    ],
+)
+def test_methods_on_residuals_ask_for_the_column_of_times(command, tmp_path):
+    path = write(tmp_path, MANY)
+    told = refused(*command, path, *COLUMNS)
+    assert "--time" in told
+    assert "residual'" not in told
+    if command[0] == "fit":
+        called(*command, path, *COLUMNS, *QUICK, "--set", "coef_penalty=0.1", "--time", "hour")
+
+
+def test_a_known_graph_comes_from_a_table_of_edges(tmp_path):
+    import mssl
+
+    path, model = write(tmp_path, MANY), tmp_path / "m.npz"
+    fit = ("fit", path, *COLUMNS, "--method", "s2m2r", "--save", model)
+    assert "--edges" in refused(*fit)
+    edges = write(tmp_path, "one,other,note,weight\nc,a,,2\n", "edges.csv")
+    called(*fit, "--edges", edges)
+    found = mssl.load(model).graph_
+    assert [(edge.task_i, edge.task_j) for edge in found.edges()] == [("a", "c")]
+    by_hand = mssl.presets.s2m2r(edges=[(0, 2, 2.0)])
+    called(*fit, "--edges", edges, "--set", "structure__alpha=1")
+    columns = np.loadtxt(path, delimiter=",", skiprows=1, usecols=(1, 2, 3))
+    by_hand.fit(columns[:, 1:], columns[:, 0], tasks=np.array(["abc"[k % 3] for k in range(60)]))
+    np.testing.assert_allclose(mssl.load(model).coef_, by_hand.coef_, rtol=1e-6)
+    for text, message in (
+        ("one,other\na,d\n", "'d' are not in the model"),
+        ("one,other\na,a\n", "two different tasks"),
+        ("one,other,weight\na,b,-1\n", "weights are numbers ≥ 0"),
+        ("one\na\n", "two columns"),
+    ):
+        assert message in refused(*fit, "--edges", write(tmp_path, text, "bad.csv"))
+    assert "s2m2r does" in usage("fit", path, *COLUMNS, "--edges", edges)
+
+
+def test_advice_for_missing_values_can_be_followed(tmp_path):
+    lines = MANY.splitlines()
+    features = write(tmp_path, "\n".join([*lines[:-1], "c,1,,3"]), "features.csv")
+    target = write(tmp_path, "\n".join([*lines[:-1], "c,,1,3"]), "target.csv")
+    model = tmp_path / "m.npz"
+    assert "--missing mean" in refused("fit", features, *COLUMNS, *QUICK)
+    assert "--missing mean" not in refused("fit", target, *COLUMNS, *QUICK)
+    called("fit", features, *COLUMNS, *QUICK, "--missing", "mean")
+    called("fit", target, *COLUMNS, *QUICK, "--missing", "drop")
+    called("fit", write(tmp_path, MANY), *COLUMNS, *QUICK, "--save", model)
+    assert "fit the model again with --missing" in refused("predict", model, features)
+    assert "is no intact model file" in refused("inspect", features)
+    assert "Save the model again" not in refused("inspect", features)
+
+
+def test_tasks_that_are_too_small_for_folds_are_counted(tmp_path):
+    path = write(tmp_path, MANY + "z,1,2,3\nz,2,3,4\n")
+    told = refused("compare", path, *COLUMNS, "--folds", "5", "--methods", "ridge")
+    assert "Task 'z' has 2 rows" in told
+    called("compare", write(tmp_path, MANY + "z,1,2,3\n" * 3), *COLUMNS, "--folds", "3", "--methods", "ridge")
+
+
+def test_few_features_can_be_halved_by_rows(tmp_path):
+    path = write(tmp_path, MANY)
+    told = refused("select", path, *COLUMNS)
+    assert "2 features to halve" in told
+    assert "--subsample samples" in told
+    called("select", path, *COLUMNS, "--subsample", "samples", "--subsamples", "2")
 
 
 def test_free_text_is_no_category(tmp_path):

@@ -74,6 +74,15 @@ def set_known(model: Any, fixed: dict[str, Any]) -> Any:
     return model.set_params(**fixed)
 
 
+def lacks_graph(model: Any) -> str | None:
+    """The parameter of a structure over a known graph of tasks which has none yet; None for other models."""
+    laplacian = import_module("mssl.structures").GraphLaplacian
+    for name, value in model.get_params().items():
+        if isinstance(value, laplacian) and value.edges is value.adjacency is value.coordinates is None:
+            return str(name)
+    return None
+
+
 def _preset(name: str, family: str, fixed: dict[str, Any]) -> Any:
     """A preset for a family; its strengths are chosen by cross-validation unless parameters are given."""
     presets = import_module("mssl.presets")

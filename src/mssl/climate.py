@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from mssl._climate_grid import (
     DEGREES,
@@ -25,7 +26,7 @@ from mssl._climate_grid import (
     to_locations,
     to_units,
 )
-from mssl._methods import make_estimator
+from mssl._methods import lacks_graph, make_estimator
 from mssl.ensemble import Climatology
 from mssl.exceptions import DataError, DatasetError, MissingDependencyError, ParameterError, require
 
@@ -137,6 +138,7 @@ def combine(
         fields[name] = monthly(placed)
     data = _align(observed, fields, train, test)
     model = make_estimator(method, "gaussian") if estimator is None else estimator
+    model = _with_neighbours(model, data, gridded=grid is not None)
     prediction = _predict(model, data, raw)
     left_out = {"at_sea": at_sea, **data.left_out}
     answer = _errors(xarray, prediction, data).merge(_found(xarray, model))
@@ -234,6 +236,20 @@ def _align(observed: Any, fields: dict[str, Any], train: tuple[int, int], test: 
     X = np.ascontiguousarray(stack[:, whole])
     left_out = {"not_observed": int(np.sum(~seen)), "not_modelled": int(np.sum(seen & ~whole))}
     return _Months(X, kept.values, wanted, _inside(wanted, train), list(fields), kept, left_out)
+
+
+def _with_neighbours(model: Any, data: _Months, *, gridded: bool) -> Any:
+    """The model; one that needs a graph of locations and has none gets the cells beside each, or the four nearest."""
+    place = lacks_graph(model)
+    if place is None:
+        return model
+    if not {"lat", "lon"} <= set(data.observed.coords):
+        raise DataError(
+            "The observation tells no lat and lon of its locations, so that their neighbours are not known."
+        )
+    places = np.column_stack([data.observed["lat"].values, data.observed["lon"].values])
+    nearest = {} if gridded else {f"{place}__nearest": min(4, len(places) - 1)}
+    return clone(model).set_params(**{f"{place}__coordinates": places}, **nearest)
 
 
 def _predict(model: Any, data: _Months, raw: bool) -> Array:

@@ -123,7 +123,9 @@ class TableSchema:
         wanted = [self.task, *(column.name for column in self.columns), *([self.target] if with_target else [])]
         return read_table(path, columns=wanted, text=[self.task])
 
-    def encode(self, table: Table, *, with_target: bool = False, by_task: bool = False) -> Encoded:
+    def encode(
+        self, table: Table, *, with_target: bool = False, by_task: bool = False, training: bool = False
+    ) -> Encoded:
         """Features, task names and (if asked for) targets of the rows that can be used; the table is used up.
 
         Parameters
@@ -134,6 +136,8 @@ class TableSchema:
             Read the target too, and leave out rows without one (``missing="drop"``).
         by_task : bool
             Sort the rows by task, which spares the estimator a copy.
+        training : bool
+            The rows are to be fitted to, so that it can still be chosen what happens to missing values.
         """
         tasks = read_task_column(table.take(self.task), self.task)
         target = target_values(table.take(self.target)) if with_target else np.empty(0)
@@ -151,7 +155,7 @@ class TableSchema:
             place += column.width
             del values
             release_memory()
-        keep = _usable(gaps, self.missing, self.target)[rows]
+        keep = _usable(gaps, self.missing, self.target, training)[rows]
         if not keep.all():
             X, rows = X[keep], rows[keep]
         if not len(rows):
@@ -357,7 +361,7 @@ def _is_blank(target: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray(target == "" if target.dtype.kind == "U" else np.isnan(target))
 
 
-def _usable(gaps: dict[str, NDArray[np.bool_]], missing: str, target: str) -> NDArray[np.bool_]:
+def _usable(gaps: dict[str, NDArray[np.bool_]], missing: str, target: str, training: bool) -> NDArray[np.bool_]:
     """Which rows can be used; raise where missing values are not provided for."""
     counts = {name: int(gap.sum()) for name, gap in gaps.items()}
     refused = {
@@ -367,15 +371,21 @@ def _usable(gaps: dict[str, NDArray[np.bool_]], missing: str, target: str) -> ND
         told = ", ".join(f"{name!r} ({n} rows)" for name, n in list(refused.items())[:8])
         more = f", … ({len(refused)} columns in all)" if len(refused) > 8 else ""
         first = int(np.argmax(gaps[next(iter(refused))])) + 1
-        advice = (
-            "--missing drop leaves these rows out, --missing mean fills features with their mean"
-            if missing == "error"
-            else "the target cannot be filled; use --missing drop, or complete it"
-        )
+        advice = _advice(target in refused, len(refused) > 1 or target not in refused, training)
         raise DataError(f"Values are missing in {told}{more}, first in row {first}. Complete them, or: {advice}.")
     if missing == "mean":
         return np.ones(len(next(iter(gaps.values()))), dtype=bool)
     return ~np.logical_or.reduce(list(gaps.values()))
+
+
+def _advice(of_target: bool, of_features: bool, training: bool) -> str:
+    """What can be done about values that are missing."""
+    if not training:
+        again = " (or fit the model again with --missing drop or --missing mean)" if of_features else ""
+        return f"leave these rows out{again}"
+    if of_target:
+        return "--missing drop leaves these rows out; the target cannot be filled"
+    return "--missing drop leaves these rows out, --missing mean fills features with their mean"
 
 
 def check_tasks(tasks: Sequence[str], known: Sequence[str]) -> None:

@@ -10,8 +10,8 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl._methods import FAMILIES
-from mssl.exceptions import DataError
+from mssl._methods import FAMILIES, lacks_graph
+from mssl.exceptions import DataError, NotAlignedError, ParameterError
 from mssl.inputs import listing, number_tasks
 
 _OPTIONS = (
@@ -29,6 +29,13 @@ _OPTIONS = (
         show_default=True,
         help="Rows with missing values: refuse, leave out, or fill features with their mean.",
     ),
+)
+
+
+edges_option = click.option(
+    "--edges",
+    type=click.Path(),
+    help="Table of the edges between tasks, for s2m2r: two columns of tasks, and one named weight if they differ.",
 )
 
 
@@ -51,6 +58,7 @@ class Training(NamedTuple):
     schema: Any
     family: str
     rows_per_task: tuple[int, int]
+    edges: list[tuple[int, int, float]] | None = None
 
     def can_be_halved(self, method: str) -> bool:
         """Whether stability selection has enough rows of weights (or of residuals) to halve."""
@@ -90,6 +98,32 @@ class Training(NamedTuple):
         _, place = number_tasks(self.tasks)
         return np.bincount(place, values) / np.bincount(place)
 
+    @property
+    def varies(self) -> bool:
+        """Whether the target takes two values in some task."""
+        if self.aligned:
+            return bool(np.any(self.y != self.y[0]))
+        _, place = number_tasks(self.tasks)
+        return bool(np.any((self.y[1:] != self.y[:-1]) & (place[1:] == place[:-1])))
+
+    def prepare(self, model: Any, method: str) -> Any:
+        """The model with the graph that was given, if it needs one; what else it lacks raises before any work."""
+        if method.replace("_", "-") in ("r-mssl", "r-mssl-copula") and not self.aligned:
+            raise NotAlignedError(
+                f"{method} relates the errors that tasks make at the same time, so it has to know which rows belong "
+                "together: name the column of times with --time (every task needs one row at each of the same times), "
+                "or use p-mssl, which needs none."
+            )
+        place = lacks_graph(model)
+        if place is None:
+            return model
+        if self.edges is None:
+            raise ParameterError(
+                f"{method} smooths over a graph of tasks that is known; give its edges with --edges edges.csv, a table "
+                "with two columns of task names and, if edges differ, a column named weight."
+            )
+        return model.set_params(**{f"{place}__edges": self.edges})
+
     def fit(self, model: Any) -> Any:
         """Fit a model, and let it know the names of its features and what the table's columns mean."""
         model.fit(self.X, self.y, tasks=self.tasks)
@@ -99,7 +133,15 @@ class Training(NamedTuple):
 
 
 def read_training(
-    data: str, task: str, target: str, features: str | None, drop: str, time: str | None, family: str, missing: str
+    data: str,
+    task: str,
+    target: str,
+    features: str | None,
+    drop: str,
+    time: str | None,
+    family: str,
+    missing: str,
+    edges: str | None = None,
 ) -> Training:
     """Read a table and turn it into tasks; see :func:`mssl.tables.learn_schema` for what is refused."""
     from mssl.tables import detect_family, learn_schema, read_table, release_memory
@@ -117,7 +159,7 @@ def read_training(
     schema = learn_schema(table, task, target, features=chosen, drop=[*left_out, *aligned], missing=missing)
     truth = _is_boolean(table[target])
     moments = None if time is None else np.asarray(table[time].text()[1])[table.take(time).text()[0]]
-    encoded = schema.encode(table, with_target=True, by_task=True)
+    encoded = schema.encode(table, with_target=True, by_task=True, training=True)
     release_memory()
     tasks, of_row = number_tasks(encoded.tasks)
     counts = np.bincount(of_row)
@@ -131,7 +173,31 @@ def read_training(
     arrays: Any = (encoded.X, y, encoded.tasks)
     if moments is not None:
         arrays = _align(encoded.X, y, tasks, counts, moments[encoded.rows])
-    return Training(arrays[0], arrays[1], arrays[2], schema, family, (int(counts.min()), int(counts.max())))
+    given = None if edges is None else _read_edges(edges, tasks.tolist())
+    return Training(arrays[0], arrays[1], arrays[2], schema, family, (int(counts.min()), int(counts.max())), given)
+
+
+def _read_edges(path: str, tasks: list[str]) -> list[tuple[int, int, float]]:
+    """Pairs of places among the tasks, and weights, from a table of task names."""
+    from mssl.tables import check_tasks, read_table, read_task_column
+
+    names = read_table(path).names
+    if len(names) < 2:
+        raise DataError(f"{path!r} has one column; edges need two columns of task names, and may have one of weights.")
+    weighted = ["weight"] if "weight" in names[2:] else []
+    table = read_table(path, columns=[*names[:2], *weighted], text=names[:2])
+    ends = [read_task_column(table[name], name).tolist() for name in names[:2]]
+    check_tasks([*ends[0], *ends[1]], tasks)
+    weights = table["weight"].numbers() if weighted else np.ones(len(ends[0]))
+    place = {task: k for k, task in enumerate(tasks)}
+    edges = [(place[a], place[b], float(weight)) for a, b, weight in zip(*ends, weights, strict=True)]
+    wrong = next((edge for edge in edges if edge[0] == edge[1] or not 0 <= edge[2] < np.inf), None)
+    if wrong is not None:
+        raise DataError(
+            f"{path!r} has the edge {tasks[wrong[0]]!r}, {tasks[wrong[1]]!r} of weight {wrong[2]:g}; an edge joins two "
+            "different tasks, and weights are numbers ≥ 0."
+        )
+    return edges
 
 
 def _is_boolean(column: Any) -> bool:

@@ -19,7 +19,8 @@ from mssl.cli._output import (
     quiet_option,
     show_progress,
 )
-from mssl.cli._tables import Training, names_in, read_training, table_options
+from mssl.cli._tables import Training, edges_option, names_in, read_training, table_options
+from mssl.exceptions import DataError
 from mssl.inputs import number_tasks
 
 Array = NDArray[np.float64]
@@ -28,6 +29,7 @@ _SHOWN = 20  # tasks listed for people; JSON has them all
 
 @click.command()
 @table_options
+@edges_option
 @click.option(
     "--methods", help="Methods to compare, separated by commas; the first is the one that others are held to."
 )
@@ -64,12 +66,14 @@ def cross_validate(training: Training, names: list[str], folds: int, seed: int, 
     splits = training.splits(folds, seed)
     means = {name: np.full(training.y.shape, np.nan) for name in names}
     for name in names:
-        make_estimator(name, training.family)  # a name that is not known is found out before any work
+        model = training.prepare(make_estimator(name, training.family), name)  # faults are told before any work
+        if "cv" in model.get_params(deep=False):
+            _check_parts(training, splits, name)
     with click.progressbar(length=len(names) * len(splits), label="fits", file=sys.stderr, hidden=not verbose) as bar:
         for train, test in splits:
             part = training.rows(train)
             for name in names:
-                model = make_estimator(name, training.family)
+                model = training.prepare(make_estimator(name, training.family), name)
                 model.fit(part.X, part.y, tasks=part.tasks)
                 means[name][test] = predicted_mean(model, training.rows(test))
                 bar.update(1)
@@ -94,6 +98,21 @@ def cross_validate(training: Training, names: list[str], folds: int, seed: int, 
             for k, task in enumerate(number_tasks(training.tasks)[0])
         ],
     }
+
+
+def _check_parts(training: Training, splits: list[tuple[Any, Any]], method: str) -> None:
+    """Raise where a task keeps a single row in a training part, which has to be split again."""
+    if training.aligned:
+        return
+    tasks, place = number_tasks(training.tasks)
+    fewest = np.min([np.bincount(place[train], minlength=len(tasks)) for train, _ in splits], axis=0)
+    if fewest.min() < 2:
+        k = int(np.argmin(fewest))
+        raise DataError(
+            f"Task {str(tasks[k])!r} has {np.bincount(place)[k]} rows, of which {fewest[k]} is left to learn from in "
+            f"one of the {len(splits)} parts; {method} chooses its parameters by cross-validation within it and "
+            "needs 2. Give the task more rows (3 with --folds 3 or more), or leave it out."
+        )
 
 
 def predicted_mean(model: Any, rows: Training) -> Array:
@@ -190,7 +209,7 @@ def select(
     training = read_training(**table)
     given = {"graph_penalty": 0.1} | ({"shared_mean": False} if method == "p-mssl" else {})
     selection = mssl.StabilitySelection(
-        make_estimator(method, training.family, given),
+        training.prepare(make_estimator(method, training.family, given), method),
         threshold=threshold,
         n_subsamples=subsamples,
         subsample=subsample,

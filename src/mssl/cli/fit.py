@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mssl._methods import make_estimator
+from mssl._methods import lacks_graph, make_estimator
 from mssl.cli._output import (
     check_target,
     json_option,
@@ -17,11 +17,12 @@ from mssl.cli._output import (
     quiet_option,
     show_progress,
 )
-from mssl.cli._tables import Training, read_training, table_options
+from mssl.cli._tables import Training, edges_option, read_training, table_options
 
 
 @click.command()
 @table_options
+@edges_option
 @click.option("--method", default="p-mssl", show_default=True, help="p-mssl, r-mssl, or any name of mssl.presets.")
 @click.option("--save", "path", type=click.Path(), help="Model file (.npz) to write.")
 @click.option("--report", "page", type=click.Path(), help="HTML page to write, with all there is to see.")
@@ -61,7 +62,9 @@ def fit(
         selection="both" if training.can_be_halved(method) else "prediction",
         verbose=int(show_progress(quiet)),
     )
-    training.fit(model)
+    if training.edges is not None and lacks_graph(model) is None:
+        raise click.UsageError(f"--edges: {method} takes no graph that is known; s2m2r does.")
+    training.fit(training.prepare(model, method))
     summary = summarise(model, training, method, fixed, time.perf_counter() - began)
     if path is not None:
         summary["file"] = str(save(model, path, notes={k: v for k, v in summary.items() if k in _NOTES}))
@@ -127,7 +130,8 @@ def summarise(model: Any, training: Training, method: str, fixed: tuple[str, ...
             "objective": result.objective,
             "rounds": len(result.history),
         },
-        "gain_over_separate_models": gain_over_separate(model),
+        "gain_over_separate_models": gain_over_separate(model) if training.varies else None,
+        "target_varies": training.varies,
         "edges": 0 if graph is None else graph.n_edges,
         "graph_choice": getattr(model, "graph_choice_", None),
         "strongest_edges": [edge._asdict() for edge in edges],
@@ -161,6 +165,9 @@ def _certified(certificate: dict[str, Any]) -> str:
     return f"{certificate['status']} (relative gap {certificate['relative_gap']:.1e})"
 
 
+_NOTHING = "none: the target does not vary within any task, so there is nothing to explain"
+
+
 def _gain(gain: float | None) -> str:
     if gain is None:
         return "not measured (parameters were given, or the method has no separate models to compare with)"
@@ -184,7 +191,7 @@ def show(summary: dict[str, Any]) -> None:
         ("features", summary["features"]),
         ("chosen", ", ".join(f"{name} {_short(value)}" for name, value in summary["parameters"].items()) or "defaults"),
         ("certificate", "none" if certificate is None else _certified(certificate)),
-        ("gain", _gain(summary["gain_over_separate_models"])),
+        ("gain", _gain(summary["gain_over_separate_models"]) if summary["target_varies"] else _NOTHING),
         ("edges", f"{summary['edges']} of {summary['tasks'] * (summary['tasks'] - 1) // 2}{_origin(summary)}"),
         ("time", f"{summary['seconds']:.1f} s"),
     ]

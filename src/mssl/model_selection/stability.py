@@ -211,7 +211,13 @@ class StabilitySelection(BaseEstimator):
         Q = rows if on_residuals else rows - point.result.mean
         n = Q.shape[1]
         if n < 4:
-            raise ParameterError(f"There are {n} rows to halve; subsample='coefficients' needs at least 4 features.")
+            what, advice = (
+                ("rows", "give more rows") if on_residuals else ("features", "halve each task's rows instead")
+            )
+            raise ParameterError(
+                f"There are {n} {what} to halve; subsample='coefficients' needs at least 4. Or {advice}: "
+                "subsample='samples' (mssl select --subsample samples)."
+            )
         floors = structure.floors(frame)
         S = Q @ Q.T / n
         self.lambdas_ = np.geomspace(self.path[1], self.path[0], self.n_points) * _largest_correlation(S, floors)

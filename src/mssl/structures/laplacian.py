@@ -188,6 +188,12 @@ def _from_edges(edges: Any, n_tasks: int) -> Array:
     for edge in edges:
         if len(edge) not in (2, 3):
             raise ParameterError(f"GraphLaplacian: {edge!r} is no edge; give (i, j) or (i, j, weight).")
+        if any(isinstance(end, str) or int(end) != end for end in edge[:2]):
+            raise ParameterError(
+                f"GraphLaplacian: the edge {tuple(edge)!r} does not join positions; give the places of tasks in "
+                "tasks_, which is sorted: place = {name: k for k, name in enumerate(sorted(names))}, then "
+                "edges=[(place[a], place[b]), …]."
+            )
         i, j, weight = int(edge[0]), int(edge[1]), float(edge[2]) if len(edge) == 3 else 1.0
         if not (0 <= i < n_tasks and 0 <= j < n_tasks) or i == j:
             raise ParameterError(
