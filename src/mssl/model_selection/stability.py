@@ -215,7 +215,7 @@ class StabilitySelection(BaseEstimator):
                 ("rows", "give more rows") if on_residuals else ("features", "halve each task's rows instead")
             )
             raise ParameterError(
-                f"There are {n} {what} to halve; subsample='coefficients' needs at least 4. Or {advice}: "
+                f"There are {n} {what} to halve; subsample='coefficients' needs at least 4 {what}. Or {advice}: "
                 "subsample='samples' (mssl select --subsample samples)."
             )
         floors = structure.floors(frame)
