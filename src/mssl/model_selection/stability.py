@@ -211,12 +211,11 @@ class StabilitySelection(BaseEstimator):
         Q = rows if on_residuals else rows - point.result.mean
         n = Q.shape[1]
         if n < 4:
-            what, advice = (
-                ("rows", "give more rows") if on_residuals else ("features", "halve each task's rows instead")
-            )
+            what = "rows" if on_residuals else "features"
+            other = " Or halve each task's rows: subsample='samples' (mssl select --subsample samples)."
             raise ParameterError(
-                f"There are {n} {what} to halve; subsample='coefficients' needs at least 4 {what}. Or {advice}: "
-                "subsample='samples' (mssl select --subsample samples)."
+                f"There are {n} {what} to halve; subsample='coefficients' needs at least 4 {what}."
+                f"{'' if on_residuals else other}"
             )
         floors = structure.floors(frame)
         S = Q @ Q.T / n
