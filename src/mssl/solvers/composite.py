@@ -242,8 +242,9 @@ def _accelerated(
         return quadratic.product(V) + coupling.dot(V)
 
     V = np.array(V0, dtype=float)
-    HV = operate(V)
-    q, constant = quadratic.linear, quadratic.value(np.zeros_like(V))
+    HV = operate(V) if np.any(V) else np.zeros_like(V)
+    q = quadratic.linear
+    constant = float(np.sum(quadratic.constants)) if isinstance(quadratic, GramQuadratic) else quadratic.value(0.0 * V)
     L = _curvature(operate, HV - q)
     previous, H_previous, momentum, gap = V, HV, 1.0, np.inf
     for iteration in range(max_iter + 1):
