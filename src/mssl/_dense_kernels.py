@@ -85,3 +85,35 @@ def product(A, B, out):
                 other = B[k]
                 for j in range(B.shape[1]):
                     row[j] += x * other[j]
+
+
+# Plain loops instead of NumPy's expressions, which take numba seconds each to compile.
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+def combine(u, W, scale, out):
+    """Scale times Wᵀu into ``out``."""
+    for j in range(W.shape[1]):
+        out[j] = 0.0
+    for k in range(W.shape[0]):
+        x = scale * u[k]
+        if x != 0.0:
+            for j in range(W.shape[1]):
+                out[j] += x * W[k, j]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def copy(A, scale, out):
+    """Scale times A into ``out``."""
+    for i in range(A.shape[0]):
+        for j in range(A.shape[1]):
+            out[i, j] = scale * A[i, j]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def log_sum(values):
+    """Sum of the logarithms."""
+    total = 0.0
+    for i in range(len(values)):
+        total += np.log(values[i])
+    return total

@@ -8,7 +8,7 @@ step broke down; the steps in Python, which know more ways out, then continue fr
 import numpy as np
 from numba import njit
 
-from mssl._dense_kernels import factor
+from mssl._dense_kernels import combine, copy, factor, log_sum
 from mssl._glasso_kernels import normalise, scale
 from mssl._small_graph_kernels import graph_gap, graph_step
 from mssl._small_weight_kernels import couple, weight_step
@@ -51,20 +51,46 @@ def _look(W, Omega, Sigma, log_determinant, prior, tau, Sn, Ln, root, P, u):
         for m in range(K):
             P[k, m] = eta * Omega[k, m]
     rho = couple(P, tau, u)
-    mean = rho * (u @ W)
+    mean = np.empty(d)
+    combine(u, W, rho, mean)
     S, omega, sigma = np.empty((K, K)), np.empty((K, K)), np.empty((K, K))
     _moment(W, mean, rho, variances, shrinkage, S)
     if normalise(S, L, e, Sn, Ln, root, np.empty(K, np.int64)) >= 0:
         return np.nan, np.nan, np.nan, rho
     scale(Omega, Sigma, root, np.arange(K), omega, sigma)
-    constant = 2.0 * np.log(root).sum()
+    constant = 2.0 * log_sum(root)
     scaled = log_determinant + constant
     gap, trace = graph_gap(Sn, Ln, omega, sigma, scaled, np.empty((K, K)), np.empty((K, K)))
     share = weight * (trace - log_determinant)
     if tau > 0.0:
-        x = tau * P.sum()
-        share += 0.5 * (mean @ mean) / tau + 0.5 * d * (np.log1p(x) - x / (1.0 + x))
+        total, square = 0.0, 0.0
+        for k in range(K):
+            total += u[k]
+        for j in range(d):
+            square += mean[j] * mean[j]
+        x = tau * total
+        share += 0.5 * square / tau + 0.5 * d * (np.log1p(x) - x / (1.0 + x))
     return share, weight * gap, trace - scaled, rho
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _same(A, B):
+    """Whether all entries agree."""
+    for i in range(A.shape[0]):
+        for j in range(A.shape[1]):
+            if A[i, j] != B[i, j]:
+                return False
+    return True
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _edges(Omega):
+    """Pairs that are not zero."""
+    count = 0
+    for i in range(len(Omega)):
+        for j in range(i):
+            count += Omega[i, j] != 0.0
+    return count
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -105,7 +131,7 @@ def _alternation(loss, constants, t, prior, tau, W, HW, Omega, Sigma, limits, re
     K, d = W.shape
     eta = prior[0]
     weight = 0.5 * eta * d * (1.0 + prior[1])
-    P, u, room, before = np.empty((K, K)), np.empty(K), np.empty((5, K, d)), np.empty((K, d))
+    P, spread, u, room, before = np.empty((K, K)), np.empty((K, K)), np.empty(K), np.empty((5, K, d)), np.empty((K, d))
     Sn, Ln, root = np.empty((K, K)), np.empty((K, K)), np.empty(K)
     log_determinant = factor(Omega, Sn)
     share, gap, value, rho = _look(W, Omega, Sigma, log_determinant, prior, tau, Sn, Ln, root, P, u)
@@ -128,18 +154,19 @@ def _alternation(loss, constants, t, prior, tau, W, HW, Omega, Sigma, limits, re
                 share, gap, value, rho = _look(W, Omega, Sigma, log_determinant, prior, tau, Sn, Ln, root, P, u)
                 if not gap > goal:
                     break
-            P[:] = eta * Omega
+            copy(Omega, eta, P)
             rho = couple(P, tau, u)
         moves = True
-        before[:] = W
-        gap_weights = weight_step(loss, t, P, Sigma / eta, u, rho, tau, W, HW, room, allowed, int(max_inner))
-        idle = idle + 1 if np.all(before == W) else 0
+        copy(W, 1.0, before)
+        copy(Sigma, 1.0 / eta, spread)
+        gap_weights = weight_step(loss, t, P, spread, u, rho, tau, W, HW, room, allowed, int(max_inner))
+        idle = idle + 1 if _same(before, W) else 0
         share, gap, value, rho = _look(W, Omega, Sigma, log_determinant, prior, tau, Sn, Ln, root, P, u)
         objective = _loss(constants, q, t, W, HW) + share
         size = max(1.0, abs(objective))
         history[done, 0], history[done, 1], history[done, 2] = objective, gap_weights, gap
-        history[done, 3] = (np.count_nonzero(Omega) - K) // 2
-        history[done, 4], history[done, 5] = weight * (value + 2.0 * np.log(root).sum()), log_determinant
+        history[done, 3] = _edges(Omega)
+        history[done, 4], history[done, 5] = weight * (value + 2.0 * log_sum(root)), log_determinant
         if not np.isfinite(objective + gap_weights + gap):
             return -done - 1, allowed
         allowed = max(part * tol * size, loose * (gap_weights + gap))
@@ -177,7 +204,9 @@ def _diagonal_start(loss, t, eta, tau, e, v, W, HW, limits):
     tol, least, size, rounds, max_inner = limits
     K, d = W.shape
     P, spread, u = np.zeros((K, K)), np.zeros((K, K)), np.empty(K)
-    room, image, last, last_image = np.empty((5, K, d)), np.empty(K), np.full(K, np.nan), np.full(K, np.nan)
+    room, image, last, last_image, mean = np.empty((5, K, d)), np.empty(K), np.empty(K), np.empty(K), np.empty(d)
+    for k in range(K):
+        last[k], last_image[k] = np.nan, np.nan
     change = 1.0
     for _ in range(int(rounds)):
         for k in range(K):
@@ -188,16 +217,19 @@ def _diagonal_start(loss, t, eta, tau, e, v, W, HW, limits):
         gap = weight_step(loss, t, P, spread, u, rho, tau, W, HW, room, accuracy, int(max_inner))
         if not np.isfinite(gap):
             return False
-        mean = rho * (u @ W)
+        combine(u, W, rho, mean)
         change = 0.0
         for k in range(K):
-            image[k] = np.sum((W[k] - mean) ** 2) / d + rho
+            image[k] = rho
+            for j in range(d):
+                image[k] += (W[k, j] - mean[j]) ** 2 / d
             change = max(change, abs(image[k] - v[k]) / (image[k] + e[k]))
         change = min(change, 1.0)
         if change <= tol:
             break
         _secant(v, image, last, last_image)
-    v[:] = image
+    for k in range(K):
+        v[k] = image[k]
     return True
 
 

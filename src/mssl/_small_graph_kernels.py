@@ -7,7 +7,7 @@ Letters as in :mod:`mssl._glasso_kernels`, on matrices scaled to a unit diagonal
 import numpy as np
 from numba import njit
 
-from mssl._dense_kernels import back_solve, factor, invert
+from mssl._dense_kernels import back_solve, copy, factor, invert, log_sum
 from mssl._glasso_kernels import (
     assemble,
     bcd_sweeps,
@@ -102,7 +102,10 @@ def _newton(S, L, Omega, Sigma, R, target):
         if np.isnan(factor(H, F)):
             return log_determinant
         back_solve(F, g[:m], x[:m])
-        decrement = np.sqrt(max(np.dot(g[:m], x[:m]), 0.0))
+        along = 0.0
+        for a in range(m):
+            along += g[a] * x[a]
+        decrement = np.sqrt(max(along, 0.0))
         length, blocking = 1.0 if decrement < 0.25 else 1.0 / (1.0 + decrement), -1
         for a in range(m):
             old = Omega[rows[a], cols[a]]
@@ -150,7 +153,7 @@ def _graph_descent(S, L, W, B, Omega, Sigma, M, R, target, column_tol):
         if sweeps == burst:
             clip_box(Sigma, S, L, M)
             if relative_distance(Omega, Sigma, M) < 0.9 or not np.isnan(factor(M, R)):
-                W[:] = M
+                copy(M, 1.0, W)
                 regressions(Omega, L, B)
             ascent = np.inf
         else:
@@ -178,7 +181,7 @@ def _unpenalised(S, Omega, Sigma, R):
         if R[i, i] * R[i, i] <= 1e-15 * len(S):
             return np.nan, 0.0
     invert(R, Omega)
-    Sigma[:] = S
+    copy(S, 1.0, Sigma)
     return len(S) - log_determinant, log_determinant
 
 
@@ -207,7 +210,7 @@ def graph_step(S, L, root, Omega, Sigma, log_determinant, best, target):
         for j in range(p):
             Omega[i, j] = omega[i, j] / (root[i] * root[j])
             Sigma[i, j] = sigma[i, j] * (root[i] * root[j])
-    return value, scaled - 2.0 * np.log(root).sum()
+    return value, scaled - 2.0 * log_sum(root)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -225,7 +228,7 @@ def small_graphical_lasso(S, L, e, tol, warm, Omega, Sigma, labels):
     held = warm and _warm_start(Sn, Ln, root, Omega, Sigma, omega, sigma, W, B, R)
     if not held and not soft_start(Sn, Ln, W) and np.isnan(factor(W, R)):
         return np.nan, 0.0, 0.0, 0
-    constant, total = 2.0 * np.log(root).sum(), 0
+    constant, total = 2.0 * log_sum(root), 0
     objective = p + constant
     for _ in range(3):
         target, column_tol = tol * max(1.0, abs(objective)), 1e-4 if held else 1e-2

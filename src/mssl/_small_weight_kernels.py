@@ -8,7 +8,7 @@ Letters: P = ηΩ with inverse ``spread``, u = P1 and ρ as in :mod:`mssl.coupli
 import numpy as np
 from numba import njit
 
-from mssl._dense_kernels import back_solve, factor, product
+from mssl._dense_kernels import back_solve, combine, factor, product
 from mssl._weight_kernels import gram_sweeps
 
 _FAST = {"reassoc", "contract"}
@@ -21,7 +21,10 @@ def couple(P, tau, u):
     """Write P1 into u and return ρ; both zero without a shared mean."""
     total = 0.0
     for k in range(len(u)):
-        u[k] = P[k].sum() if tau > 0.0 else 0.0
+        u[k] = 0.0
+        if tau > 0.0:
+            for m in range(len(u)):
+                u[k] += P[k, m]
         total += u[k]
     return 1.0 / (1.0 / tau + total) if tau > 0.0 else 0.0
 
@@ -106,9 +109,8 @@ def _hessian_product(H, s, V, out):
 @njit(cache=True, nogil=True, error_model="numpy")
 def descend(H, s, q, t, P, spread, u, rho, tau, W, HW, room, tol, max_sweeps):
     """Coordinate descent in bursts until the gap is at most tol; returns the gap and the sweeps."""
-    mean = np.zeros(W.shape[1])
-    for k in range(W.shape[0]):
-        mean += u[k] * W[k]
+    mean = np.empty(W.shape[1])
+    combine(u, W, 1.0, mean)
     indptr, indices, values = _compress(P)
     tasks = np.arange(len(W))
     gap = _weight_gap(P, spread, u, rho, tau, q, t, W, HW, mean, room)
@@ -162,7 +164,10 @@ def _iterate(H, s, P, spread, u, rho, tau, W, HW, room, factors, tol, max_iter):
     """Preconditioned conjugate gradients from the residual in room[0] until its gap is at most tol."""
     R, Z, D, A, T = room[0], room[1], room[2], room[3], room[4]
     K, d = W.shape
-    D[:] = 0.0
+    mean = np.empty(d)
+    for k in range(K):
+        for j in range(d):
+            D[k, j] = 0.0
     last = np.inf
     for _ in range(max_iter):
         for k in range(K):
@@ -174,7 +179,8 @@ def _iterate(H, s, P, spread, u, rho, tau, W, HW, room, factors, tol, max_iter):
             for j in range(d):
                 D[k, j] = Z[k, j] + now / last * D[k, j]
         last = now
-        _coupled(P, u, rho, D, u @ D, A)
+        combine(u, D, 1.0, mean)
+        _coupled(P, u, rho, D, mean, A)
         _hessian_product(H, s, D, T)
         step = now / (_dot(D, A) + _dot(D, T))
         for k in range(K):
@@ -191,9 +197,10 @@ def _conjugate_gradient(H, s, q, P, spread, u, rho, tau, W, HW, room, ridge, fac
     """The step without penalty, preconditioned by each task's own block; returns the gap."""
     if not _refactor(H, s, P, u, rho, ridge, factors):
         return np.inf
-    R, A, gap = room[0], room[3], np.inf
+    R, A, gap, mean = room[0], room[3], np.inf, np.empty(W.shape[1])
     for _ in range(3):  # the recurrence drifts: a restart decides whether it was good enough
-        _coupled(P, u, rho, W, u @ W, A)
+        combine(u, W, 1.0, mean)
+        _coupled(P, u, rho, W, mean, A)
         for k in range(W.shape[0]):
             for j in range(W.shape[1]):
                 R[k, j] = q[k, j] - HW[k, j] - A[k, j]
@@ -209,17 +216,19 @@ def _direct(U, g, s, q, P, spread, u, rho, tau, W, HW, room):
     """The step without penalty for one Gram U diag(g) Uᵀ: a system over tasks per eigenvector; returns the gap."""
     K, d = W.shape
     Q, V, T = room[0], room[1], room[2]
-    A, R, x = np.empty((K, K)), np.empty((K, K)), np.empty(K)
+    A, R, x, b, mean = np.empty((K, K)), np.empty((K, K)), np.empty(K), np.empty(K), np.empty(d)
     product(q, U, Q)
     for j in range(d):
         for k in range(K):
             for m in range(K):
                 A[k, m] = P[k, m] - rho * u[k] * u[m]
             A[k, k] += s[k] * g[j]
+            b[k] = Q[k, j]
         if np.isnan(factor(A, R)):
             return np.inf
-        back_solve(R, Q[:, j], x)
-        V[:, j] = x
+        back_solve(R, b, x)
+        for k in range(K):
+            V[k, j] = x[k]
     for k in range(K):
         for i in range(d):
             w, hw = 0.0, 0.0
@@ -227,7 +236,8 @@ def _direct(U, g, s, q, P, spread, u, rho, tau, W, HW, room):
                 w += U[i, j] * V[k, j]
                 hw += U[i, j] * V[k, j] * g[j]
             W[k, i], HW[k, i] = w, s[k] * hw
-    _coupled(P, u, rho, W, u @ W, Q)
+    combine(u, W, 1.0, mean)
+    _coupled(P, u, rho, W, mean, Q)
     for k in range(K):
         for j in range(d):
             Q[k, j] += HW[k, j] - q[k, j]
