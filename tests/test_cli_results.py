@@ -69,6 +69,7 @@ def test_inputs_are_not_overwritten(weather, tmp_path):
     for arguments in (
         ("fit", data, *table, "--save", data),
         ("fit", data, *table, "--report", link),
+        ("select", data, *table[:4], "--save", link),
         ("predict", model, data, "-o", link),
         ("predict", model, data, "--json", "-o", model),
         ("graph", model, "-o", model),

@@ -231,6 +231,16 @@ def test_a_method_over_neighbours_knows_those_of_the_grid():
         combine(cells["ensemble"].drop_vars(["lat", "lon"]), cells["observed"].drop_vars(["lat", "lon"]), **options)
 
 
+@pytest.mark.parametrize("input_file", ["cru.nc", "alpha.nc"])
+def test_no_input_is_overwritten(files, input_file):
+    target = files / input_file
+    before = target.read_bytes()
+    names = ["climate", "--observations", files / "cru.nc", "--members", files / "alpha.nc", "-o", target]
+    with pytest.raises(DatasetError, match="is the same file as the input"):
+        commands.main([*map(str, names), "--train", "1990:1994", "--test", "1995:1996"], standalone_mode=False)
+    assert target.read_bytes() == before
+
+
 def test_members_and_observation_are_different_netcdf_files(files, tmp_path):
     names = ["climate", "--observations", files / "cru.nc", "--train", "1990:1994", "--test", "1995:1996"]
 

@@ -80,8 +80,9 @@ def climate(
     from mssl._methods import make_estimator
     from mssl.climate import combine, open_field, open_members, write_dataset
 
-    check_target(output)
+    # Path.glob takes no absolute patterns.
     paths = sorted({path for pattern in members for path in glob(pattern, recursive=True)})  # noqa: PTH207
+    check_target(output, observations, *paths)
     if observed_variable in (None, variable):  # else one file may hold both
         reject_observation(paths, observations)
     model = make_estimator(method, "gaussian", parse_settings(fixed), verbose=int(show_progress(quiet)))

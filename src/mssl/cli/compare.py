@@ -205,7 +205,7 @@ def select(
     """
     import mssl
 
-    check_target(path)
+    check_target(path, table["data"])
     training = read_training(**table)
     given = {"graph_penalty": 0.1} | ({"shared_mean": False} if method == "p-mssl" else {})
     selection = mssl.StabilitySelection(
