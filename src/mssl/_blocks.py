@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from mssl._jit import call
+from mssl._jit import call, plain
 from mssl.threads import spread
 
 Array = NDArray[np.float64]
@@ -56,7 +56,7 @@ class DenseBlocks:
             from mssl._weight_kernels import gather_blocks
 
             w = np.ones(len(X)) if weights is None else np.array(weights, dtype=float)
-            call(gather_blocks, np.require(X, float, ["C", "W"]), bounds, w, centre, blocks.buffer, means)
+            call(gather_blocks, plain(X), bounds, w, centre, blocks.buffer, means)
             return blocks, means
         # Chunks that stay in the cache: transpose, average and centre in one go.
         for tasks, stack in blocks.groups(_CACHED):

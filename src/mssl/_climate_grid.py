@@ -169,7 +169,7 @@ def to_locations(data: Any) -> Any:
 
 def on_land(data: Any) -> Any:
     """Only the locations on land."""
-    globe: Any = require("global_land_mask", "climate", "The land mask").globe  # type: ignore[attr-defined]
+    globe = require("global_land_mask", "climate", "The land mask").globe
     land = globe.is_land(data["lat"].values, data["lon"].values)
     return data.isel(location=np.flatnonzero(land))
 

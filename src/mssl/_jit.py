@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,13 +51,13 @@ def announce_compilation() -> Iterator[None]:
             _spent += time.perf_counter() - start
 
 
-def call(kernel: Callable[..., Any], *args: Any) -> Any:
+def call(kernel: Any, *args: Any) -> Any:
     """Call a numba kernel; its first compilation (or load from the cache) runs apart, so that it can be announced."""
     if kernel not in _ready:
         from numba import typeof
 
         with announce_compilation():
-            kernel.compile(tuple(typeof(a) for a in args))  # type: ignore[attr-defined]
+            kernel.compile(tuple(typeof(a) for a in args))
         _ready.add(kernel)
     return kernel(*args)
 

@@ -122,8 +122,8 @@ class Encoder:
 
 def _state(value: Any) -> list[tuple[str, Any]]:
     """Name and value of everything that makes up an object of one of the known kinds."""
-    if isinstance(value, tuple):
-        return list(zip(value._fields, value, strict=True))  # type: ignore[attr-defined]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return list(zip(value._fields, value, strict=True))
     if dataclasses.is_dataclass(value):
         return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
     return [(name, content) for name, content in vars(value).items() if not _SKIPPED.match(name)]

@@ -153,6 +153,7 @@ def release_memory() -> None:
 
 
 def _open(file: Path) -> IO[bytes]:
+    # GzipFile is a binary file in everything but its type stub.
     return gzip.open(file) if file.suffix.lower() == ".gz" else file.open("rb")  # type: ignore[return-value]
 
 

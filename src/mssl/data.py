@@ -209,17 +209,9 @@ def _from_long(features: Features, y: Labels, names: Labels | None, sample_weigh
         tasks, of_row = np.asarray([0]) if names is None else names, np.zeros(n, dtype=np.int64)
     else:
         tasks, of_row = number_tasks(features.tasks)
+    rows = np.argsort(of_row, kind="stable") if np.any(np.diff(of_row) < 0) else None
     if weights is not None and np.any(weights == 0):
-        keep: Any = np.flatnonzero(weights > 0)
-    else:
-        keep = None
-    rows = None
-    if np.any(np.diff(of_row) < 0):
-        rows = np.argsort(of_row, kind="stable")
-        if keep is not None:
-            rows = rows[weights[rows] > 0]  # type: ignore[index]
-    elif keep is not None:
-        rows = keep
+        rows = np.flatnonzero(weights > 0) if rows is None else rows[weights[rows] > 0]
     if rows is not None:
         X, y, of_row = X[rows], y[rows], of_row[rows]
         weights = None if weights is None else weights[rows]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -64,8 +65,9 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
     verbose: int
     loss: Any
 
+    @abstractmethod
     def _parts(self, data: TaskData) -> Parts:
-        raise NotImplementedError  # pragma: no cover - every subclass has its own
+        """Structure, penalty and settings of the fit."""
 
     def _loss(self) -> Loss:
         return resolve_loss(self.loss)

@@ -1,5 +1,7 @@
 """Errors of mssl. Each message says what came, what is allowed and what to do."""
 
+from typing import Any
+
 
 class MSSLError(Exception):
     """Base of every error that mssl raises on purpose."""
@@ -37,7 +39,7 @@ class ModelFileError(MSSLError, ValueError):
     """A saved model is damaged, hostile or from another format version."""
 
 
-def require(module: str, extra: str, purpose: str) -> object:
+def require(module: str, extra: str, purpose: str) -> Any:
     """Import an optional package, or say what it is for and how to get it."""
     from importlib import import_module
 

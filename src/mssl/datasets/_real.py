@@ -34,6 +34,7 @@ def read_cells(path: Path) -> tuple[list[np.ndarray], list[np.ndarray], dict[str
         content = loadmat(path)
         designs = [np.asarray(cell) for cell in content["x"].ravel()]
         targets = [np.asarray(cell).ravel() for cell in content["y"].ravel()]
+    # NotImplementedError is what loadmat raises for MAT files of version 7.3.
     except (KeyError, ValueError, TypeError, OSError, NotImplementedError) as error:
         raise DatasetError(f"{path} cannot be read as a MAT file with the cells x and y: {error}.") from error
     if len(designs) != len(targets) or any(len(x) != len(y) for x, y in zip(designs, targets, strict=True)):

@@ -155,8 +155,8 @@ class _GramSweeps:
         self.threshold = np.array(threshold, dtype=float)
         self.rows = _coupling_arrays(coupling)
         self.HW = np.ascontiguousarray(problem.product(W))
-        self.gram = np.require(problem.gram, float, ["C", "W"])
-        self.linear = np.require(problem.linear, float, ["C", "W"])
+        self.gram = plain(problem.gram)
+        self.linear = plain(problem.linear)
         self.mean = self.rows[3] @ W
         self.parts = _parts(coupling, W.size * problem.n_features)
 
