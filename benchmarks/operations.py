@@ -6,12 +6,14 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 from scipy.linalg import block_diag, eigh
+from sklearn.covariance import graphical_lasso as sklearn_graphical_lasso
 from threadpoolctl import threadpool_limits
 
 from benchmarks.measures import cpu_seconds, fresh_process
@@ -29,10 +31,12 @@ from mssl.solvers.quadratic import make_quadratic
 from mssl.solvers.weights import solve_quadratic
 
 IMPORTS = "import sklearn.linear_model, numba, numpy as np"
-FIRST_FIT = (
-    f"{IMPORTS}; from mssl import MSSLRegressor; r = np.random.default_rng(0); X = r.normal(size=(60, 5)); "
-    "MSSLRegressor(0.3, 0.1).fit(X, X @ np.ones(5) + r.normal(size=60), tasks=np.repeat(range(3), 20))"
+BEFORE_FIT = (
+    "from mssl import MSSLRegressor; r = np.random.default_rng(0); X = r.normal(size=(60, 5)); "
+    "y, tasks = X @ np.ones(5) + r.normal(size=60), np.repeat(range(3), 20)"
 )
+A_FIT = "MSSLRegressor(0.3, 0.1).fit(X, y, tasks=tasks)"
+SMALLEST_KERNEL = "from numba import njit\n\n\n@njit(cache=True)\ndef increase(x):\n    return x + 1.0\n"
 
 
 def best(runs: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
@@ -106,11 +110,40 @@ def daily_use(full: bool) -> Iterator[tuple[str, float]]:
         path = Path(folder) / "model.mssl"
         yield "save a model", best({"": lambda: save(model, path)}, 5)[""]
         yield "load a model", best({"": lambda: load(path)}, 5)[""]
-    empty = fresh_process("pass")
-    yield "import mssl, above an empty interpreter", fresh_process("import mssl") - empty
-    fresh_process(FIRST_FIT, 1)  # fills the cache of kernels
-    plain, whole = fresh_process(IMPORTS), fresh_process(FIRST_FIT)
-    yield "first fit of a fresh process, above importing scikit-learn and numba", whole - plain
+    yield "import mssl, above an empty interpreter", fresh_process("import mssl")
+    first = f"{BEFORE_FIT}; {A_FIT}"
+    fresh_process(first, IMPORTS, 1)  # fills the cache of kernels
+    yield "first fit of a fresh process, above importing scikit-learn and numba", fresh_process(first, IMPORTS)
+
+
+def first_use() -> dict[str, float]:
+    """What a first fit costs above a second one in the same process, and what numba takes for the smallest kernel."""
+    before = f"{IMPORTS}; {BEFORE_FIT}"
+    jit = fresh_process(A_FIT, before) - fresh_process(A_FIT, f"{before}; {A_FIT}")
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "smallest_kernel.py").write_text(SMALLEST_KERNEL, encoding="utf-8")
+        before, call = f"{IMPORTS}, sys; sys.path.insert(0, {folder!r})", "import smallest_kernel as k; k.increase(1.0)"
+        fresh_process(call, before, 1)
+        return {"jit": jit, "numba": fresh_process(call, before)}
+
+
+def as_called(full: bool) -> Iterator[dict[str, Any]]:
+    """scikit-learn's graphical lasso with its defaults; ours with the first tolerance whose objective is no worse."""
+    kinds = ("chain", "blocks", "erdos-renyi", "blocks + outliers") if full else ("chain",)
+    for p, kind, share in product((50, 250) if full else (50,), kinds, (0.1, 0.3, 0.5, 0.7)):
+        for n in (p // 2, 10 * p):
+            problem = GraphStep(kind, p, n, share)
+            S, alpha = problem.S, problem.alpha
+            theirs = partial(sklearn_graphical_lasso, S, alpha)
+            goal = problem.value(theirs()[1])
+            for tol in (1e-2, 1e-4, 1e-6, 1e-8, 1e-10):
+                ours = partial(graphical_lasso, S, alpha, penalize_diagonal=False, tol=tol)
+                excess = problem.value(ours().precision) - goal
+                if excess <= 0:
+                    break
+            times = best({"theirs": theirs, "ours": ours}, 2)
+            times["ours"] = min(times["ours"], best({"": lambda work=ours: [work() for _ in range(20)]}, 5)[""] / 20)
+            yield {"p": p, "n": n, "kind": kind, "share": share, "tol": tol, "excess": excess} | times
 
 
 def weakly_penalised(full: bool) -> Iterator[dict[str, Any]]:
@@ -174,4 +207,6 @@ def run(full: bool) -> dict[str, Any]:
             "weakly penalised": list(weakly_penalised(full)),
             "two cores": list(two_cores(full)),
             "daily use": dict(daily_use(full)),
+            "first use": first_use(),
+            "as called": list(as_called(full)),
         }

@@ -253,8 +253,15 @@ def operation_bars(entry: Row, add: Add) -> None:
     text = "" if warm is None else f"at most {warm:.2f} of cold"
     add("warm re-solve after a relative change of 1e-3: ≤ 0.6 of cold", text, None if warm is None else warm <= 0.6)
     first = next((v for k, v in entry.get("daily use", {}).items() if k.startswith("first fit")), None)
-    text = "" if first is None else f"{first:.2f} s for everything above the imports of scikit-learn and numba"
-    add("first fit of a fresh process: ≤ 0.3 s", text, None if first is None else first <= 0.3)
+    text = "" if first is None else f"{first:.2f} s"
+    bar = "import and first fit of a fresh process, above importing scikit-learn and numba: ≤ 0.5 s"
+    add(bar, text, None if first is None else first <= 0.5)
+    jit = entry.get("first use")
+    text = (
+        "" if jit is None else "{jit:.2f} s, of which numba's own, for the smallest kernel, {numba:.2f} s".format(**jit)
+    )
+    add("JIT of a fresh process with cached kernels: ≤ 0.3 s", text, None if jit is None else jit["jit"] <= 0.3)
+    as_called_bars(entry.get("as called", []), add)
     weak = entry.get("weakly penalised", [])
     text = "; ".join(f"{tuple(w['shape'])} {w['descent'] / w['solve']:.1f} ({w['descent ended']})" for w in weak)
     least = min((w["descent"] / w["solve"] for w in weak), default=None)
@@ -265,6 +272,18 @@ def operation_bars(entry: Row, add: Add) -> None:
     gains = [b["one"] / b["two"] for b in both if "-step" in b["what"]]
     same = all(b["same"] for b in both)
     add("two cores: ≥ 1.5 times on large problems, same results", text, same and min(gains) >= 1.5 if both else None)
+
+
+def as_called_bars(cases: Sequence[Row], add: Add) -> None:
+    """The two functions named `graphical_lasso`, scikit-learn's as it comes."""
+    for p, least in ((50, 50), (250, 15)):
+        ratios = [case["theirs"] / case["ours"] for case in cases if case["p"] == p]
+        text, met = "", None
+        if ratios:
+            mean = geometric_mean(ratios)
+            text, met = f"{min(ratios):.0f} … {max(ratios):.0f}, geometric mean {mean:.0f}", mean >= least
+        bar = f"`graphical_lasso` at p = {p}, to an objective no worse: scikit-learn's defaults need ≥ {least}"
+        add(f"{bar} times our time in geometric mean", text, met)
 
 
 # --- the rest ---------------------------------------------------------------------------------------------------
@@ -391,7 +410,8 @@ No figure here is typed by hand.
   duality. For whole fits, which are not jointly convex, it is the joint certificate.
 - "missed (x)": no setting reached it, x is the best that was seen. "> r": stopped after r times our time; a rival is
   stopped at {CAP:.0f} times our time, but not before {LEAST_CAP:.0f} s and at the latest after 10 s (3 s in quick runs)
-  of processor time. "–": cannot solve the problem, or is absent; reasons are below each table.
+  of processor time (450 s for whole fits by the paper's algorithm).
+  "–": cannot solve the problem, or is absent; reasons are below each table.
 - **Peak** is what a run adds to the memory of its process.
 - Instructions a call, by valgrind, for checks without noise (`python -m benchmarks.instructions`): {instructions()}.
 - Versions: {versions}.
