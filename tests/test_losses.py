@@ -45,6 +45,16 @@ def test_derivatives_together_are_those_apart(case):
     np.testing.assert_allclose(curvature, loss.observed_curvature(np.tile(y, 2), far), rtol=1e-12)
 
 
+def test_sums_of_derivatives_are_those_of_the_rows(case):
+    loss, y = case
+    weights, starts = RNG.uniform(0.5, 2.0, size=len(y)), np.array([0, 17, 40])
+    far = np.where(np.arange(len(y)) < 40, ETA, 30 * ETA)
+    gradient, curvature = loss.derivatives(y, far)
+    slopes, curves = loss.derivative_sums(y, far, weights, starts)
+    np.testing.assert_allclose(slopes, np.add.reduceat(weights * gradient, starts), rtol=1e-12)
+    np.testing.assert_allclose(curves, np.add.reduceat(weights * curvature, starts), rtol=1e-12)
+
+
 def test_expected_curvature_is_the_mean_of_the_observed(case):
     loss, _ = case
     eta = np.linspace(-2, 2, 7)

@@ -61,6 +61,11 @@ class Loss(ABC):
         """Gradient and observed curvature together, where that is cheaper."""
         return self.gradient(y, eta), self.observed_curvature(y, eta)
 
+    def derivative_sums(self, y: Array, eta: Array, weights: Array, starts: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Σ_i weight_i ℓ' and Σ_i weight_i ℓ'' task by task; task k owns the entries from ``starts[k]`` on."""
+        slopes, curves = self.derivatives(y, eta)
+        return _sums(weights * slopes, starts), _sums(weights * curves, starts)
+
     def balance(self, y: Array, eta: Array, weights: Array, starts: NDArray[np.int64]) -> Array | None:
         """The b_k that minimise Σ_i weight_i ℓ(y_i, η_i + b_k) task by task, or None without a closed form.
 
@@ -153,6 +158,16 @@ class Bernoulli(Loss):
         smaller = odds * larger
         return np.where(eta < 0, smaller, larger) - y, smaller * larger
 
+    def derivative_sums(self, y: Array, eta: Array, weights: Array, starts: NDArray[np.int64]) -> tuple[Array, Array]:
+        with np.errstate(over="ignore"):
+            p = np.exp(-eta)
+        p += 1.0
+        np.divide(1.0, p, out=p)
+        weighted = weights * p
+        slopes = _sums(weighted - weights * y, starts)
+        weighted *= 1.0 - p
+        return slopes, _sums(weighted, starts)
+
     def conjugate(self, y: Array, u: Array) -> Array:
         p = np.clip(u + y, 0.0, 1.0)
         return xlogy(p, p) + xlogy(1 - p, 1 - p)
@@ -192,6 +207,10 @@ class Poisson(Loss):
     def curvature(self, y: Array, eta: Array) -> Array:
         with np.errstate(over="ignore"):
             return np.exp(eta)
+
+    def derivatives(self, y: Array, eta: Array) -> tuple[Array, Array]:
+        mean = self.inverse_link(eta)
+        return mean - y, mean
 
     def conjugate(self, y: Array, u: Array) -> Array:
         mean = np.maximum(u + y, 0.0)
@@ -238,6 +257,10 @@ class Gamma(Loss):
     def observed_curvature(self, y: Array, eta: Array) -> Array:
         with np.errstate(over="ignore"):
             return y * np.exp(-eta)
+
+    def derivatives(self, y: Array, eta: Array) -> tuple[Array, Array]:
+        ratio = self.observed_curvature(y, eta)
+        return 1.0 - ratio, ratio
 
     def conjugate(self, y: Array, u: Array) -> Array:
         slack = np.maximum(1.0 - u, 0.0)

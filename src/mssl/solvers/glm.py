@@ -49,7 +49,7 @@ class GLMProblem:
     solver: str = "auto"
     reference: Reference | None = None
     _last: Point | None = field(default=None, repr=False)
-    _slope: tuple[Point, Array] | None = field(default=None, repr=False)
+    _slope: tuple[Point, Array, Array] | None = field(default=None, repr=False)
 
     @classmethod
     def begin(
@@ -66,8 +66,6 @@ class GLMProblem:
 
     def __post_init__(self) -> None:
         self.row_weights = self.data.design.per_task(self.precisions) * self.data.weights
-        # The loss is counted from that of a perfect fit, so that a relative gap means the same in all units.
-        self._least = -self.data.loss.conjugate(self.data.y, np.zeros(len(self.data.y)))
 
     @property
     def n_tasks(self) -> int:
@@ -85,23 +83,33 @@ class GLMProblem:
         if last is not None and predictor is None and np.array_equal(last.W, W):
             return last
         rows = self.data
-        p = rows.design.predictor(W) if predictor is None else predictor
+        p = predictor
+        if p is None:
+            p = rows.design.predictor(W) if np.any(W) else np.zeros(rows.design.n_total)
         if start is None and last is not None:
             start = last.intercepts
         b = rows.best_intercepts(p, start)
         eta = p + rows.design.per_task(b)
         with np.errstate(over="ignore", invalid="ignore"):
-            loss = float(np.dot(self.row_weights, rows.loss.value(rows.y, eta) - self._least))
+            loss = float(np.dot(self.row_weights, rows.loss.value(rows.y, eta) - rows.least))
         self._last = Point(np.array(W), p, eta, b, loss)
         return self._last
 
     def slope(self, point: Point) -> Array:
         """Gradient of the loss in W, (K, d); that of the last point asked for is remembered."""
+        return self._derivatives(point)[1]
+
+    def curvature(self, point: Point) -> Array:
+        """Curvature of the loss in the predictors, row weights included, (N,)."""
+        return self._derivatives(point)[2]
+
+    def _derivatives(self, point: Point) -> tuple[Point, Array, Array]:
         if self._slope is None or self._slope[0] is not point:
             rows = self.data
-            terms = self.row_weights * rows.loss.gradient(rows.y, point.eta)
-            self._slope = (point, rows.design.backproject(terms))
-        return self._slope[1]
+            gradient, curvature = rows.loss.derivatives(rows.y, point.eta)
+            slope = rows.design.backproject(self.row_weights * gradient)
+            self._slope = (point, slope, rows.weights * curvature)
+        return self._slope
 
     def penalty(self, W: Array) -> float:
         """Σ_k t_k ‖w_k‖₁."""

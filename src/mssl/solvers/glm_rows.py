@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,6 +108,11 @@ class GLMRows:
             y = _off_the_edge(y, weights, data, loss)
         return cls(design, y, weights, loss, intercept, memory_budget)
 
+    @cached_property
+    def least(self) -> Array:
+        """Loss of a perfect fit, (N,): losses are counted from it, so that a relative gap is the same in all units."""
+        return -self.loss.conjugate(self.y, np.zeros(len(self.y)))
+
     def best_intercepts(self, predictor: Array, start: Array | None = None) -> Array:
         """The b_k that minimise the loss at given predictors, (K,)."""
         if not self.intercept:
@@ -178,8 +184,7 @@ def _newton_intercepts(rows: GLMRows, predictor: Array, start: Array) -> Array:
     cap = np.full(len(b), _LONGEST_STEP)
     for _ in range(_INTERCEPT_STEPS):
         eta = predictor + design.per_task(b)
-        slopes, curves = rows.loss.derivatives(rows.y, eta)
-        slope, curve = design.task_sums(rows.weights * slopes), design.task_sums(rows.weights * curves)
+        slope, curve = rows.loss.derivative_sums(rows.y, eta, rows.weights, design.offsets[:-1])
         low, high = np.where(slope < 0, b, low), np.where(slope > 0, b, high)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             step = np.where(slope == 0, 0.0, -slope / curve)

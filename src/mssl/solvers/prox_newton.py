@@ -229,9 +229,9 @@ def _search(
     before = point.loss + penalty + coupling.value(point.W)
     slack = _ROUNDING * max(abs(point.loss), abs(before))
     # To first order the best intercepts follow the predictors' weighted mean.
-    c = rows.weights * rows.loss.observed_curvature(rows.y, point.eta)
+    c = problem.curvature(point)
     totals = rows.design.task_sums(c)
-    drift = rows.design.task_sums(c * move) / np.where(totals > 0, totals, 1.0)
+    drift = rows.design.task_dots(c, move) / np.where(totals > 0, totals, 1.0)
     for _ in range(_HALVINGS):
         W = point.W + t * D
         new = problem.evaluate(W, point.predictor + t * move, point.intercepts - t * drift)
