@@ -30,7 +30,7 @@ LAYERS = [
         "_small_graph_kernels",
         "_joint_kernels",
     },
-    {"_glasso_solvers", "glasso"},
+    {"_glasso_problem", "_glasso_solvers", "glasso"},
     {"losses", "penalties", "structures", "inputs", "labels", "data", "_blocks", "design", "coupling", "certificates"},
     {"objective"},
     {"solvers"},

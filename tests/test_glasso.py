@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from mssl import _glasso_kernels as kernels
 from mssl import _glasso_solvers as solvers
+from mssl._glasso_problem import Block, normalise
 from mssl.exceptions import DataError, ParameterError
 from mssl.glasso import GlassoStatus, alpha_max, graphical_lasso, graphical_lasso_gap
 
@@ -69,6 +70,17 @@ def assert_sound(result, tol=1e-6):
     np.linalg.cholesky(omega)
     assert np.allclose(omega @ result.covariance, np.eye(len(omega)), atol=1e-8)
     assert np.isclose(result.log_determinant, np.linalg.slogdet(omega)[1])
+
+
+def dual_bound(result, S, penalty, e):
+    """The lower bound that the dual point of a result proves, once it is seen to be one."""
+    U = result.dual - S - np.diag(e)
+    unit = np.sqrt(np.outer(np.diag(S) + e, np.diag(S) + e))
+    assert np.all(np.abs(np.diag(U)) <= 1e-13 * np.diag(unit))
+    np.fill_diagonal(U, 0.0)
+    assert np.all(np.abs(U) <= penalty + 1e-13 * unit)
+    np.linalg.cholesky(result.dual)
+    return np.linalg.slogdet(result.dual)[1] + len(S)
 
 
 CASES = [
@@ -236,8 +248,8 @@ def test_screening_changes_nothing():
     alpha = 0.1
     result = graphical_lasso(S, alpha, tol=1e-11)
     assert result.components.max() + 1 >= len(parts)
-    whole = solvers.normalise(S, np.full(S.shape, alpha), np.full(len(S), alpha))
-    block = solvers.Block(whole.S, whole.L, np.arange(len(S)))
+    whole = normalise(S, np.full(S.shape, alpha), np.full(len(S), alpha))
+    block = Block(whole.S, whole.L, np.arange(len(S)))
     solvers.descend(block, 1e-10, 1000)
     assert block.point.gap <= 1e-10
     unscreened = block.point.precision / whole.root / whole.root[:, None]
@@ -362,6 +374,20 @@ def test_warm_start_is_never_made_worse(seed, size):
     assert after.objective - graphical_lasso(other, alpha, tol=1e-10).objective <= after.gap + 1e-9
 
 
+@pytest.mark.parametrize("tol", [1e-1, 1e-3, 1e-8])
+@pytest.mark.parametrize(("p", "n", "alpha"), [(70, 20, 0.1), (90, 400, 0.5), (170, 60, 0.3)])
+def test_the_dual_point_is_one_and_certifies_where_S_moves(p, n, alpha, tol):
+    S, penalty, e = covariance(p, n), np.full((p, p), alpha), np.full(p, alpha)
+    result = graphical_lasso(S, alpha, tol=tol)
+    best = graphical_lasso(S, alpha, tol=1e-10)
+    assert dual_bound(result, S, penalty, e) <= best.objective + 1e-9 * abs(best.objective)
+    moved = 0.98 * S + 0.02 * covariance(p, n, 1)
+    gap, value = graphical_lasso_gap(moved, result.precision, alpha, known=result)
+    assert np.isclose(value, objective(moved, result.precision, penalty, e), rtol=1e-10)
+    best = graphical_lasso(moved, alpha, tol=1e-10)
+    assert value - gap <= best.objective + 1e-9 * abs(best.objective)
+
+
 def test_unchecked_input_gives_the_same_answer():
     S = covariance(13, 20)
     assert np.array_equal(graphical_lasso(S, 0.2, check=False).precision, graphical_lasso(S, 0.2).precision)
@@ -401,15 +427,8 @@ def test_low_rank_and_tiny_penalties_are_reached_from_larger_ones(p, rank, alpha
     assert result.status is GlassoStatus.CONVERGED
     np.linalg.cholesky(result.precision)
     assert np.isclose(result.objective, objective(S, result.precision, np.full((p, p), alpha), alpha), rtol=1e-9)
-    covariance = np.linalg.inv(result.precision)
-    # Any matrix within alpha of S, its diagonal raised by alpha, is a dual point: here one close to the inverse.
-    dual = np.clip(covariance, S - alpha, S + alpha)
-    np.fill_diagonal(dual, S.diagonal() + alpha)
-    drawn = 0.999 * dual + 0.001 * (S + alpha * np.eye(p))
-    sign, bound = np.linalg.slogdet(drawn)
-    assert sign > 0
-    assert np.linalg.eigvalsh(drawn)[0] > 0
-    assert result.objective - (bound + p) <= 1e-2 * abs(result.objective)
+    bound = dual_bound(result, S, np.full((p, p), alpha), np.full(p, alpha))
+    assert result.objective - bound <= 1e-6 * abs(result.objective)
 
 
 @pytest.mark.parametrize("solver", ["bcd", "admm"])

@@ -284,14 +284,17 @@ def scale(Omega, Sigma, root, index, Omega_n, Sigma_n):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def unscale(Omega_n, Sigma_n, root, index, Omega, Sigma):
-    """The inverse of ``scale``, into rows and columns ``index`` of Ω and Σ."""
+def unscale(Omega_n, Sigma_n, W_n, root, index, Omega, Sigma, W):
+    """The inverse of ``scale``, into rows and columns ``index`` of Ω, Σ and, unless it is empty, W."""
     for a in range(index.size):
         i = index[a]
         for b in range(index.size):
             j = index[b]
-            Omega[i, j] = Omega_n[a, b] / (root[i] * root[j])
-            Sigma[i, j] = Sigma_n[a, b] * (root[i] * root[j])
+            unit = root[i] * root[j]
+            Omega[i, j] = Omega_n[a, b] / unit
+            Sigma[i, j] = Sigma_n[a, b] * unit
+            if W.size > 0:
+                W[i, j] = W_n[a, b] * unit
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

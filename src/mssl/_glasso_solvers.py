@@ -1,98 +1,27 @@
 """The two solvers of the graphical lasso and their certificate, on matrices scaled to a unit diagonal.
 
-Letters as in `mssl._glasso_kernels`: S is S' with unit diagonal, L the off-diagonal penalties, W a covariance inside
-S ± L. Everything that uses compiled kernels imports them inside the function, so that importing this stays cheap.
+Letters and late imports as in `mssl._glasso_problem`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.linalg.lapack import dpotrf, dpotri
 
+from mssl._glasso_problem import DENSE, UNBOUNDED, Array, Block, Point, Problem
 from mssl.exceptions import DataError
 from mssl.threads import spread
 
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
 ROUNDING = 1e-13  # a gap below this times p is noise of the log-determinants
+NEARLY = 3.0  # a gap this close to the target is worth a second, dearer bound
+NEAR = 0.2  # relative distance of primal and dual point up to which the gap needs no factorisation
 STOP = 0.3  # the descent stops where its estimate of the gap is this part of the target
 LOOSE = 1e-2  # gap per variable that does for larger penalties on the way to the given ones
 SPARSE = 150  # from this size on, sparsity of Ω is used to invert it
 LARGE = 150  # from this size on, components are worth threads
-WHOLE = 64  # up to this size splitting costs more than it saves
-UNBOUNDED = (
-    "the objective has no minimum, or one too far away to be computed: no positive definite matrix lies within the "
-    "penalties of S. Penalise the diagonal (penalize_diagonal=True, diagonal_penalty > 0), raise alpha, or shrink S; "
-    "if max_iter is small, raise it first."
-)
-
-
-class Point(NamedTuple):
-    """A positive definite Ω and what is known about it."""
-
-    precision: Array
-    covariance: Array
-    log_determinant: float
-    trace: float  # ⟨S, Ω⟩ + Σ L|Ω|
-    gap: float
-
-
-class Block:
-    """One component and the best point found for it so far (at first the identity, uncertified)."""
-
-    def __init__(self, S: Array, L: Array, index: Labels) -> None:
-        self.S, self.L, self.index = S, L, index
-        self.W: Array | None = None  # working covariance of the descent: inside S ± L, positive definite
-        self.B: Array | None = None  # row j: regression of variable j on the others
-        identity = np.eye(len(S))
-        self.point = Point(identity, identity, 0.0, float(len(S)), np.inf)
-        self.column_tol = 1e-2  # tolerance of the columns in the next sweep
-        self.n_iter = 0
-
-    def __len__(self) -> int:
-        """Number of variables."""
-        return len(self.S)
-
-    def offer(self, point: Point | None) -> None:
-        """Keep the point if it is better certified than the present one."""
-        if point is not None and point.gap < self.point.gap:
-            self.point = point
-
-
-@dataclass(eq=False)
-class Problem:
-    """The scaled problem, split into components; sizes 1 and 2 are solved already."""
-
-    S: Array
-    L: Array
-    root: Array  # square roots of the diagonal of S'
-    labels: Labels
-    blocks: list[Block] = field(default_factory=list)
-    small: list[Labels] = field(default_factory=list)  # [singles (m,), pairs (m, 2)]
-    small_trace: float = 0.0
-    small_log_determinant: float = 0.0
-
-    @property
-    def constant(self) -> float:
-        """What the scaling adds to the objective."""
-        return 2.0 * float(np.log(self.root).sum())
-
-    @property
-    def gap(self) -> float:
-        """Duality gap of all components."""
-        return sum(block.point.gap for block in self.blocks)
-
-    @property
-    def objective(self) -> float:
-        """Objective in the units of the user."""
-        value = self.small_trace - self.small_log_determinant + self.constant
-        return value + sum(block.point.trace - block.point.log_determinant for block in self.blocks)
 
 
 def factor(matrix: Array) -> tuple[Array, float] | None:
@@ -140,76 +69,6 @@ def inverse_and_log_determinant(omega: Array) -> tuple[Array, float] | None:
     return sigma, log_determinant
 
 
-# ---- splitting and joining
-
-
-def normalise(S: Array, L: Array, e: Array) -> Problem:
-    """Scale S + diag(e) to a unit diagonal and find the components of |S_ij| > L_ij."""
-    from mssl import _glasso_kernels as kernels
-
-    p = len(S)
-    problem = Problem(np.empty((p, p)), np.empty((p, p)), np.empty(p), np.empty(p, dtype=np.int64))
-    bad = kernels.normalise(S, L, e, problem.S, problem.L, problem.root, problem.labels)
-    if bad >= 0:
-        raise DataError(
-            f"S[{bad}, {bad}] plus its diagonal penalty is zero, so the objective has no minimum; "
-            "penalise the diagonal (penalize_diagonal=True or diagonal_penalty > 0) or drop that variable."
-        )
-    return problem
-
-
-def split(problem: Problem) -> None:
-    """Make the components independent blocks, and solve those of sizes 1 and 2 in closed form."""
-    S, L, labels = problem.S, problem.L, problem.labels
-    p = len(S)
-    sizes = np.bincount(labels)
-    if sizes[0] == p > 2 or 2 < p <= WHOLE:
-        problem.blocks.append(Block(S, L, np.arange(p)))
-        return
-    pieces = np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes)[:-1])
-    none = np.zeros((0, 2), dtype=np.int64)
-    singles = np.concatenate([none[:, 0], *(i for i in pieces if i.size == 1)])
-    pairs = np.concatenate([none, *(i[None] for i in pieces if i.size == 2)])
-    problem.small = [singles, pairs]
-    problem.small_trace = float(singles.size + pairs.size)
-    problem.small_log_determinant = -float(np.log1p(-(_pair_covariance(problem) ** 2)).sum())
-    problem.blocks.extend(Block(S[np.ix_(i, i)], L[np.ix_(i, i)], i) for i in pieces if i.size > 2)
-
-
-def _pair_covariance(problem: Problem) -> Array:
-    """Off-diagonal of W for components of two variables."""
-    i, j = problem.small[1].T
-    s = problem.S[i, j]
-    w: Array = np.sign(s) * np.maximum(np.abs(s) - problem.L[i, j], 0.0)
-    if np.any(np.abs(w) > 1.0 - 4e-16):
-        raise DataError(UNBOUNDED)
-    return w
-
-
-def join(problem: Problem) -> tuple[Array, Array, float]:
-    """Ω, Ω⁻¹ and log det Ω in the units of the user."""
-    from mssl import _glasso_kernels as kernels
-
-    root, blocks = problem.root, problem.blocks
-    p = len(root)
-    omega, sigma = np.zeros((p, p)), np.zeros((p, p))
-    if problem.small:
-        singles, (i, j) = problem.small[0], problem.small[1].T
-        variance = root * root
-        sigma[singles, singles] = variance[singles]
-        omega[singles, singles] = 1.0 / variance[singles]
-        w = _pair_covariance(problem)
-        sigma[i, j] = sigma[j, i] = w * (root[i] * root[j])
-        omega[i, j] = omega[j, i] = -w / (1.0 - w * w) / (root[i] * root[j])
-        for k in (i, j):
-            sigma[k, k] = variance[k]
-            omega[k, k] = 1.0 / (1.0 - w * w) / variance[k]
-    for block in blocks:
-        kernels.unscale(block.point.precision, block.point.covariance, root, block.index, omega, sigma)
-    log_determinant = problem.small_log_determinant + sum(b.point.log_determinant for b in blocks)
-    return omega, sigma, log_determinant - problem.constant
-
-
 # ---- starts and certificate
 
 
@@ -251,8 +110,8 @@ def dual_start(S: Array, L: Array) -> Array | None:
     return shrunk_start(S, L) if soft is None else soft
 
 
-def warm_start(problem: Problem, precision: Array, covariance: Array) -> None:
-    """Start every block from a previous (Ω, Ω⁻¹); from W only where it stays positive definite in the new box.
+def warm_start(problem: Problem, precision: Array, covariance: Array, dual: Array | None) -> None:
+    """Start every block from a previous Ω and dual point (or Ω⁻¹), where that stays positive definite in the new box.
 
     W close to Σ proves that without a factorisation: Ω^½WΩ^½ = I + E with ‖E‖ < 1.
     """
@@ -261,10 +120,11 @@ def warm_start(problem: Problem, precision: Array, covariance: Array) -> None:
     for block in problem.blocks:
         omega, sigma, W = np.empty_like(block.S), np.empty_like(block.S), np.empty_like(block.S)
         block.B = np.empty_like(block.S)
-        kernels.scale(precision, covariance, problem.root, block.index, omega, sigma)
+        kernels.scale(precision, covariance if dual is None else dual, problem.root, block.index, omega, sigma)
         kernels.regressions(omega, block.L, block.B)
         kernels.clip_box(sigma, block.S, block.L, W)
-        if kernels.relative_distance(omega, sigma, W) < 0.9 or factor(W) is not None:
+        close = dual is None and kernels.relative_distance(omega, sigma, W) < 0.9
+        if close or factor(W) is not None:
             block.W, block.column_tol = W, 1e-4
 
 
@@ -276,8 +136,11 @@ def certify(
     *,
     thorough: bool = False,
     inverted: tuple[Array, float] | None = None,
+    dual: Array | None = None,
 ) -> Point | None:
     """Duality gap of Ω; None where Ω is not positive definite. ``inverted`` is Ω⁻¹ and log det Ω where they are known.
+
+    ``dual`` is a dual point of a problem nearby, to be clipped into the box of this one.
 
     The gap is tr(ΩM) − p − log det(ΩM) with M = S + U and U on the support taken from the signs. Close to the optimum
     it is at most ½‖E‖²/(1 − ‖E‖), E = Ω^½(M − Σ)Ω^½, since x − log(1 + x) ≤ x²/(2(1 − |x|)); this needs no factor of
@@ -295,11 +158,15 @@ def certify(
     if not np.isfinite(trace):
         return Point(omega, sigma, log_determinant, np.inf, np.inf)
     distance = kernels.relative_distance(omega, sigma, M)
-    if distance < 0.2:
+    if distance < NEAR:
         return Point(omega, sigma, log_determinant, trace, 0.5 * distance**2 / (1.0 - distance))
-    dual = factor(M)
-    bound = -np.inf if dual is None else dual[1]
-    if dual is None or thorough:
+    found = factor(M)
+    bound = -np.inf if found is None else found[1]
+    if dual is not None:
+        kernels.clip_box(dual, S, L, M)
+        held = factor(M)
+        bound = bound if held is None else max(bound, held[1])
+    if bound == -np.inf or (thorough and dual is None):
         kernels.clip_box(sigma, S, L, M)
         bound = max(bound, _drawn_log_determinant(M, anchor))
     return Point(omega, sigma, log_determinant, trace, max(trace - p - log_determinant - bound, 0.0))
@@ -415,7 +282,7 @@ def _descend_from(block: Block, W: Array, target: float, max_iter: int) -> bool:
     S, L = block.S, block.L
     block.W = W
     B = block.B = np.zeros_like(S) if block.B is None else block.B
-    diagonal = np.ones(len(block))
+    diagonal, omega = np.ones(len(block)), np.empty_like(S)
     accuracy, ascent = max(STOP * target, 1e-28), np.inf
     while accuracy > 1e-30 and block.n_iter < max_iter:
         left = max_iter - block.n_iter
@@ -423,18 +290,45 @@ def _descend_from(block: Block, W: Array, target: float, max_iter: int) -> bool:
         block.n_iter += abs(sweeps)
         omega = np.empty_like(S)
         kernels.assemble(B, diagonal, L, omega)
-        point = certify(S, L, omega, W) if sweeps > 0 else None
-        if point is None and (sweeps < 0 or factor(W) is None):
+        gap, point = np.inf, None
+        if sweeps > 0:
+            gap, point = _between(S, L, omega, W, target)
+        if gap == np.inf and (sweeps < 0 or factor(W) is None):
             block.W, block.B = None, None
             return False
         block.offer(point)
         if block.point.gap <= target:
-            break
+            return True
         # The gap exceeds the estimate by a factor that hardly changes: aim at what will pass. Where W is
         # ill-conditioned, Ω is definite only once the columns are accurate.
-        accuracy *= 0.1 if point is None else min(max(STOP * target / point.gap, 0.01), 0.3)
+        accuracy *= 0.1 if gap == np.inf else min(max(STOP * target / gap, 0.01), 0.3)
         block.column_tol = min(block.column_tol, np.sqrt(accuracy) / len(block))
+    kernels.assemble(B, diagonal, L, omega)
+    block.offer(certify(S, L, omega, W))
     return True
+
+
+def _between(S: Array, L: Array, omega: Array, W: Array, target: float) -> tuple[float, Point | None]:
+    """Gap and point of Ω; far from the optimum from W, which the descent keeps feasible.
+
+    There W is a better bound than what :func:`certify` finds by itself, and cheaper: two factorisations, and an inverse
+    only in the end.
+    """
+    from mssl import _glasso_kernels as kernels
+
+    far = target > 0.5 * NEAR**2 and len(S) <= DENSE
+    cholesky, dual = (factor(omega), factor(W)) if far else (None, None)
+    if cholesky is None or dual is None:
+        point = certify(S, L, omega, W, dual=W if len(S) <= DENSE else None)
+        return (np.inf if point is None else point.gap), point
+    trace = float(kernels.penalised_trace(omega, S, L, np.zeros(len(S))))
+    gap = max(trace - len(S) - cholesky[1] - dual[1], 0.0)
+    if gap > NEARLY * target:
+        return gap, None
+    if gap > target:
+        point = certify(S, L, omega, W)
+        return (gap, None) if point is None else (min(gap, point.gap), point)
+    return gap, Point(omega, inverse(cholesky[0]), cholesky[1], trace, gap)
 
 
 def alternate(block: Block, target: float, max_iter: int) -> None:

@@ -12,7 +12,7 @@ magnitude of S do not matter.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mssl import _glasso_solvers as solvers
+from mssl._glasso_problem import Problem, join, normalise, split
 from mssl._jit import call, plain
 from mssl.checks import finite
 from mssl.exceptions import DataError, ParameterError
@@ -61,6 +62,8 @@ class GraphicalLassoResult:
         Label of the connected component of each variable, as found by screening.
     log_determinant : float
         log det Ω.
+    dual : ndarray of shape (p, p) or None
+        A point S' + U of the dual problem, to start from and to certify with where S changes; None where p is large.
     """
 
     precision: Array
@@ -71,6 +74,7 @@ class GraphicalLassoResult:
     n_iter: int
     components: NDArray[np.int64]
     log_determinant: float
+    dual: Array | None = field(default=None, repr=False)
 
 
 def graphical_lasso(
@@ -155,10 +159,10 @@ def graphical_lasso(
         if small is not None:
             return small if warm_start is None else _not_worse(small, warm_start, S, L, e)
     with one_thread(len(S) <= FEW):
-        problem = solvers.normalise(S, L, e)
-        solvers.split(problem)
+        problem = normalise(S, L, e)
+        split(problem)
         if warm_start is not None:
-            solvers.warm_start(problem, warm_start.precision, warm_start.covariance)
+            solvers.warm_start(problem, warm_start.precision, warm_start.covariance, warm_start.dual)
         if dense:
             solvers.invert(problem)
             converged = True
@@ -219,11 +223,12 @@ def graphical_lasso_gap(
     if omega.shape != S.shape:
         raise DataError(f"precision has shape {omega.shape}, S has {S.shape}; they must agree.")
     with one_thread(len(S) <= FEW):
-        problem = solvers.normalise(S, L, e)
+        problem = normalise(S, L, e)
         roots = problem.root * problem.root[:, None]
-        inverted = None
+        inverted = dual = None
         if known is not None and known.precision is precision:
             inverted = known.covariance / roots, known.log_determinant + problem.constant
+            dual = None if known.dual is None else known.dual / roots
         point = solvers.certify(
             problem.S,
             problem.L,
@@ -231,6 +236,7 @@ def graphical_lasso_gap(
             lambda: solvers.dual_start(problem.S, problem.L),
             thorough=True,
             inverted=inverted,
+            dual=dual,
         )
         if point is None:
             raise DataError("precision is not positive definite; the objective is infinite there.")
@@ -294,8 +300,8 @@ def _small(
     )
 
 
-def _result(problem: solvers.Problem, converged: bool) -> GraphicalLassoResult:
-    precision, covariance, log_determinant = solvers.join(problem)
+def _result(problem: Problem, converged: bool) -> GraphicalLassoResult:
+    precision, covariance, dual, log_determinant = join(problem)
     status = GlassoStatus.CONVERGED
     if not converged:
         stalled = problem.gap <= solvers.ROUNDING * len(precision)
@@ -309,6 +315,7 @@ def _result(problem: solvers.Problem, converged: bool) -> GraphicalLassoResult:
         n_iter=max((block.n_iter for block in problem.blocks), default=0),
         components=problem.labels,
         log_determinant=log_determinant,
+        dual=dual,
     )
 
 
