@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from mssl import _glasso_kernels as kernels
 from mssl import _glasso_solvers as solvers
+from mssl import _small_graph_kernels as small
 from mssl._glasso_problem import Block, normalise
 from mssl.exceptions import DataError, ParameterError
 from mssl.glasso import GlassoStatus, alpha_max, graphical_lasso, graphical_lasso_gap
@@ -574,7 +575,10 @@ def test_simple_kernels():
     kernels.clip_box(sigma, S, L, W)
     assert np.array_equal(W, np.where(off, np.clip(sigma, S - L, S + L), S))
     product = omega @ (M - sigma)
-    assert np.isclose(kernels.relative_distance(omega, sigma, M), np.sqrt(np.trace(product @ product)))
+    for compiled in (kernels.relative_distance, small._relative_distance):
+        distance, radius = compiled(omega, sigma, M)
+        assert np.isclose(distance, np.sqrt(np.trace(product @ product)))
+        assert np.abs(np.linalg.eigvals(product)).max() <= radius * (1 + 1e-12)
 
 
 def test_regressions_and_assemble_are_inverse_to_each_other():

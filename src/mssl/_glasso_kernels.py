@@ -369,44 +369,55 @@ def dual_point(Omega, Sigma, S, L, M):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _compress(A, C):
-    """Rows of A − C in compressed form: row pointers, columns, values."""
+    """Rows of A − C (of A where C is empty) in compressed form: row pointers, columns, values."""
     p = A.shape[0]
-    indptr = np.zeros(p + 1, np.int64)
-    for i in range(p):
-        indptr[i + 1] = indptr[i]
-        for j in range(p):
-            indptr[i + 1] += A[i, j] != C[i, j]
-    indices, values = np.empty(indptr[p], np.int64), np.empty(indptr[p])
+    starts, columns, values = np.zeros(p + 1, np.int64), np.empty(8 * p, np.int64), np.empty(8 * p)
     n = 0
     for i in range(p):
+        if n + p > columns.size:
+            columns = np.append(columns[:n], np.empty(n + p, np.int64))
+            values = np.append(values[:n], np.empty(n + p))
         for j in range(p):
-            if A[i, j] != C[i, j]:
-                indices[n] = j
-                values[n] = A[i, j] - C[i, j]
+            v = A[i, j] if C.size == 0 else A[i, j] - C[i, j]
+            if v != 0.0:
+                columns[n] = j
+                values[n] = v
                 n += 1
-    return indptr, indices, values
+        starts[i + 1] = n
+    return starts, columns, values
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def relative_distance(Omega, Sigma, M):
-    """‖Ω^½ (M − Σ) Ω^½‖_F, that is √tr(ΩΔΩΔ), by sparse rows; infinite where a factorisation would be cheaper."""
+    """‖E‖_F of E = Ω^½ (M − Σ) Ω^½, that is √tr(ΩΔΩΔ), by sparse rows, and a bound on the spectral radius of E.
+
+    E and ΩΔ have the same eigenvalues, so that the least of the Frobenius norm of E and the largest sums of rows and
+    columns of |ΩΔ| is such a bound. Both are infinite where a factorisation would be cheaper.
+    """
     p = Omega.shape[0]
-    product = np.zeros((p, p))
-    rows, cols, omega = _compress(Omega, product)
+    rows, cols, omega = _compress(Omega, np.empty((0, 0)))
     drows, dcols, delta = _compress(M, Sigma)
-    if p > 64 and 64.0 * omega.size * delta.size > float(p) ** 4:
-        return np.inf
+    if p > 64 and 64.0 * rows[p] * drows[p] > float(p) ** 4:
+        return np.inf, np.inf
+    row, column = np.zeros(p), np.zeros(p)
+    total, across, down = 0.0, 0.0, 0.0
     for i in range(p):
         for a in range(rows[i], rows[i + 1]):
-            k, w = cols[a], omega[a]
-            for b in range(drows[k], drows[k + 1]):
-                product[i, dcols[b]] += w * delta[b]
-    total = 0.0
-    for i in range(p):
+            for b in range(drows[cols[a]], drows[cols[a] + 1]):
+                row[dcols[b]] += omega[a] * delta[b]
+        for b in range(drows[i], drows[i + 1]):
+            for a in range(rows[dcols[b]], rows[dcols[b] + 1]):
+                column[cols[a]] += delta[b] * omega[a]
+        u, v = 0.0, 0.0
         for j in range(p):
-            if product[i, j] != 0.0:
-                total += product[i, j] * product[j, i]
-    return np.sqrt(max(total, 0.0))
+            total += row[j] * column[j]
+            u += abs(row[j])
+            v += abs(column[j])
+            row[j] = 0.0
+            column[j] = 0.0
+        across, down = max(across, u), max(down, v)
+    distance = np.sqrt(max(total, 0.0))
+    return distance, min(distance, across, down)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -17,7 +17,8 @@ from mssl.threads import spread
 
 ROUNDING = 1e-13  # a gap below this times p is noise of the log-determinants
 NEARLY = 3.0  # a gap this close to the target is worth a second, dearer bound
-NEAR = 0.2  # relative distance of primal and dual point up to which the gap needs no factorisation
+NEAR = 0.2  # relative distance of primal and dual point up to which the gap needs no factorisation,
+NEAR_LARGE = 0.8  # and for large ones, where a factorisation costs more than the tighter bound is worth
 STOP = 0.3  # the descent stops where its estimate of the gap is this part of the target
 LOOSE = 1e-2  # gap per variable that does for larger penalties on the way to the given ones
 SPARSE = 150  # from this size on, sparsity of Ω is used to invert it
@@ -113,7 +114,7 @@ def dual_start(S: Array, L: Array) -> Array | None:
 def warm_start(problem: Problem, precision: Array, covariance: Array, dual: Array | None) -> None:
     """Start every block from a previous Ω and dual point (or Ω⁻¹), where that stays positive definite in the new box.
 
-    W close to Σ proves that without a factorisation: Ω^½WΩ^½ = I + E with ‖E‖ < 1.
+    W close to Σ proves that without a factorisation: Ω^½WΩ^½ = I + E, E of spectral radius below 1.
     """
     from mssl import _glasso_kernels as kernels
 
@@ -123,7 +124,7 @@ def warm_start(problem: Problem, precision: Array, covariance: Array, dual: Arra
         kernels.scale(precision, covariance if dual is None else dual, problem.root, block.index, omega, sigma)
         kernels.regressions(omega, block.L, block.B)
         kernels.clip_box(sigma, block.S, block.L, W)
-        close = dual is None and kernels.relative_distance(omega, sigma, W) < 0.9
+        close = dual is None and kernels.relative_distance(omega, sigma, W)[1] < 0.9
         if close or factor(W) is not None:
             block.W, block.column_tol = W, 1e-4
 
@@ -143,9 +144,10 @@ def certify(
     ``dual`` is a dual point of a problem nearby, to be clipped into the box of this one.
 
     The gap is tr(ΩM) − p − log det(ΩM) with M = S + U and U on the support taken from the signs. Close to the optimum
-    it is at most ½‖E‖²/(1 − ‖E‖), E = Ω^½(M − Σ)Ω^½, since x − log(1 + x) ≤ x²/(2(1 − |x|)); this needs no factor of
-    M and does not suffer from cancellation. Further away M is factored, and where it is not positive definite (or
-    always, if `thorough`) Σ clipped into the box and drawn towards `anchor` serves instead.
+    it is at most ½‖E‖²/(1 − ρ), E = Ω^½(M − Σ)Ω^½ of spectral radius ρ, since x − log(1 + x) ≤ x²/(2(1 − |x|)) for
+    every eigenvalue x; this needs no factor of M and does not suffer from cancellation. Further away M is factored, and
+    where it is not positive definite (or always, if `thorough`) Σ clipped into the box and drawn towards `anchor`
+    serves instead.
     """
     from mssl import _glasso_kernels as kernels
 
@@ -157,9 +159,9 @@ def certify(
     trace = float(kernels.dual_point(omega, sigma, S, L, M))
     if not np.isfinite(trace):
         return Point(omega, sigma, log_determinant, np.inf, np.inf)
-    distance = kernels.relative_distance(omega, sigma, M)
-    if distance < NEAR:
-        return Point(omega, sigma, log_determinant, trace, 0.5 * distance**2 / (1.0 - distance))
+    distance, radius = kernels.relative_distance(omega, sigma, M)
+    if radius < (NEAR if p <= DENSE else NEAR_LARGE):
+        return Point(omega, sigma, log_determinant, trace, 0.5 * distance**2 / (1.0 - radius))
     found = factor(M)
     bound = -np.inf if found is None else found[1]
     if dual is not None:

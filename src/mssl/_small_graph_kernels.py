@@ -15,7 +15,6 @@ from mssl._glasso_kernels import (
     dual_point,
     normalise,
     regressions,
-    relative_distance,
     scale,
     soft_start,
 )
@@ -47,14 +46,40 @@ def _dual_bound(S, L, Sigma, M, R):
     return drawn if np.isnan(bound) else max(bound, drawn)
 
 
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+def _relative_distance(Omega, Sigma, M):
+    """:func:`mssl._glasso_kernels.relative_distance` for few variables, by dense rows."""
+    p = len(Omega)
+    delta, product, down = np.empty((p, p)), np.zeros((p, p)), np.zeros(p)
+    for i in range(p):
+        for j in range(p):
+            delta[i, j] = M[i, j] - Sigma[i, j]
+    for i in range(p):
+        for k in range(p):
+            w = Omega[i, k]
+            if w != 0.0:
+                for j in range(p):
+                    product[i, j] += w * delta[k, j]
+    total, across = 0.0, 0.0
+    for i in range(p):
+        row = 0.0
+        for j in range(p):
+            total += product[i, j] * product[j, i]
+            row += abs(product[i, j])
+            down[j] += abs(product[i, j])
+        across = max(across, row)
+    distance = np.sqrt(max(total, 0.0))
+    return distance, min(distance, across, down.max())
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def graph_gap(S, L, Omega, Sigma, log_determinant, M, R):
     """Gap and ⟨S, Ω⟩ + Σ L|Ω| in units of a unit diagonal; the gap is NaN where no dual point is known."""
     p = len(S)
     trace = dual_point(Omega, Sigma, S, L, M)
-    distance = relative_distance(Omega, Sigma, M)
-    if distance < _NEAR:
-        return 0.5 * distance * distance / (1.0 - distance), trace
+    distance, radius = _relative_distance(Omega, Sigma, M)
+    if radius < _NEAR:
+        return 0.5 * distance * distance / (1.0 - radius), trace
     return max(trace - p - log_determinant - _dual_bound(S, L, Sigma, M, R), 0.0), trace
 
 
@@ -152,7 +177,7 @@ def _graph_descent(S, L, W, B, Omega, Sigma, M, R, target, column_tol):
             return trace - log_determinant, log_determinant, gap, done
         if sweeps == burst:
             clip_box(Sigma, S, L, M)
-            if relative_distance(Omega, Sigma, M) < 0.9 or not np.isnan(factor(M, R)):
+            if _relative_distance(Omega, Sigma, M)[1] < 0.9 or not np.isnan(factor(M, R)):
                 copy(M, 1.0, W)
                 regressions(Omega, L, B)
             ascent = np.inf
@@ -168,7 +193,7 @@ def _warm_start(S, L, root, Omega, Sigma, omega, sigma, W, B, R):
     scale(Omega, Sigma, root, np.arange(len(S)), omega, sigma)
     regressions(omega, L, B)
     clip_box(sigma, S, L, W)
-    return relative_distance(omega, sigma, W) < 0.9 or not np.isnan(factor(W, R))
+    return _relative_distance(omega, sigma, W)[1] < 0.9 or not np.isnan(factor(W, R))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
