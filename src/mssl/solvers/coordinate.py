@@ -119,7 +119,7 @@ def _descend(
     return WeightStep(W, gap, done, Status.CONVERGED)
 
 
-def _parts(coupling: Coupling, work: int) -> list[NDArray[np.int64]]:
+def independent_parts(coupling: Coupling, work: int) -> list[NDArray[np.int64]]:
     """The tasks in parts that do not pull at each other, for threads; the same ones however many threads there are."""
     K = coupling.n_tasks
     if work < _LARGE or coupling.rho:
@@ -134,7 +134,7 @@ def _parts(coupling: Coupling, work: int) -> list[NDArray[np.int64]]:
     return [tasks for part in range(_PARTS) if len(tasks := np.flatnonzero(home[labels] == part))]
 
 
-def _spread_sweeps(
+def spread_sweeps(
     parts: list[NDArray[np.int64]], n_sweeps: int, enough: float, run: Callable[..., tuple[int, float]]
 ) -> tuple[int, float]:
     """Sweeps of all parts; the most that one needed, and what the last of each gained."""
@@ -143,7 +143,8 @@ def _spread_sweeps(
     return max(int(made) for made, _ in answers), float(sum(gained for _, gained in answers))
 
 
-def _coupling_arrays(coupling: Coupling) -> tuple[NDArray[np.int64], NDArray[np.int64], Array, Array, float]:
+def coupling_arrays(coupling: Coupling) -> tuple[NDArray[np.int64], NDArray[np.int64], Array, Array, float]:
+    """C as the kernels take it: compressed rows of P, u and ρ."""
     return (*coupling.compressed, coupling.u, coupling.rho)
 
 
@@ -153,12 +154,12 @@ class _GramSweeps:
     def __init__(self, problem: GramQuadratic, coupling: Coupling, threshold: Array, W: Array) -> None:
         self.problem, self.coupling, self.W = problem, coupling, W
         self.threshold = np.array(threshold, dtype=float)
-        self.rows = _coupling_arrays(coupling)
+        self.rows = coupling_arrays(coupling)
         self.HW = np.ascontiguousarray(problem.product(W))
         self.gram = plain(problem.gram)
         self.linear = plain(problem.linear)
         self.mean = self.rows[3] @ W
-        self.parts = _parts(coupling, W.size * problem.n_features)
+        self.parts = independent_parts(coupling, W.size * problem.n_features)
 
     def gradient(self) -> Array:
         return self.HW - self.linear + self.coupling.dot(self.W)
@@ -172,7 +173,7 @@ class _GramSweeps:
             mean = self.mean if len(self.parts) == 1 else self.mean.copy()
             return call(gram_sweeps, *loss, mean, tasks, most, goal)
 
-        return _spread_sweeps(self.parts, n_sweeps, float(enough), sweep)
+        return spread_sweeps(self.parts, n_sweeps, float(enough), sweep)
 
 
 class _DesignSweeps:
@@ -181,9 +182,9 @@ class _DesignSweeps:
     def __init__(self, problem: DesignQuadratic, coupling: Coupling, threshold: Array, W: Array) -> None:
         self.problem, self.coupling, self.W = problem, coupling, W
         self.threshold = np.array(threshold, dtype=float)
-        self.rows = _coupling_arrays(coupling)
+        self.rows = coupling_arrays(coupling)
         self.moments = (problem.c, problem.totals, problem.column_means, problem.column_sums, problem.diagonal())
-        self.parts = _parts(coupling, len(problem.c) * problem.n_features)
+        self.parts = independent_parts(coupling, len(problem.c) * problem.n_features)
 
     def gradient(self) -> Array:
         return self.problem.gradient(self.W) + self.coupling.dot(self.W)
@@ -200,4 +201,4 @@ class _DesignSweeps:
         def sweep(tasks: NDArray[np.int64], most: int, goal: float) -> tuple[int, float]:
             return call(design_sweeps, *loss, self.rows[3] @ W, tasks, most, goal)
 
-        return _spread_sweeps(self.parts, n_sweeps, float(enough), sweep)
+        return spread_sweeps(self.parts, n_sweeps, float(enough), sweep)

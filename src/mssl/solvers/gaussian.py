@@ -33,6 +33,11 @@ class GaussianProblem:
     thresholds: Array
     solver: str = "auto"
 
+    def __post_init__(self) -> None:
+        # Grams that one fit asks for must not change the path of another.
+        if isinstance(self.quadratic, GramQuadratic):
+            object.__setattr__(self, "quadratic", self.quadratic.own())
+
     @property
     def n_tasks(self) -> int:
         """Number of tasks K."""

@@ -145,6 +145,7 @@ class GLMRows:
             intercept=self.intercept,
             memory_budget=self.memory_budget,
             n_rows=self.design.task_sums(self.weights),
+            put_off=False,
         )
 
     def null_quadratic(self) -> GramQuadratic | DesignQuadratic:

@@ -27,6 +27,8 @@ from mssl.design import Design
 Array = NDArray[np.float64]
 
 MOST_GRAM_BYTES = 2 * 2**30
+MANY_FEATURES = 100  # from which coordinate descent on all of them may take long
+_LARGE = 2**16  # numbers in a task's features from which working sets pay
 _ROWS_PER_FEATURE = 0.5  # from here on Grams are at most twice the data, and descent on them is 2–3 times faster
 
 
@@ -84,7 +86,7 @@ class GramQuadratic:
     Attributes
     ----------
     gram : ndarray of shape (K, d, d) or (1, d, d)
-        H_k, or one G for all tasks with H_k = task_scale[k] · G.
+        H_k, or one G for all tasks with H_k = task_scale[k] · G. Formed when first asked for, where it was put off.
     linear : ndarray of shape (K, d)
         q_k.
     constants : ndarray of shape (K,)
@@ -101,6 +103,30 @@ class GramQuadratic:
     scale: Array | None = None
     target_means: Array | None = None
     feature_means: Array | None = None
+
+    @classmethod
+    def put_off(cls, rows: DesignQuadratic, constants: Array) -> GramQuadratic:
+        """Grams that nobody may need: they are formed when first asked for, and until then :attr:`rows` serve."""
+        made = object.__new__(cls)
+        made.__dict__.update(linear=rows.linear, constants=constants, target_means=rows.target_means, rows=rows)
+        if rows.intercept:
+            made.__dict__["feature_means"] = rows.feature_sums / rows.safe_totals[:, None]
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        # Only what is missing comes here.
+        rows = self.__dict__.get("rows")
+        if name != "gram" or rows is None:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.")
+        self.__dict__["gram"] = rows.design.gram(rows.c, intercept=rows.intercept)
+        del self.__dict__["rows"]
+        return self.__dict__["gram"]
+
+    rows = None
+
+    def own(self) -> GramQuadratic:
+        """The same, to form Grams in that others do not see."""
+        return self if self.rows is None else GramQuadratic.put_off(self.rows, self.constants)
 
     @property
     def n_tasks(self) -> int:
@@ -157,7 +183,7 @@ class GramQuadratic:
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "kept"}
+        return {name: value for name, value in {"gram": self.gram, **self.__dict__}.items() if name != "kept"}
 
     @cached_property
     def eigen(self) -> tuple[Array, Array]:
@@ -184,8 +210,8 @@ class DesignQuadratic:
     def __init__(self, design: Design, c: Array, z: Array, intercept: bool = True) -> None:
         self.design, self.c, self.intercept = design, np.array(c, dtype=float), intercept
         self.totals = design.task_sums(self.c)
-        self._safe = np.where(self.totals > 0, self.totals, 1.0)
-        self.target_means = design.task_dots(self.c, z) / self._safe if intercept else np.zeros(design.n_tasks)
+        self.safe_totals = np.where(self.totals > 0, self.totals, 1.0)
+        self.target_means = design.task_dots(self.c, z) / self.safe_totals if intercept else np.zeros(design.n_tasks)
         self.target = design.less(z, self.target_means)
         # With Σ c·target = 0 the features need no centring here.
         self.linear = design.backproject(self.c * self.target)
@@ -202,9 +228,11 @@ class DesignQuadratic:
 
     def _fitted(self, W: Array) -> Array:
         """X̃w less its weighted task means where intercepts are free."""
+        if not np.any(W):
+            return np.zeros(len(self.c))
         fit = self.design.predictor(W)
         if self.intercept:
-            fit = self.design.less(fit, self.design.task_dots(self.c, fit) / self._safe)
+            fit = self.design.less(fit, self.design.task_dots(self.c, fit) / self.safe_totals)
         return fit
 
     def residual(self, W: Array) -> Array:
@@ -231,18 +259,24 @@ class DesignQuadratic:
         """The minimising intercepts."""
         if not self.intercept:
             return np.zeros(self.n_tasks)
-        return self.target_means - self.design.task_dots(self.c, self.design.predictor(W)) / self._safe
+        return self.target_means - np.einsum("kd,kd->k", self.feature_sums, W) / self.safe_totals
 
     @cached_property
     def column_sums(self) -> Array:
         """Σ_i c_i a_ij with the stored columns, (K, d)."""
         return self.design.stored_sums(self.c)
 
+    @property
+    def feature_sums(self) -> Array:
+        """Σ_i c_i x̃_ij, (K, d)."""
+        shift = self.design.shift
+        return self.column_sums if shift is None else self.column_sums - shift * self.totals[:, None]
+
     @cached_property
     def column_means(self) -> Array:
         """What has to be subtracted from the stored columns: their mean, or the shift without intercepts, (K, d)."""
         if self.intercept:
-            return self.column_sums / self._safe[:, None]
+            return self.column_sums / self.safe_totals[:, None]
         return np.zeros(self.linear.shape) if self.design.shift is None else self.design.shift
 
     def block(self, k: int, features: NDArray[np.bool_] | None = None) -> Array:
@@ -281,6 +315,7 @@ def make_quadratic(
     intercept: bool = True,
     memory_budget: int | None = None,
     n_rows: Array | None = None,
+    put_off: bool = True,
 ) -> GramQuadratic | DesignQuadratic:
     """Choose the form: Grams where they fit the budget and typical tasks have at least half as many rows as features.
 
@@ -296,6 +331,8 @@ def make_quadratic(
         Bytes that Grams may take; default a quarter of the machine's memory, at most 2 GiB.
     n_rows : ndarray of shape (K,), optional
         How many rows each task counts as when the form is chosen; default those of the design.
+    put_off : bool
+        Whether large Grams of own features may wait until they are asked for; a strong penalty never does.
 
     Returns
     -------
@@ -316,6 +353,9 @@ def make_quadratic(
     enough_rows = _ROWS_PER_FEATURE * design.n_features <= float(np.median(rows))
     if 8 * matrices * design.n_features**2 > budget or not enough_rows:
         return DesignQuadratic(design, c, z, intercept)
+    if put_off and common is None and not design.is_sparse and pays_in_sets(design):
+        deferred = DesignQuadratic(design, c, z, intercept)
+        return GramQuadratic.put_off(deferred, deferred.task_values(np.zeros(deferred.linear.shape)))
     weights, scale = (c, None) if common is None else common
     if not intercept:
         gram = design.gram(weights, intercept=False)
@@ -330,6 +370,11 @@ def make_quadratic(
     feature_means = np.broadcast_to(sums / (safe[:, None] if common is None else safe[0]), linear.shape)
     constants = 0.5 * design.task_dots(weighted, target)
     return GramQuadratic(gram, linear, constants, scale, target_means, feature_means)
+
+
+def pays_in_sets(design: Design) -> bool:
+    """Whether products with a typical task's features cost more than the calls around them."""
+    return bool(design.n_features >= MANY_FEATURES and np.median(design.n_rows) * design.n_features >= _LARGE)
 
 
 def default_memory_budget() -> int:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from mssl.coupling import Coupling
 from mssl.exceptions import ParameterError
 from mssl.solvers.admm import admm
-from mssl.solvers.base import WeightStep
+from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.coordinate import coordinate_descent
 from mssl.solvers.fista import fista
 from mssl.solvers.linear import conjugate_gradient, sylvester
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic
+from mssl.solvers.quadratic import MANY_FEATURES, DesignQuadratic, GramQuadratic, pays_in_sets
 from mssl.solvers.support import descend_on_support
+from mssl.solvers.working_set import descend_on_sets
 
 Array = NDArray[np.float64]
 
 SOLVERS = ("auto", "coordinate", "cg", "sylvester", "fista", "admm")
 
-_JUMPS_FROM = 100  # features from which coordinate descent may crawl for long
 _DENSE = 0.25  # share of weights in the support from which one linear system beats many sweeps
 _SYLVESTER_FROM = 30  # features from which two eigendecompositions beat a few preconditioned iterations
 
@@ -72,8 +74,8 @@ def solve_quadratic(
         raise ParameterError(
             f"solver={name!r} solves the step without an ℓ1 penalty; use 'auto' or 'coordinate' with one."
         )
-    if name == "coordinate" and problem.n_features >= _JUMPS_FROM:
-        return descend_on_support(problem, coupling, threshold, W0, tol=tol, least=_DENSE, drops=1, **limit)
+    if name == "coordinate" and problem.n_features >= MANY_FEATURES:
+        return _descend(problem, coupling, threshold, W0, tol, limit)
     if name == "coordinate":
         return coordinate_descent(problem, coupling, threshold, W0, tol=tol, **limit)
     if name == "cg":
@@ -84,6 +86,27 @@ def solve_quadratic(
         iterate = fista if name == "fista" else admm
         return iterate(problem, coupling, threshold, W0, tol=tol, **limit)
     raise ParameterError(f"solver={solver!r} is not one of {', '.join(SOLVERS)}, or does not fit this problem.")
+
+
+def _descend(
+    problem: GramQuadratic | DesignQuadratic,
+    coupling: Coupling,
+    threshold: Array,
+    W: Array,
+    tol: float,
+    limit: dict[str, int],
+) -> WeightStep:
+    """Coordinate descent over many features: on working sets while they are small, then on everything."""
+    rows = problem.rows if isinstance(problem, GramQuadratic) else problem
+    done = 0
+    if rows is not None and coupling.covariance is not None and pays_in_sets(rows.design):
+        step = descend_on_sets(rows, coupling, threshold, W, tol=tol, **limit)
+        done = step.n_iter
+        if step.status is not Status.MAX_ITER or done >= limit.get("max_iter", np.inf):
+            return step
+        W, limit = step.W, {name: most - done for name, most in limit.items()}
+    step = descend_on_support(problem, coupling, threshold, W, tol=tol, least=_DENSE, drops=1, **limit)
+    return replace(step, n_iter=done + step.n_iter)
 
 
 def choose_solver(problem: GramQuadratic | DesignQuadratic, threshold: Array) -> str:
