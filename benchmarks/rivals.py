@@ -2,8 +2,9 @@
 
     MSSL_DATA=folder python -m benchmarks.rivals                 # everything, into docs/rivals.md
     MSSL_DATA=folder python -m benchmarks.rivals landmine-40     # some of it, likewise
+    MSSL_DATA=folder python -m benchmarks.rivals ours            # our own column anew, the rivals' as they are
 
-Finished experiments are kept in benchmarks/results and not run again; delete a file there to do so.
+Finished splits are kept in benchmarks/results and not run again; delete a file there to do so.
 
 Rivals: single-task ridge or logistic regression, the same around a shared mean, one pooled model with task
 intercepts, single-task Lasso. Every outer split draws training rows at random within tasks (whole years for the
@@ -31,6 +32,7 @@ SPLITS = 8
 FOLDER = Path(__file__).parent / "results"
 STRENGTHS = np.geomspace(1e-2, 1e3, 11).tolist()
 MEANS = np.geomspace(1e-4, 1e0, 7).tolist()
+Split = Callable[[int, dict[str, Any]], dict[str, Any]]  # (seed, what is known) to what was not
 ONE = 1e6  # a ridge around the mean so strong that all tasks share one weight vector
 
 
@@ -59,10 +61,10 @@ def draw_rows(tasks: np.ndarray, y: np.ndarray, size: int, random: np.random.Gen
     return chosen
 
 
-def classification(load: Callable[[], Any], size: int, *, area: bool = False, most: int = 150) -> Callable[[int], Any]:
+def classification(load: Callable[[], Any], size: int, *, area: bool = False, most: int = 150) -> Split:
     """Mean over tasks of the error (or 1 − area under the curve) on rows that were not drawn."""
 
-    def split(seed: int) -> dict[str, Any]:
+    def split(seed: int, known: dict[str, Any]) -> dict[str, Any]:
         X, y, tasks = load()
         random = np.random.default_rng(seed)
         train = draw_rows(tasks, y, size, random)
@@ -76,6 +78,8 @@ def classification(load: Callable[[], Any], size: int, *, area: bool = False, mo
         answers = {}
         models = {"mssl": MSSLClassifierCV()} | rivals(MultiTaskClassifier, 0.5 * size)
         for name, model in models.items():
+            if name in known:
+                continue
             began = perf_counter()
             model.fit(X[train], y[train], tasks=tasks[train])
             decision = model.decision_function(X[test], tasks=tasks[test])
@@ -98,10 +102,10 @@ def year_folds(year: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(np.flatnonzero(fold != number), np.flatnonzero(fold == number)) for number in range(5)]
 
 
-def atlas(years: int) -> Callable[[int], Any]:
+def atlas(years: int) -> Split:
     """Root mean squared error of monthly anomalies from the training years' climatology, mean over regions."""
 
-    def split(seed: int) -> dict[str, Any]:
+    def split(seed: int, known: dict[str, Any]) -> dict[str, Any]:
         data = load_climate("atlas")
         month, year = data.calendar, data.months.astype("datetime64[Y]").astype(int)
         train = np.isin(year, np.random.default_rng(seed).choice(np.unique(year), years, replace=False))
@@ -113,6 +117,8 @@ def atlas(years: int) -> Callable[[int], Any]:
         answers = {}
         models = {"mssl": MSSLRegressorCV()} | rivals(MultiTaskGLM, 12.0 * years)
         for name, model in models.items():
+            if name in known:
+                continue
             began = perf_counter()
             model.set_params(cv=year_folds(year[train])).fit(X[train], y[train])
             squares = np.mean((model.predict(X[~train]) - y[~train]) ** 2, axis=0)
@@ -146,7 +152,7 @@ def _digits() -> tuple[Any, ...]:
     return data.X, data.y, data.tasks
 
 
-EXPERIMENTS: dict[str, tuple[str, Callable[[int], Any]]] = {
+EXPERIMENTS: dict[str, tuple[str, Split]] = {
     **{f"landmine-{n}": ("1 − AUC", classification(_landmine, n, area=True)) for n in (40, 80, 160)},
     **{f"spam15-{n}": ("error", classification(_spam, n)) for n in (20, 50)},
     **{f"letter-{n}": ("error", classification(_letter, n)) for n in (20, 40)},
@@ -155,16 +161,31 @@ EXPERIMENTS: dict[str, tuple[str, Callable[[int], Any]]] = {
 }
 
 
-def run(name: str, splits: int = SPLITS) -> dict[str, Any]:
-    """All outer splits of one experiment."""
+def run(name: str) -> None:
+    """The outer splits of one experiment that are not in its file yet, written there one by one."""
     metric, split = EXPERIMENTS[name]
-    results = []
-    for seed in range(splits):
-        results.append(split(seed))
-        scores = {key: round(value[0], 4) for key, value in results[-1].items() if key != "chosen"}
-        seconds = {key: round(value[1], 1) for key, value in results[-1].items() if key != "chosen"}
-        print(name, seed, scores, seconds, results[-1]["chosen"], file=sys.stderr, flush=True)
-    return {"name": name, "metric": metric, "results": results}
+    file = FOLDER / f"rivals-{name}.json"
+    results = json.loads(file.read_text())["results"] if file.exists() else []
+    for seed in range(SPLITS):
+        known = results[seed] if seed < len(results) else {}
+        if "mssl" in known:
+            continue
+        fresh = split(seed, known)
+        merged = {key: value for key, value in (fresh | known).items() if key != "chosen"}
+        results[seed:] = [merged | {"chosen": fresh["chosen"]}, *results[seed + 1 :]]
+        FOLDER.mkdir(exist_ok=True)
+        file.write_text(json.dumps({"name": name, "metric": metric, "results": results}, indent=1))
+        told = {key: [round(number, 4) for number in fresh[key]] for key in fresh if key != "chosen"}
+        print(name, seed, told, fresh["chosen"], file=sys.stderr, flush=True)
+
+
+def forget_ours() -> None:
+    """Take our own numbers out of the files."""
+    for file in FOLDER.glob("rivals-*.json"):
+        experiment = json.loads(file.read_text())
+        for result in experiment["results"]:
+            result.pop("mssl", None)
+        file.write_text(json.dumps(experiment, indent=1))
 
 
 def summarise(experiment: dict[str, Any], place: int) -> dict[str, Any]:
@@ -206,20 +227,13 @@ def page(experiments: list[dict[str, Any]]) -> str:
     return "\n".join([*lines, ""])
 
 
-def kept(name: str) -> dict[str, Any]:
-    """An experiment from its file, or run and written there."""
-    file = FOLDER / f"rivals-{name}.json"
-    if not file.exists():
-        FOLDER.mkdir(exist_ok=True)
-        file.write_text(json.dumps(run(name), indent=1))
-    return json.loads(file.read_text())
-
-
 def main(names: list[str]) -> None:
-    for name in names or EXPERIMENTS:
-        kept(name)
-    done = [name for name in EXPERIMENTS if (FOLDER / f"rivals-{name}.json").exists()]
-    text = page([kept(name) for name in done])
+    if names == ["ours"]:
+        forget_ours()
+    for name in EXPERIMENTS if names in ([], ["ours"]) else names:
+        run(name)
+    files = [FOLDER / f"rivals-{name}.json" for name in EXPERIMENTS]
+    text = page([json.loads(file.read_text()) for file in files if file.exists()])
     print(text)
     target = FOLDER.parent.parent / "docs" / "rivals.md"
     target.parent.mkdir(exist_ok=True)

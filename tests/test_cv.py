@@ -128,8 +128,37 @@ def test_table_is_ready_for_a_frame():
     np.testing.assert_allclose(splits.mean(axis=1), frame.mean_test_score)
     assert len(frame) == len({str(params) for params in frame.params})
     assert {"shared mean, coupling and floor", "graph penalty", "coefficient penalty"} <= set(frame.stage)
-    assert frame.param_graph_penalty.max() == 1.0
-    assert frame.param_graph_penalty.min() == 0.0
+    assert {np.inf, 1.0, 0.0} <= set(frame.param_graph_penalty)  # no graph, the empty one, the full one
+
+
+@pytest.mark.parametrize("mean", [False, 300.0])
+def test_an_infinite_graph_penalty_is_one_ridge_for_all_tasks(mean):
+    data, more = _data("long")
+    model = MSSLRegressor(np.inf, coupling=5.0, shared_mean=mean, tol=1e-10).fit(data.X, 50 * data.y, **more)
+    noise = np.exp(np.mean(np.log(model.noise_**2)))
+    plain = MultiTaskGLM(Independent(5.0 / noise), shared_mean=mean, tol=1e-10).fit(data.X, 50 * data.y, **more)
+    np.testing.assert_allclose(model.coef_, plain.coef_, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(model.precision_, 5.0 / noise * np.eye(5), rtol=1e-12)
+    assert model.graph_.n_edges == 0
+    with pytest.raises(ParameterError, match="coupling"):
+        model.set_params(coupling=-1.0).fit(data.X, data.y, **more)
+
+
+def test_the_search_does_not_depend_on_the_units_of_the_targets():
+    data, more = _data("long")
+    small, large = (MSSLRegressorCV(cv=3).fit(data.X, unit * data.y, **more) for unit in (1.0, 2.0**20))
+    np.testing.assert_allclose(large.cv_results_["mean_test_score"], small.cv_results_["mean_test_score"], rtol=1e-6)
+    np.testing.assert_allclose(large.coef_, 2.0**20 * small.coef_, rtol=1e-6)
+
+
+def test_a_graph_has_to_win_clearly_over_one_ridge():
+    search = MSSLRegressorCV(cv=5)
+    for strength, learns in ((0.0, False), (1.0, True)):
+        data = make_clustered_tasks(**SMALL, random_state=2)
+        noise = np.random.default_rng(0).standard_normal(len(data.y))
+        search.fit(data.X, strength * data.y + noise, tasks=data.tasks)
+        assert np.isfinite(search.best_params_["graph_penalty"]) == learns
+        assert np.isfinite(search.graph_params_["graph_penalty"])
 
 
 def test_more_tasks_than_features_try_shrinkage():

@@ -230,7 +230,8 @@ class MSSLClassifier(TaskClassifier):
     ----------
     graph_penalty : float, default=0.3
         λ, the price of an edge on the correlation scale: 0 is dense, from ``limits(X, y).graph_penalty`` on the
-        graph is empty. Prediction likes 0.02–0.1, reading the graph 0.35–0.7.
+        graph is empty. Prediction likes 0.02–0.1, reading the graph 0.35–0.7. ``inf`` learns neither a graph nor the
+        tasks' variances: `coupling` is then one ridge for all tasks (around the shared mean), in units of rows.
     coef_penalty : float, default=0.0
         γ, the ℓ1 penalty on the weights; from ``limits(X, y).coef_penalty`` on all weights are zero.
     coupling : float, default=1.0

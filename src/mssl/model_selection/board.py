@@ -20,17 +20,24 @@ from mssl.solvers.base import Status
 
 Array = NDArray[np.float64]
 
+_FACTS = 5  # what :func:`score_chain` says of a fit before the scores of the single tasks
+
 
 def score_chain(fold: Any, template: Any, chain: Sequence[Params]) -> list[list[float]]:
-    """Fit and score every setting of a chain on one fold: [score, edges, nonzero weights, seconds, certified]."""
+    """Fit and score every setting of a chain on one fold: [score, edges, nonzero weights, seconds, certified].
+
+    The scores of the single tasks follow, where the score is their mean.
+    """
     rows = []
     began = perf_counter()
     for point in follow(fold, template, chain):
-        score = fold.score(point)
+        tasks = fold.task_scores(point)
+        score = np.nanmean(tasks) if len(tasks) else fold.score(point)
         edges = np.count_nonzero(np.triu(point.result.structure.precision, 1))
         took, began = perf_counter() - began, perf_counter()
         certified = float(point.result.status is Status.CONVERGED)
-        rows.append([float(score), float(edges), float(np.count_nonzero(point.result.W)), took, certified])
+        nonzero = float(np.count_nonzero(point.result.W))
+        rows.append([float(score), float(edges), nonzero, took, certified, *tasks.tolist()])
     return rows
 
 
@@ -52,13 +59,34 @@ class Entry:
         """Mean score."""
         return float(self.scores.mean())
 
+    def advantage(self, other: Entry) -> tuple[float, float]:
+        """By how much the mean score is better than another's, and the standard error of that difference.
+
+        The difference is paired; its error is the larger of that over folds and that over tasks. Five folds tell
+        little of it, and a gain in one task out of many is no gain to rely on.
+        """
+        by_fold = self.scores - other.scores
+        errors = [_error_of_mean(by_fold)]
+        by_task = self.rows[:, _FACTS:] - other.rows[:, _FACTS:]
+        if by_task.shape[1]:
+            seen = ~np.isnan(by_task).all(axis=0)
+            errors.append(_error_of_mean(np.nanmean(by_task[:, seen], axis=0)))
+        return float(by_fold.mean()), max(errors)
+
     @property
     def standard_error(self) -> float:
         """Standard error of the mean score over folds."""
-        n = len(self.scores)
-        if not np.isfinite(self.scores).all():
-            return float("nan")
-        return float(self.scores.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0
+        return _error_of_mean(self.scores) if np.isfinite(self.scores).all() else float("nan")
+
+
+def _error_of_mean(values: Array) -> float:
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+
+
+def _wins(one: Entry, other: Entry, demand: float) -> bool:
+    """Whether settings are better than others by so many standard errors of the difference."""
+    gain, error = one.advantage(other)
+    return gain > demand * error
 
 
 class ScoreBoard:
@@ -77,6 +105,7 @@ class ScoreBoard:
         self.n_jobs, self.checkpoint, self.progress = n_jobs, checkpoint, progress
         self.entries: dict[str, Entry] = {}
         self.champion: Entry | None = None
+        self.learned: Entry | None = None
 
     def evaluate(self, stage: str, chains: Iterable[Sequence[Params]], demand: float = 0.0) -> None:
         """Score the settings of the chains that have no score yet, and see whether one of them is the best so far.
@@ -109,13 +138,31 @@ class ScoreBoard:
         if not finite:
             return
         best = max(finite, key=lambda entry: entry.mean)
-        if self.champion is None:
+        if self.champion is None or _wins(best, self.champion, demand):
             self.champion = best
-            return
-        difference = best.scores - self.champion.scores
-        spread = difference.std(ddof=1) / np.sqrt(len(difference)) if len(difference) > 1 else 0.0
-        if difference.mean() > demand * spread:
-            self.champion = best
+
+    def prefer(self, order: Iterable[Params], tie: float) -> None:
+        """Take the first of scored settings that the best does not beat by so many standard errors."""
+        best = self.chosen()
+        ties = (entry for entry in map(self._entry, order) if not _wins(best, entry, tie))
+        self.champion = next(ties, best)
+
+    def _entry(self, params: Params) -> Entry:
+        return self.entries[name_of(params)]
+
+    def set_aside(self) -> Entry:
+        """Take the best so far out of the contest, so that what comes is compared among itself."""
+        best, self.champion = self.chosen(), None
+        return best
+
+    def settle(self, simple: Entry, demand: float) -> None:
+        """Go back to simple settings that were set aside unless the best since then wins by so many errors.
+
+        The latter stays known as ``learned``.
+        """
+        self.learned = self.champion
+        if self.champion is None or not _wins(self.champion, simple, demand):
+            self.champion = simple
 
     def chosen(self) -> Entry:
         """The best settings; an error where none got a finite score."""

@@ -28,9 +28,13 @@ class MSSLRegressorCV(GLMScore, RegressorMixin, MSSLSearch):
 
     The default grid comes from the data and nests the rivals (separate ridges, ridges around a mean, pooling, the
     Lasso), so that it need not lose to any of them; it is searched one coordinate after the other
-    (:mod:`mssl.model_selection.plan`). The default score is minus the mean over tasks of the test deviance in units of
-    the task's noise. With the Gaussian loss and this score all fits work on Gram matrices (a training part is the total
-    less a fold), so that the cost of the search does not grow with the number of rows.
+    (:mod:`mssl.model_selection.plan`). First one ridge for all tasks is tuned (``graph_penalty=inf``: around a shared
+    mean or none, from separate tasks to pooled ones), then learned graphs; these are chosen if they are better by a
+    standard error of the paired difference, over folds or over tasks, whichever is larger.
+
+    The default score is minus the mean over tasks of the test deviance in units of the task's noise. With the Gaussian
+    loss and this score all fits work on Gram matrices (a training part is the total less a fold), so that the cost of
+    the search does not grow with the number of rows.
 
     Parameters
     ----------
@@ -71,6 +75,9 @@ class MSSLRegressorCV(GLMScore, RegressorMixin, MSSLSearch):
     ----------
     best_params_, best_score_, best_index_, best_estimator_, cv_results_, n_splits_
         What was chosen, and the scores of everything that was tried.
+    graph_params_ : dict
+        The best settings with a learned graph: ``best_params_``, or what lost to one ridge for all tasks. Stability
+        selection starts from them.
     graph_choice_ : str
         Where ``graph_`` comes from.
     stability_ : StabilitySelection
@@ -179,7 +186,9 @@ class MSSLClassifierCV(MSSLSearch, TaskClassifier):
 
     Attributes
     ----------
-    best_params_, best_score_, best_index_, best_estimator_, cv_results_, n_splits_, graph_choice_, stability_
+    best_params_, best_score_, best_index_, best_estimator_, cv_results_, n_splits_, graph_params_
+        As for :class:`MSSLRegressorCV`.
+    graph_choice_, stability_
         As for :class:`MSSLRegressorCV`.
     classes_, coef_, intercept_, precision_, graph_, tasks_, …
         As for :class:`mssl.MSSLClassifier`.

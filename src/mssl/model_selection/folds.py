@@ -232,7 +232,7 @@ class _Source:
     def prepared(self, parts: Parts) -> Prepared:
         """The data, ready to fit."""
         settings, on_residuals = parts.settings, parts.structure.on == "residual"
-        kind = (parts.structure.learned, parts.free_units, on_residuals)
+        kind = (parts.needs_start, parts.free_units, on_residuals)
         plain = replace(settings, shared_mean=False, tol=1.0, max_iter=1, max_inner=1, solver="auto")
         key = repr((plain, kind))
         if key not in self._known:
@@ -318,7 +318,11 @@ class GramFold(_Source):
 
     def score(self, point: Any) -> float:
         """Minus the mean over tasks of the scaled test deviance."""
-        return -float(np.nanmean(self.deviances(point.prepared, point.result.W, point.result.intercepts)))
+        return float(np.nanmean(self.task_scores(point)))
+
+    def task_scores(self, point: Any) -> Array:
+        """Minus the scaled test deviance of each task."""
+        return -self.deviances(point.prepared, point.result.W, point.result.intercepts)
 
     def deviances(self, prepared: Prepared, W: Array, intercepts: Array) -> Array:
         """Mean squared error of each task's test rows over its noise variance."""
@@ -358,7 +362,11 @@ class RowFold(_Source):
 
     def score(self, point: Any) -> float:
         """Minus the mean over tasks of the scaled test deviance."""
-        return -float(np.nanmean(self.deviances(point.prepared, point.result.W, point.result.intercepts)))
+        return float(np.nanmean(self.task_scores(point)))
+
+    def task_scores(self, point: Any) -> Array:
+        """Minus the scaled test deviance of each task."""
+        return -self.deviances(point.prepared, point.result.W, point.result.intercepts)
 
     def predictors(self, prepared: Prepared, W: Array, intercepts: Array) -> tuple[TaskData, Array]:
         """The test part and its linear predictors."""

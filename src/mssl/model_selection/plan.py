@@ -1,19 +1,24 @@
 r"""Which settings to try, in which order: the family's members one coordinate after the other, not their product.
 
-The grid comes from the data and nests the rivals of multi-task learning: λ = 1 is the empty graph (separate ridges,
-or ridges around a shared mean), λ = 0 the dense low-rank prior, a large coupling with a shared mean pools all tasks,
-γ gives the Lasso. Every stage keeps the best of what was found and varies what matters next; a stage that adds
-freedom (γ, shrinkage) has to improve the score by a standard error of the paired difference, since the best of many
-is lucky:
+The grid comes from the data and nests the rivals of multi-task learning. Two contests are held:
 
-1. shared mean × coupling × variance floor, at a few λ: how much the tasks have in common. Learned variances are the
-   tasks' own; a floor well above the sampling variance makes them nearly equal, as one ridge strength for all tasks
-   does, which is what little data can afford;
-2. λ on a finer path;
-3. γ × coupling, with and without the graph: sparse weights want another temperature;
-4. shrinkage of the tasks' covariance, where there are more tasks than features;
-5. the strength of a chosen mean, and what a chosen γ or shrinkage may have changed: mean and coupling, λ, and γ
-   between its neighbours.
+A. *No graph* (λ = ∞): one ridge for all tasks, around zero or around a shared mean of variance τ². A strong ridge
+   around a mean pools all tasks, a weak one leaves them alone. Ridge and τ² are searched by decades, then by halves
+   and quarters of a decade about the best; of ridges that are equally good (within half a standard error of the paired
+   difference) the strongest is taken, which pools most.
+B. *Learned variances and graphs*: λ = 1 is the empty graph, λ = 0 the dense low-rank prior, γ gives the Lasso. Every
+   stage keeps the best of what was found and varies what matters next; a stage that adds freedom (γ, shrinkage) has to
+   improve the score by a standard error of the paired difference, since the best of many is lucky:
+
+   1. shared mean × coupling × variance floor, at a few λ: how much the tasks have in common;
+   2. λ on a finer path;
+   3. γ × coupling, with and without the graph: sparse weights want another temperature;
+   4. shrinkage of the tasks' covariance, where there are more tasks than features;
+   5. the strength of a chosen mean, and what a chosen γ or shrinkage may have changed: mean and coupling, λ, and γ
+      between its neighbours.
+
+The winner of B is taken if it is better than that of A by a standard error of their paired difference: it was found
+among more settings, and estimates more from the data.
 """
 
 from __future__ import annotations
@@ -32,15 +37,19 @@ COUPLINGS = (0.5, 1.0, 2.0, 20.0, 100.0)
 POOLING = 2.0  # above this coupling a shared mean is what is left of the tasks, and their graph matters little
 SHRINKAGES = (0.0, 0.5, 2.0)
 FLOOR = 0.125  # the floor under which variances are learned
-RIGID = (
-    (1.0, (0.5, 1.0, 2.0, 5.0)),
-    (8.0, (1.0, 3.0, 10.0, 30.0, 100.0)),
-)  # high floors and couplings that go with them
+RIGID = (1.0, 8.0)  # high floors: variances hardly learned, and hardly at all; the latter where A is not held
+FIRM = (0.5, 1.0, 2.0, 5.0)  # couplings that go with high floors
 LASSO = 0.1  # a coupling so weak that with γ > 0 hardly anything but the ℓ1 penalty acts
 COARSE = (0.3, 0.05)  # shares of λ_max for a first look, beside the empty and the full graph
 FINE = tuple(np.geomspace(0.8, 0.02, 8).tolist())
 GAMMAS = tuple(np.geomspace(0.4, 0.004, 7).tolist())  # shares of γ_max
-STAGES = 9  # how many stages a coordinate search has, at most
+RIDGES = (1e5, 1e4, 1e3, 1e2, 1e1, 1.0, 0.1, 0.01)  # one ridge for all tasks, in rows
+MEANS = (10.0, 1.0, 0.1, 0.01)  # variances of a shared mean, in units of their estimate
+STRONG = tuple(np.geomspace(1e5, 1e1, 9).tolist())  # the same by half decades, where they pool
+HALVED = (10**0.5, 10**0.25)  # steps between the neighbours of the best ridge and mean
+TIE = 0.5  # standard errors within which ridges count as equally good
+DEMAND = 1.0  # standard errors by which a learned prior has to be better than one ridge for all
+STAGES = 13  # how many stages a coordinate search has, at most
 
 
 class Board(Protocol):
@@ -55,6 +64,18 @@ class Board(Protocol):
 
     def best(self) -> Params:
         """The best settings so far."""
+        ...
+
+    def prefer(self, order: Sequence[Params], tie: float) -> None:
+        """Take the first of scored settings that the best does not beat by so many standard errors."""
+        ...
+
+    def set_aside(self) -> Any:
+        """Take the best so far out of the contest."""
+        ...
+
+    def settle(self, simple: Any, demand: float) -> None:
+        """Go back to what was set aside unless the best since then wins by so many standard errors."""
         ...
 
 
@@ -74,6 +95,8 @@ class Space:
         Estimated variance of a shared mean, 0 where the data show none.
     many_tasks : bool
         More tasks than features.
+    without_graph : bool
+        Whether one ridge for all tasks is among the settings.
     """
 
     graph_penalties: list[float] | None
@@ -86,6 +109,7 @@ class Space:
     coef_limit: float
     mean_variance: float
     many_tasks: bool
+    without_graph: bool
 
     @classmethod
     def read(cls, estimator: Any, **facts: Any) -> Space:
@@ -124,10 +148,45 @@ class Space:
 
 
 def coordinate_search(board: Board, space: Space) -> None:
-    """Search one coordinate after the other."""
+    """Search without a graph, then with learned graphs, one coordinate after the other."""
     first_gamma = 0.0 if space.coef_penalties is None else min(space.coef_penalties)
     floor = FLOOR if space.variance_floors is None else float(space.variance_floors[0])
     fixed = {"coef_penalty": first_gamma, "shrinkage": space.first_shrinkage(), "variance_floor": floor}
+    if not (space.without_graph and space.graph_penalties is None and space.couplings is None):
+        _learned(board, space, fixed)
+        return
+    _one_ridge(board, space, fixed)
+    simple = board.set_aside()
+    _learned(board, space, fixed)
+    board.settle(simple, DEMAND)
+
+
+def _one_ridge(board: Board, space: Space, fixed: Params) -> None:
+    """One ridge for all tasks around each mean by decades, then by halves and quarters of a decade about the best."""
+    means = space.shared_means
+    if means is None:
+        means = [*(space.mean_variance * share for share in MEANS if space.mean_variance > 0), False]
+    fixed = {**fixed, "graph_penalty": np.inf}
+    board.evaluate("no graph", [_ridges({**fixed, "shared_mean": mean}, RIDGES) for mean in means])
+    for step in HALVED:
+        best = board.best()
+        free = space.shared_means is None and best["shared_mean"] is not False
+        taus = [best["shared_mean"] * ratio for ratio in (step, 1.0, 1 / step)] if free else [best["shared_mean"]]
+        ridges = [best["coupling"] * ratio for ratio in (step, 1.0, 1 / step)]
+        board.evaluate("no graph, refined", [_ridges({**best, "shared_mean": tau}, ridges) for tau in taus])
+    best = board.best()
+    if best["shared_mean"] is not False:
+        stronger = _ridges(best, [ridge for ridge in STRONG if ridge > best["coupling"]])
+        board.evaluate("no graph, pooled", [stronger])
+        board.prefer(stronger, TIE)
+
+
+def _ridges(params: Params, ridges: Sequence[float]) -> list[Params]:
+    return [{**params, "coupling": float(ridge)} for ridge in ridges]
+
+
+def _learned(board: Board, space: Space, fixed: Params) -> None:
+    """Graphs and variances learned from the data."""
     chains = [_first(space, {**fixed, **prior}) for prior in _priors(space)]
     board.evaluate("shared mean, coupling and floor", [*chains, *_floors(space, fixed)])
     board.evaluate("graph penalty", [space.lambdas(without(board.best(), "graph_penalty"), FINE)])
@@ -148,18 +207,16 @@ def _priors(space: Space) -> list[Params]:
 
 def _floors(space: Space, fixed: Params) -> list[list[Params]]:
     """The same with other floors, without and with the full graph."""
-    if space.variance_floors is None:
-        pairs = [(f, float(c)) for f, given in RIGID for c in (given if space.couplings is None else space.couplings)]
-    else:
-        couplings = COUPLINGS if space.couplings is None else space.couplings
-        pairs = [(float(f), float(c)) for f, c in product(space.variance_floors[1:], couplings)]
+    couplings = list(COUPLINGS if space.variance_floors else FIRM) if space.couplings is None else space.couplings
+    rigid = RIGID[:1] if space.couplings is None else RIGID
+    floors = list(rigid) if space.variance_floors is None else space.variance_floors[1:]
     chains = []
     means = space.means()
     if space.shared_means is None and space.mean_variance > 0:
         # Where little is known the estimated mean is too free as well.
         means = [True, space.mean_variance / 8, space.mean_variance / 64, False]
-    for mean, (floor, coupling) in product(means, pairs):
-        params = {**fixed, "shared_mean": mean, "coupling": coupling, "variance_floor": floor}
+    for mean, floor, coupling in product(means, floors, couplings):
+        params = {**fixed, "shared_mean": mean, "coupling": float(coupling), "variance_floor": float(floor)}
         lambdas = (EMPTY, 0.0) if space.graph_penalties is None else sorted(space.graph_penalties, reverse=True)
         chains.append([{**params, "graph_penalty": float(value)} for value in lambdas])
     return chains

@@ -18,7 +18,7 @@ from mssl.exceptions import ParameterError
 from mssl.model_selection.board import ScoreBoard
 from mssl.model_selection.checkpoint import Checkpoint, fingerprint
 from mssl.model_selection.folds import RowFold, Whole, make_folds, places
-from mssl.model_selection.path import Params, follow, graph_limit
+from mssl.model_selection.path import Params, configured, follow, graph_limit
 from mssl.model_selection.plan import STAGES, Space, coordinate_search, full_search
 from mssl.model_selection.progress import Progress
 from mssl.model_selection.splitters import TaskKFold, TaskSplitter, task_ids
@@ -37,6 +37,10 @@ class ScoredFold(RowFold):
     def __init__(self, data: TaskData, masks: tuple[Any, Any], loss: Any, noise: Any, test: tuple[Any, ...]) -> None:
         super().__init__(data, *masks, loss, noise)
         self.X_test, self.y_test, self.tasks_test, self.scorer, self.fitted = test
+
+    def task_scores(self, point: Any) -> NDArray[np.float64]:
+        """None: a scorer judges all tasks together."""
+        return np.empty(0)
 
     def score(self, point: Any) -> float:
         """What the scorer says of the fitted model."""
@@ -239,24 +243,32 @@ class MSSLSearch(SearchCV):
             coef_limit=whole.prepared(plain).gamma_max(structure),
             mean_variance=tau,
             many_tasks=whole.n_tasks > whole.n_features,
+            without_graph=coefs_only,
         )
         (coordinate_search if self.search == "coordinate" else full_search)(board, space)
 
+    def _choose(self, board: ScoreBoard) -> None:
+        super()._choose(board)
+        learns = np.isfinite(self.best_params_["graph_penalty"])
+        self.graph_params_ = dict(self.best_params_ if learns or board.learned is None else board.learned.params)
+
     def _after_fit(self, data: TaskData, whole: Whole, record: Checkpoint) -> None:
         if self.selection == "prediction":
-            self.graph_choice_ = f"prediction, graph_penalty={self.best_params_['graph_penalty']:.3g}"
+            penalty = self.best_params_["graph_penalty"]
+            told = f"graph_penalty={penalty:.3g}" if np.isfinite(penalty) else "which no graph improves clearly"
+            self.graph_choice_ = f"prediction, {told}"
             return
         chosen = clone(self.stability) if self.stability is not None else StabilitySelection()
-        self.stability_ = chosen.set_params(n_jobs=self.n_jobs).fit_whole(whole, self.best_estimator_, record)
+        template = configured(self.best_estimator_, self.graph_params_)
+        self.stability_ = chosen.set_params(n_jobs=self.n_jobs).fit_whole(whole, template, record)
         if self.selection == "graph":
-            self._agree_with(whole)
+            self._agree_with(whole, template)
         self.graph_ = self.stability_.graph_
         self.graph_choice_ = f"stability selection, threshold={self.stability_.threshold:g}"
 
-    def _agree_with(self, whole: Whole) -> None:
+    def _agree_with(self, whole: Whole, template: Any) -> None:
         """Refit with the λ whose graph agrees best with the stable one."""
-        rest = {name: value for name, value in self.best_params_.items() if name != "graph_penalty"}
-        template = self.best_estimator_
+        rest = {name: value for name, value in self.graph_params_.items() if name != "graph_penalty"}
         parts = template._parts(whole)
         limit = graph_limit(whole.prepared(parts), parts)
         chain = [{**rest, "graph_penalty": float(value)} for value in limit * np.geomspace(0.95, 0.02, 25)]

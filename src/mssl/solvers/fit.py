@@ -359,7 +359,7 @@ def start(
     W = np.zeros((K, d))
     if isinstance(problem, ResidualProblem):
         return _start_on_residuals(prepared, structure, problem)
-    frame = Frame(d, np.ones(K), prepared.sampling)
+    frame = Frame(d, np.ones(K), prepared.sampling, float(np.exp(np.mean(np.log(prepared.noise)))))
     if not isinstance(structure, SparsePrecision) or not structure.normalize:
         return frame, W
     floors = structure.floors(frame)

@@ -15,6 +15,7 @@ from mssl.penalties import L1, ElasticNet, Penalty
 from mssl.solvers.fit import Settings
 from mssl.solvers.residual import check_aligned
 from mssl.structures import SparsePrecision, Structure, StructureStep
+from mssl.structures.fixed import OneRidge
 from mssl.structures.known import known_edges
 
 
@@ -30,7 +31,12 @@ class Parts(NamedTuple):
     def free_units(self) -> bool:
         """Whether F is the same whatever the targets' units are."""
         normal = isinstance(self.structure, SparsePrecision) and self.structure.normalize
-        return normal and isinstance(self.penalty, L1)
+        return (normal or isinstance(self.structure, OneRidge)) and isinstance(self.penalty, L1)
+
+    @property
+    def needs_start(self) -> bool:
+        """Whether the fit, or its neighbours in a search, need to know the tasks' variances."""
+        return self.structure.learned or isinstance(self.structure, OneRidge)
 
 
 def paper_start(paper: PaperScale | None, n_tasks: int) -> StructureStep | None:
@@ -59,13 +65,15 @@ def mssl_parts(estimator: Any, data: TaskData) -> Parts:
     }
     shared_mean = _mean_of(estimator, on)
     if estimator.formulation == "unified":
-        structure = SparsePrecision(
+        learned = SparsePrecision(
             estimator.graph_penalty,
             coupling=estimator.coupling,
             variance_floor=estimator.variance_floor,
             shrinkage=estimator.shrinkage,
             **about,
         )
+        no_graph = estimator.graph_penalty == np.inf and on == "coef"
+        structure = OneRidge(estimator.coupling) if no_graph else learned
         penalty = ElasticNet(estimator.coef_penalty, ridge)
         return Parts(structure, penalty, settings_of(estimator, shared_mean=shared_mean))
     if estimator.formulation != "paper":

@@ -35,11 +35,14 @@ class Frame:
         v, the mean square of each column of Q at the diagonal fixed point.
     sampling_variances : ndarray of shape (K,)
         How uncertain a coefficient of each task is by sampling alone; the unit of the variance floor.
+    noise : float
+        Geometric mean of the tasks' noise variances.
     """
 
     n_rows: float
     variances: Array
     sampling_variances: Array
+    noise: float = 1.0
 
     @property
     def n_tasks(self) -> int:

@@ -48,6 +48,31 @@ class Independent(FixedStructure):
         return StructureStep(np.diag(strengths), inverse)
 
 
+class OneRidge(FixedStructure):
+    r"""The same ridge for all tasks, in units of rows: :math:`\frac{\eta}{2\bar\sigma^2}\|w_k\|^2`.
+
+    It is what is left of a learned prior where neither a graph nor the tasks' own variances are learned. With the
+    geometric mean :math:`\bar\sigma^2` of the tasks' noise variances it does not depend on the targets' units.
+
+    Parameters
+    ----------
+    coupling : float, default=1.0
+        η: as much as so many rows of scaled features would say that the weights are zero (or the shared mean).
+    """
+
+    def __init__(self, coupling: float = 1.0) -> None:
+        self.coupling = coupling
+
+    def check(self, n_tasks: int) -> None:
+        if not finite(self.coupling) or self.coupling <= 0:
+            raise ParameterError(f"coupling is {self.coupling!r}; give a number above 0.")
+
+    def initial(self, frame: Frame) -> StructureStep:
+        strength = self.coupling / frame.noise
+        identity = np.eye(frame.n_tasks)
+        return StructureStep(strength * identity, identity / strength)
+
+
 class FixedPrecision(FixedStructure):
     r"""A known task precision: :math:`\tfrac{\alpha}{2}\operatorname{tr}(W\Omega W^\top)`.
 
