@@ -8,69 +8,91 @@ _FAST = {"reassoc", "contract"}
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+def _add_rows(x, B, n, first, out):
+    """Add x[0] B[0] + … + x[n − 1] B[n − 1] to ``out`` from its entry ``first`` on, four rows at a time."""
+    m = len(out) - first
+    out = out[first:]
+    k = 0
+    while k + 4 <= n:
+        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
+        b0, b1, b2, b3 = B[k, first:], B[k + 1, first:], B[k + 2, first:], B[k + 3, first:]
+        for j in range(m):
+            out[j] += x0 * b0[j] + x1 * b1[j] + x2 * b2[j] + x3 * b3[j]
+        k += 4
+    while k < n:
+        x0, b0 = x[k], B[k, first:]
+        for j in range(m):
+            out[j] += x0 * b0[j]
+        k += 1
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
 def factor(A, R):
-    """Cholesky factor of A into the lower triangle of R; log det A, or NaN where A is not positive definite."""
+    """Cholesky factor of A = RᵀR into the upper triangle of R; log det A, or NaN where A is not positive definite.
+
+    Only the lower triangle of A is read; below the diagonal R gets −Rᵀ.
+    """
     p = A.shape[0]
     total = 0.0
     for i in range(p):
         row = R[i]
-        for j in range(i + 1):
-            x = A[i, j]
-            other = R[j]
-            for k in range(j):
-                x -= row[k] * other[k]
-            if j < i:
-                row[j] = x / other[j]
-            elif x > 0.0:
-                row[i] = np.sqrt(x)
-                total += np.log(x)
-            else:
-                return np.nan
+        for j in range(i, p):
+            row[j] = A[j, i]
+        _add_rows(row, R, i, i, row)
+        x = row[i]
+        if not x > 0.0:
+            return np.nan
+        total += np.log(x)
+        row[i] = np.sqrt(x)
+        inverse = 1.0 / row[i]
+        for j in range(i + 1, p):
+            row[j] *= inverse
+            R[j, i] = -row[j]
     return total
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
 def invert(R, out):
-    """(RRᵀ)⁻¹ into ``out`` from the lower triangular R, whose upper triangle is used as room."""
+    """(RᵀR)⁻¹ into ``out`` from the upper triangular R."""
     p = R.shape[0]
-    for i in range(p):  # R⁻¹ into out, row by row
+    for i in range(p):  # R⁻¹ into the upper triangle of out, row by row
         row = out[i]
-        row[:] = 0.0
-        for k in range(i):
-            x = R[i, k]
-            other = out[k]
-            for j in range(k + 1):
-                row[j] -= x * other[j]
-        for j in range(i):
-            row[j] /= R[i, i]
-        row[i] = 1.0 / R[i, i]
-    for i in range(p):  # R⁻ᵀR⁻¹, from the top so that rows below are still R⁻¹
-        for j in range(i + 1):
+        row[i:] = 0.0
+        row[i] = 1.0
+        for k in range(i, p):
+            x = row[k] / R[k, k]
+            row[k] = x
+            rest, other = row[k + 1 :], R[k, k + 1 :]
+            for j in range(len(rest)):
+                rest[j] -= x * other[j]
+    for i in range(p):  # R⁻¹R⁻ᵀ, from the top: no later entry needs what is overwritten
+        for j in range(i, p):
+            one, other = out[i, j:], out[j, j:]
             x = 0.0
-            for k in range(i, p):
-                x += out[k, i] * out[k, j]
-            R[j, i] = x
-    for i in range(p):
-        for j in range(i + 1):
-            out[i, j] = R[j, i]
-            out[j, i] = R[j, i]
+            for k in range(len(one)):
+                x += one[k] * other[k]
+            out[i, j] = x
+            out[j, i] = x
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
 def back_solve(R, b, x):
-    """(RRᵀ)⁻¹ b into x."""
-    p = R.shape[0]
+    """(RᵀR)⁻¹ b into x."""
+    p = len(b)
     for i in range(p):
-        total = b[i]
-        row = R[i]
-        for k in range(i):
-            total -= row[k] * x[k]
-        x[i] = total / row[i]
+        x[i] = b[i]
+    for i in range(p):
+        y = x[i] / R[i, i]
+        x[i] = y
+        rest, other = x[i + 1 : p], R[i, i + 1 : p]
+        for j in range(len(rest)):
+            rest[j] -= y * other[j]
     for i in range(p - 1, -1, -1):
-        row = R[i]
-        x[i] /= row[i]
-        for k in range(i):
-            x[k] -= x[i] * row[k]
+        total = x[i]
+        rest, other = x[i + 1 : p], R[i, i + 1 : p]
+        for j in range(len(rest)):
+            total -= rest[j] * other[j]
+        x[i] = total / R[i, i]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
@@ -79,12 +101,7 @@ def product(A, B, out):
     for i in range(A.shape[0]):
         row = out[i]
         row[:] = 0.0
-        for k in range(A.shape[1]):
-            x = A[i, k]
-            if x != 0.0:
-                other = B[k]
-                for j in range(B.shape[1]):
-                    row[j] += x * other[j]
+        _add_rows(A[i], B, B.shape[0], 0, row)
 
 
 # Plain loops instead of NumPy's expressions, which take numba seconds each to compile.
@@ -93,13 +110,10 @@ def product(A, B, out):
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
 def combine(u, W, scale, out):
     """Scale times Wᵀu into ``out``."""
-    for j in range(W.shape[1]):
-        out[j] = 0.0
-    for k in range(W.shape[0]):
-        x = scale * u[k]
-        if x != 0.0:
-            for j in range(W.shape[1]):
-                out[j] += x * W[k, j]
+    out[:] = 0.0
+    _add_rows(u, W, W.shape[0], 0, out)
+    for j in range(len(out)):
+        out[j] *= scale
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -14,6 +14,10 @@ from mssl._small_graph_kernels import graph_gap, graph_step
 from mssl._small_weight_kernels import couple, weight_step
 
 _FAST = {"reassoc", "contract"}
+_SLOW = 0.3  # rate of convergence from which on extrapolations pay
+_FARTHEST = 10.0  # last changes that an extrapolation adds at most
+REST = 3.0  # rounds before the first extrapolation, and after one that failed
+_LONGEST_REST = 20.0
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
@@ -42,21 +46,24 @@ def _loss(constants, q, t, W, HW):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _look(W, Omega, Sigma, log_determinant, prior, tau, Sn, Ln, root, P, u):
-    """Certify Ω at these weights: share of F, gap, value in scaled units, ρ. Sn, Ln, root, P and u are written."""
+def _look(W, Omega, Sigma, log_determinant, prior, tau, tables, given):
+    """Certify Ω at these weights: log det Ω, share of F, gap, value in scaled units, ρ.
+
+    Of the tables Sn, Ln, root, P, u and the shared mean are written; with ``given`` the moment is that about the mean
+    which is there.
+    """
+    Sn, Ln, root, P, u, mean = tables
     eta, shrinkage, variances, e, L = prior
     K, d = W.shape
     weight = 0.5 * eta * d * (1.0 + shrinkage)
-    for k in range(K):
-        for m in range(K):
-            P[k, m] = eta * Omega[k, m]
+    copy(Omega, eta, P)
     rho = couple(P, tau, u)
-    mean = np.empty(d)
-    combine(u, W, rho, mean)
+    if not given:
+        combine(u, W, rho, mean)
     S, omega, sigma = np.empty((K, K)), np.empty((K, K)), np.empty((K, K))
     _moment(W, mean, rho, variances, shrinkage, S)
     if normalise(S, L, e, Sn, Ln, root, np.empty(K, np.int64)) >= 0:
-        return np.nan, np.nan, np.nan, rho
+        return log_determinant, np.nan, np.nan, np.nan, rho
     scale(Omega, Sigma, root, np.arange(K), omega, sigma)
     constant = 2.0 * log_sum(root)
     scaled = log_determinant + constant
@@ -70,17 +77,7 @@ def _look(W, Omega, Sigma, log_determinant, prior, tau, Sn, Ln, root, P, u):
             square += mean[j] * mean[j]
         x = tau * total
         share += 0.5 * square / tau + 0.5 * d * (np.log1p(x) - x / (1.0 + x))
-    return share, weight * gap, trace - scaled, rho
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _same(A, B):
-    """Whether all entries agree."""
-    for i in range(A.shape[0]):
-        for j in range(A.shape[1]):
-            if A[i, j] != B[i, j]:
-                return False
-    return True
+    return log_determinant, share, weight * gap, trace - scaled, rho
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -94,13 +91,107 @@ def _edges(Omega):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _alternation(loss, constants, t, prior, tau, W, HW, Omega, Sigma, limits, resumed, history):
+def _turns(W, Omega, Sigma, prior, tau, tables, point, needed, loose, turns, tighter):
+    """A better Ω, in turns with the shared mean where there is one; the point with NaN for a value where that fails."""
+    log_determinant, share, gap, value, rho = point
+    weight = 0.5 * prior[0] * W.shape[1] * (1.0 + prior[1])
+    goal = max(needed, loose * gap)
+    for _ in range(turns if tau > 0.0 else 1):
+        if gap <= needed:
+            break
+        target = tighter * max(needed, loose * gap) / weight
+        value, log_determinant = graph_step(*tables[:3], Omega, Sigma, log_determinant, value, target)
+        if np.isnan(value) or tau == 0.0:
+            break
+        log_determinant, share, gap, value, rho = _look(W, Omega, Sigma, log_determinant, prior, tau, tables, False)
+        if not gap > goal:
+            break
+    return log_determinant, share, gap, value, rho
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _round(loss, constants, t, prior, tau, W, HW, Omega, Sigma, tables, room, point, limits, moves, allowed, tighter):
+    """A graph step (if it ``moves``) and a weight step: F, the gap of the weights and the point after them.
+
+    F is infinite where the graph step broke down; Ω is then the last good one.
+    """
+    tol, part, loose, turns, max_inner = limits
+    q, eta, P, u = loss[2], prior[0], tables[3], tables[4]
+    if moves:
+        needed = part * tol * max(1.0, abs(_loss(constants, q, t, W, HW) + point[1]))
+        point = _turns(W, Omega, Sigma, prior, tau, tables, point, needed, loose, int(turns), tighter)
+        if np.isnan(point[3]):
+            return np.inf, np.inf, point
+    copy(Omega, eta, P)
+    rho = couple(P, tau, u)
+    spread = np.empty(Omega.shape)
+    copy(Sigma, 1.0 / eta, spread)
+    gap = weight_step(loss, t, P, spread, u, rho, tau, W, HW, room, allowed, int(max_inner))
+    point = _look(W, Omega, Sigma, point[0], prior, tau, tables, False)
+    return _loss(constants, q, t, W, HW) + point[1], gap, point
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _stretch(W, HW, mean, change, a):
+    """Go on by a times the last change of the weights and their mean."""
+    K, d = W.shape
+    for j in range(d):
+        for k in range(K):
+            W[k, j] += a * change[0, k, j]
+            HW[k, j] += a * change[1, k, j]
+        mean[j] += a * change[0, K, j]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+def _compare(x, y, change):
+    """Write x − y into ``change``; the largest entry, and the share along the change that was there: a rate."""
+    along, square, largest = 0.0, 0.0, 0.0
+    for j in range(len(x)):
+        step, last = x[j] - y[j], change[j]
+        along += step * last
+        square += last * last
+        largest = max(largest, abs(step))
+        change[j] = step
+    return largest, along, square
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _follow(W, HW, mean, before, change):
+    """Write what has changed since ``before`` into ``change``.
+
+    Returns the weights' largest change, and the rate at which their changes or the mean's shrink, whichever is slower.
+    """
+    K = len(W)
+    along, square, largest = 0.0, 0.0, 0.0
+    for k in range(K):
+        _compare(HW[k], before[1, k], change[1, k])
+        most, part, whole = _compare(W[k], before[0, k], change[0, k])
+        largest, along, square = max(largest, most), along + part, square + whole
+    rate = along / square
+    _, along, square = _compare(mean, before[0, K], change[0, K])
+    return largest, max(rate, along / square) if square > 0.0 else rate
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _copy_all(arrays, out):
+    """Copy a tuple of four matrices."""
+    copy(arrays[0], 1.0, out[0])
+    copy(arrays[1], 1.0, out[1])
+    copy(arrays[2], 1.0, out[2])
+    copy(arrays[3], 1.0, out[3])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _alternation(loss, constants, t, prior, tau, W, HW, Omega, Sigma, limits, moves, state, change, history):
     """Rounds of graph and weight steps from (W, Ω), in place, until the joint certificate is within the tolerance.
+
+    Where the changes of the weights or their mean shrink slowly, a round begins at the limit of their geometric series
+    (Aitken). What that comes to is kept if F did not rise by it; otherwise the round is made again without.
 
     Parameters
     ----------
     loss : tuple
-        H, s, q; g, the eigenvalues of a common Gram whose eigenvectors H then holds, or empty; ridges and factors,
+        H, s, q; g, the eigenvalues of a common Gram whose eigenvectors H then holds, or empty; ridges and inverses,
         room for preconditioners, empty where none are needed.
     constants, t : arrays of shape (K,)
         Loss at W = 0 and thresholds.
@@ -111,10 +202,15 @@ def _alternation(loss, constants, t, prior, tau, W, HW, Omega, Sigma, limits, re
     W, HW, Omega, Sigma : arrays
         The point; HW = H_k w_k.
     limits : tuple
-        Tolerance, each block's share of it, looseness, most turns and inner iterations, and the gap that the first
-        weight step may leave (negative: none is known).
-    resumed : bool
+        Tolerance, each block's share of it, looseness, most turns and most inner iterations.
+    moves : bool
         Whether the first round begins with a graph step.
+    state : array of shape (7,)
+        What a next call wants to know: the gap that the next weight step may leave (negative at first), F, the rate
+        at which changes shrink, the rounds until an extrapolation is tried, those after one that fails, log det Ω, and
+        the rounds in which the weights did not move.
+    change : array of shape (2, K + 1, d)
+        The last change of W and the mean, and of HW.
     history : array of shape (rounds, 6)
         Gets objective, gap of the weights, gap of the structure, edges, the structure's value and log det Ω; its
         length is the most rounds.
@@ -123,56 +219,57 @@ def _alternation(loss, constants, t, prior, tau, W, HW, Omega, Sigma, limits, re
     -------
     rounds : int
         Rounds made; negative where a step broke down after or in the last of them.
-    allowed : float
-        Gap that the next weight step may leave.
     """
-    tol, part, loose, turns, max_inner, allowed = limits
-    q = loss[2]
+    tol, part, loose = limits[:3]
     K, d = W.shape
-    eta = prior[0]
-    weight = 0.5 * eta * d * (1.0 + prior[1])
-    P, spread, u, room, before = np.empty((K, K)), np.empty((K, K)), np.empty(K), np.empty((5, K, d)), np.empty((K, d))
-    Sn, Ln, root = np.empty((K, K)), np.empty((K, K)), np.empty(K)
-    log_determinant = factor(Omega, Sn)
-    share, gap, value, rho = _look(W, Omega, Sigma, log_determinant, prior, tau, Sn, Ln, root, P, u)
-    if allowed < 0.0:
-        allowed = part * tol * max(1.0, abs(_loss(constants, q, t, W, HW)))
-    idle, moves = 0, resumed
+    weight = 0.5 * prior[0] * d * (1.0 + prior[1])
+    root, mean = np.empty(K), np.empty(d)
+    tables = (np.empty((K, K)), np.empty((K, K)), root, np.empty((K, K)), np.empty(K), mean)
+    room, before = np.empty((5, K, d)), np.empty((2, K + 1, d))
+    here = (W, HW, Omega, Sigma)
+    kept = (np.empty((K, d)), np.empty((K, d)), np.empty((K, K)), np.empty((K, K)))
+    if state[0] < 0.0:
+        state[0] = part * tol * max(1.0, abs(_loss(constants, loss[2], t, W, HW)))
+        state[5] = factor(Omega, tables[0])
+    point = _look(W, Omega, Sigma, state[5], prior, tau, tables, False)
     for done in range(len(history)):
-        if moves:
-            needed = part * tol * max(1.0, abs(_loss(constants, q, t, W, HW) + share))
-            goal = max(needed, loose * gap)
-            for _ in range(int(turns) if tau > 0.0 else 1):
-                if gap <= needed:
-                    break
-                target = 0.1**idle * max(needed, loose * gap) / weight
-                value, log_determinant = graph_step(Sn, Ln, root, Omega, Sigma, log_determinant, value, target)
-                if np.isnan(value):
-                    return -done - 1, allowed
-                if tau == 0.0:
-                    break
-                share, gap, value, rho = _look(W, Omega, Sigma, log_determinant, prior, tau, Sn, Ln, root, P, u)
-                if not gap > goal:
-                    break
-            copy(Omega, eta, P)
-            rho = couple(P, tau, u)
-        moves = True
-        copy(W, 1.0, before)
-        copy(Sigma, 1.0 / eta, spread)
-        gap_weights = weight_step(loss, t, P, spread, u, rho, tau, W, HW, room, allowed, int(max_inner))
-        idle = idle + 1 if _same(before, W) else 0
-        share, gap, value, rho = _look(W, Omega, Sigma, log_determinant, prior, tau, Sn, Ln, root, P, u)
-        objective = _loss(constants, q, t, W, HW) + share
+        stretch = 0.0
+        if state[3] <= 0.0 and state[2] > _SLOW:
+            stretch = min(state[2] / (1.0 - state[2]), _FARTHEST) if state[2] < 1.0 else _FARTHEST
+            _copy_all(here, kept)
+            _stretch(W, HW, mean, change, stretch)
+        while True:
+            begin = _look(W, Omega, Sigma, point[0], prior, tau, tables, True) if stretch > 0.0 else point
+            copy(W, 1.0, before[0, :K])
+            copy(HW, 1.0, before[1, :K])
+            before[0, K] = mean
+            objective, gap, end = _round(
+                loss, constants, t, prior, tau, *here, tables, room, begin, limits, moves, state[0], 0.1 ** state[6]
+            )
+            if stretch == 0.0 or objective <= state[1]:
+                break
+            _copy_all(kept, here)
+            point = _look(W, Omega, Sigma, point[0], prior, tau, tables, False)
+            stretch, state[3], state[4] = 0.0, state[4], min(2.0 * state[4], _LONGEST_REST)
+        if objective == np.inf:
+            return -done - 1
+        moves, point = True, end
+        most, rate = _follow(W, HW, mean, before, change)
+        # Changes before and after an extrapolation have no common rate.
+        state[1], state[2], state[3] = objective, np.nan if stretch > 0.0 else rate, state[3] - 1.0
+        state[5], state[6] = point[0], state[6] + 1.0 if most == 0.0 else 0.0
+        if stretch > 0.0:
+            state[4] = REST
         size = max(1.0, abs(objective))
-        history[done, 0], history[done, 1], history[done, 2] = objective, gap_weights, gap
-        history[done, 3] = _edges(Omega)
-        history[done, 4], history[done, 5] = weight * (value + 2.0 * log_sum(root)), log_determinant
-        if not np.isfinite(objective + gap_weights + gap):
-            return -done - 1, allowed
-        allowed = max(part * tol * size, loose * (gap_weights + gap))
-        if gap_weights + gap <= tol * size:
-            return done + 1, allowed
-    return len(history), allowed
+        history[done, 0], history[done, 1], history[done, 2], history[done, 3] = objective, gap, point[2], _edges(Omega)
+        history[done, 4], history[done, 5] = weight * (point[3] + 2.0 * log_sum(root)), point[0]
+        gap += point[2]
+        if not np.isfinite(objective + gap):
+            return -done - 1
+        state[0] = max(part * tol * size, loose * gap)
+        if gap <= tol * size:
+            return done + 1
+    return len(history)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -234,16 +331,16 @@ def _diagonal_start(loss, t, eta, tau, e, v, W, HW, limits):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def small_fit(starting, loss, constants, t, prior, tau, W, HW, Omega, Sigma, limits, resumed, history):
+def small_fit(starting, loss, constants, t, prior, tau, W, HW, Omega, Sigma, limits, moves, state, change, history):
     """The diagonal fixed point (``starting``; v is that of the prior) or rounds of the alternation.
 
     One door for both, since a process loads every kernel with all that it calls. Returns as :func:`_alternation`; for
     a start 1, or −1 where a step broke down.
     """
     if starting:
-        done = _diagonal_start(loss, t, prior[0], tau, prior[3], prior[2], W, HW, limits[:5])
-        return 1 if done else -1, 0.0
-    return _alternation(loss, constants, t, prior, tau, W, HW, Omega, Sigma, limits, resumed, history)
+        done = _diagonal_start(loss, t, prior[0], tau, prior[3], prior[2], W, HW, limits)
+        return 1 if done else -1
+    return _alternation(loss, constants, t, prior, tau, W, HW, Omega, Sigma, limits, moves, state, change, history)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -7,7 +7,7 @@ Letters as in :mod:`mssl._glasso_kernels`, on matrices scaled to a unit diagonal
 import numpy as np
 from numba import njit
 
-from mssl._dense_kernels import back_solve, copy, factor, invert, log_sum
+from mssl._dense_kernels import back_solve, copy, factor, invert, log_sum, product
 from mssl._glasso_kernels import (
     assemble,
     bcd_sweeps,
@@ -24,6 +24,7 @@ _NEAR = 0.2  # relative distance of primal and dual point up to which the gap ne
 _BURST = 10  # sweeps after which Newton steps are tried
 _BURSTS = 60
 _NEWTON_STEPS = 8
+_NEAR_ENOUGH = 1.0  # decrement up to which Newton steps from a warm start are better than descent
 _MOST_FACE = 160  # entries of Ω up to which Newton steps pay
 
 
@@ -50,23 +51,18 @@ def _dual_bound(S, L, Sigma, M, R):
 def _relative_distance(Omega, Sigma, M):
     """:func:`mssl._glasso_kernels.relative_distance` for few variables, by dense rows."""
     p = len(Omega)
-    delta, product, down = np.empty((p, p)), np.zeros((p, p)), np.zeros(p)
+    delta, moved, down = np.empty((p, p)), np.empty((p, p)), np.zeros(p)
     for i in range(p):
         for j in range(p):
             delta[i, j] = M[i, j] - Sigma[i, j]
-    for i in range(p):
-        for k in range(p):
-            w = Omega[i, k]
-            if w != 0.0:
-                for j in range(p):
-                    product[i, j] += w * delta[k, j]
+    product(Omega, delta, moved)
     total, across = 0.0, 0.0
     for i in range(p):
         row = 0.0
         for j in range(p):
-            total += product[i, j] * product[j, i]
-            row += abs(product[i, j])
-            down[j] += abs(product[i, j])
+            total += moved[i, j] * moved[j, i]
+            row += abs(moved[i, j])
+            down[j] += abs(moved[i, j])
         across = max(across, row)
     distance = np.sqrt(max(total, 0.0))
     return distance, min(distance, across, down.max())
@@ -84,69 +80,112 @@ def graph_gap(S, L, Omega, Sigma, log_determinant, M, R):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _face(Omega, S, L, Sigma, rows, cols, gradient, most):
-    """List the support (i ≤ j) and the slope along each of its symmetric directions; its size, 0 above ``most``."""
-    m = 0
-    for i in range(len(S)):
-        for j in range(i, len(S)):
-            w = Omega[i, j]
-            if w == 0.0:
-                continue
-            if m == most:
-                return 0
-            rows[m], cols[m] = i, j
-            slope = S[i, j] - Sigma[i, j]
-            gradient[m] = slope if i == j else 2.0 * (slope + L[i, j] * np.sign(w))
-            m += 1
-    return m
+def _face(Omega, S, L, Sigma, rows, cols, signs, gradient):
+    """List the pairs (i ≤ j) that are not zero, then those that should not be, the most wrong ones first.
+
+    Their signs (0 on the diagonal) and the slopes go along. Returns the numbers of both, −1 where there are too many.
+    """
+    m, first = 0, 0
+    for entering in range(2):
+        first = m
+        for i in range(len(S)):
+            for j in range(i, len(S)):
+                w, slope = Omega[i, j], S[i, j] - Sigma[i, j]
+                if (w == 0.0) != (entering == 1) or (w == 0.0 and abs(slope) <= L[i, j] * (1.0 + 1e-9)):
+                    continue
+                if m == len(rows):
+                    return -1, first
+                sign = 0.0 if i == j else np.sign(w if w != 0.0 else -slope)
+                g = slope if i == j else 2.0 * (slope + L[i, j] * sign)
+                place = m
+                while entering == 1 and place > first and abs(g) > abs(gradient[place - 1]):
+                    rows[place], cols[place], signs[place] = rows[place - 1], cols[place - 1], signs[place - 1]
+                    gradient[place] = gradient[place - 1]
+                    place -= 1
+                rows[place], cols[place], signs[place], gradient[place] = i, j, sign, g
+                m += 1
+    return m, first
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _newton(S, L, Omega, Sigma, R, target):
-    """Newton steps over the support and signs of Ω, in place, until they promise less than the target.
+def _solve_face(Sigma, rows, cols, signs, g, first, x):
+    """Newton's direction x on a face, from the Hessian of −log det Ω; the number of its entries, 0 where it fails.
+
+    Entries from ``first`` on are zero. One that would enter with the wrong sign is left out with all that follow it:
+    the factor of what comes before stays what it is.
+    """
+    m = len(g)
+    H, F = np.empty((m, m)), np.empty((m, m))
+    for a in range(m):
+        i, j = rows[a], cols[a]
+        one, other = Sigma[i], Sigma[j]
+        twice = 1.0 if i == j else 2.0
+        row = H[a]
+        for b in range(a + 1):
+            k, n = rows[b], cols[b]
+            h = twice * (one[k] * other[n] + one[n] * other[k])
+            row[b] = 0.5 * h if k == n else h
+    if np.isnan(factor(H, F)):
+        return 0
+    while True:
+        back_solve(F, g[:m], x)
+        right = first
+        while right < m and x[right] * signs[right] < 0.0:
+            right += 1
+        if right == m:
+            return m
+        m = right
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _newton_step(S, L, Omega, Sigma, R, far):
+    """One Newton step over the pairs that are or should be edges, with their signs, in place; log det Ω after it.
 
     On such a face the objective is a linear function less log det Ω, which is self-concordant: a step of length
-    1/(1 + λ), λ the Newton decrement, stays positive definite and descends. A step ends where an entry reaches zero.
-    One factorisation does what an ill-conditioned S makes block coordinate descent crawl towards. Returns log det Ω,
-    NaN where nothing can be done.
+    1/(1 + δ), δ the Newton decrement, stays positive definite and descends. It ends where an entry reaches zero. One
+    factorisation does what an ill-conditioned S makes block coordinate descent crawl towards. NaN where nothing is
+    done: the face is too large, or δ is above ``far``.
     """
-    most = _MOST_FACE
-    rows, cols, g, x = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most), np.empty(most)
-    log_determinant = np.nan
-    for _ in range(_NEWTON_STEPS):
-        m = _face(Omega, S, L, Sigma, rows, cols, g, most)
-        if m == 0:
-            return log_determinant
-        H, F = np.empty((m, m)), np.empty((m, m))
-        for a in range(m):
-            i, j = rows[a], cols[a]
-            for b in range(a + 1):
-                k, n = rows[b], cols[b]
-                h = 2.0 * (Sigma[i, k] * Sigma[j, n] + Sigma[i, n] * Sigma[j, k])
-                H[a, b] = h * (0.5 if i == j else 1.0) * (0.5 if k == n else 1.0)
-        if np.isnan(factor(H, F)):
-            return log_determinant
-        back_solve(F, g[:m], x[:m])
-        along = 0.0
-        for a in range(m):
-            along += g[a] * x[a]
-        decrement = np.sqrt(max(along, 0.0))
-        length, blocking = 1.0 if decrement < 0.25 else 1.0 / (1.0 + decrement), -1
-        for a in range(m):
-            old = Omega[rows[a], cols[a]]
-            if rows[a] != cols[a] and (old - length * x[a]) * old <= 0.0:
-                length, blocking = old / x[a], a
-        for a in range(m):
-            i, j = rows[a], cols[a]
-            Omega[i, j] = 0.0 if a == blocking else Omega[i, j] - length * x[a]
-            Omega[j, i] = Omega[i, j]
-        log_determinant = factor(Omega, R)
-        if np.isnan(log_determinant):
-            return log_determinant
+    rows, cols = np.empty(_MOST_FACE, np.int64), np.empty(_MOST_FACE, np.int64)
+    signs, g, x = np.empty(_MOST_FACE), np.empty(_MOST_FACE), np.empty(_MOST_FACE)
+    m, first = _face(Omega, S, L, Sigma, rows, cols, signs, g)
+    m = _solve_face(Sigma, rows[:m], cols[:m], signs, g[:m], first, x) if m > 0 else 0
+    if m == 0:
+        return np.nan
+    along = 0.0
+    for a in range(m):
+        along += g[a] * x[a]
+    decrement = np.sqrt(max(along, 0.0))
+    if decrement > far:
+        return np.nan
+    length, blocking = 1.0 if decrement < 0.25 else 1.0 / (1.0 + decrement), -1
+    for a in range(m):
+        old = Omega[rows[a], cols[a]]
+        if old != 0.0 and (old - length * x[a]) * signs[a] < 0.0:
+            length, blocking = old / x[a], a
+    for a in range(m):
+        i, j = rows[a], cols[a]
+        Omega[i, j] = 0.0 if a == blocking else Omega[i, j] - length * x[a]
+        Omega[j, i] = Omega[i, j]
+    log_determinant = factor(Omega, R)
+    if not np.isnan(log_determinant):
         invert(R, Sigma)
-        if blocking < 0 and decrement * decrement <= target:
-            break
     return log_determinant
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _newton(S, L, Omega, Sigma, log_determinant, M, R, target, far):
+    """Newton steps in place until the gap is at most the target or they do not get on; log det Ω, gap and trace."""
+    gap, trace = np.inf, 0.0
+    for _ in range(_NEWTON_STEPS):
+        moved = _newton_step(S, L, Omega, Sigma, R, far)
+        if np.isnan(moved):
+            break
+        log_determinant = moved
+        gap, trace = graph_gap(S, L, Omega, Sigma, log_determinant, M, R)
+        if gap <= target:
+            break
+    return log_determinant, gap, trace
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -169,10 +208,11 @@ def _graph_descent(S, L, W, B, Omega, Sigma, M, R, target, column_tol):
         if np.isnan(log_determinant):
             break
         invert(R, Sigma)
+        gap = np.inf
         if sweeps == burst:
-            polished = _newton(S, L, Omega, Sigma, R, target)
-            log_determinant = log_determinant if np.isnan(polished) else polished
-        gap, trace = graph_gap(S, L, Omega, Sigma, log_determinant, M, R)
+            log_determinant, gap, trace = _newton(S, L, Omega, Sigma, log_determinant, M, R, target, np.inf)
+        if gap == np.inf:
+            gap, trace = graph_gap(S, L, Omega, Sigma, log_determinant, M, R)
         if gap <= target:
             return trace - log_determinant, log_determinant, gap, done
         if sweeps == burst:
@@ -188,9 +228,8 @@ def _graph_descent(S, L, W, B, Omega, Sigma, M, R, target, column_tol):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _warm_start(S, L, root, Omega, Sigma, omega, sigma, W, B, R):
-    """Ω and Σ in units of a unit diagonal, their regressions B, and W from Σ where it stays positive definite."""
-    scale(Omega, Sigma, root, np.arange(len(S)), omega, sigma)
+def _warm_start(S, L, omega, sigma, W, B, R):
+    """Regressions B of Ω, and W from Σ where it stays positive definite."""
     regressions(omega, L, B)
     clip_box(sigma, S, L, W)
     return _relative_distance(omega, sigma, W)[1] < 0.9 or not np.isnan(factor(W, R))
@@ -222,11 +261,16 @@ def graph_step(S, L, root, Omega, Sigma, log_determinant, best, target):
     if L.max() == 0.0:
         value, scaled = _unpenalised(S, omega, sigma, R)
     else:
-        if not _warm_start(S, L, root, Omega, Sigma, omega, sigma, W, B, R):
-            soft_start(S, L, W)
-            if np.isnan(factor(W, R)):
-                return np.nan, log_determinant
-        value, scaled, _, _ = _graph_descent(S, L, W, B, omega, sigma, M, R, target, 1e-4)
+        scale(Omega, Sigma, root, np.arange(p), omega, sigma)
+        scaled = log_determinant + 2.0 * log_sum(root)
+        scaled, gap, trace = _newton(S, L, omega, sigma, scaled, M, R, target, _NEAR_ENOUGH)
+        value = trace - scaled
+        if not gap <= target:
+            if not _warm_start(S, L, omega, sigma, W, B, R):
+                soft_start(S, L, W)
+                if np.isnan(factor(W, R)):
+                    return np.nan, log_determinant
+            value, scaled, _, _ = _graph_descent(S, L, W, B, omega, sigma, M, R, target, 1e-4)
     if np.isnan(value):
         return np.nan, log_determinant
     if value > best:
@@ -250,7 +294,9 @@ def small_graphical_lasso(S, L, e, tol, warm, Omega, Sigma, labels):
         return np.nan, 0.0, 0.0, 0
     omega, sigma, W, B = np.empty((p, p)), np.empty((p, p)), np.empty((p, p)), np.zeros((p, p))
     M, R = np.empty((p, p)), np.empty((p, p))
-    held = warm and _warm_start(Sn, Ln, root, Omega, Sigma, omega, sigma, W, B, R)
+    if warm:
+        scale(Omega, Sigma, root, np.arange(p), omega, sigma)
+    held = warm and _warm_start(Sn, Ln, omega, sigma, W, B, R)
     if not held and not soft_start(Sn, Ln, W) and np.isnan(factor(W, R)):
         return np.nan, 0.0, 0.0, 0
     constant, total = 2.0 * log_sum(root), 0

@@ -8,7 +8,7 @@ Letters: P = ηΩ with inverse ``spread``, u = P1 and ρ as in :mod:`mssl.coupli
 import numpy as np
 from numba import njit
 
-from mssl._dense_kernels import back_solve, combine, factor, product
+from mssl._dense_kernels import back_solve, combine, factor, invert, product
 from mssl._weight_kernels import gram_sweeps
 
 _FAST = {"reassoc", "contract"}
@@ -92,18 +92,10 @@ def _weight_gap(P, spread, u, rho, tau, q, t, W, HW, mean, room):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _hessian_product(H, s, V, out):
-    """H_k v_k task by task."""
+def _apply(H, s, V, out):
+    """Row k becomes s_k H_k v_k."""
     for k in range(V.shape[0]):
-        G = H[k] if H.shape[0] > 1 else H[0]
-        row = out[k]
-        row[:] = 0.0
-        for j in range(V.shape[1]):
-            x = s[k] * V[k, j]
-            if x != 0.0:
-                other = G[j]
-                for i in range(V.shape[1]):
-                    row[i] += x * other[i]
+        combine(V[k], H[k] if H.shape[0] > 1 else H[0], s[k], out[k])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -127,10 +119,10 @@ def descend(H, s, q, t, P, spread, u, rho, tau, W, HW, room, tol, max_sweeps):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _refactor(H, s, P, u, rho, ridge, factors):
-    """Cholesky factors of H_k + C_kk I where those at hand belong to a ridge too far away."""
+def _precondition(H, s, P, u, rho, ridge, inverses):
+    """Inverses of H_k + C_kk I where those at hand belong to a ridge too far away."""
     K, d = len(s), H.shape[1]
-    block = np.empty((d, d))
+    block, R = np.empty((d, d)), np.empty((d, d))
     for k in range(K):
         own = P[k, k] - rho * u[k] * u[k]
         if ridge[k] <= _STALE * own and own <= _STALE * ridge[k]:
@@ -144,8 +136,9 @@ def _refactor(H, s, P, u, rho, ridge, factors):
             for j in range(d):
                 block[i, j] = s[k] * G[i, j]
             block[i, i] += lift
-        if np.isnan(factor(block, factors[k])):
+        if np.isnan(factor(block, R)):
             return False
+        invert(R, inverses[k])
         ridge[k] = own
     return True
 
@@ -160,18 +153,17 @@ def _dot(A, B):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _iterate(H, s, P, spread, u, rho, tau, W, HW, room, factors, tol, max_iter):
+def _iterate(H, s, P, spread, u, rho, tau, W, HW, room, inverses, tol, max_iter):
     """Preconditioned conjugate gradients from the residual in room[0] until its gap is at most tol."""
     R, Z, D, A, T = room[0], room[1], room[2], room[3], room[4]
     K, d = W.shape
-    mean = np.empty(d)
+    mean, ones = np.empty(d), np.ones(K)
     for k in range(K):
         for j in range(d):
             D[k, j] = 0.0
     last = np.inf
     for _ in range(max_iter):
-        for k in range(K):
-            back_solve(factors[k], R[k], Z[k])
+        _apply(inverses, ones, R, Z)
         now = _dot(R, Z)
         if not now > 0.0:
             return
@@ -181,7 +173,7 @@ def _iterate(H, s, P, spread, u, rho, tau, W, HW, room, factors, tol, max_iter):
         last = now
         combine(u, D, 1.0, mean)
         _coupled(P, u, rho, D, mean, A)
-        _hessian_product(H, s, D, T)
+        _apply(H, s, D, T)
         step = now / (_dot(D, A) + _dot(D, T))
         for k in range(K):
             for j in range(d):
@@ -193,9 +185,9 @@ def _iterate(H, s, P, spread, u, rho, tau, W, HW, room, factors, tol, max_iter):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _conjugate_gradient(H, s, q, P, spread, u, rho, tau, W, HW, room, ridge, factors, tol, max_iter):
+def _conjugate_gradient(H, s, q, P, spread, u, rho, tau, W, HW, room, ridge, inverses, tol, max_iter):
     """The step without penalty, preconditioned by each task's own block; returns the gap."""
-    if not _refactor(H, s, P, u, rho, ridge, factors):
+    if not _precondition(H, s, P, u, rho, ridge, inverses):
         return np.inf
     R, A, gap, mean = room[0], room[3], np.inf, np.empty(W.shape[1])
     for _ in range(3):  # the recurrence drifts: a restart decides whether it was good enough
@@ -207,7 +199,7 @@ def _conjugate_gradient(H, s, q, P, spread, u, rho, tau, W, HW, room, ridge, fac
         previous, gap = gap, _inverse_quadratic(spread, tau, R, room[4])
         if gap <= tol or not gap < 0.5 * previous:
             break
-        _iterate(H, s, P, spread, u, rho, tau, W, HW, room, factors, tol, max_iter)
+        _iterate(H, s, P, spread, u, rho, tau, W, HW, room, inverses, tol, max_iter)
     return gap
 
 
@@ -247,9 +239,9 @@ def _direct(U, g, s, q, P, spread, u, rho, tau, W, HW, room):
 @njit(cache=True, nogil=True, error_model="numpy")
 def weight_step(loss, t, P, spread, u, rho, tau, W, HW, room, tol, max_inner):
     """Best weights for a coupling, in place; returns the gap."""
-    H, s, q, g, ridge, factors = loss
+    H, s, q, g, ridge, inverses = loss
     if len(g) > 0:
         return _direct(H[0], g, s, q, P, spread, u, rho, tau, W, HW, room)
-    if len(factors) > 0:
-        return _conjugate_gradient(H, s, q, P, spread, u, rho, tau, W, HW, room, ridge, factors, tol, max_inner)
+    if len(inverses) > 0:
+        return _conjugate_gradient(H, s, q, P, spread, u, rho, tau, W, HW, room, ridge, inverses, tol, max_inner)
     return descend(H, s, q, t, P, spread, u, rho, tau, W, HW, room, tol, max_inner)[0]

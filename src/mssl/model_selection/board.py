@@ -33,11 +33,10 @@ def score_chain(fold: Any, template: Any, chain: Sequence[Params]) -> list[list[
     for point in follow(fold, template, chain):
         tasks = fold.task_scores(point)
         score = np.nanmean(tasks) if len(tasks) else fold.score(point)
-        edges = np.count_nonzero(np.triu(point.result.structure.precision, 1))
         took, began = perf_counter() - began, perf_counter()
         certified = float(point.result.status is Status.CONVERGED)
         nonzero = float(np.count_nonzero(point.result.W))
-        rows.append([float(score), float(edges), nonzero, took, certified, *tasks.tolist()])
+        rows.append([float(score), float(point.result.history[-1].edges), nonzero, took, certified, *tasks.tolist()])
     return rows
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -290,8 +291,10 @@ class GramFold(_Source):
 
     def _scales(self, settings: Settings) -> Array:
         """What to divide the moments' features by: the training part's own pooled scale, or back to the raw units."""
-        if not settings.scale_features:
-            return 1.0 / self.conditioning
+        return self._pooled if settings.scale_features else 1.0 / self.conditioning
+
+    @cached_property
+    def _pooled(self) -> Array:
         m = self.train
         means = m.x / m.n[: len(m.x), None]
         squares = np.einsum("kjj->kj", m.xx)

@@ -9,7 +9,6 @@ stronger penalty has set to zero would stay there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from copy import copy
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
@@ -26,7 +25,7 @@ from mssl.model_selection.folds import Whole
 from mssl.objective import lambda_max
 from mssl.solvers.alternating import FitResult
 from mssl.solvers.base import Status
-from mssl.solvers.fit import Prepared, fit_prepared, start
+from mssl.solvers.fit import Fits, Prepared, start
 from mssl.structures import SparsePrecision
 
 Array = NDArray[np.float64]
@@ -58,39 +57,41 @@ def follow(source: Any, template: Any, chain: Sequence[Params]) -> Iterator[Path
     chain : sequence of dict
         Parameters of the template.
     """
-    previous: FitResult | None = None
-    before: Params | None = None
+    previous: PathPoint | None = None
     for params in chain:
         model = configured(template, params)
         parts = model._parts(source)
-        prepared = source.prepared(parts)
-        rest = {name: value for name, value in params.items() if name not in GRAPH_PENALTIES}
-        same = previous is not None and rest == before and _shares_start(parts)
-        result = fit_prepared(
-            prepared,
+        result = None if previous is None or not _shares_start(parts, params, previous) else previous.result
+        if result is None:
+            prepared = source.prepared(parts)
+            fits = Fits(prepared, parts.structure, parts.penalty)
+        result = fits.fit(
             parts.structure,
-            parts.penalty,
-            warm=previous if same else None,
+            warm=result,
             first=paper_start(parts.paper, source.n_tasks),
-            origin=(previous.frame, previous.W) if same and previous is not None else None,
+            origin=None if result is None else (result.frame, result.W),
         )
-        yield PathPoint(params, model, parts, prepared, result)
-        previous, before = result, rest
+        previous = PathPoint(params, model, parts, prepared, result)
+        yield previous
 
 
 def configured(template: Any, params: Params) -> Any:
     """The template with other parameters; its parts are shared unless a parameter of a part changes."""
     if any("__" in name for name in params):
         return clone(template).set_params(**params)
-    model = copy(template)
-    for name, value in params.items():
-        setattr(model, name, value)
+    model = object.__new__(type(template))
+    model.__dict__ |= template.__dict__ | params
     return model
 
 
-def _shares_start(parts: Parts) -> bool:
-    """Whether the start of a fit does not depend on λ: F's constants are then the same along a chain."""
+def _shares_start(parts: Parts, params: Params, previous: PathPoint) -> bool:
+    """Whether all but λ is as in the fit before and the start does not depend on it: F's constants are the same."""
     structure = parts.structure
+    if type(structure) is not type(previous.parts.structure):
+        return False
+    here, before = ({k: v for k, v in p.items() if k not in GRAPH_PENALTIES} for p in (params, previous.params))
+    if here != before:
+        return False
     return not isinstance(structure, SparsePrecision) or structure.normalize
 
 

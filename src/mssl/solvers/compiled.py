@@ -83,9 +83,9 @@ class SmallProblem:
         v = np.array(v, dtype=float)
         size = max(1.0, abs(float(self.constants.sum())))
         fixed = (self.arrays, self.constants, self.thresholds, (float(strength), 0.0, v, plain(floors), _NONE))
-        limit = (tol, gap, size, *map(float, limits), 0.0)
+        limit = (tol, gap, size, *map(float, limits))
         point = (float(mean_variance), W, np.zeros_like(W), _NONE, _NONE)
-        done, _ = call(kernels.small_fit, True, *fixed, *point, limit, False, _NONE)
+        done = call(kernels.small_fit, True, *fixed, *point, limit, False, np.empty(0), np.empty((0, 0, 0)), _NONE)
         return (v, W) if done > 0 else None
 
     def alternate(
@@ -100,20 +100,29 @@ class SmallProblem:
         max_iter: int = 200,
         max_inner: int = 2000,
         monitor: Callable[[Record], bool] | None = None,
+        warm: bool = False,
     ) -> FitResult:
-        """:func:`mssl.solvers.alternating.alternate` in compiled rounds."""
+        """:func:`mssl.solvers.alternating.alternate` in compiled rounds.
+
+        With ``warm`` the weights are those of a fit: what has changed is the graph's penalty, so Ω is first to move.
+        """
         from mssl import _joint_kernels as kernels
 
         W, omega, sigma = (np.array(a, dtype=float, order="C") for a in (W, step.precision, step.covariance))
         HW = np.ascontiguousarray(self.quadratic.product(W))
         fixed = (self.arrays, self.constants, self.thresholds, _prior(structure, frame), float(mean_variance))
         history: list[Record] = []
-        last, allowed, rounds, status, stop = np.empty(0), -1.0, 1, None, False
+        last, rounds, status, stop = np.empty(0), 1, None, False
+        limits = (float(tol), SHARE, LOOSE, float(TURNS), float(max_inner))
+        state, change = (
+            np.array([-1.0, np.inf, np.nan, kernels.REST, kernels.REST, 0.0, 0.0]),
+            np.zeros((2, len(W) + 1, W.shape[1])),
+        )
         while status is None and not stop and rounds > 0 and len(history) < max_iter:
             began = perf_counter()
             table = np.empty((1 if monitor is not None else min(_CHUNK, max_iter - len(history)), 6))
-            limits = (float(tol), SHARE, LOOSE, float(TURNS), float(max_inner), float(allowed))
-            rounds, allowed = call(kernels.small_fit, False, *fixed, W, HW, omega, sigma, limits, bool(history), table)
+            moves = warm or bool(history)
+            rounds = call(kernels.small_fit, False, *fixed, W, HW, omega, sigma, limits, moves, state, change, table)
             table = table[: rounds if rounds > 0 else -rounds - 1]
             _record(history, table, perf_counter() - began)
             if len(table):

@@ -309,43 +309,66 @@ def fit_prepared(
 
     ``origin`` is the answer of :func:`start` where it is known: it does not depend on λ, so a path over λ shares it.
     """
-    structure.check(len(prepared.noise))
-    penalty.check()
-    with one_thread(prepared.is_small):
-        return _fit(prepared, structure, penalty, warm, first, origin, monitor)
+    return Fits(prepared, structure, penalty).fit(structure, warm=warm, first=first, origin=origin, monitor=monitor)
 
 
-def _fit(
-    prepared: Prepared,
-    structure: Structure,
-    penalty: Penalty,
-    warm: FitResult | None,
-    first: StructureStep | None,
-    origin: tuple[Frame, Array] | None,
-    monitor: Callable[[Record], bool] | None,
-) -> FitResult:
-    problem = prepared.problem(penalty, structure.on)
-    settings = prepared.settings
-    small = SmallProblem(problem) if applies(problem, structure) else None  # type: ignore[arg-type]
-    frame, W = start(prepared, structure, problem, small) if origin is None else origin
-    step = structure.initial(frame) if first is None else first
-    if warm is not None and warm.W.shape == W.shape:
-        W = warm.W
-        step = warm.structure if structure.learned else step
-    on_residuals = isinstance(problem, ResidualProblem)
-    run: Callable[..., FitResult] = partial(alternate, problem) if small is None else small.alternate
-    result = run(
-        structure,
-        frame,
-        W,
-        step,
-        mean_variance=0.0 if on_residuals else prepared.mean_variance,
-        tol=settings.tol,
-        max_iter=settings.max_iter,
-        max_inner=settings.max_inner,
-        monitor=monitor,
-    )
-    return replace(result, mean=np.zeros(W.shape[1])) if on_residuals else result
+class Fits:
+    """Fits of one prepared data set and penalty for structures that differ in λ alone: what they share is made once.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        The data.
+    structure : Structure
+        The first of the structures.
+    penalty : Penalty
+        The penalty on the weights.
+    """
+
+    def __init__(self, prepared: Prepared, structure: Structure, penalty: Penalty) -> None:
+        penalty.check()
+        structure.check(len(prepared.noise))
+        self.prepared, self.problem = prepared, prepared.problem(penalty, structure.on)
+        # Its preconditioners serve all fits of a path, which come in one order.
+        self.small = SmallProblem(self.problem) if applies(self.problem, structure) else None  # type: ignore[arg-type]
+
+    def fit(
+        self,
+        structure: Structure,
+        *,
+        warm: FitResult | None = None,
+        first: StructureStep | None = None,
+        origin: tuple[Frame, Array] | None = None,
+        monitor: Callable[[Record], bool] | None = None,
+    ) -> FitResult:
+        """The fit for one structure, as :func:`fit_prepared` gives it."""
+        prepared, settings = self.prepared, self.prepared.settings
+        structure.check(len(prepared.noise))
+        with one_thread(prepared.is_small):
+            frame, W = start(prepared, structure, self.problem, self.small) if origin is None else origin
+            known = warm is not None and warm.W.shape == W.shape
+            if known and warm is not None:
+                W = warm.W
+            if known and structure.learned and warm is not None:
+                step = warm.structure
+            else:
+                step = structure.initial(frame) if first is None else first
+            on_residuals = isinstance(self.problem, ResidualProblem)
+            run: Callable[..., FitResult] = (
+                partial(alternate, self.problem) if self.small is None else partial(self.small.alternate, warm=known)
+            )
+            result = run(
+                structure,
+                frame,
+                W,
+                step,
+                mean_variance=0.0 if on_residuals else prepared.mean_variance,
+                tol=settings.tol,
+                max_iter=settings.max_iter,
+                max_inner=settings.max_inner,
+                monitor=monitor,
+            )
+        return replace(result, mean=np.zeros(W.shape[1])) if on_residuals else result
 
 
 def start(
