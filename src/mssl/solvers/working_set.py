@@ -28,8 +28,10 @@ Mask = NDArray[np.bool_]
 
 _FIRST = 0.25  # features that come in at a time, in rows of the task; as many as are in the set where that is more
 _LEAST = 30  # the same, at least
-_INNER = 1e-3  # share of the present gap to which the problem on the sets is solved
+_NEAR = 0.9  # share of the threshold from which on a feature may violate its condition soon
+_INNER = 1e-4  # share of the present gap to which the problem on the sets is solved
 _DENSE = 0.5  # share of the largest support that there can be, up to which sets pay
+_NOTHING = 1e-20  # gain of a sweep, relative to twice the loss at W = 0, that is rounding
 _BURST = 50  # sweeps between two looks at the certificate, at most
 
 
@@ -78,6 +80,7 @@ def descend_on_sets(
     sets = _Sets(problem, coupling, threshold, W)
     n_rows, d = problem.design.n_rows, problem.n_features
     most = _DENSE * float(np.minimum(n_rows, d).sum())
+    nothing = _NOTHING * float(np.dot(problem.c, problem.target**2))
     done, decrease = 0, np.inf
     while True:
         G = sets.gradient()
@@ -88,23 +91,23 @@ def descend_on_sets(
         held = float(np.sum(wanted.sum(axis=1, dtype=float) ** 2))
         if done >= max_iter or np.count_nonzero(W) > most or held > d * float(n_rows.sum()):
             return WeightStep(W, gap, done, Status.MAX_ITER)
-        if decrease == 0.0 and not np.any(wanted & ~sets.members):
+        if decrease <= nothing and not np.any(wanted & ~sets.members):
             return WeightStep(W, gap, done, Status.STALLED)
         sets.become(wanted)
-        made, decrease = sets.descend(max(0.3 * tol, _INNER * gap), max_iter - done)
+        made, decrease = sets.descend(max(0.3 * tol, _INNER * gap), nothing, max_iter - done)
         done += made
 
 
 def _wanted(W: Array, G: Array, threshold: Array, n_rows: Index) -> Mask:
-    """The support, and of the features that violate their condition those that do so most."""
+    """The support, and of the features that violate their condition, or nearly so, those that do so most."""
     members = W != 0
-    excess = np.where(members, 0.0, np.abs(G) - threshold[:, None])
+    sizes = np.where(members, 0.0, np.abs(G))
     most = np.maximum(members.sum(axis=1), np.maximum(_LEAST, (_FIRST * n_rows).astype(np.int64)))
-    for k in np.flatnonzero((excess > 0).any(axis=1)):
-        violating = np.flatnonzero(excess[k] > 0)
-        if len(violating) > most[k]:
-            violating = violating[np.argpartition(-excess[k, violating], most[k])[: most[k]]]
-        members[k, violating] = True
+    for k, near in enumerate(_NEAR * threshold):
+        others = np.flatnonzero(sizes[k] > near)
+        if len(others) > most[k]:
+            others = others[np.argpartition(-sizes[k, others], most[k])[: most[k]]]
+        members[k, others] = True
     return members
 
 
@@ -153,14 +156,19 @@ class _Sets:
     def gradient(self) -> Array:
         """Of loss plus coupling, by one product with all features, (K, d)."""
         problem, offsets = self.problem, self.problem.design.offsets
+        if not np.any(self.W):
+            return -problem.linear
         r = self.root * problem.target
         for k, block in enumerate(self.blocks):
             if block.shape[1]:
                 r[offsets[k] : offsets[k + 1]] -= block @ self.W[k, self.features[k]]
         return self.coupling.dot(self.W) - problem.design.backproject(self.root * r)
 
-    def descend(self, tol: float, max_iter: int) -> tuple[int, float]:
-        """Sweeps on the sets until their own certificate is within ``tol``; how many, and what the last ones gained."""
+    def descend(self, tol: float, nothing: float, max_iter: int) -> tuple[int, float]:
+        """Sweeps on the sets until their own certificate is within ``tol`` or they gain nothing.
+
+        Returns how many there were, and what the last one gained.
+        """
         from mssl._working_set_kernels import set_sweeps
 
         W, coupling, mean = self.W, self.coupling, self.rows[3] @ self.W
@@ -180,7 +188,7 @@ class _Sets:
             done += made
             slope[tasks, features] = HW - q
             gap = weight_gap(W, np.where(self.members, slope + coupling.dot(W), 0.0), coupling, self.threshold)
-            if gap <= tol or decrease == 0.0 or done >= max_iter:
+            if gap <= tol or decrease <= nothing or done >= max_iter:
                 return done, decrease
             # The certificate exceeds the last gain by a factor that hardly changes: aim at what will pass.
             enough = min(enough, 0.5 * decrease * tol / gap)
