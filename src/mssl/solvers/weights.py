@@ -23,6 +23,7 @@ Array = NDArray[np.float64]
 SOLVERS = ("auto", "coordinate", "cg", "sylvester", "fista", "admm")
 
 _DENSE = 0.25  # share of weights in the support from which one linear system beats many sweeps
+_FULL = 0.7  # share of the sets in the support from which on Grams of everything are worth their cost
 _SYLVESTER_FROM = 30  # features from which two eigendecompositions beat a few preconditioned iterations
 
 
@@ -100,7 +101,8 @@ def _descend(
     rows = problem.rows if isinstance(problem, GramQuadratic) else problem
     done = 0
     if rows is not None and coupling.covariance is not None and pays_in_sets(rows.design):
-        step = descend_on_sets(rows, coupling, threshold, W, tol=tol, **limit)
+        until = {} if rows is problem else {"densest": _DENSE, "fullest": _FULL}
+        step = descend_on_sets(rows, coupling, threshold, W, tol=tol, **until, **limit)
         done = step.n_iter
         if step.status is not Status.MAX_ITER or done >= limit.get("max_iter", np.inf):
             return step

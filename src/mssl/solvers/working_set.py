@@ -30,7 +30,6 @@ _FIRST = 0.25  # features that come in at a time, in rows of the task; as many a
 _LEAST = 30  # the same, at least
 _NEAR = 0.9  # share of the threshold from which on a feature may violate its condition soon
 _INNER = 1e-4  # share of the present gap to which the problem on the sets is solved
-_DENSE = 0.5  # share of the largest support that there can be, up to which sets pay
 _NOTHING = 1e-20  # gain of a sweep, relative to twice the loss at W = 0, that is rounding
 _BURST = 50  # sweeps between two looks at the certificate, at most
 
@@ -43,6 +42,8 @@ def descend_on_sets(
     *,
     tol: float,
     max_iter: int = 10_000,
+    densest: float = 0.5,
+    fullest: float = 1.0,
 ) -> WeightStep:
     """Minimise on growing sets of features until the certificate of all features is within ``tol``.
 
@@ -60,6 +61,11 @@ def descend_on_sets(
         Absolute bound of the suboptimality at which to stop.
     max_iter : int
         Most sweeps.
+    densest : float
+        Size of the support, as a share of the largest that there can be, up to which sets pay.
+    fullest : float
+        Share of the sets which, when it is in the support while more than as many features again want to come in, says
+        that the support will be large.
 
     Returns
     -------
@@ -79,7 +85,7 @@ def descend_on_sets(
     W = np.array(W0, dtype=float)
     sets = _Sets(problem, coupling, threshold, W)
     n_rows, d = problem.design.n_rows, problem.n_features
-    most = _DENSE * float(np.minimum(n_rows, d).sum())
+    most = densest * float(np.minimum(n_rows, d).sum())
     nothing = _NOTHING * float(np.dot(problem.c, problem.target**2))
     done, decrease = 0, np.inf
     while True:
@@ -88,8 +94,11 @@ def descend_on_sets(
         if gap <= tol or not np.isfinite(gap):
             return WeightStep(W, gap, done, Status.CONVERGED if gap <= tol else Status.DIVERGED)
         wanted = _wanted(W, G, threshold, n_rows)
-        held = float(np.sum(wanted.sum(axis=1, dtype=float) ** 2))
-        if done >= max_iter or np.count_nonzero(W) > most or held > d * float(n_rows.sum()):
+        held, support = float(np.sum(wanted.sum(axis=1, dtype=float) ** 2)), np.count_nonzero(W)
+        full = support > fullest * np.count_nonzero(sets.members)
+        if full and np.count_nonzero(np.abs(G) > threshold[:, None]) > 2 * support:
+            most = 0.0
+        if done >= max_iter or support > most or held > d * float(n_rows.sum()):
             return WeightStep(W, gap, done, Status.MAX_ITER)
         if decrease <= nothing and not np.any(wanted & ~sets.members):
             return WeightStep(W, gap, done, Status.STALLED)
