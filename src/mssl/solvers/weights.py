@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,7 +102,8 @@ def _descend(
     rows = problem.rows if isinstance(problem, GramQuadratic) else problem
     done = 0
     if rows is not None and coupling.covariance is not None and pays_in_sets(rows.design):
-        until = {} if rows is problem else {"densest": _DENSE, "fullest": _FULL}
+        # Where Grams can be had, sets give way to them sooner.
+        until: dict[str, Any] = {} if rows is problem else {"densest": _DENSE, "fullest": _FULL}
         step = descend_on_sets(rows, coupling, threshold, W, tol=tol, **until, **limit)
         done = step.n_iter
         if step.status is not Status.MAX_ITER or done >= limit.get("max_iter", np.inf):
