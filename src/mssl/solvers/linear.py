@@ -208,5 +208,6 @@ def _block_inverses(problem: GramQuadratic, ridge: Array) -> Callable[[Array], A
     if problem.n_features <= _SMALL:
         inverses = np.linalg.inv(blocks)
         return lambda R: np.matmul(inverses, R[:, :, None])[:, :, 0]
-    factors = [linalg.cho_factor(block, lower=True, overwrite_a=True, check_finite=False) for block in blocks]
+    # Symmetric blocks are their own transposes, and LAPACK takes those without a copy.
+    factors = [linalg.cho_factor(block.T, lower=True, overwrite_a=True, check_finite=False) for block in blocks]
     return lambda R: np.stack([linalg.cho_solve(f, r, check_finite=False) for f, r in zip(factors, R, strict=True)])

@@ -160,7 +160,7 @@ def _support_preconditioner(
         block = _gram_of(problem, int(k), own)
         lift = ridge[k] + 1e-14 * float(np.trace(block))
         block[np.diag_indices(len(block))] += lift if lift > 0 else 1.0
-        factors.append((int(k), own, linalg.cholesky(block, lower=True, overwrite_a=True, check_finite=False)))
+        factors.append((int(k), own, linalg.cholesky(block.T, lower=True, overwrite_a=True, check_finite=False)))
 
     def apply(R: Array) -> Array:
         out = np.zeros_like(R)
