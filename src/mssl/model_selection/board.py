@@ -32,7 +32,7 @@ def score_chain(fold: Any, template: Any, chain: Sequence[Params]) -> list[list[
     began = perf_counter()
     for point in follow(fold, template, chain):
         tasks = fold.task_scores(point)
-        score = np.nanmean(tasks) if len(tasks) else fold.score(point)
+        score = tasks[~np.isnan(tasks)].mean() if len(tasks) else fold.score(point)
         took, began = perf_counter() - began, perf_counter()
         certified = float(point.result.status is Status.CONVERGED)
         nonzero = float(np.count_nonzero(point.result.W))

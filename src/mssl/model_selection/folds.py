@@ -330,12 +330,17 @@ class GramFold(_Source):
     def deviances(self, prepared: Prepared, W: Array, intercepts: Array) -> Array:
         """Mean squared error of each task's test rows over its noise variance."""
         t, V, b = self.test, W / self._scales(prepared.settings), intercepts
-        fitted = np.matmul(t.xx, V[:, :, None])[:, :, 0] if len(t.xx) > 1 or len(V) == 1 else V @ t.xx[0]
-        total = t.yy - 2 * np.einsum("kd,kd->k", V, t.xy) - 2 * b * t.y + np.einsum("kd,kd->k", V, fitted)
-        total = total + 2 * b * np.einsum("kd,kd->k", np.broadcast_to(t.x, V.shape), V) + t.n * b**2
-        seen = t.n > 0
-        mean = np.maximum(total, 0.0) / np.where(seen, t.n, 1.0)
-        return np.where(seen, mean / self.noise, np.nan)
+        if len(t.xx) == len(V):
+            fitted, level = np.matmul(t.xx, V[:, :, None])[:, :, 0], np.einsum("kd,kd->k", t.x, V)
+        else:
+            fitted, level = V @ t.xx[0], V @ t.x[0]
+        total = t.yy + np.einsum("kd,kd->k", V, fitted - 2 * t.xy) + b * (t.n * b - 2 * (t.y - level))
+        return np.maximum(total, 0.0) / self._units
+
+    @cached_property
+    def _units(self) -> Array:
+        """What a task's sum of squared errors is divided by; NaN for tasks without test rows."""
+        return np.where(self.test.n > 0, self.test.n * self.noise, np.nan)
 
 
 class RowFold(_Source):
