@@ -17,6 +17,7 @@ from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError
 from mssl.losses import resolve_loss
 from mssl.penalties import L1
+from mssl.solvers import glm_rows
 from mssl.solvers.base import Status
 from mssl.solvers.coordinate import coordinate_descent
 from mssl.solvers.fit import Settings, build_design, fit_prepared, prepare
@@ -204,6 +205,34 @@ def test_features_and_grams_give_the_same_weights(name, threshold):
         for budget in (None, 0)
     ]
     np.testing.assert_allclose(steps[0].W, steps[1].W, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", LOSS_NAMES)
+@pytest.mark.parametrize("threshold", [0.0, 1.5])
+def test_hessians_in_single_precision_change_no_certificate(name, threshold, monkeypatch):
+    coupling = coupled(3, 0.3)
+    exact, rough = make_problem(name, threshold=threshold), make_problem(name, threshold=threshold)
+    first = exact.solve(coupling, np.zeros((3, 4)), tol=1e-11, max_iter=99)
+    monkeypatch.setattr(glm_rows, "_LARGE", 0.0)
+    step = rough.solve(coupling, np.zeros((3, 4)), tol=1e-11, max_iter=99)
+    for answer in (first, step):
+        assert answer.status is Status.CONVERGED
+    np.testing.assert_allclose(step.W, first.W, atol=1e-5)
+    gap = exact.gap(exact.evaluate(step.W), exact.slope(exact.evaluate(step.W)) + coupling.dot(step.W), coupling)
+    assert gap <= 1.001e-11
+
+
+def test_single_precision_is_near_double_and_gives_way_where_it_overflows(monkeypatch):
+    rows = make_problem("poisson").data
+    rng = np.random.default_rng(0)
+    c, z = rng.uniform(0.1, 1.0, len(rows.y)), rng.normal(size=len(rows.y))
+    double, overflowing = rows.quadratic(c, z), rows.quadratic(1e80 * c, z)
+    monkeypatch.setattr(glm_rows, "_LARGE", 0.0)
+    single = rows.quadratic(c, z)
+    assert not np.array_equal(single.gram, double.gram)
+    np.testing.assert_allclose(single.gram, double.gram, atol=1e-5 * np.abs(double.gram).max())
+    np.testing.assert_allclose(single.linear, double.linear, rtol=1e-12, atol=1e-12)
+    assert np.array_equal(rows.quadratic(1e80 * c, z).gram, overflowing.gram)
 
 
 @pytest.mark.parametrize("name", LOSS_NAMES)

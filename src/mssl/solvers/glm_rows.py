@@ -11,10 +11,12 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl._blocks import DenseBlocks
 from mssl.data import TaskData
 from mssl.design import Design
 from mssl.inputs import listing
@@ -24,6 +26,8 @@ from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadrati
 Array = NDArray[np.float64]
 
 _CURVATURE_FLOOR = 1e-12  # least working weight, as a share of the task's mean
+_LARGE = 2.0**28  # multiplications in a Hessian from which on single precision pays
+_SINGLE = 4 * float(np.finfo(np.float32).eps)
 _INTERCEPT_STEPS = 100
 _LAST_STEP = 3e-5
 _LONGEST_STEP = 8.0  # first cap of an intercept's Newton step, doubled each time it binds
@@ -146,7 +150,38 @@ class GLMRows:
             memory_budget=self.memory_budget,
             n_rows=self.design.task_sums(self.weights),
             put_off=False,
+            form=self._in_single_precision if self._is_large else None,
         )
+
+    @property
+    def _is_large(self) -> bool:
+        """Whether a fit's time goes into forming Hessians, and features are of size one."""
+        design = self.design
+        plain = isinstance(design.stored, DenseBlocks) and not design.shared and design.shift is None
+        work = float(self.weights.sum()) * design.n_features**2
+        return plain and work >= _LARGE and bool(np.any(design.scales != 1.0))
+
+    def _in_single_precision(self, c: Array, r: Array) -> tuple[Array, Array, Array]:
+        """As :meth:`mssl.design.Design.normal_equations`, the Grams by products of single precision.
+
+        They steer the steps; values, gradients and certificates never see them. What rounding may have taken off their
+        least eigenvalues is given back.
+        """
+        design, d = self.design, self.design.n_features
+        assert isinstance(design.stored, DenseBlocks)
+        gram, root = np.empty((design.n_tasks, d, d)), np.sqrt(c)
+        for k, (lo, hi) in enumerate(pairwise(design.offsets)):
+            block = design.stored.buffer[d * lo : d * hi].reshape(d, hi - lo)
+            with np.errstate(over="ignore", invalid="ignore"):
+                scaled = np.multiply(block, root[lo:hi], dtype=np.float32, casting="same_kind")
+                gram[k] = scaled @ scaled.T
+        if not np.all(np.isfinite(gram)):
+            return design.normal_equations(c, r)
+        sums, totals = design.stored_sums(c), design.task_sums(c)
+        means = sums / np.where(totals > 0, totals, 1.0)[:, None]
+        gram -= sums[:, :, None] * means[:, None, :]
+        np.einsum("kdd->kd", gram)[...] *= 1.0 + _SINGLE
+        return gram, sums, design.stored_sums(r)
 
     def null_quadratic(self) -> GramQuadratic | DesignQuadratic:
         """The quadratic at the fit of intercepts alone."""

@@ -166,6 +166,9 @@ def _model(problem: GLMProblem, point: Point, slope: Array, coupling: Coupling, 
     rows, s = problem.data, problem.precisions
     c, z = rows.working(point.predictor, point.eta, observed=renew)
     made = rows.quadratic(rows.design.per_task(s) * c, z)
+    if isinstance(made, GramQuadratic):
+        # Grams may be rounded; the gradient is the true one.
+        made = replace(made, linear=made.product(point.W) - slope)
     problem.reference = Reference(made) if isinstance(made, GramQuadratic) else None
     return _Quadratic(made, True)
 

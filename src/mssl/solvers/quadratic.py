@@ -11,6 +11,7 @@ Weights are stored (K, d), row k is :math:`w_k`.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -316,6 +317,7 @@ def make_quadratic(
     memory_budget: int | None = None,
     n_rows: Array | None = None,
     put_off: bool = True,
+    form: Callable[[Array, Array], tuple[Array, Array, Array]] | None = None,
 ) -> GramQuadratic | DesignQuadratic:
     """Choose the form: Grams where they fit the budget and typical tasks have at least half as many rows as features.
 
@@ -333,6 +335,8 @@ def make_quadratic(
         How many rows each task counts as when the form is chosen; default those of the design.
     put_off : bool
         Whether large Grams of own features may wait until they are asked for; a strong penalty never does.
+    form : callable, optional
+        Used instead of :meth:`mssl.design.Design.normal_equations`.
 
     Returns
     -------
@@ -366,7 +370,7 @@ def make_quadratic(
     target_means = design.task_dots(c, z) / safe
     target = design.less(z, target_means)
     weighted = c * target
-    gram, sums, linear = design.normal_equations(weights, weighted)
+    gram, sums, linear = (form or design.normal_equations)(weights, weighted)
     feature_means = np.broadcast_to(sums / (safe[:, None] if common is None else safe[0]), linear.shape)
     constants = 0.5 * design.task_dots(weighted, target)
     return GramQuadratic(gram, linear, constants, scale, target_means, feature_means)
