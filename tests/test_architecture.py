@@ -21,6 +21,7 @@ LAYERS = [
         "files",
         "threads",
         "_jit",
+        "_apart",
         "_dense_kernels",
         "_glasso_kernels",
         "_weight_kernels",

@@ -7,7 +7,7 @@ from numba import njit
 _FAST = {"reassoc", "contract"}
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=_FAST)
 def _add_rows(x, B, n, first, out):
     """Add x[0] B[0] + … + x[n − 1] B[n − 1] to ``out`` from its entry ``first`` on, four rows at a time."""
     m = len(out) - first
@@ -26,7 +26,7 @@ def _add_rows(x, B, n, first, out):
         k += 1
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=_FAST)
 def factor(A, R):
     """Cholesky factor of A = RᵀR into the upper triangle of R; log det A, or NaN where A is not positive definite.
 
@@ -51,7 +51,7 @@ def factor(A, R):
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=_FAST)
 def invert(R, out):
     """(RᵀR)⁻¹ into ``out`` from the upper triangular R."""
     p = R.shape[0]
@@ -75,7 +75,7 @@ def invert(R, out):
             out[j, i] = x
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=_FAST)
 def back_solve(R, b, x):
     """(RᵀR)⁻¹ b into x."""
     p = len(b)
@@ -95,7 +95,7 @@ def back_solve(R, b, x):
         x[i] = total / R[i, i]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=_FAST)
 def product(A, B, out):
     """A B for row-ordered matrices."""
     for i in range(A.shape[0]):
@@ -107,7 +107,7 @@ def product(A, B, out):
 # Plain loops instead of NumPy's expressions, which take numba seconds each to compile.
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=_FAST)
 def combine(u, W, scale, out):
     """Scale times Wᵀu into ``out``."""
     out[:] = 0.0
@@ -116,7 +116,7 @@ def combine(u, W, scale, out):
         out[j] *= scale
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def copy(A, scale, out):
     """Scale times A into ``out``."""
     for i in range(A.shape[0]):
@@ -124,7 +124,7 @@ def copy(A, scale, out):
             out[i, j] = scale * A[i, j]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def log_sum(values):
     """Sum of the logarithms."""
     total = 0.0

@@ -73,7 +73,7 @@ def soft_start(S, L, W):
     return dominant
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _solve_spd(G, index, k, x):
     """Solve G[index, index] z = x in place by Cholesky; False where G is not positive definite there."""
     R = np.empty((k, k))
@@ -98,7 +98,7 @@ def _solve_spd(G, index, k, x):
     return True
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _face_step(G, m, c, lam, beta, q):
     """Move β towards the minimum over its own support and signs, as far as no sign changes.
 
@@ -126,7 +126,7 @@ def _face_step(G, m, c, lam, beta, q):
             q[b] += step * G[a, b]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _lasso_active(G, m, c, lam, beta, q, tol, max_passes):
     """Coordinate descent for min ½βᵀGβ − cᵀβ + Σ lam|β| on m gathered variables; q = Gβ is kept."""
     for sweep in range(1, max_passes + 1):
@@ -151,13 +151,13 @@ def _lasso_active(G, m, c, lam, beta, q, tol, max_passes):
             _face_step(G, m, c, lam, beta, q)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=_FAST)
 def _axpy(a, x, y):
     for i in range(x.shape[0]):
         y[i] += a * x[i]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=_FAST)
 def _store_column(j, g, S, L, W, diagonal):
     """Clip g into the box, write it as row and column j of W; return the weighted squared change.
 
@@ -186,7 +186,7 @@ def _store_column(j, g, S, L, W, diagonal):
     return change * diagonal[j]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _gather_active(j, S, L, beta, g, active, first):
     """Support and violators of column j into ``active``; 0 where there is nothing (more) to do."""
     m = 0
@@ -202,7 +202,7 @@ def _gather_active(j, S, L, beta, g, active, first):
     return m if violated else 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _solve_column(j, S, L, W, B, g, active, gram, vectors, tol, max_passes):
     """Solve the lasso of column j given W; on return g = W B[j]. Returns 1 − gᵀβ, the Schur complement."""
     p = S.shape[0]
@@ -367,7 +367,7 @@ def dual_point(Omega, Sigma, S, L, M):
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _compress(A, C):
     """Rows of A − C (of A where C is empty) in compressed form: row pointers, columns, values."""
     p = A.shape[0]

@@ -13,7 +13,7 @@ _FAST = {"reassoc", "contract"}
 _NEWTON = 50
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _group_minimiser(a: Array, h: Array, alpha: float, out: Array) -> None:
     """Minimise ½ Σ h_k v_k² − a·v + alpha ‖v‖ into out: v_k = a_k r / (h_k r + alpha), r = ‖v‖ by Newton."""
     size, low = 0.0, np.inf
@@ -40,7 +40,7 @@ def _group_minimiser(a: Array, h: Array, alpha: float, out: Array) -> None:
         out[k] = a[k] * r / (h[k] * r + alpha)
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(nogil=True, fastmath=_FAST)
 def _visit(
     j: int,
     H: Array,

@@ -57,6 +57,8 @@ def call(kernel: Any, *args: Any) -> Any:
         from numba import typeof
 
         with announce_compilation():
+            if "mssl._apart" in sys.modules:
+                sys.modules["mssl._apart"].make_known()
             kernel.compile(tuple(typeof(a) for a in args))
         _ready.add(kernel)
     return kernel(*args)

@@ -6,13 +6,28 @@ step broke down; the steps in Python, which know more ways out, then continue fr
 """
 
 import numpy as np
-from numba import njit
+from numba import boolean, float64, int64, njit, types
 
+from mssl import _small_graph_kernels, _small_weight_kernels
+from mssl._apart import apart
 from mssl._dense_kernels import combine, copy, factor, log_sum
 from mssl._glasso_kernels import normalise, scale
-from mssl._small_graph_kernels import graph_gap, graph_step
-from mssl._small_weight_kernels import couple, weight_step
+from mssl._small_graph_kernels import graph_gap
+from mssl._small_weight_kernels import couple
 
+_V, _M, _T = float64[::1], float64[:, ::1], float64[:, :, ::1]
+_LOSS = types.Tuple((_T, _V, _M, _V, _V, _T))
+_PRIOR = types.Tuple((float64, float64, _V, _V, _M))
+_TABLES = types.Tuple((_M, _M, _V, _M, _V, _V))
+_POINT = types.UniTuple(float64, 5)
+graph_step = apart(
+    _small_graph_kernels.graph_step,
+    types.UniTuple(float64, 2)(_M, _M, _V, _M, _M, float64, float64, float64),
+)
+weight_step = apart(
+    _small_weight_kernels.weight_step,
+    float64(_LOSS, _V, _M, _M, _V, float64, float64, _M, _M, _T, float64, int64),
+)
 _FAST = {"reassoc", "contract"}
 _SLOW = 0.3  # rate of convergence from which on extrapolations pay
 _FARTHEST = 10.0  # last changes that an extrapolation adds at most
@@ -20,7 +35,7 @@ REST = 3.0  # rounds before the first extrapolation, and after one that failed
 _LONGEST_REST = 20.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=_FAST)
 def _moment(W, mean, rho, variances, shrinkage, S):
     """S of the weights less the shared mean."""
     K, d = W.shape
@@ -34,7 +49,7 @@ def _moment(W, mean, rho, variances, shrinkage, S):
         S[k, k] += shrinkage * variances[k] / (1.0 + shrinkage)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _loss(constants, q, t, W, HW):
     """Loss plus penalty."""
     total = 0.0
@@ -46,7 +61,7 @@ def _loss(constants, q, t, W, HW):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _look(W, Omega, Sigma, log_determinant, prior, tau, tables, given):
+def _look_here(W, Omega, Sigma, log_determinant, prior, tau, tables, given):
     """Certify Ω at these weights: log det Ω, share of F, gap, value in scaled units, ρ.
 
     Of the tables Sn, Ln, root, P, u and the shared mean are written; with ``given`` the moment is that about the mean
@@ -80,7 +95,10 @@ def _look(W, Omega, Sigma, log_determinant, prior, tau, tables, given):
     return log_determinant, share, weight * gap, trace - scaled, rho
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+_look = apart(_look_here, _POINT(_M, _M, _M, float64, _PRIOR, float64, _TABLES, boolean))
+
+
+@njit(nogil=True, error_model="numpy")
 def _edges(Omega):
     """Pairs that are not zero."""
     count = 0
@@ -90,7 +108,7 @@ def _edges(Omega):
     return count
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _turns(W, Omega, Sigma, prior, tau, tables, point, needed, loose, turns, tighter):
     """A better Ω, in turns with the shared mean where there is one; the point with NaN for a value where that fails."""
     log_determinant, share, gap, value, rho = point
@@ -109,7 +127,7 @@ def _turns(W, Omega, Sigma, prior, tau, tables, point, needed, loose, turns, tig
     return log_determinant, share, gap, value, rho
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _round(loss, constants, t, prior, tau, W, HW, Omega, Sigma, tables, room, point, limits, moves, allowed, tighter):
     """A graph step (if it ``moves``) and a weight step: F, the gap of the weights and the point after them.
 
@@ -131,7 +149,7 @@ def _round(loss, constants, t, prior, tau, W, HW, Omega, Sigma, tables, room, po
     return _loss(constants, q, t, W, HW) + point[1], gap, point
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _stretch(W, HW, mean, change, a):
     """Go on by a times the last change of the weights and their mean."""
     K, d = W.shape
@@ -142,7 +160,7 @@ def _stretch(W, HW, mean, change, a):
         mean[j] += a * change[0, K, j]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=_FAST)
 def _compare(x, y, change):
     """Write x − y into ``change``; the largest entry, and the share along the change that was there: a rate."""
     along, square, largest = 0.0, 0.0, 0.0
@@ -155,7 +173,7 @@ def _compare(x, y, change):
     return largest, along, square
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _follow(W, HW, mean, before, change):
     """Write what has changed since ``before`` into ``change``.
 
@@ -172,7 +190,7 @@ def _follow(W, HW, mean, before, change):
     return largest, max(rate, along / square) if square > 0.0 else rate
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _copy_all(arrays, out):
     """Copy a tuple of four matrices."""
     copy(arrays[0], 1.0, out[0])
@@ -181,7 +199,7 @@ def _copy_all(arrays, out):
     copy(arrays[3], 1.0, out[3])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _alternation(loss, constants, t, prior, tau, W, HW, Omega, Sigma, limits, moves, state, change, history):
     """Rounds of graph and weight steps from (W, Ω), in place, until the joint certificate is within the tolerance.
 
@@ -272,7 +290,7 @@ def _alternation(loss, constants, t, prior, tau, W, HW, Omega, Sigma, limits, mo
     return len(history)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _secant(v, image, last, last_image):
     """The next v of a fixed-point iteration, entry by entry, in place of v; the two pairs (v, image) become one.
 
@@ -291,7 +309,7 @@ def _secant(v, image, last, last_image):
         v[k] = new
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _diagonal_start(loss, t, eta, tau, e, v, W, HW, limits):
     """The diagonal fixed point by weight steps: v, W and HW in place; False where a step broke down.
 

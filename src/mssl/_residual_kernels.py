@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _visit(
     G: Array,
     s: float,
@@ -47,7 +47,7 @@ def _visit(
     return total
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(nogil=True, fastmath=_FAST)
 def _neighbours(k: int, D: Array, indptr: Index, indices: Index, values: Array, out: Array) -> float:
     """Write Σ_{l≠k} A_kl D_l into out and return A_kk."""
     own = 0.0
@@ -99,7 +99,7 @@ def shared_sweeps(
     return n_sweeps, decrease
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(nogil=True, fastmath=_FAST)
 def _times(X: Array, z: Array, out: Array) -> None:
     """Write X z into out, X (d, n)."""
     for j in range(len(out)):
@@ -109,7 +109,7 @@ def _times(X: Array, z: Array, out: Array) -> None:
         out[j] = total
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(nogil=True, fastmath=_FAST)
 def _take(column: Array, step: float, e: Array) -> None:
     """Subtract step · column from e."""
     for i in range(len(e)):
@@ -158,7 +158,7 @@ def aligned_sweeps(
     return n_sweeps, decrease
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(nogil=True, fastmath=_FAST)
 def _feature_pass(X: Array, h: Array, s: float, own: float, t: float, w: Array, z: Array, coordinates: Index) -> float:
     """One pass on the features themselves; z is minus the loss's gradient in the task's fitted values."""
     gained = 0.0

@@ -5,12 +5,13 @@ Letters as in :mod:`mssl._glasso_kernels`, on matrices scaled to a unit diagonal
 """
 
 import numpy as np
-from numba import njit
+from numba import float64, int64, njit, types
 
+from mssl import _glasso_kernels
+from mssl._apart import apart
 from mssl._dense_kernels import back_solve, copy, factor, invert, log_sum, product
 from mssl._glasso_kernels import (
     assemble,
-    bcd_sweeps,
     clip_box,
     dual_point,
     normalise,
@@ -19,6 +20,11 @@ from mssl._glasso_kernels import (
     soft_start,
 )
 
+_V, _M = float64[::1], float64[:, ::1]
+bcd_sweeps = apart(
+    _glasso_kernels.bcd_sweeps,
+    types.Tuple((int64, float64))(_M, _M, _M, _M, _V, float64, float64, int64, float64),
+)
 _STOP = 0.3  # the descent stops where its estimate of the gap is this part of the target
 _NEAR = 0.2  # relative distance of primal and dual point up to which the gap needs no factorisation
 _BURST = 10  # sweeps after which Newton steps are tried
@@ -28,7 +34,7 @@ _NEAR_ENOUGH = 1.0  # decrement up to which Newton steps from a warm start are b
 _MOST_FACE = 160  # entries of Ω up to which Newton steps pay
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _dual_bound(S, L, Sigma, M, R):
     """Largest log det of the dual points at hand: M itself, Σ clipped into the box, or that drawn towards soft S."""
     bound = factor(M, R)
@@ -47,7 +53,7 @@ def _dual_bound(S, L, Sigma, M, R):
     return drawn if np.isnan(bound) else max(bound, drawn)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+@njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
 def _relative_distance(Omega, Sigma, M):
     """:func:`mssl._glasso_kernels.relative_distance` for few variables, by dense rows."""
     p = len(Omega)
@@ -68,7 +74,7 @@ def _relative_distance(Omega, Sigma, M):
     return distance, min(distance, across, down.max())
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def graph_gap(S, L, Omega, Sigma, log_determinant, M, R):
     """Gap and ⟨S, Ω⟩ + Σ L|Ω| in units of a unit diagonal; the gap is NaN where no dual point is known."""
     p = len(S)
@@ -79,7 +85,7 @@ def graph_gap(S, L, Omega, Sigma, log_determinant, M, R):
     return max(trace - p - log_determinant - _dual_bound(S, L, Sigma, M, R), 0.0), trace
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _face(Omega, S, L, Sigma, rows, cols, signs, gradient):
     """List the pairs (i ≤ j) that are not zero, then those that should not be, the most wrong ones first.
 
@@ -107,7 +113,7 @@ def _face(Omega, S, L, Sigma, rows, cols, signs, gradient):
     return m, first
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _solve_face(Sigma, rows, cols, signs, g, first, x):
     """Newton's direction x on a face, from the Hessian of −log det Ω; the number of its entries, 0 where it fails.
 
@@ -137,7 +143,7 @@ def _solve_face(Sigma, rows, cols, signs, g, first, x):
         m = right
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _newton_step(S, L, Omega, Sigma, R, far):
     """One Newton step over the pairs that are or should be edges, with their signs, in place; log det Ω after it.
 
@@ -173,7 +179,7 @@ def _newton_step(S, L, Omega, Sigma, R, far):
     return log_determinant
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _newton(S, L, Omega, Sigma, log_determinant, M, R, target, far):
     """Newton steps in place until the gap is at most the target or they do not get on; log det Ω, gap and trace."""
     gap, trace = np.inf, 0.0
@@ -188,7 +194,7 @@ def _newton(S, L, Omega, Sigma, log_determinant, M, R, target, far):
     return log_determinant, gap, trace
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _graph_descent(S, L, W, B, Omega, Sigma, M, R, target, column_tol):
     """Bursts of block coordinate descent from W and B, and Newton steps where those do not suffice.
 
@@ -227,7 +233,7 @@ def _graph_descent(S, L, W, B, Omega, Sigma, M, R, target, column_tol):
     return np.nan, 0.0, np.inf, done
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _warm_start(S, L, omega, sigma, W, B, R):
     """Regressions B of Ω, and W from Σ where it stays positive definite."""
     regressions(omega, L, B)
@@ -235,7 +241,7 @@ def _warm_start(S, L, omega, sigma, W, B, R):
     return _relative_distance(omega, sigma, W)[1] < 0.9 or not np.isnan(factor(W, R))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _unpenalised(S, Omega, Sigma, R):
     """Ω = S⁻¹, the step without penalties; its value and log det Ω, or NaN where S is singular."""
     log_determinant = -factor(S, R)

@@ -6,17 +6,23 @@ Letters: P = ηΩ with inverse ``spread``, u = P1 and ρ as in :mod:`mssl.coupli
 """
 
 import numpy as np
-from numba import njit
+from numba import float64, int64, njit, types
 
+from mssl import _weight_kernels
+from mssl._apart import apart
 from mssl._dense_kernels import back_solve, combine, factor, invert, product
-from mssl._weight_kernels import gram_sweeps
 
+_V, _M, _T, _I = float64[::1], float64[:, ::1], float64[:, :, ::1], int64[::1]
+gram_sweeps = apart(
+    _weight_kernels.gram_sweeps,
+    types.Tuple((int64, float64))(_T, _V, _M, _I, _I, _V, _V, float64, _V, _M, _M, _V, _I, int64, float64),
+)
 _FAST = {"reassoc", "contract"}
 _BURST = 50  # sweeps between two looks at the certificate, at most
 _STALE = 2.0  # change of the ridge up to which an old preconditioner serves
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def couple(P, tau, u):
     """Write P1 into u and return ρ; both zero without a shared mean."""
     total = 0.0
@@ -29,7 +35,7 @@ def couple(P, tau, u):
     return 1.0 / (1.0 / tau + total) if tau > 0.0 else 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _compress(P):
     """Rows of P in compressed form, the diagonal always stored."""
     K = P.shape[0]
@@ -45,7 +51,7 @@ def _compress(P):
     return indptr, indices[:n], values[:n]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=_FAST)
 def _coupled(P, u, rho, W, mean, out):
     """C W into ``out``, given mean = Wᵀu."""
     product(P, W, out)
@@ -55,7 +61,7 @@ def _coupled(P, u, rho, W, mean, out):
                 out[k, j] -= rho * u[k] * mean[j]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=_FAST)
 def _inverse_quadratic(spread, tau, R, room):
     """½ tr(R C⁻¹ Rᵀ)."""
     product(spread, R, room)
@@ -72,7 +78,7 @@ def _inverse_quadratic(spread, tau, R, room):
     return 0.5 * total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _weight_gap(P, spread, u, rho, tau, q, t, W, HW, mean, room):
     """:func:`mssl.certificates.weight_gap`; ``room`` holds three matrices like W."""
     G, U, T = room[0], room[1], room[2]
@@ -91,7 +97,7 @@ def _weight_gap(P, spread, u, rho, tau, q, t, W, HW, mean, room):
     return min(on_support, _inverse_quadratic(spread, tau, G, T) + max(slack, 0.0))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _apply(H, s, V, out):
     """Row k becomes s_k H_k v_k."""
     for k in range(V.shape[0]):
@@ -118,7 +124,7 @@ def descend(H, s, q, t, P, spread, u, rho, tau, W, HW, room, tol, max_sweeps):
     return gap, done
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _precondition(H, s, P, u, rho, ridge, inverses):
     """Inverses of H_k + C_kk I where those at hand belong to a ridge too far away."""
     K, d = len(s), H.shape[1]
@@ -143,7 +149,7 @@ def _precondition(H, s, P, u, rho, ridge, inverses):
     return True
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=_FAST)
 def _dot(A, B):
     total = 0.0
     for k in range(A.shape[0]):
@@ -152,7 +158,7 @@ def _dot(A, B):
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _iterate(H, s, P, spread, u, rho, tau, W, HW, room, inverses, tol, max_iter):
     """Preconditioned conjugate gradients from the residual in room[0] until its gap is at most tol."""
     R, Z, D, A, T = room[0], room[1], room[2], room[3], room[4]
@@ -184,7 +190,7 @@ def _iterate(H, s, P, spread, u, rho, tau, W, HW, room, inverses, tol, max_iter)
             return
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _conjugate_gradient(H, s, q, P, spread, u, rho, tau, W, HW, room, ridge, inverses, tol, max_iter):
     """The step without penalty, preconditioned by each task's own block; returns the gap."""
     if not _precondition(H, s, P, u, rho, ridge, inverses):
@@ -203,7 +209,7 @@ def _conjugate_gradient(H, s, q, P, spread, u, rho, tau, W, HW, room, ridge, inv
     return gap
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _direct(U, g, s, q, P, spread, u, rho, tau, W, HW, room):
     """The step without penalty for one Gram U diag(g) Uᵀ: a system over tasks per eigenvector; returns the gap."""
     K, d = W.shape

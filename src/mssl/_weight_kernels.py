@@ -24,7 +24,7 @@ _GATHER_FROM = 60  # features from which copying the Gram of the support and ext
 _ROUNDING = 1e-12
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _pull(
     k: int, W: Array, indptr: Index, indices: Index, values: Array, u: Array, rho: float, mean: Array, out: Array
 ) -> float:
@@ -44,7 +44,7 @@ def _pull(
     return own
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _minimiser(a: float, t: float, h: float) -> float:
     """Minimise ½ h w² − a w + t |w| over w; what exceeds t by rounding only is zero."""
     if abs(a) <= t * (1.0 + _ROUNDING):
@@ -52,7 +52,7 @@ def _minimiser(a: float, t: float, h: float) -> float:
     return (a - t) / h if a > 0.0 else (a + t) / h
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _support(w: Array, active: Index) -> int:
     """List the coordinates that are not zero; returns their number."""
     count = 0
@@ -63,7 +63,7 @@ def _support(w: Array, active: Index) -> int:
     return count
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(nogil=True, fastmath=_FAST)
 def _gram_pass(G: Array, s: float, own: float, q: Array, t: float, w: Array, hw: Array, coordinates: Index) -> float:
     """One pass of coordinate descent on ½ wᵀ(sG + own I)w − q·w + t‖w‖₁ with hw = sGw; returns what it gained."""
     gained = 0.0
@@ -84,7 +84,7 @@ def _gram_pass(G: Array, s: float, own: float, q: Array, t: float, w: Array, hw:
     return gained
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(nogil=True, fastmath=_FAST)
 def _value(own: float, q: Array, t: float, w: Array, hw: Array) -> float:
     """Objective of a task visit."""
     total = 0.0
@@ -93,7 +93,7 @@ def _value(own: float, q: Array, t: float, w: Array, hw: Array) -> float:
     return total
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(nogil=True, fastmath=_FAST)
 def _anderson_weights(past: Array, A: Array, c: Array) -> None:
     """Write into c the weights of sum 1 with the shortest combination of the successive changes of past.
 
@@ -128,7 +128,7 @@ def _anderson_weights(past: Array, A: Array, c: Array) -> None:
         c[a] = c[a] / total if total != 0.0 else 0.0
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(nogil=True, fastmath=_FAST)
 def _extrapolate(
     past: Array, past_h: Array, A: Array, c: Array, own: float, q: Array, t: float, w: Array, hw: Array
 ) -> float:
@@ -151,7 +151,7 @@ def _extrapolate(
     return gained
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(nogil=True, fastmath=_FAST)
 def _gathered_passes(
     G: Array, s: float, own: float, q: Array, t: float, w: Array, hw: Array, active: Index, room: Array, stop: float
 ) -> float:
@@ -188,7 +188,7 @@ def _gathered_passes(
     return total
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(nogil=True, fastmath=_FAST)
 def _face_step(
     G: Array, s: float, own: float, q: Array, t: float, w: Array, hw: Array, active: Index, A: Array, R: Array
 ) -> float:
@@ -280,7 +280,7 @@ def gram_sweeps(
     return n_sweeps, decrease
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(nogil=True, fastmath=_FAST)
 def _dot(column: Array, rows: Index, start: int, is_sparse: bool, v: Array) -> float:
     total = 0.0
     if is_sparse:
@@ -293,7 +293,7 @@ def _dot(column: Array, rows: Index, start: int, is_sparse: bool, v: Array) -> f
     return total
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _subtract(column: Array, rows: Index, start: int, is_sparse: bool, step: float, c: Array, v: Array) -> None:
     """Take step · c · column from v, on the rows of the column."""
     if is_sparse:
@@ -306,7 +306,7 @@ def _subtract(column: Array, rows: Index, start: int, is_sparse: bool, step: flo
             part[p] -= step * weight[p] * column[p]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _design_pass(
     data: Array,
     indices: Index,

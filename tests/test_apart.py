@@ -1,0 +1,70 @@
+"""Compiled functions that are called by address do what a direct call does, in a process that reads the cache too."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+MODULE = """
+from numba import float64, int64, njit, types
+
+from mssl._apart import apart
+
+M, V = float64[:, ::1], float64[::1]
+
+
+@njit(cache=True)
+def halve(A, v, times):
+    total = 0.0
+    for _ in range(times):
+        for i in range(A.shape[0]):
+            for j in range(A.shape[1]):
+                total += A[i, j] * v[j]
+                A[i, j] *= 0.5
+    return total, times + 1
+
+
+by_address = apart(halve, types.Tuple((float64, int64))(M, V, int64))
+
+
+@njit(cache=True)
+def direct(A, v):
+    total, last = 0.0, 0
+    for times in range(4):
+        part, last = halve(A, v, times)
+        total += part
+    return total, last
+
+
+@njit(cache=True)
+def indirect(A, v):
+    total, last = 0.0, 0
+    for times in range(4):
+        part, last = by_address(A, v, times)
+        total += part
+    return total, last
+"""
+SCRIPT = """
+import numpy as np
+import kernels_apart as kernels
+from mssl._jit import call
+
+A, v = np.arange(12.0).reshape(3, 4), np.linspace(-1, 1, 4)
+B = A.copy()
+assert call(kernels.direct, A, v) == call(kernels.indirect, B, v)
+assert np.array_equal(A, B)
+print(sum(kernels.indirect.stats.cache_hits.values()))
+"""
+
+
+def test_a_call_by_address_is_the_direct_call_and_survives_the_cache(tmp_path):
+    (tmp_path / "kernels_apart.py").write_text(MODULE, encoding="utf-8")
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+    hits = []
+    for _ in range(2):
+        command = [sys.executable, "-c", SCRIPT]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        hits.append(int(done.stdout))
+    assert hits == [0, 1]
