@@ -164,16 +164,20 @@ class GLMRows:
     def _in_single_precision(self, c: Array, r: Array) -> tuple[Array, Array, Array]:
         """As :meth:`mssl.design.Design.normal_equations`, the Grams by products of single precision.
 
-        They steer the steps; values, gradients and certificates never see them. What rounding may have taken off their
-        least eigenvalues is given back.
+        They steer the steps and serve the estimates of a start; values, gradients and certificates never see them. What
+        rounding may have taken off their least eigenvalues is given back.
         """
         design, d = self.design, self.design.n_features
         assert isinstance(design.stored, DenseBlocks)
-        gram, root = np.empty((design.n_tasks, d, d)), np.sqrt(c)
-        for k, (lo, hi) in enumerate(pairwise(design.offsets)):
-            block = design.stored.buffer[d * lo : d * hi].reshape(d, hi - lo)
-            with np.errstate(over="ignore", invalid="ignore"):
-                scaled = np.multiply(block, root[lo:hi], dtype=np.float32, casting="same_kind")
+        gram = np.empty((design.n_tasks, d, d))
+        with np.errstate(over="ignore", invalid="ignore"):
+            root = np.sqrt(c).astype(np.float32)
+            # New memory costs more than what is done in it: all tasks share some.
+            room = np.empty(d * int(design.n_rows.max()), dtype=np.float32)
+            for k, (lo, hi) in enumerate(pairwise(design.offsets)):
+                scaled = room[: d * (hi - lo)].reshape(d, hi - lo)
+                scaled[...] = design.stored.buffer[d * lo : d * hi].reshape(d, hi - lo)
+                scaled *= root[lo:hi]
                 gram[k] = scaled @ scaled.T
         if not np.all(np.isfinite(gram)):
             return design.normal_equations(c, r)
