@@ -3,6 +3,8 @@
 
 Letters as in :mod:`mssl._small_weight_kernels` and :mod:`mssl._small_graph_kernels`. A negative answer means that a
 step broke down; the steps in Python, which know more ways out, then continue from the last good point.
+
+A helper with one caller is ``inline="always"``: every level of calls would be compiled again by the one above it.
 """
 
 import numpy as np
@@ -108,17 +110,18 @@ def _edges(Omega):
     return count
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(inline="always", nogil=True, error_model="numpy")
 def _turns(W, Omega, Sigma, prior, tau, tables, point, needed, loose, turns, tighter):
     """A better Ω, in turns with the shared mean where there is one; the point with NaN for a value where that fails."""
     log_determinant, share, gap, value, rho = point
+    Sn, Ln, root = tables[0], tables[1], tables[2]
     weight = 0.5 * prior[0] * W.shape[1] * (1.0 + prior[1])
     goal = max(needed, loose * gap)
     for _ in range(turns if tau > 0.0 else 1):
         if gap <= needed:
             break
         target = tighter * max(needed, loose * gap) / weight
-        value, log_determinant = graph_step(*tables[:3], Omega, Sigma, log_determinant, value, target)
+        value, log_determinant = graph_step(Sn, Ln, root, Omega, Sigma, log_determinant, value, target)
         if np.isnan(value) or tau == 0.0:
             break
         log_determinant, share, gap, value, rho = _look(W, Omega, Sigma, log_determinant, prior, tau, tables, False)
@@ -127,7 +130,7 @@ def _turns(W, Omega, Sigma, prior, tau, tables, point, needed, loose, turns, tig
     return log_determinant, share, gap, value, rho
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(inline="always", nogil=True, error_model="numpy")
 def _round(loss, constants, t, prior, tau, W, HW, Omega, Sigma, tables, room, point, limits, moves, allowed, tighter):
     """A graph step (if it ``moves``) and a weight step: F, the gap of the weights and the point after them.
 
@@ -199,7 +202,7 @@ def _copy_all(arrays, out):
     copy(arrays[3], 1.0, out[3])
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(inline="always", nogil=True, error_model="numpy")
 def _alternation(loss, constants, t, prior, tau, W, HW, Omega, Sigma, limits, moves, state, change, history):
     """Rounds of graph and weight steps from (W, Ω), in place, until the joint certificate is within the tolerance.
 
@@ -262,7 +265,22 @@ def _alternation(loss, constants, t, prior, tau, W, HW, Omega, Sigma, limits, mo
             copy(HW, 1.0, before[1, :K])
             before[0, K] = mean
             objective, gap, end = _round(
-                loss, constants, t, prior, tau, *here, tables, room, begin, limits, moves, state[0], 0.1 ** state[6]
+                loss,
+                constants,
+                t,
+                prior,
+                tau,
+                W,
+                HW,
+                Omega,
+                Sigma,
+                tables,
+                room,
+                begin,
+                limits,
+                moves,
+                state[0],
+                0.1 ** state[6],
             )
             if stretch == 0.0 or objective <= state[1]:
                 break
@@ -309,7 +327,7 @@ def _secant(v, image, last, last_image):
         v[k] = new
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(inline="always", nogil=True, error_model="numpy")
 def _diagonal_start(loss, t, eta, tau, e, v, W, HW, limits):
     """The diagonal fixed point by weight steps: v, W and HW in place; False where a step broke down.
 

@@ -34,7 +34,7 @@ _NEAR_ENOUGH = 1.0  # decrement up to which Newton steps from a warm start are b
 _MOST_FACE = 160  # entries of Ω up to which Newton steps pay
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(inline="always", nogil=True, error_model="numpy")
 def _dual_bound(S, L, Sigma, M, R):
     """Largest log det of the dual points at hand: M itself, Σ clipped into the box, or that drawn towards soft S."""
     bound = factor(M, R)
@@ -113,7 +113,7 @@ def _face(Omega, S, L, Sigma, rows, cols, signs, gradient):
     return m, first
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(inline="always", nogil=True, error_model="numpy")
 def _solve_face(Sigma, rows, cols, signs, g, first, x):
     """Newton's direction x on a face, from the Hessian of −log det Ω; the number of its entries, 0 where it fails.
 
@@ -143,7 +143,7 @@ def _solve_face(Sigma, rows, cols, signs, g, first, x):
         m = right
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(inline="always", nogil=True, error_model="numpy")
 def _newton_step(S, L, Omega, Sigma, R, far):
     """One Newton step over the pairs that are or should be edges, with their signs, in place; log det Ω after it.
 
@@ -241,7 +241,7 @@ def _warm_start(S, L, omega, sigma, W, B, R):
     return _relative_distance(omega, sigma, W)[1] < 0.9 or not np.isnan(factor(W, R))
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(inline="always", nogil=True, error_model="numpy")
 def _unpenalised(S, Omega, Sigma, R):
     """Ω = S⁻¹, the step without penalties; its value and log det Ω, or NaN where S is singular."""
     log_determinant = -factor(S, R)

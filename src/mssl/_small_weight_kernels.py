@@ -124,7 +124,7 @@ def descend(H, s, q, t, P, spread, u, rho, tau, W, HW, room, tol, max_sweeps):
     return gap, done
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(inline="always", nogil=True, error_model="numpy")
 def _precondition(H, s, P, u, rho, ridge, inverses):
     """Inverses of H_k + C_kk I where those at hand belong to a ridge too far away."""
     K, d = len(s), H.shape[1]
@@ -158,7 +158,7 @@ def _dot(A, B):
     return total
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(inline="always", nogil=True, error_model="numpy")
 def _iterate(H, s, P, spread, u, rho, tau, W, HW, room, inverses, tol, max_iter):
     """Preconditioned conjugate gradients from the residual in room[0] until its gap is at most tol."""
     R, Z, D, A, T = room[0], room[1], room[2], room[3], room[4]
@@ -190,7 +190,7 @@ def _iterate(H, s, P, spread, u, rho, tau, W, HW, room, inverses, tol, max_iter)
             return
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(inline="always", nogil=True, error_model="numpy")
 def _conjugate_gradient(H, s, q, P, spread, u, rho, tau, W, HW, room, ridge, inverses, tol, max_iter):
     """The step without penalty, preconditioned by each task's own block; returns the gap."""
     if not _precondition(H, s, P, u, rho, ridge, inverses):
@@ -209,7 +209,7 @@ def _conjugate_gradient(H, s, q, P, spread, u, rho, tau, W, HW, room, ridge, inv
     return gap
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(inline="always", nogil=True, error_model="numpy")
 def _direct(U, g, s, q, P, spread, u, rho, tau, W, HW, room):
     """The step without penalty for one Gram U diag(g) Uᵀ: a system over tasks per eigenvector; returns the gap."""
     K, d = W.shape
