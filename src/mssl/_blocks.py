@@ -23,6 +23,7 @@ ROUNDING = 32 * float(np.finfo(float).eps)
 _CHUNK = 2**22  # numbers in a temporary block: 32 MiB
 _LARGE = 2**30  # multiplications from which threads pay
 _CACHED = 2**18  # numbers that stay in the cache while several things are done to them
+_FEW_ROWS = 512  # rows that are transposed at a time: longer strides miss the cache
 _MANY, _SMALL_D, _SMALL_BLOCK = 50, 32, 2**15  # tasks, features and numbers per task for compiled loops
 
 
@@ -61,7 +62,9 @@ class DenseBlocks:
         # Chunks that stay in the cache: transpose, average and centre in one go.
         for tasks, stack in blocks.groups(_CACHED):
             rows = X[bounds[tasks.start] : bounds[tasks.stop]]
-            stack[...] = rows.reshape(len(stack), -1, blocks.d).transpose(0, 2, 1)
+            rows = rows.reshape(len(stack), -1, blocks.d)
+            for lo in range(0, rows.shape[1], _FEW_ROWS):
+                stack[:, :, lo : lo + _FEW_ROWS] = rows[:, lo : lo + _FEW_ROWS].transpose(0, 2, 1)
             w = np.ones((len(stack), stack.shape[2])) if weights is None else blocks._rows(weights, tasks)
             means[tasks] = _means(np.matmul(stack, w[:, :, None])[:, :, 0], totals[tasks])
             if centre:
@@ -105,7 +108,8 @@ class DenseBlocks:
                 np.divide(stack, scales[:, None], out=stack)
 
     def largest(self) -> Array:
-        return np.max([np.abs(stack).max(axis=(0, 2)) for _, stack in self.groups()], axis=0)
+        ends = [(stack.max(axis=(0, 2)), -stack.min(axis=(0, 2))) for _, stack in self.groups()]
+        return np.max(ends, axis=(0, 1))
 
     def squares_about(self, means: Array, weights: Array | None) -> Array:
         """Σ_i w_i (a_ij − mean_j)² per task: (K, d)."""
