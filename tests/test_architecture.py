@@ -22,6 +22,7 @@ LAYERS = [
         "threads",
         "_jit",
         "_apart",
+        "_kernel",
         "_dense_kernels",
         "_glasso_kernels",
         "_weight_kernels",

@@ -2,7 +2,8 @@
 """Compiled algebra of small dense matrices, for loops in which a call to LAPACK would cost more than the work."""
 
 import numpy as np
-from numba import njit
+
+from mssl._kernel import njit
 
 _FAST = {"reassoc", "contract"}
 

@@ -7,7 +7,8 @@ Infinite penalties are legal, so the relaxed floating point flags leave out ``nn
 """
 
 import numpy as np
-from numba import njit
+
+from mssl._kernel import njit
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 _TINY = 1e-100  # covariances decay along paths; flushed here, products of two never become slow subnormal numbers

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from mssl._kernel import njit
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

@@ -8,12 +8,13 @@ A helper with one caller is ``inline="always"``: every level of calls would be c
 """
 
 import numpy as np
-from numba import boolean, float64, int64, njit, types
+from numba import boolean, float64, int64, types
 
 from mssl import _small_graph_kernels, _small_weight_kernels
 from mssl._apart import apart
 from mssl._dense_kernels import combine, copy, factor, log_sum
 from mssl._glasso_kernels import normalise, scale
+from mssl._kernel import njit
 from mssl._small_graph_kernels import graph_gap
 from mssl._small_weight_kernels import couple
 

@@ -8,9 +8,9 @@ a visit to a task costs its neighbours in the graph only. All kernels return ``(
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from mssl._kernel import njit
 from mssl._weight_kernels import _FAST, _GATHER_FROM, _PASSES, _gathered_passes, _gram_pass, _minimiser, _support
 
 Array = NDArray[np.float64]

@@ -5,7 +5,7 @@ Letters as in :mod:`mssl._glasso_kernels`, on matrices scaled to a unit diagonal
 """
 
 import numpy as np
-from numba import float64, int64, njit, types
+from numba import float64, int64, types
 
 from mssl import _glasso_kernels
 from mssl._apart import apart
@@ -19,6 +19,7 @@ from mssl._glasso_kernels import (
     scale,
     soft_start,
 )
+from mssl._kernel import njit
 
 _V, _M = float64[::1], float64[:, ::1]
 bcd_sweeps = apart(

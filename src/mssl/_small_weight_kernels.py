@@ -6,11 +6,12 @@ Letters: P = ηΩ with inverse ``spread``, u = P1 and ρ as in :mod:`mssl.coupli
 """
 
 import numpy as np
-from numba import float64, int64, njit, types
+from numba import float64, int64, types
 
 from mssl import _weight_kernels
 from mssl._apart import apart
 from mssl._dense_kernels import back_solve, combine, factor, invert, product
+from mssl._kernel import njit
 
 _V, _M, _T, _I = float64[::1], float64[:, ::1], float64[:, :, ::1], int64[::1]
 gram_sweeps = apart(

@@ -8,10 +8,10 @@ many sweeps were made, and a lower bound of what the last one took off the objec
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from mssl._dense_kernels import back_solve, factor
+from mssl._kernel import njit
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from mssl._kernel import njit
 from mssl._residual_kernels import _visit
 from mssl._weight_kernels import _GATHER_FROM
 

@@ -1,10 +1,12 @@
-"""Compiled functions that are called by address do what a direct call does, in a process that reads the cache too."""
+"""Compiled functions that call each other by address, and a cache that is dropped when a kernel changes."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+
+from mssl._kernel import drop_stale
 
 MODULE = """
 from numba import float64, int64, njit, types
@@ -68,3 +70,23 @@ def test_a_call_by_address_is_the_direct_call_and_survives_the_cache(tmp_path):
         assert done.returncode == 0, done.stderr
         hits.append(int(done.stdout))
     assert hits == [0, 1]
+
+
+def test_compiled_kernels_are_dropped_when_any_kernel_file_changes(tmp_path):
+    sources, cache = tmp_path / "src", tmp_path / "deep" / "cache"
+    sources.mkdir()
+    for name in ("_caller_kernels.py", "_callee_kernels.py"):
+        (sources / name).write_text("x = 1\n", encoding="utf-8")
+    assert not drop_stale(sources, cache)  # nothing there yet
+    made = [cache / "_caller_kernels.f-1.py311.nbi", cache / "_caller_kernels.f-1.py311.1.nbc"]
+    other = cache / "other.f-1.py311.nbi"
+    for file in [*made, other]:
+        file.write_bytes(b"")
+    assert not drop_stale(sources, cache)
+    assert all(file.exists() for file in made)
+    (sources / "_callee_kernels.py").write_text("x = 2\n", encoding="utf-8")
+    assert drop_stale(sources, cache)
+    assert not any(file.exists() for file in made)
+    assert other.exists()
+    assert not drop_stale(sources, cache)
+    assert sorted(file.name for file in cache.iterdir()) == ["kernels.stamp", other.name]
