@@ -112,6 +112,9 @@ def summarise(model: Any, training: Training, method: str, fixed: tuple[str, ...
     """What the fit found, in plain values."""
     result, graph = getattr(model, "result_", None), getattr(model, "graph_", None)
     edges = [] if graph is None else graph.edges(10)
+    # JSON has no infinity, and null would say that the penalty is not known.
+    chosen = getattr(model, "best_params_", None) or parse_settings(fixed)
+    chosen = {name: "inf" if value == float("inf") else value for name, value in chosen.items()}
     return {
         "method": method,
         "family": training.family,
@@ -121,7 +124,7 @@ def summarise(model: Any, training: Training, method: str, fixed: tuple[str, ...
         "tasks": len(model.tasks_),
         "rows_per_task": list(training.rows_per_task),
         "features": len(training.schema.feature_names),
-        "parameters": getattr(model, "best_params_", None) or parse_settings(fixed),
+        "parameters": chosen,
         "certificate": None
         if result is None
         else {
