@@ -255,7 +255,11 @@ class MSSLSearch(SearchCV):
     def _after_fit(self, data: TaskData, whole: Whole, record: Checkpoint) -> None:
         if self.selection == "prediction":
             penalty = self.best_params_["graph_penalty"]
-            told = f"graph_penalty={penalty:.3g}" if np.isfinite(penalty) else "which no graph improves clearly (selection='both' finds the stable edges)"
+            told = (
+                f"graph_penalty={penalty:.3g}"
+                if np.isfinite(penalty)
+                else "which no graph improves clearly (selection='both' finds the stable edges)"
+            )
             self.graph_choice_ = f"prediction, {told}"
             return
         chosen = clone(self.stability) if self.stability is not None else StabilitySelection()
