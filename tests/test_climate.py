@@ -202,7 +202,9 @@ def test_training_without_variation_is_refused(method):
     still[:, 1:] = field(grid, noise=0.1)[:, 1:]
     answer = combine(members, still, train=TRAIN, **options)  # one location that varies is enough
     assert np.isfinite(answer["prediction"]).all()
-    assert np.allclose(answer["weights"][:, 0], 0)
+    weights = np.abs(answer["weights"].to_numpy())
+    # Where nothing varies the weights are zero, but for what a shared mean of all locations lends them.
+    assert weights[:, 0].max() <= (0.05 * weights[:, 1].max() if method == "p-mssl" else 1e-8)
 
 
 def test_climatology_is_a_method_too():
