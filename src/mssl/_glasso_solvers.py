@@ -284,7 +284,9 @@ def _descend_from(block: Block, W: Array, target: float, max_iter: int) -> bool:
     S, L = block.S, block.L
     block.W = W
     B = block.B = np.zeros_like(S) if block.B is None else block.B
-    diagonal, omega = np.ones(len(block)), np.empty_like(S)
+    diagonal = np.ones(len(block))
+    omega: Array | None = None
+    point: Point | None = None
     accuracy, ascent = max(STOP * target, 1e-28), np.inf
     while accuracy > 1e-30 and block.n_iter < max_iter:
         left = max_iter - block.n_iter
@@ -305,8 +307,8 @@ def _descend_from(block: Block, W: Array, target: float, max_iter: int) -> bool:
         # ill-conditioned, Ω is definite only once the columns are accurate.
         accuracy *= 0.1 if gap == np.inf else min(max(STOP * target / gap, 0.01), 0.3)
         block.column_tol = min(block.column_tol, np.sqrt(accuracy) / len(block))
-    kernels.assemble(B, diagonal, L, omega)
-    block.offer(certify(S, L, omega, W))
+    if omega is not None and point is None:
+        block.offer(certify(S, L, omega, W))
     return True
 
 

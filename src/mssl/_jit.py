@@ -57,6 +57,7 @@ def call(kernel: Any, *args: Any) -> Any:
         from numba import typeof
 
         with announce_compilation():
+            # Only kernels that call others by address import it; what they call has to be there before them.
             if "mssl._apart" in sys.modules:
                 sys.modules["mssl._apart"].make_known()
             kernel.compile(tuple(typeof(a) for a in args))

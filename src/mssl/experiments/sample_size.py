@@ -110,7 +110,7 @@ def _claims(results: Results) -> list[Claim]:
     beaten = [m for m in others if mean[small][m] < mean[small]["LR"]]
     failing = [m for m in others if m not in beaten]
     papers = [m for m in methods.PAPERS if m in names]
-    lost = {s: min(papers, key=lambda m, s=s: mean[s][m]) for s in mean}  # type: ignore[misc]
+    lost = {s: min(papers, key=mean[s].__getitem__) for s in mean}
     behind = [
         f"{s} rows: {best} {mean[s][best]:.2f} %, p-MSSL {mean[s]['p-MSSL']:.2f} % "
         f"(p = {_p_value(results, s, best):.2g})"

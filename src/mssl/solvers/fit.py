@@ -346,16 +346,17 @@ class Fits:
         structure.check(len(prepared.noise))
         with one_thread(prepared.is_small):
             frame, W = start(prepared, structure, self.problem, self.small) if origin is None else origin
-            known = warm is not None and warm.W.shape == W.shape
-            if known and warm is not None:
+            step = structure.initial(frame) if first is None else first
+            if warm is not None and warm.W.shape != W.shape:
+                warm = None
+            if warm is not None:
                 W = warm.W
-            if known and structure.learned and warm is not None:
-                step = warm.structure
-            else:
-                step = structure.initial(frame) if first is None else first
+                step = warm.structure if structure.learned else step
             on_residuals = isinstance(self.problem, ResidualProblem)
             run: Callable[..., FitResult] = (
-                partial(alternate, self.problem) if self.small is None else partial(self.small.alternate, warm=known)
+                partial(alternate, self.problem)
+                if self.small is None
+                else partial(self.small.alternate, warm=warm is not None)
             )
             result = run(
                 structure,
