@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,8 +21,12 @@ from mssl.exceptions import DataError, ParameterError
 from mssl.losses import Gaussian
 from mssl.objective import mean_value, paper_scale
 from mssl.penalties import L1
-from mssl.solvers.fit import Settings, fit_prepared, prepare
+from mssl.solvers import alternating
+from mssl.solvers.alternating import FitResult
+from mssl.solvers.base import Status
+from mssl.solvers.fit import Prepared, Settings, fit_prepared, prepare, start
 from mssl.structures import FixedPrecision, Independent, SparsePrecision
+from mssl.structures.base import StructureStep
 
 PLAIN = {"noise": 1.0, "scale_features": False}
 
@@ -258,6 +263,15 @@ def test_the_reported_objective_is_f(mean: float, gamma: float, eta: float, shri
     assert fit.objective == pytest.approx(literal_objective(fit, prepared, structure, penalty), rel=1e-10)
 
 
+def certified_gap(fit: FitResult, prepared: Prepared, structure: SparsePrecision, weights: Any, mean: float) -> float:
+    """The joint certificate of a fit, computed from its point alone."""
+    coupling = structure.couple(fit.structure, mean)
+    G = weights.quadratic.gradient(fit.W) + coupling.dot(fit.W)
+    S = structure.moment(fit.W - coupling.mean(fit.W), fit.frame, coupling.rho)
+    bare = StructureStep(fit.structure.precision, fit.structure.covariance)
+    return weight_gap(fit.W, G, coupling, weights.thresholds) + structure.certify(S, bare, fit.frame).gap
+
+
 @given(
     st.integers(0, 10**6),
     st.floats(0.01, 0.9),
@@ -285,6 +299,26 @@ def test_f_never_rises_and_every_fit_is_certified_or_says_so(
     assert (model.result_.relative_gap <= 1e-5) == (not told)
     assert np.all(np.isfinite(model.coef_))
     assert np.all(np.linalg.eigvalsh(model.precision_) > 0)
+
+
+@pytest.mark.parametrize("mean", [0.0, 0.3])
+@pytest.mark.parametrize("share", [0.0, 0.5, 30.0])
+def test_momentum_of_any_size_descends_to_a_certified_point(
+    share: float, mean: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y, tasks = problem(sizes=(9,) * 12, d=8)
+    prepared = prepare(read_tasks(X, y, tasks=tasks), Gaussian(), Settings(shared_mean=mean))
+    structure, weights = SparsePrecision(0.02), prepared.problem(L1(1.0))
+    frame, W = start(prepared, structure, weights)
+    begin = (weights, structure, frame, W, structure.initial(frame))
+    monkeypatch.setattr(alternating, "momentum_share", lambda _: share)
+    fit = alternating.alternate(*begin, mean_variance=mean, tol=1e-8, max_iter=500)
+    values = [record.objective for record in fit.history]
+    assert fit.status is Status.CONVERGED
+    assert [record.iteration for record in fit.history] == list(range(1, len(values) + 1))
+    assert np.all(np.diff(values) <= 1e-13 * abs(values[-1]))
+    gap = certified_gap(fit, prepared, structure, weights, mean)
+    assert gap <= 1e-8 * max(1.0, abs(fit.objective)) * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("gamma", [0.0, 4.0])

@@ -362,6 +362,22 @@ def test_warm_start_reaches_the_cold_solution(p, n, solver):
         assert abs(warm.objective - cold.objective) <= warm.gap + cold.gap + 1e-10 * p
 
 
+@given(seed=st.integers(0, 10_000), size=st.floats(0.1, 3.0))
+@settings(max_examples=25, deadline=None)
+def test_a_point_of_the_box_is_drawn_to_a_positive_definite_one_of_it(seed, size):
+    rng, S = np.random.default_rng(seed), covariance(8, 20, seed)
+    L = size * np.abs(rng.standard_normal((8, 8)))
+    L = np.triu(L, 1) + np.triu(L, 1).T
+    signs = rng.choice([-1.0, 1.0], (8, 8))
+    corner = S + L * np.triu(signs, 1) + L * np.triu(signs, 1).T
+    W, log_determinant = solvers.drawn(corner, S)
+    np.linalg.cholesky(W)
+    assert log_determinant == pytest.approx(np.linalg.slogdet(W)[1], abs=1e-9)
+    assert np.all(np.abs(W - S) <= L * (1 + 1e-12))
+    assert solvers.drawn(S, None)[0] is S
+    assert solvers.drawn(-S, None) is None
+
+
 @given(seed=st.integers(0, 10_000), size=st.floats(1e-9, 1.0))
 @settings(max_examples=25, deadline=None)
 def test_warm_start_is_never_made_worse(seed, size):

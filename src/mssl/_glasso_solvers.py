@@ -6,6 +6,7 @@ Letters and late imports as in `mssl._glasso_problem`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from scipy.linalg import eigh
@@ -112,9 +113,10 @@ def dual_start(S: Array, L: Array) -> Array | None:
 
 
 def warm_start(problem: Problem, precision: Array, covariance: Array, dual: Array | None) -> None:
-    """Start every block from a previous Ω and dual point (or Ω⁻¹), where that stays positive definite in the new box.
+    """Start every block from a previous Ω and dual point (or Ω⁻¹), clipped into the new box.
 
-    W close to Σ proves that without a factorisation: Ω^½WΩ^½ = I + E, E of spectral radius below 1.
+    Where that is not positive definite it is drawn towards a cold start. W close to Σ proves that it is without a
+    factorisation: Ω^½WΩ^½ = I + E, E of spectral radius below 1.
     """
     from mssl import _glasso_kernels as kernels
 
@@ -125,8 +127,9 @@ def warm_start(problem: Problem, precision: Array, covariance: Array, dual: Arra
         kernels.regressions(omega, block.L, block.B)
         kernels.clip_box(sigma, block.S, block.L, W)
         close = dual is None and kernels.relative_distance(omega, sigma, W)[1] < 0.9
-        if close or factor(W) is not None:
-            block.W, block.column_tol = W, 1e-4
+        held = (W, 0.0) if close else drawn(W, partial(dual_start, block.S, block.L))
+        if held is not None:
+            block.W, block.column_tol = held[0], 1e-4
 
 
 def certify(
@@ -170,23 +173,23 @@ def certify(
         bound = bound if held is None else max(bound, held[1])
     if bound == -np.inf or (thorough and dual is None):
         kernels.clip_box(sigma, S, L, M)
-        bound = max(bound, _drawn_log_determinant(M, anchor))
+        held = drawn(M, anchor)
+        bound = bound if held is None else max(bound, held[1])
     return Point(omega, sigma, log_determinant, trace, max(trace - p - log_determinant - bound, 0.0))
 
 
-def _drawn_log_determinant(M: Array, anchor: Array | Callable[[], Array | None] | None) -> float:
-    """Log-determinant of M drawn towards the anchor until it is positive definite; −inf without an anchor."""
-    drawn = factor(M)
-    if drawn is not None:
-        return drawn[1]
+def drawn(M: Array, anchor: Array | Callable[[], Array | None] | None) -> tuple[Array, float] | None:
+    """M drawn towards the anchor until it is positive definite, and its log-determinant; None without an anchor."""
+    found = factor(M)
+    if found is not None:
+        return M, found[1]
     anchor = anchor() if callable(anchor) else anchor
     if anchor is None or factor(anchor) is None:
-        return -np.inf
-    t = 0.5
-    while drawn is None:
-        drawn = factor(anchor + t * (M - anchor))
-        t *= 0.5
-    return drawn[1]
+        return None
+    while found is None:
+        M = 0.5 * (M + anchor)
+        found = factor(M)
+    return M, found[1]
 
 
 # ---- solvers

@@ -2,13 +2,21 @@ r"""The alternation: best weights for the task precision, best precision for the
 
 Each round ends with a joint certificate at one and the same :math:`(W, \Omega)`: the weight step's gap plus the
 structure's gap, relative to max(1, |F|). It bounds how much either block alone could still lower F
-(partial optimality, which for this biconvex F is stationarity). F never rises from one step to the next.
+(partial optimality, which for this biconvex F is stationarity). F never rises from one round to the next.
+
+Where rounds gain little, they go on gaining little in the same direction. The structure is therefore fitted to weights
+some way ahead of the present ones, Nesterov's momentum; a round that raises F is taken back, and momentum begins anew.
+
+References
+----------
+Guminov, Dvurechensky, Tupitsa & Gasnikov (2021), On a combination of alternating minimization and Nesterov's momentum,
+Proceedings of the 38th International Conference on Machine Learning.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import NamedTuple, Protocol
 
@@ -23,7 +31,7 @@ from mssl.structures.base import Frame, Structure, StructureStep
 Array = NDArray[np.float64]
 
 SHARE = 0.3  # each block gets this share of the allowed gap
-LOOSE = 0.05  # while far from the end, each block is solved to this share of the present gap
+LOOSE = 0.1  # while far from the end, each block is solved to this share of the present gap
 TURNS = 2  # most turns between mean and Ω for one set of weights
 _PATIENCE = 5  # rounds without progress of F or of the gap before giving up
 
@@ -147,6 +155,7 @@ def alternate(
     allowed = SHARE * tol * max(1.0, abs(problem.value(W)))
     moved, idle = np.inf, 0
     kept: Array | None = None
+    momentum = _Momentum()
     began = perf_counter()
     while True:
         coupling = structure.couple(step, mean_variance)
@@ -154,34 +163,38 @@ def alternate(
         change, W = _change(W, weights.W), weights.W
         view = _View(structure, frame, problem.rows(W), mean_variance)
         step, S, mean, share = view.look(step, coupling)
-        objective = problem.value(W) + share
-        size = max(1.0, abs(objective))
-        gap = weights.gap + step.gap
-        edges = int(np.count_nonzero(step.precision) - np.count_nonzero(step.precision.diagonal())) // 2
-        took = perf_counter() - began
-        history.append(Record(len(history) + 1, objective, weights.gap, step.gap, gap / size, edges, took))
+        point = _Point(W, coupling, view, step, S, mean, problem.value(W) + share, weights.gap)
+        if momentum.failed(point):
+            point = momentum.back()
+        else:
+            momentum.reached(point)
+            history.append(point.record(len(history) + 1, perf_counter() - began))
+            stop = monitor(history[-1]) if monitor is not None else False
+            status = verdict(history, tol) if structure.joint else _settled(history[-1], max(change, moved), tol)
+            if status is not None or stop or len(history) >= max_iter:
+                break
+            began = perf_counter()
+        W, step, S, needed = point.W, point.step, point.S, SHARE * tol * point.size
         # Far from the optimum a dual bound can be much too wide: what the last round gained then says more.
-        gained = history[-2].objective - objective if len(history) > 1 else np.inf
-        stop = monitor(history[-1]) if monitor is not None else False
-        status = verdict(history, tol) if structure.joint else _settled(history[-1], max(change, moved), tol)
-        if status is not None or stop or len(history) >= max_iter:
-            break
-        began = perf_counter()
+        gained = history[-2].objective - point.objective if len(history) > 1 else np.inf
+        allowed = max(needed, LOOSE * min(point.gap, gained))
         if structure.learned:
-            before = step.precision
-            S = kept = S if structure.joint else _averaged(kept, S, len(history))
+            view = point.view
+            if structure.joint:
+                W, view, S = momentum.ahead(point)
+            else:
+                S = kept = _averaged(kept, S, len(history))
             # The same weights again: the last Ω was good enough for its solver, but not for the certificate.
             idle = idle + 1 if change == 0.0 else 0
-            step = view.improve(step, S, SHARE * tol * size, LOOSE * min(step.gap, 3 * gained), 0.1**idle)
-            moved = _change(before, step.precision)
-        allowed = max(SHARE * tol * size, LOOSE * min(gap, gained))
+            step = view.improve(step, S, needed, LOOSE * min(step.gap, 3 * gained), 0.1**idle)
+            moved = _change(point.step.precision, step.precision)
     return FitResult(
         W=W,
         intercepts=problem.intercepts(W),
         structure=step,
         mean=mean,
         status=status or Status.MAX_ITER,
-        objective=objective,
+        objective=point.objective,
         relative_gap=history[-1].relative_gap,
         history=history,
         frame=frame,
@@ -220,6 +233,74 @@ class _View:
             if step.gap <= goal:
                 break
         return step
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """Where a round ended."""
+
+    W: Array
+    coupling: Coupling
+    view: _View
+    step: StructureStep
+    S: Array
+    mean: Array
+    objective: float
+    gap_weights: float
+
+    @property
+    def gap(self) -> float:
+        """The joint certificate."""
+        return self.gap_weights + self.step.gap
+
+    @property
+    def size(self) -> float:
+        """What gaps are relative to."""
+        return max(1.0, abs(self.objective))
+
+    def record(self, iteration: int, seconds: float) -> Record:
+        """The round for the history."""
+        omega, relative = self.step.precision, self.gap / self.size
+        edges = int(np.count_nonzero(omega) - np.count_nonzero(omega.diagonal())) // 2
+        return Record(iteration, self.objective, self.gap_weights, self.step.gap, relative, edges, seconds)
+
+
+def momentum_share(rounds: int) -> float:
+    """How much of the last change to add after so many rounds with momentum, Nesterov's sequence."""
+    return (rounds - 1) / (rounds + 2)
+
+
+class _Momentum:
+    """Weights ahead of the last round's, in the direction of its change, by a share that grows from round to round."""
+
+    def __init__(self) -> None:
+        self.points: list[_Point] = []  # at most two rounds since the momentum began
+        self.rounds = 0
+        self.used = False
+
+    def failed(self, point: _Point) -> bool:
+        """Whether the round made from weights ahead raised F."""
+        return self.used and not point.objective <= self.points[-1].objective
+
+    def back(self) -> _Point:
+        """The point before the round that failed; momentum begins anew from it."""
+        self.points, self.rounds, self.used = self.points[-1:], 1, False
+        return self.points[0]
+
+    def reached(self, point: _Point) -> None:
+        """Count a round."""
+        self.points, self.rounds, self.used = [*self.points[-1:], point], self.rounds + 1, False
+
+    def ahead(self, point: _Point) -> tuple[Array, _View, Array]:
+        """Weights, their view and moment, ahead of the point where there is a direction."""
+        if self.rounds < 2:
+            return point.W, point.view, point.S
+        self.used = True
+        share, before = momentum_share(self.rounds), self.points[0]
+        rows = point.view.rows + share * (point.view.rows - before.view.rows)
+        view, coupling = replace(point.view, rows=rows), point.coupling
+        S = view.structure.moment(rows - coupling.mean(rows), view.frame, coupling.rho)
+        return point.W + share * (point.W - before.W), view, S
 
 
 def _change(before: Array, after: Array) -> float:
