@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.linear_model import LassoCV, LinearRegression, RidgeCV
@@ -19,6 +21,7 @@ from mssl import (
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, ParameterError
 from mssl.model_selection import TaskKFold, TaskTimeSeriesSplit
+from mssl.model_selection.board import vain
 from mssl.model_selection.folds import GramFold, RowFold, Whole, make_folds, places
 from mssl.model_selection.path import follow
 from mssl.penalties import L1
@@ -159,6 +162,43 @@ def test_a_graph_has_to_win_clearly_over_one_ridge():
         search.fit(data.X, strength * data.y + noise, tasks=data.tasks)
         assert np.isfinite(search.best_params_["graph_penalty"]) == learns
         assert np.isfinite(search.graph_params_["graph_penalty"])
+
+
+def rows_of(scores, edges):
+    """Rows as a fold gives them, for scores of (settings, tasks)."""
+    facts = np.zeros((len(scores), 5))
+    facts[:, 0], facts[:, 1] = scores.mean(axis=1), edges
+    return np.hstack([facts, scores])
+
+
+@given(st.integers(0, 10**6), st.integers(3, 60), st.floats(0, 0.01), st.floats(-0.01, 0.01), st.floats(0.01, 100.0))
+def test_a_path_is_left_only_where_nothing_is_to_be_gained(seed, n_tasks, spread, gain, unit):
+    rng = np.random.default_rng(seed)
+    base = -1.0 - rng.random(n_tasks)
+    scores = np.stack([base, base - 0.1, *(base + gain + spread * rng.standard_normal((2, n_tasks)))])
+    left = vain(rows_of(scores, [0, n_tasks, n_tasks, n_tasks]))
+    gains = (scores[2:] - base).mean(axis=1)
+    if left:
+        assert gains.max() <= 1e-3 * abs(base.mean())
+    assert left == vain(rows_of(unit * scores, [0, n_tasks, n_tasks, n_tasks]))
+    assert not vain(rows_of(scores, [0, n_tasks, n_tasks, n_tasks - 1]))  # sparse graphs may still grow into a gain
+    assert not vain(rows_of(scores[:2], [n_tasks, n_tasks]))
+    assert spread > 0 or left == (gain <= 1e-3 * abs(base.mean()))
+
+
+def test_a_path_left_early_chooses_as_the_whole_one_does():
+    data = make_clustered_tasks(n_tasks=30, n_features=4, n_samples=300, shared_design=False, random_state=0)
+    grid = {"graph_penalties": np.geomspace(0.8, 0.001, 8), "coef_penalties": [0.0], "couplings": [1.0]}
+    grid |= {"shared_means": [False], "shrinkages": [0.0], "variance_floors": [0.125]}
+    short = MSSLRegressorCV(**grid).fit(data.X, data.y, tasks=data.tasks)
+    whole = MSSLRegressorCV(**grid, search="grid").fit(data.X, data.y, tasks=data.tasks)
+    scores, all_scores = (m.cv_results_["mean_test_score"] for m in (short, whole))
+    scored = np.isfinite(scores)
+    assert np.isfinite(all_scores).all()
+    assert 3 <= scored.sum() < len(scores)
+    np.testing.assert_array_equal(scores[scored], all_scores[scored])
+    assert not short.cv_results_["certified"][~scored].any()
+    assert whole.best_score_ - short.best_score_ <= 1e-3 * abs(whole.best_score_)
 
 
 def test_more_tasks_than_features_try_shrinkage():

@@ -21,14 +21,17 @@ from mssl.solvers.base import Status
 Array = NDArray[np.float64]
 
 _FACTS = 5  # what :func:`score_chain` says of a fit before the scores of the single tasks
+VAIN = 2  # settings in a row without hope of gain after which a chain ends
+MATERIAL = 1e-3  # share of a score that counts as a gain
 
 
-def score_chain(fold: Any, template: Any, chain: Sequence[Params]) -> list[list[float]]:
+def score_chain(fold: Any, template: Any, chain: Sequence[Params], whole: bool = True) -> list[list[float]]:
     """Fit and score every setting of a chain on one fold: [score, edges, nonzero weights, seconds, certified].
 
-    The scores of the single tasks follow, where the score is their mean.
+    The scores of the single tasks follow, where the score is their mean. Unless the ``whole`` chain is wanted, it ends
+    where nothing is left to gain (:func:`vain`); what would follow is not a number.
     """
-    rows = []
+    rows: list[list[float]] = []
     began = perf_counter()
     for point in follow(fold, template, chain):
         tasks = fold.task_scores(point)
@@ -37,7 +40,28 @@ def score_chain(fold: Any, template: Any, chain: Sequence[Params]) -> list[list[
         certified = float(point.result.status is Status.CONVERGED)
         nonzero = float(np.count_nonzero(point.result.W))
         rows.append([float(score), float(point.result.history[-1].edges), nonzero, took, certified, *tasks.tolist()])
-    return rows
+        if not whole and vain(np.asarray(rows)):
+            break
+    unknown = [np.nan] * (len(rows[0]) - 1)
+    return rows + [[*unknown[: _FACTS - 1], 0.0, *unknown[_FACTS - 1 :]] for _ in chain[len(rows) :]]
+
+
+def vain(rows: Array) -> bool:
+    """Whether the last settings of a chain show that there is nothing to gain along it, from their rows.
+
+    Their graphs have more edges than tasks, and yet each is, by the mean over tasks plus two standard errors of the
+    paired difference, at most a thousandth better than the best before. With few tasks the errors are too wide for
+    that, and fits are cheap.
+    """
+    edges, scores = rows[:, 1], rows[:, _FACTS:]
+    scores = scores[:, ~np.isnan(scores).any(axis=0)]
+    n_tasks = scores.shape[1]
+    if len(rows) <= VAIN or n_tasks < 2 or edges[-VAIN:].min() < n_tasks:
+        return False
+    best = scores[scores[:-VAIN].mean(axis=1).argmax()]
+    gains = scores[-VAIN:] - best
+    hopes = gains.mean(axis=1) + 2.0 * gains.std(axis=1, ddof=1) / np.sqrt(n_tasks)
+    return bool(np.all(hopes <= MATERIAL * abs(best.mean())))
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,10 +130,13 @@ class ScoreBoard:
         self.champion: Entry | None = None
         self.learned: Entry | None = None
 
-    def evaluate(self, stage: str, chains: Iterable[Sequence[Params]], demand: float = 0.0) -> None:
+    def evaluate(
+        self, stage: str, chains: Iterable[Sequence[Params]], demand: float = 0.0, whole: bool = False
+    ) -> None:
         """Score the settings of the chains that have no score yet, and see whether one of them is the best so far.
 
         It has to be better than the best before by ``demand`` standard errors of the difference, paired by folds.
+        Unless ``whole`` is set a chain ends where nothing is left to gain.
         """
         left, seen = [], set(self.entries)
         for chain in chains:
@@ -118,7 +145,7 @@ class ScoreBoard:
             if fresh:
                 left.append(fresh)
         pieces = [
-            (f"{number} {name_of(chain)}", (fold, self.template, chain))
+            (f"{number} {name_of(chain)}", (fold, self.template, chain, whole))
             for number, fold in enumerate(self.folds)
             for chain in left
         ]

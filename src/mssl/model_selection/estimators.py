@@ -51,7 +51,8 @@ class MSSLRegressorCV(GLMScore, RegressorMixin, MSSLSearch):
     scoring : str or callable, optional
         Any scorer of scikit-learn; None is the noise-scaled deviance.
     search : {"coordinate", "grid"}, default="coordinate"
-        One coordinate after the other, or the product of the grids.
+        One coordinate after the other, or the product of the grids. The former leaves a path of graph penalties where
+        two graphs in a row show that nothing is left to gain; scores of what would have followed are not a number.
     one_standard_error : bool, default=False
         Take the sparsest settings within one standard error of the best.
     selection : {"prediction", "graph", "both"}, default="prediction"

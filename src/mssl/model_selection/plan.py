@@ -17,6 +17,9 @@ B. *Learned variances and graphs*: λ = 1 is the empty graph, λ = 0 the dense l
    5. the strength of a chosen mean, and what a chosen γ or shrinkage may have changed: mean and coupling, λ, and γ
       between its neighbours.
 
+Along a falling λ graphs become denser and dear. A path is left where two graphs in a row, each with more edges than
+tasks, are sure not to gain a thousandth of the score (`mssl.model_selection.board.vain`).
+
 The winner of B is taken if it is better than that of A by a standard error of their paired difference: it was found
 among more settings, and estimates more from the data.
 """
@@ -55,8 +58,10 @@ STAGES = 13  # how many stages a coordinate search has, at most
 class Board(Protocol):
     """Where settings are scored; the best one so far is known."""
 
-    def evaluate(self, stage: str, chains: Sequence[Sequence[Params]], demand: float = 0.0) -> None:
-        """Score all settings of the chains (those not yet scored).
+    def evaluate(
+        self, stage: str, chains: Sequence[Sequence[Params]], demand: float = 0.0, whole: bool = False
+    ) -> None:
+        """Score all settings of the chains (those not yet scored), or each as far as there is something to gain.
 
         The best of them becomes the best of all if it is better by ``demand`` standard errors of the difference.
         """
@@ -304,7 +309,7 @@ def full_search(board: Board, space: Space) -> None:
         space.lambdas(dict(zip(names, values, strict=True)), FINE)
         for values in product(space.means(), couplings, shrinkages, gammas, floors)
     ]
-    board.evaluate("grid", chains)
+    board.evaluate("grid", chains, whole=True)
 
 
 def without(params: Params, name: str) -> Params:
