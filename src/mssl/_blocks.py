@@ -108,7 +108,8 @@ class DenseBlocks:
                 np.divide(stack, scales[:, None], out=stack)
 
     def largest(self) -> Array:
-        ends = [(stack.max(axis=(0, 2)), -stack.min(axis=(0, 2))) for _, stack in self.groups()]
+        # Over tasks first, then over rows: both at once is three times as slow.
+        ends = [(stack.max(axis=0).max(axis=1), -stack.min(axis=0).min(axis=1)) for _, stack in self.groups()]
         return np.max(ends, axis=(0, 1))
 
     def squares_about(self, means: Array, weights: Array | None) -> Array:

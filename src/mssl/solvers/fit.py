@@ -328,7 +328,7 @@ class Fits:
     def __init__(self, prepared: Prepared, structure: Structure, penalty: Penalty) -> None:
         penalty.check()
         structure.check(len(prepared.noise))
-        self.prepared, self.problem = prepared, prepared.problem(penalty, structure.on)
+        self.first, self.prepared, self.problem = structure, prepared, prepared.problem(penalty, structure.on)
         # Its preconditioners serve all fits of a path, which come in one order.
         self.small = SmallProblem(self.problem) if applies(self.problem, structure) else None  # type: ignore[arg-type]
 
@@ -343,7 +343,8 @@ class Fits:
     ) -> FitResult:
         """The fit for one structure, as :func:`fit_prepared` gives it."""
         prepared, settings = self.prepared, self.prepared.settings
-        structure.check(len(prepared.noise))
+        if structure is not self.first:
+            structure.check(len(prepared.noise))
         with one_thread(prepared.is_small):
             frame, W = start(prepared, structure, self.problem, self.small) if origin is None else origin
             step = structure.initial(frame) if first is None else first
