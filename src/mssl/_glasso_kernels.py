@@ -8,9 +8,11 @@ Infinite penalties are legal, so the relaxed floating point flags leave out ``nn
 
 import numpy as np
 
+from mssl._dense_kernels import back_solve, factor
 from mssl._kernel import njit
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
+_SINGULAR = 1e-7  # least entry on the diagonal of a factor that is trusted
 _TINY = 1e-100  # covariances decay along paths; flushed here, products of two never become slow subnormal numbers
 
 
@@ -75,47 +77,29 @@ def soft_start(S, L, W):
 
 
 @njit(nogil=True, error_model="numpy")
-def _solve_spd(G, index, k, x):
-    """Solve G[index, index] z = x in place by Cholesky; False where G is not positive definite there."""
-    R = np.empty((k, k))
-    for u in range(k):
-        for v in range(u + 1):
-            total = G[index[u], index[v]]
-            for w in range(v):
-                total -= R[u, w] * R[v, w]
-            if v < u:
-                R[u, v] = total / R[v, v]
-            elif total > 1e-14:
-                R[u, u] = np.sqrt(total)
-            else:
-                return False
-        for w in range(u):
-            x[u] -= R[u, w] * x[w]
-        x[u] /= R[u, u]
-    for u in range(k - 1, -1, -1):
-        for w in range(u + 1, k):
-            x[u] -= R[w, u] * x[w]
-        x[u] /= R[u, u]
-    return True
-
-
-@njit(nogil=True, error_model="numpy")
 def _face_step(G, m, c, lam, beta, q):
     """Move β towards the minimum over its own support and signs, as far as no sign changes.
 
     A descent step that an ill-conditioned G, on which coordinate descent crawls, does not slow down.
     """
-    face, x = np.empty(m, np.int64), np.empty(m)
+    face, b, x = np.empty(m, np.int64), np.empty(m), np.empty(m)
     k = 0
     for a in range(m):
         if beta[a] != 0.0:
             face[k] = a
-            x[k] = c[a] - np.sign(beta[a]) * lam[a] - q[a]
+            b[k] = c[a] - np.sign(beta[a]) * lam[a] - q[a]
             k += 1
-    if not _solve_spd(G, face, k, x):
+    A, R = np.empty((k, k)), np.empty((k, k))
+    for u in range(k):
+        for v in range(u + 1):
+            A[u, v] = G[face[u], face[v]]
+    if np.isnan(factor(A, R)):
         return
+    back_solve(R, b[:k], x)
     t, blocking = 1.0, -1
     for u in range(k):
+        if not R[u, u] > _SINGULAR:
+            return
         old = beta[face[u]]
         if (old + t * x[u]) * old <= 0.0:
             t, blocking = -old / x[u], u
@@ -123,23 +107,23 @@ def _face_step(G, m, c, lam, beta, q):
         a = face[u]
         step = -beta[a] if u == blocking else t * x[u]
         beta[a] += step
-        for b in range(m):
-            q[b] += step * G[a, b]
+        for v in range(m):
+            q[v] += step * G[a, v]
 
 
 @njit(nogil=True, error_model="numpy")
 def _lasso_active(G, m, c, lam, beta, q, tol, max_passes):
-    """Coordinate descent for min ½βᵀGβ − cᵀβ + Σ lam|β| on m gathered variables; q = Gβ is kept."""
+    """Coordinate descent for min ½βᵀGβ − cᵀβ + Σ lam|β| on m gathered variables; q = Gβ is kept, G_aa = 1."""
     for sweep in range(1, max_passes + 1):
         change = 0.0
         for a in range(m):
             old = beta[a]
-            z = c[a] - q[a] + G[a, a] * old
+            z = c[a] - q[a] + old
             new = 0.0
             if z > lam[a]:
-                new = (z - lam[a]) / G[a, a]
+                new = z - lam[a]
             elif z < -lam[a]:
-                new = (z + lam[a]) / G[a, a]
+                new = z + lam[a]
             step = new - old
             if step != 0.0:
                 beta[a] = new
@@ -153,9 +137,20 @@ def _lasso_active(G, m, c, lam, beta, q, tol, max_passes):
 
 
 @njit(nogil=True, error_model="numpy", fastmath=_FAST)
-def _axpy(a, x, y):
-    for i in range(x.shape[0]):
-        y[i] += a * x[i]
+def _add_rows(x, index, n, W, out):
+    """Add x[0] W[index[0]] + … + x[n − 1] W[index[n − 1]] to ``out``, four rows at a time."""
+    a = 0
+    while a + 4 <= n:
+        x0, x1, x2, x3 = x[a], x[a + 1], x[a + 2], x[a + 3]
+        w0, w1, w2, w3 = W[index[a]], W[index[a + 1]], W[index[a + 2]], W[index[a + 3]]
+        for i in range(len(out)):
+            out[i] += x0 * w0[i] + x1 * w1[i] + x2 * w2[i] + x3 * w3[i]
+        a += 4
+    while a < n:
+        x0, w0 = x[a], W[index[a]]
+        for i in range(len(out)):
+            out[i] += x0 * w0[i]
+        a += 1
 
 
 @njit(nogil=True, error_model="numpy", fastmath=_FAST)
@@ -208,15 +203,18 @@ def _solve_column(j, S, L, W, B, g, active, gram, vectors, tol, max_passes):
     """Solve the lasso of column j given W; on return g = W B[j]. Returns 1 − gᵀβ, the Schur complement."""
     p = S.shape[0]
     beta_j = B[j]
-    g[:] = 0.0
+    c, lam, beta, q = vectors[0], vectors[1], vectors[2], vectors[3]
+    m = 0
     for k in range(p):
         if beta_j[k] != 0.0:
-            _axpy(beta_j[k], W[k], g)
+            active[m], beta[m] = k, beta_j[k]
+            m += 1
+    g[:] = 0.0
+    _add_rows(beta, active, m, W, g)
     for round_ in range(20):
         m = _gather_active(j, S, L, beta_j, g, active, round_ == 0)
         if m == 0:
             break
-        c, lam, beta, q = vectors[0], vectors[1], vectors[2], vectors[3]
         G = gram[: m * m].reshape((m, m))
         for a in range(m):
             k = active[a]
@@ -225,15 +223,18 @@ def _solve_column(j, S, L, W, B, g, active, gram, vectors, tol, max_passes):
                 G[a, b] = W[k, active[b]]
                 G[b, a] = G[a, b]
         _lasso_active(G, m, c, lam, beta, q, tol, max_passes)
+        moved = 0
         for a in range(m):
             k = active[a]
             step = beta[a] - beta_j[k]
             if step != 0.0:
                 beta_j[k] = beta[a]
-                _axpy(step, W[k], g)
+                active[moved], beta[moved] = k, step
+                moved += 1
+        _add_rows(beta, active, moved, W, g)
     schur = 1.0
     for k in range(p):
-        if k != j:
+        if beta_j[k] != 0.0:
             schur -= g[k] * beta_j[k]
     return schur
 
@@ -465,11 +466,11 @@ def eliminate(A, rank):
         for a in range(m):
             i = near[a]
             degree[i] -= 1
-            factor = A[v, i] / A[v, v]
+            ratio = A[v, i] / A[v, v]
             for b in range(m):
                 j = near[b]
                 degree[i] += A[i, j] == 0.0
-                A[i, j] -= factor * A[v, j]
+                A[i, j] -= ratio * A[v, j]
     return p, log_pivots
 
 
@@ -481,17 +482,19 @@ def back_substitute(A, rank, n, Sigma):
     for i in range(p):
         if rank[i] < n:
             order[rank[i]] = i
-    row = np.empty(p)
+    row, near, ratios = np.empty(p), np.empty(p, np.int64), np.empty(p)
     for step in range(n - 1, -1, -1):
         v = order[step]
+        m = 0
+        for j in range(p):
+            if A[v, j] != 0.0 and rank[j] > step:
+                near[m], ratios[m] = j, -A[v, j] / A[v, v]
+                m += 1
         row[:] = 0.0
-        for j in range(p):
-            if A[v, j] != 0.0 and rank[j] > step:
-                _axpy(-A[v, j] / A[v, v], Sigma[j], row)
+        _add_rows(ratios, near, m, Sigma, row)
         corner = 1.0 / A[v, v]
-        for j in range(p):
-            if A[v, j] != 0.0 and rank[j] > step:
-                corner -= A[v, j] / A[v, v] * row[j]
+        for a in range(m):
+            corner += ratios[a] * row[near[a]]
         row[v] = corner
         for j in range(p):
             if abs(row[j]) < _TINY:
