@@ -23,13 +23,13 @@ def run(args: argparse.Namespace) -> None:
     """Measure what was asked for, save after each problem, and keep what earlier runs have of other groups."""
     from threadpoolctl import threadpool_limits
 
-    from benchmarks import operations
+    from benchmarks import floors, operations
     from benchmarks.measures import as_dict, compare, machine
     from benchmarks.plan import GROUPS
     from benchmarks.solvers import versions
 
     path = Path(args.out)
-    chosen = args.only or [*GROUPS, "operations"]
+    chosen = args.only or [*GROUPS, "operations", "floors"]
     results: dict[str, Any] = json.loads(path.read_text()) if path.exists() and args.only else {"groups": {}}
     results["versions"] = versions()
     longest, budget = (10.0, 2.0) if args.full else (3.0, 0.5)
@@ -41,6 +41,8 @@ def run(args: argparse.Namespace) -> None:
             results["groups"][group] = entry
             if group == "operations":
                 entry |= operations.run(args.full)
+            elif group == "floors":
+                entry |= floors.run()
             # In random order: a machine that gets busier, or time that runs out, favours no kind of problem.
             plan = GROUPS[group](args.full) if group in GROUPS else []
             for build in Random(0).sample(plan, len(plan)):
@@ -85,7 +87,7 @@ def main() -> None:
         "--only",
         nargs="+",
         metavar="GROUP",
-        help="groups of the plan: graph, weights, fit, …, operations",
+        help="groups of the plan: graph, weights, fit, …, operations, floors",
     )
     measure.add_argument("--minutes", type=float, default=1e6, help="begin no problem after so many minutes")
     measure.add_argument("--out", default=RESULTS, help="file of results")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import floors
 from benchmarks.instructions import KEPT
 from benchmarks.measures import CAP, GOAL, LEAST_CAP, exponent, geometric_mean
 
@@ -428,7 +429,8 @@ A load above the number of cores means that the machine was shared while it was 
 def page(results: Row, figure: str | None) -> str:
     """The whole page."""
     groups = results["groups"]
-    parts = [preface(results), bars(results)]
+    fits = by_problem(groups.get("fit", {}).get("records", []))
+    parts = [preface(results), bars(results), floors.section(results, fits)]
     parts += [group_section(name, groups[name]) for name in TITLES if name in groups and groups[name]["records"]]
     parts.append(growth_section(results, figure))
     if "operations" in groups:
