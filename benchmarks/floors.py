@@ -100,9 +100,9 @@ def fit_floor(profiles: list[Row], fits: dict[str, Any]) -> str:
         lines.append("| " + " | ".join(cells) + " |")
     return (
         "**Whole fits at (10, 250, 600).** Little correlation and a small γ leave an easy problem, on which the "
-        "paper's algorithm ends after a few rounds, each with some eigendecompositions. Every round of ours inverts two "
-        "matrices of the size of Ω, one for the graph step and one for the certificate; *floor* is the time of these "
-        "inversions alone.\n\n" + "\n".join(lines) + "\n\n" + TRIED["fit"] + "\n"
+        "paper's algorithm ends after a few rounds, each with some eigendecompositions. Every round of ours inverts "
+        "two matrices of the size of Ω, one for the graph step and one for the certificate; *floor* is the time of "
+        "these inversions alone.\n\n" + "\n".join(lines) + "\n\n" + TRIED["fit"] + "\n"
     )
 
 
