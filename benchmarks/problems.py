@@ -287,7 +287,7 @@ class JointLasso(Problem):
         design, quadratic = self.quadratic()
         zero = np.zeros((self.Y.shape[1], self.X.shape[1]))
         free = Coupling.diagonal_only(np.zeros(len(zero)))
-        goal = tol * quadratic.value(zero)
+        goal = tol * quadratic.null_value
         W = solve_composite(quadratic, free, L21(self.alpha), zero, solver=solver, tol=goal).W
         return design.to_user(W, quadratic.intercepts(W))
 

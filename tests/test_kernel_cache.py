@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
+import pytest
+
+from mssl import _kernel
 from mssl._kernel import drop_stale
 
 MODULE = """
@@ -90,3 +95,22 @@ def test_compiled_kernels_are_dropped_when_any_kernel_file_changes(tmp_path):
     assert other.exists()
     assert not drop_stale(sources, cache)
     assert sorted(file.name for file in cache.iterdir()) == ["kernels.stamp", other.name]
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_collector_rests_only_while_numba_sets_up(on, monkeypatch):
+    during = []
+
+    def refresh():
+        during.append(gc.isenabled())
+        raise MemoryError
+
+    monkeypatch.setattr(_kernel, "_nothing", SimpleNamespace(targetctx=SimpleNamespace(refresh=refresh)))
+    (gc.enable if on else gc.disable)()
+    try:
+        with pytest.raises(MemoryError):
+            _kernel._set_up()
+        assert gc.isenabled() == on
+    finally:
+        gc.enable()
+    assert during == [False]

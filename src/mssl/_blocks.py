@@ -112,6 +112,10 @@ class DenseBlocks:
         ends = [(stack.max(axis=0).max(axis=1), -stack.min(axis=0).min(axis=1)) for _, stack in self.groups()]
         return np.max(ends, axis=(0, 1))
 
+    def peak(self) -> float:
+        """The largest of all."""
+        return float(max(self.buffer.max(initial=0.0), -self.buffer.min(initial=0.0)))
+
     def squares_about(self, means: Array, weights: Array | None) -> Array:
         """Σ_i w_i (a_ij − mean_j)² per task: (K, d)."""
         out = np.empty((len(self.bounds) - 1, self.d))
@@ -173,7 +177,7 @@ class DenseBlocks:
             tasks, stack = group
             rows = self._rows(c, tasks)
             part = stack if shift is None or sums else stack - shift[tasks, :, None]
-            out[tasks] = _weighted_products(part, rows)
+            _weighted_products(part, rows, out[tasks])
             if totals is not None:
                 totals[tasks] = np.matmul(stack, rows[:, :, None])[:, :, 0]
             if products is not None and also is not None:
@@ -242,6 +246,9 @@ class SparseBlocks:
         np.maximum.at(out, feature, np.abs(self.matrix.data))
         return out
 
+    def peak(self) -> float:
+        return float(self.largest().max(initial=0.0))
+
     def squares_about(self, means: Array, weights: Array | None) -> Array:
         about = means + self.shift
         w = np.ones(self.bounds[-1]) if weights is None else weights
@@ -291,7 +298,7 @@ class SparseBlocks:
             block, rows = self._block(k), c[self.bounds[k] : self.bounds[k + 1]]
             # A sparse product costs about twenty times a dense one per multiplication.
             if 20.0 * block.nnz * block.nnz > (block.shape[0] * self.d) ** 2:
-                out[k] = _weighted_products(np.ascontiguousarray(block.toarray().T)[None], rows[None])[0]
+                _weighted_products(np.ascontiguousarray(block.toarray().T)[None], rows[None], out[k : k + 1])
             else:
                 out[k] = (block.T @ (block * rows[:, None])).toarray()
         totals, column_sums = task_totals(self.bounds, c), self.transposed(c)
@@ -307,12 +314,13 @@ class SparseBlocks:
         return self.matrix.data, self.matrix.indices.astype(np.int64), self.matrix.indptr.astype(np.int64)
 
 
-def _weighted_products(stack: Array, c: Array) -> Array:
-    """Σ_i c_i x_i x_iᵀ for a (tasks, d, n) stack. NumPy calls syrk for A Aᵀ."""
-    if np.all(c == c[:, :1]):
-        return np.asarray(np.matmul(stack, stack.transpose(0, 2, 1)) * c[:, :1, None])
-    root = stack * np.sqrt(c)[:, None, :]
-    return np.asarray(np.matmul(root, root.transpose(0, 2, 1)))
+def _weighted_products(stack: Array, c: Array, out: Array) -> None:
+    """Σ_i c_i x_i x_iᵀ for a (tasks, d, n) stack into out. NumPy calls syrk for A Aᵀ."""
+    even = bool(np.all(c == c[:, :1]))
+    root = stack if even else stack * np.sqrt(c)[:, None, :]
+    np.matmul(root, root.transpose(0, 2, 1), out=out)
+    if even:
+        out *= c[:, :1, None]
 
 
 def _eliminate(gram: Array, sums: Array, totals: Array) -> None:

@@ -6,6 +6,7 @@ it calls is part of it, though, and those of other files may have changed since,
 files of kernels count as one: when any of them has changed, what was compiled from them is dropped.
 """
 
+import gc
 import hashlib
 import os
 from contextlib import suppress
@@ -47,4 +48,20 @@ def drop_stale(sources: Path, cache: Path) -> bool:
     return bool(stale)
 
 
+def _set_up():
+    """Have numba set up its compiler, as it does before the first kernel, be that compiled or read from the cache.
+
+    Some fifty thousand objects come into being, all of which stay. Python's collector of garbage would look through
+    them, and all others of the process, time and again; that takes nearly as long as the setting up, so it rests.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        _nothing.targetctx.refresh()
+    finally:
+        if collecting:
+            gc.enable()
+
+
+_set_up()
 drop_stale(Path(__file__).parent, Path(_nothing.stats.cache_path))

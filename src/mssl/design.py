@@ -149,7 +149,8 @@ class Design:
             sigma = np.ones(d) if scales is None else np.array(scales, dtype=float)
             stored.divide(sigma)
         shift = None
-        if sparse.issparse(X) or not np.array_equal(target, np.broadcast_to(base, (K, d))):
+        centred = own_means or np.array_equal(target, np.broadcast_to(base, (K, d)))
+        if sparse.issparse(X) or not centred:
             shift = (target - base) / sigma + (stored.shift if isinstance(stored, SparseBlocks) else 0.0)
         return cls(K, d, bounds, shared, np.array(target), sigma, shift, stored)
 
@@ -272,17 +273,23 @@ class Design:
         parts = [
             self.stored.gram(row, None if shifts is None else shifts[k : k + 1], sums) for k, row in enumerate(table)
         ]
+        if len(parts) == 1:  # no copy
+            return parts[0][0], parts[0][1], None
         return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts]) if sums else None, None
 
     def common_weights(self, c: Array) -> tuple[Array, Array] | None:
         """Split weights of a shared design into c_ki = s_k c_i, or None where they are no such product."""
         if not self.shared:
             return None
-        table = c.reshape(self.n_tasks, -1)
-        totals = table.sum(axis=1)
-        if not np.all(totals > 0) or (self.shift is not None and not np.allclose(self.shift, self.shift[0])):
+        if self.shift is not None and not np.allclose(self.shift, self.shift[0]):
             return None
+        table = c.reshape(self.n_tasks, -1)
         common = table[0]
+        if c.min() == c.max() > 0:
+            return common, np.ones(self.n_tasks)
+        totals = table.sum(axis=1)
+        if not np.all(totals > 0):
+            return None
         scale = totals / totals[0]
         fits = np.abs(table - scale[:, None] * common) <= 1e-13 * scale[:, None] * common
         return (common, scale) if bool(np.all(fits)) else None
@@ -335,7 +342,7 @@ def _split_weights(row_weights: Any, K: int, shared: bool) -> tuple[Array | None
 
 def _require_range(stored: DenseBlocks | SparseBlocks) -> None:
     """Raise where features that are not to be scaled are too large or all too small for products of their squares."""
-    largest = float(stored.largest().max(initial=0.0))
+    largest = stored.peak()
     low, high = _UNSCALED_RANGE
     if largest > high or 0 < largest < low:
         raise DataError(

@@ -3,8 +3,9 @@ r"""The weight step with a penalty that ties the tasks together: joint feature s
 .. math:: \min_W\; \ell(W) + \tfrac12\operatorname{tr}(W C W^\top) + \alpha\,\|\operatorname{diag}(\sqrt s)\,W\|
 
 for a norm with a proximal map. Everything happens in :math:`V = \operatorname{diag}(\sqrt s) W`, weights in units of
-the noise. Quadratic losses: block descent on features for :class:`~mssl.penalties.L21`, accelerated proximal steps with
-one product each for any other norm, and where most features are in use. Other losses: proximal Newton around these.
+the noise. Quadratic losses: block descent and Newton steps on working sets of features for
+:class:`~mssl.penalties.L21`, accelerated proximal steps with one product each for any other norm, and where Grams would
+get too large. Other losses: proximal Newton around these.
 
 **Certificate.** With the gradient G of loss plus coupling and R = prox of −G (what exceeds the dual ball),
 
@@ -214,9 +215,12 @@ def solve_composite(
     array([[2.4, 0. ],
            [3.2, 0. ]])
     """
+    null = quadratic.null_value
 
     def certificate(V: Array, G: Array) -> float:
-        return composite_gap(quadratic.value(V) + coupling.value(V), V, G, coupling, penalty)
+        # A quadratic is half its slope along V, from zero to V, on average.
+        loss = null + 0.5 * float(np.vdot(V, G - quadratic.linear))
+        return composite_gap(loss, V, G, coupling, penalty)
 
     if solver == "fista":
         return fista(quadratic, coupling, None, V0, tol=tol, max_iter=max_iter, prox=penalty.prox, gap=certificate)
@@ -244,7 +248,7 @@ def _accelerated(
     V = np.array(V0, dtype=float)
     HV = operate(V) if np.any(V) else np.zeros_like(V)
     q = quadratic.linear
-    constant = float(np.sum(quadratic.constants)) if isinstance(quadratic, GramQuadratic) else quadratic.value(0.0 * V)
+    constant = quadratic.null_value
     L = _curvature(operate, HV - q)
     previous, H_previous, momentum, gap = V, HV, 1.0, np.inf
     for iteration in range(max_iter + 1):

@@ -149,6 +149,11 @@ class GramQuadratic:
         """Factors of the Gram, (K,)."""
         return np.ones(self.n_tasks) if self.scale is None else np.asarray(self.scale, dtype=float)
 
+    @property
+    def null_value(self) -> float:
+        """The loss at W = 0."""
+        return float(self.constants.sum())
+
     def product(self, V: Array) -> Array:
         """H_k v_k."""
         if self.is_shared:
@@ -226,6 +231,11 @@ class DesignQuadratic:
     def n_features(self) -> int:
         """Number of features d."""
         return self.design.n_features
+
+    @property
+    def null_value(self) -> float:
+        """The loss at W = 0."""
+        return 0.5 * float(np.dot(self.c, self.target**2))
 
     def _fitted(self, W: Array) -> Array:
         """X̃w less its weighted task means where intercepts are free."""
@@ -354,7 +364,8 @@ def make_quadratic(
     matrices = design.n_tasks if common is None else 1
     budget = default_memory_budget() if memory_budget is None else memory_budget
     rows = design.n_rows if n_rows is None else n_rows
-    enough_rows = _ROWS_PER_FEATURE * design.n_features <= float(np.median(rows))
+    needed = _ROWS_PER_FEATURE * design.n_features
+    enough_rows = needed <= float(rows.min()) or needed <= float(np.median(rows))
     if 8 * matrices * design.n_features**2 > budget or not enough_rows:
         return DesignQuadratic(design, c, z, intercept)
     if put_off and common is None and not design.is_sparse and pays_in_sets(design):
