@@ -12,6 +12,7 @@ from mssl._dense_kernels import back_solve, factor
 from mssl._kernel import njit
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
+_PASSES, _MOST_PASSES = np.int64(100), np.int64(2000)  # no literals: each would get a compiled version of its own
 _SINGULAR = 1e-7  # least entry on the diagonal of a factor that is trusted
 _TINY = 1e-100  # covariances decay along paths; flushed here, products of two never become slow subnormal numbers
 
@@ -201,10 +202,8 @@ def _gather_active(j, S, L, beta, g, active, first):
 @njit(nogil=True, error_model="numpy")
 def _solve_column(j, S, L, W, B, g, active, gram, vectors, tol, max_passes):
     """Solve the lasso of column j given W; on return g = W B[j]. Returns 1 − gᵀβ, the Schur complement."""
-    p = S.shape[0]
-    beta_j = B[j]
+    p, beta_j, m = S.shape[0], B[j], 0
     c, lam, beta, q = vectors[0], vectors[1], vectors[2], vectors[3]
-    m = 0
     for k in range(p):
         if beta_j[k] != 0.0:
             active[m], beta[m] = k, beta_j[k]
@@ -256,9 +255,9 @@ def bcd_sweeps(S, L, W, B, diagonal, tol, target, max_sweeps, previous):
     for sweep in range(1, max_sweeps + 1):
         ascent = 0.0
         for j in range(p):
-            schur = _solve_column(j, S, L, W, B, g, active, gram, vectors, tol, 100)
+            schur = _solve_column(j, S, L, W, B, g, active, gram, vectors, tol, _PASSES)
             if not schur > 1e-14:
-                schur = _solve_column(j, S, L, W, B, g, active, gram, vectors, 1e-10, 2000)
+                schur = _solve_column(j, S, L, W, B, g, active, gram, vectors, 1e-10, _MOST_PASSES)
                 if not schur > 1e-14:
                     return -sweep, ascent
             diagonal[j] = 1.0 / schur

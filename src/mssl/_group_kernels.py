@@ -186,8 +186,8 @@ def _linearise(
 ) -> None:
     """What a Newton step needs where no feature is at zero: directions U, and R, which is minus the gradient.
 
-    alpha ‖v‖ curves by ``bend`` (I − u uᵀ). The blocks of the Hessian that belong to a feature, with C's diagonal
-    alone and (1 + damp) times their own, have the inverse E + pull (E∘u)(E∘u)ᵀ.
+    alpha ‖v‖ curves by ``bend`` (I − u uᵀ). The Hessian's blocks that belong to a feature, with nothing of C but its
+    diagonal and with ``damp`` times their own diagonal added, have the inverse E + pull (E∘u)(E∘u)ᵀ.
     """
     H, scale, indptr, indices, values = form
     K, m = V.shape
@@ -264,11 +264,12 @@ def _bent(t: float, V: Array, D: Array, sizes: Array, dots: Array, out: Array) -
     change = 0.0
     for i in range(len(sizes)):
         passes = -t * dots[i] >= sizes[i]
-        square = 0.0
+        more, square = 0.0, 0.0
         for k in range(len(V)):
             out[k, i] = -V[k, i] if passes else t * D[k, i]
+            more += (2.0 * V[k, i] + out[k, i]) * out[k, i]
             square += (V[k, i] + out[k, i]) ** 2
-        change += np.sqrt(square) - sizes[i]
+        change += more / (np.sqrt(square) + sizes[i])  # a difference of norms would be rounding when steps are short
     return change
 
 

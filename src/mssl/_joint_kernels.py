@@ -264,7 +264,8 @@ def _alternation(loss, constants, t, prior, tau, W, HW, Omega, Sigma, limits, mo
             begin = _look(W, Omega, Sigma, point[0], prior, tau, tables, True) if stretch > 0.0 else point
             copy(W, 1.0, before[0, :K])
             copy(HW, 1.0, before[1, :K])
-            before[0, K] = mean
+            for j in range(d):  # an assignment of arrays brings the text of its error along, two seconds to compile
+                before[0, K, j] = mean[j]
             objective, gap, end = _round(
                 loss,
                 constants,

@@ -265,7 +265,7 @@ def graph_step(S, L, root, Omega, Sigma, log_determinant, best, target):
     p = len(S)
     omega, sigma, W, B = np.empty((p, p)), np.empty((p, p)), np.empty((p, p)), np.empty((p, p))
     M, R = np.empty((p, p)), np.empty((p, p))
-    if L.max() == 0.0:
+    if not L.any():
         value, scaled = _unpenalised(S, omega, sigma, R)
     else:
         scale(Omega, Sigma, root, np.arange(p), omega, sigma)
