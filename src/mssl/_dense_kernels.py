@@ -5,11 +5,11 @@ import numpy as np
 
 from mssl._kernel import njit
 
-_FAST = {"reassoc", "contract"}
+FAST = {"reassoc", "contract"}  # lets sums use vector registers; NaN and inf keep their meaning
 
 
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
-def _add_rows(x, B, n, first, out):
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
+def add_rows(x, B, n, first, out):
     """Add x[0] B[0] + … + x[n − 1] B[n − 1] to ``out`` from its entry ``first`` on, four rows at a time."""
     m = len(out) - first
     out = out[first:]
@@ -27,7 +27,7 @@ def _add_rows(x, B, n, first, out):
         k += 1
 
 
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
 def factor(A, R):
     """Cholesky factor of A = RᵀR into the upper triangle of R; log det A, or NaN where A is not positive definite.
 
@@ -39,7 +39,7 @@ def factor(A, R):
         row = R[i]
         for j in range(i, p):
             row[j] = A[j, i]
-        _add_rows(row, R, i, i, row)
+        add_rows(row, R, i, i, row)
         x = row[i]
         if not x > 0.0:
             return np.nan
@@ -52,7 +52,7 @@ def factor(A, R):
     return total
 
 
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
 def invert(R, out):
     """(RᵀR)⁻¹ into ``out`` from the upper triangular R."""
     p = R.shape[0]
@@ -76,7 +76,7 @@ def invert(R, out):
             out[j, i] = x
 
 
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
 def back_solve(R, b, x):
     """(RᵀR)⁻¹ b into x."""
     p = len(b)
@@ -96,23 +96,33 @@ def back_solve(R, b, x):
         x[i] = total / R[i, i]
 
 
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
 def product(A, B, out):
     """A B for row-ordered matrices."""
     for i in range(A.shape[0]):
         row = out[i]
         row[:] = 0.0
-        _add_rows(A[i], B, B.shape[0], 0, row)
+        add_rows(A[i], B, B.shape[0], 0, row)
+
+
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
+def dot(A, B):
+    """Sum of A∘B."""
+    total = 0.0
+    for i in range(A.shape[0]):
+        for j in range(A.shape[1]):
+            total += A[i, j] * B[i, j]
+    return total
 
 
 # Plain loops instead of NumPy's expressions, which take numba seconds each to compile.
 
 
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
 def combine(u, W, scale, out):
     """Scale times Wᵀu into ``out``."""
     out[:] = 0.0
-    _add_rows(u, W, W.shape[0], 0, out)
+    add_rows(u, W, W.shape[0], 0, out)
     for j in range(len(out)):
         out[j] *= scale
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl._dense_kernels import _FAST, _add_rows
+from mssl._dense_kernels import FAST, add_rows, dot
 from mssl._kernel import njit
 
 Array = NDArray[np.float64]
@@ -27,16 +27,7 @@ _NOTHING = 1e-30  # gain of a sweep, relative to the loss at zero, that is round
 _PATIENCE = 5  # sweeps after which the features in use need no longer be settled for a Newton step
 
 
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
-def _dot(A: Array, B: Array) -> float:
-    total = 0.0
-    for k in range(A.shape[0]):
-        for j in range(A.shape[1]):
-            total += A[k, j] * B[k, j]
-    return total
-
-
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
 def _add(t: float, A: Array, out: Array) -> None:
     """Add t A to out."""
     for k in range(A.shape[0]):
@@ -44,7 +35,7 @@ def _add(t: float, A: Array, out: Array) -> None:
             out[k, j] += t * A[k, j]
 
 
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
 def _feature_dots(A: Array, B: Array, out: Array) -> None:
     """A_·j · B_·j for each feature into out."""
     out[:] = 0.0
@@ -53,7 +44,7 @@ def _feature_dots(A: Array, B: Array, out: Array) -> None:
             out[j] += A[k, j] * B[k, j]
 
 
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
 def _group_minimiser(a: Array, h: Array, alpha: float, out: Array) -> None:
     """Minimise ½ Σ h_k v_k² − a·v + alpha ‖v‖ into out: v_k = a_k r / (h_k r + alpha), where r is ‖v‖."""
     square = 0.0
@@ -82,7 +73,7 @@ def _group_minimiser(a: Array, h: Array, alpha: float, out: Array) -> None:
         out[k] = a[k] * r / (h[k] * r + alpha)
 
 
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
 def _visit(j: int, form: Form, lift: Array, alpha: float, V: Array, G: Array, work: Array) -> float:
     """Minimise a majoriser over feature j; ``work`` holds three rows of length K. Returns what it gained, at least."""
     H, scale, indptr, indices, values = form
@@ -114,7 +105,7 @@ def _visit(j: int, form: Form, lift: Array, alpha: float, V: Array, G: Array, wo
     return gained
 
 
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
 def _gap(V: Array, G: Array, q: Array, alpha: float, constant: float, squares: Array) -> float:
     """Bound of the suboptimality on these features, as :func:`mssl.solvers.composite.composite_gap`."""
     _feature_dots(G, G, squares)
@@ -122,10 +113,10 @@ def _gap(V: Array, G: Array, q: Array, alpha: float, constant: float, squares: A
     for j in range(len(squares)):
         largest = max(largest, squares[j])
     _feature_dots(V, V, squares)
-    size, along = 0.0, _dot(G, V)
+    size, along = 0.0, dot(G, V)
     for j in range(len(squares)):
         size += alpha * np.sqrt(squares[j])
-    loss = constant + 0.5 * (along - _dot(V, q))
+    loss = constant + 0.5 * (along - dot(V, q))
     return max(size + along, 0.0) + max(np.sqrt(largest) - alpha, 0.0) * (loss + size) / alpha
 
 
@@ -154,14 +145,14 @@ def _part(H: Array, features: Index) -> Array:
     return out
 
 
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
 def _product(form: Form, D: Array, out: Array) -> None:
     """Hessian of the smooth part times D into out."""
     H, scale, indptr, indices, values = form
     for k in range(len(D)):
         row = out[k]
         row[:] = 0.0
-        _add_rows(D[k], H[k if H.shape[0] > 1 else 0], D.shape[1], 0, row)
+        add_rows(D[k], H[k if H.shape[0] > 1 else 0], D.shape[1], 0, row)
         for j in range(len(row)):
             row[j] *= scale[k]
         for p in range(indptr[k], indptr[k + 1]):
@@ -170,7 +161,7 @@ def _product(form: Form, D: Array, out: Array) -> None:
                 row[j] += factor * other[j]
 
 
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
 def _linearise(
     form: Form,
     alpha: float,
@@ -208,7 +199,7 @@ def _linearise(
         pull[j] = bend[j] / max(1.0 - bend[j] * pull[j], 1e-10)
 
 
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
 def _precondition(U: Array, E: Array, pull: Array, R: Array, dots: Array, out: Array) -> None:
     """Inverse blocks of the features, see :func:`_linearise`, times R into out."""
     dots[:] = 0.0
@@ -221,7 +212,7 @@ def _precondition(U: Array, E: Array, pull: Array, R: Array, dots: Array, out: A
             out[k, j] += pull[j] * dots[j] * E[k, j] * U[k, j]
 
 
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
 def _direction(
     form: Form, damp: float, U: Array, E: Array, bend: Array, pull: Array, R: Array, dots: Array, D: Array, room: Array
 ) -> int:
@@ -231,7 +222,7 @@ def _direction(
     for k in range(P.shape[0]):
         for j in range(P.shape[1]):
             P[k, j], D[k, j] = Z[k, j], 0.0
-    size = _dot(R, Z)
+    size = dot(R, Z)
     stop = _FORCING**2 * size
     more = damp / (1.0 + damp)
     made = 0
@@ -242,20 +233,20 @@ def _direction(
         for k in range(P.shape[0]):
             for j in range(P.shape[1]):
                 Q[k, j] += bend[j] * (P[k, j] - dots[j] * U[k, j]) + more / E[k, j] * P[k, j]
-        curved = _dot(P, Q)
+        curved = dot(P, Q)
         if not curved > 0.0:
             break
         _add(size / curved, P, D)
         _add(-size / curved, Q, R)
         _precondition(U, E, pull, R, dots, Z)
-        before, size = size, _dot(R, Z)
+        before, size = size, dot(R, Z)
         for k in range(P.shape[0]):
             for j in range(P.shape[1]):
                 P[k, j] = Z[k, j] + size / before * P[k, j]
     return made
 
 
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
 def _bent(t: float, V: Array, D: Array, sizes: Array, dots: Array, out: Array) -> float:
     """Write t D into out, but only up to zero where a feature would pass it; returns the change of Σ_j ‖V_·j‖.
 
@@ -273,7 +264,7 @@ def _bent(t: float, V: Array, D: Array, sizes: Array, dots: Array, out: Array) -
     return change
 
 
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
 def _spread(form: Form, used: Index, D: Array, out: Array) -> None:
     """Hessian of the smooth part times D into out, D being zero except at the features in use."""
     H, scale, indptr, indices, values = form
@@ -289,7 +280,7 @@ def _spread(form: Form, used: Index, D: Array, out: Array) -> None:
                 row[used[i]] += values[p] * D[indices[p], i]
 
 
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
 def _newton(form: Form, alpha: float, damp: float, used: Index, V: Array, G: Array) -> tuple[int, float]:
     """A Newton step on the features in use; V and G change. Returns the products made and how far it went."""
     H, scale, indptr, indices, values = form
@@ -305,13 +296,13 @@ def _newton(form: Form, alpha: float, damp: float, used: Index, V: Array, G: Arr
     _linearise(inside, alpha, damp, v, g, sizes, U, E, bend, pull, R)
     made = _direction(inside, damp, U, E, bend, pull, R, dots, D, room)
     _feature_dots(U, D, dots)
-    slope = _dot(g, D) + alpha * _dot(U, D)
+    slope = dot(g, D) + alpha * dot(U, D)
     t = 1.0
     for _ in range(_HALVINGS):
         change = alpha * _bent(t, v, D, sizes, dots, step)
         _spread(form, used, step, HD)
         made += 1
-        change += _dot(g, step) + 0.5 * _dot(_columns(HD, used), step)
+        change += dot(g, step) + 0.5 * dot(_columns(HD, used), step)
         if change <= _ARMIJO * t * slope < 0.0:
             for k in range(K):
                 for i in range(n):

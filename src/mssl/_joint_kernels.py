@@ -12,7 +12,7 @@ from numba import boolean, float64, int64, types
 
 from mssl import _small_graph_kernels, _small_weight_kernels
 from mssl._apart import apart
-from mssl._dense_kernels import combine, copy, factor, log_sum
+from mssl._dense_kernels import FAST, combine, copy, factor, log_sum
 from mssl._glasso_kernels import normalise, scale
 from mssl._kernel import njit
 from mssl._small_graph_kernels import graph_gap
@@ -31,14 +31,13 @@ weight_step = apart(
     _small_weight_kernels.weight_step,
     float64(_LOSS, _V, _M, _M, _V, float64, float64, _M, _M, _T, float64, int64),
 )
-_FAST = {"reassoc", "contract"}
 _SLOW = 0.3  # rate of convergence from which on extrapolations pay
 _FARTHEST = 10.0  # last changes that an extrapolation adds at most
 REST = 3.0  # rounds before the first extrapolation, and after one that failed
 _LONGEST_REST = 20.0
 
 
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
 def _moment(W, mean, rho, variances, shrinkage, S):
     """S of the weights less the shared mean."""
     K, d = W.shape
@@ -164,7 +163,7 @@ def _stretch(W, HW, mean, change, a):
         mean[j] += a * change[0, K, j]
 
 
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
 def _compare(x, y, change):
     """Write x − y into ``change``; the largest entry, and the share along the change that was there: a rate."""
     along, square, largest = 0.0, 0.0, 0.0

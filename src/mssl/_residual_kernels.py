@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl._dense_kernels import FAST
 from mssl._kernel import njit
-from mssl._weight_kernels import _FAST, _GATHER_FROM, _PASSES, _gathered_passes, _gram_pass, _minimiser, _support
+from mssl._weight_kernels import _GATHER_FROM, _PASSES, _gathered_passes, _gram_pass, _minimiser, _support
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -47,7 +48,7 @@ def _visit(
     return total
 
 
-@njit(nogil=True, fastmath=_FAST)
+@njit(nogil=True, fastmath=FAST)
 def _neighbours(k: int, D: Array, indptr: Index, indices: Index, values: Array, out: Array) -> float:
     """Write Σ_{l≠k} A_kl D_l into out and return A_kk."""
     own = 0.0
@@ -99,7 +100,7 @@ def shared_sweeps(
     return n_sweeps, decrease
 
 
-@njit(nogil=True, fastmath=_FAST)
+@njit(nogil=True, fastmath=FAST)
 def _times(X: Array, z: Array, out: Array) -> None:
     """Write X z into out, X (d, n)."""
     for j in range(len(out)):
@@ -109,7 +110,7 @@ def _times(X: Array, z: Array, out: Array) -> None:
         out[j] = total
 
 
-@njit(nogil=True, fastmath=_FAST)
+@njit(nogil=True, fastmath=FAST)
 def _take(column: Array, step: float, e: Array) -> None:
     """Subtract step · column from e."""
     for i in range(len(e)):
@@ -158,7 +159,7 @@ def aligned_sweeps(
     return n_sweeps, decrease
 
 
-@njit(nogil=True, fastmath=_FAST)
+@njit(nogil=True, fastmath=FAST)
 def _feature_pass(X: Array, h: Array, s: float, own: float, t: float, w: Array, z: Array, coordinates: Index) -> float:
     """One pass on the features themselves; z is minus the loss's gradient in the task's fitted values."""
     gained = 0.0

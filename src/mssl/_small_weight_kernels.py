@@ -10,7 +10,7 @@ from numba import float64, int64, types
 
 from mssl import _weight_kernels
 from mssl._apart import apart
-from mssl._dense_kernels import back_solve, combine, factor, invert, product
+from mssl._dense_kernels import FAST, back_solve, combine, dot, factor, invert, product
 from mssl._kernel import njit
 
 _V, _M, _T, _I = float64[::1], float64[:, ::1], float64[:, :, ::1], int64[::1]
@@ -18,7 +18,6 @@ gram_sweeps = apart(
     _weight_kernels.gram_sweeps,
     types.Tuple((int64, float64))(_T, _V, _M, _I, _I, _V, _V, float64, _V, _M, _M, _V, _I, int64, float64),
 )
-_FAST = {"reassoc", "contract"}
 _BURST = 50  # sweeps between two looks at the certificate, at most
 _STALE = 2.0  # change of the ridge up to which an old preconditioner serves
 
@@ -52,7 +51,7 @@ def _compress(P):
     return indptr, indices[:n], values[:n]
 
 
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
 def _coupled(P, u, rho, W, mean, out):
     """C W into ``out``, given mean = Wᵀu."""
     product(P, W, out)
@@ -62,7 +61,7 @@ def _coupled(P, u, rho, W, mean, out):
                 out[k, j] -= rho * u[k] * mean[j]
 
 
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
 def _inverse_quadratic(spread, tau, R, room):
     """½ tr(R C⁻¹ Rᵀ)."""
     product(spread, R, room)
@@ -150,15 +149,6 @@ def _precondition(H, s, P, u, rho, ridge, inverses):
     return True
 
 
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
-def _dot(A, B):
-    total = 0.0
-    for k in range(A.shape[0]):
-        for j in range(A.shape[1]):
-            total += A[k, j] * B[k, j]
-    return total
-
-
 @njit(inline="always", nogil=True, error_model="numpy")
 def _iterate(H, s, P, spread, u, rho, tau, W, HW, room, inverses, tol, max_iter):
     """Preconditioned conjugate gradients from the residual in room[0] until its gap is at most tol."""
@@ -171,7 +161,7 @@ def _iterate(H, s, P, spread, u, rho, tau, W, HW, room, inverses, tol, max_iter)
     last = np.inf
     for _ in range(max_iter):
         _apply(inverses, ones, R, Z)
-        now = _dot(R, Z)
+        now = dot(R, Z)
         if not now > 0.0:
             return
         for k in range(K):
@@ -181,7 +171,7 @@ def _iterate(H, s, P, spread, u, rho, tau, W, HW, room, inverses, tol, max_iter)
         combine(u, D, 1.0, mean)
         _coupled(P, u, rho, D, mean, A)
         _apply(H, s, D, T)
-        step = now / (_dot(D, A) + _dot(D, T))
+        step = now / (dot(D, A) + dot(D, T))
         for k in range(K):
             for j in range(d):
                 W[k, j] += step * D[k, j]

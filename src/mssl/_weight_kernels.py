@@ -10,13 +10,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl._dense_kernels import back_solve, factor
+from mssl._dense_kernels import FAST, back_solve, factor
 from mssl._kernel import njit
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
-_FAST = {"reassoc", "contract"}  # lets dot products use vector registers; NaN and inf keep their meaning
 _PASSES = 5  # over the support, after one over everything
 _GATHERED_PASSES = 20
 _MEMORY = 3  # changes that an extrapolation combines
@@ -63,7 +62,7 @@ def _support(w: Array, active: Index) -> int:
     return count
 
 
-@njit(nogil=True, fastmath=_FAST)
+@njit(nogil=True, fastmath=FAST)
 def _gram_pass(G: Array, s: float, own: float, q: Array, t: float, w: Array, hw: Array, coordinates: Index) -> float:
     """One pass of coordinate descent on ½ wᵀ(sG + own I)w − q·w + t‖w‖₁ with hw = sGw; returns what it gained."""
     gained = 0.0
@@ -84,7 +83,7 @@ def _gram_pass(G: Array, s: float, own: float, q: Array, t: float, w: Array, hw:
     return gained
 
 
-@njit(nogil=True, fastmath=_FAST)
+@njit(nogil=True, fastmath=FAST)
 def _value(own: float, q: Array, t: float, w: Array, hw: Array) -> float:
     """Objective of a task visit."""
     total = 0.0
@@ -93,7 +92,7 @@ def _value(own: float, q: Array, t: float, w: Array, hw: Array) -> float:
     return total
 
 
-@njit(nogil=True, fastmath=_FAST)
+@njit(nogil=True, fastmath=FAST)
 def _anderson_weights(past: Array, A: Array, c: Array) -> None:
     """Write into c the weights of sum 1 with the shortest combination of the successive changes of past.
 
@@ -128,7 +127,7 @@ def _anderson_weights(past: Array, A: Array, c: Array) -> None:
         c[a] = c[a] / total if total != 0.0 else 0.0
 
 
-@njit(nogil=True, fastmath=_FAST)
+@njit(nogil=True, fastmath=FAST)
 def _extrapolate(
     past: Array, past_h: Array, A: Array, c: Array, own: float, q: Array, t: float, w: Array, hw: Array
 ) -> float:
@@ -151,7 +150,7 @@ def _extrapolate(
     return gained
 
 
-@njit(nogil=True, fastmath=_FAST)
+@njit(nogil=True, fastmath=FAST)
 def _gathered_passes(
     G: Array, s: float, own: float, q: Array, t: float, w: Array, hw: Array, active: Index, room: Array, stop: float
 ) -> float:
@@ -188,7 +187,7 @@ def _gathered_passes(
     return total
 
 
-@njit(nogil=True, fastmath=_FAST)
+@njit(nogil=True, fastmath=FAST)
 def _face_step(
     G: Array, s: float, own: float, q: Array, t: float, w: Array, hw: Array, active: Index, A: Array, R: Array
 ) -> float:
@@ -280,7 +279,7 @@ def gram_sweeps(
     return n_sweeps, decrease
 
 
-@njit(nogil=True, fastmath=_FAST)
+@njit(nogil=True, fastmath=FAST)
 def _dot(column: Array, rows: Index, start: int, is_sparse: bool, v: Array) -> float:
     total = 0.0
     if is_sparse:
@@ -424,7 +423,7 @@ def design_sweeps(
     return n_sweeps, decrease
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(cache=True, nogil=True, fastmath=FAST)
 def gather_blocks(X: Array, bounds: Index, c: Array, centre: bool, out: Array, means: Array) -> None:
     """Transpose the rows of each task into a (d, n_k) block of out and take their weighted means off."""
     d = X.shape[1]
@@ -449,7 +448,7 @@ def gather_blocks(X: Array, bounds: Index, c: Array, centre: bool, out: Array, m
                     column[i] -= mean
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(cache=True, nogil=True, fastmath=FAST)
 def block_grams(buffer: Array, bounds: Index, c: Array, r: Array, gram: Array, sums: Array, products: Array) -> None:
     """For each task with columns a_j: Σ c a_j a_l into gram, Σ c a_j into sums, Σ r a_j into products."""
     d = gram.shape[1]
