@@ -8,6 +8,7 @@ here and never by the solver itself. Whole fits are not jointly convex; their cr
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -302,7 +303,7 @@ class JointLasso(Problem):
 
 
 class WholeFit(Problem):
-    """p-MSSL from data to certificate: weights and graph. The output is (W, Ω, Ω⁻¹) in the solver's units.
+    """p-MSSL from data to certificate: weights and graph. The output is W and the structure's step (Ω, a dual point).
 
     λ is a share of λ_max, or such that at the start twice as many pairs as tasks exceed it (``share=None``).
     """
@@ -354,18 +355,20 @@ class WholeFit(Problem):
         """The constants that make F one fixed function."""
         return fit_prepared(self.prepared, self.structure, self.penalty).frame
 
-    def _parts(self, output: tuple[Array, Array, Array]) -> tuple[float, float]:
-        """F and its certificate."""
-        W, omega, sigma = output
-        problem = self.prepared.problem(self.penalty)
-        step = StructureStep(omega, sigma)
+    def _parts(self, output: tuple[Array, StructureStep]) -> tuple[float, float]:
+        """F and its certificate, with the solver's dual point where it has one: every such point bounds the optimum."""
+        W, step = output
+        problem, omega = self.prepared.problem(self.penalty), step.precision
+        inverse, log_determinant = np.linalg.inv(omega), float(np.linalg.slogdet(omega)[1])
+        known = step.warm and replace(step.warm, covariance=inverse, log_determinant=log_determinant)
+        step = StructureStep(omega, inverse, warm=known)
         coupling = self.structure.couple(step)
         G = problem.quadratic.gradient(W) + coupling.dot(W)  # type: ignore[attr-defined]
         gap = weight_gap(W, G, coupling, problem.thresholds)  # type: ignore[attr-defined]
         step = self.structure.certify(self.structure.moment(W, self.frame), step, self.frame)
         return problem.value(W) + step.value, gap + step.gap
 
-    def value(self, output: tuple[Array, Array, Array]) -> float:
+    def value(self, output: tuple[Array, StructureStep]) -> float:
         return self._parts(output)[0]
 
     @property
@@ -373,6 +376,6 @@ class WholeFit(Problem):
         """Unknown: F is not jointly convex."""
         return float("-inf")
 
-    def suboptimality(self, output: tuple[Array, Array, Array]) -> float:
+    def suboptimality(self, output: tuple[Array, StructureStep]) -> float:
         value, gap = self._parts(output)
         return gap / max(1.0, abs(value))

@@ -256,13 +256,13 @@ def celer_joint(problem: JointLasso, tol: float) -> Any:
 def ours_fit(problem: WholeFit, tol: float) -> Any:
     prepared = replace(problem.prepared, settings=Settings(tol=tol))
     result = fit_prepared(prepared, problem.structure, problem.penalty)
-    return result.W, result.structure.precision, result.structure.covariance
+    return result.W, result.structure
 
 
 def ours_from_rows(problem: WholeFit, tol: float) -> Any:
     prepared = prepare(problem.data, Gaussian(), Settings(tol=tol))
     result = fit_prepared(prepared, problem.structure, problem.penalty)
-    return result.W, result.structure.precision, result.structure.covariance
+    return result.W, result.structure
 
 
 def with_fista(problem: WholeFit, tol: float) -> tuple[Any, Any, Any]:
@@ -281,7 +281,7 @@ def helped_fit(problem: WholeFit, tol: float) -> Any:
     """The paper's solvers with our start, our accuracies and restarts."""
     prepared, structure, W = with_fista(problem, tol)
     result = fit_prepared(prepared, structure, problem.penalty, origin=(problem.frame, W))
-    return result.W, result.structure.precision, result.structure.covariance
+    return result.W, result.structure
 
 
 def paper_fit(problem: WholeFit, tol: float) -> Any:
@@ -305,7 +305,7 @@ def paper_fit(problem: WholeFit, tol: float) -> Any:
         step = structure.certify(S, step, frame)
         size = max(1.0, abs(step_problem.value(W) + step.value))
         if weights.gap + step.gap <= tol * size:
-            return W, step.precision, step.covariance
+            return W, step
         step = structure.update(S, replace(step, warm=None), frame, 0.3 * tol * size)
 
 
