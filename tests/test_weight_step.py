@@ -440,3 +440,19 @@ def test_long_compilation_is_announced_once(monkeypatch, capsys):
 def test_numba_is_imported_only_by_kernels():
     code = "import sys, mssl.solvers.weights, mssl.design; sys.exit('numba' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.7])
+@pytest.mark.parametrize("K", [5, 150])
+@pytest.mark.parametrize("alone", [True, False])
+def test_forms_over_tasks_are_those_of_their_matrices(K, alone, tau):
+    rng = np.random.default_rng(K)
+    diagonal, R = rng.uniform(0.5, 2.0, K), rng.standard_normal((K, 4))
+    P = np.diag(diagonal)
+    if not alone:
+        P[0, -1] = P[-1, 0] = 0.3
+    coupling = Coupling.diagonal_only(diagonal, tau) if alone else Coupling(P, np.linalg.inv(P), tau)
+    C = np.linalg.inv(np.linalg.inv(P) + tau)
+    np.testing.assert_allclose(coupling.dense(), C, atol=1e-12)
+    np.testing.assert_allclose(coupling.dot(R), C @ R, atol=1e-11)
+    assert coupling.inverse_quadratic(R) == pytest.approx(0.5 * np.trace(R.T @ np.linalg.inv(C) @ R), rel=1e-10)

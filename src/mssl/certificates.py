@@ -46,5 +46,6 @@ def weight_gap(W: Array, G: Array, coupling: Coupling, threshold: Array) -> floa
     subgradient = np.where(W != 0, t * np.sign(W), clipped)
     on_support = coupling.inverse_quadratic(G + subgradient)
     slack = float(np.sum(t * np.abs(W)) - np.vdot(clipped, W))
-    everywhere = coupling.inverse_quadratic(G + clipped) + max(slack, 0.0)
-    return min(on_support, everywhere)
+    if slack >= on_support:
+        return on_support
+    return min(on_support, coupling.inverse_quadratic(G + clipped) + max(slack, 0.0))

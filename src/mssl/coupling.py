@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 Array = NDArray[np.float64]
+_MANY = 100  # tasks from which on looking for zeros pays
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +84,7 @@ class Coupling:
     @cached_property
     def _is_sparse(self) -> bool:
         """Whether products through compressed rows are cheaper than dense ones."""
-        return bool(self.n_tasks > 100 and np.count_nonzero(self.precision) < 0.05 * self.precision.size)
+        return bool(self.n_tasks > _MANY and np.count_nonzero(self.precision) < 0.05 * self.precision.size)
 
     @cached_property
     def u(self) -> Array:
@@ -124,7 +125,9 @@ class Coupling:
         """½ tr(R C⁻¹ Rᵀ), with C⁻¹ = P⁻¹ + τ² 11ᵀ; infinite when P is singular."""
         if self.covariance is None:
             return float("inf")
-        value = 0.5 * float(np.vdot(R, self.covariance @ R))
+        alone = self.n_tasks > _MANY and len(self.compressed[2]) == self.n_tasks  # no edge: a product of K² saved
+        spread = R / self.precision.diagonal()[:, None] if alone else self.covariance @ R
+        value = 0.5 * float(np.vdot(R, spread))
         if self.mean_variance > 0:
             value += 0.5 * self.mean_variance * float(np.sum(R.sum(axis=0) ** 2))
         return value
