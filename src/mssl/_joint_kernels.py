@@ -31,7 +31,6 @@ weight_step = apart(
     _small_weight_kernels.weight_step,
     float64(_LOSS, _V, _M, _M, _V, float64, float64, _M, _M, _T, float64, int64),
 )
-_AHEAD = 5.0  # by which the fixed point's change may exceed its tolerance: the secant's answer is so much better
 _SLOW = 0.3  # rate of convergence from which on extrapolations pay
 _FARTHEST = 10.0  # last changes that an extrapolation adds at most
 REST = 3.0  # rounds before the first extrapolation, and after one that failed
@@ -360,9 +359,12 @@ def _diagonal_start(loss, t, eta, tau, e, v, W, HW, limits):
                 image[k] += (W[k, j] - mean[j]) ** 2 / d
             change = max(change, abs(image[k] - v[k]) / (image[k] + e[k]))
         change = min(change, 1.0)
-        _secant(v, image, last, last_image)
-        if change <= _AHEAD * tol:
+        if change <= tol:
             break
+        _secant(v, image, last, last_image)
+    # The mean squares of these very weights: correlations are then at most 1, and so is λ_max.
+    for k in range(K):
+        v[k] = image[k]
     return True
 
 
