@@ -21,11 +21,11 @@ from mssl import (
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, ParameterError
 from mssl.model_selection import TaskKFold, TaskTimeSeriesSplit
-from mssl.model_selection.board import vain
+from mssl.model_selection.board import Entry, ScoreBoard, name_of, vain
 from mssl.model_selection.folds import GramFold, RowFold, Whole, make_folds, places
 from mssl.model_selection.path import follow
 from mssl.penalties import L1
-from mssl.structures import FixedPrecision, Independent
+from mssl.structures import FixedPrecision, GraphLaplacian, Independent
 
 SMALL = {"n_tasks": 5, "clusters": [[0, 1, 2]], "n_features": 6, "n_samples": 24}
 
@@ -199,6 +199,27 @@ def test_a_path_left_early_chooses_as_the_whole_one_does():
     np.testing.assert_array_equal(scores[scored], all_scores[scored])
     assert not short.cv_results_["certified"][~scored].any()
     assert whole.best_score_ - short.best_score_ <= 1e-3 * abs(whole.best_score_)
+
+
+def test_the_product_of_given_grids_is_scored_whole():
+    data = make_clustered_tasks(n_tasks=12, n_features=5, n_samples=20, clusters=[range(12)], random_state=0)
+    friends = GraphLaplacian(adjacency=np.ones((12, 12)) - np.eye(12))
+    grid = {"structure__alpha": np.geomspace(1e-2, 1e5, 8)}
+    search = MultiTaskGLMCV(MultiTaskGLM(friends), grid).fit(data.X, data.y, tasks=data.tasks)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.best_score_ == search.cv_results_["mean_test_score"].max()
+
+
+def test_settings_without_a_score_are_no_ties():
+    board = ScoreBoard(None, [])
+    rows = np.hstack([np.array([[-1.0], [-1.2], [-0.9]]), np.zeros((3, 4))])
+    unknown = np.full_like(rows, np.nan)
+    for number, table in enumerate((rows, unknown)):
+        params = {"number": number}
+        board.entries[name_of(params)] = Entry(params, "", table)
+    board.champion = board.entries[name_of({"number": 0})]
+    board.prefer([{"number": 1}, {"number": 0}], 0.5)
+    assert board.best() == {"number": 0}
 
 
 def test_more_tasks_than_features_try_shrinkage():

@@ -376,6 +376,7 @@ def test_a_point_of_the_box_is_drawn_to_a_positive_definite_one_of_it(seed, size
     assert np.all(np.abs(W - S) <= L * (1 + 1e-12))
     assert solvers.drawn(S, None)[0] is S
     assert solvers.drawn(-S, None) is None
+    assert solvers.drawn(np.full_like(S, np.nan), S) is None
 
 
 @given(seed=st.integers(0, 10_000), size=st.floats(1e-9, 1.0))

@@ -31,7 +31,8 @@ def factor(matrix: Array) -> tuple[Array, float] | None:
     triangle, info = dpotrf(matrix.T, lower=0, clean=0)
     if info != 0:
         return None
-    return triangle, 2.0 * float(np.log(triangle.diagonal()).sum())
+    log_determinant = 2.0 * float(np.log(triangle.diagonal()).sum())
+    return None if np.isnan(log_determinant) else (triangle, log_determinant)  # LAPACK lets NaN pass
 
 
 def inverse(triangle: Array) -> Array:
@@ -179,12 +180,12 @@ def certify(
 
 
 def drawn(M: Array, anchor: Array | Callable[[], Array | None] | None) -> tuple[Array, float] | None:
-    """M drawn towards the anchor until it is positive definite, and its log-determinant; None without an anchor."""
+    """M drawn towards the anchor until it is positive definite, and its log-determinant; None where that cannot be."""
     found = factor(M)
     if found is not None:
         return M, found[1]
     anchor = anchor() if callable(anchor) else anchor
-    if anchor is None or factor(anchor) is None:
+    if anchor is None or factor(anchor) is None or not np.isfinite(M).all():
         return None
     while found is None:
         M = 0.5 * (M + anchor)

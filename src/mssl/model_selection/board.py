@@ -127,16 +127,15 @@ class ScoreBoard:
         self.template, self.folds = template, folds
         self.n_jobs, self.checkpoint, self.progress = n_jobs, checkpoint, progress
         self.entries: dict[str, Entry] = {}
+        self.leaves_early = False
         self.champion: Entry | None = None
         self.learned: Entry | None = None
 
-    def evaluate(
-        self, stage: str, chains: Iterable[Sequence[Params]], demand: float = 0.0, whole: bool = False
-    ) -> None:
+    def evaluate(self, stage: str, chains: Iterable[Sequence[Params]], demand: float = 0.0) -> None:
         """Score the settings of the chains that have no score yet, and see whether one of them is the best so far.
 
         It has to be better than the best before by ``demand`` standard errors of the difference, paired by folds.
-        Unless ``whole`` is set a chain ends where nothing is left to gain.
+        A board that ``leaves_early`` ends a chain where nothing is left to gain.
         """
         left, seen = [], set(self.entries)
         for chain in chains:
@@ -145,7 +144,7 @@ class ScoreBoard:
             if fresh:
                 left.append(fresh)
         pieces = [
-            (f"{number} {name_of(chain)}", (fold, self.template, chain, whole))
+            (f"{number} {name_of(chain)}", (fold, self.template, chain, not self.leaves_early))
             for number, fold in enumerate(self.folds)
             for chain in left
         ]
@@ -170,7 +169,8 @@ class ScoreBoard:
     def prefer(self, order: Iterable[Params], tie: float) -> None:
         """Take the first of scored settings that the best does not beat by so many standard errors."""
         best = self.chosen()
-        ties = (entry for entry in map(self._entry, order) if not _wins(best, entry, tie))
+        scored = (entry for entry in map(self._entry, order) if np.isfinite(entry.mean))
+        ties = (entry for entry in scored if not _wins(best, entry, tie))
         self.champion = next(ties, best)
 
     def _entry(self, params: Params) -> Entry:

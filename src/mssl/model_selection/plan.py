@@ -58,9 +58,7 @@ STAGES = 13  # how many stages a coordinate search has, at most
 class Board(Protocol):
     """Where settings are scored; the best one so far is known."""
 
-    def evaluate(
-        self, stage: str, chains: Sequence[Sequence[Params]], demand: float = 0.0, whole: bool = False
-    ) -> None:
+    def evaluate(self, stage: str, chains: Sequence[Sequence[Params]], demand: float = 0.0) -> None:
         """Score all settings of the chains (those not yet scored), or each as far as there is something to gain.
 
         The best of them becomes the best of all if it is better by ``demand`` standard errors of the difference.
@@ -309,7 +307,7 @@ def full_search(board: Board, space: Space) -> None:
         space.lambdas(dict(zip(names, values, strict=True)), FINE)
         for values in product(space.means(), couplings, shrinkages, gammas, floors)
     ]
-    board.evaluate("grid", chains, whole=True)
+    board.evaluate("grid", chains)
 
 
 def without(params: Params, name: str) -> Params:

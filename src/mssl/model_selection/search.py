@@ -245,7 +245,8 @@ class MSSLSearch(SearchCV):
             many_tasks=whole.n_tasks > whole.n_features,
             without_graph=coefs_only,
         )
-        (coordinate_search if self.search == "coordinate" else full_search)(board, space)
+        board.leaves_early = self.search == "coordinate"
+        (coordinate_search if board.leaves_early else full_search)(board, space)
 
     def _choose(self, board: ScoreBoard) -> None:
         super()._choose(board)
