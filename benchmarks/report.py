@@ -360,8 +360,10 @@ def figures(results: Row, folder: Path) -> str | None:
         sizes, seconds = growth_series(groups.get("growth", {}), axis)
         if len(sizes) > 1:
             ax.loglog(sizes, seconds, "o-", label=f"mssl: {axis}^{exponent(sizes, seconds):.2f}")
+            ax.set_xticks(sizes, [f"{size:.0f}" for size in sizes], fontsize=8)
         ax.set(xlabel=f"{axis}, whole fit")
     for ax in axes:
+        ax.xaxis.set_minor_formatter("")  # less than a decade would get labels that overlap
         if ax.get_legend_handles_labels()[0]:
             ax.legend(fontsize=7)
     name = "benchmarks-growth.png"
@@ -379,7 +381,7 @@ def graph_series(groups: Row) -> dict[str, list[tuple[float, float]]]:
             alike = axes["kind"] == "erdos-renyi" and axes["share"] == 0.5 and axes["n"] == 10 * axes["p"]
             if alike and record["outcome"] == "reached":
                 series.setdefault(record["solver"], []).append((axes["p"], record["seconds"]))
-    return series
+    return {solver: sorted(points) for solver, points in series.items()}
 
 
 def instructions() -> str:
