@@ -16,7 +16,7 @@ from scipy.linalg import block_diag, eigh
 from sklearn.covariance import graphical_lasso as sklearn_graphical_lasso
 from threadpoolctl import threadpool_limits
 
-from benchmarks.measures import cpu_seconds, fresh_process
+from benchmarks.measures import cpu_seconds, fresh_process, watched
 from benchmarks.problems import GraphStep, WeightStep
 from mssl import MSSLRegressor, MSSLRegressorCV
 from mssl import _glasso_kernels as kernels
@@ -74,22 +74,10 @@ def yardsticks(p: int, n: int, share: float, repeats: int = 2) -> dict[str, Any]
 
 def sweeping(solve: Callable[[], Any]) -> float:
     """Share of a solve's time that block coordinate descent takes; a warm start can save that part only."""
-    kernel, spent = kernels.bcd_sweeps, 0.0
-
-    def watched(*arguments: Any) -> Any:
-        nonlocal spent
-        began = perf_counter()
-        answer = kernel(*arguments)
-        spent += perf_counter() - began
-        return answer
-
-    kernels.bcd_sweeps = watched
-    try:
+    with watched(kernels, "bcd_sweeps") as spent:
         began = perf_counter()
         solve()
-        return spent / (perf_counter() - began)
-    finally:
-        kernels.bcd_sweeps = kernel
+        return sum(spent.values()) / (perf_counter() - began)
 
 
 def daily_use(full: bool) -> Iterator[tuple[str, float]]:

@@ -24,6 +24,7 @@ LAYERS = [
         "_apart",
         "_kernel",
         "_dense_kernels",
+        "_elimination_kernels",
         "_glasso_kernels",
         "_weight_kernels",
         "_residual_kernels",

@@ -5,6 +5,7 @@ import numpy as np
 
 from mssl._kernel import njit
 
+TINY = 1e-100  # covariances decay along paths; flushed here, products of two never become slow subnormal numbers
 FAST = {"reassoc", "contract"}  # lets sums use vector registers; NaN and inf keep their meaning
 
 
@@ -25,6 +26,23 @@ def add_rows(x, B, n, first, out):
         for j in range(m):
             out[j] += x0 * b0[j]
         k += 1
+
+
+@njit(nogil=True, error_model="numpy", fastmath=FAST)
+def add_some_rows(x, index, n, W, out):
+    """Add x[0] W[index[0]] + … + x[n − 1] W[index[n − 1]] to ``out``, four rows at a time."""
+    a = 0
+    while a + 4 <= n:
+        x0, x1, x2, x3 = x[a], x[a + 1], x[a + 2], x[a + 3]
+        w0, w1, w2, w3 = W[index[a]], W[index[a + 1]], W[index[a + 2]], W[index[a + 3]]
+        for i in range(len(out)):
+            out[i] += x0 * w0[i] + x1 * w1[i] + x2 * w2[i] + x3 * w3[i]
+        a += 4
+    while a < n:
+        x0, w0 = x[a], W[index[a]]
+        for i in range(len(out)):
+            out[i] += x0 * w0[i]
+        a += 1
 
 
 @njit(nogil=True, error_model="numpy", fastmath=FAST)

@@ -8,13 +8,12 @@ Infinite penalties are legal, so the relaxed floating point flags leave out ``nn
 
 import numpy as np
 
-from mssl._dense_kernels import back_solve, factor
+from mssl._dense_kernels import TINY, add_some_rows, back_solve, factor
 from mssl._kernel import njit
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 _PASSES, _MOST_PASSES = np.int64(100), np.int64(2000)  # no literals: each would get a compiled version of its own
 _SINGULAR = 1e-7  # least entry on the diagonal of a factor that is trusted
-_TINY = 1e-100  # covariances decay along paths; flushed here, products of two never become slow subnormal numbers
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -138,23 +137,6 @@ def _lasso_active(G, m, c, lam, beta, q, tol, max_passes):
 
 
 @njit(nogil=True, error_model="numpy", fastmath=_FAST)
-def _add_rows(x, index, n, W, out):
-    """Add x[0] W[index[0]] + … + x[n − 1] W[index[n − 1]] to ``out``, four rows at a time."""
-    a = 0
-    while a + 4 <= n:
-        x0, x1, x2, x3 = x[a], x[a + 1], x[a + 2], x[a + 3]
-        w0, w1, w2, w3 = W[index[a]], W[index[a + 1]], W[index[a + 2]], W[index[a + 3]]
-        for i in range(len(out)):
-            out[i] += x0 * w0[i] + x1 * w1[i] + x2 * w2[i] + x3 * w3[i]
-        a += 4
-    while a < n:
-        x0, w0 = x[a], W[index[a]]
-        for i in range(len(out)):
-            out[i] += x0 * w0[i]
-        a += 1
-
-
-@njit(nogil=True, error_model="numpy", fastmath=_FAST)
 def _store_column(j, g, S, L, W, diagonal):
     """Clip g into the box, write it as row and column j of W; return the weighted squared change.
 
@@ -165,7 +147,7 @@ def _store_column(j, g, S, L, W, diagonal):
     for i in range(p):
         low, high = S[j, i] - L[j, i], S[j, i] + L[j, i]
         w = min(max(g[i], low), high)
-        if abs(w) < _TINY:
+        if abs(w) < TINY:
             w = 0.0
         if i == j:
             w = 1.0
@@ -209,7 +191,7 @@ def _solve_column(j, S, L, W, B, g, active, gram, vectors, tol, max_passes):
             active[m], beta[m] = k, beta_j[k]
             m += 1
     g[:] = 0.0
-    _add_rows(beta, active, m, W, g)
+    add_some_rows(beta, active, m, W, g)
     for round_ in range(20):
         m = _gather_active(j, S, L, beta_j, g, active, round_ == 0)
         if m == 0:
@@ -230,7 +212,7 @@ def _solve_column(j, S, L, W, B, g, active, gram, vectors, tol, max_passes):
                 beta_j[k] = beta[a]
                 active[moved], beta[moved] = k, step
                 moved += 1
-        _add_rows(beta, active, moved, W, g)
+        add_some_rows(beta, active, moved, W, g)
     schur = 1.0
     for k in range(p):
         if beta_j[k] != 0.0:
@@ -428,75 +410,3 @@ def mirror(A):
     for i in range(p):
         for j in range(i):
             A[j, i] = A[i, j]
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def eliminate(A, rank):
-    """Gaussian elimination of the variables of least degree, in place, while that is cheaper than dense algebra.
-
-    ``rank`` gets the position of every eliminated variable, and p for those that remain. Returns their number and
-    the sum of the logarithms of the pivots; the number is -1 where a pivot is not positive.
-    """
-    p = A.shape[0]
-    degree = np.empty(p, np.int64)
-    near = np.empty(p, np.int64)
-    for i in range(p):
-        rank[i] = p
-        degree[i] = 0
-        for j in range(p):
-            degree[i] += A[i, j] != 0.0
-    log_pivots = 0.0
-    for step in range(p):
-        v, least = -1, p + 1
-        for i in range(p):
-            if rank[i] == p and degree[i] < least:
-                v, least = i, degree[i]
-        if 4 * least * p > (p - step) ** 2:
-            return step, log_pivots
-        if not A[v, v] > 0.0:
-            return -1, 0.0
-        log_pivots += np.log(A[v, v])
-        rank[v] = step
-        m = 0
-        for j in range(p):
-            if A[v, j] != 0.0 and rank[j] == p:
-                near[m] = j
-                m += 1
-        for a in range(m):
-            i = near[a]
-            degree[i] -= 1
-            ratio = A[v, i] / A[v, v]
-            for b in range(m):
-                j = near[b]
-                degree[i] += A[i, j] == 0.0
-                A[i, j] -= ratio * A[v, j]
-    return p, log_pivots
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def back_substitute(A, rank, n, Sigma):
-    """Complete the inverse Σ, known on the variables that remain, by the n eliminated ones in reverse."""
-    p = A.shape[0]
-    order = np.empty(n, np.int64)
-    for i in range(p):
-        if rank[i] < n:
-            order[rank[i]] = i
-    row, near, ratios = np.empty(p), np.empty(p, np.int64), np.empty(p)
-    for step in range(n - 1, -1, -1):
-        v = order[step]
-        m = 0
-        for j in range(p):
-            if A[v, j] != 0.0 and rank[j] > step:
-                near[m], ratios[m] = j, -A[v, j] / A[v, v]
-                m += 1
-        row[:] = 0.0
-        _add_rows(ratios, near, m, Sigma, row)
-        corner = 1.0 / A[v, v]
-        for a in range(m):
-            corner += ratios[a] * row[near[a]]
-        row[v] = corner
-        for j in range(p):
-            if abs(row[j]) < _TINY:
-                row[j] = 0.0
-            Sigma[v, j] = row[j]
-            Sigma[j, v] = row[j]

@@ -51,14 +51,14 @@ def _is_sparse(matrix: Array) -> bool:
 
 def inverse_and_log_determinant(omega: Array) -> tuple[Array, float] | None:
     """Ω⁻¹ and log det Ω, or None; a large sparse Ω is first reduced to the dense core of its elimination."""
-    from mssl import _glasso_kernels as kernels
+    from mssl import _elimination_kernels as elimination
 
     p = len(omega)
     if not _is_sparse(omega):
         cholesky = factor(omega)
         return None if cholesky is None else (inverse(cholesky[0]), cholesky[1])
     A, rank, sigma = omega.copy(), np.empty(p, dtype=np.int64), np.zeros((p, p))
-    n, log_determinant = kernels.eliminate(A, rank)
+    n, log_determinant = elimination.eliminate(A, rank)
     if n < 0:
         return None
     core = np.flatnonzero(rank == p)
@@ -68,7 +68,7 @@ def inverse_and_log_determinant(omega: Array) -> tuple[Array, float] | None:
             return None
         log_determinant += cholesky[1]
         sigma[np.ix_(core, core)] = inverse(cholesky[0])
-    kernels.back_substitute(A, rank, n, sigma)
+    elimination.back_substitute(A, rank, n, sigma)
     return sigma, log_determinant
 
 
@@ -77,12 +77,12 @@ def inverse_and_log_determinant(omega: Array) -> tuple[Array, float] | None:
 
 def positive_definite(W: Array) -> bool:
     """Whether W is positive definite, by elimination where it is large and sparse."""
-    from mssl import _glasso_kernels as kernels
+    from mssl import _elimination_kernels as elimination
 
     if not _is_sparse(W):
         return factor(W) is not None
     A, rank = W.copy(), np.empty(len(W), dtype=np.int64)
-    core = np.flatnonzero(rank == len(W)) if kernels.eliminate(A, rank)[0] >= 0 else None
+    core = np.flatnonzero(rank == len(W)) if elimination.eliminate(A, rank)[0] >= 0 else None
     return core is not None and (core.size == 0 or factor(A[np.ix_(core, core)]) is not None)
 
 

@@ -189,10 +189,10 @@ def alternate(
             step = view.improve(step, S, needed, LOOSE * min(step.gap, 3 * gained), 0.1**idle)
             moved = _change(point.step.precision, step.precision)
     return FitResult(
-        W=W,
-        intercepts=problem.intercepts(W),
-        structure=step,
-        mean=mean,
+        W=point.W,
+        intercepts=problem.intercepts(point.W),
+        structure=point.step,
+        mean=point.mean,
         status=status or Status.MAX_ITER,
         objective=point.objective,
         relative_gap=history[-1].relative_gap,
