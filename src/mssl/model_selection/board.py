@@ -49,7 +49,7 @@ def score_chain(fold: Any, template: Any, chain: Sequence[Params], whole: bool =
 def vain(rows: Array) -> bool:
     """Whether the last settings of a chain show that there is nothing to gain along it, from their rows.
 
-    Their graphs have more edges than tasks, and yet each is, by the mean over tasks plus two standard errors of the
+    Their graphs have no fewer edges than tasks, and yet each is, by the mean over tasks plus two standard errors of the
     paired difference, at most a thousandth better than the best before. With few tasks the errors are too wide for
     that, and fits are cheap.
     """
@@ -59,9 +59,8 @@ def vain(rows: Array) -> bool:
     if len(rows) <= VAIN or n_tasks < 2 or edges[-VAIN:].min() < n_tasks:
         return False
     best = scores[scores[:-VAIN].mean(axis=1).argmax()]
-    gains = scores[-VAIN:] - best
-    hopes = gains.mean(axis=1) + 2.0 * gains.std(axis=1, ddof=1) / np.sqrt(n_tasks)
-    return bool(np.all(hopes <= MATERIAL * abs(best.mean())))
+    hopes = (gain.mean() + 2.0 * _error_of_mean(gain) for gain in scores[-VAIN:] - best)
+    return all(hope <= MATERIAL * abs(best.mean()) for hope in hopes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ B. *Learned variances and graphs*: λ = 1 is the empty graph, λ = 0 the dense l
    5. the strength of a chosen mean, and what a chosen γ or shrinkage may have changed: mean and coupling, λ, and γ
       between its neighbours.
 
-Along a falling λ graphs become denser and dear. A path is left where two graphs in a row, each with more edges than
+Along a falling λ graphs become denser and dear. A path is left where two graphs in a row, each with no fewer edges than
 tasks, are sure not to gain a thousandth of the score (`mssl.model_selection.board.vain`).
 
 The winner of B is taken if it is better than that of A by a standard error of their paired difference: it was found
