@@ -54,7 +54,7 @@ class DenseBlocks:
         totals = task_totals(bounds, weights)
         means = np.empty((len(totals), blocks.d))
         if blocks._many_small:
-            from mssl._weight_kernels import gather_blocks
+            from mssl._gram_kernels import gather_blocks
 
             w = np.ones(len(X)) if weights is None else np.array(weights, dtype=float)
             call(gather_blocks, plain(X), bounds, w, centre, blocks.buffer, means)
@@ -165,7 +165,7 @@ class DenseBlocks:
         out, totals = np.empty((K, self.d, self.d)), np.empty((K, self.d)) if sums else None
         products = None if also is None else np.empty((K, self.d))
         if self._many_small and totals is not None:
-            from mssl._weight_kernels import block_grams
+            from mssl._gram_kernels import block_grams
 
             products = np.empty((K, self.d))
             r = c if also is None else also

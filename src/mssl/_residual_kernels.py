@@ -12,40 +12,10 @@ from numpy.typing import NDArray
 
 from mssl._dense_kernels import FAST
 from mssl._kernel import njit
-from mssl._weight_kernels import _GATHER_FROM, _PASSES, _gathered_passes, _gram_pass, _minimiser, _support
+from mssl._weight_kernels import _GATHER_FROM, _PASSES, _minimiser, _support, visit
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
-
-
-@njit(nogil=True)
-def _visit(
-    G: Array,
-    s: float,
-    own: float,
-    q: Array,
-    t: float,
-    w: Array,
-    hw: Array,
-    active: Index,
-    everything: Index,
-    room: Array,
-    least: float,
-) -> float:
-    """Minimise over one task's weights by a pass over all coordinates and some over the support."""
-    total = _gram_pass(G, s, own, q, t, w, hw, everything)
-    stop = max(0.01 * total, least)
-    if total <= stop:
-        return total
-    support = active[: _support(w, active)]
-    if len(w) >= _GATHER_FROM:
-        return total + _gathered_passes(G, s, own, q, t, w, hw, support, room, stop)
-    for _ in range(_PASSES):
-        gained = _gram_pass(G, s, own, q, t, w, hw, support)
-        total += gained
-        if gained <= stop:
-            break
-    return total
 
 
 @njit(nogil=True, fastmath=FAST)
@@ -92,7 +62,7 @@ def shared_sweeps(
                 pull[j] = s * q[k, j] - pull[j]
                 hw[j] = s * (D[k, j] + q[k, j])
             least = 0.1 * enough / K
-            decrease += _visit(G, s, ridge[k], pull, t[k], W[k], hw, active, everything, room, least)
+            decrease += visit(G, s, ridge[k], pull, t[k], W[k], hw, active, everything, room, least)
             for j in range(d):
                 D[k, j] = hw[j] / s - q[k, j]
         if decrease <= enough:
@@ -149,7 +119,7 @@ def aligned_sweeps(
                 hw[j] = s * HW[k, j]
                 q[j] += hw[j]
             least = 0.1 * enough / K
-            decrease += _visit(H[k], s, ridge[k], q, t[k], W[k], hw, active, everything, room, least)
+            decrease += visit(H[k], s, ridge[k], q, t[k], W[k], hw, active, everything, room, least)
             for j in range(d):
                 HW[k, j] = hw[j] / s
                 if W[k, j] != old[j]:

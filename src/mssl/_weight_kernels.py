@@ -188,15 +188,13 @@ def _gathered_passes(
 
 
 @njit(nogil=True, fastmath=FAST)
-def _face_step(
-    G: Array, s: float, own: float, q: Array, t: float, w: Array, hw: Array, active: Index, A: Array, R: Array
-) -> float:
+def _face_step(G: Array, s: float, own: float, q: Array, t: float, w: Array, hw: Array, active: Index) -> float:
     """Move w towards the minimum over its own support and signs, as far as no sign changes; returns what it gained.
 
-    One factorisation does what correlated features make coordinate descent crawl towards. A and R are room.
+    One factorisation does what correlated features make coordinate descent crawl towards.
     """
     m = len(active)
-    A, R = A[:m, :m], R[:m, :m]
+    A, R = np.empty((m, m)), np.empty((m, m))
     gradient, step = np.empty(m), np.empty(m)
     for a in range(m):
         j = active[a]
@@ -224,6 +222,39 @@ def _face_step(
     return length * (1.0 - 0.5 * length) * along
 
 
+@njit(nogil=True)
+def visit(
+    G: Array,
+    s: float,
+    own: float,
+    q: Array,
+    t: float,
+    w: Array,
+    hw: Array,
+    active: Index,
+    everything: Index,
+    room: Array,
+    least: float,
+) -> float:
+    """Lower ½ wᵀ(sG + own I)w − q·w + t‖w‖₁ of one task by a pass over all coordinates and some over the support.
+
+    Ends where a pass gains at most ``least`` or a hundredth of the first; returns what was gained. hw = sGw is kept.
+    """
+    total = _gram_pass(G, s, own, q, t, w, hw, everything)
+    stop = max(0.01 * total, least)
+    if total <= stop:
+        return total
+    support = active[: _support(w, active)]
+    if len(w) >= _GATHER_FROM:
+        return total + _gathered_passes(G, s, own, q, t, w, hw, support, room, stop)
+    for _ in range(_PASSES):
+        gained = _gram_pass(G, s, own, q, t, w, hw, support)
+        total += gained
+        if gained <= stop:
+            return total
+    return total + _face_step(G, s, own, q, t, w, hw, active[: _support(w, active)])
+
+
 @njit(cache=True, nogil=True)
 def gram_sweeps(
     H: Array,
@@ -246,7 +277,6 @@ def gram_sweeps(
     K, d = len(tasks), W.shape[1]
     pull = np.empty(d)
     room = np.empty(d * d if d >= _GATHER_FROM else 0)
-    faces = (np.empty((d, d)), np.empty((d, d)))
     active = np.empty(d, dtype=np.int64)
     everything = np.arange(d)
     decrease = 0.0
@@ -257,21 +287,8 @@ def gram_sweeps(
             for j in range(d):
                 pull[j] = q[k, j] - pull[j]
             G = H[k] if H.shape[0] > 1 else H[0]
-            gained = _gram_pass(G, scale[k], own, pull, t[k], W[k], HW[k], everything)
-            decrease += gained
-            stop = max(0.01 * gained, 0.1 * enough / K)
-            support = active[: _support(W[k], active)]
-            if gained > stop and d >= _GATHER_FROM:
-                decrease += _gathered_passes(G, scale[k], own, pull, t[k], W[k], HW[k], support, room, stop)
-            elif gained > stop:
-                for _ in range(_PASSES):
-                    gained = _gram_pass(G, scale[k], own, pull, t[k], W[k], HW[k], support)
-                    decrease += gained
-                    if gained <= stop:
-                        break
-                if gained > stop:
-                    support = active[: _support(W[k], active)]
-                    decrease += _face_step(G, scale[k], own, pull, t[k], W[k], HW[k], support, *faces)
+            least = 0.1 * enough / K
+            decrease += visit(G, scale[k], own, pull, t[k], W[k], HW[k], active, everything, room, least)
             for j in range(d):
                 mean[j] += u[k] * W[k, j]
         if decrease <= enough:
@@ -421,64 +438,3 @@ def design_sweeps(
         if decrease <= enough:
             return sweep + 1, decrease
     return n_sweeps, decrease
-
-
-@njit(cache=True, nogil=True, fastmath=FAST)
-def gather_blocks(X: Array, bounds: Index, c: Array, centre: bool, out: Array, means: Array) -> None:
-    """Transpose the rows of each task into a (d, n_k) block of out and take their weighted means off."""
-    d = X.shape[1]
-    for k in range(len(bounds) - 1):
-        lo, n = bounds[k], bounds[k + 1] - bounds[k]
-        weight = c[lo : lo + n]
-        block = out[d * lo : d * (lo + n)].reshape(d, n)
-        # Rows outside: reading in order and scattering beats gathering, which vector units do slowly.
-        for i in range(n):
-            for j in range(d):
-                block[j, i] = X[lo + i, j]
-        total = weight.sum()
-        for j in range(d):
-            column = block[j]
-            mean = 0.0
-            for i in range(n):
-                mean += weight[i] * column[i]
-            mean = mean / total if total > 0.0 else 0.0
-            means[k, j] = mean
-            if centre:
-                for i in range(n):
-                    column[i] -= mean
-
-
-@njit(cache=True, nogil=True, fastmath=FAST)
-def block_grams(buffer: Array, bounds: Index, c: Array, r: Array, gram: Array, sums: Array, products: Array) -> None:
-    """For each task with columns a_j: Σ c a_j a_l into gram, Σ c a_j into sums, Σ r a_j into products."""
-    d = gram.shape[1]
-    room = np.empty(np.max(bounds[1:] - bounds[:-1]))
-    for k in range(len(bounds) - 1):
-        lo, n = bounds[k], bounds[k + 1] - bounds[k]
-        block = buffer[d * lo : d * (lo + n)].reshape(d, n)
-        weight, right, weighted = c[lo : lo + n], r[lo : lo + n], room[:n]
-        for j in range(d):
-            column = block[j]
-            total, product = 0.0, 0.0
-            for i in range(n):
-                weighted[i] = weight[i] * column[i]
-                total += weighted[i]
-                product += right[i] * column[i]
-            sums[k, j], products[k, j] = total, product
-            # Four partners at a time: each load of the column serves four products.
-            for first in range(0, j + 1, 4):
-                p0, p1 = block[first], block[min(first + 1, j)]
-                p2, p3 = block[min(first + 2, j)], block[min(first + 3, j)]
-                t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
-                for i in range(n):
-                    t0 += weighted[i] * p0[i]
-                    t1 += weighted[i] * p1[i]
-                    t2 += weighted[i] * p2[i]
-                    t3 += weighted[i] * p3[i]
-                gram[k, j, min(first + 3, j)] = t3
-                gram[k, j, min(first + 2, j)] = t2
-                gram[k, j, min(first + 1, j)] = t1
-                gram[k, j, first] = t0
-        for j in range(d):
-            for other in range(j):
-                gram[k, other, j] = gram[k, j, other]

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl._kernel import njit
-from mssl._residual_kernels import _visit
-from mssl._weight_kernels import _GATHER_FROM
+from mssl._weight_kernels import _GATHER_FROM, visit
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -85,7 +84,7 @@ def set_sweeps(
                 w[a] = W[k, own_features[a]]
             G = gram[corners[k] : corners[k] + m * m].reshape(m, m)
             least = 0.1 * enough / len(tasks)
-            decrease += _visit(G, 1.0, own, p, t[k], w, HW[lo : lo + m], active, everything[:m], room, least)
+            decrease += visit(G, 1.0, own, p, t[k], w, HW[lo : lo + m], active, everything[:m], room, least)
             for a in range(m):
                 j = own_features[a]
                 W[k, j] = w[a]
