@@ -260,7 +260,7 @@ two methods are equally good, one cell in six is beyond one standard error by ch
 is on the same side on other splits too (below), so it is not chance alone. Nothing in the family is missing: its most
 pooled member is the pooled rival to 0.1 % of the weights. On nine of the 16 splits ours pools as well, and these make
 the difference, +0.0018 ± 0.0007 in RMSE, against −0.0004 ± 0.0005 on the seven others. What differs there is the mean's
-variance alone: four folds place it anywhere between 0.00006 and 0.0007, and the smallest choices cost most, while the
+variance alone: four folds place it anywhere between 0.00006 and 0.0007, and the smaller choices cost most, while the
 rival's coarse grid has 0.0001 and 0.0005 in that range. Choosing it once more for the pooled model, by quarters of a
 decade over four decades, changes nothing on 32 splits: it is the best by the folds already.
 
