@@ -246,7 +246,7 @@ of the grid by the test rows, and the rival:
   of the training part alone 0.94 % ± 0.41 %, on the other years 0.82 % ± 0.20 %. The unit is now the noise of each
   fold's training part. That is known less well, so it is drawn towards a common value over tasks as far as its errors
   ask for (Smyth 2004, doi:10.2202/1544-6115.1027); without that the share of the oracle's gain kept on the synthetic
-  centres would have fallen from 0.835 to 0.809 over 20 seeds, with it to 0.829 (by 0.006 ± 0.009). All methods that are
+  centres would have fallen from 0.835 to 0.809 over 20 seeds, with it to 0.828 (by 0.006 ± 0.009). All methods that are
   tuned by this score gained a little on atlas-5 (table below), none clearly on atlas-19. Labels have no noise to
   estimate, their scores are as they were.
 - Spam15-20: too little pooling. Among ridges around the mean that the folds cannot tell apart (half a standard error)
