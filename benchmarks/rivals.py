@@ -238,8 +238,8 @@ of the grid by the test rows, and the rival:
   on the contrasts of each year with the mean of those drawn before it (Helmert), without an intercept: the same
   products and so the same fits, but independent where the years are. All gained from it on these splits: ours from an
   RMSE of 1.0577 to 1.0540, ridge around a mean from 1.0581 to 1.0538, the Lasso from 1.1114 to 1.0859, the pooled
-  model, which has little to overfit with, from 1.0536 to 1.0524. (Month means taken anew in every fold did about as well;
-  contrasts can be given to any estimator.) Whoever takes anomalies and cross-validates has the same trap to avoid.
+  model, which has little to overfit with, from 1.0536 to 1.0524. (Month means taken anew in every fold did about as
+  well; contrasts can be given to any estimator.) Whoever cross-validates anomalies has the same trap to avoid.
 - Atlas: the unit. Scores are in units of each task's noise, and that was the noise of all training rows, those held out
   too: tasks whose held-out rows a fit of their own happens to follow had the smallest noise and counted most. By the
   folds (16 splits, ridges as above) a ridge of 100 cost 0.05 % ± 0.40 % of the pooled model's deviance, with the noise
@@ -257,8 +257,8 @@ of the grid by the test rows, and the rival:
 
 Worse is atlas-5, by both measures, by 1.6 and 1.7 standard errors: 0.08 % of the error, 0.3 % of the deviance. Where
 two methods are equally good, one cell in six is beyond one standard error by chance, three of these twenty; but atlas-5
-is on the same side on other splits too (below), so it is hardly chance alone. Nothing in the family is missing: its most
-pooled member is the pooled rival to 0.1 % of the weights. On nine of the 16 splits ours pools as well, and these make
+is on the same side on other splits too (below), so it is hardly chance alone. Nothing is missing in the family: its
+most pooled member is the pooled rival to 0.1 % of the weights. On nine of the 16 splits ours pools too, and these make
 the difference, +0.0018 ± 0.0007 in RMSE, against −0.0004 ± 0.0005 on the seven others. What differs there is the mean's
 variance alone: four folds place it anywhere between 0.00006 and 0.0007, and the smaller choices cost most, while the
 rival's coarse grid has 0.0001 and 0.0005 in that range. Choosing it once more for the pooled model, by quarters of a
