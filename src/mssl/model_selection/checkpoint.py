@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator
 
 from mssl.exceptions import MSSLError
 
-FORMAT = "mssl checkpoint 2"
+FORMAT = "mssl checkpoint 3"
 HEAD = b'{"crc":'  # how every line begins
 
 

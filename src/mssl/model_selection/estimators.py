@@ -32,9 +32,11 @@ class MSSLRegressorCV(GLMScore, RegressorMixin, MSSLSearch):
     mean or none, from separate tasks to pooled ones), then learned graphs; these are chosen if they are better by a
     standard error of the paired difference, over folds or over tasks, whichever is larger.
 
-    The default score is minus the mean over tasks of the test deviance in units of the task's noise. With the Gaussian
-    loss and this score all fits work on Gram matrices (a training part is the total less a fold), so that the cost of
-    the search does not grow with the number of rows.
+    The default score is minus the mean over tasks of the test deviance in units of the task's noise. That
+    noise is the training part's, drawn towards a common value as far as its estimation error asks for
+    (:mod:`mssl.solvers.moderation`), so that the test rows have no say in it. With the Gaussian loss and this score all
+    fits work on Gram matrices (a training part is the total less a fold), so that the cost of the search does not grow
+    with the number of rows.
 
     Parameters
     ----------

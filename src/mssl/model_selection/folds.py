@@ -7,6 +7,11 @@ the one that the rows themselves would give:
 
 .. math:: G = \sum x x^\top - n \bar x \bar x^\top,\quad q = \sum x y - n \bar x \bar y,\quad
           \sum_{test}(y - x\cdot w - b)^2 = \sum y^2 - 2 w \cdot \sum xy + w^\top (\textstyle\sum x x^\top) w + \dots
+
+Test deviances are in units of each task's noise in the training part, moderated
+(:mod:`mssl.solvers.moderation`). The noise of all rows would be smallest for the tasks whose test rows a fit of their
+own happens to follow; these tasks would count most, and too little would be shared. That of the training part knows
+nothing of the test rows, but is known less well, and moderation makes up for it.
 """
 
 from __future__ import annotations
@@ -26,13 +31,16 @@ from mssl.exceptions import DataError
 from mssl.inputs import is_missing, listing
 from mssl.losses import Loss
 from mssl.solvers.fit import Prepared, Settings, from_quadratic, mean_of_settings, prepare
+from mssl.solvers.moderation import moderate
 from mssl.solvers.quadratic import GramQuadratic, default_memory_budget
+from mssl.solvers.spectral_start import residual_freedom
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 Split = tuple[Index, Index]
 
 _ROWS_AT_ONCE = 100_000
+_ROUNDING = 1e-13  # share of a sum that may be rounding
 
 
 def places(data: TaskData, y: Any, sample_weight: Any = None) -> Index:
@@ -89,16 +97,18 @@ class MomentTable:
     data : TaskData
         All rows.
     prepared : Prepared
-        The whole data set prepared; its noise is the unit of the deviances.
+        The whole data set prepared.
+    parts : Parts
+        What the units of the deviances are estimated with.
     splits : sequence of (train, test)
         Rows of the input.
     where : ndarray of shape (N,)
         Row of the input of each flat row.
     """
 
-    def __init__(self, data: TaskData, prepared: Prepared, splits: Sequence[Split], where: Index) -> None:
+    def __init__(self, data: TaskData, prepared: Prepared, parts: Parts, splits: Sequence[Split], where: Index) -> None:
         self.n_tasks, self.n_features = data.n_tasks, data.n_features
-        self.noise, self.unit = prepared.noise, prepared.unit
+        self.parts, self.unit = parts, prepared.unit
         design = prepared.design
         if design is None:
             raise DataError("Moments need the design of the whole data set.")
@@ -115,7 +125,7 @@ class MomentTable:
         """One fold a split."""
         return [
             GramFold(
-                self.sums.gather(train), self.sums.gather(test), self.scales, self.noise, self.intercept, self.unit
+                self.sums.gather(train), self.sums.gather(test), self.scales, self.parts, self.intercept, self.unit
             )
             for train, test in zip(self.train, self.test, strict=True)
         ]
@@ -282,12 +292,12 @@ class GramFold(_Source):
     """A fold held by its moments."""
 
     def __init__(
-        self, train: Moments, test: Moments, scales: Array, noise: Array, intercept: bool, unit: float = 1.0
+        self, train: Moments, test: Moments, scales: Array, parts: Parts, intercept: bool, unit: float = 1.0
     ) -> None:
         super().__init__(*train.xy.shape)
         self.unit = unit
         self.train, self.test = train, test
-        self.conditioning, self.noise, self.intercept = scales, noise, intercept
+        self.conditioning, self.parts, self.intercept = scales, parts, intercept
 
     def _scales(self, settings: Settings) -> Array:
         """What to divide the moments' features by: the training part's own pooled scale, or back to the raw units."""
@@ -299,7 +309,7 @@ class GramFold(_Source):
         means = m.x / m.n[: len(m.x), None]
         squares = np.einsum("kjj->kj", m.xx)
         within = (squares - m.n[: len(m.x), None] * means**2).sum(axis=0)
-        varies = within > 1e-13 * squares.sum(axis=0)
+        varies = within > _ROUNDING * squares.sum(axis=0)
         return np.where(varies, np.sqrt(np.where(varies, within, 1.0) / m.n[: len(m.x)].sum()), 1.0)
 
     def _prepare(self, settings: Settings, needs_start: bool, free_units: bool) -> Prepared:
@@ -312,9 +322,10 @@ class GramFold(_Source):
             gram = gram - n[:, None, None] * means[:, :, None] * means[:, None, :]
             linear = linear - means * m.y[:, None]
             constants = constants - 0.5 * m.y * target_means
+            constants = np.where(constants > _ROUNDING * m.yy, constants, 0.0)
             feature_means = np.broadcast_to(means / sigma, linear.shape)
         base = GramQuadratic(
-            gram / np.outer(sigma, sigma), linear / sigma, np.maximum(constants, 0.0), None, target_means, feature_means
+            gram / np.outer(sigma, sigma), linear / sigma, constants, None, target_means, feature_means
         )
         prepared = from_quadratic(base, m.n - (1.0 if self.intercept else 0.0), settings, needs_start=needs_start)
         return replace(prepared, unit=self.unit)
@@ -328,7 +339,7 @@ class GramFold(_Source):
         return -self.deviances(point.prepared, point.result.W, point.result.intercepts)
 
     def deviances(self, prepared: Prepared, W: Array, intercepts: Array) -> Array:
-        """Mean squared error of each task's test rows over its noise variance."""
+        """Mean squared error of each task's test rows over its noise variance in the training part."""
         t, V, b = self.test, W / self._scales(prepared.settings), intercepts
         if len(t.xx) == len(V):
             fitted, level = np.matmul(t.xx, V[:, :, None])[:, :, 0], np.einsum("kd,kd->k", t.x, V)
@@ -340,7 +351,7 @@ class GramFold(_Source):
     @cached_property
     def _units(self) -> Array:
         """What a task's sum of squared errors is divided by; NaN for tasks without test rows."""
-        return np.where(self.test.n > 0, self.test.n * self.noise, np.nan)
+        return np.where(self.test.n > 0, self.test.n * moderated_noise(self.prepared(self.parts)), np.nan)
 
 
 class RowFold(_Source):
@@ -354,14 +365,14 @@ class RowFold(_Source):
         Which flat rows belong to the parts.
     loss : Loss
         The loss.
-    noise : ndarray of shape (K,)
-        Units of the deviances.
+    parts : Parts
+        What the units of the deviances are estimated with.
     """
 
-    def __init__(self, data: TaskData, train: Any, test: Any, loss: Loss, noise: Array) -> None:
+    def __init__(self, data: TaskData, train: Any, test: Any, loss: Loss, parts: Parts) -> None:
         super().__init__(data.n_tasks, data.n_features)
         self.data, self.train_mask, self.test_mask = data, train, test
-        self.loss, self.noise, self.y = loss, noise, data.y[train]
+        self.loss, self.parts, self.y = loss, parts, data.y[train]
 
     def _prepare(self, settings: Settings, needs_start: bool, free_units: bool) -> Prepared:
         return prepare(
@@ -389,7 +400,7 @@ class RowFold(_Source):
         return part, predictor
 
     def deviances(self, prepared: Prepared, W: Array, intercepts: Array) -> Array:
-        """Mean deviance of each task's test rows over its dispersion."""
+        """Mean deviance of each task's test rows over its dispersion in the training part."""
         part, predictor = self.predictors(prepared, W, intercepts)
         weights = np.ones(len(part.y)) if part.weights is None else part.weights
         lost = weights * self.loss.deviance_at(part.y, predictor)
@@ -397,7 +408,27 @@ class RowFold(_Source):
         totals = np.bincount(task, weights=weights, minlength=self.n_tasks)
         seen = totals > 0
         mean = np.bincount(task, weights=lost, minlength=self.n_tasks) / np.where(seen, totals, 1.0)
-        return np.where(seen, mean / self.noise, np.nan)
+        return np.where(seen, mean / self._units, np.nan)
+
+    @cached_property
+    def _units(self) -> Array:
+        """Dispersion of each task in the training part."""
+        if isinstance(self.parts.settings.noise, str) and not self.loss.has_dispersion:
+            return np.ones(self.n_tasks)
+        known = self.prepared(self.parts)
+        return known.unit**2 * moderated_noise(known)
+
+
+def moderated_noise(prepared: Prepared) -> Array:
+    """Noise variances drawn together as far as their estimation errors ask for; given ones as they are."""
+    spectra, noise, means = prepared.spectra, prepared.noise, prepared.base.target_means
+    if not isinstance(prepared.settings.noise, str) or spectra is None:
+        return noise
+    # Targets that are constant in the training part say nothing of the noise of others.
+    least = 0.0 if means is None else _ROUNDING**2 * spectra.freedom * means**2
+    return moderate(
+        noise, np.where(spectra.target_squares > least, residual_freedom(spectra, noise, prepared.signal), 0)
+    )
 
 
 def subset(data: TaskData, mask: NDArray[np.bool_], *, all_tasks: bool = True) -> TaskData:
@@ -427,17 +458,23 @@ def subset(data: TaskData, mask: NDArray[np.bool_], *, all_tasks: bool = True) -
 
 
 def make_folds(
-    data: TaskData, prepared: Prepared, loss: Loss, splits: Sequence[Split], where: Index, *, rows: bool = False
+    data: TaskData,
+    prepared: Prepared,
+    parts: Parts,
+    loss: Loss,
+    splits: Sequence[Split],
+    where: Index,
+    *,
+    rows: bool = False,
 ) -> list[Any]:
     """Folds by moments where the loss allows it and they fit the memory, by rows otherwise."""
     check_splits(splits, data, where)
     if not rows and fits_moments(data, prepared, loss, splits, where):
-        return list(MomentTable(data, prepared, splits, where).folds())
+        return list(MomentTable(data, prepared, parts, splits, where).folds())
     n = int(where.max()) + 1
-    noise = prepared.unit**2 * prepared.noise
     folds: list[Any] = []
     for train, test in splits:
-        folds.append(RowFold(data, _mask(train, n)[where], _mask(test, n)[where], loss, noise))
+        folds.append(RowFold(data, _mask(train, n)[where], _mask(test, n)[where], loss, parts))
     return folds
 
 

@@ -34,8 +34,8 @@ SELECTIONS = ("prediction", "graph", "both")
 class ScoredFold(RowFold):
     """A fold of rows that a scikit-learn scorer judges."""
 
-    def __init__(self, data: TaskData, masks: tuple[Any, Any], loss: Any, noise: Any, test: tuple[Any, ...]) -> None:
-        super().__init__(data, *masks, loss, noise)
+    def __init__(self, data: TaskData, masks: tuple[Any, Any], loss: Any, parts: Parts, test: tuple[Any, ...]) -> None:
+        super().__init__(data, *masks, loss, parts)
         self.X_test, self.y_test, self.tasks_test, self.scorer, self.fitted = test
 
     def task_scores(self, point: Any) -> NDArray[np.float64]:
@@ -162,7 +162,7 @@ class SearchCV(MultiTaskEstimator):
         prepared = whole.prepared(parts)
         where = places(data, y, sample_weight)
         by_rows = self.scoring is not None or parts.structure.on == "residual"
-        folds = make_folds(data, prepared, whole.loss, splits, where, rows=by_rows)
+        folds = make_folds(data, prepared, parts, whole.loss, splits, where, rows=by_rows)
         if self.scoring is None:
             return folds
         scorer = check_scoring(template, self.scoring)
@@ -173,7 +173,7 @@ class SearchCV(MultiTaskEstimator):
                 data,
                 (fold.train_mask, fold.test_mask),
                 whole.loss,
-                prepared.noise,
+                parts,
                 (
                     _safe_indexing(X, test),
                     _safe_indexing(y, test),

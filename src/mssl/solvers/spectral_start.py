@@ -120,6 +120,15 @@ def _slope(spectra: Spectra, ratio: Array, noise: Array | None) -> Array:
     return np.asarray(grows - factor * gained / scale)
 
 
+def residual_freedom(spectra: Spectra, noise: Array, signal: Array) -> Array:
+    r"""Degrees of freedom behind each task's noise, :math:`n - \sum_j \tau^2 g_j / (\sigma^2 + \tau^2 g_j)`.
+
+    What a ridge fit with the strength of these variances leaves of the rows.
+    """
+    used = np.sum(signal[:, None] * spectra.values / (noise[:, None] + signal[:, None] * spectra.values), axis=1)
+    return np.maximum(spectra.freedom - used, 0.0)
+
+
 def sampling_variances(spectra: Spectra, noise: Array, signal: Array) -> Array:
     r"""Mean variance of a coefficient by sampling alone, :math:`\tfrac1d\operatorname{tr}(sX^\top X + D_0)^{-1}`.
 
