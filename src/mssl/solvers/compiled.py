@@ -43,7 +43,7 @@ def applies(problem: WeightProblem, structure: Structure) -> bool:
     K, d = problem.n_tasks, problem.n_features
     if not 3 <= K <= _MOST_TASKS or d > _MOST_FEATURES:
         return False
-    if problem.solver == "coordinate" or problem.thresholds.any():
+    if problem.solver == "coordinate" or problem.penalised:
         return problem.solver in ("auto", "coordinate") and d < _MOST_PENALISED
     return problem.solver == "auto" and (problem.quadratic.is_shared or d <= _MOST_BLOCK)
 
@@ -61,7 +61,7 @@ class SmallProblem:
         quadratic = problem.quadratic
         assert isinstance(quadratic, GramQuadratic)
         K, d = problem.n_tasks, problem.n_features
-        smooth = problem.solver == "auto" and not problem.thresholds.any()
+        smooth = problem.solver == "auto" and not problem.penalised
         gram, eigenvalues, factors = quadratic.gram, np.empty(0), np.empty((0, 0, 0))
         if smooth and quadratic.is_shared:
             eigenvalues, vectors = quadratic.eigen

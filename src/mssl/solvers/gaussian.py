@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,11 @@ class GaussianProblem:
     def n_features(self) -> int:
         """Number of features d."""
         return self.quadratic.n_features
+
+    @cached_property
+    def penalised(self) -> bool:
+        """Whether any task has an ℓ1 penalty."""
+        return bool(self.thresholds.any())
 
     def value(self, W: Array) -> float:
         """Loss plus penalty."""
