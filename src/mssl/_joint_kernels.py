@@ -249,10 +249,13 @@ def _alternation(loss, constants, t, prior, tau, W, HW, Omega, Sigma, limits, mo
     room, before = np.empty((5, K, d)), np.empty((2, K + 1, d))
     here = (W, HW, Omega, Sigma)
     kept = (np.empty((K, d)), np.empty((K, d)), np.empty((K, K)), np.empty((K, K)))
-    if state[0] < 0.0:
-        state[0] = part * tol * max(1.0, abs(_loss(constants, loss[2], t, W, HW)))
+    first = state[0] < 0.0
+    if first:
         state[5] = factor(Omega, tables[0])
     point = _look(W, Omega, Sigma, state[5], prior, tau, tables, False)
+    if first:
+        needed = part * tol * max(1.0, abs(_loss(constants, loss[2], t, W, HW)))
+        state[0] = max(needed, loose * point[2]) if moves else needed
     for done in range(len(history)):
         stretch = 0.0
         if state[3] <= 0.0 and state[2] > _SLOW:

@@ -100,11 +100,11 @@ class SmallProblem:
         max_iter: int = 200,
         max_inner: int = 2000,
         monitor: Callable[[Record], bool] | None = None,
-        warm: bool = False,
+        ready: bool = False,
     ) -> FitResult:
         """:func:`mssl.solvers.alternating.alternate` in compiled rounds.
 
-        With ``warm`` the weights are those of a fit: what has changed is the graph's penalty, so Ω is first to move.
+        With ``ready`` the weights are the best for the given Ω, a fit's or the start's, so Ω is first to move.
         """
         from mssl import _joint_kernels as kernels
 
@@ -114,14 +114,12 @@ class SmallProblem:
         history: list[Record] = []
         last, rounds, status, stop = np.empty(0), 1, None, False
         limits = (float(tol), SHARE, LOOSE, float(TURNS), float(max_inner))
-        state, change = (
-            np.array([-1.0, np.inf, np.nan, kernels.REST, kernels.REST, 0.0, 0.0]),
-            np.zeros((2, len(W) + 1, W.shape[1])),
-        )
+        state = np.array([-1.0, np.inf, np.nan, kernels.REST - ready, kernels.REST, 0.0, float(ready)])
+        change = np.zeros((2, len(W) + 1, W.shape[1]))
         while status is None and not stop and rounds > 0 and len(history) < max_iter:
             began = perf_counter()
             table = np.empty((1 if monitor is not None else min(_CHUNK, max_iter - len(history)), 6))
-            moves = warm or bool(history)
+            moves = ready or bool(history)
             rounds = call(kernels.small_fit, False, *fixed, W, HW, omega, sigma, limits, moves, state, change, table)
             table = table[: rounds if rounds > 0 else -rounds - 1]
             _record(history, table, perf_counter() - began)

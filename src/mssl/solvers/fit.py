@@ -357,7 +357,7 @@ class Fits:
             run: Callable[..., FitResult] = (
                 partial(alternate, self.problem)
                 if self.small is None
-                else partial(self.small.alternate, warm=warm is not None)
+                else partial(self.small.alternate, ready=warm is not None or (first is None and bool(W.any())))
             )
             result = run(
                 structure,
