@@ -81,10 +81,9 @@ class SmallProblem:
 
         W = np.zeros(self.quadratic.linear.shape)
         v = np.array(v, dtype=float)
-        size = max(1.0, abs(float(self.constants.sum())))
         fixed = (self.arrays, self.constants, self.thresholds, (float(strength), 0.0, v, plain(floors), _NONE))
-        limit = (tol, gap, size, *map(float, limits))
-        point = (float(mean_variance), W, np.zeros_like(W), _NONE, _NONE)
+        limit = (tol, gap, *map(float, limits), np.nan)  # as many as rounds have: one signature
+        point = (float(mean_variance), W, np.zeros(W.shape), _NONE, _NONE)
         done = call(kernels.small_fit, True, *fixed, *point, limit, False, np.empty(0), np.empty((0, 0, 0)), _NONE)
         return (v, W) if done > 0 else None
 

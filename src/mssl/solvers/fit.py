@@ -384,10 +384,9 @@ def start(
     W = np.zeros((K, d))
     if isinstance(problem, ResidualProblem):
         return _start_on_residuals(prepared, structure, problem)
-    frame = Frame(d, np.ones(K), prepared.sampling)
     if not isinstance(structure, SparsePrecision) or not structure.normalize:
-        return replace(frame, noise=float(np.exp(np.mean(np.log(prepared.noise))))), W
-    floors = structure.floors(frame)
+        return Frame(d, np.ones(K), prepared.sampling, float(np.exp(np.mean(np.log(prepared.noise))))), W
+    floors = structure.floors(Frame(d, prepared.signal, prepared.sampling))
     v = prepared.signal + floors
     plain = isinstance(problem, GaussianProblem) and not problem.penalised and prepared.mean_variance == 0
     if prepared.spectra is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -76,11 +76,13 @@ class GaussianProblem:
 def scale_by_task(quadratic: GramQuadratic | DesignQuadratic, s: Array) -> GramQuadratic | DesignQuadratic:
     """The same loss with task k multiplied by s_k; Grams are shared, not copied."""
     if isinstance(quadratic, GramQuadratic):
-        scaled = replace(
-            quadratic,
-            linear=s[:, None] * quadratic.linear,
-            constants=s * quadratic.constants,
-            scale=s * quadratic.task_scale,
+        scaled = GramQuadratic(
+            quadratic.gram,
+            s[:, None] * quadratic.linear,
+            s * quadratic.constants,
+            s * quadratic.task_scale,
+            quadratic.target_means,
+            quadratic.feature_means,
         )
         if "eigen" in quadratic.__dict__:
             scaled.__dict__["eigen"] = quadratic.eigen
