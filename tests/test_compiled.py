@@ -136,6 +136,18 @@ def test_the_general_loop_takes_over_where_a_step_breaks_down(monkeypatch):
     assert result.objective == pytest.approx(expected.objective, rel=1e-7)
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_who_moves_first(shared):
+    """The precision where the weights are the best for it already, the weights where a precision is given."""
+    prepared, structure = prepare(tasks(shared=shared), Gaussian(), Settings(tol=1e-8)), SparsePrecision(0.1)
+    penalty = L1(0.02 * prepared.gamma_max())
+    ours = fit_prepared(prepared, structure, penalty)
+    given = fit_prepared(prepared, structure, penalty, first=structure.initial(ours.frame))
+    assert ours.history[0].edges > 0 == given.history[0].edges
+    assert len(ours.history) < len(given.history)
+    assert ours.objective == pytest.approx(given.objective, rel=1e-8)
+
+
 def test_limit_of_rounds():
     prepared = prepare(tasks(), Gaussian(), Settings(tol=1e-12, max_iter=3))
     result = fit_prepared(prepared, SparsePrecision(0.1), L1(0.0))

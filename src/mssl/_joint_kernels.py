@@ -249,10 +249,13 @@ def _alternation(loss, constants, t, prior, tau, W, HW, Omega, Sigma, limits, mo
     room, before = np.empty((5, K, d)), np.empty((2, K + 1, d))
     here = (W, HW, Omega, Sigma)
     kept = (np.empty((K, d)), np.empty((K, d)), np.empty((K, K)), np.empty((K, K)))
-    if state[0] < 0.0:
-        state[0] = part * tol * max(1.0, abs(_loss(constants, loss[2], t, W, HW)))
+    first = state[0] < 0.0
+    if first:
         state[5] = factor(Omega, tables[0])
     point = _look(W, Omega, Sigma, state[5], prior, tau, tables, False)
+    if first:
+        needed = part * tol * max(1.0, abs(_loss(constants, loss[2], t, W, HW)))
+        state[0] = max(needed, loose * point[2]) if moves else needed
     for done in range(len(history)):
         stretch = 0.0
         if state[3] <= 0.0 and state[2] > _SLOW:
@@ -329,14 +332,14 @@ def _secant(v, image, last, last_image):
 
 
 @njit(inline="always", nogil=True, error_model="numpy")
-def _diagonal_start(loss, t, eta, tau, e, v, W, HW, limits):
+def _diagonal_start(loss, constants, t, eta, tau, e, v, W, HW, limits):
     """The diagonal fixed point by weight steps: v, W and HW in place; False where a step broke down.
 
-    ``limits`` holds the relative change of v and the gap at which to stop, the size of F, and the most rounds and
-    inner iterations.
+    ``limits`` holds the relative change of v and the gap at which to stop, and the most rounds and inner iterations.
     """
-    tol, least, size, rounds, max_inner = limits
+    tol, least, rounds, max_inner, _ = limits
     K, d = W.shape
+    size = max(1.0, abs(_loss(constants, loss[2], t, W, HW)))
     P, spread, u = np.zeros((K, K)), np.zeros((K, K)), np.empty(K)
     room, image, last, last_image, mean = np.empty((5, K, d)), np.empty(K), np.empty(K), np.empty(K), np.empty(d)
     for k in range(K):
@@ -376,7 +379,7 @@ def small_fit(starting, loss, constants, t, prior, tau, W, HW, Omega, Sigma, lim
     a start 1, or −1 where a step broke down.
     """
     if starting:
-        done = _diagonal_start(loss, t, prior[0], tau, prior[3], prior[2], W, HW, limits)
+        done = _diagonal_start(loss, constants, t, prior[0], tau, prior[3], prior[2], W, HW, limits)
         return 1 if done else -1
     return _alternation(loss, constants, t, prior, tau, W, HW, Omega, Sigma, limits, moves, state, change, history)
 

@@ -140,7 +140,7 @@ def _feature_pass(X: Array, h: Array, s: float, own: float, t: float, w: Array, 
         along, column = s * h[j] * w[j], X[j]
         for i in range(len(z)):
             along += column[i] * z[i]
-        new = _minimiser(along, t, curvature)
+        new = _minimiser(along, t, 1.0 / curvature)
         step = new - w[j]
         if step != 0.0:
             w[j] = new

@@ -43,7 +43,7 @@ def applies(problem: WeightProblem, structure: Structure) -> bool:
     K, d = problem.n_tasks, problem.n_features
     if not 3 <= K <= _MOST_TASKS or d > _MOST_FEATURES:
         return False
-    if problem.solver == "coordinate" or problem.thresholds.any():
+    if problem.solver == "coordinate" or problem.penalised:
         return problem.solver in ("auto", "coordinate") and d < _MOST_PENALISED
     return problem.solver == "auto" and (problem.quadratic.is_shared or d <= _MOST_BLOCK)
 
@@ -61,7 +61,7 @@ class SmallProblem:
         quadratic = problem.quadratic
         assert isinstance(quadratic, GramQuadratic)
         K, d = problem.n_tasks, problem.n_features
-        smooth = problem.solver == "auto" and not problem.thresholds.any()
+        smooth = problem.solver == "auto" and not problem.penalised
         gram, eigenvalues, factors = quadratic.gram, np.empty(0), np.empty((0, 0, 0))
         if smooth and quadratic.is_shared:
             eigenvalues, vectors = quadratic.eigen
@@ -81,10 +81,9 @@ class SmallProblem:
 
         W = np.zeros(self.quadratic.linear.shape)
         v = np.array(v, dtype=float)
-        size = max(1.0, abs(float(self.constants.sum())))
         fixed = (self.arrays, self.constants, self.thresholds, (float(strength), 0.0, v, plain(floors), _NONE))
-        limit = (tol, gap, size, *map(float, limits))
-        point = (float(mean_variance), W, np.zeros_like(W), _NONE, _NONE)
+        limit = (tol, gap, *map(float, limits), np.nan)  # as many as rounds have: one signature
+        point = (float(mean_variance), W, np.zeros(W.shape), _NONE, _NONE)
         done = call(kernels.small_fit, True, *fixed, *point, limit, False, np.empty(0), np.empty((0, 0, 0)), _NONE)
         return (v, W) if done > 0 else None
 
@@ -100,11 +99,11 @@ class SmallProblem:
         max_iter: int = 200,
         max_inner: int = 2000,
         monitor: Callable[[Record], bool] | None = None,
-        warm: bool = False,
+        ready: bool = False,
     ) -> FitResult:
         """:func:`mssl.solvers.alternating.alternate` in compiled rounds.
 
-        With ``warm`` the weights are those of a fit: what has changed is the graph's penalty, so Ω is first to move.
+        With ``ready`` the weights are the best for the given Ω, a fit's or the start's, so Ω is first to move.
         """
         from mssl import _joint_kernels as kernels
 
@@ -114,14 +113,12 @@ class SmallProblem:
         history: list[Record] = []
         last, rounds, status, stop = np.empty(0), 1, None, False
         limits = (float(tol), SHARE, LOOSE, float(TURNS), float(max_inner))
-        state, change = (
-            np.array([-1.0, np.inf, np.nan, kernels.REST, kernels.REST, 0.0, 0.0]),
-            np.zeros((2, len(W) + 1, W.shape[1])),
-        )
+        state = np.array([-1.0, np.inf, np.nan, kernels.REST - ready, kernels.REST, 0.0, float(ready)])
+        change = np.zeros((2, len(W) + 1, W.shape[1]))
         while status is None and not stop and rounds > 0 and len(history) < max_iter:
             began = perf_counter()
             table = np.empty((1 if monitor is not None else min(_CHUNK, max_iter - len(history)), 6))
-            moves = warm or bool(history)
+            moves = ready or bool(history)
             rounds = call(kernels.small_fit, False, *fixed, W, HW, omega, sigma, limits, moves, state, change, table)
             table = table[: rounds if rounds > 0 else -rounds - 1]
             _record(history, table, perf_counter() - began)

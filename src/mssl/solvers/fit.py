@@ -149,7 +149,7 @@ class Prepared:
         s = self.noise_precisions
         if on == "residual":
             return self._residual_problem(penalty)
-        quadratic = self.base if np.all(s == 1.0) else scale_by_task(self.base, s)
+        quadratic = self.base if (s == 1.0).all() else scale_by_task(self.base, s)
         problem: GLMProblem | GaussianProblem
         if self.rows is not None:
             problem = GLMProblem.begin(self.rows, s, penalty.thresholds(s), self.settings.solver, quadratic)
@@ -162,7 +162,7 @@ class Prepared:
             return PooledProblem(problem, ridges)
         if not penalty.separable and penalty.alpha > 0:
             return CompositeProblem(problem, penalty, np.sqrt(s), self.settings.solver)
-        return RidgedProblem(problem, ridges) if np.any(ridges) else problem
+        return RidgedProblem(problem, ridges) if ridges.any() else problem
 
     def _residual_problem(self, penalty: Penalty) -> ResidualProblem:
         if self.data is None or self.design is None:
@@ -357,7 +357,7 @@ class Fits:
             run: Callable[..., FitResult] = (
                 partial(alternate, self.problem)
                 if self.small is None
-                else partial(self.small.alternate, warm=warm is not None)
+                else partial(self.small.alternate, ready=warm is not None or (first is None and bool(W.any())))
             )
             result = run(
                 structure,
@@ -384,12 +384,11 @@ def start(
     W = np.zeros((K, d))
     if isinstance(problem, ResidualProblem):
         return _start_on_residuals(prepared, structure, problem)
-    frame = Frame(d, np.ones(K), prepared.sampling, float(np.exp(np.mean(np.log(prepared.noise)))))
     if not isinstance(structure, SparsePrecision) or not structure.normalize:
-        return frame, W
-    floors = structure.floors(frame)
+        return Frame(d, np.ones(K), prepared.sampling, float(np.exp(np.mean(np.log(prepared.noise))))), W
+    floors = structure.floors(Frame(d, prepared.signal, prepared.sampling))
     v = prepared.signal + floors
-    plain = isinstance(problem, GaussianProblem) and not np.any(problem.thresholds) and prepared.mean_variance == 0
+    plain = isinstance(problem, GaussianProblem) and not problem.penalised and prepared.mean_variance == 0
     if prepared.spectra is not None:
         accuracy = 1e-12 if plain else _START_TOL
         v = diagonal_fixed_point(prepared.spectra, prepared.noise, floors, structure.strength, v, accuracy)

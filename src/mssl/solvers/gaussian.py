@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,11 @@ class GaussianProblem:
         """Number of features d."""
         return self.quadratic.n_features
 
+    @cached_property
+    def penalised(self) -> bool:
+        """Whether any task has an ℓ1 penalty."""
+        return bool(self.thresholds.any())
+
     def value(self, W: Array) -> float:
         """Loss plus penalty."""
         return self.quadratic.value(W) + float(self.thresholds @ np.abs(W).sum(axis=1))
@@ -70,11 +76,13 @@ class GaussianProblem:
 def scale_by_task(quadratic: GramQuadratic | DesignQuadratic, s: Array) -> GramQuadratic | DesignQuadratic:
     """The same loss with task k multiplied by s_k; Grams are shared, not copied."""
     if isinstance(quadratic, GramQuadratic):
-        scaled = replace(
-            quadratic,
-            linear=s[:, None] * quadratic.linear,
-            constants=s * quadratic.constants,
-            scale=s * quadratic.task_scale,
+        scaled = GramQuadratic(
+            quadratic.gram,
+            s[:, None] * quadratic.linear,
+            s * quadratic.constants,
+            s * quadratic.task_scale,
+            quadratic.target_means,
+            quadratic.feature_means,
         )
         if "eigen" in quadratic.__dict__:
             scaled.__dict__["eigen"] = quadratic.eigen

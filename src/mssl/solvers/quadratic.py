@@ -180,7 +180,7 @@ class GramQuadratic:
         """The minimising intercepts."""
         b = np.zeros(self.n_tasks) if self.target_means is None else self.target_means.copy()
         if self.feature_means is not None:
-            b -= np.einsum("kd,kd->k", self.feature_means, W)
+            b -= np.vecdot(self.feature_means, W)
         return b
 
     @cached_property

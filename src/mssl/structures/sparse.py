@@ -134,7 +134,7 @@ class SparsePrecision(Structure):
         if not self.normalize:
             return factors * np.ones((frame.n_tasks, frame.n_tasks))
         spread = np.sqrt(frame.variances + self.floors(frame))
-        return np.asarray(factors * np.outer(spread, spread))
+        return np.asarray(factors * (spread[:, None] * spread))
 
     def forbidden(self, frame: Frame) -> NDArray[np.bool_] | None:
         """Which edges must not be, or None."""
@@ -147,7 +147,8 @@ class SparsePrecision(Structure):
 
     def initial(self, frame: Frame) -> StructureStep:
         diagonal = self.diagonal(frame)
-        return StructureStep(np.diag(diagonal), np.diag(1.0 / diagonal))
+        unit = np.eye(len(diagonal))
+        return StructureStep(unit * diagonal, unit / diagonal)
 
     def moment(self, Q: Array, frame: Frame, mean_spread: float = 0.0) -> Array:
         S: Array = Q @ Q.T / frame.n_rows
