@@ -132,7 +132,7 @@ def test_tasks_that_tell_nothing_of_their_noise_have_the_units_of_the_others(few
         y[np.intersect1d(own, train)] = 0.1
     place = np.cumsum(kept) - 1
     split = [(place[np.intersect1d(rows, np.flatnonzero(kept))]) for rows in (train, test)]
-    template = MSSLRegressor(0.5, 2.0, tol=1e-9)
+    template = MSSLRegressor(0.5, 2.0, tol=1e-11)
     folds = _both_folds(template, data.X[kept], y[kept], cv=PredefinedSplits([split]), tasks=data.tasks[kept])
     (by_moments,), (by_rows,) = folds
     units = _units(by_moments)
