@@ -406,6 +406,33 @@ def test_the_dual_point_is_one_and_certifies_where_S_moves(p, n, alpha, tol):
     assert value - gap <= best.objective + 1e-9 * abs(best.objective)
 
 
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("bridge", [0.0, 0.3])
+def test_a_certificate_by_components_is_that_of_the_whole(known, bridge):
+    """Ω has blocks of 1, 2, 5, 20 and 60 variables, S other blocks; a bridge in S joins two of them."""
+    alpha, sizes = 0.2, (1, 1, 2, 5, 20, 60)
+    S = block_diag(*(covariance(size, 3 * size, size) for size in sizes))
+    result = graphical_lasso(S, alpha, tol=1e-3)
+    S[3, 10] = S[10, 3] = bridge
+    penalty, e = np.full(S.shape, alpha), np.full(len(S), alpha)
+    gap, value = graphical_lasso_gap(S, result.precision, alpha, known=result if known else None)
+    assert np.isclose(value, objective(S, result.precision, penalty, e), rtol=1e-12)
+    best = graphical_lasso(S, alpha, tol=1e-11)
+    assert best.objective >= value - gap - 1e-9
+    problem = normalise(S, penalty, e)
+    scaled = result.precision * problem.root * problem.root[:, None]
+    whole = solvers.certify(problem.S, problem.L, scaled, None, thorough=True)
+    # Within a spectral radius of 0.2 the bound that needs no factor is at most (1/0.8)/(1 - 0.4/3) times the gap.
+    assert gap <= 1.45 * whole.gap or bridge
+
+
+def test_no_certificate_where_a_single_variable_has_no_positive_precision():
+    S = block_diag(covariance(70, 200), 1.0)
+    omega = block_diag(np.eye(70), -1.0)
+    with pytest.raises(DataError, match="not positive definite"):
+        graphical_lasso_gap(S, omega, 0.5)
+
+
 def test_unchecked_input_gives_the_same_answer():
     S = covariance(13, 20)
     assert np.array_equal(graphical_lasso(S, 0.2, check=False).precision, graphical_lasso(S, 0.2).precision)
@@ -592,8 +619,8 @@ def test_simple_kernels():
     kernels.clip_box(sigma, S, L, W)
     assert np.array_equal(W, np.where(off, np.clip(sigma, S - L, S + L), S))
     product = omega @ (M - sigma)
-    for compiled in (kernels.relative_distance, small._relative_distance):
-        distance, radius = compiled(omega, sigma, M)
+    for compiled, more in ((kernels.relative_distance, (np.inf,)), (small._relative_distance, ())):
+        distance, radius = compiled(omega, sigma, M, *more)
         assert np.isclose(distance, np.sqrt(np.trace(product @ product)))
         assert np.abs(np.linalg.eigvals(product)).max() <= radius * (1 + 1e-12)
 

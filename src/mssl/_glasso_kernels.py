@@ -57,6 +57,19 @@ def normalise(S, L, e, Sn, Ln, root, labels):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def connect(Omega, labels):
+    """Give components that an edge of Ω connects the same label."""
+    p = labels.size
+    for i in range(p):
+        for j in range(i):
+            if Omega[i, j] != 0.0 and labels[i] != labels[j]:
+                gone = labels[j]
+                for k in range(p):
+                    if labels[k] == gone:
+                        labels[k] = labels[i]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def soft_start(S, L, W):
     """Write the soft-thresholded S into W; True where diagonal dominance already proves W ≻ 0."""
     p = S.shape[0]
@@ -371,11 +384,12 @@ def _compress(A, C):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def relative_distance(Omega, Sigma, M):
+def relative_distance(Omega, Sigma, M, limit):
     """‖E‖_F of E = Ω^½ (M − Σ) Ω^½, that is √tr(ΩΔΩΔ), by sparse rows, and a bound on the spectral radius of E.
 
     E and ΩΔ have the same eigenvalues, so that the least of the Frobenius norm of E and the largest sums of rows and
-    columns of |ΩΔ| is such a bound. Both are infinite where a factorisation would be cheaper.
+    columns of |ΩΔ| is such a bound. Both are infinite where a factorisation would be cheaper, or where the first rows
+    show that the bound will be above ``limit``.
     """
     p = Omega.shape[0]
     rows, cols, omega = _compress(Omega, np.empty((0, 0)))
@@ -399,6 +413,8 @@ def relative_distance(Omega, Sigma, M):
             row[j] = 0.0
             column[j] = 0.0
         across, down = max(across, u), max(down, v)
+        if min(across, down) > limit and total > 4.0 * limit * limit:
+            return np.inf, np.inf
     distance = np.sqrt(max(total, 0.0))
     return distance, min(distance, across, down)
 

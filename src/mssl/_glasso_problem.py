@@ -102,18 +102,22 @@ def normalise(S: Array, L: Array, e: Array) -> Problem:
     return problem
 
 
+def components(labels: Labels) -> tuple[Labels, list[Labels]]:
+    """The variables that are alone, and those of every larger component; all in one where splitting does not pay."""
+    sizes = np.bincount(labels)
+    if 2 < len(labels) <= WHOLE or sizes.max() == len(labels) > 1:
+        return np.empty(0, dtype=np.int64), [np.arange(len(labels))]
+    return np.flatnonzero(sizes[labels] == 1), [np.flatnonzero(labels == label) for label in np.flatnonzero(sizes > 1)]
+
+
 def split(problem: Problem) -> None:
     """Make the components independent blocks, and solve those of sizes 1 and 2 in closed form."""
-    S, L, labels = problem.S, problem.L, problem.labels
-    p = len(S)
-    sizes = np.bincount(labels)
-    if sizes[0] == p > 2 or 2 < p <= WHOLE:
-        problem.blocks.append(Block(S, L, np.arange(p)))
+    S, L = problem.S, problem.L
+    singles, pieces = components(problem.labels)
+    if len(pieces) == 1 and pieces[0].size == len(S) > 2:
+        problem.blocks.append(Block(S, L, pieces[0]))
         return
-    pieces = np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes)[:-1])
-    none = np.zeros((0, 2), dtype=np.int64)
-    singles = np.concatenate([none[:, 0], *(i for i in pieces if i.size == 1)])
-    pairs = np.concatenate([none, *(i[None] for i in pieces if i.size == 2)])
+    pairs = np.array([i for i in pieces if i.size == 2], dtype=np.int64).reshape(-1, 2)
     problem.small = [singles, pairs]
     problem.small_trace = float(singles.size + pairs.size)
     problem.small_log_determinant = -float(np.log1p(-(_pair_covariance(problem) ** 2)).sum())

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.linalg.lapack import dpotrf, dpotri
 
-from mssl._glasso_problem import DENSE, UNBOUNDED, Array, Block, Point, Problem
+from mssl._glasso_problem import DENSE, UNBOUNDED, Array, Block, Labels, Point, Problem, components
 from mssl.exceptions import DataError
 from mssl.threads import spread
 
@@ -24,6 +24,8 @@ STOP = 0.3  # the descent stops where its estimate of the gap is this part of th
 LOOSE = 1e-2  # gap per variable that does for larger penalties on the way to the given ones
 SPARSE = 150  # from this size on, sparsity of Ω is used to invert it
 LARGE = 150  # from this size on, components are worth threads
+
+Known = tuple[Array, float, Array | None]  # Ω⁻¹, log det Ω, and a dual point of a problem nearby
 
 
 def factor(matrix: Array) -> tuple[Array, float] | None:
@@ -127,7 +129,7 @@ def warm_start(problem: Problem, precision: Array, covariance: Array, dual: Arra
         kernels.scale(precision, covariance if dual is None else dual, problem.root, block.index, omega, sigma)
         kernels.regressions(omega, block.L, block.B)
         kernels.clip_box(sigma, block.S, block.L, W)
-        close = dual is None and kernels.relative_distance(omega, sigma, W)[1] < 0.9
+        close = dual is None and kernels.relative_distance(omega, sigma, W, 0.9)[1] < 0.9
         held = (W, 0.0) if close else drawn(W, partial(dual_start, block.S, block.L))
         if held is not None:
             block.W, block.column_tol = held[0], 1e-4
@@ -163,8 +165,9 @@ def certify(
     trace = float(kernels.dual_point(omega, sigma, S, L, M))
     if not np.isfinite(trace):
         return Point(omega, sigma, log_determinant, np.inf, np.inf)
-    distance, radius = kernels.relative_distance(omega, sigma, M)
-    if radius < (NEAR if p <= DENSE else NEAR_LARGE):
+    limit = NEAR if p <= DENSE else NEAR_LARGE
+    distance, radius = kernels.relative_distance(omega, sigma, M, limit)
+    if radius < limit:
         return Point(omega, sigma, log_determinant, trace, 0.5 * distance**2 / (1.0 - radius))
     found = factor(M)
     bound = -np.inf if found is None else found[1]
@@ -179,13 +182,63 @@ def certify(
     return Point(omega, sigma, log_determinant, trace, max(trace - p - log_determinant - bound, 0.0))
 
 
+def certify_parts(problem: Problem, omega: Array, known: Known | None) -> Point | None:
+    """:func:`certify` of Ω in the units of the user, component by component; None where Ω is not positive definite.
+
+    Components are those that neither S nor Ω connects: between them Ω, its inverse and the dual point are zero.
+    """
+    from mssl import _glasso_kernels as kernels
+
+    root, labels = problem.root, problem.labels.copy()
+    kernels.connect(omega, labels)
+    singles, pieces = components(labels)
+    diagonal = omega.diagonal()[singles] * root[singles] ** 2
+    if not (diagonal > 0).all():
+        return None
+    trace, log_determinant = float(diagonal.sum()), float(np.log(diagonal).sum())
+    gap = max(trace - singles.size - log_determinant, 0.0)
+    pieces.sort(key=len)
+    for piece in pieces:
+        left = known[1] + problem.constant - log_determinant if known is not None and piece is pieces[-1] else None
+        point = _certify_part(problem, piece, omega, known, left)
+        if point is None:
+            return None
+        trace, gap, log_determinant = trace + point.trace, gap + point.gap, log_determinant + point.log_determinant
+    return Point(omega, omega if known is None else known[0], log_determinant, trace, gap)
+
+
+def _certify_part(
+    problem: Problem, index: Labels, omega: Array, known: Known | None, log_determinant: float | None
+) -> Point | None:
+    """:func:`certify` of one component; its log-determinant is given where it is what the others leave of the whole."""
+    from mssl import _glasso_kernels as kernels
+
+    n, root = len(index), problem.root
+    S, L = (A if n == len(root) else A[np.ix_(index, index)] for A in (problem.S, problem.L))
+    own, sigma, dual = np.empty((n, n)), np.empty((n, n)), None
+    kernels.scale(omega, omega if known is None else known[0], root, index, own, sigma)
+    inverted = None
+    if known is not None:
+        if log_determinant is None:
+            cholesky = factor(own)
+            log_determinant = -np.inf if cholesky is None else cholesky[1]
+        inverted = sigma, log_determinant
+        if known[2] is not None:
+            dual = np.empty((n, n))
+            kernels.scale(omega, known[2], root, index, np.empty((n, n)), dual)
+    return certify(S, L, own, partial(dual_start, S, L), thorough=True, inverted=inverted, dual=dual)
+
+
 def drawn(M: Array, anchor: Array | Callable[[], Array | None] | None) -> tuple[Array, float] | None:
     """M drawn towards the anchor until it is positive definite, and its log-determinant; None where that cannot be."""
     found = factor(M)
     if found is not None:
         return M, found[1]
-    anchor = anchor() if callable(anchor) else anchor
-    if anchor is None or factor(anchor) is None or not np.isfinite(M).all():
+    if callable(anchor):
+        anchor = anchor()  # positive definite by construction
+    elif anchor is not None and factor(anchor) is None:
+        anchor = None
+    if anchor is None or not np.isfinite(M).all():
         return None
     while found is None:
         M = 0.5 * (M + anchor)

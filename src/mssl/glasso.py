@@ -224,20 +224,9 @@ def graphical_lasso_gap(
         raise DataError(f"precision has shape {omega.shape}, S has {S.shape}; they must agree.")
     with one_thread(len(S) <= FEW):
         problem = normalise(S, L, e)
-        roots = problem.root * problem.root[:, None]
-        inverted = dual = None
-        if known is not None and known.precision is precision:
-            inverted = known.covariance / roots, known.log_determinant + problem.constant
-            dual = None if known.dual is None else known.dual / roots
-        point = solvers.certify(
-            problem.S,
-            problem.L,
-            omega * roots,
-            lambda: solvers.dual_start(problem.S, problem.L),
-            thorough=True,
-            inverted=inverted,
-            dual=dual,
-        )
+        same = known is not None and known.precision is precision
+        held = (known.covariance, known.log_determinant, known.dual) if known is not None and same else None
+        point = solvers.certify_parts(problem, omega, held)
         if point is None:
             raise DataError("precision is not positive definite; the objective is infinite there.")
     return point.gap, point.trace - point.log_determinant + problem.constant
