@@ -92,11 +92,18 @@ def test_labels_that_are_none(data):
     mixed[0] = "one"
     with pytest.raises(DataError, match="mixes text"):
         MSSLClassifier().fit(data.X, mixed, tasks=data.tasks)
+    with pytest.raises(DataError, match="mixes text"):
+        MSSLClassifier().fit(data.X, mixed.tolist(), tasks=data.tasks)
+    words = ["yes", "no", float("nan"), *["yes"] * (len(data.y) - 3)]
+    with pytest.raises(DataError, match=r"1 rows, first: 2"):
+        MSSLClassifier().fit(data.X, words, tasks=data.tasks)
+    with pytest.raises(DataError, match=r"one class only \('yes'\)"):
+        MSSLClassifier().fit(data.X, ["yes"] * len(data.y), tasks=data.tasks)
 
 
 def test_other_labels_at_score_time(data):
     model = MSSLClassifier().fit(data.X, data.y, tasks=data.tasks)
-    with pytest.raises(DataError, match=r"not fitted with \('2'\)"):
+    with pytest.raises(DataError, match=r"not fitted with \('2'\); it knows 0, 1\."):
         model.score(data.X, 2 * data.y, tasks=data.tasks)
     with pytest.raises(LayoutError, match="must agree"):
         model.score(data.X, data.y[:-1], tasks=data.tasks)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -13,7 +15,7 @@ from scipy import sparse
 from mssl import MSSLRegressor, MSSLRegressorCV, TaskData, stack_tasks
 from mssl.data import read_tasks
 from mssl.exceptions import DataError, LayoutError, UnseenTaskError
-from mssl.inputs import CodedTasks, locate_tasks, number_tasks
+from mssl.inputs import CodedTasks, locate_tasks, number_tasks, read_labels
 
 
 def ragged(rng: np.random.Generator, sizes: list[int], d: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -176,6 +178,57 @@ BAD = {
         LayoutError,
         "mix text",
     ),
+    "a missing id among names in a list": (
+        lambda: MSSLRegressor().fit(X0, Y0, tasks=["a", float("nan"), "a", "b", "b", "b"]),
+        LayoutError,
+        "first: row 1",
+    ),
+    "None among names in a tuple": (
+        lambda: MSSLRegressor().fit(X0, Y0, tasks=("a", "b", None) * 2),
+        LayoutError,
+        "first: row 2",
+    ),
+    "a missing id in a column of list rows": (
+        lambda: MSSLRegressor(task_column=2).fit([[*x, "a" if x[0] else float("nan")] for x in X0.tolist()], Y0),
+        LayoutError,
+        "first: row 0",
+    ),
+    "1 and '1' in a column of list rows": (
+        lambda: MSSLRegressor(task_column=2).fit([[*x, "1" if x[0] else 1] for x in X0.tolist()], Y0),
+        LayoutError,
+        "mix text",
+    ),
+    "rows of differing lengths": (
+        lambda: MSSLRegressor(task_column=1).fit([[1.0, "a"], [2.0]], [1.0, 2.0]),
+        LayoutError,
+        "differing lengths",
+    ),
+    "1 and '1' in a list": (lambda: MSSLRegressor().fit(X0, Y0, tasks=[1, "1"] * 3), LayoutError, "mix text"),
+    "True and 'True' in a list": (
+        lambda: MSSLRegressor().fit(X0, Y0, tasks=[True, "True"] * 3),
+        LayoutError,
+        "mix text",
+    ),
+    "a missing name of a listed task": (
+        lambda: TaskData.from_list([X0, X0], [Y0, Y0], ["a", float("nan")]),
+        LayoutError,
+        "no task id",
+    ),
+    "a listed task without rows": (
+        lambda: TaskData.from_list([X0, X0[:0]], [Y0, Y0[:0]], ["a", "b"]),
+        DataError,
+        "Tasks 'b' have no rows",
+    ),
+    "a listed task of two lengths": (
+        lambda: TaskData.from_list([X0, X0], [Y0, Y0[:2]], ["a", "b"]),
+        LayoutError,
+        "Task 'b' has features of shape (6, 2) and 2 targets",
+    ),
+    "weights in words": (
+        lambda: MSSLRegressor().fit(X0, Y0, sample_weight="a"),
+        DataError,
+        "sample_weight holds values that are not numbers",
+    ),
     "two columns of one name": (
         lambda: MSSLRegressor().fit(pd.DataFrame(X0, columns=["a", "a"]), Y0),
         DataError,
@@ -205,11 +258,34 @@ BAD = {
 }
 
 
+IDS = st.sampled_from(["a", "1", "True", 1, 2.5, True, None, float("nan")])
+
+
+@given(st.lists(IDS, min_size=1, max_size=6))
+def test_task_ids_mean_the_same_in_a_list_and_in_an_array_of_objects(ids: list[object]) -> None:
+    objects = np.empty(len(ids), dtype=object)
+    objects[:] = ids
+    try:
+        expected = read_labels(objects).tolist()
+    except LayoutError as error:
+        with pytest.raises(LayoutError, match=re.escape(str(error))):
+            read_labels(ids)
+    else:
+        assert read_labels(ids).tolist() == expected
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_refused_in_words(case: str) -> None:
     act, error, words = BAD[case]
     with pytest.raises(error, match=words.replace("(", r"\(").replace(")", r"\)")):
         act()
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_messages_show_plain_values(case: str) -> None:
+    with pytest.raises(BAD[case][1]) as raised:
+        BAD[case][0]()
+    assert "np." not in str(raised.value).replace("np.timedelta64(1, 'D')", "")
 
 
 @pytest.fixture(scope="module")

@@ -106,7 +106,7 @@ class TaskClassifier(ClassifierMixin, MultiTaskEstimator):
             seen = listing(sorted({str(label) for label in labels[strange]}))
             raise DataError(
                 f"y holds labels that the model was not fitted with ({seen}); "
-                f"it knows {self.classes_[0]!r} and {self.classes_[1]!r}. Use the labels of the fit."
+                f"it knows {listing(self.classes_)}. Use the labels of the fit."
             )
         weights = np.ones(labels.shape) if sample_weight is None else np.asarray(sample_weight, dtype=float)
         if weights.ndim < labels.ndim:

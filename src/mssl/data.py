@@ -23,7 +23,16 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from mssl.exceptions import DataError, LayoutError
-from mssl.inputs import Features, is_missing, listing, number_tasks, read_features, read_targets, read_weights
+from mssl.inputs import (
+    Features,
+    is_missing,
+    listing,
+    number_tasks,
+    read_features,
+    read_labels,
+    read_targets,
+    read_weights,
+)
 
 Array = NDArray[np.float64]
 Labels = NDArray[Any]
@@ -149,17 +158,20 @@ def stack_tasks(Xs: Sequence[Any], ys: Sequence[Any], tasks: Sequence[Any] | Non
         raise LayoutError(
             f"Got {len(Xs)} feature matrices and {len(ys)} targets; give one of each a task, at least one task."
         )
-    names = np.arange(len(Xs)) if tasks is None else np.asarray(tasks)
+    names = np.arange(len(Xs)) if tasks is None else read_labels(tasks)
     if len(names) != len(Xs):
         raise LayoutError(f"Got {len(names)} task names for {len(Xs)} tasks; give one name a task.")
     if len(np.unique(names)) != len(names):
         raise LayoutError("Two tasks have the same name; give every task a name of its own.")
     lengths = [np.shape(y)[0] for y in ys]
+    empty = [name for name, length in zip(names, lengths, strict=True) if length == 0]
+    if empty:
+        raise DataError(f"Tasks {listing(empty)} have no rows; drop these tasks or give them data.")
     blocks: list[Any] = [X if sparse.issparse(X) else np.asarray(X) for X in Xs]
     for name, block, length in zip(names, blocks, lengths, strict=True):
         if block.ndim != 2 or block.shape[0] != length:
             raise LayoutError(
-                f"Task {name!r} has features of shape {block.shape} and {length} targets; "
+                f"Task {listing([name])} has features of shape {block.shape} and {length} targets; "
                 "each task needs X of shape (n_k, d) and y of shape (n_k,)."
             )
     widths = {block.shape[1] for block in blocks}

@@ -120,7 +120,7 @@ def _split_task_column(X: Any, column: Any, optional: bool = False) -> tuple[Any
             raise DataError(f"X has more than one column named {listing(twice)}; give every column a name of its own.")
         if column is not None and not (optional and column not in names):
             if column not in names:
-                raise LayoutError(f"task_column is {column!r}, but X has the columns {listing(names)}.")
+                raise LayoutError(f"task_column is {listing([column])}, but X has the columns {listing(names)}.")
             labels = read_labels(X[column])
             X = X.drop(columns=column) if hasattr(X, "iloc") else X.drop(column)
             names.remove(column)
@@ -129,10 +129,10 @@ def _split_task_column(X: Any, column: Any, optional: bool = False) -> tuple[Any
     if column is None:
         return X, None, None
     if not sparse.issparse(X):
-        X = np.asarray(X)
+        X = as_given(X)
     if not isinstance(column, int | np.integer) or not -X.shape[1] <= column < X.shape[1]:
         raise LayoutError(
-            f"task_column is {column!r}, but X is a plain array with {X.shape[1]} columns; "
+            f"task_column is {listing([column])}, but X is a plain array with {X.shape[1]} columns; "
             "give the column's number, or a DataFrame."
         )
     keep = np.delete(np.arange(X.shape[1]), column)
@@ -142,9 +142,21 @@ def _split_task_column(X: Any, column: Any, optional: bool = False) -> tuple[Any
     return X[:, keep], read_labels(X[:, column]), None
 
 
+def as_given(values: Any) -> Labels:
+    """An array of the values as they are: lists that mix text with others stay objects, NaN does not become 'nan'."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise LayoutError(f"Lists of differing lengths form no table ({error}); give rows of one length.") from error
+    if array.dtype.kind not in "US" or hasattr(values, "dtype") or isinstance(values, CodedTasks):
+        return array
+    objects = np.asarray(values, dtype=object)
+    return array if set(map(type, objects.ravel().tolist())) <= {str, np.str_} else objects
+
+
 def read_labels(tasks: Any) -> Labels:
     """Task ids as an array of one kind; a missing one raises."""
-    labels = np.asarray(tasks)
+    labels = as_given(tasks)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels.ravel()
     if labels.ndim != 1:
@@ -213,7 +225,7 @@ def _is_numeric(column: Any) -> bool:
     return bool(column.dtype.is_numeric() or str(column.dtype) == "Boolean")
 
 
-def listing(names: Sequence[Any], most: int = 8) -> str:
+def listing(names: Sequence[Any] | Labels, most: int = 8) -> str:
     """Names for an error message, the first few of many."""
     shown = ", ".join(repr(name.item() if isinstance(name, np.generic) else name) for name in names[:most])
     return shown + (f", … ({len(names)} in all)" if len(names) > most else "")
@@ -224,7 +236,7 @@ def read_targets(y: Any, X: Any, numeric: bool) -> tuple[Labels, Labels | None]:
     if y is None:
         raise DataError("y is None: requires y to be passed, but the target y is None; give one target a row.")
     names = np.asarray(list(y.columns), dtype=object) if hasattr(y, "columns") else None
-    targets = np.asarray(y)
+    targets = as_given(y)
     if targets.dtype.kind == "c":
         raise DataError("Complex data not supported: y holds complex numbers; give real ones.")
     if numeric and targets.dtype.kind not in "biuf":
@@ -264,7 +276,7 @@ def _as_numbers(targets: Labels) -> Labels:
     try:
         return targets.astype(float)
     except (TypeError, ValueError) as error:
-        raise DataError(f"y holds values that are not numbers (for example {targets.ravel()[0]!r}).") from error
+        raise DataError(f"y holds values that are not numbers (for example {listing(targets.ravel()[:1])}).") from error
 
 
 def _warn_column_vector() -> None:
@@ -288,7 +300,12 @@ def read_weights(sample_weight: Any, shape: tuple[int, ...]) -> Array | None:
     """Check sample weights and bring them to the targets' shape."""
     if sample_weight is None:
         return None
-    weights = np.asarray(sample_weight, dtype=np.float64)
+    try:
+        weights = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"sample_weight holds values that are not numbers ({error}); give one number ≥ 0 a row."
+        ) from error
     if weights.ndim == 0:
         weights = np.full(shape, float(weights))
     if weights.shape == shape[:1] and len(shape) == 2:

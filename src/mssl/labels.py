@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.utils.multiclass import check_classification_targets
 
 from mssl.exceptions import DataError, LayoutError
-from mssl.inputs import is_missing, listing
+from mssl.inputs import as_given, is_missing, listing
 
 Array = NDArray[np.float64]
 Labels = NDArray[Any]
@@ -33,8 +33,8 @@ def two_classes(labels: Labels) -> Labels:
     classes = np.unique(plain)
     if len(classes) == 1:
         raise DataError(
-            f"y holds one class only ({classes[0]!r}); a classifier needs two. Tasks with one class are allowed where "
-            "other tasks carry both."
+            f"y holds one class only ({listing(classes)}); a classifier needs two. Tasks with one class are allowed "
+            "where other tasks carry both."
         )
     if len(classes) > 2:
         raise DataError(
@@ -121,7 +121,7 @@ def pair_tasks(X: Any, y: Any) -> PairTasks:
     >>> bool(np.mean(vote(decisions, pairs.pairs) == y) > 0.95)
     True
     """
-    labels = np.asarray(y)
+    labels = as_given(y)
     if labels.ndim != 1:
         raise LayoutError(f"y has shape {labels.shape}; pair_tasks needs one label a row, shape (n,).")
     labels = plain_labels(labels)
@@ -132,7 +132,7 @@ def pair_tasks(X: Any, y: Any) -> PairTasks:
     values = sparse.csr_array(values) if sparse.issparse(values) else values
     classes = np.unique(labels)
     if len(classes) < 2:
-        raise DataError(f"y holds one class only ({classes[0]!r}); pairs need at least two.")
+        raise DataError(f"y holds one class only ({listing(classes)}); pairs need at least two.")
     named = sorted((f"{a} vs {b}", a, b) for a, b in combinations(classes.tolist(), 2))
     names = np.asarray([name for name, _, _ in named])
     if len(set(names.tolist())) < len(names):
