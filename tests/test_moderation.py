@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.special import polygamma
 from scipy.stats import f as f_distribution
 
+from mssl import MSSLRegressor
 from mssl.solvers.moderation import _excess, _trigamma_inverse, moderate
 from mssl.solvers.spectral_start import Spectra, residual_freedom
 
@@ -116,3 +117,36 @@ def test_degrees_of_freedom_lie_between_those_of_no_fit_and_of_least_squares():
         np.testing.assert_allclose(residual_freedom(spectra, np.ones(2), np.full(2, signal)), expected, atol=1e-9)
     between = residual_freedom(spectra, np.ones(2), np.ones(2))
     np.testing.assert_allclose(between, [9 - 4 / 5 - 2 / 3, max(2 - 4 / 5 - 2 / 3 - 1 / 2, 0)])
+
+
+def _few_rows(seed, rows, n_features=12, n_tasks=6):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_tasks, rows, n_features))
+    weights = rng.normal(size=n_features) + 0.3 * rng.normal(size=(n_tasks, n_features))
+    y = np.einsum("knd,kd->kn", X, weights) + 2.0 * rng.normal(size=(n_tasks, rows))
+    return X.reshape(-1, n_features), y.ravel(), np.repeat(np.arange(n_tasks), rows)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_noise_does_not_vanish_where_a_task_has_fewer_rows_than_features(seed):
+    X, y, tasks = _few_rows(seed, 8)
+    shares = MSSLRegressor().fit(X, y, tasks=tasks).noise_ ** 2 / [y[tasks == task].var(ddof=1) for task in range(6)]
+    assert shares.min() > 0.05
+
+
+def test_few_rows_beside_many_have_the_noise_share_of_the_others():
+    X, y, tasks = _few_rows(0, 200)
+    kept = (tasks > 0) | (np.arange(len(y)) < 6)
+    X, y, tasks = X[kept], y[kept], tasks[kept]
+    shares = MSSLRegressor().fit(X, y, tasks=tasks).noise_ ** 2 / [y[tasks == task].var(ddof=1) for task in range(6)]
+    assert shares[1:].min() <= shares[0] <= shares[1:].max()
+
+
+def test_with_many_rows_the_noise_is_that_of_the_task_alone():
+    X, y, tasks = _few_rows(1, 2000)
+    y = y * np.where(tasks == 2, 3.0, 1.0) + np.where(tasks == 4, 1.0, 0.0) * np.random.default_rng(0).normal(
+        size=len(y)
+    )
+    together = MSSLRegressor().fit(X, y, tasks=tasks).noise_
+    alone = [MSSLRegressor().fit(X[tasks == task], y[tasks == task], tasks=tasks[tasks == task]) for task in range(6)]
+    np.testing.assert_allclose(together, [model.noise_[0] for model in alone], rtol=0.02)

@@ -31,9 +31,7 @@ from mssl.exceptions import DataError
 from mssl.inputs import is_missing, listing
 from mssl.losses import Loss
 from mssl.solvers.fit import Prepared, Settings, from_quadratic, mean_of_settings, prepare
-from mssl.solvers.moderation import moderate
 from mssl.solvers.quadratic import GramQuadratic, default_memory_budget
-from mssl.solvers.spectral_start import residual_freedom
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -351,7 +349,7 @@ class GramFold(_Source):
     @cached_property
     def _units(self) -> Array:
         """What a task's sum of squared errors is divided by; NaN for tasks without test rows."""
-        return np.where(self.test.n > 0, self.test.n * moderated_noise(self.prepared(self.parts)), np.nan)
+        return np.where(self.test.n > 0, self.test.n * noise_units(self.prepared(self.parts)), np.nan)
 
 
 class RowFold(_Source):
@@ -416,19 +414,19 @@ class RowFold(_Source):
         if isinstance(self.parts.settings.noise, str) and not self.loss.has_dispersion:
             return np.ones(self.n_tasks)
         known = self.prepared(self.parts)
-        return known.unit**2 * moderated_noise(known)
+        return known.unit**2 * noise_units(known)
 
 
-def moderated_noise(prepared: Prepared) -> Array:
-    """Noise variances drawn together as far as their estimation errors ask for; given ones as they are."""
-    spectra, noise, means = prepared.spectra, prepared.noise, prepared.base.target_means
+def noise_units(prepared: Prepared) -> Array:
+    """Noise variances as units of deviances.
+
+    Targets that are constant in the training part tell no unit: such tasks have the geometric mean of the others'.
+    """
+    spectra, noise = prepared.spectra, prepared.noise
     if not isinstance(prepared.settings.noise, str) or spectra is None:
         return noise
-    # Targets that are constant in the training part say nothing of the noise of others.
-    least = 0.0 if means is None else _ROUNDING**2 * spectra.freedom * means**2
-    return moderate(
-        noise, np.where(spectra.target_squares > least, residual_freedom(spectra, noise, prepared.signal), 0)
-    )
+    varies = spectra.target_squares > 0
+    return np.where(varies, noise, np.exp(np.log(noise[varies]).mean())) if varies.any() else noise
 
 
 def subset(data: TaskData, mask: NDArray[np.bool_], *, all_tasks: bool = True) -> TaskData:

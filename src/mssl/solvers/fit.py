@@ -42,6 +42,7 @@ from mssl.solvers.spectral_start import (
     diagonal_fixed_point,
     gram_spectra,
     mean_variance,
+    moderated_noise,
     sampling_variances,
     variance_components,
 )
@@ -281,6 +282,8 @@ def from_quadratic(
         return Prepared(base, given, np.ones(K), np.ones(K), 0.0, None, settings, design)
     spectra = gram_spectra(base, freedom) if isinstance(base, GramQuadratic) else design_spectra(base, freedom)
     noise, signal = variance_components(spectra, given)
+    if given is None:
+        noise, signal = variance_components(spectra, moderated_noise(spectra, noise, signal))
     sampling = sampling_variances(spectra, noise, signal)
     tau = mean_of_settings(base, noise, settings)
     return Prepared(base, noise, signal, sampling, tau if K > 1 else 0.0, spectra, settings, design)

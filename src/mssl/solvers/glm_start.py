@@ -22,6 +22,7 @@ from mssl.coupling import Coupling
 from mssl.solvers.gaussian import scale_by_task
 from mssl.solvers.glm import GLMProblem
 from mssl.solvers.glm_rows import GLMRows, Point
+from mssl.solvers.moderation import moderate
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic
 from mssl.solvers.spectral_start import (
     Spectra,
@@ -144,7 +145,7 @@ def _near_quadratic(
 
 
 def _pearson(rows: GLMRows, point: Point, spectra: Spectra, noise: Array, signal: Array) -> Array:
-    r"""Dispersions :math:`\hat\phi_k = \sum_i \omega_{ki} (y-\mu)^2/V(\mu) / (n_k - \mathrm{df}_k)` at ridge fits."""
+    r"""Moderated :math:`\hat\phi_k = \sum_i \omega_{ki} (y-\mu)^2/V(\mu) / (n_k - \mathrm{df}_k)` at ridge fits."""
     means = rows.loss.inverse_link(point.eta)
     squares = rows.design.task_sums(rows.weights * (rows.y - means) ** 2 / rows.loss.variance(means))
     information = spectra.values / noise[:, None]
@@ -152,7 +153,7 @@ def _pearson(rows: GLMRows, point: Point, spectra: Spectra, noise: Array, signal
     totals = rows.design.task_sums(rows.weights)
     # A fit that uses up nearly all rows says nothing about the noise: a tenth of them is always left.
     freedom = np.maximum(spectra.freedom - used, 0.1 * totals)
-    return np.maximum(squares / freedom, 1e-10)
+    return moderate(np.maximum(squares / freedom, 1e-10), freedom)
 
 
 def _sampling(rows: GLMRows, near: Linearised, freedom: Array, typical: Array, plenty: bool) -> Array:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl._jit import call, plain
+from mssl.solvers.moderation import moderate
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic
 
 Array = NDArray[np.float64]
@@ -30,6 +31,7 @@ _AGREEMENT = 7 / 8  # share of agreeing pairs from which a shared mean is believ
 _PROBES = 32  # random signs behind a trace that is too large to compute
 _GRID = np.linspace(-9.0, 9.0, 49) * np.log(10) / 2  # log of τ²·(mean eigenvalue)/σ²
 _HALVINGS = 45  # bisections of a grid cell: to rounding
+_ROUNDING = 1e-13  # a target whose share of variation is below this is constant
 _NOISE_FLOOR = 1e-10  # smallest noise variance, as a share of the target's
 
 
@@ -129,6 +131,20 @@ def residual_freedom(spectra: Spectra, noise: Array, signal: Array) -> Array:
     return np.maximum(spectra.freedom - used, 0.0)
 
 
+def moderated_noise(spectra: Spectra, noise: Array, signal: Array) -> Array:
+    r"""Noise variances of tasks that learn from each other how large a share of their targets' variance noise is.
+
+    A fit of as many weights as rows leaves no residuals, whatever the noise. The shares :math:`\sigma_k^2 / s^2(y_k)`
+    are therefore moderated (:func:`mssl.solvers.moderation.moderate`): each is drawn towards a common value as far as
+    the degrees of freedom behind it ask for. Shares, since the units of one task's targets must not matter.
+    """
+    total = spectra.target_squares / np.maximum(spectra.freedom, 1.0)
+    varies = total > 0
+    share = np.divide(noise, total, out=np.ones_like(noise), where=varies)
+    freedom = np.where(varies, residual_freedom(spectra, noise, signal), 0.0)
+    return np.where(varies, total * moderate(share, freedom), noise)
+
+
 def sampling_variances(spectra: Spectra, noise: Array, signal: Array) -> Array:
     r"""Mean variance of a coefficient by sampling alone, :math:`\tfrac1d\operatorname{tr}(sX^\top X + D_0)^{-1}`.
 
@@ -209,7 +225,7 @@ def gram_spectra(problem: GramQuadratic, freedom: Array) -> Spectra:
         g, U = np.linalg.eigh(problem.gram)
         values = problem.task_scale[:, None] * g
         projections = np.einsum("kij,ki->kj", U, problem.linear)
-    return _clean(values, projections, 2 * problem.constants, freedom, problem.n_features)
+    return _clean(problem, values, projections, 2 * problem.constants, freedom)
 
 
 def design_spectra(problem: DesignQuadratic, freedom: Array) -> Spectra:
@@ -234,10 +250,15 @@ def design_spectra(problem: DesignQuadratic, freedom: Array) -> Spectra:
         else:
             projections[k, :size] = np.sqrt(factor) * (own @ block) @ U
     squares = problem.design.task_sums(target**2)
-    return _clean(values, projections, squares, freedom, d)
+    return _clean(problem, values, projections, squares, freedom)
 
 
-def _clean(values: Array, projections: Array, squares: Array, freedom: Array, n_features: int) -> Spectra:
-    """Directions that rounding made out of nothing count as absent."""
+def _clean(
+    problem: GramQuadratic | DesignQuadratic, values: Array, projections: Array, squares: Array, freedom: Array
+) -> Spectra:
+    """Directions, and squares of constant targets, that rounding made out of nothing count as absent."""
     absent = values <= 1e-12 * values.max(axis=1, keepdims=True)
-    return Spectra(np.where(absent, 0.0, values), np.where(absent, 0.0, projections), squares, freedom, n_features)
+    level = 0.0 if problem.target_means is None else problem.target_means
+    squares = np.where(squares > _ROUNDING**2 * freedom * level**2, squares, 0.0)
+    values, projections = np.where(absent, 0.0, values), np.where(absent, 0.0, projections)
+    return Spectra(values, projections, squares, freedom, problem.n_features)
