@@ -463,6 +463,29 @@ def test_too_few_iterations_are_reported():
     assert result.objective - best.objective <= result.gap
 
 
+@pytest.mark.parametrize(("p", "alpha"), [(4, 1e-14), (5, 1e-13), (30, 1e-12)])
+def test_a_penalty_lost_in_rounding_ends_soon_with_a_true_bound(p, alpha):
+    with pytest.warns(ConvergenceWarning, match=r"no more progress after \d+ iterations.*Raise tol, or penalise more"):
+        result = graphical_lasso(np.ones((p, p)), alpha)
+    assert result.status is GlassoStatus.STALLED
+    assert result.n_iter < 1000
+    np.linalg.cholesky(result.precision)
+    # Equal variables are negatively related: the covariance is 2αI + (1 − α)11ᵀ, and the dual value is the minimum.
+    minimum = (p - 1) * np.log(2 * alpha) + np.log(2 * alpha + p * (1 - alpha)) + p
+    rounded = p * np.finfo(float).eps / alpha  # what rounding 1 ± α does to p eigenvalues of size α
+    assert minimum - rounded <= result.objective <= minimum + result.gap + rounded
+
+
+@pytest.mark.parametrize("max_iter", [1, 3])
+def test_the_warning_counts_what_was_done_against_what_was_allowed(max_iter):
+    S = covariance(10, 30, 1)
+    said = rf"after {2 * max_iter} iterations \(max_iter={max_iter} sweeps, then as many of ADMM\)"
+    with pytest.warns(ConvergenceWarning, match=said):
+        assert graphical_lasso(S, 1e-3, tol=1e-12, max_iter=max_iter).n_iter == 2 * max_iter
+    with pytest.warns(ConvergenceWarning, match=rf"after {max_iter} iterations \(max_iter={max_iter}\)"):
+        graphical_lasso(S, 1e-3, tol=1e-12, max_iter=max_iter, solver="admm")
+
+
 @pytest.mark.parametrize("alpha", [1e-4, 1e-5])
 @pytest.mark.parametrize(("p", "rank"), [(50, 10), (100, 5), (30, 3), (40, 20)])
 def test_low_rank_and_tiny_penalties_are_reached_from_larger_ones(p, rank, alpha):
@@ -528,6 +551,15 @@ BAD = [
     ([[1.0, np.nan], [np.nan, 1.0]], {}, DataError, "NaN"),
     ([[1.0, np.inf], [np.inf, 1.0]], {}, DataError, "infinite"),
     ([[-1.0, 0.0], [0.0, 1.0]], {}, DataError, "negative diagonal"),
+    (np.eye(2) * (1 + 1j), {}, DataError, "S .*complex"),
+    (np.eye(3) * 1e-320, {"alpha": 0.0}, DataError, "other units"),
+    (np.diag([1.0, 1.0, 1e-320]) + 1e-330, {"alpha": 0.0}, DataError, "other units"),
+    (covariance(3, 9) * 1e-310, {"alpha": 1e-312}, DataError, "other units"),
+    (covariance(3, 9) / covariance(3, 9).max() * 1.7e308, {"alpha": 1e308}, DataError, "other units"),
+    (np.eye(2), {"weights": np.ones((2, 2)) * 1j}, DataError, "weights .*complex"),
+    (np.eye(2), {"alpha": None}, ParameterError, "alpha"),
+    (np.eye(2), {"alpha": 1j}, ParameterError, "alpha"),
+    (np.eye(2), {"solver": ["bcd"]}, ParameterError, "solver"),
     (np.eye(2), {"alpha": -0.1}, ParameterError, "alpha"),
     (np.eye(2), {"alpha": np.nan}, ParameterError, "alpha"),
     (np.eye(2), {"alpha": [0.1]}, ParameterError, "alpha"),

@@ -46,6 +46,7 @@ class Block:
         self.point = Point(identity, identity, 0.0, float(len(S)), np.inf)
         self.column_tol = 1e-2  # tolerance of the columns in the next sweep
         self.n_iter = 0
+        self.stuck = False  # whether rounding has put an end to all progress
 
     def __len__(self) -> int:
         """Number of variables."""

@@ -21,7 +21,9 @@ NEARLY = 3.0  # a gap this close to the target is worth a second, dearer bound
 NEAR = 0.2  # relative distance of primal and dual point up to which the gap needs no factorisation,
 NEAR_LARGE = 0.8  # and for large ones, where a factorisation costs more than the tighter bound is worth
 STOP = 0.3  # the descent stops where its estimate of the gap is this part of the target
-LOOSE = 1e-2  # gap per variable that does for larger penalties on the way to the given ones
+LOOSE = 1e-2  # gap per variable that does for larger penalties on the way to the given ones,
+STAGE = 200  # and the most sweeps for each of them: they take a tenth of it or never arrive
+PATIENCE = 200  # ADMM iterations after a failed descent in which the gap must fall by a tenth
 SPARSE = 150  # from this size on, sparsity of Ω is used to invert it
 LARGE = 150  # from this size on, components are worth threads
 
@@ -256,11 +258,13 @@ def solve(problem: Problem, method: str, tol: float, max_iter: int) -> bool:
     target = tol * max(1.0, abs(p + problem.constant))
 
     def solve_block(block: Block) -> None:
+        if block.stuck:
+            return
         share = target * len(block) / p
         if block.point.gap > share and block.n_iter < max_iter:
             run(block, share, max_iter)
         if block.point.gap > max(share, ROUNDING * len(block)) and method == "bcd":
-            alternate(block, share, 2 * max_iter)
+            alternate(block, share, 2 * max_iter, patience=PATIENCE)
         if block.point.gap == np.inf:  # too few iterations for a point of their own: certify the one at hand
             S, L, omega = block.S, block.L, block.point.precision
             block.offer(certify(S, L, omega, dual_start(S, L), thorough=True))
@@ -322,9 +326,10 @@ def _descend_along(block: Block, target: float, max_iter: int) -> None:
     while W is not None and times > 1.0 and block.n_iter < max_iter:
         stage = Block(S, times * L, block.index)
         stage.B, stage.n_iter, stage.column_tol = B, block.n_iter, column_tol
-        held = _descend_from(stage, W, LOOSE * len(block), max_iter)
+        held = _descend_from(stage, W, LOOSE * len(block), min(max_iter, stage.n_iter + STAGE))
         block.n_iter = stage.n_iter
-        if not held:
+        if not held or stage.point.gap > LOOSE * len(block):
+            block.offer(certify(S, L, stage.point.precision, shrunk_start(S, L)))
             return
         before, times = times, max(0.1 * times, 1.0)
         W, B, column_tol = S + times / before * (W - S), stage.B, 0.1 * stage.column_tol
@@ -392,19 +397,22 @@ def _between(S: Array, L: Array, omega: Array, W: Array, target: float) -> tuple
     return gap, Point(omega, inverse(cholesky[0]), cholesky[1], trace, gap)
 
 
-def alternate(block: Block, target: float, max_iter: int) -> None:
+def alternate(block: Block, target: float, max_iter: int, patience: float = np.inf) -> None:
     """ADMM with over-relaxation and an adaptive step, from the best point of the block if it has one.
 
-    `max_iter` counts the iterations that the block has had before.
+    `max_iter` counts the iterations that the block has had before. A block that has a certified point is stuck where
+    `patience` iterations did not bring the gap of the iterates down by a tenth.
     """
     S, L = block.S, block.L
     Z, U = block.point.precision, np.clip(block.point.covariance - S, -L, L)
     anchor = shrunk_start(S, L)
     rho, relaxation = 1.0, 1.6
+    least, since = np.inf, block.n_iter
     while block.n_iter < max_iter:
         values, vectors = eigh(rho * Z - U - S, check_finite=False, driver="evd")
         root = np.sqrt(values * values + 4.0 * rho)
-        positive = np.where(values > 0, (values + root) / (2.0 * rho), 2.0 / (root - values))
+        total = root + np.abs(values)
+        positive = np.where(values > 0, total / (2.0 * rho), 2.0 / total)
         X = (vectors * positive) @ vectors.T
         X = 0.5 * (X + X.T)
         relaxed = relaxation * X + (1.0 - relaxation) * Z
@@ -415,8 +423,14 @@ def alternate(block: Block, target: float, max_iter: int) -> None:
         block.n_iter += 1
         primal, dual = float(np.linalg.norm(X - Z)), rho * float(np.linalg.norm(Z - old))
         if block.n_iter == max_iter or primal * dual <= target or block.n_iter % 20 == 0:
-            block.offer(certify(S, L, Z, S + U if anchor is None else anchor))
+            point = certify(S, L, Z, S + U if anchor is None else anchor)
+            block.offer(point)
             if block.point.gap <= target:
+                return
+            if point is not None and point.gap < 0.9 * least:
+                least, since = point.gap, block.n_iter
+            block.stuck = block.point.gap < np.inf and block.n_iter - since >= patience
+            if block.stuck:
                 return
             v = vectors[:, -1]
             if block.point.gap == np.inf and v @ S @ v + np.abs(v) @ L @ np.abs(v) < 1e-14:

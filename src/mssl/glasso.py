@@ -55,9 +55,9 @@ class GraphicalLassoResult:
     objective : float
         tr(SΩ) − log det Ω + Σ_{i≠j} Λ_ij|Ω_ij| + Σ_i e_i Ω_ii.
     status : GlassoStatus
-        ``"converged"``, ``"max_iter"``, or ``"stalled"`` where rounding forbids a smaller gap.
+        ``"converged"``, ``"max_iter"``, or ``"stalled"`` where rounding forbids (much) smaller gaps.
     n_iter : int
-        Sweeps (or ADMM iterations) of the component that needed most.
+        Sweeps and ADMM iterations of the component that needed most.
     components : ndarray of shape (p,)
         Label of the connected component of each variable, as found by screening.
     log_determinant : float
@@ -115,7 +115,7 @@ def graphical_lasso(
     tol : float
         Stop when gap ≤ tol · max(1, |objective|).
     max_iter : int
-        Most sweeps (or ADMM iterations) per component.
+        Most sweeps per component, and as many ADMM iterations where these do not reach the gap.
     warm_start : GraphicalLassoResult, optional
         A solution of a nearby problem. The result is never worse than that start.
     check : bool
@@ -154,25 +154,18 @@ def graphical_lasso(
     if check:
         _check_settings(solver, tol, max_iter, warm_start, len(S))
     dense = alpha == 0 and zeros is None
+    result = None
     if solver == "bcd" and not dense and 2 < len(S) <= SMALL and max_iter >= SMALL_SWEEPS:
-        small = _small(S, L, e, tol, warm_start)
-        if small is not None:
-            return small if warm_start is None else _not_worse(small, warm_start, S, L, e)
-    with one_thread(len(S) <= FEW):
-        problem = normalise(S, L, e)
-        split(problem)
-        if warm_start is not None:
-            solvers.warm_start(problem, warm_start.precision, warm_start.covariance, warm_start.dual)
-        if dense:
-            solvers.invert(problem)
-            converged = True
-        else:
-            converged = solvers.solve(problem, solver, tol, max_iter)
-        result = _result(problem, converged)
-        if warm_start is not None:
-            result = _not_worse(result, warm_start, S, L, e)
-    if result.status is GlassoStatus.MAX_ITER:
-        _warn(result, tol, max_iter)
+        result = _small(S, L, e, tol, warm_start)
+    if result is None:
+        with one_thread(len(S) <= FEW):
+            result = _by_components(S, L, e, "inverse" if dense else solver, tol, max_iter, warm_start)
+    if warm_start is not None:
+        result = _not_worse(result, warm_start, S, L, e)
+    if check:
+        _check_range(result)
+    if result.status is not GlassoStatus.CONVERGED and result.gap > solvers.ROUNDING * len(S):
+        _warn(result, tol, max_iter, solver)
     return result
 
 
@@ -289,11 +282,25 @@ def _small(
     )
 
 
+def _by_components(
+    S: Array, L: Array, e: Array, solver: str, tol: float, max_iter: int, warm_start: GraphicalLassoResult | None
+) -> GraphicalLassoResult:
+    """The answer component by component; the solver "inverse" is for problems without penalties."""
+    problem = normalise(S, L, e)
+    split(problem)
+    if warm_start is not None:
+        solvers.warm_start(problem, warm_start.precision, warm_start.covariance, warm_start.dual)
+    if solver == "inverse":
+        solvers.invert(problem)
+        return _result(problem, converged=True)
+    return _result(problem, solvers.solve(problem, solver, tol, max_iter))
+
+
 def _result(problem: Problem, converged: bool) -> GraphicalLassoResult:
     precision, covariance, dual, log_determinant = join(problem)
     status = GlassoStatus.CONVERGED
     if not converged:
-        stalled = problem.gap <= solvers.ROUNDING * len(precision)
+        stalled = problem.gap <= solvers.ROUNDING * len(precision) or any(block.stuck for block in problem.blocks)
         status = GlassoStatus.STALLED if stalled else GlassoStatus.MAX_ITER
     return GraphicalLassoResult(
         precision=precision,
@@ -328,22 +335,38 @@ def _not_worse(
     )
 
 
-def _warn(result: GraphicalLassoResult, tol: float, max_iter: int) -> None:
+def _warn(result: GraphicalLassoResult, tol: float, max_iter: int, solver: str) -> None:
     from sklearn.exceptions import ConvergenceWarning
 
+    limit = f"max_iter={max_iter}" + (" sweeps, then as many of ADMM" if solver == "bcd" else "")
+    stalled = result.status is GlassoStatus.STALLED
+    how = f"made no more progress after {result.n_iter}" if stalled else f"stopped after {result.n_iter}"
     warnings.warn(
-        f"The graphical lasso stopped after {result.n_iter} iterations (max_iter={max_iter}) at a relative duality gap "
-        f"of {result.gap / max(1.0, abs(result.objective)):.3g}, above tol={tol:.3g}. Raise max_iter or tol, or "
-        "penalise more (alpha, diagonal_penalty).",
+        f"The graphical lasso {how} iterations ({limit}) at a relative duality gap of "
+        f"{result.gap / max(1.0, abs(result.objective)):.3g}, above tol={tol:.3g}. Raise "
+        f"{'tol' if stalled else 'max_iter or tol'}, or penalise more (alpha, diagonal_penalty).",
         ConvergenceWarning,
         stacklevel=3,
     )
 
 
+def _check_range(result: GraphicalLassoResult) -> None:
+    """Raise where Ω has left the range of numbers; its largest entry is on the diagonal."""
+    diagonal = result.precision.diagonal()
+    if not ((diagonal > 0) & (diagonal < np.inf)).all():
+        raise DataError(
+            f"The precision matrix cannot be held: its diagonal runs from {diagonal.min():.3g} to "
+            f"{diagonal.max():.3g}. S is too small or too large; give it in other units."
+        )
+
+
 def _square(values: ArrayLike, name: str) -> Array:
     """A symmetric, finite, non-empty float64 copy, or an error."""
     try:
-        matrix = np.array(values, dtype=float, order="C")
+        given = np.asarray(values)
+        if given.dtype.kind == "c":
+            raise TypeError("complex entries")
+        matrix = np.array(given, dtype=float, order="C")
     except (TypeError, ValueError) as error:
         raise DataError(
             f"{name} is of type {type(values).__name__}; a numeric symmetric matrix (p, p) is needed ({error})."
@@ -396,7 +419,7 @@ def _problem(
 ) -> tuple[Array, Array, Array]:
     """S, Λ (``inf`` on forbidden edges) and e, validated unless `check` is False."""
     if check:
-        if np.ndim(alpha) != 0 or not np.isreal(alpha) or not 0 <= alpha < np.inf:
+        if np.ndim(alpha) != 0 or not finite(np.asarray(alpha).item()) or alpha < 0:
             raise ParameterError(f"alpha must be a finite number ≥ 0, got {alpha!r}.")
         matrix = _square(S, "S")
         if np.any(np.diagonal(matrix) < 0):
@@ -423,7 +446,7 @@ def _problem(
 
 
 def _check_settings(solver: str, tol: Any, max_iter: Any, warm_start: Any, p: int) -> None:
-    if solver not in {"bcd", "admm"}:
+    if solver not in ("bcd", "admm"):
         raise ParameterError(f"solver={solver!r} is unknown; use 'bcd' or 'admm'.")
     if not finite(tol) or tol <= 0:
         raise ParameterError(f"tol must be a number > 0, got {tol!r}.")
