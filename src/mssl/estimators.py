@@ -358,7 +358,8 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
     loss : {"gaussian", "poisson", "gamma"}, default="gaussian"
         The loss of one observation.
     noise : "auto", float or array of shape (K,), default="auto"
-        Noise standard deviations. "auto" estimates them task by task, so that units do not matter.
+        Noise standard deviations. "auto" estimates which share of each task's variation is noise, so that units do not
+        matter; tasks with few rows borrow from the others (:mod:`mssl.solvers.moderation`).
     scale_features : bool, default=True
         Divide each feature by one scale pooled over tasks; coefficients are reported in the user's units.
     formulation : {"unified", "paper"}, default="unified"
