@@ -7,13 +7,17 @@ import signal
 import subprocess
 import sys
 import textwrap
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.metrics import make_scorer, mean_absolute_error
 
 from mssl import MSSLRegressorCV, StabilitySelection
 from mssl.datasets import make_clustered_tasks
-from mssl.model_selection import CheckpointError, board, checkpoint, stability
+from mssl.exceptions import ParameterError
+from mssl.model_selection import CheckpointError, TaskKFold, board, checkpoint, stability
 from mssl.model_selection.checkpoint import Checkpoint, fingerprint
 
 GRID = {"graph_penalties": [0.5, 0.1], "coef_penalties": [0.0, 3.0], "couplings": [0.5, 1.0], "shared_means": [False]}
@@ -52,7 +56,7 @@ def test_any_cut_of_the_file_is_continued_to_the_same_end(tmp_path, monkeypatch)
     calls = []
     plain = board.score_chain
     monkeypatch.setattr(board, "score_chain", lambda *args: calls.append(1) or plain(*args))
-    for cut in (0, 5, ends[0], ends[2] - 1, ends[2], ends[3] + 7):
+    for cut in (0, ends[0], ends[2] - 1, ends[2], ends[3] + 7):
         path.write_bytes(content[:cut])
         calls.clear()
         again = _search(path)
@@ -163,8 +167,28 @@ def test_files_of_others_are_not_touched(tmp_path):
 def test_paths_that_cannot_be_used(tmp_path):
     with pytest.raises(CheckpointError, match="cannot be"):
         _search(tmp_path)
-    with pytest.raises(CheckpointError, match="cannot be written"):
+    with pytest.raises(CheckpointError, match="cannot write"):
         _search(tmp_path / "missing" / "run")
+    for device in ("/dev/full", "/dev/zero"):
+        if Path(device).exists():
+            with pytest.raises(CheckpointError, match="no ordinary file"):
+                _search(device)
+
+
+def test_a_header_that_cannot_be_read_is_refused_and_nothing_is_lost(tmp_path):
+    path = tmp_path / "run"
+    _search(path)
+    whole = path.read_bytes()
+    first = whole.index(b"\n")
+    contents = [whole[:cut] for cut in (1, 5, 7, 20, first)]  # headers are written whole, so these are no cut ones
+    contents += [whole.replace(b"identity", b"idemtity", 1), whole[1:], whole.replace(b"{", b"[", 1), b"\n" + whole]
+    contents += [b'{"crc": 3}\n', b'{"crc":0,"body":[]}\n', b"[]\n", b"\xff\xfe\n", b"\0" * 100]
+    for content in contents:
+        path.write_bytes(content)
+        with pytest.raises(CheckpointError, match=r"is not a checkpoint|damaged first line"):
+            _search(path)
+        assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch):
@@ -234,3 +258,124 @@ def test_stability_selection_continues(tmp_path, monkeypatch):
     monkeypatch.setattr(stability, "select_rows", lambda *_: pytest.fail("computed again"))
     second = StabilitySelection(**settings).fit(data.X, data.y, tasks=data.tasks)
     np.testing.assert_array_equal(first.frequencies_, second.frequencies_)
+
+
+def _error_of(power):
+    def error(model, X, y):
+        return -np.mean(np.abs(model.predict(X) - y) ** power)
+
+    return error
+
+
+def test_callables_and_iterators_are_recognised(tmp_path, monkeypatch):
+    data, path = _data(), tmp_path / "run"
+
+    def settings(power):
+        return {"scoring": _error_of(power), "cv": TaskKFold(3).split(data.X, data.y, data.tasks)}
+
+    first = _search(path, **settings(1.0))
+    with pytest.raises(CheckpointError, match="other settings"):
+        _search(path, **settings(2.0))
+    with pytest.raises(CheckpointError, match="other data"):
+        _search(path, **settings(1.0) | {"cv": TaskKFold(3, random_state=1).split(data.X, data.y, data.tasks)})
+    monkeypatch.setattr(board, "score_chain", lambda *_: pytest.fail("computed again"))
+    np.testing.assert_array_equal(_scores(first), _scores(_search(path, **settings(1.0))))
+    np.testing.assert_array_equal(_scores(first), _scores(_search(path, **settings(1.0) | {"cv": TaskKFold(3)})))
+
+
+THINGS = """
+    import sys
+    from functools import partial
+    import numpy as np
+    from sklearn.metrics import make_scorer, mean_absolute_error
+    from mssl.model_selection.checkpoint import fingerprint
+
+    blocks = [bytearray(10**5) for _ in range(int(sys.argv[1]))]  # other places in memory
+    def named(x, /, y={"a", "b", "c"}, *, z=None):
+        return x in {"d", "e", "f"}
+    def outer(value):
+        def inner(depth):
+            return inner(depth - 1) if depth else value
+        return inner
+    class Judge:
+        def __init__(self): self.words = {"g", "h", "i"}
+        def method(self): pass
+    random = np.random.default_rng(3)
+    random.normal()
+    things = [named, lambda x: named(x), outer([1]), partial(named, 1, y=2), Judge(), Judge().method, Judge, np.mean, np.add,
+        random, np.random.RandomState(4), make_scorer(mean_absolute_error, greater_is_better=False), object(), iter([]), np]
+    print(*map(fingerprint, things))
+"""
+
+
+def test_fingerprints_are_the_same_in_every_process():
+    script = textwrap.dedent(THINGS)
+    answers = [
+        subprocess.run(
+            [sys.executable, "-c", script, str(number)],
+            env=os.environ | {"PYTHONHASHSEED": str(number)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        for number in (1, 50)
+    ]
+    assert answers[0] == answers[1]
+    assert len(set(answers[0])) == len(answers[0]) == 15
+
+
+def test_fingerprints_tell_functions_and_generators_apart():
+    ahead, other = np.random.default_rng(0), np.random.default_rng(0)
+    assert fingerprint(ahead) == fingerprint(other)
+    other.random()
+    things = [
+        lambda x: x + 1,
+        lambda x: x + 2,
+        lambda x: x - 1,
+        lambda x, y=1: x + 1,
+        lambda x, y=2: x + 1,
+        lambda x, *, y=1: x + 1,
+        lambda x: x.a,
+        lambda x: x.b,
+        lambda x: lambda y: 1,
+        lambda x: lambda y: 2,
+        _error_of(1.0),
+        _error_of(2.0),
+        partial(_error_of, 1.0),
+        partial(_error_of, 2.0),
+        make_scorer(mean_absolute_error),
+        make_scorer(mean_absolute_error, greater_is_better=False),
+        make_scorer(_error_of(1.0)),
+        make_scorer(_error_of(2.0)),
+        ahead,
+        other,
+        np.random.RandomState(0),
+        np.random.RandomState(1),
+        np.mean,
+        np.median,
+    ]
+    names = [fingerprint(thing) for thing in things]
+    assert len(set(names)) == len(names)
+    assert fingerprint(_error_of(1.0)) == fingerprint(_error_of(1.0))
+    quiet, loud = StabilitySelection(), StabilitySelection(n_jobs=2, verbose=1)
+    assert fingerprint(quiet) == fingerprint(loud)
+
+
+def test_graphs_of_a_search_are_the_same_in_every_run(tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    plain, first = _search(None, selection="both"), _search(path, selection="both")
+    np.testing.assert_array_equal(plain.stability_.frequencies_, first.stability_.frequencies_)
+    assert plain.graph_ == first.graph_
+    monkeypatch.setattr(board, "score_chain", lambda *_: pytest.fail("computed again"))
+    monkeypatch.setattr(stability, "select_rows", lambda *_: pytest.fail("computed again"))
+    again = _search(path, selection="both")
+    np.testing.assert_array_equal(again.stability_.frequencies_, first.stability_.frequencies_)
+
+
+def test_subsamples_without_a_seed_are_refused_before_the_search(tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    monkeypatch.setattr(board, "score_chain", lambda *_: pytest.fail("computed"))
+    for kind in ("both", "graph"):
+        with pytest.raises(ParameterError, match=r"random_state=None.*give it a seed"):
+            _search(path, selection=kind, stability=StabilitySelection())
+    assert not path.exists()

@@ -338,6 +338,24 @@ def test_selection_says_where_weights_and_graph_come_from():
         assert "graph chosen by stability selection" in fits[kind]._repr_html_()
     assert "graph chosen by prediction" in fits["prediction"]._repr_html_()
     assert fits["graph"].best_params_["graph_penalty"] > fits["prediction"].best_params_["graph_penalty"]
+    for fit in fits.values():  # whatever was chosen, all that is said of it belongs together
+        table, place = fit.cv_results_, fit.best_index_
+        assert table["params"][place] == fit.best_params_ == _among(fit.best_estimator_.get_params(), fit.best_params_)
+        assert table["mean_test_score"][place] == fit.best_score_
+    assert fits["graph"].cv_results_["stage"][fits["graph"].best_index_] == "agreement with the stable graph"
+
+
+def _among(params, names):
+    return {name: params[name] for name in names}
+
+
+@pytest.mark.parametrize("settings", [{}, {"on": "residual"}])
+def test_too_little_to_select_from_is_said_before_the_search(settings, monkeypatch):
+    monkeypatch.setattr("mssl.model_selection.board.score_chain", lambda *_: pytest.fail("computed"))
+    X, y = np.random.default_rng(0).standard_normal((2, 3, 3))
+    X, y = (X, y) if settings else (np.tile(X, (4, 1)), np.tile(y, (4, 1)))
+    with pytest.raises(ParameterError, match=r"There are 3 (rows|features) to halve"):
+        MSSLRegressorCV(selection="both", cv=3, **settings).fit(X, y)
 
 
 def test_classifier_chooses_and_predicts():
@@ -385,6 +403,11 @@ def test_general_estimator_over_any_parameters():
         (MSSLRegressorCV(shared_means=[]), "shared_means is empty"),
         (MSSLRegressorCV(search="random"), "'coordinate' and 'grid'"),
         (MSSLRegressorCV(selection="all"), "'prediction', 'graph', 'both'"),
+        (MSSLRegressorCV(shared_means=0.5), "shared_means is 0.5"),
+        (MSSLRegressorCV(stability="x"), "give a StabilitySelection"),
+        (MSSLRegressorCV(selection="both", stability=StabilitySelection(threshold=0.2)), "threshold is 0.2"),
+        (MSSLRegressorCV(scoring=["r2"]), "one scorer"),
+        (MSSLRegressorCV(cv="abc"), "cv is 'abc'"),
         (MSSLRegressorCV(cv=100), "largest task has 24 rows"),
         (MSSLRegressorCV(cv=1), "at least 2"),
         (MultiTaskGLMCV(param_grid={}), "param_grid is empty"),
@@ -405,18 +428,6 @@ def test_one_row_a_task_cannot_be_cross_validated(shape):
     with pytest.raises(DataError, match="one row only") as caught:
         MSSLRegressorCV().fit(np.ones((len(y), 2)), y, **more)
     assert "folds" not in str(caught.value)
-
-
-def test_folds_that_lose_a_task_or_have_no_rows():
-    data, _ = _data("long")
-    order = np.argsort(data.tasks, kind="stable")
-    X, y, tasks = data.X[order], data.y[order], data.tasks[order]
-    with pytest.raises(DataError, match="Fold 0 of cv leaves no training rows of tasks 'task 1'"):
-        MSSLRegressorCV(cv=KFold(5)).fit(X, y, tasks=tasks)
-    with pytest.raises(DataError, match="0 test rows"):
-        MSSLRegressorCV(cv=[(np.arange(len(y)), np.array([], dtype=int))]).fit(X, y, tasks=tasks)
-    with pytest.raises(DataError, match="no splits"):
-        MSSLRegressorCV(cv=[]).fit(X, y, tasks=tasks)
 
 
 def _gain_kept(seed):

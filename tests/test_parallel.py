@@ -37,7 +37,7 @@ def _same(first, second):
 
 
 @pytest.mark.filterwarnings("default")  # of the workers' own libraries
-@pytest.mark.parametrize("backend", ["threading", "loky"])
+@pytest.mark.parametrize("backend", ["threading", "loky", "multiprocessing"])
 def test_two_workers_give_what_one_gives(data, alone, backend):
     with joblib.parallel_config(backend=backend):
         _same(alone, _fits(data, 2))

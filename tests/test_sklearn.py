@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import pickle
+import subprocess
+import sys
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,15 +14,17 @@ import pytest
 from sklearn.base import clone
 from sklearn.callback import ProgressBar
 from sklearn.compose import ColumnTransformer
+from sklearn.exceptions import NotFittedError
 from sklearn.inspection import permutation_importance
-from sklearn.metrics import r2_score
+from sklearn.metrics import accuracy_score, make_scorer, max_error, r2_score, roc_auc_score
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from mssl import MSSLRegressor, MultiTaskGLM
+from mssl import MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, MultiTaskGLMCV
 from mssl.datasets import make_clustered_tasks
+from mssl.model_selection import TaskKFold
 from mssl.structures import SparsePrecision
 
 
@@ -34,7 +39,22 @@ def frame() -> tuple[pd.DataFrame, pd.Series]:
 FOLDS = KFold(3, shuffle=True, random_state=0)
 
 
-@pytest.mark.parametrize("estimator", [MSSLRegressor(), MultiTaskGLM()])
+GRID = {"coef_penalties": [0.0], "couplings": [1.0], "shared_means": [False], "cv": 2}
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        MSSLRegressor(),
+        MultiTaskGLM(),
+        MSSLRegressorCV(**GRID),
+        # Of scikit-learn's own look at infinite labels.
+        pytest.param(
+            MSSLClassifierCV(**GRID), marks=pytest.mark.filterwarnings("ignore:invalid value encountered in cast")
+        ),
+        MultiTaskGLMCV(cv=2),
+    ],
+)
 def test_check_estimator(estimator: object) -> None:
     results = check_estimator(estimator, on_skip=None, on_fail=None)
     failed = [(r["check_name"], r["exception"]) for r in results if r["status"] not in ("passed", "skipped")]
@@ -181,3 +201,83 @@ def test_fits_write_nothing(frame: tuple[pd.DataFrame, pd.Series], capsys: pytes
     captured = capsys.readouterr()
     assert captured.out == ""
     assert io.StringIO(captured.err).read() == ""
+
+
+@pytest.mark.parametrize("search", [MSSLRegressorCV(), MSSLClassifierCV(), MultiTaskGLMCV(MultiTaskGLM())])
+def test_searches_must_be_fitted_first(search: Any) -> None:
+    with pytest.raises(NotFittedError):
+        search.predict(np.ones((2, 3)))
+
+
+def _searches(labels: bool) -> list[Any]:
+    one = {"graph_penalties": [0.3], **GRID}
+    return [MSSLClassifierCV(**one)] if labels else [MSSLRegressorCV(**one), MultiTaskGLMCV(MultiTaskGLM(), cv=2)]
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_a_scorer_may_ask_the_model_for_its_own_score(labels: bool) -> None:
+    data = make_clustered_tasks(n_tasks=3, n_features=4, n_samples=30, clusters=[[0, 1]], random_state=0)
+    y = data.y > 0 if labels else data.y
+    measure = accuracy_score if labels else r2_score
+    scorers = [
+        lambda model, X, y: model.score(X, y),
+        lambda model, X, y: measure(y, model.predict(X)),
+        lambda model, X, y: measure(y, model.predict(X, tasks=None)),
+        make_scorer(measure),
+    ]
+    for search in _searches(labels):
+        fits = [clone(search).set_params(scoring=scorer).fit(data.X, y, tasks=data.tasks) for scorer in scorers]
+        for fit in fits[1:]:
+            np.testing.assert_allclose(fit.cv_results_["mean_test_score"], fits[0].cv_results_["mean_test_score"])
+
+
+def test_scorers_take_the_weights_of_the_test_rows() -> None:
+    data = make_clustered_tasks(n_tasks=3, n_features=4, n_samples=30, clusters=[[0, 1]], random_state=0)
+    weights = np.random.default_rng(0).integers(1, 4, len(data.y))
+    twice = np.repeat(np.arange(len(data.y)), weights)
+    train, test = next(TaskKFold(3).split(data.X, data.y, data.tasks))
+    repeated = [np.flatnonzero(np.isin(twice, part)) for part in (train, test)]
+    for scoring in ("r2", "neg_mean_absolute_error", "neg_max_error", lambda m, X, y: -max_error(y, m.predict(X))):
+        search = MSSLRegressorCV([0.3], **GRID | {"cv": [(train, test)]}, scoring=scoring)
+        weighted = search.fit(data.X, data.y, tasks=data.tasks, sample_weight=weights).best_score_
+        search.set_params(cv=[repeated]).fit(data.X[twice], data.y[twice], tasks=data.tasks[twice])
+        assert weighted == pytest.approx(search.best_score_, rel=1e-5)
+
+
+@pytest.mark.parametrize("scoring", ["r2", "accuracy", "roc_auc"])
+def test_scores_of_columns_are_means_over_tasks_without_what_is_missing(scoring: str) -> None:
+    data = make_clustered_tasks(
+        n_tasks=3, n_features=4, n_samples=40, clusters=[[0, 1]], layout="aligned", random_state=0
+    )
+    labels = scoring != "r2"
+    y = np.where(data.y > 0, 1.0, 0.0) if labels else data.y.copy()
+    y[::7, 1] = np.nan
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, y.shape)
+    train, test = next(TaskKFold(2).split(data.X, y))
+    search = _searches(labels)[0].set_params(cv=[(train, test)], scoring=scoring, search_tol=1e-9)
+    found = search.fit(data.X, y, sample_weight=weights)
+    model = clone(found.best_estimator_).set_params(tol=1e-9)
+    model.fit(data.X[train], y[train], sample_weight=weights[train])
+    measure = {"r2": r2_score, "accuracy": accuracy_score, "roc_auc": roc_auc_score}[scoring]
+    answer = model.predict_proba(data.X[test])[..., 1] if scoring == "roc_auc" else model.predict(data.X[test])
+    seen = ~np.isnan(y[test])
+    by_task = [
+        measure(y[test][own, k], answer[own, k], sample_weight=weights[test][own, k]) for k, own in enumerate(seen.T)
+    ]
+    assert found.best_score_ == pytest.approx(np.mean(by_task), rel=1e-5)
+
+
+@pytest.mark.parametrize("scoring", [None, "r2"])
+def test_rows_in_lists_are_rows_in_arrays(scoring: str | None) -> None:
+    data = make_clustered_tasks(n_tasks=3, n_features=4, n_samples=12, clusters=[[0, 1]], random_state=0)
+    X = np.column_stack([np.unique(data.tasks, return_inverse=True)[1], data.X])
+    search = MSSLRegressorCV([0.3], **GRID, task_column=0, scoring=scoring)
+    coef = search.fit(X, data.y).coef_
+    np.testing.assert_array_equal(search.fit(X.tolist(), data.y.tolist()).coef_, coef)
+    named = [[str(name), *row] for name, row in zip(data.tasks, data.X.tolist(), strict=True)]
+    np.testing.assert_array_equal(search.fit(named, data.y).coef_, coef)
+
+
+def test_the_module_is_the_command_line() -> None:
+    answer = subprocess.run([sys.executable, "-m", "mssl", "--version"], capture_output=True, text=True, check=True)
+    assert answer.stdout.startswith("mssl, version")

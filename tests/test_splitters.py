@@ -5,12 +5,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
-from sklearn.model_selection import TimeSeriesSplit, cross_val_score
+from sklearn.model_selection import KFold, TimeSeriesSplit, cross_val_score
 
-from mssl import MSSLRegressor
+from mssl import MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, LayoutError, ParameterError
 from mssl.model_selection import MovingWindowSplit, TaskKFold, TaskTimeSeriesSplit
+from mssl.model_selection.splitters import read_splits
 
 
 @settings(max_examples=40, deadline=None)
@@ -71,7 +72,7 @@ def test_task_column_by_number_name_and_in_sparse_features():
     tasks = np.tile([3.0, 5.0], 6)
     X = np.column_stack([np.arange(12.0), tasks])
     expected = [test.tolist() for _, test in TaskKFold(3).split(X, groups=tasks)]
-    forms = [(X, 1), (X, -1), (sparse.csr_array(X), 1), (pd.DataFrame(X, columns=["a", "t"]), "t")]
+    forms = [(X, 1), (X, -1), (X.tolist(), 1), (sparse.csr_array(X), 1), (pd.DataFrame(X, columns=["a", "t"]), "t")]
     for features, column in forms:
         splitter = TaskKFold(3, task_column=column)
         assert [test.tolist() for _, test in splitter.split(features)] == expected
@@ -135,6 +136,10 @@ def test_windows_move_through_time():
         (MovingWindowSplit(1, 0), ParameterError, "n_test"),
         (MovingWindowSplit(5, 5), ParameterError, "shorter windows"),
         (MovingWindowSplit(2, 1, step=0), ParameterError, "step"),
+        (MovingWindowSplit(2, 1, step=2.5), ParameterError, "step is 2.5"),
+        (MovingWindowSplit(2, 1, gap="a"), ParameterError, "gap is 'a'"),
+        (TaskTimeSeriesSplit(2, gap=1.5), ParameterError, "gap is 1.5"),
+        (TaskTimeSeriesSplit(2, gap=-1), ParameterError, "gap is -1"),
         (TaskTimeSeriesSplit(0), ParameterError, "n_splits"),
         (TaskTimeSeriesSplit(6), ParameterError, "too few rows"),
         (TaskTimeSeriesSplit(2, gap=2), ParameterError, "gap"),
@@ -162,3 +167,85 @@ def test_tasks_that_cannot_be_split_are_named():
         list(TaskKFold(2).split(np.zeros((4, 1)), [0, 1], groups=[0, 0, 1, 1]))
     with pytest.raises(ParameterError, match="needs X"):
         MovingWindowSplit(1, 1).get_n_splits()
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=7, max_size=7), min_size=1, max_size=4))
+def test_masks_are_the_rows_they_mark(masks):
+    X, marks = np.zeros((7, 1)), np.asarray(masks)
+    by_mask = read_splits([(~mask, mask.tolist()) for mask in marks], X, None, None)
+    by_number = read_splits(iter([(np.flatnonzero(~mask), np.flatnonzero(mask)) for mask in marks]), X, None, None)
+    for ours, theirs, mask in zip(by_mask, by_number, marks, strict=True):
+        np.testing.assert_array_equal(ours[0], theirs[0])
+        np.testing.assert_array_equal(ours[1], theirs[1])
+        np.testing.assert_array_equal(np.isin(np.arange(7), ours[1]), mask)
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        (np.ones(6, dtype=bool), r"mask of shape \(6,\); a mask needs one entry a row, \(7,\)"),
+        ([0.0, 1.0], "float64"),
+        (["0", "1"], "row numbers"),
+        ([[0, 1]], r"shape \(1, 2\)"),
+        ([0, 7], "from 0 to 7; X has 7 rows, 0 to 6"),
+        ([-1, 3], "from -1 to 3"),
+    ],
+)
+def test_parts_that_are_no_rows_are_refused(part, words):
+    for pair in ((part, [0, 1]), ([0, 1], part)):
+        with pytest.raises(DataError, match=f"Fold 1 of cv.*{words}"):
+            read_splits([([0, 1], [2]), pair], np.zeros((7, 1)), None, None)
+
+
+@pytest.mark.parametrize("pair", [3, ([0, 1],), ([0], [1], [2])])
+def test_splits_are_pairs(pair):
+    with pytest.raises(DataError, match="Fold 0 of cv is no pair"):
+        read_splits([pair], np.zeros((7, 1)), None, None)
+
+
+@pytest.mark.parametrize("cv", ["abc", 2.5, object])
+def test_what_gives_no_splits_is_no_cv(cv):
+    with pytest.raises(ParameterError, match="a number of folds, a splitter, or"):
+        read_splits(cv, np.zeros((7, 1)), None, None)
+
+
+def test_targets_beyond_all_integers_are_no_labels():
+    tasks = np.repeat([0, 1], 6)
+    y = np.random.default_rng(0).standard_normal(12)
+    for unit in (1e150, 1e300):
+        for (train, test), (same, again) in zip(
+            TaskKFold(3).split(tasks, y, tasks), TaskKFold(3).split(tasks, unit * y, tasks), strict=True
+        ):
+            assert (train.tolist(), test.tolist()) == (same.tolist(), again.tolist())
+
+
+SMALL = {"n_tasks": 5, "clusters": [[0, 1, 2]], "n_features": 6, "n_samples": 24}
+
+
+def test_folds_that_lose_a_task_or_have_no_rows():
+    data = make_clustered_tasks(**SMALL, random_state=1)
+    order = np.argsort(data.tasks, kind="stable")
+    X, y, tasks = data.X[order], data.y[order], data.tasks[order]
+    with pytest.raises(DataError, match="Fold 0 of cv leaves no training rows of tasks 'task 1'"):
+        MSSLRegressorCV(cv=KFold(5)).fit(X, y, tasks=tasks)
+    with pytest.raises(DataError, match="0 test rows"):
+        MSSLRegressorCV(cv=[(np.arange(len(y)), np.array([], dtype=int))]).fit(X, y, tasks=tasks)
+    with pytest.raises(DataError, match="no splits"):
+        MSSLRegressorCV(cv=[]).fit(X, y, tasks=tasks)
+    with pytest.raises(DataError, match="from 1 to 120; X has 120 rows"):
+        MSSLRegressorCV(cv=[(np.arange(1, 121), [0])]).fit(X, y, tasks=tasks)
+    labels = np.where(np.arange(len(y)) % 2, "yes", "no")
+    with pytest.raises(DataError, match="Fold 1 of cv leaves no training rows of class 'yes'"):
+        MSSLClassifierCV(cv=[(labels != "", labels == "no"), (labels == "no", labels == "yes")]).fit(
+            X, labels, tasks=tasks
+        )
+
+
+def test_a_class_may_be_missing_in_the_training_rows_of_a_task():
+    data = make_clustered_tasks(**SMALL, family="binary", random_state=0)
+    own = np.flatnonzero((data.tasks == data.tasks[0]) & (data.y == 1))
+    kept = np.setdiff1d(np.arange(len(data.y)), own[1:])  # one task has a single positive, which is tested once
+    settings = {"couplings": [1.0], "coef_penalties": [0.0], "shared_means": [False], "cv": 3}
+    with pytest.warns(UserWarning, match="All targets of 1 tasks are 0"):
+        search = MSSLClassifierCV([0.5, 0.1], **settings).fit(data.X[kept], data.y[kept], tasks=data.tasks[kept])
+    assert np.isfinite(search.best_score_)

@@ -168,11 +168,12 @@ class ScoreBoard:
     def prefer(self, order: Iterable[Params], tie: float) -> None:
         """Take the first of scored settings that the best does not beat by so many standard errors."""
         best = self.chosen()
-        scored = (entry for entry in map(self._entry, order) if np.isfinite(entry.mean))
+        scored = (entry for entry in map(self.entry, order) if np.isfinite(entry.mean))
         ties = (entry for entry in scored if not _wins(best, entry, tie))
         self.champion = next(ties, best)
 
-    def _entry(self, params: Params) -> Entry:
+    def entry(self, params: Params) -> Entry:
+        """Scored settings."""
         return self.entries[name_of(params)]
 
     def set_aside(self) -> Entry:

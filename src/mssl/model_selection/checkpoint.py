@@ -1,18 +1,22 @@
 """A durable record of finished work, so that a long search can be killed and continued.
 
 The file is text, one JSON object a line: a header that names the data and the settings by their hash, then one record
-for every finished piece of work, each with a checksum. Lines are only ever appended, and flushed to the disk before
-the next piece counts as finished. What a crash has cut off in the last line is dropped on the next start.
+for every finished piece of work, each with a checksum. The header is there whole or not at all. Lines are only ever
+appended, and flushed to the disk before the next piece counts as finished. What a crash has cut off in the last line is
+dropped on the next start; a file whose header cannot be read is refused and left as it is.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import zlib
 from collections.abc import Iterator, Mapping
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,9 +24,11 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 
 from mssl.exceptions import MSSLError
+from mssl.files import atomic
 
-FORMAT = "mssl checkpoint 3"
+FORMAT = "mssl checkpoint 4"
 HEAD = b'{"crc":'  # how every line begins
+IDLE = ("n_jobs", "checkpoint", "verbose")  # parameters that change nothing about a result
 
 
 class CheckpointError(MSSLError, OSError):
@@ -71,21 +77,16 @@ class Checkpoint(Mapping[str, Any]):
         self._done[key] = value
 
     def _open(self, path: Path, identity: str) -> None:
-        header = {"format": FORMAT, "identity": identity}
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            content = b""
-        except OSError as error:
-            raise CheckpointError(f"The checkpoint {path} cannot be read ({error}); give another path.") from error
+        content = _content(path)
+        if not content:
+            with atomic(path, CheckpointError) as file:
+                _write(file, _line({"format": FORMAT, "identity": identity}))
+            return
         lines = content.split(b"\n")[:-1]  # what follows the last line end is not a whole record
         records = [_read(line) for line in lines]
         if not records or records[0] is None:
-            if not HEAD.startswith(content[: len(HEAD)]):
-                raise CheckpointError(f"{path} is not a checkpoint of mssl; give another path, it is left as it is.")
-            _truncate(path, 0)
-            append(path, header)
-            return
+            fault = "has a damaged first line" if content.startswith(HEAD) else "is not a checkpoint of mssl"
+            raise CheckpointError(f"{path} {fault}; it is left as it is: give another path, or remove it.")
         self._accept(path, records[0], identity)
         good = next((i for i, record in enumerate(records) if record is None), len(records))
         self._done = {record["key"]: record["value"] for record in records[1:good] if record is not None}
@@ -103,15 +104,30 @@ class Checkpoint(Mapping[str, Any]):
             )
 
 
+def _content(path: Path) -> bytes:
+    """What is in the file, nothing where there is none."""
+    try:
+        if path.exists() and not path.is_file():
+            raise CheckpointError(f"The checkpoint {path} cannot be used: it is no ordinary file; give another path.")
+        return path.read_bytes() if path.exists() else b""
+    except CheckpointError:
+        raise
+    except OSError as error:
+        raise CheckpointError(f"The checkpoint {path} cannot be read ({error}); give another path.") from error
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    body = json.dumps(record, separators=(",", ":"), allow_nan=True, sort_keys=True).encode()
+    return b'{"crc":%d,"body":%s}\n' % (zlib.crc32(body), body)
+
+
 def append(path: Path, record: dict[str, Any]) -> None:
     """Append one line durably; on any error the file is cut back to what it was."""
-    body = json.dumps(record, separators=(",", ":"), allow_nan=True, sort_keys=True)
-    line = b'{"crc":%d,"body":%s}\n' % (zlib.crc32(body.encode()), body.encode())
     before: int | None = None
     try:
         with path.open("ab") as file:
             before = file.tell()
-            _write(file, line)
+            _write(file, _line(record))
     except OSError as error:
         if before is not None:
             _truncate(path, before)
@@ -140,33 +156,73 @@ def _read(line: bytes) -> dict[str, Any] | None:
     try:
         outer = json.loads(line)
         body = json.dumps(outer["body"], separators=(",", ":"), allow_nan=True, sort_keys=True)
-        return outer["body"] if zlib.crc32(body.encode()) == outer["crc"] else None
+        whole = zlib.crc32(body.encode()) == outer["crc"] and isinstance(outer["body"], dict)
+        return outer["body"] if whole else None
     except (ValueError, KeyError, TypeError):
         return None
 
 
 def fingerprint(*things: Any) -> str:
-    """Hash of arrays, numbers, texts, estimators and nestings of them; equal things have equal hashes."""
+    """Hash of arrays, numbers, texts, functions, estimators and nestings of them; equal things have equal hashes.
+
+    It is the same in every process: functions count by their names, code, defaults and closures, generators of random
+    numbers by their state, other objects by their attributes, nothing by where it lies in memory. Parameters of
+    estimators that change no result do not count.
+    """
     digest = sha256()
     for thing in things:
-        _feed(digest, thing)
+        _feed(digest, thing, ())
     return digest.hexdigest()
 
 
-def _feed(digest: Any, thing: Any) -> None:
+def _feed(digest: Any, thing: Any, above: tuple[Any, ...]) -> None:
     if sparse.issparse(thing):
         matrix = sparse.csr_array(thing)
-        _feed(digest, ("sparse", matrix.shape, matrix.data, matrix.indices.astype(np.int64), matrix.indptr))
-    elif isinstance(thing, np.ndarray) and thing.dtype.kind != "O":
+        thing = ("sparse", matrix.shape, matrix.data, matrix.indices.astype(np.int64), matrix.indptr)
+    if isinstance(thing, np.ndarray) and thing.dtype.kind != "O":
         digest.update(f"array {thing.dtype.str} {thing.shape}".encode())
         digest.update(np.ascontiguousarray(thing).tobytes())
-    elif isinstance(thing, BaseEstimator):
-        _feed(digest, (type(thing).__name__, sorted(thing.get_params(deep=False).items())))
-    elif isinstance(thing, Mapping):
-        _feed(digest, sorted(thing.items()))
     elif isinstance(thing, list | tuple | np.ndarray):
         digest.update(f"list {len(thing)}".encode())
         for part in thing:
-            _feed(digest, part)
+            _feed(digest, part, above)
+    elif any(thing is other for other in above):  # a function that calls itself by its closure
+        digest.update(b"again")
+    elif (inside := _inside(thing)) is not None:
+        _feed(digest, inside, (*above, thing))
     else:
-        digest.update(f"{type(thing).__name__} {thing!r}".encode())
+        digest.update(re.sub(r" at 0x[0-9A-Fa-f]+", "", f"{type(thing).__name__} {thing!r}").encode())
+
+
+def _inside(thing: Any) -> Any:
+    """What a thing that is more than its text is made of, None for all others."""
+    if isinstance(thing, Mapping):
+        return sorted(thing.items(), key=lambda item: repr(item[0]))
+    if isinstance(thing, set | frozenset):
+        return ("set", sorted(thing, key=repr))
+    if isinstance(thing, BaseEstimator):
+        return (type(thing).__name__, {k: v for k, v in thing.get_params(deep=False).items() if k not in IDLE})
+    if isinstance(thing, np.random.Generator):
+        return thing.bit_generator.state
+    if isinstance(thing, np.random.RandomState):
+        return thing.get_state(legacy=False)
+    if isinstance(thing, partial):
+        return ("partial", thing.func, thing.args, thing.keywords)
+    if isinstance(thing, MethodType):
+        return ("method", thing.__func__, thing.__self__)
+    if isinstance(thing, FunctionType):
+        closure = [cell.cell_contents for cell in thing.__closure__ or ()]
+        return (*_name(thing), thing.__code__, thing.__defaults__, thing.__kwdefaults__, closure)
+    if isinstance(thing, CodeType):
+        return (thing.co_code, thing.co_names, thing.co_consts)
+    if isinstance(thing, ModuleType):
+        return ("module", thing.__name__)
+    if hasattr(thing, "__array__"):  # columns of frames
+        return np.asarray(thing)
+    if hasattr(thing, "__qualname__"):  # classes, and functions that are not written in Python
+        return _name(thing)
+    return (*_name(type(thing)), vars(thing)) if hasattr(thing, "__dict__") else None
+
+
+def _name(thing: Any) -> tuple[str, str]:
+    return str(getattr(thing, "__module__", "")), thing.__qualname__

@@ -49,9 +49,11 @@ class MSSLRegressorCV(GLMScore, RegressorMixin, MSSLSearch):
     ridge : float, default=0.0
         As for :class:`mssl.MSSLRegressor`.
     cv : int, splitter or iterable of (train, test), default=5
-        Folds; a number stands for :class:`TaskKFold`.
+        Folds; a number stands for :class:`TaskKFold`. Parts are row numbers or masks of all rows.
     scoring : str or callable, optional
-        Any scorer of scikit-learn; None is the noise-scaled deviance.
+        Any scorer of scikit-learn; None is the noise-scaled deviance. Of (n, K) targets a scorer of scikit-learn's own
+        judges the columns one by one, missing targets left out, and their mean counts. Scorers that take
+        ``sample_weight`` get that of the test rows.
     search : {"coordinate", "grid"}, default="coordinate"
         One coordinate after the other, or the product of the grids. The former leaves a path of graph penalties where
         two graphs in a row show that nothing is left to gain; scores of what would have followed are not a number.
@@ -60,9 +62,11 @@ class MSSLRegressorCV(GLMScore, RegressorMixin, MSSLSearch):
     selection : {"prediction", "graph", "both"}, default="prediction"
         What the choice is for. "prediction": weights and graph of the best predicting settings. "both": weights of the
         best predicting settings, ``graph_`` from stability selection. "graph": ``graph_`` from stability selection, and
-        weights fitted with the λ whose graph agrees best with it.
+        weights fitted with the λ whose graph agrees best with it; these settings are scored too, and are the best
+        ones.
     stability : StabilitySelection, optional
-        How the graph is selected.
+        How the graph is selected; ``StabilitySelection(random_state=0)`` by default, so that equal fits have equal
+        graphs. With a checkpoint it needs a seed.
     tol : float, default=1e-6
         Joint relative certificate of the final fit.
     search_tol : float, default=1e-4

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
 from mssl.estimators import MultiTaskGLM
 from mssl.exceptions import ParameterError
@@ -125,23 +126,27 @@ class MultiTaskGLMCV(SearchCV):
             grid["penalty__alpha"] = [0.0, *(limit * np.geomspace(0.3, 0.01, 4))]
         return grid
 
+    def _chosen(self) -> Any:
+        check_is_fitted(self)
+        return self.best_estimator_
+
     def predict(self, X: Any, tasks: Any = None) -> Any:
         """Predict with the chosen estimator; see its own ``predict``."""
-        return self.best_estimator_.predict(X, tasks=tasks)
+        return self._chosen().predict(X, tasks=tasks)
 
     @_has("predict_proba")
     def predict_proba(self, X: Any, tasks: Any = None) -> Any:
         """Probabilities of the chosen classifier."""
-        return self.best_estimator_.predict_proba(X, tasks=tasks)
+        return self._chosen().predict_proba(X, tasks=tasks)
 
     @_has("decision_function")
     def decision_function(self, X: Any, tasks: Any = None) -> Any:
         """Decisions of the chosen classifier."""
-        return self.best_estimator_.decision_function(X, tasks=tasks)
+        return self._chosen().decision_function(X, tasks=tasks)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, tasks: Any = None) -> float:
         """Score of the chosen estimator; see its own ``score``."""
-        return float(self.best_estimator_.score(X, y, sample_weight, tasks=tasks))
+        return float(self._chosen().score(X, y, sample_weight, tasks=tasks))
 
     def __sklearn_tags__(self) -> Any:
         return self._template().__sklearn_tags__()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import wraps
 from html import escape
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -14,18 +16,17 @@ from sklearn.utils import _safe_indexing
 
 from mssl.data import TaskData
 from mssl.estimators import MultiTaskEstimator, Parts, check_structure, paper_start
-from mssl.exceptions import ParameterError
-from mssl.model_selection.board import ScoreBoard
-from mssl.model_selection.checkpoint import Checkpoint, fingerprint
+from mssl.exceptions import DataError, ParameterError
+from mssl.inputs import is_missing, listing
+from mssl.model_selection.board import Entry, ScoreBoard
+from mssl.model_selection.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.model_selection.folds import RowFold, Whole, make_folds, places
 from mssl.model_selection.path import Params, configured, follow, graph_limit
 from mssl.model_selection.plan import STAGES, Space, coordinate_search, full_search
 from mssl.model_selection.progress import Progress
-from mssl.model_selection.splitters import TaskKFold, TaskSplitter, task_ids
+from mssl.model_selection.splitters import Split, read_splits, task_ids
 from mssl.model_selection.stability import StabilitySelection
 from mssl.solvers.fit import fit_prepared
-
-Index = NDArray[np.intp]
 
 MOST_ROUNDS = 50  # of a fit that is only scored
 SELECTIONS = ("prediction", "graph", "both")
@@ -34,36 +35,66 @@ SELECTIONS = ("prediction", "graph", "both")
 class ScoredFold(RowFold):
     """A fold of rows that a scikit-learn scorer judges."""
 
-    def __init__(self, data: TaskData, masks: tuple[Any, Any], loss: Any, parts: Parts, test: tuple[Any, ...]) -> None:
-        super().__init__(data, *masks, loss, parts)
-        self.X_test, self.y_test, self.tasks_test, self.scorer, self.fitted = test
+    def __init__(self, fold: RowFold, scorer: Any, test: tuple[Any, ...], fitted: dict[str, Any]) -> None:
+        super().__init__(fold.data, fold.train_mask, fold.test_mask, fold.loss, fold.parts)
+        self.scorer, self.fitted = scorer, fitted
+        self.X_test, self.y_test, self.tasks_test, self.weights_test = test
 
     def task_scores(self, point: Any) -> NDArray[np.float64]:
         """None: a scorer judges all tasks together."""
         return np.empty(0)
 
     def score(self, point: Any) -> float:
-        """What the scorer says of the fitted model."""
+        """What the scorer says of the fitted model: of its columns one by one where scikit-learn has made it."""
         model = point.model
         for name, value in self.fitted.items():
             setattr(model, name, value)
         model._keep(self.data, point.prepared, point.result, point.parts)
         if self.tasks_test is not None:
-            _bind_tasks(model, self.tasks_test)
-        return float(self.scorer(model, self.X_test, self.y_test))
+            model = _answering(model, lambda method: _with_tasks(method, self.tasks_test))
+        if np.ndim(self.y_test) == 1 or not hasattr(self.scorer, "_score_func"):
+            return self._judge(model, self.y_test, self.weights_test)
+        targets = np.asarray(self.y_test)
+        seen = ~is_missing(targets)
+        weights = self.weights_test
+        weights = None if weights is None else np.broadcast_to(weights.reshape(len(seen), -1), seen.shape)
+        columns = np.flatnonzero(seen.any(axis=0)).tolist()
+        return float(np.mean([self._judge_column(model, targets, weights, k, seen[:, k]) for k in columns]))
+
+    def _judge_column(self, model: Any, targets: Any, weights: Any, k: int, rows: NDArray[np.bool_]) -> float:
+        alone = _answering(model, lambda method: _of_column(method, k, rows))
+        return self._judge(alone, targets[rows, k], None if weights is None else weights[rows, k])
+
+    def _judge(self, model: Any, y: Any, weights: Any) -> float:
+        takes = "sample_weight" in signature(getattr(self.scorer, "_score_func", self.scorer)).parameters
+        more = {"sample_weight": weights} if takes and weights is not None else {}
+        return float(self.scorer(model, self.X_test, y, **more))
 
 
-def _bind_tasks(model: Any, tasks: Any) -> None:
-    """Make a model predict for given tasks, for scorers that know X and y only."""
+def _answering(model: Any, change: Any) -> Any:
+    """The model with other methods, for scorers that know X and y only."""
+    answering = copy(model)
     for name in ("predict", "predict_proba", "decision_function", "score"):
         if hasattr(model, name):
-            setattr(model, name, _with_tasks(getattr(model, name), tasks))
+            setattr(answering, name, change(getattr(model, name)))
+    return answering
 
 
 def _with_tasks(method: Any, tasks: Any) -> Any:
     @wraps(method)
-    def bound(X: Any, *more: Any) -> Any:
-        return method(X, *more, tasks=tasks)
+    def bound(*args: Any, **named: Any) -> Any:
+        call = signature(method).bind(*args, **named)
+        if call.arguments.get("tasks") is None:
+            call.arguments["tasks"] = tasks
+        return method(*call.args, **call.kwargs)
+
+    return bound
+
+
+def _of_column(method: Any, k: int, rows: NDArray[np.bool_]) -> Any:
+    @wraps(method)
+    def bound(*args: Any, **named: Any) -> Any:
+        return method(*args, **named)[rows, k]
 
     return bound
 
@@ -116,6 +147,7 @@ class SearchCV(MultiTaskEstimator):
         template = self._template()
         data = template._read(X, y, tasks, sample_weight)
         check_structure(template._parts(data).structure, data, template._loss())
+        self._check(data)
         template._remember_input(X, data)
         whole = Whole(data, template._loss())
         # Before the splits, which are as large as some columns: preparing needs a copy of the features for a while.
@@ -123,77 +155,63 @@ class SearchCV(MultiTaskEstimator):
         splits = self._splits(X, y, tasks, data)
         folds = self._folds(X, y, tasks, sample_weight, data, whole, template, splits)
         searched = clone(template).set_params(tol=self.search_tol, max_iter=min(template.max_iter, MOST_ROUNDS))
-        settings = {
-            k: v for k, v in self.get_params(deep=False).items() if k not in ("n_jobs", "checkpoint", "verbose")
-        }
-        identity = (
-            ""
-            if self.checkpoint is None
-            else fingerprint(data.X, data.y, data.weights, data.offsets, list(data.tasks), settings, splits)
-        )
+        record = Checkpoint(self.checkpoint, self._identity(data, splits))
         del splits
-        record = Checkpoint(self.checkpoint, identity)
         with Progress(self.verbose, type(self).__name__, STAGES) as progress:
             board = ScoreBoard(searched, folds, n_jobs=self.n_jobs, checkpoint=record, progress=progress)
             self._search(board, whole, template)
         self._choose(board)
-        self._refit(X, data, whole, template)
-        self._after_fit(data, whole, record)
+        self._refit(data, whole, template)
+        self._after_fit(board, whole)
         return self
 
-    def _splits(self, X: Any, y: Any, tasks: Any, data: TaskData) -> list[tuple[Index, Index]]:
+    def _check(self, data: TaskData) -> None:
+        """Raise where parameters are impossible, before anything is computed."""
+        if isinstance(self.scoring, list | tuple | set | dict):
+            raise ParameterError(f"scoring is {self.scoring!r}; give one scorer, the settings are chosen by its score.")
+
+    def _identity(self, data: TaskData, splits: list[Split]) -> str:
+        """Hash of all that decides on the scores; of cv nothing but its splits does."""
+        if self.checkpoint is None:
+            return ""
+        settings = {k: v for k, v in self.get_params(deep=False).items() if k not in ("cv", *IDLE)}
+        return fingerprint(data.X, data.y, data.weights, data.offsets, list(data.tasks), settings, splits)
+
+    def _splits(self, X: Any, y: Any, tasks: Any, data: TaskData) -> list[Split]:
         groups = tasks
         if data.layout == "long" and groups is None and self.task_column is not None:
             groups = task_ids(X, self.task_column)  # of all rows: the data are without those of weight zero
-        if self.cv is None or isinstance(self.cv, int | np.integer):
-            cv: Any = TaskKFold(5 if self.cv is None else int(self.cv))
-        else:
-            cv = self.cv
-        if isinstance(cv, TaskSplitter):
-            pairs = cv.split(X, y, groups)
-        else:  # scikit-learn's own know no tasks, and most warn where groups are given
-            pairs = cv.split(X, y) if hasattr(cv, "split") else cv
-        return [(np.asarray(train, dtype=np.intp), np.asarray(test, dtype=np.intp)) for train, test in pairs]
+        return read_splits(self.cv, X, y, groups)
 
     def _folds(
         self, X: Any, y: Any, tasks: Any, sample_weight: Any, data: TaskData, whole: Whole, template: Any, splits: Any
     ) -> list[Any]:
         parts = template._parts(data)
-        prepared = whole.prepared(parts)
         where = places(data, y, sample_weight)
         by_rows = self.scoring is not None or parts.structure.on == "residual"
-        folds = make_folds(data, prepared, parts, whole.loss, splits, where, rows=by_rows)
+        folds = make_folds(data, whole.prepared(parts), parts, whole.loss, splits, where, rows=by_rows)
+        fitted = {name: value for name, value in vars(template).items() if name.endswith("_")}
+        if "classes_" in fitted:
+            _check_classes(folds, fitted["classes_"])
         if self.scoring is None:
             return folds
         scorer = check_scoring(template, self.scoring)
-        fitted = {name: value for name, value in vars(template).items() if name.endswith("_")}
-        ids = None if tasks is None else np.asarray(tasks)
-        return [
-            ScoredFold(
-                data,
-                (fold.train_mask, fold.test_mask),
-                whole.loss,
-                parts,
-                (
-                    _safe_indexing(X, test),
-                    _safe_indexing(y, test),
-                    None if ids is None else ids[test],
-                    scorer,
-                    fitted,
-                ),
-            )
-            for fold, (_, test) in zip(folds, splits, strict=True)
-        ]
+        weights = None if np.ndim(sample_weight) == 0 else np.asarray(sample_weight, dtype=float)
+        given = [None if part is None else _indexable(part) for part in (X, y, tasks, weights)]
+        tests = ([None if part is None else _safe_indexing(part, test) for part in given] for _, test in splits)
+        return [ScoredFold(fold, scorer, tuple(test), fitted) for fold, test in zip(folds, tests, strict=True)]
 
     def _choose(self, board: ScoreBoard) -> None:
-        entry = board.simplest() if self.one_standard_error else board.chosen()
+        self._take(board, board.simplest() if self.one_standard_error else board.chosen())
+
+    def _take(self, board: ScoreBoard, entry: Entry) -> None:
         self.cv_results_ = board.table()
         self.best_params_ = dict(entry.params)
         self.best_score_ = entry.mean
         self.best_index_ = list(board.entries.values()).index(entry)
         self.n_splits_ = len(board.folds)
 
-    def _refit(self, X: Any, data: TaskData, whole: Whole, template: Any) -> None:
+    def _refit(self, data: TaskData, whole: Whole, template: Any) -> None:
         model = clone(template).set_params(**self.best_params_)
         for name, value in vars(template).items():
             if name.endswith("_"):
@@ -208,8 +226,27 @@ class SearchCV(MultiTaskEstimator):
             if name.endswith("_"):
                 setattr(self, name, value)
 
-    def _after_fit(self, data: TaskData, whole: Whole, record: Checkpoint) -> None:
+    def _after_fit(self, board: ScoreBoard, whole: Whole) -> None:
         """What is left to do with the fitted model."""
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "best_estimator_")
+
+
+def _indexable(part: Any) -> Any:
+    """Array-likes that have no rows to pick as arrays."""
+    return part if hasattr(part, "shape") else np.asarray(part)
+
+
+def _check_classes(folds: list[RowFold], classes: NDArray[Any]) -> None:
+    """Raise where a training part has one class only, over all tasks; in single tasks that is allowed."""
+    for number, fold in enumerate(folds):
+        lost = [label for value, label in enumerate(classes.tolist()) if not np.any(fold.y == value)]
+        if lost:
+            raise DataError(
+                f"Fold {number} of cv leaves no training rows of class {listing(lost)}; use TaskKFold, which spreads "
+                "the classes, or fewer folds."
+            )
 
 
 class MSSLSearch(SearchCV):
@@ -217,13 +254,43 @@ class MSSLSearch(SearchCV):
 
     search: str
     selection: str
+    shared_means: Any
     stability: Any
 
-    def _search(self, board: ScoreBoard, whole: Whole, template: Any) -> None:
+    def _check(self, data: TaskData) -> None:
+        super()._check(data)
         if self.search not in ("coordinate", "grid"):
             raise ParameterError(f"search is {self.search!r}; allowed are 'coordinate' and 'grid'.")
         if self.selection not in SELECTIONS:
             raise ParameterError(f"selection is {self.selection!r}; allowed are {', '.join(map(repr, SELECTIONS))}.")
+        if self.shared_means is not None and np.ndim(self.shared_means) != 1:
+            raise ParameterError(f"shared_means is {self.shared_means!r}; give a list of values, or None.")
+        if self.stability is not None and not isinstance(self.stability, StabilitySelection):
+            raise ParameterError(f"stability is {self.stability!r}; give a StabilitySelection, or None.")
+        if self.selection != "prediction":
+            self._check_stability(data)
+
+    def _check_stability(self, data: TaskData) -> None:
+        chosen = self._stability()
+        chosen._check()
+        if self.checkpoint is not None and chosen.random_state is None:
+            raise ParameterError(
+                "stability has random_state=None, so that no later run draws the same subsamples; give it a seed to "
+                "continue from a checkpoint."
+            )
+        on_residuals = self._template().on == "residual"
+        n, what = (int(data.n_rows.min()), "rows") if on_residuals else (data.n_features, "features")
+        if chosen.subsample == "coefficients" and n < 4:
+            raise ParameterError(
+                f"There are {n} {what} to halve; selection={self.selection!r} needs at least 4 {what}. Give "
+                "stability=StabilitySelection(subsample='samples'), or selection='prediction'."
+            )
+
+    def _stability(self) -> StabilitySelection:
+        """A fixed seed by default, so that equal fits have equal graphs."""
+        return StabilitySelection(random_state=0) if self.stability is None else clone(self.stability)
+
+    def _search(self, board: ScoreBoard, whole: Whole, template: Any) -> None:
         structure = template._parts(whole).structure
         plain = clone(template).set_params(shared_mean=False)._parts(whole)
         coefs_only = structure.on == "coef" and template.formulation == "unified"
@@ -253,7 +320,7 @@ class MSSLSearch(SearchCV):
         learns = np.isfinite(self.best_params_["graph_penalty"])
         self.graph_params_ = dict(self.best_params_ if learns or board.learned is None else board.learned.params)
 
-    def _after_fit(self, data: TaskData, whole: Whole, record: Checkpoint) -> None:
+    def _after_fit(self, board: ScoreBoard, whole: Whole) -> None:
         if self.selection == "prediction":
             penalty = self.best_params_["graph_penalty"]
             told = (
@@ -263,16 +330,15 @@ class MSSLSearch(SearchCV):
             )
             self.graph_choice_ = f"prediction, {told}"
             return
-        chosen = clone(self.stability) if self.stability is not None else StabilitySelection()
         template = configured(self.best_estimator_, self.graph_params_)
-        self.stability_ = chosen.set_params(n_jobs=self.n_jobs).fit_whole(whole, template, record)
+        self.stability_ = self._stability().set_params(n_jobs=self.n_jobs).fit_whole(whole, template, board.checkpoint)
         if self.selection == "graph":
-            self._agree_with(whole, template)
+            self._agree_with(board, whole, template)
         self.graph_ = self.stability_.graph_
         self.graph_choice_ = f"stability selection, threshold={self.stability_.threshold:g}"
 
-    def _agree_with(self, whole: Whole, template: Any) -> None:
-        """Refit with the λ whose graph agrees best with the stable one."""
+    def _agree_with(self, board: ScoreBoard, whole: Whole, template: Any) -> None:
+        """Refit with the λ whose graph agrees best with the stable one, and score it like the others."""
         rest = {name: value for name, value in self.graph_params_.items() if name != "graph_penalty"}
         parts = template._parts(whole)
         limit = graph_limit(whole.prepared(parts), parts)
@@ -285,11 +351,9 @@ class MSSLSearch(SearchCV):
             )
 
         best = min(follow(whole, template, chain), key=disagreement)
-        self.best_params_ = best.params
-        self._refit(None, whole.data, whole, template)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "best_params_")
+        board.evaluate("agreement with the stable graph", [[best.params]])
+        self._take(board, board.entry(best.params))
+        self._refit(whole.data, whole, template)
 
     def _repr_html_inner(self) -> str:
         html = super()._repr_html_inner()

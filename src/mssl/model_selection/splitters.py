@@ -6,7 +6,7 @@ Unshuffled ``KFold`` on rows sorted by task drops whole tasks. The splitters her
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from scipy import sparse
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import _num_samples
 
 from mssl.exceptions import DataError, LayoutError, ParameterError
 from mssl.inputs import CodedTasks, is_missing, listing, number_tasks, read_labels
@@ -30,7 +31,7 @@ class TaskSplitter(BaseCrossValidator):
 
     def _tasks(self, X: Any, y: Any, groups: Any) -> tuple[NDArray[Any], Index]:
         """Task names, and the task of each row; one task for the layouts whose rows hold all tasks."""
-        n = X.shape[0] if hasattr(X, "shape") else len(X)
+        n = _num_samples(X)
         if groups is None and self.task_column is not None:
             groups = task_ids(X, self.task_column)
         if groups is None or np.ndim(y) == 2 or np.ndim(X) == 3:
@@ -62,12 +63,64 @@ class TaskSplitter(BaseCrossValidator):
         raise NotImplementedError  # pragma: no cover - every splitter has its own
 
 
+def _whole(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int | np.integer) or value < least:
+        raise ParameterError(f"{name} is {value!r}; give a whole number, at least {least}.")
+
+
+def read_splits(cv: Any, X: Any, y: Any, groups: Any) -> list[Split]:
+    """The splits that a ``cv=`` stands for, as row numbers.
+
+    Parameters
+    ----------
+    cv : None, int, splitter or iterable of (train, test)
+        None is 5 folds; parts are row numbers or masks of all rows.
+    X, y, groups
+        As for :meth:`TaskSplitter.split`.
+    """
+    if cv is None or isinstance(cv, int | np.integer):
+        cv = TaskKFold(5 if cv is None else int(cv))
+    if isinstance(cv, str) or not (hasattr(cv, "split") or isinstance(cv, Iterable)):
+        raise ParameterError(f"cv is {cv!r}; give a number of folds, a splitter, or (train, test) index pairs.")
+    if hasattr(cv, "split"):  # scikit-learn's own know no tasks, and most warn where groups are given
+        cv = cv.split(X, y, groups) if isinstance(cv, TaskSplitter) else cv.split(X, y)
+    n, splits = _num_samples(X), []
+    for number, pair in enumerate(cv):
+        if not isinstance(pair, tuple | list | np.ndarray) or len(pair) != 2:
+            raise DataError(f"Fold {number} of cv is no pair of training and test rows; give (train, test) pairs.")
+        splits.append((_row_numbers(pair[0], n, number), _row_numbers(pair[1], n, number)))
+    return splits
+
+
+def _row_numbers(part: Any, n: int, fold: int) -> Index:
+    """A part of a split as row numbers, from those or from a mask."""
+    rows = np.asarray(part)
+    if rows.dtype.kind == "b":
+        if rows.shape != (n,):
+            raise DataError(
+                f"Fold {fold} of cv has a mask of shape {rows.shape}; a mask needs one entry a row, ({n},)."
+            )
+        return np.flatnonzero(rows)
+    if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
+        raise DataError(
+            f"Fold {fold} of cv holds {rows.dtype} of shape {rows.shape}; give row numbers (whole, one-dimensional) or "
+            "masks of all rows."
+        )
+    if rows.size and (rows.min() < 0 or rows.max() >= n):
+        raise DataError(
+            f"Fold {fold} of cv names rows from {rows.min()} to {rows.max()}; X has {n} rows, 0 to {n - 1}."
+        )
+    return rows.astype(np.intp)
+
+
 def task_ids(X: Any, column: Any) -> NDArray[Any]:
     """The task ids in a column of a frame, an array or a sparse matrix."""
     if hasattr(X, "columns"):
         if column not in list(X.columns):
             raise LayoutError(f"task_column is {column!r}, but X has the columns {listing(list(X.columns))}.")
         return np.asarray(X[column])
+    if not hasattr(X, "shape"):
+        X = np.asarray(X)
     if not isinstance(column, int | np.integer) or not -X.shape[1] <= column < X.shape[1]:
         raise LayoutError(f"task_column is {column!r}; X has {X.shape[1]} columns without names, give a number.")
     if sparse.issparse(X):
@@ -128,12 +181,11 @@ class TaskKFold(TaskSplitter):
             yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
 
     def _check(self, tasks: NDArray[Any], sizes: Index) -> None:
-        if not isinstance(self.n_splits, int | np.integer) or self.n_splits < 2:
-            raise ParameterError(f"n_splits is {self.n_splits!r}; give a whole number of folds, at least 2.")
+        _whole("n_splits", self.n_splits, 2)
         if sizes.max() < 2:
             raise DataError(
-                "Every task has one row only, so that no row can be held out; give more rows, or fit with penalties of "
-                "your own choice instead of cross-validation."
+                "Every task has one row only (n_samples=1), so that no row can be held out; give more rows, or "
+                "fit with penalties of your own choice instead of cross-validation."
             )
         if self.n_splits > sizes.max():
             raise ParameterError(
@@ -156,18 +208,23 @@ def _strata(y: Any, n: int) -> Index:
     if targets.shape[0] != n:
         raise LayoutError(f"X has {n} rows, y has {targets.shape[0]}; they must agree.")
     if targets.ndim == 1:
-        if type_of_target(targets) not in ("binary", "multiclass"):
+        if not _are_labels(targets):
             return np.zeros(n, dtype=np.intp)
         return np.unique(targets, return_inverse=True)[1].astype(np.intp)
     missing = is_missing(targets)
     classes = np.zeros(targets.shape, dtype=np.intp)
     seen = targets[~missing]
-    if seen.size and type_of_target(seen) in ("binary", "multiclass"):
+    if seen.size and _are_labels(seen):
         classes[~missing] = 1 + np.unique(seen, return_inverse=True)[1]
     else:
         classes[~missing] = 1
     # Rows with similar patterns over tasks become neighbours and go to different folds.
     return np.unique(classes, axis=0, return_inverse=True)[1].astype(np.intp).ravel()
+
+
+def _are_labels(targets: NDArray[Any]) -> bool:
+    with np.errstate(invalid="ignore"):  # of numbers beyond all integers, which are no labels
+        return type_of_target(targets) in ("binary", "multiclass")
 
 
 class MovingWindowSplit(TaskSplitter):
@@ -224,13 +281,10 @@ class MovingWindowSplit(TaskSplitter):
         return rows
 
     def _starts(self, n: int) -> Index:
-        for name in ("n_train", "n_test"):
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or value < 1:
-                raise ParameterError(f"{name} is {value!r}; give a whole number of rows, at least 1.")
         step = self.n_test if self.step is None else self.step
-        if step < 1 or self.gap < 0:
-            raise ParameterError(f"step is {step!r} and gap {self.gap!r}; step must be at least 1, gap at least 0.")
+        for name, value in (("n_train", self.n_train), ("n_test", self.n_test), ("step", step)):
+            _whole(name, value, 1)
+        _whole("gap", self.gap, 0)
         last = n - self.n_train - self.gap - self.n_test
         if last < 0:
             raise ParameterError(
@@ -283,10 +337,8 @@ class TaskTimeSeriesSplit(TaskSplitter):
         return self.n_splits
 
     def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
-        if not isinstance(self.n_splits, int | np.integer) or self.n_splits < 1 or self.gap < 0:
-            raise ParameterError(
-                f"n_splits is {self.n_splits!r} and gap {self.gap!r}; n_splits must be at least 1, gap at least 0."
-            )
+        _whole("n_splits", self.n_splits, 1)
+        _whole("gap", self.gap, 0)
         tasks, of_row = self._tasks(X, y, groups)
         rows = [np.flatnonzero(of_row == k) for k in range(len(tasks))]
         blocks = [len(own) // (self.n_splits + 1) for own in rows]

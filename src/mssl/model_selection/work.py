@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, effective_n_jobs
 
 from mssl.model_selection.checkpoint import Checkpoint
 from mssl.model_selection.progress import Progress
 from mssl.threads import one_thread
 
 Piece = tuple[str, tuple[Any, ...]]
+
+_ROUND = 4  # pieces a worker between two records, where the backend cannot say when each is done
 
 
 def run(
@@ -51,12 +53,21 @@ def run(
 def _results(function: Callable[..., Any], pieces: Sequence[Piece], n_jobs: int | None) -> Iterator[tuple[str, Any]]:
     if not pieces:
         return
-    workers = Parallel(n_jobs=n_jobs, return_as="generator_unordered")
+    workers = Parallel(n_jobs=n_jobs)
     if workers.n_jobs == 1:  # in this process: what a piece caches in its arguments serves the next one
         for name, arguments in pieces:
             yield _named(function, name, arguments)
         return
-    yield from workers(delayed(_named)(function, name, arguments) for name, arguments in pieces)
+    calls = [delayed(_named)(function, name, arguments) for name, arguments in pieces]
+    try:
+        eager = Parallel(n_jobs=n_jobs, return_as="generator_unordered")
+    except ValueError:  # a backend that answers when all is done: a few pieces at once, so that they can be recorded
+        with workers:
+            size = _ROUND * effective_n_jobs(workers.n_jobs)
+            for first in range(0, len(calls), size):
+                yield from workers(calls[first : first + size])
+    else:
+        yield from eager(calls)
 
 
 def _named(function: Callable[..., Any], name: str, arguments: tuple[Any, ...]) -> tuple[str, Any]:
