@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from mssl import MSSLClassifier, MSSLRegressor
 from mssl.datasets import make_clustered_tasks, make_residual_graph
 from mssl.exceptions import DataError, ParameterError
 from mssl.model_selection import ebic_path, regularization_path
 from mssl.model_selection.path import EMPTY
+from mssl.solvers.limits import border
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +33,18 @@ def test_every_point_is_the_certified_fit_of_its_parameters(data):
         np.testing.assert_allclose(path.intercepts[point], model.intercept_, atol=0.02)
 
 
+@pytest.mark.parametrize("factor", [1.0, 100.0])
+@pytest.mark.parametrize("formulation", ["unified", "paper"])
+def test_precisions_are_those_of_the_estimator_in_its_units(data, factor, formulation):
+    base = MSSLRegressor(formulation=formulation, tol=1e-10, max_iter=2000)
+    y = factor * data.y
+    lambdas = base.limits(data.X, y, tasks=data.tasks).graph_penalty * np.array([0.6, 0.2])
+    path = regularization_path(data.X, y, data.tasks, estimator=base, graph_penalties=lambdas)
+    for point, params in enumerate(path.params):
+        model = clone(base).set_params(**params).fit(data.X, y, tasks=data.tasks)
+        np.testing.assert_allclose(path.precisions[point], model.precision_, rtol=1e-3, atol=1e-3 / factor**2)
+
+
 def test_default_path_runs_from_the_empty_graph(data):
     path = regularization_path(data.X, data.y, data.tasks, n_points=6)
     lambdas = path.values("graph_penalty")
@@ -49,6 +63,55 @@ def test_all_weights_vanish_at_the_beginning_of_the_coefficient_path(data):
     nonzero = np.count_nonzero(path.coefs, axis=(1, 2))
     assert nonzero[0] == 0
     assert np.all(np.diff(nonzero) > 0)
+
+
+def _draw(kind, seed, n=12):
+    """Data of one kind, and the parameters that go with them; tasks of a dozen rows, so that starts are far off."""
+    random = np.random.default_rng(seed)
+    K, d = 4, 3
+    W = random.standard_normal(d) + 0.5 * random.standard_normal((K, d))
+    X = random.standard_normal((n, K, d))
+    signal = np.einsum("nkd,kd->nk", X, W)
+    if kind == "poisson":
+        return X, random.poisson(np.exp(np.clip(signal / 2, -3, 3))), {"loss": "poisson"}
+    if kind == "gamma":
+        return X, random.gamma(2, np.exp(np.clip(signal / 2, -3, 3))), {"loss": "gamma"}
+    y = signal + random.standard_normal((n, 1)) + random.standard_normal((n, K))
+    return X, y, {"on": "residual"} if kind == "residual" else {}
+
+
+@pytest.mark.parametrize("formulation", ["unified", "paper"])
+@pytest.mark.parametrize("kind", ["gaussian", "residual", "poisson", "gamma"])
+def test_from_the_limit_on_the_graph_is_empty(kind, formulation):
+    for seed, more in enumerate([{}, {"coef_penalty": 0.5}, {"coupling": 3.0}]):
+        # With few rows of counts the paper's prior draws all weights to zero, whatever λ is.
+        X, y, settings = _draw(kind, seed, 12 if formulation == "unified" else 60)
+        base = MSSLRegressor(formulation=formulation, **settings, **more)
+        limit = base.limits(X, y).graph_penalty
+        for share in (1.0001, 1.001, 1.01, 2.0):
+            assert clone(base).set_params(graph_penalty=share * limit).fit(X, y).graph_.n_edges == 0
+        assert clone(base).set_params(graph_penalty=0.8 * limit).fit(X, y).graph_.n_edges > 0
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "residual"])
+def test_limits_of_the_papers_formulation_follow_its_units(kind):
+    X, y, settings = _draw(kind, 0)
+    base = MSSLRegressor(formulation="paper", tol=1e-10, max_iter=2000, **settings)
+    limit = base.limits(X, y).graph_penalty
+    model = clone(base).set_params(graph_penalty=1.0001 * limit).fit(X, y)
+    Q = model.coef_.T if kind == "gaussian" else y - model.predict(X)
+    largest = np.abs((Q.T @ Q)[~np.eye(4, dtype=bool)]).max()
+    # Stationarity of the literal objective at Ω_ij = 0: |2 q_i·q_j| ≤ 2 λ, one λ for each of Ω_ij and Ω_ji.
+    assert largest == pytest.approx(limit, rel=1e-3)
+    path = regularization_path(X, y, estimator=base, n_points=3, coef_penalties=2)
+    assert path.n_edges[0] == 0
+    assert path.n_edges.max() > 0
+
+
+def test_the_limit_is_found_between_graphs_with_and_without_edges():
+    for top in (5.0, 0.3):
+        assert 1.0 <= border(lambda value: value < 1.0, [top * 0.7**k for k in range(9)]) <= 1.0002
+    assert border(lambda value: False, [2.0, 1.0]) == 1.0
 
 
 def test_the_graph_is_empty_at_lambda_one_whatever_the_data():

@@ -24,7 +24,8 @@ from mssl.penalties import L1, Penalty
 from mssl.prediction import TaskPredictor
 from mssl.solvers.alternating import FitResult, Record
 from mssl.solvers.base import Status
-from mssl.solvers.fit import Prepared, diagonal_lambda_max, fit_prepared, prepare
+from mssl.solvers.fit import Prepared, fit_prepared, prepare
+from mssl.solvers.limits import coef_penalty_limit, graph_penalty_limit
 from mssl.solvers.parts import Parts, check_structure, mssl_parts, paper_start, settings_of, warn_if_ordinary
 from mssl.structures import Independent, KnownEdges, SparsePrecision, Structure
 from mssl.summary import estimator_html
@@ -191,8 +192,7 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
             raise ParameterError(f"limits are for a learned sparse precision; the structure is {parts.structure!r}.")
         check_structure(parts.structure, data, self._loss())
         prepared = prepare(data, self._loss(), parts.settings, free_units=parts.free_units)
-        graph = diagonal_lambda_max(prepared, parts.structure, parts.penalty)
-        return PenaltyLimits(graph, prepared.gamma_max(parts.structure))
+        return PenaltyLimits(graph_penalty_limit(prepared, parts), coef_penalty_limit(prepared, parts))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -26,6 +26,7 @@ from mssl.objective import lambda_max
 from mssl.solvers.alternating import FitResult
 from mssl.solvers.base import Status
 from mssl.solvers.fit import Fits, Prepared, start
+from mssl.solvers.limits import coef_penalty_limit, graph_penalty_limit
 from mssl.structures import SparsePrecision
 
 Array = NDArray[np.float64]
@@ -96,10 +97,16 @@ def _shares_start(parts: Parts, params: Params, previous: PathPoint) -> bool:
 
 
 def graph_limit(prepared: Prepared, parts: Parts) -> float:
-    """λ_max at the start of a fit: cheap, and as accurate as a grid needs."""
+    """λ_max at the start of a fit: cheap, and as accurate as a grid needs.
+
+    Without normalisation (the paper's formulation) λ changes the start as well; there it is found by fits, and any
+    number serves where all weights are zero, but 0, at which the objective has no minimum.
+    """
     structure = parts.structure
     if not isinstance(structure, SparsePrecision):
         raise ParameterError(f"A path over λ needs a learned sparse precision; the structure is {structure!r}.")
+    if not structure.normalize:
+        return graph_penalty_limit(prepared, parts) or EMPTY
     problem = prepared.problem(parts.penalty, structure.on)
     frame, W = start(prepared, structure, problem)
     on_residuals = structure.on == "residual"
@@ -124,7 +131,7 @@ class RegularizationPath:
     intercepts : ndarray of shape (P, K)
         Intercepts.
     precisions : ndarray of shape (P, K, K)
-        Task precisions.
+        Task precisions, as the estimator's ``precision_``.
     objectives, gaps : ndarrays of shape (P,)
         F and its relative certificate.
     converged : ndarray of bool of shape (P,)
@@ -223,7 +230,8 @@ def regularization_path(
         name: [getattr(template, name)] if grid is None else grid_values(grid, name) for name, grid in further.items()
     }
     if isinstance(coef_penalties, int | np.integer):
-        gamma = whole.prepared(template._parts(data)).gamma_max()
+        parts = template._parts(data)
+        gamma = coef_penalty_limit(whole.prepared(parts), parts)
         coef_penalties = gamma * np.geomspace(1.0, smallest, coef_penalties)
     grids["coef_penalty"] = sorted(grid_values(coef_penalties, "coef_penalties"), reverse=True)
     points: list[PathPoint] = []
@@ -248,16 +256,20 @@ def grid_values(values: Any, name: str) -> list[Any]:
 
 def _collect(points: Sequence[PathPoint], tasks: NDArray[Any]) -> RegularizationPath:
     users = [point.prepared.to_user(point.result.W, point.result.intercepts) for point in points]
-    scales = [1.0 if point.parts.paper is None else point.parts.paper.precision for point in points]
     return RegularizationPath(
         params=[point.params for point in points],
         coefs=np.stack([coef for coef, _ in users]),
         intercepts=np.stack([intercept for _, intercept in users]),
-        precisions=np.stack(
-            [point.result.structure.precision / scale for point, scale in zip(points, scales, strict=True)]
-        ),
+        precisions=np.stack([_precision(point) for point in points]),
         objectives=np.asarray([point.result.objective for point in points]),
         gaps=np.asarray([point.result.relative_gap for point in points]),
         converged=np.asarray([point.result.status is Status.CONVERGED for point in points]),
         tasks=tuple(tasks.tolist()),
     )
+
+
+def _precision(point: PathPoint) -> Array:
+    """Ω in the units of an estimator's ``precision_``."""
+    paper = point.parts.paper
+    scale = 1.0 if paper is None else paper.precision
+    return np.asarray(point.result.structure.precision / scale / point.prepared.unit**2)

@@ -287,7 +287,6 @@ class StabilitySelection(BaseEstimator):
         pairs = max(1, K * (K - 1) // 2)
         self.expected_false_edges_ = self.n_selected_**2 / ((2 * self.threshold - 1) * pairs)
         restricted = graphical_lasso(S, 0.0, zeros=~adjacency & off, diagonal_penalty=floors)
-        self.precision_ = restricted.precision
         weights = partial_correlation(restricted.precision)
         np.fill_diagonal(weights, 0.0)
         self.graph_ = TaskGraph(tuple(tasks), adjacency, np.where(adjacency, weights, 0.0), confidence)
