@@ -11,11 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
+from sklearn.base import clone
 
-from mssl import MSSLRegressor, MSSLRegressorCV, TaskData, stack_tasks
+from mssl import MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, TaskData, stack_tasks
 from mssl.data import read_tasks
+from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, LayoutError, UnseenTaskError
 from mssl.inputs import CodedTasks, locate_tasks, number_tasks, read_labels
+from mssl.structures import Independent, MeanRegularized
 
 
 def ragged(rng: np.random.Generator, sizes: list[int], d: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -286,6 +289,77 @@ def test_messages_show_plain_values(case: str) -> None:
     with pytest.raises(BAD[case][1]) as raised:
         BAD[case][0]()
     assert "np." not in str(raised.value).replace("np.timedelta64(1, 'D')", "")
+
+
+def sized() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Four tasks whose targets are at most 1."""
+    data = make_clustered_tasks(n_tasks=4, clusters=[[0, 1], [2, 3]], n_features=4, n_samples=20, random_state=0)
+    return data.X, data.y / np.abs(data.y).max(), data.tasks
+
+
+REPORTED = ("coef_", "intercept_", "mean_coef_", "noise_", "precision_", "covariance_", "objective_")
+FREE = {
+    "unified": MSSLRegressor(0.2, 0.7),
+    "ridge": MSSLRegressor(0.2, ridge=0.1),
+    "no graph": MSSLRegressor(np.inf),
+}
+BOUND = {
+    "paper": MSSLRegressor(0.2, formulation="paper"),
+    "noise": MSSLRegressor(0.2, noise=1.0),
+    "mean": MultiTaskGLM(MeanRegularized()),
+    "independent": MultiTaskGLM(Independent(1.0), noise=1.0),
+    "gamma": MSSLRegressor(0.2, loss="gamma"),
+}
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e-150, 1e150, 1e200])
+@pytest.mark.parametrize("model", FREE)
+def test_targets_of_any_size_fit_alike_or_are_refused(model: str, size: float) -> None:
+    X, y, tasks = sized()
+    if not 1e-152 < size < 1e152:
+        with pytest.raises(DataError, match="other units"):
+            clone(FREE[model]).fit(X, y * size, tasks=tasks)
+        return
+    plain, fit = (clone(FREE[model]).set_params(tol=1e-10).fit(X, y * s, tasks=tasks) for s in (1.0, size))
+    np.testing.assert_allclose(fit.coef_ / size, plain.coef_, atol=1e-5)
+    assert all(np.all(np.isfinite(getattr(fit, name))) for name in REPORTED)
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e-150, 1e-60, 1e60, 1e150, 1e200])
+@pytest.mark.parametrize("model", BOUND)
+@pytest.mark.filterwarnings("ignore:The fit stopped:sklearn.exceptions.ConvergenceWarning")
+def test_targets_in_the_units_of_a_model_are_computed_with_or_refused(model: str, size: float) -> None:
+    X, y, tasks = sized()
+    y = (np.abs(y) + 0.1 if model == "gamma" else y) * size
+    reach = 150 if model == "gamma" else 70
+    if abs(np.log10(size)) > reach:
+        with pytest.raises(DataError, match="other units"):
+            clone(BOUND[model]).fit(X, y, tasks=tasks)
+        return
+    fit = clone(BOUND[model]).fit(X, y, tasks=tasks)
+    assert all(np.all(np.isfinite(getattr(fit, name))) for name in REPORTED if getattr(fit, name) is not None)
+
+
+@pytest.mark.parametrize("size", [1e-150, 1e-60, 1e60, 1e150])
+@pytest.mark.parametrize("model", [*FREE, "paper", "noise"])
+@pytest.mark.filterwarnings("ignore:The fit stopped:sklearn.exceptions.ConvergenceWarning")
+def test_one_task_of_another_size_is_computed_with_or_refused(model: str, size: float) -> None:
+    X, y, tasks = sized()
+    y = np.where(tasks == tasks[0], y * size, y)
+    fresh = clone((FREE | BOUND)[model])
+    if 1e-70 < size < 1e70:
+        fit = fresh.fit(X, y, tasks=tasks)
+        assert all(np.all(np.isfinite(getattr(fit, name))) for name in REPORTED)
+        return
+    with pytest.raises(DataError, match="comparable units"):
+        fresh.fit(X, y, tasks=tasks)
+
+
+@pytest.mark.parametrize(("of_X", "of_y"), [(1e-200, 1e150), (1e200, 1e-150)])
+def test_coefficients_that_no_number_holds_are_refused(of_X: float, of_y: float) -> None:
+    X, y, tasks = sized()
+    with pytest.raises(DataError, match="cannot be held"):
+        MSSLRegressor().fit(X * of_X, y * of_y, tasks=tasks)
 
 
 @pytest.fixture(scope="module")

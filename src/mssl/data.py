@@ -37,6 +37,9 @@ from mssl.inputs import (
 Array = NDArray[np.float64]
 Labels = NDArray[Any]
 
+_SQUARES = (1e-152, 1e152)  # targets whose squares doubles can hold
+_FOURTH_POWERS = (1e-70, 1e70)  # and those whose fourth powers they can, with room for what the fit makes of them
+
 
 @dataclass(frozen=True, eq=False)
 class TaskData:
@@ -211,6 +214,30 @@ def read_tasks(
             )
         return _from_shared(features, targets, names, sample_weight)
     return _from_long(features, targets, names, sample_weight)
+
+
+def check_target_sizes(data: TaskData, *, free_units: bool) -> None:
+    """Raise where targets are too large or too small to be computed with, or those of some tasks beside others'.
+
+    Models whose units are free choose them to suit the largest targets; others take the targets as they are.
+    """
+    sizes = np.maximum.reduceat(np.abs(data.y), data.offsets[:-1])
+    largest, smallest = float(sizes.max()), float(sizes.min(where=sizes > 0, initial=np.inf))
+    low, high = _SQUARES if free_units else _FOURTH_POWERS
+    if largest > high or 0 < largest < low:
+        why, suit = "", ""
+        if not free_units:
+            why, suit = ", penalties or noise of this model are in their units", " (and penalties and noise to suit)"
+        raise DataError(
+            f"The targets are of size {largest:.2g}{why}; sizes from {low:g} to {high:g} can be computed with. "
+            f"Give y in other units{suit}."
+        )
+    if largest > _FOURTH_POWERS[1] * smallest:
+        names = list(data.tasks[(sizes > 0) & (largest > _FOURTH_POWERS[1] * sizes)])
+        raise DataError(
+            f"The targets of tasks {listing(names)} are smaller than those of others by a factor beyond "
+            f"{_FOURTH_POWERS[1]:g} ({smallest:.2g} beside {largest:.2g}); give the tasks' targets in comparable units."
+        )
 
 
 def _from_long(features: Features, y: Labels, names: Labels | None, sample_weight: Any) -> TaskData:

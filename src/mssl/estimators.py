@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
 
-from mssl.data import TaskData, read_tasks
+from mssl.data import TaskData, check_target_sizes, read_tasks
 from mssl.exceptions import DataError, ParameterError
 from mssl.graph import TaskGraph, partial_correlation
 from mssl.inputs import listing
@@ -31,6 +31,8 @@ from mssl.structures import Independent, KnownEdges, SparsePrecision, Structure
 from mssl.summary import estimator_html
 
 Array = NDArray[np.float64]
+
+_HELD = (1e-290, 1e306)  # what doubles can hold of coefficients and precisions, with some digits to spare
 
 __all__ = [
     "GLMScore",
@@ -144,6 +146,7 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
     def _keep(self, data: TaskData, prepared: Prepared, result: FitResult, parts: Parts) -> None:
         scale = 1.0 if parts.paper is None else parts.paper.precision
         unit = prepared.unit
+        _check_units(unit, prepared.scales, result)
         precision, covariance = result.structure.precision, result.structure.covariance
         self.tasks_ = data.tasks
         self.coef_, self.intercept_ = prepared.to_user(result.W, result.intercepts)
@@ -175,7 +178,10 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         elif result.status is Status.MAX_ITER:
             remedy = f"raise max_iter (now {settings.max_iter}) or accept the fit by raising tol (now {settings.tol:g})"
         else:
-            remedy = f"raise tol (now {settings.tol:g}), or rescale features that differ by many orders of magnitude"
+            remedy = (
+                f"raise tol (now {settings.tol:g}), or rescale features, and targets of tasks, that differ by many "
+                "orders of magnitude"
+            )
         warnings.warn(f"The fit {result.message}; {remedy}.", ConvergenceWarning, stacklevel=4)
 
     def limits(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> PenaltyLimits:
@@ -203,8 +209,19 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         return estimator_html(self, super()._repr_html_inner())
 
 
+def _check_units(unit: float, scales: Array, result: FitResult) -> None:
+    """Raise where what was found cannot be held in the user's units."""
+    smallest, largest = unit / float(scales.max()), unit / float(scales.min())
+    precise = float(result.structure.precision.diagonal().max())
+    if smallest < _HELD[0] or largest > _HELD[1] or precise > _HELD[1] * unit**2:
+        raise DataError(
+            f"Coefficients of sizes {smallest:.2g} to {largest:.2g} and their precisions cannot be held in the units "
+            "of X and y; give them in other units."
+        )
+
+
 def check_targets(data: TaskData, loss: Loss) -> None:
-    """Raise where targets are impossible under the loss."""
+    """Raise where targets are impossible under the loss, or of a size that no units suit."""
     bad = ~loss.in_range(data.y)
     if np.any(bad):
         first = int(np.argmax(bad))
@@ -214,6 +231,7 @@ def check_targets(data: TaskData, loss: Loss) -> None:
             f"{data.y[first]:g} in task {listing([data.tasks[data.task_of_row[first]]])}; tasks {listing(names)}). "
             "Correct them or choose another loss."
         )
+    check_target_sizes(data, free_units=True)
 
 
 class GLMScore:

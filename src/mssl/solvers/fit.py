@@ -19,7 +19,7 @@ from sklearn.base import clone
 
 from mssl.checks import finite
 from mssl.coupling import Coupling
-from mssl.data import TaskData
+from mssl.data import TaskData, check_target_sizes
 from mssl.design import Design
 from mssl.exceptions import ParameterError
 from mssl.losses import Gaussian, Loss
@@ -212,7 +212,10 @@ def prepare(
     design = build_design(data, settings)
     if not isinstance(loss, Gaussian):
         return _prepare_glm(data, design, loss, settings, needs_start=needs_start)
-    unit = _target_unit(data) if free_units and isinstance(settings.noise, str) else 1.0
+    free = free_units and isinstance(settings.noise, str)
+    if not free:
+        check_target_sizes(data, free_units=False)
+    unit = _target_unit(data) if free else 1.0
     if unit != 1.0:
         data = replace(data, y=data.y / unit)
         if not isinstance(settings.shared_mean, str | bool | np.bool_):
