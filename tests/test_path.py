@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from mssl import MSSLClassifier, MSSLRegressor
+from mssl import MSSLClassifier, MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV
 from mssl.datasets import make_clustered_tasks, make_residual_graph
 from mssl.exceptions import DataError, ParameterError
 from mssl.model_selection import ebic_path, regularization_path
@@ -160,3 +160,21 @@ def test_ebic_refuses_what_it_cannot_use():
         ebic_path(np.eye(3), gamma=2)
     with pytest.raises(ParameterError, match="empty"):
         ebic_path(np.eye(3) + 0.1, lambdas=[])
+
+
+@pytest.mark.parametrize("search", ["coordinate", "grid"])
+@pytest.mark.parametrize("kind", ["regression", "residuals", "labels"])
+def test_default_grids_of_the_papers_formulation_run_from_the_empty_graph(kind, search):
+    X, y, settings = _draw("residual" if kind == "residuals" else "gaussian", 0, 24)
+    labels = kind == "labels"
+    model = (MSSLClassifierCV if labels else MSSLRegressorCV)(formulation="paper", search=search, cv=2, **settings)
+    y = (y > 0).astype(int) if labels else y
+    model.fit(X, y)
+    tried = model.cv_results_["params"]
+    lambdas = sorted({params["graph_penalty"] for params in tried})
+    assert lambdas[0] > 0
+    single = MSSLClassifier(formulation="paper") if labels else MSSLRegressor(formulation="paper", **settings)
+    assert lambdas[-1] == pytest.approx(single.limits(X, y).graph_penalty)
+    for absent in ("coupling", "shrinkage", "variance_floor", "shared_mean"):
+        assert len({params[absent] for params in tried}) == 1
+    assert np.isfinite(model.best_score_)

@@ -20,6 +20,9 @@ B. *Learned variances and graphs*: λ = 1 is the empty graph, λ = 0 the dense l
 Along a falling λ graphs become denser and dear. A path is left where two graphs in a row, each with no fewer edges than
 tasks, are sure not to gain a thousandth of the score (`mssl.model_selection.board.vain`).
 
+In the paper's formulation there is λ and γ alone, A is not held, and λ = 0, where the objective has no minimum, is left
+out; the path begins at λ_max, found by fits.
+
 The winner of B is taken if it is better than that of A by a standard error of their paired difference: it was found
 among more settings, and estimates more from the data.
 """
@@ -28,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from typing import Any, Protocol
 
@@ -53,6 +57,13 @@ HALVED = (10**0.5, 10**0.25)  # steps between the neighbours of the best ridge a
 TIE = 0.5  # standard errors within which ridges count as equally good
 DEMAND = 1.0  # standard errors by which a learned prior has to be better than one ridge for all
 STAGES = 13  # how many stages a coordinate search has, at most
+# What the paper's objective does not have, and is therefore not searched over.
+ABSENT: dict[str, list[Any]] = {
+    "couplings": [1.0],
+    "shrinkages": [0.0],
+    "shared_means": [False],
+    "variance_floors": [FLOOR],
+}
 
 
 class Board(Protocol):
@@ -100,6 +111,8 @@ class Space:
         More tasks than features.
     without_graph : bool
         Whether one ridge for all tasks is among the settings.
+    normalised : bool
+        Whether λ is on the correlation scale; in the paper's formulation it is not.
     """
 
     graph_penalties: list[float] | None
@@ -113,6 +126,7 @@ class Space:
     mean_variance: float
     many_tasks: bool
     without_graph: bool
+    normalised: bool = True
 
     @classmethod
     def read(cls, estimator: Any, **facts: Any) -> Space:
@@ -126,15 +140,24 @@ class Space:
             )
             if given[name] is not None and not given[name]:
                 raise ParameterError(f"{name} is empty; give at least one value, or None for the default grid.")
-        return cls(**given, **facts)
+        normalised = estimator.formulation != "paper"
+        if not normalised:
+            given = {name: ABSENT.get(name) if value is None else value for name, value in given.items()}
+            facts["graph_limit"] = _without_coef_penalty(facts["graph_limit"])
+        return cls(**given, **facts, normalised=normalised)
 
-    def lambdas(self, fixed: Params, shares: Sequence[float], *extra: float) -> list[Params]:
+    def ends(self, fixed: Params) -> list[float]:
+        """λ of the empty and of the full graph, the latter where there is one."""
+        return [EMPTY, 0.0] if self.normalised else [self.graph_limit(fixed)]
+
+    def lambdas(self, fixed: Params, shares: Sequence[float]) -> list[Params]:
         """A chain over λ with everything else fixed: empty, shares of λ_max, full."""
         if self.graph_penalties is not None:
             values = set(self.graph_penalties)
         else:
-            limit = self.graph_limit(fixed)
-            values = {EMPTY, 0.0, *extra, *(min(limit, EMPTY) * share for share in shares)}
+            ends = self.ends(fixed)
+            limit = min(self.graph_limit(fixed), ends[0])
+            values = {*ends, *(limit * share for share in shares)}
         return [{**fixed, "graph_penalty": float(value)} for value in sorted(values, reverse=True)]
 
     def means(self) -> list[Any]:
@@ -148,6 +171,16 @@ class Space:
         if self.shrinkages is not None:
             return float(self.shrinkages[0])
         return 0.5 if self.many_tasks else 0.0
+
+
+def _without_coef_penalty(limit: Callable[[Params], float]) -> Callable[[Params], float]:
+    """One λ_max for all settings, found once: in the paper's formulation γ alone moves it, and downwards."""
+
+    @cache
+    def largest() -> float:
+        return limit({"coef_penalty": 0.0})
+
+    return lambda params: largest()
 
 
 def coordinate_search(board: Board, space: Space) -> None:
@@ -220,7 +253,7 @@ def _floors(space: Space, fixed: Params) -> list[list[Params]]:
         means = [True, space.mean_variance / 8, space.mean_variance / 64, False]
     for mean, floor, coupling in product(means, floors, couplings):
         params = {**fixed, "shared_mean": mean, "coupling": float(coupling), "variance_floor": float(floor)}
-        lambdas = (EMPTY, 0.0) if space.graph_penalties is None else sorted(space.graph_penalties, reverse=True)
+        lambdas = space.ends(params) if space.graph_penalties is None else sorted(space.graph_penalties, reverse=True)
         chains.append([{**params, "graph_penalty": float(value)} for value in lambdas])
     return chains
 
@@ -228,7 +261,7 @@ def _floors(space: Space, fixed: Params) -> list[list[Params]]:
 def _first(space: Space, fixed: Params) -> list[Params]:
     """A first look at a prior; where tasks are pooled, without and with the full graph only."""
     if space.graph_penalties is None and fixed["coupling"] > POOLING:
-        return [{**fixed, "graph_penalty": value} for value in (EMPTY, 0.0)]
+        return [{**fixed, "graph_penalty": value} for value in space.ends(fixed)]
     return space.lambdas(fixed, COARSE)
 
 
@@ -251,7 +284,8 @@ def _two(space: Space, params: Params) -> list[Params]:
     """The settings with the empty graph and with their own."""
     if space.graph_penalties is not None:
         return [params]
-    return [{**params, "graph_penalty": value} for value in sorted({EMPTY, params["graph_penalty"]}, reverse=True)]
+    values = {space.ends(params)[0], params["graph_penalty"]}
+    return [{**params, "graph_penalty": value} for value in sorted(values, reverse=True)]
 
 
 def _shrinkage(board: Board, space: Space) -> None:

@@ -27,6 +27,7 @@ from mssl.model_selection.progress import Progress
 from mssl.model_selection.splitters import Split, read_splits, task_ids
 from mssl.model_selection.stability import StabilitySelection
 from mssl.solvers.fit import fit_prepared
+from mssl.solvers.limits import coef_penalty_limit
 
 MOST_ROUNDS = 50  # of a fit that is only scored
 SELECTIONS = ("prediction", "graph", "both")
@@ -297,7 +298,8 @@ class MSSLSearch(SearchCV):
 
         def limit(params: Params) -> float:
             parts = clone(template).set_params(**params)._parts(whole)
-            return graph_limit(whole.prepared(parts), parts) if coefs_only else 1.0
+            known = coefs_only or template.formulation == "paper"
+            return graph_limit(whole.prepared(parts), parts) if known else 1.0
 
         tau = 0.0
         if coefs_only and whole.n_tasks > 1:
@@ -307,7 +309,7 @@ class MSSLSearch(SearchCV):
         space = Space.read(
             self,
             graph_limit=limit,
-            coef_limit=whole.prepared(plain).gamma_max(structure),
+            coef_limit=coef_penalty_limit(whole.prepared(plain), plain),
             mean_variance=tau,
             many_tasks=whole.n_tasks > whole.n_features,
             without_graph=coefs_only,
