@@ -12,9 +12,10 @@ from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
 from sklearn.utils.estimator_checks import check_estimator
 
-from mssl import MSSLClassifier, MSSLRegressor, MultiTaskClassifier, pair_tasks, vote
+from mssl import MSSLClassifier, MSSLRegressor, MultiTaskClassifier, MultiTaskGLM, pair_tasks, vote
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, LayoutError, ParameterError, UnseenTaskError
+from mssl.penalties import L1
 from mssl.structures import Independent
 
 
@@ -113,12 +114,32 @@ def test_other_labels_at_score_time(data):
 
 def test_one_class_tasks_are_allowed_with_a_warning(data):
     y = np.where(data.tasks == data.task_names[0], 1, data.y)
-    with pytest.warns(UserWarning, match="All targets of 1 tasks are 1"):
+    with pytest.warns(UserWarning, match="All targets of 1 tasks are 1") as told:
         model = MSSLClassifier(0.1, shared_mean=0.1).fit(data.X, y, tasks=data.tasks)
+    assert [warning.filename for warning in told] == [__file__]
     own = data.tasks == data.task_names[0]
     assert np.all(model.predict(data.X[own], tasks=data.tasks[own]) == 1)
     assert np.any(model.coef_[0] != 0)  # through the mean that all tasks share
     assert np.all(np.isfinite(model.coef_))
+
+
+def test_one_class_tasks_of_both_kinds_get_one_warning(data):
+    y = np.where(data.tasks == data.task_names[0], 1, np.where(data.tasks == data.task_names[1], 0, data.y))
+    said = r"1 tasks are 0 \(tasks 'task 2'\)\. All targets of 1 tasks are 1 \(tasks 'task 1'\)"
+    for act in (MSSLClassifier(0.1).fit, MSSLClassifier(0.1).limits, MultiTaskClassifier().fit):
+        with pytest.warns(UserWarning, match=said) as told:
+            act(data.X, y, tasks=data.tasks)
+        assert [warning.filename for warning in told] == [__file__]
+
+
+@pytest.mark.parametrize("estimator", [MultiTaskClassifier, MultiTaskGLM])
+def test_parts_that_are_none(data, estimator):
+    for structure in ("x", 3, Independent):
+        with pytest.raises(ParameterError, match=r"structure is .*give an object of mssl\.structures"):
+            estimator(structure).fit(data.X, data.y, tasks=data.tasks)
+    for penalty in ("x", 0.1, L1):
+        with pytest.raises(ParameterError, match=r"penalty is .*give an object of mssl\.penalties"):
+            estimator(None, penalty).fit(data.X, data.y, tasks=data.tasks)
 
 
 # Layouts

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 
 from mssl.data import TaskData, read_tasks
-from mssl.estimators import MultiTaskEstimator, Parts, mssl_parts, settings_of
+from mssl.estimators import MultiTaskEstimator, Parts, chosen_parts, mssl_parts, settings_of
 from mssl.exceptions import DataError, LayoutError, ParameterError
 from mssl.inputs import is_missing, listing
 from mssl.labels import two_classes
 from mssl.losses import Bernoulli, Loss
-from mssl.penalties import L1, Penalty
-from mssl.structures import Independent, Structure
+from mssl.penalties import Penalty
+from mssl.structures import Structure
 
 Array = NDArray[np.float64]
 Labels = NDArray[Any]
@@ -215,9 +215,7 @@ class MultiTaskClassifier(TaskClassifier):
         self.verbose = verbose
 
     def _parts(self, data: TaskData) -> Parts:
-        structure = Independent() if self.structure is None else self.structure
-        penalty = L1() if self.penalty is None else self.penalty
-        return Parts(structure, penalty, settings_of(self))
+        return Parts(*chosen_parts(self.structure, self.penalty), settings_of(self))
 
 
 class MSSLClassifier(TaskClassifier):

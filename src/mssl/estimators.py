@@ -209,6 +209,19 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         return estimator_html(self, super()._repr_html_inner())
 
 
+def chosen_parts(structure: Any, penalty: Any) -> tuple[Structure, Penalty]:
+    """Structure and penalty of an estimator that has them as parameters, or an error."""
+    structure = Independent() if structure is None else structure
+    penalty = L1() if penalty is None else penalty
+    if not isinstance(structure, Structure):
+        raise ParameterError(
+            f"structure is {structure!r}; give an object of mssl.structures, such as Independent(1.0), or None."
+        )
+    if not isinstance(penalty, Penalty):
+        raise ParameterError(f"penalty is {penalty!r}; give an object of mssl.penalties, such as L1(0.1), or None.")
+    return structure, penalty
+
+
 def _check_units(unit: float, scales: Array, result: FitResult) -> None:
     """Raise where what was found cannot be held in the user's units."""
     smallest, largest = unit / float(scales.max()), unit / float(scales.min())
@@ -334,9 +347,7 @@ class MultiTaskGLM(GLMScore, RegressorMixin, MultiTaskEstimator):
         self.verbose = verbose
 
     def _parts(self, data: TaskData) -> Parts:
-        structure = Independent() if self.structure is None else self.structure
-        penalty = L1() if self.penalty is None else self.penalty
-        return Parts(structure, penalty, settings_of(self))
+        return Parts(*chosen_parts(self.structure, self.penalty), settings_of(self))
 
 
 class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):

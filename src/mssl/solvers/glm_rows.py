@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl._blocks import DenseBlocks
+from mssl.checks import caller_level
 from mssl.data import TaskData
 from mssl.design import Design
 from mssl.inputs import listing
@@ -199,21 +200,24 @@ class GLMRows:
 
 
 def _off_the_edge(y: Array, weights: Array, data: TaskData, loss: Loss) -> Array:
+    told = []
     for edge in loss.edges:
         flat = np.add.reduceat((y != edge).astype(float), data.offsets[:-1]) == 0
         if not np.any(flat):
             continue
         names = list(data.tasks[flat])
-        warnings.warn(
-            f"All targets of {len(names)} tasks are {edge:g} (tasks {listing(names)}), so that their own intercepts "
-            "would be infinite: each gets half an observation of what it lacks. Their weights come from related tasks "
-            "alone; drop these tasks, or give them other targets too, if that is not meant.",
-            UserWarning,
-            stacklevel=2,
-        )
+        told.append(f"All targets of {len(names)} tasks are {edge:g} (tasks {listing(names)})")
         shift = 0.5 / (data.weight_sums() + 1.0)
         inside = 1.0 if edge == 0 else -1.0
         y = np.where(np.repeat(flat, data.n_rows), y + inside * np.repeat(shift, data.n_rows), y)
+    if told:
+        warnings.warn(
+            f"{'. '.join(told)}. Their own intercepts would be infinite: each gets half an observation of what it "
+            "lacks. Their weights come from related tasks alone; drop these tasks, or give them other targets too, if "
+            "that is not meant.",
+            UserWarning,
+            stacklevel=caller_level(),
+        )
     return y
 
 
