@@ -364,6 +364,8 @@ def test_fingerprints_tell_functions_and_generators_apart():
 def test_graphs_of_a_search_are_the_same_in_every_run(tmp_path, monkeypatch):
     path = tmp_path / "run"
     plain, first = _search(None, selection="both"), _search(path, selection="both")
+    path.write_bytes(path.read_bytes()[:-3000])  # some of the subsamples are lost
+    first = _search(path, selection="both")
     np.testing.assert_array_equal(plain.stability_.frequencies_, first.stability_.frequencies_)
     assert plain.graph_ == first.graph_
     monkeypatch.setattr(board, "score_chain", lambda *_: pytest.fail("computed again"))

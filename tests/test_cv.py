@@ -407,6 +407,7 @@ def test_general_estimator_over_any_parameters():
         (MSSLRegressorCV(stability="x"), "give a StabilitySelection"),
         (MSSLRegressorCV(selection="both", stability=StabilitySelection(threshold=0.2)), "threshold is 0.2"),
         (MSSLRegressorCV(scoring=["r2"]), "one scorer"),
+        (MSSLRegressorCV(scoring="foo"), "scoring is 'foo'; give the name"),
         (MSSLRegressorCV(cv="abc"), "cv is 'abc'"),
         (MSSLRegressorCV(cv=100), "largest task has 24 rows"),
         (MSSLRegressorCV(cv=1), "at least 2"),

@@ -17,7 +17,7 @@ from sklearn.utils import _safe_indexing
 from mssl.data import TaskData
 from mssl.estimators import MultiTaskEstimator, Parts, check_structure, paper_start
 from mssl.exceptions import DataError, ParameterError
-from mssl.inputs import is_missing, listing
+from mssl.inputs import as_given, is_missing, listing, read_labels
 from mssl.model_selection.board import Entry, ScoreBoard
 from mssl.model_selection.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.model_selection.folds import RowFold, Whole, make_folds, places
@@ -149,6 +149,7 @@ class SearchCV(MultiTaskEstimator):
         data = template._read(X, y, tasks, sample_weight)
         check_structure(template._parts(data).structure, data, template._loss())
         self._check(data)
+        y = y if hasattr(y, "shape") else as_given(y)
         template._remember_input(X, data)
         whole = Whole(data, template._loss())
         # Before the splits, which are as large as some columns: preparing needs a copy of the features for a while.
@@ -196,11 +197,24 @@ class SearchCV(MultiTaskEstimator):
             _check_classes(folds, fitted["classes_"])
         if self.scoring is None:
             return folds
-        scorer = check_scoring(template, self.scoring)
+        scorer = self._scorer(template)
         weights = None if np.ndim(sample_weight) == 0 else np.asarray(sample_weight, dtype=float)
-        given = [None if part is None else _indexable(part) for part in (X, y, tasks, weights)]
-        tests = ([None if part is None else _safe_indexing(part, test) for part in given] for _, test in splits)
+        ids = None if tasks is None else read_labels(tasks)
+        rows = X if hasattr(X, "shape") else as_given(X)
+        tests = (
+            [None if part is None else _safe_indexing(part, test) for part in (rows, y, ids, weights)]
+            for _, test in splits
+        )
         return [ScoredFold(fold, scorer, tuple(test), fitted) for fold, test in zip(folds, tests, strict=True)]
+
+    def _scorer(self, template: Any) -> Any:
+        try:
+            return check_scoring(template, self.scoring)
+        except (TypeError, ValueError) as error:
+            raise ParameterError(
+                f"scoring is {self.scoring!r}; give the name of one of scikit-learn's scorers "
+                "(sklearn.metrics.get_scorer_names()), or a callable of model, X and y."
+            ) from error
 
     def _choose(self, board: ScoreBoard) -> None:
         self._take(board, board.simplest() if self.one_standard_error else board.chosen())
@@ -232,11 +246,6 @@ class SearchCV(MultiTaskEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "best_estimator_")
-
-
-def _indexable(part: Any) -> Any:
-    """Array-likes that have no rows to pick as arrays."""
-    return part if hasattr(part, "shape") else np.asarray(part)
 
 
 def _check_classes(folds: list[RowFold], classes: NDArray[Any]) -> None:

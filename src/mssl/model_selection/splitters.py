@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _num_samples
 
 from mssl.exceptions import DataError, LayoutError, ParameterError
-from mssl.inputs import CodedTasks, is_missing, listing, number_tasks, read_labels
+from mssl.inputs import CodedTasks, as_given, is_missing, listing, number_tasks, read_labels
 
 Index = NDArray[np.intp]
 Split = tuple[Index, Index]
@@ -65,7 +65,7 @@ class TaskSplitter(BaseCrossValidator):
 
 def _whole(name: str, value: Any, least: int) -> None:
     if not isinstance(value, int | np.integer) or value < least:
-        raise ParameterError(f"{name} is {value!r}; give a whole number, at least {least}.")
+        raise ParameterError(f"{name} is {listing([value])}; give a whole number, at least {least}.")
 
 
 def read_splits(cv: Any, X: Any, y: Any, groups: Any) -> list[Split]:
@@ -117,12 +117,14 @@ def task_ids(X: Any, column: Any) -> NDArray[Any]:
     """The task ids in a column of a frame, an array or a sparse matrix."""
     if hasattr(X, "columns"):
         if column not in list(X.columns):
-            raise LayoutError(f"task_column is {column!r}, but X has the columns {listing(list(X.columns))}.")
+            raise LayoutError(f"task_column is {listing([column])}, but X has the columns {listing(list(X.columns))}.")
         return np.asarray(X[column])
     if not hasattr(X, "shape"):
-        X = np.asarray(X)
+        X = as_given(X)
     if not isinstance(column, int | np.integer) or not -X.shape[1] <= column < X.shape[1]:
-        raise LayoutError(f"task_column is {column!r}; X has {X.shape[1]} columns without names, give a number.")
+        raise LayoutError(
+            f"task_column is {listing([column])}; X has {X.shape[1]} columns without names, give a number."
+        )
     if sparse.issparse(X):
         return np.asarray(sparse.csr_array(X)[:, [int(column) % X.shape[1]]].toarray().ravel())
     return np.asarray(X)[:, column]
@@ -204,7 +206,7 @@ def _strata(y: Any, n: int) -> Index:
     """A number a row; equal numbers are spread evenly over the folds."""
     if y is None:
         return np.zeros(n, dtype=np.intp)
-    targets = np.asarray(y)
+    targets = as_given(y)
     if targets.shape[0] != n:
         raise LayoutError(f"X has {n} rows, y has {targets.shape[0]}; they must agree.")
     if targets.ndim == 1:
