@@ -398,6 +398,16 @@ BAD = [
     (SparsePrecision(edges=KnownEdges(weights=-np.ones((3, 3)))), "≥ 0"),
     (SparsePrecision(edges=KnownEdges(prior=[(0, 1)], blend=2.0)), "from 0 to 1"),
     (Independent(-1.0), "≥ 0"),
+    (Independent("a"), "alpha is 'a'; give numbers"),
+    (FixedPrecision({}), "precision is {}; give numbers"),
+    (TaskCovariance("a"), "above 0"),
+    (GraphLaplacian(edges=5), "edges is 5; give a list of pairs"),
+    (GraphLaplacian(edges=[1, 2]), "no edge"),
+    (GraphLaplacian(adjacency="a"), "adjacency is 'a'; give numbers"),
+    (GraphLaplacian(coordinates=[1, "b"]), "coordinates is"),
+    (SparsePrecision(edges=KnownEdges(prior=5)), "prior is 5; give a list of pairs"),
+    (SparsePrecision(edges=KnownEdges(weights="a")), "weights is 'a'; give numbers"),
+    (SparsePrecision(edges=KnownEdges(weights={(0, 1): "a"})), "finite and ≥ 0"),
 ]
 
 
@@ -419,6 +429,15 @@ def test_unknown_task_names_in_known_edges_are_refused():
     data = clustered()
     with pytest.raises(ParameterError, match="no task of these data"):
         MSSLRegressor(edges=KnownEdges(free=[("task 1", "Atlantis")])).fit(data.X, data.y, tasks=data.tasks)
+
+
+@pytest.mark.parametrize("name", ["forbidden", "free", "prior"])
+def test_what_is_no_list_of_edges_is_refused(name):
+    data = clustered()
+    for value, words in ((5, f"{name} is 5; give a list of pairs"), ([(["a"], "b")], "no task of these data")):
+        with pytest.raises(ParameterError, match=words) as caught:
+            MSSLRegressor(edges=KnownEdges(**{name: value})).fit(data.X, data.y, tasks=data.tasks)
+        assert "np.str_" not in str(caught.value)
 
 
 @pytest.mark.parametrize("edges", [[(0, 1)], "0-1", {"forbidden": [(0, 1)]}, np.eye(3), KnownEdges])

@@ -10,6 +10,7 @@ asks it four things only: a first Ω, the moment S of Q, the best Ω for a momen
 
 from __future__ import annotations
 
+import reprlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +20,24 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from mssl.coupling import Coupling
+from mssl.exceptions import ParameterError
 
 Array = NDArray[np.float64]
+
+
+def numeric(value: Any, what: str) -> Array:
+    """A parameter as a new array of numbers, or an error that names it."""
+    try:
+        return np.array(value, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"{what} is {reprlib.repr(value)}; give numbers.") from error
+
+
+def edge_list(edges: Any, what: str) -> list[Any]:
+    """A parameter as a list of edges, or an error that names it; what an edge is, is for others to check."""
+    if isinstance(edges, str) or not np.iterable(edges):
+        raise ParameterError(f"{what} is {reprlib.repr(edges)}; give a list of pairs of tasks, such as [(0, 1)].")
+    return list(edges)
 
 
 @dataclass(frozen=True, eq=False)

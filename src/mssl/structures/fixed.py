@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mssl.checks import finite
 from mssl.coupling import positive_definite_inverse
 from mssl.exceptions import ParameterError
-from mssl.structures.base import Frame, Structure, StructureStep
+from mssl.structures.base import Frame, Structure, StructureStep, numeric
 
 Array = NDArray[np.float64]
 
@@ -36,7 +36,7 @@ class Independent(FixedStructure):
         self.alpha = alpha
 
     def check(self, n_tasks: int) -> None:
-        alpha = np.asarray(self.alpha, dtype=float)
+        alpha = numeric(self.alpha, "Independent: alpha")
         if alpha.shape not in ((), (n_tasks,)) or not np.all(np.isfinite(alpha)) or np.any(alpha < 0):
             raise ParameterError(
                 f"Independent: alpha is {self.alpha!r}; give one number ≥ 0, or {n_tasks} (one a task)."
@@ -95,7 +95,7 @@ class FixedPrecision(FixedStructure):
     def check(self, n_tasks: int) -> None:
         if not finite(self.alpha) or self.alpha <= 0:
             raise ParameterError(f"FixedPrecision: alpha is {self.alpha!r}; give a number above 0.")
-        check_semidefinite(np.asarray(self.precision, dtype=float), n_tasks, "FixedPrecision")
+        check_semidefinite(numeric(self.precision, "FixedPrecision: precision"), n_tasks, "FixedPrecision")
 
     def initial(self, frame: Frame) -> StructureStep:
         precision = np.array(self.precision, dtype=float)

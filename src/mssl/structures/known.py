@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.base import BaseEstimator
 
 from mssl.checks import finite
 from mssl.exceptions import ParameterError
+from mssl.structures.base import edge_list, numeric
 
 Array = NDArray[np.float64]
 
@@ -54,23 +56,23 @@ class KnownEdges(BaseEstimator):
 
     def resolve(self, tasks: NDArray[Any]) -> KnownEdges:
         """The same knowledge with names replaced by positions in ``tasks``."""
-        places = {name: k for k, name in enumerate(list(tasks))}
+        places = {name: k for k, name in enumerate(tasks.tolist())}
         K = len(places)
 
-        def pairs(edges: Any) -> Any:
-            return None if edges is None else [_place(edge, places) for edge in edges]
+        def pairs(edges: Any, name: str) -> Any:
+            return None if edges is None else [_place(edge, places) for edge in edge_list(edges, f"KnownEdges: {name}")]
 
         weights = self.weights
         if isinstance(weights, dict):
             weights = {_place(edge, places): factor for edge, factor in weights.items()}
-        prior = self.prior if self.prior is None or np.shape(self.prior) == (K, K) else pairs(self.prior)
-        return KnownEdges(pairs(self.forbidden), pairs(self.free), weights, prior, self.blend)
+        prior = self.prior if _is_matrix(self.prior, K) else pairs(self.prior, "prior")
+        return KnownEdges(pairs(self.forbidden, "forbidden"), pairs(self.free, "free"), weights, prior, self.blend)
 
     def check(self, n_tasks: int) -> None:
         """Raise where an edge or a factor is out of range, or knowledge contradicts itself."""
         if not finite(self.blend) or not 0 <= self.blend <= 1:
             raise ParameterError(f"KnownEdges: blend is {self.blend!r}; give a number from 0 to 1.")
-        both = self.zeros(n_tasks) & _mask(self.free, n_tasks)
+        both = self.zeros(n_tasks) & _mask(self.free, n_tasks, "free")
         if np.any(both):
             i, j = np.argwhere(both)[0]
             raise ParameterError(
@@ -80,14 +82,14 @@ class KnownEdges(BaseEstimator):
 
     def zeros(self, n_tasks: int) -> NDArray[np.bool_]:
         """Which edges are forbidden, (K, K)."""
-        return _mask(self.forbidden, n_tasks)
+        return _mask(self.forbidden, n_tasks, "forbidden")
 
     def factors(self, n_tasks: int) -> Array:
         """What multiplies the price of each edge, (K, K)."""
         factors = _weights(self.weights, n_tasks)
         if self.prior is not None:
             factors = factors * np.where(_prior(self.prior, n_tasks), 1.0 - self.blend, 1.0 + self.blend)
-        factors[_mask(self.free, n_tasks)] = 0.0
+        factors[_mask(self.free, n_tasks, "free")] = 0.0
         np.fill_diagonal(factors, 1.0)
         return factors
 
@@ -105,7 +107,7 @@ def known_edges(edges: Any) -> KnownEdges:
 def _place(edge: Any, places: dict[Any, int]) -> tuple[int, int]:
     if not _is_pair(edge):
         raise ParameterError(f"KnownEdges: {edge!r} is no edge; give pairs of tasks.")
-    unknown = [name for name in edge if name not in places]
+    unknown = [name for name in edge if not isinstance(name, Hashable) or name not in places]
     if unknown:
         raise ParameterError(
             f"KnownEdges: {unknown[0]!r} is no task of these data; tasks are {', '.join(map(repr, list(places)[:10]))}"
@@ -118,9 +120,17 @@ def _is_pair(edge: Any) -> bool:
     return isinstance(edge, tuple | list | np.ndarray) and len(edge) == 2
 
 
-def _mask(edges: Any, n_tasks: int) -> NDArray[np.bool_]:
+def _is_matrix(value: Any, n_tasks: int) -> bool:
+    """Whether a graph came as a (K, K) matrix rather than as pairs."""
+    try:
+        return np.shape(value) == (n_tasks, n_tasks)
+    except ValueError:  # rows of different lengths
+        return False
+
+
+def _mask(edges: Any, n_tasks: int, name: str) -> NDArray[np.bool_]:
     mask = np.zeros((n_tasks, n_tasks), dtype=bool)
-    for edge in () if edges is None else edges:
+    for edge in () if edges is None else edge_list(edges, f"KnownEdges: {name}"):
         i, j = _checked(edge, n_tasks)
         mask[i, j] = mask[j, i] = True
     return mask
@@ -141,9 +151,9 @@ def _weights(weights: Any, n_tasks: int) -> Array:
         factors = np.ones((n_tasks, n_tasks))
         for edge, factor in weights.items():
             i, j = _checked(edge, n_tasks)
-            factors[i, j] = factors[j, i] = factor
+            factors[i, j] = factors[j, i] = factor if finite(factor) else np.nan
     else:
-        factors = np.ones((n_tasks, n_tasks)) if weights is None else np.array(weights, dtype=float)
+        factors = np.ones((n_tasks, n_tasks)) if weights is None else numeric(weights, "KnownEdges: weights")
     square = factors.shape == (n_tasks, n_tasks)
     if not square or not np.all(np.isfinite(factors)) or np.any(factors < 0) or not np.allclose(factors, factors.T):
         raise ParameterError(
@@ -154,7 +164,7 @@ def _weights(weights: Any, n_tasks: int) -> Array:
 
 
 def _prior(prior: Any, n_tasks: int) -> NDArray[np.bool_]:
-    if np.shape(prior) == (n_tasks, n_tasks):
-        matrix = np.asarray(prior, dtype=float) != 0
+    if _is_matrix(prior, n_tasks):
+        matrix = numeric(prior, "KnownEdges: prior") != 0
         return np.asarray(matrix | matrix.T)
-    return _mask(prior, n_tasks)
+    return _mask(prior, n_tasks, "prior")

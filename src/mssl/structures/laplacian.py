@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mssl.checks import finite
 from mssl.coupling import positive_definite_inverse
 from mssl.exceptions import ParameterError
-from mssl.structures.base import Frame, StructureStep
+from mssl.structures.base import Frame, StructureStep, edge_list, numeric
 from mssl.structures.fixed import FixedStructure
 
 Array = NDArray[np.float64]
@@ -179,14 +179,14 @@ class Pooled(FixedStructure):
 
 def check_strength(alpha: Any, who: str) -> None:
     """Raise unless a coupling's strength is a number above 0."""
-    if not np.isscalar(alpha) or not np.isfinite(alpha) or alpha <= 0:  # type: ignore[operator]
+    if not finite(alpha) or alpha <= 0:
         raise ParameterError(f"{who}: alpha is {alpha!r}; give a number above 0.")
 
 
 def _from_edges(edges: Any, n_tasks: int) -> Array:
     A = np.zeros((n_tasks, n_tasks))
-    for edge in edges:
-        if len(edge) not in (2, 3):
+    for edge in edge_list(edges, "GraphLaplacian: edges"):
+        if np.ndim(edge) != 1 or len(edge) not in (2, 3):
             raise ParameterError(f"GraphLaplacian: {edge!r} is no edge; give (i, j) or (i, j, weight).")
         if any(isinstance(end, str) or int(end) != end for end in edge[:2]):
             raise ParameterError(
@@ -207,7 +207,7 @@ def _from_edges(edges: Any, n_tasks: int) -> Array:
 
 
 def _from_adjacency(adjacency: Any, n_tasks: int) -> Array:
-    A = np.array(adjacency, dtype=float)
+    A = numeric(adjacency, "GraphLaplacian: adjacency")
     if A.shape != (n_tasks, n_tasks):
         raise ParameterError(f"GraphLaplacian: adjacency has shape {A.shape}; there are {n_tasks} tasks.")
     if not np.all(np.isfinite(A)) or np.any(A < 0) or np.abs(A - A.T).max() > 1e-8 * max(np.abs(A).max(), 1e-300):
@@ -217,7 +217,7 @@ def _from_adjacency(adjacency: Any, n_tasks: int) -> Array:
 
 
 def _places(coordinates: Any, n_tasks: int) -> Array:
-    places = np.array(coordinates, dtype=float)
+    places = numeric(coordinates, "GraphLaplacian: coordinates")
     if places.shape != (n_tasks, 2):
         raise ParameterError(
             f"GraphLaplacian: coordinates have shape {places.shape}; give latitude and longitude of each of the "
