@@ -234,6 +234,11 @@ def test_folds_that_lose_a_task_or_have_no_rows():
         MSSLRegressorCV(cv=[]).fit(X, y, tasks=tasks)
     with pytest.raises(DataError, match="from 1 to 120; X has 120 rows"):
         MSSLRegressorCV(cv=[(np.arange(1, 121), [0])]).fit(X, y, tasks=tasks)
+    for scoring in (None, "r2"):
+        with pytest.raises(DataError, match="Fold 0 of cv has no test rows with a target and a positive weight"):
+            MSSLRegressorCV(cv=[(np.arange(1, 120), [0])], scoring=scoring).fit(
+                X, y, tasks=tasks, sample_weight=np.arange(120)
+            )
     labels = np.where(np.arange(len(y)) % 2, "yes", "no")
     with pytest.raises(DataError, match="Fold 1 of cv leaves no training rows of class 'yes'"):
         MSSLClassifierCV(cv=[(labels != "", labels == "no"), (labels == "no", labels == "yes")]).fit(

@@ -23,7 +23,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
 
-from mssl.exceptions import MSSLError
+from mssl.exceptions import MSSLError, ParameterError
 from mssl.files import atomic
 
 FORMAT = "mssl checkpoint 4"
@@ -56,6 +56,8 @@ class Checkpoint(Mapping[str, Any]):
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, identity: str) -> None:
+        if not isinstance(path, str | os.PathLike | None):
+            raise ParameterError(f"checkpoint is {path!r}; give the path of a file, or None.")
         self.path = None if path is None else Path(path)
         self._done: dict[str, Any] = {}
         if self.path is not None:

@@ -87,6 +87,8 @@ class MultiTaskGLMCV(SearchCV):
         return None if self.estimator is None else self.estimator.task_column
 
     def _template(self) -> Any:
+        if self.estimator is not None and not {"structure", "penalty"} <= set(dir(self.estimator)):
+            raise ParameterError(f"estimator is {self.estimator!r}; give a MultiTaskGLM or a MultiTaskClassifier.")
         template = MultiTaskGLM() if self.estimator is None else clone(self.estimator)
         if template.structure is None:
             template.set_params(structure=Independent())
@@ -95,7 +97,9 @@ class MultiTaskGLMCV(SearchCV):
         return template
 
     def _search(self, board: ScoreBoard, whole: Whole, template: Any) -> None:
-        grid = self._default_grid(whole, template) if self.param_grid is None else dict(self.param_grid)
+        grid = self._default_grid(whole, template) if self.param_grid is None else self.param_grid
+        if not isinstance(grid, Mapping):
+            raise ParameterError(f"param_grid is {grid!r}; give one dict of parameter → values.")
         if not grid:
             raise ParameterError("param_grid is empty; name at least one parameter, or give None for the default grid.")
         unknown = sorted(set(grid) - set(template.get_params(deep=True)))

@@ -192,6 +192,7 @@ class SearchCV(MultiTaskEstimator):
         where = places(data, y, sample_weight)
         by_rows = self.scoring is not None or parts.structure.on == "residual"
         folds = make_folds(data, whole.prepared(parts), parts, whole.loss, splits, where, rows=by_rows)
+        _check_tests(splits, where)
         fitted = {name: value for name, value in vars(template).items() if name.endswith("_")}
         if "classes_" in fitted:
             _check_classes(folds, fitted["classes_"])
@@ -246,6 +247,13 @@ class SearchCV(MultiTaskEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "best_estimator_")
+
+
+def _check_tests(splits: list[Split], where: NDArray[np.intp]) -> None:
+    """Raise where a test part holds nothing to score against: all targets missing or of weight zero."""
+    for number, (_, test) in enumerate(splits):
+        if not np.isin(where, test).any():
+            raise DataError(f"Fold {number} of cv has no test rows with a target and a positive weight; choose others.")
 
 
 def _check_classes(folds: list[RowFold], classes: NDArray[Any]) -> None:
