@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from mssl import MSSLClassifier, MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV
+from mssl import MSSLClassifier, MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM
 from mssl.datasets import make_clustered_tasks, make_residual_graph
 from mssl.exceptions import DataError, ParameterError
 from mssl.model_selection import ebic_path, regularization_path
@@ -158,8 +158,42 @@ def test_ebic_refuses_what_it_cannot_use():
         ebic_path(np.zeros(3))
     with pytest.raises(ParameterError, match="gamma"):
         ebic_path(np.eye(3), gamma=2)
+    rows = np.eye(3) + 0.1
     with pytest.raises(ParameterError, match="empty"):
-        ebic_path(np.eye(3) + 0.1, lambdas=[])
+        ebic_path(rows, lambdas=[])
+    for lambdas in ([np.nan], [-1.0], [np.inf, 0.1], "a"):
+        with pytest.raises(ParameterError, match="lambdas is"):
+            ebic_path(rows, lambdas=lambdas)
+    for floors in (-1.0, [1.0, 2.0], np.nan, "a"):
+        with pytest.raises(ParameterError, match="floors is"):
+            ebic_path(rows, floors=floors)
+    with pytest.raises(ParameterError, match="n_points"):
+        ebic_path(rows, n_points=0)
+    with pytest.raises(ParameterError, match="2 names"):
+        ebic_path(rows, tasks="ab")
+    rows[1] = 0.0
+    with pytest.raises(DataError, match="task 1 is all zeros"):
+        ebic_path(rows)
+    assert ebic_path(rows, floors=0.1).graph.adjacency[1].sum() == 0
+
+
+@pytest.mark.parametrize("units", [np.full(4, 1e150), np.full(4, 1e-300), np.array([1.0, 1e-200, 1e200, 1e-320])])
+def test_ebic_does_not_depend_on_the_tasks_units(units):
+    random = np.random.default_rng(0)
+    Q = random.standard_normal((4, 50))
+    Q[1] += Q[0]
+    plain, other = ebic_path(Q), ebic_path(units[:, None] * Q)
+    assert other.best == plain.best
+    # Numbers near 1e-320 have few digits left.
+    accuracy = 1e-9 if units.min() > 1e-307 else 1e-2
+    np.testing.assert_allclose(other.graph.weights, plain.graph.weights, rtol=accuracy, atol=accuracy)
+    np.testing.assert_allclose(other.scores - plain.scores, 100 * np.log(units).sum(), rtol=accuracy)
+
+
+@pytest.mark.parametrize("estimator", [MultiTaskGLM(), MSSLRegressorCV(), MSSLRegressor, "mssl"])
+def test_a_path_needs_an_estimator_with_both_penalties(data, estimator):
+    with pytest.raises(ParameterError, match="MSSLRegressor or an MSSLClassifier"):
+        regularization_path(data.X, data.y, data.tasks, estimator=estimator)
 
 
 @pytest.mark.parametrize("search", ["coordinate", "grid"])

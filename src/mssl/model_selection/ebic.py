@@ -19,10 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mssl.checks import finite
 from mssl.exceptions import DataError, ParameterError
 from mssl.glasso import graphical_lasso
 from mssl.graph import TaskGraph
 from mssl.model_selection.stability import correlations, graph_path
+from mssl.structures.base import numeric
 
 Array = NDArray[np.float64]
 
@@ -70,9 +72,9 @@ def ebic_path(
     tasks : sequence of K names, optional
         Task names.
     lambdas : array of shape (L,), optional
-        The path on the correlation scale; by default from λ_max down to 0.05 λ_max.
-    floors : array of shape (K,), optional
-        Variances added to the diagonal; by default 1 % of each task's own.
+        The path on the correlation scale, numbers ≥ 0; by default from λ_max down to 0.05 λ_max.
+    floors : float or array of shape (K,), optional
+        Variances ≥ 0 added to the diagonal; by default 1 % of each task's own.
     gamma : float, default=0.5
         Weight of the term that grows with the number of tasks, in [0, 1].
     n_points : int, default=25
@@ -91,24 +93,66 @@ def ebic_path(
     >>> [edge[:2] for edge in ebic_path(rows).graph.edges()]
     [(0, 1)]
     """
-    Q = np.asarray(rows, dtype=float)
-    if Q.ndim != 2 or Q.shape[0] < 2 or Q.shape[1] < 2 or not np.all(np.isfinite(Q)):
-        raise DataError(f"rows have shape {Q.shape}; give finite numbers of shape (K, r), at least two tasks and rows.")
-    if not 0 <= gamma <= 1:
-        raise ParameterError(f"gamma is {gamma!r}; give a number between 0 and 1.")
+    Q, units = _in_own_units(rows)
     K, r = Q.shape
-    S = Q @ Q.T / r
-    e = 0.01 * np.diagonal(S) if floors is None else np.broadcast_to(np.asarray(floors, dtype=float), (K,))
-    limit = float(correlations(S, e)[1].max())
-    path = limit * np.geomspace(0.999, 0.05, n_points) if lambdas is None else np.sort(np.ravel(lambdas))[::-1]
-    if len(path) == 0:
-        raise ParameterError("lambdas is empty; give at least one value, or None for the default path.")
+    if not finite(gamma) or not 0 <= gamma <= 1:
+        raise ParameterError(f"gamma is {gamma!r}; give a number between 0 and 1.")
     names = list(range(K)) if tasks is None else list(tasks)
+    if len(names) != K:
+        raise ParameterError(f"tasks holds {len(names)} names; rows has {K} tasks.")
+    S = Q @ Q.T / r
+    e = _read_floors(floors, S, units)
+    path = _read_path(lambdas, float(correlations(S, e)[1].max()), n_points)
+    # A task in other units moves the criterion of all graphs alike.
+    shift = 2 * r * float(np.sum(np.log(units)))
     scores, graphs = [], []
     for precision in graph_path(S, e, path):
         restricted = graphical_lasso(S, 0.0, zeros=precision == 0, diagonal_penalty=e)
         edges = np.count_nonzero(np.triu(precision, 1))
         fit = float(np.vdot(S + np.diag(e), restricted.precision)) - restricted.log_determinant
-        scores.append(r * fit + edges * np.log(r) + 4 * edges * gamma * np.log(K))
+        scores.append(shift + r * fit + edges * np.log(r) + 4 * edges * gamma * np.log(K))
         graphs.append(TaskGraph.from_precision(np.where(precision != 0, restricted.precision, 0.0), tasks=names))
-    return EBICPath(np.asarray(path, dtype=float), np.asarray(scores), graphs, int(np.argmin(scores)))
+    return EBICPath(path, np.asarray(scores), graphs, int(np.argmin(scores)))
+
+
+def _in_own_units(rows: ArrayLike) -> tuple[Array, Array]:
+    """Each task's row in a unit of its own, its root mean square, so that squares of any numbers are safe."""
+    Q = numeric(rows, "rows")
+    if Q.ndim != 2 or Q.shape[0] < 2 or Q.shape[1] < 2 or not np.all(np.isfinite(Q)):
+        raise DataError(f"rows have shape {Q.shape}; give finite numbers of shape (K, r), at least two tasks and rows.")
+    _, exponents = np.frexp(np.abs(Q).max(axis=1))
+    Q = np.ldexp(Q, -exponents[:, None])
+    sizes = np.sqrt(np.mean(Q**2, axis=1))
+    sizes[sizes == 0] = 1.0
+    return Q / sizes[:, None], np.ldexp(sizes, exponents)
+
+
+def _read_floors(floors: ArrayLike | None, S: Array, units: Array) -> Array:
+    """The variances added to the diagonal, in the tasks' own units."""
+    own, K = np.diagonal(S), len(S)
+    e = 0.01 * own
+    if floors is not None:
+        given = numeric(floors, "floors")
+        if given.shape not in ((), (K,)) or not np.all(np.isfinite(given)) or np.any(given < 0):
+            raise ParameterError(f"floors is {floors!r}; give one number ≥ 0, or {K} (one a task).")
+        e = given / units / units
+    if np.any(own + e <= 0):
+        raise DataError(
+            f"The row of task {int(np.argmin(own + e))} is all zeros, so that it has no correlation with others; leave "
+            "the task out, or give floors above 0."
+        )
+    return e
+
+
+def _read_path(lambdas: ArrayLike | None, limit: float, n_points: int) -> Array:
+    """The falling path of λ."""
+    if lambdas is None:
+        if not isinstance(n_points, int | np.integer) or n_points < 1:
+            raise ParameterError(f"n_points is {n_points!r}; give a whole number, at least 1.")
+        return limit * np.geomspace(0.999, 0.05, n_points)
+    path = np.sort(np.ravel(numeric(lambdas, "lambdas")))[::-1]
+    if len(path) == 0:
+        raise ParameterError("lambdas is empty; give at least one value, or None for the default path.")
+    if not np.all(np.isfinite(path)) or path[-1] < 0:
+        raise ParameterError(f"lambdas is {lambdas!r}; give finite numbers ≥ 0, on the correlation scale (0 to 1).")
+    return path

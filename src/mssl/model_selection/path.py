@@ -8,6 +8,7 @@ stronger penalty has set to zero would stay there.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -222,7 +223,7 @@ def regularization_path(
     >>> bool(path.n_edges[0] <= path.n_edges[-1])
     True
     """
-    template = MSSLRegressor() if estimator is None else clone(estimator)
+    template = MSSLRegressor() if estimator is None else _followed(estimator)
     data = template._read(X, y, tasks, sample_weight)
     whole = Whole(data, template._loss())
     further = {"coupling": couplings, "variance_floor": variance_floors, "shrinkage": shrinkages}
@@ -244,6 +245,17 @@ def regularization_path(
         ordered = sorted(grid_values(lambdas, "graph_penalties"), reverse=True)
         points.extend(follow(whole, template, [{"graph_penalty": value, **fixed} for value in ordered]))
     return _collect(points, data.tasks)
+
+
+def _followed(estimator: Any) -> Any:
+    """A copy of what was given as the estimator, or an error where it has no λ and γ to follow."""
+    names = set() if isinstance(estimator, type) else set(getattr(estimator, "get_params", dict)())
+    if not {"graph_penalty", "coef_penalty"} <= names:
+        raise ParameterError(
+            f"estimator is {reprlib.repr(estimator)}; a path follows graph_penalty and coef_penalty, so give an "
+            "MSSLRegressor or an MSSLClassifier."
+        )
+    return clone(estimator)
 
 
 def grid_values(values: Any, name: str) -> list[Any]:
