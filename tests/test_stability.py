@@ -1,15 +1,17 @@
 """Stability selection: frequencies are frequencies, halves are halves, known graphs are found."""
 
+import warnings
 from time import process_time
 
 import numpy as np
 import pytest
 
-from mssl import MSSLClassifier, MSSLRegressor, StabilitySelection
+from mssl import MSSLClassifier, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, StabilitySelection
 from mssl.datasets import make_clustered_tasks, make_residual_graph
 from mssl.exceptions import ParameterError
 from mssl.glasso import graphical_lasso
-from mssl.model_selection.stability import pack, unpack
+from mssl.model_selection.stability import _warn_lost_classes, pack, unpack
+from mssl.structures import SparsePrecision
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +99,75 @@ def test_half_samples_keep_tasks_and_classes():
                 assert mask[group].sum() == (group.sum() + 1) // 2
 
 
+@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize("layout", ["long", "shared"])
+@pytest.mark.parametrize("n", [7, 25, 30])
+def test_complementary_pairs_of_samples_do_not_overlap(labelled, layout, n):
+    random = np.random.default_rng(n)
+    K = 3
+    y = (random.random((n, K)) < 0.4).astype(float)
+    X = random.standard_normal((n, 2))
+    long = (np.tile(X, (K, 1)), y.T.ravel(), np.repeat(np.arange(K), n))
+    read = MSSLRegressor()._read(*(long if layout == "long" else (X, y, None)), None)
+    labels = read.y.astype(int) if labelled else None
+    chooser = StabilitySelection(n_subsamples=7, complementary_pairs=True)
+    masks = chooser._half_samples(read, labels, np.random.default_rng(0))
+    assert len(masks) == 7
+    for first, second in zip(masks[:-1:2], masks[1::2], strict=True):
+        assert not np.any(first & second)
+        for task in range(K):
+            sizes = [mask[read.task_of_row == task].sum() for mask in (first, second)]
+            assert sizes == [n // 2, n // 2]
+
+
+def test_pairs_of_a_task_with_one_row_are_refused():
+    read = MSSLRegressor()._read(np.ones((4, 2)), np.arange(4.0), np.array(["a", "a", "a", "b"]), None)
+    with pytest.raises(ParameterError, match="'b' has 1 row"):
+        StabilitySelection(complementary_pairs=True)._half_samples(read, None, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_shared_rows_are_halved_class_by_class(pairs):
+    random = np.random.default_rng(1)
+    for n_tasks, rare in ((2, 4), (6, 4), (6, 2)):
+        labels = (random.random((40, n_tasks)) < 0.5).astype(int)
+        labels[:, 0] = 0
+        labels[:rare, 0] = 1
+        read = MSSLRegressor()._read(np.ones((40, 2)), labels.astype(float), None, None)
+        chooser = StabilitySelection(n_subsamples=50, complementary_pairs=pairs)
+        for mask in chooser._half_samples(read, read.y.astype(int), np.random.default_rng(0)):
+            rows = mask[:40]
+            np.testing.assert_array_equal(mask, np.tile(rows, n_tasks))
+            assert abs(rows.sum() - 20) <= 1
+            assert labels[rows, 0].sum() == rare // 2
+
+
+def test_halves_without_a_class_are_told_of():
+    labels = np.zeros((20, 2), dtype=int)
+    labels[:, 1] = np.arange(20) % 2
+    labels[3, 0] = 1
+    read = MSSLRegressor()._read(np.ones((20, 2)), labels.astype(float), None, None)
+    chooser = StabilitySelection(n_subsamples=10, complementary_pairs=True)
+    masks = chooser._half_samples(read, read.y.astype(int), np.random.default_rng(0))
+    without = sum(not mask[3] for mask in masks)
+    assert without >= 5
+    with pytest.warns(UserWarning, match=f"In {without} of 10 subsamples .* has 1 rows, in task 0"):
+        _warn_lost_classes(masks, read, read.y.astype(int))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _warn_lost_classes([np.ones(40, dtype=bool)], read, read.y.astype(int))
+
+
+def test_samples_of_a_general_estimator_follow_its_own_penalty():
+    data = make_clustered_tasks(n_tasks=4, clusters=[[0, 1]], n_features=4, n_samples=60, random_state=0)
+    settings = {"subsample": "samples", "n_subsamples": 4, "n_points": 4, "random_state": 0}
+    graphs = []
+    for estimator in (MultiTaskGLM(SparsePrecision(0.05)), MSSLRegressor(0.05, shared_mean=False)):
+        found = StabilitySelection(estimator, **settings).fit(data.X, data.y, tasks=data.tasks)
+        graphs.append(found.frequencies_)
+    np.testing.assert_array_equal(graphs[0], graphs[1])
+
+
 def test_words_of_bits_come_back():
     random = np.random.default_rng(0)
     supports = random.random((4, 3, 6, 6)) < 0.4
@@ -133,6 +204,16 @@ def test_other_estimators():
         ({"n_points": 0}, "at least one point"),
         ({"path": (0.5, 0.1)}, "weakest"),
         ({"checkpoint": "x"}, "give a seed"),
+        ({"threshold": "a"}, "above 0.5"),
+        ({"path": 0.3}, "weakest"),
+        ({"path": ("a", "b")}, "weakest"),
+        ({"block_length": 0}, "block_length is 0"),
+        ({"block_length": -1}, "block_length is -1"),
+        ({"block_length": 1.5}, "block_length is 1.5"),
+        ({"random_state": "a"}, "random_state is 'a'"),
+        ({"estimator": "mssl"}, "give an MSSLRegressor"),
+        ({"estimator": MSSLRegressorCV()}, "give an MSSLRegressor"),
+        ({"estimator": MultiTaskGLM()}, "needs a learned graph"),
     ],
 )
 def test_bad_parameters_are_named(settings, words):

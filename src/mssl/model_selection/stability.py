@@ -13,7 +13,9 @@ What is subsampled:
 
 - ``"coefficients"``: the rows of :math:`\hat W - m1^\top` (features), or blocks of rows of the residuals for r-MSSL.
   One fit, then graphical lassos only.
-- ``"samples"``: half of every task's rows, refitted along the path (the paper's way). Needs n_k/2 well above d.
+- ``"samples"``: half of every task's rows, refitted along the path (the paper's way). Needs n_k/2 well above d. For
+  classifiers half of every class: task by task, or, where the tasks share their rows, half of the rows with the same
+  labels in all tasks; where some labels occur once only, half of the rows that hold the same rarest class.
 
 References
 ----------
@@ -23,6 +25,7 @@ Shah & Samworth (2013), doi:10.1111/j.1467-9868.2011.01034.x (complementary pair
 
 from __future__ import annotations
 
+import reprlib
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -31,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 
+from mssl.checks import finite
 from mssl.data import TaskData
 from mssl.estimators import MSSLRegressor, check_structure
 from mssl.exceptions import ParameterError
@@ -55,7 +59,7 @@ class StabilitySelection(BaseEstimator):
 
     Parameters
     ----------
-    estimator : MSSLRegressor or MSSLClassifier, optional
+    estimator : MSSLRegressor, MSSLClassifier or MultiTaskGLM with a SparsePrecision, optional
         What is fitted. By default ``MSSLRegressor(graph_penalty=0.05, shared_mean=False)``: the graph is read from
         the weights that predict well; a shared mean would take one cluster's centre out of all others' weights.
     subsample : {"coefficients", "samples"}, default="coefficients"
@@ -69,9 +73,10 @@ class StabilitySelection(BaseEstimator):
     n_points : int, default=20
         Points of the path.
     complementary_pairs : bool, default=False
-        Draw subsamples in pairs that do not overlap.
+        Draw subsamples in pairs that do not overlap; of an odd number of rows one is left out.
     block_length : int, optional
-        Rows of residuals that are kept together in time; n^(1/3) by default.
+        Rows of residuals that are kept together in time; n^(1/3) by default. With "samples", rows that tasks share, one
+        by one by default; classes are then not halved one by one.
     random_state : int, Generator or None, default=None
         Seed of the subsamples.
     n_jobs : int, optional
@@ -145,7 +150,10 @@ class StabilitySelection(BaseEstimator):
             Data in any layout, as for :meth:`mssl.MSSLRegressor.fit`.
         """
         default = MSSLRegressor(graph_penalty=0.05, shared_mean=False)
-        template = default if self.estimator is None else clone(self.estimator)
+        template = default
+        if self.estimator is not None:
+            graph_penalty_name(self.estimator)
+            template = clone(self.estimator)
         data = template._read(X, y, tasks, sample_weight)
         check_structure(template._parts(data).structure, data, template._loss())
         record = None
@@ -169,7 +177,10 @@ class StabilitySelection(BaseEstimator):
         parts = template._parts(whole)
         if not isinstance(parts.structure, SparsePrecision):
             raise ParameterError(f"Stability selection needs a learned graph; the structure is {parts.structure!r}.")
-        random = np.random.default_rng(self.random_state)
+        try:
+            random = np.random.default_rng(self.random_state)
+        except (TypeError, ValueError) as error:
+            raise ParameterError(f"random_state is {self.random_state!r}; give a whole number or None.") from error
         by_coefficients = self.subsample == "coefficients"
         select = self._from_coefficients if by_coefficients else self._from_samples
         with Progress(self.verbose, "stability selection", 1) as progress:
@@ -180,15 +191,18 @@ class StabilitySelection(BaseEstimator):
     def _check(self) -> None:
         if self.subsample not in ("coefficients", "samples"):
             raise ParameterError(f"subsample is {self.subsample!r}; allowed are 'coefficients' and 'samples'.")
-        if not 0.5 < self.threshold <= 1:
+        if not finite(self.threshold) or not 0.5 < self.threshold <= 1:
             raise ParameterError(f"threshold is {self.threshold!r}; give a share above 0.5 and at most 1.")
         if not isinstance(self.n_subsamples, int | np.integer) or self.n_subsamples < 2:
             raise ParameterError(f"n_subsamples is {self.n_subsamples!r}; give a whole number, at least 2.")
         if not isinstance(self.n_points, int | np.integer) or self.n_points < 1:
             raise ParameterError(f"n_points is {self.n_points!r}; the path needs at least one point.")
-        low, high = self.path
-        if not 0 < low <= high <= 1:
+        shares = list(self.path) if np.iterable(self.path) else []
+        if len(shares) != 2 or not all(map(finite, shares)) or not 0 < shares[0] <= shares[1] <= 1:
             raise ParameterError(f"path is {self.path!r}; give two shares of λ_max, 0 < weakest ≤ strongest ≤ 1.")
+        block = self.block_length
+        if block is not None and (not isinstance(block, int | np.integer) or block < 1):
+            raise ParameterError(f"block_length is {block!r}; give a whole number of rows, at least 1, or None.")
 
     def _halves(self, n: int, random: np.random.Generator, block: int = 1) -> list[Index]:
         """Half of n rows, in whole blocks, for every subsample."""
@@ -239,9 +253,12 @@ class StabilitySelection(BaseEstimator):
         parts = template._parts(whole)
         limit = graph_limit(whole.prepared(parts), parts)
         self.lambdas_ = np.geomspace(self.path[1], self.path[0], self.n_points) * limit
-        strata = np.unique(data.y, return_inverse=True)[1] if whole.loss.name == "bernoulli" else None
-        masks = self._half_samples(data, strata, random)
-        chain = [{"graph_penalty": float(value)} for value in self.lambdas_]
+        labels = (data.y > 0.5).astype(np.intp) if whole.loss.name == "bernoulli" else None
+        masks = self._half_samples(data, labels, random)
+        if labels is not None:
+            _warn_lost_classes(masks, data, labels)
+        name = graph_penalty_name(template)
+        chain = [{name: float(value)} for value in self.lambdas_]
         pieces: list[Any] = [
             (f"subsample {number}", (Part(data, mask, whole.loss), template, chain))
             for number, mask in enumerate(masks)
@@ -254,24 +271,35 @@ class StabilitySelection(BaseEstimator):
         chosen = unpack([done[name] for name, _ in pieces], len(chain), data.n_tasks)
         return chosen, Q @ Q.T / Q.shape[1], parts.structure.floors(point.result.frame)
 
-    def _half_samples(self, data: TaskData, strata: Any, random: np.random.Generator) -> list[NDArray[np.bool_]]:
+    def _half_samples(self, data: TaskData, labels: Any, random: np.random.Generator) -> list[NDArray[np.bool_]]:
         """Half of every task's rows (and classes); the same rows in all tasks where they belong together."""
-        if data.shared or data.aligned:
-            n = int(data.n_rows[0])
-            halves = self._halves(n, random, self.block_length or 1)
-            return [np.tile(np.isin(np.arange(n), half), data.n_tasks) for half in halves]
-        group = data.task_of_row if strata is None else data.task_of_row * (strata.max() + 1) + strata
-        own = [np.flatnonzero(group == value) for value in np.unique(group)]
-        masks: list[NDArray[np.bool_]] = []
-        while len(masks) < self.n_subsamples:
-            first, second = np.zeros(len(data.y), dtype=bool), np.zeros(len(data.y), dtype=bool)
-            for rows in own:
-                order = random.permutation(rows)
-                middle = (len(rows) + 1) // 2
-                first[order[:middle]] = True
-                second[order[-middle:]] = True
-            masks += [first, second] if self.complementary_pairs else [first]
-        return masks[: self.n_subsamples]
+        together, K = data.shared or data.aligned, data.n_tasks
+        if data.n_rows.min() < 2 and (together or self.complementary_pairs):
+            name = data.tasks[np.argmin(data.n_rows)].item()
+            raise ParameterError(f"Task {name!r} has 1 row; halves that do not overlap need at least 2 rows a task.")
+        if not together:
+            groups = (
+                [np.zeros(n, dtype=np.intp) for n in data.n_rows]
+                if labels is None
+                else np.split(labels, data.offsets[1:-1])
+            )
+            halves = [self._stratified(_strata(group), random, keep_odd=True) for group in groups]
+            masks = [[np.isin(np.arange(n), half) for half in own] for n, own in zip(data.n_rows, halves, strict=True)]
+            return [np.concatenate(parts) for parts in zip(*masks, strict=True)]
+        n = int(data.n_rows[0])
+        if labels is None or (self.block_length or 1) > 1:
+            drawn = self._halves(n, random, self.block_length or 1)
+        else:
+            drawn = self._stratified(joint_strata(labels.reshape(K, n).T), random, keep_odd=False)
+        return [np.tile(np.isin(np.arange(n), half), K) for half in drawn]
+
+    def _stratified(self, strata: Sequence[Index], random: np.random.Generator, *, keep_odd: bool) -> list[Index]:
+        """Half of every stratum for every subsample; single subsamples may keep all odd rows, pairs share them out."""
+        halves: list[Index] = []
+        while len(halves) < self.n_subsamples:
+            pair = halve(strata, random, keep_odd=keep_odd and not self.complementary_pairs)
+            halves += pair if self.complementary_pairs else pair[:1]
+        return halves[: self.n_subsamples]
 
     def _summarise(self, chosen: NDArray[np.bool_], S: Array, floors: Array, tasks: list[Any]) -> None:
         K = len(tasks)
@@ -308,6 +336,62 @@ def _warn_small(data: TaskData) -> None:
             UserWarning,
             stacklevel=5,
         )
+
+
+def _warn_lost_classes(masks: Sequence[NDArray[np.bool_]], data: TaskData, labels: Index) -> None:
+    """Say so where a subsample has no row of a class that the task has."""
+    group = 2 * data.task_of_row + labels
+    sizes = np.bincount(group)
+    lost = sum(bool(np.any((np.bincount(group[mask], minlength=len(sizes)) == 0) & (sizes > 0))) for mask in masks)
+    if lost:
+        rarest = int(np.argmin(np.where(sizes > 0, sizes, len(labels))))
+        warnings.warn(
+            f"In {lost} of {len(masks)} subsamples some task has rows of one class only; the rarest class has "
+            f"{sizes[rarest]} rows, in task {data.tasks[rarest // 2].item()!r}. subsample='coefficients' needs no "
+            "halves of the rows.",
+            UserWarning,
+            stacklevel=5,
+        )
+
+
+def graph_penalty_name(estimator: Any) -> str:
+    """Which of an estimator's parameters is λ, or an error where it has none."""
+    names = {} if isinstance(estimator, type) or not hasattr(estimator, "get_params") else estimator.get_params()
+    for needed, name in (("graph_penalty", "graph_penalty"), ("structure", "structure__alpha")):
+        if needed in names:
+            return name
+    raise ParameterError(
+        f"estimator is {reprlib.repr(estimator)}; give an MSSLRegressor, an MSSLClassifier or a MultiTaskGLM with a "
+        "SparsePrecision."
+    )
+
+
+def _strata(labels: Index) -> list[Index]:
+    return [np.flatnonzero(labels == value) for value in np.unique(labels)]
+
+
+def joint_strata(labels: Index) -> list[Index]:
+    """Rows with the same labels (n, K) in all tasks; where some have no like, rows that hold the same rarest class."""
+    _, pattern, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
+    if counts.min() < 2:
+        sizes = np.stack([np.bincount(column)[column] for column in labels.T], axis=1)
+        rarest = sizes.argmin(axis=1)
+        pattern = 2 * rarest + labels[np.arange(len(labels)), rarest]
+    return _strata(pattern.ravel())
+
+
+def halve(strata: Sequence[Index], random: np.random.Generator, *, keep_odd: bool = False) -> list[Index]:
+    """Two halves of all strata that share no row.
+
+    A stratum of 2m + 1 rows gives m to each half; the odd rows of all strata are shared out likewise, and a last one
+    is left out. With ``keep_odd`` the first half has them all, so that it has rows of every stratum.
+    """
+    orders = [random.permutation(rows) for rows in strata]
+    odd = random.permutation(np.concatenate([rows[len(rows) // 2 * 2 :] for rows in orders]))
+    middle = len(odd) if keep_odd else len(odd) // 2
+    first = [*(rows[: len(rows) // 2] for rows in orders), odd[:middle]]
+    second = [*(rows[len(rows) // 2 : len(rows) // 2 * 2] for rows in orders), odd[middle : 2 * middle]]
+    return [np.sort(np.concatenate(parts)) for parts in (first, second)]
 
 
 def correlations(S: Array, floors: Array) -> tuple[Array, Array]:
