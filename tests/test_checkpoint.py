@@ -351,6 +351,8 @@ def test_fingerprints_tell_functions_and_generators_apart():
         other,
         np.random.RandomState(0),
         np.random.RandomState(1),
+        np.random.PCG64(0),
+        np.random.PCG64(1),
         np.mean,
         np.median,
     ]

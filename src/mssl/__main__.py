@@ -1,6 +1,11 @@
 """``python -m mssl`` is the command line."""
 
-from mssl.cli import main
+
+def _run() -> None:
+    from mssl.cli import main
+
+    main()
+
 
 if __name__ == "__main__":
-    main()
+    _run()

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -198,27 +198,9 @@ def _feed(digest: Any, thing: Any, above: tuple[Any, ...]) -> None:
 
 def _inside(thing: Any) -> Any:
     """What a thing that is more than its text is made of, None for all others."""
-    if isinstance(thing, Mapping):
-        return sorted(thing.items(), key=lambda item: repr(item[0]))
-    if isinstance(thing, set | frozenset):
-        return ("set", sorted(thing, key=repr))
-    if isinstance(thing, BaseEstimator):
-        return (type(thing).__name__, {k: v for k, v in thing.get_params(deep=False).items() if k not in IDLE})
-    if isinstance(thing, np.random.Generator):
-        return thing.bit_generator.state
-    if isinstance(thing, np.random.RandomState):
-        return thing.get_state(legacy=False)
-    if isinstance(thing, partial):
-        return ("partial", thing.func, thing.args, thing.keywords)
-    if isinstance(thing, MethodType):
-        return ("method", thing.__func__, thing.__self__)
-    if isinstance(thing, FunctionType):
-        closure = [cell.cell_contents for cell in thing.__closure__ or ()]
-        return (*_name(thing), thing.__code__, thing.__defaults__, thing.__kwdefaults__, closure)
-    if isinstance(thing, CodeType):
-        return (thing.co_code, thing.co_names, thing.co_consts)
-    if isinstance(thing, ModuleType):
-        return ("module", thing.__name__)
+    for kind, parts in _PARTS:
+        if isinstance(thing, kind):
+            return parts(thing)
     if hasattr(thing, "__array__"):  # columns of frames
         return np.asarray(thing)
     if hasattr(thing, "__qualname__"):  # classes, and functions that are not written in Python
@@ -228,3 +210,28 @@ def _inside(thing: Any) -> Any:
 
 def _name(thing: Any) -> tuple[str, str]:
     return str(getattr(thing, "__module__", "")), thing.__qualname__
+
+
+def _settings(estimator: BaseEstimator) -> tuple[str, dict[str, Any]]:
+    kept = {name: value for name, value in estimator.get_params(deep=False).items() if name not in IDLE}
+    return type(estimator).__name__, kept
+
+
+def _function(function: FunctionType) -> tuple[Any, ...]:
+    closure = [cell.cell_contents for cell in function.__closure__ or ()]
+    return (*_name(function), function.__code__, function.__defaults__, function.__kwdefaults__, closure)
+
+
+_PARTS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    (Mapping, lambda mapping: sorted(mapping.items(), key=lambda item: repr(item[0]))),
+    (set | frozenset, lambda members: ("set", sorted(members, key=repr))),
+    (BaseEstimator, _settings),
+    (np.random.Generator, lambda random: ("generator", random.bit_generator)),
+    (np.random.BitGenerator, lambda random: random.state),
+    (np.random.RandomState, lambda random: random.get_state(legacy=False)),
+    (partial, lambda call: ("partial", call.func, call.args, call.keywords)),
+    (MethodType, lambda method: ("method", method.__func__, method.__self__)),
+    (FunctionType, _function),
+    (CodeType, lambda code: (code.co_code, code.co_names, code.co_consts)),
+    (ModuleType, lambda module: ("module", module.__name__)),
+)
