@@ -108,7 +108,8 @@ def lambda_max(Q: Array, structure: SparsePrecision, frame: Frame, mean_spread: 
     r"""Smallest λ at which the diagonal fixed point is stationary and the graph empty.
 
     :math:`\lambda_{\max} = \max_{i\ne j} |S_{ij}| / a_{ij}` with S the moment of Q at the diagonal fixed point. Edges
-    that are forbidden or free do not count.
+    that are forbidden or free do not count. A fit may still have an edge from there on, since F is not convex:
+    :mod:`mssl.solvers.limits` tells where it has none.
 
     Parameters
     ----------

@@ -199,7 +199,8 @@ def regularization_path(
     estimator : MSSLRegressor or MSSLClassifier, optional
         Everything else; ``MSSLRegressor()`` by default.
     graph_penalties : array, optional
-        λ values; by default `n_points` from :math:`\lambda_{\max}` (of the fit at hand) down to `smallest` times it.
+        λ values; by default `n_points` from :math:`\lambda_{\max}` (of the fit at hand), where the graph is empty, down
+        to `smallest` times it.
     coef_penalties : array or int, default=(0.0,)
         γ values; a whole number n stands for n values from :math:`\gamma_{\max}` down to `smallest` times it.
     couplings, variance_floors, shrinkages : array, optional
@@ -241,7 +242,8 @@ def regularization_path(
         lambdas = graph_penalties
         if lambdas is None:
             parts = clone(template).set_params(**fixed)._parts(data)
-            lambdas = graph_limit(whole.prepared(parts), parts) * np.geomspace(1.0, smallest, n_points)
+            limit = graph_penalty_limit(whole.prepared(parts), parts) or EMPTY
+            lambdas = limit * np.geomspace(1.0, smallest, n_points)
         ordered = sorted(grid_values(lambdas, "graph_penalties"), reverse=True)
         points.extend(follow(whole, template, [{"graph_penalty": value, **fixed} for value in ordered]))
     return _collect(points, data.tasks)

@@ -275,7 +275,7 @@ class StabilitySelection(BaseEstimator):
         """Half of every task's rows (and classes); the same rows in all tasks where they belong together."""
         together, K = data.shared or data.aligned, data.n_tasks
         if data.n_rows.min() < 2 and (together or self.complementary_pairs):
-            name = data.tasks[np.argmin(data.n_rows)].item()
+            name = data.tasks.tolist()[np.argmin(data.n_rows)]
             raise ParameterError(f"Task {name!r} has 1 row; halves that do not overlap need at least 2 rows a task.")
         if not together:
             groups = (
@@ -347,7 +347,7 @@ def _warn_lost_classes(masks: Sequence[NDArray[np.bool_]], data: TaskData, label
         rarest = int(np.argmin(np.where(sizes > 0, sizes, len(labels))))
         warnings.warn(
             f"In {lost} of {len(masks)} subsamples some task has rows of one class only; the rarest class has "
-            f"{sizes[rarest]} rows, in task {data.tasks[rarest // 2].item()!r}. subsample='coefficients' needs no "
+            f"{sizes[rarest]} rows, in task {data.tasks.tolist()[rarest // 2]!r}. subsample='coefficients' needs no "
             "halves of the rows.",
             UserWarning,
             stacklevel=5,
