@@ -14,7 +14,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.callback import ProgressBar
 from sklearn.compose import ColumnTransformer
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import DataConversionWarning, NotFittedError
 from sklearn.inspection import permutation_importance
 from sklearn.metrics import accuracy_score, make_scorer, max_error, r2_score, roc_auc_score
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
@@ -233,7 +233,7 @@ def test_a_scorer_may_ask_the_model_for_its_own_score(labels: bool) -> None:
 
 def test_scorers_take_the_weights_of_the_test_rows() -> None:
     data = make_clustered_tasks(n_tasks=3, n_features=4, n_samples=30, clusters=[[0, 1]], random_state=0)
-    weights = np.random.default_rng(0).integers(1, 4, len(data.y))
+    weights = np.random.default_rng(0).integers(0, 4, len(data.y))  # 0: the row is not there
     twice = np.repeat(np.arange(len(data.y)), weights)
     train, test = next(TaskKFold(3).split(data.X, data.y, data.tasks))
     repeated = [np.flatnonzero(np.isin(twice, part)) for part in (train, test)]
@@ -242,6 +242,9 @@ def test_scorers_take_the_weights_of_the_test_rows() -> None:
         weighted = search.fit(data.X, data.y, tasks=data.tasks, sample_weight=weights).best_score_
         search.set_params(cv=[repeated]).fit(data.X[twice], data.y[twice], tasks=data.tasks[twice])
         assert weighted == pytest.approx(search.best_score_, rel=1e-5)
+    with pytest.warns(DataConversionWarning, match="column-vector"):
+        column = search.fit(data.X[twice], data.y[twice, None], tasks=data.tasks[twice])
+    assert column.best_score_ == pytest.approx(weighted, rel=1e-5)
 
 
 @pytest.mark.parametrize("scoring", ["r2", "accuracy", "roc_auc"])
@@ -253,6 +256,7 @@ def test_scores_of_columns_are_means_over_tasks_without_what_is_missing(scoring:
     y = np.where(data.y > 0, 1.0, 0.0) if labels else data.y.copy()
     y[::7, 1] = np.nan
     weights = np.random.default_rng(1).uniform(0.5, 2.0, y.shape)
+    weights[3::5, 2] = 0.0
     train, test = next(TaskKFold(2).split(data.X, y))
     search = _searches(labels)[0].set_params(cv=[(train, test)], scoring=scoring, search_tol=1e-9)
     found = search.fit(data.X, y, sample_weight=weights)
@@ -260,7 +264,7 @@ def test_scores_of_columns_are_means_over_tasks_without_what_is_missing(scoring:
     model.fit(data.X[train], y[train], sample_weight=weights[train])
     measure = {"r2": r2_score, "accuracy": accuracy_score, "roc_auc": roc_auc_score}[scoring]
     answer = model.predict_proba(data.X[test])[..., 1] if scoring == "roc_auc" else model.predict(data.X[test])
-    seen = ~np.isnan(y[test])
+    seen = ~np.isnan(y[test]) & (weights[test] > 0)
     by_task = [
         measure(y[test][own, k], answer[own, k], sample_weight=weights[test][own, k]) for k, own in enumerate(seen.T)
     ]

@@ -53,12 +53,13 @@ class ScoredFold(RowFold):
         model._keep(self.data, point.prepared, point.result, point.parts)
         if self.tasks_test is not None:
             model = _answering(model, lambda method: _with_tasks(method, self.tasks_test))
-        if np.ndim(self.y_test) == 1 or not hasattr(self.scorer, "_score_func"):
+        if self.data.layout == "long" or not hasattr(self.scorer, "_score_func"):
             return self._judge(model, self.y_test, self.weights_test)
-        targets = np.asarray(self.y_test)
+        targets, weights = np.asarray(self.y_test), self.weights_test
         seen = ~is_missing(targets)
-        weights = self.weights_test
-        weights = None if weights is None else np.broadcast_to(weights.reshape(len(seen), -1), seen.shape)
+        if weights is not None:
+            weights = np.broadcast_to(weights.reshape(len(seen), -1), seen.shape)
+            seen &= weights > 0
         columns = np.flatnonzero(seen.any(axis=0)).tolist()
         return float(np.mean([self._judge_column(model, targets, weights, k, seen[:, k]) for k in columns]))
 
@@ -203,7 +204,10 @@ class SearchCV(MultiTaskEstimator):
         ids = None if tasks is None else read_labels(tasks)
         rows = X if hasattr(X, "shape") else as_given(X)
         tests = (
-            [None if part is None else _safe_indexing(part, test) for part in (rows, y, ids, weights)]
+            [
+                None if part is None else _safe_indexing(part, test[np.isin(test, where)])
+                for part in (rows, y, ids, weights)
+            ]
             for _, test in splits
         )
         return [ScoredFold(fold, scorer, tuple(test), fitted) for fold, test in zip(folds, tests, strict=True)]
