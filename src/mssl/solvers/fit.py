@@ -286,7 +286,7 @@ def from_quadratic(
     spectra = gram_spectra(base, freedom) if isinstance(base, GramQuadratic) else design_spectra(base, freedom)
     noise, signal = variance_components(spectra, given)
     if given is None:
-        noise, signal = variance_components(spectra, moderated_noise(spectra, noise, signal))
+        noise = moderated_noise(spectra, noise, signal)
     sampling = sampling_variances(spectra, noise, signal)
     tau = mean_of_settings(base, noise, settings)
     return Prepared(base, noise, signal, sampling, tau if K > 1 else 0.0, spectra, settings, design)
