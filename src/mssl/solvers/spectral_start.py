@@ -30,6 +30,7 @@ Array = NDArray[np.float64]
 _AGREEMENT = 7 / 8  # share of agreeing pairs from which a shared mean is believed
 _PROBES = 32  # random signs behind a trace that is too large to compute
 _GRID = np.linspace(-9.0, 9.0, 49) * np.log(10) / 2  # log of τ²·(mean eigenvalue)/σ²
+_AT_ONCE = 2**16  # eigenvalues times points of the grid in one array
 _HALVINGS = 45  # bisections of a grid cell: to rounding
 _ROUNDING = 1e-13  # a target whose share of variation is below this is constant
 _NOISE_FLOOR = 1e-10  # smallest noise variance, as a share of the target's
@@ -80,7 +81,8 @@ def variance_components(spectra: Spectra, noise: Array | None = None) -> tuple[A
     noise, signal : ndarrays of shape (K,)
     """
     typical = spectra.typical_value()
-    grid = np.stack([_criterion(spectra, np.exp(point) / typical, noise) for point in _GRID])
+    parts = np.array_split(_GRID[:, None], min(len(_GRID), 1 + len(_GRID) * spectra.values.size // _AT_ONCE))
+    grid = np.concatenate([_criterion(spectra, np.exp(part) / typical, noise) for part in parts])
     best = np.clip(np.argmin(grid, axis=0), 1, len(_GRID) - 2)
     low, high = _GRID[best - 1], _GRID[best + 1]
     for _ in range(_HALVINGS):
@@ -94,8 +96,8 @@ def variance_components(spectra: Spectra, noise: Array | None = None) -> tuple[A
 
 
 def _explained(spectra: Spectra, ratio: Array) -> Array:
-    g, q, t = spectra.values, spectra.projections, ratio[:, None]
-    return np.asarray(np.sum(t * q**2 / (1 + t * g), axis=1))
+    g, q, t = spectra.values, spectra.projections, ratio[..., None]
+    return np.asarray(np.sum(t * q**2 / (1 + t * g), axis=-1))
 
 
 def _noise_variance(spectra: Spectra, ratio: Array) -> Array:
@@ -106,7 +108,7 @@ def _noise_variance(spectra: Spectra, ratio: Array) -> Array:
 
 def _criterion(spectra: Spectra, ratio: Array, noise: Array | None) -> Array:
     """−2 log-likelihood as a function of τ²/σ², σ² profiled out where it is not known."""
-    determinant = np.sum(np.log1p(ratio[:, None] * spectra.values), axis=1)
+    determinant = np.sum(np.log1p(ratio[..., None] * spectra.values), axis=-1)
     if noise is None:
         return np.asarray(spectra.freedom * np.log(_noise_variance(spectra, ratio)) + determinant)
     return np.asarray(determinant - _explained(spectra, ratio) / noise)
