@@ -51,6 +51,24 @@ def test_classes_are_spread_within_tasks():
             assert abs(part.sum() - share * len(part)) <= 1
 
 
+@settings(max_examples=100, deadline=None)
+@given(
+    positives=st.lists(st.integers(0, 2), min_size=2, max_size=6),
+    size=st.integers(3, 31),
+    folds=st.integers(2, 5),
+    seed=st.integers(0, 5),
+)
+def test_no_training_part_misses_a_rare_class(positives, size, folds, seed):
+    assume(sum(positives) >= 2)
+    assume(folds <= size)
+    tasks = np.repeat(np.arange(len(positives)), size)
+    y = np.concatenate([np.arange(size) < count for count in positives]).astype(int)
+    for train, test in TaskKFold(folds, random_state=seed).split(tasks, y, tasks):
+        assert set(y[train]) == {0, 1}
+        counts = np.bincount(tasks[test], minlength=len(positives))
+        assert np.all((counts >= size // folds) & (counts <= -(-size // folds)))
+
+
 def test_patterns_of_labels_are_spread_in_the_shared_layout():
     y = np.zeros((40, 3), dtype=int)
     y[:10, 0] = 1

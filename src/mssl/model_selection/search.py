@@ -266,8 +266,8 @@ def _check_classes(folds: list[RowFold], classes: NDArray[Any]) -> None:
         lost = [label for value, label in enumerate(classes.tolist()) if not np.any(fold.y == value)]
         if lost:
             raise DataError(
-                f"Fold {number} of cv leaves no training rows of class {listing(lost)}; use TaskKFold, which spreads "
-                "the classes, or fewer folds."
+                f"Fold {number} of cv leaves no training rows of class {listing(lost)}; use TaskKFold, "
+                "which spreads every class of two rows or more."
             )
 
 

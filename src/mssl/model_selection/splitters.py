@@ -134,7 +134,7 @@ class TaskKFold(TaskSplitter):
     """K folds stratified by task and, for labels, by class within the task.
 
     Every task's rows are dealt out evenly, so that training parts hold every task and test parts every task that has
-    at least as many rows as there are folds.
+    at least as many rows as there are folds. Training parts hold both classes where each has two rows in all.
 
     Parameters
     ----------
@@ -179,6 +179,7 @@ class TaskKFold(TaskSplitter):
         # Each task begins with the fold at which the one before it ended: fold sizes differ by at most one.
         fold = np.empty(len(order), dtype=np.intp)
         fold[order] = np.arange(len(order)) % self.n_splits
+        _spread_classes(fold, of_row, strata)
         for number in range(self.n_splits):
             yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
 
@@ -200,6 +201,28 @@ class TaskKFold(TaskSplitter):
                 f"Tasks {listing(alone)} have a single row, which cannot be in the training and in the test part; "
                 "give them more rows or leave them out."
             )
+
+
+def _spread_classes(fold: Index, of_row: Index, strata: Index) -> None:
+    """Swap two rows of a task where one fold would hold out all rows of a class, which its training part would miss.
+
+    Such a class has at most one row a task. It changes places with a row whose own class that leaves balanced.
+    """
+    counts = np.bincount(strata)
+    for value in np.flatnonzero((counts > 1) & (counts <= of_row.max() + 1)):
+        rows = np.flatnonzero(strata == value)
+        if np.ptp(fold[rows]) > 0:
+            continue
+        first, here = rows[0], fold[rows[0]]
+        own = of_row == of_row[first]
+        others = np.flatnonzero(own & (fold != here))
+        surplus = [
+            np.count_nonzero(own & (strata == strata[row]) & (fold == fold[row]))
+            - np.count_nonzero(own & (strata == strata[row]) & (fold == here))
+            for row in others
+        ]
+        other = others[int(np.argmax(surplus))]
+        fold[first], fold[other] = fold[other], here
 
 
 def _strata(y: Any, n: int) -> Index:
