@@ -49,6 +49,7 @@ OUTER = {
     "report": LAST + 1,
     "experiments": LAST + 2,
     "cli": LAST + 3,
+    "__main__": LAST + 3,
 }
 
 

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LassoCV, LinearRegression, RidgeCV
 from sklearn.model_selection import KFold
 
@@ -25,7 +26,7 @@ from mssl.model_selection.board import Entry, ScoreBoard, name_of, vain
 from mssl.model_selection.folds import GramFold, RowFold, Whole, make_folds, places
 from mssl.model_selection.path import follow
 from mssl.penalties import L1
-from mssl.structures import FixedPrecision, GraphLaplacian, Independent
+from mssl.structures import FixedPrecision, GraphLaplacian, Independent, SparsePrecision
 
 SMALL = {"n_tasks": 5, "clusters": [[0, 1, 2]], "n_features": 6, "n_samples": 24}
 
@@ -480,3 +481,18 @@ def test_rows_of_weight_zero_and_a_task_column():
     inside = MSSLRegressorCV(cv=3, task_column=0).fit(np.column_stack([tasks, X]), y, sample_weight=weights)
     assert inside.best_params_ == beside.best_params_
     np.testing.assert_array_equal(inside.coef_, beside.coef_)
+
+
+def test_default_grid_for_a_precision_as_the_paper_has_it():
+    data = _tasks()
+    search = MultiTaskGLMCV(MultiTaskGLM(SparsePrecision(normalize=False)), cv=3).fit(data.X, data.y, tasks=data.tasks)
+    assert search.best_params_["structure__alpha"] > 0
+    assert np.all(np.diff(search.cv_results_["mean_edges"]) >= 0)
+    assert search.cv_results_["mean_edges"][0] < search.cv_results_["mean_edges"][-1]
+
+
+@pytest.mark.parametrize("model", [MSSLRegressor(), MSSLRegressorCV()])
+def test_no_score_before_a_fit(model):
+    data = _tasks()
+    with pytest.raises(NotFittedError):
+        model.score(data.X, data.y, tasks=data.tasks)

@@ -1,11 +1,6 @@
 """``python -m mssl`` is the command line."""
 
-
-def _run() -> None:
-    from mssl.cli import main
-
-    main()
-
+from mssl.cli import main
 
 if __name__ == "__main__":
-    _run()
+    main()

@@ -262,7 +262,8 @@ class GLMScore:
         X, y, sample_weight, tasks
             As for :meth:`fit`.
         """
-        return deviance_score(self.loss_, y, self.predict(X, tasks=tasks), sample_weight)  # type: ignore[attr-defined]
+        predicted = self.predict(X, tasks=tasks)  # type: ignore[attr-defined]
+        return deviance_score(self.loss_, y, predicted, sample_weight)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]

@@ -18,6 +18,7 @@ from mssl.model_selection.folds import Whole
 from mssl.model_selection.path import GRAPH_PENALTIES, Params, grid_values
 from mssl.model_selection.search import SearchCV
 from mssl.penalties import L1
+from mssl.solvers.limits import graph_penalty_limit
 from mssl.structures import Independent, SparsePrecision
 
 
@@ -119,13 +120,15 @@ class MultiTaskGLMCV(SearchCV):
 
     def _default_grid(self, whole: Whole, template: Any) -> dict[str, Any]:
         grid: dict[str, Any] = {}
+        parts = template._parts(whole)
         if "alpha" in template.structure.get_params():
-            learned = isinstance(template.structure, SparsePrecision)
-            grid["structure__alpha"] = (
-                [1.0, *np.geomspace(0.7, 0.02, 7), 0.0] if learned else np.geomspace(1e-2, 1e4, 13)
-            )
+            grid["structure__alpha"] = np.geomspace(1e-2, 1e4, 13)
+            if isinstance(template.structure, SparsePrecision):
+                # As printed in the paper λ has the units of S, and F has no minimum at 0.
+                free = template.structure.normalize
+                top = 1.0 if free else graph_penalty_limit(whole.prepared(parts), parts)
+                grid["structure__alpha"] = [top, *(top * np.geomspace(0.7, 0.02, 7)), *([0.0] if free else [])]
         if isinstance(template.penalty, L1):
-            parts = template._parts(whole)
             limit = whole.prepared(parts).gamma_max()
             grid["penalty__alpha"] = [0.0, *(limit * np.geomspace(0.3, 0.01, 4))]
         return grid

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mssl.exceptions import DataError
 from mssl.graph import short_name
-from mssl.inputs import is_missing, locate_tasks, read_features
+from mssl.inputs import is_missing, listing, locate_tasks, read_features
 from mssl.metrics import deviance_score
 from mssl.transfer import TransferReport
 
@@ -98,7 +98,7 @@ def _code(labels: NDArray[Any], classes: NDArray[Any]) -> FloatArray:
     strange = ~(missing | first | second)
     if strange.any():
         raise DataError(
-            f"y holds the label {short_name(labels[strange][0])!r}, the model knows {classes[0]!r} and {classes[1]!r}; "
+            f"y holds the label {short_name(labels[strange][0])!r}, the model knows {listing(classes)}; "
             "use the labels of the fit."
         )
     return np.where(missing, np.nan, second.astype(float))
