@@ -487,8 +487,8 @@ def test_default_grid_for_a_precision_as_the_paper_has_it():
     data = _tasks()
     search = MultiTaskGLMCV(MultiTaskGLM(SparsePrecision(normalize=False)), cv=3).fit(data.X, data.y, tasks=data.tasks)
     assert search.best_params_["structure__alpha"] > 0
-    assert np.all(np.diff(search.cv_results_["mean_edges"]) >= 0)
-    assert search.cv_results_["mean_edges"][0] < search.cv_results_["mean_edges"][-1]
+    strongest = np.asarray(search.cv_results_["param_structure__alpha"], dtype=float).argmax()
+    assert search.cv_results_["mean_edges"][strongest] < 0.2 * search.cv_results_["mean_edges"].max()
 
 
 @pytest.mark.parametrize("model", [MSSLRegressor(), MSSLRegressorCV()])
