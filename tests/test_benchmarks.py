@@ -80,13 +80,13 @@ def test_infeasible_graph_is_infinitely_bad():
 
 def test_joint_certificate_of_ours_and_of_the_paper():
     problem = WholeFit((5, 6, 30))
-    values = []
+    values = {}
     for solver in solvers_of("fit"):
         output = solver.run(problem, 1e-6)
         assert problem.suboptimality(output) <= 1e-6 * (1 + 1e-3)
-        values.append(problem.value(output))
-    # Not jointly convex: from W = 0 and Ω = I the paper's algorithm may settle elsewhere, but not lower.
-    assert values[0] <= min(values) * (1 + 1e-5)
+        values[solver.name] = problem.value(output)
+    # F is not jointly convex: from W = 0 and Ω = I the paper's algorithm may settle elsewhere, higher or lower.
+    assert values["mssl"] == pytest.approx(values["paper, helped"], rel=1e-5)
 
 
 def test_failures_are_told_apart():
