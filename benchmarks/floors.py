@@ -10,10 +10,9 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri
 from threadpoolctl import threadpool_limits
 
-from benchmarks.measures import cpu_seconds, watched
+from benchmarks.measures import cpu_seconds
 from benchmarks.problems import WholeFit
 from benchmarks.solvers import ours_fit
-from mssl.solvers import compiled
 from mssl.solvers.fit import fit_prepared
 
 Row = dict[str, Any]
@@ -63,23 +62,10 @@ def whole_fits() -> list[Row]:
     return found
 
 
-def small_fits(repeats: int = 100) -> list[Row]:
-    """Fits of 13 tasks: seconds in the compiled start, in the compiled rounds, and around them."""
-    found = []
-    for correlation, gamma in ((0.0, 0.02), (0.0, 0.2)):
-        problem = WholeFit((30, 13, 60), 0.3, gamma, correlation)
-        ours_fit(problem, 1e-6)
-        with watched(compiled, "call", lambda _, starting, *__: "start" if starting is True else "rounds") as spent:
-            seconds = cpu_seconds(lambda problem=problem: [ours_fit(problem, 1e-6) for _ in range(repeats)])[0]
-        row = {"name": problem.name, "seconds": seconds / repeats}
-        found.append(row | {name: value / repeats for name, value in spent.items()})
-    return found
-
-
 def run() -> Row:
     """All profiles, as the file of results keeps them."""
     with threadpool_limits(1):
-        return {"whole fits": whole_fits(), "small fits": small_fits()}
+        return {"whole fits": whole_fits()}
 
 
 TRIED = {
@@ -87,7 +73,8 @@ TRIED = {
         "What is kept: momentum in the alternation, graph steps that are solved as loosely as the round allows and "
         "start from the last dual point, certificates by a bound of the spectral radius instead of a second "
         "factorisation. Tried without gain: Anderson acceleration of the rounds, direct solves inside the column "
-        "problems, looser or tighter first tolerances of the columns, fewer passes per column."
+        "problems, looser or tighter first tolerances of the columns and of the steps, fewer passes per column, "
+        "momentum only where rounds gain little."
     ),
     "warm": (
         "What is kept: a start from the last dual point, which needs no inverse, and certificates with it where they "
@@ -120,32 +107,6 @@ def fit_floor(profiles: list[Row], fits: dict[str, Any]) -> str:
     )
 
 
-def small_floor(profiles: list[Row], fits: dict[str, Any]) -> str:
-    """Small whole fits: where the time goes."""
-    lines = [
-        "| problem | mssl, ms | a fortieth of the paper's, ms | compiled start, ms | compiled rounds, ms | around, ms |"
-    ]
-    lines.append("|" + "---|" * 6)
-    for row in profiles:
-        paper = fits.get(row["name"], {}).get("paper (FISTA + ADMM)", {}).get("seconds")
-        around = row["seconds"] - row["start"] - row["rounds"]
-        cells = [
-            row["name"].split("/", 1)[1],
-            f"{1e3 * row['seconds']:.2f}",
-            "–" if paper is None else f"{25 * paper:.2f}",
-            *(f"{1e3 * value:.2f}" for value in (row["start"], row["rounds"], around)),
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return (
-        "**Whole fits at (30, 13, 60).** Uncorrelated features with a small γ are the easiest for the paper's "
-        "algorithm. The start solves every task's elastic net until its variance agrees with its weights, the rounds "
-        "are a handful; both are compiled, and what is around them is Python that sets them up and reads them.\n\n"
-        + "\n".join(lines)
-        + "\n\nTried without gain: another share of the gap for the steps of a round, a looser start, momentum instead "
-        "of extrapolations (as many rounds).\n"
-    )
-
-
 def section(results: Row, fits: dict[str, Any]) -> str:
     """The text of the page; empty where nothing was profiled."""
     entry = results["groups"].get("floors")
@@ -156,5 +117,4 @@ def section(results: Row, fits: dict[str, Any]) -> str:
         "**Warm re-solves.** The table of yardsticks below has the share of a cold solve that descent takes; the rest "
         "is paid by a warm one too. " + TRIED["warm"] + "\n"
     )
-    small = small_floor(entry["small fits"], fits)
-    return head + "\n".join([small, fit_floor(entry["whole fits"], fits), warm])
+    return head + "\n".join([fit_floor(entry["whole fits"], fits), warm])
