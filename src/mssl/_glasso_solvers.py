@@ -184,8 +184,8 @@ def certify(
     return Point(omega, sigma, log_determinant, trace, max(trace - p - log_determinant - bound, 0.0))
 
 
-def certify_parts(problem: Problem, omega: Array, known: Known | None) -> Point | None:
-    """:func:`certify` of Ω in the units of the user, component by component; None where Ω is not positive definite.
+def certify_parts(problem: Problem, omega: Array, known: Known | None) -> tuple[float, float] | None:
+    """Gap and objective of Ω, all in the units of the user, by components; None where Ω is not positive definite.
 
     Components are those that neither S nor Ω connects: between them Ω, its inverse and the dual point are zero.
     """
@@ -206,7 +206,7 @@ def certify_parts(problem: Problem, omega: Array, known: Known | None) -> Point 
         if point is None:
             return None
         trace, gap, log_determinant = trace + point.trace, gap + point.gap, log_determinant + point.log_determinant
-    return Point(omega, omega if known is None else known[0], log_determinant, trace, gap)
+    return gap, trace - log_determinant + problem.constant
 
 
 def _certify_part(

@@ -219,10 +219,10 @@ def graphical_lasso_gap(
         problem = normalise(S, L, e)
         same = known is not None and known.precision is precision
         held = (known.covariance, known.log_determinant, known.dual) if known is not None and same else None
-        point = solvers.certify_parts(problem, omega, held)
-        if point is None:
-            raise DataError("precision is not positive definite; the objective is infinite there.")
-    return point.gap, point.trace - point.log_determinant + problem.constant
+        certified = solvers.certify_parts(problem, omega, held)
+    if certified is None:
+        raise DataError("precision is not positive definite; the objective is infinite there.")
+    return certified
 
 
 def alpha_max(S: ArrayLike, weights: ArrayLike | None = None) -> float:

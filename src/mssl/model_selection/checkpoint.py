@@ -109,13 +109,14 @@ class Checkpoint(Mapping[str, Any]):
 def _content(path: Path) -> bytes:
     """What is in the file, nothing where there is none."""
     try:
-        if path.exists() and not path.is_file():
-            raise CheckpointError(f"The checkpoint {path} cannot be used: it is no ordinary file; give another path.")
-        return path.read_bytes() if path.exists() else b""
-    except CheckpointError:
-        raise
+        ordinary = path.is_file()
+        content = path.read_bytes() if ordinary else b""
+        strange = not ordinary and path.exists()
     except OSError as error:
         raise CheckpointError(f"The checkpoint {path} cannot be read ({error}); give another path.") from error
+    if strange:
+        raise CheckpointError(f"The checkpoint {path} cannot be used: it is no ordinary file; give another path.")
+    return content
 
 
 def _line(record: dict[str, Any]) -> bytes:

@@ -53,22 +53,22 @@ def places(data: TaskData, y: Any, sample_weight: Any = None) -> Index:
 
 
 def check_splits(splits: Sequence[Split], data: TaskData, where: Index) -> None:
-    """Raise where a training part misses a task or a test part is empty."""
+    """Raise where a training part misses a task, or a test part has nothing to score against."""
     if not splits:
         raise DataError("cv gives no splits at all; give a number of folds, a splitter, or (train, test) index pairs.")
+    n = int(where.max()) + 1
     for number, (train, test) in enumerate(splits):
-        n = int(where.max()) + 1
         if len(train) == 0 or len(test) == 0:
             raise DataError(f"Fold {number} of cv has {len(train)} training and {len(test)} test rows; both need some.")
-        member = np.zeros(max(n, int(train.max()) + 1), dtype=bool)
-        member[train] = True
-        counts = np.bincount(data.task_of_row[member[where]], minlength=data.n_tasks)
+        counts = np.bincount(data.task_of_row[_mask(train, n)[where]], minlength=data.n_tasks)
         lost = list(data.tasks[counts == 0])
         if lost:
             raise DataError(
                 f"Fold {number} of cv leaves no training rows of tasks {listing(lost)}; use TaskKFold, which splits "
                 "within every task, or fewer folds."
             )
+        if not _mask(test, n)[where].any():
+            raise DataError(f"Fold {number} of cv has no test rows with a target and a positive weight; choose others.")
 
 
 @dataclass(frozen=True, eq=False)

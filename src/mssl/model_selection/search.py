@@ -25,7 +25,7 @@ from mssl.model_selection.path import Params, configured, follow, graph_limit
 from mssl.model_selection.plan import STAGES, Space, coordinate_search, full_search
 from mssl.model_selection.progress import Progress
 from mssl.model_selection.splitters import Split, read_splits, task_ids
-from mssl.model_selection.stability import StabilitySelection
+from mssl.model_selection.stability import FEWEST, StabilitySelection
 from mssl.solvers.fit import fit_prepared
 from mssl.solvers.limits import coef_penalty_limit
 
@@ -193,7 +193,6 @@ class SearchCV(MultiTaskEstimator):
         where = places(data, y, sample_weight)
         by_rows = self.scoring is not None or parts.structure.on == "residual"
         folds = make_folds(data, whole.prepared(parts), parts, whole.loss, splits, where, rows=by_rows)
-        _check_tests(splits, where)
         fitted = {name: value for name, value in vars(template).items() if name.endswith("_")}
         if "classes_" in fitted:
             _check_classes(folds, fitted["classes_"])
@@ -253,13 +252,6 @@ class SearchCV(MultiTaskEstimator):
         return hasattr(self, "best_estimator_")
 
 
-def _check_tests(splits: list[Split], where: NDArray[np.intp]) -> None:
-    """Raise where a test part holds nothing to score against: all targets missing or of weight zero."""
-    for number, (_, test) in enumerate(splits):
-        if not np.isin(where, test).any():
-            raise DataError(f"Fold {number} of cv has no test rows with a target and a positive weight; choose others.")
-
-
 def _check_classes(folds: list[RowFold], classes: NDArray[Any]) -> None:
     """Raise where a training part has one class only, over all tasks; in single tasks that is allowed."""
     for number, fold in enumerate(folds):
@@ -294,7 +286,7 @@ class MSSLSearch(SearchCV):
 
     def _check_stability(self, data: TaskData) -> None:
         chosen = self._stability()
-        chosen._check()
+        chosen.check()
         if self.checkpoint is not None and chosen.random_state is None:
             raise ParameterError(
                 "stability has random_state=None, so that no later run draws the same subsamples; give it a seed to "
@@ -302,9 +294,9 @@ class MSSLSearch(SearchCV):
             )
         on_residuals = self._template().on == "residual"
         n, what = (int(data.n_rows.min()), "rows") if on_residuals else (data.n_features, "features")
-        if chosen.subsample == "coefficients" and n < 4:
+        if chosen.subsample == "coefficients" and n < FEWEST:
             raise ParameterError(
-                f"There are {n} {what} to halve; selection={self.selection!r} needs at least 4 {what}. Give "
+                f"There are {n} {what} to halve; selection={self.selection!r} needs at least {FEWEST} {what}. Give "
                 "stability=StabilitySelection(subsample='samples'), or selection='prediction'."
             )
 

@@ -40,7 +40,7 @@ from mssl.estimators import MSSLRegressor, check_structure
 from mssl.exceptions import ParameterError
 from mssl.glasso import graphical_lasso
 from mssl.graph import TaskGraph, partial_correlation
-from mssl.model_selection.checkpoint import Checkpoint, fingerprint
+from mssl.model_selection.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.model_selection.folds import Part, Whole
 from mssl.model_selection.path import follow, graph_limit
 from mssl.model_selection.progress import Progress
@@ -50,6 +50,7 @@ from mssl.structures import SparsePrecision
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
+FEWEST = 4  # rows of Ŵ or E of which halves can be made
 _CHUNK = 10  # subsamples of rows of W in one piece of work
 _GRAPH_TOL = 1e-4  # relative gap of a subsample's graphical lasso
 
@@ -163,8 +164,7 @@ class StabilitySelection(BaseEstimator):
                     "random_state is None, so that no later run draws the same subsamples; give a seed to continue "
                     "from a checkpoint."
                 )
-            ignored = ("n_jobs", "checkpoint", "verbose", "estimator")
-            settings = {k: v for k, v in self.get_params(deep=False).items() if k not in ignored}
+            settings = {k: v for k, v in self.get_params(deep=False).items() if k not in ("estimator", *IDLE)}
             identity = fingerprint(
                 data.X, data.y, data.weights, data.offsets, list(data.tasks), settings, clone(template)
             )
@@ -173,7 +173,7 @@ class StabilitySelection(BaseEstimator):
 
     def fit_whole(self, whole: Whole, template: Any, record: Checkpoint | None = None) -> StabilitySelection:
         """The same for data that are read and a template that is ready, recorded in an open checkpoint."""
-        self._check()
+        self.check()
         parts = template._parts(whole)
         if not isinstance(parts.structure, SparsePrecision):
             raise ParameterError(f"Stability selection needs a learned graph; the structure is {parts.structure!r}.")
@@ -188,7 +188,8 @@ class StabilitySelection(BaseEstimator):
         self._summarise(chosen, S, floors, list(whole.data.tasks))
         return self
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise where a parameter is impossible."""
         if self.subsample not in ("coefficients", "samples"):
             raise ParameterError(f"subsample is {self.subsample!r}; allowed are 'coefficients' and 'samples'.")
         if not finite(self.threshold) or not 0.5 < self.threshold <= 1:
@@ -224,11 +225,11 @@ class StabilitySelection(BaseEstimator):
         rows = point.prepared.problem(point.parts.penalty, structure.on).rows(point.result.W)
         Q = rows if on_residuals else rows - point.result.mean
         n = Q.shape[1]
-        if n < 4:
+        if n < FEWEST:
             what = "rows" if on_residuals else "features"
             other = " Or halve each task's rows: subsample='samples' (mssl select --subsample samples)."
             raise ParameterError(
-                f"There are {n} {what} to halve; subsample='coefficients' needs at least 4 {what}."
+                f"There are {n} {what} to halve; subsample='coefficients' needs at least {FEWEST} {what}."
                 f"{'' if on_residuals else other}"
             )
         floors = structure.floors(frame)
