@@ -19,10 +19,10 @@ Row = dict[str, Any]
 
 # What a profile calls the pieces of a fit: the first part whose file and function match.
 PARTS = (
-    ("sweeps of the graph", "_glasso_kernels", ("bcd_sweeps",)),
-    ("factorisations and inverses", "_glasso_solvers", ("factor", "inverse")),
-    ("other passes over K × K matrices", "_glasso_kernels", None),
-    ("weight steps", "_small_weight_kernels", None),
+    ("sweeps of the graph", "kernels/graph", ("bcd_sweeps",)),
+    ("factorisations and inverses", "glasso/algorithms", ("factor", "inverse")),
+    ("other passes over K × K matrices", "kernels/graph", None),
+    ("weight steps", "kernels/small_weights", None),
 )
 REST = "Python, NumPy and the start"
 

@@ -29,7 +29,7 @@ ALLOWED = 1.05  # growth that counts as noise of inputs and libraries
 
 def graph_sweeps() -> Callable[[], object]:
     """Block coordinate descent of the graphical lasso, 30 variables."""
-    from mssl._glasso_kernels import bcd_sweeps
+    from mssl.kernels.graph import bcd_sweeps
 
     rows = np.random.default_rng(0).standard_normal((60, 30))
     S, L = np.corrcoef(rows.T), np.full((30, 30), 0.1)
@@ -39,7 +39,7 @@ def graph_sweeps() -> Callable[[], object]:
 
 def weight_sweeps() -> Callable[[], object]:
     """Coordinate descent of the weight step on Grams, 13 tasks and 30 features."""
-    from mssl._weight_kernels import gram_sweeps
+    from mssl.kernels.weights import gram_sweeps
 
     rng = np.random.default_rng(0)
     X = rng.standard_normal((13, 60, 30))

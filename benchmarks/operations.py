@@ -19,12 +19,12 @@ from threadpoolctl import threadpool_limits
 from benchmarks.measures import cpu_seconds, fresh_process, watched
 from benchmarks.problems import GraphStep, WeightStep
 from mssl import MSSLRegressor, MSSLRegressorCV
-from mssl import _glasso_kernels as kernels
-from mssl.coupling import Coupling
+from mssl.data.design import Design
 from mssl.datasets import make_clustered_tasks
-from mssl.design import Design
-from mssl.glasso import SMALL, graphical_lasso
-from mssl.io import load, save
+from mssl.files.models import load, save
+from mssl.glasso.solver import SMALL, graphical_lasso
+from mssl.kernels import graph as kernels
+from mssl.model.coupling import Coupling
 from mssl.model_selection import StabilitySelection
 from mssl.solvers.coordinate import coordinate_descent
 from mssl.solvers.quadratic import make_quadratic

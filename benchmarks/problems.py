@@ -16,17 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import xlogy
 
-from mssl.certificates import weight_gap
-from mssl.coupling import Coupling
-from mssl.data import TaskData, read_tasks
-from mssl.design import Design
-from mssl.glasso import alpha_max, graphical_lasso, graphical_lasso_gap
+from mssl.data.design import Design
+from mssl.data.layouts import TaskData, read_tasks
+from mssl.glasso.solver import alpha_max, graphical_lasso, graphical_lasso_gap
 from mssl.losses import Gaussian, Loss, resolve_loss
+from mssl.model.bounds import weight_gap
+from mssl.model.coupling import Coupling
 from mssl.penalties import L1, L21
-from mssl.solvers.composite import composite_gap, solve_composite
 from mssl.solvers.fit import Settings, diagonal_lambda_max, fit_prepared, prepare
 from mssl.solvers.glm import GLMProblem
 from mssl.solvers.glm_rows import GLMRows
+from mssl.solvers.proximal import composite_gap, solve_composite
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic
 from mssl.solvers.weights import solve_quadratic
 from mssl.structures import Frame, SparsePrecision, StructureStep

@@ -20,7 +20,7 @@ from sklearn import linear_model
 from sklearn.covariance import graphical_lasso as sklearn_graphical_lasso
 
 from benchmarks.problems import GraphStep, JointLasso, Problem, WeightStep, WholeFit
-from mssl.glasso import graphical_lasso
+from mssl.glasso.solver import graphical_lasso
 from mssl.losses import Gaussian
 from mssl.solvers.fista import fista
 from mssl.solvers.fit import Settings, fit_prepared, prepare, start

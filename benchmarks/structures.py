@@ -15,12 +15,12 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, KFold
 
 from mssl import MSSLRegressor
-from mssl.coupling import Coupling
+from mssl.data.design import Design
 from mssl.datasets import make_residual_graph
-from mssl.design import Design
+from mssl.model.coupling import Coupling
 from mssl.penalties import L21, Nuclear
-from mssl.solvers.composite import composite_gap, solve_composite
 from mssl.solvers.fista import fista
+from mssl.solvers.proximal import composite_gap, solve_composite
 from mssl.solvers.quadratic import make_quadratic
 
 

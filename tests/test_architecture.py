@@ -1,10 +1,11 @@
-"""The tree's own laws: who may import whom, and what importing mssl costs."""
+"""The tree's own laws: who may import whom, how deep, and what importing mssl costs."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,58 +14,64 @@ import mssl
 
 SOURCE = Path(mssl.__file__).parent
 
-# A module may import from its own layer and the layers above it in this list, never from those below.
+# A module may import from its own layer and from those above it in this list, at load or inside functions. The longest
+# name that fits decides: files.atomic needs nothing and serves everybody, the other files know the estimators.
 LAYERS = [
+    {"exceptions", "_typing", "_validation", "_moved", "files.atomic"},
+    {"kernels"},
+    {"data", "losses", "penalties", "features", "metrics"},
+    {"model"},
+    {"glasso"},
+    {"structures"},
+    {"solvers", "graph"},
+    {"plots"},
+    {"evidence"},
+    {"estimators"},
     {
-        "exceptions",
-        "checks",
-        "files",
-        "threads",
-        "_jit",
-        "_apart",
-        "_kernel",
-        "_dense_kernels",
-        "_elimination_kernels",
-        "_glasso_kernels",
-        "_gram_kernels",
-        "_weight_kernels",
-        "_working_set_kernels",
-        "_residual_kernels",
-        "_group_kernels",
-        "_small_weight_kernels",
-        "_small_graph_kernels",
-        "_joint_kernels",
+        *("model_selection", "graph.inference", "presets", "transfer", "feature_selection", "datasets", "climate"),
+        *("files", "methods"),
     },
-    {"_glasso_problem", "_glasso_solvers", "glasso"},
-    {"losses", "penalties", "structures", "inputs", "labels", "data", "_blocks", "design", "coupling", "certificates"},
-    {"objective"},
-    {"solvers"},
-    {"graph", "_graph_text", "_communities", "metrics", "prediction", "summary", "estimators", "classification"},
+    {"report", "experiments"},
+    {"cli", "__main__"},
 ]
-LAST = len(LAYERS)
-OUTER = {
-    "views": LAST + 1,
-    "_plot_support": LAST + 1,
-    "plots": LAST + 1,
-    "report": LAST + 1,
-    "experiments": LAST + 2,
-    "cli": LAST + 3,
-    "__main__": LAST + 3,
-}
+MOST_ROOT_MODULES = 14
+LONGEST_CHAIN = 28
 
 
-def layer_of(module: str) -> int:
-    part = module.split(".")[1] if "." in module else ""
-    for number, names in enumerate(LAYERS):
-        if part in names:
-            return number
-    return OUTER.get(part, LAST)
+def name_of(path: Path) -> str:
+    """The module's name without the package's."""
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports_at_load(path: Path) -> set[str]:
-    """Modules of mssl that are imported when the file is loaded (not inside functions)."""
+FILES = {name_of(path): path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"}
+
+
+def layer_of(name: str) -> int:
+    found = [
+        (len(known), number)
+        for number, names in enumerate(LAYERS)
+        for known in names
+        if name == known or name.startswith(f"{known}.")
+    ]
+    assert found, f"{name} lies in no room that the plan knows"
+    return max(found)[1]
+
+
+def _resolve(name: str) -> str | None:
+    """The file behind a dotted name, which may end in something that the file holds."""
+    while name:
+        if name in FILES:
+            return name
+        name = name.rpartition(".")[0]
+    return None
+
+
+@cache
+def imports(name: str, inside_functions: bool = True) -> frozenset[str]:
+    """Modules of mssl that a module imports, for type checkers only left out."""
     found: set[str] = set()
-    nodes = list(ast.parse(path.read_text(encoding="utf-8")).body)
+    nodes: list[ast.AST] = list(ast.parse(FILES[name].read_text(encoding="utf-8")).body)
     while nodes:
         node = nodes.pop()
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
@@ -72,24 +79,45 @@ def imports_at_load(path: Path) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            found.add(node.module)
-            found |= {f"{node.module}.{alias.name}" for alias in node.names if node.module == "mssl"}
-        elif isinstance(node, ast.If | ast.Try):
-            nodes += node.body
-    return {name for name in found if name.startswith("mssl.")}
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif inside_functions or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            nodes += ast.iter_child_nodes(node)
+    modules = {_resolve(target.removeprefix("mssl.")) for target in found if target.startswith("mssl.")}
+    return frozenset(module for module in modules if module is not None and module != name)
 
 
-FILES = sorted(SOURCE.rglob("*.py"))
+@pytest.mark.parametrize("name", FILES)
+def test_imports_point_inwards_also_inside_functions(name: str) -> None:
+    outward = {target for target in imports(name) if layer_of(target) > layer_of(name)}
+    assert not outward, f"{name} imports from a room that builds on it: {sorted(outward)}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=[str(p.relative_to(SOURCE)) for p in FILES])
-def test_imports_point_inwards(path: Path) -> None:
-    module = "mssl." + ".".join(path.relative_to(SOURCE).with_suffix("").parts)
-    if path == SOURCE / "__init__.py":
-        assert not imports_at_load(path)
-        return
-    outward = {name for name in imports_at_load(path) if layer_of(name) > layer_of(module)}
-    assert not outward, f"{module} imports from a layer that builds on it: {outward}"
+def _longest_chain(inside_functions: bool) -> list[str]:
+    done: dict[str, list[str]] = {}
+    path: list[str] = []
+
+    def walk(name: str) -> list[str]:
+        if name in path:
+            raise AssertionError(f"a cycle of imports: {' → '.join([*path[path.index(name) :], name])}")
+        if name not in done:
+            path.append(name)
+            chains = [walk(target) for target in sorted(imports(name, inside_functions))]
+            path.pop()
+            done[name] = [name, *max(chains, key=len, default=[])]
+        return done[name]
+
+    return max((walk(name) for name in FILES), key=len)
+
+
+@pytest.mark.parametrize("inside_functions", [False, True])
+def test_no_cycles_and_no_long_chains(inside_functions: bool) -> None:
+    chain = _longest_chain(inside_functions)
+    assert len(chain) <= LONGEST_CHAIN, f"{len(chain)} modules deep: {' → '.join(chain)}"
+
+
+def test_the_hall_is_small() -> None:
+    rooms = {path.name for path in SOURCE.glob("*.py")} - {"_moved.py"}
+    assert len(rooms) <= MOST_ROOT_MODULES, sorted(rooms)
 
 
 def test_every_public_name_resolves() -> None:
@@ -103,6 +131,20 @@ def test_every_public_name_resolves() -> None:
 
 def fresh(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_old_import_paths_answer_with_a_warning() -> None:
+    code = """
+import importlib, warnings
+from mssl._moved import MOVED
+for old, new in MOVED.items():
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert importlib.import_module(old) is importlib.import_module(new), old
+    assert [w.category for w in told] == [FutureWarning] and new in str(told[0].message), (old, told)
+print("all")
+"""
+    assert fresh(code).strip() == "all"
 
 
 def test_import_is_light() -> None:

@@ -9,15 +9,15 @@ from sklearn.linear_model import ElasticNet as SklearnElasticNet
 from sklearn.linear_model import Lasso, MultiTaskLasso
 
 from mssl import MultiTaskGLM
-from mssl.coupling import Coupling
+from mssl.data.design import Design
 from mssl.datasets import make_clustered_tasks, make_residual_graph
-from mssl.design import Design
 from mssl.exceptions import ParameterError
+from mssl.model.coupling import Coupling
 from mssl.penalties import L1, L21, ElasticNet, Nuclear
 from mssl.solvers.base import Status
-from mssl.solvers.composite import composite_gap, solve_composite
 from mssl.solvers.fista import fista
 from mssl.solvers.groups import sub_grams
+from mssl.solvers.proximal import composite_gap, solve_composite
 from mssl.solvers.quadratic import DesignQuadratic, make_quadratic
 from mssl.structures import FixedPrecision, Independent, SparsePrecision
 

@@ -6,8 +6,8 @@ from sklearn.base import clone, is_classifier
 from sklearn.model_selection import GridSearchCV
 
 from mssl import presets
-from mssl.data import stack_tasks
-from mssl.ensemble import AverageModel, BestMember, Climatology
+from mssl.data.layouts import stack_tasks
+from mssl.estimators.baselines import AverageModel, BestMember, Climatology
 from mssl.exceptions import LayoutError, ParameterError
 from mssl.solvers.base import Status
 

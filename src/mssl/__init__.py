@@ -6,14 +6,18 @@ The public names below are loaded on first use, so that ``import mssl`` stays ch
 from importlib import import_module
 from typing import Any
 
+from mssl import _moved
+
 __version__ = "0.1.0"
+
+_moved.install()
 
 _HOMES = {
     "MSSLRegressor": "estimators",
-    "MSSLClassifier": "classification",
-    "MultiTaskClassifier": "classification",
-    "pair_tasks": "labels",
-    "vote": "labels",
+    "MSSLClassifier": "estimators",
+    "MultiTaskClassifier": "estimators",
+    "pair_tasks": "data",
+    "vote": "data",
     "MultiTaskGLM": "estimators",
     "MSSLRegressorCV": "model_selection",
     "MSSLClassifierCV": "model_selection",
@@ -22,8 +26,8 @@ _HOMES = {
     "TaskGraph": "graph",
     "TaskData": "data",
     "graphical_lasso": "glasso",
-    "save": "io",
-    "load": "io",
+    "save": "files.models",
+    "load": "files.models",
     "stack_tasks": "data",
     "transfer_report": "transfer",
 }

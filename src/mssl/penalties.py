@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from mssl.checks import finite
+from mssl._validation import finite
 from mssl.exceptions import ParameterError
 
 Array = NDArray[np.float64]
@@ -22,7 +22,7 @@ class Penalty(BaseEstimator, ABC):
     """Contract of all penalties g; ``W`` stands for the weights in units of the noise.
 
     ``separable`` penalties are an ℓ1 norm and a ridge task by task (:meth:`thresholds`, :meth:`ridges`); the others
-    are norms of strength ``alpha``, solved by :mod:`mssl.solvers.composite`.
+    are norms of strength ``alpha``, solved by :mod:`mssl.solvers.proximal`.
     """
 
     separable = False

@@ -15,8 +15,8 @@ from functools import wraps
 from inspect import signature
 from typing import Any
 
-from mssl.ensemble import AverageModel, BestMember, Climatology
-from mssl.estimators import MSSLRegressor, MultiTaskGLM
+from mssl.estimators.base import MSSLRegressor, MultiTaskGLM
+from mssl.estimators.baselines import AverageModel, BestMember, Climatology
 from mssl.exceptions import ParameterError
 from mssl.penalties import L1, L21, Nuclear, Penalty
 from mssl.structures import (
@@ -82,7 +82,7 @@ def make(name: str, /, **parameters: Any) -> Any:
 
 def _estimator(structure: Structure, penalty: Penalty, loss: Any, further: dict[str, Any]) -> Any:
     if loss == "bernoulli":
-        from mssl.classification import MultiTaskClassifier
+        from mssl.estimators.classifiers import MultiTaskClassifier
 
         return MultiTaskClassifier(structure, penalty, **further)
     return MultiTaskGLM(structure, penalty, loss=loss, **further)
@@ -246,7 +246,7 @@ def s2m2r(
 
 def _mssl(graph_penalty: float, coef_penalty: float, loss: Any, further: dict[str, Any]) -> Any:
     if loss == "bernoulli":
-        from mssl.classification import MSSLClassifier
+        from mssl.estimators.classifiers import MSSLClassifier
 
         return MSSLClassifier(graph_penalty, coef_penalty, **further)
     return MSSLRegressor(graph_penalty, coef_penalty, loss=loss, **further)

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
 
-from mssl.data import TaskData, read_tasks
+from mssl.data.inputs import listing
+from mssl.data.layouts import TaskData, read_tasks
 from mssl.exceptions import ParameterError, require
-from mssl.inputs import listing
 from mssl.losses import Bernoulli, Gaussian, Loss
 
 Array = NDArray[np.float64]
@@ -127,13 +127,13 @@ def transfer_report(
 
 def _single(model: Any) -> Any:
     """The model's own family without anything that relates the tasks."""
-    from mssl.estimators import MultiTaskGLM
+    from mssl.estimators.base import MultiTaskGLM
     from mssl.structures import SparsePrecision
 
     common = {name: getattr(model, name) for name in ("task_column", "fit_intercept", "scale_features")}
     structure = SparsePrecision(1e6)
     if is_classifier(model):
-        from mssl.classification import MultiTaskClassifier
+        from mssl.estimators.classifiers import MultiTaskClassifier
 
         return MultiTaskClassifier(structure, class_weight=model.class_weight, **common)
     return MultiTaskGLM(structure, loss=model.loss, **common)

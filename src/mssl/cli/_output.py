@@ -14,7 +14,7 @@ import click
 import numpy as np
 
 from mssl.exceptions import DatasetError
-from mssl.graph import short_name
+from mssl.graph.task_graph import short_name
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")

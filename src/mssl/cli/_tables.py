@@ -10,9 +10,9 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl._methods import FAMILIES, lacks_graph
+from mssl.data.inputs import listing, number_tasks
 from mssl.exceptions import DataError, NotAlignedError, ParameterError
-from mssl.inputs import listing, number_tasks
+from mssl.methods import FAMILIES, lacks_graph
 
 _OPTIONS = (
     click.argument("data", type=click.Path()),
@@ -143,8 +143,8 @@ def read_training(
     missing: str,
     edges: str | None = None,
 ) -> Training:
-    """Read a table and turn it into tasks; see :func:`mssl.tables.learn_schema` for what is refused."""
-    from mssl.tables import detect_family, learn_schema, read_table, release_memory
+    """Read a table and turn it into tasks; see :func:`mssl.files.tables.learn_schema` for what is refused."""
+    from mssl.files.tables import detect_family, learn_schema, read_table, release_memory
 
     chosen, left_out = names_in(features), names_in(drop) or []
     if chosen == []:
@@ -179,7 +179,7 @@ def read_training(
 
 def _read_edges(path: str, tasks: list[str]) -> list[tuple[int, int, float]]:
     """Pairs of places among the tasks, and weights, from a table of task names."""
-    from mssl.tables import check_tasks, read_table, read_task_column
+    from mssl.files.tables import check_tasks, read_table, read_task_column
 
     names = read_table(path).names
     if len(names) < 2:
@@ -206,7 +206,7 @@ def _is_boolean(column: Any) -> bool:
 
 
 def _point_out_blanks(tasks: list[str], column: str) -> None:
-    from mssl.tables import blank_twins
+    from mssl.files.tables import blank_twins
 
     for group in blank_twins(tasks):
         warnings.warn(

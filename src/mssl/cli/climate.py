@@ -76,9 +76,9 @@ def climate(
       mssl climate --members 'cmip/*.nc' --observations cru.nc --variable tas --region -82,-34,-56,13 \
         --train 1901:1950 --test 1951:1960 --method r-mssl -o combined.nc
     """
-    from mssl._climate_grid import reject_observation
-    from mssl._methods import make_estimator
     from mssl.climate import combine, open_field, open_members, write_dataset
+    from mssl.climate.grids import reject_observation
+    from mssl.methods import make_estimator
 
     # Path.glob takes no absolute patterns.
     paths = sorted({path for pattern in members for path in glob(pattern, recursive=True)})  # noqa: PTH207

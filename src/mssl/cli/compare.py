@@ -9,7 +9,6 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl._methods import make_estimator
 from mssl.cli._output import (
     check_target,
     json_option,
@@ -20,8 +19,9 @@ from mssl.cli._output import (
     show_progress,
 )
 from mssl.cli._tables import Training, edges_option, names_in, read_training, table_options
+from mssl.data.inputs import number_tasks
 from mssl.exceptions import DataError
-from mssl.inputs import number_tasks
+from mssl.methods import make_estimator
 
 Array = NDArray[np.float64]
 _SHOWN = 20  # tasks listed for people; JSON has them all

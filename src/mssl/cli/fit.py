@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from mssl._methods import lacks_graph, make_estimator
 from mssl.cli._output import (
     check_target,
     json_option,
@@ -18,6 +17,7 @@ from mssl.cli._output import (
     show_progress,
 )
 from mssl.cli._tables import Training, edges_option, read_training, table_options
+from mssl.methods import lacks_graph, make_estimator
 
 
 @click.command()
@@ -49,7 +49,7 @@ def fit(
       mssl fit visits.parquet --task shop --target visits --family poisson --features day,price
       mssl fit pairs.csv --task pair --target label --set graph_penalty=0.3 --json
     """
-    from mssl.io import save
+    from mssl.files.models import save
 
     check_target(path, table["data"])
     check_target(page, table["data"], path)

@@ -47,9 +47,9 @@ def predict(model: str, data: str, output: str | None, as_json: bool) -> None:
       mssl predict model.npz new.csv -o predictions.csv
       mssl predict model.npz new.parquet | head
     """
-    from mssl._table_output import check_ending, text_file, write_rows, write_table
-    from mssl.io import load
-    from mssl.tables import check_tasks, read_task_column
+    from mssl.files.models import load
+    from mssl.files.tables import check_tasks, read_task_column
+    from mssl.files.writers import check_ending, text_file, write_rows, write_table
 
     check_target(output, model, data)
     if output is not None and not as_json:
@@ -122,7 +122,7 @@ def graph(model: str, kind: str, output: str | None, min_weight: float, min_conf
       mssl graph model.npz --format dot | dot -Tsvg -o graph.svg
       mssl graph model.npz --format graphml -o graph.graphml --min-weight 0.1
     """
-    from mssl.io import load
+    from mssl.files.models import load
 
     check_target(output, model)
     found = _graph(load(model), model, min_weight, min_confidence)
@@ -161,7 +161,7 @@ def inspect(model: str, as_json: bool, all_tasks: bool) -> None:
       mssl inspect model.npz
       mssl inspect model.npz --json
     """
-    from mssl.io import read_header
+    from mssl.files.models import read_header
 
     header = read_header(model)
     if as_json:
@@ -205,7 +205,7 @@ def report(model: str, data: str | None, output: str) -> None:
     """
     import numpy as np
 
-    from mssl.io import load
+    from mssl.files.models import load
     from mssl.report import write
 
     check_target(output, model, data)

@@ -9,7 +9,6 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import Bunch
 
-from mssl._table_output import check_ending, write_table
 from mssl.datasets._climate import CLIMATE_SETS, load_climate
 from mssl.datasets._real import (
     load_digit_pairs,
@@ -19,6 +18,7 @@ from mssl.datasets._real import (
     load_spam,
 )
 from mssl.datasets._registry import info
+from mssl.files.writers import check_ending, write_table
 
 _CHUNK = 1024
 

@@ -99,7 +99,7 @@ def run(
             raise ParameterError(
                 f"'all' takes no changes of a protocol (got {', '.join(changes)}); run one experiment."
             )
-        return run_all(list(_MODULES), output, quick=quick, resume=resume, jobs=jobs)
+        return run_all({each: load(each) for each in _MODULES}, output, quick=quick, resume=resume, jobs=jobs)
     from mssl.experiments.runner import run_experiment
 
     run_experiment(load(name), output, quick=quick, resume=resume, jobs=jobs, **changes)

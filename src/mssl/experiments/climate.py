@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.climate import month_means
-from mssl.datasets import load_climate, make_climate_like
+from mssl.climate.combination import month_means
 from mssl.exceptions import DatasetError
 from mssl.experiments import climate_page
+from mssl.experiments.climate_cells import given_graph, load_cells
 from mssl.experiments.runner import Experiment, Key, Record
 
 Array = NDArray[np.float64]
@@ -21,7 +20,6 @@ METHODS = ("Average", "Best member", "OLS", "S²M²R", "r-MSSL", "ridge", "p-MSS
 # Years of training and testing; the atlas has 38 years only, which these windows use up.
 WINDOWS = {"fiveloc": (50, 10), "south_america": (50, 10), "atlas": (18, 4), "simulated": (15, 5)}
 STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
-_NEIGHBOURS = 4
 
 
 def protocol(quick: bool) -> dict[str, Any]:
@@ -44,20 +42,10 @@ def protocol(quick: bool) -> dict[str, Any]:
 
 def _can_be_had(name: str) -> bool:
     try:
-        _load(name)
+        load_cells(name)
     except (DatasetError, ImportError):
         return False
     return True
-
-
-@lru_cache(maxsize=2)
-def _load(name: str) -> Any:
-    if name != "simulated":
-        return load_climate(name)
-    cells = make_climate_like(random_state=0)
-    latitude = cells.coordinates[:, 0]
-    cells.regions = np.where(latitude > np.median(latitude), "north", "south")
-    return cells
 
 
 def pieces(settings: dict[str, Any]) -> list[Key]:
@@ -73,7 +61,7 @@ def pieces(settings: dict[str, Any]) -> list[Key]:
 
 def windows(name: str, settings: dict[str, Any]) -> list[tuple[slice, slice]]:
     """Training and test months of every window; the last test part may lack a month (fiveloc has 1199, not 1200)."""
-    n = len(_load(name).y)
+    n = len(load_cells(name).y)
     train, test = (12 * years for years in settings["years"][name])
     starts = range(0, n - train - test + 2, test)
     return [
@@ -84,7 +72,7 @@ def windows(name: str, settings: dict[str, Any]) -> list[tuple[slice, slice]]:
 
 def work(key: Key, settings: dict[str, Any]) -> Record:
     """Test RMSE of every location (°C), and the precision for the methods that have one."""
-    data = _load(key["set"])
+    data = load_cells(key["set"])
     train, test = windows(key["set"], settings)[key["window"]]
     months = np.asarray(data.calendar)
     X, y = np.asarray(data.X, dtype=float), np.asarray(data.y, dtype=float)
@@ -102,22 +90,6 @@ def work(key: Key, settings: dict[str, Any]) -> Record:
         prediction = fit_predict(key, settings, X[train], (y - base)[train], X[test], record) + base[test]
     errors = np.sqrt(np.mean((prediction - y[test]) ** 2, axis=0))
     return {"rmse": [float(error) for error in errors], **record}
-
-
-def given_graph(name: str, strength: float = 1.0) -> Any:
-    """The graph that S²M²R is given: neighbours on the map, or members of a region where there is no map."""
-    from mssl.structures import GraphLaplacian
-
-    data = _load(name)
-    if data.coordinates is not None:
-        return GraphLaplacian(strength, coordinates=data.coordinates, nearest=_NEIGHBOURS)
-    regions = np.asarray(data.regions)
-    joined = regions[:, None] == regions[None, :]
-    if joined.all():
-        likeness = np.corrcoef(np.asarray(data.y).T) - 2 * np.eye(len(regions))
-        joined = likeness >= np.sort(likeness, axis=1)[:, [-_NEIGHBOURS]]
-        joined |= joined.T
-    return GraphLaplacian(strength, adjacency=joined.astype(float))
 
 
 def _named(key: Key, settings: Any, X: Array, y: Array, X_test: Array, record: Record) -> Array:

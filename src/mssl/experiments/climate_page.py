@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl.experiments.climate_cells import given_graph, load_cells
 from mssl.experiments.figures import NORMAL, SMALL, dots_with_bars, panels
 from mssl.experiments.page import Claim, Comparison, Page, published
 from mssl.experiments.runner import Results
@@ -116,9 +117,11 @@ _REASONS = {
 
 def _beside(results: Results, name: str, region: str | None = None) -> list[Comparison]:
     """The paper's five methods, over all locations or those of one region."""
-    from mssl.experiments.climate import _load
-
-    part = np.ones(_load(name).y.shape[1], dtype=bool) if region is None else np.asarray(_load(name).regions) == region
+    part = (
+        np.ones(load_cells(name).y.shape[1], dtype=bool)
+        if region is None
+        else np.asarray(load_cells(name).regions) == region
+    )
     rows = []
     for method in _PAPERS:
         if method not in results.protocol["methods"]:
@@ -205,9 +208,7 @@ def _footnotes(sets: list[str]) -> list[str]:
 
 
 def _draw(page: Page, results: Results, name: str) -> None:
-    from mssl.experiments.climate import _load
-
-    data = _load(name)
+    data = load_cells(name)
     figure, axes = panels(7.0, 2.6, 1, 2, sharey=True)
     known = (
         {m: published()["climate"]["South America"][m]["mean"] for m in _PAPERS} if name == "south_america" else None
@@ -230,7 +231,6 @@ def _last_graph(results: Results, name: str) -> tuple[Array, list[list[int]]]:
 
 def _matrices(page: Page, name: str, precision: Array, data: Any) -> None:
     from mssl import plots
-    from mssl.experiments.climate import given_graph
 
     K = len(precision)
     figure, axes = panels(7.0, 3.2, 1, 2)
@@ -286,7 +286,7 @@ def _locations(page: Page, results: Results, name: str, data: Any) -> None:
 def _points(errors: dict[str, Array], data: Any) -> Any:
     """One map a method, locations as points coloured by their error."""
     from mssl import plots
-    from mssl.graph import TaskGraph
+    from mssl.graph.task_graph import TaskGraph
 
     figure, axes = panels(7.0, 2.8, 1, len(errors))
     alone = TaskGraph.from_edges([], tasks=[str(task) for task in data.task_names])
@@ -300,7 +300,7 @@ def _maps(errors: dict[str, Array], data: Any) -> Any:
     """One map a method, regions filled by their error."""
     from matplotlib.collections import LineCollection, PolyCollection
 
-    from mssl.views import coastlines
+    from mssl.graph.geometry import coastlines
 
     figure, axes = panels(5.4, 7.2, len(errors), 1, sharex=True)
     highest = max(float(values.max()) for values in errors.values())
@@ -327,7 +327,7 @@ def _maps(errors: dict[str, Array], data: Any) -> Any:
 
 def _connections(page: Page, name: str, precision: Array, edges: list[list[int]], data: Any) -> None:
     from mssl import plots
-    from mssl.graph import TaskGraph, partial_correlation
+    from mssl.graph.task_graph import TaskGraph, partial_correlation
 
     weights = partial_correlation(precision)
     names = [str(task) for task in data.task_names]

@@ -13,8 +13,8 @@ from sklearn.linear_model import LinearRegression, RidgeCV
 
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import require
-from mssl.files import prepare_folder, write_bytes
-from mssl.graph import TaskGraph
+from mssl.files.atomic import prepare_folder, write_bytes
+from mssl.graph.task_graph import TaskGraph
 from mssl.model_selection import MSSLRegressorCV
 
 Array = NDArray[np.float64]

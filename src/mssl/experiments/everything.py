@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import html
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from mssl.exceptions import DatasetError
 from mssl.experiments.page import Page, document, published
 from mssl.experiments.runner import RECORDS, run_experiment
-from mssl.files import prepare_folder, write_text
+from mssl.files.atomic import prepare_folder, write_text
 
 
 def run_all(
-    names: Sequence[str], output: str | os.PathLike[str], *, quick: bool = False, resume: bool = False, jobs: int = 1
+    experiments: Mapping[str, Any],
+    output: str | os.PathLike[str],
+    *,
+    quick: bool = False,
+    resume: bool = False,
+    jobs: int = 1,
 ) -> Path:
     """Run the experiments into folders of their own, and write the index and ``reproduction.md``.
 
@@ -23,8 +28,8 @@ def run_all(
 
     Parameters
     ----------
-    names : sequence of str
-        Experiments.
+    experiments : mapping of name → experiment
+        What is run.
     output : path
         Folder that gets one folder for each.
     quick, resume, jobs
@@ -35,14 +40,12 @@ def run_all(
     Path
         The index page.
     """
-    from mssl.experiments import load
-
     folder = prepare_folder(output)
     pages: dict[str, Page] = {}
     missing: dict[str, str] = {}
-    for name in names:
+    for name, experiment in experiments.items():
         try:
-            pages[name] = run_experiment(load(name), folder / name, quick=quick, resume=resume, jobs=jobs)
+            pages[name] = run_experiment(experiment, folder / name, quick=quick, resume=resume, jobs=jobs)
         except DatasetError as error:
             if (folder / name / RECORDS).exists():
                 raise

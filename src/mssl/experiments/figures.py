@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mssl.exceptions import require
-from mssl.views import PALETTE
+from mssl.graph.geometry import PALETTE
 
 SMALL, NORMAL = 7.0, 8.5
 _COLORS = (*PALETTE[:6], "#000000", "#8C8C8C", *PALETTE[6:])

@@ -12,8 +12,8 @@ from mssl.experiments.page import Claim, Page, published
 from mssl.experiments.runner import Experiment, Key, Record, Results
 from mssl.experiments.stats import ALPHA, density_test
 from mssl.experiments.tables import Cell, Table
-from mssl.graph import TaskGraph
-from mssl.views import PALETTE
+from mssl.graph.geometry import PALETTE
+from mssl.graph.task_graph import TaskGraph
 
 STABLE = "stability selection"
 SHOWN = 0.4  # share of λ_max whose graph is drawn: in the middle of the path

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mssl.experiments.tables import Cell, Table
-from mssl.files import prepare_folder, write_bytes, write_text
+from mssl.files.atomic import prepare_folder, write_bytes, write_text
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }

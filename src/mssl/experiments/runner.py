@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from mssl import __version__
 from mssl.exceptions import DatasetError, ParameterError
-from mssl.files import prepare_folder, write_text
+from mssl.files.atomic import prepare_folder, write_text
 
 if TYPE_CHECKING:
     from mssl.experiments.page import Page

@@ -351,7 +351,7 @@ def _draw(page: Page, results: Results, generator: str) -> None:
 
 def _graph(ax: Any, edges: list[list[int]], matrix: Array, names: list[str], title: str) -> None:
     from mssl import plots
-    from mssl.graph import TaskGraph, partial_correlation
+    from mssl.graph.task_graph import TaskGraph, partial_correlation
 
     weights = partial_correlation(matrix)
     graph = TaskGraph.from_edges([(names[i], names[j], float(weights[i, j]) or 0.01) for i, j in edges], tasks=names)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mssl.exceptions import DataError
-from mssl.files import write_text
+from mssl.files.atomic import write_text
 
 _LATEX = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{"} | {
     "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "²": r"$^2$", "λ": r"$\lambda$",

@@ -1,11 +1,11 @@
 """Choosing the parameters: splitters, paths, cross-validation, stability selection."""
 
+from mssl.data.splitters import MovingWindowSplit, TaskKFold, TaskTimeSeriesSplit
 from mssl.model_selection.checkpoint import CheckpointError
 from mssl.model_selection.ebic import EBICPath, ebic_path
 from mssl.model_selection.estimators import MSSLClassifierCV, MSSLRegressorCV
 from mssl.model_selection.glm import MultiTaskGLMCV
 from mssl.model_selection.path import RegularizationPath, regularization_path
-from mssl.model_selection.splitters import MovingWindowSplit, TaskKFold, TaskTimeSeriesSplit
 from mssl.model_selection.stability import StabilitySelection
 
 __all__ = [

@@ -24,7 +24,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 
 from mssl.exceptions import MSSLError, ParameterError
-from mssl.files import atomic
+from mssl.files.atomic import atomic
 
 FORMAT = "mssl checkpoint 4"
 HEAD = b'{"crc":'  # how every line begins

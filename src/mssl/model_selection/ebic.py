@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mssl.checks import finite
+from mssl._validation import finite
 from mssl.exceptions import DataError, ParameterError
-from mssl.glasso import graphical_lasso
-from mssl.graph import TaskGraph
+from mssl.glasso.solver import graphical_lasso
+from mssl.graph.task_graph import TaskGraph
 from mssl.model_selection.stability import correlations, graph_path
 from mssl.structures.base import numeric
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from sklearn.base import RegressorMixin
 
-from mssl.classification import MSSLClassifier, TaskClassifier
-from mssl.estimators import GLMScore, MSSLRegressor
+from mssl.estimators.base import GLMScore, MSSLRegressor
+from mssl.estimators.classifiers import MSSLClassifier, TaskClassifier
 from mssl.model_selection.search import MSSLSearch
 
 _SHARED = (
@@ -28,9 +28,9 @@ class MSSLRegressorCV(GLMScore, RegressorMixin, MSSLSearch):
 
     The default grid comes from the data and nests the rivals (separate ridges, ridges around a mean, pooling, the
     Lasso), so that it need not lose to any of them; it is searched one coordinate after the other
-    (:mod:`mssl.model_selection.plan`). First one ridge for all tasks is tuned (``graph_penalty=inf``: around a shared
-    mean or none, from separate tasks to pooled ones), then learned graphs; these are chosen if they are better by a
-    standard error of the paired difference, over folds or over tasks, whichever is larger.
+    (:mod:`mssl.model_selection.search_space`). First one ridge for all tasks is tuned (``graph_penalty=inf``: around
+    a shared mean or none, from separate tasks to pooled ones), then learned graphs; these are chosen if they are better
+    by a standard error of the paired difference, over folds or over tasks, whichever is larger.
 
     The default score is minus the mean over tasks of the test deviance in units of the task's noise. That
     noise is the training part's, drawn towards a common value as far as its estimation error asks for

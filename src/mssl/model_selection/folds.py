@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.data import TaskData
-from mssl.design import Design
-from mssl.estimators import Parts
+from mssl.data.design import Design
+from mssl.data.inputs import is_missing, listing
+from mssl.data.layouts import TaskData
+from mssl.estimators.base import Parts
 from mssl.exceptions import DataError
-from mssl.inputs import is_missing, listing
 from mssl.losses import Loss
 from mssl.solvers.fit import Prepared, Settings, from_quadratic, mean_of_settings, prepare
 from mssl.solvers.quadratic import GramQuadratic, default_memory_budget

@@ -11,14 +11,14 @@ from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from mssl.estimators import MultiTaskGLM
+from mssl.estimators.base import MultiTaskGLM
+from mssl.estimators.limits import graph_penalty_limit
 from mssl.exceptions import ParameterError
-from mssl.model_selection.board import ScoreBoard
 from mssl.model_selection.folds import Whole
 from mssl.model_selection.path import GRAPH_PENALTIES, Params, grid_values
+from mssl.model_selection.scores import ScoreBoard
 from mssl.model_selection.search import SearchCV
 from mssl.penalties import L1
-from mssl.solvers.limits import graph_penalty_limit
 from mssl.structures import Independent, SparsePrecision
 
 

@@ -18,16 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from mssl.coupling import Coupling
-from mssl.estimators import MSSLRegressor, Parts, paper_start
+from mssl.estimators.base import MSSLRegressor, Parts, paper_start
+from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
 from mssl.exceptions import ParameterError
-from mssl.graph import TaskGraph
+from mssl.graph.task_graph import TaskGraph
+from mssl.model.coupling import Coupling
+from mssl.model.objective import lambda_max
 from mssl.model_selection.folds import Whole
-from mssl.objective import lambda_max
-from mssl.solvers.alternating import FitResult
+from mssl.solvers.alternation import FitResult
 from mssl.solvers.base import Status
 from mssl.solvers.fit import Fits, Prepared, start
-from mssl.solvers.limits import coef_penalty_limit, graph_penalty_limit
 from mssl.structures import SparsePrecision
 
 Array = NDArray[np.float64]

@@ -14,20 +14,20 @@ from sklearn.base import clone
 from sklearn.metrics import check_scoring
 from sklearn.utils import _safe_indexing
 
-from mssl.data import TaskData
-from mssl.estimators import MultiTaskEstimator, Parts, check_structure, paper_start
+from mssl.data.inputs import as_given, is_missing, listing, read_labels
+from mssl.data.layouts import TaskData
+from mssl.data.splitters import Split, read_splits, task_ids
+from mssl.estimators.base import MultiTaskEstimator, Parts, check_structure, paper_start
+from mssl.estimators.limits import coef_penalty_limit
 from mssl.exceptions import DataError, ParameterError
-from mssl.inputs import as_given, is_missing, listing, read_labels
-from mssl.model_selection.board import Entry, ScoreBoard
 from mssl.model_selection.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.model_selection.folds import RowFold, Whole, make_folds, places
 from mssl.model_selection.path import Params, configured, follow, graph_limit
-from mssl.model_selection.plan import STAGES, Space, coordinate_search, full_search
 from mssl.model_selection.progress import Progress
-from mssl.model_selection.splitters import Split, read_splits, task_ids
+from mssl.model_selection.scores import Entry, ScoreBoard
+from mssl.model_selection.search_space import STAGES, Space, coordinate_search, full_search
 from mssl.model_selection.stability import FEWEST, StabilitySelection
 from mssl.solvers.fit import fit_prepared
-from mssl.solvers.limits import coef_penalty_limit
 
 MOST_ROUNDS = 50  # of a fit that is only scored
 SELECTIONS = ("prediction", "graph", "both")

@@ -34,17 +34,17 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 
-from mssl.checks import finite
-from mssl.data import TaskData
-from mssl.estimators import MSSLRegressor, check_structure
+from mssl._validation import finite
+from mssl.data.layouts import TaskData
+from mssl.estimators.base import MSSLRegressor, check_structure
 from mssl.exceptions import ParameterError
-from mssl.glasso import graphical_lasso
-from mssl.graph import TaskGraph, partial_correlation
+from mssl.glasso.solver import graphical_lasso
+from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.model_selection.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.model_selection.folds import Part, Whole
+from mssl.model_selection.parallel import run
 from mssl.model_selection.path import follow, graph_limit
 from mssl.model_selection.progress import Progress
-from mssl.model_selection.work import run
 from mssl.structures import SparsePrecision
 
 Array = NDArray[np.float64]

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from mssl.files import write_text
+from mssl.files.atomic import write_text
 
 __all__ = ["write"]
 

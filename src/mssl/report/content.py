@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl._plot_support import history_columns
 from mssl.exceptions import DataError
-from mssl.graph import TaskGraph, short_name
+from mssl.graph.geometry import community_colors, task_order
+from mssl.graph.task_graph import TaskGraph, short_name
+from mssl.plots.support import history_columns
 from mssl.report.scores import Gains, Scores, measure, read_gains
-from mssl.views import community_colors, task_order
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]

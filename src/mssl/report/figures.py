@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl.exceptions import require
-from mssl.graph import short_name
+from mssl.graph.geometry import NEGATIVE, POSITIVE
+from mssl.graph.task_graph import short_name
 from mssl.report.content import Content
 from mssl.report.labels import Label, plain
-from mssl.views import NEGATIVE, POSITIVE
 
 FloatArray = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.graph import short_name
+from mssl.graph.task_graph import short_name
 
 FloatArray = NDArray[np.float64]
 _DIRECTIONS = ((1, 0), (-1, 0), (0, 1), (0, -1), (0.75, 0.8), (-0.75, 0.8), (0.75, -0.8), (-0.75, -0.8))

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl.data.inputs import is_missing, listing, locate_tasks, read_features
 from mssl.exceptions import DataError
-from mssl.graph import short_name
-from mssl.inputs import is_missing, listing, locate_tasks, read_features
+from mssl.graph.task_graph import short_name
 from mssl.metrics import deviance_score
 from mssl.transfer import TransferReport
 

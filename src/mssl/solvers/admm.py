@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from mssl.coupling import Coupling
+from mssl.model.coupling import Coupling
 from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.fista import soft_threshold
 from mssl.solvers.linear import block_preconditioner, solve_cg

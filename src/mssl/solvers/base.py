@@ -30,7 +30,7 @@ class WeightStep:
     W : ndarray of shape (K, d)
         Weights, task by task.
     gap : float
-        Upper bound of the suboptimality F(W) − min F (see :func:`mssl.certificates.weight_gap`).
+        Upper bound of the suboptimality F(W) − min F (see :func:`mssl.model.bounds.weight_gap`).
     n_iter : int
         Sweeps, iterations or Newton steps, as the solver counts.
     status : Status

@@ -1,4 +1,4 @@
-r"""Small problems in one compiled loop: the same rounds as :mod:`mssl.solvers.alternating`, without Python in between.
+r"""Small problems in one compiled loop: the same rounds as :mod:`mssl.solvers.alternation`, without Python in between.
 
 With a dozen tasks and a few dozen features the arithmetic of a round takes some ten microseconds, its calls from
 Python a hundred. Where the compiled loop cannot go on (a graph step breaks down, no dual point is known) the general
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl._jit import call, plain
-from mssl.glasso import GlassoStatus, GraphicalLassoResult
-from mssl.solvers.alternating import LOOSE, SHARE, TURNS, FitResult, Record, WeightProblem, alternate, verdict
+from mssl.glasso.solver import GlassoStatus, GraphicalLassoResult
+from mssl.kernels import call, plain
+from mssl.solvers.alternation import LOOSE, SHARE, TURNS, FitResult, Record, WeightProblem, alternate, verdict
 from mssl.solvers.base import Status
 from mssl.solvers.gaussian import GaussianProblem
 from mssl.solvers.quadratic import GramQuadratic
@@ -77,7 +77,7 @@ class SmallProblem:
         self, strength: float, mean_variance: float, floors: Array, v: Array, tol: float, gap: float, limits: Limits
     ) -> tuple[Array, Array] | None:
         """The diagonal fixed point's v and W from the ridge's v, or None where a kernel could not go on."""
-        from mssl import _joint_kernels as kernels
+        from mssl.kernels import joint as kernels
 
         W = np.zeros(self.quadratic.linear.shape)
         v = np.array(v, dtype=float)
@@ -101,11 +101,11 @@ class SmallProblem:
         monitor: Callable[[Record], bool] | None = None,
         ready: bool = False,
     ) -> FitResult:
-        """:func:`mssl.solvers.alternating.alternate` in compiled rounds.
+        """:func:`mssl.solvers.alternation.alternate` in compiled rounds.
 
         With ``ready`` the weights are the best for the given Ω, a fit's or the start's, so Ω is first to move.
         """
-        from mssl import _joint_kernels as kernels
+        from mssl.kernels import joint as kernels
 
         W, omega, sigma = (np.array(a, dtype=float, order="C") for a in (W, step.precision, step.covariance))
         HW = np.ascontiguousarray(self.quadratic.product(W))

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from mssl._jit import call, plain
-from mssl.coupling import Coupling
+from mssl.kernels import call, plain
+from mssl.kernels.threads import spread
+from mssl.model.coupling import Coupling
 from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, quadratic_gap
-from mssl.threads import spread
 
 Array = NDArray[np.float64]
 
@@ -67,7 +67,7 @@ def coordinate_descent(
     Examples
     --------
     >>> import numpy as np
-    >>> from mssl.coupling import Coupling
+    >>> from mssl.model.coupling import Coupling
     >>> loss = GramQuadratic(2 * np.eye(2)[None], np.array([[4.0, 0.5]]), np.zeros(1))
     >>> step = coordinate_descent(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1), np.zeros((1, 2)), tol=1e-10)
     >>> step.W
@@ -88,7 +88,7 @@ def _compiled(
     problem: GramQuadratic, coupling: Coupling, threshold: Array, W: Array, tol: float, max_iter: int
 ) -> WeightStep:
     """Bursts and certificates of a small problem in one compiled call."""
-    from mssl._small_weight_kernels import descend
+    from mssl.kernels.small_weights import descend
 
     loss = map(plain, (problem.gram, problem.task_scale, problem.linear, np.asarray(threshold, dtype=float)))
     form = (plain(coupling.precision), plain(np.asarray(coupling.covariance)), coupling.u, coupling.rho)
@@ -165,7 +165,7 @@ class _GramSweeps:
         return self.HW - self.linear + self.coupling.dot(self.W)
 
     def run(self, n_sweeps: int, enough: float) -> tuple[int, float]:
-        from mssl._weight_kernels import gram_sweeps
+        from mssl.kernels.weights import gram_sweeps
 
         loss = (self.gram, self.problem.task_scale, self.linear, *self.rows, self.threshold, self.W, self.HW)
 
@@ -190,7 +190,7 @@ class _DesignSweeps:
         return self.problem.gradient(self.W) + self.coupling.dot(self.W)
 
     def run(self, n_sweeps: int, enough: float) -> tuple[int, float]:
-        from mssl._weight_kernels import design_sweeps
+        from mssl.kernels.weights import design_sweeps
 
         problem, W = self.problem, self.W
         sigma = np.einsum("kd,kd->k", problem.column_means, W)

@@ -19,9 +19,9 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.certificates import weight_gap
-from mssl.coupling import Coupling
 from mssl.exceptions import ParameterError
+from mssl.model.bounds import weight_gap
+from mssl.model.coupling import Coupling
 from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, Smooth, quadratic_gap
 

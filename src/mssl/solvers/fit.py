@@ -17,26 +17,27 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from mssl.checks import finite
-from mssl.coupling import Coupling
-from mssl.data import TaskData, check_target_sizes
-from mssl.design import Design
+from mssl._validation import finite
+from mssl.data.design import Design
+from mssl.data.layouts import TaskData, check_target_sizes
 from mssl.exceptions import ParameterError
+from mssl.kernels.threads import one_thread
 from mssl.losses import Gaussian, Loss
-from mssl.objective import gamma_max, lambda_max
+from mssl.model.coupling import Coupling
+from mssl.model.objective import gamma_max, lambda_max
 from mssl.penalties import L1, Penalty
-from mssl.solvers.alternating import FitResult, Record, WeightProblem, alternate
+from mssl.solvers.alternation import FitResult, Record, WeightProblem, alternate
 from mssl.solvers.compiled import SmallProblem, applies
-from mssl.solvers.composite import CompositeProblem
 from mssl.solvers.gaussian import GaussianProblem, scale_by_task
 from mssl.solvers.glm import GLMProblem
 from mssl.solvers.glm_rows import GLMRows
 from mssl.solvers.glm_start import linearise
 from mssl.solvers.pooled import PooledProblem
+from mssl.solvers.proximal import CompositeProblem
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic
 from mssl.solvers.residual import ResidualProblem, make_residual_problem, residual_start
 from mssl.solvers.ridged import RidgedProblem
-from mssl.solvers.spectral_start import (
+from mssl.solvers.spectra import (
     Spectra,
     design_spectra,
     diagonal_fixed_point,
@@ -49,7 +50,6 @@ from mssl.solvers.spectral_start import (
 from mssl.structures import SparsePrecision
 from mssl.structures.base import Frame, Structure, StructureStep
 from mssl.structures.sparse import RESIDUAL_FLOOR
-from mssl.threads import one_thread
 
 Array = NDArray[np.float64]
 

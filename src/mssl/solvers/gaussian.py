@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.coupling import Coupling
+from mssl.model.coupling import Coupling
 from mssl.solvers.base import WeightStep
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic
 from mssl.solvers.weights import solve_quadratic

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from mssl.certificates import weight_gap
-from mssl.coupling import Coupling
+from mssl.model.bounds import weight_gap
+from mssl.model.coupling import Coupling
 from mssl.solvers.base import WeightStep
 from mssl.solvers.fista import fista
 from mssl.solvers.glm_rows import GLMRows, Point, Reference
-from mssl.solvers.prox_newton import proximal_newton
+from mssl.solvers.newton import proximal_newton
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic
 
 Array = NDArray[np.float64]
@@ -140,7 +140,7 @@ class GLMProblem:
     def gap(self, point: Point, G: Array, coupling: Coupling) -> float:
         """Upper bound of the suboptimality at a point with gradient G of loss plus coupling.
 
-        For C ≻ 0 this is :func:`mssl.certificates.weight_gap`; otherwise the Fenchel dual of the loss at its own
+        For C ≻ 0 this is :func:`mssl.model.bounds.weight_gap`; otherwise the Fenchel dual of the loss at its own
         gradient, scaled into feasibility by one factor per connected component of tasks, and for tasks without any
         penalty the gradient's norm relative to that at W = 0, in units of the loss there.
         """

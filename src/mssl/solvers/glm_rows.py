@@ -16,11 +16,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl._blocks import DenseBlocks
-from mssl.checks import caller_level
-from mssl.data import TaskData
-from mssl.design import Design
-from mssl.inputs import listing
+from mssl._validation import caller_level
+from mssl.data.blocks import DenseBlocks
+from mssl.data.design import Design
+from mssl.data.inputs import listing
+from mssl.data.layouts import TaskData
 from mssl.losses import Loss
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic
 
@@ -163,7 +163,7 @@ class GLMRows:
         return plain and work >= _LARGE and bool(np.any(design.scales != 1.0))
 
     def _in_single_precision(self, c: Array, r: Array) -> tuple[Array, Array, Array]:
-        """As :meth:`mssl.design.Design.normal_equations`, the Grams by products of single precision.
+        """As :meth:`mssl.data.design.Design.normal_equations`, the Grams by products of single precision.
 
         They steer the steps and serve the estimates of a start; values, gradients and certificates never see them. What
         rounding may have taken off their least eigenvalues is given back.

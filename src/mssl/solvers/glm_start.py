@@ -18,13 +18,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.coupling import Coupling
+from mssl.model.coupling import Coupling
 from mssl.solvers.gaussian import scale_by_task
 from mssl.solvers.glm import GLMProblem
 from mssl.solvers.glm_rows import GLMRows, Point
 from mssl.solvers.moderation import moderate
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic
-from mssl.solvers.spectral_start import (
+from mssl.solvers.spectra import (
     Spectra,
     design_spectra,
     gram_spectra,

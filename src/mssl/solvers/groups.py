@@ -18,8 +18,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl._jit import call, plain
-from mssl.coupling import Coupling
+from mssl.kernels import call, plain
+from mssl.model.coupling import Coupling
 from mssl.penalties import L21
 from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic
@@ -68,7 +68,7 @@ def group_descent(
     WeightStep
         With the status MAX_ITER before so many sweeps where another solver goes on faster.
     """
-    from mssl._group_kernels import descend_groups
+    from mssl.kernels.groups import descend_groups
 
     V = np.array(V0, dtype=float)
     d, held = V.shape[1], isinstance(quadratic, GramQuadratic)

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from mssl.coupling import Coupling
 from mssl.exceptions import ParameterError
+from mssl.model.coupling import Coupling
 from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.quadratic import GramQuadratic, Quadratic, quadratic_gap
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.coupling import Coupling
+from mssl.model.coupling import Coupling
 from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.gaussian import GaussianProblem
 from mssl.solvers.glm import GLMProblem
@@ -99,7 +99,7 @@ def _newton(
     problem: GLMProblem, coupling: Coupling, threshold: Array, w: Array, tol: float, max_iter: int
 ) -> WeightStep:
     """Proximal Newton in the common weights."""
-    from mssl.certificates import weight_gap
+    from mssl.model.bounds import weight_gap
 
     K, ones = problem.n_tasks, np.ones((problem.n_tasks, 1))
     first = float(np.linalg.norm(problem.slope(problem.evaluate(np.zeros((K, problem.n_features)))).sum(axis=0)))

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from mssl.certificates import weight_gap
-from mssl.coupling import Coupling
-from mssl.design import Design
+from mssl.data.design import Design
+from mssl.model.bounds import weight_gap
+from mssl.model.coupling import Coupling
 
 Array = NDArray[np.float64]
 
@@ -346,7 +346,7 @@ def make_quadratic(
     put_off : bool
         Whether large Grams of own features may wait until they are asked for; a strong penalty never does.
     form : callable, optional
-        Used instead of :meth:`mssl.design.Design.normal_equations`.
+        Used instead of :meth:`mssl.data.design.Design.normal_equations`.
 
     Returns
     -------
@@ -409,7 +409,7 @@ def objective_value(problem: Smooth, W: Array, coupling: Coupling, threshold: Ar
 def quadratic_gap(problem: Quadratic, W: Array, coupling: Coupling, threshold: Array, G: Array | None = None) -> float:
     r"""Upper bound of the suboptimality of W, by the certificate that fits the coupling.
 
-    For C ≻ 0 this is :func:`mssl.certificates.weight_gap`. For a singular C the loss and the coupling are read as
+    For C ≻ 0 this is :func:`mssl.model.bounds.weight_gap`. For a singular C the loss and the coupling are read as
     the squares of an augmented residual r, and the Fenchel dual :math:`s \langle z, r \rangle - \tfrac12 s^2 \|r\|^2`
     is taken at r scaled into feasibility, one s per connected component of tasks. Tasks without penalty contribute
     their gradient norm relative to that at W = 0, in units of the loss at W = 0.

@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from mssl._jit import call
-from mssl.coupling import Coupling, positive_definite_inverse
-from mssl.data import TaskData
-from mssl.design import Design
+from mssl.data.design import Design
+from mssl.data.layouts import TaskData
 from mssl.exceptions import NotAlignedError, ParameterError
+from mssl.kernels import call
+from mssl.model.coupling import Coupling, positive_definite_inverse
 from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.linear import solve_cg
 from mssl.solvers.quadratic import default_memory_budget
@@ -232,7 +232,7 @@ def _coordinate_descent(
 
 def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, int, float], tuple[int, float]]:
     """The kernel that fits the shapes, as a function (W, sweeps, enough) → (sweeps made, last gain)."""
-    from mssl import _residual_kernels as kernels
+    from mssl.kernels import residuals as kernels
 
     graph = (A.indptr.astype(np.int64), A.indices.astype(np.int64), np.array(A.data, dtype=float))
     rest = (problem.ridges, problem.thresholds)

@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.coupling import Coupling, positive_definite_inverse
-from mssl.solvers.alternating import WeightProblem
+from mssl.model.coupling import Coupling, positive_definite_inverse
+from mssl.solvers.alternation import WeightProblem
 from mssl.solvers.base import WeightStep
 
 Array = NDArray[np.float64]

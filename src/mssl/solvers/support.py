@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from mssl.coupling import Coupling
+from mssl.model.coupling import Coupling
 from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.coordinate import coordinate_descent
 from mssl.solvers.linear import solve_cg

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.coupling import Coupling
 from mssl.exceptions import ParameterError
+from mssl.model.coupling import Coupling
 from mssl.solvers.admm import admm
 from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.coordinate import coordinate_descent

@@ -15,9 +15,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl._jit import call
-from mssl.certificates import weight_gap
-from mssl.coupling import Coupling
+from mssl.kernels import call
+from mssl.model.bounds import weight_gap
+from mssl.model.coupling import Coupling
 from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.coordinate import coupling_arrays, independent_parts, spread_sweeps
 from mssl.solvers.quadratic import DesignQuadratic
@@ -75,7 +75,7 @@ def descend_on_sets(
     Examples
     --------
     >>> import numpy as np
-    >>> from mssl.design import Design
+    >>> from mssl.data.design import Design
     >>> X = np.eye(3)[[0, 0, 1, 1, 2, 2]] * [[2.0], [-2], [2], [-2], [2], [-2]]
     >>> loss = DesignQuadratic(Design.build(X, [0, 6], scale=False), np.ones(6), X @ [1.0, 0.1, 0])
     >>> step = descend_on_sets(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1), np.zeros((1, 3)), tol=1e-9)
@@ -178,7 +178,7 @@ class _Sets:
 
         Returns how many there were, and what the last one gained.
         """
-        from mssl._working_set_kernels import set_sweeps
+        from mssl.kernels.working_sets import set_sweeps
 
         W, coupling, mean = self.W, self.coupling, self.rows[3] @ self.W
         sizes = np.array([len(own) for own in self.features])

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from mssl.coupling import Coupling
 from mssl.exceptions import ParameterError
+from mssl.model.coupling import Coupling
 
 Array = NDArray[np.float64]
 

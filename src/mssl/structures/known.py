@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from mssl.checks import finite
+from mssl._validation import finite
 from mssl.exceptions import ParameterError
 from mssl.structures.base import edge_list, numeric
 

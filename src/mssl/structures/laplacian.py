@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.checks import finite
-from mssl.coupling import positive_definite_inverse
+from mssl._validation import finite
 from mssl.exceptions import ParameterError
+from mssl.model.coupling import positive_definite_inverse
 from mssl.structures.base import Frame, StructureStep, edge_list, numeric
 from mssl.structures.fixed import FixedStructure
 

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from mssl.checks import finite
+from mssl._validation import finite
 from mssl.exceptions import ParameterError
-from mssl.glasso import graphical_lasso, graphical_lasso_gap
+from mssl.glasso.solver import graphical_lasso, graphical_lasso_gap
 from mssl.structures.base import Frame, Structure, StructureStep
 from mssl.structures.copula import CORRELATIONS, rank_correlation
 from mssl.structures.known import KnownEdges, known_edges

@@ -10,7 +10,7 @@ from abc import abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.checks import finite
+from mssl._validation import finite
 from mssl.exceptions import ParameterError
 from mssl.structures.base import Frame, Structure, StructureStep
 from mssl.structures.laplacian import check_strength

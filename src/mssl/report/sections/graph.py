@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from mssl.graph.geometry import NEGATIVE, POSITIVE, chord_geometry, graph_layout, thin_edges
 from mssl.report.content import Content
 from mssl.report.figures import (
     INK,
@@ -23,7 +24,6 @@ from mssl.report.figures import (
 )
 from mssl.report.figures import sentence as say
 from mssl.report.labels import place, plain, text_width
-from mssl.views import NEGATIVE, POSITIVE, chord_geometry, graph_layout, thin_edges
 
 _SIGNS = (
     f'<svg class="key" viewBox="0 0 30 8" aria-hidden="true"><path d="M0 4H30" stroke="{POSITIVE}" stroke-width="3"/>'

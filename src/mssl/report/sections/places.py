@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl._plot_support import region
 from mssl.exceptions import MissingDependencyError, require
+from mssl.graph.geometry import arc_geometry, coastlines
+from mssl.plots.support import region
 from mssl.report.content import Content
 from mssl.report.figures import FAINT, Section, Shared, base_figure, by_community, count, figure_html
 from mssl.report.figures import sentence as say
 from mssl.report.labels import place
-from mssl.views import arc_geometry, coastlines
 
 FloatArray = NDArray[np.float64]
 _WIDEST, _TALLEST = 820, 560

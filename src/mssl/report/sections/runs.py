@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from mssl.exceptions import require
+from mssl.graph.geometry import PALETTE, POSITIVE
 from mssl.report.content import Content, Stability
 from mssl.report.figures import FAINT, Section, Shared, base_figure, count, figure_html
 from mssl.report.figures import sentence as say
 from mssl.report.labels import plain
-from mssl.views import PALETTE, POSITIVE
 
 _MOST_LINES = 600
 _CURVES = {"objective": "objective − lowest", "gap_weights": "gap of coefficients", "gap_structure": "gap of precision"}

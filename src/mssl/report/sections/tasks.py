@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.graph import short_name
+from mssl.graph.geometry import NEGATIVE, POSITIVE
+from mssl.graph.task_graph import short_name
 from mssl.report.content import Content
 from mssl.report.figures import Section, Shared, base_figure, count, figure_html, named
 from mssl.report.scores import Gains
-from mssl.views import NEGATIVE, POSITIVE
 
 FloatArray = NDArray[np.float64]
 _GAIN_CAPTION = "Gain over the single-task fit, best first; losses lie below zero, in orange."

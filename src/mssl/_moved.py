@@ -1,0 +1,63 @@
+"""Old import paths: they answer for one more release, with a FutureWarning that names the new place."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+MOVED = {
+    "mssl.certificates": "mssl.model.bounds",
+    "mssl.classification": "mssl.estimators",
+    "mssl.coupling": "mssl.model.coupling",
+    "mssl.design": "mssl.data.design",
+    "mssl.ensemble": "mssl.estimators.baselines",
+    "mssl.inputs": "mssl.data.inputs",
+    "mssl.io": "mssl.files.models",
+    "mssl.labels": "mssl.data.labels",
+    "mssl.objective": "mssl.model.objective",
+    "mssl.prediction": "mssl.estimators.prediction",
+    "mssl.tables": "mssl.files.tables",
+    "mssl.threads": "mssl.kernels.threads",
+    "mssl.views": "mssl.graph.geometry",
+    "mssl.model_selection.board": "mssl.model_selection.scores",
+    "mssl.model_selection.plan": "mssl.model_selection.search_space",
+    "mssl.model_selection.splitters": "mssl.data.splitters",
+    "mssl.model_selection.work": "mssl.model_selection.parallel",
+    "mssl.solvers.alternating": "mssl.solvers.alternation",
+    "mssl.solvers.composite": "mssl.solvers.proximal",
+    "mssl.solvers.prox_newton": "mssl.solvers.newton",
+}
+
+
+class _Redirect(Loader):
+    """Loads the module of the new place under the old name."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        new = MOVED[spec.name]
+        warnings.warn(
+            f"{spec.name} is now {new}; the old path goes with the next release.", FutureWarning, stacklevel=2
+        )
+        return import_module(new)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing is left to do: the module is loaded already."""
+
+
+class _Finder(MetaPathFinder):
+    """Knows the old paths, and those alone."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return ModuleSpec(fullname, _Redirect()) if fullname in MOVED else None
+
+
+def install() -> None:
+    """Answer for the old paths from now on; a second call changes nothing."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.append(_Finder())

@@ -1,0 +1,420 @@
+"""Ensembles of climate models, combined location by location with observations; xarray in, xarray out."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from mssl.climate.grids import (
+    DEGREES,
+    monthly,
+    named_members,
+    on_grid,
+    on_land,
+    open_field,
+    pick,
+    reject_observation,
+    select_region,
+    to_cells,
+    to_locations,
+    to_units,
+)
+from mssl.estimators.baselines import Climatology
+from mssl.exceptions import DataError, DatasetError, MissingDependencyError, ParameterError, require
+from mssl.methods import lacks_graph, make_estimator
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class _Months:
+    """Ensemble (n, K, M) and observation (n, K) at the same months and locations, and where these are."""
+
+    X: Array
+    y: Array
+    months: NDArray[np.int64]
+    train: NDArray[np.bool_]
+    members: list[str]
+    observed: Any
+    left_out: dict[str, int]
+
+    def climatology(self) -> Array:
+        """The observation's month-of-year means of the training years, for the months of testing."""
+        return month_means(self.y, self.months, self.train)[~self.train]
+
+
+def combine(
+    ensemble: Any,
+    observations: Any,
+    *,
+    train: tuple[int, int],
+    test: tuple[int, int],
+    variable: str | None = None,
+    region: tuple[float, float, float, float] | None = None,
+    method: str = "r-mssl",
+    raw: bool = False,
+    regrid: str = "bilinear",
+    land_only: bool = True,
+    estimator: Any = None,
+) -> Any:
+    r"""Combine an ensemble of climate models into one prediction, one task per location.
+
+    Every location k is a task, every model a feature. By default anomalies are combined: with the month-of-year means
+    of the training years, :math:`\bar y_{km}` of the observation and :math:`\bar x_{kjm}` of model j,
+
+    .. math:: \hat y_k(t) = \bar y_{km(t)} + b_k + \sum_j w_{kj}\,\big(x_{kj}(t) - \bar x_{kjm(t)}\big).
+
+    Parameters
+    ----------
+    ensemble : mapping of names to DataArrays, DataArray with an axis ``member``, or paths of NetCDF files
+        The models, each on its own grid (lat, lon) and in its own calendar, or on an axis ``location``.
+    observations : DataArray, Dataset or path
+        What was observed, on the grid or the locations of the answer.
+    train, test : (int, int)
+        First and last year of training and of testing.
+    variable : str, optional
+        Which variable to take from data sets.
+    region : (west, east, south, north), optional
+        In degrees; west may be greater than east, across the date line.
+    method : str, default="r-mssl"
+        "p-mssl", "r-mssl" or the name of a preset.
+    raw : bool, default=False
+        Combine the values themselves, as the paper does, instead of anomalies.
+    regrid : {"bilinear", "nearest"}, default="bilinear"
+        How models come to the observation's locations.
+    land_only : bool, default=True
+        Leave out cells of a grid that lie at sea (locations are left as they are).
+    estimator : estimator, optional
+        Instead of a method's name.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``prediction``, ``observed`` and ``climatology`` (time, location), ``weights`` (member, location),
+        ``intercept``, ``rmse``, ``rmse_climatology`` and ``rmse_average`` (location), and ``graph`` (location,
+        other_location), the partial correlations between locations. Where the observation is on a grid, so is the
+        answer: (lat, lon) takes the place of location, NaN in cells that were left out, in all but the graph, whose
+        locations have coordinates ``location_lat`` and ``location_lon``. The attributes tell the figures over all
+        locations, and how many were left out: at sea, and without some value of the observation or of a member.
+
+    References
+    ----------
+    Gonçalves et al. (2014), doi:10.1145/2661829.2662091. CF conventions: https://cfconventions.org.
+
+    Examples
+    --------
+    >>> from mssl.climate import combine, to_dataset
+    >>> from mssl.datasets import make_climate_like
+    >>> from mssl import MSSLRegressor
+    >>> cells = to_dataset(make_climate_like(n_samples=240, random_state=0))
+    >>> r_mssl = MSSLRegressor(on="residual", graph_penalty=0.3)
+    >>> answer = combine(cells["ensemble"], cells["observed"], train=(1901, 1915), test=(1916, 1920), estimator=r_mssl)
+    >>> answer["prediction"].dims
+    ('time', 'location')
+    """
+    xarray: Any = require("xarray", "climate", "mssl.climate.combine")
+    train, test = _years(train, test, raw)
+    if regrid not in ("bilinear", "nearest"):
+        raise ParameterError(f"regrid is {regrid!r}; allowed are 'bilinear' and 'nearest'.")
+    if isinstance(ensemble, list | tuple) and isinstance(observations, str | Path):
+        reject_observation([item for item in ensemble if isinstance(item, str | Path)], observations)
+    members = named_members(ensemble, variable)
+    observed, grid, at_sea = _observed(observations, variable, region, land_only)
+    units = observed.attrs.get("units")
+    observed = monthly(observed)
+    fields = {}
+    for name, field in members.items():
+        placed = to_cells(to_units(field, units, f"member {name!r}"), observed, regrid, f"member {name!r}")
+        fields[name] = monthly(placed)
+    data = _align(observed, fields, train, test)
+    model = make_estimator(method, "gaussian") if estimator is None else estimator
+    model = _with_neighbours(model, data, gridded=grid is not None)
+    prediction = _predict(model, data, raw)
+    left_out = {"at_sea": at_sea, **data.left_out}
+    answer = _errors(xarray, prediction, data).merge(_found(xarray, model))
+    for name, values in answer.data_vars.items():
+        values.attrs["units"] = "1" if name in ("weights", "graph") else units or "1"
+    answer = _placed(answer, data)
+    answer.attrs = {
+        **_about(answer),
+        "method": method if estimator is None else repr(estimator),
+        "combined": "raw values" if raw else "anomalies from the month-of-year means of the training years",
+        "train_years": f"{train[0]}:{train[1]}",
+        "test_years": f"{test[0]}:{test[1]}",
+        "locations": answer.sizes["location"],
+        "locations_left_out": sum(left_out.values()),
+        **{f"locations_{reason}": count for reason, count in left_out.items()},
+    }
+    return answer if grid is None else on_grid(answer, *grid)
+
+
+def month_means(values: Array, months: NDArray[np.int64], known: NDArray[np.bool_]) -> Array:
+    """Mean of each month of the year over the known rows, for every row.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n, …)
+        One row a month.
+    months : ndarray of shape (n,)
+        Months since year 0 (or any January).
+    known : ndarray of bool of shape (n,)
+        The rows to take means over.
+    """
+    means = np.empty_like(values)
+    for month in np.unique(months % 12):
+        rows = months % 12 == month
+        if not np.any(rows & known):
+            raise DataError(f"Month {month + 1} of the year occurs in testing, but not in the training years.")
+        means[rows] = values[rows & known].mean(axis=0)
+    return means
+
+
+def _observed(observations: Any, variable: str | None, region: Any, land_only: bool) -> tuple[Any, Any, int]:
+    """The observation on an axis of locations, latitudes and longitudes of its grid (or None), and cells at sea."""
+    is_path = isinstance(observations, str | Path)
+    data = open_field(observations, variable) if is_path else pick(observations, variable, "The observation")
+    units = data.attrs.get("units")
+    gridded = "location" not in data.dims
+    data = select_region(data, region) if gridded else data
+    grid = (data["lat"].values, data["lon"].values) if {"lat", "lon"} <= set(data.dims) else None
+    data = to_locations(data)
+    cells = data.sizes["location"]
+    if gridded and land_only:
+        data = on_land(data)
+    if not data.sizes["location"]:
+        raise DataError("No location is left: none lies in the region and on land (--all-cells keeps the sea).")
+    data.attrs["units"] = units
+    return data, grid, cells - data.sizes["location"]
+
+
+def _years(train: tuple[int, int], test: tuple[int, int], raw: bool) -> tuple[tuple[int, int], tuple[int, int]]:
+    for name, (first, last) in (("train", train), ("test", test)):
+        if first > last:
+            raise ParameterError(f"{name} is {first}:{last}; give the first year first.")
+    if train[0] <= test[1] and test[0] <= train[1]:
+        raise ParameterError(f"train {train[0]}:{train[1]} and test {test[0]}:{test[1]} overlap; keep them apart.")
+    if train[0] == train[1] and not raw:
+        raise ParameterError(
+            f"train is {train[0]}:{train[1]}, a single year: its months are their own means, so that no anomaly is "
+            "left to learn from. Give two training years or more, or combine raw values (raw=True, --raw)."
+        )
+    return train, test
+
+
+def _inside(months: NDArray[np.int64], years: tuple[int, int]) -> NDArray[np.bool_]:
+    return (months >= years[0] * 12) & (months < (years[1] + 1) * 12)
+
+
+def _align(observed: Any, fields: dict[str, Any], train: tuple[int, int], test: tuple[int, int]) -> _Months:
+    """Observation and members at all months of training and testing, locations with gaps left out."""
+    wanted = np.concatenate([np.arange(first * 12, (last + 1) * 12) for first, last in (train, test)])
+    for name, field in {"the observation": observed, **fields}.items():
+        absent = np.setdiff1d(wanted, field["time"].values)
+        if len(absent):
+            year, month = divmod(int(absent[0]), 12)
+            raise DataError(
+                f"{name} lacks {len(absent)} of the {len(wanted)} months of training and testing (first: "
+                f"{year:04d}-{month + 1:02d}); choose years that all of them cover."
+            )
+    observed = observed.sel(time=wanted).load()
+    stack = np.stack([np.asarray(field.sel(time=wanted).values, dtype=float) for field in fields.values()], axis=2)
+    seen = np.isfinite(observed.values).all(axis=0)
+    whole = seen & np.isfinite(stack).all(axis=(0, 2))
+    if not whole.any():
+        raise DataError("Every location lacks some value of the observation or of a member, so none can be combined.")
+    kept = observed.isel(location=np.flatnonzero(whole)).astype(float)
+    X = np.ascontiguousarray(stack[:, whole])
+    left_out = {"not_observed": int(np.sum(~seen)), "not_modelled": int(np.sum(seen & ~whole))}
+    return _Months(X, kept.values, wanted, _inside(wanted, train), list(fields), kept, left_out)
+
+
+def _with_neighbours(model: Any, data: _Months, *, gridded: bool) -> Any:
+    """The model; one that needs a graph of locations and has none gets the cells beside each, or the four nearest."""
+    place = lacks_graph(model)
+    if place is None:
+        return model
+    if not {"lat", "lon"} <= set(data.observed.coords):
+        raise DataError(
+            "The observation tells no lat and lon of its locations, so that their neighbours are not known."
+        )
+    places = np.column_stack([data.observed["lat"].values, data.observed["lon"].values])
+    nearest = {} if gridded else {f"{place}__nearest": min(4, len(places) - 1)}
+    return clone(model).set_params(**{f"{place}__coordinates": places}, **nearest)
+
+
+def _predict(model: Any, data: _Months, raw: bool) -> Array:
+    """Fit on the training months and predict the others, on anomalies or raw values."""
+    if isinstance(model, Climatology) and model.month is None:
+        return data.climatology()
+    X_means = 0.0 if raw else month_means(data.X, data.months, data.train)
+    y_means = np.zeros_like(data.y) if raw else month_means(data.y, data.months, data.train)
+    X, y = data.X - X_means, data.y - y_means
+    if np.ptp(y[data.train], axis=0).max() <= 1e-12 * np.abs(data.y).max():
+        first, last = data.months[data.train][[0, -1]] // 12
+        raise DataError(
+            f"The observation does not vary in the training period {first}:{last} at any of the {y.shape[1]} "
+            "locations, so there is nothing to learn; choose other training years, or check the variable."
+        )
+    model.fit(X[data.train], y[data.train])
+    return np.asarray(model.predict(X[~data.train]) + y_means[~data.train])
+
+
+def _rmse(prediction: Array, truth: Array) -> Array:
+    return np.asarray(np.sqrt(np.mean((prediction - truth) ** 2, axis=0)))
+
+
+def _errors(xarray: Any, prediction: Array, data: _Months) -> Any:
+    """Prediction and observation of the months of testing, and root mean square errors per location."""
+    truth, climatology = data.y[~data.train], data.climatology()
+    average = data.X[~data.train].mean(axis=2)
+    series = {
+        "prediction": (prediction, "combined prediction"),
+        "observed": (truth, "observation"),
+        "climatology": (climatology, "month-of-year mean of the training years"),
+    }
+    errors = {
+        "rmse": (prediction, "the combination"),
+        "rmse_climatology": (climatology, "the climatology"),
+        "rmse_average": (average, "the plain average of the members"),
+    }
+    return xarray.Dataset(
+        {name: (("time", "location"), values, {"long_name": text}) for name, (values, text) in series.items()}
+        | {
+            name: ("location", _rmse(values, truth), {"long_name": f"root mean square error of {text}"})
+            for name, (values, text) in errors.items()
+        }
+    )
+
+
+def _found(xarray: Any, model: Any) -> Any:
+    """Weights and graph of a fitted model, as far as it has them."""
+    found = xarray.Dataset()
+    if hasattr(model, "coef_"):
+        found["weights"] = (("member", "location"), model.coef_.T, {"long_name": "weight of each member"})
+        found["intercept"] = ("location", model.intercept_, {"long_name": "intercept"})
+    if getattr(model, "graph_", None) is not None:
+        text = {"long_name": "partial correlation between locations, 0 without an edge"}
+        found["graph"] = (("location", "other_location"), np.array(model.graph_.weights), text)
+    return found
+
+
+def _placed(answer: Any, data: _Months) -> Any:
+    """The answer with its coordinates, as the CF conventions want them."""
+    time = (np.datetime64("0000-01", "M") + data.months[~data.train]).astype("datetime64[ns]")
+    names = (
+        data.observed["location"].values.astype(str) if "location" in data.observed.coords else range(data.y.shape[1])
+    )
+    answer = answer.assign_coords(
+        time=("time", time, {"standard_name": "time", "long_name": "first day of the month"}),
+        location=("location", list(names), {"long_name": "location"}),
+    )
+    if "weights" in answer:
+        answer = answer.assign_coords(member=("member", data.members, {"long_name": "climate model"}))
+    if "graph" in answer:
+        answer = answer.assign_coords(other_location=("other_location", list(names), {"long_name": "location"}))
+    for axis, text in DEGREES.items():
+        if axis in data.observed.coords:
+            answer = answer.assign_coords({axis: ("location", data.observed[axis].values, text)})
+    return answer
+
+
+def _about(answer: Any) -> dict[str, Any]:
+    """Title and the figures over all locations."""
+    names = ("rmse", "rmse_climatology", "rmse_average")
+    total = {name: float(np.sqrt(np.mean(answer[name].values ** 2))) for name in names}
+    return {
+        "Conventions": "CF-1.11",
+        "title": "Climate models combined with observations, one task per location",
+        "source": "mssl",
+        **total,
+        "gain_over_climatology": _gain(total["rmse"], total["rmse_climatology"]),
+        "gain_over_average": _gain(total["rmse"], total["rmse_average"]),
+    }
+
+
+def _gain(error: float, rival: float) -> float:
+    """The share of the rival's error that is gone; a rival without error can at best be met."""
+    if rival:
+        return 1.0 - error / rival
+    return float("-inf") if error else 0.0
+
+
+def to_dataset(bunch: Any, *, calendar: str = "standard", units: str = "degC") -> Any:
+    """A climate data set of :mod:`mssl.datasets` as xarray, for NetCDF files and for :func:`combine`.
+
+    Parameters
+    ----------
+    bunch : Bunch
+        From ``load_climate`` or ``make_climate_like``, in the aligned layout.
+    calendar : str, default="standard"
+        Calendar of the time axis, such as "noleap" or "360_day".
+    units : {"degC", "K"}
+        Units to write.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``ensemble`` (time, location, member) and ``observed`` (time, location).
+    """
+    xarray: Any = require("xarray", "climate", "mssl.climate.to_dataset")
+    if np.ndim(bunch.X) != 3:
+        raise DataError("The data set is not in the aligned layout; load it with layout='aligned'.")
+    shift = 273.15 if units == "K" else 0.0
+    months = np.asarray(bunch.months).astype("datetime64[M]")
+    if calendar == "standard":
+        time: Any = (months.astype("datetime64[D]") + 14).astype("datetime64[ns]")
+    else:
+        cftime: Any = require("cftime", "climate", "Calendars other than the standard one")
+        counted = months.astype(int)
+        time = [cftime.datetime(int(m) // 12 + 1970, int(m) % 12 + 1, 15, calendar=calendar) for m in counted]
+    text = {"units": units, "standard_name": "air_temperature"}
+    data = xarray.Dataset(
+        {
+            "ensemble": (("time", "location", "member"), bunch.X + shift, text),
+            "observed": (("time", "location"), bunch.y + shift, text),
+        },
+        coords={
+            "time": time,
+            "location": np.asarray(bunch.task_names).astype(str),
+            "member": np.asarray(bunch.feature_names).astype(str),
+        },
+    )
+    if getattr(bunch, "coordinates", None) is not None:
+        lat, lon = np.asarray(bunch.coordinates).T
+        data = data.assign_coords(lat=("location", lat), lon=("location", lon))
+    return data
+
+
+def write_dataset(data: Any, path: str | Path) -> Path:
+    """Write a data set as NetCDF, whole or not at all.
+
+    Parameters
+    ----------
+    data : xarray.Dataset
+        Such as :func:`combine` returns.
+    path : str or Path
+        The file.
+    """
+    target = Path(path)
+    beside = target.with_name(f".{target.name[:40]}.{uuid.uuid4().hex}.tmp")
+    try:
+        data.to_netcdf(beside)
+        beside.replace(target)
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"Writing NetCDF files needs a package that is not installed ({error}). "
+            "Install it with: pip install 'mssl[climate]'"
+        ) from error
+    except OSError as error:
+        raise DatasetError(
+            f"cannot write {str(target)!r}: {error.strerror or error}. Choose a folder that exists and is writable."
+        ) from error
+    finally:
+        beside.unlink(missing_ok=True)
+    return target

@@ -1,0 +1,244 @@
+"""Bringing climate data together: names of axes, longitudes, units, calendars, grids, land."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mssl.data.inputs import listing
+from mssl.exceptions import DataError, ParameterError, require
+
+Array = NDArray[np.float64]
+
+_AXES = {"lat": ("latitude", "y", "nav_lat"), "lon": ("longitude", "x", "nav_lon"), "time": ("t", "month")}
+_KELVIN = frozenset({"K", "kelvin", "Kelvin", "degK", "deg_K", "degree_K", "degrees_K"})
+_CELSIUS = frozenset(
+    {"C", "degC", "deg_C", "degrees_C", "degree_C", "celsius", "Celsius", "degrees Celsius", "degree_Celsius", "°C"}
+)
+DEGREES = {
+    "lat": {"standard_name": "latitude", "long_name": "latitude", "units": "degrees_north"},
+    "lon": {"standard_name": "longitude", "long_name": "longitude", "units": "degrees_east"},
+}
+_DATES = re.compile(r"_\d{4,8}-\d{4,8}$")
+
+
+def open_member_files(paths: Iterable[str | Path], variable: str | None = None) -> dict[str, Any]:
+    """Open NetCDF files lazily, one member per name; files of one member that follow in time are joined.
+
+    Parameters
+    ----------
+    paths : iterable of paths
+        ``tas_Amon_MODEL_historical_r1i1p1_185001-194912.nc`` and the like; the dates at the end are left out of the
+        member's name.
+    variable : str, optional
+        Which variable to take; needed where a file has several.
+
+    Returns
+    -------
+    dict of str to xarray.DataArray
+    """
+    xarray: Any = require("xarray", "climate", "Reading climate files")
+    parts: dict[str, list[Any]] = {}
+    for path in sorted(map(str, paths)):
+        parts.setdefault(_DATES.sub("", Path(path).stem), []).append(open_field(path, variable))
+    if not parts:
+        raise DataError("No file of ensemble members was found; check the pattern.")
+    return {
+        name: fields[0] if len(fields) == 1 else xarray.concat(fields, "time").sortby("time")
+        for name, fields in parts.items()
+    }
+
+
+def open_field(path: str | Path, variable: str | None = None) -> Any:
+    """One variable of a NetCDF file, lazily; axes named time, lat, lon."""
+    xarray: Any = require("xarray", "climate", "Reading climate files")
+    require("dask", "climate", "Reading climate files piece by piece")
+    try:
+        data = xarray.open_dataset(path, chunks={})
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(_unreadable(Path(path), error)) from error
+    return pick(data, variable, str(path))
+
+
+def _unreadable(path: Path, error: Exception) -> str:
+    """Why a file cannot be opened: it is not there, it is something else, or what xarray says."""
+    if not path.exists():
+        return f"There is no file {str(path)!r}."
+    if path.is_file():
+        with path.open("rb") as stream:
+            begins = stream.read(8)
+        if not begins.startswith((b"CDF", b"\x89HDF")):
+            return f"{str(path)!r} is no NetCDF file (it begins with {begins!r}); give files written as NetCDF."
+    return f"{str(path)!r} cannot be read as NetCDF: {error}"
+
+
+def reject_observation(members: Iterable[str | Path], observations: str | Path) -> None:
+    """Raise where the observation's file is among the members, which would then predict themselves."""
+    for path in map(Path, members):
+        if path.exists() and Path(observations).exists() and path.samefile(observations):
+            raise DataError(
+                f"The file of the observation, {str(observations)!r}, is among the members too. Keep it elsewhere, or "
+                "give a pattern that leaves it out."
+            )
+
+
+def pick(data: Any, variable: str | None, source: str) -> Any:
+    """The variable that is asked for (or the only one with a time axis) as a DataArray with known axis names."""
+    if hasattr(data, "data_vars"):
+        names = [name for name in data.data_vars if any(axis in data[name].dims for axis in ("time", *_AXES["time"]))]
+        chosen = variable if variable is not None else (names[0] if len(names) == 1 else None)
+        if chosen is None or chosen not in data.data_vars:
+            asked = "which variable is meant is not said" if variable is None else f"there is no variable {variable!r}"
+            raise DataError(f"{source}: {asked}; it has {listing([str(name) for name in names])}.")
+        data = data[chosen]
+    renamed = {
+        other: axis for axis, others in _AXES.items() for other in others if other in data.dims or other in data.coords
+    }
+    data = data.rename({old: new for old, new in renamed.items() if new not in data.coords and new not in data.dims})
+    if "time" not in data.dims:
+        raise DataError(f"{source}: the variable has no time axis; its axes are {listing(list(data.dims))}.")
+    if "lon" in data.coords:
+        data = data.assign_coords(lon=(data["lon"] + 180.0) % 360.0 - 180.0)
+        data = data.sortby("lon") if "lon" in data.dims else data
+    return data.squeeze(
+        [axis for axis in data.dims if data.sizes[axis] == 1 and axis not in ("time", "location")], drop=True
+    )
+
+
+def to_units(data: Any, units: str | None, source: str) -> Any:
+    """The data in the units of the observation: K and °C are converted, every other difference raises."""
+    own = data.attrs.get("units")
+    if own == units or (own in _KELVIN and units in _KELVIN) or (own in _CELSIUS and units in _CELSIUS):
+        return data
+    if own in _KELVIN and units in _CELSIUS:
+        return data - 273.15
+    if own in _CELSIUS and units in _KELVIN:
+        return data + 273.15
+    raise DataError(
+        f"{source} is in {own or 'no stated unit'}, the observation in {units or 'no stated unit'}; only K and °C are "
+        "converted. Bring both to the same units (attribute 'units') first."
+    )
+
+
+def monthly(data: Any) -> Any:
+    """Means of every calendar month, on an integer axis of months since year 0, whatever the calendar."""
+    times = data["time"]
+    if not hasattr(times, "dt") or times.dtype.kind not in "MO":
+        raise DataError("The time axis holds no dates; it needs units such as 'days since 1850-01-01'.")
+    months = (times.dt.year * 12 + times.dt.month - 1).values
+    data = data.assign_coords(time=months)
+    if len(np.unique(months)) == len(months):
+        return data.sortby("time")
+    return data.groupby("time").mean()
+
+
+def select_region(data: Any, region: tuple[float, float, float, float] | None) -> Any:
+    """The cells inside (west, east, south, north); west may lie east of east, across the date line."""
+    if region is None:
+        return data
+    west, east, south, north = region
+    if not (-90 <= south < north <= 90) or not all(-180 <= x <= 360 for x in (west, east)):
+        raise ParameterError(
+            f"region is {region}; give west, east, south, north in degrees, such as -82, -34, -56, 13."
+        )
+    west, east = ((x + 180) % 360 - 180 if x != 180 else 180.0 for x in (west, east))
+    lon, lat = data["lon"], data["lat"]
+    inside = (lon >= west) & (lon <= east) if west <= east else (lon >= west) | (lon <= east)
+    return data.where(inside & (lat >= south) & (lat <= north), drop=True)
+
+
+def to_locations(data: Any) -> Any:
+    """Grid cells (or locations as they are) on one axis ``location``, with lat and lon beside it where known."""
+    if "location" in data.dims:
+        return data.transpose("time", "location")
+    if not {"lat", "lon"} <= set(data.dims):
+        raise DataError(
+            f"The observation has the axes {listing(list(data.dims))}; it needs time, and lat and lon or location."
+        )
+    stacked = data.stack(location=("lat", "lon")).transpose("time", "location")
+    lat, lon = stacked["lat"].values, stacked["lon"].values
+    flat = stacked.drop_vars(["location", "lat", "lon"])
+    names = [f"{a:g} {b:g}" for a, b in zip(lat, lon, strict=True)]
+    return flat.assign_coords(location=names, lat=("location", lat), lon=("location", lon))
+
+
+def on_land(data: Any) -> Any:
+    """Only the locations on land."""
+    globe = require("global_land_mask", "climate", "The land mask").globe
+    land = globe.is_land(data["lat"].values, data["lon"].values)
+    return data.isel(location=np.flatnonzero(land))
+
+
+def on_grid(data: Any, lat: Array, lon: Array) -> Any:
+    """What has one value a location as maps over (lat, lon), NaN elsewhere; what relates locations stays as it is."""
+    axes = {"lat": lat, "lon": lon}
+    rows, columns = (_places(data[axis].values, values) for axis, values in axes.items())
+    coordinates = {axis: (axis, values, DEGREES[axis]) for axis, values in axes.items()}
+    gridded = data.rename(lat="location_lat", lon="location_lon").assign_coords(coordinates)
+    for name, field in data.data_vars.items():
+        if "location" in field.dims and "other_location" not in field.dims:
+            flat = field.transpose(..., "location")
+            maps = np.full((*flat.shape[:-1], len(lat), len(lon)), np.nan)
+            maps[..., rows, columns] = flat.values
+            gridded[name] = ((*flat.dims[:-1], "lat", "lon"), maps, field.attrs)
+    relates = any("location" in field.dims for field in gridded.data_vars.values())
+    return gridded if relates else gridded.drop_dims("location")
+
+
+def _places(values: Array, axis: Array) -> NDArray[np.intp]:
+    """Where on an axis, in any order, each of some of its values is."""
+    order = np.argsort(axis)
+    return np.asarray(order[np.searchsorted(axis, values, sorter=order)], dtype=np.intp)
+
+
+def to_cells(data: Any, places: Any, method: str, source: str) -> Any:
+    """Model output at the observation's locations: bilinear or nearest on its own grid, or location by location."""
+    if "location" in data.dims:
+        if "location" not in data.coords or "location" not in places.coords:
+            return data.transpose("time", "location")
+        absent = sorted(set(places["location"].values.tolist()) - set(data["location"].values.tolist()))
+        if absent:
+            raise DataError(f"{source} lacks the locations {listing(absent)} of the observation.")
+        return data.sel(location=places["location"].values).transpose("time", "location")
+    if not {"lat", "lon"} <= set(data.dims) or "lat" not in places.coords:
+        raise DataError(f"{source} is on a grid; the observation needs lat and lon of its locations to compare them.")
+    grid = _around_the_globe(data.sortby("lat"))
+    lat = places["lat"].clip(float(grid["lat"].min()), float(grid["lat"].max()))
+    kind = {"bilinear": "linear", "nearest": "nearest"}[method]
+    return (
+        grid.chunk({"lat": -1, "lon": -1}).interp(lat=lat, lon=places["lon"], method=kind).transpose("time", "location")
+    )
+
+
+def _around_the_globe(data: Any) -> Any:
+    """A global grid with its first and last columns repeated, so that no cell lies outside."""
+    xarray: Any = require("xarray", "climate", "Climate data")
+    lon = data["lon"].values
+    if len(lon) < 2 or 360 - (lon[-1] - lon[0]) > 1.5 * np.median(np.diff(lon)):
+        return data
+    left = data.isel(lon=[-1]).assign_coords(lon=[lon[-1] - 360.0])
+    right = data.isel(lon=[0]).assign_coords(lon=[lon[0] + 360.0])
+    return xarray.concat([left, data, right], "lon")
+
+
+def named_members(ensemble: Any, variable: str | None) -> dict[str, Any]:
+    """An ensemble in any of its forms as one DataArray per member."""
+    if isinstance(ensemble, Mapping) and not hasattr(ensemble, "data_vars"):
+        return {str(name): pick(field, variable, str(name)) for name, field in ensemble.items()}
+    if hasattr(ensemble, "dims"):
+        data = pick(ensemble, variable, "The ensemble")
+        if "member" not in data.dims:
+            raise DataError(f"The ensemble has the axes {listing(list(data.dims))}; it needs one named 'member'.")
+        names = data["member"].values if "member" in data.coords else range(data.sizes["member"])
+        return {str(name): data.isel(member=k, drop=True) for k, name in enumerate(names)}
+    if isinstance(ensemble, str | Path):
+        return open_member_files([ensemble], variable)
+    items = list(ensemble)
+    if items and all(isinstance(item, str | Path) for item in items):
+        return open_member_files(items, variable)
+    return {f"member {k + 1}": pick(item, variable, f"member {k + 1}") for k, item in enumerate(items)}

@@ -1,0 +1,6 @@
+"""Tasks in: layouts, labels, features, moments and folds."""
+
+from mssl.data.labels import PairTasks, pair_tasks, vote
+from mssl.data.layouts import TaskData, read_tasks, stack_tasks
+
+__all__ = ["PairTasks", "TaskData", "pair_tasks", "read_tasks", "stack_tasks", "vote"]

@@ -1,0 +1,330 @@
+"""Tasks in: the three data layouts, read and checked in one place.
+
+========  =======================================  ==================================================
+layout    X, y                                     for
+========  =======================================  ==================================================
+long      X (N, d [+ task column]), y (N,)         ragged tasks; frames with a column of task ids
+shared    X (n, d), y (n, K)                       one design, many targets
+aligned   X (n, K, d), y (n, K)                    rows that belong together in all tasks (time)
+========  =======================================  ==================================================
+
+Whatever the layout, :class:`TaskData` holds rows sorted by task, so that solvers see one form only.
+Missing targets (NaN) are allowed in the shared and aligned layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from mssl.data.inputs import (
+    Features,
+    is_missing,
+    listing,
+    number_tasks,
+    read_features,
+    read_labels,
+    read_targets,
+    read_weights,
+)
+from mssl.exceptions import DataError, LayoutError
+
+Array = NDArray[np.float64]
+Labels = NDArray[Any]
+
+_SQUARES = (1e-152, 1e152)  # targets whose squares doubles can hold
+_FOURTH_POWERS = (1e-70, 1e70)  # and those whose fourth powers they can, with room for what the fit makes of them
+
+
+@dataclass(frozen=True, eq=False)
+class TaskData:
+    """All tasks' rows, sorted by task.
+
+    Attributes
+    ----------
+    X : ndarray or csr_array of shape (N, d), or (n, d) when ``shared``
+        Features; task k owns rows ``offsets[k]:offsets[k + 1]`` (with ``shared``, all tasks own all rows).
+    y : ndarray of shape (N,)
+        Targets, task by task; N = K n when ``shared``.
+    weights : ndarray of shape (N,) or None
+        Frequency weights: weight 2 is the same as the row given twice.
+    offsets : ndarray of shape (K + 1,)
+        Where each task's targets begin.
+    tasks : ndarray of shape (K,)
+        Task names.
+    layout : {"long", "shared", "aligned"}
+        How the data came.
+    rows : ndarray of shape (N,) or None
+        For each sorted row its place in the input (None: unchanged).
+    aligned : bool
+        Whether row i of every task is the same occasion, so that residuals can be compared across tasks.
+
+    Examples
+    --------
+    >>> from mssl.data import TaskData
+    >>> data = TaskData.from_list([[[0.0], [1.0]], [[2.0], [3.0], [4.0]]], [[0, 1], [1, 2, 3]])
+    >>> data.n_tasks, data.n_rows.tolist()
+    (2, [2, 3])
+    """
+
+    X: Any
+    y: Array
+    weights: Array | None
+    offsets: NDArray[np.int64]
+    tasks: Labels
+    layout: str
+    rows: NDArray[np.int64] | None = None
+    aligned: bool = False
+    names: Labels | None = field(default=None)
+
+    @property
+    def shared(self) -> bool:
+        """Whether one design serves all tasks."""
+        return len(self.X) != len(self.y) if not sparse.issparse(self.X) else False
+
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks K."""
+        return len(self.tasks)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features d."""
+        return int(self.X.shape[1])
+
+    @property
+    def n_rows(self) -> NDArray[np.int64]:
+        """Rows of each task."""
+        return np.diff(self.offsets)
+
+    @property
+    def task_of_row(self) -> NDArray[np.int64]:
+        """Task index of each flat row."""
+        return np.repeat(np.arange(self.n_tasks), self.n_rows)
+
+    def task_sums(self, values: Array) -> Array:
+        """Sum a flat vector over each task's rows."""
+        return np.add.reduceat(values, self.offsets[:-1])
+
+    def weight_sums(self) -> Array:
+        """Total weight of each task's rows."""
+        if self.weights is None:
+            return self.n_rows.astype(float)
+        return self.task_sums(self.weights)
+
+    @classmethod
+    def from_list(
+        cls,
+        Xs: Sequence[Any],
+        ys: Sequence[Any],
+        tasks: Sequence[Any] | None = None,
+        sample_weight: Sequence[Any] | None = None,
+    ) -> TaskData:
+        """Build from one (X, y) pair a task; see :func:`stack_tasks` for arrays to give to an estimator."""
+        X, y, ids = stack_tasks(Xs, ys, tasks)
+        weights = None if sample_weight is None else np.concatenate([np.asarray(w, float) for w in sample_weight])
+        return read_tasks(X, y, tasks=ids, sample_weight=weights)
+
+
+def stack_tasks(Xs: Sequence[Any], ys: Sequence[Any], tasks: Sequence[Any] | None = None) -> tuple[Any, Labels, Labels]:
+    """Turn one data set a task into the long layout.
+
+    Parameters
+    ----------
+    Xs : sequence of K arrays of shape (n_k, d), dense or sparse
+        Features of each task.
+    ys : sequence of K arrays of shape (n_k,)
+        Targets of each task.
+    tasks : sequence of K names, optional
+        Task names; 0 … K−1 by default.
+
+    Returns
+    -------
+    X : ndarray or csr_array of shape (N, d)
+    y : ndarray of shape (N,)
+    tasks : ndarray of shape (N,)
+        Task of each row: pass it as ``fit(X, y, tasks=tasks)``.
+
+    Examples
+    --------
+    >>> from mssl import stack_tasks
+    >>> X, y, tasks = stack_tasks([[[1.0], [2.0]], [[3.0]]], [[1, 2], [3]], ["a", "b"])
+    >>> X.shape, tasks.tolist()
+    ((3, 1), ['a', 'a', 'b'])
+    """
+    if len(Xs) == 0 or len(Xs) != len(ys):
+        raise LayoutError(
+            f"Got {len(Xs)} feature matrices and {len(ys)} targets; give one of each a task, at least one task."
+        )
+    names = np.arange(len(Xs)) if tasks is None else read_labels(tasks)
+    if len(names) != len(Xs):
+        raise LayoutError(f"Got {len(names)} task names for {len(Xs)} tasks; give one name a task.")
+    if len(np.unique(names)) != len(names):
+        raise LayoutError("Two tasks have the same name; give every task a name of its own.")
+    lengths = [np.shape(y)[0] for y in ys]
+    empty = [name for name, length in zip(names, lengths, strict=True) if length == 0]
+    if empty:
+        raise DataError(f"Tasks {listing(empty)} have no rows; drop these tasks or give them data.")
+    blocks: list[Any] = [X if sparse.issparse(X) else np.asarray(X) for X in Xs]
+    for name, block, length in zip(names, blocks, lengths, strict=True):
+        if block.ndim != 2 or block.shape[0] != length:
+            raise LayoutError(
+                f"Task {listing([name])} has features of shape {block.shape} and {length} targets; "
+                "each task needs X of shape (n_k, d) and y of shape (n_k,)."
+            )
+    widths = {block.shape[1] for block in blocks}
+    if len(widths) > 1:
+        raise LayoutError(f"Tasks have different numbers of features ({sorted(widths)}); all need the same d.")
+    stacked: Any = sparse.vstack(blocks).tocsr() if any(map(sparse.issparse, blocks)) else np.concatenate(blocks)
+    return stacked, np.concatenate([np.asarray(y) for y in ys]), np.repeat(names, lengths)
+
+
+def read_tasks(
+    X: Any,
+    y: Any,
+    *,
+    task_column: Any = None,
+    tasks: Any = None,
+    sample_weight: Any = None,
+    y_numeric: bool = True,
+) -> TaskData:
+    """Check X, y and weights in any layout and sort the rows by task.
+
+    Raises
+    ------
+    LayoutError
+        When X, y and task ids do not fit together.
+    DataError
+        When values are missing, infinite, not numbers, or all weights of a task are zero.
+    """
+    features = read_features(X, task_column, tasks)
+    targets, names = read_targets(y, features.values, y_numeric)
+    if features.values.ndim == 3:
+        return _from_aligned(features, targets, names, sample_weight)
+    if targets.ndim == 2:
+        if features.tasks is not None:
+            raise LayoutError(
+                f"y has shape {targets.shape} and task ids were given too; with task ids y must be (N,), "
+                "with one design for all tasks leave the ids out."
+            )
+        return _from_shared(features, targets, names, sample_weight)
+    return _from_long(features, targets, names, sample_weight)
+
+
+def check_target_sizes(data: TaskData, *, free_units: bool) -> None:
+    """Raise where targets are too large or too small to be computed with, or those of some tasks beside others'.
+
+    Models whose units are free choose them to suit the largest targets; others take the targets as they are.
+    """
+    sizes = np.maximum.reduceat(np.abs(data.y), data.offsets[:-1])
+    largest, smallest = float(sizes.max()), float(sizes.min(where=sizes > 0, initial=np.inf))
+    low, high = _SQUARES if free_units else _FOURTH_POWERS
+    if largest > high or 0 < largest < low:
+        why, suit = "", ""
+        if not free_units:
+            why, suit = ", penalties or noise of this model are in their units", " (and penalties and noise to suit)"
+        raise DataError(
+            f"The targets are of size {largest:.2g}{why}; sizes from {low:g} to {high:g} can be computed with. "
+            f"Give y in other units{suit}."
+        )
+    if largest > _FOURTH_POWERS[1] * smallest:
+        names = list(data.tasks[(sizes > 0) & (largest > _FOURTH_POWERS[1] * sizes)])
+        raise DataError(
+            f"The targets of tasks {listing(names)} are smaller than those of others by a factor beyond "
+            f"{_FOURTH_POWERS[1]:g} ({smallest:.2g} beside {largest:.2g}); give the tasks' targets in comparable units."
+        )
+
+
+def _from_long(features: Features, y: Labels, names: Labels | None, sample_weight: Any) -> TaskData:
+    X = features.values
+    n = X.shape[0]
+    weights = read_weights(sample_weight, (n,))
+    if features.tasks is None:
+        tasks, of_row = np.asarray([0]) if names is None else names, np.zeros(n, dtype=np.int64)
+    else:
+        tasks, of_row = number_tasks(features.tasks)
+    rows = np.argsort(of_row, kind="stable") if np.any(np.diff(of_row) < 0) else None
+    if weights is not None and np.any(weights == 0):
+        rows = np.flatnonzero(weights > 0) if rows is None else rows[weights[rows] > 0]
+    if rows is not None:
+        X, y, of_row = X[rows], y[rows], of_row[rows]
+        weights = None if weights is None else weights[rows]
+    counts = np.bincount(of_row, minlength=len(tasks))
+    _require_rows(counts, tasks)
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    return TaskData(X, y, weights, offsets, tasks, "long", rows, False, features.names)
+
+
+def _from_shared(features: Features, y: Labels, names: Labels | None, sample_weight: Any) -> TaskData:
+    X = features.values
+    n, K = y.shape
+    tasks = np.arange(K) if names is None else names
+    weights = read_weights(sample_weight, (n, K))
+    missing = is_missing(y)
+    if weights is not None:
+        missing = missing | (weights == 0)
+    common_weights = weights is None or bool(np.all(weights == weights[:, :1]))
+    whole_rows = bool(np.all(missing == missing[:, :1]))
+    if common_weights and whole_rows and not sparse.issparse(X):
+        rows = np.flatnonzero(~missing[:, 0])
+        _require_rows(np.full(K, len(rows)), tasks)
+        if len(rows) < n:
+            X, y = np.ascontiguousarray(X[rows]), y[rows]
+            weights = None if weights is None else weights[rows]
+        flat = None if weights is None else np.ascontiguousarray(weights.T).ravel()
+        offsets = np.arange(K + 1) * len(rows)
+        return TaskData(
+            X, np.ascontiguousarray(y.T).ravel(), flat, offsets, tasks, "shared", None, True, features.names
+        )
+    return _expand(lambda k, rows: X[rows], y, weights, missing, tasks, "shared", features.names)
+
+
+def _from_aligned(features: Features, y: Labels, names: Labels | None, sample_weight: Any) -> TaskData:
+    X = features.values
+    n, K, _ = X.shape
+    tasks = np.arange(K) if names is None else names
+    if features.tasks is not None:
+        tasks = features.tasks
+        if len(tasks) != K:
+            raise LayoutError(f"Got {len(tasks)} task names for {K} aligned tasks; give one name a task.")
+    weights = read_weights(sample_weight, (n, K))
+    missing = is_missing(y)
+    if weights is not None:
+        missing = missing | (weights == 0)
+    return _expand(lambda k, rows: X[rows, k], y, weights, missing, tasks, "aligned", features.names)
+
+
+def _expand(
+    block: Any,
+    y: Labels,
+    weights: Array | None,
+    missing: NDArray[np.bool_],
+    tasks: Labels,
+    layout: str,
+    names: Labels | None,
+) -> TaskData:
+    """Give each task its own copy of its observed rows."""
+    K = len(tasks)
+    observed = [np.flatnonzero(~missing[:, k]) for k in range(K)]
+    counts = np.asarray([len(rows) for rows in observed])
+    _require_rows(counts, tasks)
+    blocks = [block(k, rows) for k, rows in enumerate(observed)]
+    X = sparse.csr_array(sparse.vstack(blocks)) if sparse.issparse(blocks[0]) else np.concatenate(blocks)
+    flat_y = np.concatenate([y[rows, k] for k, rows in enumerate(observed)])
+    flat_w = None if weights is None else np.concatenate([weights[rows, k] for k, rows in enumerate(observed)])
+    aligned = not missing.any() and (weights is None or bool(np.all(weights == weights[:, :1])))
+    return TaskData(X, flat_y, flat_w, np.concatenate([[0], np.cumsum(counts)]), tasks, layout, None, aligned, names)
+
+
+def _require_rows(counts: NDArray[np.int64], tasks: Labels) -> None:
+    empty = [task for task, count in zip(tasks, counts, strict=True) if count == 0]
+    if empty:
+        raise DataError(
+            f"Tasks {listing(empty)} have no row with a target and a positive weight; drop these tasks "
+            "or give them data."
+        )

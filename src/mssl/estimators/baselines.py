@@ -1,0 +1,185 @@
+"""Baselines for ensembles of forecasts: the mean of the members, the best member, and the season's mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from mssl.data.inputs import locate_tasks, read_features
+from mssl.data.layouts import TaskData, read_tasks
+from mssl.estimators.base import GLMScore
+from mssl.estimators.prediction import TaskPredictor
+from mssl.exceptions import LayoutError, ParameterError
+from mssl.losses import Gaussian
+
+Array = NDArray[np.float64]
+
+
+class _Baseline(GLMScore, RegressorMixin, TaskPredictor, BaseEstimator):
+    """What the baselines share: they read the three layouts and keep the task names."""
+
+    def __init__(self, *, task_column: Any = None) -> None:
+        self.task_column = task_column
+
+    def fit(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> Any:
+        """Learn what little there is to learn.
+
+        Parameters
+        ----------
+        X, y, tasks, sample_weight
+            As for :meth:`mssl.MSSLRegressor.fit`.
+
+        Returns
+        -------
+        self
+        """
+        data = read_tasks(X, y, task_column=self.task_column, tasks=tasks, sample_weight=sample_weight)
+        self._remember_input(X, data)
+        self.tasks_, self.loss_ = data.tasks, Gaussian()
+        self.intercept_ = np.zeros(data.n_tasks)
+        self._learn(data)
+        return self
+
+    def _learn(self, data: TaskData) -> None:
+        self.coef_ = np.full((data.n_tasks, data.n_features), 1.0 / data.n_features)
+
+
+class AverageModel(_Baseline):
+    """The mean of all features: each feature is one member's forecast of the target.
+
+    Parameters
+    ----------
+    task_column : str or int, optional
+        The column of X that holds task ids.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> AverageModel().fit(np.array([[1.0, 3.0], [2.0, 6.0]]), np.array([2.0, 4.0])).predict(np.array([[0.0, 1.0]]))
+    array([0.5])
+    """
+
+
+class BestMember(_Baseline):
+    """For each task the one feature with the least squared error on the training rows.
+
+    Parameters
+    ----------
+    task_column : str or int, optional
+        The column of X that holds task ids.
+
+    Attributes
+    ----------
+    member_ : ndarray of shape (K,)
+        Position of each task's feature.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> BestMember().fit(np.array([[1.0, 3.0], [2.0, 6.0]]), np.array([3.0, 5.0])).predict(np.array([[0.0, 1.0]]))
+    array([1.])
+    """
+
+    def _learn(self, data: TaskData) -> None:
+        dense = data.X.toarray() if hasattr(data.X, "toarray") else data.X
+        weights = np.ones(len(data.y)) if data.weights is None else data.weights
+        self.coef_ = np.zeros((data.n_tasks, data.n_features))
+        self.member_ = np.empty(data.n_tasks, dtype=np.int64)
+        for k in range(data.n_tasks):
+            rows = slice(data.offsets[k], data.offsets[k + 1])
+            block = dense if data.shared else dense[rows]
+            errors = weights[rows] @ (block - data.y[rows, None]) ** 2
+            self.member_[k] = int(np.argmin(errors))
+            self.coef_[k, self.member_[k]] = 1.0
+
+
+class Climatology(_Baseline):
+    """For each task the mean target of rows with the same month of year; a month never seen gets the task's mean.
+
+    Parameters
+    ----------
+    month : int or str
+        The feature that holds the month (or any other label of the season): its position among the features (the
+        task column not counted), or its name in a frame.
+    task_column : str or int, optional
+        The column of X that holds task ids.
+
+    Attributes
+    ----------
+    seasons_ : ndarray of shape (m,)
+        The labels seen.
+    normals_ : ndarray of shape (K, m)
+        Mean target of each task and season.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y = np.array([[1.0], [2.0], [1.0], [2.0]]), np.array([0.0, 10.0, 2.0, 12.0])
+    >>> Climatology(month=0).fit(X, y).predict(np.array([[1.0], [2.0], [3.0]]))
+    array([ 1., 11.,  6.])
+    """
+
+    def __init__(self, month: Any = None, *, task_column: Any = None) -> None:
+        self.month = month
+        self.task_column = task_column
+
+    def _place(self) -> int:
+        names = list(self.features_)
+        if isinstance(self.month, int | np.integer) and not isinstance(self.month, bool):
+            if 0 <= self.month < len(names):
+                return int(self.month)
+        elif self.month in names:
+            return names.index(self.month)
+        raise ParameterError(
+            f"Climatology: month is {self.month!r}; give the position (0 … {len(names) - 1}) or the name of the "
+            f"feature that holds the month. Features are {', '.join(map(str, names[:10]))}."
+        )
+
+    def _learn(self, data: TaskData) -> None:
+        column = data.X[:, [self._place()]]
+        labels = (column.toarray() if hasattr(column, "toarray") else np.asarray(column)).ravel()
+        labels = np.tile(labels, data.n_tasks) if data.shared else labels
+        weights = np.ones(len(data.y)) if data.weights is None else data.weights
+        self.seasons_, season = np.unique(labels, return_inverse=True)
+        shape = (data.n_tasks, len(self.seasons_))
+        sums, totals = np.zeros(shape), np.zeros(shape)
+        np.add.at(sums, (data.task_of_row, season), weights * data.y)
+        np.add.at(totals, (data.task_of_row, season), weights)
+        self.means_ = sums.sum(axis=1) / totals.sum(axis=1)
+        self.normals_ = np.where(totals > 0, sums / np.where(totals > 0, totals, 1.0), self.means_[:, None])
+
+    def predict(self, X: Any, tasks: Any = None) -> Array:
+        """The mean of each row's season.
+
+        Parameters
+        ----------
+        X, tasks
+            As for :meth:`mssl.MSSLRegressor.predict`.
+        """
+        check_is_fitted(self)
+        features = read_features(X, self.task_column, tasks)
+        values, place = features.values, self._place()
+        K = len(self.tasks_)
+        if values.ndim == 3:
+            owners = np.broadcast_to(np.arange(K), values.shape[:2])
+            return self._normals(values[:, :, place], owners)
+        column = values[:, [place]]
+        labels = (column.toarray() if hasattr(column, "toarray") else np.asarray(column)).ravel()
+        if features.tasks is not None:
+            return self._normals(labels, locate_tasks(features.tasks, self.tasks_))
+        if self.layout_ == "shared":
+            return self._normals(np.repeat(labels[:, None], K, axis=1), np.broadcast_to(np.arange(K), (len(labels), K)))
+        if K == 1:
+            return self._normals(labels, np.zeros(len(labels), dtype=np.int64))
+        raise LayoutError(
+            f"This model knows {K} tasks; say which task each row belongs to, with tasks= or task_column."
+        )
+
+    def _normals(self, labels: Array, owners: NDArray[np.int64]) -> Array:
+        place = np.clip(np.searchsorted(self.seasons_, labels), 0, len(self.seasons_) - 1)
+        known = self.seasons_[place] == labels
+        return np.where(known, self.normals_[owners, place], self.means_[owners])

@@ -1,0 +1,121 @@
+r"""From where on a penalty leaves nothing: no edge in the graph, no weight.
+
+**λ.** The diagonal fixed point is stationary from :math:`\max_{i\ne j}|S_{ij}|/a_{ij}` on
+(:func:`mssl.model.objective.lambda_max`). That is where a graph *may* be empty, not yet where a fit's graph *is*: F
+is not convex in weights and graph together, and a fit that starts a little off the fixed point (a shared mean, an ℓ1
+penalty, another loss than least squares) can end at a better point with an edge. In the paper's formulation there is
+no closed form at all: λ is the penalty of the diagonal as well, so that the weights from which S comes depend on it.
+Both are settled by fits: from a λ that leaves no edge downwards, then by halves between the last graph without and
+the first with an edge; and then once more just above, since a fit that stops within its tolerance may keep a tiny edge.
+
+**γ.** See :func:`mssl.model.objective.gamma_max`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import numpy as np
+from sklearn.base import clone
+
+from mssl.estimators.spec import Parts, paper_start
+from mssl.exceptions import ParameterError
+from mssl.model.objective import lambda_max
+from mssl.penalties import Penalty
+from mssl.solvers.fit import Prepared, diagonal_lambda_max, fit_prepared, start
+from mssl.structures import SparsePrecision
+from mssl.structures.base import StructureStep
+
+_ACCURACY = 1e-4  # relative distance of the limit from a λ whose graph has an edge
+_NEAR = (1.1, 1.03, 1.01, 1.003, 1.001, 1.0003, 1.0)  # where edges are looked for above a λ without, in units of it
+_ABOVE = (1.3, *_NEAR)  # the same above the λ of stationarity
+_HALVINGS = 2.0 ** -np.arange(0.0, 12.0, 0.5)  # the same where no such λ is known
+_DOUBLINGS = 60
+
+
+def graph_penalty_limit(prepared: Prepared, parts: Parts) -> float:
+    """The λ, in the estimator's units, from which on its fits have an empty graph, but for edges that are free.
+
+    Parameters
+    ----------
+    prepared, parts
+        The data, and what the estimator's parameters stand for: a learned sparse precision.
+    """
+    structure, penalty = parts.structure, parts.penalty
+    if not isinstance(structure, SparsePrecision):
+        raise ParameterError(f"λ_max is that of a learned sparse precision; the structure is {structure!r}.")
+    first = paper_start(parts.paper, len(prepared.noise))
+    scale = 1.0 if parts.paper is None else parts.paper.graph_penalty
+    if structure.normalize:
+        stationary = diagonal_lambda_max(prepared, structure, penalty)
+        ladder = [multiple * stationary for multiple in _ABOVE]
+    else:
+        ladder = list(_first_moment(prepared, structure, penalty, first) * _HALVINGS)
+    if ladder[0] == 0:
+        return 0.0
+    has_edges = _edge_finder(prepared, structure, penalty, first)
+    limit = border(has_edges, ladder)
+    if not structure.normalize and limit == ladder[-1]:
+        return ladder[0] / scale  # no edge anywhere: weights that collapse
+    limit = border(has_edges, [multiple * limit for multiple in _NEAR])
+    return limit / scale
+
+
+def coef_penalty_limit(prepared: Prepared, parts: Parts) -> float:
+    """The γ, in the estimator's units, from which on all weights are zero."""
+    limit = prepared.gamma_max(parts.structure)
+    return limit if parts.paper is None else limit / parts.paper.coef_penalty
+
+
+def border(has_edges: Callable[[float], bool], ladder: Sequence[float]) -> float:
+    """The λ down to which graphs are empty: the last one of a falling ladder, or just above the first with an edge.
+
+    Parameters
+    ----------
+    has_edges : callable
+        Whether the graph at λ has an edge.
+    ladder : sequence of float
+        Falling λ; where there is an edge at the first one already, it is doubled until there is none.
+    """
+    above, below = ladder[0], 0.0
+    for _ in range(_DOUBLINGS):
+        if not has_edges(above):
+            break
+        above, below = 2.0 * above, above
+    for value in ladder[1:] if below == 0.0 else ():
+        if has_edges(value):
+            below = value
+            break
+        above = value
+    while below > 0.0 and above > (1.0 + _ACCURACY) * below:
+        middle = float(np.sqrt(above * below))
+        above, below = (above, middle) if has_edges(middle) else (middle, below)
+    return float(above)
+
+
+def _edge_finder(
+    prepared: Prepared, structure: SparsePrecision, penalty: Penalty, first: StructureStep | None
+) -> Callable[[float], bool]:
+    """Whether a fit with a given λ has an edge among those that λ prices."""
+
+    @cache
+    def has_edges(value: float) -> bool:
+        # Nothing is shared between the fits, so that each is the estimator's own to the last bit.
+        result = fit_prepared(prepared, clone(structure).set_params(alpha=value), penalty, first=first)
+        priced = np.triu(structure.edge_scales(result.frame) > 0, 1)
+        return bool(np.any(result.structure.precision[priced] != 0))
+
+    return has_edges
+
+
+def _first_moment(
+    prepared: Prepared, structure: SparsePrecision, penalty: Penalty, first: StructureStep | None
+) -> float:
+    """The largest entry off the diagonal of the moment of the first weights: the size of a λ that matters."""
+    problem = prepared.problem(penalty, structure.on)
+    frame, W = start(prepared, structure, problem)
+    step = structure.initial(frame) if first is None else first
+    tol = 1e-6 * max(1.0, abs(problem.value(W)))
+    W = problem.solve(structure.couple(step), W, tol=tol, max_iter=prepared.settings.max_inner).W
+    return lambda_max(problem.rows(W), structure, frame)

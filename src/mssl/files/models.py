@@ -1,0 +1,366 @@
+"""Saved models: one ``.npz`` file without pickles, checked before anything is allocated.
+
+The file is a ZIP archive of plain ``.npy`` members, none compressed, so that reading it never needs more memory than
+the file is large: ``header.npy`` (JSON text as bytes), ``array_0.npy`` …, and ``checksum.npy``, the SHA-256 of all
+others. ``numpy.load(path, allow_pickle=False)`` opens it too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import stat
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from mssl.exceptions import ModelFileError, MSSLError, ParameterError
+from mssl.files.atomic import atomic
+from mssl.files.codec import Decoder, Encoder
+
+FORMAT, VERSION = "mssl-model", 1
+_MOST_HEADER = 2**28  # bytes of JSON; 256 MiB are names of millions of features
+_MOST_MEMBERS = 100_000
+_CHUNK = 2**20
+_LONGEST_SHOWN = 200  # characters or items of a parameter in the header; the model itself holds all of them
+_NPY = re.compile(
+    rb"\{'descr': '([<>|][biufcUSmM]\d{1,9}(?:\[\d{0,9}[a-zA-Z]{1,2}\])?)', 'fortran_order': (True|False), "
+    rb"'shape': \((\d{0,19}(?:, ?\d{1,19}){0,31},?)\), \}\s*\n"
+)
+_FAILURES = (
+    *(ValueError, TypeError, KeyError, IndexError, AttributeError, RuntimeError, ArithmeticError, MSSLError),
+    *(zipfile.BadZipFile, NotImplementedError, EOFError, OSError, ImportError, RecursionError),
+)
+_PACKAGES = ("mssl", "numpy", "scipy", "scikit-learn")
+
+
+def save(model: Any, path: str | os.PathLike[str], *, notes: Mapping[str, Any] | None = None) -> Path:
+    """Write a model to one ``.npz`` file: whole, or not at all.
+
+    Parameters
+    ----------
+    model : estimator
+        Any estimator of mssl, fitted or not.
+    path : str or path-like
+        The file; one that is there is replaced in one step.
+    notes : mapping, optional
+        Plain values (numbers, text, lists) to keep beside the model, such as how it was trained.
+
+    Returns
+    -------
+    pathlib.Path
+        The file.
+
+    Raises
+    ------
+    ParameterError
+        When ``model`` is no estimator.
+    ModelFileError
+        When a parameter is not of mssl (a function, another library's object), or the file cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, mssl
+    >>> from mssl.datasets import make_clustered_tasks
+    >>> data = make_clustered_tasks(random_state=0)
+    >>> model = mssl.MSSLRegressor().fit(data.X, data.y, tasks=data.tasks)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     again = mssl.load(mssl.save(model, pathlib.Path(folder, "model.npz")))
+    >>> bool((again.coef_ == model.coef_).all())
+    True
+    """
+    if not isinstance(model, BaseEstimator):
+        what = (
+            f"the class {model.__name__}" if isinstance(model, type) else f"{type(model).__name__} {repr(model)[:60]}"
+        )
+        raise ParameterError(f"save got {what} as model; give an estimator of mssl, such as mssl.MSSLRegressor().")
+    encoder = Encoder()
+    tree = encoder.encode(model, type(model).__name__)
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "class": type(model).__name__,
+        "packages": _versions(),
+        **_summary(model),
+        "notes": dict(notes or {}),
+        "model": tree,
+    }
+    try:
+        text = json.dumps(header, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ModelFileError(
+            f"notes hold a value that is not plain ({error}); give numbers, text and lists."
+        ) from error
+    members = [np.frombuffer(text.encode("ascii"), dtype=np.uint8), *encoder.arrays]
+    with atomic(path, ModelFileError) as stream:
+        _write_members(stream, members)
+    return Path(path)
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read a model that :func:`save` wrote; nothing in the file is ever executed.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+
+    Returns
+    -------
+    estimator
+        Of the class that was saved, with the same parameters and fitted attributes, bit by bit.
+
+    Raises
+    ------
+    ModelFileError
+        When the file is damaged, was tampered with, or comes from another format version.
+
+    Examples
+    --------
+    >>> import mssl
+    >>> model = mssl.load("model.npz")  # doctest: +SKIP
+    """
+    with _reading(path):
+        header, arrays = _read(Path(path))
+        model = Decoder(arrays).model(header["model"])
+        _check_shapes(model)
+        return model
+
+
+def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a model file says about itself: class, parameters, tasks, features, certificate, versions, notes.
+
+    The whole file is checked, but no model is built.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+
+    Returns
+    -------
+    dict
+    """
+    with _reading(path):
+        header, _ = _read(Path(path))
+        del header["model"]
+        return header
+
+
+@contextmanager
+def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn everything that a bad file can cause into one kind of error that names the file."""
+    try:
+        yield
+    except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
+        raise ModelFileError(f"cannot read {os.fspath(path)!r}: {error.strerror}.") from error
+    except _FAILURES as error:
+        reason = str(error).strip(".") or type(error).__name__
+        raise ModelFileError(f"{os.fspath(path)!r} is no intact model file: {reason[:300]}. {_advice(path)}") from error
+
+
+def _advice(path: str | os.PathLike[str]) -> str:
+    """A damaged model can be saved again; a file of another kind was never one."""
+    damaged = False
+    if Path(path).is_file():  # a pipe would not come back
+        with Path(path).open("rb") as stream:
+            damaged = stream.read(2) == b"PK"
+    return "Save the model again with mssl.save." if damaged else "Give a file that mssl.save or mssl fit --save wrote."
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "unknown"
+    return found
+
+
+def _summary(model: Any) -> dict[str, Any]:
+    """What a reader of the header wants to know, in plain JSON."""
+    result = getattr(model, "result_", None)
+    certificate = None
+    if result is not None and hasattr(result, "relative_gap"):
+        figures = {"relative_gap": result.relative_gap, "objective": result.objective}
+        certificate = {
+            "status": str(result.status),
+            "rounds": len(result.history),
+            **{name: float(v) if math.isfinite(v) else str(v) for name, v in figures.items()},
+        }
+    graph = getattr(model, "graph_", None)
+    return {
+        "parameters": {name: _plain(value) for name, value in model.get_params(deep=False).items()},
+        "tasks": [str(name) for name in getattr(model, "tasks_", [])],
+        "features": [str(name) for name in getattr(model, "features_", [])],
+        "classes": [str(name) for name in getattr(model, "classes_", [])],
+        "edges": None if graph is None else graph.n_edges,
+        "certificate": certificate,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as a JSON value where it has one, else as the text that Python shows."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    if plain is None or isinstance(plain, bool | int) or (isinstance(plain, float) and math.isfinite(plain)):
+        return plain
+    if isinstance(plain, str):
+        return plain[:_LONGEST_SHOWN]
+    if isinstance(plain, list | tuple) and len(plain) <= _LONGEST_SHOWN:
+        return [_plain(item) for item in plain]
+    return repr(plain)[:_LONGEST_SHOWN]
+
+
+class _Tee:
+    """A stream whose traffic is counted and hashed."""
+
+    def __init__(self, stream: IO[bytes], digest: Any) -> None:
+        self.stream, self.digest, self.count = stream, digest, 0
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        return self.stream.write(data)
+
+    def read(self, size: int) -> bytes:
+        data = self.stream.read(size)
+        self.count += len(data)
+        self.digest.update(data)
+        return data
+
+
+def _names(count: int) -> list[str]:
+    return ["header.npy", *(f"array_{k}.npy" for k in range(count - 1))]
+
+
+def _write_members(stream: IO[bytes], members: list[NDArray[Any]]) -> None:
+    digest = hashlib.sha256()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in zip(_names(len(members)), members, strict=True):
+            digest.update(name.encode())
+            # A fixed date: the same model gives the same bytes.
+            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            with archive.open(entry, "w", force_zip64=array.nbytes > 2**30) as member:
+                np.lib.format.write_array(_Tee(member, digest), array, version=(1, 0), allow_pickle=False)
+        checksum = np.frombuffer(digest.digest(), dtype=np.uint8)
+        with archive.open(zipfile.ZipInfo("checksum.npy", (1980, 1, 1, 0, 0, 0)), "w") as member:
+            np.lib.format.write_array(member, checksum, version=(1, 0), allow_pickle=False)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], list[NDArray[Any]]]:
+    """Header and arrays of a file, after its directory, its shapes and its checksum have been checked."""
+    with path.open("rb") as stream:
+        status = os.fstat(stream.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelFileError("it is not a plain file")
+        with zipfile.ZipFile(stream) as archive:
+            entries = _check_directory(archive.infolist(), status.st_size)
+            digest = hashlib.sha256()
+            members = []
+            for name in _names(len(entries) - 1):
+                digest.update(name.encode())
+                members.append(_read_member(archive, entries[name], digest))
+            stored = _read_member(archive, entries["checksum.npy"], hashlib.sha256())
+    if stored.tobytes() != digest.digest():
+        raise ModelFileError("its checksum does not match its content")
+    return _parse_header(members[0]), members[1:]
+
+
+def _check_directory(infos: list[zipfile.ZipInfo], size: int) -> dict[str, zipfile.ZipInfo]:
+    if not 2 <= len(infos) <= _MOST_MEMBERS:
+        raise ModelFileError(f"it has {len(infos)} members")
+    entries = {info.filename: info for info in infos}
+    if len(entries) != len(infos) or set(entries) != {"checksum.npy", *_names(len(infos) - 1)}:
+        raise ModelFileError("it has members that no model file has")
+    for info in infos:
+        if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size or info.flag_bits & 1:
+            raise ModelFileError(f"its member {info.filename} is compressed or encrypted")
+    if sum(info.file_size for info in infos) > size:
+        raise ModelFileError("its members claim to be larger than the file")
+    if entries["header.npy"].file_size > _MOST_HEADER:
+        raise ModelFileError("its header is absurdly large")
+    return entries
+
+
+def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, digest: Any) -> NDArray[Any]:
+    """One ``.npy`` member; its shape has to account for every byte before any memory is taken."""
+    with archive.open(info) as stream:
+        tee = _Tee(stream, digest)
+        start = tee.read(10)
+        if start[:8] != b"\x93NUMPY\x01\x00" or len(start) != 10:
+            raise ModelFileError(f"its member {info.filename} is no array of version 1.0")
+        found = _NPY.fullmatch(tee.read(int.from_bytes(start[8:], "little")))
+        if found is None:
+            raise ModelFileError(f"its member {info.filename} has a header that mssl does not write")
+        dtype = np.dtype(found[1].decode("ascii"))
+        shape = tuple(int(part) for part in found[3].replace(b" ", b"").split(b",") if part)
+        if math.prod(shape) * dtype.itemsize != info.file_size - tee.count:
+            raise ModelFileError(f"its member {info.filename} has shape {shape}, which its bytes do not fill")
+        array = np.empty(shape, dtype, order="F" if found[2] == b"True" else "C")
+        _fill(array, tee)
+    _check_content(array, info.filename)
+    return array
+
+
+def _fill(array: NDArray[Any], tee: _Tee) -> None:
+    flat = array.reshape(-1, order="A").view(np.uint8) if array.nbytes else np.empty(0, np.uint8)
+    place = 0
+    while place < len(flat):
+        data = tee.read(min(_CHUNK, len(flat) - place))
+        if not data:
+            raise ModelFileError("it ends too early")
+        flat[place : place + len(data)] = np.frombuffer(data, np.uint8)
+        place += len(data)
+    if tee.read(1):
+        raise ModelFileError("a member is longer than its shape says")
+
+
+def _check_content(array: NDArray[Any], name: str) -> None:
+    """Bytes that are no truth value or no character would fail only later, far from here."""
+    if array.dtype.kind == "b" and array.size and array.view(np.uint8).max() > 1:
+        raise ModelFileError(f"its member {name} holds bytes that are neither true nor false")
+    if array.dtype.kind == "U" and array.nbytes:
+        codes = array.reshape(-1).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+        if codes.max() > 0x10FFFF:
+            raise ModelFileError(f"its member {name} holds bytes that are no text")
+
+
+def _parse_header(member: NDArray[Any]) -> dict[str, Any]:
+    if member.dtype != np.uint8 or member.ndim != 1:
+        raise ModelFileError("its header is no text")
+    header = json.loads(member.tobytes().decode("ascii"))
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise ModelFileError("it does not hold a model of mssl")
+    if header.get("version") != VERSION:
+        raise ModelFileError(
+            f"it has format version {str(header.get('version'))[:40]}, this mssl reads version {VERSION}; "
+            "use the mssl that wrote it"
+        )
+    if "model" not in header:
+        raise ModelFileError("it holds no model")
+    return header
+
+
+def _check_shapes(model: Any) -> None:
+    """Coefficients, intercepts and task names have to belong together."""
+    coef = getattr(model, "coef_", None)
+    if coef is None:
+        return
+    K, d = coef.shape
+    expected = {"intercept_": (K,), "tasks_": (K,), "features_": (d,), "precision_": (K, K)}
+    for name, shape in expected.items():
+        value = getattr(model, name, None)
+        if value is not None and value.shape != shape:
+            raise ModelFileError(f"{name} has shape {value.shape}, the coefficients {coef.shape}")
+    if coef.dtype != np.float64 or not np.isfinite(coef).all():
+        raise ModelFileError("the coefficients are not finite numbers")

@@ -1,0 +1,354 @@
+"""Columns out of files: pyarrow where it is installed, Python's own CSV reader otherwise."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mssl.data.inputs import listing
+from mssl.exceptions import DataError, require
+
+Array = NDArray[np.float64]
+
+_TEXT_FILES = (".csv", ".tsv", ".tab", ".txt")
+_COLUMN_FILES = {".parquet": "parquet", ".pq": "parquet", ".feather": "feather", ".arrow": "feather"}
+_NUMBERLIKE = frozenset({"#N/A", "#NA", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null", ""})
+_ROWS_OF_PIECE = 2**17  # columns of 1 MiB
+_INDEX = re.compile(r"__index_level_\d+__")  # what pandas writes beside the columns
+
+
+class Column:
+    """One column of a table: numbers, text or dates; converted when it is asked for."""
+
+    def __init__(self, name: str, data: Any, kind: str) -> None:
+        self.name, self.kind, self._data = name, kind, data
+
+    def numbers(self) -> Array:
+        """Values as floats, NaN where missing."""
+        if isinstance(self._data, np.ndarray):
+            return self._data
+        import pyarrow as pa
+
+        floats = self._data.cast(pa.float64(), safe=False)
+        return np.asarray(floats.to_numpy(), dtype=np.float64)
+
+    def text(self) -> tuple[NDArray[np.int32], list[str]]:
+        """Place of each value (−1 where missing) among the distinct texts, and these texts in order of appearance."""
+        return self._text
+
+    @cached_property
+    def _text(self) -> tuple[NDArray[np.int32], list[str]]:
+        if isinstance(self._data, np.ndarray | list):
+            values = [f"{value:.15g}" for value in self._data] if self.kind == "number" else self._data
+            place: dict[str, int] = {}
+            codes = np.asarray([place.setdefault(value, len(place)) for value in values], dtype=np.int32)
+            return codes, list(place)
+        import pyarrow as pa
+
+        data = self._data
+        if not pa.types.is_dictionary(data.type):
+            data = data.cast(pa.string()).dictionary_encode()
+        whole = data.unify_dictionaries().combine_chunks()
+        whole = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
+        codes = np.asarray(whole.indices.cast(pa.int32()).fill_null(-1))
+        return codes, [str(value) for value in whole.dictionary.cast(pa.string()).to_pylist()]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Columns of equal length, by name.
+
+    Attributes
+    ----------
+    names : list of str
+        Names of all columns, in the order of the file.
+    columns : dict of str to Column
+        The columns that were read.
+    source : str
+        The file's name, for messages.
+    """
+
+    names: list[str]
+    columns: dict[str, Column]
+    source: str
+
+    def take(self, name: str) -> Column:
+        """The column, which the table then no longer holds: its memory is free as soon as it has been used."""
+        column = self[name]
+        del self.columns[name]
+        return column
+
+    def __getitem__(self, name: str) -> Column:
+        if name not in self.columns:
+            near = [other for other in self.names if other.strip().lower() == name.strip().lower()]
+            hint = f" Is {near[0]!r} meant?" if near else ""
+            raise DataError(f"{self.source} has no column {name!r}; its columns are {listing(self.names, 20)}.{hint}")
+        return self.columns[name]
+
+
+def read_table(
+    path: str | Path, *, columns: Sequence[str] | None = None, drop: Sequence[str] = (), text: Sequence[str] = ()
+) -> Table:
+    """Read a table from a CSV, TSV (also gzipped), Parquet or Feather file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file; its ending says what it is.
+    columns : sequence of str, optional
+        The columns to read; all by default.
+    drop : sequence of str
+        Columns not to read, whatever they hold.
+    text : sequence of str
+        Columns to read as text whatever they hold, so that a task named ``007`` keeps its zeros.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    DataError
+        When the file is not there, not UTF-8, ragged, empty, or a column is missing or named twice.
+    """
+    file = Path(path)
+    suffixes = [suffix.lower() for suffix in file.suffixes]
+    packed = suffixes[-1:] == [".gz"]
+    ending = (suffixes[:-1] if packed else suffixes)[-1:]
+    if file.is_dir():
+        raise DataError(f"{str(path)!r} is a folder; give the table in it, such as {str(file / 'data.csv')!r}.")
+    if not file.is_file():
+        raise DataError(f"There is no file {str(path)!r}.")
+    if ending and ending[0] in _COLUMN_FILES and not packed:
+        return _read_columns(file, _COLUMN_FILES[ending[0]], columns, drop)
+    if not ending or ending[0] not in _TEXT_FILES:
+        raise DataError(
+            f"{file.name!r} has an ending that is not known; allowed are {', '.join((*_TEXT_FILES, *_COLUMN_FILES))}, "
+            "and .gz after the first four."
+        )
+    names, delimiter = _read_head(file)
+    wanted = _check_names(names, columns, drop, file.name)
+    if find_spec("pyarrow") is None:
+        return _read_plain(file, names, wanted, text, delimiter)
+    return _read_csv(file, names, wanted, text, delimiter)
+
+
+def release_memory() -> None:
+    """Give back what pyarrow keeps for its next table."""
+    if "pyarrow" in sys.modules:
+        sys.modules["pyarrow"].default_memory_pool().release_unused()
+
+
+def _open(file: Path) -> IO[bytes]:
+    # GzipFile is a binary file in everything but its type stub.
+    return gzip.open(file) if file.suffix.lower() == ".gz" else file.open("rb")  # type: ignore[return-value]
+
+
+def _open_text(file: Path, errors: str = "replace") -> IO[str]:
+    # Bytes that are no UTF-8 are looked for elsewhere, where their line and column are known.
+    return io.TextIOWrapper(_open(file), "utf-8-sig", errors=errors, newline="")
+
+
+def _read_head(file: Path) -> tuple[list[str], str]:
+    """Column names and delimiter from the first row."""
+    try:
+        with _open(file) as stream:
+            first = stream.readline(2**20)
+        line = first.decode("utf-8-sig")
+        delimiter = max(",\t;", key=line.count)
+        with _open_text(file) as lines:
+            names = next(csv.reader(lines, delimiter=delimiter), [])
+    except UnicodeDecodeError as error:
+        raise _not_utf8(file.name, "line 1", first, error) from error
+    except (OSError, EOFError, csv.Error) as error:
+        raise DataError(f"{file.name!r} cannot be read: {error}.") from error
+    if not line.strip():
+        raise DataError(f"{file.name!r} is empty or begins with an empty line; its first line has to name the columns.")
+    return names, delimiter
+
+
+def _not_utf8(name: str, place: str, content: bytes, error: UnicodeDecodeError) -> DataError:
+    shown = content[max(0, error.start - 10) : error.start + 10]
+    marks = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
+    encoding = next((other for mark, other in marks.items() if content.startswith(mark)), "LATIN1")
+    return DataError(
+        f"{name!r} is not UTF-8: {place} holds the bytes {shown!r}. Save it as UTF-8, for example with "
+        f"iconv -f {encoding} -t UTF-8."
+    )
+
+
+def _check_names(names: list[str], wanted: Sequence[str] | None, drop: Sequence[str], source: str) -> list[str]:
+    """The columns to read; blank and repeated names raise."""
+    blank = [k + 1 for k, name in enumerate(names) if not name.strip()]
+    if blank:
+        raise DataError(
+            f"Column {blank[0]} of {source} has no name. Name it, or remove it if it only counts the rows "
+            "(pandas: to_csv(…, index=False))."
+        )
+    if len(set(names)) < len(names):
+        twice = next(name for k, name in enumerate(names) if name in names[:k])
+        raise DataError(f"{source} has two columns named {twice!r}; rename one.")
+    absent = [name for name in (wanted or ()) if name not in names]
+    if absent:
+        raise DataError(f"{source} lacks the columns {listing(absent)}; it has {listing(names, 20)}.")
+    return [name for name in dict.fromkeys(names if wanted is None else wanted) if name not in drop]
+
+
+def _read_csv(file: Path, names: list[str], wanted: list[str], text: Sequence[str], delimiter: str) -> Table:
+    """Read block by block with the types of the first block; if they do not hold, all at once, with more memory."""
+    import pyarrow as pa
+    from pyarrow import csv as arrow
+
+    words = pa.dictionary(pa.int32(), pa.string())
+    types = {name: words for name in text if name in wanted}
+    layout = arrow.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+
+    def convert() -> Any:
+        return arrow.ConvertOptions(include_columns=wanted, column_types=types)
+
+    try:
+        with arrow.open_csv(file, parse_options=layout, convert_options=convert()) as first:
+            types |= {field.name: words for field in first.schema if pa.types.is_string(field.type)}
+            types |= {field.name: pa.float64() for field in first.schema if pa.types.is_integer(field.type)}
+        with arrow.open_csv(file, parse_options=layout, convert_options=convert()) as blocks:
+            table = pa.concat_tables([blocks.schema.empty_table(), *_larger_pieces(blocks)])
+    except (pa.ArrowInvalid, OSError, UnicodeDecodeError):
+        types = {name: words for name in text if name in wanted}
+        try:
+            table = arrow.read_csv(file, parse_options=layout, convert_options=convert())
+        except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
+            _diagnose(file, names, wanted, delimiter)
+            raise DataError(f"{file.name!r} cannot be read: {error}.") from error
+    if any(pa.types.is_binary(field.type) for field in table.schema):  # text that is no UTF-8
+        _diagnose(file, names, wanted, delimiter)
+    return _from_arrow(table, names, file.name)
+
+
+def _larger_pieces(blocks: Any) -> Iterator[Any]:
+    """Some blocks at a time as one piece, so that a column's memory goes back to the system when it has been used."""
+    import pyarrow as pa
+
+    held: list[Any] = []
+    for block in blocks:
+        held.append(block)
+        if sum(part.num_rows for part in held) >= _ROWS_OF_PIECE:
+            yield pa.Table.from_batches(held).combine_chunks()
+            held = []
+    if held:
+        yield pa.Table.from_batches(held).combine_chunks()
+
+
+def _diagnose(file: Path, names: list[str], wanted: list[str], delimiter: str) -> None:
+    """Raise with the line of the first fault, if it is of a kind that has a line."""
+    try:
+        with _open_text(file, "surrogateescape") as lines:
+            reader = csv.reader(lines, delimiter=delimiter)
+            first = 1
+            for row in reader:
+                _check_utf8(file.name, first, dict(zip(names, row, strict=False)), wanted)
+                if row and len(row) != len(names):
+                    raise _ragged(file.name, reader.line_num, len(row), len(names))
+                first = reader.line_num + 1
+    except (OSError, EOFError, csv.Error) as error:
+        raise DataError(f"{file.name!r} cannot be read: {error}.") from error
+
+
+def _check_utf8(source: str, line: int, cells: dict[str, str], wanted: list[str]) -> None:
+    """Raise for bytes that are no UTF-8 in a wanted cell of the row that begins in this line."""
+    for name, cell in cells.items():
+        if name in wanted and not cell.isascii():
+            content = cell.encode("utf-8", "surrogateescape")
+            try:
+                content.decode("utf-8")
+            except UnicodeDecodeError as error:
+                line += content[: error.start].count(b"\n")
+                raise _not_utf8(source, f"line {line}, column {name!r},", content, error) from error
+        line += cell.count("\n")
+
+
+def _ragged(name: str, line: int, found: int, width: int) -> DataError:
+    return DataError(
+        f"Line {line} of {name!r} has {found} values, its first line names {width} columns. Correct the line; a text "
+        "that holds the delimiter has to stand in double quotes."
+    )
+
+
+def _read_columns(file: Path, kind: str, columns: Sequence[str] | None, drop: Sequence[str]) -> Table:
+    pa: Any = require("pyarrow", "tables", f"Reading {kind.capitalize()} files")
+    from pyarrow import feather, ipc, parquet
+
+    try:
+        if kind == "parquet":
+            names = parquet.read_schema(file).names
+        else:
+            with pa.memory_map(str(file)) as source:
+                names = ipc.open_file(source).schema.names
+        names = [name for name in names if not _INDEX.fullmatch(name)]
+        wanted = _check_names(names, columns, drop, file.name)
+        table = (parquet if kind == "parquet" else feather).read_table(file, columns=wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        raise DataError(f"{file.name!r} is no intact {kind.capitalize()} file: {error}") from error
+    return _from_arrow(table, names, file.name)
+
+
+def _from_arrow(table: Any, names: list[str], source: str) -> Table:
+    if not table.num_rows:
+        raise DataError(f"{source!r} has no rows below its header.")
+    return Table(
+        names, {name: Column(name, table[name], _kind(name, table[name].type)) for name in table.column_names}, source
+    )
+
+
+def _kind(name: str, dtype: Any) -> str:
+    from pyarrow import types
+
+    if types.is_dictionary(dtype):
+        dtype = dtype.value_type
+        if not (types.is_string(dtype) or types.is_large_string(dtype)):
+            raise DataError(f"Column {name!r} holds categories of {dtype}; convert it to text or numbers.")
+    if types.is_integer(dtype) or types.is_floating(dtype) or types.is_boolean(dtype) or types.is_decimal(dtype):
+        return "number"
+    if types.is_null(dtype):
+        return "number"
+    if types.is_string(dtype) or types.is_large_string(dtype) or types.is_string_view(dtype):
+        return "text"
+    if types.is_temporal(dtype):
+        return "date"
+    raise DataError(f"Column {name!r} holds {dtype}, which is neither a number nor text; convert it or leave it out.")
+
+
+def _read_plain(file: Path, names: list[str], wanted: list[str], text: Sequence[str], delimiter: str) -> Table:
+    """Read a CSV file with Python alone."""
+    _diagnose(file, names, wanted, delimiter)
+    with _open_text(file) as lines:
+        rows = csv.reader(lines, delimiter=delimiter)
+        next(rows)
+        cells = [row for row in rows if row]
+    if not cells:
+        raise DataError(f"{file.name!r} has no rows below its header.")
+    columns = {}
+    for name in wanted:
+        values = [row[names.index(name)] for row in cells]
+        numbers = None if name in text else _as_numbers(values)
+        columns[name] = Column(name, values, "text") if numbers is None else Column(name, numbers, "number")
+    return Table(names, columns, file.name)
+
+
+def _as_numbers(values: list[str]) -> Array | None:
+    try:
+        return np.asarray([np.nan if value in _NUMBERLIKE else float(value) for value in values])
+    except ValueError:
+        return None

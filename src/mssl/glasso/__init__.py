@@ -1,0 +1,5 @@
+"""The graphical lasso: a sparse precision matrix from a covariance, certified."""
+
+from mssl.glasso.solver import GlassoStatus, GraphicalLassoResult, graphical_lasso, graphical_lasso_gap
+
+__all__ = ["GlassoStatus", "GraphicalLassoResult", "graphical_lasso", "graphical_lasso_gap"]

@@ -1,0 +1,441 @@
+"""The two solvers of the graphical lasso and their certificate, on matrices scaled to a unit diagonal.
+
+Letters and late imports as in `mssl.glasso.problem`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from scipy.linalg import eigh
+from scipy.linalg.lapack import dpotrf, dpotri
+
+from mssl.exceptions import DataError
+from mssl.glasso.problem import DENSE, UNBOUNDED, Array, Block, Labels, Point, Problem, components
+from mssl.kernels.threads import spread
+
+ROUNDING = 1e-13  # a gap below this times p is noise of the log-determinants
+NEARLY = 3.0  # a gap this close to the target is worth a second, dearer bound
+NEAR = 0.2  # relative distance of primal and dual point up to which the gap needs no factorisation,
+NEAR_LARGE = 0.8  # and for large ones, where a factorisation costs more than the tighter bound is worth
+STOP = 0.3  # the descent stops where its estimate of the gap is this part of the target
+LOOSE = 1e-2  # gap per variable that does for larger penalties on the way to the given ones,
+STAGE = 200  # and the most sweeps for each of them: they take a tenth of it or never arrive
+PATIENCE = 200  # ADMM iterations after a failed descent in which the gap must fall by a tenth
+SPARSE = 150  # from this size on, sparsity of Ω is used to invert it
+LARGE = 150  # from this size on, components are worth threads
+
+Known = tuple[Array, float, Array | None]  # Ω⁻¹, log det Ω, and a dual point of a problem nearby
+
+
+def factor(matrix: Array) -> tuple[Array, float] | None:
+    """Cholesky factor and log-determinant, or None. The transposed view is what LAPACK reads without a copy."""
+    triangle, info = dpotrf(matrix.T, lower=0, clean=0)
+    if info != 0:
+        return None
+    log_determinant = 2.0 * float(np.log(triangle.diagonal()).sum())
+    return None if np.isnan(log_determinant) else (triangle, log_determinant)  # LAPACK lets NaN pass
+
+
+def inverse(triangle: Array) -> Array:
+    """Inverse from a Cholesky factor, which is overwritten."""
+    from mssl.kernels import graph as kernels
+
+    result: Array = dpotri(triangle, lower=0, overwrite_c=1)[0].T
+    kernels.mirror(result)
+    return result
+
+
+def _is_sparse(matrix: Array) -> bool:
+    p = len(matrix)
+    return p >= SPARSE and bool(np.count_nonzero(matrix) < p * p // 16)
+
+
+def inverse_and_log_determinant(omega: Array) -> tuple[Array, float] | None:
+    """Ω⁻¹ and log det Ω, or None; a large sparse Ω is first reduced to the dense core of its elimination."""
+    from mssl.kernels import elimination
+
+    p = len(omega)
+    if not _is_sparse(omega):
+        cholesky = factor(omega)
+        return None if cholesky is None else (inverse(cholesky[0]), cholesky[1])
+    A, rank, sigma = omega.copy(), np.empty(p, dtype=np.int64), np.zeros((p, p))
+    n, log_determinant = elimination.eliminate(A, rank)
+    if n < 0:
+        return None
+    core = np.flatnonzero(rank == p)
+    if core.size:
+        cholesky = factor(A[np.ix_(core, core)])
+        if cholesky is None:
+            return None
+        log_determinant += cholesky[1]
+        sigma[np.ix_(core, core)] = inverse(cholesky[0])
+    elimination.back_substitute(A, rank, n, sigma)
+    return sigma, log_determinant
+
+
+# ---- starts and certificate
+
+
+def positive_definite(W: Array) -> bool:
+    """Whether W is positive definite, by elimination where it is large and sparse."""
+    from mssl.kernels import elimination
+
+    if not _is_sparse(W):
+        return factor(W) is not None
+    A, rank = W.copy(), np.empty(len(W), dtype=np.int64)
+    core = np.flatnonzero(rank == len(W)) if elimination.eliminate(A, rank)[0] >= 0 else None
+    return core is not None and (core.size == 0 or factor(A[np.ix_(core, core)]) is not None)
+
+
+def soft_start(S: Array, L: Array) -> Array | None:
+    """S soft-thresholded by L, exact on the support of most solutions; None where it is not positive definite."""
+    from mssl.kernels import graph as kernels
+
+    W = np.empty_like(S)
+    return W if kernels.soft_start(S, L, W) or positive_definite(W) else None
+
+
+def shrunk_start(S: Array, L: Array) -> Array | None:
+    """S shrunk towards its diagonal as far as all penalties allow, positive definite if S is semidefinite.
+
+    On forbidden edges every value is allowed, so that they follow along.
+    """
+    off = (S != 0) & np.isfinite(L)
+    np.fill_diagonal(off, False)
+    t = min(1.0, float((L[off] / np.abs(S[off])).min(initial=1.0)))
+    W = (1.0 - t) * S
+    np.fill_diagonal(W, 1.0)
+    return W if factor(W) is not None else None
+
+
+def dual_start(S: Array, L: Array) -> Array | None:
+    """A positive definite matrix inside S ± L, the better of the soft-thresholded and the shrunk, or None."""
+    soft = soft_start(S, L)
+    return shrunk_start(S, L) if soft is None else soft
+
+
+def warm_start(problem: Problem, precision: Array, covariance: Array, dual: Array | None) -> None:
+    """Start every block from a previous Ω and dual point (or Ω⁻¹), clipped into the new box.
+
+    Where that is not positive definite it is drawn towards a cold start. W close to Σ proves that it is without a
+    factorisation: Ω^½WΩ^½ = I + E, E of spectral radius below 1.
+    """
+    from mssl.kernels import graph as kernels
+
+    for block in problem.blocks:
+        omega, sigma, W = np.empty_like(block.S), np.empty_like(block.S), np.empty_like(block.S)
+        block.B = np.empty_like(block.S)
+        kernels.scale(precision, covariance if dual is None else dual, problem.root, block.index, omega, sigma)
+        kernels.regressions(omega, block.L, block.B)
+        kernels.clip_box(sigma, block.S, block.L, W)
+        close = dual is None and kernels.relative_distance(omega, sigma, W, 0.9)[1] < 0.9
+        held = (W, 0.0) if close else drawn(W, partial(dual_start, block.S, block.L))
+        if held is not None:
+            block.W, block.column_tol = held[0], 1e-4
+
+
+def certify(
+    S: Array,
+    L: Array,
+    omega: Array,
+    anchor: Array | Callable[[], Array | None] | None,
+    *,
+    thorough: bool = False,
+    inverted: tuple[Array, float] | None = None,
+    dual: Array | None = None,
+) -> Point | None:
+    """Duality gap of Ω; None where Ω is not positive definite. ``inverted`` is Ω⁻¹ and log det Ω where they are known.
+
+    ``dual`` is a dual point of a problem nearby, to be clipped into the box of this one.
+
+    The gap is tr(ΩM) − p − log det(ΩM) with M = S + U and U on the support taken from the signs. Close to the optimum
+    it is at most ½‖E‖²/(1 − ρ), E = Ω^½(M − Σ)Ω^½ of spectral radius ρ, since x − log(1 + x) ≤ x²/(2(1 − |x|)) for
+    every eigenvalue x; this needs no factor of M and does not suffer from cancellation. Further away M is factored, and
+    where it is not positive definite (or always, if `thorough`) Σ clipped into the box and drawn towards `anchor`
+    serves instead.
+    """
+    from mssl.kernels import graph as kernels
+
+    inverted = inverse_and_log_determinant(omega) if inverted is None else inverted
+    if inverted is None:
+        return None
+    p, (sigma, log_determinant) = len(omega), inverted
+    M = np.empty_like(omega)
+    trace = float(kernels.dual_point(omega, sigma, S, L, M))
+    if not np.isfinite(trace):
+        return Point(omega, sigma, log_determinant, np.inf, np.inf)
+    limit = NEAR if p <= DENSE else NEAR_LARGE
+    distance, radius = kernels.relative_distance(omega, sigma, M, limit)
+    if radius < limit:
+        return Point(omega, sigma, log_determinant, trace, 0.5 * distance**2 / (1.0 - radius))
+    found = factor(M)
+    bound = -np.inf if found is None else found[1]
+    if dual is not None:
+        kernels.clip_box(dual, S, L, M)
+        held = factor(M)
+        bound = bound if held is None else max(bound, held[1])
+    if bound == -np.inf or (thorough and dual is None):
+        kernels.clip_box(sigma, S, L, M)
+        held = drawn(M, anchor)
+        bound = bound if held is None else max(bound, held[1])
+    return Point(omega, sigma, log_determinant, trace, max(trace - p - log_determinant - bound, 0.0))
+
+
+def certify_parts(problem: Problem, omega: Array, known: Known | None) -> tuple[float, float] | None:
+    """Gap and objective of Ω, all in the units of the user, by components; None where Ω is not positive definite.
+
+    Components are those that neither S nor Ω connects: between them Ω, its inverse and the dual point are zero.
+    """
+    from mssl.kernels import graph as kernels
+
+    root, labels = problem.root, problem.labels.copy()
+    kernels.connect(omega, labels)
+    singles, pieces = components(labels)
+    diagonal = omega.diagonal()[singles] * root[singles] ** 2
+    if not (diagonal > 0).all():
+        return None
+    trace, log_determinant = float(diagonal.sum()), float(np.log(diagonal).sum())
+    gap = max(trace - singles.size - log_determinant, 0.0)
+    pieces.sort(key=len)
+    for piece in pieces:
+        left = known[1] + problem.constant - log_determinant if known is not None and piece is pieces[-1] else None
+        point = _certify_part(problem, piece, omega, known, left)
+        if point is None:
+            return None
+        trace, gap, log_determinant = trace + point.trace, gap + point.gap, log_determinant + point.log_determinant
+    return gap, trace - log_determinant + problem.constant
+
+
+def _certify_part(
+    problem: Problem, index: Labels, omega: Array, known: Known | None, log_determinant: float | None
+) -> Point | None:
+    """:func:`certify` of one component; its log-determinant is given where it is what the others leave of the whole."""
+    from mssl.kernels import graph as kernels
+
+    n, root = len(index), problem.root
+    S, L = (A if n == len(root) else A[np.ix_(index, index)] for A in (problem.S, problem.L))
+    own, sigma, dual = np.empty((n, n)), np.empty((n, n)), None
+    kernels.scale(omega, omega if known is None else known[0], root, index, own, sigma)
+    inverted = None
+    if known is not None:
+        if log_determinant is None:
+            cholesky = factor(own)
+            log_determinant = -np.inf if cholesky is None else cholesky[1]
+        inverted = sigma, log_determinant
+        if known[2] is not None:
+            dual = np.empty((n, n))
+            kernels.scale(omega, known[2], root, index, np.empty((n, n)), dual)
+    return certify(S, L, own, partial(dual_start, S, L), thorough=True, inverted=inverted, dual=dual)
+
+
+def drawn(M: Array, anchor: Array | Callable[[], Array | None] | None) -> tuple[Array, float] | None:
+    """M drawn towards the anchor until it is positive definite, and its log-determinant; None where that cannot be."""
+    found = factor(M)
+    if found is not None:
+        return M, found[1]
+    if callable(anchor):
+        anchor = anchor()  # positive definite by construction
+    elif anchor is not None and factor(anchor) is None:
+        anchor = None
+    if anchor is None or not np.isfinite(M).all():
+        return None
+    while found is None:
+        M = 0.5 * (M + anchor)
+        found = factor(M)
+    return M, found[1]
+
+
+# ---- solvers
+
+
+def solve(problem: Problem, method: str, tol: float, max_iter: int) -> bool:
+    """Solve every block until the total gap is at most tol · max(1, |objective|); True when it is."""
+    run: Callable[[Block, float, int], None] = descend if method == "bcd" else alternate
+    p = len(problem.root)
+    target = tol * max(1.0, abs(p + problem.constant))
+
+    def solve_block(block: Block) -> None:
+        if block.stuck:
+            return
+        share = target * len(block) / p
+        if block.point.gap > share and block.n_iter < max_iter:
+            run(block, share, max_iter)
+        if block.point.gap > max(share, ROUNDING * len(block)) and method == "bcd":
+            alternate(block, share, 2 * max_iter, patience=PATIENCE)
+        if block.point.gap == np.inf:  # too few iterations for a point of their own: certify the one at hand
+            S, L, omega = block.S, block.L, block.point.precision
+            block.offer(certify(S, L, omega, dual_start(S, L), thorough=True))
+        if block.point.gap == np.inf:
+            raise DataError(UNBOUNDED)
+
+    for _ in range(3):
+        large = [block for block in problem.blocks if len(block) >= LARGE]
+        spread(solve_block, large)
+        for block in problem.blocks:
+            if len(block) < LARGE:
+                solve_block(block)
+        target = tol * max(1.0, abs(problem.objective))
+        if problem.gap <= target:
+            return True
+    return False
+
+
+def invert(problem: Problem) -> None:
+    """Solve without penalties: Ω = S'⁻¹."""
+    for block in problem.blocks:
+        cholesky = factor(block.S)
+        pivot = 0.0 if cholesky is None else float(cholesky[0].diagonal().min()) ** 2
+        if cholesky is not None and pivot > 1e-15 * len(block):
+            block.offer(certify(block.S, block.L, inverse(cholesky[0]), block.S))
+        if block.point.gap == np.inf:
+            raise DataError(
+                "S (with its diagonal penalty) is singular and alpha is 0, so there is no inverse; use alpha > 0 or "
+                "a diagonal_penalty > 0."
+            )
+
+
+def descend(block: Block, target: float, max_iter: int) -> None:
+    """Dual block coordinate descent from the first start that holds: warm, soft-thresholded, shrunk.
+
+    Columns solved too loosely can cost an ill-conditioned W its definiteness, so that the last resorts are to solve
+    them tightly from the beginning, and to come from larger penalties.
+    """
+    if block.W is not None and _descend_from(block, block.W, target, max_iter):
+        return
+    starts = ((soft_start, 1e-2), (shrunk_start, 1e-2), (shrunk_start, 1e-5), (shrunk_start, 1e-8))
+    for start, block.column_tol in starts:
+        W = start(block.S, block.L)
+        if W is not None and _descend_from(block, W, target, max_iter):
+            return
+    _descend_along(block, target, max_iter)
+
+
+def _descend_along(block: Block, target: float, max_iter: int) -> None:
+    """Descend for larger penalties first, and from the solution of each for a tenth of them.
+
+    W for the penalties tL becomes S + (W − S)/10, inside the smaller box and a mean of W and S: positive definite where
+    S is semidefinite, and better conditioned than what S of low rank and small penalties give otherwise.
+    """
+    S, L, column_tol = block.S, block.L, 1e-2
+    priced = np.isfinite(L) & (L > 0)
+    times = max(1.0, float((np.abs(S[priced]) / L[priced]).max(initial=1.0)))
+    W, B = soft_start(S, times * L), None
+    while W is not None and times > 1.0 and block.n_iter < max_iter:
+        stage = Block(S, times * L, block.index)
+        stage.B, stage.n_iter, stage.column_tol = B, block.n_iter, column_tol
+        held = _descend_from(stage, W, LOOSE * len(block), min(max_iter, stage.n_iter + STAGE))
+        block.n_iter = stage.n_iter
+        if not held or stage.point.gap > LOOSE * len(block):
+            block.offer(certify(S, L, stage.point.precision, shrunk_start(S, L)))
+            return
+        before, times = times, max(0.1 * times, 1.0)
+        W, B, column_tol = S + times / before * (W - S), stage.B, 0.1 * stage.column_tol
+        block.offer(certify(S, L, stage.point.precision, S + (W - S) / times))
+    if W is not None and times == 1.0:
+        block.B, block.column_tol = B, column_tol
+        _descend_from(block, W, target, max_iter)
+
+
+def _descend_from(block: Block, W: Array, target: float, max_iter: int) -> bool:
+    """Descend, tightening until the certificate is small enough; False where it breaks down."""
+    from mssl.kernels import graph as kernels
+
+    S, L = block.S, block.L
+    block.W = W
+    B = block.B = np.zeros_like(S) if block.B is None else block.B
+    diagonal = np.ones(len(block))
+    omega: Array | None = None
+    point: Point | None = None
+    accuracy, ascent = max(STOP * target, 1e-28), np.inf
+    while accuracy > 1e-30 and block.n_iter < max_iter:
+        left = max_iter - block.n_iter
+        sweeps, ascent = kernels.bcd_sweeps(S, L, W, B, diagonal, block.column_tol, accuracy, left, ascent)
+        block.n_iter += abs(sweeps)
+        omega = np.empty_like(S)
+        kernels.assemble(B, diagonal, L, omega)
+        gap, point = np.inf, None
+        if sweeps > 0:
+            gap, point = _between(S, L, omega, W, target)
+        if gap == np.inf and (sweeps < 0 or factor(W) is None):
+            block.W, block.B = None, None
+            return False
+        block.offer(point)
+        if block.point.gap <= target:
+            return True
+        # The gap exceeds the estimate by a factor that hardly changes: aim at what will pass. Where W is
+        # ill-conditioned, Ω is definite only once the columns are accurate.
+        accuracy *= 0.1 if gap == np.inf else min(max(STOP * target / gap, 0.01), 0.3)
+        block.column_tol = min(block.column_tol, np.sqrt(accuracy) / len(block))
+    if omega is not None and point is None:
+        block.offer(certify(S, L, omega, W))
+    return True
+
+
+def _between(S: Array, L: Array, omega: Array, W: Array, target: float) -> tuple[float, Point | None]:
+    """Gap and point of Ω; far from the optimum from W, which the descent keeps feasible.
+
+    There W is a better bound than what :func:`certify` finds by itself, and cheaper: two factorisations, and an inverse
+    only in the end.
+    """
+    from mssl.kernels import graph as kernels
+
+    far = target > 0.5 * NEAR**2 and len(S) <= DENSE
+    cholesky, dual = (factor(omega), factor(W)) if far else (None, None)
+    if cholesky is None or dual is None:
+        point = certify(S, L, omega, W, dual=W if len(S) <= DENSE else None)
+        return (np.inf if point is None else point.gap), point
+    trace = float(kernels.penalised_trace(omega, S, L, np.zeros(len(S))))
+    gap = max(trace - len(S) - cholesky[1] - dual[1], 0.0)
+    if gap > NEARLY * target:
+        return gap, None
+    if gap > target:
+        point = certify(S, L, omega, W)
+        return (gap, None) if point is None else (min(gap, point.gap), point)
+    return gap, Point(omega, inverse(cholesky[0]), cholesky[1], trace, gap)
+
+
+def alternate(block: Block, target: float, max_iter: int, patience: float = np.inf) -> None:
+    """ADMM with over-relaxation and an adaptive step, from the best point of the block if it has one.
+
+    `max_iter` counts the iterations that the block has had before. A block that has a certified point is stuck where
+    `patience` iterations did not bring the gap of the iterates down by a tenth.
+    """
+    S, L = block.S, block.L
+    Z, U = block.point.precision, np.clip(block.point.covariance - S, -L, L)
+    anchor = shrunk_start(S, L)
+    rho, relaxation = 1.0, 1.6
+    least, since = np.inf, block.n_iter
+    while block.n_iter < max_iter:
+        values, vectors = eigh(rho * Z - U - S, check_finite=False, driver="evd")
+        root = np.sqrt(values * values + 4.0 * rho)
+        total = root + np.abs(values)
+        positive = np.where(values > 0, total / (2.0 * rho), 2.0 / total)
+        X = (vectors * positive) @ vectors.T
+        X = 0.5 * (X + X.T)
+        relaxed = relaxation * X + (1.0 - relaxation) * Z
+        T = rho * relaxed + U
+        U = np.clip(T, -L, L)
+        np.fill_diagonal(U, 0.0)
+        old, Z = Z, (T - U) / rho
+        block.n_iter += 1
+        primal, dual = float(np.linalg.norm(X - Z)), rho * float(np.linalg.norm(Z - old))
+        if block.n_iter == max_iter or primal * dual <= target or block.n_iter % 20 == 0:
+            point = certify(S, L, Z, S + U if anchor is None else anchor)
+            block.offer(point)
+            if block.point.gap <= target:
+                return
+            if point is not None and point.gap < 0.9 * least:
+                least, since = point.gap, block.n_iter
+            block.stuck = block.point.gap < np.inf and block.n_iter - since >= patience
+            if block.stuck:
+                return
+            v = vectors[:, -1]
+            if block.point.gap == np.inf and v @ S @ v + np.abs(v) @ L @ np.abs(v) < 1e-14:
+                raise DataError(UNBOUNDED)  # v vᵀ is a direction along which the objective falls for ever
+        if primal > 5.0 * dual:
+            rho *= 2.0
+        elif dual > 5.0 * primal:
+            rho /= 2.0

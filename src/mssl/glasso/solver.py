@@ -1,0 +1,463 @@
+r"""The graphical lasso: a sparse precision matrix from a covariance matrix, with a certificate.
+
+.. math:: \min_{\Omega \succ 0}\; \operatorname{tr}(S\Omega) - \log\det\Omega
+          + \sum_{i \neq j} \Lambda_{ij} |\Omega_{ij}| + \sum_i e_i \Omega_{ii}.
+
+Its dual is :math:`\max_U \log\det(S' + U) + p` over :math:`|U_{ij}| \le \Lambda_{ij}`, :math:`U_{ii} = 0`, with
+:math:`S' = S + \operatorname{diag}(e)`; every dual point bounds how far a given Ω is from the optimum.
+All work is done after scaling S' to a unit diagonal, which is an exact change of variables, so the units and the
+magnitude of S do not matter.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mssl._validation import finite
+from mssl.exceptions import DataError, ParameterError
+from mssl.glasso import algorithms as solvers
+from mssl.glasso.problem import Problem, join, normalise, split
+from mssl.kernels import call, plain
+from mssl.kernels.threads import one_thread
+
+Array = NDArray[np.float64]
+SMALL = 64  # variables up to which one compiled call is the fastest
+SMALL_SWEEPS = 600  # the most sweeps that it makes
+FEW = 600  # variables up to which one BLAS thread is the fastest
+
+
+class GlassoStatus(StrEnum):
+    """How a graphical lasso ended."""
+
+    CONVERGED = "converged"
+    MAX_ITER = "max_iter"
+    STALLED = "stalled"
+
+
+@dataclass(frozen=True, eq=False)
+class GraphicalLassoResult:
+    """A precision matrix and what is known about it.
+
+    Attributes
+    ----------
+    precision : ndarray of shape (p, p)
+        Ω, symmetric positive definite, with exact zeros where there is no edge.
+    covariance : ndarray of shape (p, p)
+        The inverse of Ω.
+    gap : float
+        Duality gap: the objective is at most this far from its minimum.
+    objective : float
+        tr(SΩ) − log det Ω + Σ_{i≠j} Λ_ij|Ω_ij| + Σ_i e_i Ω_ii.
+    status : GlassoStatus
+        ``"converged"``, ``"max_iter"``, or ``"stalled"`` where rounding forbids (much) smaller gaps.
+    n_iter : int
+        Sweeps and ADMM iterations of the component that needed most.
+    components : ndarray of shape (p,)
+        Label of the connected component of each variable, as found by screening.
+    log_determinant : float
+        log det Ω.
+    dual : ndarray of shape (p, p) or None
+        A point S' + U of the dual problem, to start from and to certify with where S changes; None where p is large.
+    """
+
+    precision: Array
+    covariance: Array
+    gap: float
+    objective: float
+    status: GlassoStatus
+    n_iter: int
+    components: NDArray[np.int64]
+    log_determinant: float
+    dual: Array | None = field(default=None, repr=False)
+
+
+def graphical_lasso(
+    S: ArrayLike,
+    alpha: float,
+    *,
+    penalize_diagonal: bool = True,
+    diagonal_penalty: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    zeros: ArrayLike | None = None,
+    solver: Literal["bcd", "admm"] = "bcd",
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+    warm_start: GraphicalLassoResult | None = None,
+    check: bool = True,
+) -> GraphicalLassoResult:
+    r"""Estimate a sparse precision matrix.
+
+    .. math:: \min_{\Omega \succ 0}\; \operatorname{tr}(S\Omega) - \log\det\Omega
+              + \alpha \sum_{i \neq j} a_{ij} |\Omega_{ij}| + \sum_i e_i \Omega_{ii}
+
+    Parameters
+    ----------
+    S : array of shape (p, p)
+        Covariance (or any symmetric matrix for which the problem is bounded).
+    alpha : float
+        Strength of the penalty, ≥ 0.
+    penalize_diagonal : bool
+        True sets e_i = alpha, False sets e_i = 0.
+    diagonal_penalty : float or array of shape (p,), optional
+        The e_i themselves; overrides `penalize_diagonal`.
+    weights : array of shape (p, p), optional
+        The a_ij ≥ 0, symmetric; 0 leaves an edge free. All ones by default.
+    zeros : bool array of shape (p, p), optional
+        True forbids an edge.
+    solver : {"bcd", "admm"}
+        Dual block coordinate descent (fast), or the alternating direction method of multipliers.
+    tol : float
+        Stop when gap ≤ tol · max(1, |objective|).
+    max_iter : int
+        Most sweeps per component, and as many ADMM iterations where these do not reach the gap.
+    warm_start : GraphicalLassoResult, optional
+        A solution of a nearby problem. The result is never worse than that start.
+    check : bool
+        False skips validation: S and the weights must then be symmetric, finite float64 arrays.
+
+    Returns
+    -------
+    GraphicalLassoResult
+
+    Notes
+    -----
+    The matrix is split into the connected components of :math:`|S_{ij}| > \Lambda_{ij}` [2]_ [3]_; each is solved
+    by block coordinate descent on the dual [1]_, or by ADMM [4]_, §6.5. If the gap is not reached, the descent is
+    tightened, then ADMM continues from there, and at last a `ConvergenceWarning` reports the gap that was reached.
+
+    References
+    ----------
+    .. [1] Friedman, Hastie, Tibshirani (2008), Biostatistics 9(3). doi:10.1093/biostatistics/kxm045
+    .. [2] Witten, Friedman, Simon (2011), J. Comput. Graph. Stat. 20(4). doi:10.1198/jcgs.2011.11051a
+    .. [3] Mazumder, Hastie (2012), Electron. J. Stat. 6. doi:10.1214/12-EJS740
+    .. [4] Boyd et al. (2011), Found. Trends Mach. Learn. 3(1). doi:10.1561/2200000016
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> S = np.array([[1.0, 0.6, 0.1], [0.6, 1.0, 0.2], [0.1, 0.2, 1.0]])
+    >>> result = graphical_lasso(S, 0.3)
+    >>> result.status.value
+    'converged'
+    >>> (result.precision != 0).astype(int)
+    array([[1, 1, 0],
+           [1, 1, 0],
+           [0, 0, 1]])
+    """
+    S, L, e = _problem(S, alpha, penalize_diagonal, diagonal_penalty, weights, zeros, check=check)
+    if check:
+        _check_settings(solver, tol, max_iter, warm_start, len(S))
+    dense = alpha == 0 and zeros is None
+    result = None
+    if solver == "bcd" and not dense and 2 < len(S) <= SMALL and max_iter >= SMALL_SWEEPS:
+        result = _small(S, L, e, tol, warm_start)
+    if result is None:
+        with one_thread(len(S) <= FEW):
+            result = _by_components(S, L, e, "inverse" if dense else solver, tol, max_iter, warm_start)
+    if warm_start is not None:
+        result = _not_worse(result, warm_start, S, L, e)
+    if check:
+        _check_range(result)
+    if result.status is not GlassoStatus.CONVERGED and result.gap > solvers.ROUNDING * len(S):
+        _warn(result, tol, max_iter, solver)
+    return result
+
+
+def graphical_lasso_gap(
+    S: ArrayLike,
+    precision: ArrayLike,
+    alpha: float,
+    *,
+    penalize_diagonal: bool = True,
+    diagonal_penalty: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    zeros: ArrayLike | None = None,
+    check: bool = True,
+    known: GraphicalLassoResult | None = None,
+) -> tuple[float, float]:
+    r"""Duality gap and objective of a given positive definite Ω.
+
+    With :math:`\Sigma = \Omega^{-1}`, the dual point has
+    :math:`U_{ij} = \Lambda_{ij}\operatorname{sign}(\Omega_{ij})` on the support and
+    :math:`\operatorname{clip}(\Sigma - S', \pm\Lambda)` off it, or the clipped one everywhere, drawn towards a known
+    interior point until S' + U is positive definite; the better of the two counts.
+
+    Parameters
+    ----------
+    S, alpha, penalize_diagonal, diagonal_penalty, weights, zeros, check
+        The problem, as for `graphical_lasso`.
+    precision : array of shape (p, p)
+        Symmetric positive definite Ω.
+    known : GraphicalLassoResult, optional
+        A result with this very precision; its inverse and determinant are then not computed again.
+
+    Returns
+    -------
+    gap : float
+        Upper bound on objective − minimum; ``inf`` if Ω uses a forbidden edge or no dual point is known.
+    objective : float
+        Value of the objective at Ω.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> gap, objective = graphical_lasso_gap(np.eye(2), np.eye(2) / 1.5, 0.5)
+    >>> round(gap, 12), round(objective, 4)
+    (0.0, 2.8109)
+    """
+    S, L, e = _problem(S, alpha, penalize_diagonal, diagonal_penalty, weights, zeros, check=check)
+    omega = _square(precision, "precision") if check else np.ascontiguousarray(precision, dtype=float)
+    if omega.shape != S.shape:
+        raise DataError(f"precision has shape {omega.shape}, S has {S.shape}; they must agree.")
+    with one_thread(len(S) <= FEW):
+        problem = normalise(S, L, e)
+        same = known is not None and known.precision is precision
+        held = (known.covariance, known.log_determinant, known.dual) if known is not None and same else None
+        certified = solvers.certify_parts(problem, omega, held)
+    if certified is None:
+        raise DataError("precision is not positive definite; the objective is infinite there.")
+    return certified
+
+
+def alpha_max(S: ArrayLike, weights: ArrayLike | None = None) -> float:
+    """Smallest alpha for which the graph is empty: the largest |S_ij| / a_ij off the diagonal.
+
+    Parameters
+    ----------
+    S : array of shape (p, p)
+        Covariance.
+    weights : array of shape (p, p), optional
+        Penalty weights a_ij; ones by default.
+
+    Returns
+    -------
+    float
+        ``inf`` where a free edge (weight 0) has S_ij ≠ 0, since no penalty removes it.
+
+    Examples
+    --------
+    >>> alpha_max([[2.0, -0.5], [-0.5, 1.0]])
+    0.5
+    """
+    matrix = np.abs(_square(S, "S"))
+    np.fill_diagonal(matrix, 0.0)
+    if weights is None:
+        return float(matrix.max())
+    a = _weights(weights, len(matrix))
+    if np.any((a == 0) & (matrix > 0)):
+        return float("inf")
+    return float(np.divide(matrix, a, out=np.zeros_like(matrix), where=a > 0).max())
+
+
+def _small(
+    S: Array, L: Array, e: Array, tol: float, warm_start: GraphicalLassoResult | None
+) -> GraphicalLassoResult | None:
+    """The answer for few variables by one compiled call; None where it found none."""
+    from mssl.kernels.small_graph import small_graphical_lasso
+
+    warm, labels = warm_start is not None, np.empty(len(S), dtype=np.int64)
+    precision = np.empty_like(S) if warm_start is None else np.array(warm_start.precision, dtype=float, order="C")
+    covariance = np.empty_like(S) if warm_start is None else np.array(warm_start.covariance, dtype=float, order="C")
+    answers = (precision, covariance, labels)
+    gap, objective, log_determinant, n_iter = call(
+        small_graphical_lasso, *map(plain, (S, L, e)), float(tol), warm, *answers
+    )
+    if np.isnan(gap):
+        return None
+    return GraphicalLassoResult(
+        precision=precision,
+        covariance=covariance,
+        gap=gap,
+        objective=objective,
+        status=GlassoStatus.CONVERGED,
+        n_iter=n_iter,
+        components=labels,
+        log_determinant=log_determinant,
+    )
+
+
+def _by_components(
+    S: Array, L: Array, e: Array, solver: str, tol: float, max_iter: int, warm_start: GraphicalLassoResult | None
+) -> GraphicalLassoResult:
+    """The answer component by component; the solver "inverse" is for problems without penalties."""
+    problem = normalise(S, L, e)
+    split(problem)
+    if warm_start is not None:
+        solvers.warm_start(problem, warm_start.precision, warm_start.covariance, warm_start.dual)
+    if solver == "inverse":
+        solvers.invert(problem)
+        return _result(problem, converged=True)
+    return _result(problem, solvers.solve(problem, solver, tol, max_iter))
+
+
+def _result(problem: Problem, converged: bool) -> GraphicalLassoResult:
+    precision, covariance, dual, log_determinant = join(problem)
+    status = GlassoStatus.CONVERGED
+    if not converged:
+        stalled = problem.gap <= solvers.ROUNDING * len(precision) or any(block.stuck for block in problem.blocks)
+        status = GlassoStatus.STALLED if stalled else GlassoStatus.MAX_ITER
+    return GraphicalLassoResult(
+        precision=precision,
+        covariance=covariance,
+        gap=problem.gap,
+        objective=problem.objective,
+        status=status,
+        n_iter=max((block.n_iter for block in problem.blocks), default=0),
+        components=problem.labels,
+        log_determinant=log_determinant,
+        dual=dual,
+    )
+
+
+def _not_worse(
+    result: GraphicalLassoResult, start: GraphicalLassoResult, S: Array, L: Array, e: Array
+) -> GraphicalLassoResult:
+    """The start itself where it has the lower objective; the dual bound of the result certifies it too."""
+    from mssl.kernels import graph as kernels
+
+    objective = float(kernels.penalised_trace(start.precision, S, L, e)) - start.log_determinant
+    rise = result.objective - objective
+    if not rise > 0:
+        return result
+    return replace(
+        result,
+        precision=start.precision,
+        covariance=start.covariance,
+        log_determinant=start.log_determinant,
+        objective=objective,
+        gap=max(result.gap - rise, 0.0),
+    )
+
+
+def _warn(result: GraphicalLassoResult, tol: float, max_iter: int, solver: str) -> None:
+    from sklearn.exceptions import ConvergenceWarning
+
+    limit = f"max_iter={max_iter}" + (" sweeps, then as many of ADMM" if solver == "bcd" else "")
+    stalled = result.status is GlassoStatus.STALLED
+    how = f"made no more progress after {result.n_iter}" if stalled else f"stopped after {result.n_iter}"
+    warnings.warn(
+        f"The graphical lasso {how} iterations ({limit}) at a relative duality gap of "
+        f"{result.gap / max(1.0, abs(result.objective)):.3g}, above tol={tol:.3g}. Raise "
+        f"{'tol' if stalled else 'max_iter or tol'}, or penalise more (alpha, diagonal_penalty).",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
+
+
+def _check_range(result: GraphicalLassoResult) -> None:
+    """Raise where Ω has left the range of numbers; its largest entry is on the diagonal."""
+    diagonal = result.precision.diagonal()
+    if not ((diagonal > 0) & (diagonal < np.inf)).all():
+        raise DataError(
+            f"The precision matrix cannot be held: its diagonal runs from {diagonal.min():.3g} to "
+            f"{diagonal.max():.3g}. S is too small or too large; give it in other units."
+        )
+
+
+def _square(values: ArrayLike, name: str) -> Array:
+    """A symmetric, finite, non-empty float64 copy, or an error."""
+    try:
+        given = np.asarray(values)
+        if given.dtype.kind == "c":
+            raise TypeError("complex entries")
+        matrix = np.array(given, dtype=float, order="C")
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"{name} is of type {type(values).__name__}; a numeric symmetric matrix (p, p) is needed ({error})."
+        ) from error
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
+        raise DataError(f"{name} has shape {matrix.shape}; a non-empty square matrix (p, p) is needed.")
+    if not np.isfinite(matrix).all():
+        raise DataError(f"{name} holds NaN or infinite entries; drop or impute them first.")
+    if np.array_equal(matrix, matrix.T):
+        return matrix
+    size = np.sqrt(np.abs(np.diagonal(matrix)))
+    uneven = np.abs(matrix - matrix.T)
+    if np.any(uneven > 1e-8 * np.maximum(size[:, None] * size, np.abs(matrix))):
+        raise DataError(f"{name} is not symmetric (largest difference {uneven.max():.3g}); pass (A + A.T) / 2.")
+    return 0.5 * matrix + 0.5 * matrix.T
+
+
+def _weights(values: ArrayLike, p: int) -> Array:
+    weights = _square(values, "weights")
+    if weights.shape != (p, p):
+        raise DataError(f"weights has shape {weights.shape}, S has {(p, p)}; they must agree.")
+    if np.any(weights < 0):
+        raise ParameterError(f"weights must be ≥ 0, got {weights.min():.3g}; 0 leaves an edge unpenalised.")
+    return weights
+
+
+def _mask(values: ArrayLike, p: int) -> NDArray[np.bool_]:
+    """Forbidden edges as a symmetric matrix of True and False (or 1 and 0), or an error."""
+    try:
+        mask = np.asarray(values)
+    except ValueError:
+        mask = np.empty(0)
+    if mask.shape != (p, p) or mask.dtype.kind not in "biuf" or np.any((mask != 0) & (mask != 1)):
+        what = f"an array of {mask.dtype}, shape {mask.shape}" if mask.shape not in {(), (0,)} else repr(values)
+        raise DataError(f"zeros must be a bool matrix of shape {(p, p)}, True where an edge is forbidden; got {what}.")
+    if np.any(mask != mask.T):
+        raise DataError("zeros is not symmetric; forbid an edge in both of its cells: zeros | zeros.T.")
+    return mask.astype(bool)
+
+
+def _problem(
+    S: ArrayLike,
+    alpha: float,
+    penalize_diagonal: bool,
+    diagonal_penalty: ArrayLike | None,
+    weights: ArrayLike | None,
+    zeros: ArrayLike | None,
+    *,
+    check: bool,
+) -> tuple[Array, Array, Array]:
+    """S, Λ (``inf`` on forbidden edges) and e, validated unless `check` is False."""
+    if check:
+        if np.ndim(alpha) != 0 or not finite(np.asarray(alpha).item()) or alpha < 0:
+            raise ParameterError(f"alpha must be a finite number ≥ 0, got {alpha!r}.")
+        matrix = _square(S, "S")
+        if np.any(np.diagonal(matrix) < 0):
+            raise DataError(f"S has a negative diagonal entry ({np.diagonal(matrix).min():.3g}); variances are ≥ 0.")
+    else:
+        matrix = np.ascontiguousarray(S, dtype=float)
+    p = len(matrix)
+    if weights is None:
+        L = np.full((p, p), float(alpha))
+    else:
+        L = alpha * (_weights(weights, p) if check else np.asarray(weights, dtype=float))
+    if zeros is not None:
+        L[_mask(zeros, p) if check else np.asarray(zeros, dtype=bool)] = np.inf
+    if diagonal_penalty is None:
+        return matrix, L, np.full(p, float(alpha) if penalize_diagonal else 0.0)
+    try:
+        e = np.array(diagonal_penalty, dtype=float, ndmin=1)
+    except (TypeError, ValueError):
+        e = np.full(1, np.nan)
+    if e.shape not in {(1,), (p,)} or (check and not (np.isfinite(e).all() and (e >= 0).all())):
+        raise ParameterError(f"diagonal_penalty must be a finite number ≥ 0 or {p} of them, got {diagonal_penalty!r}.")
+    e = np.full(p, e[0]) if e.size == 1 else e
+    return matrix, L, e
+
+
+def _check_settings(solver: str, tol: Any, max_iter: Any, warm_start: Any, p: int) -> None:
+    if solver not in ("bcd", "admm"):
+        raise ParameterError(f"solver={solver!r} is unknown; use 'bcd' or 'admm'.")
+    if not finite(tol) or tol <= 0:
+        raise ParameterError(f"tol must be a number > 0, got {tol!r}.")
+    if not isinstance(max_iter, int | np.integer) or max_iter < 1:
+        raise ParameterError(f"max_iter must be a whole number ≥ 1, got {max_iter!r}.")
+    if warm_start is None:
+        return
+    if not isinstance(warm_start, GraphicalLassoResult):
+        raise ParameterError(
+            f"warm_start is of type {type(warm_start).__name__}; give what graphical_lasso returned for a nearby "
+            "problem (a GraphicalLassoResult), or None."
+        )
+    if warm_start.precision.shape != (p, p):
+        raise ParameterError(f"warm_start is for {len(warm_start.precision)} variables, S has {p}.")

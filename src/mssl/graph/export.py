@@ -1,0 +1,249 @@
+"""The edges of a task graph as a table, and task names made safe for every text that they go into."""
+
+import csv
+import html
+import io
+import json
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from xml.sax.saxutils import escape
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mssl.exceptions import DataError, ModelFileError, require
+from mssl.files.atomic import write_text
+
+if TYPE_CHECKING:
+    from mssl.graph.task_graph import TaskGraph
+
+_FORMAT, _VERSION = "mssl-task-graph", 1
+_ROWS_SHOWN = 20
+_JOINER = "\u200d"  # not printable by itself, yet it holds emoji together
+
+
+class Edge(NamedTuple):
+    """Two tasks, their partial correlation, and how often the edge was selected (None if not measured)."""
+
+    task_i: Any
+    task_j: Any
+    weight: float
+    confidence: float | None
+
+
+class EdgeTable(Sequence[Edge]):
+    """Edges as a table: a sequence of `Edge` that prints well and turns into CSV or a data frame."""
+
+    def __init__(self, rows: Iterable[Edge]) -> None:
+        self._rows = tuple(rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Edge: ...
+    @overload
+    def __getitem__(self, index: slice) -> "EdgeTable": ...
+    def __getitem__(self, index: int | slice) -> "Edge | EdgeTable":
+        return EdgeTable(self._rows[index]) if isinstance(index, slice) else self._rows[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EdgeTable) and self._rows == other._rows
+
+    def __hash__(self) -> int:
+        return hash(self._rows)
+
+    def _cells(self) -> list[list[str]]:
+        """Return the rows that are shown, as display text."""
+        return [
+            [
+                short_name(e.task_i),
+                short_name(e.task_j),
+                f"{e.weight:+.3f}",
+                "" if e.confidence is None else f"{e.confidence:.2f}",
+            ]
+            for e in self._rows[:_ROWS_SHOWN]
+        ]
+
+    def _rest(self) -> str:
+        hidden = len(self) - _ROWS_SHOWN
+        return f"… {hidden} more" if hidden > 0 else ""
+
+    def __repr__(self) -> str:
+        lines = [list(Edge._fields), *self._cells()]
+        widths = [max(len(line[column]) for line in lines) for column in range(4)]
+        text = ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+        return "\n".join([*text, self._rest()] if self._rest() else text)
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th scope='col'>{name}</th>" for name in Edge._fields)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self._cells()
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{self._rest()}</p>"
+
+    def __rich__(self) -> Any:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(*Edge._fields, caption=self._rest() or None)
+        for row in self._cells():
+            table.add_row(*(Text(cell) for cell in row))
+        return table
+
+    def to_frame(self) -> Any:
+        """Return the table as a pandas DataFrame (extra ``tables``)."""
+        pandas: Any = require("pandas", "tables", "EdgeTable.to_frame")
+        return pandas.DataFrame(list(self._rows), columns=list(Edge._fields))
+
+    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Return the table as CSV text, and write it to `path` if one is given."""
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        writer.writerow(Edge._fields)
+        writer.writerows((e.task_i, e.task_j, e.weight, e.confidence) for e in self._rows)
+        return written(buffer.getvalue(), path)
+
+
+def short_name(name: object, width: int = 24) -> str:
+    r"""Return a task or feature name fit for display: one line, no control characters, at most `width` long.
+
+    The result is plain text; it still has to be escaped for HTML, and ``$`` for matplotlib.
+
+    Examples
+    --------
+    >>> short_name("a very long name of a task\nin two lines", width=12)
+    'a very long…'
+    """
+    text = str(name)[: width + 1]
+    clean = "".join(c if c.isprintable() or c == _JOINER else " " for c in text)
+    if not clean.strip():
+        return "(blank)"
+    return clean if len(clean) <= width else clean[: width - 1] + "…"
+
+
+def written(text: str, path: str | os.PathLike[str] | None) -> str:
+    """Return `text` after writing it whole to `path` (or not at all, if that fails); None writes nothing."""
+    if path is None:
+        return text
+    write_text(path, text)
+    return text
+
+
+def _xml_text(text: str) -> str:
+    """Escape text for XML 1.0, which cannot hold control characters or lone surrogates at all."""
+    legal = (c in "\t\n\r" or " " <= c < "\ud800" or "\ue000" <= c not in "\ufffe\uffff" for c in text)
+    clean = "".join(c if fine else "\ufffd" for c, fine in zip(text, legal, strict=True))
+    return escape(clean, {'"': "&quot;", "\r": "&#13;"})
+
+
+def _data(key: str, value: float) -> str:
+    return f'<data key="{key}">{float(value)!r}</data>'
+
+
+def graphml(graph: "TaskGraph") -> str:
+    """Return a graph as GraphML; nodes are n0, n1, … and carry the task's name as data."""
+    keys = [("name", "node", "string"), ("latitude", "node", "double"), ("longitude", "node", "double")]
+    keys += [("weight", "edge", "double"), ("confidence", "edge", "double")]
+    lines = [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">',
+        *(f'<key id="{k}" for="{on}" attr.name="{k}" attr.type="{kind}"/>' for k, on, kind in keys),
+        '<graph edgedefault="undirected">',
+    ]
+    for k, name in enumerate(graph.tasks):
+        data = f'<data key="name">{_xml_text(str(name))}</data>'
+        if graph.coordinates is not None:
+            data += _data("latitude", graph.coordinates[k, 0]) + _data("longitude", graph.coordinates[k, 1])
+        lines.append(f'<node id="n{k}">{data}</node>')
+    for i, j in zip(*graph.edge_indices(), strict=True):
+        data = _data("weight", graph.weights[i, j])
+        if graph.confidence is not None:
+            data += _data("confidence", graph.confidence[i, j])
+        lines.append(f'<edge source="n{i}" target="n{j}">{data}</edge>')
+    return "\n".join([*lines, "</graph>", "</graphml>", ""])
+
+
+def _dot_text(text: str) -> str:
+    """Quote text for Graphviz, which reads backslash sequences and HTML entities inside quotes."""
+    lines = text.replace("\0", "\ufffd").replace("\r\n", "\n").replace("\r", "\n")
+    quoted = lines.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;").replace("\n", "\\n")
+    return f'"{quoted}"'
+
+
+def dot(graph: "TaskGraph") -> str:
+    """Return a graph in Graphviz's language; nodes are n0, n1, … and carry the task's name as label."""
+    nodes = (f"  n{k} [label={_dot_text(str(name))}];" for k, name in enumerate(graph.tasks))
+    lines = ["graph tasks {", *nodes]
+    for i, j in zip(*graph.edge_indices(), strict=True):
+        weight = float(graph.weights[i, j])
+        style = "dashed" if weight < 0 else "solid"
+        lines.append(f'  n{i} -- n{j} [weight={abs(weight):.6f}, label="{weight:.2f}", style={style}];')
+    return "\n".join([*lines, "}", ""])
+
+
+def _encode_name(name: Any) -> Any:
+    """Return a task name as a JSON value; a tuple becomes ``{"tuple": […]}``."""
+    if isinstance(name, tuple):
+        return {"tuple": [_encode_name(part) for part in name]}
+    plain = name.item() if hasattr(name, "item") else name
+    if plain is None or isinstance(plain, str | int | float):
+        return plain
+    raise DataError(
+        f"the task name {name!r} of type {type(name).__name__} has no JSON form; "
+        "allowed are text, numbers, None and tuples of these."
+    )
+
+
+def _decode_name(value: Any) -> Any:
+    """Undo `_encode_name`."""
+    return tuple(_decode_name(part) for part in value["tuple"]) if isinstance(value, dict) else value
+
+
+def json_text(graph: "TaskGraph") -> str:
+    """Return a graph as JSON: names, and the upper triangle of its matrices as (i, j, value)."""
+    document: dict[str, Any] = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "tasks": [_encode_name(name) for name in graph.tasks],
+        "edges": _triples(graph.adjacency, graph.weights),
+        "confidence": None if graph.confidence is None else _triples(graph.confidence, graph.confidence),
+        "coordinates": None if graph.coordinates is None else graph.coordinates.tolist(),
+    }
+    return json.dumps(document, allow_nan=False)
+
+
+def parse_json(text: str) -> dict[str, Any]:
+    """Return the arguments of `TaskGraph` that `json_text` wrote."""
+    try:
+        document = json.loads(text)
+        if (document["format"], document["version"]) != (_FORMAT, _VERSION):
+            raise ValueError(f"format {document['format']!r}, version {document['version']!r}")
+        tasks = tuple(_decode_name(name) for name in document["tasks"])
+        adjacency, weights = _fill(document["edges"], len(tasks))
+        confidence = None if document["confidence"] is None else _fill(document["confidence"], len(tasks))[1]
+        coordinates = document["coordinates"]
+    except (KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
+        raise ModelFileError(
+            f"this is not a task graph in JSON of version {_VERSION} ({type(error).__name__}: {error}); "
+            "write one with TaskGraph.to_json."
+        ) from error
+    matrices = {"adjacency": adjacency, "weights": weights, "confidence": confidence}
+    return {"tasks": tasks, **matrices, "coordinates": coordinates}
+
+
+def _triples(where: NDArray[Any], values: NDArray[Any]) -> list[tuple[int, int, float]]:
+    i, j = np.nonzero(np.triu(where))
+    return list(zip(i.tolist(), j.tolist(), values[i, j].tolist(), strict=True))
+
+
+def _fill(rows: list[list[Any]], K: int) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Return the cells that `rows` of (i, j, value) name, and the symmetric matrix of their values."""
+    named, values = np.zeros((K, K), dtype=bool), np.zeros((K, K))
+    for i, j, value in rows:
+        if not (type(i) is type(j) is int and 0 <= i < j):
+            raise ValueError(f"({i}, {j}) is no pair of task numbers in rising order")
+        named[i, j] = named[j, i] = True
+        values[i, j] = values[j, i] = value
+    return named, values

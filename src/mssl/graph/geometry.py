@@ -1,0 +1,468 @@
+"""The data behind every view of a task graph: layout, order, chords, arcs, coastlines, colours.
+
+Static figures and the interactive page both draw from here, so that they show the same thing. Nothing is
+random: the same graph gives the same picture.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mssl.exceptions import DataError, ParameterError, require
+from mssl.graph.communities import by_size
+from mssl.graph.export import short_name
+
+if TYPE_CHECKING:
+    from mssl.graph.task_graph import TaskGraph
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.intp]
+
+#: Colours that stay apart for colour-blind readers (Okabe & Ito, 2008), without black and yellow's pallor.
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A800")
+#: For tasks outside the communities that have a colour of their own.
+NEUTRAL = "#8C8C8C"
+#: Sign of an edge: positive and negative partial correlation.
+POSITIVE, NEGATIVE = "#0072B2", "#D55E00"
+
+
+class ThinnedGraph(NamedTuple):
+    """A graph with its strongest edges only, and a note that says what is hidden ('' if nothing is)."""
+
+    graph: TaskGraph
+    note: str
+
+
+class ChordGeometry(NamedTuple):
+    """Tasks on a circle and their edges as curves inside it.
+
+    ``order`` (K,) are the tasks around the circle, ``angles`` (K,) their places in radians by task,
+    ``spans`` (K, 2) their arcs, ``groups`` (K,) their group numbers, ``ends`` (E, 2) the tasks that each
+    curve joins, ``curves`` (E, P, 2) the points of the curves inside the unit circle and ``weights`` (E,)
+    the partial correlations, weakest first so that the strongest is drawn on top.
+    """
+
+    order: IntArray
+    angles: FloatArray
+    spans: FloatArray
+    groups: IntArray
+    ends: IntArray
+    curves: FloatArray
+    weights: FloatArray
+
+
+def thin_edges(graph: TaskGraph, max_edges: int | None = None) -> ThinnedGraph:
+    """Keep the strongest edges, so that a drawing does not turn into a hairball.
+
+    Parameters
+    ----------
+    graph : TaskGraph
+    max_edges : int, optional
+        By default twice the number of tasks, but at least 60 and at most 1000.
+
+    Examples
+    --------
+    >>> from mssl import TaskGraph
+    >>> triangle = TaskGraph.from_edges([("a", "b", 0.5), ("b", "c", 0.4), ("a", "c", 0.1)])
+    >>> thin_edges(triangle, 2).note
+    'strongest 2 of 3 edges shown'
+    """
+    limit = min(1000, max(60, 2 * len(graph))) if max_edges is None else max_edges
+    if limit < 0:
+        raise ParameterError(f"max_edges={max_edges!r}: expected a whole number ≥ 0, or None.")
+    if graph.n_edges <= limit:
+        return ThinnedGraph(graph, "")
+    i, j = (ends[:limit] for ends in graph.edge_indices())
+    keep = np.zeros_like(graph.adjacency)
+    keep[i, j] = keep[j, i] = True
+    return ThinnedGraph(replace(graph, adjacency=keep), f"strongest {limit} of {graph.n_edges} edges shown")
+
+
+def task_order(graph: TaskGraph) -> IntArray:
+    """Return the tasks by community, largest first, and inside one by falling strength (sum of |weights|).
+
+    Examples
+    --------
+    >>> from mssl import TaskGraph
+    >>> task_order(TaskGraph.from_edges([("a", "c", 0.5), ("b", "d", 0.9)])).tolist()
+    [0, 1, 2, 3]
+    """
+    strength = np.abs(graph.weights).sum(axis=1)
+    return np.lexsort((np.arange(len(graph)), -strength, graph.community_labels()))
+
+
+def community_colors(labels: ArrayLike) -> list[str]:
+    """Return a colour for each task: the largest communities have one each, all others are grey.
+
+    Examples
+    --------
+    >>> community_colors([0, 0, 1])
+    ['#0072B2', '#0072B2', '#8C8C8C']
+    """
+    groups = np.asarray(labels)
+    values, counts = np.unique(groups, return_counts=True)
+    ranked = values[np.lexsort((values, -counts))]
+    color = {value: PALETTE[k] for k, value in enumerate(ranked[: len(PALETTE)])}
+    single = set(values[counts < 2].tolist())
+    return [NEUTRAL if g in single else color.get(g, NEUTRAL) for g in groups.tolist()]
+
+
+def graph_layout(graph: TaskGraph) -> FloatArray:
+    r"""Place the tasks in the plane so that strongly related ones lie close.
+
+    Each component minimises the stress :math:`\sum_{i<j} d_{ij}^{-2} (\|x_i - x_j\| - d_{ij})^2` of its
+    shortest-path distances, where strong edges are short and edges between communities are long. Components
+    are packed without overlap, isolated tasks stand in rows below them.
+
+    Returns
+    -------
+    (K, 2) array, centred at 0, within [-1, 1].
+
+    References
+    ----------
+    Gansner, Koren & North, Graph drawing by stress majorization, 2004, doi:10.1007/978-3-540-31843-9_25.
+
+    Examples
+    --------
+    >>> from mssl import TaskGraph
+    >>> abs(graph_layout(TaskGraph.from_edges([("a", "b")]))).round(3).tolist()
+    [[1.0, 0.0], [1.0, 0.0]]
+    """
+    components, communities = graph.component_labels(), graph.community_labels()
+    sizes = np.bincount(components, minlength=1)
+    members = [np.flatnonzero(components == label) for label in range(int((sizes > 1).sum()))]
+    blocks = [_component_layout(graph, nodes, communities[nodes]) for nodes in members]
+    places = np.zeros((len(graph), 2))
+    corners, width, depth = _pack([np.ptp(block, axis=0) for block in blocks])
+    for nodes, block, corner in zip(members, blocks, corners, strict=True):
+        places[nodes] = block - block.min(axis=0) + corner
+    alone = np.flatnonzero(sizes[components] == 1)
+    per_row = max(1, int(max(width, np.ceil(np.sqrt(2.5 * len(alone))))))
+    rows, columns = np.divmod(np.arange(len(alone)), per_row)
+    shift = max(0.0, (width - min(per_row, len(alone)) + 1) / 2)
+    places[alone] = np.column_stack([columns + shift, -depth - 1.5 * rows])
+    if not len(graph):
+        return places
+    low, high = places.min(axis=0), places.max(axis=0)
+    return (places - (low + high) / 2) / (max(*(high - low)) / 2 or 1.0) + 0.0
+
+
+def _component_layout(graph: TaskGraph, nodes: IntArray, communities: IntArray) -> FloatArray:
+    """Lay out one component, scaled so that neighbouring points are about 1 apart, its long side level."""
+    from scipy.sparse.csgraph import shortest_path
+
+    block = np.ix_(nodes, nodes)
+    lengths = _edge_lengths(graph.weights[block], graph.adjacency[block], communities)
+    distances = shortest_path(_backbone(lengths), directed=False)
+    # Larger graphs are read by community before they are read by task: let white space part these.
+    across = communities[:, None] != communities[None, :]
+    distances = distances * np.where(across, 1 + min(2.0, len(nodes) / 200), 1.0)
+    places = _majorize(distances, _classical_scaling(distances))
+    nearest = np.sqrt(_squared_distances(places) + np.diag(np.full(len(nodes), np.inf))).min(axis=1)
+    places = _push_apart(places / np.median(nearest))
+    centred = places - places.mean(axis=0)
+    axes = np.linalg.eigh(centred.T @ centred)[1][:, ::-1]
+    return _fix_signs(centred @ axes)
+
+
+def _edge_lengths(weights: FloatArray, adjacency: NDArray[np.bool_], communities: IntArray) -> FloatArray:
+    """Return the wanted length of each edge: 1 for the strongest, at most 4; 0 where there is none."""
+    strength = np.abs(weights)
+    strongest = strength.max() or 1.0
+    length = np.sqrt(strongest / np.maximum(strength, strongest / 16))
+    across = communities[:, None] != communities[None, :]
+    return np.where(adjacency, length * np.where(across, 1.6, 1.0), 0.0)
+
+
+def _backbone(lengths: FloatArray, per_node: int = 8) -> Any:
+    """Keep the shortest edges of each node and a spanning tree: what shapes a layout, at a bearable cost."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
+    n = len(lengths)
+    tree = minimum_spanning_tree(csr_array(lengths)).toarray() > 0
+    ranked = np.argsort(np.where(lengths > 0, lengths, np.inf), axis=1, kind="stable")[:, : min(per_node, n - 1)]
+    near = np.zeros((n, n), dtype=bool)
+    near[np.arange(n)[:, None], ranked] = True
+    return csr_array(np.where(tree | tree.T | near | near.T, lengths, 0.0))
+
+
+def _classical_scaling(distances: FloatArray) -> FloatArray:
+    """Start from the two leading principal coordinates, on a faint spiral that keeps twins apart."""
+    from scipy.linalg import eigh
+
+    n = len(distances)
+    centring = np.eye(n) - 1 / n
+    gram = -centring @ distances**2 @ centring / 2
+    values, vectors = eigh(gram, subset_by_index=[max(0, n - 2), n - 1])
+    places = np.zeros((n, 2))
+    places[:, : vectors.shape[1]] = (vectors * np.sqrt(np.maximum(values, 0.0)))[:, ::-1]
+    turn = np.pi * (3 - np.sqrt(5)) * np.arange(n)
+    spiral = np.column_stack([np.cos(turn), np.sin(turn)]) * np.sqrt(np.arange(n) / n)[:, None]
+    return _fix_signs(places) + 0.05 * distances.max() * spiral
+
+
+def _fix_signs(places: FloatArray) -> FloatArray:
+    """Mirror each axis so that its farthest point, the first of equals, lies on the negative side."""
+    reach = np.abs(places)
+    largest = np.argmax(reach >= reach.max(axis=0) * (1 - 1e-6), axis=0)
+    signs = np.where(places[largest, [0, 1]] > 0, -1.0, 1.0)
+    return places * signs
+
+
+def _squared_distances(places: FloatArray) -> FloatArray:
+    from scipy.spatial.distance import cdist
+
+    return np.asarray(cdist(places, places, "sqeuclidean"))
+
+
+def _majorize(distances: FloatArray, places: FloatArray, steps: int = 120) -> FloatArray:
+    """Minimise the stress by solving a Laplacian system per step; the factor is shared by all steps."""
+    from scipy.linalg import cho_factor, cho_solve
+
+    n = len(distances)
+    pull = 1 / (distances + np.eye(n)) ** 2
+    np.fill_diagonal(pull, 0.0)
+    factor = cho_factor(np.diag(pull.sum(axis=1)) - pull + 1 / n)
+    pull = pull * distances
+    for _ in range(steps):
+        ratio = pull / np.sqrt(_squared_distances(places) + 1e-18)
+        target = ratio.sum(axis=1)[:, None] * places - ratio @ places
+        moved = cho_solve(factor, target)
+        shift = np.abs(moved - places).max()
+        places = moved
+        if shift < 1e-3 * distances.max() / np.sqrt(n):
+            break
+    return places
+
+
+def _push_apart(places: FloatArray, closest: float = 0.75, steps: int = 60) -> FloatArray:
+    """Part points that are nearer than `closest`, so that no marker covers another."""
+    from scipy.spatial import cKDTree
+
+    for _ in range(steps):
+        pairs = cKDTree(places).query_pairs(closest * 0.999, output_type="ndarray")
+        if not len(pairs):
+            break
+        i, j = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))].T
+        gap = places[i] - places[j]
+        length = np.hypot(*gap.T)
+        turn = 2.4 * i
+        away = np.where(length[:, None] > 1e-9, gap, np.column_stack([np.cos(turn), np.sin(turn)]))
+        push = away / np.hypot(*away.T)[:, None] * ((closest - length) / 2)[:, None]
+        step = np.zeros_like(places)
+        np.add.at(step, i, push)
+        np.add.at(step, j, -push)
+        places = places + step
+    return places
+
+
+def _pack(boxes: list[FloatArray], margin: float = 1.3) -> tuple[list[FloatArray], float, float]:
+    """Set boxes on shelves, in the order given; return their lower left corners, the width and the depth."""
+    if not boxes:
+        return [], 0.0, 0.0
+    area = sum((w + margin) * (h + margin) for w, h in boxes)
+    width = max(1.25 * float(np.sqrt(area)), *(float(w) for w, _ in boxes))
+    shelves: list[list[FloatArray]] = []
+    used = np.inf
+    for box in boxes:
+        if used + margin + box[0] > width:
+            shelves.append([])
+            used = -margin
+        shelves[-1].append(box)
+        used += margin + box[0]
+    corners, depth = [], 0.0
+    for shelf in shelves:
+        height = max(h for _, h in shelf)
+        left = (width - sum(w for w, _ in shelf) - margin * (len(shelf) - 1)) / 2
+        for w, h in shelf:
+            corners.append(np.array([left, -depth - (height + h) / 2]))
+            left += w + margin
+        depth += height + margin
+    return corners, width, depth
+
+
+def chord_geometry(
+    graph: TaskGraph, groups: Sequence[Any] | None = None, gap: float = 0.03, points: int = 33
+) -> ChordGeometry:
+    """Place the tasks on a circle, group by group, and draw each edge as a curve that bends to the centre.
+
+    Parameters
+    ----------
+    graph : TaskGraph
+    groups : sequence of K labels, optional
+        By default the communities. The largest group comes first, groups of one last.
+    gap : float
+        Share of the circle that is left free between groups (not between groups of one), in all at most a quarter.
+    points : int
+        Points per curve.
+
+    Examples
+    --------
+    >>> from mssl import TaskGraph
+    >>> chord_geometry(TaskGraph.from_edges([("a", "b"), ("b", "c")])).curves.shape
+    (2, 33, 2)
+    """
+    K = len(graph)
+    if groups is None:
+        labels = graph.community_labels()
+    elif len(groups) != K:
+        raise DataError(f"groups has {len(groups)} labels; expected one for each of the {K} tasks.")
+    else:
+        seen = {label: k for k, label in enumerate(dict.fromkeys(groups))}
+        labels = by_size(np.array([seen[label] for label in groups], dtype=np.intp))
+    strength = np.abs(graph.weights).sum(axis=1)
+    order = np.lexsort((np.arange(K), -strength, labels))
+    n_groups = int((np.bincount(labels, minlength=1) > 1).sum())
+    blocks = np.minimum(labels, n_groups)[order]
+    breaks = np.concatenate([[0], np.cumsum(np.diff(blocks) != 0)]) if K else np.zeros(0)
+    n_gaps = float(breaks[-1]) + 1 if K > 1 else 0.0
+    free = min(gap * n_gaps, 0.25) / n_gaps if n_gaps > 1 else 0.0
+    step = (1 - free * n_gaps) / max(K, 1)
+    start = np.empty(K)
+    start[order] = np.arange(K) * step + breaks * free
+    # Clockwise from the top, as a clock is read.
+    spans = np.pi / 2 - 2 * np.pi * np.column_stack([start, start + step])
+    angles = spans.mean(axis=1)
+    i, j = (ends[::-1] for ends in graph.edge_indices())
+    curves = _chords(angles[i], angles[j], points)
+    return ChordGeometry(order, angles, spans, labels, np.column_stack([i, j]), curves, graph.weights[i, j])
+
+
+def _chords(first: FloatArray, second: FloatArray, points: int) -> FloatArray:
+    """Return quadratic Bézier curves between angles; the nearer the ends, the shallower the curve."""
+    ends = np.stack([np.column_stack([np.cos(a), np.sin(a)]) for a in (first, second)])
+    apart = np.abs(np.angle(np.exp(1j * (first - second)))) / np.pi
+    middle = ends.sum(axis=0)
+    middle /= np.maximum(np.hypot(*middle.T), 1e-9)[:, None]
+    control = middle * (1 - np.sqrt(apart))[:, None]
+    t = np.linspace(0, 1, points)[None, :, None]
+    return np.asarray((1 - t) ** 2 * ends[0][:, None] + 2 * t * (1 - t) * control[:, None] + t**2 * ends[1][:, None])
+
+
+def arc_geometry(coordinates: ArrayLike, edges: ArrayLike, points: int = 49) -> list[list[FloatArray]]:
+    """Return the great circle of each edge as (longitude, latitude) polylines, cut at the date line.
+
+    Parameters
+    ----------
+    coordinates : (K, 2)
+        Latitude and longitude in degrees.
+    edges : (E, 2) of int
+    points : int
+        Equally spaced points per arc, before it is cut.
+
+    Returns
+    -------
+    list of E lists of (P, 2) arrays, longitudes in [-180, 180].
+
+    Examples
+    --------
+    >>> [piece[[0, -1]].round(6).tolist() for piece in arc_geometry([[0, 170], [0, -170]], [[0, 1]])[0]]
+    [[[170.0, 0.0], [180.0, 0.0]], [[-180.0, 0.0], [-170.0, 0.0]]]
+    """
+    latitude, longitude = np.radians(np.asarray(coordinates, dtype=float).reshape(-1, 2)).T
+    on_sphere = np.column_stack(
+        [np.cos(latitude) * np.cos(longitude), np.cos(latitude) * np.sin(longitude), np.sin(latitude)]
+    )
+    ends = np.asarray(edges, dtype=np.intp).reshape(-1, 2)
+    return [_great_circle(on_sphere[i], on_sphere[j], points) for i, j in ends]
+
+
+def _great_circle(start: FloatArray, end: FloatArray, points: int) -> list[FloatArray]:
+    """Go from start to end at constant speed: by the north, where the ends are antipodes."""
+    angle = np.arctan2(np.linalg.norm(np.cross(start, end)), start @ end)
+    aim = end if np.pi - angle > 1e-9 else np.array([0.0, 0.0, 1.0])
+    side = aim - (aim @ start) * start
+    if np.linalg.norm(side) < 1e-12:
+        side = np.array([1.0, 0.0, 0.0])  # the ends are one point, or the poles: any meridian will do
+    side /= np.linalg.norm(side)
+    t = np.linspace(0, angle, points)[:, None]
+    x, y, z = (np.cos(t) * start + np.sin(t) * side).T
+    line = np.degrees(np.column_stack([np.arctan2(y, x), np.arctan2(z, np.hypot(x, y))]))
+    return _cut_at_date_line(line)
+
+
+def _cut_at_date_line(line: FloatArray) -> list[FloatArray]:
+    pieces, begin = [], 0
+    current = line
+    for k in np.flatnonzero(np.abs(np.diff(line[:, 0])) > 180):
+        west = np.sign(line[k, 0])
+        ahead = 180 - abs(line[k, 0])
+        share = ahead / max(ahead + 180 - abs(line[k + 1, 0]), 1e-12)
+        latitude = line[k, 1] + share * (line[k + 1, 1] - line[k, 1])
+        pieces.append(np.vstack([current[: k + 1 - begin], [west * 180, latitude]]))
+        current = np.vstack([[-west * 180, latitude], line[k + 1 :]])
+        begin = int(k)
+    return [*pieces, current]
+
+
+@lru_cache(maxsize=16)
+def coastlines(
+    region: tuple[float, float, float, float] | None = None, resolution: float = 1.0
+) -> tuple[FloatArray, ...]:
+    """Return coastlines as (longitude, latitude) polylines, without a network (package global-land-mask).
+
+    Parameters
+    ----------
+    region : (south, north, west, east), optional
+        In degrees; the whole earth by default.
+    resolution : float
+        Grid step of the contour in degrees. The first call takes some seconds and 1 GB to unpack the mask.
+    """
+    south, north, west, east = region or (-90.0, 90.0, -180.0, 180.0)
+    if not (-90 <= south < north <= 90 and -180 <= west < east <= 180):
+        raise ParameterError(
+            f"region={region!r}: expected (south, north, west, east) with latitudes in [-90, 90] and "
+            "longitudes in [-180, 180]."
+        )
+    if not 0.02 <= resolution <= 10:
+        raise ParameterError(f"resolution={resolution!r}: expected degrees between 0.02 and 10.")
+    globe: Any = require("global_land_mask.globe", "plot", "A map with coastlines")
+    contourpy: Any = require("contourpy", "plot", "A map with coastlines")
+    rows, columns = max(2, round((north - south) / resolution)), max(2, round((east - west) / resolution))
+    latitude, longitude = _centres(south, north, 4 * rows), _centres(west, east, 4 * columns)
+    land = globe.is_land(*np.meshgrid(latitude, longitude, indexing="ij"))
+    share = land.reshape(rows, 4, columns, 4).mean(axis=(1, 3))
+    lines = contourpy.contour_generator(_centres(west, east, columns), _centres(south, north, rows), share)
+    found = tuple(line for line in lines.lines(0.5) if len(line) > 4)
+    for line in found:
+        line.setflags(write=False)
+    return found
+
+
+def _centres(low: float, high: float, n: int) -> FloatArray:
+    return low + (np.arange(n) + 0.5) * (high - low) / n
+
+
+def graph_svg(graph: TaskGraph, width: int = 420, max_edges: int = 200) -> str:
+    """Return the graph as inline SVG for notebooks; names show on hover, everything is escaped."""
+    thinned, note = thin_edges(graph, max_edges)
+    places = graph_layout(graph)
+    height = round(width * max(0.25, min(1.0, float(np.ptp(places[:, 1])) / 2 if len(graph) else 0.25))) + 40
+    x, y = width / 2 + places[:, 0] * (width / 2 - 20), height / 2 - places[:, 1] * (width / 2 - 20)
+    radius = float(np.clip(60 / np.sqrt(max(len(graph), 1)), 2, 8))
+    strongest = np.abs(thinned.weights).max(initial=0.0) or 1.0
+    lines = [
+        f'<line x1="{x[i]:.1f}" y1="{y[i]:.1f}" x2="{x[j]:.1f}" y2="{y[j]:.1f}" '
+        f'stroke="{POSITIVE if thinned.weights[i, j] >= 0 else NEGATIVE}" '
+        f'stroke-width="{0.5 + 2.5 * abs(thinned.weights[i, j]) / strongest:.2f}" stroke-opacity="0.6"/>'
+        for i, j in zip(*thinned.edge_indices(), strict=True)
+    ]
+    dots = [
+        f'<circle cx="{x[k]:.1f}" cy="{y[k]:.1f}" r="{radius:.1f}" fill="{color}" stroke="white">'
+        f"<title>{html.escape(short_name(name, 60))}</title></circle>"
+        for k, (name, color) in enumerate(zip(graph.tasks, community_colors(graph.community_labels()), strict=True))
+    ]
+    label = f"Task graph with {len(graph)} tasks and {graph.n_edges} edges"
+    caption = f'<text x="8" y="{height - 6}" font-size="11" fill="#666">{note}</text>' if note else ""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" role="img" aria-label="{label}">{"".join(lines + dots)}{caption}</svg>'
+    )

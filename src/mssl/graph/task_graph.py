@@ -1,0 +1,492 @@
+"""The graph that relates the tasks: partial correlations, edges, components, communities, exports."""
+
+import html
+import os
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mssl.exceptions import DataError, ModelFileError, ParameterError, require
+from mssl.graph.communities import by_size, louvain
+from mssl.graph.export import Edge, EdgeTable, dot, graphml, json_text, parse_json, short_name, written
+
+__all__ = ["Edge", "EdgeTable", "GraphComparison", "TaskGraph", "partial_correlation", "short_name"]
+
+FloatArray = NDArray[np.float64]
+_SYMMETRY = 1e-8
+_ROUNDED = 1e-3  # how far a matrix that is written with few digits may be from a definite one
+
+
+class GraphComparison(NamedTuple):
+    """Edges of a graph held against those of a reference: counts and rates."""
+
+    found: int
+    missed: int
+    false: int
+    precision: float
+    recall: float
+    f1: float
+
+
+def partial_correlation(precision: ArrayLike) -> FloatArray:
+    r"""Return the partial correlations of a precision matrix.
+
+    .. math:: \rho_{ij} = -\Omega_{ij} / \sqrt{\Omega_{ii} \Omega_{jj}}, \qquad \rho_{ii} = 1.
+
+    Parameters
+    ----------
+    precision : (K, K) array or SciPy sparse matrix
+        Symmetric, with a positive diagonal.
+
+    Returns
+    -------
+    (K, K) array
+
+    Examples
+    --------
+    >>> partial_correlation([[2.0, -1.0], [-1.0, 2.0]])
+    array([[1. , 0.5],
+           [0.5, 1. ]])
+    """
+    omega = _symmetric(_matrix(precision, None, "precision"), "precision")
+    diagonal = omega.diagonal()
+    if not (diagonal > 0).all():
+        raise DataError(f"precision has {diagonal.min():g} on its diagonal; a precision matrix is positive definite.")
+    # Adding 0.0 turns the -0.0 of absent edges into 0.0.
+    result = -omega / np.sqrt(np.outer(diagonal, diagonal)) + 0.0
+    np.fill_diagonal(result, 1.0)
+    return result
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TaskGraph:
+    r"""An undirected graph over tasks, its edges weighted by partial correlations.
+
+    Parameters
+    ----------
+    tasks : sequence of K distinct hashable names
+    adjacency : (K, K) bool
+        Symmetric, without self-loops.
+    weights : (K, K)
+        Symmetric, in [-1, 1]; read on the edges only, and 0 elsewhere. For a learned precision :math:`\Omega` the
+        weight of edge (i, j) is the partial correlation
+        :math:`-\Omega_{ij} / \sqrt{\Omega_{ii} \Omega_{jj}}`.
+    confidence : (K, K), optional
+        How often each edge was selected, in [0, 1] (stability selection); kept for non-edges as well.
+    coordinates : (K, 2), optional
+        Latitude and longitude of each task in degrees.
+
+    References
+    ----------
+    Lauritzen, *Graphical Models*, Oxford, 1996. Meinshausen & Bühlmann, Stability selection, 2010,
+    doi:10.1111/j.1467-9868.2010.00740.x.
+
+    Examples
+    --------
+    >>> precision = [[2.0, -1.0, 0.0], [-1.0, 2.0, 0.0], [0.0, 0.0, 1.0]]
+    >>> graph = TaskGraph.from_precision(precision, tasks=["a", "b", "c"])
+    >>> graph
+    TaskGraph(3 tasks, 1 edge, density 0.333, 2 components)
+    >>> graph.edges()[0]
+    Edge(task_i='a', task_j='b', weight=0.5, confidence=None)
+    >>> graph.components()
+    [['a', 'b'], ['c']]
+    """
+
+    tasks: tuple[Any, ...]
+    adjacency: NDArray[np.bool_]
+    weights: FloatArray
+    confidence: FloatArray | None = None
+    coordinates: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        tasks = _task_names(self.tasks)
+        K = len(tasks)
+        raw = _matrix(self.adjacency, K, "adjacency")
+        adjacency = _symmetric(raw, "adjacency") != 0
+        if adjacency.diagonal().any():
+            raise DataError(
+                "adjacency has self-loops on its diagonal; a task graph has none. Set the diagonal to False."
+            )
+        weights = _correlations(np.where(adjacency, _matrix(self.weights, K, "weights"), 0.0))
+        values = {
+            "tasks": tasks,
+            "adjacency": adjacency,
+            "weights": weights,
+            "confidence": None,
+            "coordinates": None,
+        }
+        if self.confidence is not None:
+            values["confidence"] = _confidence(self.confidence, K)
+        if self.coordinates is not None:
+            values["coordinates"] = _coordinates(self.coordinates, K)
+        for name, value in values.items():
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_precision(
+        cls,
+        precision: ArrayLike,
+        tasks: Iterable[Hashable] | None = None,
+        tol: float = 0.0,
+        confidence: ArrayLike | None = None,
+        coordinates: ArrayLike | None = None,
+    ) -> "TaskGraph":
+        """Read the graph off a precision matrix: an edge where the |partial correlation| exceeds `tol`."""
+        if not tol >= 0:
+            raise ParameterError(
+                f"tol={tol!r}: expected a number ≥ 0, the largest |partial correlation| read as no edge."
+            )
+        weights = partial_correlation(precision)
+        _require_semidefinite(weights)
+        np.fill_diagonal(weights, 0.0)
+        names = range(len(weights)) if tasks is None else tasks
+        return cls(names, np.abs(weights) > tol, weights, confidence, coordinates)  # type: ignore[arg-type]
+
+    @classmethod
+    def from_edges(
+        cls,
+        edges: Iterable[Sequence[Any]],
+        tasks: Iterable[Hashable] | None = None,
+        coordinates: ArrayLike | None = None,
+    ) -> "TaskGraph":
+        """Build a graph from rows ``(task_i, task_j[, weight[, confidence]])``; a missing weight is 1.
+
+        Without `tasks`, the tasks are those that the edges name, in order of appearance.
+        """
+        rows = [tuple(row) for row in edges]
+        if any(not 2 <= len(row) <= 4 for row in rows):
+            raise DataError("an edge is no row of the form (task_i, task_j[, weight[, confidence]]).")
+        known = [len(row) > 3 and row[3] is not None for row in rows]
+        measured = any(known)
+        if measured and not all(known):
+            raise DataError("some edges have a confidence and others have none; give it for all or for none.")
+        names = _task_names(dict.fromkeys(name for row in rows for name in row[:2]) if tasks is None else tasks)
+        place = {name: index for index, name in enumerate(names)}
+        weights, confidence = np.zeros((len(names), len(names))), np.zeros((len(names), len(names)))
+        adjacency = np.zeros(weights.shape, dtype=bool)
+        for row in rows:
+            i, j = _index(place, row[0]), _index(place, row[1])
+            if i == j or adjacency[i, j]:
+                kind = "joins a task with itself" if i == j else "is given twice"
+                raise DataError(f"edge ({row[0]!r}, {row[1]!r}) {kind}; give each pair of distinct tasks once.")
+            adjacency[i, j] = adjacency[j, i] = True
+            weights[i, j] = weights[j, i] = row[2] if len(row) > 2 else 1.0
+            confidence[i, j] = confidence[j, i] = row[3] if measured else 0.0
+        return cls(names, adjacency, weights, confidence if measured else None, coordinates)  # type: ignore[arg-type]
+
+    @cached_property
+    def _place(self) -> dict[Any, int]:
+        return {name: index for index, name in enumerate(self.tasks)}
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TaskGraph):
+            return NotImplemented
+        return self.tasks == other.tasks and all(
+            _same(getattr(self, name), getattr(other, name))
+            for name in ("adjacency", "weights", "confidence", "coordinates")
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.tasks, self.adjacency.tobytes()))
+
+    @property
+    def n_edges(self) -> int:
+        """Number of edges."""
+        return int(np.count_nonzero(self.adjacency)) // 2
+
+    def index(self, task: Hashable) -> int:
+        """Return the place of a task in `tasks`."""
+        return _index(self._place, task)
+
+    def edge_indices(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return the ends (i < j) of every edge, strongest |weight| first, ties by position."""
+        i, j = np.nonzero(np.triu(self.adjacency))
+        order = np.lexsort((j, i, -np.abs(self.weights[i, j])))
+        return i[order], j[order]
+
+    def edges(self, top: int | None = None) -> EdgeTable:
+        """Return the edges (or the `top` strongest, all where there are fewer) sorted by falling |weight|."""
+        if top is not None and (isinstance(top, bool) or not isinstance(top, int | np.integer) or top < 0):
+            raise ParameterError(
+                f"top={top!r}: expected a whole number ≥ 0, how many edges to return, or None for all."
+            )
+        i, j = (ends[:top] for ends in self.edge_indices())
+        weight = self.weights[i, j].tolist()
+        confidence = [None] * len(i) if self.confidence is None else self.confidence[i, j].tolist()
+        names = self.tasks
+        return EdgeTable(Edge(names[a], names[b], w, c) for a, b, w, c in zip(i, j, weight, confidence, strict=True))
+
+    def degree(self) -> NDArray[np.intp]:
+        """Return the number of neighbours of each task, in the order of `tasks`."""
+        return np.asarray(self.adjacency.sum(axis=1), dtype=np.intp)
+
+    def density(self) -> float:
+        """Return the share of possible edges that are there (0 for fewer than two tasks)."""
+        pairs = len(self) * (len(self) - 1) // 2
+        return self.n_edges / pairs if pairs else 0.0
+
+    def neighbors(self, task: Hashable) -> list[Any]:
+        """Return the neighbours of a task, strongest first."""
+        i = self.index(task)
+        near = np.flatnonzero(self.adjacency[i])
+        return [self.tasks[j] for j in near[np.argsort(-np.abs(self.weights[i, near]), kind="stable")]]
+
+    def component_labels(self) -> NDArray[np.intp]:
+        """Return the component of each task as an integer; 0 is the largest."""
+        from scipy.sparse.csgraph import connected_components
+
+        return by_size(connected_components(self.adjacency, directed=False)[1])
+
+    def components(self) -> list[list[Any]]:
+        """Return the connected components, largest first."""
+        return self._groups(self.component_labels())
+
+    def community_labels(self, resolution: float = 1.0) -> NDArray[np.intp]:
+        """Return the community of each task as an integer; 0 is the largest. See `communities`."""
+        if not 0 < resolution < np.inf:
+            raise ParameterError(
+                f"resolution={resolution!r}: expected a positive number; larger gives smaller communities."
+            )
+        return by_size(louvain(np.abs(self.weights), resolution))
+
+    def communities(self, resolution: float = 1.0) -> list[list[Any]]:
+        r"""Return communities that make the modularity of the \|weights\| large, largest first.
+
+        Louvain's method with a fixed visiting order: the same graph gives the same answer. An isolated
+        task is a community of its own, and no community spans two components.
+
+        References
+        ----------
+        Blondel et al., Fast unfolding of communities in large networks, 2008,
+        doi:10.1088/1742-5468/2008/10/P10008.
+        """
+        return self._groups(self.community_labels(resolution))
+
+    def _groups(self, labels: NDArray[np.intp]) -> list[list[Any]]:
+        groups: list[list[Any]] = [[] for _ in range(int(labels.max(initial=-1)) + 1)]
+        for name, label in zip(self.tasks, labels, strict=True):
+            groups[label].append(name)
+        return groups
+
+    def subgraph(self, tasks: Iterable[Hashable]) -> "TaskGraph":
+        """Return the graph on some tasks, in the order given."""
+        keep = [self.index(task) for task in tasks]
+        block = np.ix_(keep, keep)
+        return TaskGraph(
+            tuple(self.tasks[k] for k in keep),
+            self.adjacency[block],
+            self.weights[block],
+            None if self.confidence is None else self.confidence[block],
+            None if self.coordinates is None else self.coordinates[keep],
+        )
+
+    def threshold(self, min_weight: float = 0.0, min_confidence: float = 0.0) -> "TaskGraph":
+        """Keep the edges with ``|weight| ≥ min_weight`` and ``confidence ≥ min_confidence``."""
+        for name, value in (("min_weight", min_weight), ("min_confidence", min_confidence)):
+            if not value >= 0:
+                raise ParameterError(f"{name}={value!r}: expected a number ≥ 0.")
+        if min_confidence > 0 and self.confidence is None:
+            raise ParameterError("min_confidence needs selection frequencies; run StabilitySelection to measure them.")
+        keep = self.adjacency & (np.abs(self.weights) >= min_weight)
+        if self.confidence is not None:
+            keep &= self.confidence >= min_confidence
+        return replace(self, adjacency=keep)
+
+    def compare(self, other: "TaskGraph | ArrayLike") -> GraphComparison:
+        """Hold the edges against a reference: a `TaskGraph` on the same tasks, or an adjacency matrix.
+
+        Signs and weights play no part. Where there is nothing to be wrong about (no edge claimed, or none
+        to find), precision or recall is 1.
+        """
+        if isinstance(other, TaskGraph):
+            if set(other.tasks) != set(self.tasks):
+                raise DataError("the graphs are on different tasks; use subgraph() to bring both to the same ones.")
+            truth = other.subgraph(self.tasks).adjacency
+        else:
+            truth = _symmetric(_matrix(other, len(self), "the reference adjacency"), "the reference adjacency") != 0
+        upper = np.triu(np.ones(truth.shape, dtype=bool), 1)
+        found, missed, false = (
+            int(np.count_nonzero(cells & upper))
+            for cells in (self.adjacency & truth, ~self.adjacency & truth, self.adjacency & ~truth)
+        )
+        precision, recall, f1 = (
+            part / whole if whole else 1.0
+            for part, whole in (
+                (found, found + false),
+                (found, found + missed),
+                (2 * found, 2 * found + false + missed),
+            )
+        )
+        return GraphComparison(found, missed, false, precision, recall, f1)
+
+    def to_networkx(self) -> Any:
+        """Return a ``networkx.Graph`` (extra ``plot``) with weights, confidence and coordinates."""
+        networkx: Any = require("networkx", "plot", "TaskGraph.to_networkx")
+        graph = networkx.Graph()
+        places = (
+            [{}] * len(self)
+            if self.coordinates is None
+            else [{"latitude": a, "longitude": b} for a, b in self.coordinates.tolist()]
+        )
+        graph.add_nodes_from(zip(self.tasks, places, strict=True))
+        for edge in self.edges():
+            extra = {} if edge.confidence is None else {"confidence": edge.confidence}
+            graph.add_edge(edge.task_i, edge.task_j, weight=edge.weight, **extra)
+        return graph
+
+    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Return the edges as CSV text (isolated tasks have no row), and write it to `path` if given."""
+        return self.edges().to_csv(path)
+
+    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Return the graph as JSON text for `from_json`, and write it to `path` if one is given."""
+        return written(json_text(self), path)
+
+    @classmethod
+    def from_json(cls, source: str | os.PathLike[str]) -> "TaskGraph":
+        """Read a graph from JSON text, or from a file given as a `pathlib.Path`."""
+        text = source if isinstance(source, str) else Path(source).read_text(encoding="utf-8")
+        try:
+            return cls(**parse_json(text))
+        except DataError as error:
+            raise ModelFileError(f"the JSON text holds no valid task graph: {error}") from error
+
+    def to_graphml(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Return GraphML (yEd, Gephi, Cytoscape, networkx), and write it to `path` if one is given."""
+        return written(graphml(self), path)
+
+    def to_dot(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Return DOT text for Graphviz, and write it to `path` if one is given; negative edges are dashed."""
+        return written(dot(self), path)
+
+    def __repr__(self) -> str:
+        counts = [
+            (len(self), "task"),
+            (self.n_edges, "edge"),
+            (int(self.component_labels().max(initial=-1)) + 1, "component"),
+        ]
+        tasks, edges, components = (f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts)
+        return f"TaskGraph({tasks}, {edges}, density {self.density():.3f}, {components})"
+
+    def _repr_html_(self) -> str:
+        from mssl.graph.geometry import graph_svg
+
+        table = self.edges()._repr_html_()
+        return (
+            f"<div><p><strong>{html.escape(repr(self))}</strong></p>"
+            f"<div style='display:flex;gap:1em;flex-wrap:wrap'>{graph_svg(self)}<div>{table}</div></div>"
+            "</div>"
+        )
+
+    def __rich__(self) -> Any:
+        table = self.edges().__rich__()
+        table.title = repr(self)
+        return table
+
+
+def _task_names(tasks: Any) -> tuple[Any, ...]:
+    if isinstance(tasks, str | bytes):
+        raise DataError(f"tasks={tasks!r} is one text; expected a sequence of K names.")
+    names = tuple(name.item() if isinstance(name, np.generic) else name for name in tasks)
+    try:
+        distinct = len(set(names))
+    except TypeError as error:
+        raise DataError(f"task names have to be hashable ({error}); use text, numbers or tuples.") from error
+    if any(name != name for name in names):  # NaN alone differs from itself
+        raise DataError("a task is named NaN, which equals nothing; give each task a name of its own.")
+    if distinct < len(names):
+        twice = next(name for k, name in enumerate(names) if name in names[:k])
+        raise DataError(f"the task name {twice!r} occurs more than once; give each task a name of its own.")
+    return names
+
+
+def _matrix(values: Any, K: int | None, name: str) -> FloatArray:
+    dense = values.toarray() if hasattr(values, "toarray") else values
+    try:
+        matrix = np.array(dense, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name} is not a matrix of numbers ({error}).") from error
+    expected = (len(matrix) if matrix.ndim else 1) if K is None else K
+    if matrix.shape != (expected, expected):
+        raise DataError(f"{name} has shape {matrix.shape}; expected K × K with one row per task, K = {expected}.")
+    if not np.isfinite(matrix).all():
+        raise DataError(f"{name} holds NaN or infinite values; every entry has to be a finite number.")
+    return matrix
+
+
+def _symmetric(matrix: FloatArray, name: str) -> FloatArray:
+    gap = np.abs(matrix - matrix.T).max(initial=0.0)
+    if gap > _SYMMETRY * np.abs(matrix).max(initial=0.0):
+        raise DataError(f"{name} is not symmetric (largest difference {gap:.3g}); pass (A + A.T) / 2 if that is meant.")
+    return (matrix + matrix.T) / 2
+
+
+def _correlations(weights: FloatArray) -> FloatArray:
+    matrix = _symmetric(weights, "weights")
+    largest = np.abs(matrix).max(initial=0.0)
+    if largest > 1 + _ROUNDED:
+        raise DataError(
+            f"weights reach {largest:g} in size; they are partial correlations, in [-1, 1]. Use "
+            "TaskGraph.from_precision for a precision matrix, or divide other weights by the largest."
+        )
+    return np.clip(matrix, -1.0, 1.0)
+
+
+def _require_semidefinite(correlations: FloatArray) -> None:
+    """Raise where 2I minus the partial correlations, the precision scaled to a unit diagonal, is indefinite."""
+    scaled = 2.0 * np.eye(len(correlations)) - correlations
+    try:
+        np.linalg.cholesky(scaled + _ROUNDED * np.eye(len(scaled)))
+    except np.linalg.LinAlgError:
+        raise DataError(
+            f"precision is indefinite (smallest eigenvalue {np.linalg.eigvalsh(scaled)[0]:.3g} once its diagonal is "
+            "scaled to 1), so that it is the inverse of no covariance; add to its diagonal, or give another matrix."
+        ) from None
+
+
+def _confidence(values: Any, K: int) -> FloatArray:
+    matrix = _symmetric(_matrix(values, K, "confidence"), "confidence")
+    np.fill_diagonal(matrix, 0.0)
+    if matrix.size and (matrix.min() < 0 or matrix.max() > 1):
+        raise DataError(
+            f"confidence runs from {matrix.min():g} to {matrix.max():g}; selection frequencies lie in [0, 1]."
+        )
+    return matrix
+
+
+def _coordinates(values: Any, K: int) -> FloatArray:
+    try:
+        places = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"coordinates are not numbers ({error}); expected a (K, 2) array in degrees.") from error
+    if places.shape != (K, 2):
+        raise DataError(
+            f"coordinates have shape {places.shape}; expected ({K}, 2): latitude and longitude of each task."
+        )
+    if not ((np.abs(places[:, 0]) <= 90) & (places[:, 1] >= -180) & (places[:, 1] <= 360)).all():
+        raise DataError("coordinates are out of range; expected latitude in [-90, 90], then longitude in [-180, 360].")
+    return places
+
+
+def _index(place: dict[Any, int], task: Hashable) -> int:
+    try:
+        return place[task]
+    except (KeyError, TypeError):
+        known = ", ".join(short_name(repr(name)) for name in list(place)[:8])
+        more = ", …" if len(place) > 8 else ""
+        raise DataError(f"no task is named {short_name(repr(task), 60)}; the tasks are: {known}{more}") from None
+
+
+def _same(first: Any, second: Any) -> bool:
+    return first is second or (first is not None and second is not None and np.array_equal(first, second))

@@ -1,0 +1,246 @@
+r"""Proximal Newton for the weight step of any loss, around the solvers of the quadratic one.
+
+Each step minimises the quadratic that agrees with the loss to second order, plus coupling and penalty, and walks
+towards its minimiser as far as the true objective falls. A Hessian held by Grams is kept over steps, alternations and
+couplings for as long as the steps contract well, corrected by the last changes of the gradient where there is no
+penalty; only then is it formed again, so that most steps cost two products with the features. The gradient is always
+the true one, so the certificate is too.
+
+References
+----------
+Lee, Sun & Saunders (2014), Proximal Newton-type methods for minimizing composite functions, SIAM Journal on
+Optimization 24(3), doi:10.1137/130921428.
+
+Liu & Nocedal (1989), On the limited memory BFGS method for large scale optimization, Mathematical Programming 45,
+doi:10.1007/BF01589116.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mssl.model.coupling import Coupling
+from mssl.solvers.base import Status, WeightStep
+from mssl.solvers.glm_rows import Point, Reference
+from mssl.solvers.linear import block_preconditioner, solve_cg
+from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic
+from mssl.solvers.support import descend_on_support
+from mssl.solvers.weights import solve_quadratic
+
+if TYPE_CHECKING:
+    from mssl.solvers.glm import GLMProblem
+
+Array = NDArray[np.float64]
+
+_INNER = 0.05  # share of the present gap to which the quadratic is solved
+_POOR = 0.2  # a step that leaves more of the gap than this asks for a new Hessian
+_ARMIJO = 1e-4
+_HALVINGS = 40
+_PATIENCE = 12  # steps without a better certificate before giving up
+_ROUNDING = 1e-14  # what the objective may rise by, relatively, since it is a long sum
+_LONGEST_MOVE = 4.0  # largest change of a predictor in one step, where the curvature is unbounded
+_INNER_ITERATIONS = 1000
+_PAIRS = 10  # changes of the gradient that correct a kept Hessian
+_FEATURES_PER_STEP = 32  # forming a Hessian costs a step for so many features
+_RIDGE_DRIFT = 1.5  # a preconditioner serves until a task's ridge has changed by this factor
+
+
+class _Quadratic(NamedTuple):
+    problem: GramQuadratic | DesignQuadratic
+    fresh: bool
+
+
+def proximal_newton(problem: GLMProblem, coupling: Coupling, W: Array, *, tol: float, max_iter: int) -> WeightStep:
+    r"""Minimise loss + :math:`\tfrac12\operatorname{tr}(WCW^\top)` + ℓ1 penalty from W.
+
+    Parameters
+    ----------
+    problem : GLMProblem
+        Loss and penalty; its Hessian may be replaced.
+    coupling : Coupling
+        C.
+    W : ndarray of shape (K, d)
+        Start.
+    tol : float
+        Absolute bound of the suboptimality at which to stop.
+    max_iter : int
+        Most steps.
+
+    Returns
+    -------
+    WeightStep
+    """
+    point = problem.evaluate(np.asarray(W, dtype=float))
+    memory = _Memory(problem, coupling)
+    gap, best, idle, gain = np.inf, np.inf, 0, np.inf
+    for done in range(max_iter + 1):
+        slope = problem.slope(point)
+        G = slope + coupling.dot(point.W)
+        gap = problem.gap(point, G, coupling)
+        if gap <= tol:
+            return WeightStep(point.W, gap, done, Status.CONVERGED)
+        if not np.isfinite(gap):
+            return WeightStep(point.W, gap, done, Status.DIVERGED)
+        idle = 0 if gap < 0.9 * best or gain > _ROUNDING else idle + 1
+        if idle >= _PATIENCE:
+            return WeightStep(point.W, gap, done, Status.STALLED)
+        best = min(best, gap)
+        if done == max_iter:
+            break
+        model = _model(problem, point, slope, coupling, memory.spent(gap))
+        memory.see(point.W, slope, gap, model.fresh)
+        target = _minimise(problem, model.problem, coupling, point.W, G, memory, max(0.3 * tol, _INNER * gap))
+        new, full, gain = _search(problem, coupling, point, target, G)
+        if new is None and model.fresh:
+            return WeightStep(point.W, gap, done, Status.STALLED)
+        memory.judge(full)
+        point = point if new is None else new
+    return WeightStep(point.W, gap, max_iter, Status.MAX_ITER)
+
+
+class _Memory:
+    """What the last steps tell: whether the kept Hessian serves, and how the gradient changed along them.
+
+    Without a penalty the changes correct the kept Hessian (limited-memory BFGS), so that it serves for longer. Forming
+    a new one costs about as many steps as there are features in a few dozens; so many poor steps are put up with.
+    """
+
+    def __init__(self, problem: GLMProblem, coupling: Coupling) -> None:
+        self.problem, self.coupling = problem, coupling
+        self.corrects = not np.any(problem.thresholds) and problem.solver in ("auto", "cg")
+        self.allowed = problem.n_features // _FEATURES_PER_STEP if self.corrects else 0
+        kept = problem.reference.pairs if problem.reference is not None and self.corrects else []
+        self.pairs = [self._with_coupling(s, y) for s, y in kept]
+        self.last: tuple[Array, Array] | None = None
+        self.gap, self.poor = np.inf, 0
+
+    def _with_coupling(self, s: Array, y: Array) -> tuple[Array, Array, float]:
+        whole = y + self.coupling.dot(s)
+        return s, whole, float(np.vdot(s, whole))
+
+    def spent(self, gap: float) -> bool:
+        """Whether a new Hessian is due."""
+        self.poor += gap > _POOR * self.gap
+        return self.poor > self.allowed
+
+    def see(self, W: Array, slope: Array, gap: float, fresh: bool) -> None:
+        """Note a point, the loss's gradient and the certificate; a new Hessian makes the past obsolete."""
+        reference = self.problem.reference
+        if fresh:
+            self.pairs, self.poor = [], 0
+        elif self.corrects and self.last is not None and reference is not None:
+            s, y = W - self.last[0], slope - self.last[1]
+            if float(np.vdot(s, y)) > 1e-12 * float(np.linalg.norm(s)) * float(np.linalg.norm(y)):
+                reference.pairs = [*reference.pairs[1 - _PAIRS :], (s, y)]
+                self.pairs = [*self.pairs[1 - _PAIRS :], self._with_coupling(s, y)]
+        self.last, self.gap = (W, slope), gap
+
+    def judge(self, full: bool) -> None:
+        """A step that had to be shortened is poor, whatever it left of the gap."""
+        self.poor += not full
+
+    def direction(self, G: Array, solve: Callable[[Array], Array]) -> Array:
+        """−H⁻¹G, H being the kept Hessian (``solve`` divides by it) corrected by the pairs."""
+        R, shares = G, []
+        for s, y, along in reversed(self.pairs):
+            shares.append(float(np.vdot(s, R)) / along)
+            R = R - shares[-1] * y
+        D = solve(R)
+        for (s, y, along), share in zip(self.pairs, reversed(shares), strict=True):
+            D = D + (share - float(np.vdot(y, D)) / along) * s
+        return -D
+
+
+def _model(problem: GLMProblem, point: Point, slope: Array, coupling: Coupling, renew: bool) -> _Quadratic:
+    """The quadratic at a point; with the Hessian at hand where it serves, a new one otherwise."""
+    reference = problem.reference
+    # Without C ≻ 0 the inner certificate needs the whole quadratic, constants included.
+    if reference is not None and not renew and coupling.covariance is not None:
+        linear = reference.quadratic.product(point.W) - slope
+        return _Quadratic(replace(reference.quadratic, linear=linear), False)
+    rows, s = problem.data, problem.precisions
+    c, z = rows.working(point.predictor, point.eta, observed=renew)
+    made = rows.quadratic(rows.design.per_task(s) * c, z)
+    if isinstance(made, GramQuadratic):
+        # Grams may be rounded; the gradient is the true one.
+        made = replace(made, linear=made.product(point.W) - slope)
+    problem.reference = Reference(made) if isinstance(made, GramQuadratic) else None
+    return _Quadratic(made, True)
+
+
+def _minimise(
+    problem: GLMProblem,
+    quadratic: GramQuadratic | DesignQuadratic,
+    coupling: Coupling,
+    W: Array,
+    G: Array,
+    memory: _Memory,
+    tol: float,
+) -> Array:
+    """Weights that nearly minimise the quadratic; what they lack is made up for by the next step."""
+    t = problem.thresholds
+    if isinstance(quadratic, GramQuadratic) and memory.corrects and coupling.covariance is not None:
+        return W + memory.direction(G, _reference_solver(problem, quadratic, coupling, tol))
+    if isinstance(quadratic, GramQuadratic) and np.any(t) and problem.solver in ("auto", "coordinate"):
+        return descend_on_support(quadratic, coupling, t, W, tol=tol, max_iter=_INNER_ITERATIONS).W
+    return solve_quadratic(quadratic, coupling, t, W, solver=problem.solver, tol=tol, max_iter=_INNER_ITERATIONS).W
+
+
+def _reference_solver(
+    problem: GLMProblem, quadratic: GramQuadratic, coupling: Coupling, tol: float
+) -> Callable[[Array], Array]:
+    """Division by the Hessian, conjugate gradients with a preconditioner that outlives the step."""
+    reference, ridge = problem.reference or Reference(quadratic), coupling.diagonal()
+    known, precondition = reference.ridge, reference.precondition
+    near = known is not None and bool(np.all((ridge <= _RIDGE_DRIFT * known) & (known <= _RIDGE_DRIFT * ridge)))
+    if precondition is None or not near:
+        precondition = block_preconditioner(quadratic, ridge)
+        reference.ridge, reference.precondition = ridge, precondition
+
+    def operate(V: Array) -> Array:
+        return quadratic.product(V) + coupling.dot(V)
+
+    def enough(_: Array, R: Array) -> bool:
+        return coupling.inverse_quadratic(R) <= tol
+
+    return lambda R: solve_cg(operate, precondition, R, np.zeros_like(R), enough, _INNER_ITERATIONS)[0]
+
+
+def _search(
+    problem: GLMProblem, coupling: Coupling, point: Point, target: Array, G: Array
+) -> tuple[Point | None, bool, float]:
+    """The farthest of 1, ½, ¼, … towards the target at which the objective falls enough.
+
+    The second answer says whether that is a full step, the third by how much the objective fell, relatively.
+    """
+    D = target - point.W
+    if not np.all(np.isfinite(D)) or not np.any(D):
+        return None, False, 0.0
+    rows = problem.data
+    move = rows.design.predictor(D)
+    t = 1.0
+    if rows.loss.curvature_bound is None:
+        t = min(1.0, _LONGEST_MOVE / max(float(np.abs(move).max(initial=0.0)), 1e-300))
+    full = t == 1.0
+    penalty = problem.penalty(point.W)
+    expected = float(np.vdot(G, D)) + problem.penalty(target) - penalty
+    before = point.loss + penalty + coupling.value(point.W)
+    slack = _ROUNDING * max(abs(point.loss), abs(before))
+    # To first order the best intercepts follow the predictors' weighted mean.
+    c = problem.curvature(point)
+    totals = rows.design.task_sums(c)
+    drift = rows.design.task_dots(c, move) / np.where(totals > 0, totals, 1.0)
+    for _ in range(_HALVINGS):
+        W = point.W + t * D
+        new = problem.evaluate(W, point.predictor + t * move, point.intercepts - t * drift)
+        after = new.loss + problem.penalty(W) + coupling.value(W)
+        if after <= before + _ARMIJO * t * expected + slack:
+            return new, full, (before - after) / max(abs(before), abs(point.loss), 1e-300)
+        t, full = 0.5 * t, False
+    problem.evaluate(point.W, point.predictor, point.intercepts)
+    return None, False, 0.0

@@ -1,0 +1,424 @@
+"""The command line, through the real entry point, on real files."""
+
+import csv
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import ENTRY, QUICK, call, run, write_table
+
+import mssl
+from mssl.cli import commands
+
+pytest.importorskip("pyarrow")
+
+
+@pytest.fixture(scope="module")
+def weather(tmp_path_factory):
+    """A folder with a table and the model that the entry point fitted to it."""
+    folder = tmp_path_factory.mktemp("weather")
+    write_table(folder / "data.csv")
+    done = run("fit", "data.csv", "--task", "station", "--target", "y", "--save", "model.npz", *QUICK, cwd=folder)
+    assert "certificate  converged" in done.stdout
+    assert done.stderr == ""
+    return folder
+
+
+def test_newcomers_path(tmp_path):
+    done = run("datasets", "export", "digit-pairs", "pairs.csv", "--subsample", "16", cwd=tmp_path)
+    assert "mssl fit pairs.csv --task pair --target label" in done.stdout
+    done = run(
+        "fit", "pairs.csv", "--task", "pair", "--target", "label", "--save", "m.npz", "--json", *QUICK, cwd=tmp_path
+    )
+    summary = json.loads(done.stdout)
+    assert (summary["tasks"], summary["features"], summary["family"]) == (45, 64, "binary")
+    run("predict", "m.npz", "pairs.csv", "-o", "out.csv", cwd=tmp_path)
+    with (tmp_path / "out.csv").open() as stream:
+        answers = list(csv.DictReader(stream))
+    with (tmp_path / "pairs.csv").open() as stream:
+        truth = list(csv.DictReader(stream))
+    assert [row["pair"] for row in answers] == [row["pair"] for row in truth]
+    assert np.mean([a["prediction"] == t["label"] for a, t in zip(answers, truth, strict=True)]) > 0.95
+
+
+def test_help_is_quick_and_imports_nothing_heavy():
+    code = (
+        "import sys, mssl.cli; mssl.cli.commands.main(['--help'], standalone_mode=False); print(*sorted(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Start here" in done.stdout
+    loaded = set(done.stdout.split())
+    assert not loaded & {"numpy", "scipy", "sklearn", "numba", "pandas", "matplotlib", "xarray", "rich"}
+
+
+@pytest.mark.parametrize(
+    "command", ["fit", "predict", "compare", "select", "graph", "inspect", "report", "climate", "datasets", "reproduce"]
+)
+def test_every_help_shows_an_example(command):
+    assert f"mssl {command}" in call(command, "--help").output
+
+
+def test_completion_script():
+    done = run(env=os.environ | {"_MSSL_COMPLETE": "bash_source"})
+    assert "complete" in done.stdout
+
+
+def test_usage_errors():
+    assert "Missing option '--target'" in run("fit", "data.csv", "--task", "station", code=2).stderr
+    assert "No such command" in call("nonsense", code=2).output
+    call("fit", "data.csv", "--task", "a", "--target", "b", "--family", "cauchy", code=2)
+
+
+def test_errors_of_the_data_are_one_paragraph(weather, tmp_path):
+    (tmp_path / "bad.csv").write_text("station,y,x\na,1,2\nb,1\n")
+    done = run("fit", "bad.csv", "--task", "station", "--target", "y", cwd=tmp_path, code=1)
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert "Line 3 of 'bad.csv' has 2 values" in done.stderr
+    table = write_table(tmp_path / "money.csv")
+    lines = table.read_text(encoding="utf-8").splitlines()
+    dear = [lines[0] + ",price", *(f'{line},"{1000 + 10 * (k % 7):,}.5"' for k, line in enumerate(lines[1:]))]
+    table.write_text("\n".join(dear) + "\n", encoding="utf-8")
+    done = run("fit", "money.csv", "--task", "station", "--target", "y", cwd=tmp_path, code=1)
+    assert len(done.stderr.splitlines()) == 1
+    assert "'price' holds numbers with separators (for example '1,000.5')" in done.stderr
+    assert not list(tmp_path.glob("*.npz"))
+    damaged = tmp_path / "damaged.npz"
+    damaged.write_bytes((weather / "model.npz").read_bytes()[:-100])
+    assert "no intact model file" in run("inspect", damaged, code=1).stderr
+
+
+def test_predictions_are_those_of_the_library(weather, tmp_path):
+    model = mssl.load(weather / "model.npz")
+    call("predict", weather / "model.npz", weather / "data.csv", "-o", tmp_path / "out.csv")
+    with (tmp_path / "out.csv").open() as stream:
+        predicted = np.array([float(row["prediction"]) for row in csv.DictReader(stream)])
+    rows = model.table_.encode(model.table_.read(weather / "data.csv"))
+    assert np.array_equal(predicted, model.predict(rows.X, tasks=rows.tasks))
+    document = json.loads(call("predict", weather / "model.npz", weather / "data.csv", "--json").output)
+    assert [row["prediction"] for row in document["predictions"]] == predicted.tolist()
+    assert list(model.features_) == ["wind", "sun", "sky=blue", "sky=grey", "sky=red"]
+
+
+def test_prediction_needs_known_tasks_and_columns(weather, tmp_path):
+    new = write_table(tmp_path / "new.csv", names=["Oslo "])
+    with pytest.raises(mssl.exceptions.UnseenTaskError, match="only in blanks"):
+        raise call("predict", weather / "model.npz", new, code=1).exception
+    (tmp_path / "less.csv").write_text("station,wind\nOslo,1\n")
+    with pytest.raises(mssl.exceptions.DataError, match="lacks the columns 'sun', 'sky'"):
+        raise call("predict", weather / "model.npz", tmp_path / "less.csv", code=1).exception
+
+
+def test_models_without_a_table_are_refused(weather, tmp_path):
+    model = mssl.MultiTaskGLM().fit(np.eye(4), np.arange(4.0), tasks=["a", "a", "b", "b"])
+    path = mssl.save(model, tmp_path / "plain.npz")
+    with pytest.raises(mssl.exceptions.ModelFileError, match="not fitted to a table"):
+        raise call("predict", path, weather / "data.csv", code=1).exception
+
+
+def test_missing_rows_get_empty_predictions(tmp_path):
+    path = write_table(tmp_path / "data.csv")
+    call("fit", path, "--task", "station", "--target", "y", "--missing", "drop", "--save", tmp_path / "m.npz", *QUICK)
+    (tmp_path / "new.csv").write_text("station,wind,sun,sky\nOslo,1,,blue\nRiga,1,2,red\n")
+    lines = call("predict", tmp_path / "m.npz", tmp_path / "new.csv").output.splitlines()
+    assert lines[1] == "Oslo,"
+    assert float(lines[2].split(",")[1]) == pytest.approx(0.3, abs=0.8)
+
+
+PEAK = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+print(1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+def peak(*command):
+    """The most memory that a process holds at once, in bytes; a small one starts it, whose own memory it inherits."""
+    done = subprocess.run([sys.executable, "-c", PEAK, *map(str, command)], check=True, capture_output=True, text=True)
+    return int(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has other units elsewhere")
+@pytest.mark.parametrize("stem", ["task", "a station with a name as long as some are"])
+def test_a_million_rows_need_at_most_three_times_their_table(stem, tmp_path):
+    import pyarrow as pa
+    from pyarrow import csv as arrow
+
+    n, features = 1_000_000, 18
+    random = np.random.default_rng(0)
+    task = random.integers(0, 100, n)
+    X = np.round(random.normal(size=(features, n)), 5)
+    y = np.round(X[:5].sum(axis=0) + task / 10 + random.normal(size=n), 5)
+    names = np.asarray([f"{stem} {k}" for k in range(100)], dtype=object)[task]
+    columns = {"task": names, **{f"x{j}": column for j, column in enumerate(X)}, "y": y}
+    arrow.write_csv(pa.table(columns), tmp_path / "rows.csv")
+    bare = peak(sys.executable, "-c", "import mssl.cli, numpy, pyarrow.csv, sklearn.model_selection")
+    table = 8 * n * (features + 1)  # the numbers alone, though the names of the tasks are a column too
+    model = tmp_path / "m.npz"
+    command = ("fit", tmp_path / "rows.csv", "--task", "task", "--target", "y", "--save", model)
+    assert peak(*ENTRY, *command) - bare <= 3 * table
+    command = ("predict", model, tmp_path / "rows.csv", "-o", tmp_path / "answers.csv")
+    assert peak(*ENTRY, *command) - bare <= 3 * table
+
+
+@pytest.mark.parametrize("kind", ["binary", "poisson"])
+def test_families(kind, tmp_path):
+    path = write_table(tmp_path / "data.csv", kind=kind, rows=40)
+    model = tmp_path / "m.npz"
+    summary = json.loads(
+        call("fit", path, "--task", "station", "--target", "y", "--save", model, "--json", *QUICK).output
+    )
+    assert summary["family"] == kind
+    lines = list(csv.DictReader(call("predict", model, path).output.splitlines()))
+    if kind == "binary":
+        assert {row["prediction"] for row in lines} == {"yes", "no"}
+        assert all((float(row["probability"]) > 0.5) == (row["prediction"] == "yes") for row in lines)
+    else:
+        assert all(float(row["prediction"]) > 0 for row in lines)
+
+
+def test_aligned_rows_for_residual_graphs(tmp_path):
+    random = np.random.default_rng(0)
+    rows = [
+        [f"t{t:02d}", name, *random.normal(size=2).round(4).tolist(), round(float(random.normal()), 4)]
+        for t in range(30)
+        for name in random.permutation(["a", "b", "c"])
+    ]
+    path = tmp_path / "data.csv"
+
+    def save(lines):
+        with path.open("w", newline="") as stream:
+            csv.writer(stream).writerows([["t", "place", "u", "v", "y"], *lines])
+
+    fit = ("fit", path, "--task", "place", "--target", "y", "--time", "t", "--method", "r-mssl", *QUICK)
+    save(rows)
+    call(*fit, "--save", tmp_path / "one.npz")
+    save(random.permutation(np.array(rows, dtype=object)).tolist())
+    call(*fit, "--save", tmp_path / "two.npz")
+    one, two = (mssl.load(tmp_path / f"{name}.npz") for name in ("one", "two"))
+    assert np.array_equal(one.coef_, two.coef_)
+    save(rows[:-1])
+    with pytest.raises(mssl.exceptions.DataError, match="needs one row at each of the same times"):
+        raise call(*fit, code=1).exception
+
+
+def test_graph_formats(weather, tmp_path):
+    graph = mssl.load(weather / "model.npz").graph_
+    for kind in ("csv", "json", "graphml", "dot"):
+        text = call("graph", weather / "model.npz", "--format", kind).output
+        assert text.strip() == getattr(graph, f"to_{kind}")().strip()
+    call("graph", weather / "model.npz", "--format", "json", "-o", tmp_path / "g.json")
+    assert mssl.TaskGraph.from_json(tmp_path / "g.json") == graph
+    with pytest.raises(mssl.exceptions.ParameterError, match="selection frequencies"):
+        raise call("graph", weather / "model.npz", "--min-confidence", "0.5", code=1).exception
+
+
+def test_interrupted_pipe(tmp_path):
+    """A reader that has seen enough ends the command without a word."""
+    names = [f"task {k}" for k in range(400)]
+    model = mssl.MultiTaskGLM().fit(np.ones((400, 1)), np.arange(400.0), tasks=names)
+    precision = 2 * np.eye(400) - 0.001
+    model.graph_ = mssl.TaskGraph.from_precision(precision, tasks=names)
+    mssl.save(model, tmp_path / "m.npz")
+    command = " ".join(f"'{part}'" for part in [*ENTRY, "graph", str(tmp_path / "m.npz")])
+    done = subprocess.run(f"{command} | head -1", check=True, shell=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "task_i,task_j,weight,confidence\n"
+    assert done.stderr == ""
+
+
+def test_inspect(weather):
+    shown = call("inspect", weather / "model.npz", "--tasks").output
+    assert "MSSLRegressor" in shown
+    assert "Bergen" in shown
+    header = json.loads(call("inspect", weather / "model.npz", "--json").output)
+    assert header["notes"]["rows"] == 120
+    assert header["certificate"]["relative_gap"] < 1e-6
+
+
+def test_read_only_folders_are_refused_before_the_work(weather, tmp_path):
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    old = folder / "m.npz"
+    old.write_bytes(b"old")
+    folder.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    # The superuser may write anywhere but into a file system that is read-only as a whole.
+    target = Path("/sys/m.npz") if os.geteuid() == 0 else old
+    try:
+        args = ("fit", weather / "data.csv", "--task", "station", "--target", "y", "--save", target, *QUICK)
+        done = run(*args, code=1)
+        assert "annot write" in done.stderr
+        assert done.stdout == ""
+        assert old.read_bytes() == b"old"
+        assert [path.name for path in folder.iterdir()] == ["m.npz"]
+    finally:
+        folder.chmod(stat.S_IRWXU)
+    call("predict", weather / "model.npz", weather / "data.csv", "-o", tmp_path / "no" / "out.csv", code=1)
+
+
+HOSTILE = [
+    "\x1b[31mred\x1b[0m",
+    "a,b",
+    'quo"te',
+    "new\nline",
+    "[bold]rich[/bold]",
+    "=cmd|' /C calc'!A0",
+    "../../etc",
+    "名前",
+    "e\u0301",
+]
+
+
+def test_hostile_names(tmp_path):
+    path = write_table(tmp_path / "data.csv", names=HOSTILE, rows=12, task="ta\x1b]0;sk\x07")
+    done = run("fit", path, "--task", "ta\x1b]0;sk\x07", "--target", "y", "--save", tmp_path / "m.npz", *QUICK)
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "\x07" not in done.stdout + done.stderr
+    rows = list(csv.reader(call("predict", tmp_path / "m.npz", path).output.splitlines(keepends=True)))
+    assert [row[0] for row in rows[1::12]] == HOSTILE
+    shown = call("inspect", tmp_path / "m.npz", "--tasks").output
+    assert "\x1b" not in shown
+    assert set(mssl.load(tmp_path / "m.npz").tasks_) == set(HOSTILE)
+
+
+def test_blank_twins_are_pointed_out(tmp_path):
+    path = write_table(tmp_path / "data.csv", names=["Oslo", "Oslo ", "Riga"], rows=12)
+    done = run("fit", path, "--task", "station", "--target", "y", *QUICK)
+    assert "'Oslo', 'Oslo '" in done.stderr
+    assert "only in blanks" in done.stderr
+
+
+def test_quiet_and_settings(weather):
+    args = ("fit", weather / "data.csv", "--task", "station", "--target", "y")
+    assert call(*args, "--quiet", *QUICK).output == ""
+    with pytest.raises(mssl.exceptions.ParameterError, match="no parameter 'nonsense'"):
+        raise call(*args, "--set", "nonsense=1", code=1).exception
+    call(*args, "--set", "graph_penalty", code=2)
+    fitted = json.loads(call(*args, "--json", "--set", "shared_mean=false", "--set", "tol=1e-4", *QUICK).output)
+    assert fitted["parameters"] == {"shared_mean": False, "tol": 1e-4, "graph_penalty": 0.3}
+
+
+def test_datasets(tmp_path):
+    names = [row["name"] for row in json.loads(call("datasets", "--json").output)]
+    assert "digit-pairs" in names
+    assert "digit-pairs" in call("datasets", "list").output
+    assert "needs no files" in call("datasets", "fetch", "digit-pairs").output
+    call("datasets", "fetch", "nonsense", code=1)
+    call("datasets", "export", "digit-pairs", tmp_path / "no" / "folder.csv", "--subsample", "4", code=1)
+
+
+def test_every_listed_command_is_there():
+    names = commands.list_commands(None)
+    assert {"fit", "predict", "compare", "graph", "select", "inspect", "climate", "datasets", "demo"} <= set(names)
+    for name in names:
+        assert commands.get_command(None, name) is not None
+
+
+def test_reproduce_refuses_unknown_experiments(tmp_path):
+    with pytest.raises(mssl.exceptions.ParameterError, match="'nonsense' is not known"):
+        raise call("reproduce", "nonsense", "-o", tmp_path / "results", code=1).exception
+
+
+def test_climate(tmp_path):
+    xr = pytest.importorskip("xarray")
+    from mssl.climate.combination import to_dataset, write_dataset
+    from mssl.datasets import make_climate_like
+
+    data = to_dataset(make_climate_like(n_samples=240, n_lat=3, n_lon=3, random_state=0), calendar="noleap")
+    for k, name in enumerate(data["member"].values):
+        write_dataset(data["ensemble"].isel(member=k, drop=True).to_dataset(name="tas"), tmp_path / f"{name}.nc")
+    (tmp_path / "obs").mkdir()
+    write_dataset(data["observed"].to_dataset(name="tmp"), tmp_path / "obs" / "cru.nc")
+    done = run(
+        *("climate", "--members", "*.nc", "--observations", "obs/cru.nc", "--variable", "tas", "--observed-variable", "tmp"),
+        *("--train", "1901:1915", "--test", "1916:1920", "-o", "answer.nc", *QUICK),
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert "ahead of" in done.stdout
+    answer = xr.open_dataset(tmp_path / "answer.nc")
+    assert answer.attrs["method"] == "r-mssl"
+    assert answer["weights"].shape == (10, 9)
+    call("climate", "--members", "x", "--observations", "y", "--train", "soon", "--test", "1916", code=2)
+    call("climate", "--members", "x", "--observations", "y", "--train", "1", "--test", "2", "--region", "1,2", code=2)
+
+
+def test_report(weather, tmp_path):
+    pytest.importorskip("bokeh")
+    call("report", weather / "model.npz", "--data", weather / "data.csv", "-o", tmp_path / "r.html")
+    assert "Bergen" in Path(tmp_path / "r.html").read_text(encoding="utf-8")
+    page = tmp_path / "fit.html"
+    done = call("fit", weather / "data.csv", "--task", "station", "--target", "y", "--report", page, *QUICK)
+    assert str(page) in done.stdout
+    assert "Bergen" in page.read_text(encoding="utf-8")
+
+
+def test_everything_is_chosen_by_cross_validation(tmp_path):
+    """The default: parameters, a graph with confidence, and the gain over separate models."""
+    random = np.random.default_rng(0)
+    path, centre = tmp_path / "data.csv", random.normal(size=5)
+    with path.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["task", *"abcde", "y"])
+        for k in range(6):
+            weights = centre + 0.1 * random.normal(size=5)
+            for x in random.normal(size=(12, 5)):
+                writer.writerow([f"t{k}", *x, x @ weights + random.normal()])
+    args = ("fit", path, "--task", "task", "--target", "y", "--json")
+    one, two = (json.loads(call(*args, "--save", tmp_path / f"{name}.npz").output) for name in "ab")
+    assert {"graph_penalty", "coef_penalty", "coupling"} <= set(one["parameters"])
+    assert one["gain_over_separate_models"] > 0.1
+    assert "stability selection" in one["graph_choice"]
+    assert all(edge["confidence"] >= 0.9 for edge in one["strongest_edges"])
+    drop = ("seconds", "file")
+    assert {k: v for k, v in one.items() if k not in drop} == {k: v for k, v in two.items() if k not in drop}
+    assert "confidence" in call("graph", tmp_path / "a.npz", "--min-confidence", "0.9").output
+
+
+def test_compare_holds_methods_against_each_other(weather):
+    args = ("compare", weather / "data.csv", "--task", "station", "--target", "y", "--folds", "2")
+    outcome = json.loads(call(*args, "--methods", "ols,ridge,pooled", "--json").output)
+    assert list(outcome["methods"]) == ["ols", "ridge", "pooled"]
+    assert all(cells["RMSE"]["mean"] < 0.6 for cells in outcome["methods"].values())
+    assert [row["task"] for row in outcome["tasks"]] == ["Bergen", "Oslo", "Riga", "Turku"]
+    for name, cells in outcome["methods"].items():
+        # Folds and tasks are of equal size, so that both ways of averaging squared errors agree.
+        deviance = np.mean([row["deviance"][name] for row in outcome["tasks"]])
+        assert deviance == pytest.approx(cells["RMSE"]["mean"] ** 2 + cells["RMSE"]["sd"] ** 2, rel=1e-6)
+    shown = call(*args, "--methods", "ols,pooled").output
+    assert "Gain of each task over ols" in shown
+    with pytest.raises(mssl.exceptions.ParameterError, match="'nonsense' is not known"):
+        raise call(*args, "--methods", "nonsense", code=1).exception
+
+
+def test_compare_of_labels(tmp_path):
+    path = write_table(tmp_path / "data.csv", kind="binary", rows=40)
+    args = ("compare", path, "--task", "station", "--target", "y", "--folds", "2", "--methods", "logistic,pooled")
+    outcome = json.loads(call(*args, "--json").output)
+    for cells in outcome["methods"].values():
+        assert cells["error"]["mean"] < 0.4
+        assert cells["AUC"]["mean"] > 0.7
+    with pytest.raises(mssl.exceptions.ParameterError, match="not made for a binary target"):
+        raise call(*args[:-1], "average-model", code=1).exception
+
+
+def test_select_finds_the_edges_that_are_there(tmp_path):
+    from mssl.datasets import make_clustered_tasks
+
+    data = make_clustered_tasks(random_state=0)
+    path = tmp_path / "data.csv"
+    with path.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["task", *data.feature_names, "y"])
+        writer.writerows([t, *x, y] for t, x, y in zip(data.tasks, data.X.tolist(), data.y.tolist(), strict=True))
+    args = ("select", path, "--task", "task", "--target", "y", "--subsamples", "20")
+    found = json.loads(call(*args, "--json", "--save", tmp_path / "s.npz").output)
+    graph = mssl.load(tmp_path / "s.npz").graph_
+    assert found["edges"] == graph.n_edges
+    assert graph.compare(data.adjacency).f1 > 0.7
+    assert call("graph", tmp_path / "s.npz").output == graph.to_csv()
+    assert "Stable edges" in call(*args).output

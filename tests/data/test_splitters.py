@@ -1,0 +1,274 @@
+"""Splits within every task: partition, balance, order of time, and stated errors."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+from sklearn.model_selection import KFold, TimeSeriesSplit, cross_val_score
+
+from mssl import MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV
+from mssl.data.splitters import read_splits
+from mssl.datasets import make_clustered_tasks
+from mssl.exceptions import DataError, LayoutError, ParameterError
+from mssl.model_selection import MovingWindowSplit, TaskKFold, TaskTimeSeriesSplit
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.lists(st.integers(2, 23), min_size=1, max_size=6),
+    folds=st.integers(2, 5),
+    seed=st.integers(0, 10),
+    shuffle=st.booleans(),
+)
+def test_folds_are_a_balanced_partition_within_every_task(sizes, folds, seed, shuffle):
+    tasks = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    if folds > max(sizes):
+        with pytest.raises(ParameterError, match="largest task"):
+            list(TaskKFold(folds).split(tasks, groups=tasks))
+        return
+    splits = list(TaskKFold(folds, shuffle=shuffle, random_state=seed).split(tasks, groups=tasks))
+    assert len(splits) == folds
+    tests = np.concatenate([test for _, test in splits])
+    assert np.array_equal(np.sort(tests), np.arange(len(tasks)))
+    lengths = [len(test) for _, test in splits]
+    assert max(lengths) - min(lengths) <= 1
+    for train, test in splits:
+        assert np.array_equal(np.sort(np.concatenate([train, test])), np.arange(len(tasks)))
+        assert set(tasks[train]) == set(tasks)
+        counts = np.bincount(tasks[test], minlength=len(sizes))
+        for size, count in zip(sizes, counts, strict=True):
+            assert size // folds <= count <= -(-size // folds)
+
+
+def test_classes_are_spread_within_tasks():
+    random = np.random.default_rng(0)
+    tasks = np.repeat([0, 1, 2], [20, 30, 25])
+    y = (random.random(75) < 0.3).astype(int)
+    for _, test in TaskKFold(5).split(np.zeros((75, 1)), y, groups=tasks):
+        for task in range(3):
+            share, part = y[tasks == task].mean(), y[test][tasks[test] == task]
+            assert abs(part.sum() - share * len(part)) <= 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    positives=st.lists(st.integers(0, 2), min_size=2, max_size=6),
+    size=st.integers(3, 31),
+    folds=st.integers(2, 5),
+    seed=st.integers(0, 5),
+)
+def test_no_training_part_misses_a_rare_class(positives, size, folds, seed):
+    assume(sum(positives) >= 2)
+    assume(folds <= size)
+    tasks = np.repeat(np.arange(len(positives)), size)
+    y = np.concatenate([np.arange(size) < count for count in positives]).astype(int)
+    for train, test in TaskKFold(folds, random_state=seed).split(tasks, y, tasks):
+        assert set(y[train]) == {0, 1}
+        counts = np.bincount(tasks[test], minlength=len(positives))
+        assert np.all((counts >= size // folds) & (counts <= -(-size // folds)))
+
+
+def test_patterns_of_labels_are_spread_in_the_shared_layout():
+    y = np.zeros((40, 3), dtype=int)
+    y[:10, 0] = 1
+    y[5:25, 1] = 1
+    for train, _ in TaskKFold(5).split(np.zeros((40, 2)), y):
+        assert 7 <= y[train, 0].sum() <= 9
+        assert 15 <= y[train, 1].sum() <= 17
+
+
+def test_seed_decides_the_folds():
+    tasks = np.repeat([0, 1], 10)
+    same = [[test.tolist() for _, test in TaskKFold(5, random_state=3).split(tasks, groups=tasks)] for _ in range(2)]
+    other = [test.tolist() for _, test in TaskKFold(5, random_state=4).split(tasks, groups=tasks)]
+    assert same[0] == same[1] != other
+
+
+def test_task_column_by_number_name_and_in_sparse_features():
+    pd = pytest.importorskip("pandas")
+    tasks = np.tile([3.0, 5.0], 6)
+    X = np.column_stack([np.arange(12.0), tasks])
+    expected = [test.tolist() for _, test in TaskKFold(3).split(X, groups=tasks)]
+    forms = [(X, 1), (X, -1), (X.tolist(), 1), (sparse.csr_array(X), 1), (pd.DataFrame(X, columns=["a", "t"]), "t")]
+    for features, column in forms:
+        splitter = TaskKFold(3, task_column=column)
+        assert [test.tolist() for _, test in splitter.split(features)] == expected
+    with pytest.raises(LayoutError, match="columns"):
+        list(TaskKFold(3, task_column="x").split(pd.DataFrame(X, columns=["a", "t"])))
+    with pytest.raises(LayoutError, match="give a number"):
+        list(TaskKFold(3, task_column=7).split(X))
+
+
+def test_works_as_cv_of_scikit_learn():
+    data = make_clustered_tasks(n_tasks=3, n_features=4, n_samples=12, clusters=[[0, 1]], random_state=0)
+    X = np.column_stack([np.unique(data.tasks, return_inverse=True)[1], data.X])
+    scores = cross_val_score(MSSLRegressor(task_column=0), X, data.y, cv=TaskKFold(3, task_column=0))
+    assert scores.shape == (3,)
+    assert np.all(np.isfinite(scores))
+
+
+@pytest.mark.parametrize(("n_splits", "gap"), [(3, 0), (4, 2)])
+def test_time_series_of_one_task_is_scikit_learns(n_splits, gap):
+    X = np.zeros((31, 2))
+    ours = list(TaskTimeSeriesSplit(n_splits, gap=gap).split(X))
+    theirs = list(TimeSeriesSplit(n_splits, gap=gap).split(X))
+    for (train, test), (their_train, their_test) in zip(ours, theirs, strict=True):
+        assert np.array_equal(train, their_train)
+        assert np.array_equal(test, their_test)
+
+
+@settings(max_examples=30, deadline=None)
+@given(sizes=st.lists(st.integers(5, 20), min_size=1, max_size=4), n_splits=st.integers(1, 4), gap=st.integers(0, 1))
+def test_time_never_runs_backwards(sizes, n_splits, gap):
+    assume(min(sizes) - n_splits * (min(sizes) // (n_splits + 1)) > gap)  # fewer rows are refused, see below
+    tasks = np.repeat(np.arange(len(sizes)), sizes)
+    clock = np.concatenate([np.arange(size) for size in sizes])
+    for train, test in TaskTimeSeriesSplit(n_splits, gap=gap).split(tasks, groups=tasks):
+        for task in range(len(sizes)):
+            past, future = clock[train[tasks[train] == task]], clock[test[tasks[test] == task]]
+            assert len(past)
+            assert len(future)
+            assert past.max() + gap < future.min()
+
+
+def test_windows_move_through_time():
+    splitter = MovingWindowSplit(4, 2, step=3, gap=1)
+    X = np.zeros((14, 3, 2))
+    windows = list(splitter.split(X, np.zeros((14, 3))))
+    assert splitter.get_n_splits(X) == len(windows) == 3
+    for number, (train, test) in enumerate(windows):
+        assert train.tolist() == list(range(3 * number, 3 * number + 4))
+        assert test.tolist() == [3 * number + 5, 3 * number + 6]
+    long = list(splitter.split(np.zeros((28, 1)), groups=np.repeat([0, 1], 14)))
+    assert long[1][0].tolist() == [3, 4, 5, 6, 17, 18, 19, 20]
+
+
+@pytest.mark.parametrize(
+    ("splitter", "error", "words"),
+    [
+        (TaskKFold(1), ParameterError, "at least 2"),
+        (TaskKFold(2.5), ParameterError, "whole number"),
+        (TaskKFold(9), ParameterError, "largest task has 6 rows"),
+        (MovingWindowSplit(0, 1), ParameterError, "n_train"),
+        (MovingWindowSplit(1, 0), ParameterError, "n_test"),
+        (MovingWindowSplit(5, 5), ParameterError, "shorter windows"),
+        (MovingWindowSplit(2, 1, step=0), ParameterError, "step"),
+        (MovingWindowSplit(2, 1, step=2.5), ParameterError, "step is 2.5"),
+        (MovingWindowSplit(2, 1, gap="a"), ParameterError, "gap is 'a'"),
+        (TaskTimeSeriesSplit(2, gap=1.5), ParameterError, "gap is 1.5"),
+        (TaskTimeSeriesSplit(2, gap=-1), ParameterError, "gap is -1"),
+        (TaskTimeSeriesSplit(0), ParameterError, "n_splits"),
+        (TaskTimeSeriesSplit(6), ParameterError, "too few rows"),
+        (TaskTimeSeriesSplit(2, gap=2), ParameterError, "gap"),
+    ],
+)
+def test_impossible_splits_say_why(splitter, error, words):
+    with pytest.raises(error, match=words):
+        list(splitter.split(np.zeros((12, 1)), groups=np.repeat([0, 1], 6)))
+
+
+@pytest.mark.parametrize("folds", [2, 5])
+def test_one_row_a_task_is_said_to_be_too_few_whatever_the_number_of_folds(folds):
+    with pytest.raises(DataError, match=r"one row only.*fit with penalties of your own choice"):
+        list(TaskKFold(folds).split(np.zeros((3, 1)), groups=["a", "b", "c"]))
+
+
+def test_tasks_that_cannot_be_split_are_named():
+    with pytest.raises(DataError, match="'b'"):
+        list(TaskKFold(2).split(np.zeros((4, 1)), groups=["a", "a", "a", "b"]))
+    with pytest.raises(LayoutError, match="between 2 and 4"):
+        list(MovingWindowSplit(1, 1).split(np.zeros((6, 1)), groups=[0, 0, 1, 1, 1, 1]))
+    with pytest.raises(LayoutError, match="one id a row"):
+        list(TaskKFold(2).split(np.zeros((4, 1)), groups=[0, 1]))
+    with pytest.raises(LayoutError, match="agree"):
+        list(TaskKFold(2).split(np.zeros((4, 1)), [0, 1], groups=[0, 0, 1, 1]))
+    with pytest.raises(ParameterError, match="needs X"):
+        MovingWindowSplit(1, 1).get_n_splits()
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=7, max_size=7), min_size=1, max_size=4))
+def test_masks_are_the_rows_they_mark(masks):
+    X, marks = np.zeros((7, 1)), np.asarray(masks)
+    by_mask = read_splits([(~mask, mask.tolist()) for mask in marks], X, None, None)
+    by_number = read_splits(iter([(np.flatnonzero(~mask), np.flatnonzero(mask)) for mask in marks]), X, None, None)
+    for ours, theirs, mask in zip(by_mask, by_number, marks, strict=True):
+        np.testing.assert_array_equal(ours[0], theirs[0])
+        np.testing.assert_array_equal(ours[1], theirs[1])
+        np.testing.assert_array_equal(np.isin(np.arange(7), ours[1]), mask)
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        (np.ones(6, dtype=bool), r"mask of shape \(6,\); a mask needs one entry a row, \(7,\)"),
+        ([0.0, 1.0], "float64"),
+        (["0", "1"], "row numbers"),
+        ([[0, 1]], r"shape \(1, 2\)"),
+        ([0, 7], "from 0 to 7; X has 7 rows, 0 to 6"),
+        ([-1, 3], "from -1 to 3"),
+    ],
+)
+def test_parts_that_are_no_rows_are_refused(part, words):
+    for pair in ((part, [0, 1]), ([0, 1], part)):
+        with pytest.raises(DataError, match=f"Fold 1 of cv.*{words}"):
+            read_splits([([0, 1], [2]), pair], np.zeros((7, 1)), None, None)
+
+
+@pytest.mark.parametrize("pair", [3, ([0, 1],), ([0], [1], [2])])
+def test_splits_are_pairs(pair):
+    with pytest.raises(DataError, match="Fold 0 of cv is no pair"):
+        read_splits([pair], np.zeros((7, 1)), None, None)
+
+
+@pytest.mark.parametrize("cv", ["abc", 2.5, object])
+def test_what_gives_no_splits_is_no_cv(cv):
+    with pytest.raises(ParameterError, match="a number of folds, a splitter, or"):
+        read_splits(cv, np.zeros((7, 1)), None, None)
+
+
+def test_targets_beyond_all_integers_are_no_labels():
+    tasks = np.repeat([0, 1], 6)
+    y = np.random.default_rng(0).standard_normal(12)
+    for unit in (1e150, 1e300):
+        for (train, test), (same, again) in zip(
+            TaskKFold(3).split(tasks, y, tasks), TaskKFold(3).split(tasks, unit * y, tasks), strict=True
+        ):
+            assert (train.tolist(), test.tolist()) == (same.tolist(), again.tolist())
+
+
+SMALL = {"n_tasks": 5, "clusters": [[0, 1, 2]], "n_features": 6, "n_samples": 24}
+
+
+def test_folds_that_lose_a_task_or_have_no_rows():
+    data = make_clustered_tasks(**SMALL, random_state=1)
+    order = np.argsort(data.tasks, kind="stable")
+    X, y, tasks = data.X[order], data.y[order], data.tasks[order]
+    with pytest.raises(DataError, match="Fold 0 of cv leaves no training rows of tasks 'task 1'"):
+        MSSLRegressorCV(cv=KFold(5)).fit(X, y, tasks=tasks)
+    with pytest.raises(DataError, match="0 test rows"):
+        MSSLRegressorCV(cv=[(np.arange(len(y)), np.array([], dtype=int))]).fit(X, y, tasks=tasks)
+    with pytest.raises(DataError, match="no splits"):
+        MSSLRegressorCV(cv=[]).fit(X, y, tasks=tasks)
+    with pytest.raises(DataError, match="from 1 to 120; X has 120 rows"):
+        MSSLRegressorCV(cv=[(np.arange(1, 121), [0])]).fit(X, y, tasks=tasks)
+    for scoring in (None, "r2"):
+        with pytest.raises(DataError, match="Fold 0 of cv has no test rows with a target and a positive weight"):
+            MSSLRegressorCV(cv=[(np.arange(1, 120), [0])], scoring=scoring).fit(
+                X, y, tasks=tasks, sample_weight=np.arange(120)
+            )
+    labels = np.where(np.arange(len(y)) % 2, "yes", "no")
+    with pytest.raises(DataError, match="Fold 1 of cv leaves no training rows of class 'yes'"):
+        MSSLClassifierCV(cv=[(labels != "", labels == "no"), (labels == "no", labels == "yes")]).fit(
+            X, labels, tasks=tasks
+        )
+
+
+def test_a_class_may_be_missing_in_the_training_rows_of_a_task():
+    data = make_clustered_tasks(**SMALL, family="binary", random_state=0)
+    own = np.flatnonzero((data.tasks == data.tasks[0]) & (data.y == 1))
+    kept = np.setdiff1d(np.arange(len(data.y)), own[1:])  # one task has a single positive, which is tested once
+    settings = {"couplings": [1.0], "coef_penalties": [0.0], "shared_means": [False], "cv": 3}
+    with pytest.warns(UserWarning, match="All targets of 1 tasks are 0"):
+        search = MSSLClassifierCV([0.5, 0.1], **settings).fit(data.X[kept], data.y[kept], tasks=data.tasks[kept])
+    assert np.isfinite(search.best_score_)

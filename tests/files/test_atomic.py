@@ -1,0 +1,118 @@
+"""Files are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from mssl.exceptions import DatasetError, ModelFileError
+from mssl.files.atomic import atomic, prepare_folder, write_bytes, write_text
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+    target = write_text(tmp_path / "a.txt", "old")
+    write_bytes(target, b"new")
+    assert target.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_an_error_inside_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    target = write_text(tmp_path / "a.txt", "old")
+
+    def fail() -> None:
+        with atomic(target) as stream:
+            stream.write(b"half")
+            raise RuntimeError("interrupted")
+
+    with pytest.raises(RuntimeError, match="interrupted"):
+        fail()
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_text_that_utf8_cannot_hold_is_escaped(tmp_path: Path) -> None:
+    assert write_text(tmp_path / "a.txt", "x\ud800y").read_text() == "x\\ud800y"
+
+
+@pytest.mark.parametrize("error", [DatasetError, ModelFileError])
+def test_places_that_cannot_be_written_are_named(tmp_path: Path, error: type[DatasetError]) -> None:
+    file = write_text(tmp_path / "file", "")
+    for target in (tmp_path / "nowhere" / "a.txt", file / "a.txt", tmp_path):
+        with pytest.raises(error, match="cannot write"), atomic(target, error):
+            pass
+    with pytest.raises(DatasetError, match="cannot make the folder"):
+        prepare_folder(file / "folder")
+    assert prepare_folder(tmp_path / "a" / "b").is_dir()
+
+
+def test_links_are_written_through(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    target = write_text(tmp_path / "there" / "a.txt", "old")
+    for name in ("a.txt", "new.txt"):
+        link = tmp_path / f"link to {name}"
+        link.symlink_to(Path("there", name))
+        assert write_text(link, "new") == link
+        assert link.is_symlink()
+        assert target.with_name(name).read_text() == "new"
+    assert len(list((tmp_path / "there").iterdir())) == 2
+    circle = tmp_path / "circle"
+    circle.symlink_to(circle)
+    with pytest.raises(DatasetError, match="cannot write"):
+        write_text(circle, "new")
+    assert circle.is_symlink()
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o755])
+def test_permissions_are_kept(tmp_path: Path, mode: int) -> None:
+    target = write_text(tmp_path / "a.txt", "old")
+    target.chmod(mode)
+    write_text(target, "new")
+    assert stat.S_IMODE(target.stat().st_mode) == mode
+
+
+def test_pipes_and_devices_are_written_to_and_stay(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as readers:
+        read = readers.submit(pipe.read_bytes)
+        write_bytes(pipe, b"through the pipe")
+        assert read.result(timeout=30) == b"through the pipe"
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert list(tmp_path.iterdir()) == [pipe]
+    link = tmp_path / "null"
+    link.symlink_to(os.devnull)
+    write_bytes(link, b"nowhere")
+    assert stat.S_ISCHR(Path(os.devnull).stat().st_mode)
+    assert link.is_symlink()
+
+
+def test_leftovers_of_killed_processes_are_removed(tmp_path: Path) -> None:
+    name, other = "0123456789abcdef" * 2, "fedcba9876543210" * 2
+    old, fresh = tmp_path / f".a[1].txt.{name}.tmp", tmp_path / f".a[1].txt.{other}.tmp"
+    strangers = [tmp_path / f".a[1].txt.b.{name}.tmp", tmp_path / ".a[1].txt.notes.tmp", tmp_path / f"a.{name}.tmp"]
+    for file in (old, fresh, *strangers):
+        file.touch()
+        hours = 0 if file == fresh else 2
+        os.utime(file, (time.time() - 3600 * hours,) * 2)
+    target = write_text(tmp_path / "a[1].txt", "new")
+    assert set(tmp_path.iterdir()) == {target, fresh, *strangers}
+
+
+def test_a_reader_that_goes_away_breaks_the_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(BrokenPipeError), atomic(pipe) as stream:
+        _write_late(stream, reader)
+
+
+def _write_late(stream: IO[bytes], reader: int) -> None:
+    os.close(reader)
+    stream.write(b"too late")
+    stream.flush()

@@ -1,0 +1,404 @@
+"""Saved models: exact, atomic, and safe against every damaged file."""
+
+import dataclasses
+import io
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from enum import Enum
+from inspect import signature
+from pathlib import Path
+
+import numpy as np
+import pytest
+from damage import forge, header_of, members_of, npy, scratch, signed, with_header
+from scipy import sparse
+
+import mssl
+from mssl import MSSLRegressor, MultiTaskGLM, presets
+from mssl.datasets import make_clustered_tasks
+from mssl.exceptions import ModelFileError, ParameterError
+from mssl.files.codec import Decoder, Encoder
+from mssl.files.models import read_header
+from mssl.model_selection import TaskKFold
+from mssl.penalties import L1, ElasticNet
+from mssl.structures import FixedPrecision, Independent, SparsePrecision
+
+
+def small(seed=0, **options):
+    random = np.random.default_rng(seed)
+    X, tasks = random.normal(size=(40, 3)), np.repeat(["a", "b", "ç d", "z"], 10)
+    y = X @ [1.0, -1.0, 0.5] + 0.1 * random.normal(size=40)
+    return MSSLRegressor(**options).fit(X, y, tasks=tasks)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small(graph_penalty=0.2)
+
+
+@pytest.fixture
+def file(model, tmp_path):
+    return mssl.save(model, tmp_path / "model.npz")
+
+
+def same(a, b):
+    """Whether two values are equal bit by bit, of the same types and layouts."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, np.ndarray):
+        alike = a.dtype == b.dtype and a.shape == b.shape
+        # The order in memory decides in which order products are summed; a view of other rows is stored as a copy.
+        alike = alike and (not a.flags.forc or a.flags.f_contiguous == b.flags.f_contiguous)
+        return alike and (a.tolist() == b.tolist() if a.dtype.kind == "O" else a.tobytes() == b.tobytes())
+    if sparse.issparse(a):
+        return a.shape == b.shape and all(same(getattr(a, n), getattr(b, n)) for n in ("data", "indices", "indptr"))
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, Enum):
+        return a is b
+    if dataclasses.is_dataclass(a):
+        return all(same(getattr(a, f.name), getattr(b, f.name)) for f in dataclasses.fields(a))
+    if isinstance(a, float):
+        return a == b or (a != a and b != b)
+    return same(vars(a), vars(b)) if hasattr(a, "__dict__") else a == b
+
+
+DATA = make_clustered_tasks(n_samples=20, random_state=0)
+MODELS = {
+    "p-MSSL": lambda: MSSLRegressor(graph_penalty=0.4, coef_penalty=0.1),
+    "paper": lambda: MSSLRegressor(formulation="paper", graph_penalty=2.0),
+    "independent": lambda: MultiTaskGLM(Independent(np.full(13, 2.0))),
+    "fixed": lambda: MultiTaskGLM(FixedPrecision(np.eye(13) * 2), L1(0.5), noise=np.full(13, 1.5)),
+    "sparse": lambda: MultiTaskGLM(SparsePrecision(0.4), shared_mean="auto"),
+    "elastic net": lambda: MultiTaskGLM(Independent(), ElasticNet(0.5)),
+}
+
+
+def check_round_trip(fitted, data, tmp_path):
+    again = mssl.load(mssl.save(fitted, tmp_path / "m.npz"))
+    assert same(fitted, again)
+    for name in ("predict", "predict_proba", "decision_function"):
+        if hasattr(fitted, name):
+            first, second = (getattr(model, name)(data.X, tasks=data.tasks) for model in (fitted, again))
+            assert np.array_equal(first, second)
+    return again
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_round_trip_is_exact(name, tmp_path):
+    fitted = MODELS[name]().fit(DATA.X, DATA.y, tasks=DATA.tasks)
+    check_round_trip(fitted, DATA, tmp_path)
+
+
+SMALL = make_clustered_tasks(n_features=4, n_samples=12, random_state=1)
+TARGETS = {
+    "gaussian": SMALL.y,
+    "bernoulli": np.where(SMALL.y > np.median(SMALL.y), "yes", "no"),
+    "poisson": np.round(np.abs(SMALL.y)),
+    "gamma": np.exp(SMALL.y / 4),
+}
+TAKES_LOSS = {name for name in presets.available() if "loss" in signature(getattr(presets, name)).parameters}
+OPTIONS = {"s2m2r": {"edges": [(0, 1), (1, 2)]}, "climatology": {"month": 0}, "cmtl": {"n_clusters": 3}}
+CASES = [
+    (name, loss)
+    for name in presets.available()
+    for loss in (TARGETS if name in TAKES_LOSS else ["bernoulli" if name == "logistic" else "gaussian"])
+]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore::UserWarning")
+@pytest.mark.parametrize(("name", "loss"), CASES)
+def test_every_preset_and_loss_survives(name, loss, tmp_path):
+    """Every structure, penalty and loss, each in the estimator that the presets give it."""
+    options = OPTIONS.get(name, {}) | ({"loss": loss} if name in TAKES_LOSS else {})
+    model = presets.make(name, **options)
+    if hasattr(model, "max_iter"):
+        model.set_params(max_iter=3)
+    X, y, tasks = SMALL.X, TARGETS[loss], SMALL.tasks
+    if name == "climatology":
+        X = np.column_stack([np.tile(np.arange(1, 13), 13), X])
+    if name.startswith("r_mssl"):
+        X, y, tasks = (
+            np.random.default_rng(0).normal(size=(30, 3, 4)),
+            np.random.default_rng(1).normal(size=(30, 3)),
+            None,
+        )
+    fitted = model.fit(X, y, tasks=tasks)
+    again = mssl.load(mssl.save(fitted, tmp_path / "m.npz"))
+    assert same(fitted, again)
+    assert np.array_equal(fitted.predict(X, tasks=tasks), again.predict(X, tasks=tasks))
+
+
+def test_every_structure_and_penalty_is_in_a_preset():
+    """The table above is complete: no structure, penalty or loss without a round trip."""
+    from mssl import losses, penalties, structures
+
+    used = {
+        type(getattr(presets.make(name), part, None)).__name__ for name, _ in CASES for part in ("structure", "penalty")
+    }
+    known = {name for name in structures.__all__ if issubclass(getattr(structures, name), structures.Structure)}
+    known |= {kind.__name__ for kind in penalties.Penalty.__subclasses__()}
+    tested_above = {"SparsePrecision", "FixedPrecision", "ElasticNet", "Structure"}
+    assert known - used - tested_above == set()
+    assert set(losses.LOSSES) == set(TARGETS)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("kind", ["regressor", "classifier", "general", "general classifier"])
+def test_cross_validated_models_survive(kind, tmp_path):
+    y = TARGETS["bernoulli" if "classifier" in kind else "gaussian"]
+    grid = {"graph_penalties": [0.1, 1.0], "coef_penalties": [0.0], "couplings": [1.0], "shared_means": [False]}
+    stable = mssl.StabilitySelection(n_subsamples=4, n_points=3, random_state=0)
+    few = {"cv": TaskKFold(3, random_state=1), "selection": "both", "stability": stable}
+    model = {
+        "regressor": lambda: mssl.MSSLRegressorCV(**grid, **few),
+        "classifier": lambda: mssl.MSSLClassifierCV(**grid, **few),
+        "general": lambda: mssl.MultiTaskGLMCV(presets.ridge(), {"structure__alpha": [0.1, 1.0]}, cv=3),
+        "general classifier": lambda: mssl.MultiTaskGLMCV(presets.logistic(), {"structure__alpha": [0.1, 1.0]}, cv=3),
+    }[kind]()
+    fitted = model.fit(SMALL.X, y, tasks=SMALL.tasks)
+    again = check_round_trip(fitted, SMALL, tmp_path)
+    assert again.best_params_ == fitted.best_params_
+    assert again.graph_ == fitted.graph_
+
+
+def test_stability_selection_survives(tmp_path):
+    selection = mssl.StabilitySelection(n_subsamples=4, n_points=3, random_state=0)
+    selection.fit(SMALL.X, SMALL.y, tasks=SMALL.tasks)
+    assert same(selection, mssl.load(mssl.save(selection, tmp_path / "s.npz")))
+
+
+@pytest.mark.parametrize("layout", ["shared", "aligned"])
+def test_layouts_and_integer_tasks(layout, tmp_path):
+    random = np.random.default_rng(0)
+    X = random.normal(size=(20, 3) if layout == "shared" else (20, 4, 3))
+    fitted = MSSLRegressor().fit(X, random.normal(size=(20, 4)))
+    again = mssl.load(mssl.save(fitted, tmp_path / "m.npz"))
+    assert same(fitted, again)
+    assert again.tasks_.dtype == np.arange(4).dtype
+
+
+def test_warm_start_goes_on_from_a_loaded_model(tmp_path):
+    fitted = MODELS["p-MSSL"]().set_params(warm_start=True).fit(DATA.X, DATA.y, tasks=DATA.tasks)
+    again = mssl.load(mssl.save(fitted, tmp_path / "m.npz"))
+    for one in (fitted, again):
+        one.fit(DATA.X, DATA.y, tasks=DATA.tasks)
+    assert np.array_equal(fitted.coef_, again.coef_)
+    assert fitted.n_iter_ == again.n_iter_
+
+
+def test_unfitted_models_keep_their_parameters(tmp_path):
+    unfitted = MultiTaskGLM(SparsePrecision(0.7, on="residual"), tol=float("inf"))
+    assert same(unfitted, mssl.load(mssl.save(unfitted, tmp_path / "m.npz")))
+
+
+def test_values_of_every_kind_survive():
+    values = {
+        "floats": [0.1, float("nan"), float("inf"), -float("inf"), -0.0, 5e-324],
+        ("tuple", 1): (1, (2.5, "é\ud800"), None, True, 10**40),
+        "scalars": [
+            np.float32(0.1),
+            np.int8(-3),
+            np.str_("ü"),
+            np.bool_(True),
+            np.datetime64("2000-01"),
+            np.uint64(2**63),
+        ],
+        "arrays": [np.arange(6.0).reshape(2, 3).T, np.zeros((0, 3)), np.array(["a", "bcd"]), np.array(1j)],
+        "objects": np.array([["a", 1], [None, 2.5]], dtype=object),
+        "sparse": sparse.random_array((5, 4), density=0.3, rng=0, format="csc"),
+    }
+    encoder = Encoder()
+    tree = encoder.encode(values, "values")
+    assert same(values, Decoder(encoder.arrays).decode(tree))
+
+
+def test_an_array_held_twice_is_stored_once():
+    array = np.arange(5.0)
+    encoder = Encoder()
+    first, second = Decoder(encoder.arrays).decode(encoder.encode([array, array], "x"))
+    assert len(encoder.arrays) == 1
+    assert first is second
+
+
+@pytest.mark.parametrize("strange", [print, lambda: 0, {1, 2}, b"bytes", np.ma.array([1.0]), np.random.default_rng(0)])
+def test_what_is_not_ours_is_refused_by_name(strange, tmp_path):
+    with pytest.raises(ModelFileError, match=r"MSSLRegressor\.noise is .*cannot hold"):
+        mssl.save(MSSLRegressor(noise=strange), tmp_path / "m.npz")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_is_plain_npz_and_the_same_every_time(model, file, tmp_path):
+    with np.load(file, allow_pickle=False) as archive:
+        assert all(archive[name].dtype.kind != "O" for name in archive.files)
+    assert mssl.save(mssl.load(file), tmp_path / "again.npz").read_bytes() == file.read_bytes()
+
+
+def test_header(model, file, tmp_path):
+    header = read_header(file)
+    assert header["class"] == "MSSLRegressor"
+    assert header["tasks"] == ["a", "b", "z", "ç d"]
+    assert header["certificate"]["relative_gap"] == model.result_.relative_gap
+    assert header["packages"]["numpy"] == np.__version__
+    assert "model" not in header
+    noted = mssl.save(model, tmp_path / "noted.npz", notes={"rows": 40})
+    assert read_header(noted)["notes"] == {"rows": 40}
+    with pytest.raises(ModelFileError, match="notes"):
+        mssl.save(model, tmp_path / "bad.npz", notes={"rows": np.arange(3)})
+
+
+def test_another_process_reads_the_same(model, file):
+    code = "import mssl, sys; sys.stdout.buffer.write(mssl.load(sys.argv[1]).coef_.tobytes())"
+    done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, check=True)
+    assert done.stdout == model.coef_.tobytes()
+
+
+class Trap:
+    """Would betray itself if it were ever unpickled."""
+
+    def __reduce__(self):
+        return os.abort, ()
+
+
+def hostile(data):
+    members, header = members_of(data), header_of(data)
+    bomb = np.zeros(2**24, np.uint8)
+    pickled = io.BytesIO()
+    np.save(pickled, np.array([Trap()], dtype=object), allow_pickle=True)
+    shape = members["array_0.npy"].replace(b"'shape': (4,)", b"'shape': (9999999999,)")
+    deep = b'{"format": "mssl-model", "version": 1, "model": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    model = header["model"]
+    yield "empty", b""
+    yield "no zip", b"PK\x03\x04 nothing"
+    yield "truncated", data[: len(data) // 2]
+    yield "checksum", signed(members).replace(b"mssl-model", b"mssl-modem")
+    yield "object array", signed(members | {"array_0.npy": pickled.getvalue()})
+    yield "zip bomb", signed(members | {"array_0.npy": npy(bomb)}, zipfile.ZIP_DEFLATED)
+    yield "absurd shape", signed(members | {"array_0.npy": shape})
+    yield "extra member", signed(members | {"extra.npy": npy(bomb[:3])})
+    yield "path trick", signed(members | {"../../evil.npy": npy(bomb[:3])})
+    yield "missing member", signed({name: members[name] for name in members if name != "array_3.npy"})
+    yield "unused array", signed(members | {f"array_{len(members) - 2}.npy": npy(bomb[:3])})
+    yield "version", with_header(data, header | {"version": 2})
+    yield "version type", with_header(data, header | {"version": [1]})
+    yield "format", with_header(data, header | {"format": "other"})
+    yield "no model", with_header(data, {"format": "mssl-model", "version": 1})
+    yield "deep", with_header(data, deep)
+    yield "long number", with_header(data, b'{"format": "mssl-model", "version": ' + b"1" * 10_000 + b"}")
+    yield "not a dict", with_header(data, [1, 2])
+    yield "foreign class", with_header(data, header | {"model": model | {"class": "os.system"}})
+    yield "function", with_header(data, header | {"model": model | {"class": "mssl.glasso.graphical_lasso"}})
+    yield "error class", with_header(data, header | {"model": model | {"class": "mssl.exceptions.DataError"}})
+    for name in ("__class__", "predict", "_x__y", "a b", "fit"):
+        yield f"attribute {name}", with_header(data, header | {"model": model | {"v": model["v"] | {name: 1}}})
+    lacking = {name: model["v"][name] for name in model["v"] if name != "tol"}
+    yield "parameter missing", with_header(data, header | {"model": model | {"v": lacking}})
+    yield "no estimator", with_header(data, header | {"model": [1]})
+
+
+def test_hostile_files_are_refused(file, tmp_path):
+    names = set()
+    for name, content in hostile(file.read_bytes()):
+        bad = tmp_path / "bad.npz"
+        bad.write_bytes(content)
+        with pytest.raises(ModelFileError, match=r"bad\.npz") as caught:
+            mssl.load(bad)
+        names.add(f"{name}: {caught.value}")
+    assert len(names) > 25
+
+
+def test_places_that_are_no_files(tmp_path):
+    for path in (tmp_path, tmp_path / "nowhere.npz", Path("/dev/null")):
+        with pytest.raises(ModelFileError):
+            mssl.load(path)
+
+
+def try_mutations(file, folder, count, seed):
+    """Load damaged copies: each raises ModelFileError, or gives the very same model, or (if signed) some model."""
+    data, original, random = file.read_bytes(), mssl.load(file), np.random.default_rng(seed)
+    bad = folder / "mutated.npz"
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    refused, slowest = 0, 0.0
+    for k in range(count):
+        resigned = k % 2 == 1
+        bad.write_bytes((forge if resigned else scratch)(data, random))
+        began = time.perf_counter()
+        try:
+            loaded = mssl.load(bad)
+        except ModelFileError:
+            refused += 1
+        else:
+            assert isinstance(loaded, MSSLRegressor) if resigned else same(loaded, original)
+        slowest = max(slowest, time.perf_counter() - began)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    assert slowest < 5
+    assert grown < 2**28, f"memory grew by {grown >> 20} MiB"
+    return refused
+
+
+def test_mutated_files_never_crash(file, tmp_path):
+    assert try_mutations(file, tmp_path, 1500, seed=0) > 1000
+
+
+@pytest.mark.slow
+def test_ten_thousand_mutated_files_never_crash(file, tmp_path):
+    assert try_mutations(file, tmp_path, 10_000, seed=1) > 7000
+
+
+def test_write_failures_leave_nothing(model, tmp_path):
+    with pytest.raises(ModelFileError, match="cannot write"):
+        mssl.save(model, tmp_path / "no such folder" / "m.npz")
+    with pytest.raises(ModelFileError, match="cannot write"):
+        mssl.save(model, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+KILLED = """
+import sys, numpy as np, mssl
+first, second = (mssl.load(path) for path in sys.argv[1:3])
+print("ready", flush=True)
+while True:
+    mssl.save(first, sys.argv[3])
+    mssl.save(second, sys.argv[3])
+"""
+
+
+def test_sigkill_during_save_leaves_a_whole_file(tmp_path):
+    fitted = MODELS["independent"]().fit(DATA.X, DATA.y, tasks=DATA.tasks)
+    paths = []
+    for value in (1.0, 2.0):
+        fitted.coef_ = np.full((13, 30), value)
+        paths.append(str(mssl.save(fitted, tmp_path / f"{value}.npz")))
+    target = tmp_path / "target.npz"
+    mssl.save(fitted, target)
+    for pause in (0.0, 0.003, 0.01, 0.02):
+        child = subprocess.Popen([sys.executable, "-c", KILLED, *paths, str(target)], stdout=subprocess.PIPE)
+        child.stdout.readline()
+        time.sleep(pause)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+        assert mssl.load(target).coef_[0, 0] in (1.0, 2.0)
+
+
+@pytest.mark.parametrize("strange", [42, None, "model", MSSLRegressor, {"coef": 1}])
+def test_only_estimators_are_saved(strange, tmp_path):
+    with pytest.raises(ParameterError, match="give an estimator of mssl"):
+        mssl.save(strange, tmp_path / "u.npz")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_header_tells_parameters_as_values(tmp_path):
+    model = MSSLRegressor(graph_penalty=np.float64(0.5), coef_penalty=[0.1, (1, None)], tol=float("inf"))
+    told = read_header(mssl.save(model, tmp_path / "m.npz"))["parameters"]
+    assert told["graph_penalty"] == 0.5
+    assert told["coef_penalty"] == [0.1, [1, None]]
+    assert told["tol"] == "inf"
+    assert told["fit_intercept"] is True

@@ -1,0 +1,498 @@
+"""Cross-validation: moments give what rows give, the refit is the plain fit, accuracy on known truths."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LassoCV, LinearRegression, RidgeCV
+from sklearn.model_selection import KFold
+
+from mssl import (
+    MSSLClassifier,
+    MSSLClassifierCV,
+    MSSLRegressor,
+    MSSLRegressorCV,
+    MultiTaskGLM,
+    MultiTaskGLMCV,
+    StabilitySelection,
+)
+from mssl.datasets import make_clustered_tasks
+from mssl.exceptions import DataError, ParameterError
+from mssl.model_selection import TaskKFold, TaskTimeSeriesSplit
+from mssl.model_selection.folds import GramFold, RowFold, Whole, make_folds, places
+from mssl.model_selection.path import follow
+from mssl.model_selection.scores import Entry, ScoreBoard, name_of, vain
+from mssl.penalties import L1
+from mssl.structures import FixedPrecision, GraphLaplacian, Independent, SparsePrecision
+
+SMALL = {"n_tasks": 5, "clusters": [[0, 1, 2]], "n_features": 6, "n_samples": 24}
+
+
+def _tasks(layout="long", **changes):
+    return make_clustered_tasks(
+        **(SMALL | changes), layout=layout, shared_design=layout == "shared", intercept_scale=2.0, random_state=1
+    )
+
+
+def _data(layout, **changes):
+    data = _tasks(layout, **changes)
+    return data, {"tasks": data.tasks} if layout == "long" else {}
+
+
+def _both_folds(template, X, y, weights=None, cv=None, **more):
+    data = template._read(X, y, more.get("tasks"), weights)
+    whole = Whole(data, template._loss())
+    parts = template._parts(data)
+    prepared = whole.prepared(parts)
+    cv = TaskKFold(3) if cv is None else cv
+    splits = list(cv.split(X, y, more.get("tasks")))
+    where = places(data, y, weights)
+    return [make_folds(data, prepared, parts, whole.loss, splits, where, rows=rows) for rows in (False, True)]
+
+
+@pytest.mark.parametrize(
+    ("layout", "settings"),
+    [
+        ("long", {}),
+        ("shared", {}),
+        ("aligned", {}),
+        ("long", {"fit_intercept": False}),
+        ("shared", {"scale_features": False}),
+        ("long", {"shared_mean": 500.0}),
+    ],
+)
+def test_moments_give_the_fit_and_the_deviance_of_the_rows(layout, settings):
+    data, more = _data(layout)
+    X = data.X * np.geomspace(0.1, 30, 6) + 5
+    template = MSSLRegressor(0.5, 2.0, tol=1e-11, **settings)
+    by_moments, by_rows = _both_folds(template, X, 50 * data.y, **more)
+    assert all(isinstance(fold, GramFold) for fold in by_moments)
+    assert all(isinstance(fold, RowFold) for fold in by_rows)
+    for first, second in zip(by_moments, by_rows, strict=True):
+        (one,), (two,) = follow(first, template, [{}]), follow(second, template, [{}])
+        ours, theirs = (point.prepared.unit * point.result.W for point in (one, two))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4 * np.abs(theirs).max())
+        assert first.score(one) == pytest.approx(second.score(two), rel=1e-5)
+
+
+def test_moments_with_weights_missing_targets_and_overlapping_windows():
+    data, _ = _data("aligned")
+    y = data.y.copy()
+    y[::5, 1] = np.nan
+    weights = np.random.default_rng(0).integers(0, 3, y.shape).astype(float)
+    template = MSSLRegressor(0.2, tol=1e-9)
+    both = _both_folds(template, data.X, y, weights, cv=TaskTimeSeriesSplit(3))
+    for first, second in zip(*both, strict=True):
+        (one,), (two,) = follow(first, template, [{}]), follow(second, template, [{}])
+        ours, theirs = (point.prepared.unit * point.result.W for point in (one, two))
+        np.testing.assert_allclose(ours, theirs, atol=1e-4 * np.abs(theirs).max())
+        assert first.score(one) == pytest.approx(second.score(two), rel=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["gaussian", "gamma"])
+def test_units_of_the_deviance_know_nothing_of_the_test_rows(loss):
+    data, more = _data("long")
+    y = data.y if loss == "gaussian" else np.exp(0.1 * data.y)
+    template = MultiTaskGLM(Independent(), loss=loss)
+    test = next(TaskKFold(3).split(data.X, y, data.tasks))[1]
+    other = y.copy()
+    other[test] = 3 * y[test[::-1]]
+    for fold, same in zip(*(_both_folds(template, data.X, target, **more) for target in (y, other)), strict=True):
+        units, others = (_units(one[0]) for one in (fold, same))
+        np.testing.assert_allclose(units, others, rtol=1e-9)
+        assert np.any(np.abs(_units(same[1]) / _units(fold[1]) - 1) > 0.1)
+
+
+def _units(fold):
+    return fold.unit**2 * fold._units / fold.test.n if isinstance(fold, GramFold) else fold._units
+
+
+@pytest.mark.parametrize(("loss", "noise"), [("bernoulli", "auto"), ("poisson", "auto"), ("gaussian", 3.0)])
+def test_known_dispersions_are_the_units_as_they_are(loss, noise):
+    data, more = _data("long")
+    y = data.y if loss == "gaussian" else np.arange(len(data.y)) // 2 % 2
+    template = MultiTaskGLM(Independent(), loss=loss, noise=noise)
+    for folds in _both_folds(template, data.X, y, **more):
+        for fold in folds:
+            np.testing.assert_array_equal(_units(fold), np.full(5, 1.0 if noise == "auto" else 9.0))
+
+
+@pytest.mark.parametrize("fewest", ["constant in training", "one training row"])
+def test_tasks_that_tell_nothing_of_their_noise_have_the_units_of_the_others(fewest):
+    data, _ = _data("long")
+    names = np.unique(data.tasks)
+    own = np.flatnonzero(data.tasks == names[0])
+    y, kept = data.y.copy(), np.ones(len(data.y), dtype=bool)
+    train, test = np.setdiff1d(np.arange(len(y)), np.arange(0, len(y), 4)), np.arange(0, len(y), 4)
+    if fewest == "one training row":
+        kept[np.intersect1d(own, train)[1:]] = False
+    else:
+        y[np.intersect1d(own, train)] = 0.1
+    place = np.cumsum(kept) - 1
+    split = [(place[np.intersect1d(rows, np.flatnonzero(kept))]) for rows in (train, test)]
+    template = MSSLRegressor(0.5, 2.0, tol=1e-11)
+    folds = _both_folds(template, data.X[kept], y[kept], cv=PredefinedSplits([split]), tasks=data.tasks[kept])
+    (by_moments,), (by_rows,) = folds
+    units = _units(by_moments)
+    np.testing.assert_allclose(units, _units(by_rows), rtol=1e-6)
+    assert units[1:].min() <= units[0] <= units[1:].max()
+    (one,), (two,) = follow(by_moments, template, [{}]), follow(by_rows, template, [{}])
+    assert by_moments.score(one) == pytest.approx(by_rows.score(two), rel=1e-5)
+
+
+class PredefinedSplits(list):
+    """Splits as a splitter."""
+
+    def split(self, X, y, tasks):
+        return self
+
+
+def test_sparse_features_and_fewer_rows_than_features():
+    data, more = _data("long")
+    template = MSSLRegressor(0.2, tol=1e-9)
+    dense, _ = _both_folds(template, data.X, data.y, **more)
+    thin, _ = _both_folds(template, sparse.csr_array(data.X), data.y, **more)
+    for first, second in zip(dense, thin, strict=True):
+        (one,), (two,) = follow(first, template, [{}]), follow(second, template, [{}])
+        assert first.score(one) == pytest.approx(second.score(two), rel=1e-6)
+    wide, more = _data("long", n_features=60, n_samples=12)
+    by_rows, _ = _both_folds(template, wide.X, wide.y, **more)
+    assert all(isinstance(fold, RowFold) for fold in by_rows)
+
+
+@pytest.mark.parametrize("layout", ["long", "shared", "aligned"])
+def test_refit_is_the_plain_estimator_with_the_best_parameters(layout):
+    data, more = _data(layout)
+    search = MSSLRegressorCV([0.5, 0.1], [0.0, 4.0], couplings=[1.0], shared_means=[False], cv=3, search="grid")
+    search.fit(data.X, data.y, **more)
+    plain = MSSLRegressor(**search.best_params_).fit(data.X, data.y, **more)
+    np.testing.assert_allclose(search.coef_, plain.coef_, rtol=1e-9, atol=1e-12)
+    test = {"tasks": data.tasks_test} if layout == "long" else {}
+    np.testing.assert_allclose(search.predict(data.X_test, **test), plain.predict(data.X_test, **test))
+    assert search.score(data.X_test, data.y_test, **test) == pytest.approx(
+        plain.score(data.X_test, data.y_test, **test)
+    )
+    assert search.graph_ == plain.graph_
+    assert len(search.cv_results_["params"]) == 4
+    assert search.best_score_ == search.cv_results_["mean_test_score"].max()
+    assert search.cv_results_["rank_test_score"][search.best_index_] == 1
+    assert search.cv_results_["params"][search.best_index_] == search.best_params_
+
+
+def test_table_is_ready_for_a_frame():
+    pd = pytest.importorskip("pandas")
+    data, more = _data("long")
+    search = MSSLRegressorCV(cv=2).fit(data.X, data.y, **more)
+    frame = pd.DataFrame(search.cv_results_)
+    splits = frame[["split0_test_score", "split1_test_score"]].to_numpy(dtype=float)
+    np.testing.assert_allclose(splits.mean(axis=1), frame.mean_test_score)
+    assert len(frame) == len({str(params) for params in frame.params})
+    assert {"shared mean, coupling and floor", "graph penalty", "coefficient penalty"} <= set(frame.stage)
+    assert {np.inf, 1.0, 0.0} <= set(frame.param_graph_penalty)  # no graph, the empty one, the full one
+
+
+@pytest.mark.parametrize("mean", [False, 300.0])
+def test_an_infinite_graph_penalty_is_one_ridge_for_all_tasks(mean):
+    data, more = _data("long")
+    model = MSSLRegressor(np.inf, coupling=5.0, shared_mean=mean, tol=1e-10).fit(data.X, 50 * data.y, **more)
+    noise = np.exp(np.mean(np.log(model.noise_**2)))
+    plain = MultiTaskGLM(Independent(5.0 / noise), shared_mean=mean, tol=1e-10).fit(data.X, 50 * data.y, **more)
+    np.testing.assert_allclose(model.coef_, plain.coef_, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(model.precision_, 5.0 / noise * np.eye(5), rtol=1e-12)
+    assert model.graph_.n_edges == 0
+    with pytest.raises(ParameterError, match="coupling"):
+        model.set_params(coupling=-1.0).fit(data.X, data.y, **more)
+
+
+def test_the_search_does_not_depend_on_the_units_of_the_targets():
+    data, more = _data("long")
+    small, large = (MSSLRegressorCV(cv=3).fit(data.X, unit * data.y, **more) for unit in (1.0, 2.0**20))
+    np.testing.assert_allclose(large.cv_results_["mean_test_score"], small.cv_results_["mean_test_score"], rtol=1e-6)
+    np.testing.assert_allclose(large.coef_, 2.0**20 * small.coef_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_graph_has_to_win_clearly_over_one_ridge(seed):
+    search = MSSLRegressorCV(cv=5)
+    data = make_clustered_tasks(n_features=20, n_samples=24, random_state=seed)
+    noise = np.random.default_rng(seed).standard_normal(len(data.y))
+    for target, learns in ((noise, False), (data.y, True)):
+        search.fit(data.X, target, tasks=data.tasks)
+        assert np.isfinite(search.best_params_["graph_penalty"]) == learns
+        assert np.isfinite(search.graph_params_["graph_penalty"])
+
+
+def rows_of(scores, edges):
+    """Rows as a fold gives them, for scores of (settings, tasks)."""
+    facts = np.zeros((len(scores), 5))
+    facts[:, 0], facts[:, 1] = scores.mean(axis=1), edges
+    return np.hstack([facts, scores])
+
+
+@given(st.integers(0, 10**6), st.integers(3, 60), st.floats(0, 0.01), st.floats(-0.01, 0.01), st.floats(0.01, 100.0))
+def test_a_path_is_left_only_where_nothing_is_to_be_gained(seed, n_tasks, spread, gain, unit):
+    rng = np.random.default_rng(seed)
+    base = -1.0 - rng.random(n_tasks)
+    scores = np.stack([base, base - 0.1, *(base + gain + spread * rng.standard_normal((2, n_tasks)))])
+    left = vain(rows_of(scores, [0, n_tasks, n_tasks, n_tasks]))
+    gains = (scores[2:] - base).mean(axis=1)
+    if left:
+        assert gains.max() <= 1e-3 * abs(base.mean())
+    assert left == vain(rows_of(unit * scores, [0, n_tasks, n_tasks, n_tasks]))
+    assert not vain(rows_of(scores, [0, n_tasks, n_tasks, n_tasks - 1]))  # sparse graphs may still grow into a gain
+    assert not vain(rows_of(scores[:2], [n_tasks, n_tasks]))
+    assert spread > 0 or left == (gain <= 1e-3 * abs(base.mean()))
+
+
+def test_a_path_left_early_chooses_as_the_whole_one_does():
+    data = make_clustered_tasks(n_tasks=30, n_features=4, n_samples=300, shared_design=False, random_state=0)
+    grid = {"graph_penalties": np.geomspace(0.8, 0.001, 8), "coef_penalties": [0.0], "couplings": [1.0]}
+    grid |= {"shared_means": [False], "shrinkages": [0.0], "variance_floors": [0.125]}
+    short = MSSLRegressorCV(**grid).fit(data.X, data.y, tasks=data.tasks)
+    whole = MSSLRegressorCV(**grid, search="grid").fit(data.X, data.y, tasks=data.tasks)
+    scores, all_scores = (m.cv_results_["mean_test_score"] for m in (short, whole))
+    scored = np.isfinite(scores)
+    assert np.isfinite(all_scores).all()
+    assert 3 <= scored.sum() < len(scores)
+    np.testing.assert_array_equal(scores[scored], all_scores[scored])
+    assert not short.cv_results_["certified"][~scored].any()
+    assert whole.best_score_ - short.best_score_ <= 1e-3 * abs(whole.best_score_)
+
+
+def test_the_product_of_given_grids_is_scored_whole():
+    data = make_clustered_tasks(n_tasks=12, n_features=5, n_samples=20, clusters=[range(12)], random_state=0)
+    friends = GraphLaplacian(adjacency=np.ones((12, 12)) - np.eye(12))
+    grid = {"structure__alpha": np.geomspace(1e-2, 1e5, 8)}
+    search = MultiTaskGLMCV(MultiTaskGLM(friends), grid).fit(data.X, data.y, tasks=data.tasks)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.best_score_ == search.cv_results_["mean_test_score"].max()
+
+
+def test_settings_without_a_score_are_no_ties():
+    board = ScoreBoard(None, [])
+    rows = np.hstack([np.array([[-1.0], [-1.2], [-0.9]]), np.zeros((3, 4))])
+    unknown = np.full_like(rows, np.nan)
+    for number, table in enumerate((rows, unknown)):
+        params = {"number": number}
+        board.entries[name_of(params)] = Entry(params, "", table)
+    board.champion = board.entries[name_of({"number": 0})]
+    board.prefer([{"number": 1}, {"number": 0}], 0.5)
+    assert board.best() == {"number": 0}
+
+
+def test_more_tasks_than_features_try_shrinkage():
+    data = make_clustered_tasks(n_features=4, n_samples=12, random_state=0)
+    search = MSSLRegressorCV(couplings=[1.0], coef_penalties=[0.0], shared_means=[False], cv=2)
+    search.fit(data.X, data.y, tasks=data.tasks)
+    assert set(search.cv_results_["param_shrinkage"]) == {0.0, 0.5, 2.0}
+
+
+def test_any_scorer_of_scikit_learn():
+    data, more = _data("long")
+    grid = {"graph_penalties": [0.5, 0.05], "coef_penalties": [0.0], "couplings": [1.0], "shared_means": [False]}
+    search = MSSLRegressorCV(**grid, scoring="neg_mean_squared_error", cv=3, search="grid").fit(data.X, data.y, **more)
+    splits = list(TaskKFold(3).split(data.X, data.y, data.tasks))
+    for place, params in enumerate(search.cv_results_["params"]):
+        for number, (train, test) in enumerate(splits):
+            model = MSSLRegressor(**params, tol=1e-8).fit(data.X[train], data.y[train], tasks=data.tasks[train])
+            error = np.mean((model.predict(data.X[test], tasks=data.tasks[test]) - data.y[test]) ** 2)
+            assert search.cv_results_[f"split{number}_test_score"][place] == pytest.approx(-error, rel=0.02)
+    column = np.column_stack([np.unique(data.tasks, return_inverse=True)[1], data.X])
+    by_column = MSSLRegressorCV(**grid, scoring="neg_mean_squared_error", cv=3, search="grid", task_column=0)
+    by_column.fit(column, data.y)
+    np.testing.assert_allclose(
+        by_column.cv_results_["mean_test_score"], search.cv_results_["mean_test_score"], rtol=1e-6
+    )
+
+
+def test_one_standard_error_takes_a_sparser_graph():
+    data = make_clustered_tasks(n_features=10, n_samples=20, random_state=0)
+    settings = {"couplings": [1.0], "coef_penalties": [0.0], "shared_means": [False]}
+    best = MSSLRegressorCV(**settings, cv=3).fit(data.X, data.y, tasks=data.tasks)
+    simple = MSSLRegressorCV(**settings, cv=3, one_standard_error=True).fit(data.X, data.y, tasks=data.tasks)
+    table = simple.cv_results_
+    spread = table["std_test_score"][best.best_index_] * np.sqrt(3 / 2) / np.sqrt(3)
+    assert simple.best_score_ >= best.best_score_ - spread - 1e-12
+    assert table["mean_edges"][simple.best_index_] <= table["mean_edges"][best.best_index_]
+    allowed = table["mean_test_score"] >= best.best_score_ - spread
+    assert table["mean_edges"][simple.best_index_] == table["mean_edges"][allowed].min()
+
+
+def test_selection_says_where_weights_and_graph_come_from():
+    data = make_clustered_tasks(n_features=12, n_samples=30, random_state=0)
+    settings = {"couplings": [1.0], "coef_penalties": [0.0], "shared_means": [False], "cv": 3}
+    stable = StabilitySelection(n_subsamples=20, random_state=0)
+    fits = {
+        kind: MSSLRegressorCV(**settings, selection=kind, stability=stable).fit(data.X, data.y, tasks=data.tasks)
+        for kind in ("prediction", "both", "graph")
+    }
+    np.testing.assert_array_equal(fits["prediction"].coef_, fits["both"].coef_)
+    assert fits["prediction"].graph_.confidence is None
+    assert fits["prediction"].graph_choice_.startswith("prediction")
+    for kind in ("both", "graph"):
+        assert fits[kind].graph_ == fits[kind].stability_.graph_
+        assert fits[kind].graph_choice_.startswith("stability selection")
+        assert f"selection='{kind}'" in repr(fits[kind])
+        assert "graph chosen by stability selection" in fits[kind]._repr_html_()
+    assert "graph chosen by prediction" in fits["prediction"]._repr_html_()
+    assert fits["graph"].best_params_["graph_penalty"] > fits["prediction"].best_params_["graph_penalty"]
+    for fit in fits.values():  # whatever was chosen, all that is said of it belongs together
+        table, place = fit.cv_results_, fit.best_index_
+        assert table["params"][place] == fit.best_params_ == _among(fit.best_estimator_.get_params(), fit.best_params_)
+        assert table["mean_test_score"][place] == fit.best_score_
+    assert fits["graph"].cv_results_["stage"][fits["graph"].best_index_] == "agreement with the stable graph"
+
+
+def _among(params, names):
+    return {name: params[name] for name in names}
+
+
+@pytest.mark.parametrize("settings", [{}, {"on": "residual"}])
+def test_too_little_to_select_from_is_said_before_the_search(settings, monkeypatch):
+    monkeypatch.setattr("mssl.model_selection.scores.score_chain", lambda *_: pytest.fail("computed"))
+    X, y = np.random.default_rng(0).standard_normal((2, 3, 3))
+    X, y = (X, y) if settings else (np.tile(X, (4, 1)), np.tile(y, (4, 1)))
+    with pytest.raises(ParameterError, match=r"There are 3 (rows|features) to halve"):
+        MSSLRegressorCV(selection="both", cv=3, **settings).fit(X, y)
+
+
+def test_classifier_chooses_and_predicts():
+    data = make_clustered_tasks(**SMALL, family="binary", random_state=0)
+    labels = np.where(data.y == 1, "yes", "no")
+    search = MSSLClassifierCV([0.5, 0.05], [0.0], couplings=[1.0], shared_means=[True, False], cv=3, search="grid")
+    search.fit(data.X, labels, tasks=data.tasks)
+    plain = MSSLClassifier(**search.best_params_).fit(data.X, labels, tasks=data.tasks)
+    np.testing.assert_allclose(search.coef_, plain.coef_, atol=1e-9)
+    assert search.classes_.tolist() == ["no", "yes"]
+    assert search.predict(data.X_test, tasks=data.tasks_test).dtype.kind == "U"
+    splits = list(TaskKFold(3).split(data.X, labels, data.tasks))
+    train, test = splits[0]
+    model = MSSLClassifier(**search.best_params_, tol=1e-8).fit(data.X[train], labels[train], tasks=data.tasks[train])
+    p = model.predict_proba(data.X[test], tasks=data.tasks[test])[:, 1]
+    lost = -2 * np.log(np.where(labels[test] == "yes", p, 1 - p))
+    mean = np.mean([lost[data.tasks[test] == task].mean() for task in np.unique(data.tasks)])
+    assert search.cv_results_["split0_test_score"][search.best_index_] == pytest.approx(-mean, rel=0.01)
+
+
+def test_general_estimator_over_any_parameters():
+    data, more = _data("long")
+    grid = {"structure__alpha": [0.1, 1.0, 10.0], "penalty__alpha": [0.0, 2.0]}
+    estimator = MultiTaskGLM(Independent(), L1(), noise=1.0, scale_features=False)
+    search = MultiTaskGLMCV(estimator, grid, cv=4).fit(data.X, data.y, **more)
+    assert len(search.cv_results_["params"]) == 6
+    plain = clone(estimator).set_params(**search.best_params_).fit(data.X, data.y, **more)
+    np.testing.assert_allclose(search.coef_, plain.coef_, atol=1e-8)
+    np.testing.assert_allclose(
+        search.predict(data.X_test, tasks=data.tasks_test), plain.predict(data.X_test, tasks=data.tasks_test)
+    )
+    one = data.tasks == np.unique(data.tasks)[0]
+    alone = MultiTaskGLMCV(estimator, {"structure__alpha": [0.1, 1.0, 10.0]}, cv=KFold(4))
+    alone.fit(data.X[one], data.y[one])
+    ridge = RidgeCV([0.1, 1.0, 10.0], cv=KFold(4), scoring="neg_mean_squared_error").fit(data.X[one], data.y[one])
+    assert alone.best_params_["structure__alpha"] == ridge.alpha_
+    assert alone.best_score_ == pytest.approx(ridge.best_score_, rel=1e-4)
+    assert MultiTaskGLMCV(cv=3).fit(data.X, data.y, **more).best_score_ <= 0
+
+
+@pytest.mark.parametrize(
+    ("search", "words"),
+    [
+        (MSSLRegressorCV([]), "graph_penalties is empty"),
+        (MSSLRegressorCV(shared_means=[]), "shared_means is empty"),
+        (MSSLRegressorCV(search="random"), "'coordinate' and 'grid'"),
+        (MSSLRegressorCV(selection="all"), "'prediction', 'graph', 'both'"),
+        (MSSLRegressorCV(shared_means=0.5), "shared_means is 0.5"),
+        (MSSLRegressorCV(stability="x"), "give a StabilitySelection"),
+        (MSSLRegressorCV(selection="both", stability=StabilitySelection(threshold=0.2)), "threshold is 0.2"),
+        (MSSLRegressorCV(scoring=["r2"]), "one scorer"),
+        (MSSLRegressorCV(scoring="foo"), "scoring is 'foo'; give the name"),
+        (MSSLRegressorCV(cv="abc"), "cv is 'abc'"),
+        (MSSLRegressorCV(cv=100), "largest task has 24 rows"),
+        (MSSLRegressorCV(cv=1), "at least 2"),
+        (MSSLRegressorCV(checkpoint=5), "checkpoint is 5"),
+        (MultiTaskGLMCV(MSSLRegressor()), "give a MultiTaskGLM"),
+        (MultiTaskGLMCV(param_grid=[{}]), "one dict"),
+        (MultiTaskGLMCV(param_grid={}), "param_grid is empty"),
+        (MultiTaskGLMCV(param_grid={"structure__beta": [1]}), "does not have"),
+        (MultiTaskGLMCV(param_grid={"structure__alpha": []}), "is empty"),
+    ],
+)
+def test_bad_parameters_are_named(search, words):
+    data, more = _data("long")
+    with pytest.raises(ParameterError, match=words):
+        search.fit(data.X, data.y, **more)
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 3)])
+def test_one_row_a_task_cannot_be_cross_validated(shape):
+    y = np.arange(3.0).reshape(shape)
+    more = {"tasks": ["a", "b", "c"]} if y.ndim == 1 else {}
+    with pytest.raises(DataError, match="one row only") as caught:
+        MSSLRegressorCV().fit(np.ones((len(y), 2)), y, **more)
+    assert "folds" not in str(caught.value)
+
+
+def _gain_kept(seed):
+    data = make_clustered_tasks(random_state=seed)
+
+    def error(coef):
+        return np.mean((coef - data.coef) ** 2)
+
+    rows = [data.tasks == task for task in np.unique(data.tasks)]
+    plain = error(np.stack([LinearRegression().fit(data.X[own], data.y[own]).coef_ for own in rows]))
+    known = MultiTaskGLM(FixedPrecision(data.precision), noise=1, scale_features=False)
+    oracle = error(known.fit(data.X, data.y, tasks=data.tasks).coef_)
+    return (plain - error(MSSLRegressorCV().fit(data.X, data.y, tasks=data.tasks).coef_)) / (plain - oracle)
+
+
+def _against_lasso(seed):
+    data = make_clustered_tasks("sparse", random_state=seed)
+    rows = [data.tasks == task for task in np.unique(data.tasks)]
+    lasso = np.stack([LassoCV(cv=5, max_iter=20000).fit(data.X[own], data.y[own]).coef_ for own in rows])
+    chosen = MSSLRegressorCV().fit(data.X, data.y, tasks=data.tasks).coef_
+    return np.mean((chosen - data.coef) ** 2) / np.mean((lasso - data.coef) ** 2)
+
+
+def test_keeps_most_of_the_gain_that_the_true_prior_has():
+    assert np.mean([_gain_kept(seed) for seed in range(4)]) >= 0.8
+
+
+@pytest.mark.slow
+def test_keeps_most_of_the_gain_that_the_true_prior_has_for_all_seeds():
+    assert np.mean([_gain_kept(seed) for seed in range(20)]) >= 0.8
+
+
+@pytest.mark.slow
+def test_sparse_truths_are_estimated_as_well_as_by_the_lasso():
+    assert np.mean([_against_lasso(seed) for seed in range(20)]) <= 1.0
+
+
+def test_rows_of_weight_zero_and_a_task_column():
+    data = _tasks()
+    weights = np.ones(len(data.y))
+    weights[::7] = 0.0
+    random = np.random.default_rng(0)
+    order = random.permutation(len(data.y))
+    X, y, tasks, weights = data.X[order], data.y[order], data.tasks[order], weights[order]
+    beside = MSSLRegressorCV(cv=3).fit(X, y, tasks=tasks, sample_weight=weights)
+    inside = MSSLRegressorCV(cv=3, task_column=0).fit(np.column_stack([tasks, X]), y, sample_weight=weights)
+    assert inside.best_params_ == beside.best_params_
+    np.testing.assert_array_equal(inside.coef_, beside.coef_)
+
+
+def test_default_grid_for_a_precision_as_the_paper_has_it():
+    data = _tasks()
+    search = MultiTaskGLMCV(MultiTaskGLM(SparsePrecision(normalize=False)), cv=3).fit(data.X, data.y, tasks=data.tasks)
+    assert search.best_params_["structure__alpha"] > 0
+    strongest = np.asarray(search.cv_results_["param_structure__alpha"], dtype=float).argmax()
+    assert search.cv_results_["mean_edges"][strongest] < 0.2 * search.cv_results_["mean_edges"].max()
+
+
+@pytest.mark.parametrize("model", [MSSLRegressor(), MSSLRegressorCV()])
+def test_no_score_before_a_fit(model):
+    data = _tasks()
+    with pytest.raises(NotFittedError):
+        model.score(data.X, data.y, tasks=data.tasks)

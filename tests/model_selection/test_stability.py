@@ -1,0 +1,240 @@
+"""Stability selection: frequencies are frequencies, halves are halves, known graphs are found."""
+
+import warnings
+from time import process_time
+
+import numpy as np
+import pytest
+
+from mssl import MSSLClassifier, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, StabilitySelection
+from mssl.datasets import make_clustered_tasks, make_residual_graph
+from mssl.exceptions import ParameterError
+from mssl.glasso.solver import graphical_lasso
+from mssl.model_selection.stability import _warn_lost_classes, pack, unpack
+from mssl.structures import SparsePrecision
+
+
+@pytest.fixture(scope="module")
+def selection():
+    data = make_clustered_tasks(random_state=0)
+    return data, StabilitySelection(n_subsamples=30, n_points=8, random_state=0).fit(data.X, data.y, tasks=data.tasks)
+
+
+def test_frequencies_are_shares_of_the_subsamples(selection):
+    _, found = selection
+    F = found.frequencies_
+    assert F.shape == (8, 13, 13)
+    np.testing.assert_allclose(F * 30, np.round(F * 30), atol=1e-9)
+    np.testing.assert_array_equal(F, F.swapaxes(1, 2))
+    assert np.all(F[:, np.eye(13, dtype=bool)] == 0)
+    assert np.all(np.diff(found.lambdas_) < 0)
+    assert found.lambdas_[-1] / found.lambdas_[0] == pytest.approx(0.3 / 0.9)
+    np.testing.assert_allclose(found.mean_frequency_, F.mean(axis=0))
+    np.testing.assert_allclose(found.graph_.confidence, F.max(axis=0))
+    np.testing.assert_array_equal(found.graph_.adjacency, F.max(axis=0) >= 0.9 - 1e-12)
+
+
+def test_bound_of_false_edges_is_the_published_one(selection):
+    _, found = selection
+    assert found.expected_false_edges_ == pytest.approx(found.n_selected_**2 / ((2 * 0.9 - 1) * 78))
+    assert found.n_selected_ >= found.frequencies_.sum(axis=(1, 2)).max() / 2
+
+
+def test_weights_are_those_of_the_model_with_the_stable_edges_only(selection):
+    _, found = selection
+    graph = found.graph_
+    assert np.all(graph.weights[~graph.adjacency] == 0)
+    assert np.all(graph.weights[graph.adjacency] != 0)
+
+
+def test_frequencies_by_hand():
+    data = make_clustered_tasks(n_features=10, random_state=1)
+    found = StabilitySelection(n_subsamples=5, n_points=3, random_state=7).fit(data.X, data.y, tasks=data.tasks)
+    model = MSSLRegressor(0.05, shared_mean=False).fit(data.X, data.y, tasks=data.tasks)
+    W, floors = model.result_.W, model.result_.frame.sampling_variances / 8
+    random = np.random.default_rng(7)
+    counts = np.zeros((3, 13, 13))
+    for _ in range(5):
+        rows = np.sort(random.permutation(10)[:5])
+        S = W[:, rows] @ W[:, rows].T / 5
+        spread = np.sqrt(np.diagonal(S) + floors)
+        for point, value in enumerate(found.lambdas_):
+            precision = graphical_lasso(
+                S, value, weights=np.outer(spread, spread), diagonal_penalty=floors, tol=1e-4
+            ).precision
+            counts[point] += (precision != 0) & ~np.eye(13, dtype=bool)
+    np.testing.assert_allclose(found.frequencies_, counts / 5, atol=0.2 + 1e-9)
+    assert np.mean(np.abs(found.frequencies_ - counts / 5)) < 0.01
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize(("n", "block"), [(30, 1), (31, 1), (40, 5)])
+def test_halves(pairs, n, block):
+    chooser = StabilitySelection(n_subsamples=6, complementary_pairs=pairs)
+    halves = chooser._halves(n, np.random.default_rng(0), block)
+    assert len(halves) == 6
+    for half in halves:
+        assert len(set(half.tolist())) == len(half)
+        assert abs(len(half) - n / 2) <= block
+    if block > 1:
+        assert all(
+            {i // block for i in half.tolist()} == {i // block for i in half[::block].tolist()} for half in halves
+        )
+    if pairs:
+        for first, second in zip(halves[::2], halves[1::2], strict=True):
+            assert not set(first.tolist()) & set(second.tolist())
+
+
+def test_half_samples_keep_tasks_and_classes():
+    data = make_clustered_tasks(
+        n_tasks=3, clusters=[[0, 1]], n_samples=[10, 20, 31], shared_design=False, random_state=0
+    )
+    read = MSSLRegressor()._read(data.X, data.y, data.tasks, None)
+    strata = np.arange(61) % 2
+    masks = StabilitySelection(n_subsamples=4)._half_samples(read, strata, np.random.default_rng(0))
+    for mask in masks:
+        for task in range(3):
+            for value in (0, 1):
+                group = (read.task_of_row == task) & (strata == value)
+                assert mask[group].sum() == (group.sum() + 1) // 2
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize("layout", ["long", "shared"])
+@pytest.mark.parametrize("n", [7, 25, 30])
+def test_complementary_pairs_of_samples_do_not_overlap(labelled, layout, n):
+    random = np.random.default_rng(n)
+    K = 3
+    y = (random.random((n, K)) < 0.4).astype(float)
+    X = random.standard_normal((n, 2))
+    long = (np.tile(X, (K, 1)), y.T.ravel(), np.repeat(np.arange(K), n))
+    read = MSSLRegressor()._read(*(long if layout == "long" else (X, y, None)), None)
+    labels = read.y.astype(int) if labelled else None
+    chooser = StabilitySelection(n_subsamples=7, complementary_pairs=True)
+    masks = chooser._half_samples(read, labels, np.random.default_rng(0))
+    assert len(masks) == 7
+    for first, second in zip(masks[:-1:2], masks[1::2], strict=True):
+        assert not np.any(first & second)
+        for task in range(K):
+            sizes = [mask[read.task_of_row == task].sum() for mask in (first, second)]
+            assert sizes == [n // 2, n // 2]
+
+
+def test_pairs_of_a_task_with_one_row_are_refused():
+    read = MSSLRegressor()._read(np.ones((4, 2)), np.arange(4.0), np.array(["a", "a", "a", "b"]), None)
+    with pytest.raises(ParameterError, match="'b' has 1 row"):
+        StabilitySelection(complementary_pairs=True)._half_samples(read, None, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_shared_rows_are_halved_class_by_class(pairs):
+    random = np.random.default_rng(1)
+    for n_tasks, rare in ((2, 4), (6, 4), (6, 2)):
+        labels = (random.random((40, n_tasks)) < 0.5).astype(int)
+        labels[:, 0] = 0
+        labels[:rare, 0] = 1
+        read = MSSLRegressor()._read(np.ones((40, 2)), labels.astype(float), None, None)
+        chooser = StabilitySelection(n_subsamples=50, complementary_pairs=pairs)
+        for mask in chooser._half_samples(read, read.y.astype(int), np.random.default_rng(0)):
+            rows = mask[:40]
+            np.testing.assert_array_equal(mask, np.tile(rows, n_tasks))
+            assert abs(rows.sum() - 20) <= 1
+            assert labels[rows, 0].sum() == rare // 2
+
+
+def test_halves_without_a_class_are_told_of():
+    labels = np.zeros((20, 2), dtype=int)
+    labels[:, 1] = np.arange(20) % 2
+    labels[3, 0] = 1
+    read = MSSLRegressor()._read(np.ones((20, 2)), labels.astype(float), None, None)
+    chooser = StabilitySelection(n_subsamples=10, complementary_pairs=True)
+    masks = chooser._half_samples(read, read.y.astype(int), np.random.default_rng(0))
+    without = sum(not mask[3] for mask in masks)
+    assert without >= 5
+    with pytest.warns(UserWarning, match=f"In {without} of 10 subsamples .* has 1 rows, in task 0"):
+        _warn_lost_classes(masks, read, read.y.astype(int))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _warn_lost_classes([np.ones(40, dtype=bool)], read, read.y.astype(int))
+
+
+def test_samples_of_a_general_estimator_follow_its_own_penalty():
+    data = make_clustered_tasks(n_tasks=4, clusters=[[0, 1]], n_features=4, n_samples=60, random_state=0)
+    settings = {"subsample": "samples", "n_subsamples": 4, "n_points": 4, "random_state": 0}
+    graphs = []
+    for estimator in (MultiTaskGLM(SparsePrecision(0.05)), MSSLRegressor(0.05, shared_mean=False)):
+        found = StabilitySelection(estimator, **settings).fit(data.X, data.y, tasks=data.tasks)
+        graphs.append(found.frequencies_)
+    np.testing.assert_array_equal(graphs[0], graphs[1])
+
+
+def test_words_of_bits_come_back():
+    random = np.random.default_rng(0)
+    supports = random.random((4, 3, 6, 6)) < 0.4
+    supports = np.triu(supports, 1)
+    supports = supports | supports.swapaxes(2, 3)
+    np.testing.assert_array_equal(unpack([pack(list(part.astype(float))) for part in supports], 3, 6), supports)
+
+
+def test_samples_refit_and_warn_where_halves_are_small():
+    data = make_clustered_tasks(n_tasks=5, clusters=[[0, 1, 2]], n_features=5, n_samples=60, random_state=0)
+    chooser = StabilitySelection(subsample="samples", n_subsamples=6, n_points=4, random_state=0)
+    found = chooser.fit(data.X, data.y, tasks=data.tasks)
+    assert found.graph_.compare(data.adjacency).f1 > 0.6
+    small = make_clustered_tasks(n_tasks=5, clusters=[[0, 1, 2]], n_features=5, n_samples=12, random_state=0)
+    with pytest.warns(UserWarning, match="6 in the smallest task, for 5 features"):
+        chooser.set_params(n_subsamples=2, n_points=2).fit(small.X, small.y, tasks=small.tasks)
+
+
+def test_other_estimators():
+    aligned = make_residual_graph(n_tasks=6, clusters=[[0, 1, 2]], n_features=3, n_samples=200, random_state=0)
+    chooser = StabilitySelection(MSSLRegressor(0.05, on="residual"), n_subsamples=20, random_state=0)
+    assert chooser.fit(aligned.X, aligned.y).graph_.compare(aligned.adjacency).f1 > 0.8
+    labels = make_clustered_tasks(family="binary", n_tasks=4, clusters=[[0, 1]], n_features=6, random_state=0)
+    chooser = StabilitySelection(MSSLClassifier(0.05, shared_mean=False), n_subsamples=10, random_state=0)
+    assert chooser.fit(labels.X, labels.y, tasks=labels.tasks).graph_.tasks == tuple(np.unique(labels.tasks).tolist())
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"subsample": "rows"}, "'coefficients' and 'samples'"),
+        ({"threshold": 0.5}, "above 0.5"),
+        ({"n_subsamples": 1}, "at least 2"),
+        ({"n_points": 0}, "at least one point"),
+        ({"path": (0.5, 0.1)}, "weakest"),
+        ({"checkpoint": "x"}, "give a seed"),
+        ({"threshold": "a"}, "above 0.5"),
+        ({"path": 0.3}, "weakest"),
+        ({"path": ("a", "b")}, "weakest"),
+        ({"block_length": 0}, "block_length is 0"),
+        ({"block_length": -1}, "block_length is -1"),
+        ({"block_length": 1.5}, "block_length is 1.5"),
+        ({"random_state": "a"}, "random_state is 'a'"),
+        ({"estimator": "mssl"}, "give an MSSLRegressor"),
+        ({"estimator": MSSLRegressorCV()}, "give an MSSLRegressor"),
+        ({"estimator": MultiTaskGLM()}, "needs a learned graph"),
+    ],
+)
+def test_bad_parameters_are_named(settings, words):
+    data = make_clustered_tasks(n_features=6, n_samples=12, random_state=0)
+    with pytest.raises(ParameterError, match=words):
+        StabilitySelection(**settings).fit(data.X, data.y, tasks=data.tasks)
+
+
+def test_too_few_rows_to_halve():
+    data = make_clustered_tasks(n_features=3, n_samples=12, random_state=0)
+    with pytest.raises(ParameterError, match="at least 4 features"):
+        StabilitySelection().fit(data.X, data.y, tasks=data.tasks)
+
+
+@pytest.mark.parametrize("kind", ["centres", "equicorrelated"])
+def test_finds_known_graphs_with_defaults(kind):
+    scores = []
+    began = process_time()
+    for seed in range(20):
+        data = make_clustered_tasks(kind, random_state=seed)
+        found = StabilitySelection(random_state=0).fit(data.X, data.y, tasks=data.tasks)
+        scores.append(found.graph_.compare(data.adjacency).f1)
+    assert np.mean(scores) >= 0.90
+    assert (process_time() - began) / 20 < 5

@@ -1,0 +1,366 @@
+"""What the report page does in a browser: hovering, sliders, linked selection, search; and that it asks for nothing."""
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("bokeh")
+pytest.importorskip("selenium")
+
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from test_report import HOSTILE, SECTIONS, fake, thousand_tasks
+
+from mssl import MSSLRegressor, report
+from mssl.datasets import make_clustered_tasks
+
+FLAGS = [
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--window-size=1200,900",
+]  # fmt: skip
+HELPERS = """
+const named = (name) => Bokeh.documents[0].get_model_by_name(name);
+const views = Object.values(Bokeh.index.roots ?? {}).length ? Object.values(Bokeh.index.roots) : [...Bokeh.index];
+const holding = (element) => views.find((view) => document.getElementById(element).contains(view.el));
+"""
+
+
+class Browser:
+    """A page in headless Chromium, with what the tests ask of it."""
+
+    def __init__(self, driver) -> None:
+        self.driver = driver
+
+    def open(self, path: Path) -> float:
+        """Open a page and return the seconds from navigation until it is interactive."""
+        self.driver.get("about:blank")
+        for kind in ("browser", "performance"):
+            self.driver.get_log(kind)
+        self.driver.get(path.as_uri())
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            ready, failed = self.run(
+                "const d = document.documentElement.dataset; return [d.ready, d.failed]", bare=True
+            )
+            assert failed is None, failed
+            if ready is not None:
+                return float(ready) / 1000
+            time.sleep(0.05)
+        raise AssertionError("the page did not become ready")
+
+    def run(self, code: str, *arguments, bare: bool = False):
+        return self.driver.execute_script(code if bare else HELPERS + code, *arguments)
+
+    def find(self, selector: str):
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def complaints(self) -> list[str]:
+        """Warnings and errors of the console."""
+        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] != "INFO"]
+
+    def requests(self) -> list[str]:
+        """Everything that the page asked for, but for itself and what it holds inside."""
+        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        urls = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+        return [url for url in urls if not url.startswith(("data:", "blob:", "about:"))]
+
+    def point(self, element: str, x: float, y: float, click: bool = False) -> None:
+        """Move the mouse to a place in a figure's own coordinates, and click if asked to."""
+        self.driver.execute_script("document.getElementById(arguments[0]).scrollIntoView({block: 'center'})", element)
+        at = self.run(
+            """const view = holding(arguments[0]), box = view.canvas_view.el.getBoundingClientRect();
+            return [box.left + view.frame.x_scale.compute(arguments[1]), box.top + view.frame.y_scale.compute(arguments[2])]
+            """,
+            *(element, x, y),
+        )
+        kinds = ["mouseMoved", "mousePressed", "mouseReleased"] if click else ["mouseMoved"]
+        for kind in kinds:
+            press = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
+            self.driver.execute_cdp_cmd("Input.dispatchMouseEvent", {"type": kind, "x": at[0], "y": at[1], **press})
+
+    def wait(self, code: str, *arguments):
+        """Return what the code gives as soon as it is neither null nor false nor empty."""
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            found = self.run(code, *arguments)
+            if found:
+                return found
+            time.sleep(0.05)
+        raise AssertionError(f"still nothing after 10 s: {code}")
+
+    def told(self, text: str) -> str:
+        """Wait until that text stands beside the pointer, and return all that stands there."""
+        code = "const tip = document.getElementById('tip'); return tip.checkVisibility() && tip.textContent"
+        return self.wait(f"{code}.includes(arguments[0]) && tip.textContent", text)
+
+    def chosen(self) -> list[int]:
+        """Tasks that the table marks as selected."""
+        rows = self.driver.find_elements(By.CSS_SELECTOR, "#task-table tr.chosen")
+        return sorted(int(row.get_attribute("data-task")) for row in rows)
+
+    def selected(self) -> list[int]:
+        """Tasks that the figures mark as selected."""
+        return sorted(self.run("return Array.from(named('tasks').selected.indices)"))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or chromedriver is None:
+        pytest.skip("chromium and chromedriver are not installed")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in [*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"]:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(chromedriver))
+    yield Browser(driver)
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    problem = make_clustered_tasks(random_state=0)
+    model = MSSLRegressor(0.4).fit(problem.X, problem.y, tasks=problem.tasks)
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(0.3, 1.0, (13, 13))
+    graph = model.graph_
+    model.graph_ = type(graph)(
+        graph.tasks, graph.adjacency, graph.weights, (confidence + confidence.T) / 2, rng.uniform(-40, 40, (13, 2))
+    )
+    return model, problem
+
+
+@pytest.fixture(scope="module")
+def path(fitted, tmp_path_factory):
+    model, problem = fitted
+    lambdas = np.geomspace(1, 0.1, 5)
+    frequencies = np.abs(model.partial_correlation_)[None] ** lambdas[:, None, None]
+    coast = np.array([[-30.0, -30.0], [30.0, -20.0], [30.0, 30.0]])
+    with pytest.MonkeyPatch.context() as patch:
+        # Unpacking the real coastlines takes seconds and a gigabyte; they have tests of their own.
+        patch.setattr("mssl.report.sections.places.coastlines", lambda *_: (coast,))
+        return report.write(
+            model,
+            tmp_path_factory.mktemp("page") / "report.html",
+            data=(problem.X_test, problem.y_test, problem.tasks_test),
+            transfer={name: 3.0 - k for k, name in enumerate(model.tasks_.tolist())},
+            stability=(lambdas, frequencies, 0.5),
+        )
+
+
+@pytest.fixture
+def page(browser, path):
+    browser.open(path)
+    return browser
+
+
+def test_everything_is_drawn_and_nothing_is_asked_for(browser, path):
+    browser.open(path)
+    assert browser.run("return [...document.querySelectorAll('section')].map((s) => s.id)") == SECTIONS
+    drawn = browser.run(
+        """return [...document.querySelectorAll(".plot")].map((element) => {
+          const view = holding(element.id), canvas = view.export("auto", false).canvas;
+          const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+          return [element.id, new Set(new Uint32Array(pixels.buffer)).size];
+        })"""
+    )
+    assert len(drawn) == 8
+    assert all(colours > 20 for _, colours in drawn), drawn
+    assert browser.complaints() == []
+    assert browser.requests() == [path.as_uri()]
+
+
+def test_hovering_names_tasks_edges_and_cells(page, fitted):
+    model, _ = fitted
+    x, y = page.run("const s = named('tasks'); return [s.get_column('graph_x')[2], s.get_column('graph_y')[2]]")
+    page.point("plot-graph", x, y)
+    assert f"{int(model.graph_.degree()[2])} neighbours" in page.told("task 03")
+    x, y, *ends, weight = page.run(
+        """const s = named("edges"), at = (name) => s.get_column(name)[0];
+        const along = (axis) => 0.45 * at(`graph_${axis}0`) + 0.55 * at(`graph_${axis}1`);
+        return [along("x"), along("y"), at("first"), at("second"), at("weight")]"""
+    )
+    page.point("plot-graph", x, y)
+    assert f"partial correlation {weight:.3f}" in page.told(" – ".join(ends))
+    rows = page.run("return JSON.parse(document.getElementById('report-data').textContent).heats.relations.rows")
+    page.point("plot-relations", 1.5, 12.5)
+    words = page.told(f"{model.tasks_[rows[0]]}{model.tasks_[rows[1]]}")
+    value = float(words.split("partial correlation ")[1])
+    assert value == pytest.approx(model.partial_correlation_[rows[0], rows[1]], abs=1e-3)
+    page.point("plot-coefficients", 4.5, 12.5)
+    words = page.told(f"{model.tasks_[rows[0]]}x4coefficient ")
+    assert float(words.split("coefficient ")[1]) == pytest.approx(model.coef_[rows[0], 4], rel=1e-2)
+    page.point("plot-coefficients", -100, -100)
+    page.wait("return document.getElementById('tip').hidden")
+
+
+def test_sliders_leave_the_edges_that_pass(page, fitted):
+    graph = fitted[0].graph_
+    weights, confidence = (np.abs(m[graph.edge_indices()]) for m in (graph.weights, graph.confidence))
+    slide = """const s = document.getElementById(arguments[0]); s.value = arguments[1];
+        s.dispatchEvent(new Event("input")); return Array.from(named("edge-filter").indices).length"""
+    least, often = float(np.median(weights)) + 1e-9, 0.6
+    assert page.run(slide, "min-weight", 0) == graph.n_edges
+    assert page.run(slide, "min-weight", least) == (weights >= least).sum()
+    assert page.run(slide, "min-confidence", often) == ((weights >= least) & (confidence >= often)).sum()
+    shown = graph.threshold(least, often).n_edges
+    assert page.find("#edge-count").text.startswith(f"{shown} of {graph.n_edges} edges shown")
+    slider = page.find("#min-weight")
+    before = float(slider.get_property("value"))
+    slider.send_keys(Keys.ARROW_RIGHT)
+    assert before < float(slider.get_property("value")) < before + weights.max() / 20
+
+
+def test_a_task_selected_in_one_view_is_selected_in_all(page, fitted):
+    graph = fitted[0].graph_
+    task = 2
+    near = {(min(task, k), max(task, k)) for k in np.flatnonzero(graph.adjacency[task]).tolist()}
+    joined = "const s = named(arguments[0]); return Array.from(s.selected.indices, (k) => [s.get_column('i')[k], s.get_column('j')[k]])"
+    x, y = page.run("const s = named('tasks'); return [s.get_column('graph_x')[2], s.get_column('graph_y')[2]]")
+    page.point("plot-graph", x, y, click=True)
+    page.wait("return document.querySelectorAll('#task-table tr.chosen').length === 1")
+    assert page.chosen() == page.selected() == [task]
+    assert {tuple(sorted(ends)) for ends in page.run(joined, "edges")} == near
+    assert near <= {tuple(sorted(ends)) for ends in page.run(joined, "stability")}
+    assert "task 03" in page.find("#chosen").text
+    page.find("#chosen button").click()
+    assert page.chosen() == page.selected() == []
+    page.find("tr[data-task='5'] button.task").send_keys(Keys.ENTER)
+    assert page.chosen() == page.selected() == [5]
+    assert page.find("tr[data-task='5'] button.task").get_attribute("aria-pressed") == "true"
+    page.find("body").send_keys(Keys.ESCAPE)
+    assert page.selected() == []
+
+
+@pytest.mark.parametrize("element", ["plot-chords", "plot-map", "plot-gains"])
+def test_the_other_views_select_too(page, element):
+    columns = {
+        "plot-chords": "const a = (s.get_column('chord_start')[4] + s.get_column('chord_end')[4]) / 2; "
+        "return [1.03 * Math.cos(a), 1.03 * Math.sin(a)]",
+        "plot-map": "return [s.get_column('longitude')[4], s.get_column('latitude')[4]]",
+        "plot-gains": "return [s.get_column('rank')[4], s.get_column('gain')[4] / 2]",
+    }
+    x, y = page.run(f"const s = named('tasks'); {columns[element]}")
+    page.point(element, x, y, click=True)
+    page.wait("return document.querySelectorAll('#task-table tr.chosen').length > 0")
+    assert page.chosen() == page.selected() == [4]
+
+
+def test_a_cell_selects_its_two_tasks(page):
+    rows = page.run("return JSON.parse(document.getElementById('report-data').textContent).heats.relations.rows")
+    page.point("plot-relations", 0.5, 13 - 3.5, click=True)
+    page.wait("return document.querySelectorAll('#task-table tr.chosen').length > 0")
+    assert page.chosen() == page.selected() == sorted([rows[0], rows[3]])
+
+
+def test_heat_maps_switch_what_they_show(page, fitted):
+    page.find("input[name='relations-layer'][value='precision']").click()
+    assert page.run("return ['partial', 'precision'].map((k) => named(`relations-${k}-image`).visible)") == [
+        False,
+        True,
+    ]
+    rows = page.run("return JSON.parse(document.getElementById('report-data').textContent).heats.relations.rows")
+    page.point("plot-relations", 1.5, 12.5)
+    words = page.told("precision ")
+    assert float(words.split("precision ")[1]) == pytest.approx(fitted[0].precision_[rows[0], rows[1]], rel=5e-3)
+
+
+def test_the_table_is_searched_and_sorted(page, fitted):
+    visible = "return [...document.querySelectorAll('#task-table tbody tr')].filter((r) => !r.hidden).map((r) => Number(r.dataset.task))"
+    assert page.run(visible) == list(range(13))
+    search = page.find("#search")
+    search.send_keys("TASK 1")
+    assert sorted(page.run(visible)) == [9, 10, 11, 12]
+    assert page.find("#search-count").text == "4 of 13 tasks"
+    search.clear()
+    search.send_keys(" ", Keys.BACKSPACE)
+    button = page.find("thead button[data-column='2']")
+    assert button.text.startswith("RMSE")
+    button.send_keys(Keys.ENTER)
+    falling = page.run(visible)
+    errors = [
+        float(page.find(f"tr[data-task='{k}'] td[data-value]:nth-of-type(2)").get_attribute("data-value"))
+        for k in falling
+    ]
+    assert errors == sorted(errors, reverse=True)
+    assert page.find("thead th[aria-sort]").get_attribute("aria-sort") == "descending"
+    button.send_keys(Keys.SPACE)
+    assert page.run(visible) == falling[::-1]
+
+
+def test_nothing_is_clipped_or_wider_than_the_page(page):
+    sizes = page.run("return [document.documentElement.scrollWidth, innerWidth]")
+    assert sizes[0] <= sizes[1]
+    cut = page.run(
+        "return [...document.querySelectorAll('.plot')].filter((p) => p.scrollWidth > p.clientWidth + 1).map((p) => p.id)"
+    )
+    assert cut == []
+
+
+def test_paper_gets_pictures(page):
+    page.run("dispatchEvent(new Event('beforeprint'))", bare=True)
+    sources = page.run("return [...document.querySelectorAll('.plot > img')].map((i) => i.src.slice(0, 14))")
+    assert sources == ["data:image/png"] * 8
+    page.run("dispatchEvent(new Event('afterprint'))", bare=True)
+    assert page.run("return document.querySelectorAll('.plot > img').length") == 0
+
+
+def test_hostile_names_run_nothing(browser, tmp_path):
+    names = [*HOSTILE, "plain"]
+    subject = fake(len(names), 3, names)
+    subject.features_ = HOSTILE[:3]
+    browser.open(report.write(subject, tmp_path / "report.html", title=HOSTILE[1], transfer=np.ones(len(names))))
+    x, y = browser.run("const s = named('tasks'); return [s.get_column('graph_x')[0], s.get_column('graph_y')[0]]")
+    browser.point("plot-graph", x, y, click=True)
+    assert browser.told("<script>alert(1)</script>")
+    browser.point("plot-coefficients", 1.5, 5.5)
+    browser.wait("return !document.getElementById('tip').hidden")
+    browser.find("#search").send_keys("onerror")
+    assert browser.find("#search-count").text == f"1 of {len(names)} tasks"
+    assert browser.run("return document.querySelectorAll('img, iframe').length") == 0
+    assert browser.complaints() == []
+    assert len(browser.requests()) == 1
+
+
+@pytest.mark.parametrize("K", [1, 2])
+def test_a_page_with_nothing_to_draw_still_works(browser, tmp_path, K):
+    browser.open(report.write(fake(K, 1, edges=False), tmp_path / "report.html"))
+    browser.find("tr[data-task='0'] button.task").click()
+    assert browser.chosen() == [0]
+    assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("K", [1, 2, 8, 30])
+def test_the_names_of_colour_bars_have_room(browser, tmp_path, K):
+    browser.open(report.write(fake(K, 3), tmp_path / "report.html"))
+    for key in ("fitted", "relative"):
+        needed, room = browser.run(
+            """const bar = named(`coefficients-${arguments[0]}-bar`), pen = document.createElement("canvas").getContext("2d");
+            pen.font = `${bar.title_text_font_size} ${bar.title_text_font}`;
+            const along = bar.orientation === "horizontal" ? bar.width : holding("plot-coefficients").frame.bbox.height;
+            return [pen.measureText(bar.title).width, along]
+            """,
+            key,
+        )
+        assert 0 < needed <= room
+    assert browser.complaints() == []
+
+
+def test_a_thousand_tasks_are_soon_interactive(browser, tmp_path):
+    path = thousand_tasks(tmp_path / "report.html")
+    # Three chances: the page is to be fast, the machine may be busy.
+    assert any(browser.open(path) < 5 for _ in range(3))
+    assert browser.complaints() == []
+    browser.find("#search").send_keys("number 777")
+    assert browser.find("#search-count").text == "1 of 1000 tasks"
+    browser.find("tr[data-task='777'] button.task").click()
+    assert browser.selected() == [777]
+    page_holds = browser.run("return Array.from(named('edges').get_column('i')).length")
+    assert page_holds == 3000
+    assert "of 19500 edges shown" in browser.find("#edge-count").text

@@ -1,0 +1,437 @@
+"""What the report page says, read from its HTML; `test_report_browser` looks at what it does."""
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+pytest.importorskip("bokeh")
+
+import mssl
+from mssl import MSSLRegressor, MultiTaskGLM, StabilitySelection, TaskGraph, report
+from mssl.datasets import make_clustered_tasks
+from mssl.exceptions import DataError, MissingDependencyError, MSSLError
+from mssl.graph.task_graph import partial_correlation
+from mssl.report.content import read_stability
+from mssl.report.labels import place, text_width
+from mssl.report.pooling import pool
+from mssl.report.scores import measure, read_gains
+from mssl.structures import Independent
+from mssl.transfer import transfer_report
+
+SECTIONS = [
+    "summary", "graph", "relations", "chords", "coefficients", "tasks", "map", "stability", "convergence", "record",
+]  # fmt: skip
+HOSTILE = [
+    "<script>alert(1)</script>", "</script><img src=x onerror=alert(2)>", "\"'><svg/onload=alert(3)>", "a" * 10_000,
+    "مرحبا بالعالم", "👩‍🔬 and 🧪", "\u202eevil", "two\nlines\x00", "$$\\frac{1}{2}$$ \\(x\\)", "{{7*7}} @name &lt;b&gt;", " ",
+    "]]> --> <!-- \u2028 \ud800",
+]  # fmt: skip
+
+
+class Page(HTMLParser):
+    """Tags, attributes, text of each section, and scripts of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags, self.scripts, self.words, self.rows = [], [], {}, []
+        self._section = self._script = None
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.tags.append((tag, attrs))
+        if tag == "section":
+            self._section = attrs["id"]
+            self.words[self._section] = ""
+        if tag == "tr" and "data-task" in attrs:
+            self.rows.append(attrs)
+        self._script = attrs if tag == "script" else None
+
+    def handle_endtag(self, tag):
+        if tag == "section":
+            self._section = None
+        self._script = None
+
+    def handle_data(self, data):
+        if self._script is not None:
+            self.scripts.append((self._script, data))
+        elif self._section is not None:
+            self.words[self._section] += data
+
+    def data(self):
+        return json.loads(next(text for attrs, text in self.scripts if attrs.get("id") == "report-data"))
+
+    def figures(self):
+        return {attrs["id"] for tag, attrs in self.tags if tag == "div" and attrs.get("class") == "plot"}
+
+
+def fake(K=6, d=4, names=None, edges=True, **more):
+    """The fitted attributes that a page reads, and nothing else."""
+    rng = np.random.default_rng(0)
+    precision = 2.0 * np.eye(K)
+    if edges:
+        for k in range(K - 1):
+            precision[k, k + 1] = precision[k + 1, k] = -0.6 if k % 3 else 0.3
+    names = [f"task {k}" for k in range(K)] if names is None else names
+    return SimpleNamespace(
+        coef_=rng.normal(size=(K, d)),
+        intercept_=np.zeros(K),
+        precision_=precision,
+        partial_correlation_=partial_correlation(precision),
+        graph_=TaskGraph.from_precision(precision, tasks=names),
+        tasks_=np.array(names, dtype=object),
+        features_=[f"x{j}" for j in range(d)],
+        noise_=np.ones(K),
+        mean_variance_=0.0,
+        **more,
+    )
+
+
+def written(model, tmp_path, **options) -> Page:
+    path = report.write(model, tmp_path / "report.html", **options)
+    return Page(path.read_text(encoding="utf-8"))
+
+
+def thousand_tasks(path) -> Path:
+    """A page of 1 000 tasks in 25 groups, where every part is large."""
+    K = 1000
+    rng = np.random.default_rng(0)
+    precision = np.kron(np.eye(25), -rng.uniform(0.1, 0.5, (40, 40)))
+    precision = (precision + precision.T) / 2
+    np.fill_diagonal(precision, np.abs(precision).sum(axis=1) + 1)
+    names = [f"a task with a rather long name, number {k}" for k in range(K)]
+    graph = TaskGraph.from_precision(precision, tasks=names, confidence=np.abs(partial_correlation(precision)))
+    subject = SimpleNamespace(
+        coef_=rng.normal(size=(K, 1200)), precision_=precision, graph_=graph, tasks_=np.array(names, dtype=object)
+    )
+    stability = (np.geomspace(1, 0.1, 5), np.broadcast_to(graph.confidence, (5, K, K)))
+    return report.write(subject, path, transfer=rng.normal(size=K), stability=stability)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return make_clustered_tasks(random_state=0)
+
+
+@pytest.fixture(scope="module")
+def model(problem):
+    return MSSLRegressor(0.5).fit(problem.X, problem.y, tasks=problem.tasks)
+
+
+@pytest.fixture(scope="module")
+def full(model, problem, tmp_path_factory):
+    lambdas = np.geomspace(1, 0.1, 4)
+    frequencies = np.broadcast_to(np.abs(model.partial_correlation_) > 0, (4, 13, 13)).astype(float)
+    gains = {name: 5.0 - k for k, name in enumerate(model.tasks_.tolist())}
+    return written(
+        model,
+        tmp_path_factory.mktemp("page"),
+        data=(problem.X_test, problem.y_test, problem.tasks_test),
+        transfer=gains,
+        stability=(lambdas, frequencies),
+        title="All there is",
+    )
+
+
+def test_every_section_is_there_with_a_heading_and_a_link(full):
+    assert list(full.words) == SECTIONS
+    links = {attrs["href"] for tag, attrs in full.tags if tag == "a"}
+    assert {f"#{key}" for key in SECTIONS} <= links
+    headed = {attrs["aria-labelledby"] for tag, attrs in full.tags if tag == "section"}
+    assert headed == {attrs["id"] for tag, attrs in full.tags if tag == "h2"}
+
+
+def test_every_figure_has_words_for_those_who_cannot_see_it(full):
+    assert full.figures() == {
+        "plot-graph", "plot-relations", "plot-chords", "plot-coefficients", "plot-gains", "plot-stability",
+        "plot-convergence",
+    }  # fmt: skip
+    figures = [attrs for tag, attrs in full.tags if tag == "figure"]
+    assert len(figures) == 7
+    assert all(len(attrs["aria-label"]) > 20 for attrs in figures)
+    assert sum(tag == "figcaption" for tag, _ in full.tags) == 7
+    labelled = {attrs["for"] for tag, attrs in full.tags if tag == "label" and "for" in attrs}
+    assert {"min-weight", "search"} <= labelled
+
+
+def test_the_summary_states_counts_and_losers(full, model):
+    words = full.words["summary"]
+    assert f"{model.graph_.n_edges} edges of 78 possible" in words
+    assert "5 of 13 tasks gain" in words
+    assert "7 tasks lose" in words
+    assert f"{model.result_.relative_gap:.1e}" in words
+
+
+def test_the_table_is_sorted_by_gain_and_marks_losers(full):
+    assert [int(row["data-task"]) for row in full.rows] == list(range(13))
+    assert [row.get("class") for row in full.rows] == [None] * 6 + ["loses"] * 7
+    assert full.words["tasks"].count("▼ loses") == 7
+
+
+def test_the_record_holds_settings_and_versions(full):
+    for word in ("graph_penalty", "0.5", "bokeh", "scikit-learn", mssl.__version__, "Python"):
+        assert word in full.words["record"]
+
+
+def test_nothing_comes_from_elsewhere(full):
+    for tag, attrs in full.tags:
+        assert tag not in ("link", "iframe", "object", "base")
+        assert "src" not in attrs
+        assert attrs.get("href", "#").startswith("#")
+    policy = next(attrs["content"] for tag, attrs in full.tags if attrs.get("http-equiv") == "Content-Security-Policy")
+    assert "default-src 'none'" in policy
+    assert not re.search(r"unsafe-eval|https?:|script-src[^;]*unsafe-inline", policy)
+
+
+def test_hostile_names_stay_text(tmp_path):
+    names = [*HOSTILE, *(f"plain {k}" for k in range(2))]
+    subject = fake(len(names), 3, names, get_params=lambda deep: {"<b>": HOSTILE[0]})
+    subject.features_ = HOSTILE[:3]
+    page = written(subject, tmp_path, title=HOSTILE[1], transfer=np.linspace(3, -3, len(names)))
+    assert len(page.scripts) == 3
+    assert [attrs for attrs, _ in page.scripts] == [{"type": "application/json", "id": "report-data"}, {}, {}]
+    assert {tag for tag, _ in page.tags}.isdisjoint({"img", "iframe", "object"})
+    assert not [name for _, attrs in page.tags for name in attrs if name.startswith("on")]
+    assert page.rows[0]["data-task"] == "0"
+    assert "<script>alert(1)</script>" in page.words["tasks"]
+    assert "مرحبا بالعالم" in page.words["tasks"]
+    assert page.data()["names"][0] == "<script>alert(1)</script>"
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    block = text[text.index('id="report-data">') : text.index("</script>", text.index('id="report-data">'))]
+    assert "<" not in block.split(">", 1)[1]
+    assert "\u202e" not in text
+    assert "a" * 600 not in text
+
+
+def test_formulas_in_names_are_no_formulas(tmp_path):
+    page = written(fake(3, 2, ["$$x$$", "\\[y\\]", "\\(z\\)"]), tmp_path)
+    drawn = json.dumps(page.data(), ensure_ascii=False)
+    assert not re.search(r"\$\$|\\\\\[|\\\\\(", drawn)
+
+
+@pytest.mark.parametrize(
+    ("subject", "section", "words"),
+    [
+        (SimpleNamespace(coef_=np.ones((3, 2))), "graph", "has no task graph"),
+        (SimpleNamespace(coef_=np.ones((3, 2))), "convergence", "no history"),
+        (fake(1), "graph", "one task only"),
+        (fake(5, edges=False), "graph", "graph is empty"),
+        (fake(5, edges=False), "chords", "graph is empty"),
+        (fake(5), "map", "no coordinates"),
+        (fake(5), "stability", "No stability path"),
+        (fake(5), "tasks", "not measured"),
+        (SimpleNamespace(coef_=np.zeros((3, 2))), "coefficients", "All coefficients are zero"),
+    ],
+)
+def test_a_section_without_content_says_so(subject, section, words, tmp_path):
+    page = written(subject, tmp_path)
+    assert words in page.words[section]
+    assert list(page.words) == SECTIONS
+
+
+def test_independent_tasks_give_a_page_without_graph(problem, tmp_path):
+    alone = MultiTaskGLM(Independent(1.0)).fit(problem.X, problem.y, tasks=problem.tasks)
+    page = written(alone, tmp_path)
+    assert "graph is empty" in page.words["graph"]
+    assert "plot-coefficients" in page.figures()
+
+
+def test_a_saved_model_gives_the_same_page(model, problem, tmp_path):
+    again = mssl.load(mssl.save(model, tmp_path / "model.npz"))
+    first, second = (written(each, tmp_path, data=(problem.X, problem.y, problem.tasks)) for each in (model, again))
+    for key in SECTIONS[:-1]:
+        assert first.words[key] == second.words[key]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"data": 3}, "data has to be"),
+        ({"transfer": {"nobody": 1.0}}, "does not know"),
+        ({"transfer": [1.0]}, "give one each"),
+        ({"transfer": 5}, "expected a mapping"),
+        ({"stability": {}}, "holds no path"),
+        ({"stability": ([1.0], [[[2.0] * 6] * 6])}, "lie in"),
+        ({"stability": ([1.0, 0.5], [[0.1]])}, "expected"),
+        ({"coordinates": [[0, 0]]}, "shape"),
+        ({"coordinates": [[95.0, 0.0]] * 6}, "out of range"),
+    ],
+)
+def test_what_does_not_belong_to_the_model_is_refused(options, words, tmp_path):
+    with pytest.raises(DataError, match=words):
+        report.write(fake(6), tmp_path / "report.html", **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unfitted_model_is_refused(tmp_path):
+    with pytest.raises(DataError, match="fit it first"):
+        report.write(MSSLRegressor(), tmp_path / "report.html")
+
+
+def test_a_path_that_cannot_be_written_is_named_and_nothing_is_left(tmp_path):
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "missing" / "report.html", tmp_path / "folder"):
+        with pytest.raises(MSSLError, match="cannot write"):
+            report.write(fake(3), path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder"]
+    assert not list((tmp_path / "folder").iterdir())
+
+
+def test_without_bokeh_the_error_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "bokeh.resources", None)
+    with pytest.raises(MissingDependencyError, match=r"mssl\[report\]"):
+        report.write(fake(3), tmp_path / "report.html")
+
+
+def test_importing_the_report_is_cheap():
+    code = "import sys, mssl.report; print({'bokeh', 'numba', 'matplotlib', 'pandas'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+def test_a_map_without_the_package_of_coastlines_says_so(tmp_path, monkeypatch):
+    def missing(*_):
+        raise MissingDependencyError("A map with coastlines needs the package 'global_land_mask'. Install it.")
+
+    monkeypatch.setattr("mssl.report.sections.places.coastlines", missing)
+    page = written(fake(3), tmp_path, coordinates=[[0, 179], [5, -179], [10, 170]])
+    assert "plot-map" in page.figures()
+    assert "Coastlines are left out" in page.words["map"]
+
+
+def test_errors_are_those_of_the_predictions(model, problem):
+    scores = measure(model, (problem.X_test, problem.y_test, problem.tasks_test))
+    for k, name in enumerate(model.tasks_):
+        rows = problem.tasks_test == name
+        predicted = problem.X_test[rows] @ model.coef_[k] + model.intercept_[k]
+        off = problem.y_test[rows] - predicted
+        assert scores.rows[k] == rows.sum()
+        np.testing.assert_allclose(scores.error[k], np.sqrt(np.mean(off**2)))
+        np.testing.assert_allclose(scores.explained[k], 1 - np.sum(off**2) / np.sum((problem.y_test[rows] - problem.y_test[rows].mean()) ** 2))  # fmt: skip
+
+
+def test_missing_targets_are_left_out():
+    problem = make_clustered_tasks(layout="shared", random_state=1)
+    model = MSSLRegressor(0.5).fit(problem.X, problem.y)
+    y = problem.y_test.copy()
+    y[3:, 0] = np.nan
+    y[:, 1] = np.nan
+    scores = measure(model, (problem.X_test, y))
+    assert scores.rows[:3].tolist() == [3, 0, len(y)]
+    assert np.isnan(scores.error[1])
+    np.testing.assert_allclose(scores.error[0] ** 2, np.mean((model.predict(problem.X_test)[:3, 0] - y[:3, 0]) ** 2))
+
+
+def test_rows_of_some_tasks_only(model, problem, tmp_path):
+    rows = problem.tasks_test == model.tasks_[4]
+    data = (problem.X_test[rows], problem.y_test[rows], problem.tasks_test[rows])
+    assert np.flatnonzero(measure(model, data).rows).tolist() == [4]
+    assert "On 40 rows" in written(model, tmp_path, data=data).words["summary"]
+
+
+def test_gains_mean_the_same_in_every_form():
+    class Row(SimpleNamespace):
+        pass
+
+    names, gains = ["b", "a", "c"], [1.0, -2.0, 0.5]
+    forms = [
+        dict(zip(names, gains, strict=True)),
+        gains,
+        [{"task": n, "gain": g} for n, g in zip(names, gains, strict=True)][::-1],
+        [Row(task=n, gain=g, note="text") for n, g in zip(names, gains, strict=True)],
+    ]
+    for form in forms:
+        found = read_gains(form, names)
+        assert found.gain.tolist() == gains
+        assert found.verdict == ["gain", "loss", "gain"]
+        assert not found.others
+    more = read_gains([{"task": "a", "gain": 3.0, "rmse": 0.1}], names)
+    np.testing.assert_array_equal(more.gain, [np.nan, 3.0, np.nan])
+    np.testing.assert_array_equal(more.others["rmse"], [np.nan, 0.1, np.nan])
+
+
+def test_a_transfer_report_keeps_its_verdicts(model, problem, tmp_path):
+    told = transfer_report(
+        model, problem.X, problem.y, problem.tasks,
+        X_test=problem.X_test, y_test=problem.y_test, tasks_test=problem.tasks_test,
+    )  # fmt: skip
+    found = read_gains(told, model.tasks_.tolist())
+    np.testing.assert_allclose(found.gain, 100 * told.gain)
+    assert found.verdict == told.verdict.tolist()
+    page = written(model, tmp_path, transfer=told)
+    assert f"{told.counts()['gain']} of 13 tasks gain" in page.words["summary"]
+    assert sum(row.get("class") == "loses" for row in page.rows) == told.counts()["loss"]
+    assert page.words["tasks"].count("even") == told.counts()["even"]
+
+
+def test_stability_selection_gives_path_and_frequencies(model, problem, tmp_path):
+    selection = StabilitySelection(n_subsamples=6, n_points=4, random_state=0)
+    selection.fit(problem.X, problem.y, tasks=problem.tasks)
+    page = written(model, tmp_path, stability=selection)
+    assert "plot-stability" in page.figures()
+    assert "min-confidence" in {attrs.get("id") for _, attrs in page.tags}
+    stable = int(selection.graph_.n_edges)
+    assert f"{stable} edges selected in at least 90%" in page.words["stability"]
+
+
+def test_stability_means_the_same_in_every_form():
+    lambdas, cube = [1.0, 0.5], np.random.default_rng(0).uniform(size=(2, 3, 3))
+    upper = cube[:, *np.triu_indices(3, 1)]
+    forms = [
+        (lambdas, cube, 0.8),
+        {"lambdas": lambdas, "frequencies": cube, "threshold": 0.8},
+        SimpleNamespace(lambdas_=lambdas, frequencies_=cube, threshold=0.8),
+        (lambdas, upper, 0.8),
+    ]
+    for form in forms:
+        found = read_stability(form, 3)
+        np.testing.assert_array_equal(found.frequencies, upper)
+        assert found.threshold == 0.8
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    arrays(float, st.tuples(st.integers(1, 12), st.integers(1, 12)), elements=st.floats(-5, 5)),
+    st.integers(1, 12),
+)
+def test_a_pooled_cell_is_the_strongest_of_its_block(matrix, most):
+    pooled = pool(matrix, most)
+    assert max(pooled.values.shape) <= most
+    height, width = pooled.block
+    for (r, c), value in np.ndenumerate(pooled.values):
+        block = matrix[r * height : (r + 1) * height, c * width : (c + 1) * width]
+        down, across = divmod(int(pooled.place[r, c]), width)
+        assert abs(value) == np.abs(block).max()
+        assert matrix[r * height + down, c * width + across] == value
+
+
+@settings(max_examples=40, deadline=None)
+@given(arrays(float, st.tuples(st.integers(1, 25), st.just(2)), elements=st.floats(0, 300)))
+def test_labels_cover_neither_points_nor_each_other(points):
+    names = [f"name {k}" for k in range(len(points))]
+    labels = place(points, names, (300, 300), radius=4, ranked=range(len(points)), font=10)
+    boxes = []
+    for label in labels:
+        centre = points[label.task] + [label.right, label.down]
+        half = np.array([text_width(label.text, 10) / 2, 6])
+        boxes.append((centre - half, centre + half))
+    for k, (low, high) in enumerate(boxes):
+        assert (low >= 0).all()
+        assert (high <= 300).all()
+        assert not ((points - 4 < high) & (points + 4 > low)).all(axis=1).any()
+        for other_low, other_high in boxes[:k]:
+            assert (low >= other_high).any() or (high <= other_low).any()
+
+
+def test_a_thousand_tasks_stay_within_the_size_limit(tmp_path):
+    assert thousand_tasks(tmp_path / "report.html").stat().st_size < 12e6

@@ -1,0 +1,152 @@
+"""Moderated variances: what is known well stays, what is not is drawn to the common value."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import polygamma
+from scipy.stats import f as f_distribution
+
+from mssl import MSSLRegressor
+from mssl.solvers.moderation import _excess, _trigamma_inverse, moderate
+from mssl.solvers.spectra import Spectra, residual_freedom
+
+POSITIVE = st.floats(1e-6, 1e6)
+
+
+def tables(least=1, smallest=0.0):
+    """Variances with degrees of freedom."""
+    pairs = st.tuples(POSITIVE, st.floats(smallest, 1e4))
+    return st.lists(pairs, min_size=least, max_size=12).map(lambda table: np.array(table).T)
+
+
+@settings(deadline=None, max_examples=200)
+@given(tables())
+def test_stays_within_the_estimates_that_have_degrees_of_freedom(table):
+    variances, freedom = table
+    answer = moderate(variances, freedom)
+    known = freedom > 1e-3
+    if not known.any():
+        np.testing.assert_array_equal(answer, variances)
+        return
+    low, high = variances[known].min(), variances[known].max()
+    assert np.all(answer >= low * (1 - 1e-9))
+    assert np.all(answer <= high * (1 + 1e-9))
+    # A single common value towards which all are drawn: the order is kept among equally well known ones.
+    for one, two in zip(*np.triu_indices(len(answer), 1), strict=True):
+        if freedom[one] == freedom[two]:
+            assert (variances[one] - variances[two]) * (answer[one] - answer[two]) >= -1e-9 * high**2
+
+
+@settings(deadline=None, max_examples=100)
+@given(tables(), st.floats(1e-3, 1e3), st.randoms())
+def test_units_and_order_do_not_matter(table, unit, random):
+    variances, freedom = table
+    answer = moderate(variances, freedom)
+    np.testing.assert_allclose(moderate(unit * variances, freedom), unit * answer, rtol=1e-6)
+    order = np.array(random.sample(range(len(variances)), len(variances)))
+    np.testing.assert_allclose(moderate(variances[order], freedom[order]), answer[order], rtol=1e-6)
+
+
+@given(POSITIVE, st.floats(0.0, 1e4))
+def test_one_task_keeps_its_own(variance, freedom):
+    np.testing.assert_array_equal(moderate(np.array([variance]), np.array([freedom])), [variance])
+
+
+def test_variances_known_exactly_are_unchanged():
+    variances = np.random.default_rng(0).lognormal(size=30)
+    np.testing.assert_allclose(moderate(variances, np.full(30, 1e9)), variances, rtol=1e-7)
+
+
+@pytest.mark.parametrize("freedom", [3, 20])
+def test_equal_truths_are_drawn_to_nearly_one_value(freedom):
+    random = np.random.default_rng(1)
+    truth, spreads, kept = 7.0, [], []
+    for _ in range(20):
+        found = truth * random.chisquare(freedom, size=200) / freedom
+        answer = moderate(found, np.full(200, float(freedom)))
+        spreads.append(np.log(answer).std() / np.log(found).std())
+        kept.append(answer.mean() / truth)
+    assert np.mean(spreads) < 0.1
+    assert np.mean(kept) == pytest.approx(1.0, abs=0.05)
+
+
+def test_the_prior_is_found_and_its_answer_predicts_precisions_best():
+    random = np.random.default_rng(2)
+    prior, scale, freedom = 8.0, 3.0, random.integers(2, 30, size=4000).astype(float)
+    truth = scale * prior / random.chisquare(prior, size=4000)
+    found = truth * random.chisquare(freedom) / freedom
+    answer, best = moderate(found, freedom), (prior * scale + freedom * found) / (prior + freedom)
+    np.testing.assert_allclose(answer, best, rtol=0.1)
+    # Estimates over their common value have an F distribution; so had the draws.
+    assert f_distribution.cdf(found / scale, freedom, prior).mean() == pytest.approx(0.5, abs=0.02)
+    errors = [np.mean((truth / unit - 1) ** 2) for unit in (found, np.full(4000, np.median(found)), answer)]
+    assert errors[2] < min(errors[:2])
+
+
+def test_what_is_not_known_takes_the_common_value_and_has_no_say():
+    random = np.random.default_rng(3)
+    found, freedom = random.chisquare(10, size=12) / 10, np.full(12, 10.0)
+    answer = moderate(found, freedom)
+    more = moderate(np.append(found, [1e-30, 1e30]), np.append(freedom, [0.0, 0.0]))
+    np.testing.assert_allclose(more[:12], answer, rtol=1e-12)
+    assert more[12] == more[13]
+    assert found.min() <= more[12] <= found.max()
+    faint = moderate(np.append(found, 1e-8), np.append(freedom, 0.01))
+    np.testing.assert_allclose(faint[:12], answer, rtol=0.05)
+    assert faint[12] > found.min()
+
+
+@given(st.floats(1e-12, 1e6))
+def test_inverse_of_the_trigamma_function(value):
+    assert polygamma(1, _trigamma_inverse(value)) == pytest.approx(value, rel=1e-6)
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(-5, 5), min_size=2, max_size=10), st.floats(0.01, 4))
+def test_with_equal_errors_the_excess_is_the_variance_beyond_them(z, error):
+    z = np.array(z)
+    expected = max(z.var(ddof=1) - error, 0.0)
+    assert _excess(z, np.full(len(z), error)) == pytest.approx(expected, abs=1e-8)
+
+
+def test_degrees_of_freedom_lie_between_those_of_no_fit_and_of_least_squares():
+    values = np.array([[4.0, 2.0, 0.0], [4.0, 2.0, 1.0]])
+    spectra = Spectra(values, np.zeros_like(values), np.ones(2), np.array([9.0, 2.0]), 3)
+    for signal, expected in ((0.0, [9.0, 2.0]), (1e12, [7.0, 0.0])):
+        np.testing.assert_allclose(residual_freedom(spectra, np.ones(2), np.full(2, signal)), expected, atol=1e-9)
+    between = residual_freedom(spectra, np.ones(2), np.ones(2))
+    np.testing.assert_allclose(between, [9 - 4 / 5 - 2 / 3, max(2 - 4 / 5 - 2 / 3 - 1 / 2, 0)])
+
+
+def _few_rows(seed, rows, n_features=12, n_tasks=6):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_tasks, rows, n_features))
+    weights = rng.normal(size=n_features) + 0.3 * rng.normal(size=(n_tasks, n_features))
+    y = np.einsum("knd,kd->kn", X, weights) + 2.0 * rng.normal(size=(n_tasks, rows))
+    return X.reshape(-1, n_features), y.ravel(), np.repeat(np.arange(n_tasks), rows)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_noise_does_not_vanish_where_a_task_has_fewer_rows_than_features(seed):
+    X, y, tasks = _few_rows(seed, 8)
+    shares = MSSLRegressor().fit(X, y, tasks=tasks).noise_ ** 2 / [y[tasks == task].var(ddof=1) for task in range(6)]
+    assert shares.min() > 0.05
+
+
+def test_few_rows_beside_many_have_the_noise_share_of_the_others():
+    X, y, tasks = _few_rows(0, 200)
+    kept = (tasks > 0) | (np.arange(len(y)) < 6)
+    X, y, tasks = X[kept], y[kept], tasks[kept]
+    shares = MSSLRegressor().fit(X, y, tasks=tasks).noise_ ** 2 / [y[tasks == task].var(ddof=1) for task in range(6)]
+    assert shares[1:].min() <= shares[0] <= shares[1:].max()
+
+
+def test_with_many_rows_the_noise_is_that_of_the_task_alone():
+    X, y, tasks = _few_rows(1, 2000)
+    y = y * np.where(tasks == 2, 3.0, 1.0) + np.where(tasks == 4, 1.0, 0.0) * np.random.default_rng(0).normal(
+        size=len(y)
+    )
+    together = MSSLRegressor().fit(X, y, tasks=tasks).noise_
+    alone = [MSSLRegressor().fit(X[tasks == task], y[tasks == task], tasks=tasks[tasks == task]) for task in range(6)]
+    np.testing.assert_allclose(together, [model.noise_[0] for model in alone], rtol=0.02)

@@ -1,0 +1,163 @@
+"""Laws of working sets: they find the minimiser of all features, certify it, and form no Gram of all features."""
+
+import pickle
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from mssl.data.design import Design
+from mssl.model.coupling import Coupling
+from mssl.solvers import weights as door
+from mssl.solvers.base import Status
+from mssl.solvers.coordinate import coordinate_descent
+from mssl.solvers.fista import fista
+from mssl.solvers.gaussian import GaussianProblem
+from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic, objective_value, quadratic_gap
+from mssl.solvers.weights import solve_quadratic
+from mssl.solvers.working_set import descend_on_sets
+
+
+def rows(seed, K, n, d, *, shared=False, make=np.asarray, intercept=True, weights=True):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n if shared else K * n, d)) + rng.standard_normal((n if shared else K * n, 1))
+    X *= rng.random(X.shape) < 0.8
+    where = {"n_tasks": K} if shared else {"offsets": n * np.arange(K + 1)}
+    truth = rng.standard_normal((K, d)) * (rng.random((K, d)) < 0.1)
+    z = 1 + np.concatenate([(X if shared else X[k * n : (k + 1) * n]) @ truth[k] for k in range(K)])
+    z += rng.standard_normal(K * n)
+    c = rng.uniform(0.5, 2.0, K * n) if weights else np.ones(K * n)
+    design = Design.build(make(X), row_weights=c, scale=False, **where)
+    return design, c, z, DesignQuadratic(design, c, z, intercept)
+
+
+def coupling_of(rng, K, kind):
+    if kind == "diagonal":
+        return Coupling.diagonal_only(rng.uniform(0.5, 2.0, K))
+    A = rng.standard_normal((K, 2 * K))
+    P = A @ A.T / K + 0.3 * np.eye(K)
+    return Coupling.from_precision(P, 1.0, np.linalg.inv(P), 0.7 if kind == "mean" else 0.0)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 4),
+    st.integers(3, 25),
+    st.integers(1, 40),
+    st.booleans(),
+    st.sampled_from([np.asarray, sparse.csr_array]),
+    st.booleans(),
+    st.sampled_from(["diagonal", "graph", "mean"]),
+    st.sampled_from([0.05, 0.3, 0.9]),
+)
+def test_the_minimiser_is_that_of_all_features(seed, K, n, d, shared, make, intercept, kind, share):
+    *_, loss = rows(seed, K, n, d, shared=shared, make=make, intercept=intercept)
+    rng = np.random.default_rng(seed)
+    coupling = coupling_of(rng, K, kind)
+    t = share * np.abs(loss.linear).max() * rng.uniform(0.5, 1.0, K)
+    W0 = rng.standard_normal((K, d)) * (rng.random((K, d)) < 0.3)
+    tol = 1e-9 * loss.value(np.zeros((K, d)))
+    step = descend_on_sets(loss, coupling, t, W0, tol=tol)
+    assert quadratic_gap(loss, step.W, coupling, t) == pytest.approx(step.gap, rel=1e-4, abs=1e-3 * tol)
+    best = coordinate_descent(loss, coupling, t, W0, tol=tol, max_iter=100_000)
+    assert best.status is Status.CONVERGED
+    values = [objective_value(loss, W, coupling, t) for W in (step.W, best.W)]
+    if step.status is Status.CONVERGED:
+        assert abs(values[0] - values[1]) <= 2 * tol
+    else:  # the support got too large for sets: what was reached is a start for others
+        assert step.status is Status.MAX_ITER
+        assert values[0] <= objective_value(loss, W0, coupling, t) + tol
+
+
+@pytest.mark.parametrize("kind", ["diagonal", "graph", "mean"])
+@pytest.mark.parametrize(("n", "share"), [(120, 0.3), (120, 0.01), (700, 0.3), (700, 1e-5)])
+def test_the_door_leads_to_the_optimum_whatever_the_penalty(kind, n, share):
+    design, c, z, loss = rows(0, 3, n, 600, weights=False)
+    coupling = coupling_of(np.random.default_rng(1), 3, kind)
+    t = np.full(3, share * np.abs(loss.linear).max())
+    tol = 1e-7 * loss.value(np.zeros((3, 600)))
+    problem = make_quadratic(design, c, z)
+    step = solve_quadratic(problem, coupling, t, np.zeros((3, 600)), tol=tol)
+    assert step.status is Status.CONVERGED
+    assert quadratic_gap(loss, step.W, coupling, t) <= 1.01 * tol
+    best = fista(loss, coupling, t, step.W, tol=0.1 * tol, max_iter=20_000)
+    assert objective_value(loss, step.W, coupling, t) <= objective_value(loss, best.W, coupling, t) + tol
+    if isinstance(problem, GramQuadratic):
+        assert (problem.rows is not None) == (share == 0.3)  # only weak penalties ask for the Grams
+
+
+def test_limits_and_diverging_inputs_are_reported():
+    *_, loss = rows(0, 2, 40, 60)
+    coupling, t = Coupling.diagonal_only(np.ones(2)), np.full(2, 0.1 * np.abs(loss.linear).max())
+    assert descend_on_sets(loss, coupling, t, np.zeros((2, 60)), tol=1e-12, max_iter=2).status is Status.MAX_ITER
+    assert descend_on_sets(loss, coupling, t, np.full((2, 60), np.nan), tol=1.0).status is Status.DIVERGED
+    stalled = descend_on_sets(loss, coupling, t, np.zeros((2, 60)), tol=0.0)
+    assert stalled.status is Status.STALLED
+    assert stalled.gap <= 1e-12 * loss.value(np.zeros((2, 60)))
+
+
+def test_no_gram_of_all_features_is_formed():
+    d, n, K = 1500, 100, 4
+    *_, loss = rows(0, K, n, d, weights=False)
+    coupling = Coupling.diagonal_only(np.ones(K))
+    t = np.full(K, 0.2 * np.abs(loss.linear).max())
+    tracemalloc.start()
+    step = solve_quadratic(loss, coupling, t, np.zeros((K, d)), tol=1e-6 * loss.value(np.zeros((K, d))))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert step.status is Status.CONVERGED
+    assert peak < 8 * K * n * d  # what the data themselves take
+
+
+def test_grams_put_off_are_those_formed_at_once():
+    design, c, z, _ = rows(0, 3, 400, 200)
+    now, later = make_quadratic(design, c, z, put_off=False), make_quadratic(design, c, z)
+    assert now.rows is None
+    assert later.rows is not None
+    W = np.random.default_rng(0).standard_normal((3, 200))
+    np.testing.assert_allclose(later.intercepts(W), now.intercepts(W), rtol=1e-12)
+    np.testing.assert_allclose(later.linear, now.linear, rtol=1e-12, atol=1e-9)
+    np.testing.assert_allclose(later.constants, now.constants, rtol=1e-12)
+    assert later.rows is not None
+    other = pickle.loads(pickle.dumps(later))
+    for formed in (later, other):
+        np.testing.assert_allclose(formed.gram, now.gram, rtol=1e-12, atol=1e-9)
+        np.testing.assert_allclose(formed.task_values(W), now.task_values(W), rtol=1e-12)
+        assert formed.rows is None
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = now.nothing
+
+
+def test_one_fit_does_not_change_the_path_of_another():
+    design, c, z, loss = rows(0, 3, 400, 200)
+    coupling, W = Coupling.diagonal_only(np.ones(3)), np.zeros((3, 200))
+    strong, weak = (np.full(3, share * np.abs(loss.linear).max()) for share in (0.3, 0.001))
+
+    def answer(base, t):
+        return GaussianProblem(base, t).solve(coupling, W, tol=1e-3, max_iter=2000).W
+
+    shared = make_quadratic(design, c, z)
+    answers = [answer(shared, t) for t in (strong, weak, strong)]
+    alone = answer(make_quadratic(design, c, z), strong)
+    assert np.array_equal(answers[0], alone)
+    assert np.array_equal(answers[2], alone)
+    assert np.array_equal(answers[1], answer(make_quadratic(design, c, z), weak))
+
+
+def test_sets_are_for_many_features_and_large_tasks(monkeypatch):
+    def never(*_, **__):
+        raise AssertionError
+
+    monkeypatch.setattr(door, "descend_on_sets", never)
+    for n, d in ((400, 99), (100, 200)):
+        design, c, z, loss = rows(0, 2, n, d)
+        t = np.full(2, 0.3 * np.abs(loss.linear).max())
+        for form in (loss, make_quadratic(design, c, z)):
+            assert (
+                solve_quadratic(form, Coupling.diagonal_only(np.ones(2)), t, np.zeros((2, d)), tol=1.0).status
+                is Status.CONVERGED
+            )
