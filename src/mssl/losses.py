@@ -18,13 +18,14 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, xlogy
+from sklearn.base import BaseEstimator
 
 from mssl.exceptions import ParameterError
 
 Array = NDArray[np.float64]
 
 
-class Loss(ABC):
+class Loss(BaseEstimator, ABC):
     """One observation's loss; everything is elementwise on arrays of equal shape."""
 
     name: str

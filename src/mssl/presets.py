@@ -15,7 +15,7 @@ from functools import wraps
 from inspect import signature
 from typing import Any
 
-from mssl.estimators.base import MSSLRegressor, MultiTaskGLM
+from mssl.estimators import MSSLClassifier, MSSLRegressor, MultiTaskClassifier, MultiTaskGLM
 from mssl.estimators.baselines import AverageModel, BestMember, Climatology
 from mssl.exceptions import ParameterError
 from mssl.penalties import L1, L21, Nuclear, Penalty
@@ -82,8 +82,6 @@ def make(name: str, /, **parameters: Any) -> Any:
 
 def _estimator(structure: Structure, penalty: Penalty, loss: Any, further: dict[str, Any]) -> Any:
     if loss == "bernoulli":
-        from mssl.estimators.classifiers import MultiTaskClassifier
-
         return MultiTaskClassifier(structure, penalty, **further)
     return MultiTaskGLM(structure, penalty, loss=loss, **further)
 
@@ -246,8 +244,6 @@ def s2m2r(
 
 def _mssl(graph_penalty: float, coef_penalty: float, loss: Any, further: dict[str, Any]) -> Any:
     if loss == "bernoulli":
-        from mssl.estimators.classifiers import MSSLClassifier
-
         return MSSLClassifier(graph_penalty, coef_penalty, **further)
     return MSSLRegressor(graph_penalty, coef_penalty, loss=loss, **further)
 

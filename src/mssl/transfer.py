@@ -12,7 +12,7 @@ from sklearn.base import clone, is_classifier
 from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.exceptions import ParameterError, require
-from mssl.losses import Bernoulli, Gaussian, Loss
+from mssl.losses import Loss, resolve_loss
 
 Array = NDArray[np.float64]
 
@@ -127,14 +127,12 @@ def transfer_report(
 
 def _single(model: Any) -> Any:
     """The model's own family without anything that relates the tasks."""
-    from mssl.estimators.base import MultiTaskGLM
+    from mssl.estimators.glm import MultiTaskClassifier, MultiTaskGLM
     from mssl.structures import SparsePrecision
 
     common = {name: getattr(model, name) for name in ("task_column", "fit_intercept", "scale_features")}
     structure = SparsePrecision(1e6)
     if is_classifier(model):
-        from mssl.estimators.classifiers import MultiTaskClassifier
-
         return MultiTaskClassifier(structure, class_weight=model.class_weight, **common)
     return MultiTaskGLM(structure, loss=model.loss, **common)
 
@@ -142,7 +140,7 @@ def _single(model: Any) -> Any:
 def _deviances(model: Any, test: TaskData, X_test: Any, tasks_test: Any, classes: bool) -> Array:
     """Deviance of every held-out row, rows sorted by task."""
     named = {} if tasks_test is None else {"tasks": tasks_test}
-    loss: Loss = Bernoulli() if classes else getattr(model, "loss_", Gaussian())
+    loss: Loss = model.loss_ if hasattr(model, "loss_") else resolve_loss("bernoulli" if classes else "gaussian")
     if classes:
         predicted = np.asarray(model.predict_proba(X_test, **named))[..., 1]
         target = (test.y == model.classes_[1]).astype(float)

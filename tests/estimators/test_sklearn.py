@@ -123,7 +123,11 @@ def test_score_is_r2(frame: tuple[pd.DataFrame, pd.Series]) -> None:
     model = MSSLRegressor(task_column="task").fit(X, y)
     assert model.score(X, y) == pytest.approx(r2_score(y, model.predict(X)), rel=1e-12)
     weights = np.arange(len(y)) + 1.0
-    assert model.score(X, y, weights) == pytest.approx(r2_score(y, model.predict(X), sample_weight=weights), rel=1e-12)
+    assert model.score(X, y, sample_weight=weights) == pytest.approx(
+        r2_score(y, model.predict(X), sample_weight=weights), rel=1e-12
+    )
+    with pytest.warns(FutureWarning, match="by keyword"):
+        assert model.score(X, y, weights) == model.score(X, y, sample_weight=weights)
 
 
 def test_progress_callbacks_see_every_round(frame: tuple[pd.DataFrame, pd.Series]) -> None:

@@ -45,7 +45,7 @@ def _data(layout, **changes):
 def _both_folds(template, X, y, weights=None, cv=None, **more):
     data = template._read(X, y, more.get("tasks"), weights)
     whole = Whole(data, template._loss())
-    parts = template._parts(data)
+    parts = template.to_spec(data)
     prepared = whole.prepared(parts)
     cv = TaskKFold(3) if cv is None else cv
     splits = list(cv.split(X, y, more.get("tasks")))

@@ -10,7 +10,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import GammaRegressor, LogisticRegression, PoissonRegressor
 
-from mssl import MSSLRegressor, MultiTaskGLM
+from mssl import MSSLClassifier, MSSLRegressor, MultiTaskGLM
 from mssl.data.layouts import read_tasks
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError
@@ -380,7 +380,7 @@ def test_paper_formulation_minimises_the_literal_objective():
 
 def test_warm_start_needs_fewer_rounds():
     X, y, tasks = draw("bernoulli")
-    model = MSSLRegressor(0.1, loss="bernoulli", warm_start=True).fit(X, y, tasks=tasks)
+    model = MSSLClassifier(0.1, warm_start=True).fit(X, y, tasks=tasks)
     rounds, coef = model.n_iter_, model.coef_
     model.fit(X, y, tasks=tasks)
     assert model.n_iter_ <= max(rounds // 2, 1)

@@ -8,10 +8,9 @@ from scipy.stats import kendalltau, spearmanr
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
 
-from mssl import MSSLRegressor, MultiTaskGLM
+from mssl import MSSLRegressor, MultiTaskClassifier, MultiTaskGLM
 from mssl.data.layouts import stack_tasks
 from mssl.datasets import make_clustered_tasks, make_residual_graph
-from mssl.estimators.classifiers import MultiTaskClassifier
 from mssl.exceptions import ParameterError
 from mssl.penalties import L1, L21, ElasticNet, Nuclear
 from mssl.solvers.base import Status

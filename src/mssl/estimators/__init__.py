@@ -1,6 +1,7 @@
 """Estimators with scikit-learn's manners: tasks in, weights and a task graph out."""
 
-from mssl.estimators.base import MSSLRegressor, MultiTaskEstimator, MultiTaskGLM
-from mssl.estimators.classifiers import MSSLClassifier, MultiTaskClassifier
+from mssl.estimators.base import MultiTaskEstimator
+from mssl.estimators.glm import MultiTaskClassifier, MultiTaskGLM
+from mssl.estimators.mssl import MSSLClassifier, MSSLRegressor
 
 __all__ = ["MSSLClassifier", "MSSLRegressor", "MultiTaskClassifier", "MultiTaskEstimator", "MultiTaskGLM"]

@@ -1,4 +1,4 @@
-"""Estimators with scikit-learn's manners: tasks in, weights and a task graph out."""
+"""What all estimators share: read tasks, run the fit, keep what it found, predict and score."""
 
 from __future__ import annotations
 
@@ -6,47 +6,56 @@ import sys
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import replace
+from functools import wraps
+from html import escape
+from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
 
-from mssl.data.inputs import listing
+from mssl._typing import Array, Labels
+from mssl._validation import caller_level
+from mssl.data.inputs import is_missing, listing
+from mssl.data.labels import two_classes
 from mssl.data.layouts import TaskData, check_target_sizes, read_tasks
-from mssl.estimators.html import estimator_html
 from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
 from mssl.estimators.prediction import TaskPredictor
-from mssl.estimators.spec import Parts, check_structure, mssl_parts, paper_start, settings_of, warn_if_ordinary
-from mssl.exceptions import DataError, ParameterError
+from mssl.estimators.spec import FitSpec, TaskShape, warn_if_ordinary
+from mssl.exceptions import DataError, LayoutError, ParameterError
 from mssl.graph.task_graph import TaskGraph, partial_correlation
-from mssl.losses import Loss, resolve_loss
+from mssl.losses import Bernoulli, Loss, resolve_loss
 from mssl.metrics import deviance_score
-from mssl.penalties import L1, Penalty
 from mssl.solvers.alternation import FitResult, Record
 from mssl.solvers.base import Status
-from mssl.solvers.fit import Prepared, fit_prepared, prepare
-from mssl.structures import Independent, KnownEdges, SparsePrecision, Structure
+from mssl.solvers.fit import Prepared
+from mssl.structures import SparsePrecision
 
-Array = NDArray[np.float64]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _HELD = (1e-290, 1e306)  # what doubles can hold of coefficients and precisions, with some digits to spare
 
-__all__ = [
-    "GLMScore",
-    "MSSLRegressor",
-    "MultiTaskEstimator",
-    "MultiTaskGLM",
-    "Parts",
-    "PenaltyLimits",
-    "check_structure",
-    "check_targets",
-    "mssl_parts",
-    "paper_start",
-    "settings_of",
-]
+
+def score_by_keyword(method: Callable[P, R]) -> Callable[P, R]:
+    """Accept ``score(X, y, sample_weight, tasks)`` by position for one more release, with a warning."""
+
+    @wraps(method)
+    def score(*args: Any, **named: Any) -> R:
+        own, old = args[:3], args[3:]
+        if old:
+            warnings.warn(
+                "score takes tasks and sample_weight by keyword; by position (sample_weight, then tasks) they go "
+                "with the next release.",
+                FutureWarning,
+                stacklevel=2,
+            )
+            named |= dict(zip(("sample_weight", "tasks"), old, strict=False))
+        return method(*own, **named)
+
+    return score
 
 
 class PenaltyLimits(NamedTuple):
@@ -59,7 +68,7 @@ class PenaltyLimits(NamedTuple):
 class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
     """What all estimators share: read tasks, run the alternation, keep what it found.
 
-    Subclasses say which :class:`Parts` their parameters stand for.
+    Subclasses say which :class:`mssl.estimators.spec.FitSpec` their parameters stand for.
     """
 
     # Parameters that every subclass has, for the type checker.
@@ -69,8 +78,54 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
     loss: Any
 
     @abstractmethod
-    def _parts(self, data: TaskData) -> Parts:
-        """Structure, penalty and settings of the fit."""
+    def to_spec(self, data: TaskShape) -> FitSpec:
+        """What the parameters stand for on these data: structure, penalty, loss and settings of the fit.
+
+        Parameters
+        ----------
+        data : TaskData
+            The tasks; their names and numbers count, not their rows.
+        """
+
+    def from_spec(self, spec: FitSpec, data: TaskData, prepared: Prepared, result: FitResult) -> Self:
+        """Keep what a fit of this specification found, in the units of the data and of the parameters.
+
+        Parameters
+        ----------
+        spec : FitSpec
+            As :meth:`to_spec` gave it.
+        data : TaskData
+            The tasks.
+        prepared : Prepared
+            The data as they were fitted.
+        result : FitResult
+            The fit.
+
+        Returns
+        -------
+        self
+        """
+        scale = 1.0 if spec.paper is None else spec.paper.precision
+        unit = prepared.unit
+        _check_units(unit, prepared.scales, result)
+        precision, covariance = result.structure.precision, result.structure.covariance
+        self.tasks_ = data.tasks
+        self.coef_, self.intercept_ = prepared.to_user(result.W, result.intercepts)
+        self.mean_coef_ = unit * result.mean / prepared.scales
+        self.noise_ = unit * np.sqrt(prepared.noise)
+        self.precision_ = precision / scale / unit**2
+        self.covariance_ = None if covariance is None else covariance * scale * unit**2
+        # Tasks that nothing couples (a zero diagonal) have no partial correlation with any other.
+        proper = precision + np.diag(np.where(precision.diagonal() > 0, 0.0, 1.0))
+        self.partial_correlation_ = partial_correlation(proper)
+        self.graph_ = TaskGraph.from_precision(proper, tasks=data.tasks.tolist())
+        self.objective_ = result.objective
+        self.n_iter_ = len(result.history)
+        self.history_ = result.history
+        self.result_ = result
+        self.mean_variance_ = unit**2 * prepared.mean_variance
+        self.loss_ = spec.loss
+        return self
 
     def _loss(self) -> Loss:
         return resolve_loss(self.loss)
@@ -81,7 +136,7 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         return data
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> Self:
         """Learn all tasks' weights and what relates the tasks.
 
         Parameters
@@ -101,26 +156,16 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         """
         data = self._read(X, y, tasks, sample_weight)
         self._remember_input(X, data)
-        parts = self._parts(data)
-        check_structure(parts.structure, data, self._loss())
-        parts.penalty.check()
-        warn_if_ordinary(parts, data)
-        context = self._init_callback_context(max_subtasks=parts.settings.max_iter)
+        spec = self.to_spec(data)
+        spec.check(data)
+        warn_if_ordinary(spec, data)
+        context = self._init_callback_context(max_subtasks=spec.settings.max_iter)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        prepared = prepare(
-            data, self._loss(), parts.settings, needs_start=parts.structure.learned, free_units=parts.free_units
-        )
-        result = fit_prepared(
-            prepared,
-            parts.structure,
-            parts.penalty,
-            warm=self._previous(data),
-            first=paper_start(parts.paper, data.n_tasks),
-            monitor=self._monitor(context),
-        )
-        self._keep(data, prepared, result, parts)
+        prepared = spec.prepare(data)
+        result = spec.fit(prepared, self._previous(data), self._monitor(context))
+        self.from_spec(spec, data, prepared, result)
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
-        self._warn_unless_converged(result, parts)
+        warn_unless_converged(spec, result)
         return self
 
     def _previous(self, data: TaskData) -> FitResult | None:
@@ -143,47 +188,6 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
 
         return report
 
-    def _keep(self, data: TaskData, prepared: Prepared, result: FitResult, parts: Parts) -> None:
-        scale = 1.0 if parts.paper is None else parts.paper.precision
-        unit = prepared.unit
-        _check_units(unit, prepared.scales, result)
-        precision, covariance = result.structure.precision, result.structure.covariance
-        self.tasks_ = data.tasks
-        self.coef_, self.intercept_ = prepared.to_user(result.W, result.intercepts)
-        self.mean_coef_ = unit * result.mean / prepared.scales
-        self.noise_ = unit * np.sqrt(prepared.noise)
-        self.precision_ = precision / scale / unit**2
-        self.covariance_ = None if covariance is None else covariance * scale * unit**2
-        # Tasks that nothing couples (a zero diagonal) have no partial correlation with any other.
-        proper = precision + np.diag(np.where(precision.diagonal() > 0, 0.0, 1.0))
-        self.partial_correlation_ = partial_correlation(proper)
-        self.graph_ = TaskGraph.from_precision(proper, tasks=data.tasks.tolist())
-        self.objective_ = result.objective
-        self.n_iter_ = len(result.history)
-        self.history_ = result.history
-        self.result_ = result
-        self.mean_variance_ = unit**2 * prepared.mean_variance
-        self.loss_ = self._loss()
-
-    def _warn_unless_converged(self, result: FitResult, parts: Parts) -> None:
-        if result.status in (Status.CONVERGED, Status.SETTLED):
-            return
-        settings, features = parts.settings, result.W.shape[1]
-        if parts.structure.on == "residual" and features >= result.frame.n_rows:
-            remedy = (
-                f"{features} features fit {result.frame.n_rows:g} rows nearly exactly, which leaves the graph hardly "
-                "any residuals to learn from: raise coef_penalty or ridge, give the noise if its estimate (noise_) is "
-                f"far too small, or else raise max_iter (now {settings.max_iter})"
-            )
-        elif result.status is Status.MAX_ITER:
-            remedy = f"raise max_iter (now {settings.max_iter}) or accept the fit by raising tol (now {settings.tol:g})"
-        else:
-            remedy = (
-                f"raise tol (now {settings.tol:g}), or rescale features, and targets of tasks, that differ by many "
-                "orders of magnitude"
-            )
-        warnings.warn(f"The fit {result.message}; {remedy}.", ConvergenceWarning, stacklevel=4)
-
     def limits(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> PenaltyLimits:
         """The penalties from which on the graph is empty (λ_max) and all weights are zero (γ_max) on these data.
 
@@ -193,12 +197,12 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
             As for :meth:`fit`.
         """
         data = self._read(X, y, tasks, sample_weight)
-        parts = self._parts(data)
-        if not isinstance(parts.structure, SparsePrecision):
-            raise ParameterError(f"limits are for a learned sparse precision; the structure is {parts.structure!r}.")
-        check_structure(parts.structure, data, self._loss())
-        prepared = prepare(data, self._loss(), parts.settings, free_units=parts.free_units)
-        return PenaltyLimits(graph_penalty_limit(prepared, parts), coef_penalty_limit(prepared, parts))
+        spec = self.to_spec(data)
+        if not isinstance(spec.structure, SparsePrecision):
+            raise ParameterError(f"limits are for a learned sparse precision; the structure is {spec.structure!r}.")
+        spec.check(data)
+        prepared = spec.prepare(data)
+        return PenaltyLimits(graph_penalty_limit(prepared, spec), coef_penalty_limit(prepared, spec))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -206,20 +210,28 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         return tags
 
     def _repr_html_inner(self) -> str:
-        return estimator_html(self, super()._repr_html_inner())
+        return _html_of(self, super()._repr_html_inner())
 
 
-def chosen_parts(structure: Any, penalty: Any) -> tuple[Structure, Penalty]:
-    """Structure and penalty of an estimator that has them as parameters, or an error."""
-    structure = Independent() if structure is None else structure
-    penalty = L1() if penalty is None else penalty
-    if not isinstance(structure, Structure):
-        raise ParameterError(
-            f"structure is {structure!r}; give an object of mssl.structures, such as Independent(1.0), or None."
+def warn_unless_converged(spec: FitSpec, result: FitResult) -> None:
+    """Say so where a fit ended before its certificate was within the tolerance, and what helps."""
+    if result.status in (Status.CONVERGED, Status.SETTLED):
+        return
+    settings, features = spec.settings, result.W.shape[1]
+    if spec.structure.on == "residual" and features >= result.frame.n_rows:
+        remedy = (
+            f"{features} features fit {result.frame.n_rows:g} rows nearly exactly, which leaves the graph hardly "
+            "any residuals to learn from: raise coef_penalty or ridge, give the noise if its estimate (noise_) is "
+            f"far too small, or else raise max_iter (now {settings.max_iter})"
         )
-    if not isinstance(penalty, Penalty):
-        raise ParameterError(f"penalty is {penalty!r}; give an object of mssl.penalties, such as L1(0.1), or None.")
-    return structure, penalty
+    elif result.status is Status.MAX_ITER:
+        remedy = f"raise max_iter (now {settings.max_iter}) or accept the fit by raising tol (now {settings.tol:g})"
+    else:
+        remedy = (
+            f"raise tol (now {settings.tol:g}), or rescale features, and targets of tasks, that differ by many "
+            "orders of magnitude"
+        )
+    warnings.warn(f"The fit {result.message}; {remedy}.", ConvergenceWarning, stacklevel=caller_level())
 
 
 def _check_units(unit: float, scales: Array, result: FitResult) -> None:
@@ -252,14 +264,15 @@ class GLMScore:
 
     loss_: Loss
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, tasks: Any = None) -> float:
+    @score_by_keyword
+    def score(self, X: Any, y: Any, *, tasks: Any = None, sample_weight: Any = None) -> float:
         """Share of deviance explained, D² = 1 − deviance / deviance of the mean; R² for the Gaussian loss.
 
         For (n, K) targets it is the mean over tasks, each against its own mean, missing targets left out.
 
         Parameters
         ----------
-        X, y, sample_weight, tasks
+        X, y, tasks, sample_weight
             As for :meth:`fit`.
         """
         predicted = self.predict(X, tasks=tasks)  # type: ignore[attr-defined]
@@ -272,227 +285,164 @@ class GLMScore:
         return tags
 
 
-class MultiTaskGLM(GLMScore, RegressorMixin, MultiTaskEstimator):
-    r"""Any structure × penalty × loss: the general estimator behind the named methods.
+class TaskClassifier(ClassifierMixin, MultiTaskEstimator):
+    """What the classifiers share: two labels for all tasks, probabilities, decisions and accuracy."""
 
-    .. math:: \min_{W, b}\; \mathrm{loss}(W, b) + \tfrac12\operatorname{tr}(W C W^\top) + g(C) + \mathrm{penalty}(W)
+    class_weight: Any
+    # Fixed by the loss; the estimators of means have them as parameters.
+    loss = "bernoulli"
+    noise = "auto"
+
+    classes_: Labels
+
+    def _loss(self) -> Loss:
+        return Bernoulli()
+
+    def _read(self, X: Any, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
+        data = read_tasks(X, y, task_column=self.task_column, tasks=tasks, sample_weight=sample_weight, y_numeric=False)
+        self.classes_ = two_classes(data.y)
+        coded = replace(data, y=(data.y == self.classes_[1]).astype(float))
+        return replace(coded, weights=class_weights(coded, self.classes_, self.class_weight))
+
+    def decision_function(self, X: Any, tasks: Any = None) -> Array:
+        """Log-odds of the second class, ``classes_[1]``.
+
+        Parameters
+        ----------
+        X, tasks
+            As for :meth:`predict`.
+
+        Returns
+        -------
+        ndarray of shape (N,) or (n, K)
+        """
+        return self._linear_predictor(X, tasks)
+
+    def predict_proba(self, X: Any, tasks: Any = None) -> Array:
+        """Probabilities of both classes, in the order of ``classes_``.
+
+        Parameters
+        ----------
+        X, tasks
+            As for :meth:`predict`.
+
+        Returns
+        -------
+        ndarray of shape (N, 2), or (n, K, 2) for the shared and aligned layouts
+        """
+        eta = self._linear_predictor(X, tasks)
+        return np.stack([self.loss_.inverse_link(-eta), self.loss_.inverse_link(eta)], axis=-1)
+
+    def predict(self, X: Any, tasks: Any = None) -> Labels:
+        """Predict the likelier class.
+
+        Parameters
+        ----------
+        X : array or frame of shape (N, d), (n, d) or (n, K, d)
+            Features, in the layout of the fit (the long layout with its task column or ``tasks``).
+        tasks : array of shape (N,), optional
+            Task of each row, instead of a task column.
+
+        Returns
+        -------
+        ndarray of shape (N,) or (n, K)
+        """
+        second = self._linear_predictor(X, tasks) > 0
+        return self.classes_[second.astype(int)]
+
+    @score_by_keyword
+    def score(self, X: Any, y: Any, *, tasks: Any = None, sample_weight: Any = None) -> float:
+        """Accuracy; for (n, K) labels the mean over tasks, missing labels left out.
+
+        Parameters
+        ----------
+        X, y, tasks, sample_weight
+            As for :meth:`fit`.
+        """
+        prediction, labels = self.predict(X, tasks=tasks), np.asarray(y)
+        if labels.shape != prediction.shape and labels.size == prediction.size:
+            labels = labels.reshape(prediction.shape)
+        if labels.shape != prediction.shape:
+            raise LayoutError(f"y has shape {labels.shape}, the predictions have {prediction.shape}; they must agree.")
+        missing = is_missing(labels) if labels.ndim == 2 else np.zeros(labels.shape, dtype=bool)
+        strange = ~(missing | (labels == self.classes_[0]) | (labels == self.classes_[1]))
+        if np.any(strange):
+            seen = listing(sorted({str(label) for label in labels[strange]}))
+            raise DataError(
+                f"y holds labels that the model was not fitted with ({seen}); "
+                f"it knows {listing(self.classes_)}. Use the labels of the fit."
+            )
+        weights = np.ones(labels.shape) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+        if weights.ndim < labels.ndim:
+            weights = np.broadcast_to(weights[:, None], labels.shape)
+        weights = np.where(missing, 0.0, weights)
+        totals = weights.sum(axis=0)
+        hits = (weights * (prediction == labels)).sum(axis=0)
+        return float(np.mean(hits[totals > 0] / totals[totals > 0]) if labels.ndim == 2 else hits / totals)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+def class_weights(data: TaskData, classes: Labels, class_weight: Any) -> Array | None:
+    """Row weights times the weights of their classes; "balanced" gives both classes of a task equal totals.
 
     Parameters
     ----------
-    structure : Structure, default=Independent(1.0)
-        What relates the tasks; see :mod:`mssl.structures`.
-    penalty : Penalty, default=L1(0)
-        What keeps the weights small or sparse; see :mod:`mssl.penalties`.
-    loss : {"gaussian", "poisson", "gamma"} or Loss, default="gaussian"
-        The loss of one observation.
-    shared_mean : "auto", bool or float, default=False
-        Variance τ² of a mean that all tasks share; see :class:`MSSLRegressor`.
-    noise : "auto", float or array of shape (K,), default="auto"
-        Noise standard deviations; 1 weighs all tasks alike.
-    scale_features : bool, default=True
-        Divide each feature by one scale pooled over tasks.
-    fit_intercept : bool, default=True
-        Give each task an unpenalised intercept.
-    task_column : str or int, optional
-        The column of X that holds task ids.
-    solver : {"auto", "coordinate", "cg", "sylvester", "fista", "admm"}, default="auto"
-        Solver of the weight step.
-    tol : float, default=1e-6
-        Relative certificate to reach.
-    max_iter : int, default=200
-        Most rounds of the alternation.
-    warm_start : bool, default=False
-        Start the next fit from this one.
-    verbose : int, default=0
-        1 prints one line a round.
-
-    Examples
-    --------
-    >>> from mssl import MultiTaskGLM
-    >>> from mssl.datasets import make_clustered_tasks
-    >>> from mssl.structures import Independent
-    >>> data = make_clustered_tasks(random_state=0)
-    >>> MultiTaskGLM(Independent(1.0)).fit(data.X, data.y, tasks=data.tasks).coef_.shape
-    (13, 30)
+    data : TaskData
+        Targets 0 and 1 for the two classes.
+    classes : ndarray of shape (2,)
+        Labels.
+    class_weight : None, "balanced" or dict of label → weight
+        Labels that a dict leaves out weigh 1.
     """
-
-    def __init__(
-        self,
-        structure: Structure | None = None,
-        penalty: Penalty | None = None,
-        *,
-        loss: Any = "gaussian",
-        shared_mean: Any = False,
-        noise: Any = "auto",
-        scale_features: bool = True,
-        fit_intercept: bool = True,
-        task_column: Any = None,
-        solver: str = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 200,
-        warm_start: bool = False,
-        verbose: int = 0,
-    ) -> None:
-        self.structure = structure
-        self.penalty = penalty
-        self.loss = loss
-        self.shared_mean = shared_mean
-        self.noise = noise
-        self.scale_features = scale_features
-        self.fit_intercept = fit_intercept
-        self.task_column = task_column
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.warm_start = warm_start
-        self.verbose = verbose
-
-    def _parts(self, data: TaskData) -> Parts:
-        return Parts(*chosen_parts(self.structure, self.penalty), settings_of(self))
+    if class_weight is None:
+        return data.weights
+    weights = np.ones(len(data.y)) if data.weights is None else data.weights
+    if isinstance(class_weight, str):
+        if class_weight != "balanced":
+            raise ParameterError(f"class_weight is {class_weight!r}; allowed are None, 'balanced' or a dict.")
+        second = data.task_sums(weights * data.y)
+        first = data.weight_sums() - second
+        both = (first > 0) & (second > 0)
+        factors = np.ones((2, data.n_tasks))
+        factors[0, both] = 0.5 * (first + second)[both] / first[both]
+        factors[1, both] = 0.5 * (first + second)[both] / second[both]
+        return np.asarray(weights * factors[data.y.astype(int), data.task_of_row])
+    if not hasattr(class_weight, "get"):
+        raise ParameterError(f"class_weight is {class_weight!r}; allowed are None, 'balanced' or a dict.")
+    unknown = [label for label in class_weight if label not in classes.tolist()]
+    pair = np.asarray([float(class_weight.get(label, 1.0)) for label in classes.tolist()])
+    if unknown or not np.all(np.isfinite(pair)) or np.any(pair <= 0):
+        raise ParameterError(
+            f"class_weight is {class_weight!r}; give numbers above 0 for the labels {listing(classes.tolist())}."
+        )
+    return np.asarray(weights * pair[data.y.astype(int)])
 
 
-class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
-    r"""Multi-task sparse structure learning: all tasks' weights, and the sparse graph that relates them.
+def _facts(model: Any) -> list[tuple[str, str]]:
+    """The few lines a reader wants first: tasks, certificate, edges."""
+    result = model.result_
+    return [
+        ("tasks", f"{len(model.tasks_)}"),
+        ("features", f"{model.coef_.shape[1]}"),
+        ("loss", model.loss_.name),
+        ("shared mean", f"variance {model.mean_variance_:.3g}" if model.mean_variance_ > 0 else "none"),
+        ("edges", f"{model.graph_.n_edges} of {len(model.tasks_) * (len(model.tasks_) - 1) // 2}"),
+        ("certificate", f"relative gap {result.relative_gap:.1e} after {len(result.history)} rounds"),
+        ("status", result.status.value),
+    ]
 
-    p-MSSL puts a Gaussian prior with sparse precision Ω over the rows of W and learns both; see
-    :mod:`mssl.model.objective` for F and :mod:`mssl.structures.sparse` for the structure's share.
 
-    Parameters
-    ----------
-    graph_penalty : float, default=0.3
-        λ, the price of an edge on the correlation scale: 0 is dense, from ``limits(X, y).graph_penalty`` on the
-        graph is empty. Prediction likes 0.02–0.1, reading the graph 0.35–0.7. ``inf`` learns neither a graph nor the
-        tasks' variances: `coupling` is then one ridge for all tasks (around the shared mean), in units of rows.
-    coef_penalty : float, default=0.0
-        γ, the ℓ1 penalty on the weights; from ``limits(X, y).coef_penalty`` on all weights are zero.
-    on : {"coef", "residual"}, default="coef"
-        What the graph relates: the tasks' coefficients (p-MSSL), or their residuals (r-MSSL), for which the rows of
-        all tasks must belong together (shared or aligned layout, no missing target, Gaussian loss).
-    correlation : {"pearson", "spearman", "kendall"}, default="pearson"
-        How coefficients or residuals of two tasks are compared. Rank correlations find the graph of heavy-tailed ones
-        better; they serve the graph more than the prediction, and the fit has no joint objective.
-    edges : KnownEdges, optional
-        What is known about the graph beforehand, by task names; see :class:`mssl.structures.KnownEdges`.
-    coupling : float, default=1.0
-        η, the temperature of the prior; large values pull related tasks together.
-    variance_floor : float, default=0.125
-        Least prior variance of a task's weights, in units of their sampling variance.
-    shrinkage : float, default=0.0
-        Shrinkage of the tasks' covariance towards its diagonal; useful with many more tasks than features.
-    ridge : float, default=0.0
-        Ridge on the weights, in addition to what the graph does; comparable with a number of rows.
-    shared_mean : "auto", bool or float, default="auto"
-        A mean weight vector that all tasks share. True estimates its variance τ², a number gives it, False is the
-        paper's zero mean. "auto" estimates it, and switches it off unless nearly all pairs of tasks agree: clusters
-        are the graph's business. Targets of all tasks must share their units for a mean to make sense.
-    loss : {"gaussian", "poisson", "gamma"}, default="gaussian"
-        The loss of one observation.
-    noise : "auto", float or array of shape (K,), default="auto"
-        Noise standard deviations. "auto" estimates which share of each task's variation is noise, so that units do not
-        matter; tasks with few rows borrow from the others (:mod:`mssl.solvers.moderation`).
-    scale_features : bool, default=True
-        Divide each feature by one scale pooled over tasks; coefficients are reported in the user's units.
-    formulation : {"unified", "paper"}, default="unified"
-        "paper" minimises the objective as the paper prints it: λ and γ are then the paper's, raw features, unit noise,
-        no shared mean, start from Ω = I and W = 0.
-    fit_intercept : bool, default=True
-        Give each task an unpenalised intercept.
-    task_column : str or int, optional
-        The column of X that holds task ids.
-    solver : {"auto", "coordinate", "cg", "sylvester", "fista", "admm"}, default="auto"
-        Solver of the weight step.
-    graph_solver : {"bcd", "admm"}, default="bcd"
-        Solver of the graph step.
-    tol : float, default=1e-6
-        Joint relative certificate to reach.
-    max_iter : int, default=200
-        Most rounds of the alternation.
-    warm_start : bool, default=False
-        Start the next fit from this one.
-    verbose : int, default=0
-        1 prints one line a round.
-
-    Attributes
-    ----------
-    coef_ : ndarray of shape (K, d)
-        Weights in the user's units.
-    intercept_ : ndarray of shape (K,)
-        Intercepts.
-    precision_, covariance_, partial_correlation_ : ndarrays of shape (K, K)
-        Ω, its inverse, and the partial correlations between tasks.
-    graph_ : TaskGraph
-        The graph, with names and ways to read it.
-    tasks_ : ndarray of shape (K,)
-        Task names, in the order of all of the above.
-    noise_ : ndarray of shape (K,)
-        Noise standard deviations.
-    mean_coef_ : ndarray of shape (d,)
-        The shared mean, zero where there is none.
-    objective_, n_iter_, history_, result_
-        F at the end, rounds, one record a round, and everything else.
-
-    References
-    ----------
-    Gonçalves, Das, Chatterjee, Sivakumar, Von Zuben & Banerjee (2014), doi:10.1145/2661829.2662091.
-
-    Examples
-    --------
-    >>> from mssl import MSSLRegressor
-    >>> from mssl.datasets import make_clustered_tasks
-    >>> data = make_clustered_tasks(random_state=0)
-    >>> model = MSSLRegressor(graph_penalty=0.5).fit(data.X, data.y, tasks=data.tasks)
-    >>> model.coef_.shape, model.graph_.n_edges > 0
-    ((13, 30), True)
-    """
-
-    def __init__(
-        self,
-        graph_penalty: float = 0.3,
-        coef_penalty: float = 0.0,
-        *,
-        on: str = "coef",
-        correlation: str = "pearson",
-        edges: KnownEdges | None = None,
-        coupling: float = 1.0,
-        variance_floor: float = 0.125,
-        shrinkage: float = 0.0,
-        ridge: float = 0.0,
-        shared_mean: Any = "auto",
-        loss: Any = "gaussian",
-        noise: Any = "auto",
-        scale_features: bool = True,
-        formulation: str = "unified",
-        fit_intercept: bool = True,
-        task_column: Any = None,
-        solver: str = "auto",
-        graph_solver: str = "bcd",
-        tol: float = 1e-6,
-        max_iter: int = 200,
-        warm_start: bool = False,
-        verbose: int = 0,
-    ) -> None:
-        self.graph_penalty = graph_penalty
-        self.coef_penalty = coef_penalty
-        self.on = on
-        self.correlation = correlation
-        self.edges = edges
-        self.coupling = coupling
-        self.variance_floor = variance_floor
-        self.shrinkage = shrinkage
-        self.ridge = ridge
-        self.shared_mean = shared_mean
-        self.loss = loss
-        self.noise = noise
-        self.scale_features = scale_features
-        self.formulation = formulation
-        self.fit_intercept = fit_intercept
-        self.task_column = task_column
-        self.solver = solver
-        self.graph_solver = graph_solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.warm_start = warm_start
-        self.verbose = verbose
-
-    def _parts(self, data: TaskData) -> Parts:
-        return mssl_parts(self, data)
+def _html_of(model: Any, diagram: str) -> str:
+    """Scikit-learn's diagram, and below it for a fitted model its facts and its graph."""
+    if not hasattr(model, "result_"):
+        return diagram
+    rows = "".join(
+        f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
+        for name, value in _facts(model)
+    )
+    graph = model.graph_._repr_html_()
+    return f"{diagram}<details open><summary>Fit</summary><table>{rows}</table>{graph}</details>"

@@ -19,7 +19,7 @@ from functools import cache
 import numpy as np
 from sklearn.base import clone
 
-from mssl.estimators.spec import Parts, paper_start
+from mssl.estimators.spec import FitSpec
 from mssl.exceptions import ParameterError
 from mssl.model.objective import lambda_max
 from mssl.penalties import Penalty
@@ -34,7 +34,7 @@ _HALVINGS = 2.0 ** -np.arange(0.0, 12.0, 0.5)  # the same where no such λ is kn
 _DOUBLINGS = 60
 
 
-def graph_penalty_limit(prepared: Prepared, parts: Parts) -> float:
+def graph_penalty_limit(prepared: Prepared, parts: FitSpec) -> float:
     """The λ, in the estimator's units, from which on its fits have an empty graph, but for edges that are free.
 
     Parameters
@@ -45,7 +45,7 @@ def graph_penalty_limit(prepared: Prepared, parts: Parts) -> float:
     structure, penalty = parts.structure, parts.penalty
     if not isinstance(structure, SparsePrecision):
         raise ParameterError(f"λ_max is that of a learned sparse precision; the structure is {structure!r}.")
-    first = paper_start(parts.paper, len(prepared.noise))
+    first = parts.first_step(len(prepared.noise))
     scale = 1.0 if parts.paper is None else parts.paper.graph_penalty
     if structure.normalize:
         stationary = diagonal_lambda_max(prepared, structure, penalty)
@@ -62,7 +62,7 @@ def graph_penalty_limit(prepared: Prepared, parts: Parts) -> float:
     return limit / scale
 
 
-def coef_penalty_limit(prepared: Prepared, parts: Parts) -> float:
+def coef_penalty_limit(prepared: Prepared, parts: FitSpec) -> float:
     """The γ, in the estimator's units, from which on all weights are zero."""
     limit = prepared.gamma_max(parts.structure)
     return limit if parts.paper is None else limit / parts.paper.coef_penalty

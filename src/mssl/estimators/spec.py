@@ -1,29 +1,68 @@
-"""What a fit is made of, and how the parameters of an estimator say so."""
+"""What a fit is made of, how an estimator's parameters say so, and what does not go together."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from mssl._typing import Labels
+from mssl._validation import caller_level
 from mssl.data.layouts import TaskData
 from mssl.exceptions import ParameterError
-from mssl.losses import Loss, resolve_loss
+from mssl.losses import Loss
 from mssl.model.objective import PaperScale, paper_scale
 from mssl.penalties import L1, ElasticNet, Penalty
-from mssl.solvers.fit import Settings
+from mssl.solvers.alternation import FitResult, Record
+from mssl.solvers.fit import Prepared, Settings, fit_prepared, prepare
 from mssl.solvers.residual import check_aligned
-from mssl.structures import SparsePrecision, Structure, StructureStep
+from mssl.structures import Independent, SparsePrecision, Structure, StructureStep
 from mssl.structures.fixed import OneRidge
 from mssl.structures.known import known_edges
 
 
-class Parts(NamedTuple):
-    """What a fit is made of, put together from an estimator's parameters and the data's shape."""
+class TaskShape(Protocol):
+    """What a specification needs to know about the data: the tasks' names, and how many features and targets."""
+
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks K."""
+
+    @property
+    def n_features(self) -> int:
+        """Number of features d."""
+
+    @property
+    def tasks(self) -> Labels:
+        """Names of the tasks."""
+
+    @property
+    def y(self) -> Any:
+        """Targets of all rows."""
+
+
+class FitSpec(NamedTuple):
+    """All that decides on a fit besides the data, put together from an estimator's parameters.
+
+    Attributes
+    ----------
+    structure : Structure
+        What relates the tasks.
+    penalty : Penalty
+        What keeps the weights small or sparse.
+    loss : Loss
+        The loss of one observation.
+    settings : Settings
+        Noise, shared mean, scaling, solver and tolerance.
+    paper : PaperScale or None
+        Factors between this package's units and those of the paper, where the parameters are in the latter.
+    """
 
     structure: Structure
     penalty: Penalty
+    loss: Loss
     settings: Settings
     paper: PaperScale | None = None
 
@@ -38,13 +77,38 @@ class Parts(NamedTuple):
         """Whether the fit, or its neighbours in a search, need to know the tasks' variances."""
         return self.structure.learned or isinstance(self.structure, OneRidge)
 
+    def check(self, data: TaskData) -> None:
+        """Raise where the parts do not fit each other or the data."""
+        self.structure.check(data.n_tasks)
+        if self.structure.on == "residual":
+            if self.loss.name != "gaussian":
+                raise ParameterError(
+                    f"on='residual' relates the errors of least squares; the loss is {self.loss.name!r}. Use "
+                    "on='coef', which goes with every loss."
+                )
+            check_aligned(data)
+        self.penalty.check()
 
-def paper_start(paper: PaperScale | None, n_tasks: int) -> StructureStep | None:
-    """The paper's first precision, Ω = I, in this package's units."""
-    if paper is None:
-        return None
-    identity = np.eye(n_tasks)
-    return StructureStep(paper.precision * identity, identity / paper.precision)
+    def prepare(self, data: TaskData) -> Prepared:
+        """The data, ready for this fit."""
+        return prepare(data, self.loss, self.settings, needs_start=self.structure.learned, free_units=self.free_units)
+
+    def first_step(self, n_tasks: int) -> StructureStep | None:
+        """The paper's first precision, Ω = I, in this package's units; None where the fit finds its own start."""
+        if self.paper is None:
+            return None
+        identity = np.eye(n_tasks)
+        return StructureStep(self.paper.precision * identity, identity / self.paper.precision)
+
+    def fit(
+        self,
+        prepared: Prepared,
+        warm: FitResult | None = None,
+        monitor: Callable[[Record], bool] | None = None,
+    ) -> FitResult:
+        """Fit prepared data, from a previous fit where one is given."""
+        first = self.first_step(len(prepared.noise))
+        return fit_prepared(prepared, self.structure, self.penalty, warm=warm, first=first, monitor=monitor)
 
 
 def settings_of(estimator: Any, **changes: Any) -> Settings:
@@ -53,13 +117,25 @@ def settings_of(estimator: Any, **changes: Any) -> Settings:
     return Settings(**({name: getattr(estimator, name) for name in names} | changes))
 
 
-def mssl_parts(estimator: Any, data: TaskData) -> Parts:
+def glm_spec(estimator: Any, loss: Loss) -> FitSpec:
+    """The specification of an estimator that has structure and penalty as parameters."""
+    structure = Independent() if estimator.structure is None else estimator.structure
+    penalty = L1() if estimator.penalty is None else estimator.penalty
+    if not isinstance(structure, Structure):
+        raise ParameterError(
+            f"structure is {structure!r}; give an object of mssl.structures, such as Independent(1.0), or None."
+        )
+    if not isinstance(penalty, Penalty):
+        raise ParameterError(f"penalty is {penalty!r}; give an object of mssl.penalties, such as L1(0.1), or None.")
+    return FitSpec(structure, penalty, loss, settings_of(estimator))
+
+
+def mssl_spec(estimator: Any, loss: Loss, data: TaskShape) -> FitSpec:
     """The sparse precision, the penalty and the settings that an MSSL estimator's parameters stand for."""
-    on, ridge = getattr(estimator, "on", "coef"), getattr(estimator, "ridge", 0.0)
-    edges = getattr(estimator, "edges", None)
+    on, edges = estimator.on, estimator.edges
     about = {
         "on": on,
-        "correlation": getattr(estimator, "correlation", "pearson"),
+        "correlation": estimator.correlation,
         "edges": None if edges is None else known_edges(edges).resolve(data.tasks),
         "solver": estimator.graph_solver,
     }
@@ -74,13 +150,12 @@ def mssl_parts(estimator: Any, data: TaskData) -> Parts:
         )
         no_graph = estimator.graph_penalty == np.inf and on == "coef"
         structure = OneRidge(estimator.coupling) if no_graph else learned
-        penalty = ElasticNet(estimator.coef_penalty, ridge)
-        return Parts(structure, penalty, settings_of(estimator, shared_mean=shared_mean))
+        penalty = ElasticNet(estimator.coef_penalty, estimator.ridge)
+        return FitSpec(structure, penalty, loss, settings_of(estimator, shared_mean=shared_mean))
     if estimator.formulation != "paper":
         raise ParameterError(f"formulation is {estimator.formulation!r}; allowed are 'unified' and 'paper'.")
-    rows = len(data.y) // data.n_tasks if on == "residual" else 0
-    gaussian = resolve_loss(estimator.loss).name == "gaussian"
-    paper = paper_scale(data.n_tasks, data.n_features, gaussian=gaussian, residual_rows=rows)
+    n_rows = len(data.y) // data.n_tasks if on == "residual" else 0
+    paper = paper_scale(data.n_tasks, data.n_features, gaussian=loss.name == "gaussian", residual_rows=n_rows)
     structure = SparsePrecision(
         paper.graph_penalty * estimator.graph_penalty,
         coupling=paper.coupling,
@@ -88,8 +163,8 @@ def mssl_parts(estimator: Any, data: TaskData) -> Parts:
         **about,
     )
     literal = {"shared_mean": False, "noise": 1.0, "scale_features": False, "residual_loss": paper.residual_loss}
-    penalty = ElasticNet(paper.coef_penalty * estimator.coef_penalty, paper.loss * ridge)
-    return Parts(structure, penalty, settings_of(estimator, **literal), paper)
+    penalty = ElasticNet(paper.coef_penalty * estimator.coef_penalty, paper.loss * estimator.ridge)
+    return FitSpec(structure, penalty, loss, settings_of(estimator, **literal), paper)
 
 
 def _mean_of(estimator: Any, on: str) -> Any:
@@ -104,30 +179,17 @@ def _mean_of(estimator: Any, on: str) -> Any:
     )
 
 
-def check_structure(structure: Structure, data: TaskData, loss: Loss) -> None:
-    """Raise where a structure's parameters, or its being on residuals, do not fit the tasks."""
-    structure.check(data.n_tasks)
-    if structure.on != "residual":
-        return
-    if loss.name != "gaussian":
-        raise ParameterError(
-            f"on='residual' relates the errors of least squares; the loss is {loss.name!r}. Use on='coef', which "
-            "goes with every loss."
-        )
-    check_aligned(data)
-
-
-def warn_if_ordinary(parts: Parts, data: TaskData) -> None:
+def warn_if_ordinary(spec: FitSpec, data: TaskData) -> None:
     """Say so where r-MSSL can learn nothing but the graph."""
     one = np.ones(1)
-    penalised = parts.penalty.thresholds(one).any() or parts.penalty.ridges(one).any()
-    told = penalised or not parts.penalty.separable
-    if parts.structure.on != "residual" or told or not data.shared or data.n_tasks == 1:
+    penalised = spec.penalty.thresholds(one).any() or spec.penalty.ridges(one).any()
+    told = penalised or not spec.penalty.separable
+    if spec.structure.on != "residual" or told or not data.shared or data.n_tasks == 1:
         return
     warnings.warn(
         "on='residual' with one X for all tasks and no penalty on the weights (coef_penalty=0, ridge=0): the weights "
         "are those of ordinary least squares whatever the graph is, so only the graph is learned. Give "
         "coef_penalty > 0 for weights that profit from the graph.",
         UserWarning,
-        stacklevel=4,
+        stacklevel=caller_level(),
     )

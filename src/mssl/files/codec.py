@@ -24,11 +24,9 @@ from mssl.exceptions import ModelFileError
 from mssl.losses import Loss
 
 HOMES = (
-    "mssl.estimators.base",
-    "mssl.estimators.classifiers",
+    "mssl.estimators",
     "mssl.model_selection",
     "mssl.data.splitters",
-    "mssl.estimators.baselines",
     "mssl.penalties",
     "mssl.losses",
     "mssl.graph.task_graph",
@@ -40,8 +38,7 @@ HOMES = (
 )
 # Where the classes of files written before the rooms were built live now.
 _BEFORE = {
-    "mssl.estimators": "mssl.estimators.base",
-    "mssl.classification": "mssl.estimators.classifiers",
+    "mssl.classification": "mssl.estimators",
     "mssl.ensemble": "mssl.estimators.baselines",
     "mssl.graph": "mssl.graph.task_graph",
     "mssl.glasso": "mssl.glasso.solver",
@@ -242,7 +239,7 @@ def _known_class(name: str) -> type[Any]:
     home, _, short = name.rpartition(".")
     home = _BEFORE.get(home, home)
     cls = getattr(import_module(home), short, None) if _is_home(home) and not short.startswith("_") else None
-    if not isinstance(cls, type) or cls.__module__ != home:
+    if not isinstance(cls, type) or not _is_home(cls.__module__):
         raise ModelFileError(
             f"the file names the class {name[:80]!r}, which is none of mssl's; it may come from a newer version."
         )

@@ -6,8 +6,8 @@ from typing import Any
 
 from sklearn.base import RegressorMixin
 
-from mssl.estimators.base import GLMScore, MSSLRegressor
-from mssl.estimators.classifiers import MSSLClassifier, TaskClassifier
+from mssl.estimators.base import GLMScore, TaskClassifier
+from mssl.estimators.mssl import MSSLClassifier, MSSLRegressor
 from mssl.model_selection.search import MSSLSearch
 
 _SHARED = (

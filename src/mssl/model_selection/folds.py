@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from mssl.data.design import Design
 from mssl.data.inputs import is_missing, listing
 from mssl.data.layouts import TaskData
-from mssl.estimators.base import Parts
+from mssl.estimators.spec import FitSpec
 from mssl.exceptions import DataError
 from mssl.losses import Loss
 from mssl.solvers.fit import Prepared, Settings, from_quadratic, mean_of_settings, prepare
@@ -96,7 +96,7 @@ class MomentTable:
         All rows.
     prepared : Prepared
         The whole data set prepared.
-    parts : Parts
+    parts : FitSpec
         What the units of the deviances are estimated with.
     splits : sequence of (train, test)
         Rows of the input.
@@ -104,8 +104,10 @@ class MomentTable:
         Row of the input of each flat row.
     """
 
-    def __init__(self, data: TaskData, prepared: Prepared, parts: Parts, splits: Sequence[Split], where: Index) -> None:
-        self.n_tasks, self.n_features = data.n_tasks, data.n_features
+    def __init__(
+        self, data: TaskData, prepared: Prepared, parts: FitSpec, splits: Sequence[Split], where: Index
+    ) -> None:
+        self.tasks, self.n_tasks, self.n_features = data.tasks, data.n_tasks, data.n_features
         self.parts, self.unit = parts, prepared.unit
         design = prepared.design
         if design is None:
@@ -123,7 +125,13 @@ class MomentTable:
         """One fold a split."""
         return [
             GramFold(
-                self.sums.gather(train), self.sums.gather(test), self.scales, self.parts, self.intercept, self.unit
+                self.sums.gather(train),
+                self.sums.gather(test),
+                self.scales,
+                self.parts,
+                self.intercept,
+                self.unit,
+                self.tasks,
             )
             for train, test in zip(self.train, self.test, strict=True)
         ]
@@ -231,22 +239,22 @@ def _shared_sums(data: TaskData, table: MomentTable, design: Design, cell: Index
 class _Source:
     """Data that are prepared once for each kind of settings; another shared mean or tolerance costs nothing."""
 
-    def __init__(self, n_tasks: int, n_features: int) -> None:
-        self.n_tasks, self.n_features = n_tasks, n_features
+    def __init__(self, tasks: NDArray[Any], n_features: int) -> None:
+        self.tasks, self.n_tasks, self.n_features = tasks, len(tasks), n_features
         self._known: dict[str, Prepared] = {}
 
-    def _prepare(self, settings: Settings, needs_start: bool, free_units: bool) -> Prepared:
+    def _prepare(self, loss: Loss, settings: Settings, needs_start: bool, free_units: bool) -> Prepared:
         raise NotImplementedError  # pragma: no cover - every source has its own
 
-    def prepared(self, parts: Parts) -> Prepared:
+    def prepared(self, parts: FitSpec) -> Prepared:
         """The data, ready to fit."""
         settings, on_residuals = parts.settings, parts.structure.on == "residual"
         kind = (parts.needs_start, parts.free_units, on_residuals)
         plain = replace(settings, shared_mean=False, tol=1.0, max_iter=1, max_inner=1, solver="auto")
-        key = repr((plain, kind))
+        key = repr((plain, kind, type(parts.loss).__qualname__, parts.loss.get_params()))
         if key not in self._known:
             settings.check(self.n_tasks)
-            made = self._prepare(replace(settings, shared_mean=False), *kind[:2])
+            made = self._prepare(parts.loss, replace(settings, shared_mean=False), *kind[:2])
             self._known[key] = made if on_residuals else _without_rows(made)
         known = self._known[key]
         tau = mean_of_settings(known.base, known.noise, settings) if self.n_tasks > 1 else 0.0
@@ -266,33 +274,38 @@ class Whole(_Source):
     """The whole data set."""
 
     def __init__(self, data: TaskData, loss: Loss) -> None:
-        super().__init__(data.n_tasks, data.n_features)
+        super().__init__(data.tasks, data.n_features)
         self.data, self.loss, self.y = data, loss, data.y
 
-    def _prepare(self, settings: Settings, needs_start: bool, free_units: bool) -> Prepared:
-        return prepare(self.data, self.loss, settings, needs_start=needs_start, free_units=free_units)
+    def _prepare(self, loss: Loss, settings: Settings, needs_start: bool, free_units: bool) -> Prepared:
+        return prepare(self.data, loss, settings, needs_start=needs_start, free_units=free_units)
 
 
 class Part(_Source):
     """Some rows of the data."""
 
     def __init__(self, data: TaskData, mask: NDArray[np.bool_], loss: Loss) -> None:
-        super().__init__(data.n_tasks, data.n_features)
+        super().__init__(data.tasks, data.n_features)
         self.data, self.mask, self.loss, self.y = data, mask, loss, data.y[mask]
 
-    def _prepare(self, settings: Settings, needs_start: bool, free_units: bool) -> Prepared:
-        return prepare(
-            subset(self.data, self.mask), self.loss, settings, needs_start=needs_start, free_units=free_units
-        )
+    def _prepare(self, loss: Loss, settings: Settings, needs_start: bool, free_units: bool) -> Prepared:
+        return prepare(subset(self.data, self.mask), loss, settings, needs_start=needs_start, free_units=free_units)
 
 
 class GramFold(_Source):
     """A fold held by its moments."""
 
     def __init__(
-        self, train: Moments, test: Moments, scales: Array, parts: Parts, intercept: bool, unit: float = 1.0
+        self,
+        train: Moments,
+        test: Moments,
+        scales: Array,
+        parts: FitSpec,
+        intercept: bool,
+        unit: float,
+        tasks: NDArray[Any],
     ) -> None:
-        super().__init__(*train.xy.shape)
+        super().__init__(tasks, train.xy.shape[1])
         self.unit = unit
         self.train, self.test = train, test
         self.conditioning, self.parts, self.intercept = scales, parts, intercept
@@ -310,7 +323,7 @@ class GramFold(_Source):
         varies = within > _ROUNDING * squares.sum(axis=0)
         return np.where(varies, np.sqrt(np.where(varies, within, 1.0) / m.n[: len(m.x)].sum()), 1.0)
 
-    def _prepare(self, settings: Settings, needs_start: bool, free_units: bool) -> Prepared:
+    def _prepare(self, loss: Loss, settings: Settings, needs_start: bool, free_units: bool) -> Prepared:
         m, sigma = self.train, self._scales(settings)
         gram, linear, constants = m.xx, m.xy, 0.5 * m.yy
         target_means = feature_means = None
@@ -362,19 +375,19 @@ class RowFold(_Source):
     train, test : ndarray of bool of shape (N,)
         Which flat rows belong to the parts.
     loss : Loss
-        The loss.
-    parts : Parts
+        Whose deviance is the score, whatever loss the fits have.
+    parts : FitSpec
         What the units of the deviances are estimated with.
     """
 
-    def __init__(self, data: TaskData, train: Any, test: Any, loss: Loss, parts: Parts) -> None:
-        super().__init__(data.n_tasks, data.n_features)
+    def __init__(self, data: TaskData, train: Any, test: Any, loss: Loss, parts: FitSpec) -> None:
+        super().__init__(data.tasks, data.n_features)
         self.data, self.train_mask, self.test_mask = data, train, test
         self.loss, self.parts, self.y = loss, parts, data.y[train]
 
-    def _prepare(self, settings: Settings, needs_start: bool, free_units: bool) -> Prepared:
+    def _prepare(self, loss: Loss, settings: Settings, needs_start: bool, free_units: bool) -> Prepared:
         return prepare(
-            subset(self.data, self.train_mask), self.loss, settings, needs_start=needs_start, free_units=free_units
+            subset(self.data, self.train_mask), loss, settings, needs_start=needs_start, free_units=free_units
         )
 
     def score(self, point: Any) -> float:
@@ -458,7 +471,7 @@ def subset(data: TaskData, mask: NDArray[np.bool_], *, all_tasks: bool = True) -
 def make_folds(
     data: TaskData,
     prepared: Prepared,
-    parts: Parts,
+    parts: FitSpec,
     loss: Loss,
     splits: Sequence[Split],
     where: Index,

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from mssl.estimators.base import MultiTaskGLM
+from mssl.estimators.glm import MultiTaskGLM
 from mssl.estimators.limits import graph_penalty_limit
 from mssl.exceptions import ParameterError
 from mssl.model_selection.folds import Whole
@@ -120,7 +120,7 @@ class MultiTaskGLMCV(SearchCV):
 
     def _default_grid(self, whole: Whole, template: Any) -> dict[str, Any]:
         grid: dict[str, Any] = {}
-        parts = template._parts(whole)
+        parts = template.to_spec(whole)
         if "alpha" in template.structure.get_params():
             grid["structure__alpha"] = np.geomspace(1e-2, 1e4, 13)
             if isinstance(template.structure, SparsePrecision):

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from mssl.estimators.base import MSSLRegressor, Parts, paper_start
 from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
+from mssl.estimators.mssl import MSSLRegressor
+from mssl.estimators.spec import FitSpec
 from mssl.exceptions import ParameterError
 from mssl.graph.task_graph import TaskGraph
 from mssl.model.coupling import Coupling
@@ -42,7 +43,7 @@ class PathPoint(NamedTuple):
 
     params: Params
     model: Any
-    parts: Parts
+    parts: FitSpec
     prepared: Prepared
     result: FitResult
 
@@ -62,7 +63,7 @@ def follow(source: Any, template: Any, chain: Sequence[Params]) -> Iterator[Path
     previous: PathPoint | None = None
     for params in chain:
         model = configured(template, params)
-        parts = model._parts(source)
+        parts = model.to_spec(source)
         result = None if previous is None or not _shares_start(parts, params, previous) else previous.result
         if result is None:
             prepared = source.prepared(parts)
@@ -70,7 +71,7 @@ def follow(source: Any, template: Any, chain: Sequence[Params]) -> Iterator[Path
         result = fits.fit(
             parts.structure,
             warm=result,
-            first=paper_start(parts.paper, source.n_tasks),
+            first=parts.first_step(source.n_tasks),
             origin=None if result is None else (result.frame, result.W),
         )
         previous = PathPoint(params, model, parts, prepared, result)
@@ -86,7 +87,7 @@ def configured(template: Any, params: Params) -> Any:
     return model
 
 
-def _shares_start(parts: Parts, params: Params, previous: PathPoint) -> bool:
+def _shares_start(parts: FitSpec, params: Params, previous: PathPoint) -> bool:
     """Whether all but λ is as in the fit before and the start does not depend on it: F's constants are the same."""
     structure = parts.structure
     if type(structure) is not type(previous.parts.structure):
@@ -97,7 +98,7 @@ def _shares_start(parts: Parts, params: Params, previous: PathPoint) -> bool:
     return not isinstance(structure, SparsePrecision) or structure.normalize
 
 
-def graph_limit(prepared: Prepared, parts: Parts) -> float:
+def graph_limit(prepared: Prepared, parts: FitSpec) -> float:
     """λ_max at the start of a fit: cheap, and as accurate as a grid needs.
 
     Without normalisation (the paper's formulation) λ changes the start as well; there it is found by fits, and any
@@ -232,7 +233,7 @@ def regularization_path(
         name: [getattr(template, name)] if grid is None else grid_values(grid, name) for name, grid in further.items()
     }
     if isinstance(coef_penalties, int | np.integer):
-        parts = template._parts(data)
+        parts = template.to_spec(data)
         gamma = coef_penalty_limit(whole.prepared(parts), parts)
         coef_penalties = gamma * np.geomspace(1.0, smallest, coef_penalties)
     grids["coef_penalty"] = sorted(grid_values(coef_penalties, "coef_penalties"), reverse=True)
@@ -241,7 +242,7 @@ def regularization_path(
         fixed = dict(zip(grids, values, strict=True))
         lambdas = graph_penalties
         if lambdas is None:
-            parts = clone(template).set_params(**fixed)._parts(data)
+            parts = clone(template).set_params(**fixed).to_spec(data)
             limit = graph_penalty_limit(whole.prepared(parts), parts) or EMPTY
             lambdas = limit * np.geomspace(1.0, smallest, n_points)
         ordered = sorted(grid_values(lambdas, "graph_penalties"), reverse=True)

@@ -17,8 +17,9 @@ from sklearn.utils import _safe_indexing
 from mssl.data.inputs import as_given, is_missing, listing, read_labels
 from mssl.data.layouts import TaskData
 from mssl.data.splitters import Split, read_splits, task_ids
-from mssl.estimators.base import MultiTaskEstimator, Parts, check_structure, paper_start
+from mssl.estimators.base import MultiTaskEstimator, warn_unless_converged
 from mssl.estimators.limits import coef_penalty_limit
+from mssl.estimators.spec import FitSpec, TaskShape
 from mssl.exceptions import DataError, ParameterError
 from mssl.model_selection.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.model_selection.folds import RowFold, Whole, make_folds, places
@@ -27,7 +28,6 @@ from mssl.model_selection.progress import Progress
 from mssl.model_selection.scores import Entry, ScoreBoard
 from mssl.model_selection.search_space import STAGES, Space, coordinate_search, full_search
 from mssl.model_selection.stability import FEWEST, StabilitySelection
-from mssl.solvers.fit import fit_prepared
 
 MOST_ROUNDS = 50  # of a fit that is only scored
 SELECTIONS = ("prediction", "graph", "both")
@@ -50,7 +50,7 @@ class ScoredFold(RowFold):
         model = point.model
         for name, value in self.fitted.items():
             setattr(model, name, value)
-        model._keep(self.data, point.prepared, point.result, point.parts)
+        model.from_spec(point.parts, self.data, point.prepared, point.result)
         if self.tasks_test is not None:
             model = _answering(model, lambda method: _with_tasks(method, self.tasks_test))
         if self.data.layout == "long" or not hasattr(self.scorer, "_score_func"):
@@ -124,9 +124,10 @@ class SearchCV(MultiTaskEstimator):
     def _loss(self) -> Any:
         return self._template()._loss()
 
-    def _parts(self, data: TaskData) -> Parts:
-        parts: Parts = self._template()._parts(data)
-        return parts
+    def to_spec(self, data: TaskShape) -> FitSpec:
+        """What the fits have in common, before anything is chosen."""
+        spec: FitSpec = self._template().to_spec(data)
+        return spec
 
     def fit(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> Any:
         """Choose the parameters by cross-validation and fit with them on all rows.
@@ -148,13 +149,13 @@ class SearchCV(MultiTaskEstimator):
         """
         template = self._template()
         data = template._read(X, y, tasks, sample_weight)
-        check_structure(template._parts(data).structure, data, template._loss())
+        template.to_spec(data).check(data)
         self._check(data)
         y = y if hasattr(y, "shape") else as_given(y)
         template._remember_input(X, data)
         whole = Whole(data, template._loss())
         # Before the splits, which are as large as some columns: preparing needs a copy of the features for a while.
-        whole.prepared(template._parts(data))
+        whole.prepared(template.to_spec(data))
         splits = self._splits(X, y, tasks, data)
         folds = self._folds(X, y, tasks, sample_weight, data, whole, template, splits)
         searched = clone(template).set_params(tol=self.search_tol, max_iter=min(template.max_iter, MOST_ROUNDS))
@@ -189,7 +190,7 @@ class SearchCV(MultiTaskEstimator):
     def _folds(
         self, X: Any, y: Any, tasks: Any, sample_weight: Any, data: TaskData, whole: Whole, template: Any, splits: Any
     ) -> list[Any]:
-        parts = template._parts(data)
+        parts = template.to_spec(data)
         where = places(data, y, sample_weight)
         by_rows = self.scoring is not None or parts.structure.on == "residual"
         folds = make_folds(data, whole.prepared(parts), parts, whole.loss, splits, where, rows=by_rows)
@@ -235,11 +236,11 @@ class SearchCV(MultiTaskEstimator):
         for name, value in vars(template).items():
             if name.endswith("_"):
                 setattr(model, name, value)
-        parts = model._parts(data)
-        prepared = whole.prepared(parts)
-        result = fit_prepared(prepared, parts.structure, parts.penalty, first=paper_start(parts.paper, data.n_tasks))
-        model._keep(data, prepared, result, parts)
-        model._warn_unless_converged(result, parts)
+        spec = model.to_spec(data)
+        prepared = whole.prepared(spec)
+        result = spec.fit(prepared)
+        model.from_spec(spec, data, prepared, result)
+        warn_unless_converged(spec, result)
         self.best_estimator_ = model
         for name, value in vars(model).items():
             if name.endswith("_"):
@@ -305,18 +306,18 @@ class MSSLSearch(SearchCV):
         return StabilitySelection(random_state=0) if self.stability is None else clone(self.stability)
 
     def _search(self, board: ScoreBoard, whole: Whole, template: Any) -> None:
-        structure = template._parts(whole).structure
-        plain = clone(template).set_params(shared_mean=False)._parts(whole)
+        structure = template.to_spec(whole).structure
+        plain = clone(template).set_params(shared_mean=False).to_spec(whole)
         coefs_only = structure.on == "coef" and template.formulation == "unified"
 
         def limit(params: Params) -> float:
-            parts = clone(template).set_params(**params)._parts(whole)
+            parts = clone(template).set_params(**params).to_spec(whole)
             known = coefs_only or template.formulation == "paper"
             return graph_limit(whole.prepared(parts), parts) if known else 1.0
 
         tau = 0.0
         if coefs_only and whole.n_tasks > 1:
-            with_mean = clone(template).set_params(shared_mean=True)._parts(whole)
+            with_mean = clone(template).set_params(shared_mean=True).to_spec(whole)
             known = whole.prepared(with_mean)
             tau = known.unit**2 * known.mean_variance
         space = Space.read(
@@ -355,7 +356,7 @@ class MSSLSearch(SearchCV):
     def _agree_with(self, board: ScoreBoard, whole: Whole, template: Any) -> None:
         """Refit with the λ whose graph agrees best with the stable one, and score it like the others."""
         rest = {name: value for name, value in self.graph_params_.items() if name != "graph_penalty"}
-        parts = template._parts(whole)
+        parts = template.to_spec(whole)
         limit = graph_limit(whole.prepared(parts), parts)
         chain = [{**rest, "graph_penalty": float(value)} for value in limit * np.geomspace(0.95, 0.02, 25)]
         stable = self.stability_.graph_.adjacency

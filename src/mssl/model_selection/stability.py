@@ -36,7 +36,7 @@ from sklearn.base import BaseEstimator, clone
 
 from mssl._validation import finite
 from mssl.data.layouts import TaskData
-from mssl.estimators.base import MSSLRegressor, check_structure
+from mssl.estimators.mssl import MSSLRegressor
 from mssl.exceptions import ParameterError
 from mssl.glasso.solver import graphical_lasso
 from mssl.graph.task_graph import TaskGraph, partial_correlation
@@ -156,7 +156,7 @@ class StabilitySelection(BaseEstimator):
             graph_penalty_name(self.estimator)
             template = clone(self.estimator)
         data = template._read(X, y, tasks, sample_weight)
-        check_structure(template._parts(data).structure, data, template._loss())
+        template.to_spec(data).check(data)
         record = None
         if self.checkpoint is not None:
             if self.random_state is None:
@@ -174,7 +174,7 @@ class StabilitySelection(BaseEstimator):
     def fit_whole(self, whole: Whole, template: Any, record: Checkpoint | None = None) -> StabilitySelection:
         """The same for data that are read and a template that is ready, recorded in an open checkpoint."""
         self.check()
-        parts = template._parts(whole)
+        parts = template.to_spec(whole)
         if not isinstance(parts.structure, SparsePrecision):
             raise ParameterError(f"Stability selection needs a learned graph; the structure is {parts.structure!r}.")
         try:
@@ -251,7 +251,7 @@ class StabilitySelection(BaseEstimator):
     ) -> tuple[NDArray[np.bool_], Array, Array]:
         data: TaskData = whole.data
         _warn_small(data)
-        parts = template._parts(whole)
+        parts = template.to_spec(whole)
         limit = graph_limit(whole.prepared(parts), parts)
         self.lambdas_ = np.geomspace(self.path[1], self.path[0], self.n_points) * limit
         labels = (data.y > 0.5).astype(np.intp) if whole.loss.name == "bernoulli" else None

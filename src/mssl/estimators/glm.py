@@ -1,0 +1,153 @@
+"""The general estimators: any structure, penalty and loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.base import RegressorMixin
+
+from mssl.estimators.base import GLMScore, MultiTaskEstimator, TaskClassifier
+from mssl.estimators.spec import FitSpec, TaskShape, glm_spec
+from mssl.penalties import Penalty
+from mssl.structures import Structure
+
+
+class MultiTaskGLM(GLMScore, RegressorMixin, MultiTaskEstimator):
+    r"""Any structure × penalty × loss: the general estimator behind the named methods.
+
+    .. math:: \min_{W, b}\; \mathrm{loss}(W, b) + \tfrac12\operatorname{tr}(W C W^\top) + g(C) + \mathrm{penalty}(W)
+
+    Parameters
+    ----------
+    structure : Structure, default=Independent(1.0)
+        What relates the tasks; see :mod:`mssl.structures`.
+    penalty : Penalty, default=L1(0)
+        What keeps the weights small or sparse; see :mod:`mssl.penalties`.
+    loss : {"gaussian", "poisson", "gamma"} or Loss, default="gaussian"
+        The loss of one observation.
+    shared_mean : "auto", bool or float, default=False
+        Variance τ² of a mean that all tasks share; see :class:`MSSLRegressor`.
+    noise : "auto", float or array of shape (K,), default="auto"
+        Noise standard deviations; 1 weighs all tasks alike.
+    scale_features : bool, default=True
+        Divide each feature by one scale pooled over tasks.
+    fit_intercept : bool, default=True
+        Give each task an unpenalised intercept.
+    task_column : str or int, optional
+        The column of X that holds task ids.
+    solver : {"auto", "coordinate", "cg", "sylvester", "fista", "admm"}, default="auto"
+        Solver of the weight step.
+    tol : float, default=1e-6
+        Relative certificate to reach.
+    max_iter : int, default=200
+        Most rounds of the alternation.
+    warm_start : bool, default=False
+        Start the next fit from this one.
+    verbose : int, default=0
+        1 prints one line a round.
+
+    Examples
+    --------
+    >>> from mssl import MultiTaskGLM
+    >>> from mssl.datasets import make_clustered_tasks
+    >>> from mssl.structures import Independent
+    >>> data = make_clustered_tasks(random_state=0)
+    >>> MultiTaskGLM(Independent(1.0)).fit(data.X, data.y, tasks=data.tasks).coef_.shape
+    (13, 30)
+    """
+
+    def __init__(
+        self,
+        structure: Structure | None = None,
+        penalty: Penalty | None = None,
+        *,
+        loss: Any = "gaussian",
+        shared_mean: Any = False,
+        noise: Any = "auto",
+        scale_features: bool = True,
+        fit_intercept: bool = True,
+        task_column: Any = None,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 200,
+        warm_start: bool = False,
+        verbose: int = 0,
+    ) -> None:
+        self.structure = structure
+        self.penalty = penalty
+        self.loss = loss
+        self.shared_mean = shared_mean
+        self.noise = noise
+        self.scale_features = scale_features
+        self.fit_intercept = fit_intercept
+        self.task_column = task_column
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.verbose = verbose
+
+    def to_spec(self, data: TaskShape) -> FitSpec:
+        """The given structure, penalty and loss, and the settings."""
+        return glm_spec(self, self._loss())
+
+
+class MultiTaskClassifier(TaskClassifier):
+    r"""Any structure × penalty with the logistic loss: the general classifier behind the named methods.
+
+    .. math:: \min_{W, b}\; \sum_{ki} \omega_{ki}\log(1+e^{-y_{ki}(x_{ki}\cdot w_k+b_k)})
+              + \tfrac12\operatorname{tr}(W C W^\top) + g(C) + \mathrm{penalty}(W), \qquad y = \pm 1
+
+    Parameters
+    ----------
+    structure : Structure, default=Independent(1.0)
+        What relates the tasks; see :mod:`mssl.structures`.
+    penalty : Penalty, default=L1(0)
+        What keeps the weights small or sparse; see :mod:`mssl.penalties`.
+    class_weight : None, "balanced" or dict of label → weight, default=None
+        Weights of the classes; "balanced" gives both classes of each task equal totals.
+    shared_mean, scale_features, fit_intercept, task_column, solver, tol, max_iter, warm_start, verbose
+        As for :class:`mssl.MultiTaskGLM`.
+
+    Examples
+    --------
+    >>> from mssl import MultiTaskClassifier
+    >>> from mssl.datasets import make_clustered_tasks
+    >>> from mssl.structures import Independent
+    >>> data = make_clustered_tasks(family="binary", random_state=0)
+    >>> MultiTaskClassifier(Independent(1.0)).fit(data.X, data.y, tasks=data.tasks).coef_.shape
+    (13, 30)
+    """
+
+    def __init__(
+        self,
+        structure: Structure | None = None,
+        penalty: Penalty | None = None,
+        *,
+        class_weight: Any = None,
+        shared_mean: Any = False,
+        scale_features: bool = True,
+        fit_intercept: bool = True,
+        task_column: Any = None,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 200,
+        warm_start: bool = False,
+        verbose: int = 0,
+    ) -> None:
+        self.structure = structure
+        self.penalty = penalty
+        self.class_weight = class_weight
+        self.shared_mean = shared_mean
+        self.scale_features = scale_features
+        self.fit_intercept = fit_intercept
+        self.task_column = task_column
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.verbose = verbose
+
+    def to_spec(self, data: TaskShape) -> FitSpec:
+        """The given structure, penalty and loss, and the settings."""
+        return glm_spec(self, self._loss())
