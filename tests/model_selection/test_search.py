@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -24,7 +22,6 @@ from mssl.exceptions import DataError, ParameterError
 from mssl.model_selection import TaskKFold, TaskTimeSeriesSplit
 from mssl.model_selection.folds import GramFold, RowFold, Whole, make_folds, places
 from mssl.model_selection.path import follow
-from mssl.model_selection.scores import Entry, ScoreBoard, name_of, vain
 from mssl.penalties import L1
 from mssl.structures import FixedPrecision, GraphLaplacian, Independent, SparsePrecision
 
@@ -225,28 +222,6 @@ def test_a_graph_has_to_win_clearly_over_one_ridge(seed):
         assert np.isfinite(search.graph_params_["graph_penalty"])
 
 
-def rows_of(scores, edges):
-    """Rows as a fold gives them, for scores of (settings, tasks)."""
-    facts = np.zeros((len(scores), 5))
-    facts[:, 0], facts[:, 1] = scores.mean(axis=1), edges
-    return np.hstack([facts, scores])
-
-
-@given(st.integers(0, 10**6), st.integers(3, 60), st.floats(0, 0.01), st.floats(-0.01, 0.01), st.floats(0.01, 100.0))
-def test_a_path_is_left_only_where_nothing_is_to_be_gained(seed, n_tasks, spread, gain, unit):
-    rng = np.random.default_rng(seed)
-    base = -1.0 - rng.random(n_tasks)
-    scores = np.stack([base, base - 0.1, *(base + gain + spread * rng.standard_normal((2, n_tasks)))])
-    left = vain(rows_of(scores, [0, n_tasks, n_tasks, n_tasks]))
-    gains = (scores[2:] - base).mean(axis=1)
-    if left:
-        assert gains.max() <= 1e-3 * abs(base.mean())
-    assert left == vain(rows_of(unit * scores, [0, n_tasks, n_tasks, n_tasks]))
-    assert not vain(rows_of(scores, [0, n_tasks, n_tasks, n_tasks - 1]))  # sparse graphs may still grow into a gain
-    assert not vain(rows_of(scores[:2], [n_tasks, n_tasks]))
-    assert spread > 0 or left == (gain <= 1e-3 * abs(base.mean()))
-
-
 def test_a_path_left_early_chooses_as_the_whole_one_does():
     data = make_clustered_tasks(n_tasks=30, n_features=4, n_samples=300, shared_design=False, random_state=0)
     grid = {"graph_penalties": np.geomspace(0.8, 0.001, 8), "coef_penalties": [0.0], "couplings": [1.0]}
@@ -269,18 +244,6 @@ def test_the_product_of_given_grids_is_scored_whole():
     search = MultiTaskGLMCV(MultiTaskGLM(friends), grid).fit(data.X, data.y, tasks=data.tasks)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert search.best_score_ == search.cv_results_["mean_test_score"].max()
-
-
-def test_settings_without_a_score_are_no_ties():
-    board = ScoreBoard(None, [])
-    rows = np.hstack([np.array([[-1.0], [-1.2], [-0.9]]), np.zeros((3, 4))])
-    unknown = np.full_like(rows, np.nan)
-    for number, table in enumerate((rows, unknown)):
-        params = {"number": number}
-        board.entries[name_of(params)] = Entry(params, "", table)
-    board.champion = board.entries[name_of({"number": 0})]
-    board.prefer([{"number": 1}, {"number": 0}], 0.5)
-    assert board.best() == {"number": 0}
 
 
 def test_more_tasks_than_features_try_shrinkage():

@@ -16,7 +16,7 @@ from mssl.estimators.limits import graph_penalty_limit
 from mssl.exceptions import ParameterError
 from mssl.model_selection.folds import Whole
 from mssl.model_selection.path import GRAPH_PENALTIES, Params, grid_values
-from mssl.model_selection.scores import ScoreBoard
+from mssl.model_selection.scores import ScoreTable
 from mssl.model_selection.search import SearchCV
 from mssl.penalties import L1
 from mssl.structures import Independent, SparsePrecision
@@ -97,7 +97,7 @@ class MultiTaskGLMCV(SearchCV):
             template.set_params(penalty=L1())
         return template
 
-    def _search(self, board: ScoreBoard, whole: Whole, template: Any) -> None:
+    def _search(self, table: ScoreTable, whole: Whole, template: Any) -> None:
         grid = self._default_grid(whole, template) if self.param_grid is None else self.param_grid
         if not isinstance(grid, Mapping):
             raise ParameterError(f"param_grid is {grid!r}; give one dict of parameter → values.")
@@ -116,7 +116,7 @@ class MultiTaskGLMCV(SearchCV):
             if name in lists:
                 lists[name] = sorted(lists[name], reverse=True)
         settings = [dict(zip(names, values, strict=True)) for values in product(*(lists[name] for name in names))]
-        board.evaluate("grid", [list(chain) for _, chain in groupby(settings, key=_without_graph_penalty)])
+        table.evaluate("grid", [list(chain) for _, chain in groupby(settings, key=_without_graph_penalty)])
 
     def _default_grid(self, whole: Whole, template: Any) -> dict[str, Any]:
         grid: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Scores of settings, fold by fold: the table behind ``cv_results_``."""
+"""Scores of candidate settings, fold by fold: the table behind ``cv_results_``."""
 
 from __future__ import annotations
 
@@ -20,214 +20,248 @@ from mssl.solvers.base import Status
 
 Array = NDArray[np.float64]
 
-_FACTS = 5  # what :func:`score_chain` says of a fit before the scores of the single tasks
-VAIN = 2  # settings in a row without hope of gain after which a chain ends
-MATERIAL = 1e-3  # share of a score that counts as a gain
+# What score_chain says of one fit; the scores of the single tasks follow.
+SCORE, EDGES, NONZERO, SECONDS, CERTIFIED = range(5)
+TASKS = 5
+
+# Early stopping of a chain trades settings that might still win for time. Both values are cautious choices and are not
+# tuned: test_search.py shows that a search which stops early chooses as well as one that does not.
+PATIENCE = 2  # settings in a row that cannot improve the score after which a chain stops
+MIN_GAIN = 1e-3  # share of the score that counts as an improvement
 
 
-def score_chain(fold: Any, template: Any, chain: Sequence[Params], whole: bool = True) -> list[list[float]]:
-    """Fit and score every setting of a chain on one fold: [score, edges, nonzero weights, seconds, certified].
+def score_chain(fold: Any, template: Any, chain: Sequence[Params], stop_early: bool = False) -> list[list[float]]:
+    """Fit and score the settings of a chain on one fold.
 
-    The scores of the single tasks follow, where the score is their mean. Unless the ``whole`` chain is wanted, it ends
-    where nothing is left to gain (:func:`vain`); what would follow is not a number.
+    Returns
+    -------
+    list of list of float
+        For each setting its score, edges, nonzero weights, seconds and whether the fit is certified (1 or 0), then the
+        scores of the single tasks where the score is their mean. After early stopping (:func:`no_gain_left`) all of
+        these are NaN, and the fit is not certified.
     """
-    rows: list[list[float]] = []
+    told: list[list[float]] = []
     began = perf_counter()
     for point in follow(fold, template, chain):
-        tasks = fold.task_scores(point)
-        score = tasks[~np.isnan(tasks)].mean() if len(tasks) else fold.score(point)
+        by_task = fold.task_scores(point)
+        score = by_task[~np.isnan(by_task)].mean() if len(by_task) else fold.score(point)
         took, began = perf_counter() - began, perf_counter()
         certified = float(point.result.status is Status.CONVERGED)
         nonzero = float(np.count_nonzero(point.result.W))
-        rows.append([float(score), float(point.result.history[-1].edges), nonzero, took, certified, *tasks.tolist()])
-        if not whole and vain(np.asarray(rows)):
+        told.append([float(score), float(point.result.history[-1].edges), nonzero, took, certified, *by_task.tolist()])
+        if stop_early and no_gain_left(np.asarray(told)):
             break
-    unknown = [np.nan] * (len(rows[0]) - 1)
-    return rows + [[*unknown[: _FACTS - 1], 0.0, *unknown[_FACTS - 1 :]] for _ in chain[len(rows) :]]
+    skipped = [np.nan] * len(told[0])
+    skipped[CERTIFIED] = 0.0
+    return told + [list(skipped) for _ in chain[len(told) :]]
 
 
-def vain(rows: Array) -> bool:
-    """Whether the last settings of a chain show that there is nothing to gain along it, from their rows.
+def no_gain_left(told: Array) -> bool:
+    """Whether the last settings of a chain, as :func:`score_chain` reports them, show that going on gains nothing.
 
-    Their graphs have no fewer edges than tasks, and yet each is, by the mean over tasks plus two standard errors of the
-    paired difference, at most a thousandth better than the best before. With few tasks the errors are too wide for
-    that, and fits are cheap.
+    Their graphs have no fewer edges than tasks, and yet each score is, by the mean over tasks plus two standard errors
+    of the paired difference, at most a thousandth better than the best before. With few tasks these errors are so wide
+    that a chain seldom stops; its fits are cheap.
     """
-    edges, scores = rows[:, 1], rows[:, _FACTS:]
+    edges, scores = told[:, EDGES], told[:, TASKS:]
     scores = scores[:, ~np.isnan(scores).any(axis=0)]
     n_tasks = scores.shape[1]
-    if len(rows) <= VAIN or n_tasks < 2 or edges[-VAIN:].min() < n_tasks:
+    if len(told) <= PATIENCE or n_tasks < 2 or edges[-PATIENCE:].min() < n_tasks:
         return False
-    best = scores[scores[:-VAIN].mean(axis=1).argmax()]
-    hopes = (gain.mean() + 2.0 * _error_of_mean(gain) for gain in scores[-VAIN:] - best)
-    return all(hope <= MATERIAL * abs(best.mean()) for hope in hopes)
+    best = scores[scores[:-PATIENCE].mean(axis=1).argmax()]
+    highest = (gain.mean() + 2.0 * _error_of_mean(gain) for gain in scores[-PATIENCE:] - best)
+    return all(gain <= MIN_GAIN * abs(best.mean()) for gain in highest)
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
-    """One setting: its parameters, the stage that asked for it, and one row a fold as :func:`score_chain` gives."""
+class Candidate:
+    """Settings and how they did in every fold.
+
+    Attributes
+    ----------
+    params : dict
+        The settings.
+    stage : str
+        The stage of the search that asked for them.
+    folds : ndarray of shape (n_folds, 5 + n_tasks)
+        For each fold what :func:`score_chain` says of the fit; without the tasks where a scorer judges them together.
+    """
 
     params: Params
     stage: str
-    rows: Array
+    folds: Array
 
     @property
     def scores(self) -> Array:
         """Score of each fold."""
-        return np.asarray(self.rows[:, 0])
+        return np.asarray(self.folds[:, SCORE])
 
     @property
     def mean(self) -> float:
-        """Mean score."""
+        """Mean score over folds."""
         return float(self.scores.mean())
-
-    def advantage(self, other: Entry) -> tuple[float, float]:
-        """By how much the mean score is better than another's, and the standard error of that difference.
-
-        The difference is paired; its error is the larger of that over folds and that over tasks. Five folds tell
-        little of it, and a gain in one task out of many is no gain to rely on.
-        """
-        by_fold = self.scores - other.scores
-        errors = [_error_of_mean(by_fold)]
-        by_task = self.rows[:, _FACTS:] - other.rows[:, _FACTS:]
-        if by_task.shape[1]:
-            seen = ~np.isnan(by_task).all(axis=0)
-            errors.append(_error_of_mean(np.nanmean(by_task[:, seen], axis=0)))
-        return float(by_fold.mean()), max(errors)
 
     @property
     def standard_error(self) -> float:
         """Standard error of the mean score over folds."""
         return _error_of_mean(self.scores) if np.isfinite(self.scores).all() else float("nan")
 
+    def advantage(self, other: Candidate) -> tuple[float, float]:
+        """By how much the mean score is better than another's, and the standard error of that difference.
+
+        The difference is paired. Its error is the larger of that over folds and that over tasks: five folds say little
+        about it, and a gain in one task out of many is no gain to rely on.
+        """
+        by_fold = self.scores - other.scores
+        errors = [_error_of_mean(by_fold)]
+        by_task = self.folds[:, TASKS:] - other.folds[:, TASKS:]
+        if by_task.shape[1]:
+            scored = ~np.isnan(by_task).all(axis=0)
+            errors.append(_error_of_mean(np.nanmean(by_task[:, scored], axis=0)))
+        return float(by_fold.mean()), max(errors)
+
+    def beats(self, other: Candidate, margin: float) -> bool:
+        """Whether the mean score is better than another's by so many standard errors of the difference."""
+        gain, error = self.advantage(other)
+        return gain > margin * error
+
 
 def _error_of_mean(values: Array) -> float:
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
 
 
-def _wins(one: Entry, other: Entry, demand: float) -> bool:
-    """Whether settings are better than others by so many standard errors of the difference."""
-    gain, error = one.advantage(other)
-    return gain > demand * error
+class ScoreTable:
+    """Scores candidates on all folds, each once, and keeps the best.
 
+    Parameters
+    ----------
+    template : estimator
+        What is not in the settings.
+    folds : sequence
+        Where candidates are fitted and scored.
+    stop_early : bool
+        Whether a chain stops where nothing is left to gain.
+    n_jobs, checkpoint, progress
+        As for :func:`mssl.model_selection.parallel.run`.
 
-class ScoreBoard:
-    """Scores settings on all folds, each setting once."""
+    Attributes
+    ----------
+    candidates : dict of str → Candidate
+        All that were scored, in order.
+    best_with_graph : Candidate or None
+        The best candidate that learns variances or a graph, where it was compared with one ridge for all tasks.
+    """
 
     def __init__(
         self,
         template: Any,
         folds: Sequence[Any],
         *,
+        stop_early: bool = False,
         n_jobs: int | None = None,
         checkpoint: Checkpoint | None = None,
         progress: Progress | None = None,
     ) -> None:
-        self.template, self.folds = template, folds
+        self.template, self.folds, self.stop_early = template, folds, stop_early
         self.n_jobs, self.checkpoint, self.progress = n_jobs, checkpoint, progress
-        self.entries: dict[str, Entry] = {}
-        self.leaves_early = False
-        self.champion: Entry | None = None
-        self.learned: Entry | None = None
+        self.candidates: dict[str, Candidate] = {}
+        self.best_with_graph: Candidate | None = None
+        self._best: Candidate | None = None
 
-    def evaluate(self, stage: str, chains: Iterable[Sequence[Params]], demand: float = 0.0) -> None:
-        """Score the settings of the chains that have no score yet, and see whether one of them is the best so far.
+    def evaluate(self, stage: str, chains: Iterable[Sequence[Params]], margin: float = 0.0) -> None:
+        """Score the settings of the chains that have no score yet.
 
-        It has to be better than the best before by ``demand`` standard errors of the difference, paired by folds.
-        A board that ``leaves_early`` ends a chain where nothing is left to gain.
+        The best of them becomes the best of all if it is better by ``margin`` standard errors of the difference.
         """
-        left, seen = [], set(self.entries)
-        for chain in chains:
-            fresh = [params for params in chain if name_of(params) not in seen]
-            seen.update(map(name_of, fresh))
-            if fresh:
-                left.append(fresh)
+        chains = self._without_known(chains)
         pieces = [
-            (f"{number} {name_of(chain)}", (fold, self.template, chain, not self.leaves_early))
+            (f"{number} {name_of(chain)}", (fold, self.template, chain, self.stop_early))
             for number, fold in enumerate(self.folds)
-            for chain in left
+            for chain in chains
         ]
         if self.progress is not None:
             self.progress.stage(stage, len(pieces))
         values = run(score_chain, pieces, n_jobs=self.n_jobs, checkpoint=self.checkpoint, progress=self.progress)
-        for chain in left:
+        scored = []
+        for chain in chains:
             text = name_of(chain)
             table = np.asarray([values[f"{number} {text}"] for number in range(len(self.folds))], dtype=float)
-            for place, params in enumerate(chain):
-                self.entries[name_of(params)] = Entry(params, stage, table[:, place])
-        self._challenge([self.entries[name_of(params)] for chain in left for params in chain], demand)
+            scored += [Candidate(params, stage, table[:, place]) for place, params in enumerate(chain)]
+        self.candidates |= {name_of(candidate.params): candidate for candidate in scored}
+        finite = [candidate for candidate in scored if np.isfinite(candidate.mean)]
+        if finite:
+            found = max(finite, key=lambda candidate: candidate.mean)
+            if self._best is None or found.beats(self._best, margin):
+                self._best = found
 
-    def _challenge(self, fresh: list[Entry], demand: float) -> None:
-        finite = [entry for entry in fresh if np.isfinite(entry.mean)]
-        if not finite:
-            return
-        best = max(finite, key=lambda entry: entry.mean)
-        if self.champion is None or _wins(best, self.champion, demand):
-            self.champion = best
+    def _without_known(self, chains: Iterable[Sequence[Params]]) -> list[list[Params]]:
+        """The chains without settings that are scored already or stand in an earlier chain."""
+        known, left = set(self.candidates), []
+        for chain in chains:
+            fresh = [params for params in chain if name_of(params) not in known]
+            known.update(map(name_of, fresh))
+            if fresh:
+                left.append(fresh)
+        return left
 
-    def prefer(self, order: Iterable[Params], tie: float) -> None:
+    def best(self) -> Candidate:
+        """The best candidate; an error where none got a finite score."""
+        if self._best is None:
+            raise DataError("No setting got a finite score; check the scoring function and the folds.")
+        return self._best
+
+    def prefer(self, order: Iterable[Params], margin: float) -> None:
         """Take the first of scored settings that the best does not beat by so many standard errors."""
-        best = self.chosen()
-        scored = (entry for entry in map(self.entry, order) if np.isfinite(entry.mean))
-        ties = (entry for entry in scored if not _wins(best, entry, tie))
-        self.champion = next(ties, best)
+        best = self.best()
+        scored = (candidate for candidate in map(self.candidate, order) if np.isfinite(candidate.mean))
+        self._best = next((candidate for candidate in scored if not best.beats(candidate, margin)), best)
 
-    def entry(self, params: Params) -> Entry:
-        """Scored settings."""
-        return self.entries[name_of(params)]
-
-    def set_aside(self) -> Entry:
-        """Take the best so far out of the contest, so that what comes is compared among itself."""
-        best, self.champion = self.chosen(), None
+    def restart(self) -> Candidate:
+        """Return the best so far and forget it, so that later candidates are compared among themselves."""
+        best, self._best = self.best(), None
         return best
 
-    def settle(self, simple: Entry, demand: float) -> None:
-        """Go back to simple settings that were set aside unless the best since then wins by so many errors.
+    def take_simple_unless_beaten(self, simple: Candidate, margin: float) -> None:
+        """Go back to a simple candidate unless the best since the restart beats it by so many standard errors."""
+        self.best_with_graph = self._best
+        if self._best is None or not self._best.beats(simple, margin):
+            self._best = simple
 
-        The latter stays known as ``learned``.
-        """
-        self.learned = self.champion
-        if self.champion is None or not _wins(self.champion, simple, demand):
-            self.champion = simple
+    def candidate(self, params: Params) -> Candidate:
+        """The candidate with these settings, which must have been scored."""
+        return self.candidates[name_of(params)]
 
-    def chosen(self) -> Entry:
-        """The best settings; an error where none got a finite score."""
-        if self.champion is None:
-            raise DataError("No setting got a finite score; check the scoring function and the folds.")
-        return self.champion
+    def simplest(self) -> Candidate:
+        """The sparsest candidate (edges, then weights) within one standard error of the best."""
+        best = self.best()
+        good = [
+            candidate for candidate in self.candidates.values() if candidate.mean >= best.mean - best.standard_error
+        ]
+        return min(good, key=lambda good: (*good.folds[:, [EDGES, NONZERO]].mean(axis=0), -good.mean))
 
-    def best(self) -> Params:
-        """The best settings so far."""
-        return self.chosen().params
-
-    def simplest(self) -> Entry:
-        """The sparsest setting (edges, then weights) within one standard error of the best."""
-        best = self.chosen()
-        good = [entry for entry in self.entries.values() if entry.mean >= best.mean - best.standard_error]
-        return min(good, key=lambda entry: (entry.rows[:, 1].mean(), entry.rows[:, 2].mean(), -entry.mean))
-
-    def table(self) -> dict[str, Any]:
+    def cv_results(self) -> dict[str, Any]:
         """The table as arrays, in the form of scikit-learn's ``cv_results_``."""
-        entries = list(self.entries.values())
-        means = np.asarray([entry.mean for entry in entries])
-        scores = np.stack([entry.scores for entry in entries])
-        names = sorted({name for entry in entries for name in entry.params})
-        ranks = np.empty(len(entries), dtype=np.int64)
-        ranks[np.argsort(-np.nan_to_num(means, nan=-np.inf), kind="stable")] = np.arange(1, len(entries) + 1)
+        candidates = list(self.candidates.values())
+        folds = np.stack([candidate.folds[:, :TASKS] for candidate in candidates])
+        scores, means = folds[:, :, SCORE], np.asarray([candidate.mean for candidate in candidates])
+        names = sorted({name for candidate in candidates for name in candidate.params})
+        ranks = np.empty(len(candidates), dtype=np.int64)
+        ranks[np.argsort(-np.nan_to_num(means, nan=-np.inf), kind="stable")] = np.arange(1, len(candidates) + 1)
         results: dict[str, Any] = {
-            f"param_{name}": np.asarray([entry.params.get(name) for entry in entries], dtype=object) for name in names
+            f"param_{name}": np.asarray([candidate.params.get(name) for candidate in candidates], dtype=object)
+            for name in names
         }
         results |= {f"split{i}_test_score": scores[:, i] for i in range(scores.shape[1])}
         return results | {
-            "params": [entry.params for entry in entries],
-            "stage": np.asarray([entry.stage for entry in entries]),
+            "params": [candidate.params for candidate in candidates],
+            "stage": np.asarray([candidate.stage for candidate in candidates]),
             "mean_test_score": means,
             "std_test_score": np.asarray([row.std() if np.isfinite(row).all() else np.nan for row in scores]),
             "rank_test_score": ranks,
-            "mean_edges": np.asarray([entry.rows[:, 1].mean() for entry in entries]),
-            "mean_nonzero": np.asarray([entry.rows[:, 2].mean() for entry in entries]),
-            "mean_fit_time": np.asarray([entry.rows[:, 3].mean() for entry in entries]),
-            "certified": np.asarray([bool(entry.rows[:, 4].all()) for entry in entries]),
+            "mean_edges": folds[:, :, EDGES].mean(axis=1),
+            "mean_nonzero": folds[:, :, NONZERO].mean(axis=1),
+            "mean_fit_time": folds[:, :, SECONDS].mean(axis=1),
+            "certified": folds[:, :, CERTIFIED].all(axis=1),
         }
 
 

@@ -25,8 +25,8 @@ from mssl.model_selection.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.model_selection.folds import RowFold, Whole, make_folds, places
 from mssl.model_selection.path import Params, configured, follow, graph_limit
 from mssl.model_selection.progress import Progress
-from mssl.model_selection.scores import Entry, ScoreBoard
-from mssl.model_selection.search_space import STAGES, Space, coordinate_search, full_search
+from mssl.model_selection.scores import Candidate, ScoreTable
+from mssl.model_selection.search_space import STAGES, SearchSpace, coordinate_search, full_search
 from mssl.model_selection.stability import FEWEST, StabilitySelection
 
 MOST_ROUNDS = 50  # of a fit that is only scored
@@ -118,7 +118,7 @@ class SearchCV(MultiTaskEstimator):
     def _template(self) -> Any:
         raise NotImplementedError  # pragma: no cover - every subclass has its own
 
-    def _search(self, board: ScoreBoard, whole: Whole, template: Any) -> None:
+    def _search(self, table: ScoreTable, whole: Whole, template: Any) -> None:
         raise NotImplementedError  # pragma: no cover - every subclass has its own
 
     def _loss(self) -> Any:
@@ -162,11 +162,11 @@ class SearchCV(MultiTaskEstimator):
         record = Checkpoint(self.checkpoint, self._identity(data, splits))
         del splits
         with Progress(self.verbose, type(self).__name__, STAGES) as progress:
-            board = ScoreBoard(searched, folds, n_jobs=self.n_jobs, checkpoint=record, progress=progress)
-            self._search(board, whole, template)
-        self._choose(board)
+            table = ScoreTable(searched, folds, n_jobs=self.n_jobs, checkpoint=record, progress=progress)
+            self._search(table, whole, template)
+        self._choose(table)
         self._refit(data, whole, template)
-        self._after_fit(board, whole)
+        self._after_fit(table, whole)
         return self
 
     def _check(self, data: TaskData) -> None:
@@ -221,15 +221,15 @@ class SearchCV(MultiTaskEstimator):
                 "(sklearn.metrics.get_scorer_names()), or a callable of model, X and y."
             ) from error
 
-    def _choose(self, board: ScoreBoard) -> None:
-        self._take(board, board.simplest() if self.one_standard_error else board.chosen())
+    def _choose(self, table: ScoreTable) -> None:
+        self._take(table, table.simplest() if self.one_standard_error else table.best())
 
-    def _take(self, board: ScoreBoard, entry: Entry) -> None:
-        self.cv_results_ = board.table()
-        self.best_params_ = dict(entry.params)
-        self.best_score_ = entry.mean
-        self.best_index_ = list(board.entries.values()).index(entry)
-        self.n_splits_ = len(board.folds)
+    def _take(self, table: ScoreTable, chosen: Candidate) -> None:
+        self.cv_results_ = table.cv_results()
+        self.best_params_ = dict(chosen.params)
+        self.best_score_ = chosen.mean
+        self.best_index_ = list(table.candidates.values()).index(chosen)
+        self.n_splits_ = len(table.folds)
 
     def _refit(self, data: TaskData, whole: Whole, template: Any) -> None:
         model = clone(template).set_params(**self.best_params_)
@@ -246,7 +246,7 @@ class SearchCV(MultiTaskEstimator):
             if name.endswith("_"):
                 setattr(self, name, value)
 
-    def _after_fit(self, board: ScoreBoard, whole: Whole) -> None:
+    def _after_fit(self, table: ScoreTable, whole: Whole) -> None:
         """What is left to do with the fitted model."""
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -305,7 +305,7 @@ class MSSLSearch(SearchCV):
         """A fixed seed by default, so that equal fits have equal graphs."""
         return StabilitySelection(random_state=0) if self.stability is None else clone(self.stability)
 
-    def _search(self, board: ScoreBoard, whole: Whole, template: Any) -> None:
+    def _search(self, table: ScoreTable, whole: Whole, template: Any) -> None:
         structure = template.to_spec(whole).structure
         plain = clone(template).set_params(shared_mean=False).to_spec(whole)
         coefs_only = structure.on == "coef" and template.formulation == "unified"
@@ -320,7 +320,7 @@ class MSSLSearch(SearchCV):
             with_mean = clone(template).set_params(shared_mean=True).to_spec(whole)
             known = whole.prepared(with_mean)
             tau = known.unit**2 * known.mean_variance
-        space = Space.read(
+        space = SearchSpace.read(
             self,
             graph_limit=limit,
             coef_limit=coef_penalty_limit(whole.prepared(plain), plain),
@@ -328,15 +328,17 @@ class MSSLSearch(SearchCV):
             many_tasks=whole.n_tasks > whole.n_features,
             without_graph=coefs_only,
         )
-        board.leaves_early = self.search == "coordinate"
-        (coordinate_search if board.leaves_early else full_search)(board, space)
+        table.stop_early = self.search == "coordinate"
+        (coordinate_search if table.stop_early else full_search)(table, space)
 
-    def _choose(self, board: ScoreBoard) -> None:
-        super()._choose(board)
+    def _choose(self, table: ScoreTable) -> None:
+        super()._choose(table)
         learns = np.isfinite(self.best_params_["graph_penalty"])
-        self.graph_params_ = dict(self.best_params_ if learns or board.learned is None else board.learned.params)
+        self.graph_params_ = dict(
+            self.best_params_ if learns or table.best_with_graph is None else table.best_with_graph.params
+        )
 
-    def _after_fit(self, board: ScoreBoard, whole: Whole) -> None:
+    def _after_fit(self, table: ScoreTable, whole: Whole) -> None:
         if self.selection == "prediction":
             penalty = self.best_params_["graph_penalty"]
             told = (
@@ -347,13 +349,13 @@ class MSSLSearch(SearchCV):
             self.graph_choice_ = f"prediction, {told}"
             return
         template = configured(self.best_estimator_, self.graph_params_)
-        self.stability_ = self._stability().set_params(n_jobs=self.n_jobs).fit_whole(whole, template, board.checkpoint)
+        self.stability_ = self._stability().set_params(n_jobs=self.n_jobs).fit_whole(whole, template, table.checkpoint)
         if self.selection == "graph":
-            self._agree_with(board, whole, template)
+            self._agree_with(table, whole, template)
         self.graph_ = self.stability_.graph_
         self.graph_choice_ = f"stability selection, threshold={self.stability_.threshold:g}"
 
-    def _agree_with(self, board: ScoreBoard, whole: Whole, template: Any) -> None:
+    def _agree_with(self, table: ScoreTable, whole: Whole, template: Any) -> None:
         """Refit with the λ whose graph agrees best with the stable one, and score it like the others."""
         rest = {name: value for name, value in self.graph_params_.items() if name != "graph_penalty"}
         parts = template.to_spec(whole)
@@ -367,8 +369,8 @@ class MSSLSearch(SearchCV):
             )
 
         best = min(follow(whole, template, chain), key=disagreement)
-        board.evaluate("agreement with the stable graph", [[best.params]])
-        self._take(board, board.entry(best.params))
+        table.evaluate("agreement with the stable graph", [[best.params]])
+        self._take(table, table.candidate(best.params))
         self._refit(whole.data, whole, template)
 
     def _repr_html_inner(self) -> str:

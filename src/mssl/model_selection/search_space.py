@@ -18,7 +18,7 @@ B. *Learned variances and graphs*: λ = 1 is the empty graph, λ = 0 the dense l
       between its neighbours.
 
 Along a falling λ graphs become denser and dear. A path is left where two graphs in a row, each with no fewer edges than
-tasks, are sure not to gain a thousandth of the score (`mssl.model_selection.scores.vain`).
+tasks, are sure not to gain a thousandth of the score (`mssl.model_selection.scores.no_gain_left`).
 
 In the paper's formulation there is λ and γ alone, A is not held, and λ = 0, where the objective has no minimum, is left
 out; the path begins at λ_max, found by fits.
@@ -33,12 +33,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mssl.exceptions import ParameterError
 from mssl.model_selection.path import EMPTY, Params, grid_values
+
+if TYPE_CHECKING:
+    from mssl.model_selection.scores import ScoreTable
 
 COUPLINGS = (0.5, 1.0, 2.0, 20.0, 100.0)
 POOLING = 2.0  # above this coupling a shared mean is what is left of the tasks, and their graph matters little
@@ -66,35 +69,8 @@ ABSENT: dict[str, list[Any]] = {
 }
 
 
-class Board(Protocol):
-    """Where settings are scored; the best one so far is known."""
-
-    def evaluate(self, stage: str, chains: Sequence[Sequence[Params]], demand: float = 0.0) -> None:
-        """Score all settings of the chains (those not yet scored), or each as far as there is something to gain.
-
-        The best of them becomes the best of all if it is better by ``demand`` standard errors of the difference.
-        """
-        ...
-
-    def best(self) -> Params:
-        """The best settings so far."""
-        ...
-
-    def prefer(self, order: Sequence[Params], tie: float) -> None:
-        """Take the first of scored settings that the best does not beat by so many standard errors."""
-        ...
-
-    def set_aside(self) -> Any:
-        """Take the best so far out of the contest."""
-        ...
-
-    def settle(self, simple: Any, demand: float) -> None:
-        """Go back to what was set aside unless the best since then wins by so many standard errors."""
-        ...
-
-
 @dataclass(frozen=True)
-class Space:
+class SearchSpace:
     """What may be tried; None stands for values from the data.
 
     Attributes
@@ -129,7 +105,7 @@ class Space:
     normalised: bool = True
 
     @classmethod
-    def read(cls, estimator: Any, **facts: Any) -> Space:
+    def read(cls, estimator: Any, **facts: Any) -> SearchSpace:
         """The grids among an estimator's parameters, checked."""
         names = ("graph_penalties", "coef_penalties", "couplings", "shrinkages", "shared_means", "variance_floors")
         given: dict[str, Any] = {}
@@ -183,55 +159,55 @@ def _without_coef_penalty(limit: Callable[[Params], float]) -> Callable[[Params]
     return lambda params: largest()
 
 
-def coordinate_search(board: Board, space: Space) -> None:
+def coordinate_search(table: ScoreTable, space: SearchSpace) -> None:
     """Search without a graph, then with learned graphs, one coordinate after the other."""
     first_gamma = 0.0 if space.coef_penalties is None else min(space.coef_penalties)
     floor = FLOOR if space.variance_floors is None else float(space.variance_floors[0])
     fixed = {"coef_penalty": first_gamma, "shrinkage": space.first_shrinkage(), "variance_floor": floor}
     if not (space.without_graph and space.graph_penalties is None and space.couplings is None):
-        _learned(board, space, fixed)
+        _learned(table, space, fixed)
         return
-    _one_ridge(board, space, fixed)
-    simple = board.set_aside()
-    _learned(board, space, fixed)
-    board.settle(simple, DEMAND)
+    _one_ridge(table, space, fixed)
+    simple = table.restart()
+    _learned(table, space, fixed)
+    table.take_simple_unless_beaten(simple, DEMAND)
 
 
-def _one_ridge(board: Board, space: Space, fixed: Params) -> None:
+def _one_ridge(table: ScoreTable, space: SearchSpace, fixed: Params) -> None:
     """One ridge for all tasks around each mean by decades, then by halves and quarters of a decade about the best."""
     means = space.shared_means
     if means is None:
         means = [*(space.mean_variance * share for share in MEANS if space.mean_variance > 0), False]
     fixed = {**fixed, "graph_penalty": np.inf}
-    board.evaluate("no graph", [_ridges({**fixed, "shared_mean": mean}, RIDGES) for mean in means])
+    table.evaluate("no graph", [_ridges({**fixed, "shared_mean": mean}, RIDGES) for mean in means])
     for step in HALVED:
-        best = board.best()
+        best = table.best().params
         free = space.shared_means is None and best["shared_mean"] is not False
         taus = [best["shared_mean"] * ratio for ratio in (step, 1.0, 1 / step)] if free else [best["shared_mean"]]
         ridges = [best["coupling"] * ratio for ratio in (step, 1.0, 1 / step)]
-        board.evaluate("no graph, refined", [_ridges({**best, "shared_mean": tau}, ridges) for tau in taus])
-    best = board.best()
+        table.evaluate("no graph, refined", [_ridges({**best, "shared_mean": tau}, ridges) for tau in taus])
+    best = table.best().params
     if best["shared_mean"] is not False:
         stronger = _ridges(best, [ridge for ridge in STRONG if ridge > best["coupling"]])
-        board.evaluate("no graph, pooled", [stronger])
-        board.prefer(stronger, TIE)
+        table.evaluate("no graph, pooled", [stronger])
+        table.prefer(stronger, TIE)
 
 
 def _ridges(params: Params, ridges: Sequence[float]) -> list[Params]:
     return [{**params, "coupling": float(ridge)} for ridge in ridges]
 
 
-def _learned(board: Board, space: Space, fixed: Params) -> None:
+def _learned(table: ScoreTable, space: SearchSpace, fixed: Params) -> None:
     """Graphs and variances learned from the data."""
     chains = [_first(space, {**fixed, **prior}) for prior in _priors(space)]
-    board.evaluate("shared mean, coupling and floor", [*chains, *_floors(space, fixed)])
-    board.evaluate("graph penalty", [space.lambdas(without(board.best(), "graph_penalty"), FINE)])
-    _coefficients(board, space)
-    _shrinkage(board, space)
-    _again(board, space)
+    table.evaluate("shared mean, coupling and floor", [*chains, *_floors(space, fixed)])
+    table.evaluate("graph penalty", [space.lambdas(without(table.best().params, "graph_penalty"), FINE)])
+    _coefficients(table, space)
+    _shrinkage(table, space)
+    _again(table, space)
 
 
-def _priors(space: Space) -> list[Params]:
+def _priors(space: SearchSpace) -> list[Params]:
     """Pairs of shared mean and coupling; without a mean a strong coupling would only draw all weights to zero."""
     couplings = list(COUPLINGS) if space.couplings is None else space.couplings
     return [
@@ -241,7 +217,7 @@ def _priors(space: Space) -> list[Params]:
     ]
 
 
-def _floors(space: Space, fixed: Params) -> list[list[Params]]:
+def _floors(space: SearchSpace, fixed: Params) -> list[list[Params]]:
     """The same with other floors, without and with the full graph."""
     couplings = list(COUPLINGS if space.variance_floors else FIRM) if space.couplings is None else space.couplings
     rigid = RIGID[:1] if space.couplings is None else RIGID
@@ -258,15 +234,15 @@ def _floors(space: Space, fixed: Params) -> list[list[Params]]:
     return chains
 
 
-def _first(space: Space, fixed: Params) -> list[Params]:
+def _first(space: SearchSpace, fixed: Params) -> list[Params]:
     """A first look at a prior; where tasks are pooled, without and with the full graph only."""
     if space.graph_penalties is None and fixed["coupling"] > POOLING:
         return [{**fixed, "graph_penalty": value} for value in space.ends(fixed)]
     return space.lambdas(fixed, COARSE)
 
 
-def _coefficients(board: Board, space: Space) -> None:
-    best = board.best()
+def _coefficients(table: ScoreTable, space: SearchSpace) -> None:
+    best = table.best().params
     couplings = list(COUPLINGS) if space.couplings is None else space.couplings
     gammas = space.coef_penalties
     if gammas is None:
@@ -277,10 +253,10 @@ def _coefficients(board: Board, space: Space) -> None:
         _two(space, {**best, "coef_penalty": float(gamma), "coupling": coupling})
         for coupling, gamma in product(near, gammas)
     ]
-    board.evaluate("coefficient penalty", chains, demand=1.0)
+    table.evaluate("coefficient penalty", chains, margin=1.0)
 
 
-def _two(space: Space, params: Params) -> list[Params]:
+def _two(space: SearchSpace, params: Params) -> list[Params]:
     """The settings with the empty graph and with their own."""
     if space.graph_penalties is not None:
         return [params]
@@ -288,15 +264,15 @@ def _two(space: Space, params: Params) -> list[Params]:
     return [{**params, "graph_penalty": value} for value in sorted(values, reverse=True)]
 
 
-def _shrinkage(board: Board, space: Space) -> None:
-    best = board.best()
+def _shrinkage(table: ScoreTable, space: SearchSpace) -> None:
+    best = table.best().params
     values = (list(SHRINKAGES) if space.many_tasks else []) if space.shrinkages is None else space.shrinkages
     chains = [space.lambdas({**without(best, "graph_penalty"), "shrinkage": float(value)}, COARSE) for value in values]
-    board.evaluate("shrinkage", chains, demand=1.0)
+    table.evaluate("shrinkage", chains, margin=1.0)
 
 
-def _again(board: Board, space: Space) -> None:
-    best = board.best()
+def _again(table: ScoreTable, space: SearchSpace) -> None:
+    best = table.best().params
     chains = []
     if best["coef_penalty"] > 0 or best["shrinkage"] != space.first_shrinkage():
         chains += [_two(space, {**best, **prior}) for prior in _priors(space)]
@@ -306,29 +282,29 @@ def _again(board: Board, space: Space) -> None:
         chains += [
             _two(space, {**best, "coef_penalty": best["coef_penalty"] * ratio**power}) for power in (-2, -1, 1, 2)
         ]
-    board.evaluate("neighbours", chains, demand=0.5)
-    _mean_strength(board, space)
+    table.evaluate("neighbours", chains, margin=0.5)
+    _mean_strength(table, space)
 
 
-def _mean_strength(board: Board, space: Space, steps: int = 3) -> None:
+def _mean_strength(table: ScoreTable, space: SearchSpace, steps: int = 3) -> None:
     """Climb along the variance of a shared mean, a factor of 3 at a time."""
     if space.shared_means is not None:
         return
     for _ in range(steps):
-        best = board.best()
+        best = table.best().params
         if best["shared_mean"] is False:
             return
         tau = space.mean_variance if best["shared_mean"] is True else best["shared_mean"]
-        board.evaluate("strength of the mean", [_two(space, {**best, "shared_mean": tau * r}) for r in (1 / 3, 3.0)])
-        if board.best() == best:
+        table.evaluate("strength of the mean", [_two(space, {**best, "shared_mean": tau * r}) for r in (1 / 3, 3.0)])
+        if table.best().params == best:
             break
-    best = board.best()
+    best = table.best().params
     if space.couplings is None and isinstance(best["shared_mean"], float):
         chains = [_two(space, {**best, "coupling": coupling}) for coupling in COUPLINGS]
-        board.evaluate("coupling around that mean", chains)
+        table.evaluate("coupling around that mean", chains)
 
 
-def full_search(board: Board, space: Space) -> None:
+def full_search(table: ScoreTable, space: SearchSpace) -> None:
     """Score the product of all grids."""
     gammas = space.coef_penalties
     if gammas is None:
@@ -341,7 +317,7 @@ def full_search(board: Board, space: Space) -> None:
         space.lambdas(dict(zip(names, values, strict=True)), FINE)
         for values in product(space.means(), couplings, shrinkages, gammas, floors)
     ]
-    board.evaluate("grid", chains)
+    table.evaluate("grid", chains)
 
 
 def without(params: Params, name: str) -> Params:

@@ -1,0 +1,138 @@
+"""Scores of candidates: paired differences and their errors, early stopping, who wins."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import sem
+
+from mssl.model_selection.scores import CERTIFIED, TASKS, Candidate, ScoreTable, name_of, no_gain_left, score_chain
+from mssl.solvers.base import Status
+
+
+def candidate(by_task, **params):
+    """A candidate whose tasks have these scores (folds, tasks) and whose score is their mean."""
+    by_task = np.asarray(by_task, dtype=float)
+    facts = np.zeros((len(by_task), TASKS))
+    facts[:, 0] = np.nanmean(by_task, axis=1)
+    return Candidate(params, "", np.hstack([facts, by_task]))
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """Folds that give every setting the task scores that a function of its parameters says; nothing is fitted."""
+
+    def follow(fold, template, chain):
+        result = SimpleNamespace(status=Status.CONVERGED, W=np.ones(3), history=[SimpleNamespace(edges=0)])
+        yield from (SimpleNamespace(params=params, result=result) for params in chain)
+
+    monkeypatch.setattr("mssl.model_selection.scores.follow", follow)
+
+    def folds(n_folds, score):
+        def one(number):
+            return SimpleNamespace(task_scores=lambda point: np.asarray(score(number, point.params), dtype=float))
+
+        return [one(number) for number in range(n_folds)]
+
+    return folds
+
+
+@given(st.integers(0, 10**6), st.integers(2, 10), st.integers(2, 30), st.floats(-3, 3), st.floats(-3, 3))
+def test_the_error_of_a_difference_is_the_larger_of_those_over_folds_and_over_tasks(seed, folds, tasks, a, b):
+    rng = np.random.default_rng(seed)
+    base = rng.standard_normal((folds, tasks))
+    # Differences that vary mostly over folds, mostly over tasks, or both; what the two have in common cancels.
+    gains = 10**a * rng.standard_normal((folds, 1)) + 10**b * rng.standard_normal(tasks) + 0.1
+    gain, error = candidate(base + gains).advantage(candidate(base))
+    assert gain == pytest.approx(gains.mean(), rel=1e-6, abs=1e-9)
+    assert error == pytest.approx(max(sem(gains.mean(axis=1)), sem(gains.mean(axis=0))), rel=1e-6, abs=1e-9)
+
+
+def test_tasks_that_no_fold_scores_do_not_count():
+    rng = np.random.default_rng(0)
+    one, other = rng.standard_normal((2, 4, 6))
+    lost = np.full((4, 1), np.nan)
+    some = other.copy()
+    some[0, 0] = np.nan  # a task that one fold does not score has the mean of the others
+    assert candidate(np.hstack([one, lost])).advantage(candidate(np.hstack([other, lost]))) == pytest.approx(
+        candidate(one).advantage(candidate(other))
+    )
+    by_task = np.append((one - other)[1:, 0].mean(), (one - other)[:, 1:].mean(axis=0))
+    by_fold = one.mean(axis=1) - np.nanmean(some, axis=1)
+    assert candidate(one).advantage(candidate(some))[1] == pytest.approx(max(sem(by_task), sem(by_fold)))
+
+
+@given(st.integers(2, 40), st.floats(0.01, 100.0))
+def test_a_gain_in_one_task_alone_is_one_standard_error_however_large(n_tasks, size):
+    base = np.zeros((5, n_tasks))
+    gain = np.zeros(n_tasks)
+    gain[0] = size
+    better = candidate(base + gain)
+    assert better.beats(candidate(base), 0.999)
+    assert not better.beats(candidate(base), 1.001)
+
+
+@pytest.mark.parametrize(("gain", "margin", "wins"), [(0.9, 1.0, False), (1.1, 1.0, True), (1.1, 1.2, False)])
+def test_a_stage_has_to_win_by_its_margin(scripted, gain, margin, wins):
+    pattern = np.array([-1.0, 0.0, 1.0]) + gain * sem([-1.0, 0.0, 1.0])
+    table = ScoreTable(None, scripted(2, lambda number, params: -5.0 + params["a"] * pattern))
+    table.evaluate("first", [[{"a": 0}]])
+    table.evaluate("second", [[{"a": 1}]], margin=margin)
+    assert table.best().params == {"a": int(wins)}
+
+
+@pytest.mark.parametrize(("gain", "wins"), [(0.9, False), (1.1, True)])
+def test_a_simple_candidate_stays_unless_it_is_beaten(scripted, gain, wins):
+    pattern = np.array([-1.0, 0.0, 1.0]) + gain * sem([-1.0, 0.0, 1.0])
+    table = ScoreTable(None, scripted(2, lambda number, params: -5.0 + params["a"] * pattern))
+    table.evaluate("simple", [[{"a": 0}]])
+    simple = table.restart()
+    table.evaluate("learned", [[{"a": 1}]])
+    assert table.best().params == {"a": 1}
+    table.take_simple_unless_beaten(simple, 1.0)
+    assert table.best().params == {"a": int(wins)}
+    assert table.best_with_graph.params == {"a": 1}
+
+
+def told(scores, edges):
+    """What a chain of settings reports, for scores of (settings, tasks)."""
+    facts = np.zeros((len(scores), TASKS))
+    facts[:, 0], facts[:, 1] = scores.mean(axis=1), edges
+    return np.hstack([facts, scores])
+
+
+@given(st.integers(0, 10**6), st.integers(3, 60), st.floats(0, 0.01), st.floats(-0.01, 0.01), st.floats(0.01, 100.0))
+def test_a_chain_stops_only_where_nothing_is_to_be_gained(seed, n_tasks, spread, gain, unit):
+    rng = np.random.default_rng(seed)
+    base = -1.0 - rng.random(n_tasks)
+    scores = np.stack([base, base - 0.1, *(base + gain + spread * rng.standard_normal((2, n_tasks)))])
+    stops = no_gain_left(told(scores, [0, n_tasks, n_tasks, n_tasks]))
+    gains = (scores[2:] - base).mean(axis=1)
+    if stops:
+        assert gains.max() <= 1e-3 * abs(base.mean())
+    assert stops == no_gain_left(told(unit * scores, [0, n_tasks, n_tasks, n_tasks]))
+    assert not no_gain_left(told(scores, [0, n_tasks, n_tasks, n_tasks - 1]))  # sparse graphs may still gain
+    assert not no_gain_left(told(scores[:2], [n_tasks, n_tasks]))
+    assert spread > 0 or stops == (gain <= 1e-3 * abs(base.mean()))
+
+
+def test_scores_after_early_stopping_are_nan(monkeypatch, scripted):
+    (fold,) = scripted(1, lambda number, params: np.full(4, -1.0))
+    monkeypatch.setattr("mssl.model_selection.scores.no_gain_left", lambda told: len(told) == 3)
+    chain = [{"a": value} for value in range(5)]
+    table = np.asarray(score_chain(fold, None, chain, True))
+    assert table.shape == (5, TASKS + 4)
+    assert np.isfinite(table[:3]).all()
+    assert np.isnan(np.delete(table[3:], CERTIFIED, axis=1)).all()
+    np.testing.assert_array_equal(table[:, CERTIFIED], [1, 1, 1, 0, 0])
+    assert np.isfinite(score_chain(fold, None, chain, False)).all()
+
+
+def test_settings_without_a_score_are_no_ties(scripted):
+    table = ScoreTable(None, scripted(3, lambda number, params: [params["a"] - 0.1 * number] * 2))
+    table.evaluate("", [[{"a": 0.0}]])
+    table.candidates[name_of({"a": 1.0})] = Candidate({"a": 1.0}, "", np.full((3, TASKS), np.nan))
+    table.prefer([{"a": 1.0}, {"a": 0.0}], 0.5)
+    assert table.best().params == {"a": 0.0}
