@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from mssl.exceptions import DataError, ParameterError
 from mssl.graph.geometry import (
@@ -17,6 +18,7 @@ from mssl.graph.geometry import (
     community_colors,
     graph_layout,
     graph_svg,
+    label_offsets,
     task_order,
     thin_edges,
 )
@@ -291,3 +293,27 @@ def test_svg_shows_each_task_and_names_what_is_hidden():
     for circle in circles:
         assert 0 < float(circle.get("cx")) < width
         assert 0 < float(circle.get("cy")) < height
+
+
+# Labels
+
+
+@settings(max_examples=40, deadline=None)
+@given(arrays(float, st.tuples(st.integers(1, 25), st.just(2)), elements=st.floats(0, 300)), st.integers(0, 30))
+def test_labels_cover_neither_points_nor_each_other(points, most):
+    half_sizes = {k: (10.0 + k, 6.0) for k in range(len(points))}
+    offsets = label_offsets(points, half_sizes, (300, 280), radius=4, most=most)
+    assert len(offsets) <= most
+    boxes = [(points[k] + offset - half_sizes[k], points[k] + offset + half_sizes[k]) for k, offset in offsets.items()]
+    for k, (low, high) in enumerate(boxes):
+        assert (low >= 0).all()
+        assert (high <= [300, 280]).all()
+        assert not ((points - 4 < high) & (points + 4 > low)).all(axis=1).any()
+        for other_low, other_high in boxes[:k]:
+            assert (low >= other_high).any() or (high <= other_low).any()
+
+
+def test_a_label_alone_in_the_middle_lies_to_the_right_of_its_marker():
+    (offset,) = label_offsets(np.array([[50.0, 50.0]]), {0: (10.0, 5.0)}, (100, 100), radius=3).values()
+    assert offset[0] >= 10 + 3
+    assert offset[1] == 0

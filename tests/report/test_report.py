@@ -22,9 +22,8 @@ from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, MissingDependencyError, MSSLError
 from mssl.graph.task_graph import partial_correlation
 from mssl.report.content import read_stability
-from mssl.report.labels import place, text_width
-from mssl.report.pooling import pool
 from mssl.report.scores import measure, read_gains
+from mssl.report.sections.heat import pool
 from mssl.structures import Independent
 from mssl.transfer import transfer_report
 
@@ -413,24 +412,6 @@ def test_a_pooled_cell_is_the_strongest_of_its_block(matrix, most):
         down, across = divmod(int(pooled.place[r, c]), width)
         assert abs(value) == np.abs(block).max()
         assert matrix[r * height + down, c * width + across] == value
-
-
-@settings(max_examples=40, deadline=None)
-@given(arrays(float, st.tuples(st.integers(1, 25), st.just(2)), elements=st.floats(0, 300)))
-def test_labels_cover_neither_points_nor_each_other(points):
-    names = [f"name {k}" for k in range(len(points))]
-    labels = place(points, names, (300, 300), radius=4, ranked=range(len(points)), font=10)
-    boxes = []
-    for label in labels:
-        centre = points[label.task] + [label.right, label.down]
-        half = np.array([text_width(label.text, 10) / 2, 6])
-        boxes.append((centre - half, centre + half))
-    for k, (low, high) in enumerate(boxes):
-        assert (low >= 0).all()
-        assert (high <= 300).all()
-        assert not ((points - 4 < high) & (points + 4 > low)).all(axis=1).any()
-        for other_low, other_high in boxes[:k]:
-            assert (low >= other_high).any() or (high <= other_low).any()
 
 
 def test_a_thousand_tasks_stay_within_the_size_limit(tmp_path):

@@ -16,9 +16,6 @@ import numpy as np
 from mssl.exceptions import DatasetError
 from mssl.graph.task_graph import short_name
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
-quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
-
 
 def plain(value: Any) -> Any:
     """A value as JSON allows it: numbers, text, lists, and null for what is not finite."""

@@ -1,9 +1,8 @@
-"""Options that name columns, and reading a table by them."""
+"""A table on disk as tasks to fit: what the columns mean, arrays sorted by task."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import click
@@ -11,39 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl.data.inputs import listing, number_tasks
+from mssl.data.splitters import TaskKFold
 from mssl.exceptions import DataError, NotAlignedError, ParameterError
-from mssl.methods import FAMILIES, lacks_graph
-
-_OPTIONS = (
-    click.argument("data", type=click.Path()),
-    click.option("--task", required=True, help="Column that names the task of each row."),
-    click.option("--target", required=True, help="Column to predict."),
-    click.option("--features", help="Columns to predict from, separated by commas; all others by default."),
-    click.option("--drop", default="", help="Columns to leave out, separated by commas."),
-    click.option("--time", help="Column that says which rows of all tasks belong together (needed by r-mssl)."),
-    click.option("--family", type=click.Choice(FAMILIES), default="auto", show_default=True, help="Kind of target."),
-    click.option(
-        "--missing",
-        type=click.Choice(["error", "drop", "mean"]),
-        default="error",
-        show_default=True,
-        help="Rows with missing values: refuse, leave out, or fill features with their mean.",
-    ),
-)
-
-
-edges_option = click.option(
-    "--edges",
-    type=click.Path(),
-    help="Table of the edges between tasks, for s2m2r: two columns of tasks, and one named weight if they differ.",
-)
-
-
-def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the argument DATA and the options that say what its columns mean."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+from mssl.methods import lacks_graph
 
 
 class Training(NamedTuple):
@@ -73,8 +42,6 @@ class Training(NamedTuple):
     def splits(self, folds: int, seed: int) -> list[tuple[Any, Any]]:
         """Training and test rows: within every task, or for rows that belong together in stretches of time."""
         from sklearn.model_selection import KFold
-
-        from mssl.model_selection import TaskKFold
 
         if self.aligned:
             return list(KFold(folds).split(self.X))

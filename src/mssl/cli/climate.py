@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from mssl.cli._output import check_target, json_option, print_facts, print_json, quiet_option, show_progress
-from mssl.cli.fit import parse_settings
+from mssl.cli._options import json_option, quiet_option, settings_option
+from mssl.cli._output import check_target, print_facts, print_json, show_progress
 
 
 def _years(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, int]:
@@ -48,7 +48,7 @@ _LEFT_OUT = {
 @click.option("--raw", is_flag=True, help="Combine values as they are, not anomalies (the paper's way).")
 @click.option("--regrid", type=click.Choice(["bilinear", "nearest"]), default="bilinear", show_default=True)
 @click.option("--all-cells", is_flag=True, help="Keep cells at sea.")
-@click.option("--set", "fixed", multiple=True, metavar="NAME=VALUE", help="Fix a parameter instead of choosing it.")
+@settings_option("Fix a parameter instead of choosing it.")
 @click.option("--output", "-o", type=click.Path(), help="NetCDF file to write.")
 @json_option
 @quiet_option
@@ -59,7 +59,7 @@ def climate(
     observed_variable: str | None,
     method: str,
     all_cells: bool,
-    fixed: tuple[str, ...],
+    fixed: dict[str, Any],
     output: str | None,
     as_json: bool,
     quiet: bool,
@@ -85,7 +85,7 @@ def climate(
     check_target(output, observations, *paths)
     if observed_variable in (None, variable):  # else one file may hold both
         reject_observation(paths, observations)
-    model = make_estimator(method, "gaussian", parse_settings(fixed), verbose=int(show_progress(quiet)))
+    model = make_estimator(method, "gaussian", fixed, verbose=int(show_progress(quiet)))
     answer = combine(
         open_members(paths, variable),
         open_field(observations, observed_variable or variable),

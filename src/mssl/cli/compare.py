@@ -9,16 +9,9 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.cli._output import (
-    check_target,
-    json_option,
-    print_facts,
-    print_json,
-    print_table,
-    quiet_option,
-    show_progress,
-)
-from mssl.cli._tables import Training, edges_option, names_in, read_training, table_options
+from mssl.cli._options import edges_option, json_option, quiet_option, table_options
+from mssl.cli._output import check_target, print_facts, print_json, print_table, show_progress
+from mssl.cli._tables import Training, names_in, read_training
 from mssl.data.inputs import number_tasks
 from mssl.exceptions import DataError
 from mssl.methods import make_estimator

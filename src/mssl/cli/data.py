@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from mssl.cli._output import check_target, json_option, print_json, print_table
+from mssl.cli._options import json_option
+from mssl.cli._output import check_target, print_json, print_table
 
 
 @click.group(invoke_without_command=True)
@@ -34,7 +35,7 @@ def listed(as_json: bool) -> None:
 
 @datasets.command()
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+@json_option
 def fetch(name: str, as_json: bool) -> None:
     """Download the files of the data set NAME once, and check them."""
     from mssl.datasets import fetch as get

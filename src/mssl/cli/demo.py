@@ -1,4 +1,4 @@
-"""``mssl demo`` and ``mssl reproduce``."""
+"""The command ``mssl demo``: the paper's synthetic problem, in words and pictures."""
 
 from __future__ import annotations
 

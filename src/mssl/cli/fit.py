@@ -7,16 +7,9 @@ from typing import Any
 
 import click
 
-from mssl.cli._output import (
-    check_target,
-    json_option,
-    print_facts,
-    print_json,
-    print_table,
-    quiet_option,
-    show_progress,
-)
-from mssl.cli._tables import Training, edges_option, read_training, table_options
+from mssl.cli._options import edges_option, json_option, quiet_option, settings_option, table_options
+from mssl.cli._output import check_target, print_facts, print_json, print_table, show_progress
+from mssl.cli._tables import Training, read_training
 from mssl.methods import lacks_graph, make_estimator
 
 
@@ -26,14 +19,14 @@ from mssl.methods import lacks_graph, make_estimator
 @click.option("--method", default="p-mssl", show_default=True, help="p-mssl, r-mssl, or any name of mssl.presets.")
 @click.option("--save", "path", type=click.Path(), help="Model file (.npz) to write.")
 @click.option("--report", "page", type=click.Path(), help="HTML page to write, with all there is to see.")
-@click.option("--set", "fixed", multiple=True, metavar="NAME=VALUE", help="Fix a parameter, such as graph_penalty=0.3.")
+@settings_option("Fix a parameter, such as graph_penalty=0.3.")
 @json_option
 @quiet_option
 def fit(
     method: str,
     path: str | None,
     page: str | None,
-    fixed: tuple[str, ...],
+    fixed: dict[str, Any],
     as_json: bool,
     quiet: bool,
     **table: Any,
@@ -58,7 +51,7 @@ def fit(
     model = make_estimator(
         method,
         training.family,
-        parse_settings(fixed),
+        fixed,
         selection="both" if training.can_be_halved(method) else "prediction",
         verbose=int(show_progress(quiet)),
     )
@@ -89,31 +82,12 @@ def _write_report(model: Any, page: str, training: Training) -> Any:
 _NOTES = ("method", "family", "rows", "task_column", "target_column", "seconds")
 
 
-def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:
-    """``NAME=VALUE`` pairs as parameters; values are numbers, true, false, none, or text."""
-    words = {"true": True, "false": False, "none": None}
-    parsed: dict[str, Any] = {}
-    for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals or not name.strip():
-            raise click.UsageError(f"--set {setting!r}: give a name and a value, such as graph_penalty=0.3.")
-        value: Any = words.get(text.strip().lower(), text.strip())
-        for number in (int, float):
-            if isinstance(value, str):
-                try:
-                    value = number(value)
-                except ValueError:
-                    continue
-        parsed[name.strip()] = value
-    return parsed
-
-
-def summarise(model: Any, training: Training, method: str, fixed: tuple[str, ...], seconds: float) -> dict[str, Any]:
+def summarise(model: Any, training: Training, method: str, fixed: dict[str, Any], seconds: float) -> dict[str, Any]:
     """What the fit found, in plain values."""
     result, graph = getattr(model, "result_", None), getattr(model, "graph_", None)
     edges = [] if graph is None else graph.edges(10)
     # JSON has no infinity, and null would say that the penalty is not known.
-    chosen = getattr(model, "best_params_", None) or parse_settings(fixed)
+    chosen = getattr(model, "best_params_", None) or fixed
     chosen = {name: "inf" if value == float("inf") else value for name, value in chosen.items()}
     return {
         "method": method,

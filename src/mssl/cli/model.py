@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
+from mssl.cli._options import json_option
 from mssl.cli._output import (
     check_target,
-    json_option,
     json_text,
     print_facts,
     print_json,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from mssl.cli._output import json_option, print_json, print_table
+from mssl.cli._options import json_option
+from mssl.cli._output import print_json, print_table
 
 
 @click.command()

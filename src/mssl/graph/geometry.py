@@ -7,7 +7,7 @@ random: the same graph gives the same picture.
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,6 +31,8 @@ PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B
 NEUTRAL = "#8C8C8C"
 #: Sign of an edge: positive and negative partial correlation.
 POSITIVE, NEGATIVE = "#0072B2", "#D55E00"
+
+_LABEL_SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (0.75, 0.8), (-0.75, 0.8), (0.75, -0.8), (-0.75, -0.8))
 
 
 class ThinnedGraph(NamedTuple):
@@ -435,6 +437,57 @@ def coastlines(
     for line in found:
         line.setflags(write=False)
     return found
+
+
+def label_offsets(
+    points: FloatArray,
+    half_sizes: Mapping[int, tuple[float, float]],
+    size: tuple[float, float],
+    *,
+    radius: float,
+    most: int | None = None,
+) -> dict[int, FloatArray]:
+    """Choose a side of its point for each label, so that it covers neither a point nor another label.
+
+    Parameters
+    ----------
+    points : ndarray of shape (K, 2)
+        In the units of the drawing, inside the box from (0, 0) to `size`.
+    half_sizes : mapping of point number to (half width, half height)
+        The labels that are tried, the most important first.
+    size : (float, float)
+        Width and height of the drawing.
+    radius : float
+        Of the markers at the points.
+    most : int, optional
+        How many labels there may be.
+
+    Returns
+    -------
+    dict of point number to ndarray of shape (2,)
+        Offset of the label's centre from its point; labels without room are absent.
+
+    Examples
+    --------
+    >>> offsets = label_offsets(np.array([[5.0, 5.0], [9.0, 5.0]]), {0: (2.0, 1.0), 1: (2.0, 1.0)}, (20, 10), radius=1)
+    >>> {point: offset.tolist() for point, offset in offsets.items()}
+    {0: [0.0, 4.0], 1: [5.0, 0.0]}
+    """
+    taken = np.column_stack([points - radius, points + radius])
+    offsets: dict[int, FloatArray] = {}
+    for k, half_size in half_sizes.items():
+        if len(offsets) == most:
+            break
+        half = np.array(half_size)
+        for side in _LABEL_SIDES:
+            offset = np.array(side) * (half + radius + 2)
+            low, high = points[k] + offset - half, points[k] + offset + half
+            clash = (taken[:, :2] < high).all(axis=1) & (taken[:, 2:] > low).all(axis=1)
+            if (low >= 0).all() and (high <= size).all() and not clash.any():
+                offsets[k] = offset
+                taken = np.vstack([taken, [*low, *high]])
+                break
+    return offsets
 
 
 def _centres(low: float, high: float, n: int) -> FloatArray:

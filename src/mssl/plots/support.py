@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mssl.exceptions import DataError, require
+from mssl.graph.geometry import label_offsets
 from mssl.graph.task_graph import TaskGraph, short_name
 
 FloatArray = NDArray[np.float64]
 SMALL, NORMAL = 6.5, 8.0
 GREY, FAINT = "#555555", "#A0A0A0"
-_DIRECTIONS = ((1, 0), (-1, 0), (0, 1), (0, -1), (0.75, 0.8), (-0.75, 0.8), (0.75, -0.8), (-0.75, -0.8))
 
 
 def axes(ax: Any, size: tuple[float, float] = (3.6, 3.0)) -> Any:
@@ -121,24 +121,14 @@ def place_labels(ax: Any, places: FloatArray, names: Sequence[Any], radius: floa
     effects: Any = require("matplotlib.patheffects", "plot", "Drawing a figure")
     width, height = size_in_points(ax)
     inside = ax.transAxes.inverted().transform(ax.transData.transform(places)) * (width, height)
-    boxes = np.column_stack([inside - radius, inside + radius])
-    count = 0
-    for k in ranked:
-        text = drawn(names[k], 14)
-        half = np.array([0.29 * SMALL * len(text), 0.62 * SMALL])
-        for direction in _DIRECTIONS:
-            centre = inside[k] + np.array(direction) * (half + radius + 2)
-            box = np.concatenate([centre - half, centre + half])
-            within = (box[:2] >= 0).all() and box[2] <= width and box[3] <= height
-            clash = (boxes[:, :2] < box[2:]).all(axis=1) & (boxes[:, 2:] > box[:2]).all(axis=1)
-            if within and not clash.any():
-                where = centre / (width, height)
-                label = ax.text(*where, text, transform=ax.transAxes, fontsize=SMALL, ha="center", va="center")
-                label.set(zorder=4, path_effects=[effects.withStroke(linewidth=1.5, foreground="white")])
-                boxes = np.vstack([boxes, box])
-                count += 1
-                break
-    return count
+    texts = {k: drawn(names[k], 14) for k in ranked}
+    half_sizes = {k: (0.29 * SMALL * len(text), 0.62 * SMALL) for k, text in texts.items()}
+    offsets = label_offsets(inside, half_sizes, (width, height), radius=radius)
+    for k, offset in offsets.items():
+        where = (inside[k] + offset) / (width, height)
+        label = ax.text(*where, texts[k], transform=ax.transAxes, fontsize=SMALL, ha="center", va="center")
+        label.set(zorder=4, path_effects=[effects.withStroke(linewidth=1.5, foreground="white")])
+    return len(offsets)
 
 
 def chord_labels(ax: Any, tasks: Sequence[Any], angles: FloatArray) -> tuple[float, bool]:

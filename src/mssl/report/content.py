@@ -83,6 +83,22 @@ class Content:
         """Number of tasks K."""
         return len(self.graph)
 
+    @property
+    def missing_graph(self) -> str | None:
+        """Why there is no graph to draw, or None."""
+        if not self.has_graph:
+            return (
+                f"{self.method} has no task graph; a structure with a precision, such as MSSLRegressor's, learns one."
+            )
+        if self.n_tasks < 2:
+            return "There is one task only, so there is no graph between tasks."
+        if not self.graph.n_edges:
+            return (
+                "The task graph is empty: no edge between any two tasks. A smaller graph penalty gives edges, if the "
+                "tasks are related."
+            )
+        return None
+
     @cached_property
     def names(self) -> list[str]:
         """Names of the tasks for display: one line, no control characters."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mssl.exceptions import require
-from mssl.graph.geometry import NEGATIVE, POSITIVE
+from mssl.graph.geometry import NEGATIVE, POSITIVE, label_offsets
 from mssl.graph.task_graph import short_name
-from mssl.report.content import Content
-from mssl.report.labels import Label, plain
+
+if TYPE_CHECKING:
+    from mssl.report.content import Content
 
 FloatArray = NDArray[np.float64]
 
@@ -23,6 +25,8 @@ MOST_EDGES = 3000
 MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex", "star")
 #: Some marks cover less than others of the same size.
 _ENLARGED = {"triangle": 1.1, "inverted_triangle": 1.1, "diamond": 1.4, "star": 1.5}
+#: Names in a drawing: font size in pixels, and how many there may be before they hide the drawing.
+_FONT, _MOST_NAMES = 11, 60
 INK, FAINT, LIGHT = "#222222", "#9A9A9A", "#E4E4E4"
 #: From the colour of negative edges over white to that of positive ones, darker at the ends.
 _DIVERGING = ("#6B2A00", NEGATIVE, "#F6C7A3", "#FAFAFA", "#A9D0EA", POSITIVE, "#003350")
@@ -128,18 +132,37 @@ class Shared:
         plot.toolbar.active_tap = tap
         return renderer
 
-    def draw_names(self, plot: Any, x: str, y: str, labels: list[Label], key: str) -> None:
-        """Write the names that have room, and the name of every selected task."""
+    def draw_names(
+        self, plot: Any, x: str, y: str, pixels: FloatArray, key: str, *, radius: float, width: int = 18
+    ) -> int:
+        """Write the names that have room, and the name of every selected task; return how many had room.
+
+        Parameters
+        ----------
+        plot : Bokeh figure
+        x, y : str
+            Columns of the tasks' places.
+        pixels : ndarray of shape (K, 2)
+            The same places in pixels, right and down from the upper left corner.
+        key : str
+            Begins the names of the columns that are added.
+        radius : float
+            Of the markers, in pixels.
+        width : int
+            Most letters of a name.
+        """
         models: Any = require("bokeh.models", "report", "The report")
-        chosen = {label.task: label for label in labels}
-        spare = Label(0, "", 0.0, -14.0)
-        n = self.content.n_tasks
-        text = [chosen[k].text if k in chosen else "" for k in range(n)]
-        self.tasks.add(text, f"{key}_label")
-        self.tasks.add([plain(name, 30) for name in self.content.graph.tasks], "short")
-        for axis, attribute in (("right", "right"), ("down", "down")):
-            offsets = [getattr(chosen.get(k, spare), attribute) for k in range(n)]
-            self.tasks.add(np.array(offsets, dtype=np.float32), f"{key}_{axis}")
+        tasks = self.content.graph.tasks
+        texts = {int(k): plain(tasks[k], width) for k in by_community(self.content)}
+        half_sizes = {k: (text_width(text, _FONT) / 2, 0.6 * _FONT) for k, text in texts.items()}
+        size = (plot.frame_width, plot.frame_height)
+        found = label_offsets(pixels, half_sizes, size, radius=radius, most=_MOST_NAMES)
+        # A selected task whose name had no room gets it above its marker.
+        offsets = np.array([found.get(k, (0.0, -14.0)) for k in range(len(tasks))], dtype=np.float32)
+        self.tasks.add([texts[k] if k in found else "" for k in range(len(tasks))], f"{key}_label")
+        self.tasks.add([plain(name, 30) for name in tasks], "short")
+        self.tasks.add(offsets[:, 0], f"{key}_right")
+        self.tasks.add(offsets[:, 1], f"{key}_down")
         common: dict[str, Any] = {
             "x": x,
             "y": y,
@@ -147,12 +170,33 @@ class Shared:
             "y_offset": f"{key}_down",
             "text_align": "center",
         }
-        common |= {"text_baseline": "middle", "text_font_size": "11px", "text_color": INK}
+        common |= {"text_baseline": "middle", "text_font_size": f"{_FONT}px", "text_color": INK}
         common |= {"background_fill_color": "white", "background_fill_alpha": 0.75, "padding": 1}
         usual = models.Text(text=f"{key}_label", **common)
         faded = models.Text(text=f"{key}_label", **(common | {"text_alpha": 0.35}))
         bold = models.Text(text="short", **(common | {"text_font_style": "bold"}))
         plot.add_glyph(self.tasks, usual, selection_glyph=bold, nonselection_glyph=faded, level="overlay")
+        return len(found)
+
+
+def plain(name: object, width: int = 24) -> str:
+    r"""Return a name as Bokeh draws it letter by letter: ``$$…$$``, ``\[…\]`` and ``\(…\)`` are no formulas here.
+
+    Examples
+    --------
+    >>> plain("$$x$$") == "$\u200b$x$\u200b$"
+    True
+    """
+    text = short_name(name, width)
+    for formula in ("$$", r"\[", r"\]", r"\(", r"\)"):
+        text = text.replace(formula, f"{formula[0]}\u200b{formula[1]}")
+    return text
+
+
+def text_width(text: str, font: float) -> float:
+    """Estimate the width of a text in pixels."""
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return font * (0.57 * (len(text) - wide) + 1.1 * wide)
 
 
 def base_figure(width: int, height: int, alt: str, **options: Any) -> Any:

@@ -12,14 +12,21 @@ from base64 import b64encode
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mssl.exceptions import require
-from mssl.report.content import Content
 from mssl.report.figures import Section, Shared, count
-from mssl.report.sections import all_sections
+from mssl.report.sections.graph import chord_section, graph_section
+from mssl.report.sections.heat import coefficient_section, matrix_section
+from mssl.report.sections.places import map_section
+from mssl.report.sections.runs import convergence_section, stability_section
+from mssl.report.sections.tasks import task_section
+from mssl.report.sections.words import record_section, summary_section
+
+if TYPE_CHECKING:
+    from mssl.report.content import Content
 
 
 def render(content: Content) -> str:
@@ -40,6 +47,22 @@ def render(content: Content) -> str:
         f'<script type="application/json" id="report-data">{_data(shared, sections)}</script>\n'
         f"{blocks}\n</body>\n</html>\n"
     )
+
+
+def all_sections(content: Content, shared: Shared) -> list[Section]:
+    """Every section in the order of reading; one that has nothing to show says why."""
+    return [
+        summary_section(content),
+        graph_section(content, shared),
+        matrix_section(content, shared),
+        chord_section(content, shared),
+        coefficient_section(content, shared),
+        task_section(content, shared),
+        map_section(content, shared),
+        stability_section(content, shared),
+        convergence_section(content),
+        record_section(content),
+    ]
 
 
 def _body(content: Content, sections: list[Section]) -> str:

@@ -13,7 +13,6 @@ from mssl.data.inputs import is_missing, listing, locate_tasks, read_features
 from mssl.exceptions import DataError
 from mssl.graph.task_graph import short_name
 from mssl.metrics import deviance_score
-from mssl.transfer import TransferReport
 
 FloatArray = NDArray[np.float64]
 
@@ -144,7 +143,7 @@ def _verdict(gain: float, word: str) -> str:
 
 
 def _rows(transfer: Any, tasks: Sequence[Any]) -> list[dict[str, Any]]:
-    if isinstance(transfer, TransferReport):
+    if all(hasattr(transfer, name) for name in ("tasks", "together", "alone", "gain", "verdict")):  # a TransferReport
         measured = zip(transfer.tasks.tolist(), transfer.together, transfer.alone, strict=True)
         numbers = [{"task": task, "deviance": a, "deviance alone": b} for task, a, b in measured]
         said = zip(numbers, transfer.gain, transfer.verdict, strict=True)

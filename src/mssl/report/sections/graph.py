@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mssl.graph.geometry import NEGATIVE, POSITIVE, chord_geometry, graph_layout, thin_edges
-from mssl.report.content import Content
 from mssl.report.figures import (
     INK,
     MARKERS,
@@ -17,13 +16,13 @@ from mssl.report.figures import (
     Shared,
     bare,
     base_figure,
-    by_community,
     count,
     figure_html,
     named,
+    plain,
+    text_width,
 )
 from mssl.report.figures import sentence as say
-from mssl.report.labels import place, plain, text_width
 
 _SIGNS = (
     f'<svg class="key" viewBox="0 0 30 8" aria-hidden="true"><path d="M0 4H30" stroke="{POSITIVE}" stroke-width="3"/>'
@@ -31,6 +30,9 @@ _SIGNS = (
     f'<svg class="key" viewBox="0 0 30 8" aria-hidden="true"><path d="M0 4H30" stroke="{NEGATIVE}" stroke-width="3" '
     'stroke-dasharray="7 4"/></svg> negative partial correlation; thicker is stronger.'
 )
+
+if TYPE_CHECKING:
+    from mssl.report.content import Content
 _SHAPES = {
     "circle": '<circle cx="6" cy="6" r="5"/>',
     "square": '<path d="M1.5 1.5h9v9h-9z"/>',
@@ -42,23 +44,9 @@ _SHAPES = {
 }
 
 
-def missing_graph(content: Content) -> str | None:
-    """Why there is no graph to draw, or None."""
-    if not content.has_graph:
-        return f"{content.method} has no task graph; a structure with a precision, such as MSSLRegressor's, learns one."
-    if content.n_tasks < 2:
-        return "There is one task only, so there is no graph between tasks."
-    if not content.graph.n_edges:
-        return (
-            "The task graph is empty: no edge between any two tasks. A smaller graph penalty gives edges, if the tasks "
-            "are related."
-        )
-    return None
-
-
 def graph_section(content: Content, shared: Shared) -> Section:
     """Points and lines, with sliders that hide weak and rarely selected edges."""
-    nothing = missing_graph(content)
+    nothing = content.missing_graph
     if nothing is not None:
         return Section("graph", "Task graph", say(nothing))
     places = graph_layout(content.graph)
@@ -81,10 +69,7 @@ def graph_section(content: Content, shared: Shared) -> Section:
     shared.draw_tasks(plot, "scatter", x="graph_x", y="graph_y", marker="mark", size="graph_size")
     plot.add_tools("box_select")
     pixels = np.column_stack([width / 2 + places[:, 0] / unit, height / 2 - places[:, 1] / unit])
-    ranked = by_community(content)
-    found = place(pixels, content.graph.tasks, (width, height), radius=0.6 * size, ranked=ranked)
-    shared.draw_names(plot, "graph_x", "graph_y", found, "graph")
-    unnamed = content.n_tasks - len(found)
+    unnamed = content.n_tasks - shared.draw_names(plot, "graph_x", "graph_y", pixels, "graph", radius=0.6 * size)
     note = f" {count(unnamed, 'name')} had no room; hover or select to read them." if unnamed else ""
     caption = f"Strongly related tasks lie close. {_SIGNS}{note}{_legend(content)}"
     body = figure_html("plot-graph", alt, caption, _controls(content, shared))
@@ -145,7 +130,7 @@ def _legend(content: Content) -> str:
 
 def chord_section(content: Content, shared: Shared) -> Section:
     """Tasks on a circle, community by community, edges as curves inside it."""
-    nothing = missing_graph(content)
+    nothing = content.missing_graph
     title = "Chord diagram"
     if nothing is not None:
         return Section("chords", title, say(nothing))

@@ -3,23 +3,52 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mssl.exceptions import require
-from mssl.report.content import Content
-from mssl.report.figures import Section, Shared, base_figure, count, diverging, figure_html, name_axis
+from mssl.report.figures import Section, Shared, base_figure, count, diverging, figure_html, name_axis, plain
 from mssl.report.figures import sentence as say
-from mssl.report.labels import plain
-from mssl.report.pooling import Pooled, pool
-from mssl.report.sections.graph import missing_graph
+
+if TYPE_CHECKING:
+    from mssl.report.content import Content
 
 FloatArray = NDArray[np.float64]
 _CELLS = 500
 _MOST_NAMES = 50_000
 _UPRIGHT = 200  # pixels that the name of an upright colour bar needs
+
+
+class Pooled(NamedTuple):
+    """A matrix in blocks of ``block`` = (height, width) cells.
+
+    ``values`` (r, c) are the blocks' strongest values, ``place`` (r, c) say where in its block each stands: cell
+    (place // width, place % width).
+    """
+
+    values: FloatArray
+    place: NDArray[np.intp]
+    block: tuple[int, int]
+
+
+def pool(matrix: FloatArray, most: int = 500) -> Pooled:
+    """Show the strongest of each block of cells, so that no side has more than `most` cells; NaN are passed over.
+
+    Examples
+    --------
+    >>> pooled = pool(np.array([[0.1, 0.0, 0.2], [0.0, -0.5, 0.0]]), most=2)
+    >>> pooled.values.tolist(), pooled.place.tolist(), pooled.block
+    ([[0.1, 0.2], [-0.5, 0.0]], [[0, 0], [1, 0]], (1, 2))
+    """
+    height, width = (max(1, -(-side // most)) for side in matrix.shape)
+    rows, columns = (-(-side // step) for side, step in zip(matrix.shape, (height, width), strict=True))
+    padded = np.full((rows * height, columns * width), np.nan)
+    padded[: matrix.shape[0], : matrix.shape[1]] = matrix
+    cells = padded.reshape(rows, height, columns, width).transpose(0, 2, 1, 3).reshape(rows, columns, -1)
+    place = np.argmax(np.where(np.isnan(cells), -1.0, np.abs(cells)), axis=2)
+    return Pooled(np.take_along_axis(cells, place[..., None], axis=2)[..., 0], place, (height, width))
 
 
 class _Layer:
@@ -34,7 +63,7 @@ class _Layer:
 def matrix_section(content: Content, shared: Shared) -> Section:
     """Partial correlations and precisions between tasks, by community."""
     title = "Relations between tasks"
-    nothing = missing_graph(content)
+    nothing = content.missing_graph
     if nothing is not None:
         return Section("relations", title, say(nothing))
     layers = [_Layer("partial", "partial correlation", _off_diagonal(content.graph.weights, content))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from mssl.exceptions import MissingDependencyError, require
 from mssl.graph.geometry import arc_geometry, coastlines
 from mssl.plots.support import region
-from mssl.report.content import Content
-from mssl.report.figures import FAINT, Section, Shared, base_figure, by_community, count, figure_html
+from mssl.report.figures import FAINT, Section, Shared, base_figure, count, figure_html
 from mssl.report.figures import sentence as say
-from mssl.report.labels import place
+
+if TYPE_CHECKING:
+    from mssl.report.content import Content
 
 FloatArray = NDArray[np.float64]
 _WIDEST, _TALLEST = 820, 560
@@ -49,9 +50,7 @@ def map_section(content: Content, shared: Shared) -> Section:
     pixels = np.column_stack(
         [(longitude - west) / (east - west) * width, (north - latitude) / (north - south) * height]
     )
-    ranked = by_community(content)
-    found = place(pixels, content.graph.tasks, (width, height), radius=0.6 * size, ranked=ranked, width=14)
-    shared.draw_names(plot, "longitude", "latitude", found, "map")
+    shared.draw_names(plot, "longitude", "latitude", pixels, "map", radius=0.6 * size, width=14)
     body = figure_html("plot-map", alt, " ".join(filter(None, [words, *notes])))
     return Section("map", "Map", body, {"plot-map": plot})
 

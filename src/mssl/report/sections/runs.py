@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mssl.exceptions import require
 from mssl.graph.geometry import PALETTE, POSITIVE
-from mssl.report.content import Content, Stability
-from mssl.report.figures import FAINT, Section, Shared, base_figure, count, figure_html
+from mssl.report.figures import FAINT, Section, Shared, base_figure, count, figure_html, plain
 from mssl.report.figures import sentence as say
-from mssl.report.labels import plain
+
+if TYPE_CHECKING:
+    from mssl.report.content import Content, Stability
 
 _MOST_LINES = 600
 _CURVES = {"objective": "objective − lowest", "gap_weights": "gap of coefficients", "gap_structure": "gap of precision"}

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mssl.graph.geometry import NEGATIVE, POSITIVE
 from mssl.graph.task_graph import short_name
-from mssl.report.content import Content
 from mssl.report.figures import Section, Shared, base_figure, count, figure_html, named
-from mssl.report.scores import Gains
+
+if TYPE_CHECKING:
+    from mssl.report.content import Content
+    from mssl.report.scores import Gains
 
 FloatArray = NDArray[np.float64]
 _GAIN_CAPTION = "Gain over the single-task fit, best first; losses lie below zero, in orange."

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from html import escape
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mssl.report.content import Content
 from mssl.report.figures import Section, count, named
+
+if TYPE_CHECKING:
+    from mssl.report.content import Content
 
 
 def summary_section(content: Content) -> Section:

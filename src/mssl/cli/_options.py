@@ -1,0 +1,71 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from mssl.methods import FAMILIES
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+edges_option = click.option(
+    "--edges",
+    type=click.Path(),
+    help="Table of the edges between tasks, for s2m2r: two columns of tasks, and one named weight if they differ.",
+)
+
+
+def parse_settings(ctx: click.Context, param: click.Parameter, settings: tuple[str, ...]) -> dict[str, Any]:
+    """``NAME=VALUE`` pairs as parameters; values are numbers, true, false, none, or text."""
+    parsed: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not name.strip():
+            raise click.UsageError(f"--set {setting!r}: give a name and a value, such as graph_penalty=0.3.")
+        parsed[name.strip()] = _value(text.strip())
+    return parsed
+
+
+def _value(text: str) -> Any:
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def settings_option(help_text: str) -> Callable[..., Any]:
+    """``--set NAME=VALUE``, any number of times, as a dict."""
+    return click.option("--set", "fixed", multiple=True, metavar="NAME=VALUE", callback=parse_settings, help=help_text)
+
+
+_OPTIONS = (
+    click.argument("data", type=click.Path()),
+    click.option("--task", required=True, help="Column that names the task of each row."),
+    click.option("--target", required=True, help="Column to predict."),
+    click.option("--features", help="Columns to predict from, separated by commas; all others by default."),
+    click.option("--drop", default="", help="Columns to leave out, separated by commas."),
+    click.option("--time", help="Column that says which rows of all tasks belong together (needed by r-mssl)."),
+    click.option("--family", type=click.Choice(FAMILIES), default="auto", show_default=True, help="Kind of target."),
+    click.option(
+        "--missing",
+        type=click.Choice(["error", "drop", "mean"]),
+        default="error",
+        show_default=True,
+        help="Rows with missing values: refuse, leave out, or fill features with their mean.",
+    ),
+)
+
+
+def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the argument DATA and the options that say what its columns mean."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
