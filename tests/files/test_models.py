@@ -10,19 +10,20 @@ import sys
 import time
 import zipfile
 from enum import Enum
-from inspect import signature
+from inspect import isabstract, signature
 from pathlib import Path
 
 import numpy as np
 import pytest
-from damage import forge, header_of, members_of, npy, scratch, signed, with_header
+from damage import claiming, forge, header_of, members_of, npy, npy_head, scratch, signed, with_header
 from scipy import sparse
+from sklearn.base import BaseEstimator
 
 import mssl
 from mssl import MSSLRegressor, MultiTaskGLM, presets
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import ModelFileError, ParameterError
-from mssl.files.codec import Decoder, Encoder
+from mssl.files.codec import WORDS, Decoder, Encoder, _class_of, _is_storable
 from mssl.files.models import read_header
 from mssl.model_selection import TaskKFold
 from mssl.penalties import L1, ElasticNet
@@ -268,50 +269,127 @@ class Trap:
 
 
 def hostile(data):
+    """Name, the reason for which it has to be refused, and content of files that are no models."""
     members, header = members_of(data), header_of(data)
     bomb = np.zeros(2**24, np.uint8)
     pickled = io.BytesIO()
     np.save(pickled, np.array([Trap()], dtype=object), allow_pickle=True)
-    shape = members["array_0.npy"].replace(b"'shape': (4,)", b"'shape': (9999999999,)")
-    deep = b'{"format": "mssl-model", "version": 1, "model": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    deep = b'{"format": "mssl-model", "version": 2, "model": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     model = header["model"]
-    yield "empty", b""
-    yield "no zip", b"PK\x03\x04 nothing"
-    yield "truncated", data[: len(data) // 2]
-    yield "checksum", signed(members).replace(b"mssl-model", b"mssl-modem")
-    yield "object array", signed(members | {"array_0.npy": pickled.getvalue()})
-    yield "zip bomb", signed(members | {"array_0.npy": npy(bomb)}, zipfile.ZIP_DEFLATED)
-    yield "absurd shape", signed(members | {"array_0.npy": shape})
-    yield "extra member", signed(members | {"extra.npy": npy(bomb[:3])})
-    yield "path trick", signed(members | {"../../evil.npy": npy(bomb[:3])})
-    yield "missing member", signed({name: members[name] for name in members if name != "array_3.npy"})
-    yield "unused array", signed(members | {f"array_{len(members) - 2}.npy": npy(bomb[:3])})
-    yield "version", with_header(data, header | {"version": 2})
-    yield "version type", with_header(data, header | {"version": [1]})
-    yield "format", with_header(data, header | {"format": "other"})
-    yield "no model", with_header(data, {"format": "mssl-model", "version": 1})
-    yield "deep", with_header(data, deep)
-    yield "long number", with_header(data, b'{"format": "mssl-model", "version": ' + b"1" * 10_000 + b"}")
-    yield "not a dict", with_header(data, [1, 2])
-    yield "foreign class", with_header(data, header | {"model": model | {"class": "os.system"}})
-    yield "function", with_header(data, header | {"model": model | {"class": "mssl.glasso.graphical_lasso"}})
-    yield "error class", with_header(data, header | {"model": model | {"class": "mssl.exceptions.DataError"}})
+    yield "empty", "not a zip", b""
+    yield "no zip", "not a zip", b"PK\x03\x04 nothing"
+    yield "truncated", "not a zip", data[: len(data) // 2]
+    yield "one byte", "CRC", data.replace(b"mssl-model", b"mssl-modem")
+    yield "checksum", "checksum does not match", signed(members, salt=b"salt")
+    yield "object array", "header that mssl does not write", signed(members | {"array_0.npy": pickled.getvalue()})
+    yield "zip bomb", "compressed", signed(members | {"array_0.npy": npy(bomb)}, zipfile.ZIP_DEFLATED)
+    yield "absurd shape", "which its bytes do not fill", signed(members | {"array_0.npy": npy_head(2**40)})
+    yield "absurd size", "claim to be larger than the file", claiming(members, "array_0.npy", 2**28)
+    yield "extra member", "members that no model file has", signed(members | {"extra.npy": npy(bomb[:3])})
+    yield "path trick", "members that no model file has", signed(members | {"../../evil.npy": npy(bomb[:3])})
+    fewer = {name: members[name] for name in members if name != "array_3.npy"}
+    yield "missing member", "members that no model file has", signed(fewer)
+    more = members | {f"array_{len(members) - 2}.npy": npy(bomb[:3])}
+    yield "unused array", "arrays that belong to nothing", signed(more)
+    yield "version", "format version 3", with_header(data, header | {"version": 3})
+    yield "version type", "format version True", with_header(data, header | {"version": True})
+    yield "format", "does not hold a model", with_header(data, header | {"format": "other"})
+    yield "no model", "holds no model", with_header(data, {"format": "mssl-model", "version": 2})
+    yield "deep", "nested more|recursion", with_header(data, deep)
+    yield "long number", "digits", with_header(data, b'{"format": "mssl-model", "version": ' + b"1" * 10_000 + b"}")
+    yield "not a dict", "does not hold a model", with_header(data, [1, 2])
     for name in ("__class__", "predict", "_x__y", "a b", "fit"):
-        yield f"attribute {name}", with_header(data, header | {"model": model | {"v": model["v"] | {name: 1}}})
-    lacking = {name: model["v"][name] for name in model["v"] if name != "tol"}
-    yield "parameter missing", with_header(data, header | {"model": model | {"v": lacking}})
-    yield "no estimator", with_header(data, header | {"model": [1]})
+        worse = model | {"v": model["v"] | {name: 1}}
+        yield f"attribute {name}", "attributes .* do not fit", with_header(data, header | {"model": worse})
+    lacking = {"#": "object", "class": "fixed_precision", "v": {}}
+    yield "parameter missing", "required", with_header(data, header | {"model": lacking})
+    yield "no estimator", "holds no estimator", with_header(data, header | {"model": [1]})
+    yield "no object", "no enumeration", with_header(data, header | {"model": model | {"#": "enum"}})
+    status = {"#": "object", "class": "status", "v": {}}
+    yield "no enumeration", "no kind of object", with_header(data, header | {"model": status})
 
 
-def test_hostile_files_are_refused(file, tmp_path):
-    names = set()
-    for name, content in hostile(file.read_bytes()):
+def test_hostile_files_are_refused_for_the_right_reason(file, tmp_path):
+    for _, reason, content in hostile(file.read_bytes()):
         bad = tmp_path / "bad.npz"
         bad.write_bytes(content)
-        with pytest.raises(ModelFileError, match=r"bad\.npz") as caught:
+        with pytest.raises(ModelFileError, match=rf"bad\.npz.*({reason})"):
             mssl.load(bad)
-        names.add(f"{name}: {caught.value}")
-    assert len(names) > 25
+
+
+FOREIGN = [
+    *("os.system", "trap_module.Trap", "sklearn.linear_model.Ridge", "mssl_regressor.", "Status", "__class__", ""),
+    *("mssl.estimators.MSSLRegressor", "mssl.files.codec.Encoder", "mssl.exceptions.DataError", "MSSLRegressor"),
+]
+FOREIGN_PATHS = [  # those of version 1
+    *("os.system", "trap_module.Trap", "trap_module.MSSLRegressor", "sklearn.linear_model.Ridge", "mssl_regressor"),
+    *("mssl.files.codec.Encoder", "mssl.exceptions.DataError", "mssl.glasso.graphical_lasso", "mssl.penalties.Penalty"),
+    *("mssl.solvers.alternation._View", "mssl.estimators.MSSLRegressor.fit", "mssl.trap_module.Trap"),
+]
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "name"),
+    [*((2, "class", name) for name in FOREIGN), *((1, "class", name) for name in FOREIGN_PATHS)]
+    + [(2, "user_class", name) for name in FOREIGN],
+)
+def test_a_file_cannot_choose_its_classes(version, kind, name, file, tmp_path, monkeypatch):
+    """A module that a file names is not imported, and a class that is not ours is not made, even if it would fit."""
+    trap = (
+        "from pathlib import Path\nfrom sklearn.base import BaseEstimator\nPath(__file__).with_name('sprung').touch()"
+    )
+    (tmp_path / "trap_module.py").write_text(f"{trap}\nclass Trap(BaseEstimator): ...\nMSSLRegressor = Trap\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    header = header_of(file.read_bytes()) | {"version": version, "model": {"#": "object", kind: name, "v": {}}}
+    bad = tmp_path / "bad.npz"
+    bad.write_bytes(with_header(file.read_bytes(), header))
+    reason = "names the class .*, which is" if kind == "class" or not name.isidentifier() else "not part of mssl. Hand"
+    with pytest.raises(ModelFileError, match=reason):
+        mssl.load(bad)
+    assert not (tmp_path / "sprung").exists()
+    assert "trap_module" not in sys.modules
+
+
+# Files are read for ever, so no word may be taken back.
+PROMISED = """\
+mssl_regressor mssl_classifier multi_task_glm multi_task_classifier average_model best_member climatology
+mssl_regressor_cv mssl_classifier_cv multi_task_glm_cv stability_selection task_k_fold moving_window_split
+task_time_series_split gaussian bernoulli poisson gamma l1 elastic_net l21 nuclear independent one_ridge
+fixed_precision known_edges graph_laplacian mean_regularized pooled sparse_precision task_covariance clustered frame
+structure_step fit_result record status graphical_lasso_result glasso_status task_graph table_schema column_schema"""
+
+
+def test_words_stay_and_name_one_class_each():
+    assert set(PROMISED.split()) <= set(WORDS)
+    classes = [_class_of(word) for word in WORDS]
+    assert len(set(classes)) == len(classes) == len({cls.__name__ for cls in classes})
+    assert all(map(_is_storable, classes))
+
+
+def _concrete(cls):
+    below = [deeper for child in cls.__subclasses__() for deeper in _concrete(child)]
+    ours = cls.__module__.startswith("mssl.") and not cls.__name__.startswith("_")
+    return below + ([cls] if ours and not isabstract(cls) else [])
+
+
+def test_everything_that_a_model_is_made_of_has_a_word():
+    from mssl.losses import Loss
+    from mssl.penalties import Penalty
+    from mssl.structures import Structure
+
+    public = [value for name in mssl.__all__ if isinstance(value := getattr(mssl, name), type)]
+    made_of = [cls for base in (Loss, Penalty, Structure) for cls in _concrete(base)]
+    models = [cls for cls in public if issubclass(cls, BaseEstimator)]
+    known = {_class_of(word) for word in WORDS}
+    assert {*made_of, *models} - known == set()
+
+
+def test_a_file_names_no_module(file):
+    """Not even in a header that tells of a whole search."""
+    tree = str(header_of(file.read_bytes())["model"])
+    assert "mssl." not in tree
+    assert "'fit_result'" in tree
+    assert "'converged'" in tree
 
 
 def test_places_that_are_no_files(tmp_path):

@@ -1,17 +1,23 @@
 """Fitted objects as plain JSON values and arrays, and back, without ever executing anything from a file.
 
-Only classes that live in the modules of ``HOMES`` (or below them) can be written or read, and only of five kinds:
-estimators (structures, penalties and splitters among them), losses, data classes, named tuples and enumerations.
-Reading sets attributes; it never calls ``__setstate__`` or ``__reduce__``.
+Five kinds of objects can be written: estimators (structures, penalties and splitters among them), losses, data classes,
+named tuples and enumerations. Those of mssl are named by the words of ``WORDS``, which never change: when a class moves
+or is renamed, its word stays and only the right-hand side of the table changes. Those of users are named by their
+own class name, and are read only where the caller hands the class in. A file never decides what is imported.
+
+Files of version 1 named classes by their module paths. Where the attributes of a class have changed since, the class
+has a class method ``_state_from_version_1(state)``, which turns the attributes of then into those of now.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterable
 from enum import Enum
+from functools import cached_property
 from importlib import import_module
-from inspect import signature
+from inspect import Parameter, getattr_static, signature
 from typing import Any
 
 import numpy as np
@@ -20,33 +26,60 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import BaseCrossValidator
 
+from mssl._validation import refused
 from mssl.exceptions import ModelFileError
 from mssl.losses import Loss
 
-HOMES = (
-    "mssl.estimators",
-    "mssl.model_selection",
-    "mssl.data.splitters",
-    "mssl.penalties",
-    "mssl.losses",
-    "mssl.graph.task_graph",
-    "mssl.glasso.solver",
-    "mssl.files.tables",
-    "mssl.structures",
-    "mssl.solvers.alternation",
-    "mssl.solvers.base",
-)
-# Where the classes of files written before the rooms were built live now.
-_BEFORE = {
-    "mssl.classification": "mssl.estimators",
-    "mssl.ensemble": "mssl.estimators.baselines",
-    "mssl.graph": "mssl.graph.task_graph",
-    "mssl.glasso": "mssl.glasso.solver",
-    "mssl.tables": "mssl.files.tables",
-    "mssl.solvers.alternating": "mssl.solvers.alternation",
-    "mssl.model_selection.splitters": "mssl.data.splitters",
+VERSION = 2
+WORDS = {
+    "mssl_regressor": "mssl.estimators.MSSLRegressor",
+    "mssl_classifier": "mssl.estimators.MSSLClassifier",
+    "multi_task_glm": "mssl.estimators.MultiTaskGLM",
+    "multi_task_classifier": "mssl.estimators.MultiTaskClassifier",
+    "average_model": "mssl.estimators.baselines.AverageModel",
+    "best_member": "mssl.estimators.baselines.BestMember",
+    "climatology": "mssl.estimators.baselines.Climatology",
+    "mssl_regressor_cv": "mssl.model_selection.MSSLRegressorCV",
+    "mssl_classifier_cv": "mssl.model_selection.MSSLClassifierCV",
+    "multi_task_glm_cv": "mssl.model_selection.MultiTaskGLMCV",
+    "stability_selection": "mssl.model_selection.StabilitySelection",
+    "task_k_fold": "mssl.data.splitters.TaskKFold",
+    "moving_window_split": "mssl.data.splitters.MovingWindowSplit",
+    "task_time_series_split": "mssl.data.splitters.TaskTimeSeriesSplit",
+    "gaussian": "mssl.losses.Gaussian",
+    "bernoulli": "mssl.losses.Bernoulli",
+    "poisson": "mssl.losses.Poisson",
+    "gamma": "mssl.losses.Gamma",
+    "l1": "mssl.penalties.L1",
+    "elastic_net": "mssl.penalties.ElasticNet",
+    "l21": "mssl.penalties.L21",
+    "nuclear": "mssl.penalties.Nuclear",
+    "independent": "mssl.structures.Independent",
+    "one_ridge": "mssl.structures.fixed.OneRidge",
+    "fixed_precision": "mssl.structures.FixedPrecision",
+    "known_edges": "mssl.structures.KnownEdges",
+    "graph_laplacian": "mssl.structures.GraphLaplacian",
+    "mean_regularized": "mssl.structures.MeanRegularized",
+    "pooled": "mssl.structures.Pooled",
+    "sparse_precision": "mssl.structures.SparsePrecision",
+    "task_covariance": "mssl.structures.TaskCovariance",
+    "clustered": "mssl.structures.Clustered",
+    "frame": "mssl.structures.base.Frame",
+    "structure_step": "mssl.structures.base.StructureStep",
+    "fit_result": "mssl.solvers.alternation.FitResult",
+    "record": "mssl.solvers.alternation.Record",
+    "status": "mssl.solvers.base.Status",
+    "graphical_lasso_result": "mssl.glasso.solver.GraphicalLassoResult",
+    "glasso_status": "mssl.glasso.solver.GlassoStatus",
+    "task_graph": "mssl.graph.TaskGraph",
+    "table_schema": "mssl.files.tables.TableSchema",
+    "column_schema": "mssl.files.tables.ColumnSchema",
 }
-_MODULE = re.compile(r"mssl(\.[a-z_]+){1,3}")
+_WORD_OF = {home.rpartition(".")[2]: word for word, home in WORDS.items()}
+# Version 1 named classes by their paths then; a word is the name of then in small letters, joined by underscores.
+_PATH_OF_VERSION_1 = re.compile(r"mssl(?:\.[a-z_]+){1,3}\.([A-Z][A-Za-z0-9]*)")
+_WORD_OF_VERSION_1 = {word.replace("_", ""): word for word in WORDS}
+_PLAIN_NAME = re.compile(r"[^\W\d]\w*")
 _DEPTH = 60  # nested values deeper than this are no model of ours
 _ATTRIBUTE = re.compile(r"_?[a-z][a-zA-Z0-9_]*")
 _SKIPPED = re.compile(r"_skl_|_callback_|_parent_callback_")  # scikit-learn's callbacks belong to a run, not to a model
@@ -62,7 +95,11 @@ _SPARSE: dict[str, Any] = {
     kind.__name__: kind for kind in (sparse.csr_array, sparse.csc_array, sparse.csr_matrix, sparse.csc_matrix)
 }
 _STORED_KINDS = "biufcUSmM"
-_WITH_PARAMETERS = (BaseEstimator, BaseCrossValidator)
+_WITH_PARAMETERS = (BaseEstimator, BaseCrossValidator, Loss)
+
+
+class UnknownClassError(ModelFileError):
+    """A file holds an object of a class that the caller has to hand in."""
 
 
 class Encoder:
@@ -71,6 +108,7 @@ class Encoder:
     def __init__(self) -> None:
         self.arrays: list[NDArray[Any]] = []
         self._places: dict[int, int] = {}
+        self._user_classes: dict[str, type[Any]] = {}
 
     def encode(self, value: Any, where: str) -> Any:
         """Return the JSON form; ``where`` names the value in errors."""
@@ -114,19 +152,53 @@ class Encoder:
 
     def _object(self, value: Any, where: str) -> Any:
         cls = type(value)
-        name = f"{cls.__module__}.{cls.__qualname__}"
-        if not _is_home(cls.__module__) or getattr(import_module(cls.__module__), cls.__qualname__, None) is not cls:
+        if not _is_storable(cls):
             raise ModelFileError(
-                f"{where} is {name}, which a model file cannot hold: only mssl's own estimators, structures, penalties "
-                "and losses, numbers, text and arrays can be saved. Replace it before saving."
+                f"{where} is {cls.__module__}.{cls.__qualname__}, which a model file cannot hold: only estimators, "
+                "structures, penalties, losses, splitters, numbers, text and arrays can be saved. Replace it before "
+                "saving."
             )
-        if not (isinstance(value, (Enum, tuple, Loss, *_WITH_PARAMETERS)) or dataclasses.is_dataclass(value)):
-            raise ModelFileError(
-                f"{where} is {name}, of a kind that a model file cannot hold. Replace it before saving."
-            )
+        word = _WORD_OF.get(cls.__name__)
+        if word is not None and _class_of(word) is cls:
+            name = {"class": word}
+        else:
+            self._check_user_class(cls, value, where)
+            name = {"user_class": cls.__name__}
         if isinstance(value, Enum):
-            return {"#": "enum", "class": name, "v": value.name}
-        return {"#": "object", "class": name, "v": {k: self.encode(v, f"{where}.{k}") for k, v in _state(value)}}
+            return {"#": "enum", **name, "v": value.name.lower()}
+        return {"#": "object", **name, "v": {k: self.encode(v, f"{where}.{k}") for k, v in _state(value)}}
+
+    def _check_user_class(self, cls: type[Any], value: Any, where: str) -> None:
+        """Refuse what could be written but not be read again."""
+        if self._user_classes.setdefault(cls.__name__, cls) is not cls:
+            raise ModelFileError(
+                f"{where} is of a second class named {cls.__name__}; a model file tells classes apart by their names. "
+                "Rename one of them."
+            )
+        lost = sorted(_parameters(cls) - dict(_state(value)).keys()) if issubclass(cls, _WITH_PARAMETERS) else []
+        if lost:
+            raise ModelFileError(
+                f"{where} is a {cls.__name__} without the attribute {lost[0]!r}, which is a parameter of its class. "
+                "Keep every parameter under its own name in __init__, as scikit-learn's estimators do."
+            )
+
+
+def _is_storable(cls: type[Any]) -> bool:
+    """Whether objects of a class are of one of the five kinds."""
+    named_tuple = issubclass(cls, tuple) and hasattr(cls, "_fields")
+    return named_tuple or issubclass(cls, (Enum, *_WITH_PARAMETERS)) or dataclasses.is_dataclass(cls)
+
+
+def _class_of(word: str) -> type[Any]:
+    module, _, name = WORDS[word].rpartition(".")
+    cls: type[Any] = getattr(import_module(module), name)
+    return cls
+
+
+def _parameters(cls: type[Any]) -> set[str]:
+    """Names of the parameters of a class, other than ``*args`` and ``**kwargs``."""
+    open_ended = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    return {name for name, parameter in signature(cls).parameters.items() if parameter.kind not in open_ended}
 
 
 def _state(value: Any) -> list[tuple[str, Any]]:
@@ -135,14 +207,30 @@ def _state(value: Any) -> list[tuple[str, Any]]:
         return list(zip(value._fields, value, strict=True))
     if dataclasses.is_dataclass(value):
         return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
-    return [(name, content) for name, content in vars(value).items() if not _SKIPPED.match(name)]
+    return [
+        (name, content)
+        for name, content in vars(value).items()
+        if not _SKIPPED.match(name) and not isinstance(getattr_static(type(value), name, None), cached_property)
+    ]
 
 
 class Decoder:
-    """The inverse of :class:`Encoder`; whatever does not fit raises ``ModelFileError``."""
+    """The inverse of :class:`Encoder`; whatever does not fit raises ``ModelFileError``.
 
-    def __init__(self, arrays: list[NDArray[Any]]) -> None:
+    Parameters
+    ----------
+    arrays : list of ndarray
+        The arrays that the JSON refers to by number.
+    version : {1, 2}
+        Version of the file's format.
+    classes : iterable of type
+        Classes of the user that the file may hold objects of.
+    """
+
+    def __init__(self, arrays: list[NDArray[Any]], version: int = VERSION, classes: Iterable[type[Any]] = ()) -> None:
         self.arrays = arrays
+        self.version = version
+        self._user_classes = {cls.__name__: cls for cls in classes}
         self._used: set[int] = set()
 
     def model(self, value: Any) -> Any:
@@ -205,21 +293,39 @@ class Decoder:
         return matrix
 
     def _read_enum(self, value: dict[str, Any], depth: int) -> Enum:
-        cls = _known_class(value["class"])
+        cls = self._class(value)
         if not issubclass(cls, Enum):
             raise ModelFileError(f"{cls.__name__} is no enumeration.")
-        return cls[value["v"]]
+        return {member.name.lower(): member for member in cls}[value["v"].lower()]
 
     def _read_object(self, value: dict[str, Any], depth: int) -> Any:
-        cls = _known_class(value["class"])
+        cls = self._class(value)
         state = {name: self.decode(content, depth) for name, content in value["v"].items()}
+        if self.version == 1 and hasattr(cls, "_state_from_version_1"):
+            state = cls._state_from_version_1(state)
         if issubclass(cls, tuple) or dataclasses.is_dataclass(cls):
             return cls(**state)
-        if issubclass(cls, Loss) and not state:
-            return cls()
         if not issubclass(cls, _WITH_PARAMETERS):
             raise ModelFileError(f"{cls.__name__} is no kind of object that a model holds.")
         return _with_parameters(cls, state)
+
+    def _class(self, value: dict[str, Any]) -> type[Any]:
+        """The class that an entry names: a word of the table, or a class that the caller handed in."""
+        if "user_class" in value:
+            name = str(value["user_class"])
+            if name not in self._user_classes:
+                raise _unknown_class(name)
+            return self._user_classes[name]
+        word = value["class"]
+        if self.version == 1:
+            path = _PATH_OF_VERSION_1.fullmatch(word)
+            word = _WORD_OF_VERSION_1.get(path[1].lower()) if path else None
+        if word not in WORDS:
+            raise ModelFileError(
+                f"the file names the class {str(value['class'])[:80]!r}, which is none of mssl's; it may come from a "
+                "newer version."
+            )
+        return _class_of(word)
 
     def _items(self, value: Any, depth: int) -> list[Any]:
         if not isinstance(value, list):
@@ -230,34 +336,45 @@ class Decoder:
 _TAGS = tuple(name.removeprefix("_read_") for name in vars(Decoder) if name.startswith("_read_"))
 
 
-def _is_home(module: str) -> bool:
-    return bool(_MODULE.fullmatch(module)) and any(f"{module}.".startswith(f"{home}.") for home in HOMES)
+def _unknown_class(name: str) -> ModelFileError:
+    if not _PLAIN_NAME.fullmatch(name):
+        return ModelFileError(f"the file names the class {name[:80]!r}, which is no name.")
+    return UnknownClassError(
+        f"holds an object of the class {name[:80]}, which is not part of mssl. Hand the class in: "
+        f"mssl.load(path, classes=[{name[:80]}])."
+    )
 
 
-def _known_class(name: str) -> type[Any]:
-    """The class of that full name, from the closed list of modules only."""
-    home, _, short = name.rpartition(".")
-    home = _BEFORE.get(home, home)
-    cls = getattr(import_module(home), short, None) if _is_home(home) and not short.startswith("_") else None
-    if not isinstance(cls, type) or not _is_home(cls.__module__):
-        raise ModelFileError(
-            f"the file names the class {name[:80]!r}, which is none of mssl's; it may come from a newer version."
-        )
-    return cls
+def check_classes(classes: Iterable[type[Any]]) -> list[type[Any]]:
+    """The classes that a user hands in for reading; each has to be of a kind that a file can hold."""
+    given = list(classes) if np.iterable(classes) else [classes]
+    names = [getattr(cls, "__name__", "") for cls in given]
+    for cls in given:
+        if not isinstance(cls, type) or not _is_storable(cls):
+            raise refused("classes", cls, "give a list of classes of estimators, structures, penalties or losses")
+        if names.count(cls.__name__) > 1:
+            raise refused("classes", given, "give classes of different names", f"Two are named {cls.__name__}.")
+    return given
 
 
 def _with_parameters(cls: type[Any], state: dict[str, Any]) -> Any:
-    """An estimator or splitter with these parameters and fitted attributes, and no others."""
-    parameters = set(signature(cls).parameters)
-    missing = parameters - set(state)
-    strange = [
-        name for name in set(state) - parameters if not _ATTRIBUTE.fullmatch(name) or name in dir(cls) or "__" in name
-    ]
-    if missing or strange:
+    """An estimator, splitter or loss with these parameters and further attributes.
+
+    A parameter that the class got after the file was written has its default.
+    """
+    parameters = _parameters(cls)
+    further = {name: content for name, content in state.items() if name not in parameters}
+    strange = [name for name in further if not _ATTRIBUTE.fullmatch(name) or "__" in name or _hides(cls, name)]
+    if strange:
         raise ModelFileError(
-            f"the parameters or attributes of {cls.__name__} do not fit this version of mssl "
-            f"(missing: {sorted(missing)}; strange: {[name[:40] for name in sorted(strange)]})."
+            f"the attributes {[name[:40] for name in sorted(strange)]} of {cls.__name__} do not fit this mssl"
         )
-    model: Any = object.__new__(cls)
-    vars(model).update(state)
+    model = cls(**{name: content for name, content in state.items() if name in parameters})
+    vars(model).update(further)
     return model
+
+
+def _hides(cls: type[Any], name: str) -> bool:
+    """Whether an attribute of that name would stand before a method or a property of the class."""
+    found = getattr_static(cls, name, None)
+    return callable(found) or hasattr(type(found), "__get__")

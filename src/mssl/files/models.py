@@ -14,7 +14,7 @@ import os
 import re
 import stat
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,11 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from mssl.exceptions import ModelFileError, MSSLError, ParameterError
+from mssl._validation import refused
+from mssl.exceptions import ModelFileError, MSSLError
 from mssl.files.atomic import atomic
-from mssl.files.codec import Decoder, Encoder
+from mssl.files.codec import VERSION, Decoder, Encoder, UnknownClassError, check_classes
 
-FORMAT, VERSION = "mssl-model", 1
+FORMAT = "mssl-model"
 _MOST_HEADER = 2**28  # bytes of JSON; 256 MiB are names of millions of features
 _MOST_MEMBERS = 100_000
 _CHUNK = 2**20
@@ -50,7 +51,8 @@ def save(model: Any, path: str | os.PathLike[str], *, notes: Mapping[str, Any] |
     Parameters
     ----------
     model : estimator
-        Any estimator of mssl, fitted or not.
+        Any estimator of mssl, fitted or not. Losses, penalties and structures that you have defined are saved with it;
+        to read it again, hand their classes to :func:`load`.
     path : str or path-like
         The file; one that is there is replaced in one step.
     notes : mapping, optional
@@ -80,10 +82,7 @@ def save(model: Any, path: str | os.PathLike[str], *, notes: Mapping[str, Any] |
     True
     """
     if not isinstance(model, BaseEstimator):
-        what = (
-            f"the class {model.__name__}" if isinstance(model, type) else f"{type(model).__name__} {repr(model)[:60]}"
-        )
-        raise ParameterError(f"save got {what} as model; give an estimator of mssl, such as mssl.MSSLRegressor().")
+        raise refused("model", model, "give an estimator of mssl, such as mssl.MSSLRegressor()")
     encoder = Encoder()
     tree = encoder.encode(model, type(model).__name__)
     header = {
@@ -107,13 +106,16 @@ def save(model: Any, path: str | os.PathLike[str], *, notes: Mapping[str, Any] |
     return Path(path)
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str], *, classes: Iterable[type[Any]] = ()) -> Any:
     """Read a model that :func:`save` wrote; nothing in the file is ever executed.
 
     Parameters
     ----------
     path : str or path-like
         The file.
+    classes : iterable of type
+        Classes outside of mssl that the model was made of, such as a loss of your own. The file only names them: code
+        comes from the caller, never from a file or from a module that a file names.
 
     Returns
     -------
@@ -123,16 +125,19 @@ def load(path: str | os.PathLike[str]) -> Any:
     Raises
     ------
     ModelFileError
-        When the file is damaged, was tampered with, or comes from another format version.
+        When the file is damaged, was tampered with, comes from another format version, or holds an object of a class
+        that is neither mssl's nor among ``classes``.
 
     Examples
     --------
     >>> import mssl
     >>> model = mssl.load("model.npz")  # doctest: +SKIP
+    >>> model = mssl.load("model.npz", classes=[MyLoss])  # doctest: +SKIP
     """
+    known = check_classes(classes)
     with _reading(path):
         header, arrays = _read(Path(path))
-        model = Decoder(arrays).model(header["model"])
+        model = Decoder(arrays, header["version"], known).model(header["model"])
         _check_shapes(model)
         return model
 
@@ -164,6 +169,8 @@ def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
         raise ModelFileError(f"cannot read {os.fspath(path)!r}: {error.strerror}.") from error
+    except UnknownClassError as error:
+        raise UnknownClassError(f"{os.fspath(path)!r} {error}") from None
     except _FAILURES as error:
         reason = str(error).strip(".") or type(error).__name__
         raise ModelFileError(f"{os.fspath(path)!r} is no intact model file: {reason[:300]}. {_advice(path)}") from error
@@ -341,9 +348,9 @@ def _parse_header(member: NDArray[Any]) -> dict[str, Any]:
     header = json.loads(member.tobytes().decode("ascii"))
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise ModelFileError("it does not hold a model of mssl")
-    if header.get("version") != VERSION:
+    if type(header.get("version")) is not int or not 1 <= header["version"] <= VERSION:
         raise ModelFileError(
-            f"it has format version {str(header.get('version'))[:40]}, this mssl reads version {VERSION}; "
+            f"it has format version {str(header.get('version'))[:40]}, this mssl reads versions 1 to {VERSION}; "
             "use the mssl that wrote it"
         )
     if "model" not in header:
