@@ -147,7 +147,7 @@ def test_windows_move_through_time():
 @pytest.mark.parametrize(
     ("splitter", "error", "words"),
     [
-        (TaskKFold(1), ParameterError, "at least 2"),
+        (TaskKFold(1), ParameterError, "whole number ≥ 2"),
         (TaskKFold(2.5), ParameterError, "whole number"),
         (TaskKFold(9), ParameterError, "largest task has 6 rows"),
         (MovingWindowSplit(0, 1), ParameterError, "n_train"),

@@ -20,7 +20,7 @@ from mssl import (
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, ParameterError
 from mssl.model_selection import TaskKFold, TaskTimeSeriesSplit
-from mssl.model_selection.folds import GramFold, RowFold, Whole, make_folds, places
+from mssl.model_selection.folds import Dataset, GramFold, RowFold, input_rows_of, make_folds
 from mssl.model_selection.path import follow
 from mssl.penalties import L1
 from mssl.structures import FixedPrecision, GraphLaplacian, Independent, SparsePrecision
@@ -41,13 +41,15 @@ def _data(layout, **changes):
 
 def _both_folds(template, X, y, weights=None, cv=None, **more):
     data = template._read(X, y, more.get("tasks"), weights)
-    whole = Whole(data, template._loss())
+    whole = Dataset(data, template._loss())
     parts = template.to_spec(data)
     prepared = whole.prepared(parts)
     cv = TaskKFold(3) if cv is None else cv
     splits = list(cv.split(X, y, more.get("tasks")))
-    where = places(data, y, weights)
-    return [make_folds(data, prepared, parts, whole.loss, splits, where, rows=rows) for rows in (False, True)]
+    input_rows = input_rows_of(data, y, weights)
+    return [
+        make_folds(data, prepared, parts, whole.loss, splits, input_rows, by_rows=by_rows) for by_rows in (False, True)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -374,7 +376,7 @@ def test_general_estimator_over_any_parameters():
         (MSSLRegressorCV(scoring="foo"), "scoring is 'foo'; give the name"),
         (MSSLRegressorCV(cv="abc"), "cv is 'abc'"),
         (MSSLRegressorCV(cv=100), "largest task has 24 rows"),
-        (MSSLRegressorCV(cv=1), "at least 2"),
+        (MSSLRegressorCV(cv=1), "whole number ≥ 2"),
         (MSSLRegressorCV(checkpoint=5), "checkpoint is 5"),
         (MultiTaskGLMCV(MSSLRegressor()), "give a MultiTaskGLM"),
         (MultiTaskGLMCV(param_grid=[{}]), "one dict"),

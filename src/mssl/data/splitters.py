@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _num_samples
 
+from mssl._validation import check_whole_number
 from mssl.data.inputs import CodedTasks, as_given, is_missing, listing, number_tasks, read_labels
 from mssl.exceptions import DataError, LayoutError, ParameterError
 
@@ -63,11 +64,6 @@ class TaskSplitter(BaseCrossValidator):
         raise NotImplementedError  # pragma: no cover - every splitter has its own
 
 
-def _whole(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int | np.integer) or value < least:
-        raise ParameterError(f"{name} is {listing([value])}; give a whole number, at least {least}.")
-
-
 def read_splits(cv: Any, X: Any, y: Any, groups: Any) -> list[Split]:
     """The splits that a ``cv=`` stands for, as row numbers.
 
@@ -111,6 +107,13 @@ def _row_numbers(part: Any, n: int, fold: int) -> Index:
             f"Fold {fold} of cv names rows from {rows.min()} to {rows.max()}; X has {n} rows, 0 to {n - 1}."
         )
     return rows.astype(np.intp)
+
+
+def row_mask(rows: Index, n: int) -> NDArray[np.bool_]:
+    """A mask of n rows from row numbers; numbers beyond n name rows that were not read."""
+    member = np.zeros(n, dtype=bool)
+    member[rows[rows < n]] = True
+    return member
 
 
 def task_ids(X: Any, column: Any) -> NDArray[Any]:
@@ -184,7 +187,7 @@ class TaskKFold(TaskSplitter):
             yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
 
     def _check(self, tasks: NDArray[Any], sizes: Index) -> None:
-        _whole("n_splits", self.n_splits, 2)
+        check_whole_number("n_splits", self.n_splits, low=2)
         if sizes.max() < 2:
             raise DataError(
                 "Every task has one row only (n_samples=1), so that no row can be held out; give more rows, or "
@@ -308,8 +311,8 @@ class MovingWindowSplit(TaskSplitter):
     def _starts(self, n: int) -> Index:
         step = self.n_test if self.step is None else self.step
         for name, value in (("n_train", self.n_train), ("n_test", self.n_test), ("step", step)):
-            _whole(name, value, 1)
-        _whole("gap", self.gap, 0)
+            check_whole_number(name, value, low=1)
+        check_whole_number("gap", self.gap, low=0)
         last = n - self.n_train - self.gap - self.n_test
         if last < 0:
             raise ParameterError(
@@ -362,8 +365,8 @@ class TaskTimeSeriesSplit(TaskSplitter):
         return self.n_splits
 
     def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
-        _whole("n_splits", self.n_splits, 1)
-        _whole("gap", self.gap, 0)
+        check_whole_number("n_splits", self.n_splits, low=1)
+        check_whole_number("gap", self.gap, low=0)
         tasks, of_row = self._tasks(X, y, groups)
         rows = [np.flatnonzero(of_row == k) for k in range(len(tasks))]
         blocks = [len(own) // (self.n_splits + 1) for own in rows]

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from mssl.estimators.glm import MultiTaskGLM
 from mssl.estimators.limits import graph_penalty_limit
 from mssl.exceptions import ParameterError
-from mssl.model_selection.folds import Whole
+from mssl.model_selection.folds import Dataset
 from mssl.model_selection.path import GRAPH_PENALTIES, Params, grid_values
 from mssl.model_selection.scores import ScoreTable
 from mssl.model_selection.search import SearchCV
@@ -97,7 +97,7 @@ class MultiTaskGLMCV(SearchCV):
             template.set_params(penalty=L1())
         return template
 
-    def _search(self, table: ScoreTable, whole: Whole, template: Any) -> None:
+    def _search(self, table: ScoreTable, whole: Dataset, template: Any) -> None:
         grid = self._default_grid(whole, template) if self.param_grid is None else self.param_grid
         if not isinstance(grid, Mapping):
             raise ParameterError(f"param_grid is {grid!r}; give one dict of parameter → values.")
@@ -118,7 +118,7 @@ class MultiTaskGLMCV(SearchCV):
         settings = [dict(zip(names, values, strict=True)) for values in product(*(lists[name] for name in names))]
         table.evaluate("grid", [list(chain) for _, chain in groupby(settings, key=_without_graph_penalty)])
 
-    def _default_grid(self, whole: Whole, template: Any) -> dict[str, Any]:
+    def _default_grid(self, whole: Dataset, template: Any) -> dict[str, Any]:
         grid: dict[str, Any] = {}
         parts = template.to_spec(whole)
         if "alpha" in template.structure.get_params():

@@ -25,7 +25,7 @@ from mssl.exceptions import ParameterError
 from mssl.graph.task_graph import TaskGraph
 from mssl.model.coupling import Coupling
 from mssl.model.objective import lambda_max
-from mssl.model_selection.folds import Whole
+from mssl.model_selection.folds import Dataset
 from mssl.solvers.alternation import FitResult
 from mssl.solvers.base import Status
 from mssl.solvers.fit import Fits, Prepared, start
@@ -53,7 +53,7 @@ def follow(source: Any, template: Any, chain: Sequence[Params]) -> Iterator[Path
 
     Parameters
     ----------
-    source : Fold or Whole
+    source : Dataset or fold
         Gives prepared data: ``source.prepared(parts)``, ``n_tasks``, ``n_features``.
     template : estimator
         What is not in the settings.
@@ -227,7 +227,7 @@ def regularization_path(
     """
     template = MSSLRegressor() if estimator is None else _followed(estimator)
     data = template._read(X, y, tasks, sample_weight)
-    whole = Whole(data, template._loss())
+    whole = Dataset(data, template._loss())
     further = {"coupling": couplings, "variance_floor": variance_floors, "shrinkage": shrinkages}
     grids = {
         name: [getattr(template, name)] if grid is None else grid_values(grid, name) for name, grid in further.items()

@@ -22,7 +22,7 @@ from mssl.estimators.limits import coef_penalty_limit
 from mssl.estimators.spec import FitSpec, TaskShape
 from mssl.exceptions import DataError, ParameterError
 from mssl.model_selection.checkpoint import IDLE, Checkpoint, fingerprint
-from mssl.model_selection.folds import RowFold, Whole, make_folds, places
+from mssl.model_selection.folds import Dataset, RowFold, input_rows_of, make_folds
 from mssl.model_selection.path import Params, configured, follow, graph_limit
 from mssl.model_selection.progress import Progress
 from mssl.model_selection.scores import Candidate, ScoreTable
@@ -37,7 +37,7 @@ class ScoredFold(RowFold):
     """A fold of rows that a scikit-learn scorer judges."""
 
     def __init__(self, fold: RowFold, scorer: Any, test: tuple[Any, ...], fitted: dict[str, Any]) -> None:
-        super().__init__(fold.data, fold.train_mask, fold.test_mask, fold.loss, fold.parts)
+        super().__init__(fold.data, fold.train_mask, fold.test_mask, fold.loss, fold.spec)
         self.scorer, self.fitted = scorer, fitted
         self.X_test, self.y_test, self.tasks_test, self.weights_test = test
 
@@ -118,7 +118,7 @@ class SearchCV(MultiTaskEstimator):
     def _template(self) -> Any:
         raise NotImplementedError  # pragma: no cover - every subclass has its own
 
-    def _search(self, table: ScoreTable, whole: Whole, template: Any) -> None:
+    def _search(self, table: ScoreTable, whole: Dataset, template: Any) -> None:
         raise NotImplementedError  # pragma: no cover - every subclass has its own
 
     def _loss(self) -> Any:
@@ -153,7 +153,7 @@ class SearchCV(MultiTaskEstimator):
         self._check(data)
         y = y if hasattr(y, "shape") else as_given(y)
         template._remember_input(X, data)
-        whole = Whole(data, template._loss())
+        whole = Dataset(data, template._loss())
         # Before the splits, which are as large as some columns: preparing needs a copy of the features for a while.
         whole.prepared(template.to_spec(data))
         splits = self._splits(X, y, tasks, data)
@@ -188,12 +188,12 @@ class SearchCV(MultiTaskEstimator):
         return read_splits(self.cv, X, y, groups)
 
     def _folds(
-        self, X: Any, y: Any, tasks: Any, sample_weight: Any, data: TaskData, whole: Whole, template: Any, splits: Any
+        self, X: Any, y: Any, tasks: Any, sample_weight: Any, data: TaskData, whole: Dataset, template: Any, splits: Any
     ) -> list[Any]:
         parts = template.to_spec(data)
-        where = places(data, y, sample_weight)
+        input_rows = input_rows_of(data, y, sample_weight)
         by_rows = self.scoring is not None or parts.structure.on == "residual"
-        folds = make_folds(data, whole.prepared(parts), parts, whole.loss, splits, where, rows=by_rows)
+        folds = make_folds(data, whole.prepared(parts), parts, whole.loss, splits, input_rows, by_rows=by_rows)
         fitted = {name: value for name, value in vars(template).items() if name.endswith("_")}
         if "classes_" in fitted:
             _check_classes(folds, fitted["classes_"])
@@ -205,7 +205,7 @@ class SearchCV(MultiTaskEstimator):
         rows = X if hasattr(X, "shape") else as_given(X)
         tests = (
             [
-                None if part is None else _safe_indexing(part, test[np.isin(test, where)])
+                None if part is None else _safe_indexing(part, test[np.isin(test, input_rows)])
                 for part in (rows, y, ids, weights)
             ]
             for _, test in splits
@@ -231,7 +231,7 @@ class SearchCV(MultiTaskEstimator):
         self.best_index_ = list(table.candidates.values()).index(chosen)
         self.n_splits_ = len(table.folds)
 
-    def _refit(self, data: TaskData, whole: Whole, template: Any) -> None:
+    def _refit(self, data: TaskData, whole: Dataset, template: Any) -> None:
         model = clone(template).set_params(**self.best_params_)
         for name, value in vars(template).items():
             if name.endswith("_"):
@@ -246,7 +246,7 @@ class SearchCV(MultiTaskEstimator):
             if name.endswith("_"):
                 setattr(self, name, value)
 
-    def _after_fit(self, table: ScoreTable, whole: Whole) -> None:
+    def _after_fit(self, table: ScoreTable, whole: Dataset) -> None:
         """What is left to do with the fitted model."""
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -305,7 +305,7 @@ class MSSLSearch(SearchCV):
         """A fixed seed by default, so that equal fits have equal graphs."""
         return StabilitySelection(random_state=0) if self.stability is None else clone(self.stability)
 
-    def _search(self, table: ScoreTable, whole: Whole, template: Any) -> None:
+    def _search(self, table: ScoreTable, whole: Dataset, template: Any) -> None:
         structure = template.to_spec(whole).structure
         plain = clone(template).set_params(shared_mean=False).to_spec(whole)
         coefs_only = structure.on == "coef" and template.formulation == "unified"
@@ -338,7 +338,7 @@ class MSSLSearch(SearchCV):
             self.best_params_ if learns or table.best_with_graph is None else table.best_with_graph.params
         )
 
-    def _after_fit(self, table: ScoreTable, whole: Whole) -> None:
+    def _after_fit(self, table: ScoreTable, whole: Dataset) -> None:
         if self.selection == "prediction":
             penalty = self.best_params_["graph_penalty"]
             told = (
@@ -355,7 +355,7 @@ class MSSLSearch(SearchCV):
         self.graph_ = self.stability_.graph_
         self.graph_choice_ = f"stability selection, threshold={self.stability_.threshold:g}"
 
-    def _agree_with(self, table: ScoreTable, whole: Whole, template: Any) -> None:
+    def _agree_with(self, table: ScoreTable, whole: Dataset, template: Any) -> None:
         """Refit with the λ whose graph agrees best with the stable one, and score it like the others."""
         rest = {name: value for name, value in self.graph_params_.items() if name != "graph_penalty"}
         parts = template.to_spec(whole)

@@ -41,7 +41,7 @@ from mssl.exceptions import ParameterError
 from mssl.glasso.solver import graphical_lasso
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.model_selection.checkpoint import IDLE, Checkpoint, fingerprint
-from mssl.model_selection.folds import Part, Whole
+from mssl.model_selection.folds import Dataset
 from mssl.model_selection.parallel import run
 from mssl.model_selection.path import follow, graph_limit
 from mssl.model_selection.progress import Progress
@@ -169,9 +169,9 @@ class StabilitySelection(BaseEstimator):
                 data.X, data.y, data.weights, data.offsets, list(data.tasks), settings, clone(template)
             )
             record = Checkpoint(self.checkpoint, identity)
-        return self.fit_whole(Whole(data, template._loss()), template, record)
+        return self.fit_whole(Dataset(data, template._loss()), template, record)
 
-    def fit_whole(self, whole: Whole, template: Any, record: Checkpoint | None = None) -> StabilitySelection:
+    def fit_whole(self, whole: Dataset, template: Any, record: Checkpoint | None = None) -> StabilitySelection:
         """The same for data that are read and a template that is ready, recorded in an open checkpoint."""
         self.check()
         parts = template.to_spec(whole)
@@ -217,7 +217,7 @@ class StabilitySelection(BaseEstimator):
         return halves[: self.n_subsamples]
 
     def _from_coefficients(
-        self, whole: Whole, template: Any, random: np.random.Generator, record: Any, progress: Progress
+        self, whole: Dataset, template: Any, random: np.random.Generator, record: Any, progress: Progress
     ) -> tuple[NDArray[np.bool_], Array, Array]:
         (point,) = follow(whole, template, [{}])
         structure, frame = point.parts.structure, point.result.frame
@@ -247,7 +247,7 @@ class StabilitySelection(BaseEstimator):
         return unpack(words, len(self.lambdas_), len(Q)), S, floors
 
     def _from_samples(
-        self, whole: Whole, template: Any, random: np.random.Generator, record: Any, progress: Progress
+        self, whole: Dataset, template: Any, random: np.random.Generator, record: Any, progress: Progress
     ) -> tuple[NDArray[np.bool_], Array, Array]:
         data: TaskData = whole.data
         _warn_small(data)
@@ -261,7 +261,7 @@ class StabilitySelection(BaseEstimator):
         name = graph_penalty_name(template)
         chain = [{name: float(value)} for value in self.lambdas_]
         pieces: list[Any] = [
-            (f"subsample {number}", (Part(data, mask, whole.loss), template, chain))
+            (f"subsample {number}", (Dataset(data, whole.loss, mask), template, chain))
             for number, mask in enumerate(masks)
         ]
         progress.stage("subsamples", len(pieces))
@@ -435,7 +435,7 @@ def select_rows(Q: Array, halves: Sequence[Index], floors: Array, lambdas: Array
     return words
 
 
-def select_refitted(part: Part, template: Any, chain: Sequence[dict[str, Any]]) -> str:
+def select_refitted(part: Dataset, template: Any, chain: Sequence[dict[str, Any]]) -> str:
     """Edges selected by fits on a subsample along the path."""
     return pack([point.result.structure.precision for point in follow(part, template, chain)])
 
