@@ -7,9 +7,10 @@ from sklearn.utils import Bunch
 
 from mssl.datasets._climate import arrange_months, calendar_from
 from mssl.datasets._generators import names, positive_int
-from mssl.datasets._graphs import great_circle, grid_adjacency, laplacian_precision
+from mssl.datasets._graphs import grid_adjacency, laplacian_precision
 from mssl.datasets._layout import check_layout
 from mssl.exceptions import ParameterError
+from mssl.structures.laplacian import great_circle
 
 
 def _grid(n_lat: int, n_lon: int, box: tuple[float, float, float, float]) -> np.ndarray:

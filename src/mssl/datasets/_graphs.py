@@ -84,15 +84,6 @@ def grid_adjacency(n_lat: int, n_lon: int) -> np.ndarray:
     return adjacency
 
 
-def great_circle(coordinates: np.ndarray) -> np.ndarray:
-    """Angles in radians between all pairs of (latitude, longitude) given in degrees."""
-    latitude, longitude = np.deg2rad(coordinates).T
-    half_lat = np.sin((latitude[:, None] - latitude[None, :]) / 2) ** 2
-    half_lon = np.sin((longitude[:, None] - longitude[None, :]) / 2) ** 2
-    chord = half_lat + np.cos(latitude)[:, None] * np.cos(latitude)[None, :] * half_lon
-    return 2 * np.arcsin(np.sqrt(np.clip(chord, 0.0, 1.0)))
-
-
 def laplacian_precision(weights: np.ndarray) -> np.ndarray:
     """Precision I + L of a weighted graph, rescaled so that every variance is one.
 

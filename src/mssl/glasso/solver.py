@@ -19,10 +19,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mssl._validation import finite
-from mssl.exceptions import DataError, ParameterError
-from mssl.glasso import algorithms as solvers
-from mssl.glasso.problem import Problem, join, normalise, split
+from mssl._validation import check_array, check_choice, check_instance, check_number, check_whole_number, refused
+from mssl.exceptions import DataError
+from mssl.glasso import algorithms
+from mssl.glasso.algorithms import Problem, join, normalise, split
 from mssl.kernels import call, plain
 from mssl.kernels.threads import one_thread
 
@@ -164,7 +164,7 @@ def graphical_lasso(
         result = _not_worse(result, warm_start, S, L, e)
     if check:
         _check_range(result)
-    if result.status is not GlassoStatus.CONVERGED and result.gap > solvers.ROUNDING * len(S):
+    if result.status is not GlassoStatus.CONVERGED and result.gap > algorithms.ROUNDING * len(S):
         _warn(result, tol, max_iter, solver)
     return result
 
@@ -214,45 +214,15 @@ def graphical_lasso_gap(
     S, L, e = _problem(S, alpha, penalize_diagonal, diagonal_penalty, weights, zeros, check=check)
     omega = _square(precision, "precision") if check else np.ascontiguousarray(precision, dtype=float)
     if omega.shape != S.shape:
-        raise DataError(f"precision has shape {omega.shape}, S has {S.shape}; they must agree.")
+        raise DataError(f"precision has shape {omega.shape}, S has {S.shape}; give both the same shape.")
     with one_thread(len(S) <= FEW):
         problem = normalise(S, L, e)
         same = known is not None and known.precision is precision
         held = (known.covariance, known.log_determinant, known.dual) if known is not None and same else None
-        certified = solvers.certify_parts(problem, omega, held)
+        certified = algorithms.certify_parts(problem, omega, held)
     if certified is None:
         raise DataError("precision is not positive definite; the objective is infinite there.")
     return certified
-
-
-def alpha_max(S: ArrayLike, weights: ArrayLike | None = None) -> float:
-    """Smallest alpha for which the graph is empty: the largest |S_ij| / a_ij off the diagonal.
-
-    Parameters
-    ----------
-    S : array of shape (p, p)
-        Covariance.
-    weights : array of shape (p, p), optional
-        Penalty weights a_ij; ones by default.
-
-    Returns
-    -------
-    float
-        ``inf`` where a free edge (weight 0) has S_ij ≠ 0, since no penalty removes it.
-
-    Examples
-    --------
-    >>> alpha_max([[2.0, -0.5], [-0.5, 1.0]])
-    0.5
-    """
-    matrix = np.abs(_square(S, "S"))
-    np.fill_diagonal(matrix, 0.0)
-    if weights is None:
-        return float(matrix.max())
-    a = _weights(weights, len(matrix))
-    if np.any((a == 0) & (matrix > 0)):
-        return float("inf")
-    return float(np.divide(matrix, a, out=np.zeros_like(matrix), where=a > 0).max())
 
 
 def _small(
@@ -289,18 +259,18 @@ def _by_components(
     problem = normalise(S, L, e)
     split(problem)
     if warm_start is not None:
-        solvers.warm_start(problem, warm_start.precision, warm_start.covariance, warm_start.dual)
+        algorithms.warm_start(problem, warm_start.precision, warm_start.covariance, warm_start.dual)
     if solver == "inverse":
-        solvers.invert(problem)
+        algorithms.invert(problem)
         return _result(problem, converged=True)
-    return _result(problem, solvers.solve(problem, solver, tol, max_iter))
+    return _result(problem, algorithms.solve(problem, solver, tol, max_iter))
 
 
 def _result(problem: Problem, converged: bool) -> GraphicalLassoResult:
     precision, covariance, dual, log_determinant = join(problem)
     status = GlassoStatus.CONVERGED
     if not converged:
-        stalled = problem.gap <= solvers.ROUNDING * len(precision) or any(block.stuck for block in problem.blocks)
+        stalled = problem.gap <= algorithms.ROUNDING * len(precision) or any(block.stuck for block in problem.blocks)
         status = GlassoStatus.STALLED if stalled else GlassoStatus.MAX_ITER
     return GraphicalLassoResult(
         precision=precision,
@@ -369,10 +339,10 @@ def _square(values: ArrayLike, name: str) -> Array:
         matrix = np.array(given, dtype=float, order="C")
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"{name} is of type {type(values).__name__}; a numeric symmetric matrix (p, p) is needed ({error})."
+            f"{name} is of type {type(values).__name__}; give a numeric symmetric matrix (p, p) ({error})."
         ) from error
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
-        raise DataError(f"{name} has shape {matrix.shape}; a non-empty square matrix (p, p) is needed.")
+        raise DataError(f"{name} has shape {matrix.shape}; give a non-empty square matrix (p, p).")
     if not np.isfinite(matrix).all():
         raise DataError(f"{name} holds NaN or infinite entries; drop or impute them first.")
     if np.array_equal(matrix, matrix.T):
@@ -387,9 +357,9 @@ def _square(values: ArrayLike, name: str) -> Array:
 def _weights(values: ArrayLike, p: int) -> Array:
     weights = _square(values, "weights")
     if weights.shape != (p, p):
-        raise DataError(f"weights has shape {weights.shape}, S has {(p, p)}; they must agree.")
+        raise DataError(f"weights has shape {weights.shape}, S has {(p, p)}; give both the same shape.")
     if np.any(weights < 0):
-        raise ParameterError(f"weights must be ≥ 0, got {weights.min():.3g}; 0 leaves an edge unpenalised.")
+        raise refused("weights", weights.min(), "give numbers ≥ 0", "0 leaves an edge unpenalised.")
     return weights
 
 
@@ -401,7 +371,7 @@ def _mask(values: ArrayLike, p: int) -> NDArray[np.bool_]:
         mask = np.empty(0)
     if mask.shape != (p, p) or mask.dtype.kind not in "biuf" or np.any((mask != 0) & (mask != 1)):
         what = f"an array of {mask.dtype}, shape {mask.shape}" if mask.shape not in {(), (0,)} else repr(values)
-        raise DataError(f"zeros must be a bool matrix of shape {(p, p)}, True where an edge is forbidden; got {what}.")
+        raise DataError(f"zeros is {what}; give a bool matrix of shape {(p, p)}, True where an edge is forbidden.")
     if np.any(mask != mask.T):
         raise DataError("zeros is not symmetric; forbid an edge in both of its cells: zeros | zeros.T.")
     return mask.astype(bool)
@@ -419,8 +389,7 @@ def _problem(
 ) -> tuple[Array, Array, Array]:
     """S, Λ (``inf`` on forbidden edges) and e, validated unless `check` is False."""
     if check:
-        if np.ndim(alpha) != 0 or not finite(np.asarray(alpha).item()) or alpha < 0:
-            raise ParameterError(f"alpha must be a finite number ≥ 0, got {alpha!r}.")
+        check_number("alpha", np.asarray(alpha)[()], low=0)
         matrix = _square(S, "S")
         if np.any(np.diagonal(matrix) < 0):
             raise DataError(f"S has a negative diagonal entry ({np.diagonal(matrix).min():.3g}); variances are ≥ 0.")
@@ -435,29 +404,18 @@ def _problem(
         L[_mask(zeros, p) if check else np.asarray(zeros, dtype=bool)] = np.inf
     if diagonal_penalty is None:
         return matrix, L, np.full(p, float(alpha) if penalize_diagonal else 0.0)
-    try:
-        e = np.array(diagonal_penalty, dtype=float, ndmin=1)
-    except (TypeError, ValueError):
-        e = np.full(1, np.nan)
-    if e.shape not in {(1,), (p,)} or (check and not (np.isfinite(e).all() and (e >= 0).all())):
-        raise ParameterError(f"diagonal_penalty must be a finite number ≥ 0 or {p} of them, got {diagonal_penalty!r}.")
-    e = np.full(p, e[0]) if e.size == 1 else e
-    return matrix, L, e
+    if check:
+        diagonal_penalty = check_array("diagonal_penalty", diagonal_penalty, (), (1,), (p,), low=0)
+    return matrix, L, np.array(np.broadcast_to(np.asarray(diagonal_penalty, dtype=float), p))
 
 
 def _check_settings(solver: str, tol: Any, max_iter: Any, warm_start: Any, p: int) -> None:
-    if solver not in ("bcd", "admm"):
-        raise ParameterError(f"solver={solver!r} is unknown; use 'bcd' or 'admm'.")
-    if not finite(tol) or tol <= 0:
-        raise ParameterError(f"tol must be a number > 0, got {tol!r}.")
-    if not isinstance(max_iter, int | np.integer) or max_iter < 1:
-        raise ParameterError(f"max_iter must be a whole number ≥ 1, got {max_iter!r}.")
+    check_choice("solver", solver, ("bcd", "admm"))
+    check_number("tol", tol, above=0)
+    check_whole_number("max_iter", max_iter, low=1)
     if warm_start is None:
         return
-    if not isinstance(warm_start, GraphicalLassoResult):
-        raise ParameterError(
-            f"warm_start is of type {type(warm_start).__name__}; give what graphical_lasso returned for a nearby "
-            "problem (a GraphicalLassoResult), or None."
-        )
-    if warm_start.precision.shape != (p, p):
-        raise ParameterError(f"warm_start is for {len(warm_start.precision)} variables, S has {p}.")
+    remedy = "Give what graphical_lasso returned for a nearby problem."
+    start = check_instance("warm_start", warm_start, GraphicalLassoResult, also="None", remedy=remedy)
+    if start.precision.shape != (p, p):
+        raise refused("warm_start", f"a result for {len(start.precision)} variables", f"S has {p}", remedy)
