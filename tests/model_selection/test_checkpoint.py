@@ -17,6 +17,7 @@ from sklearn.metrics import make_scorer, mean_absolute_error
 from mssl import MSSLRegressorCV, StabilitySelection
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import ParameterError
+from mssl.files import atomic
 from mssl.model_selection import CheckpointError, TaskKFold, checkpoint, scores, stability
 from mssl.model_selection.checkpoint import Checkpoint, fingerprint
 
@@ -197,24 +198,24 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch):
     whole = path.read_bytes()
     ends = np.cumsum([len(line) + 1 for line in whole.split(b"\n")[:-1]])
     path.unlink()
-    plain = checkpoint._write
+    plain = atomic._write_durably
     writes = []
 
     def full(file, line):
         writes.append(line)
-        if len(writes) == 4:
+        if len(writes) == 3:
             file.write(line[: len(line) // 2])
             file.flush()
             raise OSError(errno.ENOSPC, "No space left on device")
         plain(file, line)
 
-    monkeypatch.setattr(checkpoint, "_write", full)
+    monkeypatch.setattr(atomic, "_write_durably", full)
     with pytest.raises(CheckpointError, match=r"No space left.*what was finished is kept"):
         _search(path)
     kept = path.read_bytes()
     assert len([line for line in kept.split(b"\n") if line]) == 3
     assert kept.endswith(b"\n")
-    monkeypatch.setattr(checkpoint, "_write", plain)
+    monkeypatch.setattr(atomic, "_write_durably", plain)
     _search(path)
     assert len(path.read_bytes().split(b"\n")) == len(ends) + 1
 

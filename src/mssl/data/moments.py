@@ -120,8 +120,8 @@ class Moments:
             return _shared(data, reference, cell[: len(data.X)], n_cells)
         blocks, first = [], 0
         while first < data.n_tasks:  # some tasks at a time, so that no second copy of all rows is made
-            last = int(np.searchsorted(data.offsets, data.offsets[first] + _ROWS_AT_ONCE, side="right")) - 1
-            last = min(max(last, first + 1), data.n_tasks)
+            end = int(np.searchsorted(data.offsets, data.offsets[first] + _ROWS_AT_ONCE, side="right")) - 1
+            last = max(end, first + 1)
             blocks.append(_of_tasks(data, reference, cell, n_cells, slice(first, last)))
             first = last
         return cls(*(np.concatenate(sums, axis=1) for sums in zip(*blocks, strict=True)))

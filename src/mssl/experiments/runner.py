@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from mssl import __version__
 from mssl.exceptions import DatasetError, ParameterError
-from mssl.files.atomic import prepare_folder, write_text
+from mssl.files.atomic import append_line, keep_lines, prepare_folder, whole_lines, write_text
 
 if TYPE_CHECKING:
     from mssl.experiments.page import Page
@@ -94,27 +94,15 @@ def read_records(path: Path) -> list[Record]:
     """The whole lines of a file of records; a last line that a kill has cut is taken off the file."""
     if not path.exists():
         return []
-    content = path.read_bytes()
-    end = content.rfind(b"\n") + 1
-    if end < len(content):
-        with path.open("rb+") as stream:
-            stream.truncate(end)
+    lines = whole_lines(path.read_bytes())
+    keep_lines(path, lines)
     records = []
-    for number, line in enumerate(content[:end].splitlines(), start=1):
+    for number, line in enumerate(lines, start=1):
         try:
             records.append(json.loads(line))
         except ValueError as error:
             raise DatasetError(f"{path}: line {number} is no record ({error}); delete it and resume.") from error
     return records
-
-
-def append(path: Path, record: Record) -> None:
-    """Add a line and wait until it is on the disk."""
-    line = json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
-    with path.open("ab") as stream:
-        stream.write(line.encode())
-        stream.flush()
-        os.fsync(stream.fileno())
 
 
 def run_experiment(
@@ -155,7 +143,7 @@ def run_experiment(
     known = {identity({name: record[name] for name in pieces[0]}): record for record in read_records(folder / RECORDS)}
     missing = [key for key in pieces if identity(key) not in known]
     for record in _progress(_compute(experiment, missing, protocol, jobs), experiment.name, len(missing)):
-        append(folder / RECORDS, record)
+        append_line(folder / RECORDS, json.dumps(record, ensure_ascii=False, allow_nan=False).encode())
         known[identity({name: record[name] for name in pieces[0]})] = record
     records = [known[identity(key)] for key in pieces]
     command = _command(experiment.name, quick, changes)

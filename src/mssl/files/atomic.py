@@ -1,4 +1,4 @@
-"""Writing files whole or not at all."""
+"""Writing files, or lines at their end, whole or not at all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import stat
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -95,6 +95,40 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
     """Write UTF-8 text whole or not at all; what UTF-8 cannot hold is written as an escape."""
     return write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Append a line whole or not at all: on an error the file is cut back to what it was.
+
+    The line is on the disk when this returns.
+    """
+    before: int | None = None
+    try:
+        with path.open("ab") as stream:
+            before = stream.tell()
+            _write_durably(stream, line + b"\n")
+    except OSError:
+        if before is not None and path.exists():
+            os.truncate(path, before)
+        raise
+
+
+def _write_durably(stream: IO[bytes], content: bytes) -> None:
+    stream.write(content)
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
+def whole_lines(content: bytes) -> list[bytes]:
+    """The lines of a file's content without their ends; what follows the last end is not a whole line."""
+    return content.split(b"\n")[:-1]
+
+
+def keep_lines(path: Path, lines: Sequence[bytes]) -> None:
+    """Take off a file what follows its first lines, such as a last line that a killed process has left unfinished."""
+    size = sum(len(line) + 1 for line in lines)
+    if size < path.stat().st_size:
+        os.truncate(path, size)
 
 
 def prepare_folder(path: str | os.PathLike[str]) -> Path:

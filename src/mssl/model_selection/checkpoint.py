@@ -24,7 +24,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 
 from mssl.exceptions import MSSLError, ParameterError
-from mssl.files.atomic import atomic
+from mssl.files.atomic import append_line, atomic, keep_lines, whole_lines
 
 FORMAT = "mssl checkpoint 4"
 HEAD = b'{"crc":'  # how every line begins
@@ -82,9 +82,9 @@ class Checkpoint(Mapping[str, Any]):
         content = _content(path)
         if not content:
             with atomic(path, CheckpointError) as file:
-                _write(file, _line({"format": FORMAT, "identity": identity}))
+                file.write(_line({"format": FORMAT, "identity": identity}) + b"\n")
             return
-        lines = content.split(b"\n")[:-1]  # what follows the last line end is not a whole record
+        lines = whole_lines(content)
         records = [_read(line) for line in lines]
         if not records or records[0] is None:
             fault = "has a damaged first line" if content.startswith(HEAD) else "is not a checkpoint of mssl"
@@ -92,9 +92,10 @@ class Checkpoint(Mapping[str, Any]):
         self._accept(path, records[0], identity)
         good = next((i for i, record in enumerate(records) if record is None), len(records))
         self._done = {record["key"]: record["value"] for record in records[1:good] if record is not None}
-        whole = sum(len(line) + 1 for line in lines[:good])
-        if whole < len(content):
-            _truncate(path, whole)
+        try:
+            keep_lines(path, lines[:good])
+        except OSError as error:
+            raise CheckpointError(f"The checkpoint {path} cannot be written ({error}); give another path.") from error
 
     def _accept(self, path: Path, header: dict[str, Any], identity: str) -> None:
         if header.get("format") != FORMAT:
@@ -121,37 +122,18 @@ def _content(path: Path) -> bytes:
 
 def _line(record: dict[str, Any]) -> bytes:
     body = json.dumps(record, separators=(",", ":"), allow_nan=True, sort_keys=True).encode()
-    return b'{"crc":%d,"body":%s}\n' % (zlib.crc32(body), body)
+    return b'{"crc":%d,"body":%s}' % (zlib.crc32(body), body)
 
 
 def append(path: Path, record: dict[str, Any]) -> None:
-    """Append one line durably; on any error the file is cut back to what it was."""
-    before: int | None = None
+    """Append one record durably; on any error the file is cut back to what it was."""
     try:
-        with path.open("ab") as file:
-            before = file.tell()
-            _write(file, _line(record))
+        append_line(path, _line(record))
     except OSError as error:
-        if before is not None:
-            _truncate(path, before)
         raise CheckpointError(
             f"The checkpoint {path} cannot be written ({error}). Nothing half-written is left in it; free some space "
             "or give another path, and run again: what was finished is kept."
         ) from error
-
-
-def _write(file: Any, line: bytes) -> None:
-    file.write(line)
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _truncate(path: Path, size: int) -> None:
-    if path.exists():
-        try:
-            os.truncate(path, size)
-        except OSError as error:
-            raise CheckpointError(f"The checkpoint {path} cannot be written ({error}); give another path.") from error
 
 
 def _read(line: bytes) -> dict[str, Any] | None:
