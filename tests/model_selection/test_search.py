@@ -367,7 +367,7 @@ def test_general_estimator_over_any_parameters():
     [
         (MSSLRegressorCV([]), "graph_penalties is empty"),
         (MSSLRegressorCV(shared_means=[]), "shared_means is empty"),
-        (MSSLRegressorCV(search="random"), "'coordinate' and 'grid'"),
+        (MSSLRegressorCV(search="random"), "'coordinate', 'grid'"),
         (MSSLRegressorCV(selection="all"), "'prediction', 'graph', 'both'"),
         (MSSLRegressorCV(shared_means=0.5), "shared_means is 0.5"),
         (MSSLRegressorCV(stability="x"), "give a StabilitySelection"),

@@ -162,17 +162,16 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         context = self._init_callback_context(max_subtasks=spec.settings.max_iter)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         prepared = spec.prepare(data)
-        result = spec.fit(prepared, self._previous(data), self._monitor(context))
+        result = spec.fit(prepared, self._fit_of(data) if self.warm_start else None, self._monitor(context))
         self.from_spec(spec, data, prepared, result)
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
         warn_unless_converged(spec, result)
         return self
 
-    def _previous(self, data: TaskData) -> FitResult | None:
-        previous = getattr(self, "result_", None) if self.warm_start else None
-        if previous is None or len(self.tasks_) != data.n_tasks or np.any(self.tasks_ != data.tasks):
-            return None
-        return previous
+    def _fit_of(self, data: TaskData) -> FitResult | None:
+        """The last fit where it was of the same tasks, to start the next one from."""
+        fitted = hasattr(self, "result_") and len(self.tasks_) == data.n_tasks and np.all(self.tasks_ == data.tasks)
+        return self.result_ if fitted else None
 
     def _monitor(self, context: Any) -> Callable[[Record], bool]:
         def report(record: Record) -> bool:
@@ -210,7 +209,7 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         return tags
 
     def _repr_html_inner(self) -> str:
-        return _html_of(self, super()._repr_html_inner())
+        return estimator_html(self, super()._repr_html_inner())
 
 
 def warn_unless_converged(spec: FitSpec, result: FitResult) -> None:
@@ -436,7 +435,7 @@ def _facts(model: Any) -> list[tuple[str, str]]:
     ]
 
 
-def _html_of(model: Any, diagram: str) -> str:
+def estimator_html(model: Any, diagram: str) -> str:
     """Scikit-learn's diagram, and below it for a fitted model its facts and its graph."""
     if not hasattr(model, "result_"):
         return diagram

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from mssl._typing import Array, Index, Labels
 from mssl.data.inputs import listing, locate_tasks, read_features
 from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError, LayoutError
 from mssl.losses import Loss
-
-Array = NDArray[np.float64]
 
 
 class TaskPredictor:
@@ -21,7 +19,7 @@ class TaskPredictor:
 
     coef_: Array
     intercept_: Array
-    tasks_: NDArray[Any]
+    tasks_: Labels
     layout_: str
     loss_: Loss
     task_column: Any
@@ -35,6 +33,13 @@ class TaskPredictor:
             self.n_features_in_ = data.n_features
         else:
             validate_data(self, X, skip_check_array=True)
+
+    def _same_input(self, other: TaskPredictor) -> Self:
+        """Remember the input that another estimator has read."""
+        for name in ("layout_", "features_", "n_features_in_", "feature_names_in_", "classes_"):
+            if hasattr(other, name):
+                setattr(self, name, getattr(other, name))
+        return self
 
     def _linear_predictor(self, X: Any, tasks: Any = None) -> Array:
         """x·w_k + b_k, shape (N,) for rows with a task, (n, K) for the shared and aligned layouts."""
@@ -68,7 +73,7 @@ class TaskPredictor:
             f"tasks= or the task column, or give aligned X of shape (n, {K}, {d})."
         )
 
-    def _by_task(self, values: Any, index: NDArray[np.int64]) -> Array:
+    def _by_task(self, values: Any, index: Index) -> Array:
         prediction = np.empty(len(index))
         order = np.argsort(index, kind="stable")
         bounds = np.searchsorted(index[order], np.arange(len(self.tasks_) + 1))

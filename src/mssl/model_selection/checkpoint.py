@@ -28,7 +28,7 @@ from mssl.files.atomic import append_line, atomic, keep_lines, whole_lines
 
 FORMAT = "mssl checkpoint 4"
 HEAD = b'{"crc":'  # how every line begins
-IDLE = ("n_jobs", "checkpoint", "verbose")  # parameters that change nothing about a result
+IDLE = ("n_jobs", "checkpoint", "warm_start", "verbose")  # parameters that change nothing about a result
 
 
 class CheckpointError(MSSLError, OSError):

@@ -1,14 +1,27 @@
-"""The cross-validated estimators."""
+"""MSSL with parameters chosen by cross-validation, and the graph by prediction or by stability."""
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any
 
-from sklearn.base import RegressorMixin
+import numpy as np
+from sklearn.base import clone
 
-from mssl.estimators.base import GLMScore, TaskClassifier
+from mssl._typing import Array
+from mssl._validation import check_choice, check_instance, refused
+from mssl.data.layouts import TaskData
+from mssl.estimators.limits import coef_penalty_limit
 from mssl.estimators.mssl import MSSLClassifier, MSSLRegressor
-from mssl.model_selection.search import MSSLSearch
+from mssl.exceptions import ParameterError
+from mssl.graph.task_graph import TaskGraph
+from mssl.model_selection.folds import Dataset
+from mssl.model_selection.path import Params, configured, follow, graph_limit
+from mssl.model_selection.scores import ScoreTable
+from mssl.model_selection.search import SearchCV
+from mssl.model_selection.search_space import SearchSpace, coordinate_search, full_search
+from mssl.model_selection.stability import FEWEST, StabilitySelection
+from mssl.structures import KnownEdges
 
 _SHARED = (
     "scale_features",
@@ -19,11 +32,150 @@ _SHARED = (
     "tol",
     "max_iter",
     "ridge",
+    "edges",
     "formulation",
+    "warm_start",
 )
 
 
-class MSSLRegressorCV(GLMScore, RegressorMixin, MSSLSearch):
+class MSSLSearch(SearchCV):
+    """The search over λ, γ, coupling, shrinkage and shared mean, and the choice of the graph."""
+
+    search: str
+    selection: str
+    shared_means: Any
+    stability: StabilitySelection | None
+    ridge: float
+    edges: KnownEdges | None
+    scale_features: bool
+    formulation: str
+    fit_intercept: bool
+    task_column: Any
+    solver: str
+    graph_solver: str
+    tol: float
+    max_iter: int
+
+    graph_params_: dict[str, Any]
+    graph_choice_: str
+    stability_: StabilitySelection
+
+    @property
+    def graph_(self) -> TaskGraph:
+        """The stable graph where one was selected, else the best estimator's."""
+        return self.stability_.graph_ if hasattr(self, "stability_") else super().graph_
+
+    def _check(self, data: TaskData) -> None:
+        super()._check(data)
+        check_choice("search", self.search, ("coordinate", "grid"))
+        check_choice("selection", self.selection, ("prediction", "graph", "both"))
+        if self.shared_means is not None and np.ndim(self.shared_means) != 1:
+            raise refused("shared_means", self.shared_means, "give a list of values, or None")
+        if self.stability is not None:
+            check_instance("stability", self.stability, StabilitySelection, also="None")
+        if self.selection != "prediction":
+            self._check_stability(data)
+
+    def _check_stability(self, data: TaskData) -> None:
+        chosen = self._stability()
+        chosen.check()
+        if self.checkpoint is not None and chosen.random_state is None:
+            raise ParameterError(
+                "stability has random_state=None, so that no later run draws the same subsamples; give it a seed to "
+                "continue from a checkpoint."
+            )
+        on_residuals = self._template().on == "residual"
+        n, what = (int(data.n_rows.min()), "rows") if on_residuals else (data.n_features, "features")
+        if chosen.subsample == "coefficients" and n < FEWEST:
+            raise ParameterError(
+                f"There are {n} {what} to halve; selection={self.selection!r} needs at least {FEWEST} {what}. Give "
+                "stability=StabilitySelection(subsample='samples'), or selection='prediction'."
+            )
+
+    def _stability(self) -> StabilitySelection:
+        """A fixed seed by default, so that equal fits have equal graphs."""
+        return StabilitySelection(random_state=0) if self.stability is None else clone(self.stability)
+
+    def _search(self, table: ScoreTable, whole: Dataset, template: Any) -> None:
+        structure = template.to_spec(whole).structure
+        plain = clone(template).set_params(shared_mean=False).to_spec(whole)
+        coefs_only = structure.on == "coef" and template.formulation == "unified"
+
+        def limit(params: Params) -> float:
+            parts = clone(template).set_params(**params).to_spec(whole)
+            known = coefs_only or template.formulation == "paper"
+            return graph_limit(whole.prepared(parts), parts) if known else 1.0
+
+        tau = 0.0
+        if coefs_only and whole.n_tasks > 1:
+            with_mean = clone(template).set_params(shared_mean=True).to_spec(whole)
+            known = whole.prepared(with_mean)
+            tau = known.unit**2 * known.mean_variance
+        space = SearchSpace.read(
+            self,
+            graph_limit=limit,
+            coef_limit=coef_penalty_limit(whole.prepared(plain), plain),
+            mean_variance=tau,
+            many_tasks=whole.n_tasks > whole.n_features,
+            without_graph=coefs_only,
+        )
+        table.stop_early = self.search == "coordinate"
+        (coordinate_search if table.stop_early else full_search)(table, space)
+
+    def _choose(self, table: ScoreTable) -> None:
+        super()._choose(table)
+        learns = np.isfinite(self.best_params_["graph_penalty"])
+        self.graph_params_ = dict(
+            self.best_params_ if learns or table.best_with_graph is None else table.best_with_graph.params
+        )
+
+    def _after_fit(self, table: ScoreTable, whole: Dataset) -> None:
+        if hasattr(self, "stability_"):
+            del self.stability_  # of a fit before
+        if self.selection == "prediction":
+            penalty = self.best_params_["graph_penalty"]
+            told = (
+                f"graph_penalty={penalty:.3g}"
+                if np.isfinite(penalty)
+                else "which no graph improves clearly (selection='both' finds the stable edges)"
+            )
+            self.graph_choice_ = f"prediction, {told}"
+            return
+        template = configured(self.best_estimator_, self.graph_params_)
+        self.stability_ = self._stability().set_params(n_jobs=self.n_jobs).fit_whole(whole, template, table.checkpoint)
+        if self.selection == "graph":
+            self._agree_with(table, whole, template)
+        self.graph_choice_ = f"stability selection, threshold={self.stability_.threshold:g}"
+
+    def _agree_with(self, table: ScoreTable, whole: Dataset, template: Any) -> None:
+        """Refit with the λ whose graph agrees best with the stable one, and score it like the others."""
+        rest = {name: value for name, value in self.graph_params_.items() if name != "graph_penalty"}
+        parts = template.to_spec(whole)
+        limit = graph_limit(whole.prepared(parts), parts)
+        chain = [{**rest, "graph_penalty": float(value)} for value in limit * np.geomspace(0.95, 0.02, 25)]
+        stable = self.stability_.graph_.adjacency
+
+        def disagreement(point: Any) -> int:
+            return int(
+                np.count_nonzero((point.result.structure.precision != 0) ^ (stable | np.eye(len(stable), dtype=bool)))
+            )
+
+        best = min(follow(whole, template, chain), key=disagreement)
+        table.evaluate("agreement with the stable graph", [[best.params]])
+        self._take(table, table.candidate(best.params))
+        self._refit(whole, template)
+
+    def _repr_html_inner(self) -> str:
+        html = super()._repr_html_inner()
+        if not hasattr(self, "graph_choice_"):
+            return str(html)
+        chosen = ", ".join(f"{name}={value:.3g}" for name, value in self.best_params_.items())
+        weights = "agreement with the stable graph" if self.selection == "graph" else "prediction"
+        told = f"weights chosen for {weights} ({chosen}); graph chosen by {self.graph_choice_}"
+        return f"{html}<p>{escape(told)}</p>"
+
+
+class MSSLRegressorCV(MSSLSearch):
     r"""MSSL regression that chooses λ, γ, coupling, shrinkage and shared mean by cross-validation.
 
     The default grid comes from the data and nests the rivals (separate ridges, ridges around a mean, pooling, the
@@ -46,7 +198,7 @@ class MSSLRegressorCV(GLMScore, RegressorMixin, MSSLSearch):
         p-MSSL or r-MSSL.
     loss, noise, scale_features, formulation, fit_intercept, task_column, solver, graph_solver, max_iter
         As for :class:`mssl.MSSLRegressor`.
-    ridge : float, default=0.0
+    edges, ridge
         As for :class:`mssl.MSSLRegressor`.
     cv : int, splitter or iterable of (train, test), default=5
         Folds; a number stands for :class:`TaskKFold`. Parts are row numbers or masks of all rows.
@@ -75,6 +227,8 @@ class MSSLRegressorCV(GLMScore, RegressorMixin, MSSLSearch):
         Workers, as for joblib; any of its backends can be used.
     checkpoint : path, optional
         File in which finished pieces are recorded, so that a killed search continues.
+    warm_start : bool, default=False
+        Start the fit with the chosen settings from that of the previous call; the search itself starts anew.
     verbose : int, default=0
         1 shows progress bars on a terminal.
 
@@ -118,6 +272,7 @@ class MSSLRegressorCV(GLMScore, RegressorMixin, MSSLSearch):
         shared_means: Any = None,
         on: str = "coef",
         variance_floors: Any = None,
+        edges: KnownEdges | None = None,
         ridge: float = 0.0,
         loss: Any = "gaussian",
         noise: Any = "auto",
@@ -138,6 +293,7 @@ class MSSLRegressorCV(GLMScore, RegressorMixin, MSSLSearch):
         max_iter: int = 200,
         n_jobs: int | None = None,
         checkpoint: Any = None,
+        warm_start: bool = False,
         verbose: int = 0,
     ) -> None:
         self.graph_penalties = graph_penalties
@@ -147,6 +303,7 @@ class MSSLRegressorCV(GLMScore, RegressorMixin, MSSLSearch):
         self.shared_means = shared_means
         self.on = on
         self.variance_floors = variance_floors
+        self.edges = edges
         self.ridge = ridge
         self.loss = loss
         self.noise = noise
@@ -167,6 +324,7 @@ class MSSLRegressorCV(GLMScore, RegressorMixin, MSSLSearch):
         self.max_iter = max_iter
         self.n_jobs = n_jobs
         self.checkpoint = checkpoint
+        self.warm_start = warm_start
         self.verbose = verbose
 
     def _template(self) -> MSSLRegressor:
@@ -174,7 +332,7 @@ class MSSLRegressorCV(GLMScore, RegressorMixin, MSSLSearch):
         return MSSLRegressor(**{name: getattr(self, name) for name in names})
 
 
-class MSSLClassifierCV(MSSLSearch, TaskClassifier):
+class MSSLClassifierCV(MSSLSearch):
     r"""MSSL classification that chooses λ, γ, coupling, shrinkage and shared mean by cross-validation.
 
     The search is that of :class:`MSSLRegressorCV`, by rows of data; the default score is minus the mean over tasks of
@@ -186,9 +344,10 @@ class MSSLClassifierCV(MSSLSearch, TaskClassifier):
         Grids to search; None takes them from the data.
     class_weight : None, "balanced" or dict of label → weight, default=None
         As for :class:`mssl.MSSLClassifier`.
-    ridge, scale_features, formulation, fit_intercept, task_column, solver, graph_solver, max_iter
+    edges, ridge, scale_features, formulation, fit_intercept, task_column, solver, graph_solver, max_iter
         As for :class:`mssl.MSSLClassifier`.
-    cv, scoring, search, one_standard_error, selection, stability, tol, search_tol, n_jobs, checkpoint, verbose
+    cv, scoring, search, one_standard_error, selection, stability, tol, search_tol, n_jobs, checkpoint, warm_start,
+    verbose
         As for :class:`MSSLRegressorCV`.
 
     Attributes
@@ -219,6 +378,7 @@ class MSSLClassifierCV(MSSLSearch, TaskClassifier):
         shrinkages: Any = None,
         shared_means: Any = None,
         variance_floors: Any = None,
+        edges: KnownEdges | None = None,
         ridge: float = 0.0,
         class_weight: Any = None,
         scale_features: bool = True,
@@ -238,6 +398,7 @@ class MSSLClassifierCV(MSSLSearch, TaskClassifier):
         max_iter: int = 200,
         n_jobs: int | None = None,
         checkpoint: Any = None,
+        warm_start: bool = False,
         verbose: int = 0,
     ) -> None:
         self.graph_penalties = graph_penalties
@@ -246,6 +407,7 @@ class MSSLClassifierCV(MSSLSearch, TaskClassifier):
         self.shrinkages = shrinkages
         self.shared_means = shared_means
         self.variance_floors = variance_floors
+        self.edges = edges
         self.ridge = ridge
         self.class_weight = class_weight
         self.scale_features = scale_features
@@ -265,8 +427,19 @@ class MSSLClassifierCV(MSSLSearch, TaskClassifier):
         self.max_iter = max_iter
         self.n_jobs = n_jobs
         self.checkpoint = checkpoint
+        self.warm_start = warm_start
         self.verbose = verbose
 
     def _template(self) -> MSSLClassifier:
         names = (*_SHARED, "class_weight")
         return MSSLClassifier(**{name: getattr(self, name) for name in names})
+
+    def predict_proba(self, X: Any, tasks: Any = None) -> Array:
+        """Probabilities of both classes; see :meth:`mssl.MSSLClassifier.predict_proba`."""
+        probabilities: Array = self._chosen().predict_proba(X, tasks=tasks)
+        return probabilities
+
+    def decision_function(self, X: Any, tasks: Any = None) -> Array:
+        """Log-odds of the second class; see :meth:`mssl.MSSLClassifier.decision_function`."""
+        decisions: Array = self._chosen().decision_function(X, tasks=tasks)
+        return decisions

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
 from mssl.estimators.glm import MultiTaskGLM
 from mssl.estimators.limits import graph_penalty_limit
@@ -56,9 +55,6 @@ class MultiTaskGLMCV(SearchCV):
     ['structure__alpha']
     """
 
-    # The estimator has these; the base class asks for them.
-    warm_start = False
-
     def __init__(
         self,
         estimator: Any = None,
@@ -81,11 +77,6 @@ class MultiTaskGLMCV(SearchCV):
         self.n_jobs = n_jobs
         self.checkpoint = checkpoint
         self.verbose = verbose
-
-    @property
-    def task_column(self) -> Any:
-        """The estimator's column of task ids."""
-        return None if self.estimator is None else self.estimator.task_column
 
     def _template(self) -> Any:
         if self.estimator is not None and not {"structure", "penalty"} <= set(dir(self.estimator)):
@@ -133,14 +124,6 @@ class MultiTaskGLMCV(SearchCV):
             grid["penalty__alpha"] = [0.0, *(limit * np.geomspace(0.3, 0.01, 4))]
         return grid
 
-    def _chosen(self) -> Any:
-        check_is_fitted(self)
-        return self.best_estimator_
-
-    def predict(self, X: Any, tasks: Any = None) -> Any:
-        """Predict with the chosen estimator; see its own ``predict``."""
-        return self._chosen().predict(X, tasks=tasks)
-
     @_has("predict_proba")
     def predict_proba(self, X: Any, tasks: Any = None) -> Any:
         """Probabilities of the chosen classifier."""
@@ -150,13 +133,6 @@ class MultiTaskGLMCV(SearchCV):
     def decision_function(self, X: Any, tasks: Any = None) -> Any:
         """Decisions of the chosen classifier."""
         return self._chosen().decision_function(X, tasks=tasks)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None, tasks: Any = None) -> float:
-        """Score of the chosen estimator; see its own ``score``."""
-        return float(self._chosen().score(X, y, sample_weight, tasks=tasks))
-
-    def __sklearn_tags__(self) -> Any:
-        return self._template().__sklearn_tags__()
 
 
 def _without_graph_penalty(params: Params) -> list[tuple[str, Any]]:

@@ -45,7 +45,7 @@ from mssl.model_selection.folds import Dataset
 from mssl.model_selection.parallel import run
 from mssl.model_selection.path import follow, graph_limit
 from mssl.model_selection.progress import Progress
-from mssl.structures import SparsePrecision
+from mssl.structures import KnownEdges, SparsePrecision
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -185,7 +185,7 @@ class StabilitySelection(BaseEstimator):
         select = self._from_coefficients if by_coefficients else self._from_samples
         with Progress(self.verbose, "stability selection", 1) as progress:
             chosen, S, floors = select(whole, template, random, record, progress)
-        self._summarise(chosen, S, floors, list(whole.data.tasks))
+        self._summarise(chosen, S, floors, list(whole.data.tasks), parts.structure.edges)
         return self
 
     def check(self) -> None:
@@ -238,7 +238,7 @@ class StabilitySelection(BaseEstimator):
         block = max(1, round(n ** (1 / 3))) if self.block_length is None else int(self.block_length)
         halves = self._halves(n, random, block if on_residuals else 1)
         pieces: list[Any] = [
-            (f"subsamples from {first}", (Q, halves[first : first + _CHUNK], floors, self.lambdas_))
+            (f"subsamples from {first}", (Q, halves[first : first + _CHUNK], floors, self.lambdas_, structure.edges))
             for first in range(0, len(halves), _CHUNK)
         ]
         progress.stage("subsamples", len(pieces))
@@ -302,7 +302,9 @@ class StabilitySelection(BaseEstimator):
             halves += pair if self.complementary_pairs else pair[:1]
         return halves[: self.n_subsamples]
 
-    def _summarise(self, chosen: NDArray[np.bool_], S: Array, floors: Array, tasks: list[Any]) -> None:
+    def _summarise(
+        self, chosen: NDArray[np.bool_], S: Array, floors: Array, tasks: list[Any], known: KnownEdges | None
+    ) -> None:
         K = len(tasks)
         off = ~np.eye(K, dtype=bool)
         self.frequencies_ = chosen.mean(axis=0) * off
@@ -311,9 +313,11 @@ class StabilitySelection(BaseEstimator):
         confidence = self.frequencies_.max(axis=0)
         # The comparison must not fail where 90 of 100 is not quite 0.9 in binary.
         adjacency = (confidence >= self.threshold - 1e-12) & off
-        union = chosen.any(axis=1) & off
+        # Edges that are forbidden, or free and thus always there, are not selected: they do not count in the bound.
+        priced = off if known is None else off & ~known.zeros(K) & (known.factors(K) > 0)
+        union = chosen.any(axis=1) & priced
         self.n_selected_ = float(union.sum(axis=(1, 2)).mean() / 2)
-        pairs = max(1, K * (K - 1) // 2)
+        pairs = max(1, int(priced.sum()) // 2)
         self.expected_false_edges_ = self.n_selected_**2 / ((2 * self.threshold - 1) * pairs)
         restricted = graphical_lasso(S, 0.0, zeros=~adjacency & off, diagonal_penalty=floors)
         weights = partial_correlation(restricted.precision)
@@ -408,15 +412,18 @@ def _largest_correlation(S: Array, floors: Array) -> float:
     return float(correlations(S, floors)[1].max(initial=0.0))
 
 
-def graph_path(S: Array, floors: Array, lambdas: Array) -> list[Array]:
+def graph_path(S: Array, floors: Array, lambdas: Array, known: KnownEdges | None = None) -> list[Array]:
     """Precisions along a falling path of λ, on the correlation scale of S, each from the one before."""
     scales, _ = correlations(S, floors)
+    if known is not None:
+        scales = scales * known.factors(len(S))
     found, warm = [], None
     for value in lambdas:
         warm = graphical_lasso(
             S,
             float(value),
             weights=scales,
+            zeros=None if known is None else known.zeros(len(S)),
             diagonal_penalty=floors,
             tol=_GRAPH_TOL,
             warm_start=warm,
@@ -426,12 +433,14 @@ def graph_path(S: Array, floors: Array, lambdas: Array) -> list[Array]:
     return found
 
 
-def select_rows(Q: Array, halves: Sequence[Index], floors: Array, lambdas: Array) -> list[str]:
+def select_rows(
+    Q: Array, halves: Sequence[Index], floors: Array, lambdas: Array, known: KnownEdges | None = None
+) -> list[str]:
     """Edges selected from some rows of Q along the path, one word of bits a subsample."""
     words = []
     for rows in halves:
         part = Q[:, rows]
-        words.append(pack(graph_path(part @ part.T / len(rows), floors, lambdas)))
+        words.append(pack(graph_path(part @ part.T / len(rows), floors, lambdas, known)))
     return words
 
 
