@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl._validation import caller_level
-from mssl.data.blocks import DenseBlocks
-from mssl.data.design import Design
+from mssl.data.design import DenseBlocks, Design
 from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData
 from mssl.losses import Loss
