@@ -97,13 +97,13 @@ def test_duplicate_rows_are_neighbours():
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"n_features_to_select": 0}, "positive integer"),
-        ({"n_features_to_select": 1.5}, "share"),
-        ({"n_features_to_select": "many"}, "many"),
-        ({"n_neighbors": 0}, "n_neighbors=0"),
-        ({"weights": "cold"}, "'heat' or 'binary'"),
-        ({"bandwidth": 0.0}, "positive"),
-        ({"bandwidth": 1e-300}, "larger bandwidth"),
+        ({"n_features_to_select": 0}, "is 0; give a whole number ≥ 1, or a share"),
+        ({"n_features_to_select": 1.5}, r"is 1\.5; give a number above 0 and ≤ 1, or a whole number"),
+        ({"n_features_to_select": "many"}, "is 'many'; give"),
+        ({"n_neighbors": 0}, "n_neighbors is 0; give a whole number ≥ 1"),
+        ({"weights": "cold"}, "weights is 'cold'; allowed are 'heat', 'binary'"),
+        ({"bandwidth": 0.0}, r"bandwidth is 0\.0; give a number above 0, or None"),
+        ({"bandwidth": 1e-300}, "bandwidth is 1e-300; give a number near .*every edge weight is zero"),
     ],
 )
 def test_bad_parameters_are_explained(parameters, words):

@@ -6,7 +6,7 @@ He, Cai, Niyogi (2006), Laplacian score for feature selection, Advances in Neura
 Systems 18, 507–514.
 """
 
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -17,7 +17,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from mssl.exceptions import ParameterError
+from mssl._validation import check_choice, check_number, check_whole_number, refused
 
 _CHUNK = 1024
 
@@ -113,19 +113,14 @@ class LaplacianScore(SelectorMixin, BaseEstimator):
 
     def _check_parameters(self) -> None:
         wanted: Any = self.n_features_to_select
-        k: Any = self.n_neighbors
-        whole = isinstance(wanted, Integral) and int(wanted) >= 1
-        share = isinstance(wanted, Real) and not isinstance(wanted, Integral) and 0 < float(wanted) <= 1
-        if not (whole or share):
-            raise ParameterError(
-                f"n_features_to_select={wanted!r} must be a positive integer, or a share in (0, 1] as a float."
-            )
-        if not isinstance(k, Integral) or k < 1:
-            raise ParameterError(f"n_neighbors={k!r} must be a positive integer.")
-        if self.weights not in ("heat", "binary"):
-            raise ParameterError(f"weights={self.weights!r} is not known; choose 'heat' or 'binary'.")
-        if self.bandwidth is not None and not self.bandwidth > 0:
-            raise ParameterError(f"bandwidth={self.bandwidth!r} must be positive, or None to estimate it.")
+        if isinstance(wanted, Integral):
+            check_whole_number("n_features_to_select", wanted, low=1, also="a share above 0 and ≤ 1 as a float")
+        else:
+            check_number("n_features_to_select", wanted, above=0, high=1, also="a whole number ≥ 1")
+        check_whole_number("n_neighbors", self.n_neighbors, low=1)
+        check_choice("weights", self.weights, ("heat", "binary"))
+        if self.bandwidth is not None:
+            check_number("bandwidth", self.bandwidth, above=0, also="None to estimate it")
 
     def _graph(self, X: Any) -> Any:
         """Symmetric weights of the nearest-neighbour graph as CSR."""
@@ -136,9 +131,11 @@ class LaplacianScore(SelectorMixin, BaseEstimator):
         self.bandwidth_ = float(self.bandwidth) if self.bandwidth is not None else (mean if mean > 0 else 1.0)
         values = np.exp(-squares / self.bandwidth_) if self.weights == "heat" else np.ones_like(squares)
         if not values.any():
-            raise ParameterError(
-                f"bandwidth={self.bandwidth_:.3g} makes every edge weight zero: the neighbours' mean squared "
-                f"distance is {mean:.3g}. Choose a larger bandwidth, or None."
+            raise refused(
+                "bandwidth",
+                self.bandwidth_,
+                f"give a number near the neighbours' mean squared distance, which is {mean:.3g}, or None",
+                "With a bandwidth this small every edge weight is zero.",
             )
         n = X.shape[0]
         rows = np.repeat(np.arange(n), k)

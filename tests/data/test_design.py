@@ -197,12 +197,12 @@ def test_chunks_do_not_change_products(monkeypatch):
 
 @pytest.mark.parametrize("offsets", [[0, 3], [1, 5], [0, 0, 5], [5], [0, 4, 3, 5]])
 def test_bad_offsets_are_refused(offsets):
-    with pytest.raises(DataError, match="Offsets must rise"):
+    with pytest.raises(DataError, match=r"^offsets is .*rise from 0"):
         Design.build(np.zeros((5, 2)), offsets)
 
 
 def test_a_shared_design_needs_the_number_of_tasks():
-    with pytest.raises(DataError, match="number of tasks"):
+    with pytest.raises(DataError, match=r"^n_tasks is None"):
         Design.build(np.zeros((5, 2)))
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mssl.cli import commands
 from mssl.exceptions import DataError, MSSLError, ParameterError, UnseenTaskError
-from mssl.files import readers as _table_files
+from mssl.files import formats as _table_files
 from mssl.files.tables import (
     TableSchema,
     blank_twins,
@@ -356,7 +356,7 @@ def test_free_text_is_no_category(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.xlsx", "a", "a.gz", "a.parquet.gz"])
 def test_unknown_endings(name, tmp_path):
-    with pytest.raises(DataError, match="ending"):
+    with pytest.raises(DataError, match="allowed are the endings"):
         read_table(write(tmp_path, TEXT, name))
 
 

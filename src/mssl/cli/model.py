@@ -47,9 +47,9 @@ def predict(model: str, data: str, output: str | None, as_json: bool) -> None:
       mssl predict model.npz new.csv -o predictions.csv
       mssl predict model.npz new.parquet | head
     """
+    from mssl.files.formats import check_ending, text_file, write_rows, write_table
     from mssl.files.models import load
     from mssl.files.tables import check_tasks, read_task_column
-    from mssl.files.writers import check_ending, text_file, write_rows, write_table
 
     check_target(output, model, data)
     if output is not None and not as_json:

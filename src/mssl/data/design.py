@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from mssl._validation import refused
 from mssl.exceptions import DataError
 from mssl.kernels import call, plain
 from mssl.kernels.threads import spread
@@ -625,15 +626,14 @@ class Design:
 def _bounds(n_given: int, offsets: Any, n_tasks: int | None) -> Index:
     if offsets is None:
         if n_tasks is None or n_tasks < 1:
-            raise DataError(
-                f"A shared design needs the number of tasks; n_tasks={n_tasks!r} came. Give offsets or n_tasks ≥ 1."
+            raise refused(
+                "n_tasks", n_tasks, "give a whole number ≥ 1 for a shared design, or offsets", error=DataError
             )
         return n_given * np.arange(n_tasks + 1, dtype=np.int64)
     bounds = np.asarray(offsets, dtype=np.int64)
     if bounds.ndim != 1 or len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != n_given or np.any(np.diff(bounds) < 1):
-        raise DataError(
-            f"Offsets must rise from 0 to the number of rows ({n_given}), at least one row per task; {offsets!r} came."
-        )
+        allowed = f"give numbers that rise from 0 to the number of rows, {n_given}, by at least one a task"
+        raise refused("offsets", offsets, allowed, error=DataError)
     return bounds
 
 

@@ -18,7 +18,7 @@ from mssl.datasets._real import (
     load_spam,
 )
 from mssl.datasets._registry import info
-from mssl.files.writers import check_ending, write_table
+from mssl.files.formats import check_ending, write_table
 
 _CHUNK = 1024
 

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl._validation import check_choice
 from mssl.data.inputs import CodedTasks, listing
 from mssl.exceptions import DataError, ParameterError, UnseenTaskError
-from mssl.files.readers import Column, Table, read_table, release_memory
+from mssl.files.formats import MISSING_TEXT, Column, Table, read_table, release_memory
 
 __all__ = ["Column", "ColumnSchema", "Encoded", "Table", "TableSchema", "learn_schema", "read_table", "release_memory"]
 
@@ -25,7 +26,6 @@ Array = NDArray[np.float64]
 MISSING = ("error", "drop", "mean")
 MOST_CATEGORIES = 100
 _LONGEST_TASK = 256
-_MISSING_TEXT = frozenset({"", "#N/A", "#NA", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null"})
 # 1,234.5 and 1 234,5 and 1'234 and 1.234,5 and 0,5: numbers to the eye, text to a program.
 _SEPARATED = re.compile(r"[-+]?(\d{1,3}([,'\s]\d{3})+([.,]\d+)?|\d{1,3}(\.\d{3})+,\d+|\d*,\d+)")
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}([-/.]\d{1,2})?([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}([T ].*)?")
@@ -72,16 +72,15 @@ class ColumnSchema:
             return _numbers(column)[:, None]
         codes, found = column.text()
         place = {level: k for k, level in enumerate(self.categories)}
-        unknown = [level for level in found if level not in place and level not in _MISSING_TEXT]
+        unknown = [level for level in found if level not in place and level not in MISSING_TEXT]
         if unknown:
             raise DataError(
                 f"Column {self.name!r} holds {listing(unknown)}, not seen in training (known: "
                 f"{listing(self.categories)}). Correct these values or fit again with rows that have them."
             )
-        own = np.asarray([place.get(level, -1) for level in found] + [-1], dtype=np.int64)[codes]
-        indicators = np.zeros((len(own), len(self.categories)))
-        indicators[np.flatnonzero(own >= 0), own[own >= 0]] = 1.0
-        indicators[own < 0] = np.nan
+        category = np.asarray([place.get(level, -1) for level in found] + [-1], dtype=np.int64)[codes]
+        indicators = (category[:, None] == np.arange(len(self.categories))).astype(float)
+        indicators[category < 0] = np.nan
         return indicators[:, len(self.categories) - len(self.levels) :]
 
 
@@ -196,8 +195,7 @@ def learn_schema(
     DataError
         For dates, free text, columns that are not there, or no feature at all.
     """
-    if missing not in MISSING:
-        raise ParameterError(f"missing is {missing!r}; allowed are {', '.join(map(repr, MISSING))}.")
+    check_choice("missing", missing, MISSING)
     for name in (task, target, *(features or ()), *(name for name in drop if name not in table.names)):
         table[name]
     if task == target:
@@ -221,29 +219,22 @@ def _learn_column(name: str, column: Column, missing: str) -> ColumnSchema:
         raise DataError(_date_advice(name))
     categories = None
     if column.kind == "text":
-        levels = [level for level in column.text()[1] if level not in _MISSING_TEXT]
+        levels = [level for level in column.text()[1] if level not in MISSING_TEXT]
         _check_levels(name, levels)
         categories = tuple(sorted(levels))
         if len(categories) < 2:
             raise DataError(f"Column {name!r} holds nothing but {listing(categories)}; leave it out (--drop).")
     schema = ColumnSchema(name, categories)
-    values = schema.encode(column) if missing == "mean" else np.zeros((0, 0))
     if missing != "mean":
         return schema
+    values = schema.encode(column)
     if np.isnan(values).all():
         raise DataError(f"Column {name!r} has no value at all; leave it out (--drop).")
     return ColumnSchema(name, categories, tuple(np.nanmean(values, axis=0).tolist()))
 
 
 def _check_levels(name: str, levels: list[str]) -> None:
-    numeric = [level for level in levels if _is_number(level)]
-    _reject_separators(f"Column {name!r}", levels)
-    if levels and len(numeric) > len(levels) / 2:
-        odd = next(level for level in levels if level not in numeric)
-        raise DataError(
-            f"Column {name!r} holds numbers and text (for example {odd!r}); correct the text or leave it empty, "
-            "which counts as missing."
-        )
+    _reject_mixed(f"Column {name!r}", levels)
     if levels and all(_DATE.fullmatch(level.strip()) for level in levels[:50]):
         raise DataError(_date_advice(name))
     if len(levels) > MOST_CATEGORIES:
@@ -260,16 +251,21 @@ def _date_advice(name: str) -> str:
     )
 
 
-def _reject_separators(what: str, levels: list[str]) -> None:
-    """Raise where all texts are numbers, once thousands separators and decimal commas are read as such."""
-    if not all(_is_number(level) or _SEPARATED.fullmatch(level.strip()) for level in levels):
+def _reject_mixed(what: str, levels: list[str]) -> None:
+    """Raise where texts are numbers with separators, or mostly numbers."""
+    text = [level for level in levels if not _is_number(level)]
+    if not text:
         return
-    separated = next((level for level in levels if not _is_number(level)), None)
-    if separated is not None:
+    if all(_SEPARATED.fullmatch(level.strip()) for level in text):
         raise DataError(
-            f"{what} holds numbers with separators (for example {separated!r}), which read as text. Remove the "
+            f"{what} holds numbers with separators (for example {text[0]!r}), which read as text. Remove the "
             "thousands separators and write decimals with a point, as in 1234.5 (pandas: read_csv(…, thousands=',')); "
             "if they are labels, write them without commas."
+        )
+    if len(text) < len(levels) / 2:
+        raise DataError(
+            f"{what} holds numbers and text (for example {text[0]!r}); correct the text or leave it empty, which "
+            "counts as missing."
         )
 
 
@@ -284,10 +280,10 @@ def _is_number(text: str) -> bool:
 def _numbers(column: Column) -> Array:
     if column.kind != "number":
         codes, levels = column.text()
-        odd = next((level for level in levels if level not in _MISSING_TEXT and not _is_number(level)), None)
+        odd = next((level for level in levels if level not in MISSING_TEXT and not _is_number(level)), None)
         if odd is not None:
             raise DataError(f"Column {column.name!r} was numeric in training, but here it holds {odd!r}.")
-        known = [float("nan") if level in _MISSING_TEXT else float(level) for level in levels]
+        known = [float("nan") if level in MISSING_TEXT else float(level) for level in levels]
         return np.asarray([*known, np.nan])[codes]
     values = column.numbers()
     infinite = np.isinf(values)
@@ -333,12 +329,8 @@ def target_values(column: Column) -> NDArray[Any]:
     if column.kind == "number":
         return _numbers(column)
     codes, levels = column.text()
-    shown = ["" if level in _MISSING_TEXT else level for level in levels]
-    _reject_separators(f"The target column {column.name!r}", [level for level in shown if level])
-    numeric = [level for level in shown if level and _is_number(level)]
-    if numeric and len(numeric) > len(levels) / 2:
-        odd = next(level for level in shown if level and level not in numeric)
-        raise DataError(f"The target column {column.name!r} holds numbers and text (for example {odd!r}); correct it.")
+    shown = ["" if level in MISSING_TEXT else level for level in levels]
+    _reject_mixed(f"The target column {column.name!r}", [level for level in shown if level])
     return np.asarray([*shown, ""])[codes]
 
 

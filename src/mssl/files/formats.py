@@ -1,4 +1,7 @@
-"""Columns out of files: pyarrow where it is installed, Python's own CSV reader otherwise."""
+"""Files of tables: CSV and TSV (also gzipped), Parquet and Feather, as the ending says, read and written.
+
+Columns are read with pyarrow where it is installed, by Python's own CSV reader otherwise.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +9,34 @@ import codecs
 import csv
 import gzip
 import io
+import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl._validation import refused
 from mssl.data.inputs import listing
-from mssl.exceptions import DataError, require
+from mssl.exceptions import DataError, MSSLError, ParameterError, require
+from mssl.files.atomic import atomic
 
 Array = NDArray[np.float64]
 
-_TEXT_FILES = (".csv", ".tsv", ".tab", ".txt")
+MISSING_TEXT = frozenset({"", "#N/A", "#NA", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null"})
+_DELIMITERS = {".csv": ",", ".txt": ",", ".tsv": "\t", ".tab": "\t"}  # of what is written; reading looks for them
 _COLUMN_FILES = {".parquet": "parquet", ".pq": "parquet", ".feather": "feather", ".arrow": "feather"}
-_NUMBERLIKE = frozenset({"#N/A", "#NA", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null", ""})
-_ROWS_OF_PIECE = 2**17  # columns of 1 MiB
+_ROWS_OF_PIECE = (
+    2**17
+)  # columns of 1 MiB, which go back to the system when they are freed; smaller ones stay with Arrow
+_ROWS_AT_ONCE = 2**14  # rows held as Python objects while columns are written
 _INDEX = re.compile(r"__index_level_\d+__")  # what pandas writes beside the columns
 
 
@@ -35,6 +45,7 @@ class Column:
 
     def __init__(self, name: str, data: Any, kind: str) -> None:
         self.name, self.kind, self._data = name, kind, data
+        self._text: tuple[NDArray[np.int32], list[str]] | None = None
 
     def numbers(self) -> Array:
         """Values as floats, NaN where missing."""
@@ -47,10 +58,11 @@ class Column:
 
     def text(self) -> tuple[NDArray[np.int32], list[str]]:
         """Place of each value (−1 where missing) among the distinct texts, and these texts in order of appearance."""
+        if self._text is None:
+            self._text = self._distinct()
         return self._text
 
-    @cached_property
-    def _text(self) -> tuple[NDArray[np.int32], list[str]]:
+    def _distinct(self) -> tuple[NDArray[np.int32], list[str]]:
         if isinstance(self._data, np.ndarray | list):
             values = [f"{value:.15g}" for value in self._data] if self.kind == "number" else self._data
             place: dict[str, int] = {}
@@ -125,25 +137,33 @@ def read_table(
         When the file is not there, not UTF-8, ragged, empty, or a column is missing or named twice.
     """
     file = Path(path)
-    suffixes = [suffix.lower() for suffix in file.suffixes]
-    packed = suffixes[-1:] == [".gz"]
-    ending = (suffixes[:-1] if packed else suffixes)[-1:]
+    ending, packed = _ending(file)
     if file.is_dir():
         raise DataError(f"{str(path)!r} is a folder; give the table in it, such as {str(file / 'data.csv')!r}.")
     if not file.is_file():
         raise DataError(f"There is no file {str(path)!r}.")
-    if ending and ending[0] in _COLUMN_FILES and not packed:
-        return _read_columns(file, _COLUMN_FILES[ending[0]], columns, drop)
-    if not ending or ending[0] not in _TEXT_FILES:
-        raise DataError(
-            f"{file.name!r} has an ending that is not known; allowed are {', '.join((*_TEXT_FILES, *_COLUMN_FILES))}, "
-            "and .gz after the first four."
-        )
+    if ending in _COLUMN_FILES and not packed:
+        return _read_columns(file, _COLUMN_FILES[ending], columns, drop)
+    if ending not in _DELIMITERS:
+        raise _unknown_ending(file, DataError)
     names, delimiter = _read_head(file)
     wanted = _check_names(names, columns, drop, file.name)
     if find_spec("pyarrow") is None:
         return _read_plain(file, names, wanted, text, delimiter)
     return _read_csv(file, names, wanted, text, delimiter)
+
+
+def _ending(path: str | os.PathLike[str]) -> tuple[str, bool]:
+    """The ending that says what a table is, without ``.gz``, and whether that follows it; "" where there is none."""
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    packed = suffixes[-1:] == [".gz"]
+    return ((suffixes[:-1] if packed else suffixes)[-1:] or [""])[0], packed
+
+
+def _unknown_ending(path: str | os.PathLike[str], error: type[MSSLError]) -> MSSLError:
+    endings = ", ".join((*_DELIMITERS, *_COLUMN_FILES))
+    allowed = f"allowed are the endings {endings}, and .gz after the first four"
+    return refused("The file", Path(path).name, allowed, error=error)
 
 
 def release_memory() -> None:
@@ -349,6 +369,79 @@ def _read_plain(file: Path, names: list[str], wanted: list[str], text: Sequence[
 
 def _as_numbers(values: list[str]) -> Array | None:
     try:
-        return np.asarray([np.nan if value in _NUMBERLIKE else float(value) for value in values])
+        return np.asarray([np.nan if value in MISSING_TEXT else float(value) for value in values])
     except ValueError:
         return None
+
+
+def check_ending(path: str | os.PathLike[str]) -> str:
+    """The ending that says how a table is written, without ``.gz``; a name without any means CSV.
+
+    Raises
+    ------
+    ParameterError
+        When the ending is not known.
+    MissingDependencyError
+        When the format needs pyarrow, and it is not installed.
+    """
+    ending, packed = _ending(path)
+    ending = ending or ".csv"
+    if ending in _COLUMN_FILES and not packed:
+        require("pyarrow", "tables", f"Writing {ending} files")
+    elif ending not in _DELIMITERS:
+        raise _unknown_ending(path, ParameterError)
+    return ending
+
+
+@contextmanager
+def text_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
+    """UTF-8 text that appears at ``path`` whole or not at all, gzipped where the name ends in ``.gz``."""
+    with atomic(path) as stream:
+        if Path(path).suffix.lower() == ".gz":
+            # Neither name nor time: the same rows give the same bytes.
+            with gzip.GzipFile("", "wb", fileobj=stream, mtime=0) as packed:
+                yield from _as_text(packed)
+        else:
+            yield from _as_text(stream)
+
+
+def _as_text(stream: Any) -> Iterator[IO[str]]:
+    text = io.TextIOWrapper(stream, "utf-8", "backslashreplace", newline="")
+    yield text
+    text.detach()  # flushes; the file below stays open
+
+
+def write_rows(stream: IO[str], header: Sequence[str], rows: Iterable[Sequence[Any]], delimiter: str = ",") -> None:
+    """Write delimited text; None is an empty cell."""
+    writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    stream.flush()
+
+
+def write_table(path: str | os.PathLike[str], header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write a table in the format of the file's ending, whole or not at all; None is a missing value."""
+    ending = check_ending(path)
+    if ending in _DELIMITERS:
+        with text_file(path) as stream:
+            write_rows(stream, header, rows, _DELIMITERS[ending])
+    else:
+        _write_columns(path, _COLUMN_FILES[ending], header, iter(rows))
+
+
+def _write_columns(path: Any, kind: str, header: Sequence[str], rows: Iterator[Sequence[Any]]) -> None:
+    import pyarrow as pa
+    from pyarrow import feather, parquet
+
+    parts = []
+    while batch := list(islice(rows, _ROWS_AT_ONCE)):
+        parts.append(pa.table([pa.array(column) for column in zip(*batch, strict=True)], names=list(header)))
+    # Whole numbers in one part and others in the next become one column of numbers.
+    whole = pa.concat_tables(parts, promote_options="permissive")
+    held = io.BytesIO()  # pipes cannot tell their position, which these writers ask for
+    if kind == "parquet":
+        parquet.write_table(whole, held)
+    else:
+        feather.write_feather(whole, held)
+    with atomic(path) as stream:
+        stream.write(held.getbuffer())
