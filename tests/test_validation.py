@@ -65,9 +65,10 @@ def test_what_is_no_number_is_refused(value):
         check_whole_number("a", value, low=1, also="None")
 
 
-def test_a_fraction_is_no_whole_number():
-    with pytest.raises(ParameterError, match=r"^a is 2\.0; "):
-        check_whole_number("a", 2.0, low=1)
+@pytest.mark.parametrize("value", [2.0, True])
+def test_a_fraction_and_a_flag_are_no_whole_numbers(value):
+    with pytest.raises(ParameterError, match=rf"^a is {value}; "):
+        check_whole_number("a", value, low=1)
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def check_whole_number(
     name: str, value: object, *, low: int | None = None, high: int | None = None, also: str = "", remedy: str = ""
 ) -> int:
     """One whole number from ``low`` to ``high``, both of which belong to the range."""
-    if isinstance(value, Integral) and _inside(value, low, None, high, None):
+    if type(value) is not bool and isinstance(value, Integral) and _inside(value, low, None, high, None):
         return int(value)
     raise refused(name, value, f"give a whole number{_range(low, None, high, None)}{_or(also)}", remedy)
 

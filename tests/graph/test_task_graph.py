@@ -190,7 +190,7 @@ def test_finer_resolution_gives_more_communities():
     counts = [len(ring.communities(resolution)) for resolution in (0.1, 1.0, 10.0)]
     assert counts == sorted(counts)
     assert counts[0] < counts[2]
-    with pytest.raises(ParameterError, match="resolution=0"):
+    with pytest.raises(ParameterError, match="resolution is 0"):
         ring.communities(0)
 
 
@@ -442,7 +442,7 @@ NONE = np.zeros((2, 2))
         (lambda: TaskGraph.from_precision(EYE, tasks="ab"), "one text"),
         (lambda: TaskGraph.from_precision(EYE, tasks=[[1], [2]]), "hashable"),
         (lambda: TaskGraph.from_precision(EYE, tasks=[float("nan"), 1]), "NaN"),
-        (lambda: TaskGraph.from_precision(EYE, tol=-1), "tol=-1"),
+        (lambda: TaskGraph.from_precision(EYE, tol=-1), "tol is -1"),
         (lambda: TaskGraph.from_precision(EYE, confidence=2 * (1 - EYE)), r"\[0, 1\]"),
         (lambda: TaskGraph.from_precision(EYE, coordinates=[[0, 0]]), r"expected \(2, 2\)"),
         (lambda: TaskGraph.from_precision(EYE, coordinates=[[0, 0], [200, 10]]), "latitude"),
@@ -465,7 +465,7 @@ NONE = np.zeros((2, 2))
         (lambda: TaskGraph.from_edges([("a", "b")]).neighbors("z"), "the tasks are: 'a', 'b'"),
         (lambda: TaskGraph.from_edges([("a", "b")]).neighbors(["a"]), "no task is named"),
         (lambda: TaskGraph.from_edges([("a", "b")]).subgraph(["a", "a"]), "more than once"),
-        (lambda: TaskGraph.from_edges([("a", "b")]).threshold(-1), "min_weight=-1"),
+        (lambda: TaskGraph.from_edges([("a", "b")]).threshold(-1), "min_weight is -1"),
         (lambda: TaskGraph.from_edges([("a", "b")]).compare(np.zeros((3, 3))), "K = 2"),
         (lambda: TaskGraph.from_edges([("a", "b")]).compare(TaskGraph.from_edges([("a", "c")])), "different tasks"),
     ],

@@ -324,7 +324,7 @@ def test_boxes_show_medians_per_task_and_method():
     [
         (lambda: plots.plot_graph(SimpleNamespace(fit=None)), DataError, "fit it first"),
         (lambda: plots.plot_graph(np.ones((2, 3))), DataError, "shape"),
-        (lambda: plots.plot_precision(np.eye(2), kind="covariance"), ParameterError, "kind='covariance'"),
+        (lambda: plots.plot_precision(np.eye(2), kind="covariance"), ParameterError, "kind is 'covariance'"),
         (lambda: plots.plot_precision(block_graph(), kind="precision"), ParameterError, "holds no precision"),
         (lambda: plots.plot_map(block_graph()), DataError, "no coordinates"),
         (lambda: plots.plot_map(block_graph(), coordinates=np.zeros((12, 2)), values=[1.0]), DataError, "1 values"),

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mssl.exceptions import DataError, ParameterError, require
+from mssl._validation import check_number, check_whole_number, refused
+from mssl.exceptions import DataError, require
 from mssl.graph.communities import by_size
 from mssl.graph.export import short_name
 
@@ -76,9 +77,10 @@ def thin_edges(graph: TaskGraph, max_edges: int | None = None) -> ThinnedGraph:
     >>> thin_edges(triangle, 2).note
     'strongest 2 of 3 edges shown'
     """
-    limit = min(1000, max(60, 2 * len(graph))) if max_edges is None else max_edges
-    if limit < 0:
-        raise ParameterError(f"max_edges={max_edges!r}: expected a whole number ≥ 0, or None.")
+    if max_edges is None:
+        limit = min(1000, max(60, 2 * len(graph)))
+    else:
+        limit = check_whole_number("max_edges", max_edges, low=0, also="None")
     if graph.n_edges <= limit:
         return ThinnedGraph(graph, "")
     i, j = (ends[:limit] for ends in graph.edge_indices())
@@ -405,6 +407,14 @@ def _cut_at_date_line(line: FloatArray) -> list[FloatArray]:
     return [*pieces, current]
 
 
+def map_region(latitude: FloatArray, longitude: FloatArray) -> tuple[float, float, float, float]:
+    """Return a box around the tasks with a margin, on whole degrees."""
+    margin = max(3.0, 0.08 * float(max(np.ptp(latitude), np.ptp(longitude))))
+    south, west = np.floor([latitude.min() - margin, longitude.min() - margin])
+    north, east = np.ceil([latitude.max() + margin, longitude.max() + margin])
+    return max(float(south), -90.0), min(float(north), 90.0), max(float(west), -180.0), min(float(east), 180.0)
+
+
 @lru_cache(maxsize=16)
 def coastlines(
     region: tuple[float, float, float, float] | None = None, resolution: float = 1.0
@@ -420,12 +430,9 @@ def coastlines(
     """
     south, north, west, east = region or (-90.0, 90.0, -180.0, 180.0)
     if not (-90 <= south < north <= 90 and -180 <= west < east <= 180):
-        raise ParameterError(
-            f"region={region!r}: expected (south, north, west, east) with latitudes in [-90, 90] and "
-            "longitudes in [-180, 180]."
-        )
-    if not 0.02 <= resolution <= 10:
-        raise ParameterError(f"resolution={resolution!r}: expected degrees between 0.02 and 10.")
+        allowed = "give (south, north, west, east) with latitudes in [-90, 90] and longitudes in [-180, 180]"
+        raise refused("region", region, allowed)
+    check_number("resolution", resolution, low=0.02, high=10, remedy="It is a step in degrees.")
     globe: Any = require("global_land_mask.globe", "plot", "A map with coastlines")
     contourpy: Any = require("contourpy", "plot", "A map with coastlines")
     rows, columns = max(2, round((north - south) / resolution)), max(2, round((east - west) / resolution))

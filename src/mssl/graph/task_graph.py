@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mssl.exceptions import DataError, ModelFileError, ParameterError, require
+from mssl._validation import check_number, check_whole_number, refused
+from mssl.exceptions import DataError, ModelFileError, require
 from mssl.graph.communities import by_size, louvain
 from mssl.graph.export import Edge, EdgeTable, dot, graphml, json_text, parse_json, short_name, written
 
@@ -107,24 +108,18 @@ class TaskGraph:
     def __post_init__(self) -> None:
         tasks = _task_names(self.tasks)
         K = len(tasks)
-        raw = _matrix(self.adjacency, K, "adjacency")
-        adjacency = _symmetric(raw, "adjacency") != 0
+        adjacency = _symmetric(_matrix(self.adjacency, K, "adjacency"), "adjacency") != 0
         if adjacency.diagonal().any():
             raise DataError(
                 "adjacency has self-loops on its diagonal; a task graph has none. Set the diagonal to False."
             )
-        weights = _correlations(np.where(adjacency, _matrix(self.weights, K, "weights"), 0.0))
         values = {
             "tasks": tasks,
             "adjacency": adjacency,
-            "weights": weights,
-            "confidence": None,
-            "coordinates": None,
+            "weights": _correlations(np.where(adjacency, _matrix(self.weights, K, "weights"), 0.0)),
+            "confidence": None if self.confidence is None else _confidence(self.confidence, K),
+            "coordinates": None if self.coordinates is None else _coordinates(self.coordinates, K),
         }
-        if self.confidence is not None:
-            values["confidence"] = _confidence(self.confidence, K)
-        if self.coordinates is not None:
-            values["coordinates"] = _coordinates(self.coordinates, K)
         for name, value in values.items():
             if isinstance(value, np.ndarray):
                 value.setflags(write=False)
@@ -140,10 +135,7 @@ class TaskGraph:
         coordinates: ArrayLike | None = None,
     ) -> "TaskGraph":
         """Read the graph off a precision matrix: an edge where the |partial correlation| exceeds `tol`."""
-        if not tol >= 0:
-            raise ParameterError(
-                f"tol={tol!r}: expected a number ≥ 0, the largest |partial correlation| read as no edge."
-            )
+        check_number("tol", tol, low=0, remedy="It is the largest |partial correlation| that is read as no edge.")
         weights = partial_correlation(precision)
         _require_semidefinite(weights)
         np.fill_diagonal(weights, 0.0)
@@ -217,10 +209,8 @@ class TaskGraph:
 
     def edges(self, top: int | None = None) -> EdgeTable:
         """Return the edges (or the `top` strongest, all where there are fewer) sorted by falling |weight|."""
-        if top is not None and (isinstance(top, bool) or not isinstance(top, int | np.integer) or top < 0):
-            raise ParameterError(
-                f"top={top!r}: expected a whole number ≥ 0, how many edges to return, or None for all."
-            )
+        if top is not None:
+            top = check_whole_number("top", top, low=0, also="None for all edges")
         i, j = (ends[:top] for ends in self.edge_indices())
         weight = self.weights[i, j].tolist()
         confidence = [None] * len(i) if self.confidence is None else self.confidence[i, j].tolist()
@@ -254,10 +244,7 @@ class TaskGraph:
 
     def community_labels(self, resolution: float = 1.0) -> NDArray[np.intp]:
         """Return the community of each task as an integer; 0 is the largest. See `communities`."""
-        if not 0 < resolution < np.inf:
-            raise ParameterError(
-                f"resolution={resolution!r}: expected a positive number; larger gives smaller communities."
-            )
+        check_number("resolution", resolution, above=0, remedy="A larger one gives smaller communities.")
         return by_size(louvain(np.abs(self.weights), resolution))
 
     def communities(self, resolution: float = 1.0) -> list[list[Any]]:
@@ -293,11 +280,11 @@ class TaskGraph:
 
     def threshold(self, min_weight: float = 0.0, min_confidence: float = 0.0) -> "TaskGraph":
         """Keep the edges with ``|weight| ≥ min_weight`` and ``confidence ≥ min_confidence``."""
-        for name, value in (("min_weight", min_weight), ("min_confidence", min_confidence)):
-            if not value >= 0:
-                raise ParameterError(f"{name}={value!r}: expected a number ≥ 0.")
+        check_number("min_weight", min_weight, low=0)
+        check_number("min_confidence", min_confidence, low=0)
         if min_confidence > 0 and self.confidence is None:
-            raise ParameterError("min_confidence needs selection frequencies; run StabilitySelection to measure them.")
+            remedy = "StabilitySelection measures them."
+            raise refused("min_confidence", min_confidence, "without selection frequencies 0 is allowed", remedy)
         keep = self.adjacency & (np.abs(self.weights) >= min_weight)
         if self.confidence is not None:
             keep &= self.confidence >= min_confidence

@@ -5,10 +5,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from mssl.exceptions import DataError, require
-from mssl.graph.geometry import label_offsets
 from mssl.graph.task_graph import TaskGraph, short_name
 
 FloatArray = NDArray[np.float64]
@@ -16,12 +15,17 @@ SMALL, NORMAL = 6.5, 8.0
 GREY, FAINT = "#555555", "#A0A0A0"
 
 
+def matplotlib_module(name: str = "") -> Any:
+    """A module of matplotlib, or the error that says how to install it."""
+    return require(f"matplotlib.{name}".rstrip("."), "plot", "Drawing a figure")
+
+
 def axes(ax: Any, size: tuple[float, float] = (3.6, 3.0)) -> Any:
     """Return `ax`, or the axes of a new figure that pyplot does not keep."""
     if ax is not None:
         return ax
-    figure: Any = require("matplotlib.figure", "plot", "Drawing a figure")
-    backend: Any = require("matplotlib.backends.backend_agg", "plot", "Drawing a figure")
+    figure = matplotlib_module("figure")
+    backend = matplotlib_module("backends.backend_agg")
     new = figure.Figure(figsize=size, layout="constrained", dpi=150)
     backend.FigureCanvasAgg(new)
     made = new.subplots()
@@ -74,7 +78,7 @@ def numbers(values: Any, what: str, *dimensions: int) -> FloatArray:
 
 def drawn(name: Any, width: int = 18) -> str:
     """Return a name that matplotlib draws as it stands: short, no mathematics, no missing glyphs."""
-    matplotlib: Any = require("matplotlib", "plot", "Drawing a figure")
+    matplotlib = matplotlib_module()
     known = _glyphs(tuple(matplotlib.rcParams["font.family"]))
     text = "".join(c if ord(c) in known else "□" for c in short_name(name, width))
     return text.replace("\\", "∖").replace("$", r"\$")
@@ -82,7 +86,7 @@ def drawn(name: Any, width: int = 18) -> str:
 
 @lru_cache(maxsize=8)
 def _glyphs(families: tuple[str, ...]) -> frozenset[int]:
-    fonts: Any = require("matplotlib.font_manager", "plot", "Drawing a figure")
+    fonts = matplotlib_module("font_manager")
     found = (fonts.get_font(fonts.findfont(fonts.FontProperties(family=[family]))) for family in families)
     return frozenset().union(*(font.get_charmap() for font in found))
 
@@ -113,78 +117,6 @@ def name_ticks(axis: Any, names: Sequence[Any], length: float, what: str) -> Non
     axis.set_label_text(what, fontsize=NORMAL)
 
 
-def place_labels(ax: Any, places: FloatArray, names: Sequence[Any], radius: float, ranked: Iterable[int]) -> int:
-    """Write names beside points where they cover neither a point nor a name; return how many found room.
-
-    `radius` is that of the markers in points; `ranked` says which names come first.
-    """
-    effects: Any = require("matplotlib.patheffects", "plot", "Drawing a figure")
-    width, height = size_in_points(ax)
-    inside = ax.transAxes.inverted().transform(ax.transData.transform(places)) * (width, height)
-    texts = {k: drawn(names[k], 14) for k in ranked}
-    half_sizes = {k: (0.29 * SMALL * len(text), 0.62 * SMALL) for k, text in texts.items()}
-    offsets = label_offsets(inside, half_sizes, (width, height), radius=radius)
-    for k, offset in offsets.items():
-        where = (inside[k] + offset) / (width, height)
-        label = ax.text(*where, texts[k], transform=ax.transAxes, fontsize=SMALL, ha="center", va="center")
-        label.set(zorder=4, path_effects=[effects.withStroke(linewidth=1.5, foreground="white")])
-    return len(offsets)
-
-
-def chord_labels(ax: Any, tasks: Sequence[Any], angles: FloatArray) -> tuple[float, bool]:
-    """Write names around the unit circle in the largest font that fits; return the axes' limit, and if any fit."""
-    names = [drawn(name, 16) for name in tasks]
-    size = min(size_in_points(ax))
-    for font in np.arange(SMALL, 3.4, -0.5):
-        length = 0.6 * font * max((len(name) for name in names), default=0)
-        radius = size / 2 - length - 8  # in points; the rim and some air take 8
-        if 2 * np.pi * radius * 0.75 >= 1.05 * font * len(names) and radius > size / 5:
-            break
-    else:
-        return 1.1, False
-    limit, ring = size / 2 / radius, 1 + 6 / radius
-    for name, angle in zip(names, angles, strict=True):
-        left = np.cos(angle) < -1e-9
-        where = {"ha": "right" if left else "left", "va": "center", "rotation_mode": "anchor"}
-        turn = np.degrees(angle) % 360 + (180 if left else 0)
-        ax.text(ring * np.cos(angle), ring * np.sin(angle), name, fontsize=font, rotation=turn, **where)
-    return float(limit), True
-
-
-def note(ax: Any, *parts: str) -> None:
-    """Say below the drawing what it does not show."""
-    text = "; ".join(part for part in parts if part)
-    if text:
-        ax.set_xlabel(text, fontsize=SMALL, color=GREY)
-
-
-def sign_legend(ax: Any, weights: FloatArray, colors: tuple[str, str], **where: Any) -> None:
-    """Explain the two colours of edges, as far as they occur."""
-    lines: Any = require("matplotlib.lines", "plot", "Drawing a figure")
-    kinds = [("positive", colors[0], "-", weights > 0), ("negative", colors[1], (0, (3, 1.5)), weights < 0)]
-    handles = [lines.Line2D([], [], color=c, ls=s, label=label) for label, c, s, there in kinds if there.any()]
-    if handles:
-        ax.legend(handles=handles, fontsize=SMALL, frameon=False, **where)
-
-
-def edge_lines(ax: Any, paths: Sequence[FloatArray] | FloatArray, weights: FloatArray, colors: tuple[str, str]) -> None:
-    """Draw edges: colour and dash by sign, width and opacity by |weight|, the strongest on top."""
-    collections: Any = require("matplotlib.collections", "plot", "Drawing a figure")
-    if not len(weights):
-        return
-    share = np.abs(weights) / (np.abs(weights).max(initial=0.0) or 1.0)
-    order = np.argsort(share, kind="stable")
-    lines = collections.LineCollection(
-        [paths[k] for k in order],
-        colors=[colors[0] if weights[k] >= 0 else colors[1] for k in order],
-        linewidths=0.3 + 1.9 * share[order],
-        linestyles=["-" if weights[k] >= 0 else (0, (3, 1.5)) for k in order],
-        alpha=0.25 + 0.6 * share[order],
-        zorder=2,
-    )
-    ax.add_collection(lines, autolim=False)
-
-
 def history_columns(source: Any) -> dict[str, FloatArray]:
     """Return objective and gaps of a history: a mapping of columns, or a sequence of records."""
     history = getattr(source, "history_", source)
@@ -199,6 +131,17 @@ def history_columns(source: Any) -> dict[str, FloatArray]:
             "the history holds neither objective nor gap_weights nor gap_structure; pass a fitted model or history_."
         )
     return columns
+
+
+def distances(columns: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+    """What is drawn of a history on a log scale, by its name in words; values that are not positive become NaN."""
+    words = {
+        "objective": "objective − lowest",
+        "gap_weights": "gap of coefficients",
+        "gap_structure": "gap of precision",
+    }
+    shifted = {name: values - np.nanmin(values) if name == "objective" else values for name, values in columns.items()}
+    return {words[name]: np.where(values > 0, values, np.nan) for name, values in shifted.items()}
 
 
 def _column(history: Any, name: str) -> list[Any]:
@@ -227,32 +170,17 @@ def heat(ax: Any, values: Any, label: str, aspect: str = "auto") -> Any:
     else:
         drawing = ax.imshow(values, aspect=aspect, interpolation="nearest", **look)
         ax.set_facecolor("#E6E6E6")
-    bar = ax.figure.colorbar(drawing, ax=ax, fraction=0.046, pad=0.03)
-    bar.set_label(label, fontsize=NORMAL)
-    bar.ax.tick_params(labelsize=SMALL)
+    colour_bar(ax, drawing, label, fraction=0.046)
     return drawing
 
 
-def region(latitude: Any, longitude: Any) -> tuple[float, float, float, float]:
-    """Return a box around the tasks with a margin, on whole degrees."""
-    margin = max(3.0, 0.08 * float(max(np.ptp(latitude), np.ptp(longitude))))
-    south, west = np.floor([latitude.min() - margin, longitude.min() - margin])
-    north, east = np.ceil([latitude.max() + margin, longitude.max() + margin])
-    return max(float(south), -90.0), min(float(north), 90.0), max(float(west), -180.0), min(float(east), 180.0)
+def colour_bar(ax: Any, drawing: Any, label: str, **options: Any) -> None:
+    """Say beside the axes what the colours of a drawing mean."""
+    bar = ax.figure.colorbar(drawing, ax=ax, pad=0.03, **options)
+    bar.set_label(label, fontsize=NORMAL)
+    bar.ax.tick_params(labelsize=SMALL)
 
 
-def strengths_of(values: ArrayLike, count: int) -> Any:
-    """Penalty strengths along a path, as many as there are points."""
-    lambdas = numbers(values, "penalty strengths", 1)
-    if len(lambdas) != count:
-        raise DataError(f"{len(lambdas)} penalty strengths for {count} rows of values; give one each.")
-    return lambdas
-
-
-def strength_axis(ax: Any, lambdas: Any) -> None:
-    """Let the model grow from left to right: strong penalty first, on a log scale where possible."""
-    if (lambdas > 0).all():
-        ax.set_xscale("log")
-    if len(lambdas) > 1:
-        ax.set_xlim(lambdas.max(), lambdas.min())
-    ax.set_xlabel("penalty strength λ", fontsize=NORMAL)
+def legend_above(ax: Any, columns: int, **options: Any) -> None:
+    """Put a legend above the axes, where it covers nothing."""
+    ax.legend(fontsize=SMALL, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, **options)

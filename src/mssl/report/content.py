@@ -241,13 +241,14 @@ def _settings(model: Any) -> list[tuple[str, str]]:
 def _record(model: Any, data: Any) -> list[tuple[str, str]]:
     """Data, versions and date."""
     K, d = np.shape(model.coef_)
-    facts = [("model", f"{type(model).__module__}.{type(model).__qualname__}"), ("tasks", str(K)), ("features", str(d))]
+    package = type(model).__module__.partition(".")[0]  # the module inside it may move
+    facts = [("model", f"{package}.{type(model).__qualname__}"), ("tasks", str(K)), ("features", str(d))]
     for name, words in (("layout_", "layout of the data"), ("n_iter_", "rounds"), ("objective_", "objective")):
         if hasattr(model, name):
             value = getattr(model, name)
             facts.append((words, f"{value:.8g}" if isinstance(value, float) else short_name(value, 60)))
     facts.append(("data given to the report", "none" if data is None else f"y of shape {np.shape(data[1])}"))
-    facts += [(package, _version(package)) for package in _PACKAGES]
+    facts += [(name, _version(name)) for name in _PACKAGES]
     facts.append(("Python", platform.python_version()))
     facts.append(("written", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")))
     return facts

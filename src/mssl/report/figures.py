@@ -32,6 +32,11 @@ INK, FAINT, LIGHT = "#222222", "#9A9A9A", "#E4E4E4"
 _DIVERGING = ("#6B2A00", NEGATIVE, "#F6C7A3", "#FAFAFA", "#A9D0EA", POSITIVE, "#003350")
 
 
+def bokeh(module: str) -> Any:
+    """A module of Bokeh, or the error that says how to install it."""
+    return require(f"bokeh.{module}", "report", "The report")
+
+
 @dataclass(frozen=True)
 class Section:
     """One part of the page: its heading, its HTML, and the Bokeh figures that go into elements of that HTML."""
@@ -50,7 +55,7 @@ class Shared:
     """
 
     def __init__(self, content: Content) -> None:
-        models: Any = require("bokeh.models", "report", "The report")
+        models = bokeh("models")
         self.content = content
         graph = content.graph
         labels = content.communities
@@ -97,7 +102,7 @@ class Shared:
 
         Bokeh's own tooltips would do in recent versions only: earlier ones read what they fill in as HTML.
         """
-        models: Any = require("bokeh.models", "report", "The report")
+        models = bokeh("models")
         plot.add_tools(models.HoverTool(renderers=[renderer], tooltips=None, description="Details"))
 
     def draw_edges(self, plot: Any, glyph: str, **columns: str) -> Any:
@@ -118,7 +123,7 @@ class Shared:
 
     def draw_tasks(self, plot: Any, glyph: str, **look: Any) -> Any:
         """Draw the tasks, to hover over and to select."""
-        models: Any = require("bokeh.models", "report", "The report")
+        models = bokeh("models")
         renderer = getattr(plot, glyph)(
             source=self.tasks,
             **({"line_color": "white", "fill_color": "color"} | look),
@@ -151,7 +156,7 @@ class Shared:
         width : int
             Most letters of a name.
         """
-        models: Any = require("bokeh.models", "report", "The report")
+        models = bokeh("models")
         tasks = self.content.graph.tasks
         texts = {int(k): plain(tasks[k], width) for k in by_community(self.content)}
         half_sizes = {k: (text_width(text, _FONT) / 2, 0.6 * _FONT) for k, text in texts.items()}
@@ -201,7 +206,7 @@ def text_width(text: str, font: float) -> float:
 
 def base_figure(width: int, height: int, alt: str, **options: Any) -> Any:
     """An empty figure of the page's look, its drawing `width` × `height` pixels."""
-    plotting: Any = require("bokeh.plotting", "report", "The report")
+    plotting = bokeh("plotting")
     plot = plotting.figure(
         frame_width=width,
         frame_height=height,
@@ -247,7 +252,7 @@ def diverging(steps: int = 255, power: float = 0.65) -> list[str]:
 
 def name_axis(axis: Any, names: list[Any], places: NDArray[Any], room: float) -> bool:
     """Write a name at each place if there are at least `room` = 9 pixels for each; return whether there were."""
-    models: Any = require("bokeh.models", "report", "The report")
+    models = bokeh("models")
     axis.major_tick_line_color = None
     axis.axis_line_color = None
     if room < 9:

@@ -12,12 +12,11 @@ from base64 import b64encode
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mssl.exceptions import require
-from mssl.report.figures import Section, Shared, count
+from mssl.report.figures import Section, Shared, bokeh, count
 from mssl.report.sections.graph import chord_section, graph_section
 from mssl.report.sections.heat import coefficient_section, matrix_section
 from mssl.report.sections.places import map_section
@@ -31,11 +30,11 @@ if TYPE_CHECKING:
 
 def render(content: Content) -> str:
     """Return the page as text."""
-    resources: Any = require("bokeh.resources", "report", "The report")
+    resources = bokeh("resources")
     shared = Shared(content)
     sections = all_sections(content, shared)
-    bokeh = "\n".join(resources.Resources(mode="inline", components=["bokeh"], log_level="warn").js_raw)
-    scripts = [bokeh.replace("</script", "<\\/script"), _asset("page.js")]
+    library = "\n".join(resources.Resources(mode="inline", components=["bokeh"], log_level="warn").js_raw)
+    scripts = [library.replace("</script", "<\\/script"), _asset("page.js")]
     policy = _policy(scripts)
     blocks = "".join(f"<script>{script}</script>" for script in scripts)
     return (
@@ -86,8 +85,8 @@ def _body(content: Content, sections: list[Section]) -> str:
 
 def _data(shared: Shared, sections: list[Section]) -> str:
     """The figures and what the page's script needs, as JSON that no HTML parser can mistake."""
-    documents: Any = require("bokeh.document", "report", "The report")
-    encoder: Any = require("bokeh.core.json_encoder", "report", "The report")
+    documents = bokeh("document")
+    encoder = bokeh("core.json_encoder")
     document = documents.Document()
     roots: dict[str, str] = {}
     for section in sections:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.exceptions import require
-from mssl.report.figures import Section, Shared, base_figure, count, diverging, figure_html, name_axis, plain
+from mssl.report.figures import Section, Shared, base_figure, bokeh, count, diverging, figure_html, name_axis, plain
 from mssl.report.figures import sentence as say
 
 if TYPE_CHECKING:
@@ -136,7 +135,7 @@ def _off_diagonal(matrix: FloatArray, content: Content) -> FloatArray:
 
 def _heat_map(layers: list[_Layer], size: tuple[int, int], alt: str, key: str) -> tuple[Any, dict[str, Any]]:
     """An image per layer, the first one visible, and what the page needs to name a cell."""
-    models: Any = require("bokeh.models", "report", "The report")
+    models = bokeh("models")
     pooled = [pool(layer.values, _CELLS) for layer in layers]
     first = pooled[0]
     height, width = (n * step for n, step in zip(first.values.shape, first.block, strict=True))

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.exceptions import MissingDependencyError, require
-from mssl.graph.geometry import arc_geometry, coastlines
-from mssl.plots.support import region
-from mssl.report.figures import FAINT, Section, Shared, base_figure, count, figure_html
+from mssl.exceptions import MissingDependencyError
+from mssl.graph.geometry import arc_geometry, coastlines, map_region
+from mssl.report.figures import FAINT, Section, Shared, base_figure, bokeh, count, figure_html
 from mssl.report.figures import sentence as say
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ def map_section(content: Content, shared: Shared) -> Section:
     if content.graph.coordinates is None:
         return Section("map", "Map", say("The tasks have no coordinates, so there is no map."))
     latitude, longitude = content.graph.coordinates[:, 0], (content.graph.coordinates[:, 1] + 180) % 360 - 180
-    box = region(latitude, longitude)
+    box = map_region(latitude, longitude)
     width, height = _size(box)
     alt = f"Map of {count(content.n_tasks, 'task')}, with arcs between tasks that are related."
     south, north, west, east = box
@@ -86,8 +85,8 @@ def _colours(content: Content, shared: Shared, plot: Any) -> tuple[dict[str, Any
     """Errors as colour where they were measured, communities otherwise."""
     if content.scores is None or np.isnan(content.scores.error).all():
         return {"marker": "mark"}, "Colours and marks are communities; errors were not measured."
-    models: Any = require("bokeh.models", "report", "The report")
-    palettes: Any = require("bokeh.palettes", "report", "The report")
+    models = bokeh("models")
+    palettes = bokeh("palettes")
     error, name = content.scores.error, content.scores.error_name
     mapper = models.LinearColorMapper(
         palette=palettes.Cividis256[::-1], low=float(np.nanmin(error)), high=float(np.nanmax(error)), nan_color=FAINT

@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mssl.exceptions import require
 from mssl.graph.geometry import PALETTE, POSITIVE
-from mssl.report.figures import FAINT, Section, Shared, base_figure, count, figure_html, plain
+from mssl.plots.support import distances
+from mssl.report.figures import FAINT, Section, Shared, base_figure, bokeh, count, figure_html, plain
 from mssl.report.figures import sentence as say
 
 if TYPE_CHECKING:
     from mssl.report.content import Content, Stability
 
 _MOST_LINES = 600
-_CURVES = {"objective": "objective − lowest", "gap_weights": "gap of coefficients", "gap_structure": "gap of precision"}
 
 
 def stability_section(content: Content, shared: Shared) -> Section:
@@ -64,7 +63,7 @@ def _path_figure(found: Stability, alt: str) -> Any:
 
 
 def _path_source(content: Content, found: Stability, kept: Any, stable: Any) -> Any:
-    models: Any = require("bokeh.models", "report", "The report")
+    models = bokeh("models")
     order = np.argsort(-found.lambdas)
     names = content.graph.tasks
     ends = np.full((len(kept), 2), -1) if found.ends is None else found.ends[kept]
@@ -86,19 +85,15 @@ def _path_source(content: Content, found: Stability, kept: Any, stable: Any) -> 
 
 def convergence_section(content: Content) -> Section:
     """Objective and gaps, round by round."""
-    models: Any = require("bokeh.models", "report", "The report")
-    columns = dict(content.history)
-    if not columns:
+    models = bokeh("models")
+    if not content.history:
         return Section("convergence", "Convergence", say("The model keeps no history of its rounds."))
-    if "objective" in columns:
-        columns["objective"] = columns["objective"] - np.nanmin(columns["objective"])
-    rounds = max(map(len, columns.values()))
+    rounds = max(map(len, content.history.values()))
     gap, status = content.certificate
     words = (
         f"The fit {status}" + (f", with a relative gap of {gap:.1e}" if gap is not None else "") + "." if status else ""
     )
-    positive = {name: np.where(values > 0, values, np.nan) for name, values in columns.items()}
-    shown = {name: values for name, values in positive.items() if np.isfinite(values).any()}
+    shown = {name: values for name, values in distances(content.history).items() if np.isfinite(values).any()}
     if not shown:
         return Section(
             "convergence",
@@ -115,9 +110,9 @@ def convergence_section(content: Content) -> Section:
         shown.items(), ("circle", "square", "triangle"), ("solid", "dashed", "dotted"), PALETTE, strict=False
     ):
         at = np.arange(1, len(values) + 1)
-        plot.line(at, values, color=color, line_width=1.5, line_dash=dash, legend_label=_CURVES[name])
-        points = plot.scatter(at, values, color=color, marker=mark, size=7, legend_label=_CURVES[name])
-        plot.add_tools(models.HoverTool(renderers=[points], tooltips=[("round", "@x"), (_CURVES[name], "@y{0.00e}")]))
+        plot.line(at, values, color=color, line_width=1.5, line_dash=dash, legend_label=name)
+        points = plot.scatter(at, values, color=color, marker=mark, size=7, legend_label=name)
+        plot.add_tools(models.HoverTool(renderers=[points], tooltips=[("round", "@x"), (name, "@y{0.00e}")]))
     plot.xaxis.axis_label, plot.yaxis.axis_label = "round", "distance (objective's unit)"
     plot.xaxis.ticker.desired_num_ticks = min(10, rounds)
     plot.xaxis.ticker.num_minor_ticks = 0

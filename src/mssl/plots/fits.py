@@ -1,0 +1,271 @@
+"""Pictures of fits: coefficients, paths, stability, convergence, gains, errors."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mssl.exceptions import DataError
+from mssl.graph.geometry import NEGATIVE, PALETTE, POSITIVE, task_order
+from mssl.graph.task_graph import TaskGraph
+from mssl.plots.support import (
+    FAINT,
+    GREY,
+    NORMAL,
+    SMALL,
+    as_names,
+    axes,
+    distances,
+    drawn,
+    heat,
+    history_columns,
+    legend_above,
+    matplotlib_module,
+    name_ticks,
+    numbers,
+    size_in_points,
+)
+
+
+def plot_coefficients(
+    source: Any,
+    ax: Any = None,
+    *,
+    tasks: Iterable[Any] | None = None,
+    features: Iterable[Any] | None = None,
+    label: str = "coefficient",
+) -> Any:
+    """Draw coefficients as a heat map, tasks down (by community where there is a graph), features across.
+
+    Parameters
+    ----------
+    source : fitted model, or (K, d) array
+    ax : matplotlib Axes, optional
+    tasks, features : K and d names, optional
+    label : str
+        What the colours show.
+    """
+    values = numbers(getattr(source, "coef_", source), "coefficients", 2)
+    names = as_names(tasks, source, "tasks_", values.shape[0], "tasks")
+    columns = as_names(features, source, "feature_names_in_", values.shape[1], "features")
+    graph = getattr(source, "graph_", None)
+    known = isinstance(graph, TaskGraph) and len(graph) == len(values)
+    order = task_order(graph) if isinstance(graph, TaskGraph) and known else np.arange(len(values))
+    ax = axes(ax, (4.2, 3.2))
+    heat(ax, values[order], label)
+    width, height = size_in_points(ax)
+    name_ticks(ax.yaxis, [names[k] for k in order], height, "tasks, by community" if known else "tasks")
+    name_ticks(ax.xaxis, columns, width, "features")
+    return ax
+
+
+def plot_path(
+    lambdas: ArrayLike,
+    values: ArrayLike,
+    ax: Any = None,
+    *,
+    names: Iterable[Any] | None = None,
+    label: str = "coefficient",
+    chosen: float | None = None,
+) -> Any:
+    """Draw coefficients or edge weights along a path of penalty strengths.
+
+    Parameters
+    ----------
+    lambdas : (L,)
+    values : (L, …)
+        One row per strength; further axes are flattened.
+    ax : matplotlib Axes, optional
+    names : names of the flattened columns, optional
+        The seven that get largest are named and coloured, the others grey.
+    label : str
+        What the values are.
+    chosen : float, optional
+        Mark the strength that was chosen.
+    """
+    table = numbers(values, "values along the path", 2, 3)
+    table = table.reshape(len(table), -1)
+    strengths = _strengths(lambdas, len(table))
+    titles = as_names(names, None, "", table.shape[1], "columns")
+    ax = axes(ax)
+    order = np.argsort(-np.abs(table).max(axis=0), kind="stable")
+    ax.plot(strengths, table[:, order[len(PALETTE) :]], color=FAINT, lw=0.5)
+    for color, column in zip(PALETTE, order, strict=False):
+        ax.plot(
+            strengths, table[:, column], color=color, lw=1.3, label=drawn(titles[column]) if names is not None else None
+        )
+    ax.axhline(0, color=GREY, lw=0.5)
+    if chosen is not None:
+        ax.axvline(chosen, color="black", lw=0.8, ls=":", label="chosen")
+    _strength_axis(ax, strengths)
+    ax.set_ylabel(label, fontsize=NORMAL)
+    if names is not None or chosen is not None:
+        ax.legend(fontsize=SMALL, frameon=False)
+    return ax
+
+
+def plot_stability(lambdas: ArrayLike, frequencies: ArrayLike, ax: Any = None, *, threshold: float = 0.9) -> Any:
+    """Draw how often each edge is selected against the penalty strength, and the threshold.
+
+    Parameters
+    ----------
+    lambdas : (L,)
+    frequencies : (L, n_edges) or (L, K, K)
+        Selection frequencies in [0, 1]; of square matrices, the upper triangle.
+    ax : matplotlib Axes, optional
+    threshold : float
+        Edges that reach it somewhere are selected.
+
+    References
+    ----------
+    Meinshausen & Bühlmann, Stability selection, 2010, doi:10.1111/j.1467-9868.2010.00740.x.
+    """
+    table = numbers(frequencies, "selection frequencies", 2, 3)
+    if table.ndim == 3:
+        if table.shape[1] != table.shape[2]:
+            raise DataError(f"selection frequencies have shape {table.shape}; expected (L, K, K) or (L, n_edges).")
+        table = table[:, *np.triu_indices(table.shape[1], 1)]
+    if table.size and (table.min() < 0 or table.max() > 1):
+        raise DataError(f"selection frequencies run from {table.min():g} to {table.max():g}; expected [0, 1].")
+    strengths = _strengths(lambdas, len(table))
+    ax = axes(ax)
+    stable = (table >= threshold).any(axis=0)
+    for columns, color, width, word in ((~stable, FAINT, 0.5, "below"), (stable, POSITIVE, 1.0, "stable")):
+        ax.plot(strengths, table[:, columns], color=color, lw=width)
+        ax.plot([], [], color=color, lw=1.5, label=f"{word} ({int(columns.sum())})")
+    ax.axhline(threshold, color="black", lw=0.9, ls="--", label=f"threshold {threshold:g}")
+    _strength_axis(ax, strengths)
+    ax.set_ylim(-0.02, 1.02)
+    ax.set_ylabel("selection frequency of an edge", fontsize=NORMAL)
+    legend_above(ax, 3)
+    return ax
+
+
+def plot_convergence(source: Any, ax: Any = None) -> Any:
+    """Draw how far the objective is above its lowest value, and the duality gaps, after each outer step.
+
+    Parameters
+    ----------
+    source : fitted model, or its history: a mapping of columns or a sequence of records with any of
+        ``objective``, ``gap_weights`` (or ``gap_w``), ``gap_structure`` (or ``gap_omega``)
+    ax : matplotlib Axes, optional
+    """
+    curves = distances(history_columns(source))
+    ax = axes(ax)
+    for (name, values), marker, color in zip(curves.items(), "os^", PALETTE, strict=False):
+        ax.plot(np.arange(1, len(values) + 1), values, color=color, marker=marker, ms=3, lw=1, label=name)
+    ax.set_yscale("log")
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.set_xlabel("outer step", fontsize=NORMAL)
+    ax.set_ylabel("distance (objective's unit)", fontsize=NORMAL)
+    ax.legend(fontsize=SMALL, frameon=False)
+    return ax
+
+
+def plot_transfer(
+    gains: Any, ax: Any = None, *, tasks: Iterable[Any] | None = None, label: str = "gain over single-task fit (%)"
+) -> Any:
+    """Draw what each task gains from the others as sorted bars; tasks that lose are hatched.
+
+    Parameters
+    ----------
+    gains : mapping of task to gain, (K,) array, or rows with ``task`` and ``gain``
+    ax : matplotlib Axes, optional
+    tasks : K names, optional
+    label : str
+        What the gain is, with its unit.
+    """
+    if isinstance(gains, Mapping):
+        found, amounts = list(gains), list(gains.values())
+    else:
+        rows = list(gains)
+        named = bool(rows) and all(hasattr(row, "task") and hasattr(row, "gain") for row in rows)
+        found = [row.task for row in rows] if named else list(range(len(rows)))
+        amounts = [row.gain for row in rows] if named else rows
+    values = numbers(amounts, "gains", 1)
+    names = as_names(found if tasks is None else tasks, None, "", len(values), "tasks")
+    order = np.argsort(-values, kind="stable")
+    ax = axes(ax, (3.6, float(np.clip(0.6 + 0.13 * len(values), 2.2, 7.0)) if len(values) <= 80 else 3.4))
+    heights = np.arange(len(values))
+    for lost, color, hatch, word in ((False, POSITIVE, "", "gain"), (True, NEGATIVE, "////", "loss")):
+        part = (values[order] < 0) == lost
+        style = {"color": color} if not lost else {"facecolor": "white", "edgecolor": color, "hatch": hatch, "lw": 0.6}
+        if part.any():
+            ax.barh(
+                heights[part],
+                values[order][part],
+                height=0.8 if len(values) <= 80 else 1.0,
+                label=f"{word} ({int(part.sum())})",
+                **style,
+            )
+    ax.axvline(0, color=GREY, lw=0.6)
+    ax.set_ylim(len(values) - 0.4, -0.6)
+    name_ticks(ax.yaxis, [names[k] for k in order], size_in_points(ax)[1], "tasks, best first")
+    ax.set_xlabel(label, fontsize=NORMAL)
+    legend_above(ax, 2)
+    return ax
+
+
+def plot_box(
+    errors: Mapping[str, ArrayLike], ax: Any = None, *, tasks: Iterable[Any] | None = None, label: str = "RMSE"
+) -> Any:
+    """Draw box plots of errors: per task and method, or per method (Fig. 1 of the paper).
+
+    Parameters
+    ----------
+    errors : mapping of method to (runs, K) or (runs,)
+    ax : matplotlib Axes, optional
+    tasks : K names, optional
+    label : str
+        What the errors are, with their unit.
+    """
+    patches = matplotlib_module("patches")
+    if not errors or len(errors) > len(PALETTE):
+        raise DataError(f"{len(errors)} methods; expected between 1 and {len(PALETTE)}, which colours can tell apart.")
+    tables = {name: numbers(values, f"errors of {name!r}", 1, 2) for name, values in errors.items()}
+    columns = {table.shape[1:] for table in tables.values()}
+    if len(columns) > 1:
+        raise DataError(f"the methods have different tasks, shapes (runs, …) {sorted(columns)}; give all the same.")
+    per_task = bool(next(iter(columns)))
+    groups = next(iter(columns))[0] if per_task else 1
+    ax = axes(ax, (float(np.clip(1.2 + 0.13 * groups * len(tables), 3.0, 7.0)), 2.6))
+    width = 0.8 / len(tables)
+    for k, (table, color) in enumerate(zip(tables.values(), PALETTE, strict=False)):
+        where = np.arange(groups) + (k - (len(tables) - 1) / 2) * width if per_task else [k]
+        ax.boxplot(
+            table,
+            positions=where,
+            widths=0.8 * (width if per_task else 0.7),
+            patch_artist=True,
+            boxprops={"facecolor": color, "lw": 0.5},
+            medianprops={"color": "black", "lw": 1},
+            flierprops={"ms": 2, "markeredgewidth": 0.4},
+            manage_ticks=False,
+        )
+    if per_task:
+        ax.set_xlim(-0.6, groups - 0.4)
+        name_ticks(ax.xaxis, as_names(tasks, None, "", groups, "tasks"), size_in_points(ax)[0], "task")
+        handles = [patches.Patch(facecolor=c, label=drawn(name)) for name, c in zip(tables, PALETTE, strict=False)]
+        legend_above(ax, 4, handles=handles)
+    else:
+        name_ticks(ax.xaxis, list(tables), size_in_points(ax)[0], "method")
+    ax.set_ylabel(label, fontsize=NORMAL)
+    return ax
+
+
+def _strengths(values: ArrayLike, count: int) -> Any:
+    """Penalty strengths along a path, as many as there are points."""
+    lambdas = numbers(values, "penalty strengths", 1)
+    if len(lambdas) != count:
+        raise DataError(f"{len(lambdas)} penalty strengths for {count} rows of values; give one each.")
+    return lambdas
+
+
+def _strength_axis(ax: Any, lambdas: Any) -> None:
+    """Let the model grow from left to right: strong penalty first, on a log scale where possible."""
+    if (lambdas > 0).all():
+        ax.set_xscale("log")
+    if len(lambdas) > 1:
+        ax.set_xlim(lambdas.max(), lambdas.min())
+    ax.set_xlabel("penalty strength λ", fontsize=NORMAL)

@@ -1,0 +1,294 @@
+"""Pictures of task graphs: points and lines, matrices, circles of chords, maps."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mssl._validation import check_choice
+from mssl.exceptions import DataError, ParameterError
+from mssl.graph.geometry import (
+    NEGATIVE,
+    POSITIVE,
+    arc_geometry,
+    chord_geometry,
+    coastlines,
+    community_colors,
+    graph_layout,
+    label_offsets,
+    map_region,
+    task_order,
+    thin_edges,
+)
+from mssl.graph.task_graph import TaskGraph
+from mssl.plots.support import (
+    FAINT,
+    GREY,
+    NORMAL,
+    SMALL,
+    FloatArray,
+    as_graph,
+    as_names,
+    axes,
+    colour_bar,
+    drawn,
+    heat,
+    legend_above,
+    matplotlib_module,
+    name_ticks,
+    numbers,
+    size_in_points,
+    square,
+)
+
+_DASHES = (0, (3, 1.5))  # of negative edges, so that colour alone does not tell the sign
+
+
+def plot_graph(source: Any, ax: Any = None, *, max_edges: int | None = None, max_labels: int = 60) -> Any:
+    """Draw the task graph: strongly related tasks close, communities coloured, names where there is room.
+
+    Parameters
+    ----------
+    source : TaskGraph, fitted model, or (K, K) precision matrix
+    ax : matplotlib Axes, optional
+    max_edges : int, optional
+        Draw the strongest edges only, and say so; see `mssl.graph.geometry.thin_edges`.
+    max_labels : int
+        How many names to try, strongest tasks first.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> from mssl.graph import TaskGraph
+    >>> ax = plot_graph(TaskGraph.from_edges([("a", "b", 0.5), ("b", "c", -0.2)]))
+    >>> sorted(text.get_text() for text in ax.texts)
+    ['a', 'b', 'c']
+    """
+    graph = as_graph(source)
+    ax = axes(ax, square(int(10 * np.sqrt(len(graph))), 3.5, 0.042))
+    thinned, hidden = thin_edges(graph, max_edges)
+    places = graph_layout(graph)
+    i, j = thinned.edge_indices()
+    radius = float(np.clip(30 / np.sqrt(max(len(graph), 1)), 1.6, 4.5))
+    _edge_lines(ax, np.stack([places[i], places[j]], axis=1), thinned.weights[i, j])
+    colors = community_colors(graph.community_labels())
+    ax.scatter(*places.T, s=(2 * radius) ** 2, c=colors, edgecolors="white", linewidths=0.4, zorder=3)
+    reach = np.abs(places).max(axis=0, initial=0.05)
+    ax.set(xlim=np.array([-1.18, 1.18]) * reach[0], ylim=np.array([-1.1, 1.1]) * max(reach[1], 0.4))
+    ax.set(xticks=[], yticks=[], aspect="equal")
+    ax.spines[:].set_visible(False)
+    ranked = np.argsort(-np.abs(graph.weights).sum(axis=1), kind="stable")[:max_labels]
+    named = _place_labels(ax, places, graph.tasks, radius, ranked.tolist())
+    _note(ax, hidden, f"{named} of {len(graph)} tasks named" if named < len(graph) else "")
+    _sign_legend(ax, thinned.weights)
+    return ax
+
+
+def plot_precision(
+    source: Any, ax: Any = None, *, tasks: Iterable[Any] | None = None, kind: str = "partial", ordered: bool = True
+) -> Any:
+    """Draw partial correlations (or the precision) between tasks as a heat map, ordered by community.
+
+    Parameters
+    ----------
+    source : fitted model, TaskGraph, or (K, K) precision matrix
+    ax : matplotlib Axes, optional
+    tasks : K names, optional
+    kind : {"partial", "precision"}
+        The precision needs a model or a matrix. The diagonal, which says nothing of relations, is grey.
+    ordered : bool
+        Put the tasks of a community side by side, with lines between communities.
+    """
+    check_choice("kind", kind, ("partial", "precision"))
+    graph = as_graph(source, tasks)
+    names = as_names(tasks, graph, "tasks", len(graph), "tasks")
+    if kind == "partial":
+        values, label = graph.weights.copy(), "partial correlation"
+    elif isinstance(source, TaskGraph):
+        raise ParameterError("a TaskGraph holds no precision; pass the model or the matrix, or kind='partial'.")
+    else:
+        values, label = numbers(getattr(source, "precision_", source), "precisions", 2).copy(), "precision"
+    np.fill_diagonal(values, np.nan)
+    order = task_order(graph) if ordered else np.arange(len(graph))
+    ax = axes(ax, square(len(graph), 3.7, 0.105 if len(graph) <= 66 else 0.02))
+    heat(ax, values[np.ix_(order, order)], label, "equal")
+    width, height = size_in_points(ax)
+    what = "tasks, by community" if ordered else "tasks"
+    name_ticks(ax.yaxis, [names[k] for k in order], height, what)
+    name_ticks(ax.xaxis, [names[k] for k in order], width, what)
+    if ordered:
+        groups = graph.community_labels()
+        sizes = np.bincount(groups)
+        for edge in np.cumsum(sizes[sizes > 1]) - 0.5:
+            ax.axhline(edge, color=FAINT, lw=0.4)
+            ax.axvline(edge, color=FAINT, lw=0.4)
+    return ax
+
+
+def plot_chord(
+    source: Any, ax: Any = None, *, groups: Sequence[Any] | None = None, max_edges: int | None = None
+) -> Any:
+    """Draw the tasks on a circle, group by group, and the edges as curves inside it.
+
+    Parameters
+    ----------
+    source : TaskGraph, fitted model, or (K, K) precision matrix
+    ax : matplotlib Axes, optional
+    groups : K labels, optional
+        By default the communities.
+    max_edges : int, optional
+        Draw the strongest edges only, and say so; see `mssl.graph.geometry.thin_edges`.
+    """
+    collections = matplotlib_module("collections")
+    whole = as_graph(source)
+    ax = axes(ax, square(len(whole), 3.8, 0.085))
+    graph, hidden = thin_edges(whole, max_edges)
+    chords = chord_geometry(graph, whole.community_labels().tolist() if groups is None else groups)
+    _edge_lines(ax, chords.curves, chords.weights)
+    around = np.linspace(chords.spans[:, 0], chords.spans[:, 1], 9, axis=1)
+    rim = np.stack([np.cos(around), np.sin(around)], axis=2) * 1.025
+    ax.add_collection(
+        collections.LineCollection(list(rim), colors=community_colors(chords.groups), lw=4, capstyle="butt")
+    )
+    limit, names = _chord_labels(ax, graph.tasks, chords.angles)
+    ax.set(xlim=(-limit, limit), ylim=(-limit, limit), xticks=[], yticks=[], aspect="equal")
+    ax.spines[:].set_visible(False)
+    _note(ax, hidden, "" if names else f"{len(graph)} tasks, too many to name")
+    _sign_legend(ax, chords.weights)
+    return ax
+
+
+def plot_map(
+    source: Any,
+    ax: Any = None,
+    *,
+    coordinates: ArrayLike | None = None,
+    values: ArrayLike | None = None,
+    label: str = "value",
+    max_edges: int | None = None,
+    coast: bool = True,
+) -> Any:
+    """Draw tasks on a map, their edges as great-circle arcs, with coastlines.
+
+    Parameters
+    ----------
+    source : TaskGraph, fitted model, or (K, K) precision matrix
+    ax : matplotlib Axes, optional
+    coordinates : (K, 2), optional
+        Latitude and longitude in degrees; by default those of the graph.
+    values : (K,), optional
+        Colour of the tasks, such as an error; by default their communities.
+    label : str
+        What `values` are, with their unit.
+    max_edges : int, optional
+        Draw the strongest edges only, and say so.
+    coast : bool
+        Draw coastlines (needs global-land-mask).
+    """
+    whole = as_graph(source)
+    if coordinates is not None:
+        whole = TaskGraph(whole.tasks, whole.adjacency, whole.weights, whole.confidence, coordinates)  # type: ignore[arg-type]
+    if whole.coordinates is None or not len(whole):
+        raise DataError("the tasks have no coordinates; pass coordinates=, the latitude and longitude of each task.")
+    colors = None if values is None else numbers(values, "values", 1)
+    if colors is not None and len(colors) != len(whole):
+        raise DataError(f"{len(colors)} values for {len(whole)} tasks; give one each.")
+    graph, hidden = thin_edges(whole, min(300, max(60, len(whole))) if max_edges is None else max_edges)
+    latitude, longitude = whole.coordinates[:, 0], (whole.coordinates[:, 1] + 180) % 360 - 180
+    ax = axes(ax, (3.8, 3.2))
+    box = map_region(latitude, longitude)
+    if coast:
+        collections = matplotlib_module("collections")
+        step = float(np.clip((box[3] - box[2]) / 250, 0.1, 0.5))
+        ax.add_collection(collections.LineCollection(coastlines(box, step), colors=FAINT, lw=0.5, zorder=1))
+    i, j = graph.edge_indices()
+    arcs = arc_geometry(whole.coordinates, np.column_stack([i, j]))
+    pieces = [(piece, graph.weights[a, b]) for a, b, parts in zip(i, j, arcs, strict=True) for piece in parts]
+    _edge_lines(ax, [piece for piece, _ in pieces], np.array([weight for _, weight in pieces]))
+    look = {"s": float(np.clip(2000 / len(whole), 9, 30)), "edgecolors": "white", "linewidths": 0.3, "zorder": 3}
+    if colors is None:
+        ax.scatter(longitude, latitude, c=community_colors(whole.community_labels()), **look)
+    else:
+        colour_bar(ax, ax.scatter(longitude, latitude, c=colors, cmap="cividis", **look), label)
+    south, north, west, east = box
+    ax.set(xlim=(west, east), ylim=(south, north), aspect=1 / max(np.cos(np.radians((south + north) / 2)), 0.2))
+    ax.set_xlabel(f"longitude (°E)\n{hidden}".strip(), fontsize=NORMAL)
+    ax.set_ylabel("latitude (°N)", fontsize=NORMAL)
+    _sign_legend(ax, graph.weights)
+    return ax
+
+
+def _place_labels(ax: Any, places: FloatArray, names: Sequence[Any], radius: float, ranked: Iterable[int]) -> int:
+    """Write names beside points where they cover neither a point nor a name; return how many found room.
+
+    `radius` is that of the markers in points; `ranked` says which names come first.
+    """
+    effects = matplotlib_module("patheffects")
+    width, height = size_in_points(ax)
+    inside = ax.transAxes.inverted().transform(ax.transData.transform(places)) * (width, height)
+    texts = {k: drawn(names[k], 14) for k in ranked}
+    half_sizes = {k: (0.29 * SMALL * len(text), 0.62 * SMALL) for k, text in texts.items()}
+    offsets = label_offsets(inside, half_sizes, (width, height), radius=radius)
+    for k, offset in offsets.items():
+        where = (inside[k] + offset) / (width, height)
+        label = ax.text(*where, texts[k], transform=ax.transAxes, fontsize=SMALL, ha="center", va="center")
+        label.set(zorder=4, path_effects=[effects.withStroke(linewidth=1.5, foreground="white")])
+    return len(offsets)
+
+
+def _chord_labels(ax: Any, tasks: Sequence[Any], angles: FloatArray) -> tuple[float, bool]:
+    """Write names around the unit circle in the largest font that fits; return the axes' limit, and if any fit."""
+    names = [drawn(name, 16) for name in tasks]
+    size = min(size_in_points(ax))
+    for font in np.arange(SMALL, 3.4, -0.5):
+        length = 0.6 * font * max((len(name) for name in names), default=0)
+        radius = size / 2 - length - 8  # in points; the rim and some air take 8
+        if 2 * np.pi * radius * 0.75 >= 1.05 * font * len(names) and radius > size / 5:
+            break
+    else:
+        return 1.1, False
+    limit, ring = size / 2 / radius, 1 + 6 / radius
+    for name, angle in zip(names, angles, strict=True):
+        left = np.cos(angle) < -1e-9
+        where = {"ha": "right" if left else "left", "va": "center", "rotation_mode": "anchor"}
+        turn = np.degrees(angle) % 360 + (180 if left else 0)
+        ax.text(ring * np.cos(angle), ring * np.sin(angle), name, fontsize=font, rotation=turn, **where)
+    return float(limit), True
+
+
+def _note(ax: Any, *parts: str) -> None:
+    """Say below the drawing what it does not show."""
+    text = "; ".join(part for part in parts if part)
+    if text:
+        ax.set_xlabel(text, fontsize=SMALL, color=GREY)
+
+
+def _sign_legend(ax: Any, weights: FloatArray) -> None:
+    """Explain the two colours of edges, as far as they occur."""
+    lines = matplotlib_module("lines")
+    kinds = [("positive", POSITIVE, "-", weights > 0), ("negative", NEGATIVE, _DASHES, weights < 0)]
+    handles = [lines.Line2D([], [], color=c, ls=s, label=label) for label, c, s, there in kinds if there.any()]
+    if handles:
+        legend_above(ax, 2, handles=handles)
+
+
+def _edge_lines(ax: Any, paths: Sequence[FloatArray] | FloatArray, weights: FloatArray) -> None:
+    """Draw edges: colour and dash by sign, width and opacity by |weight|, the strongest on top."""
+    collections = matplotlib_module("collections")
+    if not len(weights):
+        return
+    share = np.abs(weights) / (np.abs(weights).max(initial=0.0) or 1.0)
+    order = np.argsort(share, kind="stable")
+    lines = collections.LineCollection(
+        [paths[k] for k in order],
+        colors=[POSITIVE if weights[k] >= 0 else NEGATIVE for k in order],
+        linewidths=0.3 + 1.9 * share[order],
+        linestyles=["-" if weights[k] >= 0 else _DASHES for k in order],
+        alpha=0.25 + 0.6 * share[order],
+        zorder=2,
+    )
+    ax.add_collection(lines, autolim=False)
