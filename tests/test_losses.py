@@ -4,9 +4,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from negative_binomial import NegativeBinomial
+from scipy.special import logit
+from scipy.stats import nbinom
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, KFold
 
-from mssl.exceptions import ParameterError
+from mssl import MSSLRegressor, MultiTaskGLM, MultiTaskGLMCV
+from mssl.exceptions import DataError, ParameterError
 from mssl.losses import LOSSES, Bernoulli, Gamma, Gaussian, Loss, Poisson, resolve_loss
+from mssl.structures import Independent
 
 RNG = np.random.default_rng(0)
 TARGETS = {
@@ -14,13 +21,20 @@ TARGETS = {
     "bernoulli": RNG.integers(0, 2, size=60).astype(float),
     "poisson": RNG.poisson(3.0, size=60).astype(float),
     "gamma": RNG.gamma(2.0, size=60),
+    "negative binomial": RNG.poisson(RNG.gamma(2.0, size=60)).astype(float),
 }
 ETA = np.concatenate([RNG.normal(scale=2.0, size=57), [-4.0, 0.0, 4.0]])
 
 
-@pytest.fixture(params=list(LOSSES))
+# A loss of a user stands beside those of the package: the same laws, one class and one row.
+CASES = [*LOSSES, NegativeBinomial(0.7)]
+LINKS = {"gaussian": np.asarray, "bernoulli": logit, "poisson": np.log, "gamma": np.log, "negative binomial": np.log}
+
+
+@pytest.fixture(params=CASES, ids=str)
 def case(request: pytest.FixtureRequest) -> tuple[Loss, np.ndarray]:
-    return resolve_loss(request.param), TARGETS[request.param]
+    loss = resolve_loss(request.param)
+    return loss, TARGETS[loss.name]
 
 
 def test_gradient_is_the_derivative_of_the_value(case):
@@ -68,6 +82,8 @@ def test_curvature_stays_below_its_bound(case):
     if loss.curvature_bound is not None:
         assert loss.curvature(y, ETA).max() <= loss.curvature_bound
         assert loss.curvature(y, np.zeros_like(y)).max() == pytest.approx(loss.curvature_bound)
+    elif loss.name == "negative binomial":  # bounded row by row, not over all targets
+        assert np.all(loss.observed_curvature(y, ETA) <= (y + loss.theta) / 4)
     else:
         assert max(loss.observed_curvature(y, np.full_like(y, shift)).max() for shift in (-20.0, 20.0)) > 1e6
 
@@ -75,14 +91,15 @@ def test_curvature_stays_below_its_bound(case):
 def test_gradient_vanishes_at_the_link_of_the_target(case):
     loss, y = case
     inside = np.clip(y, 0.2, 0.8) if loss.name == "bernoulli" else np.maximum(y, 0.5) if loss.edges else y
-    np.testing.assert_allclose(loss.gradient(inside, loss.link(inside)), 0.0, atol=1e-12)
-    np.testing.assert_allclose(loss.inverse_link(loss.link(inside)), inside, rtol=1e-12)
+    eta = LINKS[loss.name](inside)
+    np.testing.assert_allclose(loss.gradient(inside, eta), 0.0, atol=1e-12)
+    np.testing.assert_allclose(loss.inverse_link(eta), inside, rtol=1e-12)
 
 
 def test_deviance_is_twice_the_loss_above_a_perfect_fit(case):
     loss, y = case
     inside = np.clip(y, 0.2, 0.8) if loss.name == "bernoulli" else np.maximum(y, 0.5) if loss.edges else y
-    lost = 2 * (loss.value(inside, ETA) - loss.value(inside, loss.link(inside)))
+    lost = 2 * (loss.value(inside, ETA) - loss.value(inside, LINKS[loss.name](inside)))
     np.testing.assert_allclose(loss.deviance(inside, loss.inverse_link(ETA)), lost, rtol=1e-9, atol=1e-12)
     assert np.all(loss.deviance(y, loss.inverse_link(ETA)) >= 0)
 
@@ -119,7 +136,7 @@ def test_closed_intercepts_balance_the_gradient(case):
     weights, starts = RNG.uniform(0.5, 2.0, size=60), np.array([0, 10, 35])
     b = loss.balance(y, ETA, weights, starts)
     if b is None:
-        assert isinstance(loss, Bernoulli)
+        assert isinstance(loss, Bernoulli | NegativeBinomial)  # these have no closed form
         return
     slopes = np.add.reduceat(weights * loss.gradient(y, ETA + np.repeat(b, [10, 25, 25])), starts)
     np.testing.assert_allclose(slopes, 0.0, atol=1e-10)
@@ -160,3 +177,78 @@ def test_unknown_loss_is_named():
     with pytest.raises(ParameterError, match="allowed are 'gaussian'"):
         resolve_loss("hinge")
     assert isinstance(resolve_loss(Poisson()), Poisson)
+
+
+# A loss of a user with a parameter: fitted, searched, cloned
+
+
+@pytest.fixture(scope="module")
+def counts():
+    rng = np.random.default_rng(3)
+    tasks = np.repeat([0, 1, 2], 150)
+    X = rng.normal(size=(450, 3))
+    mean = np.exp(1.0 + X @ np.array([0.6, -0.4, 0.0]))
+    return X, rng.poisson(mean * rng.gamma(0.5, 2.0, size=450)).astype(float), tasks
+
+
+@pytest.mark.parametrize("model", [MSSLRegressor(0.1, tol=1e-8), MultiTaskGLM(Independent(2.0), tol=1e-8)])
+def test_a_loss_of_a_user_is_fitted_to_its_certificate(counts, model):
+    X, y, tasks = counts
+    loss = NegativeBinomial(0.5)
+    fitted = clone(model).set_params(loss=loss).fit(X, y, tasks=tasks)
+    assert fitted.result_.relative_gap <= 1e-8
+    if isinstance(fitted, MultiTaskGLM):  # the gradient of what is minimised vanishes, written out by hand
+        eta = np.einsum("nd,nd->n", X, fitted.coef_[tasks]) + fitted.intercept_[tasks]
+        slope = loss.gradient(y, eta)
+        pooled = np.sqrt(np.mean([X[tasks == k].var(axis=0) for k in range(3)], axis=0))
+        for k in range(3):
+            own = tasks == k
+            assert abs(slope[own].sum()) < 1e-2
+            np.testing.assert_allclose(X[own].T @ slope[own] / pooled + 2.0 * pooled * fitted.coef_[k], 0.0, atol=1e-2)
+    other = clone(model).set_params(loss=NegativeBinomial(50.0)).fit(X, y, tasks=tasks)
+    assert np.abs(fitted.coef_ - other.coef_).max() > 1e-3
+    near = clone(model).set_params(loss=NegativeBinomial(1e4)).fit(X, y, tasks=tasks)
+    poisson = clone(model).set_params(loss="poisson").fit(X, y, tasks=tasks)
+    np.testing.assert_allclose(near.coef_, poisson.coef_, atol=5e-3)
+
+
+def test_a_parameter_of_a_loss_is_cloned_and_set():
+    model = MultiTaskGLM(loss=NegativeBinomial(0.5))
+    copy = clone(model).set_params(loss__theta=3.0)
+    assert (model.loss.theta, copy.loss.theta) == (0.5, 3.0)
+    assert model.get_params()["loss__theta"] == 0.5
+    assert clone(Poisson()).get_params() == {}
+
+
+def test_a_parameter_of_a_loss_is_searched(counts):
+    X, y, tasks = counts
+    frame = np.column_stack([X, tasks])
+    grid = {"loss__theta": [0.05, 0.5, 50.0]}
+    folds = KFold(3, shuffle=True, random_state=0)
+    model = MSSLRegressor(0.1, loss=NegativeBinomial(), task_column=3)
+
+    def likelihood(fitted, X, y):
+        mean, theta = fitted.predict(X), fitted.loss_.theta
+        return np.mean(nbinom.logpmf(y, theta, theta / (theta + mean)))
+
+    search = GridSearchCV(model, grid, scoring=likelihood, cv=folds).fit(frame, y)
+    assert search.best_params_ == {"loss__theta": 0.5}  # what the counts were drawn with
+    general = MultiTaskGLM(Independent(2.0), loss=NegativeBinomial(), task_column=3)
+    ours = MultiTaskGLMCV(general, grid, scoring=likelihood, cv=folds).fit(frame, y)
+    theirs = GridSearchCV(general, grid, scoring=likelihood, cv=folds).fit(frame, y)
+    assert ours.best_params_ == theirs.best_params_ == {"loss__theta": 0.5}
+    np.testing.assert_allclose(ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], rtol=1e-3)
+    assert ours.loss_.theta == 0.5
+
+
+def test_losses_of_different_kinds_are_searched_by_one_yardstick(counts):
+    X, y, tasks = counts
+    search = MultiTaskGLMCV(MultiTaskGLM(Independent(2.0)), {"loss": ["gaussian", "poisson"]}, cv=3)
+    search.fit(X, y + 1, tasks=tasks)
+    fits = [MultiTaskGLM(Independent(2.0), loss=loss).fit(X, y + 1, tasks=tasks) for loss in ("gaussian", "poisson")]
+    best = fits[["gaussian", "poisson"].index(search.best_params_["loss"])]
+    np.testing.assert_allclose(search.coef_, best.coef_, rtol=1e-6)
+    scores = search.cv_results_["mean_test_score"]
+    assert 0.5 < scores[0] / scores[1] < 2  # both are squared errors in units of one noise
+    with pytest.raises(DataError, match="out of range for the gamma loss"):
+        search.set_params(param_grid={"loss": ["gaussian", "gamma"]}).fit(X, y, tasks=tasks)

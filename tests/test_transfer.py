@@ -2,10 +2,16 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-from mssl import MSSLRegressor, MultiTaskGLM, presets
+from mssl import MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, MultiTaskGLMCV, presets
 from mssl.datasets import make_clustered_tasks, make_residual_graph
 from mssl.exceptions import ParameterError
+from mssl.losses import Gaussian, Poisson
 from mssl.structures import Independent, Pooled
 from mssl.transfer import transfer_report
 
@@ -73,9 +79,64 @@ def test_other_layouts(layout):
 
 def test_classifiers_are_compared_by_deviance():
     data = make_clustered_tasks(random_state=0, n_tasks=4, clusters=[[0, 1]], family="binary", n_features=6)
-    report = report_on(data, presets.logistic(1.0))
-    assert np.all(report.together > 0)
-    assert sum(report.counts().values()) == 4
+    reports = [report_on(data, model) for model in (presets.logistic(1.0), MSSLClassifierCV(**GRID))]
+    for report in reports:
+        assert np.all(report.together > 0)
+        assert sum(report.counts().values()) == 4
+    np.testing.assert_allclose(reports[0].alone, reports[1].alone, rtol=1e-6)
+
+
+GRID = {"graph_penalties": [0.1], "coef_penalties": [0.0], "couplings": [1.0], "shared_means": [False], "cv": 2}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        MSSLRegressorCV(**GRID),
+        MultiTaskGLMCV(cv=2),
+        MultiTaskGLMCV(MultiTaskGLM(Pooled()), {"structure__alpha": [1.0]}, cv=2),
+        presets.average_model(),
+        presets.best_member(),
+        presets.jfs(1.0),
+        MultiTaskGLM(Independent(1.0), loss=Gaussian()),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_every_estimator_is_compared_with_the_same_single_fits(data, model):
+    report = report_on(data, model)
+    np.testing.assert_allclose(report.alone, report_on(data, MSSLRegressor(0.2)).alone, rtol=1e-6)
+    fitted = clone(model).fit(data.X, data.y, tasks=data.tasks)
+    losses = (fitted.predict(data.X_test, tasks=data.tasks_test) - data.y_test) ** 2
+    expected = [losses[data.tasks_test == task].mean() for task in report.tasks]
+    np.testing.assert_allclose(report.together, expected, rtol=1e-9)
+
+
+def test_searches_and_pipelines_of_scikit_learn_are_compared_too(data):
+    train, test = (
+        np.column_stack([X, np.unique(tasks, return_inverse=True)[1]])
+        for X, tasks in ((data.X, data.tasks), (data.X_test, data.tasks_test))
+    )
+    model = MSSLRegressor(0.2, task_column=12)
+    plain = transfer_report(model, train, data.y, X_test=test, y_test=data.y_test)
+    search = GridSearchCV(model, {"graph_penalty": [0.2]}, cv=KFold(2, shuffle=True, random_state=0))
+    scaled = make_pipeline(ColumnTransformer([("x", StandardScaler(), slice(0, 12))], remainder="passthrough"), model)
+    for other in (search, scaled):  # features are scaled in any case, so that scaling them before changes nothing
+        report = transfer_report(other, train, data.y, X_test=test, y_test=data.y_test)
+        np.testing.assert_allclose(report.together, plain.together, rtol=1e-4)
+        np.testing.assert_allclose(report.alone, plain.alone, rtol=1e-4)
+
+
+def test_both_fits_are_measured_by_the_deviance_of_the_models_loss(data):
+    y, y_test = np.round(np.exp(data.y / 10)), np.round(np.exp(data.y_test / 10))
+    test = {"X_test": data.X_test, "y_test": y_test, "tasks_test": data.tasks_test}
+    model, single = MSSLRegressor(0.2, loss="poisson"), MultiTaskGLM(Independent(1e9))
+    report = transfer_report(model, data.X, y, data.tasks, **test, single=single)
+    means = [y[data.tasks == task].mean() for task in report.tasks]
+    expected = [
+        Poisson().deviance(y_test[data.tasks_test == task], mean).mean()
+        for task, mean in zip(report.tasks, means, strict=True)
+    ]
+    np.testing.assert_allclose(report.alone, expected, rtol=1e-3)
 
 
 def test_it_reads_well(data):

@@ -16,17 +16,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit, xlogy
 from sklearn.base import BaseEstimator
 
-from mssl.exceptions import ParameterError
-
-Array = NDArray[np.float64]
+from mssl._typing import Array, Index, Mask
+from mssl._validation import check_choice
 
 
 class Loss(BaseEstimator, ABC):
-    """One observation's loss; everything is elementwise on arrays of equal shape."""
+    """One observation's loss; everything is elementwise on arrays of equal shape.
+
+    A loss of one's own is a subclass with the abstract methods below. Parameters that ``__init__`` keeps under their
+    own names can be searched (``loss__theta``), cloned and saved like those of scikit-learn's estimators.
+    """
 
     name: str
     range: str
@@ -62,12 +64,12 @@ class Loss(BaseEstimator, ABC):
         """Gradient and observed curvature together, where that is cheaper."""
         return self.gradient(y, eta), self.observed_curvature(y, eta)
 
-    def derivative_sums(self, y: Array, eta: Array, weights: Array, starts: NDArray[np.int64]) -> tuple[Array, Array]:
+    def derivative_sums(self, y: Array, eta: Array, weights: Array, starts: Index) -> tuple[Array, Array]:
         """Σ_i weight_i ℓ' and Σ_i weight_i ℓ'' task by task; task k owns the entries from ``starts[k]`` on."""
         slopes, curves = self.derivatives(y, eta)
         return _sums(weights * slopes, starts), _sums(weights * curves, starts)
 
-    def balance(self, y: Array, eta: Array, weights: Array, starts: NDArray[np.int64]) -> Array | None:
+    def balance(self, y: Array, eta: Array, weights: Array, starts: Index) -> Array | None:
         """The b_k that minimise Σ_i weight_i ℓ(y_i, η_i + b_k) task by task, or None without a closed form.
 
         Task k owns the entries from ``starts[k]`` up to the next start.
@@ -79,11 +81,7 @@ class Loss(BaseEstimator, ABC):
         """The mean μ(η)."""
 
     @abstractmethod
-    def link(self, mean: Array) -> Array:
-        """η(μ), for starting values."""
-
-    @abstractmethod
-    def in_range(self, y: Array) -> NDArray[np.bool_]:
+    def in_range(self, y: Array) -> Mask:
         """Which targets are possible."""
 
     @abstractmethod
@@ -119,16 +117,13 @@ class Gaussian(Loss):
     def conjugate(self, y: Array, u: Array) -> Array:
         return u * (0.5 * u + y)
 
-    def balance(self, y: Array, eta: Array, weights: Array, starts: NDArray[np.int64]) -> Array:
+    def balance(self, y: Array, eta: Array, weights: Array, starts: Index) -> Array:
         return np.asarray(_sums(weights * (y - eta), starts) / _sums(weights, starts))
 
     def inverse_link(self, eta: Array) -> Array:
         return eta
 
-    def link(self, mean: Array) -> Array:
-        return mean
-
-    def in_range(self, y: Array) -> NDArray[np.bool_]:
+    def in_range(self, y: Array) -> Mask:
         return np.isfinite(y)
 
     def deviance(self, y: Array, mean: Array) -> Array:
@@ -159,9 +154,8 @@ class Bernoulli(Loss):
         smaller = odds * larger
         return np.where(eta < 0, smaller, larger) - y, smaller * larger
 
-    def derivative_sums(self, y: Array, eta: Array, weights: Array, starts: NDArray[np.int64]) -> tuple[Array, Array]:
-        with np.errstate(over="ignore"):
-            p = np.exp(-eta)
+    def derivative_sums(self, y: Array, eta: Array, weights: Array, starts: Index) -> tuple[Array, Array]:
+        p = _exp(-eta)
         p += 1.0
         np.divide(1.0, p, out=p)
         weighted = weights * p
@@ -176,10 +170,7 @@ class Bernoulli(Loss):
     def inverse_link(self, eta: Array) -> Array:
         return expit(eta)
 
-    def link(self, mean: Array) -> Array:
-        return np.log(mean) - np.log1p(-mean)
-
-    def in_range(self, y: Array) -> NDArray[np.bool_]:
+    def in_range(self, y: Array) -> Mask:
         return (y == 0) | (y == 1)
 
     def deviance(self, y: Array, mean: Array) -> Array:
@@ -198,16 +189,13 @@ class Poisson(Loss):
     edges = (0.0,)
 
     def value(self, y: Array, eta: Array) -> Array:
-        with np.errstate(over="ignore"):
-            return np.exp(eta) - y * eta
+        return _exp(eta) - y * eta
 
     def gradient(self, y: Array, eta: Array) -> Array:
-        with np.errstate(over="ignore"):
-            return np.exp(eta) - y
+        return _exp(eta) - y
 
     def curvature(self, y: Array, eta: Array) -> Array:
-        with np.errstate(over="ignore"):
-            return np.exp(eta)
+        return _exp(eta)
 
     def derivatives(self, y: Array, eta: Array) -> tuple[Array, Array]:
         mean = self.inverse_link(eta)
@@ -217,17 +205,13 @@ class Poisson(Loss):
         mean = np.maximum(u + y, 0.0)
         return xlogy(mean, mean) - mean
 
-    def balance(self, y: Array, eta: Array, weights: Array, starts: NDArray[np.int64]) -> Array:
+    def balance(self, y: Array, eta: Array, weights: Array, starts: Index) -> Array:
         return np.log(_sums(weights * y, starts)) - _log_sums(eta, weights, starts)
 
     def inverse_link(self, eta: Array) -> Array:
-        with np.errstate(over="ignore"):
-            return np.exp(eta)
+        return _exp(eta)
 
-    def link(self, mean: Array) -> Array:
-        return np.log(mean)
-
-    def in_range(self, y: Array) -> NDArray[np.bool_]:
+    def in_range(self, y: Array) -> Mask:
         return np.isfinite(y) & (y >= 0)
 
     def deviance(self, y: Array, mean: Array) -> Array:
@@ -245,19 +229,16 @@ class Gamma(Loss):
     has_dispersion = True
 
     def value(self, y: Array, eta: Array) -> Array:
-        with np.errstate(over="ignore"):
-            return y * np.exp(-eta) + eta
+        return y * _exp(-eta) + eta
 
     def gradient(self, y: Array, eta: Array) -> Array:
-        with np.errstate(over="ignore"):
-            return 1.0 - y * np.exp(-eta)
+        return 1.0 - y * _exp(-eta)
 
     def curvature(self, y: Array, eta: Array) -> Array:
         return np.ones_like(eta)
 
     def observed_curvature(self, y: Array, eta: Array) -> Array:
-        with np.errstate(over="ignore"):
-            return y * np.exp(-eta)
+        return y * _exp(-eta)
 
     def derivatives(self, y: Array, eta: Array) -> tuple[Array, Array]:
         ratio = self.observed_curvature(y, eta)
@@ -267,17 +248,13 @@ class Gamma(Loss):
         slack = np.maximum(1.0 - u, 0.0)
         return xlogy(slack, slack / y) - slack
 
-    def balance(self, y: Array, eta: Array, weights: Array, starts: NDArray[np.int64]) -> Array:
+    def balance(self, y: Array, eta: Array, weights: Array, starts: Index) -> Array:
         return _log_sums(-eta, weights * y, starts) - np.log(_sums(weights, starts))
 
     def inverse_link(self, eta: Array) -> Array:
-        with np.errstate(over="ignore"):
-            return np.exp(eta)
+        return _exp(eta)
 
-    def link(self, mean: Array) -> Array:
-        return np.log(mean)
-
-    def in_range(self, y: Array) -> NDArray[np.bool_]:
+    def in_range(self, y: Array) -> Mask:
         return np.isfinite(y) & (y > 0)
 
     def deviance(self, y: Array, mean: Array) -> Array:
@@ -288,11 +265,17 @@ class Gamma(Loss):
         return mean**2
 
 
-def _sums(values: Array, starts: NDArray[np.int64]) -> Array:
+def _exp(exponents: Array) -> Array:
+    """The exponential; what is too large for doubles is infinite, which line searches refuse."""
+    with np.errstate(over="ignore"):
+        return np.exp(exponents)
+
+
+def _sums(values: Array, starts: Index) -> Array:
     return np.asarray(np.add.reduceat(values, starts))
 
 
-def _log_sums(exponents: Array, weights: Array, starts: NDArray[np.int64]) -> Array:
+def _log_sums(exponents: Array, weights: Array, starts: Index) -> Array:
     """Logarithm of Σ_i weight_i exp(exponent_i) task by task, without overflow."""
     largest = np.maximum.reduceat(exponents, starts)
     sizes = np.diff(starts, append=len(exponents))
@@ -306,6 +289,4 @@ def resolve_loss(loss: str | Loss) -> Loss:
     """A loss from its name, or the loss itself."""
     if isinstance(loss, Loss):
         return loss
-    if loss not in LOSSES:
-        raise ParameterError(f"loss is {loss!r}; allowed are {', '.join(map(repr, LOSSES))}, or a Loss object.")
-    return LOSSES[loss]()
+    return LOSSES[check_choice("loss", loss, tuple(LOSSES), also="a Loss object")]()

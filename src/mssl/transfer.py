@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
+from sklearn.pipeline import Pipeline
 
+from mssl._typing import Array, Index, Labels
 from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData, read_tasks
+from mssl.estimators.glm import MultiTaskClassifier, MultiTaskGLM
 from mssl.exceptions import ParameterError, require
 from mssl.losses import Loss, resolve_loss
-
-Array = NDArray[np.float64]
+from mssl.structures import SparsePrecision
 
 _SMALL = 2.0  # standard errors below which a difference counts as none
 
@@ -39,13 +40,13 @@ class TransferReport:
         "gain", "loss" or "even" (difference within two standard errors).
     """
 
-    tasks: NDArray[Any]
-    rows: NDArray[np.int64]
+    tasks: Labels
+    rows: Index
     together: Array
     alone: Array
     gain: Array
     error: Array
-    verdict: NDArray[Any]
+    verdict: Labels
 
     def counts(self) -> dict[str, int]:
         """How many tasks gain, lose, or stay even."""
@@ -88,7 +89,8 @@ def transfer_report(
     Parameters
     ----------
     model : estimator
-        An unfitted or fitted multi-task estimator; a copy of it is fitted on the training rows.
+        An unfitted or fitted multi-task estimator, a search over its parameters, or a pipeline that ends in one; a copy
+        of it is fitted on the training rows.
     X, y, tasks
         Training data in any layout.
     X_test, y_test, tasks_test
@@ -114,33 +116,42 @@ def transfer_report(
     """
     if X_test is None or y_test is None:
         raise ParameterError("transfer_report compares on held-out rows: give X_test and y_test (and tasks_test).")
+    if isinstance(model, Pipeline):
+        steps, model = clone(model[:-1]), model[-1]
+        X, X_test = steps.fit_transform(X, y), steps.transform(X_test)
     classes = is_classifier(model)
-    column = getattr(model, "task_column", None)
-    test = read_tasks(X_test, y_test, task_column=column, tasks=tasks_test, y_numeric=not classes)
-    alone_model = _single(model) if single is None else single
-    deviances = []
-    for estimator in (model, alone_model):
-        fitted = clone(estimator).fit(X, y, tasks=tasks) if tasks is not None else clone(estimator).fit(X, y)
-        deviances.append(_deviances(fitted, test, X_test, tasks_test, classes))
-    return _report(test, *deviances)
+    plain = _searched(model)
+    test = read_tasks(
+        X_test, y_test, task_column=getattr(plain, "task_column", None), tasks=tasks_test, y_numeric=not classes
+    )
+    named = {} if tasks is None else {"tasks": tasks}
+    together, alone = (
+        clone(estimator).fit(X, y, **named) for estimator in (model, _single(plain) if single is None else single)
+    )
+    # One yardstick for both: the deviance of the model's own loss.
+    fitted = getattr(together, "best_estimator_", together)
+    loss: Loss = fitted.loss_ if hasattr(fitted, "loss_") else resolve_loss("bernoulli" if classes else "gaussian")
+    return _report(test, *(_deviances(one, loss, test, X_test, tasks_test, classes) for one in (together, alone)))
+
+
+def _searched(model: Any) -> Any:
+    """What a search over an estimator's parameters fits; other models as they are."""
+    if "estimator" not in model.get_params(deep=False):
+        return model
+    return MultiTaskGLM() if model.estimator is None else model.estimator
 
 
 def _single(model: Any) -> Any:
-    """The model's own family without anything that relates the tasks."""
-    from mssl.estimators.glm import MultiTaskClassifier, MultiTaskGLM
-    from mssl.structures import SparsePrecision
-
-    common = {name: getattr(model, name) for name in ("task_column", "fit_intercept", "scale_features")}
-    structure = SparsePrecision(1e6)
-    if is_classifier(model):
-        return MultiTaskClassifier(structure, class_weight=model.class_weight, **common)
-    return MultiTaskGLM(structure, loss=model.loss, **common)
+    """The model's own family without anything that relates the tasks, as far as it has one: baselines have no loss."""
+    names = ("task_column", "fit_intercept", "scale_features", "class_weight" if is_classifier(model) else "loss")
+    given = model.get_params(deep=False)
+    family = MultiTaskClassifier if is_classifier(model) else MultiTaskGLM
+    return family(SparsePrecision(1e6), **{name: given[name] for name in names if name in given})
 
 
-def _deviances(model: Any, test: TaskData, X_test: Any, tasks_test: Any, classes: bool) -> Array:
+def _deviances(model: Any, loss: Loss, test: TaskData, X_test: Any, tasks_test: Any, classes: bool) -> Array:
     """Deviance of every held-out row, rows sorted by task."""
     named = {} if tasks_test is None else {"tasks": tasks_test}
-    loss: Loss = model.loss_ if hasattr(model, "loss_") else resolve_loss("bernoulli" if classes else "gaussian")
     if classes:
         predicted = np.asarray(model.predict_proba(X_test, **named))[..., 1]
         target = (test.y == model.classes_[1]).astype(float)

@@ -258,8 +258,13 @@ def test_tasks_without_any_penalty_are_maximum_likelihood():
 # The whole fit
 
 
+def mssl(loss, **parameters):
+    classes = loss == "bernoulli"
+    return MSSLClassifier(0.1, **parameters) if classes else MSSLRegressor(0.1, loss=loss, **parameters)
+
+
 def fit(name: str, X, y, tasks, weight=None, **parameters):
-    model = MSSLRegressor(0.1, loss=name, **({"tol": 1e-8, "max_iter": 1000} | parameters))
+    model = mssl(name, **({"tol": 1e-8, "max_iter": 1000} | parameters))
     return model.fit(X, y, tasks=tasks, sample_weight=weight)
 
 
@@ -277,7 +282,7 @@ def test_objective_never_rises(name, coef_penalty):
 def test_predictions_sum_to_the_targets(name):
     X, y, tasks = draw(name)
     model = fit(name, X, y, tasks)
-    prediction = model.predict(X, tasks=tasks)
+    prediction = model.predict_proba(X, tasks=tasks)[:, 1] if name == "bernoulli" else model.predict(X, tasks=tasks)
     for k in range(3):
         assert prediction[tasks == k].sum() == pytest.approx(y[tasks == k].sum(), rel=1e-9)
 
@@ -349,7 +354,7 @@ def test_gamma_dispersion_is_found():
 @pytest.mark.parametrize("name", LOSS_NAMES)
 def test_weights_vanish_from_the_limit_on(name):
     X, y, tasks = draw(name)
-    limit = MSSLRegressor(0.1, loss=name).limits(X, y, tasks=tasks).coef_penalty
+    limit = mssl(name).limits(X, y, tasks=tasks).coef_penalty
     assert np.all(fit(name, X, y, tasks, coef_penalty=1.001 * limit).coef_ == 0)
     assert np.any(fit(name, X, y, tasks, coef_penalty=0.98 * limit).coef_ != 0)
 
@@ -393,7 +398,7 @@ def test_warm_start_needs_fewer_rounds():
 def hard(parameters, X, y, tasks):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model = MSSLRegressor(0.1, **parameters).fit(X, y, tasks=tasks)
+        model = mssl(**parameters).fit(X, y, tasks=tasks)
     assert all(issubclass(w.category, ConvergenceWarning | UserWarning) for w in caught), [str(w) for w in caught]
     told = any(issubclass(w.category, ConvergenceWarning) for w in caught)
     assert model.result_.status is Status.CONVERGED or told
@@ -463,7 +468,7 @@ def test_targets_out_of_range_are_refused(name, value):
     X, y, tasks = draw(name)
     y[7] = value
     with pytest.raises(DataError, match=f"1 targets are out of range for the {name} loss"):
-        MSSLRegressor(loss=name).fit(X, y, tasks=tasks)
+        MultiTaskGLM(loss=name).fit(X, y, tasks=tasks)
 
 
 def test_jumps_on_the_support_pass_through_valleys():

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
+from mssl.estimators.base import check_targets
 from mssl.estimators.glm import MultiTaskGLM
 from mssl.estimators.limits import graph_penalty_limit
 from mssl.exceptions import ParameterError
@@ -33,9 +34,10 @@ class MultiTaskGLMCV(SearchCV):
     estimator : MultiTaskGLM or MultiTaskClassifier, default=MultiTaskGLM()
         What is fitted.
     param_grid : dict of name → values, optional
-        Parameters of the estimator and, as ``structure__alpha`` or ``penalty__alpha``, of its parts; their product is
-        scored, fits that differ in the structure's ``alpha`` only are started from each other. By default the
-        strengths of the structure and of an ℓ1 penalty.
+        Parameters of the estimator and, as ``structure__alpha``, ``penalty__alpha`` or ``loss__theta``, of its parts;
+        their product is scored, fits that differ in the structure's ``alpha`` only are started from each other. By
+        default the strengths of the structure and of an ℓ1 penalty. Where losses differ, the default score is the
+        deviance of the given estimator's loss, so that all settings are measured by one yardstick.
     cv, scoring, one_standard_error, search_tol, n_jobs, checkpoint, verbose
         As for :class:`MSSLRegressorCV`.
 
@@ -88,6 +90,11 @@ class MultiTaskGLMCV(SearchCV):
             template.set_params(penalty=L1())
         return template
 
+    def _needs_rows(self) -> bool:
+        # Moments are sums of squares: they serve the Gaussian loss alone.
+        varied = isinstance(self.param_grid, Mapping) and any(_is_of_loss(name) for name in self.param_grid)
+        return varied or super()._needs_rows()
+
     def _search(self, table: ScoreTable, whole: Dataset, template: Any) -> None:
         grid = self._default_grid(whole, template) if self.param_grid is None else self.param_grid
         if not isinstance(grid, Mapping):
@@ -107,6 +114,9 @@ class MultiTaskGLMCV(SearchCV):
             if name in lists:
                 lists[name] = sorted(lists[name], reverse=True)
         settings = [dict(zip(names, values, strict=True)) for values in product(*(lists[name] for name in names))]
+        if any(map(_is_of_loss, names)):
+            for params in settings:
+                check_targets(whole.data, clone(template).set_params(**params)._loss())
         table.evaluate("grid", [list(chain) for _, chain in groupby(settings, key=_without_graph_penalty)])
 
     def _default_grid(self, whole: Dataset, template: Any) -> dict[str, Any]:
@@ -137,3 +147,7 @@ class MultiTaskGLMCV(SearchCV):
 
 def _without_graph_penalty(params: Params) -> list[tuple[str, Any]]:
     return [(name, value) for name, value in params.items() if name not in GRAPH_PENALTIES]
+
+
+def _is_of_loss(name: str) -> bool:
+    return name.partition("__")[0] == "loss"
