@@ -34,10 +34,38 @@ def test_frequencies_are_shares_of_the_subsamples(selection):
     np.testing.assert_array_equal(found.graph_.adjacency, F.max(axis=0) >= 0.9 - 1e-12)
 
 
-def test_bound_of_false_edges_is_the_published_one(selection):
-    _, found = selection
-    assert found.expected_false_edges_ == pytest.approx(found.n_selected_**2 / ((2 * 0.9 - 1) * 78))
-    assert found.n_selected_ >= found.frequencies_.sum(axis=(1, 2)).max() / 2
+@pytest.mark.parametrize(("threshold", "n_points"), [(0.9, 8), (0.6, 3), (1.0, 1)])
+def test_bound_of_false_edges_is_the_published_one(monkeypatch, threshold, n_points):
+    """Meinshausen and Bühlmann (2010), Theorem 1: q²/((2π − 1) p), q the mean number of edges found along the path."""
+    supports = []
+
+    def unpacked(words, *sizes):
+        supports.append(unpack(words, *sizes))
+        return supports[0]
+
+    monkeypatch.setattr("mssl.model_selection.stability.unpack", unpacked)
+    data = make_clustered_tasks(n_features=12, random_state=0)
+    found = StabilitySelection(n_subsamples=10, n_points=n_points, threshold=threshold, random_state=0)
+    found.fit(data.X, data.y, tasks=data.tasks)
+    pairs = [(i, j) for i in range(13) for j in range(i)]
+    q = np.mean([sum(any(graph[i, j] for graph in path) for i, j in pairs) for path in supports[0]])
+    assert q > 1
+    assert found.n_selected_ == pytest.approx(q)
+    assert found.expected_false_edges_ == pytest.approx(q**2 / ((2 * threshold - 1) * len(pairs)))
+
+
+def test_fewer_edges_are_false_than_the_bound_says():
+    """Tasks that have nothing to do with each other: every edge is false."""
+    false, bounds = [], []
+    for seed in range(12):
+        random = np.random.default_rng(seed)
+        X, W = random.standard_normal((80, 20)), random.standard_normal((8, 20))
+        y = X @ W.T + 0.1 * random.standard_normal((80, 8))
+        found = StabilitySelection(n_subsamples=20, threshold=0.7, path=(0.6, 0.9), n_points=4, random_state=seed)
+        found.fit(X, y)
+        false.append(found.graph_.n_edges)
+        bounds.append(found.expected_false_edges_)
+    assert 0 < np.mean(false) <= np.mean(bounds) < 28 / 2  # and the bound says something: there are 28 pairs
 
 
 def test_weights_are_those_of_the_model_with_the_stable_edges_only(selection):
@@ -198,10 +226,10 @@ def test_other_estimators():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"subsample": "rows"}, "'coefficients' and 'samples'"),
+        ({"subsample": "rows"}, "'coefficients', 'samples'"),
         ({"threshold": 0.5}, "above 0.5"),
-        ({"n_subsamples": 1}, "at least 2"),
-        ({"n_points": 0}, "at least one point"),
+        ({"n_subsamples": 1}, "≥ 2"),
+        ({"n_points": 0}, "whole number ≥ 1"),
         ({"path": (0.5, 0.1)}, "weakest"),
         ({"checkpoint": "x"}, "give a seed"),
         ({"threshold": "a"}, "above 0.5"),

@@ -113,7 +113,7 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         self.coef_, self.intercept_ = prepared.to_user(result.W, result.intercepts)
         self.mean_coef_ = unit * result.mean / prepared.scales
         self.noise_ = unit * np.sqrt(prepared.noise)
-        self.precision_ = precision / scale / unit**2
+        self.precision_ = spec.user_precision(prepared, result)
         self.covariance_ = None if covariance is None else covariance * scale * unit**2
         # Tasks that nothing couples (a zero diagonal) have no partial correlation with any other.
         proper = precision + np.diag(np.where(precision.diagonal() > 0, 0.0, 1.0))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from mssl._typing import Labels
+from mssl._typing import Array, Labels
 from mssl._validation import caller_level
 from mssl.data.layouts import TaskData
 from mssl.exceptions import ParameterError
@@ -99,6 +99,11 @@ class FitSpec(NamedTuple):
             return None
         identity = np.eye(n_tasks)
         return StructureStep(self.paper.precision * identity, identity / self.paper.precision)
+
+    def user_precision(self, prepared: Prepared, result: FitResult) -> Array:
+        """Ω of a fit in the units of an estimator's ``precision_``."""
+        scale = 1.0 if self.paper is None else self.paper.precision
+        return np.asarray(result.structure.precision / scale / prepared.unit**2)
 
     def fit(
         self,

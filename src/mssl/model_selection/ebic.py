@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mssl._validation import finite
+from mssl._validation import check_number, check_whole_number
 from mssl.exceptions import DataError, ParameterError
 from mssl.glasso.solver import graphical_lasso
 from mssl.graph.task_graph import TaskGraph
@@ -95,8 +95,7 @@ def ebic_path(
     """
     Q, units = _in_own_units(rows)
     K, r = Q.shape
-    if not finite(gamma) or not 0 <= gamma <= 1:
-        raise ParameterError(f"gamma is {gamma!r}; give a number between 0 and 1.")
+    check_number("gamma", gamma, low=0, high=1)
     names = list(range(K)) if tasks is None else list(tasks)
     if len(names) != K:
         raise ParameterError(f"tasks holds {len(names)} names; rows has {K} tasks.")
@@ -147,9 +146,7 @@ def _read_floors(floors: ArrayLike | None, S: Array, units: Array) -> Array:
 def _read_path(lambdas: ArrayLike | None, limit: float, n_points: int) -> Array:
     """The falling path of λ."""
     if lambdas is None:
-        if not isinstance(n_points, int | np.integer) or n_points < 1:
-            raise ParameterError(f"n_points is {n_points!r}; give a whole number, at least 1.")
-        return limit * np.geomspace(0.999, 0.05, n_points)
+        return limit * np.geomspace(0.999, 0.05, check_whole_number("n_points", n_points, low=1))
     path = np.sort(np.ravel(numeric(lambdas, "lambdas")))[::-1]
     if len(path) == 0:
         raise ParameterError("lambdas is empty; give at least one value, or None for the default path.")

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import product
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,7 +45,7 @@ class PathPoint(NamedTuple):
 
     params: Params
     model: Any
-    parts: FitSpec
+    spec: FitSpec
     prepared: Prepared
     result: FitResult
 
@@ -54,7 +56,7 @@ def follow(source: Any, template: Any, chain: Sequence[Params]) -> Iterator[Path
     Parameters
     ----------
     source : Dataset or fold
-        Gives prepared data: ``source.prepared(parts)``, ``n_tasks``, ``n_features``.
+        Gives prepared data: ``source.prepared(spec)``, ``n_tasks``, ``n_features``.
     template : estimator
         What is not in the settings.
     chain : sequence of dict
@@ -63,18 +65,18 @@ def follow(source: Any, template: Any, chain: Sequence[Params]) -> Iterator[Path
     previous: PathPoint | None = None
     for params in chain:
         model = configured(template, params)
-        parts = model.to_spec(source)
-        result = None if previous is None or not _shares_start(parts, params, previous) else previous.result
+        spec = model.to_spec(source)
+        result = None if previous is None or not _shares_start(spec, params, previous) else previous.result
         if result is None:
-            prepared = source.prepared(parts)
-            fits = Fits(prepared, parts.structure, parts.penalty)
+            prepared = source.prepared(spec)
+            fits = Fits(prepared, spec.structure, spec.penalty)
         result = fits.fit(
-            parts.structure,
+            spec.structure,
             warm=result,
-            first=parts.first_step(source.n_tasks),
+            first=spec.first_step(source.n_tasks),
             origin=None if result is None else (result.frame, result.W),
         )
-        previous = PathPoint(params, model, parts, prepared, result)
+        previous = PathPoint(params, model, spec, prepared, result)
         yield previous
 
 
@@ -82,15 +84,16 @@ def configured(template: Any, params: Params) -> Any:
     """The template with other parameters; its parts are shared unless a parameter of a part changes."""
     if any("__" in name for name in params):
         return clone(template).set_params(**params)
-    model = object.__new__(type(template))
-    model.__dict__ |= template.__dict__ | params
+    model = copy(template)
+    for name, value in params.items():
+        setattr(model, name, value)
     return model
 
 
-def _shares_start(parts: FitSpec, params: Params, previous: PathPoint) -> bool:
+def _shares_start(spec: FitSpec, params: Params, previous: PathPoint) -> bool:
     """Whether all but λ is as in the fit before and the start does not depend on it: F's constants are the same."""
-    structure = parts.structure
-    if type(structure) is not type(previous.parts.structure):
+    structure = spec.structure
+    if type(structure) is not type(previous.spec.structure):
         return False
     here, before = ({k: v for k, v in p.items() if k not in GRAPH_PENALTIES} for p in (params, previous.params))
     if here != before:
@@ -98,26 +101,37 @@ def _shares_start(parts: FitSpec, params: Params, previous: PathPoint) -> bool:
     return not isinstance(structure, SparsePrecision) or structure.normalize
 
 
-def graph_limit(prepared: Prepared, parts: FitSpec) -> float:
+def graph_limit(prepared: Prepared, spec: FitSpec) -> float:
     """λ_max at the start of a fit: cheap, and as accurate as a grid needs.
 
     Without normalisation (the paper's formulation) λ changes the start as well; there it is found by fits, and any
     number serves where all weights are zero, but 0, at which the objective has no minimum.
     """
-    structure = parts.structure
+    structure = spec.structure
     if not isinstance(structure, SparsePrecision):
         raise ParameterError(f"A path over λ needs a learned sparse precision; the structure is {structure!r}.")
     if not structure.normalize:
-        return graph_penalty_limit(prepared, parts) or EMPTY
-    problem = prepared.problem(parts.penalty, structure.on)
+        return graph_penalty_limit(prepared, spec) or EMPTY
+    problem = prepared.problem(spec.penalty, structure.on)
     frame, W = start(prepared, structure, problem)
     on_residuals = structure.on == "residual"
     tau = 0.0 if on_residuals else prepared.mean_variance
     coupling = Coupling.diagonal_only(structure.strength * structure.diagonal(frame), tau)
     size = max(1.0, abs(problem.value(W)))
     W = problem.solve(coupling, W, tol=1e-6 * size, max_iter=prepared.settings.max_inner).W
-    rows = problem.rows(W) if on_residuals else problem.rows(W) - coupling.mean(W)
-    return lambda_max(rows, structure, frame, coupling.rho)
+    return lambda_max(_graph_rows(problem, on_residuals, W, coupling.mean(W)), structure, frame, coupling.rho)
+
+
+def graph_rows(point: PathPoint) -> Array:
+    """What the graph of a fit relates, task by task: residuals, or weights about their shared mean, (K, r)."""
+    on = point.spec.structure.on
+    problem = point.prepared.problem(point.spec.penalty, on)
+    return _graph_rows(problem, on == "residual", point.result.W, point.result.mean)
+
+
+def _graph_rows(problem: Any, on_residuals: bool, W: Array, mean: Any) -> Array:
+    rows: Array = problem.rows(W)
+    return rows if on_residuals else rows - mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,9 +246,9 @@ def regularization_path(
     grids = {
         name: [getattr(template, name)] if grid is None else grid_values(grid, name) for name, grid in further.items()
     }
-    if isinstance(coef_penalties, int | np.integer):
-        parts = template.to_spec(data)
-        gamma = coef_penalty_limit(whole.prepared(parts), parts)
+    if isinstance(coef_penalties, Integral):
+        spec = template.to_spec(data)
+        gamma = coef_penalty_limit(whole.prepared(spec), spec)
         coef_penalties = gamma * np.geomspace(1.0, smallest, coef_penalties)
     grids["coef_penalty"] = sorted(grid_values(coef_penalties, "coef_penalties"), reverse=True)
     points: list[PathPoint] = []
@@ -242,8 +256,8 @@ def regularization_path(
         fixed = dict(zip(grids, values, strict=True))
         lambdas = graph_penalties
         if lambdas is None:
-            parts = clone(template).set_params(**fixed).to_spec(data)
-            limit = graph_penalty_limit(whole.prepared(parts), parts) or EMPTY
+            spec = clone(template).set_params(**fixed).to_spec(data)
+            limit = graph_penalty_limit(whole.prepared(spec), spec) or EMPTY
             lambdas = limit * np.geomspace(1.0, smallest, n_points)
         ordered = sorted(grid_values(lambdas, "graph_penalties"), reverse=True)
         points.extend(follow(whole, template, [{"graph_penalty": value, **fixed} for value in ordered]))
@@ -275,16 +289,9 @@ def _collect(points: Sequence[PathPoint], tasks: NDArray[Any]) -> Regularization
         params=[point.params for point in points],
         coefs=np.stack([coef for coef, _ in users]),
         intercepts=np.stack([intercept for _, intercept in users]),
-        precisions=np.stack([_precision(point) for point in points]),
+        precisions=np.stack([point.spec.user_precision(point.prepared, point.result) for point in points]),
         objectives=np.asarray([point.result.objective for point in points]),
         gaps=np.asarray([point.result.relative_gap for point in points]),
         converged=np.asarray([point.result.status is Status.CONVERGED for point in points]),
         tasks=tuple(tasks.tolist()),
     )
-
-
-def _precision(point: PathPoint) -> Array:
-    """Ω in the units of an estimator's ``precision_``."""
-    paper = point.parts.paper
-    scale = 1.0 if paper is None else paper.precision
-    return np.asarray(point.result.structure.precision / scale / point.prepared.unit**2)

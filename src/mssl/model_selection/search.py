@@ -76,7 +76,7 @@ class ScoredFold(RowFold):
     def score(self, point: Any) -> float:
         """What the scorer says of the fitted model: of its columns one by one where scikit-learn has made it."""
         model = point.model._same_input(self.reader)
-        model.from_spec(point.parts, self.data, point.prepared, point.result)
+        model.from_spec(point.spec, self.data, point.prepared, point.result)
         if self.tasks_test is not None:
             model = _answering(model, lambda method: _with_tasks(method, self.tasks_test))
         if self.data.layout == "long" or not hasattr(self.scorer, "_score_func"):

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 
-from mssl._validation import finite
+from mssl._validation import caller_level, check_choice, check_number, check_whole_number, finite, refused
 from mssl.data.layouts import TaskData
 from mssl.estimators.mssl import MSSLRegressor
 from mssl.exceptions import ParameterError
@@ -42,17 +42,17 @@ from mssl.glasso.solver import graphical_lasso
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.model_selection.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.model_selection.folds import Dataset
-from mssl.model_selection.parallel import run
-from mssl.model_selection.path import follow, graph_limit
+from mssl.model_selection.parallel import Piece, run
+from mssl.model_selection.path import follow, graph_limit, graph_rows
 from mssl.model_selection.progress import Progress
 from mssl.structures import KnownEdges, SparsePrecision
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-FEWEST = 4  # rows of Ŵ or E of which halves can be made
-_CHUNK = 10  # subsamples of rows of W in one piece of work
-_GRAPH_TOL = 1e-4  # relative gap of a subsample's graphical lasso
+FEWEST = 4  # rows of Ŵ or E to halve: two rows are the fewest that have a correlation
+_CHUNK = 10  # subsamples in one piece of work: fewer lose time between workers, more are lost when one is killed
+_GRAPH_TOL = 1e-4  # relative gap of a subsample's graphical lasso, whose edges alone are counted
 
 
 class StabilitySelection(BaseEstimator):
@@ -174,36 +174,40 @@ class StabilitySelection(BaseEstimator):
     def fit_whole(self, whole: Dataset, template: Any, record: Checkpoint | None = None) -> StabilitySelection:
         """The same for data that are read and a template that is ready, recorded in an open checkpoint."""
         self.check()
-        parts = template.to_spec(whole)
-        if not isinstance(parts.structure, SparsePrecision):
-            raise ParameterError(f"Stability selection needs a learned graph; the structure is {parts.structure!r}.")
+        structure = template.to_spec(whole).structure
+        if not isinstance(structure, SparsePrecision):
+            raise refused("structure", structure, "stability selection needs a learned graph, a SparsePrecision")
         try:
             random = np.random.default_rng(self.random_state)
         except (TypeError, ValueError) as error:
-            raise ParameterError(f"random_state is {self.random_state!r}; give a whole number or None.") from error
-        by_coefficients = self.subsample == "coefficients"
-        select = self._from_coefficients if by_coefficients else self._from_samples
+            raise refused("random_state", self.random_state, "give a whole number, a Generator, or None") from error
+        (point,) = follow(whole, template, [{}])
+        Q, floors = graph_rows(point), structure.floors(point.result.frame)
+        S = Q @ Q.T / Q.shape[1]
         with Progress(self.verbose, "stability selection", 1) as progress:
-            chosen, S, floors = select(whole, template, random, record, progress)
-        self._summarise(chosen, S, floors, list(whole.data.tasks), parts.structure.edges)
+            if self.subsample == "coefficients":
+                pieces = self._halve_coefficients(Q, S, floors, structure, random)
+                function: Any = select_rows
+            else:
+                pieces = self._halve_samples(whole, template, random)
+                function = select_refitted
+            progress.stage("subsamples", len(pieces))
+            done = run(function, pieces, n_jobs=self.n_jobs, checkpoint=record, progress=progress)
+        words = np.hstack([done[name] for name, _ in pieces]).tolist()  # one or several words a piece
+        self._summarise(unpack(words, len(self.lambdas_), len(Q)), S, floors, list(whole.data.tasks), structure.edges)
         return self
 
     def check(self) -> None:
         """Raise where a parameter is impossible."""
-        if self.subsample not in ("coefficients", "samples"):
-            raise ParameterError(f"subsample is {self.subsample!r}; allowed are 'coefficients' and 'samples'.")
-        if not finite(self.threshold) or not 0.5 < self.threshold <= 1:
-            raise ParameterError(f"threshold is {self.threshold!r}; give a share above 0.5 and at most 1.")
-        if not isinstance(self.n_subsamples, int | np.integer) or self.n_subsamples < 2:
-            raise ParameterError(f"n_subsamples is {self.n_subsamples!r}; give a whole number, at least 2.")
-        if not isinstance(self.n_points, int | np.integer) or self.n_points < 1:
-            raise ParameterError(f"n_points is {self.n_points!r}; the path needs at least one point.")
+        check_choice("subsample", self.subsample, ("coefficients", "samples"))
+        check_number("threshold", self.threshold, above=0.5, high=1)
+        check_whole_number("n_subsamples", self.n_subsamples, low=2)
+        check_whole_number("n_points", self.n_points, low=1)
         shares = list(self.path) if np.iterable(self.path) else []
         if len(shares) != 2 or not all(map(finite, shares)) or not 0 < shares[0] <= shares[1] <= 1:
-            raise ParameterError(f"path is {self.path!r}; give two shares of λ_max, 0 < weakest ≤ strongest ≤ 1.")
-        block = self.block_length
-        if block is not None and (not isinstance(block, int | np.integer) or block < 1):
-            raise ParameterError(f"block_length is {block!r}; give a whole number of rows, at least 1, or None.")
+            raise refused("path", self.path, "give two shares of λ_max, 0 < weakest ≤ strongest ≤ 1")
+        if self.block_length is not None:
+            check_whole_number("block_length", self.block_length, low=1, also="None")
 
     def _halves(self, n: int, random: np.random.Generator, block: int = 1) -> list[Index]:
         """Half of n rows, in whole blocks, for every subsample."""
@@ -216,15 +220,11 @@ class StabilitySelection(BaseEstimator):
             halves += [np.sort(np.concatenate([blocks[i] for i in part])) for part in pair]
         return halves[: self.n_subsamples]
 
-    def _from_coefficients(
-        self, whole: Dataset, template: Any, random: np.random.Generator, record: Any, progress: Progress
-    ) -> tuple[NDArray[np.bool_], Array, Array]:
-        (point,) = follow(whole, template, [{}])
-        structure, frame = point.parts.structure, point.result.frame
-        on_residuals = structure.on == "residual"
-        rows = point.prepared.problem(point.parts.penalty, structure.on).rows(point.result.W)
-        Q = rows if on_residuals else rows - point.result.mean
-        n = Q.shape[1]
+    def _halve_coefficients(
+        self, Q: Array, S: Array, floors: Array, structure: SparsePrecision, random: np.random.Generator
+    ) -> list[Piece]:
+        """Pieces of work: graphical lassos on halves of the rows of weights or residuals."""
+        n, on_residuals = Q.shape[1], structure.on == "residual"
         if n < FEWEST:
             what = "rows" if on_residuals else "features"
             other = " Or halve each task's rows: subsample='samples' (mssl select --subsample samples)."
@@ -232,45 +232,33 @@ class StabilitySelection(BaseEstimator):
                 f"There are {n} {what} to halve; subsample='coefficients' needs at least {FEWEST} {what}."
                 f"{'' if on_residuals else other}"
             )
-        floors = structure.floors(frame)
-        S = Q @ Q.T / n
-        self.lambdas_ = np.geomspace(self.path[1], self.path[0], self.n_points) * _largest_correlation(S, floors)
+        self.lambdas_ = self._shares() * correlations(S, floors)[1].max(initial=0.0)
         block = max(1, round(n ** (1 / 3))) if self.block_length is None else int(self.block_length)
         halves = self._halves(n, random, block if on_residuals else 1)
-        pieces: list[Any] = [
+        return [
             (f"subsamples from {first}", (Q, halves[first : first + _CHUNK], floors, self.lambdas_, structure.edges))
             for first in range(0, len(halves), _CHUNK)
         ]
-        progress.stage("subsamples", len(pieces))
-        done = run(select_rows, pieces, n_jobs=self.n_jobs, checkpoint=record, progress=progress)
-        words = [word for name, _ in pieces for word in done[name]]
-        return unpack(words, len(self.lambdas_), len(Q)), S, floors
 
-    def _from_samples(
-        self, whole: Dataset, template: Any, random: np.random.Generator, record: Any, progress: Progress
-    ) -> tuple[NDArray[np.bool_], Array, Array]:
+    def _halve_samples(self, whole: Dataset, template: Any, random: np.random.Generator) -> list[Piece]:
+        """Pieces of work: fits along the path on half of every task's rows."""
         data: TaskData = whole.data
         _warn_small(data)
-        parts = template.to_spec(whole)
-        limit = graph_limit(whole.prepared(parts), parts)
-        self.lambdas_ = np.geomspace(self.path[1], self.path[0], self.n_points) * limit
+        spec = template.to_spec(whole)
+        self.lambdas_ = self._shares() * graph_limit(whole.prepared(spec), spec)
         labels = (data.y > 0.5).astype(np.intp) if whole.loss.name == "bernoulli" else None
         masks = self._half_samples(data, labels, random)
         if labels is not None:
             _warn_lost_classes(masks, data, labels)
-        name = graph_penalty_name(template)
-        chain = [{name: float(value)} for value in self.lambdas_]
-        pieces: list[Any] = [
+        chain = [{graph_penalty_name(template): float(value)} for value in self.lambdas_]
+        return [
             (f"subsample {number}", (Dataset(data, whole.loss, mask), template, chain))
             for number, mask in enumerate(masks)
         ]
-        progress.stage("subsamples", len(pieces))
-        done = run(select_refitted, pieces, n_jobs=self.n_jobs, checkpoint=record, progress=progress)
-        (point,) = follow(whole, template, [{}])
-        rows = point.prepared.problem(point.parts.penalty, parts.structure.on).rows(point.result.W)
-        Q = rows if parts.structure.on == "residual" else rows - point.result.mean
-        chosen = unpack([done[name] for name, _ in pieces], len(chain), data.n_tasks)
-        return chosen, Q @ Q.T / Q.shape[1], parts.structure.floors(point.result.frame)
+
+    def _shares(self) -> Array:
+        """The falling path as shares of λ_max."""
+        return np.geomspace(self.path[1], self.path[0], self.n_points)
 
     def _half_samples(self, data: TaskData, labels: Any, random: np.random.Generator) -> list[NDArray[np.bool_]]:
         """Half of every task's rows (and classes); the same rows in all tasks where they belong together."""
@@ -339,7 +327,7 @@ def _warn_small(data: TaskData) -> None:
             f"{data.n_features} features. Half-samples that are not well above the number of features spoil the graph; "
             "subsample='coefficients' does not need them.",
             UserWarning,
-            stacklevel=5,
+            stacklevel=caller_level(),
         )
 
 
@@ -355,7 +343,7 @@ def _warn_lost_classes(masks: Sequence[NDArray[np.bool_]], data: TaskData, label
             f"{sizes[rarest]} rows, in task {data.tasks.tolist()[rarest // 2]!r}. subsample='coefficients' needs no "
             "halves of the rows.",
             UserWarning,
-            stacklevel=5,
+            stacklevel=caller_level(),
         )
 
 
@@ -408,10 +396,6 @@ def correlations(S: Array, floors: Array) -> tuple[Array, Array]:
     return scales, ratio
 
 
-def _largest_correlation(S: Array, floors: Array) -> float:
-    return float(correlations(S, floors)[1].max(initial=0.0))
-
-
 def graph_path(S: Array, floors: Array, lambdas: Array, known: KnownEdges | None = None) -> list[Array]:
     """Precisions along a falling path of λ, on the correlation scale of S, each from the one before."""
     scales, _ = correlations(S, floors)
@@ -445,7 +429,7 @@ def select_rows(
 
 
 def select_refitted(part: Dataset, template: Any, chain: Sequence[dict[str, Any]]) -> str:
-    """Edges selected by fits on a subsample along the path."""
+    """Edges selected by fits on a subsample along the path, as one word."""
     return pack([point.result.structure.precision for point in follow(part, template, chain)])
 
 
