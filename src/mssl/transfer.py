@@ -163,7 +163,7 @@ def _deviances(model: Any, loss: Loss, test: TaskData, X_test: Any, tasks_test: 
 def _sorted(predicted: Array, test: TaskData) -> Array:
     """Predictions in the order of the task data."""
     if predicted.ndim == 1:
-        return predicted if test.rows is None else predicted[test.rows]
+        return predicted if test.input_rows is None else predicted[test.input_rows]
     if predicted.size != len(test.y):
         raise ParameterError(
             "transfer_report needs held-out rows without missing targets; drop rows with NaN in y_test."

@@ -39,8 +39,8 @@ def test_rows_are_sorted_by_task_whatever_their_order(sizes: list[int], random: 
         ours = np.column_stack([data.X[rows], data.y[rows]])
         theirs = np.column_stack([X[tasks == k], y[tasks == k]])
         np.testing.assert_array_equal(ours[np.lexsort(ours.T)], theirs[np.lexsort(theirs.T)])
-    if data.rows is not None:
-        np.testing.assert_array_equal(data.X, X[order][data.rows])
+    if data.input_rows is not None:
+        np.testing.assert_array_equal(data.X, X[order][data.input_rows])
 
 
 @given(st.lists(st.sampled_from(["b", "a", "a ", "ab"]) | st.integers(0, 2).map(str), max_size=12))
@@ -84,7 +84,7 @@ def test_frames_arrays_and_sparse_read_alike(rng: np.random.Generator) -> None:
         dense = data.X.toarray() if sparse.issparse(data.X) else data.X
         np.testing.assert_array_equal(dense, plain.X)
         np.testing.assert_array_equal(data.y, plain.y)
-    assert read_tasks(frame, y, task_column="station").names.tolist() == ["u", "v", "w"]
+    assert read_tasks(frame, y, task_column="station").feature_names.tolist() == ["u", "v", "w"]
 
 
 def test_layouts_of_the_same_data_agree(rng: np.random.Generator) -> None:
@@ -420,3 +420,10 @@ def test_scores_leave_out_what_is_not_there_and_refuse_the_impossible(rng: np.ra
     counts = MSSLRegressor(loss="poisson").fit(X, np.abs(Y).round())
     with pytest.raises(DataError, match="out of range"):
         counts.score(X, -np.ones_like(Y))
+
+
+@pytest.mark.parametrize(("old", "new"), [("rows", "input_rows"), ("names", "feature_names")])
+def test_old_names_of_task_data_answer_with_a_warning(old: str, new: str) -> None:
+    data = read_tasks(pd.DataFrame({"a": [1.0, 2.0, 3.0]}), [1.0, 2.0, 3.0], tasks=["u", "v", "u"])
+    with pytest.warns(FutureWarning, match=f"TaskData.{new}"):
+        assert getattr(data, old) is getattr(data, new) is not None

@@ -24,16 +24,13 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from mssl._typing import Array, Index, Mask
 from mssl._validation import refused
 from mssl.exceptions import DataError
 from mssl.kernels import call, plain
 from mssl.kernels.threads import spread
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 _UNSCALED_RANGE = (1e-76, 1e76)  # features whose fourth powers doubles can hold
 _SQUARE_RANGE = (1e-200, 1e200)  # sums of squares outside are computed again on rescaled columns
@@ -144,7 +141,7 @@ class DenseBlocks:
                 out[tasks] = np.einsum("kdn,kdn,kn->kd", part, part, self._table(weights, tasks))
         return out
 
-    def clear_constant(self, flat: NDArray[np.bool_], limit: Array) -> None:
+    def clear_constant(self, flat: Mask, limit: Array) -> None:
         """Set to exactly zero what is rounding dust of a constant column."""
         for k, j in np.argwhere(flat):
             column = self.buffer[self.d * self.bounds[k] :][j * self._size(k) : (j + 1) * self._size(k)]
@@ -272,7 +269,7 @@ class SparseBlocks:
         absent[absent < ROUNDING * present] = 0.0
         return np.asarray(centred.T @ w + absent * about.ravel() ** 2).reshape(-1, self.d)
 
-    def clear_constant(self, flat: NDArray[np.bool_], limit: Array) -> None:
+    def clear_constant(self, flat: Mask, limit: Array) -> None:
         """Drop columns that are constant within a task; their centred values are zero."""
         flat = flat & (self.squares_about(np.zeros_like(self.shift), None) <= limit**2 * np.diff(self.bounds)[:, None])
         self.matrix = self._with(np.where(self._per_entry(flat.astype(float)) > 0, 0.0, self.matrix.data))

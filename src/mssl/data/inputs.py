@@ -13,10 +13,9 @@ from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_array
 
+from mssl._typing import Array, Index, Labels, Mask
+from mssl._validation import refused
 from mssl.exceptions import DataError, LayoutError, UnseenTaskError
-
-Array = NDArray[np.float64]
-Labels = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,13 +65,13 @@ class Features:
         Checked, finite numbers.
     tasks : ndarray of shape (N,), CodedTasks or None
         Task id of each row, where the input says.
-    names : ndarray of str or None
+    feature_names : ndarray of str or None
         Column names, where the input has them (the task column left out).
     """
 
     values: Any
     tasks: Any
-    names: Labels | None
+    feature_names: Labels | None
 
 
 def read_features(X: Any, task_column: Any = None, tasks: Any = None) -> Features:
@@ -120,7 +119,8 @@ def _split_task_column(X: Any, column: Any, optional: bool = False) -> tuple[Any
             raise DataError(f"X has more than one column named {listing(twice)}; give every column a name of its own.")
         if column is not None and not (optional and column not in names):
             if column not in names:
-                raise LayoutError(f"task_column is {listing([column])}, but X has the columns {listing(names)}.")
+                allowed = f"give one of the columns of X, which are {listing(names)}"
+                raise refused("task_column", column, allowed, error=LayoutError)
             labels = read_labels(X[column])
             X = X.drop(columns=column) if hasattr(X, "iloc") else X.drop(column)
             names.remove(column)
@@ -131,10 +131,8 @@ def _split_task_column(X: Any, column: Any, optional: bool = False) -> tuple[Any
     if not sparse.issparse(X):
         X = as_given(X)
     if not isinstance(column, int | np.integer) or not -X.shape[1] <= column < X.shape[1]:
-        raise LayoutError(
-            f"task_column is {listing([column])}, but X is a plain array with {X.shape[1]} columns; "
-            "give the column's number, or a DataFrame."
-        )
+        allowed = f"X is a plain array with {X.shape[1]} columns: give the column's number, or a DataFrame"
+        raise refused("task_column", column, allowed, error=LayoutError)
     keep = np.delete(np.arange(X.shape[1]), column)
     if sparse.issparse(X):
         X = sparse.csr_array(X)
@@ -287,7 +285,7 @@ def _warn_column_vector() -> None:
     )
 
 
-def is_missing(targets: Labels) -> NDArray[np.bool_]:
+def is_missing(targets: Labels) -> Mask:
     """Which targets of an (n, K) array are not there (NaN or None)."""
     if targets.dtype.kind == "f":
         return np.isnan(targets)
@@ -319,15 +317,15 @@ def read_weights(sample_weight: Any, shape: tuple[int, ...]) -> Array | None:
     return weights
 
 
-def number_tasks(labels: Any) -> tuple[Labels, NDArray[np.int64]]:
+def number_tasks(labels: Any) -> tuple[Labels, Index]:
     """Task names, sorted, and the index of each row's task."""
     heads, of_row = _heads(labels)
     tasks, place = np.unique(heads, return_inverse=True)
     return tasks, place[of_row]
 
 
-def _heads(labels: Any) -> tuple[Labels, NDArray[np.int64]]:
-    """Labels that stand for several rows each, and for every row which of them is its own.
+def _heads(labels: Any) -> tuple[Labels, Index]:
+    """Labels that stand for several rows each, and for every row the number of its label among them.
 
     Coded tasks give the names in use; otherwise the first label of every run of equal ones, so that rows that come task
     by task cost one comparison each instead of being sorted.
@@ -342,7 +340,7 @@ def _heads(labels: Any) -> tuple[Labels, NDArray[np.int64]]:
     return labels[begins], np.cumsum(begins) - 1
 
 
-def locate_tasks(labels: Any, known: Labels) -> NDArray[np.int64]:
+def locate_tasks(labels: Any, known: Labels) -> Index:
     """Index of each label among the known task names; an unseen one raises."""
     labels, of_row = _heads(labels if isinstance(labels, CodedTasks) else read_labels(labels))
     if labels.dtype.kind in "US" and known.dtype.kind not in "USO":

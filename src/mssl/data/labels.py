@@ -7,15 +7,12 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils.multiclass import check_classification_targets
 
+from mssl._typing import Index, Labels
 from mssl.data.inputs import as_given, is_missing, listing
 from mssl.exceptions import DataError, LayoutError
-
-Array = NDArray[np.float64]
-Labels = NDArray[Any]
 
 
 def check_labels(labels: Labels) -> None:
@@ -82,9 +79,9 @@ class PairTasks(NamedTuple):
     """
 
     X: Any
-    y: NDArray[np.int64]
+    y: Index
     tasks: Labels
-    rows: NDArray[np.int64]
+    rows: Index
     names: Labels
     pairs: list[tuple[Any, Any]]
 

@@ -14,14 +14,15 @@ Missing targets (NaN) are allowed in the shared and aligned layouts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from mssl._typing import Array, Index, Labels, Mask
 from mssl.data.inputs import (
     Features,
     is_missing,
@@ -33,9 +34,6 @@ from mssl.data.inputs import (
     read_weights,
 )
 from mssl.exceptions import DataError, LayoutError
-
-Array = NDArray[np.float64]
-Labels = NDArray[Any]
 
 _SQUARES = (1e-152, 1e152)  # targets whose squares doubles can hold
 _FOURTH_POWERS = (1e-70, 1e70)  # and those whose fourth powers they can, with room for what the fit makes of them
@@ -59,10 +57,12 @@ class TaskData:
         Task names.
     layout : {"long", "shared", "aligned"}
         How the data came.
-    rows : ndarray of shape (N,) or None
-        For each sorted row its place in the input (None: unchanged).
+    input_rows : ndarray of shape (N,) or None
+        For each sorted row its place in the input (None: unchanged). Called ``rows`` before version 0.2.
     aligned : bool
         Whether row i of every task is the same occasion, so that residuals can be compared across tasks.
+    feature_names : ndarray of shape (d,) or None
+        Names of the columns, where the input has them. Called ``names`` before version 0.2.
 
     Examples
     --------
@@ -75,12 +75,24 @@ class TaskData:
     X: Any
     y: Array
     weights: Array | None
-    offsets: NDArray[np.int64]
+    offsets: Index
     tasks: Labels
     layout: str
-    rows: NDArray[np.int64] | None = None
+    input_rows: Index | None = None
     aligned: bool = False
-    names: Labels | None = field(default=None)
+    feature_names: Labels | None = None
+
+    @property
+    def rows(self) -> Index | None:
+        """The old name of ``input_rows``."""
+        _warn_renamed("rows", "input_rows")
+        return self.input_rows
+
+    @property
+    def names(self) -> Labels | None:
+        """The old name of ``feature_names``."""
+        _warn_renamed("names", "feature_names")
+        return self.feature_names
 
     @property
     def shared(self) -> bool:
@@ -98,12 +110,12 @@ class TaskData:
         return int(self.X.shape[1])
 
     @property
-    def n_rows(self) -> NDArray[np.int64]:
+    def n_rows(self) -> Index:
         """Rows of each task."""
         return np.diff(self.offsets)
 
     @property
-    def task_of_row(self) -> NDArray[np.int64]:
+    def task_of_row(self) -> Index:
         """Task index of each flat row."""
         return np.repeat(np.arange(self.n_tasks), self.n_rows)
 
@@ -129,6 +141,11 @@ class TaskData:
         X, y, ids = stack_tasks(Xs, ys, tasks)
         weights = None if sample_weight is None else np.concatenate([np.asarray(w, float) for w in sample_weight])
         return read_tasks(X, y, tasks=ids, sample_weight=weights)
+
+
+def _warn_renamed(old: str, new: str) -> None:
+    message = f"TaskData.{old} is now TaskData.{new}; the old name goes with the next release."
+    warnings.warn(message, FutureWarning, stacklevel=3)
 
 
 def stack_tasks(Xs: Sequence[Any], ys: Sequence[Any], tasks: Sequence[Any] | None = None) -> tuple[Any, Labels, Labels]:
@@ -203,17 +220,17 @@ def read_tasks(
         When values are missing, infinite, not numbers, or all weights of a task are zero.
     """
     features = read_features(X, task_column, tasks)
-    targets, names = read_targets(y, features.values, y_numeric)
+    targets, target_names = read_targets(y, features.values, y_numeric)
     if features.values.ndim == 3:
-        return _from_aligned(features, targets, names, sample_weight)
+        return _from_aligned(features, targets, target_names, sample_weight)
     if targets.ndim == 2:
         if features.tasks is not None:
             raise LayoutError(
                 f"y has shape {targets.shape} and task ids were given too; with task ids y must be (N,), "
                 "with one design for all tasks leave the ids out."
             )
-        return _from_shared(features, targets, names, sample_weight)
-    return _from_long(features, targets, names, sample_weight)
+        return _from_shared(features, targets, target_names, sample_weight)
+    return _from_long(features, targets, target_names, sample_weight)
 
 
 def check_target_sizes(data: TaskData, *, free_units: bool) -> None:
@@ -240,88 +257,90 @@ def check_target_sizes(data: TaskData, *, free_units: bool) -> None:
         )
 
 
-def _from_long(features: Features, y: Labels, names: Labels | None, sample_weight: Any) -> TaskData:
+def _from_long(features: Features, y: Labels, target_names: Labels | None, sample_weight: Any) -> TaskData:
     X = features.values
     n = X.shape[0]
     weights = read_weights(sample_weight, (n,))
     if features.tasks is None:
-        tasks, of_row = np.asarray([0]) if names is None else names, np.zeros(n, dtype=np.int64)
+        tasks, of_row = np.asarray([0]) if target_names is None else target_names, np.zeros(n, dtype=np.int64)
     else:
         tasks, of_row = number_tasks(features.tasks)
-    rows = np.argsort(of_row, kind="stable") if np.any(np.diff(of_row) < 0) else None
+    order = np.argsort(of_row, kind="stable") if np.any(np.diff(of_row) < 0) else None
     if weights is not None and np.any(weights == 0):
-        rows = np.flatnonzero(weights > 0) if rows is None else rows[weights[rows] > 0]
-    if rows is not None:
-        X, y, of_row = X[rows], y[rows], of_row[rows]
-        weights = None if weights is None else weights[rows]
+        order = np.flatnonzero(weights > 0) if order is None else order[weights[order] > 0]
+    if order is not None:
+        X, y, of_row = X[order], y[order], of_row[order]
+        weights = None if weights is None else weights[order]
     counts = np.bincount(of_row, minlength=len(tasks))
     _require_rows(counts, tasks)
     offsets = np.concatenate([[0], np.cumsum(counts)])
-    return TaskData(X, y, weights, offsets, tasks, "long", rows, False, features.names)
+    return TaskData(X, y, weights, offsets, tasks, "long", order, False, features.feature_names)
 
 
-def _from_shared(features: Features, y: Labels, names: Labels | None, sample_weight: Any) -> TaskData:
+def _from_shared(features: Features, y: Labels, target_names: Labels | None, sample_weight: Any) -> TaskData:
     X = features.values
     n, K = y.shape
-    tasks = np.arange(K) if names is None else names
-    weights = read_weights(sample_weight, (n, K))
-    missing = is_missing(y)
-    if weights is not None:
-        missing = missing | (weights == 0)
-    common_weights = weights is None or bool(np.all(weights == weights[:, :1]))
-    whole_rows = bool(np.all(missing == missing[:, :1]))
-    if common_weights and whole_rows and not sparse.issparse(X):
-        rows = np.flatnonzero(~missing[:, 0])
-        _require_rows(np.full(K, len(rows)), tasks)
-        if len(rows) < n:
-            X, y = np.ascontiguousarray(X[rows]), y[rows]
-            weights = None if weights is None else weights[rows]
-        flat = None if weights is None else np.ascontiguousarray(weights.T).ravel()
-        offsets = np.arange(K + 1) * len(rows)
-        return TaskData(
-            X, np.ascontiguousarray(y.T).ravel(), flat, offsets, tasks, "shared", None, True, features.names
-        )
-    return _expand(lambda k, rows: X[rows], y, weights, missing, tasks, "shared", features.names)
+    tasks = np.arange(K) if target_names is None else target_names
+    weights, observed = _observed(y, sample_weight)
+    same_rows = bool(np.all(observed == observed[:, :1]))
+    if _common(weights) and same_rows and not sparse.issparse(X):
+        kept = np.flatnonzero(observed[:, 0])
+        _require_rows(np.full(K, len(kept)), tasks)
+        if len(kept) < n:
+            X, y = np.ascontiguousarray(X[kept]), y[kept]
+            weights = None if weights is None else weights[kept]
+        flat_y, flat_w = y.T.ravel(), None if weights is None else weights.T.ravel()
+        offsets = np.arange(K + 1) * len(kept)
+        return TaskData(X, flat_y, flat_w, offsets, tasks, "shared", None, True, features.feature_names)
+    return _expand(lambda k, kept: X[kept], y, weights, observed, tasks, "shared", features.feature_names)
 
 
-def _from_aligned(features: Features, y: Labels, names: Labels | None, sample_weight: Any) -> TaskData:
+def _from_aligned(features: Features, y: Labels, target_names: Labels | None, sample_weight: Any) -> TaskData:
     X = features.values
-    n, K, _ = X.shape
-    tasks = np.arange(K) if names is None else names
+    K = X.shape[1]
+    tasks = np.arange(K) if target_names is None else target_names
     if features.tasks is not None:
         tasks = features.tasks
         if len(tasks) != K:
             raise LayoutError(f"Got {len(tasks)} task names for {K} aligned tasks; give one name a task.")
-    weights = read_weights(sample_weight, (n, K))
-    missing = is_missing(y)
-    if weights is not None:
-        missing = missing | (weights == 0)
-    return _expand(lambda k, rows: X[rows, k], y, weights, missing, tasks, "aligned", features.names)
+    weights, observed = _observed(y, sample_weight)
+    return _expand(lambda k, kept: X[kept, k], y, weights, observed, tasks, "aligned", features.feature_names)
+
+
+def _observed(y: Labels, sample_weight: Any) -> tuple[Array | None, Mask]:
+    """The weights of an (n, K) table of targets, and which of these have a target and a positive weight."""
+    weights = read_weights(sample_weight, y.shape)
+    observed = ~is_missing(y)
+    return weights, observed if weights is None else observed & (weights > 0)
+
+
+def _common(weights: Array | None) -> bool:
+    """Whether all tasks have the same weights."""
+    return weights is None or bool(np.all(weights == weights[:, :1]))
 
 
 def _expand(
-    block: Any,
+    block: Callable[[int, Index], Any],
     y: Labels,
     weights: Array | None,
-    missing: NDArray[np.bool_],
+    observed: Mask,
     tasks: Labels,
     layout: str,
-    names: Labels | None,
+    feature_names: Labels | None,
 ) -> TaskData:
-    """Give each task its own copy of its observed rows."""
-    K = len(tasks)
-    observed = [np.flatnonzero(~missing[:, k]) for k in range(K)]
-    counts = np.asarray([len(rows) for rows in observed])
-    _require_rows(counts, tasks)
-    blocks = [block(k, rows) for k, rows in enumerate(observed)]
+    """Give each task a copy of the rows that it has a target for; ``block(k, kept)`` are those of task k."""
+    kept = [np.flatnonzero(column) for column in observed.T]
+    _require_rows(observed.sum(axis=0), tasks)
+    blocks = [block(k, places) for k, places in enumerate(kept)]
     X = sparse.csr_array(sparse.vstack(blocks)) if sparse.issparse(blocks[0]) else np.concatenate(blocks)
-    flat_y = np.concatenate([y[rows, k] for k, rows in enumerate(observed)])
-    flat_w = None if weights is None else np.concatenate([weights[rows, k] for k, rows in enumerate(observed)])
-    aligned = not missing.any() and (weights is None or bool(np.all(weights == weights[:, :1])))
-    return TaskData(X, flat_y, flat_w, np.concatenate([[0], np.cumsum(counts)]), tasks, layout, None, aligned, names)
+    by_task = observed.T
+    flat_y, flat_w = y.T[by_task], None if weights is None else weights.T[by_task]
+    offsets = np.concatenate([[0], np.cumsum(observed.sum(axis=0))])
+    aligned = bool(observed.all()) and _common(weights)
+    return TaskData(X, flat_y, flat_w, offsets, tasks, layout, None, aligned, feature_names)
 
 
-def _require_rows(counts: NDArray[np.int64], tasks: Labels) -> None:
+def _require_rows(counts: Index, tasks: Labels) -> None:
     empty = [task for task, count in zip(tasks, counts, strict=True) if count == 0]
     if empty:
         raise DataError(

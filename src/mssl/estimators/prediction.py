@@ -27,7 +27,7 @@ class TaskPredictor:
     def _remember_input(self, X: Any, data: TaskData) -> None:
         """Keep what later calls are checked against: layout, number and names of features."""
         self.layout_ = data.layout
-        names = data.names
+        names = data.feature_names
         self.features_ = np.asarray([f"x{j}" for j in range(data.n_features)] if names is None else names, dtype=object)
         if data.layout == "aligned":
             self.n_features_in_ = data.n_features
@@ -57,7 +57,9 @@ class TaskPredictor:
         left_out = tasks is not None and self.task_column is not None and _lacks(X, self.task_column)
         if self.layout_ != "aligned" and not left_out:
             validate_data(self, X, skip_check_array=True, reset=False)
-        elif values.shape[1] != d or (features.names is not None and np.any(features.names != self.features_)):
+        elif values.shape[1] != d or (
+            features.feature_names is not None and np.any(features.feature_names != self.features_)
+        ):
             raise DataError(
                 f"X has {values.shape[1]} features, this model {d}: {listing(list(self.features_))}; give the same, "
                 "in the same order."

@@ -23,12 +23,11 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl._typing import Array
 from mssl._validation import refused
 from mssl.data.inputs import listing
 from mssl.exceptions import DataError, MSSLError, ParameterError, require
 from mssl.files.atomic import atomic
-
-Array = NDArray[np.float64]
 
 MISSING_TEXT = frozenset({"", "#N/A", "#NA", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null"})
 _DELIMITERS = {".csv": ",", ".txt": ",", ".tsv": "\t", ".tab": "\t"}  # of what is written; reading looks for them

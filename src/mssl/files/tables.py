@@ -10,11 +10,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import check_choice
 from mssl.data.inputs import CodedTasks, listing
 from mssl.exceptions import DataError, ParameterError, UnseenTaskError
@@ -22,7 +22,6 @@ from mssl.files.formats import MISSING_TEXT, Column, Table, read_table, release_
 
 __all__ = ["Column", "ColumnSchema", "Encoded", "Table", "TableSchema", "learn_schema", "read_table", "release_memory"]
 
-Array = NDArray[np.float64]
 MISSING = ("error", "drop", "mean")
 MOST_CATEGORIES = 100
 _LONGEST_TASK = 256
@@ -89,8 +88,8 @@ class Encoded(NamedTuple):
 
     X: Array
     tasks: CodedTasks
-    target: NDArray[Any]
-    rows: NDArray[np.int64]
+    target: Labels
+    rows: Index
 
 
 @dataclass(frozen=True)
@@ -322,7 +321,7 @@ def blank_twins(names: Sequence[str]) -> list[list[str]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def target_values(column: Column) -> NDArray[Any]:
+def target_values(column: Column) -> Labels:
     """Targets as numbers (NaN where missing), or as text ("" where missing)."""
     if column.kind == "date":
         raise DataError(f"The target column {column.name!r} holds dates; give numbers or two labels.")
@@ -334,7 +333,7 @@ def target_values(column: Column) -> NDArray[Any]:
     return np.asarray([*shown, ""])[codes]
 
 
-def detect_family(target: NDArray[Any], name: str = "the target") -> str:
+def detect_family(target: Labels, name: str = "the target") -> str:
     """The family that targets suggest: two values are binary, counts with zeros Poisson, other numbers Gaussian."""
     text = target.dtype.kind == "U"
     values = np.unique(target[~_is_blank(target)])
@@ -349,11 +348,11 @@ def detect_family(target: NDArray[Any], name: str = "the target") -> str:
     return "poisson" if counts else "gaussian"
 
 
-def _is_blank(target: NDArray[Any]) -> NDArray[np.bool_]:
+def _is_blank(target: Labels) -> Mask:
     return np.asarray(target == "" if target.dtype.kind == "U" else np.isnan(target))
 
 
-def _usable(gaps: dict[str, NDArray[np.bool_]], missing: str, target: str, training: bool) -> NDArray[np.bool_]:
+def _usable(gaps: dict[str, Mask], missing: str, target: str, training: bool) -> Mask:
     """Which rows can be used; raise where missing values are not provided for."""
     counts = {name: int(gap.sum()) for name, gap in gaps.items()}
     refused = {

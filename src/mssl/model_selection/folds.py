@@ -44,7 +44,7 @@ _ROUNDING = 1e-13  # share of a sum that may be rounding: some hundred units of 
 def input_rows_of(data: TaskData, y: Any, sample_weight: Any = None) -> Index:
     """For each flat row of the data the row of the input that it came from, (N,)."""
     if data.layout == "long":
-        return np.arange(len(data.y)) if data.rows is None else np.asarray(data.rows, dtype=np.intp)
+        return np.arange(len(data.y)) if data.input_rows is None else np.asarray(data.input_rows, dtype=np.intp)
     missing = is_missing(np.asarray(y))
     if sample_weight is not None:
         weights = np.asarray(sample_weight, dtype=float)
@@ -303,7 +303,7 @@ def subset(data: TaskData, mask: Mask, *, all_tasks: bool = True) -> TaskData:
         y=data.y[mask],
         weights=None if data.weights is None else data.weights[mask],
         offsets=np.concatenate([[0], np.cumsum(counts)]),
-        rows=None,
+        input_rows=None,
     )
 
 
