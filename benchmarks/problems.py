@@ -29,7 +29,7 @@ from mssl.solvers.glm_rows import GLMRows
 from mssl.solvers.proximal import composite_gap, solve_composite
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic
 from mssl.solvers.weights import solve_quadratic
-from mssl.structures import Frame, SparsePrecision, StructureStep
+from mssl.structures import SparsePrecision, StructureScale, StructureStep
 
 Array = NDArray[np.float64]
 
@@ -351,7 +351,7 @@ class WholeFit(Problem):
         return float(np.partition(pairs, -int(degree * len(S) / 2))[-int(degree * len(S) / 2)])
 
     @cached_property
-    def frame(self) -> Frame:
+    def frame(self) -> StructureScale:
         """The constants that make F one fixed function."""
         return fit_prepared(self.prepared, self.structure, self.penalty).frame
 

@@ -30,6 +30,9 @@ MOVED = {
     "mssl.model_selection.work": "mssl.model_selection.parallel",
     "mssl.solvers.alternating": "mssl.solvers.alternation",
     "mssl.solvers.composite": "mssl.solvers.proximal",
+    "mssl.solvers.glm_start": "mssl.solvers.start",
+    "mssl.solvers.moderation": "mssl.solvers.start",
+    "mssl.solvers.spectra": "mssl.solvers.start",
     "mssl.solvers.prox_newton": "mssl.solvers.newton",
 }
 

@@ -19,7 +19,7 @@ from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, ParameterError
 from mssl.losses import Gaussian
 from mssl.model.bounds import weight_gap
-from mssl.model.objective import mean_value, paper_scale
+from mssl.model.objective import mean_share, paper_scale
 from mssl.penalties import L1
 from mssl.solvers import alternation as alternating
 from mssl.solvers.alternation import FitResult
@@ -399,7 +399,7 @@ def test_the_dictionary_to_the_paper() -> None:
 
 
 def test_the_means_share_of_f_is_zero_without_a_mean() -> None:
-    assert mean_value(np.ones(3), 0.0, 5.0, 1.0, 3) == 0.0
+    assert mean_share(np.ones(3), 0.0, 5.0, 3) == 0.0
 
 
 # --- accuracy ---------------------------------------------------------------------------------------------------

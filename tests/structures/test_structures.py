@@ -17,13 +17,13 @@ from mssl.solvers.base import Status
 from mssl.structures import (
     Clustered,
     FixedPrecision,
-    Frame,
     GraphLaplacian,
     Independent,
     KnownEdges,
     MeanRegularized,
     Pooled,
     SparsePrecision,
+    StructureScale,
     TaskCovariance,
 )
 from mssl.structures.copula import nearest_correlation, rank_correlation
@@ -67,7 +67,7 @@ def coupled_solution(pairs, C):
 
 
 def precision_of(structure, K=4):
-    step = structure.initial(Frame(1, np.ones(K), np.ones(K)))
+    step = structure.initial(StructureScale(1, np.ones(K), np.ones(K)))
     return structure.strength * step.precision
 
 
@@ -172,7 +172,7 @@ def test_mean_regularized_is_the_laplacian_of_the_complete_graph():
 def test_mtrl_is_the_squared_trace_norm(seed):
     rng = np.random.default_rng(seed)
     W = rng.standard_normal((4, 6))
-    structure, frame = TaskCovariance(0.7, smoothing=1e-18), Frame(6, np.ones(4), np.ones(4))
+    structure, frame = TaskCovariance(0.7, smoothing=1e-18), StructureScale(6, np.ones(4), np.ones(4))
     step = structure.update(structure.moment(W, frame), structure.initial(frame), frame, 1e-9)
     nuclear = np.linalg.svd(W, compute_uv=False).sum()
     assert step.value == pytest.approx(0.35 * nuclear**2, rel=1e-6)
@@ -194,7 +194,7 @@ def test_mtrl_finds_the_minimum_of_the_squared_trace_norm(layout):
 def test_smoothing_of_mtrl_costs_no_more_than_its_bound():
     rng = np.random.default_rng(0)
     W = rng.standard_normal((4, 2)) @ rng.standard_normal((2, 6))  # dependent tasks
-    frame = Frame(6, np.ones(4), np.ones(4))
+    frame = StructureScale(6, np.ones(4), np.ones(4))
     nuclear = np.linalg.svd(W, compute_uv=False).sum()
     for smoothing in (1e-8, 1e-4, 1e-2):
         structure = TaskCovariance(1.0, smoothing)
@@ -276,7 +276,7 @@ def test_ranks_find_the_graph_of_heavy_tailed_rows():
     rng = np.random.default_rng(1)
     L = np.linalg.cholesky(np.kron(np.eye(3), 0.3 * np.eye(2) + 0.7))
     Q = np.sinh(2.5 * (L @ rng.standard_normal((6, 120))))
-    frame = Frame(120, (Q**2).mean(axis=1), 1e-6 * np.ones(6))
+    frame = StructureScale(120, (Q**2).mean(axis=1), 1e-6 * np.ones(6))
     inside = np.kron(np.eye(3), np.ones((2, 2))).astype(bool) & ~np.eye(6, dtype=bool)
     margins = {}
     for correlation in ("pearson", "kendall"):

@@ -31,7 +31,6 @@ from mssl.metrics import deviance_score
 from mssl.solvers.alternation import FitResult, Record
 from mssl.solvers.base import Status
 from mssl.solvers.fit import Prepared
-from mssl.structures import SparsePrecision
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -116,7 +115,8 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         self.precision_ = spec.user_precision(prepared, result)
         self.covariance_ = None if covariance is None else covariance * scale * unit**2
         # Tasks that nothing couples (a zero diagonal) have no partial correlation with any other.
-        proper = precision + np.diag(np.where(precision.diagonal() > 0, 0.0, 1.0))
+        proper = spec.structure.graph(result.structure)
+        proper = proper + np.diag(np.where(proper.diagonal() > 0, 0.0, 1.0))
         self.partial_correlation_ = partial_correlation(proper)
         self.graph_ = TaskGraph.from_precision(proper, tasks=data.tasks.tolist())
         self.objective_ = result.objective
@@ -197,7 +197,7 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         """
         data = self._read(X, y, tasks, sample_weight)
         spec = self.to_spec(data)
-        if not isinstance(spec.structure, SparsePrecision):
+        if not spec.structure.prices_edges:
             raise ParameterError(f"limits are for a learned sparse precision; the structure is {spec.structure!r}.")
         spec.check(data)
         prepared = spec.prepare(data)
@@ -217,7 +217,7 @@ def warn_unless_converged(spec: FitSpec, result: FitResult) -> None:
     if result.status in (Status.CONVERGED, Status.SETTLED):
         return
     settings, features = spec.settings, result.W.shape[1]
-    if spec.structure.on == "residual" and features >= result.frame.n_rows:
+    if spec.structure.relates == "residual" and features >= result.frame.n_rows:
         remedy = (
             f"{features} features fit {result.frame.n_rows:g} rows nearly exactly, which leaves the graph hardly "
             "any residuals to learn from: raise coef_penalty or ridge, give the noise if its estimate (noise_) is "

@@ -21,11 +21,9 @@ from sklearn.base import clone
 
 from mssl.estimators.spec import FitSpec
 from mssl.exceptions import ParameterError
-from mssl.model.objective import lambda_max
 from mssl.penalties import Penalty
-from mssl.solvers.fit import Prepared, diagonal_lambda_max, fit_prepared, start
-from mssl.structures import SparsePrecision
-from mssl.structures.base import StructureStep
+from mssl.solvers.fit import Prepared, diagonal_lambda_max, fit_prepared, start_lambda_max
+from mssl.structures.base import Structure, StructureStep
 
 _ACCURACY = 1e-4  # relative distance of the limit from a λ whose graph has an edge
 _NEAR = (1.1, 1.03, 1.01, 1.003, 1.001, 1.0003, 1.0)  # where edges are looked for above a λ without, in units of it
@@ -43,20 +41,20 @@ def graph_penalty_limit(prepared: Prepared, parts: FitSpec) -> float:
         The data, and what the estimator's parameters stand for: a learned sparse precision.
     """
     structure, penalty = parts.structure, parts.penalty
-    if not isinstance(structure, SparsePrecision):
+    if not structure.prices_edges:
         raise ParameterError(f"λ_max is that of a learned sparse precision; the structure is {structure!r}.")
     first = parts.first_step(len(prepared.noise))
     scale = 1.0 if parts.paper is None else parts.paper.graph_penalty
-    if structure.normalize:
+    if structure.starts_diagonal:
         stationary = diagonal_lambda_max(prepared, structure, penalty)
         ladder = [multiple * stationary for multiple in _ABOVE]
     else:
-        ladder = list(_first_moment(prepared, structure, penalty, first) * _HALVINGS)
+        ladder = list(start_lambda_max(prepared, structure, penalty, first) * _HALVINGS)
     if ladder[0] == 0:
         return 0.0
     has_edges = _edge_finder(prepared, structure, penalty, first)
     limit = border(has_edges, ladder)
-    if not structure.normalize and limit == ladder[-1]:
+    if not structure.starts_diagonal and limit == ladder[-1]:
         return ladder[0] / scale  # no edge anywhere: weights that collapse
     limit = border(has_edges, [multiple * limit for multiple in _NEAR])
     return limit / scale
@@ -95,7 +93,7 @@ def border(has_edges: Callable[[float], bool], ladder: Sequence[float]) -> float
 
 
 def _edge_finder(
-    prepared: Prepared, structure: SparsePrecision, penalty: Penalty, first: StructureStep | None
+    prepared: Prepared, structure: Structure, penalty: Penalty, first: StructureStep | None
 ) -> Callable[[float], bool]:
     """Whether a fit with a given λ has an edge among those that λ prices."""
 
@@ -104,18 +102,6 @@ def _edge_finder(
         # Nothing is shared between the fits, so that each is the estimator's own to the last bit.
         result = fit_prepared(prepared, clone(structure).set_params(alpha=value), penalty, first=first)
         priced = np.triu(structure.edge_scales(result.frame) > 0, 1)
-        return bool(np.any(result.structure.precision[priced] != 0))
+        return bool(np.any(structure.graph(result.structure)[priced] != 0))
 
     return has_edges
-
-
-def _first_moment(
-    prepared: Prepared, structure: SparsePrecision, penalty: Penalty, first: StructureStep | None
-) -> float:
-    """The largest entry off the diagonal of the moment of the first weights: the size of a λ that matters."""
-    problem = prepared.problem(penalty, structure.on)
-    frame, W = start(prepared, structure, problem)
-    step = structure.initial(frame) if first is None else first
-    tol = 1e-6 * max(1.0, abs(problem.value(W)))
-    W = problem.solve(structure.couple(step), W, tol=tol, max_iter=prepared.settings.max_inner).W
-    return lambda_max(problem.rows(W), structure, frame)

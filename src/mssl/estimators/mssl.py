@@ -51,7 +51,7 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         The loss of one observation.
     noise : "auto", float or array of shape (K,), default="auto"
         Noise standard deviations. "auto" estimates which share of each task's variation is noise, so that units do not
-        matter; tasks with few rows borrow from the others (:mod:`mssl.solvers.moderation`).
+        matter; tasks with few rows borrow from the others (:mod:`mssl.solvers.start`).
     scale_features : bool, default=True
         Divide each feature by one scale pooled over tasks; coefficients are reported in the user's units.
     formulation : {"unified", "paper"}, default="unified"

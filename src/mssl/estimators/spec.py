@@ -69,18 +69,17 @@ class FitSpec(NamedTuple):
     @property
     def free_units(self) -> bool:
         """Whether F is the same whatever the targets' units are."""
-        normal = isinstance(self.structure, SparsePrecision) and self.structure.normalize
-        return (normal or isinstance(self.structure, OneRidge)) and isinstance(self.penalty, L1)
+        return self.structure.free_units and isinstance(self.penalty, L1)
 
     @property
     def needs_start(self) -> bool:
         """Whether the fit, or its neighbours in a search, need to know the tasks' variances."""
-        return self.structure.learned or isinstance(self.structure, OneRidge)
+        return self.structure.needs_variances
 
     def check(self, data: TaskData) -> None:
         """Raise where the parts do not fit each other or the data."""
         self.structure.check(data.n_tasks)
-        if self.structure.on == "residual":
+        if self.structure.relates == "residual":
             if self.loss.name != "gaussian":
                 raise ParameterError(
                     f"on='residual' relates the errors of least squares; the loss is {self.loss.name!r}. Use "
@@ -189,7 +188,7 @@ def warn_if_ordinary(spec: FitSpec, data: TaskData) -> None:
     one = np.ones(1)
     penalised = spec.penalty.thresholds(one).any() or spec.penalty.ridges(one).any()
     told = penalised or not spec.penalty.separable
-    if spec.structure.on != "residual" or told or not data.shared or data.n_tasks == 1:
+    if spec.structure.relates != "residual" or told or not data.shared or data.n_tasks == 1:
         return
     warnings.warn(
         "on='residual' with one X for all tasks and no penalty on the weights (coef_penalty=0, ridge=0): the weights "

@@ -242,51 +242,13 @@ def _warm_start(S, L, omega, sigma, W, B, R):
     return _relative_distance(omega, sigma, W)[1] < 0.9 or not np.isnan(factor(W, R))
 
 
-@njit(inline="always", nogil=True, error_model="numpy")
-def _unpenalised(S, Omega, Sigma, R):
-    """Ω = S⁻¹, the step without penalties; its value and log det Ω, or NaN where S is singular."""
-    log_determinant = -factor(S, R)
-    if np.isnan(log_determinant):
-        return np.nan, 0.0
-    for i in range(len(S)):
-        if R[i, i] * R[i, i] <= 1e-15 * len(S):
-            return np.nan, 0.0
-    invert(R, Omega)
-    copy(S, 1.0, Sigma)
-    return len(S) - log_determinant, log_determinant
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def graph_step(S, L, root, Omega, Sigma, log_determinant, best, target):
-    """A better Ω for the moment in units of a unit diagonal, in place where it is below ``best``.
-
-    Returns its value in those units (NaN where the step broke down) and log det Ω in the user's units.
-    """
-    p = len(S)
-    omega, sigma, W, B = np.empty((p, p)), np.empty((p, p)), np.empty((p, p)), np.empty((p, p))
-    M, R = np.empty((p, p)), np.empty((p, p))
-    if not L.any():
-        value, scaled = _unpenalised(S, omega, sigma, R)
-    else:
-        scale(Omega, Sigma, root, np.arange(p), omega, sigma)
-        scaled = log_determinant + 2.0 * log_sum(root)
-        scaled, gap, trace = _newton(S, L, omega, sigma, scaled, M, R, target, _NEAR_ENOUGH)
-        value = trace - scaled
-        if not gap <= target:
-            if not _warm_start(S, L, omega, sigma, W, B, R):
-                soft_start(S, L, W)
-                if np.isnan(factor(W, R)):
-                    return np.nan, log_determinant
-            value, scaled, _, _ = _graph_descent(S, L, W, B, omega, sigma, M, R, target, 1e-4)
-    if np.isnan(value):
-        return np.nan, log_determinant
-    if value > best:
-        return best, log_determinant
-    for i in range(p):
-        for j in range(p):
+@njit(nogil=True, error_model="numpy")
+def _unscale(omega, sigma, root, Omega, Sigma):
+    """Ω and Σ in the user's units."""
+    for i in range(len(root)):
+        for j in range(len(root)):
             Omega[i, j] = omega[i, j] / (root[i] * root[j])
             Sigma[i, j] = sigma[i, j] * (root[i] * root[j])
-    return value, scaled - 2.0 * log_sum(root)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -308,6 +270,13 @@ def small_graphical_lasso(S, L, e, tol, warm, Omega, Sigma, labels):
         return np.nan, 0.0, 0.0, 0
     constant, total = 2.0 * log_sum(root), 0
     objective = p + constant
+    if held:
+        scaled, gap, trace = _newton(Sn, Ln, omega, sigma, factor(omega, R), M, R, tol, _NEAR_ENOUGH)
+        objective = trace - scaled + constant
+        if gap <= tol * max(1.0, abs(objective)):
+            _unscale(omega, sigma, root, Omega, Sigma)
+            return gap, objective, scaled - constant, 0
+        objective = p + constant
     for _ in range(3):
         target, column_tol = tol * max(1.0, abs(objective)), 1e-4 if held else 1e-2
         value, scaled, gap, sweeps = _graph_descent(Sn, Ln, W, B, omega, sigma, M, R, target, column_tol)
@@ -316,10 +285,7 @@ def small_graphical_lasso(S, L, e, tol, warm, Omega, Sigma, labels):
         if np.isnan(value):
             break
         if gap <= tol * max(1.0, abs(objective)):
-            for i in range(p):
-                for j in range(p):
-                    Omega[i, j] = omega[i, j] / (root[i] * root[j])
-                    Sigma[i, j] = sigma[i, j] * (root[i] * root[j])
+            _unscale(omega, sigma, root, Omega, Sigma)
             return gap, objective, scaled - constant, total
         held = True
     return np.nan, 0.0, 0.0, total

@@ -29,16 +29,153 @@ doi:10.1145/2661829.2662091.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl.model.coupling import Coupling
+
 if TYPE_CHECKING:
-    from mssl.structures.base import Frame
-    from mssl.structures.sparse import SparsePrecision
+    from mssl.structures.base import Structure, StructureScale, StructureStep
 
 Array = NDArray[np.float64]
+
+
+class LossAndPenalty(Protocol):
+    """What F needs to know of the weights' side."""
+
+    def value(self, W: Array) -> float:
+        """Loss plus penalty at W, intercepts at their optimum."""
+
+    def rows(self, W: Array) -> Array:
+        """Q as (K, r): the weights themselves, or the residuals."""
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """Weights and a task precision, F there, and what F was computed from.
+
+    Attributes
+    ----------
+    W : ndarray of shape (K, d)
+        The weights.
+    step : StructureStep
+        Ω, with its value and its gap at these weights.
+    coupling : Coupling
+        The quadratic form that Ω puts on Q.
+    Q : ndarray of shape (K, r)
+        The weights, or their residuals.
+    moment : ndarray of shape (K, K)
+        S of Q about the shared mean.
+    mean : ndarray of shape (r,)
+        The shared mean; zero where there is none.
+    loss : float
+        Loss and penalty.
+    objective : float
+        F.
+    """
+
+    W: Array
+    step: StructureStep
+    coupling: Coupling
+    Q: Array
+    moment: Array
+    mean: Array
+    loss: float
+    objective: float
+
+    @property
+    def size(self) -> float:
+        """What gaps are relative to, max(1, |F|)."""
+        return max(1.0, abs(self.objective))
+
+
+def evaluate(
+    problem: LossAndPenalty,
+    structure: Structure,
+    scale: StructureScale,
+    W: Array,
+    step: StructureStep,
+    coupling: Coupling,
+) -> Point:
+    """F at weights and a task precision, the shared mean being the best one for both.
+
+    Parameters
+    ----------
+    problem : LossAndPenalty
+        The weights' side.
+    structure, scale : Structure and StructureScale
+        The prior and its constants.
+    W, step : ndarray of shape (K, d) and StructureStep
+        Weights and Ω.
+    coupling : Coupling
+        What ``structure.couple(step, mean_variance)`` answers; it knows the variance of the shared mean.
+    """
+    return _point(structure, scale, W, problem.rows(W), problem.value(W), step, coupling)
+
+
+def evaluate_again(
+    point: Point, structure: Structure, scale: StructureScale, step: StructureStep, coupling: Coupling
+) -> Point:
+    """F at the same weights and another task precision: no pass over the data."""
+    return _point(structure, scale, point.W, point.Q, point.loss, step, coupling)
+
+
+def _point(
+    structure: Structure,
+    scale: StructureScale,
+    W: Array,
+    Q: Array,
+    loss: float,
+    step: StructureStep,
+    coupling: Coupling,
+) -> Point:
+    mean = coupling.mean(Q)
+    moment = structure.moment(Q - mean, scale, coupling.rho)
+    step = structure.certify(moment, step, scale)
+    total = structure.strength * float(step.precision.sum())
+    share = mean_share(mean, coupling.mean_variance, total, structure.normalised_rows(scale))
+    return Point(W, step, coupling, Q, moment, mean, loss, loss + step.value + share)
+
+
+def prior_weight(strength: float, n_rows: float = 1.0, shrinkage: float = 0.0) -> float:
+    r"""The constant :math:`c\eta/2` of the prior in F, where :math:`c = r + \nu`.
+
+    Parameters
+    ----------
+    strength : float
+        η.
+    n_rows : float
+        r, the rows of Q.
+    shrinkage : float
+        ν/r.
+    """
+    return 0.5 * strength * n_rows * (1.0 + shrinkage)
+
+
+def mean_share(mean: Array, mean_variance: float, total_precision: float, n_rows: float) -> float:
+    r"""What a shared mean adds to F beyond the structure's value at a moment with the mean's spread in it.
+
+    :math:`\|m\|^2/(2\tau^2) + \tfrac{r}{2}[\log(1+x) - x/(1+x)]`, :math:`x = \tau^2\eta\,1^\top\Omega1`:
+    the tangent is taken back and the concave term itself put in its place.
+
+    Parameters
+    ----------
+    mean : ndarray of shape (r,)
+        m.
+    mean_variance : float
+        τ²; 0 where there is no shared mean.
+    total_precision : float
+        :math:`\eta\,1^\top\Omega 1`.
+    n_rows : float
+        Rows of Q that enter with the prior's normaliser.
+    """
+    if mean_variance <= 0:
+        return 0.0
+    x = mean_variance * total_precision
+    return 0.5 * float(mean @ mean) / mean_variance + 0.5 * n_rows * float(np.log1p(x) - x / (1 + x))
 
 
 class PaperScale(NamedTuple):
@@ -93,38 +230,21 @@ def paper_scale(n_tasks: int, n_features: int, *, gaussian: bool = True, residua
     return PaperScale(K / d, 2.0 / d, 1.0, d / K, 1.0, 0.0)
 
 
-def mean_value(mean: Array, mean_variance: float, total_precision: float, strength: float, n_rows: float) -> float:
-    r"""What a shared mean adds to F beyond the structure's value at a moment with the mean's spread in it.
+def lambda_max(moment: Array, edge_prices: Array) -> float:
+    r"""Smallest λ at which a diagonal Ω is stationary and the graph empty: :math:`\max_{i\ne j} |S_{ij}| / a_{ij}`.
 
-    :math:`\|m\|^2/(2\tau^2) + \tfrac{r}{2}[\log(1+x) - x/(1+x)]`, :math:`x = \tau^2\eta\,1^\top\Omega1`:
-    the tangent is taken back and the concave term itself put in its place.
-    """
-    if mean_variance <= 0:
-        return 0.0
-    x = mean_variance * strength * total_precision
-    return 0.5 * float(mean @ mean) / mean_variance + 0.5 * n_rows * float(np.log1p(x) - x / (1 + x))
-
-
-def lambda_max(Q: Array, structure: SparsePrecision, frame: Frame, mean_spread: float = 0.0) -> float:
-    r"""Smallest λ at which the diagonal fixed point is stationary and the graph empty.
-
-    :math:`\lambda_{\max} = \max_{i\ne j} |S_{ij}| / a_{ij}` with S the moment of Q at the diagonal fixed point. Edges
-    that are forbidden or free do not count. A fit may still have an edge from there on, since F is not convex:
-    :mod:`mssl.estimators.limits` tells where it has none.
+    A fit may still have an edge from there on, since F is not convex: :mod:`mssl.estimators.limits` tells where it has
+    none.
 
     Parameters
     ----------
-    Q : ndarray of shape (K, r)
-        Rows of the structure at the diagonal fixed point.
-    structure, frame
-        The structure and its constants.
+    moment : ndarray of shape (K, K)
+        S at the diagonal fixed point.
+    edge_prices : ndarray of shape (K, K)
+        a; edges that are free (0) or forbidden (infinite) do not count.
     """
-    S, scales = np.abs(structure.moment(Q, frame, mean_spread)), structure.edge_scales(frame)
-    counted = (scales > 0) & ~np.eye(len(S), dtype=bool)
-    forbidden = structure.forbidden(frame)
-    if forbidden is not None:
-        counted &= ~forbidden
-    return float((S[counted] / scales[counted]).max(initial=0.0))
+    counted = (edge_prices > 0) & np.isfinite(edge_prices) & ~np.eye(len(moment), dtype=bool)
+    return float((np.abs(moment[counted]) / edge_prices[counted]).max(initial=0.0))
 
 
 def gamma_max(gradient: Array, noise_precisions: Array) -> float:

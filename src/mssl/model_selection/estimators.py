@@ -99,7 +99,7 @@ class MSSLSearch(SearchCV):
     def _search(self, table: ScoreTable, whole: Dataset, template: Any) -> None:
         structure = template.to_spec(whole).structure
         plain = clone(template).set_params(shared_mean=False).to_spec(whole)
-        coefs_only = structure.on == "coef" and template.formulation == "unified"
+        coefs_only = structure.relates == "coef" and template.formulation == "unified"
 
         def limit(params: Params) -> float:
             parts = clone(template).set_params(**params).to_spec(whole)
@@ -186,7 +186,7 @@ class MSSLRegressorCV(MSSLSearch):
 
     The default score is minus the mean over tasks of the test deviance in units of the task's noise. That
     noise is the training part's, drawn towards a common value as far as its estimation error asks for
-    (:mod:`mssl.solvers.moderation`), so that the test rows have no say in it. With the Gaussian loss and this score all
+    (:mod:`mssl.solvers.start`), so that the test rows have no say in it. With the Gaussian loss and this score all
     fits work on Gram matrices (a training part is the total less a fold), so that the cost of the search does not grow
     with the number of rows.
 

@@ -9,7 +9,7 @@ the one that the rows themselves would give:
           \sum_{test}(y - x\cdot w - b)^2 = \sum y^2 - 2 w \cdot \sum xy + w^\top (\textstyle\sum x x^\top) w + \dots
 
 Test deviances are in units of each task's noise in the training part, moderated
-(:mod:`mssl.solvers.moderation`). The noise of all rows would be smallest for the tasks whose test rows a fit of their
+(:mod:`mssl.solvers.start`). The noise of all rows would be smallest for the tasks whose test rows a fit of their
 own happens to follow; these tasks would count most, and too little would be shared. That of the training part knows
 nothing of the test rows, but is known less well, and moderation makes up for it.
 """
@@ -83,7 +83,7 @@ class _Source:
 
     def prepared(self, spec: FitSpec) -> Prepared:
         """The data, ready to fit."""
-        settings, on_residuals = spec.settings, spec.structure.on == "residual"
+        settings, on_residuals = spec.settings, spec.structure.relates == "residual"
         kind = (spec.needs_start, spec.free_units, on_residuals)
         plain = replace(settings, shared_mean=False, tol=1.0, max_iter=1, max_inner=1, solver="auto")
         key = repr((plain, kind, type(spec.loss).__qualname__, spec.loss.get_params()))

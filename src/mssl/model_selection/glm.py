@@ -19,7 +19,7 @@ from mssl.model_selection.path import GRAPH_PENALTIES, Params, grid_values
 from mssl.model_selection.scores import ScoreTable
 from mssl.model_selection.search import SearchCV
 from mssl.penalties import L1
-from mssl.structures import Independent, SparsePrecision
+from mssl.structures import Independent
 
 
 def _has(name: str) -> Any:
@@ -124,9 +124,9 @@ class MultiTaskGLMCV(SearchCV):
         parts = template.to_spec(whole)
         if "alpha" in template.structure.get_params():
             grid["structure__alpha"] = np.geomspace(1e-2, 1e4, 13)
-            if isinstance(template.structure, SparsePrecision):
+            if template.structure.prices_edges:
                 # As printed in the paper λ has the units of S, and F has no minimum at 0.
-                free = template.structure.normalize
+                free = template.structure.starts_diagonal
                 top = 1.0 if free else graph_penalty_limit(whole.prepared(parts), parts)
                 grid["structure__alpha"] = [top, *(top * np.geomspace(0.7, 0.02, 7)), *([0.0] if free else [])]
         if isinstance(template.penalty, L1):

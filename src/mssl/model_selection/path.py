@@ -25,13 +25,10 @@ from mssl.estimators.mssl import MSSLRegressor
 from mssl.estimators.spec import FitSpec
 from mssl.exceptions import ParameterError
 from mssl.graph.task_graph import TaskGraph
-from mssl.model.coupling import Coupling
-from mssl.model.objective import lambda_max
 from mssl.model_selection.folds import Dataset
 from mssl.solvers.alternation import FitResult
 from mssl.solvers.base import Status
-from mssl.solvers.fit import Fits, Prepared, start
-from mssl.structures import SparsePrecision
+from mssl.solvers.fit import Fits, Prepared, start_lambda_max
 
 Array = NDArray[np.float64]
 Params = dict[str, Any]
@@ -92,13 +89,8 @@ def configured(template: Any, params: Params) -> Any:
 
 def _shares_start(spec: FitSpec, params: Params, previous: PathPoint) -> bool:
     """Whether all but λ is as in the fit before and the start does not depend on it: F's constants are the same."""
-    structure = spec.structure
-    if type(structure) is not type(previous.spec.structure):
-        return False
     here, before = ({k: v for k, v in p.items() if k not in GRAPH_PENALTIES} for p in (params, previous.params))
-    if here != before:
-        return False
-    return not isinstance(structure, SparsePrecision) or structure.normalize
+    return here == before and spec.structure.shares_start(previous.spec.structure)
 
 
 def graph_limit(prepared: Prepared, spec: FitSpec) -> float:
@@ -108,30 +100,18 @@ def graph_limit(prepared: Prepared, spec: FitSpec) -> float:
     number serves where all weights are zero, but 0, at which the objective has no minimum.
     """
     structure = spec.structure
-    if not isinstance(structure, SparsePrecision):
+    if not structure.prices_edges:
         raise ParameterError(f"A path over λ needs a learned sparse precision; the structure is {structure!r}.")
-    if not structure.normalize:
+    if not structure.starts_diagonal:
         return graph_penalty_limit(prepared, spec) or EMPTY
-    problem = prepared.problem(spec.penalty, structure.on)
-    frame, W = start(prepared, structure, problem)
-    on_residuals = structure.on == "residual"
-    tau = 0.0 if on_residuals else prepared.mean_variance
-    coupling = Coupling.diagonal_only(structure.strength * structure.diagonal(frame), tau)
-    size = max(1.0, abs(problem.value(W)))
-    W = problem.solve(coupling, W, tol=1e-6 * size, max_iter=prepared.settings.max_inner).W
-    return lambda_max(_graph_rows(problem, on_residuals, W, coupling.mean(W)), structure, frame, coupling.rho)
+    return start_lambda_max(prepared, structure, spec.penalty)
 
 
 def graph_rows(point: PathPoint) -> Array:
     """What the graph of a fit relates, task by task: residuals, or weights about their shared mean, (K, r)."""
-    on = point.spec.structure.on
-    problem = point.prepared.problem(point.spec.penalty, on)
-    return _graph_rows(problem, on == "residual", point.result.W, point.result.mean)
-
-
-def _graph_rows(problem: Any, on_residuals: bool, W: Array, mean: Any) -> Array:
-    rows: Array = problem.rows(W)
-    return rows if on_residuals else rows - mean
+    relates = point.spec.structure.relates
+    rows = point.prepared.problem(point.spec.penalty, relates).rows(point.result.W)
+    return rows if relates == "residual" else rows - point.result.mean
 
 
 @dataclass(frozen=True, eq=False)

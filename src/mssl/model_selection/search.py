@@ -255,7 +255,7 @@ class SearchCV(BaseEstimator):
     ) -> list[Any]:
         spec = template.to_spec(data)
         input_rows = input_rows_of(data, y, sample_weight)
-        by_rows = self._needs_rows() or spec.structure.on == "residual"
+        by_rows = self._needs_rows() or spec.structure.relates == "residual"
         folds = make_folds(data, whole.prepared(spec), spec, whole.loss, splits, input_rows, by_rows=by_rows)
         if hasattr(template, "classes_"):
             _check_classes(folds, template.classes_)

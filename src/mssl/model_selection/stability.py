@@ -45,7 +45,7 @@ from mssl.model_selection.folds import Dataset
 from mssl.model_selection.parallel import Piece, run
 from mssl.model_selection.path import follow, graph_limit, graph_rows
 from mssl.model_selection.progress import Progress
-from mssl.structures import KnownEdges, SparsePrecision
+from mssl.structures import KnownEdges, Structure
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -175,7 +175,7 @@ class StabilitySelection(BaseEstimator):
         """The same for data that are read and a template that is ready, recorded in an open checkpoint."""
         self.check()
         structure = template.to_spec(whole).structure
-        if not isinstance(structure, SparsePrecision):
+        if not structure.prices_edges:
             raise refused("structure", structure, "stability selection needs a learned graph, a SparsePrecision")
         try:
             random = np.random.default_rng(self.random_state)
@@ -221,10 +221,10 @@ class StabilitySelection(BaseEstimator):
         return halves[: self.n_subsamples]
 
     def _halve_coefficients(
-        self, Q: Array, S: Array, floors: Array, structure: SparsePrecision, random: np.random.Generator
+        self, Q: Array, S: Array, floors: Array, structure: Structure, random: np.random.Generator
     ) -> list[Piece]:
         """Pieces of work: graphical lassos on halves of the rows of weights or residuals."""
-        n, on_residuals = Q.shape[1], structure.on == "residual"
+        n, on_residuals = Q.shape[1], structure.relates == "residual"
         if n < FEWEST:
             what = "rows" if on_residuals else "features"
             other = " Or halve each task's rows: subsample='samples' (mssl select --subsample samples)."

@@ -2,10 +2,11 @@ r"""The alternation: best weights for the task precision, best precision for the
 
 Each round ends with a joint certificate at one and the same :math:`(W, \Omega)`: the weight step's gap plus the
 structure's gap, relative to max(1, |F|). It bounds how much either block alone could still lower F
-(partial optimality, which for this biconvex F is stationarity). F never rises from one round to the next.
+(partial optimality, which for this biconvex F is stationarity). F never rises from one round to the next: a round that
+raises it beyond rounding is taken back. A structure that is not learned needs one weight step, which is the whole fit.
 
 Where rounds gain little, they go on gaining little in the same direction. The structure is therefore fitted to weights
-some way ahead of the present ones, Nesterov's momentum; a round that raises F is taken back, and momentum begins anew.
+some way ahead of the present ones, Nesterov's momentum; where F rises by that, momentum begins anew.
 
 References
 ----------
@@ -16,7 +17,7 @@ Proceedings of the 38th International Conference on Machine Learning.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import NamedTuple, Protocol
 
@@ -24,19 +25,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl.model.coupling import Coupling
-from mssl.model.objective import mean_value
+from mssl.model.objective import LossAndPenalty, Point, evaluate, evaluate_again
 from mssl.solvers.base import Status, WeightStep
-from mssl.structures.base import Frame, Structure, StructureStep
+from mssl.structures.base import Structure, StructureScale, StructureStep
 
 Array = NDArray[np.float64]
 
-SHARE = 0.3  # each block gets this share of the allowed gap
-LOOSE = 0.1  # while far from the end, each block is solved to this share of the present gap
-TURNS = 2  # most turns between mean and Ω for one set of weights
+_SHARE = 0.3  # each block gets this share of the allowed gap, so that both together stay within it
+_LOOSE = 0.1  # while far from the end, each block is solved to this share of the present gap; more rounds if larger
+_TURNS = 2  # most turns between mean and Ω for one set of weights; a third one gained nothing
 _PATIENCE = 5  # rounds without progress of F or of the gap before giving up
+_ROUNDING = 1e-12  # what F may seem to rise by, relative: F is a sum of terms of up to a thousand times its size
 
 
-class WeightProblem(Protocol):
+class WeightProblem(LossAndPenalty, Protocol):
     """The loss and the penalty on W, for a fixed task precision."""
 
     @property
@@ -47,14 +49,8 @@ class WeightProblem(Protocol):
     def n_features(self) -> int:
         """Number of features d."""
 
-    def value(self, W: Array) -> float:
-        """Loss plus penalty at W, intercepts at their optimum."""
-
     def solve(self, coupling: Coupling, W: Array, *, tol: float, max_iter: int) -> WeightStep:
         """Minimise loss + penalty + coupling from W, to the absolute gap ``tol``."""
-
-    def rows(self, W: Array) -> Array:
-        """Q as (K, r): the weights themselves, or the residuals."""
 
     def intercepts(self, W: Array) -> Array:
         """The best intercepts for W."""
@@ -94,7 +90,7 @@ class FitResult:
         The joint certificate, relative to max(1, |F|).
     history : list of Record
         One record a round.
-    frame : Frame
+    frame : StructureScale
         The constants that make F one fixed function.
     """
 
@@ -106,7 +102,7 @@ class FitResult:
     objective: float
     relative_gap: float
     history: list[Record] = field(repr=False)
-    frame: Frame = field(repr=False)
+    frame: StructureScale = field(repr=False)
 
     @property
     def message(self) -> str:
@@ -117,7 +113,7 @@ class FitResult:
 def alternate(
     problem: WeightProblem,
     structure: Structure,
-    frame: Frame,
+    scale: StructureScale,
     W: Array,
     step: StructureStep,
     *,
@@ -126,7 +122,7 @@ def alternate(
     max_iter: int = 200,
     max_inner: int = 2000,
     monitor: Callable[[Record], bool] | None = None,
-    history: list[Record] | None = None,
+    ready: bool = False,
 ) -> FitResult:
     """Minimise F over weights and structure from a start.
 
@@ -136,7 +132,7 @@ def alternate(
         Loss and penalty.
     structure : Structure
         What relates the tasks.
-    frame : Frame
+    scale : StructureScale
         The structure's constants.
     W, step : ndarray of shape (K, d) and StructureStep
         The start.
@@ -145,124 +141,148 @@ def alternate(
     tol : float
         Joint relative certificate to reach.
     max_iter, max_inner : int
-        Limits of the rounds and of each weight step.
+        Limits of the rounds and of each weight step. A structure that is not learned has one round, which may take as
+        many iterations as all rounds of another.
     monitor : callable, optional
         Called with each round's record; a true answer stops the alternation.
-    history : list of Record, optional
-        Rounds that led to the start; new ones are appended.
+    ready : bool
+        Whether the weights are the best for the given Ω already (a fit's, or the start's): Ω is then first to move.
     """
-    history = [] if history is None else history
-    allowed = SHARE * tol * max(1.0, abs(problem.value(W)))
-    moved, idle = np.inf, 0
-    kept: Array | None = None
-    momentum = _Momentum()
-    began = perf_counter()
-    while True:
-        coupling = structure.couple(step, mean_variance)
-        weights = problem.solve(coupling, W, tol=allowed, max_iter=max_inner)
-        change, W = _change(W, weights.W), weights.W
-        view = _View(structure, frame, problem.rows(W), mean_variance)
-        step, S, mean, share = view.look(step, coupling)
-        point = _Point(W, coupling, view, step, S, mean, problem.value(W) + share, weights.gap)
-        if momentum.failed(point):
-            point = momentum.back()
-        else:
-            momentum.reached(point)
-            history.append(point.record(len(history) + 1, perf_counter() - began))
-            stop = monitor(history[-1]) if monitor is not None else False
-            status = verdict(history, tol) if structure.joint else _settled(history[-1], max(change, moved), tol)
-            if status is not None or stop or len(history) >= max_iter:
-                break
-            began = perf_counter()
-        W, step, S, needed = point.W, point.step, point.S, SHARE * tol * point.size
-        # Far from the optimum a dual bound can be much too wide: what the last round gained then says more.
-        gained = history[-2].objective - point.objective if len(history) > 1 else np.inf
-        allowed = max(needed, LOOSE * min(point.gap, gained))
-        if structure.learned:
-            view = point.view
-            if structure.joint:
-                W, view, S = momentum.ahead(point)
-            else:
-                S = kept = _averaged(kept, S, len(history))
-            # The same weights again: the last Ω was good enough for its solver, but not for the certificate.
-            idle = idle + 1 if change == 0.0 else 0
-            step = view.improve(step, S, needed, LOOSE * min(step.gap, 3 * gained), 0.1**idle)
-            moved = _change(point.step.precision, step.precision)
+    rounds = _Rounds(problem, structure, scale, mean_variance, tol, max_inner, monitor)
+    if structure.learned:
+        point, status = rounds.alternate(W, step, max_iter, ready)
+    else:
+        point, status = rounds.only(W, step, max_iter)
     return FitResult(
         W=point.W,
         intercepts=problem.intercepts(point.W),
         structure=point.step,
-        mean=point.mean,
-        status=status or Status.MAX_ITER,
+        mean=point.mean if mean_variance > 0 else np.zeros(point.W.shape[1]),
+        status=status,
         objective=point.objective,
-        relative_gap=history[-1].relative_gap,
-        history=history,
-        frame=frame,
+        relative_gap=rounds.history[-1].relative_gap,
+        history=rounds.history,
+        frame=scale,
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _View:
-    """The structure's side of F for fixed weights: the shared mean and Ω."""
+class _Rounds:
+    """The rounds of one fit, and their records."""
 
-    structure: Structure
-    frame: Frame
-    rows: Array
-    mean_variance: float
+    def __init__(
+        self,
+        problem: WeightProblem,
+        structure: Structure,
+        scale: StructureScale,
+        mean_variance: float,
+        tol: float,
+        max_inner: int,
+        monitor: Callable[[Record], bool] | None,
+    ) -> None:
+        self.problem, self.structure, self.scale, self.mean_variance = problem, structure, scale, mean_variance
+        self.tol, self.max_inner, self.monitor = tol, max_inner, monitor
+        self.history: list[Record] = []
+        self.began = perf_counter()
 
-    def look(self, step: StructureStep, coupling: Coupling) -> tuple[StructureStep, Array, Array, float]:
-        """Ω certified at these weights, the moment, the mean, and the share of F."""
-        mean = coupling.mean(self.rows)
-        S = self.structure.moment(self.rows - mean, self.frame, coupling.rho)
-        step = self.structure.certify(S, step, self.frame)
-        total, used = float(step.precision.sum()), self.structure.normalised_rows(self.frame)
-        return step, S, mean, step.value + mean_value(mean, self.mean_variance, total, self.structure.strength, used)
+    def only(self, W: Array, step: StructureStep, max_iter: int) -> tuple[Point, Status]:
+        """The fit for a given Ω: one weight step."""
+        coupling = self.structure.couple(step, self.mean_variance)
+        size = max(1.0, abs(self.problem.value(W)))
+        left = max_iter * self.max_inner
+        while True:
+            weights = self.problem.solve(coupling, W, tol=self.tol * size, max_iter=left)
+            point = evaluate(self.problem, self.structure, self.scale, weights.W, step, coupling)
+            left -= weights.n_iter
+            # F may be far below the loss at the start, by which the step was told how exact to be: it then goes on.
+            if weights.gap <= self.tol * point.size or weights.status is not Status.CONVERGED or left <= 0:
+                break
+            W, size = weights.W, point.size
+        self._record(point, weights.gap)
+        return point, Status.CONVERGED if weights.gap <= self.tol * point.size else weights.status
 
-    def improve(
-        self, step: StructureStep, S: Array, needed: float, enough: float, tighter: float = 1.0
+    def alternate(self, W: Array, step: StructureStep, max_iter: int, ready: bool) -> tuple[Point, Status]:
+        """Rounds of weight steps and structure steps; the last point that did not raise F, and how it ended."""
+        problem, structure, scale, tol = self.problem, self.structure, self.scale, self.tol
+        momentum, moments, moved, idle, careful = _Momentum(), _Moments(), np.inf, 0, False
+        coupling = structure.couple(step, self.mean_variance)
+        allowed = _SHARE * tol * max(1.0, abs(problem.value(W)))
+        if ready:
+            point = evaluate(problem, structure, scale, W, step, coupling)
+            allowed = max(allowed, _LOOSE * point.step.gap)
+            step = self._improve(point, point.moment, _SHARE * tol * point.size, _LOOSE * point.step.gap)
+            coupling = structure.couple(step, self.mean_variance)
+        while True:
+            weights = problem.solve(coupling, W, tol=allowed, max_iter=self.max_inner)
+            change = _change(W, weights.W)
+            reached = evaluate(problem, structure, scale, weights.W, step, coupling)
+            raised = structure.joint and momentum.raised(reached)
+            if raised and not momentum.used and careful:
+                return point, Status.STALLED
+            if raised:
+                # Without momentum a step was solved too loosely: the next round gets all the accuracy there is.
+                point, careful = momentum.back(), careful or not momentum.used
+            else:
+                point, careful = reached, False
+                momentum.reached(point)
+                stop = self._record(point, weights.gap)
+                status = verdict(self.history, tol) if structure.joint else self._settled(max(change, moved))
+                if status is not None or stop or len(self.history) >= max_iter:
+                    return point, status or Status.MAX_ITER
+            needed = _SHARE * tol * point.size
+            # Far from the optimum a dual bound can be much too wide: what the last round gained then says more.
+            gained = self.history[-2].objective - point.objective if len(self.history) > 1 else np.inf
+            gap = self.history[-1].gap_weights + point.step.gap
+            allowed = needed if careful else max(needed, _LOOSE * min(gap, gained))
+            W, moment = momentum.ahead(point, structure, scale) if structure.joint else (point.W, moments.mean(point))
+            # The same weights again: the last Ω was good enough for its solver, but not for the certificate.
+            idle = idle + 1 if change == 0.0 else 0
+            enough = needed if careful else _LOOSE * min(point.step.gap, 3 * gained)
+            step = self._improve(point, moment, needed, enough, 0.1**idle)
+            moved = _change(point.step.precision, step.precision)
+            coupling = structure.couple(step, self.mean_variance)
+
+    def _improve(
+        self, point: Point, moment: Array, needed: float, enough: float, tighter: float = 1.0
     ) -> StructureStep:
         """Better Ω; with a shared mean also better means, in turns, since that costs no pass over the data."""
+        structure, step = self.structure, point.step
         goal = max(needed, enough)
-        for _ in range(TURNS):
+        for _ in range(_TURNS):
             if step.gap <= needed:
                 break
-            step = self.structure.update(S, step, self.frame, tighter * max(needed, min(enough, LOOSE * step.gap)))
-            if self.mean_variance <= 0 or not self.structure.joint:
+            step = structure.update(moment, step, self.scale, tighter * max(needed, min(enough, _LOOSE * step.gap)))
+            if self.mean_variance <= 0 or not structure.joint:
                 break
-            step, S, _, _ = self.look(step, self.structure.couple(step, self.mean_variance))
+            point = evaluate_again(point, structure, self.scale, step, structure.couple(step, self.mean_variance))
+            step, moment = point.step, point.moment
             if step.gap <= goal:
                 break
         return step
 
-
-@dataclass(frozen=True, eq=False)
-class _Point:
-    """Where a round ended."""
-
-    W: Array
-    coupling: Coupling
-    view: _View
-    step: StructureStep
-    S: Array
-    mean: Array
-    objective: float
-    gap_weights: float
-
-    @property
-    def gap(self) -> float:
-        """The joint certificate."""
-        return self.gap_weights + self.step.gap
-
-    @property
-    def size(self) -> float:
-        """What gaps are relative to."""
-        return max(1.0, abs(self.objective))
-
-    def record(self, iteration: int, seconds: float) -> Record:
-        """The round for the history."""
-        omega, relative = self.step.precision, self.gap / self.size
+    def _record(self, point: Point, gap_weights: float) -> bool:
+        """Write a round into the history; whether the monitor wants to stop."""
+        omega, now = self.structure.graph(point.step), perf_counter()
         edges = int(np.count_nonzero(omega) - np.count_nonzero(omega.diagonal())) // 2
-        return Record(iteration, self.objective, self.gap_weights, self.step.gap, relative, edges, seconds)
+        relative = (gap_weights + point.step.gap) / point.size
+        self.history.append(
+            Record(
+                len(self.history) + 1,
+                point.objective,
+                gap_weights,
+                point.step.gap,
+                relative,
+                edges,
+                now - self.began,
+            )
+        )
+        self.began = now
+        return self.monitor(self.history[-1]) if self.monitor is not None else False
+
+    def _settled(self, change: float) -> Status | None:
+        """Whether a fixed-point iteration is at its end: gaps are about values, changes to their root."""
+        if not np.isfinite(self.history[-1].objective):
+            return Status.DIVERGED
+        return Status.SETTLED if change <= np.sqrt(self.tol) else None
 
 
 def momentum_share(rounds: int) -> float:
@@ -274,51 +294,55 @@ class _Momentum:
     """Weights ahead of the last round's, in the direction of its change, by a share that grows from round to round."""
 
     def __init__(self) -> None:
-        self.points: list[_Point] = []  # at most two rounds since the momentum began
+        self.points: list[Point] = []  # at most two rounds since the momentum began
         self.rounds = 0
         self.used = False
 
-    def failed(self, point: _Point) -> bool:
-        """Whether the round made from weights ahead raised F."""
-        return self.used and not point.objective <= self.points[-1].objective
+    def raised(self, point: Point) -> bool:
+        """Whether a round raised F; one from weights ahead is not worth keeping where it gained nothing at all."""
+        if not self.points:
+            return False
+        rise = point.objective - self.points[-1].objective
+        return not rise <= (0.0 if self.used else _ROUNDING * self.points[-1].size)
 
-    def back(self) -> _Point:
+    def back(self) -> Point:
         """The point before the round that failed; momentum begins anew from it."""
-        self.points, self.rounds, self.used = self.points[-1:], 1, False
+        self.points, self.rounds = self.points[-1:], 1
         return self.points[0]
 
-    def reached(self, point: _Point) -> None:
+    def reached(self, point: Point) -> None:
         """Count a round."""
-        self.points, self.rounds, self.used = [*self.points[-1:], point], self.rounds + 1, False
+        self.points, self.rounds = [*self.points[-1:], point], self.rounds + 1
 
-    def ahead(self, point: _Point) -> tuple[Array, _View, Array]:
-        """Weights, their view and moment, ahead of the point where there is a direction."""
-        if self.rounds < 2:
-            return point.W, point.view, point.S
-        self.used = True
-        share, before = momentum_share(self.rounds), self.points[0]
-        rows = point.view.rows + share * (point.view.rows - before.view.rows)
-        view, coupling = replace(point.view, rows=rows), point.coupling
-        S = view.structure.moment(rows - coupling.mean(rows), view.frame, coupling.rho)
-        return point.W + share * (point.W - before.W), view, S
+    def ahead(self, point: Point, structure: Structure, scale: StructureScale) -> tuple[Array, Array]:
+        """Weights and their moment, ahead of the point where there is a direction."""
+        self.used = self.rounds >= 2
+        if not self.used:
+            return point.W, point.moment
+        share, before, coupling = momentum_share(self.rounds), self.points[0], point.coupling
+        Q = point.Q + share * (point.Q - before.Q)
+        return point.W + share * (point.W - before.W), structure.moment(Q - coupling.mean(Q), scale, coupling.rho)
+
+
+class _Moments:
+    """The mean of the moments of late rounds: ranks that flip for ever would keep a fixed-point iteration going."""
+
+    def __init__(self) -> None:
+        self.kept: Array | None = None
+        self.rounds = 0
+
+    def mean(self, point: Point) -> Array:
+        """The moment to fit the next Ω to."""
+        self.rounds += 1
+        late = self.rounds - 2 * _PATIENCE
+        kept = point.moment if self.kept is None or late < 1 else self.kept
+        self.kept = kept + (point.moment - kept) / (max(late, 0) + 1)
+        return self.kept
 
 
 def _change(before: Array, after: Array) -> float:
     """Relative change of an array."""
     return float(np.linalg.norm(after - before) / max(float(np.linalg.norm(after)), 1e-300))
-
-
-def _averaged(kept: Array | None, S: Array, rounds: int) -> Array:
-    """The mean of the moments of late rounds: ranks that flip for ever would keep a fixed-point iteration going."""
-    late = rounds - 2 * _PATIENCE
-    return S if kept is None or late < 1 else np.asarray(kept + (S - kept) / (late + 1))
-
-
-def _settled(last: Record, change: float, tol: float) -> Status | None:
-    """Whether a fixed-point iteration is at its end: gaps are about values, so weights and Ω count to their root."""
-    if not np.isfinite(last.objective):
-        return Status.DIVERGED
-    return Status.SETTLED if change <= np.sqrt(tol) else None
 
 
 def verdict(history: list[Record], tol: float) -> Status | None:

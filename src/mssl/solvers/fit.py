@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,40 +22,35 @@ from mssl.data.layouts import TaskData, check_target_sizes
 from mssl.exceptions import ParameterError
 from mssl.kernels.threads import one_thread
 from mssl.losses import Gaussian, Loss
-from mssl.model.coupling import Coupling
-from mssl.model.objective import gamma_max, lambda_max
+from mssl.model.objective import evaluate, gamma_max
 from mssl.penalties import L1, Penalty
 from mssl.solvers.alternation import FitResult, Record, WeightProblem, alternate
-from mssl.solvers.compiled import SmallProblem, applies
 from mssl.solvers.gaussian import GaussianProblem, scale_by_task
 from mssl.solvers.glm import GLMProblem
 from mssl.solvers.glm_rows import GLMRows
-from mssl.solvers.glm_start import linearise
 from mssl.solvers.pooled import PooledProblem
 from mssl.solvers.proximal import CompositeProblem
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic
-from mssl.solvers.residual import ResidualProblem, make_residual_problem, residual_start
+from mssl.solvers.residual import ResidualProblem, make_residual_problem
 from mssl.solvers.ridged import RidgedProblem
-from mssl.solvers.spectra import (
+from mssl.solvers.start import (
+    DEAR_START_TOL,
+    START_TOL,
     Spectra,
     design_spectra,
-    diagonal_fixed_point,
+    diagonal_start,
     gram_spectra,
+    linearise,
     mean_variance,
     moderated_noise,
+    ridge_fixed_point,
     sampling_variances,
     variance_components,
 )
-from mssl.structures import SparsePrecision
-from mssl.structures.base import Frame, Structure, StructureStep
-from mssl.structures.sparse import RESIDUAL_FLOOR
+from mssl.structures.base import Structure, StructureScale, StructureStep
 
 Array = NDArray[np.float64]
 
-_START_TOL = 1e-3  # relative change of v at which the diagonal fixed point counts as reached
-_GLM_START_TOL = 1e-2  # the same where a round costs passes over the rows; data never know v as well as that
-_START_GAP = 1e-8  # relative gap of its weight steps
-_START_ROUNDS = 100
 _FORBIDDING = 1e6  # a λ at which no graph has an edge
 
 
@@ -145,10 +139,10 @@ class Prepared:
         """s_k = 1/σ_k²."""
         return 1.0 / self.noise
 
-    def problem(self, penalty: Penalty, on: str = "coef") -> WeightProblem:
+    def problem(self, penalty: Penalty, relates: str = "coef") -> WeightProblem:
         """The weight step's problem for a penalty, with a structure on coefficients or residuals."""
         s = self.noise_precisions
-        if on == "residual":
+        if relates == "residual":
             return self._residual_problem(penalty)
         quadratic = self.base if (s == 1.0).all() else scale_by_task(self.base, s)
         problem: GLMProblem | GaussianProblem
@@ -157,7 +151,7 @@ class Prepared:
         else:
             problem = GaussianProblem(quadratic, penalty.thresholds(s), self.settings.solver)
         ridges = penalty.ridges(s)
-        if on == "pooled":
+        if relates == "pooled":
             if not penalty.separable and penalty.alpha > 0:
                 raise ParameterError(f"Pooled weights go with L1 or ElasticNet; the penalty is {penalty!r}.")
             return PooledProblem(problem, ridges)
@@ -190,12 +184,19 @@ class Prepared:
         W, intercepts = self.unit * W, self.unit * intercepts
         return (W, intercepts) if self.design is None else self.design.to_user(W, intercepts)
 
+    def mean_of(self, structure: Structure) -> float:
+        """τ² for a structure: residuals have no shared mean."""
+        return 0.0 if structure.relates == "residual" else self.mean_variance
+
     def gamma_max(self, structure: Structure | None = None) -> float:
         """The ℓ1 penalty at which all weights vanish; on residuals for a diagonal Ω."""
         s = self.noise_precisions
-        if structure is not None and structure.on == "residual":
+        if structure is not None and structure.relates == "residual":
             problem = self._residual_problem(L1(1.0))
-            return problem.strength_max(structure.strength, RESIDUAL_FLOOR, s)
+            v = np.sum(problem.Y**2, axis=1) / problem.weight
+            diagonal = structure.diagonal(StructureScale(problem.weight, np.where(v > 0, v, np.inf), self.sampling))
+            # A task without variation has zero weights at any γ.
+            return gamma_max((structure.strength * diagonal + problem.extra)[:, None] * problem.linear, s)
         gradient = self.base.linear if self.rows is None else self.rows.null_gradient()
         return gamma_max(s[:, None] * gradient, s)
 
@@ -308,7 +309,7 @@ def fit_prepared(
     *,
     warm: FitResult | None = None,
     first: StructureStep | None = None,
-    origin: tuple[Frame, Array] | None = None,
+    origin: tuple[StructureScale, Array] | None = None,
     monitor: Callable[[Record], bool] | None = None,
 ) -> FitResult:
     """Fit for one structure and penalty, from a previous fit (``warm``), a given precision (``first``) or the start.
@@ -334,9 +335,7 @@ class Fits:
     def __init__(self, prepared: Prepared, structure: Structure, penalty: Penalty) -> None:
         penalty.check()
         structure.check(len(prepared.noise))
-        self.first, self.prepared, self.problem = structure, prepared, prepared.problem(penalty, structure.on)
-        # Its preconditioners serve all fits of a path, which come in one order.
-        self.small = SmallProblem(self.problem) if applies(self.problem, structure) else None  # type: ignore[arg-type]
+        self.first, self.prepared, self.problem = structure, prepared, prepared.problem(penalty, structure.relates)
 
     def fit(
         self,
@@ -344,7 +343,7 @@ class Fits:
         *,
         warm: FitResult | None = None,
         first: StructureStep | None = None,
-        origin: tuple[Frame, Array] | None = None,
+        origin: tuple[StructureScale, Array] | None = None,
         monitor: Callable[[Record], bool] | None = None,
     ) -> FitResult:
         """The fit for one structure, as :func:`fit_prepared` gives it."""
@@ -352,98 +351,87 @@ class Fits:
         if structure is not self.first:
             structure.check(len(prepared.noise))
         with one_thread(prepared.is_small):
-            frame, W = start(prepared, structure, self.problem, self.small) if origin is None else origin
-            step = structure.initial(frame) if first is None else first
+            scale, W = start(prepared, structure, self.problem) if origin is None else origin
+            step = structure.initial(scale) if first is None else first
             if warm is not None and warm.W.shape != W.shape:
                 warm = None
             if warm is not None:
                 W = warm.W
                 step = warm.structure if structure.learned else step
-            on_residuals = isinstance(self.problem, ResidualProblem)
-            run: Callable[..., FitResult] = (
-                partial(alternate, self.problem)
-                if self.small is None
-                else partial(self.small.alternate, ready=warm is not None or (first is None and bool(W.any())))
-            )
-            result = run(
+            return alternate(
+                self.problem,
                 structure,
-                frame,
+                scale,
                 W,
                 step,
-                mean_variance=0.0 if on_residuals else prepared.mean_variance,
+                mean_variance=prepared.mean_of(structure),
                 tol=settings.tol,
                 max_iter=settings.max_iter,
                 max_inner=settings.max_inner,
                 monitor=monitor,
+                ready=warm is not None or (first is None and bool(W.any())),
             )
-        return replace(result, mean=np.zeros(W.shape[1])) if on_residuals else result
 
 
-def start(
-    prepared: Prepared, structure: Structure, problem: WeightProblem, small: SmallProblem | None = None
-) -> tuple[Frame, Array]:
-    """The diagonal fixed point: K separate problems whose precisions agree with their weights.
+def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> tuple[StructureScale, Array]:
+    """The constants that make F one fixed function, and the weights from which the alternation starts.
 
-    Returns the frame that freezes F's constants, and the weights from which the alternation starts.
+    For structures that ask for it both come from the diagonal fixed point: K separate problems whose precisions agree
+    with their weights.
     """
     K, d = problem.n_tasks, problem.n_features
-    W = np.zeros((K, d))
-    if isinstance(problem, ResidualProblem):
-        return _start_on_residuals(prepared, structure, problem)
-    if not isinstance(structure, SparsePrecision) or not structure.normalize:
-        return Frame(d, np.ones(K), prepared.sampling, float(np.exp(np.mean(np.log(prepared.noise))))), W
-    floors = structure.floors(Frame(d, prepared.signal, prepared.sampling))
+    W, tau, max_inner = np.zeros((K, d)), prepared.mean_variance, prepared.settings.max_inner
+    n_rows = problem.weight if isinstance(problem, ResidualProblem) else d
+    scale = StructureScale(n_rows, np.ones(K), prepared.sampling, float(np.exp(np.mean(np.log(prepared.noise)))))
+    if not structure.starts_diagonal:
+        return scale, W
+    if structure.relates == "residual":
+        scale = replace(scale, variances=prepared.noise)
+        return diagonal_start(problem, structure, scale, W, least=structure.floors(scale), max_inner=max_inner)
+    floors = structure.floors(scale)
     v = prepared.signal + floors
-    plain = isinstance(problem, GaussianProblem) and not problem.penalised and prepared.mean_variance == 0
+    closed = isinstance(problem, GaussianProblem) and not problem.penalised and tau == 0
     if prepared.spectra is not None:
-        accuracy = 1e-12 if plain else _START_TOL
-        v = diagonal_fixed_point(prepared.spectra, prepared.noise, floors, structure.strength, v, accuracy)
-    if plain:
-        return Frame(d, v, prepared.sampling), W
-    strength, tau = structure.strength, prepared.mean_variance
-    if small is None and applies(problem, structure):
-        small = SmallProblem(problem)  # type: ignore[arg-type]
-    if small is not None:
-        limits = (_START_ROUNDS, prepared.settings.max_inner)
-        found = small.start(strength, tau, floors, v, _START_TOL, _START_GAP, limits)
-        if found is not None:
-            return Frame(d, found[0], prepared.sampling), found[1]
-    size = max(1.0, abs(problem.value(W)))
+        accuracy = 1e-12 if closed else START_TOL
+        v = ridge_fixed_point(prepared.spectra, prepared.noise, floors, structure.strength, v, accuracy)
+    scale = replace(scale, variances=v)
+    if closed:
+        return scale, W
     W = W if prepared.near is None else prepared.near
-    change, enough = 1.0, _START_TOL if prepared.rows is None else _GLM_START_TOL
-    for _ in range(_START_ROUNDS):
-        coupling = Coupling.diagonal_only(strength * structure.diagonal(Frame(d, v, prepared.sampling)), tau)
-        # A gap is the square of a distance: weights need be exact to a small share of the last change only.
-        tol = max(_START_GAP, 1e-3 * change**2) * size
-        W = problem.solve(coupling, W, tol=tol, max_iter=prepared.settings.max_inner).W
-        previous, v = v, np.mean((W - coupling.mean(W)) ** 2, axis=1) + coupling.rho
-        change = min(float(np.max(np.abs(v - previous) / (v + floors))), 1.0)
-        if change <= enough:
-            break
-    return Frame(d, v, prepared.sampling), W
+    tol = START_TOL if prepared.rows is None else DEAR_START_TOL
+    return diagonal_start(problem, structure, scale, W, mean_variance=tau, tol=tol, max_inner=max_inner)
 
 
-def _start_on_residuals(prepared: Prepared, structure: Structure, problem: ResidualProblem) -> tuple[Frame, Array]:
-    if not isinstance(structure, SparsePrecision) or not structure.normalize:
-        W = np.zeros((problem.n_tasks, problem.n_features))
-        return Frame(problem.weight, np.ones(problem.n_tasks), prepared.sampling), W
-    v, W = residual_start(
-        problem,
-        prepared.noise,
-        structure.strength,
-        RESIDUAL_FLOOR,
-        max_inner=prepared.settings.max_inner,
-    )
-    return Frame(problem.weight, v, prepared.sampling), W
-
-
-def diagonal_lambda_max(prepared: Prepared, structure: SparsePrecision, penalty: Penalty) -> float:
+def diagonal_lambda_max(prepared: Prepared, structure: Structure, penalty: Penalty) -> float:
     """λ_max: the λ from which on the diagonal fixed point is stationary, reached here with a forbidding λ."""
-    problem = prepared.problem(penalty, structure.on)
     empty = clone(structure).set_params(alpha=_FORBIDDING)
     tight = replace(prepared, settings=replace(prepared.settings, tol=1e-9))
     result = fit_prepared(tight, empty, penalty)
-    coupling = empty.couple(result.structure, prepared.mean_variance)
-    spread = coupling.rho
-    rows = problem.rows(result.W)
-    return lambda_max(rows if structure.on == "residual" else rows - result.mean, structure, result.frame, spread)
+    problem = prepared.problem(penalty, structure.relates)
+    return _lambda_max(prepared, structure, problem, result.frame, result.W, result.structure)
+
+
+def start_lambda_max(
+    prepared: Prepared, structure: Structure, penalty: Penalty, first: StructureStep | None = None
+) -> float:
+    """The same at the best weights for the first Ω, the start's own or a given one: cheap, and near λ_max."""
+    problem = prepared.problem(penalty, structure.relates)
+    scale, W = start(prepared, structure, problem)
+    step = structure.initial(scale) if first is None else first
+    coupling = structure.couple(step, prepared.mean_of(structure))
+    tol = 1e-6 * max(1.0, abs(problem.value(W)))
+    W = problem.solve(coupling, W, tol=tol, max_iter=prepared.settings.max_inner).W
+    return _lambda_max(prepared, structure, problem, scale, W, step)
+
+
+def _lambda_max(
+    prepared: Prepared,
+    structure: Structure,
+    problem: WeightProblem,
+    scale: StructureScale,
+    W: Array,
+    step: StructureStep,
+) -> float:
+    """The λ at which Ω without edges gets its first one, at given weights."""
+    coupling = structure.couple(step, prepared.mean_of(structure))
+    return structure.lambda_max(evaluate(problem, structure, scale, W, step, coupling).moment, scale)

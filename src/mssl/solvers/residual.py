@@ -36,8 +36,6 @@ from mssl.solvers.quadratic import default_memory_budget
 Array = NDArray[np.float64]
 
 _BURST = 50  # sweeps between two looks at the certificate, at most
-_START_TOL = 1e-6  # relative change of v at which the start counts as reached
-_START_ROUNDS = 100
 _ABSENT = 1e-12  # eigenvalues of a Gram below this share of its largest count as zero
 
 
@@ -113,14 +111,6 @@ class ResidualProblem:
     def intercepts(self, W: Array) -> Array:
         """The best intercepts."""
         return np.asarray(self.target_means - np.einsum("kd,kd->k", self.feature_means, W))
-
-    def strength_max(self, strength: float, floor: float, noise_precisions: Array) -> float:
-        """The γ from which on zero weights with a diagonal Ω are stationary."""
-        v = np.sum(self.Y**2, axis=1) / self.weight
-        # A task without variation has zero weights at any γ.
-        scale = np.divide(strength, v * (1.0 + floor), out=np.zeros_like(v), where=v > 0) + self.extra
-        gradient = scale[:, None] * np.abs(self.project(self.Y))
-        return float(np.max(gradient / np.sqrt(noise_precisions)[:, None], initial=0.0))
 
     @cached_property
     def gram(self) -> Array:
@@ -385,21 +375,3 @@ def check_aligned(data: TaskData) -> None:
         "weight for all; some targets are missing (NaN) or weights differ between tasks. Drop those rows, impute the "
         "targets, or use on='coef', which allows missing ones."
     )
-
-
-def residual_start(
-    problem: ResidualProblem, noise: Array, strength: float, floor: float, *, max_inner: int
-) -> tuple[Array, Array]:
-    """Residual variances v and weights that agree with each other task by task, Ω being diagonal.
-
-    A task's precision is η/(v(1 + floor)); v is kept above ``floor`` times the noise variance, since with many features
-    and a weak penalty the residuals would vanish.
-    """
-    W, v = np.zeros((problem.n_tasks, problem.n_features)), np.array(noise)
-    for _ in range(_START_ROUNDS):
-        coupling = Coupling.diagonal_only(strength / (v * (1.0 + floor)))
-        W = problem.solve(coupling, W, tol=_START_TOL * problem.weight, max_iter=max_inner).W
-        previous, v = v, np.maximum(np.sum(problem.rows(W) ** 2, axis=1) / problem.weight, floor * noise)
-        if problem.unpenalised or np.all(np.abs(v - previous) <= _START_TOL * v):
-            break
-    return v, W

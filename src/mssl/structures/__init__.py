@@ -1,6 +1,9 @@
 """What relates the tasks: given, or learned with the weights."""
 
-from mssl.structures.base import Frame, Structure, StructureStep
+import warnings
+from typing import Any
+
+from mssl.structures.base import Structure, StructureScale, StructureStep
 from mssl.structures.fixed import FixedPrecision, Independent
 from mssl.structures.known import KnownEdges
 from mssl.structures.laplacian import GraphLaplacian, MeanRegularized, Pooled
@@ -10,7 +13,6 @@ from mssl.structures.spectral import Clustered, TaskCovariance
 __all__ = [
     "Clustered",
     "FixedPrecision",
-    "Frame",
     "GraphLaplacian",
     "Independent",
     "KnownEdges",
@@ -18,6 +20,19 @@ __all__ = [
     "Pooled",
     "SparsePrecision",
     "Structure",
+    "StructureScale",
     "StructureStep",
     "TaskCovariance",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The name of version 0.1 for :class:`StructureScale`."""
+    if name == "Frame":
+        warnings.warn(
+            "mssl.structures.Frame is now StructureScale; the old name goes with the next release.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return StructureScale
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,8 +4,9 @@ A structure adds to the objective a term over the task precision :math:`\Omega`,
 
 .. math:: \tfrac12 \operatorname{tr}(Q\,\eta\Omega\,Q^\top) + g(\Omega),
 
-where Q is W (``on="coef"``, r = d rows) or the residuals E (``on="residual"``, r = n rows). The alternation
-asks it four things only: a first Ω, the moment S of Q, the best Ω for a moment, and how far a given Ω is from that.
+where Q is W (r = d rows) or the residuals E (r = n rows). A structure answers for itself: what it relates, whether it
+is learned, its first Ω, the moment S of Q, the best Ω for a moment, how far a given Ω is from that, the coupling and
+the graph that Ω stands for. Nobody outside this package has to know which class it is.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from sklearn.base import BaseEstimator
 
 from mssl.exceptions import ParameterError
 from mssl.model.coupling import Coupling
+from mssl.model.objective import lambda_max
 
 Array = NDArray[np.float64]
 
@@ -41,8 +43,8 @@ def edge_list(edges: Any, what: str) -> list[Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class Frame:
-    """What a structure is told once, before the first step; frozen, so that F is one fixed function.
+class StructureScale:
+    """Sizes that a structure is told once, before the first step; frozen, so that F is one fixed function.
 
     Attributes
     ----------
@@ -65,6 +67,9 @@ class Frame:
     def n_tasks(self) -> int:
         """Number of tasks K."""
         return len(self.variances)
+
+
+Frame = StructureScale  # its name in version 0.1, which model files of that version use
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,10 +100,30 @@ class StructureStep:
 class Structure(BaseEstimator, ABC):
     """Base of all structures; parameters are searchable as ``structure__name``."""
 
-    on: str = "coef"
     learned: bool = False
+    """Whether Ω is learned; where it is given, one weight step is the whole fit."""
     joint: bool = True
     """Whether weights and Ω minimise one objective F, which then certifies the fit."""
+    starts_diagonal: bool = False
+    """Whether F's constants are those of the diagonal fixed point, from which the fit then starts."""
+    prices_edges: bool = False
+    """Whether the parameter ``alpha`` is λ, the price of an edge: paths, limits and stability selection need one."""
+    free_units: bool = False
+    """Whether F is the same function whatever the units of the targets are, up to a constant."""
+
+    @property
+    def relates(self) -> str:
+        """What Q is: "coef" (the weights), "residual", or "pooled" (one weight vector for all tasks)."""
+        return getattr(self, "on", "coef")
+
+    @property
+    def needs_variances(self) -> bool:
+        """Whether F's constants need noise, signal and sampling variances of the tasks."""
+        return self.learned
+
+    def shares_start(self, other: Structure) -> bool:
+        """Whether fits of both start from one point with the same constants, where they differ in λ alone."""
+        return type(self) is type(other) and (self.starts_diagonal or not self.prices_edges)
 
     @property
     def strength(self) -> float:
@@ -109,29 +134,45 @@ class Structure(BaseEstimator, ABC):
         """Raise where the parameters do not fit this many tasks."""
         return
 
-    def diagonal(self, frame: Frame) -> Array:
+    def floors(self, scale: StructureScale) -> Array:
+        """e, the penalty on the diagonal of Ω."""
+        return np.zeros(scale.n_tasks)
+
+    def diagonal(self, scale: StructureScale) -> Array:
         """The diagonal of Ω at the diagonal fixed point."""
-        return np.ones(frame.n_tasks)
+        return np.asarray(1.0 / (scale.variances + self.floors(scale)))
 
     @abstractmethod
-    def initial(self, frame: Frame) -> StructureStep:
+    def initial(self, scale: StructureScale) -> StructureStep:
         """The first Ω."""
 
-    def moment(self, Q: Array, frame: Frame, mean_spread: float = 0.0) -> Array:
+    def moment(self, Q: Array, scale: StructureScale, mean_spread: float = 0.0) -> Array:
         """S from Q, given as (K, r); ``mean_spread`` is what the uncertainty of a shared mean adds to every entry."""
-        return Q @ Q.T / frame.n_rows
+        return Q @ Q.T / scale.n_rows
 
-    def normalised_rows(self, frame: Frame) -> float:
+    def normalised_rows(self, scale: StructureScale) -> float:
         """How many rows of Q enter with the prior's normaliser: all where Ω is learned, none where it is fixed."""
-        return frame.n_rows if self.learned else 0
+        return scale.n_rows if self.learned else 0
 
     @abstractmethod
-    def certify(self, S: Array, step: StructureStep, frame: Frame) -> StructureStep:
+    def certify(self, S: Array, step: StructureStep, scale: StructureScale) -> StructureStep:
         """The same Ω, with value and gap at another moment."""
 
-    def update(self, S: Array, step: StructureStep, frame: Frame, tol: float) -> StructureStep:
+    def update(self, S: Array, step: StructureStep, scale: StructureScale, tol: float) -> StructureStep:
         """The best Ω for the moment S, to the absolute gap ``tol`` in units of F."""
-        return self.certify(S, step, frame)
+        return self.certify(S, step, scale)
+
+    def edge_scales(self, scale: StructureScale) -> Array:
+        """a, what one unit of λ means for each edge; 0 where edges have no price."""
+        return np.zeros((scale.n_tasks, scale.n_tasks))
+
+    def lambda_max(self, S: Array, scale: StructureScale) -> float:
+        """The λ from which on the diagonal Ω is the best one for the moment S."""
+        return lambda_max(S, self.edge_scales(scale))
+
+    def graph(self, step: StructureStep) -> Array:
+        """The positive definite matrix whose entries off the diagonal are the edges: Ω itself."""
+        return step.precision
 
     def couple(self, step: StructureStep, mean_variance: float = 0.0) -> Coupling:
         """The quadratic form ηΩ (with a shared mean) that the weight step sees."""

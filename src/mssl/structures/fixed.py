@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from mssl._validation import finite
 from mssl.exceptions import ParameterError
 from mssl.model.coupling import positive_definite_inverse
-from mssl.structures.base import Frame, Structure, StructureStep, numeric
+from mssl.model.objective import prior_weight
+from mssl.structures.base import Structure, StructureScale, StructureStep, numeric
 
 Array = NDArray[np.float64]
 
@@ -18,8 +19,8 @@ Array = NDArray[np.float64]
 class FixedStructure(Structure):
     """A known Ω: the structure's share of F is ½ tr(Q ηΩ Qᵀ)."""
 
-    def certify(self, S: Array, step: StructureStep, frame: Frame) -> StructureStep:
-        value = 0.5 * self.strength * frame.n_rows * float(np.vdot(S, step.precision))
+    def certify(self, S: Array, step: StructureStep, scale: StructureScale) -> StructureStep:
+        value = prior_weight(self.strength, scale.n_rows) * float(np.vdot(S, step.precision))
         return StructureStep(step.precision, step.covariance, value)
 
 
@@ -42,8 +43,8 @@ class Independent(FixedStructure):
                 f"Independent: alpha is {self.alpha!r}; give one number ≥ 0, or {n_tasks} (one a task)."
             )
 
-    def initial(self, frame: Frame) -> StructureStep:
-        strengths = np.broadcast_to(np.asarray(self.alpha, dtype=float), (frame.n_tasks,))
+    def initial(self, scale: StructureScale) -> StructureStep:
+        strengths = np.broadcast_to(np.asarray(self.alpha, dtype=float), (scale.n_tasks,))
         inverse = np.diag(1.0 / strengths) if np.all(strengths > 0) else None
         return StructureStep(np.diag(strengths), inverse)
 
@@ -60,16 +61,23 @@ class OneRidge(FixedStructure):
         η: as much as so many rows of scaled features would say that the weights are zero (or the shared mean).
     """
 
+    free_units = True
+
     def __init__(self, coupling: float = 1.0) -> None:
         self.coupling = coupling
+
+    @property
+    def needs_variances(self) -> bool:
+        """The ridge is in units of the noise."""
+        return True
 
     def check(self, n_tasks: int) -> None:
         if not finite(self.coupling) or self.coupling <= 0:
             raise ParameterError(f"coupling is {self.coupling!r}; give a number above 0.")
 
-    def initial(self, frame: Frame) -> StructureStep:
-        strength = self.coupling / frame.noise
-        identity = np.eye(frame.n_tasks)
+    def initial(self, scale: StructureScale) -> StructureStep:
+        strength = self.coupling / scale.noise
+        identity = np.eye(scale.n_tasks)
         return StructureStep(strength * identity, identity / strength)
 
 
@@ -97,7 +105,7 @@ class FixedPrecision(FixedStructure):
             raise ParameterError(f"FixedPrecision: alpha is {self.alpha!r}; give a number above 0.")
         check_semidefinite(numeric(self.precision, "FixedPrecision: precision"), n_tasks, "FixedPrecision")
 
-    def initial(self, frame: Frame) -> StructureStep:
+    def initial(self, scale: StructureScale) -> StructureStep:
         precision = np.array(self.precision, dtype=float)
         return StructureStep(precision, positive_definite_inverse(precision))
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mssl._validation import finite
 from mssl.exceptions import ParameterError
 from mssl.model.coupling import positive_definite_inverse
-from mssl.structures.base import Frame, StructureStep, edge_list, numeric
+from mssl.structures.base import StructureScale, StructureStep, edge_list, numeric
 from mssl.structures.fixed import FixedStructure
 
 Array = NDArray[np.float64]
@@ -99,8 +99,8 @@ class GraphLaplacian(FixedStructure):
         A = self.weights(n_tasks)
         return np.diag(A.sum(axis=1)) - A
 
-    def initial(self, frame: Frame) -> StructureStep:
-        return StructureStep(self.laplacian(frame.n_tasks), None)
+    def initial(self, scale: StructureScale) -> StructureStep:
+        return StructureStep(self.laplacian(scale.n_tasks), None)
 
 
 class MeanRegularized(FixedStructure):
@@ -146,8 +146,8 @@ class MeanRegularized(FixedStructure):
         """Ω for this many tasks."""
         return np.eye(n_tasks) - self.alpha / (self.alpha * n_tasks + self.mean_alpha)
 
-    def initial(self, frame: Frame) -> StructureStep:
-        precision = self.precision(frame.n_tasks)
+    def initial(self, scale: StructureScale) -> StructureStep:
+        precision = self.precision(scale.n_tasks)
         return StructureStep(precision, positive_definite_inverse(precision) if self.mean_alpha > 0 else None)
 
 
@@ -162,8 +162,6 @@ class Pooled(FixedStructure):
         Ridge on the common weights.
     """
 
-    on = "pooled"
-
     def __init__(self, alpha: float = 0.0) -> None:
         self.alpha = alpha
 
@@ -171,8 +169,13 @@ class Pooled(FixedStructure):
         if not finite(self.alpha) or self.alpha < 0:
             raise ParameterError(f"Pooled: alpha is {self.alpha!r}; give a number ≥ 0.")
 
-    def initial(self, frame: Frame) -> StructureStep:
-        K = frame.n_tasks
+    @property
+    def relates(self) -> str:
+        """What Q is: one weight vector for all tasks."""
+        return "pooled"
+
+    def initial(self, scale: StructureScale) -> StructureStep:
+        K = scale.n_tasks
         share = self.alpha / K
         return StructureStep(share * np.eye(K), np.eye(K) / share if share > 0 else None)
 

@@ -11,7 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 from mssl._validation import finite
 from mssl.exceptions import ParameterError
 from mssl.glasso.solver import graphical_lasso, graphical_lasso_gap
-from mssl.structures.base import Frame, Structure, StructureStep
+from mssl.model.objective import lambda_max, prior_weight
+from mssl.structures.base import Structure, StructureScale, StructureStep
 from mssl.structures.copula import CORRELATIONS, rank_correlation
 from mssl.structures.known import KnownEdges, known_edges
 
@@ -59,6 +60,7 @@ class SparsePrecision(Structure):
     """
 
     learned = True
+    prices_edges = True
 
     def __init__(
         self,
@@ -87,6 +89,16 @@ class SparsePrecision(Structure):
     def joint(self) -> bool:  # type: ignore[override]
         """Whether weights and Ω minimise one objective: not with rank correlations."""
         return self.correlation == "pearson"
+
+    @property
+    def starts_diagonal(self) -> bool:  # type: ignore[override]
+        """Whether F's constants are those of the diagonal fixed point: not as printed in the paper."""
+        return self.normalize
+
+    @property
+    def free_units(self) -> bool:  # type: ignore[override]
+        """Whether the targets' units cancel: not as printed in the paper."""
+        return self.normalize
 
     @property
     def strength(self) -> float:
@@ -120,75 +132,76 @@ class SparsePrecision(Structure):
         if self.edges is not None:
             known_edges(self.edges).check(n_tasks)
 
-    def floors(self, frame: Frame) -> Array:
+    def floors(self, scale: StructureScale) -> Array:
         """e, the penalty on the diagonal of Ω."""
         if not self.normalize:
-            return np.full(frame.n_tasks, float(self.alpha))
+            return np.full(scale.n_tasks, float(self.alpha))
         if self.on == "residual":
-            return RESIDUAL_FLOOR * frame.variances
-        return self.variance_floor * frame.sampling_variances
+            return RESIDUAL_FLOOR * scale.variances
+        return self.variance_floor * scale.sampling_variances
 
-    def edge_scales(self, frame: Frame) -> Array:
+    def edge_scales(self, scale: StructureScale) -> Array:
         """a, what one unit of λ means for each edge."""
-        factors = 1.0 if self.edges is None else self.edges.factors(frame.n_tasks)
+        factors = 1.0 if self.edges is None else self.edges.factors(scale.n_tasks)
         if not self.normalize:
-            return factors * np.ones((frame.n_tasks, frame.n_tasks))
-        spread = np.sqrt(frame.variances + self.floors(frame))
+            return factors * np.ones((scale.n_tasks, scale.n_tasks))
+        spread = np.sqrt(scale.variances + self.floors(scale))
         return np.asarray(factors * (spread[:, None] * spread))
 
-    def forbidden(self, frame: Frame) -> NDArray[np.bool_] | None:
+    def forbidden(self, scale: StructureScale) -> NDArray[np.bool_] | None:
         """Which edges must not be, or None."""
         if self.edges is None or self.edges.forbidden is None:
             return None
-        return self.edges.zeros(frame.n_tasks)
+        return self.edges.zeros(scale.n_tasks)
 
-    def diagonal(self, frame: Frame) -> Array:
-        return 1.0 / (frame.variances + self.floors(frame))
-
-    def initial(self, frame: Frame) -> StructureStep:
-        diagonal = self.diagonal(frame)
+    def initial(self, scale: StructureScale) -> StructureStep:
+        diagonal = self.diagonal(scale)
         unit = np.eye(len(diagonal))
         return StructureStep(unit * diagonal, unit / diagonal)
 
-    def moment(self, Q: Array, frame: Frame, mean_spread: float = 0.0) -> Array:
-        S: Array = Q @ Q.T / frame.n_rows
+    def moment(self, Q: Array, scale: StructureScale, mean_spread: float = 0.0) -> Array:
+        S: Array = Q @ Q.T / scale.n_rows
         if not self.joint:
             roots = np.sqrt(S.diagonal())
             S = roots[:, None] * roots * rank_correlation(Q, self.correlation)
         S = S + mean_spread
         if self.shrinkage > 0:
-            S = (S + self.shrinkage * np.diag(frame.variances)) / (1.0 + self.shrinkage)
+            S = (S + self.shrinkage * np.diag(scale.variances)) / (1.0 + self.shrinkage)
         return S
 
-    def weight(self, frame: Frame) -> float:
-        """The factor cη/2, what the graphical lasso's own objective is multiplied with in F."""
-        return 0.5 * self.strength * frame.n_rows * (1.0 + self.shrinkage)
+    def lambda_max(self, S: Array, scale: StructureScale) -> float:
+        prices, forbidden = self.edge_scales(scale), self.forbidden(scale)
+        return lambda_max(S, prices if forbidden is None else np.where(forbidden, np.inf, prices))
 
-    def certify(self, S: Array, step: StructureStep, frame: Frame) -> StructureStep:
+    def weight(self, scale: StructureScale) -> float:
+        """The factor cη/2, what the graphical lasso's own objective is multiplied with in F."""
+        return prior_weight(self.strength, scale.n_rows, self.shrinkage)
+
+    def certify(self, S: Array, step: StructureStep, scale: StructureScale) -> StructureStep:
         gap, value = graphical_lasso_gap(
             S,
             step.precision,
             self.alpha,
-            weights=self.edge_scales(frame),
-            diagonal_penalty=self.floors(frame),
-            zeros=self.forbidden(frame),
+            weights=self.edge_scales(scale),
+            diagonal_penalty=self.floors(scale),
+            zeros=self.forbidden(scale),
             check=False,
             known=step.warm,
         )
-        weight = self.weight(frame)
+        weight = self.weight(scale)
         return StructureStep(step.precision, step.covariance, weight * value, weight * gap, step.warm)
 
-    def update(self, S: Array, step: StructureStep, frame: Frame, tol: float) -> StructureStep:
-        weight = self.weight(frame)
+    def update(self, S: Array, step: StructureStep, scale: StructureScale, tol: float) -> StructureStep:
+        weight = self.weight(scale)
         size = max(1.0, abs(step.value / weight))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the gap goes into the joint certificate instead
             result = graphical_lasso(
                 S,
                 self.alpha,
-                weights=self.edge_scales(frame),
-                diagonal_penalty=self.floors(frame),
-                zeros=self.forbidden(frame),
+                weights=self.edge_scales(scale),
+                diagonal_penalty=self.floors(scale),
+                zeros=self.forbidden(scale),
                 solver=self.solver,  # type: ignore[arg-type]
                 tol=tol / weight / size,
                 warm_start=step.warm,

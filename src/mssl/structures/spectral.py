@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from mssl._validation import finite
 from mssl.exceptions import ParameterError
-from mssl.structures.base import Frame, Structure, StructureStep
+from mssl.model.objective import prior_weight
+from mssl.structures.base import Structure, StructureScale, StructureStep
 from mssl.structures.laplacian import check_strength
 
 Array = NDArray[np.float64]
@@ -33,22 +34,22 @@ class _Spectral(Structure):
     def check(self, n_tasks: int) -> None:
         check_strength(self.alpha, type(self).__name__)
 
-    def normalised_rows(self, frame: Frame) -> float:
+    def normalised_rows(self, scale: StructureScale) -> float:
         return 0
 
     @abstractmethod
     def spectrum(self, values: Array) -> Array:
         """Eigenvalues of the best Ω for those of WᵀW (both in the same basis)."""
 
-    def _lift(self, frame: Frame) -> float:
+    def _lift(self, scale: StructureScale) -> float:
         """ε, what keeps the best Ω bounded, in units of the squared norm of a task's weights."""
         return 0.0
 
-    def _moment(self, S: Array, frame: Frame) -> Array:
-        return frame.n_rows * S + self._lift(frame) * np.eye(len(S))
+    def _moment(self, S: Array, scale: StructureScale) -> Array:
+        return scale.n_rows * S + self._lift(scale) * np.eye(len(S))
 
     def _value(self, M: Array, precision: Array) -> float:
-        return 0.5 * self.strength * float(np.vdot(M, precision))
+        return prior_weight(self.strength) * float(np.vdot(M, precision))
 
     def best(self, M: Array) -> StructureStep:
         """The Ω that minimises tr(MΩ), and its share of F."""
@@ -56,15 +57,17 @@ class _Spectral(Structure):
         omega = self.spectrum(np.maximum(values, 0.0))
         precision, covariance = (vectors * omega) @ vectors.T, (vectors / omega) @ vectors.T
         precision, covariance = (precision + precision.T) / 2, (covariance + covariance.T) / 2
-        return StructureStep(precision, covariance, 0.5 * self.strength * float(np.maximum(values, 0.0) @ omega))
+        return StructureStep(
+            precision, covariance, prior_weight(self.strength) * float(np.maximum(values, 0.0) @ omega)
+        )
 
-    def certify(self, S: Array, step: StructureStep, frame: Frame) -> StructureStep:
-        M = self._moment(S, frame)
+    def certify(self, S: Array, step: StructureStep, scale: StructureScale) -> StructureStep:
+        M = self._moment(S, scale)
         value = self._value(M, step.precision)
         return StructureStep(step.precision, step.covariance, value, max(value - self.best(M).value, 0.0))
 
-    def update(self, S: Array, step: StructureStep, frame: Frame, tol: float) -> StructureStep:
-        return self.best(self._moment(S, frame))
+    def update(self, S: Array, step: StructureStep, scale: StructureScale, tol: float) -> StructureStep:
+        return self.best(self._moment(S, scale))
 
 
 class TaskCovariance(_Spectral):
@@ -100,11 +103,11 @@ class TaskCovariance(_Spectral):
         if not finite(self.smoothing) or self.smoothing <= 0:
             raise ParameterError(f"TaskCovariance: smoothing is {self.smoothing!r}; give a number above 0.")
 
-    def _lift(self, frame: Frame) -> float:
-        return float(self.smoothing * frame.n_rows * frame.sampling_variances.mean())
+    def _lift(self, scale: StructureScale) -> float:
+        return float(self.smoothing * scale.n_rows * scale.sampling_variances.mean())
 
-    def initial(self, frame: Frame) -> StructureStep:
-        K = frame.n_tasks
+    def initial(self, scale: StructureScale) -> StructureStep:
+        K = scale.n_tasks
         return StructureStep(K * np.eye(K), np.eye(K) / K)
 
     def spectrum(self, values: Array) -> Array:
@@ -152,8 +155,8 @@ class Clustered(_Spectral):
                 f"{n_tasks}."
             )
 
-    def initial(self, frame: Frame) -> StructureStep:
-        K = frame.n_tasks
+    def initial(self, scale: StructureScale) -> StructureStep:
+        K = scale.n_tasks
         omega = self._omega(np.full(K, self.n_clusters / K))
         return StructureStep(np.diag(omega), np.diag(1.0 / omega))
 

@@ -8,8 +8,7 @@ from scipy.special import polygamma
 from scipy.stats import f as f_distribution
 
 from mssl import MSSLRegressor
-from mssl.solvers.moderation import _excess, _trigamma_inverse, moderate
-from mssl.solvers.spectra import Spectra, residual_freedom
+from mssl.solvers.start import Spectra, _excess, _trigamma_inverse, moderate, residual_freedom, ridge_fixed_point
 
 POSITIVE = st.floats(1e-6, 1e6)
 
@@ -150,3 +149,20 @@ def test_with_many_rows_the_noise_is_that_of_the_task_alone():
     together = MSSLRegressor().fit(X, y, tasks=tasks).noise_
     alone = [MSSLRegressor().fit(X[tasks == task], y[tasks == task], tasks=tasks[tasks == task]) for task in range(6)]
     np.testing.assert_allclose(together, [model.noise_[0] for model in alone], rtol=0.02)
+
+
+@given(st.integers(0, 10**6), st.sampled_from([0.5, 1.0, 4.0]))
+def test_the_ridge_fixed_point_is_that_of_the_plain_iteration(seed, strength):
+    rng = np.random.default_rng(seed)
+    X, y = rng.standard_normal((5, 20, 4)), rng.standard_normal((5, 20)) * rng.uniform(0.5, 3, (5, 1))
+    g, U = np.linalg.eigh(np.matmul(X.transpose(0, 2, 1), X))
+    q = np.einsum("kij,kni,kn->kj", U, X, y)
+    noise, floors = rng.uniform(0.5, 2, 5), rng.uniform(0.01, 0.3, 5)
+    v = rng.uniform(0.1, 2, 5)
+    found = ridge_fixed_point(Spectra(g, q, (y**2).sum(1), np.full(5, 20.0), 4), noise, floors, strength, v, 1e-12)
+    for k in range(5):
+        here = v[k]
+        for _ in range(20000):
+            w = np.linalg.solve(X[k].T @ X[k] / noise[k] + strength / (here + floors[k]) * np.eye(4), X[k].T @ y[k])
+            here = np.mean((w / noise[k]) ** 2)
+        assert found[k] == pytest.approx(here, rel=1e-6, abs=1e-9)

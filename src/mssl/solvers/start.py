@@ -1,0 +1,579 @@
+r"""What a fit is told before its first round: variances of the single tasks, and the diagonal fixed point.
+
+**Spectra.** With :math:`X_k^\top X_k = U \operatorname{diag}(g) U^\top` and :math:`q = U^\top X_k^\top y_k`, everything
+a ridge regression can tell is a sum over eigenvalues, so that K tasks cost a few array operations:
+
+- noise :math:`\sigma^2` and signal variance :math:`\tau^2` by restricted maximum likelihood of
+  :math:`y \sim N(0, \sigma^2 I + \tau^2 XX^\top)`;
+- the sampling variance of a coefficient, :math:`\tfrac1d \operatorname{tr}(sX^\top X + D_0)^{-1}`.
+
+**Moderation.** Each variance is drawn towards a common value as far as its own estimation error asks for. With
+:math:`\nu_k` degrees of freedom an estimated variance is :math:`s_k^2 \sim \sigma_k^2 \chi^2_{\nu_k} / \nu_k`. If
+these are few it may be small by chance, and whatever is divided by it then counts for too much. Where the true
+variances come from :math:`1/\sigma_k^2 \sim \chi^2_{\nu_0} / (\nu_0 s_0^2)`, the precision expected in the light of
+the estimate is that of the *moderated* variance
+
+.. math:: \tilde s_k^2 = \frac{\nu_0 s_0^2 + \nu_k s_k^2}{\nu_0 + \nu_k}.
+
+Scale and degrees of freedom of the prior come from the logarithms
+:math:`z_k = \log s_k^2 - \psi(\nu_k/2) + \log(\nu_k/2)`, which have the mean
+:math:`\log s_0^2 - \psi(\nu_0/2) + \log(\nu_0/2)` and the variance :math:`\psi'(\nu_k/2) + \psi'(\nu_0/2)`. With equal
+:math:`\nu_k` this is Smyth's estimate. Unequal ones are weighted by the inverse of these variances (Paule and Mandel),
+so that tasks which hardly know their noise have hardly a say.
+
+**Other losses** than least squares are replaced by the quadratic that agrees with them to second order at single-task
+ridge fits, whose strengths are the noise over the signal variance; these are estimated from the quadratic in turn
+(penalised quasi-likelihood), from the fit of the intercepts alone on. For a dispersion that has to be estimated
+Pearson's statistic has the last word.
+
+**The diagonal fixed point** :math:`v = \tfrac1r\|q(D)\|^2,\; D = \eta/(v+e)`: K separate problems whose strength agrees
+with the weights that they give. It freezes the constants of F, and the alternation starts there.
+
+References
+----------
+Patterson & Thompson (1971), doi:10.1093/biomet/58.3.545 (restricted maximum likelihood).
+Smyth (2004), Linear models and empirical Bayes methods for assessing differential expression,
+doi:10.2202/1544-6115.1027.
+Paule & Mandel (1982), Consensus values and weighting factors, doi:10.6028/jres.087.022.
+Breslow & Clayton (1993), Approximate inference in generalized linear mixed models, doi:10.1080/01621459.1993.10594284.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import digamma, polygamma
+
+from mssl.model.coupling import Coupling
+from mssl.solvers.alternation import WeightProblem
+from mssl.solvers.gaussian import scale_by_task
+from mssl.solvers.glm import GLMProblem
+from mssl.solvers.glm_rows import GLMRows, Point
+from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic
+from mssl.structures.base import Structure, StructureScale
+
+Array = NDArray[np.float64]
+
+START_TOL = 1e-3  # relative change of v at which the diagonal fixed point counts as reached: v is a unit, no estimate
+DEAR_START_TOL = 1e-2  # the same where a round costs passes over the rows; data never know v as well as that
+_START_GAP = 1e-8  # relative gap of its weight steps, far below what v's tolerance can notice
+_MOST_ROUNDS = 100  # of the same; the secant takes five or six
+_LONGEST = 5.0  # residuals that a secant may go ahead at once; a flatter line is more noise than slope
+_LEAST_FALL = 10.0  # a line that falls by less than one in so many is no line to follow
+_LEAST_SHARE = 0.2  # variances stay above this share of the image, hence above 0
+_AGREEMENT = 7 / 8  # share of agreeing pairs from which a shared mean is believed
+_PROBES = 32  # random signs behind a trace that is too large to compute
+_GRID = np.linspace(-9.0, 9.0, 49) * np.log(10) / 2  # log of τ²·(mean eigenvalue)/σ²
+_AT_ONCE = 2**16  # eigenvalues times points of the grid in one array
+_HALVINGS = 45  # bisections of a grid cell: to rounding
+_ROUNDING = 1e-13  # a target whose share of variation is below this is constant
+_NOISE_FLOOR = 1e-10  # smallest noise variance, as a share of the target's
+_LEAST_FREEDOM = 1e-3  # degrees of freedom below which an estimate says nothing
+_ROUNDS = 6
+_SETTLED = 0.2  # change of a signal variance, relative, that needs no further round
+_PLENTY = 10.0  # rows per feature from which on one round tells enough, and shrinkage hardly changes the information
+_CLOSE = 1e-3  # gap of a ridge fit, relative to the loss, that is close enough
+_EXACT = 1e-8  # the same where a dispersion is read off the residuals
+_MOST_STEPS = 50
+_LEAST_SIGNAL = 1e-3  # least signal variance of a ridge fit, in units of a typical direction's sampling variance
+_WIDE = 16.0  # how much wider than the signal the prior of a fit is that counts as hardly shrunk
+
+
+@dataclass(frozen=True, eq=False)
+class Spectra:
+    """Eigenvalues and projections of all tasks, padded with zeros to a common length.
+
+    Attributes
+    ----------
+    values : ndarray of shape (K, m)
+        Eigenvalues g ≥ 0 of X_kᵀX_k (row weights included).
+    projections : ndarray of shape (K, m)
+        q, the targets' products with the features in the eigenbasis; 0 where g is 0.
+    target_squares : ndarray of shape (K,)
+        Weighted sum of squares of the centred targets.
+    freedom : ndarray of shape (K,)
+        Degrees of freedom: total weight, less one where an intercept is fitted.
+    n_features : int
+        d.
+    """
+
+    values: Array
+    projections: Array
+    target_squares: Array
+    freedom: Array
+    n_features: int
+
+    def typical_value(self) -> Array:
+        """Mean eigenvalue tr(XᵀX)/d of each task, 1 where all features are constant."""
+        mean = self.values.sum(axis=1) / self.n_features
+        return np.where(mean > 0, mean, 1.0)
+
+
+def variance_components(spectra: Spectra, noise: Array | None = None) -> tuple[Array, Array]:
+    """Noise variance σ² and signal variance τ² of every task by restricted maximum likelihood.
+
+    Parameters
+    ----------
+    spectra : Spectra
+        All tasks.
+    noise : ndarray of shape (K,), optional
+        Known noise variances; then only τ² is estimated.
+
+    Returns
+    -------
+    noise, signal : ndarrays of shape (K,)
+    """
+    typical = spectra.typical_value()
+    parts = np.array_split(_GRID[:, None], min(len(_GRID), 1 + len(_GRID) * spectra.values.size // _AT_ONCE))
+    grid = np.concatenate([_criterion(spectra, np.exp(part) / typical, noise) for part in parts])
+    best = np.clip(np.argmin(grid, axis=0), 1, len(_GRID) - 2)
+    low, high = _GRID[best - 1], _GRID[best + 1]
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        falling = _slope(spectra, np.exp(middle) / typical, noise) < 0
+        low, high = np.where(falling, middle, low), np.where(falling, high, middle)
+    ratio = np.exp((low + high) / 2) / typical
+    ratio = np.where(np.argmin(grid, axis=0) == 0, 0.0, ratio)  # nothing but noise
+    variance = _noise_variance(spectra, ratio) if noise is None else noise
+    return variance, ratio * variance
+
+
+def _explained(spectra: Spectra, ratio: Array) -> Array:
+    g, q, t = spectra.values, spectra.projections, ratio[..., None]
+    return np.asarray(np.sum(t * q**2 / (1 + t * g), axis=-1))
+
+
+def _noise_variance(spectra: Spectra, ratio: Array) -> Array:
+    freedom = np.maximum(spectra.freedom, 1.0)
+    floor = np.where(spectra.target_squares > 0, _NOISE_FLOOR * spectra.target_squares / freedom, 1.0)
+    return np.maximum((spectra.target_squares - _explained(spectra, ratio)) / freedom, floor)
+
+
+def _criterion(spectra: Spectra, ratio: Array, noise: Array | None) -> Array:
+    """−2 log-likelihood as a function of τ²/σ², σ² profiled out where it is not known."""
+    determinant = np.sum(np.log1p(ratio[..., None] * spectra.values), axis=-1)
+    if noise is None:
+        return np.asarray(spectra.freedom * np.log(_noise_variance(spectra, ratio)) + determinant)
+    return np.asarray(determinant - _explained(spectra, ratio) / noise)
+
+
+def _slope(spectra: Spectra, ratio: Array, noise: Array | None) -> Array:
+    """Derivative of the criterion in log(τ²/σ²)."""
+    g, q, t = spectra.values, spectra.projections, ratio[:, None]
+    grows = np.sum(t * g / (1 + t * g), axis=1)
+    gained = np.sum(t * q**2 / (1 + t * g) ** 2, axis=1)
+    scale = _noise_variance(spectra, ratio) if noise is None else noise
+    factor = spectra.freedom / np.maximum(spectra.freedom, 1.0) if noise is None else 1.0
+    return np.asarray(grows - factor * gained / scale)
+
+
+def residual_freedom(spectra: Spectra, noise: Array, signal: Array) -> Array:
+    r"""Degrees of freedom behind each task's noise, :math:`n - \sum_j \tau^2 g_j / (\sigma^2 + \tau^2 g_j)`.
+
+    What a ridge fit with the strength of these variances leaves of the rows.
+    """
+    used = np.sum(signal[:, None] * spectra.values / (noise[:, None] + signal[:, None] * spectra.values), axis=1)
+    return np.maximum(spectra.freedom - used, 0.0)
+
+
+def moderated_noise(spectra: Spectra, noise: Array, signal: Array) -> Array:
+    r"""Noise variances of tasks that learn from each other how large a share of their targets' variance noise is.
+
+    A fit of as many weights as rows leaves no residuals, whatever the noise. The shares :math:`\sigma_k^2 / s^2(y_k)`
+    are therefore moderated (:func:`moderate`): each is drawn towards a common value as far as
+    the degrees of freedom behind it ask for. Shares, since the units of one task's targets must not matter.
+    """
+    total = spectra.target_squares / np.maximum(spectra.freedom, 1.0)
+    varies = total > 0
+    share = np.divide(noise, total, out=np.ones_like(noise), where=varies)
+    freedom = np.where(varies, residual_freedom(spectra, noise, signal), 0.0)
+    return np.where(varies, total * moderate(share, freedom), noise)
+
+
+def sampling_variances(spectra: Spectra, noise: Array, signal: Array) -> Array:
+    r"""Mean variance of a coefficient by sampling alone, :math:`\tfrac1d\operatorname{tr}(sX^\top X + D_0)^{-1}`.
+
+    The ridge :math:`D_0` is the inverse of the larger of the signal variance and the variance a typical direction
+    has: it is negligible where a task has rows enough, and bounds the answer where it has not.
+    """
+    s = 1.0 / noise
+    ridge = 1.0 / np.maximum(signal, 1.0 / (s * spectra.typical_value()))
+    known = np.sum(1.0 / (s[:, None] * spectra.values + ridge[:, None]), axis=1)
+    unseen = spectra.n_features - spectra.values.shape[1]
+    return (known + unseen / ridge) / spectra.n_features
+
+
+def ridge_fixed_point(spectra: Spectra, noise: Array, floors: Array, strength: float, v: Array, tol: float) -> Array:
+    """Mean square v of each task's ridge weights under the ridge η/(v + e) that v itself implies, all tasks at once."""
+    g, q = spectra.values / noise[:, None], spectra.projections / noise[:, None]
+    secant = _Secant()
+    for _ in range(_MOST_ROUNDS):
+        image = np.sum((q / (g + (strength / (v + floors))[:, None])) ** 2, axis=1) / spectra.n_features
+        if np.all(np.abs(image - v) <= tol * (image + floors)):
+            return image
+        v = secant.next(v, image)
+    return image
+
+
+def diagonal_start(
+    problem: WeightProblem,
+    structure: Structure,
+    scale: StructureScale,
+    W: Array,
+    *,
+    mean_variance: float = 0.0,
+    least: Array | float = 0.0,
+    tol: float = START_TOL,
+    max_inner: int = 2000,
+) -> tuple[StructureScale, Array]:
+    """The diagonal fixed point by weight steps: K separate problems, but for a shared mean.
+
+    Parameters
+    ----------
+    problem : WeightProblem
+        Loss and penalty.
+    structure, scale : Structure and StructureScale
+        The structure, with a first guess of the variances v.
+    W : ndarray of shape (K, d)
+        Where the first weight step starts.
+    mean_variance : float
+        τ² of the shared mean; 0 for none.
+    least : float or ndarray of shape (K,)
+        Lower bound of v: residuals that many features fit exactly would vanish.
+    tol : float
+        Relative change of v at which the point counts as reached.
+    max_inner : int
+        Limit of each weight step.
+
+    Returns
+    -------
+    scale, W : StructureScale and ndarray of shape (K, d)
+        v are the mean squares of these very weights (or residuals): correlations are then at most 1, and so is λ_max.
+    """
+    size = max(scale.n_rows, abs(problem.value(np.zeros(W.shape))))
+    v, change, secant = scale.variances, 1.0, _Secant()
+    for _ in range(_MOST_ROUNDS):
+        here = replace(scale, variances=v)
+        floors = structure.floors(here)
+        coupling = Coupling.diagonal_only(structure.strength * structure.diagonal(here), mean_variance)
+        # A gap is the square of a distance: weights need be exact to a small share of the last change only.
+        accuracy = max(_START_GAP, 1e-3 * change**2) * size
+        W = problem.solve(coupling, W, tol=accuracy, max_iter=max_inner).W
+        Q = problem.rows(W)
+        image = np.maximum(np.sum((Q - coupling.mean(Q)) ** 2, axis=1) / scale.n_rows + coupling.rho, least)
+        change = min(float(np.max(np.abs(image - v) / (image + floors))), 1.0)
+        if change <= tol:
+            break
+        v = secant.next(v, image)
+    return replace(scale, variances=image), W
+
+
+class _Secant:
+    """A fixed-point iteration v → image(v), entry by entry accelerated by the line through the last two residuals.
+
+    The line is followed to its zero where it falls; elsewhere, and at first, the image itself is next.
+    """
+
+    def __init__(self) -> None:
+        self.v = self.residual = np.array(np.nan)
+
+    def next(self, v: Array, image: Array) -> Array:
+        """Where to go from v, whose image is given."""
+        residual = image - v
+        with np.errstate(divide="ignore", invalid="ignore"):
+            fall = (self.residual - residual) / (v - self.v)
+            ahead = v + residual * np.minimum(1.0 / fall, _LONGEST)
+        self.v, self.residual = v, residual
+        return np.where((fall > 1.0 / _LEAST_FALL) & (ahead > _LEAST_SHARE * image), ahead, image)
+
+
+def mean_variance(problem: GramQuadratic | DesignQuadratic, noise: Array, *, cautious: bool = True) -> float:
+    r"""Variance τ² of a mean that all tasks share, from the pairs of tasks.
+
+    With :math:`u_k = s_k X_k^\top y_k` and :math:`H_k = s_k X_k^\top X_k`, *different* tasks have
+    :math:`E[u_k \cdot u_l] = \tau^2 \operatorname{tr}(H_k H_l)` whatever their own variances and noise are, so
+
+    .. math:: \hat\tau^2 = \frac{\sum_{k<l} u_k \cdot u_l}{\sum_{k<l} \operatorname{tr}(H_k H_l)}.
+
+    It needs no single-task fit, so it works with fewer rows than features.
+
+    A mean makes *all* pairs related. Clusters make some related, and a mean then takes one cluster's centre out of all
+    others' weights and spoils the graph. With ``cautious`` the answer is therefore 0 unless at least seven in eight
+    pairs agree (:math:`u_k \cdot u_l > 0`).
+    """
+    s = 1.0 / noise
+    u = s[:, None] * problem.linear
+    pairs = np.triu_indices(len(u), 1)
+    products = (u @ u.T)[pairs]
+    if len(products) == 0 or (cautious and np.mean(products > 0) < _AGREEMENT):
+        return 0.0
+    scale = float(_cross_traces(problem, s)[pairs].sum())
+    return max(float(products.sum()) / scale, 0.0) if scale > 0 else 0.0
+
+
+def _cross_traces(problem: GramQuadratic | DesignQuadratic, s: Array) -> Array:
+    """tr(H_k H_l) for all pairs; by random signs (a fixed draw) where no Gram is at hand."""
+    if isinstance(problem, GramQuadratic):
+        factors = s * problem.task_scale
+        flat = problem.gram.reshape(len(problem.gram), -1)
+        return np.asarray(np.outer(factors, factors) * (flat @ flat.T))
+    draw = np.random.default_rng(0)
+    total = np.zeros((problem.n_tasks, problem.n_tasks))
+    for _ in range(_PROBES):
+        signs = draw.choice([-1.0, 1.0], size=problem.n_features)
+        image = s[:, None] * problem.product(np.broadcast_to(signs, (problem.n_tasks, problem.n_features)))
+        total += image @ image.T
+    return total / _PROBES
+
+
+def gram_spectra(problem: GramQuadratic, freedom: Array) -> Spectra:
+    """Spectra of all tasks from their Gram matrices."""
+    if problem.is_shared:
+        g, U = problem.eigen
+        values = problem.task_scale[:, None] * g
+        projections = problem.linear @ U
+    else:
+        g, U = np.linalg.eigh(problem.gram)
+        values = problem.task_scale[:, None] * g
+        projections = np.einsum("kij,ki->kj", U, problem.linear)
+    return _clean(problem, values, projections, 2 * problem.constants, freedom)
+
+
+def design_spectra(problem: DesignQuadratic, freedom: Array) -> Spectra:
+    """Spectra task by task from the smaller of XXᵀ and XᵀX; once for all tasks with a common design."""
+    K, d = problem.n_tasks, problem.n_features
+    rows, offsets = problem.design.n_rows, problem.design.offsets
+    m = int(np.minimum(rows, d).max())
+    values, projections = np.zeros((K, m)), np.zeros((K, m))
+    common = problem.design.common_weights(problem.c)
+    target = np.sqrt(problem.c) * problem.target
+    for k in range(K):
+        own = target[offsets[k] : offsets[k + 1]]
+        if k == 0 or common is None:
+            block = problem.block(k)
+            wide = len(block) <= d
+            g, U = np.linalg.eigh(block @ block.T if wide else block.T @ block)
+        factor = 1.0 if common is None else common[1][k]
+        size = len(g)
+        values[k, :size] = factor * g
+        if wide:
+            projections[k, :size] = np.sqrt(np.maximum(factor * g, 0.0)) * (own @ U)
+        else:
+            projections[k, :size] = np.sqrt(factor) * (own @ block) @ U
+    squares = problem.design.task_sums(target**2)
+    return _clean(problem, values, projections, squares, freedom)
+
+
+def _clean(
+    problem: GramQuadratic | DesignQuadratic, values: Array, projections: Array, squares: Array, freedom: Array
+) -> Spectra:
+    """Directions, and squares of constant targets, that rounding made out of nothing count as absent."""
+    absent = values <= 1e-12 * values.max(axis=1, keepdims=True)
+    level = 0.0 if problem.target_means is None else problem.target_means
+    squares = np.where(squares > _ROUNDING**2 * freedom * level**2, squares, 0.0)
+    values, projections = np.where(absent, 0.0, values), np.where(absent, 0.0, projections)
+    return Spectra(values, projections, squares, freedom, problem.n_features)
+
+
+def moderate(variances: Array, freedom: Array) -> Array:
+    r"""Moderated variances.
+
+    Parameters
+    ----------
+    variances : ndarray of shape (K,)
+        Estimates :math:`s_k^2 > 0`.
+    freedom : ndarray of shape (K,)
+        Their degrees of freedom :math:`\nu_k`; an estimate with none is replaced by the common value.
+
+    Returns
+    -------
+    ndarray of shape (K,)
+        Between the smallest and the largest of the estimates that have degrees of freedom. The estimates themselves
+        where none has any.
+
+    Examples
+    --------
+    Four variances that chance alone may have made different, and the same known well:
+
+    >>> import numpy as np
+    >>> found = np.array([0.5, 0.8, 1.3, 2.0])
+    >>> moderate(found, np.full(4, 4.0)).round(2)
+    array([1.32, 1.32, 1.32, 1.32])
+    >>> moderate(found, np.full(4, 1e4)).round(2)
+    array([0.5, 0.8, 1.3, 2. ])
+    """
+    known = freedom > _LEAST_FREEDOM
+    if not known.any():
+        return variances
+    s2, nu = variances[known], freedom[known]
+    if len(s2) == 1:
+        return np.where(known, variances, s2[0])
+    half = nu / 2
+    z, errors = np.log(s2) - digamma(half) + np.log(half), polygamma(1, half)
+    excess = _excess(z, errors)
+    level, half_prior = _mean(z, errors, excess), np.inf
+    if excess > 0:
+        half_prior = _trigamma_inverse(excess)
+        level += digamma(half_prior) - np.log(half_prior)
+    common = np.exp(np.clip(level, np.log(s2.min()), np.log(s2.max())))
+    own = np.where(known, freedom, 0.0) / 2
+    share = own / (own + half_prior)
+    return np.asarray(np.where(known, share * variances, 0.0) + (1 - share) * common)
+
+
+def _mean(z: Array, errors: Array, excess: float) -> float:
+    """Mean weighted by the inverse variances."""
+    return float(np.average(z, weights=1 / (errors + excess)))
+
+
+def _excess(z: Array, errors: Array) -> float:
+    r"""The variance e ≥ 0 beside the errors for which :math:`\sum_k (z_k - \bar z)^2/(e + \epsilon_k) = K - 1`."""
+
+    def surplus(e: float) -> float:
+        return float(np.sum((z - _mean(z, errors, e)) ** 2 / (errors + e))) - (len(z) - 1)
+
+    # Without any errors e would be the plain variance; with them it is smaller.
+    return float(brentq(surplus, 0.0, z.var(ddof=1) * (1 + 1e-9))) if surplus(0.0) > 0 else 0.0
+
+
+def _trigamma_inverse(value: float) -> float:
+    """The h with ψ'(h) = value, from 1/h < ψ'(h) < 1/h + 1/h²."""
+    high = (1 + np.sqrt(1 + 4 * value)) / (2 * value)
+    return float(brentq(lambda h: polygamma(1, h) - value, 0.5 / value, 2 * high))
+
+
+class Linearised(NamedTuple):
+    """A loss to second order at single-task fits.
+
+    Attributes
+    ----------
+    base : GramQuadratic or DesignQuadratic
+        The quadratic, noise precisions 1.
+    spectra : Spectra
+        Its spectra.
+    noise, signal, sampling : ndarrays of shape (K,)
+        Noise (dispersion), signal variance and sampling variance of a coefficient, task by task.
+    W : ndarray of shape (K, d)
+        Weights of the fits.
+    """
+
+    base: GramQuadratic | DesignQuadratic
+    spectra: Spectra
+    noise: Array
+    signal: Array
+    sampling: Array
+    W: Array
+
+
+def linearise(rows: GLMRows, freedom: Array, noise: Array | None) -> Linearised:
+    """The loss to second order at single-task fits that are hardly shrunk.
+
+    Parameters
+    ----------
+    rows : GLMRows
+        Data and loss.
+    freedom : ndarray of shape (K,)
+        Degrees of freedom: total weight, less one where an intercept is fitted.
+    noise : ndarray of shape (K,) or None
+        Known dispersions; None where they have to be estimated.
+    """
+    base = rows.null_quadratic()
+    spectra, level, signal = _components(base, freedom, noise)
+    typical = spectra.typical_value()
+    W = np.zeros((rows.design.n_tasks, rows.design.n_features))
+    plenty = float(np.min(rows.design.task_sums(rows.weights))) >= _PLENTY * rows.design.n_features
+    enough = _CLOSE if noise is not None else _EXACT
+    for _ in range(1 if plenty else _ROUNDS):
+        problem, point = _ridge_fit(rows, base, level, _variances(spectra, level, signal), W, enough)
+        W, base = point.W, _near_quadratic(problem, point, base, reuse=plenty and noise is not None)
+        previous = signal
+        spectra, level, signal = _components(base, freedom, noise)
+        if np.all(np.abs(signal - previous) <= _SETTLED * np.maximum(signal, previous)):
+            break
+    if noise is None:
+        level = _pearson(rows, point, spectra, level, signal)
+        level, signal = variance_components(spectra, level)
+    near = Linearised(base, spectra, level, signal, np.ones(len(level)), W)
+    return near._replace(sampling=_sampling(rows, near, freedom, typical, plenty))
+
+
+def _components(
+    base: GramQuadratic | DesignQuadratic, freedom: Array, noise: Array | None
+) -> tuple[Spectra, Array, Array]:
+    spectra = _spectra(base, freedom)
+    return spectra, *variance_components(spectra, noise)
+
+
+def _spectra(base: GramQuadratic | DesignQuadratic, freedom: Array) -> Spectra:
+    return gram_spectra(base, freedom) if isinstance(base, GramQuadratic) else design_spectra(base, freedom)
+
+
+def _variances(spectra: Spectra, noise: Array, signal: Array) -> Array:
+    return np.maximum(signal, _LEAST_SIGNAL * noise / spectra.typical_value())
+
+
+def _ridge_fit(
+    rows: GLMRows,
+    base: GramQuadratic | DesignQuadratic,
+    noise: Array,
+    variances: Array,
+    W: Array,
+    enough: float,
+) -> tuple[GLMProblem, Point]:
+    """Single-task ridge fits with given prior variances."""
+    s = 1.0 / noise
+    problem = GLMProblem.begin(rows, s, np.zeros(len(s)), "auto", scale_by_task(base, s))
+    size = max(1.0, abs(problem.value(W)))
+    step = problem.solve(Coupling.diagonal_only(1.0 / variances), W, tol=enough * size, max_iter=_MOST_STEPS)
+    return problem, problem.evaluate(step.W)
+
+
+def _near_quadratic(
+    problem: GLMProblem, point: Point, base: GramQuadratic | DesignQuadratic, *, reuse: bool
+) -> GramQuadratic | DesignQuadratic:
+    """The quadratic at a point; with ``reuse``, where the fit formed a Hessian on its way, that Hessian serves again.
+
+    Where rows are plenty a Hessian costs more than all else, and those of the last steps hardly differ.
+    """
+    reference = problem.reference
+    formed = reference is not None and not np.may_share_memory(reference.quadratic.gram, getattr(base, "gram", None))
+    if reuse and reference is not None and formed and np.all(problem.precisions == 1.0):
+        held = reference.quadratic
+        return replace(held, linear=held.product(point.W) - problem.slope(point))
+    return problem.data.working_quadratic(point.predictor, point.intercepts)
+
+
+def _pearson(rows: GLMRows, point: Point, spectra: Spectra, noise: Array, signal: Array) -> Array:
+    r"""Moderated :math:`\hat\phi_k = \sum_i \omega_{ki} (y-\mu)^2/V(\mu) / (n_k - \mathrm{df}_k)` at ridge fits."""
+    means = rows.loss.inverse_link(point.eta)
+    squares = rows.design.task_sums(rows.weights * (rows.y - means) ** 2 / rows.loss.variance(means))
+    information = spectra.values / noise[:, None]
+    used = np.sum(information / (information + 1.0 / _variances(spectra, noise, signal)[:, None]), axis=1)
+    totals = rows.design.task_sums(rows.weights)
+    # A fit that uses up nearly all rows says nothing about the noise: a tenth of them is always left.
+    freedom = np.maximum(spectra.freedom - used, 0.1 * totals)
+    return moderate(np.maximum(squares / freedom, 1e-10), freedom)
+
+
+def _sampling(rows: GLMRows, near: Linearised, freedom: Array, typical: Array, plenty: bool) -> Array:
+    """Inverse Fisher information of a coefficient at a fit that is hardly shrunk.
+
+    A fit shrunk as prediction likes it has predictors that are too small, and then more information than the data
+    really hold, by a factor of several for labels. The prior of this fit, and of the inverse, is wide: so many times
+    the larger of the signal variance and a seen direction's sampling variance, which is n/d times that of a typical
+    direction where there are fewer rows than features (``typical`` is the information there, at the fit of the
+    intercepts alone). Where rows are plenty the fit at hand tells the same.
+    """
+    seen = np.minimum(1.0, rows.design.task_sums(rows.weights) / rows.design.n_features)
+    wide = _WIDE * np.maximum(near.signal, seen * near.noise / typical)
+    spectra = near.spectra
+    if not plenty:
+        _, point = _ridge_fit(rows, near.base, near.noise, wide, near.W, _CLOSE)
+        spectra = _spectra(rows.working_quadratic(point.predictor, point.intercepts), freedom)
+    known = np.sum(1.0 / (spectra.values / near.noise[:, None] + 1.0 / wide[:, None]), axis=1)
+    unseen = spectra.n_features - spectra.values.shape[1]
+    return np.asarray((known + unseen * wide) / spectra.n_features)
