@@ -159,7 +159,7 @@ def test_the_ridge_fixed_point_is_that_of_the_plain_iteration(seed, strength):
     q = np.einsum("kij,kni,kn->kj", U, X, y)
     noise, floors = rng.uniform(0.5, 2, 5), rng.uniform(0.01, 0.3, 5)
     v = rng.uniform(0.1, 2, 5)
-    found = ridge_fixed_point(Spectra(g, q, (y**2).sum(1), np.full(5, 20.0), 4), noise, floors, strength, v, 1e-12)
+    found = ridge_fixed_point(Spectra(g, q, (y**2).sum(1), np.full(5, 20.0), 4), noise, floors, strength, v)
     for k in range(5):
         here = v[k]
         for _ in range(20000):

@@ -64,7 +64,7 @@ WORDS = {
     "sparse_precision": "mssl.structures.SparsePrecision",
     "task_covariance": "mssl.structures.TaskCovariance",
     "clustered": "mssl.structures.Clustered",
-    "frame": "mssl.structures.base.Frame",
+    "frame": "mssl.structures.base.StructureScale",
     "structure_step": "mssl.structures.base.StructureStep",
     "fit_result": "mssl.solvers.alternation.FitResult",
     "record": "mssl.solvers.alternation.Record",

@@ -34,8 +34,6 @@ from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadrati
 from mssl.solvers.residual import ResidualProblem, make_residual_problem
 from mssl.solvers.ridged import RidgedProblem
 from mssl.solvers.start import (
-    DEAR_START_TOL,
-    START_TOL,
     Spectra,
     design_spectra,
     diagonal_start,
@@ -392,14 +390,12 @@ def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> t
     v = prepared.signal + floors
     closed = isinstance(problem, GaussianProblem) and not problem.penalised and tau == 0
     if prepared.spectra is not None:
-        accuracy = 1e-12 if closed else START_TOL
-        v = ridge_fixed_point(prepared.spectra, prepared.noise, floors, structure.strength, v, accuracy)
+        v = ridge_fixed_point(prepared.spectra, prepared.noise, floors, structure.strength, v)
     scale = replace(scale, variances=v)
     if closed:
         return scale, W
     W = W if prepared.near is None else prepared.near
-    tol = START_TOL if prepared.rows is None else DEAR_START_TOL
-    return diagonal_start(problem, structure, scale, W, mean_variance=tau, tol=tol, max_inner=max_inner)
+    return diagonal_start(problem, structure, scale, W, mean_variance=tau, max_inner=max_inner)
 
 
 def diagonal_lambda_max(prepared: Prepared, structure: Structure, penalty: Penalty) -> float:

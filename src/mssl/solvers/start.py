@@ -58,9 +58,10 @@ from mssl.structures.base import Structure, StructureScale
 
 Array = NDArray[np.float64]
 
-START_TOL = 1e-3  # relative change of v at which the diagonal fixed point counts as reached: v is a unit, no estimate
-DEAR_START_TOL = 1e-2  # the same where a round costs passes over the rows; data never know v as well as that
-_START_GAP = 1e-8  # relative gap of its weight steps, far below what v's tolerance can notice
+# Relative change of v at which the diagonal fixed point counts as reached. v is a constant of F: at 1e-3 the way to it
+# showed in the fourth digit of F, at 1e-6 it does not, for a tenth more time of a search.
+_START_TOL = 1e-6
+_CLOSED_TOL = 1e-12  # the same for ridges, whose weights cost nothing
 _MOST_ROUNDS = 100  # of the same; the secant takes five or six
 _LONGEST = 5.0  # residuals that a secant may go ahead at once; a flatter line is more noise than slope
 _LEAST_FALL = 10.0  # a line that falls by less than one in so many is no line to follow
@@ -207,13 +208,13 @@ def sampling_variances(spectra: Spectra, noise: Array, signal: Array) -> Array:
     return (known + unseen / ridge) / spectra.n_features
 
 
-def ridge_fixed_point(spectra: Spectra, noise: Array, floors: Array, strength: float, v: Array, tol: float) -> Array:
+def ridge_fixed_point(spectra: Spectra, noise: Array, floors: Array, strength: float, v: Array) -> Array:
     """Mean square v of each task's ridge weights under the ridge η/(v + e) that v itself implies, all tasks at once."""
     g, q = spectra.values / noise[:, None], spectra.projections / noise[:, None]
     secant = _Secant()
     for _ in range(_MOST_ROUNDS):
         image = np.sum((q / (g + (strength / (v + floors))[:, None])) ** 2, axis=1) / spectra.n_features
-        if np.all(np.abs(image - v) <= tol * (image + floors)):
+        if np.all(np.abs(image - v) <= _CLOSED_TOL * (image + floors)):
             return image
         v = secant.next(v, image)
     return image
@@ -227,7 +228,6 @@ def diagonal_start(
     *,
     mean_variance: float = 0.0,
     least: Array | float = 0.0,
-    tol: float = START_TOL,
     max_inner: int = 2000,
 ) -> tuple[StructureScale, Array]:
     """The diagonal fixed point by weight steps: K separate problems, but for a shared mean.
@@ -244,8 +244,6 @@ def diagonal_start(
         τ² of the shared mean; 0 for none.
     least : float or ndarray of shape (K,)
         Lower bound of v: residuals that many features fit exactly would vanish.
-    tol : float
-        Relative change of v at which the point counts as reached.
     max_inner : int
         Limit of each weight step.
 
@@ -261,12 +259,12 @@ def diagonal_start(
         floors = structure.floors(here)
         coupling = Coupling.diagonal_only(structure.strength * structure.diagonal(here), mean_variance)
         # A gap is the square of a distance: weights need be exact to a small share of the last change only.
-        accuracy = max(_START_GAP, 1e-3 * change**2) * size
+        accuracy = max(_START_TOL**2, 1e-3 * change**2) * size
         W = problem.solve(coupling, W, tol=accuracy, max_iter=max_inner).W
         Q = problem.rows(W)
         image = np.maximum(np.sum((Q - coupling.mean(Q)) ** 2, axis=1) / scale.n_rows + coupling.rho, least)
         change = min(float(np.max(np.abs(image - v) / (image + floors))), 1.0)
-        if change <= tol:
+        if change <= _START_TOL:
             break
         v = secant.next(v, image)
     return replace(scale, variances=image), W

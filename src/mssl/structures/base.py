@@ -69,9 +69,6 @@ class StructureScale:
         return len(self.variances)
 
 
-Frame = StructureScale  # its name in version 0.1, which model files of that version use
-
-
 @dataclass(frozen=True, eq=False)
 class StructureStep:
     """A task precision and what is known about it.
