@@ -107,7 +107,7 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         scale = 1.0 if spec.paper is None else spec.paper.precision
         unit = prepared.unit
         _check_units(unit, prepared.scales, result)
-        precision, covariance = result.structure.precision, result.structure.covariance
+        covariance = result.structure.covariance
         self.tasks_ = data.tasks
         self.coef_, self.intercept_ = prepared.to_user(result.W, result.intercepts)
         self.mean_coef_ = unit * result.mean / prepared.scales
