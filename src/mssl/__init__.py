@@ -26,6 +26,8 @@ _HOMES = {
     "TaskGraph": "graph",
     "TaskData": "data",
     "graphical_lasso": "glasso",
+    "GraphicalLasso": "glasso",
+    "GraphicalLassoCV": "glasso",
     "save": "files.models",
     "load": "files.models",
     "stack_tasks": "data",
@@ -37,6 +39,8 @@ _MODULES = frozenset(
 )
 
 __all__ = [
+    "GraphicalLasso",
+    "GraphicalLassoCV",
     "MSSLClassifier",
     "MSSLClassifierCV",
     "MSSLRegressor",

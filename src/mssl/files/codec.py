@@ -69,6 +69,8 @@ WORDS = {
     "fit_result": "mssl.solvers.alternation.FitResult",
     "record": "mssl.solvers.alternation.Record",
     "status": "mssl.solvers.base.Status",
+    "graphical_lasso": "mssl.glasso.GraphicalLasso",
+    "graphical_lasso_cv": "mssl.glasso.GraphicalLassoCV",
     "graphical_lasso_result": "mssl.glasso.solver.GraphicalLassoResult",
     "glasso_status": "mssl.glasso.solver.GlassoStatus",
     "task_graph": "mssl.graph.TaskGraph",
