@@ -22,7 +22,7 @@ from scipy.stats import ttest_rel
 
 import mssl.experiments as experiments
 from mssl.exceptions import DataError, DatasetError, ParameterError
-from mssl.experiments import climate, sets
+from mssl.experiments import classification, climate, sample_size, sets
 from mssl.experiments.page import Claim, Comparison, Page, published
 from mssl.experiments.runner import Experiment, Results, read_records, run_experiment
 from mssl.experiments.stats import density_test, holm, mean_and_spread, paired_p_value, winners
@@ -353,8 +353,8 @@ def test_sensitivity(tmp_path):
 @pytest.fixture
 def no_downloads(monkeypatch):
     """Only what comes with the package can be had."""
-    monkeypatch.setattr(sets, "can_be_had", lambda name: name == "digits")
-    monkeypatch.setattr(climate, "_can_be_had", lambda name: False)
+    for module in (climate, classification, sample_size):
+        monkeypatch.setattr(module, "can_be_had", lambda load, name: False)
 
 
 @pytest.mark.usefixtures("no_downloads")

@@ -9,7 +9,7 @@ import numpy as np
 from mssl.experiments import methods, sets
 from mssl.experiments.figures import NORMAL, SMALL, dots_with_bars, lines_with_bars, panels
 from mssl.experiments.page import Claim, Comparison, Page, published
-from mssl.experiments.runner import Experiment, Key, Record, Results
+from mssl.experiments.runner import Experiment, Key, Record, Results, can_be_had, crossed
 from mssl.experiments.stats import ALPHA, holm, mean_and_spread, paired_p_value, winners
 from mssl.experiments.tables import Cell, Table
 
@@ -31,7 +31,7 @@ def protocol(quick: bool) -> dict[str, Any]:
     Where none can be had, the bundled digits take their place.
     """
     wanted = ["landmine", "spam-15", "letter"] if quick else ["landmine", "spam-3", "spam-15", "letter", "mnist"]
-    found = [name for name in wanted if sets.can_be_had(name)] or ["digits"]
+    found = [name for name in wanted if can_be_had(sets.load, name)] or ["digits"]
     return {
         "sets": found,
         "not to be had": [name for name in wanted if name not in found],
@@ -53,11 +53,8 @@ def pieces(settings: dict[str, Any]) -> list[Key]:
     keys = []
     for name in settings["sets"]:
         for share, runs in zip(settings["fractions"][name], settings["runs"][name], strict=True):
-            for seed in range(runs):
-                keys += [
-                    {"set": name, "fraction": share, "seed": seed, "method": method}
-                    for method in [*settings["methods"], *([ALL_WORDS] if name.startswith("spam") else [])]
-                ]
+            listed = [*settings["methods"], *([ALL_WORDS] if name.startswith("spam") else [])]
+            keys += crossed(set=[name], fraction=[share], seed=range(runs), method=listed)
     return keys
 
 
@@ -65,11 +62,8 @@ def work(key: Key, settings: dict[str, Any]) -> Record:
     """Error and AUC on the test rows."""
     plain = key["method"] == ALL_WORDS
     data = sets.split(key["set"], key["fraction"], key["seed"], select=not plain)
-    model = methods.classifier("LR" if plain else key["method"], len(np.unique(data.tasks)), settings)
-    model.fit(data.X, data.y, tasks=data.tasks)
-    measured = methods.evaluate(model, data.X_test, data.y_test, data.tasks_test)
-    measured["training rows"] = len(data.y) / len(np.unique(data.tasks))
-    return {**measured, "chosen": methods.chosen(model)}
+    measured = methods.measure("LR" if plain else key["method"], data, settings)
+    return {**measured, "training rows": len(data.y) / len(np.unique(data.tasks))}
 
 
 def measured_runs(results: Results, name: str, share: float, method: str, what: str = "error") -> list[float]:
@@ -117,10 +111,6 @@ def present(results: Results) -> Page:
     return page
 
 
-def _listed(results: Results, name: str) -> list[str]:
-    return [*results.protocol["methods"], *([ALL_WORDS] if name.startswith("spam") else [])]
-
-
 def _main(results: Results, what: str) -> Table:
     rows = []
     extra = any(name.startswith("spam") for name in results.protocol["sets"])
@@ -128,19 +118,16 @@ def _main(results: Results, what: str) -> Table:
     for name in results.protocol["sets"]:
         share = main_fraction(results.protocol, name)
         found = {m: measured_runs(results, name, share, m, what) for m in results.protocol["methods"]}
-        signed = {m: [-value for value in v] if what == "auc" else v for m, v in found.items()}
-        best = winners(signed, overlap=share)
-        row: list[Any] = [f"{sets.TITLES[name]}, {100 * share:g} %"]
-        row += [Cell(*mean_and_spread(found[m]), bold=best[m]) for m in found]
+        row: list[Any] = [f"{sets.TITLES[name]}, {100 * share:g} %", *methods.score_cells(found, what, share)]
         if extra:
             plain = measured_runs(results, name, share, ALL_WORDS, what)
             row.append(Cell(*mean_and_spread(plain)) if plain else "–")
         rows.append(row)
-    word = "Error (%)" if what == "error" else "Area under the ROC curve (%)"
-    note = "Bold: best, or not significantly worse than the best (paired t-tests, Holm, α = 0.05)."
+    note = methods.BOLD
     if extra:
         note += f" *{ALL_WORDS}*: logistic regression on all 2000 words, without the choice of 500; not in the tests."
-    return Table(what, f"{word} at the main training share, mean ± sd", ["set, training share", *names], rows, note)
+    caption = f"{methods.MEASURES[what]} at the main training share, mean ± sd"
+    return Table(what, caption, ["set, training share", *names], rows, note)
 
 
 def _shares(results: Results) -> Table:
@@ -253,18 +240,25 @@ def _footnotes(results: Results) -> list[str]:
     return notes
 
 
+def _panel_for_each(names: list[str], height: float) -> tuple[Any, dict[str, Any]]:
+    """A figure of two columns, and the axes of every set."""
+    rows = (len(names) + 1) // 2
+    figure, grid = panels(7.0, height * rows, rows, 2, squeeze=False)
+    for ax in grid.ravel()[len(names) :]:
+        ax.set_visible(False)
+    return figure, dict(zip(names, grid.ravel(), strict=False))
+
+
 def _draw(page: Page, results: Results) -> None:
     names = results.protocol["sets"]
-    figure, axes = panels(7.0, 2.3 * ((len(names) + 1) // 2), (len(names) + 1) // 2, 2, squeeze=False)
-    for ax, name in zip(axes.ravel(), names, strict=False):
+    figure, axes = _panel_for_each(names, 2.3)
+    for name, ax in axes.items():
         share = main_fraction(results.protocol, name)
         found = {m: mean_and_spread(measured_runs(results, name, share, m)) for m in results.protocol["methods"]}
         known = published()["classification"].get(name, {})
         dots_with_bars(ax, found, label="error (%)", marks={m: known[m]["mean"] for m in known})
         ax.set_title(f"{sets.TITLES[name]}, {100 * share:g} %", fontsize=NORMAL)
-    for ax in axes.ravel()[len(names) :]:
-        ax.set_visible(False)
-    axes[0, 0].legend(fontsize=SMALL, frameon=False, loc="best")
+    axes[names[0]].legend(fontsize=SMALL, frameon=False, loc="best")
     page.figure(
         "error",
         figure,
@@ -272,8 +266,8 @@ def _draw(page: Page, results: Results) -> None:
     )
     if len(results.protocol["fractions"][names[0]]) < 2:
         return
-    figure, axes = panels(7.0, 2.4 * ((len(names) + 1) // 2), (len(names) + 1) // 2, 2, squeeze=False)
-    for ax, name in zip(axes.ravel(), names, strict=False):
+    figure, axes = _panel_for_each(names, 2.4)
+    for name, ax in axes.items():
         shares = results.protocol["fractions"][name]
         curves = {
             m: tuple(np.array([mean_and_spread(measured_runs(results, name, s, m)) for s in shares]).T)
@@ -282,9 +276,7 @@ def _draw(page: Page, results: Results) -> None:
         counts = [round(float(np.mean(measured_runs(results, name, s, "LR", "training rows")))) for s in shares]
         lines_with_bars(ax, counts, curves, x_label="training rows a task", y_label="error (%)")
         ax.set_title(sets.TITLES[name], fontsize=NORMAL)
-    for ax in axes.ravel()[len(names) :]:
-        ax.set_visible(False)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
+    handles, labels = axes[names[0]].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=SMALL, frameon=False)
     page.figure("shares", figure, "Error against the number of training rows a task, mean ± sd over runs.")
 

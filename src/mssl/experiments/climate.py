@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl.climate.combination import month_means
-from mssl.exceptions import DatasetError
 from mssl.experiments import climate_page
 from mssl.experiments.climate_cells import given_graph, load_cells
-from mssl.experiments.runner import Experiment, Key, Record
+from mssl.experiments.runner import Experiment, Key, Record, can_be_had, crossed
 
 Array = NDArray[np.float64]
 
@@ -25,7 +24,7 @@ STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
 def protocol(quick: bool) -> dict[str, Any]:
     """All moving windows of every set that can be had; quick: one window of two small sets."""
     wanted = ["fiveloc", "atlas"] if quick else ["fiveloc", "atlas", "south_america"]
-    found = [name for name in wanted if _can_be_had(name)]
+    found = [name for name in wanted if can_be_had(load_cells, name)]
     return {
         "sets": found or ["simulated"],
         "not to be had": [name for name in wanted if name not in found],
@@ -40,23 +39,13 @@ def protocol(quick: bool) -> dict[str, Any]:
     }
 
 
-def _can_be_had(name: str) -> bool:
-    try:
-        load_cells(name)
-    except (DatasetError, ImportError):
-        return False
-    return True
-
-
 def pieces(settings: dict[str, Any]) -> list[Key]:
     """One piece a set, kind of values, window and method."""
-    return [
-        {"set": name, "values": values, "window": window, "method": method}
-        for name in settings["sets"]
-        for values in settings["values"]
-        for window in range(len(windows(name, settings)))
-        for method in settings["methods"]
-    ]
+    keys = []
+    for name in settings["sets"]:
+        parts = range(len(windows(name, settings)))
+        keys += crossed(set=[name], values=settings["values"], window=parts, method=settings["methods"])
+    return keys
 
 
 def windows(name: str, settings: dict[str, Any]) -> list[tuple[slice, slice]]:

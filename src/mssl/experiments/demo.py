@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.linear_model import LinearRegression, RidgeCV
 
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import require
+from mssl.experiments.stats import rmse_by_task
+from mssl.experiments.synthetic import TaskByTask
 from mssl.files.atomic import prepare_folder, write_bytes
 from mssl.graph.task_graph import TaskGraph
 from mssl.model_selection import MSSLRegressorCV
@@ -20,7 +21,6 @@ from mssl.model_selection import MSSLRegressorCV
 Array = NDArray[np.float64]
 
 METHODS = ("OLS", "ridge, CV", "p-MSSL")
-RIDGES = np.logspace(-3, 3, 25)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,20 +81,20 @@ def run(
     """
     require("matplotlib", "plot", "the demonstration's pictures")
     folder = prepare_folder(output)
-    errors: dict[str, list[Array]] = {method: [] for method in METHODS}
+    errors: dict[str, list[list[float]]] = {method: [] for method in METHODS}
     edges = []
     for seed in range(seeds):
         data = make_clustered_tasks("centres", random_state=seed)
         model = MSSLRegressorCV(
             couplings=[1.0], shared_means=[False], coef_penalties=[0.0], selection="both", n_jobs=jobs
         ).fit(data.X, data.y, tasks=data.tasks)
-        predictions = {
-            "OLS": _task_by_task(LinearRegression, data),
-            "ridge, CV": _task_by_task(lambda: RidgeCV(RIDGES), data),
-            "p-MSSL": model.predict(data.X_test, tasks=data.tasks_test),
+        models: dict[str, Any] = {
+            "OLS": TaskByTask("OLS").fit(data.X, data.y, tasks=data.tasks),
+            "ridge, CV": TaskByTask("ridge").fit(data.X, data.y, tasks=data.tasks),
+            "p-MSSL": model,
         }
-        for method, prediction in predictions.items():
-            errors[method].append(_rmse_by_task(data, prediction))
+        for method, fitted in models.items():
+            errors[method].append(rmse_by_task(data, fitted.predict(data.X_test, tasks=data.tasks_test)))
         comparison = model.graph_.compare(data.adjacency)
         edges.append((comparison.found, comparison.missed, comparison.false))
         if progress is not None:
@@ -114,20 +114,6 @@ def run(
     )
     result.pictures.extend(draw(result, folder))
     return result
-
-
-def _task_by_task(make: Callable[[], Any], data: Any) -> Array:
-    """Predictions of one model a task."""
-    prediction = np.empty(len(data.y_test))
-    for task in np.unique(data.tasks):
-        own, test = data.tasks == task, data.tasks_test == task
-        prediction[test] = make().fit(data.X[own], data.y[own]).predict(data.X_test[test])
-    return prediction
-
-
-def _rmse_by_task(data: Any, prediction: Array) -> Array:
-    squares = (data.y_test - prediction) ** 2
-    return np.sqrt([squares[data.tasks_test == task].mean() for task in np.unique(data.tasks)])
 
 
 def draw(result: DemoResult, folder: Path) -> list[Path]:

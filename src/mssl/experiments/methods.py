@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.exceptions import ParameterError
+from mssl._validation import check_choice
+from mssl.experiments.sets import Split
+from mssl.experiments.tables import Cell, compared_cells
 
 Array = NDArray[np.float64]
 
@@ -23,6 +25,8 @@ WORDS = {
     "Mean": "tasks around a common mean, which has a ridge of its own",
     "Pooled": "one weight vector for all tasks, own intercepts",
 }
+MEASURES = {"error": "Error (%)", "auc": "Area under the ROC curve (%)"}
+BOLD = "Bold: best, or not significantly worse than the best (paired t-tests, Holm, α = 0.05)."
 STRENGTHS = (100.0, 10.0, 1.0, 0.1, 0.01)
 # Norms of whole matrices: weaker ones are all but no penalty, and take long.
 NORM_STRENGTHS = (100.0, 30.0, 10.0, 3.0)
@@ -73,8 +77,7 @@ def classifier(method: str, n_tasks: int, grid: dict[str, Any]) -> Any:
         "Mean": lambda: presets.mean_regularized(**further),
         "Pooled": lambda: presets.pooled(**further),
     }
-    if method not in made:
-        raise ParameterError(f"The method {method!r} is not known; choose one of {', '.join(METHODS)}.")
+    check_choice("method", method, METHODS)
     values = grid["norm strengths"] if method in _NORMS else grid["strengths"]
     name = "penalty__alpha" if method in _NORMS else "structure__alpha"
     parameters = {name: values}
@@ -99,8 +102,13 @@ def evaluate(model: Any, X: Any, y: NDArray[Any], tasks: NDArray[Any]) -> dict[s
     return {"error": float(np.mean(errors)), "auc": float(np.mean(areas)) if areas else None, "errors": errors}
 
 
-def chosen(model: Any) -> dict[str, Any]:
-    """What cross-validation chose, as plain values."""
-    return {
-        name: value if isinstance(value, bool | str) else float(value) for name, value in model.best_params_.items()
-    }
+def measure(method: str, data: Split, grid: dict[str, Any]) -> dict[str, Any]:
+    """Fit a method to the training part, evaluate it on the test part, and say what cross-validation chose."""
+    model = classifier(method, len(np.unique(data.tasks)), grid).fit(data.X, data.y, tasks=data.tasks)
+    chosen = {name: v if isinstance(v, bool | str) else float(v) for name, v in model.best_params_.items()}
+    return {**evaluate(model, data.X_test, data.y_test, data.tasks_test), "chosen": chosen}
+
+
+def score_cells(runs: dict[str, list[float]], what: str, overlap: float) -> list[Cell]:
+    """One row of a table of ``MEASURES[what]``, the best methods in bold."""
+    return compared_cells(runs, overlap=overlap, higher_is_better=what == "auc")

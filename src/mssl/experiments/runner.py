@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +84,27 @@ class Results:
     def column(self, name: str, **values: Any) -> list[Any]:
         """One measurement of the records whose key has these values."""
         return [record[name] for record in self.where(**values)]
+
+
+def crossed(**values: Iterable[Any]) -> list[Key]:
+    """The key of every combination of some values, the last name innermost; underscores in names become blanks.
+
+    Examples
+    --------
+    >>> crossed(method=["a", "b"], seed=range(2))[1]
+    {'method': 'a', 'seed': 1}
+    """
+    names = [name.replace("_", " ") for name in values]
+    return [dict(zip(names, combination, strict=True)) for combination in product(*values.values())]
+
+
+def can_be_had(load: Callable[[str], Any], name: str) -> bool:
+    """Whether the files of a data set are here or can be fetched."""
+    try:
+        load(name)
+    except (DatasetError, ImportError):
+        return False
+    return True
 
 
 def identity(key: Key) -> str:

@@ -9,15 +9,15 @@ import numpy as np
 from mssl.experiments import methods, sets
 from mssl.experiments.figures import SMALL, lines_with_bars, panels
 from mssl.experiments.page import Claim, Page, published
-from mssl.experiments.runner import Experiment, Key, Record, Results
-from mssl.experiments.stats import mean_and_spread, paired_p_value, winners
-from mssl.experiments.tables import Cell, Table
+from mssl.experiments.runner import Experiment, Key, Record, Results, can_be_had, crossed
+from mssl.experiments.stats import mean_and_spread, paired_p_value
+from mssl.experiments.tables import Table
 
 
 def protocol(quick: bool) -> dict[str, Any]:
     """10 runs of five sizes; quick: 2 runs of two. Without the mails, the bundled digits take their place."""
     return {
-        "set": "spam-15" if sets.can_be_had("spam-15") else "digits",
+        "set": "spam-15" if can_be_had(sets.load, "spam-15") else "digits",
         "sizes": [10, 20] if quick else [10, 20, 40, 80, 160],
         "seeds": 2 if quick else 10,
         "methods": list(methods.METHODS if not quick else methods.METHODS[:5]),
@@ -27,20 +27,12 @@ def protocol(quick: bool) -> dict[str, Any]:
 
 def pieces(settings: dict[str, Any]) -> list[Key]:
     """One piece a size, seed and method."""
-    return [
-        {"size": size, "seed": seed, "method": method}
-        for size in settings["sizes"]
-        for seed in range(settings["seeds"])
-        for method in settings["methods"]
-    ]
+    return crossed(size=settings["sizes"], seed=range(settings["seeds"]), method=settings["methods"])
 
 
 def work(key: Key, settings: dict[str, Any]) -> Record:
     """Error and AUC on the test rows."""
-    data = sets.split(settings["set"], key["size"], key["seed"])
-    model = methods.classifier(key["method"], len(np.unique(data.tasks)), settings)
-    model.fit(data.X, data.y, tasks=data.tasks)
-    return {**methods.evaluate(model, data.X_test, data.y_test, data.tasks_test), "chosen": methods.chosen(model)}
+    return methods.measure(key["method"], sets.split(settings["set"], key["size"], key["seed"]), settings)
 
 
 def present(results: Results) -> Page:
@@ -94,12 +86,9 @@ def _table(results: Results, what: str) -> Table:
     rows, names = [], results.protocol["methods"]
     for size in results.protocol["sizes"]:
         found = {m: _runs(results, size, m, what) for m in names}
-        signed = {m: [-value for value in v] if what == "auc" else v for m, v in found.items()}
-        best = winners(signed, overlap=_overlap(results, size))
-        rows.append([str(size), *(Cell(*mean_and_spread(found[m]), bold=best[m]) for m in names)])
-    word = "Error (%)" if what == "error" else "Area under the ROC curve (%)"
-    note = "Bold: best, or not significantly worse than the best (paired t-tests, Holm, α = 0.05)."
-    return Table(what, f"{word} by training rows a task, mean ± sd", ["rows a task", *names], rows, note)
+        rows.append([str(size), *methods.score_cells(found, what, _overlap(results, size))])
+    caption = f"{methods.MEASURES[what]} by training rows a task, mean ± sd"
+    return Table(what, caption, ["rows a task", *names], rows, methods.BOLD)
 
 
 def _claims(results: Results) -> list[Claim]:

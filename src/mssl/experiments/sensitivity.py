@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from mssl.datasets import make_clustered_tasks
 from mssl.experiments.figures import NORMAL, SMALL, heat_map, panels
 from mssl.experiments.page import Claim, Page, published
-from mssl.experiments.runner import Experiment, Key, Record, Results
-from mssl.experiments.stats import ALPHA, mean_and_spread, paired_p_value
+from mssl.experiments.runner import Experiment, Key, Record, Results, crossed
+from mssl.experiments.stats import ALPHA, mean_and_spread, paired_p_value, rmse_by_task
 from mssl.experiments.tables import Cell, Table
 
 Array = NDArray[np.float64]
@@ -38,12 +38,8 @@ def protocol(quick: bool) -> dict[str, Any]:
 
 def pieces(settings: dict[str, Any]) -> list[Key]:
     """One piece a generator, seed and γ; each follows the path over λ."""
-    return [
-        {"generator": generator, "seed": seed, "coef penalty": share}
-        for generator in settings["generators"]
-        for seed in range(settings["seeds"])
-        for share in settings["coef penalties"]
-    ]
+    seeds = range(settings["seeds"])
+    return crossed(generator=settings["generators"], seed=seeds, coef_penalty=settings["coef penalties"])
 
 
 def work(key: Key, settings: dict[str, Any]) -> Record:
@@ -56,8 +52,7 @@ def work(key: Key, settings: dict[str, Any]) -> Record:
     model = MSSLRegressor(coef_penalty=key["coef penalty"] * limit, shared_mean=False, warm_start=True)
     for value in sorted(settings["graph penalties"], reverse=True):
         model.set_params(graph_penalty=value).fit(data.X, data.y, tasks=data.tasks)
-        squares = (model.predict(data.X_test, tasks=data.tasks_test) - data.y_test) ** 2
-        errors = [np.sqrt(squares[data.tasks_test == task].mean()) for task in data.task_names]
+        errors = rmse_by_task(data, model.predict(data.X_test, tasks=data.tasks_test))
         found = model.graph_.compare(data.adjacency)
         record["rmse"].append(float(np.mean(errors)))
         record["f1"].append(float(found.f1))

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from mssl.datasets import load_digit_pairs, load_landmine, load_letter, load_mnist_pairs, load_spam
-from mssl.exceptions import DatasetError
+from mssl import datasets
 
 Index = NDArray[np.intp]
 
@@ -46,27 +45,13 @@ class Split(NamedTuple):
     tasks_test: NDArray[Any]
 
 
-def can_be_had(name: str) -> bool:
-    """Whether a set's files are here or can be fetched."""
-    try:
-        load(name)
-    except (DatasetError, ImportError):
-        return False
-    return True
-
-
 @lru_cache(maxsize=2)
 def load(name: str) -> Any:
     """A set by its name; word counts as log(1 + count)."""
-    if name == "landmine":
-        return load_landmine()
-    if name == "letter":
-        return load_letter()
-    if name == "digits":
-        return load_digit_pairs()
-    if name == "mnist":
-        return load_mnist_pairs(subsample=MNIST_ROWS, random_state=0)
-    mails = load_spam(users=int(name.split("-")[1]))
+    if not name.startswith("spam"):
+        options = {"subsample": MNIST_ROWS, "random_state": 0} if name == "mnist" else {}
+        return datasets.load({"digits": "digit-pairs", "mnist": "mnist-pairs"}.get(name, name), **options)
+    mails = datasets.load(name)
     mails.X = sparse.csr_array(mails.X)
     mails.X.data = np.log1p(mails.X.data)
     return mails

@@ -26,6 +26,12 @@ def mean_and_spread(values: ArrayLike) -> tuple[float, float]:
     return float(runs.mean()), float(runs.std(ddof=1)) if runs.size > 1 else 0.0
 
 
+def rmse_by_task(data: Any, prediction: ArrayLike) -> list[float]:
+    """Test error of every task of a problem as :func:`mssl.datasets.make_clustered_tasks` makes it."""
+    squares = (np.asarray(prediction) - data.y_test) ** 2
+    return [float(np.sqrt(squares[data.tasks_test == task].mean())) for task in data.task_names]
+
+
 def paired_p_value(first: ArrayLike, second: ArrayLike, *, overlap: float = 0.0) -> float:
     r"""Two-sided p-value of a paired t-test, of whether both have the same mean.
 

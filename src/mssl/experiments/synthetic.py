@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from mssl.datasets import make_clustered_tasks
 from mssl.experiments.figures import NORMAL, panels
 from mssl.experiments.page import Claim, Page, published
-from mssl.experiments.runner import Experiment, Key, Record, Results
-from mssl.experiments.stats import ALPHA, holm, mean_and_spread, paired_p_value, winners
-from mssl.experiments.tables import Cell, Table
+from mssl.experiments.runner import Experiment, Key, Record, Results, crossed
+from mssl.experiments.stats import ALPHA, holm, mean_and_spread, paired_p_value, rmse_by_task
+from mssl.experiments.tables import Cell, Table, compared_cells
 
 Array = NDArray[np.float64]
 
@@ -47,12 +47,7 @@ def protocol(quick: bool) -> dict[str, Any]:
 
 def pieces(settings: dict[str, Any]) -> list[Key]:
     """One piece a generator, seed and method."""
-    return [
-        {"generator": generator, "seed": seed, "method": method}
-        for generator in settings["generators"]
-        for seed in range(settings["seeds"])
-        for method in settings["methods"]
-    ]
+    return crossed(generator=settings["generators"], seed=range(settings["seeds"]), method=settings["methods"])
 
 
 def problem(generator: str, seed: int, settings: dict[str, Any]) -> Any:
@@ -71,8 +66,7 @@ def work(key: Key, settings: dict[str, Any]) -> Record:
     """Test RMSE of every task, and for the methods that learn a graph how it compares with the true one."""
     data = problem(key["generator"], key["seed"], settings)
     model = estimator(key["method"], key["generator"], data).fit(data.X, data.y, tasks=data.tasks)
-    squares = (model.predict(data.X_test, tasks=data.tasks_test) - data.y_test) ** 2
-    rmse = [float(np.sqrt(squares[data.tasks_test == task].mean())) for task in data.task_names]
+    rmse = rmse_by_task(data, model.predict(data.X_test, tasks=data.tasks_test))
     record: Record = {"rmse": rmse, "chosen": {}, "graph": None, "matrix": None}
     if hasattr(model, "best_params_"):
         record["chosen"] = {name: _plain(value) for name, value in model.best_params_.items()}
@@ -206,10 +200,7 @@ def _errors(results: Results) -> Table:
     for generator in results.protocol["generators"]:
         for name, members in GROUPS.items():
             means = {m: rmse(results, generator, m)[:, list(members)].mean(axis=1) for m in results.protocol["methods"]}
-            fair = {m: values for m, values in means.items() if m != "true graph"}
-            best = winners(fair)
-            cells = [Cell(*mean_and_spread(v), digits=3, bold=best.get(m, False)) for m, v in means.items()]
-            rows.append([generator, name, *cells])
+            rows.append([generator, name, *compared_cells(means, digits=3, unfair=["true graph"])])
     return Table(
         "errors",
         f"Test RMSE, mean ± sd over {results.protocol['seeds']} runs (the noise alone gives 1)",

@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import html
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mssl.exceptions import DataError
+from mssl.experiments.stats import mean_and_spread, winners
 from mssl.files.atomic import write_text
 
 _LATEX = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{"} | {
@@ -33,6 +36,33 @@ class Cell:
         if self.spread is None:
             return f"{self.value:.{self.digits}f}"
         return f"{self.value:.{self.digits}f} ± {self.spread:.{self.digits}f}"
+
+
+def compared_cells(
+    runs: Mapping[str, Any],
+    *,
+    digits: int = 2,
+    overlap: float = 0.0,
+    higher_is_better: bool = False,
+    unfair: Sequence[str] = (),
+) -> list[Cell]:
+    """Mean and spread of every method's runs; the best and those not significantly worse in bold.
+
+    Parameters
+    ----------
+    runs : mapping of method to (n,) array
+    digits : int
+        Decimals to show.
+    overlap : float
+        As for :func:`mssl.experiments.stats.paired_p_value`.
+    higher_is_better : bool
+        Errors are better when low, areas under a curve when high.
+    unfair : sequence of str
+        Methods that know what is not known in practice, and so do not take part.
+    """
+    sign = -1.0 if higher_is_better else 1.0
+    best = winners({m: sign * np.asarray(v) for m, v in runs.items() if m not in unfair}, overlap=overlap)
+    return [Cell(*mean_and_spread(v), digits=digits, bold=best.get(m, False)) for m, v in runs.items()]
 
 
 @dataclass(frozen=True)
