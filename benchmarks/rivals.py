@@ -293,6 +293,31 @@ Rules tried on recorded searches (splits 0 to 15, or 0 to 7 for the slow sets) a
   middle between best and strongest: between the two.
 - Two standard errors for a graph: better on Letter-20 (deviance −0.0027 ± 0.0028 instead of +0.0104 ± 0.0120), but
   Landmine-160 loses what it gains (1 − AUC −0.0003 ± 0.0017 instead of −0.0020 ± 0.0024).
+
+## Which stages pay
+
+The search was replayed from recorded scores of the folds, with one stage switched off at a time: the sets above
+(without digits; 1 to 12 splits each) and synthetic tasks (centres, equicorrelated, sparse, fewer features than tasks; 6 to 12
+seeds), some 50 to 120 splits a row. The table has the change of the error on test rows when the stage is left out,
+with its paired standard error, and the share of settings that is saved.
+
+| stage left out | error, % | settings saved, % | kept |
+|---|---|---|---|
+| quarter decades about the best ridge and mean | +0.38 ± 0.17 | 4 | yes |
+| all refinement of ridge and mean | +0.12 ± 0.27 (Spam15-20 +11.9) | 9 | yes |
+| the strongest of equal ridges | +0.01 ± 0.20 (Spam15-20 +3.3) | 2 | yes |
+| first look at two λ between the ends | +0.13 ± 0.13 | 7 | yes |
+| finer path of λ | +0.18 ± 0.14 | 7 | yes |
+| γ | +6.8 ± 2.7 (sparse +57 ± 8) | 30 | yes |
+| shrinkage, where tasks outnumber features | +0.18 ± 0.11 | 2 | yes |
+| neighbours after γ or shrinkage | +0.24 ± 0.13 | 3 | yes |
+| strength of the mean | +0.12 ± 0.09 | 3 | yes |
+| high variance floors, with further means | +0.06 ± 0.10 | 17 | no |
+| a coupling of 0.1 for γ | +0.02 ± 0.06 | 7 | no |
+| coupling around the mean's new strength | 0.00 ± 0.00 | 2 | no |
+
+Without the last three the error changes by −0.09 % ± 0.19 % over 90 splits (real data −0.12 % ± 0.12 %, their deviance
+−0.12 % ± 0.07 %), 10 choices of the 90 are others than before, and 22 % of the settings are saved.
 """
 
 

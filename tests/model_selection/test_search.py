@@ -189,7 +189,7 @@ def test_table_is_ready_for_a_frame():
     splits = frame[["split0_test_score", "split1_test_score"]].to_numpy(dtype=float)
     np.testing.assert_allclose(splits.mean(axis=1), frame.mean_test_score)
     assert len(frame) == len({str(params) for params in frame.params})
-    assert {"shared mean, coupling and floor", "graph penalty", "coefficient penalty"} <= set(frame.stage)
+    assert {"shared mean and coupling", "graph penalty", "coefficient penalty"} <= set(frame.stage)
     assert {np.inf, 1.0, 0.0} <= set(frame.param_graph_penalty)  # no graph, the empty one, the full one
 
 

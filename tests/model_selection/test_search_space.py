@@ -1,25 +1,25 @@
 """The coordinate search: what it asks for, and what a graph has to show before it is taken."""
 
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 from scipy.stats import sem
 
 from mssl.model_selection.scores import ScoreTable
-from mssl.model_selection.search_space import SearchSpace, coordinate_search
+from mssl.model_selection.search_space import STAGES, SearchSpace, coordinate_search, full_search
 from mssl.solvers.base import Status
 
 NOISE = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
 
 
-def space(**changes):
-    grids = ("graph_penalties", "coef_penalties", "couplings", "shrinkages", "shared_means", "variance_floors")
+def space(given=None, **changes):
     facts = {"coef_limit": 1.0, "mean_variance": 1.0, "many_tasks": False, "without_graph": True}
-    return SearchSpace(**(dict.fromkeys(grids) | facts | {"graph_limit": lambda params: 0.9} | changes))
+    return SearchSpace(given or {}, **(facts | {"graph_limit": lambda params: 0.9} | changes))
 
 
-def searched(monkeypatch, score, **changes):
+def searched(monkeypatch, score, search=coordinate_search, progress=None, **changes):
     """The table after a search in which every setting has the task scores that a function of its parameters says."""
 
     def follow(fold, template, chain):
@@ -28,8 +28,8 @@ def searched(monkeypatch, score, **changes):
 
     monkeypatch.setattr("mssl.model_selection.scores.follow", follow)
     fold = SimpleNamespace(task_scores=lambda point: np.asarray(score(point.params), dtype=float))
-    table = ScoreTable(None, [fold] * 3)
-    coordinate_search(table, space(**changes))
+    table = ScoreTable(None, [fold] * 3, progress=progress)
+    search(table, space(**changes))
     return table
 
 
@@ -41,3 +41,70 @@ def test_a_graph_has_to_beat_one_ridge_by_a_standard_error(monkeypatch, gain, le
     table = searched(monkeypatch, score)
     assert np.isfinite(table.best().params["graph_penalty"]) == learns
     assert np.isfinite(table.best_with_graph.params["graph_penalty"])
+
+
+def settings_of(table):
+    return [candidate.params for candidate in table.candidates.values()]
+
+
+@pytest.mark.parametrize("search", [coordinate_search, full_search])
+def test_given_grids_are_not_left(monkeypatch, search):
+    names = {"graph_penalties": "graph_penalty", "coef_penalties": "coef_penalty", "couplings": "coupling"}
+    names |= {"shrinkages": "shrinkage", "shared_means": "shared_mean", "variance_floors": "variance_floor"}
+    grids = {"graph_penalties": [0.7, 0.1], "coef_penalties": [0.0, 3.0], "couplings": [0.3, 5.0]}
+    grids |= {"shrinkages": [0.0, 0.2], "shared_means": [0.4, False], "variance_floors": [0.1, 0.6]}
+    random = np.random.default_rng(0)
+    for grid, values in grids.items():
+        table = searched(monkeypatch, lambda params: random.normal(-1, 0.1, 4), search, given={grid: values})
+        assert {params[names[grid]] for params in settings_of(table)} == set(values)
+    table = searched(monkeypatch, lambda params: random.normal(-1, 0.1, 4), full_search, given=grids)
+    assert len(table.candidates) == 2**6
+
+
+def test_a_search_has_no_more_stages_than_it_announces(monkeypatch):
+    class Progress:
+        names: ClassVar = []
+
+        def stage(self, name, pieces):
+            self.names.append(name)
+
+        def advance(self, pieces=1):
+            pass
+
+    def score(params):
+        """Everything pays: a weaker mean, γ, shrinkage and a graph."""
+        mean = {True: 1.0, False: 1e9}.get(params["shared_mean"], params["shared_mean"])
+        gain = 100.0 * np.isfinite(params["graph_penalty"]) - np.log10(mean) + params["shrinkage"]
+        return np.full(4, gain + 10.0 * (params["coef_penalty"] > 0))
+
+    searched(monkeypatch, score, progress=Progress(), many_tasks=True)
+    assert len(Progress.names) == STAGES
+
+
+@pytest.mark.parametrize("many_tasks", [False, True])
+def test_one_ridge_takes_the_strongest_of_equals(monkeypatch, many_tasks):
+    """Ridges that cannot be told apart are pooled; one that is clearly worse is not taken."""
+
+    def score(params):
+        if np.isfinite(params["graph_penalty"]):
+            return np.full(5, -9.0)
+        return -5.0 + (NOISE - 0.4 * sem(NOISE) if params["coupling"] > 10.0 else 0.0 * NOISE)
+
+    assert searched(monkeypatch, score, many_tasks=many_tasks).best().params["coupling"] == 1e5
+
+    def clear(params):
+        return score(params) - (0.2 * sem(NOISE) if params["coupling"] > 1e4 else 0.0)
+
+    assert searched(monkeypatch, clear).best().params["coupling"] == 1e4
+
+
+@pytest.mark.parametrize(("gain", "taken"), [(0.9, False), (1.1, True)])
+@pytest.mark.parametrize("name", ["coef_penalty", "shrinkage"])
+def test_more_freedom_has_to_win_by_a_standard_error(monkeypatch, name, gain, taken):
+    first = space(many_tasks=True).first()[name]
+
+    def score(params):
+        return -5.0 + (NOISE + gain * sem(NOISE) if params[name] != first else 0.0 * NOISE)
+
+    table = searched(monkeypatch, score, many_tasks=True, without_graph=False)
+    assert (table.best().params[name] != first) == taken
