@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from sklearn.utils import Bunch
 
+from mssl._validation import check_choice
 from mssl.datasets._fetch import fetch
-from mssl.datasets._generators import names
-from mssl.datasets._layout import arrange, check_choice, check_layout
+from mssl.datasets._layout import arrange, check_layout, names
 from mssl.datasets._real import describe, read_cells
 from mssl.datasets._registry import info
 from mssl.exceptions import DatasetError

@@ -5,21 +5,38 @@ from typing import Any
 import numpy as np
 from sklearn.utils import Bunch
 
+from mssl._validation import check_number, check_whole_number, refused
 from mssl.datasets._climate import arrange_months, calendar_from
-from mssl.datasets._generators import names, positive_int
-from mssl.datasets._graphs import grid_adjacency, laplacian_precision
-from mssl.datasets._layout import check_layout
-from mssl.exceptions import ParameterError
+from mssl.datasets._layout import check_layout, names
 from mssl.structures.laplacian import great_circle
+
+
+def grid_adjacency(n_lat: int, n_lon: int) -> np.ndarray:
+    """Four-neighbour graph of a latitude × longitude grid, cells numbered row by row."""
+    cells = np.arange(n_lat * n_lon).reshape(n_lat, n_lon)
+    left = np.concatenate([cells[:-1].ravel(), cells[:, :-1].ravel()])
+    right = np.concatenate([cells[1:].ravel(), cells[:, 1:].ravel()])
+    adjacency = np.zeros((cells.size, cells.size), dtype=bool)
+    adjacency[left, right] = adjacency[right, left] = True
+    return adjacency
+
+
+def laplacian_precision(weights: np.ndarray) -> np.ndarray:
+    """Precision I + L of a weighted graph, rescaled so that every variance is one.
+
+    With L the graph Laplacian, I + L is positive definite and has the graph's zero pattern, which the
+    rescaling by the square roots of the variances keeps.
+    """
+    precision = np.eye(len(weights)) + np.diag(weights.sum(axis=1)) - weights
+    deviation = np.sqrt(np.diag(np.linalg.inv(precision)))
+    return precision * np.outer(deviation, deviation)
 
 
 def _grid(n_lat: int, n_lon: int, box: tuple[float, float, float, float]) -> np.ndarray:
     south, north, west, east = box
     if not (-90 <= south <= north <= 90 and west <= east <= west + 360):
-        raise ParameterError(
-            f"box={box!r} must be (south, north, west, east) in degrees, with −90 ≤ south ≤ north ≤ 90 "
-            "and west ≤ east ≤ west + 360."
-        )
+        allowed = "give (south, north, west, east) in degrees, −90 ≤ south ≤ north ≤ 90 and west ≤ east ≤ west + 360"
+        raise refused("box", box, allowed)
     latitudes, longitudes = np.meshgrid(np.linspace(south, north, n_lat), np.linspace(west, east, n_lon), indexing="ij")
     return np.column_stack([latitudes.ravel(), longitudes.ravel()])
 
@@ -29,8 +46,7 @@ def _long_range(rng: np.random.Generator, coordinates: np.ndarray, neighbours: n
     left, right = np.nonzero(np.triu(~neighbours, k=1))
     distance = great_circle(coordinates)[left, right]
     far = np.flatnonzero(distance >= np.median(distance)) if distance.size else np.zeros(0, dtype=int)
-    if not 0 <= n_links <= far.size:
-        raise ParameterError(f"n_links={n_links!r} must lie between 0 and the grid's {far.size} distant pairs.")
+    check_whole_number("n_links", n_links, low=0, high=far.size, remedy="The grid has so many distant pairs.")
     chosen = np.sort(rng.permutation(far)[:n_links])
     return np.column_stack([left[chosen], right[chosen]])
 
@@ -161,19 +177,14 @@ def make_climate_like(
     ((600, 25, 10), (600, 25), (25, 2), (4, 2))
     """
     check_layout(layout, shared=False, aligned=True, as_frame=as_frame, what="this ensemble")
-    n_samples, n_test = positive_int("n_samples", n_samples), positive_int("n_test", n_test)
-    shape = (
-        positive_int("n_lat", n_lat),
-        positive_int("n_lon", n_lon),
-        positive_int("n_members", n_members),
-    )
-    if not (noise > 0 and coupling >= 0 and bias >= 0 and variability >= 0):
-        raise ParameterError(
-            f"noise={noise!r} must be positive; coupling={coupling!r}, bias={bias!r} and "
-            f"variability={variability!r} must not be negative."
-        )
+    sizes = {"n_lat": n_lat, "n_lon": n_lon, "n_members": n_members, "n_samples": n_samples, "n_test": n_test}
+    for name, value in sizes.items():
+        check_whole_number(name, value, low=1)
+    check_number("noise", noise, above=0)
+    for name, deviation in {"coupling": coupling, "bias": bias, "variability": variability}.items():
+        check_number(name, deviation, low=0)
     truth, training, testing = np.random.default_rng(random_state).spawn(3)
-    world = _world(truth, shape, box, n_links=n_links, coupling=coupling, noise=noise, bias=bias)
+    world = _world(truth, (n_lat, n_lon, n_members), box, n_links=n_links, coupling=coupling, noise=noise, bias=bias)
     months = calendar_from(first_month, n_samples + n_test)
     warming = trend * np.arange(len(months)) / 120
     task_names, feature_names = names("cell", n_lat * n_lon), names("member", n_members)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import Bunch
 
+from mssl._validation import check_array, check_choice, check_number, check_whole_number, refused
 from mssl.datasets._graphs import (
     PAPER_CLUSTERS,
     cluster_adjacency,
@@ -18,7 +19,7 @@ from mssl.datasets._graphs import (
     cluster_labels,
     precision_on_graph,
 )
-from mssl.datasets._layout import arrange, check_choice, check_layout
+from mssl.datasets._layout import arrange, check_layout, names
 from mssl.exceptions import LayoutError, ParameterError
 
 KINDS = ("centres", "equicorrelated", "chain", "sparse")
@@ -26,25 +27,12 @@ FAMILIES = ("gaussian", "binary", "poisson")
 _LARGEST_LOG_RATE = 40.0
 
 
-def names(word: str, count: int) -> np.ndarray:
-    """Zero-padded names, so that sorting them keeps the order of the tasks."""
-    width = len(str(count))
-    return np.array([f"{word} {number:0{width}d}" for number in range(1, count + 1)])
-
-
-def positive_int(name: str, value: Any) -> int:
-    """Return the value as an int, or say why it is not a positive one."""
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-        raise ParameterError(f"{name}={value!r} must be a positive integer.")
-    return int(value)
-
-
 def _sample_sizes(name: str, value: int | Sequence[int], n_tasks: int) -> list[int]:
     if np.ndim(value) == 0:
-        return [positive_int(name, value)] * n_tasks
-    sizes = [positive_int(name, size) for size in np.asarray(value).tolist()]
+        return [check_whole_number(name, value, low=1)] * n_tasks
+    sizes = [check_whole_number(f"{name}[{task}]", size, low=1) for task, size in enumerate(np.asarray(value).tolist())]
     if len(sizes) != n_tasks:
-        raise ParameterError(f"{name} has {len(sizes)} sizes for {n_tasks} tasks; give one number, or one per task.")
+        raise refused(name, value, f"give one number, or one for each of the {n_tasks} tasks")
     return sizes
 
 
@@ -104,13 +92,6 @@ def _draw(
         designs = [rng.standard_normal((size, n_features)) for size in sizes]
     predictors = [designs[task] @ coef[task] + intercept[task] for task in range(n_tasks)]
     return designs, [_respond(rng, predictors[task], family, noise[task]) for task in range(n_tasks)]
-
-
-def _noise_per_task(noise: ArrayLike, n_tasks: int) -> np.ndarray:
-    values = np.asarray(noise, dtype=float)
-    if values.ndim > 1 or values.size not in (1, n_tasks) or not (np.isfinite(values) & (values >= 0)).all():
-        raise ParameterError(f"noise={noise!r} must be one number ≥ 0, or one per task ({n_tasks}).")
-    return np.broadcast_to(values.reshape(-1), (n_tasks,))
 
 
 def _check_sizes(
@@ -245,13 +226,14 @@ def make_clustered_tasks(
     """
     check_choice("kind", kind, KINDS)
     check_choice("family", family, FAMILIES)
-    n_tasks, n_features = positive_int("n_tasks", n_tasks), positive_int("n_features", n_features)
+    n_tasks = check_whole_number("n_tasks", n_tasks, low=1)
+    n_features = check_whole_number("n_features", n_features, low=1)
     train, test = _sample_sizes("n_samples", n_samples, n_tasks), _sample_sizes("n_test", n_test, n_tasks)
     _check_sizes(train, test, shared_design, layout, as_frame, "these clustered tasks")
-    if kind == "sparse" and not 1 <= n_nonzero <= n_features:
-        raise ParameterError(f"n_nonzero={n_nonzero!r} must lie between 1 and n_features={n_features}.")
-    if not amplitude > 0:
-        raise ParameterError(f"amplitude={amplitude!r} must be positive.")
+    if kind == "sparse":
+        check_whole_number("n_nonzero", n_nonzero, low=1, high=n_features)
+    check_number("amplitude", amplitude, above=0)
+    noise_of_task = check_array("noise", noise, (), (1,), (n_tasks,), low=0)
 
     labels = cluster_labels(clusters, n_tasks)
     covariance = cluster_covariance(clusters, n_tasks, kind=kind, correlation=correlation, spread=spread)
@@ -265,7 +247,7 @@ def make_clustered_tasks(
         "intercept": intercept_scale * truth.standard_normal(n_tasks),
         "shared_design": shared_design,
         "family": family,
-        "noise": _noise_per_task(noise, n_tasks),
+        "noise": np.broadcast_to(noise_of_task, n_tasks),
     }
     return _assemble(
         _draw(training, train, **law),
@@ -349,13 +331,12 @@ def make_residual_graph(
     117
     """
     check_choice("kind", kind, ("equicorrelated", "chain"))
-    n_samples, n_test = positive_int("n_samples", n_samples), positive_int("n_test", n_test)
-    n_tasks, n_features = positive_int("n_tasks", n_tasks), positive_int("n_features", n_features)
+    sizes = {"n_samples": n_samples, "n_test": n_test, "n_tasks": n_tasks, "n_features": n_features}
+    for name, value in sizes.items():
+        check_whole_number(name, value, low=1)
     check_layout(layout, shared=shared_design, aligned=True, as_frame=as_frame, what="this problem")
-    if not 0 <= density <= 1:
-        raise ParameterError(f"density={density!r} must lie in [0, 1].")
-    if not noise > 0:
-        raise ParameterError(f"noise={noise!r} must be positive.")
+    check_number("density", density, low=0, high=1)
+    check_number("noise", noise, above=0)
 
     labels = cluster_labels(clusters, n_tasks)
     covariance = noise**2 * cluster_covariance(clusters, n_tasks, kind=kind, correlation=correlation, spread=0.0)

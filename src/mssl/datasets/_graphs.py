@@ -72,24 +72,3 @@ def precision_on_graph(covariance: np.ndarray, adjacency: np.ndarray) -> np.ndar
         )
     precision = np.linalg.inv(covariance)
     return np.where(adjacency | np.eye(len(covariance), dtype=bool), (precision + precision.T) / 2, 0.0)
-
-
-def grid_adjacency(n_lat: int, n_lon: int) -> np.ndarray:
-    """Four-neighbour graph of a latitude × longitude grid, cells numbered row by row."""
-    cells = np.arange(n_lat * n_lon).reshape(n_lat, n_lon)
-    left = np.concatenate([cells[:-1].ravel(), cells[:, :-1].ravel()])
-    right = np.concatenate([cells[1:].ravel(), cells[:, 1:].ravel()])
-    adjacency = np.zeros((cells.size, cells.size), dtype=bool)
-    adjacency[left, right] = adjacency[right, left] = True
-    return adjacency
-
-
-def laplacian_precision(weights: np.ndarray) -> np.ndarray:
-    """Precision I + L of a weighted graph, rescaled so that every variance is one.
-
-    With L the graph Laplacian, I + L is positive definite and has the graph's zero pattern, which the
-    rescaling by the square roots of the variances keeps.
-    """
-    precision = np.eye(len(weights)) + np.diag(weights.sum(axis=1)) - weights
-    deviation = np.sqrt(np.diag(np.linalg.inv(precision)))
-    return precision * np.outer(deviation, deviation)

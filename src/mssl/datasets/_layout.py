@@ -6,15 +6,16 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from mssl.exceptions import LayoutError, ParameterError, require
+from mssl._validation import check_choice
+from mssl.exceptions import LayoutError, require
 
 LAYOUTS = ("long", "shared", "aligned")
 
 
-def check_choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
-    """Refuse a value that is not one of the allowed ones."""
-    if value not in allowed:
-        raise ParameterError(f"{name}={value!r} is not known; choose one of {', '.join(map(repr, allowed))}.")
+def names(word: str, count: int) -> np.ndarray:
+    """Zero-padded names, so that sorting them keeps the order of the tasks."""
+    width = len(str(count))
+    return np.array([f"{word} {number:0{width}d}" for number in range(1, count + 1)])
 
 
 def check_layout(layout: str, *, shared: bool, aligned: bool, as_frame: bool, what: str) -> None:

@@ -19,13 +19,11 @@ from scipy import sparse
 from scipy.io import loadmat
 from sklearn.utils import Bunch
 
+from mssl._validation import check_choice, check_whole_number, refused
 from mssl.datasets._fetch import fetch, unpack
-from mssl.datasets._generators import names
-from mssl.datasets._layout import arrange, check_choice, check_layout, long_frame
+from mssl.datasets._layout import arrange, check_layout, long_frame, names
 from mssl.datasets._registry import DatasetInfo, info
-from mssl.exceptions import DatasetError, ParameterError
-
-_BINARY = np.array([0, 1])
+from mssl.exceptions import DatasetError
 
 
 def read_cells(path: Path) -> tuple[list[np.ndarray], list[np.ndarray], dict[str, Any]]:
@@ -51,33 +49,30 @@ def describe(entry: DatasetInfo, text: str) -> dict[str, str]:
     }
 
 
+def _bunch(entry: DatasetInfo, rows: dict[str, Any], text: str, layout: str, **known: Any) -> Bunch:
+    """Rows of a binary problem, what is known of them, and where they come from."""
+    return Bunch(**rows, target_names=np.array([0, 1]), layout=layout, **known, **describe(entry, text))
+
+
+def _refuse_layout(entry: DatasetInfo, layout: str, as_frame: bool) -> None:
+    """Refuse every layout but the long one: the tasks have rows of their own."""
+    check_layout(layout, shared=False, aligned=False, as_frame=as_frame, what=f"the data set {entry.name!r}")
+
+
 def _classes(
     entry: DatasetInfo,
     designs: list[Any],
     targets: list[np.ndarray],
-    task_names: np.ndarray,
-    feature_names: np.ndarray,
     text: str,
     layout: str,
     as_frame: bool,
+    **named: np.ndarray,
 ) -> Bunch:
-    check_layout(layout, shared=False, aligned=False, as_frame=as_frame, what=f"the data set {entry.name!r}")
-    return Bunch(
-        **arrange(
-            designs,
-            [target.astype(np.int64) for target in targets],
-            layout=layout,
-            task_names=task_names,
-            feature_names=feature_names,
-            as_frame=as_frame,
-            target_name=entry.target_column,
-        ),
-        task_names=task_names,
-        feature_names=feature_names,
-        target_names=_BINARY,
-        layout=layout,
-        **describe(entry, text),
-    )
+    """One design and one target per task; `named` are ``task_names`` and ``feature_names``."""
+    _refuse_layout(entry, layout, as_frame)
+    how: dict[str, Any] = {"layout": layout, "as_frame": as_frame, "target_name": entry.target_column, **named}
+    rows = arrange(designs, [target.astype(np.int64) for target in targets], **how)
+    return _bunch(entry, rows, text, layout, **named)
 
 
 def load_landmine(*, layout: str = "long", as_frame: bool = False) -> Bunch:
@@ -114,7 +109,8 @@ def load_landmine(*, layout: str = "long", as_frame: bool = False) -> Bunch:
         "Labels: 1 mine, 0 clutter. Always answering 0 errs on 6.1 %, so report the AUC beside the error. "
         "Fields 1–10 are overgrown, 11–19 bare ground."
     )
-    bunch = _classes(entry, designs, targets, names("field", len(designs)), names("x", 9), text, layout, as_frame)
+    named = {"task_names": names("field", len(designs)), "feature_names": names("x", 9)}
+    bunch = _classes(entry, designs, targets, text, layout, as_frame, **named)
     bunch.groups = np.array(["foliage"] * 10 + ["desert"] * 9)
     return bunch
 
@@ -147,7 +143,7 @@ def load_spam(users: int = 3, *, layout: str = "long", as_frame: bool = False) -
     >>> from mssl.datasets import load_spam
     >>> mails = load_spam(users=15)  # doctest: +SKIP
     """
-    check_choice("users", users, (3, 15))
+    users = check_choice("users", check_whole_number("users", users), (3, 15))
     entry = info(f"spam-{users}")
     designs, targets, _ = read_cells(fetch(entry.name)[0])
     text = (
@@ -155,7 +151,8 @@ def load_spam(users: int = 3, *, layout: str = "long", as_frame: bool = False) -
         f"({766 if users == 3 else 377} of {sum(map(len, targets))}), so random splits leak."
     )
     counts = [sparse.csr_array(design.astype(np.float64)) for design in designs]
-    return _classes(entry, counts, targets, names("user", users), names("word", 2000), text, layout, as_frame)
+    named = {"task_names": names("user", users), "feature_names": names("word", 2000)}
+    return _classes(entry, counts, targets, text, layout, as_frame, **named)
 
 
 def load_letter(*, layout: str = "long", as_frame: bool = False) -> Bunch:
@@ -186,7 +183,8 @@ def load_letter(*, layout: str = "long", as_frame: bool = False) -> Bunch:
     pairs = np.array([str(cell.ravel()[0]) for cell in content["tasknames"].ravel()])
     text = "Labels as in the file: 0 and 1 for the two letters. Pixels of a 16 × 8 image, 0 or 1."
     pixels = [design.astype(np.float64) for design in designs]
-    return _classes(entry, pixels, targets, pairs, names("pixel", 128), text, layout, as_frame)
+    named = {"task_names": pairs, "feature_names": names("pixel", 128)}
+    return _classes(entry, pixels, targets, text, layout, as_frame, **named)
 
 
 def _read_idx(path: Path) -> np.ndarray:
@@ -220,8 +218,8 @@ def _check_subsample(subsample: Any) -> float | None:
         return int(subsample)
     if isinstance(subsample, (float, np.floating)) and 0 < subsample <= 1:
         return float(subsample)
-    raise ParameterError(
-        f"subsample={subsample!r} must be None (all rows), a positive integer (rows per pair) or a float in (0, 1]."
+    raise refused(
+        "subsample", subsample, "give None (all rows), a whole number ≥ 1 (rows per pair) or a share in (0, 1]"
     )
 
 
@@ -235,7 +233,7 @@ def _pairs(
     layout: str,
     as_frame: bool,
 ) -> Bunch:
-    check_layout(layout, shared=False, aligned=False, as_frame=as_frame, what=f"the data set {entry.name!r}")
+    _refuse_layout(entry, layout, as_frame)
     rows, labels, pair_names = _pair_rows(digits, _check_subsample(subsample), np.random.default_rng(random_state))
     images = np.concatenate(rows)
     feature_names = names("pixel", pixels.shape[1])
@@ -244,16 +242,8 @@ def _pairs(
     tasks = np.repeat(pair_names, [row.size for row in rows])
     if as_frame:
         long = long_frame(long["X"], long["y"], tasks, feature_names, entry.target_column)
-    return Bunch(
-        **long,
-        tasks=tasks,
-        images=images,
-        task_names=pair_names,
-        feature_names=feature_names,
-        target_names=_BINARY,
-        layout=layout,
-        **describe(entry, text),
-    )
+    known = {"tasks": tasks, "images": images, "task_names": pair_names, "feature_names": feature_names}
+    return _bunch(entry, long, text, layout, **known)
 
 
 def load_mnist_pairs(

@@ -121,8 +121,7 @@ def _learned(key: Key, settings: dict[str, Any], X: Array, y: Array, X_test: Arr
     """r-MSSL and p-MSSL, everything by cross-validation over blocks of time; the graph by stability selection."""
     from sklearn.model_selection import KFold
 
-    from mssl import MSSLRegressorCV
-    from mssl.model_selection import StabilitySelection
+    from mssl import MSSLRegressorCV, StabilitySelection
 
     residual = key["method"] == "r-MSSL"
     model = MSSLRegressorCV(

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl import MSSLRegressorCV
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import require
 from mssl.experiments.stats import rmse_by_task
 from mssl.experiments.synthetic import TaskByTask
 from mssl.files.atomic import prepare_folder, write_bytes
 from mssl.graph.task_graph import TaskGraph
-from mssl.model_selection import MSSLRegressorCV
 
 Array = NDArray[np.float64]
 

@@ -84,8 +84,7 @@ def _plain(value: Any) -> Any:
 
 def estimator(method: str, generator: str, data: Any) -> Any:
     """The estimator behind a method's name."""
-    from mssl import MSSLRegressor, MSSLRegressorCV
-    from mssl.model_selection import StabilitySelection
+    from mssl import MSSLRegressor, MSSLRegressorCV, StabilitySelection
 
     if method in ("OLS", "ridge"):
         return TaskByTask(method)
@@ -149,7 +148,7 @@ class GivenGraph:
 
     def fit(self, X: Array, y: Array, tasks: NDArray[Any]) -> GivenGraph:
         """Choose the strength, then fit on all rows."""
-        from mssl.model_selection import TaskKFold
+        from mssl.data.splitters import TaskKFold
 
         splits = list(TaskKFold(5).split(X, groups=tasks))
 
