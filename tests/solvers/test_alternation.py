@@ -159,6 +159,22 @@ def test_a_given_structure_needs_one_weight_step(structure, penalty):
     assert fit.relative_gap <= 1e-8
 
 
+def test_a_given_structure_does_not_repeat_a_step_that_got_stuck():
+    class Stuck(Careless):
+        def solve(self, coupling, W, *, tol, max_iter):
+            step = super().solve(coupling, W, tol=np.inf, max_iter=1)
+            return replace(step, gap=1.0, status=Status.STALLED)
+
+    prepared = prepare(tasks(), Gaussian(), Settings(), needs_start=False)
+    structure = Independent(1.0)
+    problem = Stuck(prepared.problem(L1(0.5)), ())
+    scale, W = start(prepared, structure, problem)
+    fit = alternate(problem, structure, scale, W, structure.initial(scale))
+    assert problem.calls == 1
+    assert fit.status is Status.STALLED
+    assert fit.relative_gap > 1e-6
+
+
 def test_a_given_structure_says_honestly_that_it_was_stopped():
     prepared = prepare(tasks(d=12, n=10), Gaussian(), Settings(tol=1e-12, max_iter=1, max_inner=2, solver="fista"))
     fit = fit_prepared(prepared, Independent(0.1), L1(0.5))

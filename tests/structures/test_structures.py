@@ -20,6 +20,7 @@ from mssl.structures import (
     GraphLaplacian,
     Independent,
     KnownEdges,
+    LatentSparsePrecision,
     MeanRegularized,
     Pooled,
     SparsePrecision,
@@ -81,6 +82,66 @@ GIVEN = {
     "mean": MeanRegularized(3.0),
     "mean with ridge": MeanRegularized(3.0, mean_alpha=2.0),
 }
+
+
+LEARNED = {
+    "sparse": SparsePrecision(0.2),
+    "shrunk": SparsePrecision(0.1, coupling=2.0, shrinkage=0.5),
+    "paper": SparsePrecision(0.5, normalize=False),
+    "covariance": TaskCovariance(0.7, smoothing=1e-2),
+    "clusters": Clustered(2),
+    "hidden variables": LatentSparsePrecision(0.15, latent=0.3),
+}
+
+
+def moments(seed, structure, K=4, r=9):
+    """The constants of a structure, and two moments of one size."""
+    rng = np.random.default_rng(seed)
+    Qs = rng.standard_normal((2, K, r)) * rng.uniform(0.5, 3.0, (K, 1)) + rng.standard_normal((2, 1, r))
+    scale = StructureScale(r, (Qs[0] ** 2).mean(axis=1), rng.uniform(0.1, 0.5, K))
+    return scale, *(structure.moment(Q, scale) for Q in Qs)
+
+
+@pytest.mark.parametrize("name", LEARNED)
+@LAWS
+@given(seeds)
+def test_no_learned_structure_is_better_than_the_best_one_and_gaps_are_bounds(name, seed):
+    structure = LEARNED[name]
+    scale, S, other = moments(seed, structure)
+    best = structure.update(S, structure.initial(scale), scale, 1e-9)
+    assert 0 <= best.gap <= 1e-8 * max(1.0, abs(best.value))
+    again = structure.certify(S, best, scale)
+    assert again.value == pytest.approx(best.value, rel=1e-9, abs=1e-9)
+    assert again.gap <= 1e-6 * max(1.0, abs(best.value))
+    np.testing.assert_allclose(best.precision @ best.covariance, np.eye(4), atol=1e-6)
+    assert np.linalg.eigvalsh(structure.graph(best))[0] > 0
+    elsewhere = structure.update(other, best, scale, 1e-9)
+    for step in (structure.initial(scale), elsewhere):
+        seen = structure.certify(S, step, scale)
+        assert seen.value >= best.value - best.gap - 1e-9
+        assert seen.value - seen.gap <= best.value + 1e-9
+    # From a good start to a moment nearby, never worse than the start.
+    near = S + 1e-4 * (other - S)
+    before = structure.certify(near, best, scale)
+    assert structure.update(near, best, scale, 1e-9).value <= before.value + 1e-12 * abs(before.value)
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_fits_with_learned_structures_descend_to_a_certificate(name):
+    data, _ = tasks_of(seed=3, K=5, n=25, layout="long")
+    model = fit(MultiTaskGLM(clone(LEARNED[name]), tol=1e-8, max_iter=2000), data)
+    values = np.array([record.objective for record in model.history_])
+    assert model.result_.status is Status.CONVERGED
+    assert np.all(np.diff(values) <= 1e-12 * np.abs(values[1:]))
+
+
+@pytest.mark.parametrize("name", [*GIVEN, *LEARNED])
+def test_units_of_the_targets_cancel_where_the_structure_says_so(name):
+    structure = GIVEN[name] if name in GIVEN else LEARNED[name]
+    (X, y, _), _ = tasks_of(seed=4)
+    fits = [MultiTaskGLM(clone(structure), tol=1e-10, max_iter=2000).fit(X, c * y) for c in (1.0, 50.0)]
+    same = np.allclose(fits[1].coef_, 50.0 * fits[0].coef_, rtol=1e-3, atol=1e-3)
+    assert same == structure.free_units
 
 
 @pytest.mark.parametrize("layout", ["long", "shared", "aligned"])
@@ -462,7 +523,7 @@ def test_classification_with_a_structure_on_residuals_is_refused():
         MultiTaskClassifier(SparsePrecision(on="residual")).fit(data[0], (data[1] > 1).astype(int))
 
 
-@pytest.mark.parametrize("structure", [*GIVEN.values(), TaskCovariance(), Clustered(2), Pooled(1.0), SparsePrecision()])
+@pytest.mark.parametrize("structure", [*GIVEN.values(), Pooled(1.0), *LEARNED.values()])
 def test_permuting_tasks_permutes_the_answer(structure):
     (X, y, _), _ = tasks_of(seed=4)
     order = np.array([2, 0, 3, 1])

@@ -62,6 +62,8 @@ WORDS = {
     "mean_regularized": "mssl.structures.MeanRegularized",
     "pooled": "mssl.structures.Pooled",
     "sparse_precision": "mssl.structures.SparsePrecision",
+    "latent_sparse_precision": "mssl.structures.LatentSparsePrecision",
+    "latent_parts": "mssl.structures.latent.LatentParts",
     "task_covariance": "mssl.structures.TaskCovariance",
     "clustered": "mssl.structures.Clustered",
     "frame": "mssl.structures.base.StructureScale",

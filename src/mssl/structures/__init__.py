@@ -7,6 +7,7 @@ from mssl.structures.base import Structure, StructureScale, StructureStep
 from mssl.structures.fixed import FixedPrecision, Independent
 from mssl.structures.known import KnownEdges
 from mssl.structures.laplacian import GraphLaplacian, MeanRegularized, Pooled
+from mssl.structures.latent import LatentSparsePrecision
 from mssl.structures.sparse import SparsePrecision
 from mssl.structures.spectral import Clustered, TaskCovariance
 
@@ -16,6 +17,7 @@ __all__ = [
     "GraphLaplacian",
     "Independent",
     "KnownEdges",
+    "LatentSparsePrecision",
     "MeanRegularized",
     "Pooled",
     "SparsePrecision",
