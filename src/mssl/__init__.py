@@ -4,9 +4,27 @@ The public names below are loaded on first use, so that ``import mssl`` stays ch
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mssl import _moved
+
+if TYPE_CHECKING:
+    from mssl import climate as climate
+    from mssl import datasets as datasets
+    from mssl import feature_selection as feature_selection
+    from mssl import metrics as metrics
+    from mssl import penalties as penalties
+    from mssl import plots as plots
+    from mssl import presets as presets
+    from mssl import report as report
+    from mssl import structures as structures
+    from mssl.data import TaskData, pair_tasks, stack_tasks, vote
+    from mssl.estimators import MSSLClassifier, MSSLRegressor, MultiTaskClassifier, MultiTaskGLM
+    from mssl.files.models import load, save
+    from mssl.glasso import GraphicalLasso, GraphicalLassoCV, graphical_lasso
+    from mssl.graph import TaskGraph
+    from mssl.model_selection import MSSLClassifierCV, MSSLRegressorCV, MultiTaskGLMCV, StabilitySelection
+    from mssl.transfer import transfer_report
 
 __version__ = "0.1.0"
 
@@ -62,15 +80,17 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if name in _MODULES:
-        return import_module(f"mssl.{name}")
-    if home is None:
-        raise AttributeError(f"module 'mssl' has no attribute {name!r}; public names: {', '.join(sorted(_HOMES))}")
-    value = getattr(import_module(f"mssl.{home}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker knows the names above, and would take every other one too
+
+    def __getattr__(name: str) -> Any:
+        home = _HOMES.get(name)
+        if name in _MODULES:
+            return import_module(f"mssl.{name}")
+        if home is None:
+            raise AttributeError(f"module 'mssl' has no attribute {name!r}; public names: {', '.join(sorted(_HOMES))}")
+        value = getattr(import_module(f"mssl.{home}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Array", "ArrayLike", "Index", "Labels", "Mask"]
+__all__ = ["Array", "ArrayLike", "ClassWeight", "Index", "Labels", "Mask", "SharedMean"]
 
 Array: TypeAlias = NDArray[np.float64]
 """Numbers."""
@@ -17,3 +18,7 @@ Mask: TypeAlias = NDArray[np.bool_]
 """Which of some things are meant."""
 Labels: TypeAlias = NDArray[Any]
 """Names of tasks or classes, of any type."""
+SharedMean: TypeAlias = str | bool | float
+"""The parameter of the shared mean: "auto", whether there is one, or its variance."""
+ClassWeight: TypeAlias = str | Mapping[Any, float] | None
+"""The parameter of the weights of classes: "balanced", a weight for each label, or none."""

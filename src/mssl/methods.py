@@ -49,7 +49,7 @@ def make_estimator(
     name = method.replace("_", "-")
     if name == "r-mssl" and family != "gaussian":
         raise ParameterError(f"r-mssl relates residuals and needs a gaussian target; this one is {family}. Use p-mssl.")
-    on = {"on": "residual"} if name == "r-mssl" else {}
+    on: dict[str, Any] = {"on": "residual"} if name == "r-mssl" else {}
     binary = family == "binary"
     if name not in LEARNED:
         model = _preset(name, family, fixed or {})
@@ -58,7 +58,7 @@ def make_estimator(
         model = set_known(model, fixed)
     else:
         # The graph is selected with a fixed seed, so that the same table gives the same answer.
-        chosen = {"selection": selection, "stability": mssl.StabilitySelection(random_state=0)}
+        chosen: dict[str, Any] = {"selection": selection, "stability": mssl.StabilitySelection(random_state=0)}
         model = mssl.MSSLClassifierCV(**chosen) if binary else mssl.MSSLRegressorCV(loss=family, **chosen, **on)
     return model.set_params(verbose=verbose) if "verbose" in model.get_params(deep=False) else model
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mssl._typing import Array
 from mssl.exceptions import DataError, LayoutError
 from mssl.losses import Loss
-
-Array = NDArray[np.float64]
 
 
 def deviance_score(loss: Loss, y: Any, prediction: Array, sample_weight: Any = None) -> float:

@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from inspect import signature
-from typing import Any
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
+from mssl._typing import ArrayLike
 from mssl.estimators import MSSLClassifier, MSSLRegressor, MultiTaskClassifier, MultiTaskGLM
 from mssl.estimators.baselines import AverageModel, BestMember, Climatology
 from mssl.exceptions import ParameterError
+from mssl.losses import Loss
 from mssl.penalties import L1, L21, Nuclear, Penalty
 from mssl.structures import (
     Clustered,
@@ -30,20 +32,25 @@ from mssl.structures import (
     TaskCovariance,
 )
 
+P = ParamSpec("P")
+R = TypeVar("R")
+General: TypeAlias = MultiTaskGLM | MultiTaskClassifier
+
 _PRESETS: dict[str, Callable[..., Any]] = {}
 _FIXED = ("structure", "penalty", "on")  # parameters of the estimators that a preset sets
 
 
-def _preset(function: Callable[..., Any]) -> Callable[..., Any]:
+def _preset(function: Callable[P, R]) -> Callable[P, R]:
     """Enter a preset into the list, and let a keyword that it does not know be a stated error."""
 
     @wraps(function)
-    def checked(*values: Any, **parameters: Any) -> Any:
+    def checked(*values: P.args, **parameters: P.kwargs) -> R:
         try:
             return function(*values, **parameters)
         except TypeError as error:  # estimators only store what they are given, so that it is about the call
             own = [name for name in signature(function).parameters if name != "further"]
-            model = function(**{name: parameters[name] for name in own if name in parameters})
+            plain: Any = function
+            model = plain(**{name: parameters[name] for name in own if name in parameters})
             further = sorted(set(model.get_params(deep=False)) - {*own, *_FIXED})
             raise ParameterError(
                 f"presets.{function.__name__} cannot be called so: {error}. It takes "
@@ -80,14 +87,14 @@ def make(name: str, /, **parameters: Any) -> Any:
     return _PRESETS[name](**parameters)
 
 
-def _estimator(structure: Structure, penalty: Penalty, loss: Any, further: dict[str, Any]) -> Any:
+def _estimator(structure: Structure, penalty: Penalty, loss: str | Loss, further: dict[str, Any]) -> General:
     if loss == "bernoulli":
         return MultiTaskClassifier(structure, penalty, **further)
     return MultiTaskGLM(structure, penalty, loss=loss, **further)
 
 
 @_preset
-def ols(*, loss: Any = "gaussian", **further: Any) -> Any:
+def ols(*, loss: str | Loss = "gaussian", **further: Any) -> General:
     r"""Ordinary least squares, task by task.
 
     .. math:: \min_{W, b} \ell(W, b)
@@ -102,7 +109,7 @@ def ols(*, loss: Any = "gaussian", **further: Any) -> Any:
 
 
 @_preset
-def ridge(alpha: Any = 1.0, *, loss: Any = "gaussian", **further: Any) -> Any:
+def ridge(alpha: ArrayLike = 1.0, *, loss: str | Loss = "gaussian", **further: Any) -> General:
     r"""Ridge regression, task by task.
 
     .. math:: \min_{W, b} \ell(W, b) + \tfrac\alpha2\|W\|_F^2
@@ -115,7 +122,7 @@ def ridge(alpha: Any = 1.0, *, loss: Any = "gaussian", **further: Any) -> Any:
 
 
 @_preset
-def logistic(alpha: Any = 1.0, coef_penalty: float = 0.0, **further: Any) -> Any:
+def logistic(alpha: ArrayLike = 1.0, coef_penalty: float = 0.0, **further: Any) -> General:
     r"""Logistic regression, task by task.
 
     .. math:: \min_{W, b} \ell(W, b) + \tfrac\alpha2\|W\|_F^2 + \gamma\|W\|_1
@@ -134,7 +141,7 @@ def logistic(alpha: Any = 1.0, coef_penalty: float = 0.0, **further: Any) -> Any
 
 
 @_preset
-def pooled(alpha: float = 1.0, *, loss: Any = "gaussian", **further: Any) -> Any:
+def pooled(alpha: float = 1.0, *, loss: str | Loss = "gaussian", **further: Any) -> General:
     r"""One weight vector for all tasks, which keep their own intercepts.
 
     .. math:: \min_{w, b} \ell(1 w^\top, b) + \tfrac\alpha2\|w\|^2
@@ -147,7 +154,9 @@ def pooled(alpha: float = 1.0, *, loss: Any = "gaussian", **further: Any) -> Any
 
 
 @_preset
-def mean_regularized(alpha: float = 1.0, mean_alpha: float = 0.0, *, loss: Any = "gaussian", **further: Any) -> Any:
+def mean_regularized(
+    alpha: float = 1.0, mean_alpha: float = 0.0, *, loss: str | Loss = "gaussian", **further: Any
+) -> General:
     r"""Tasks around a common mean (Evgeniou & Pontil).
 
     .. math:: \min_{W, b, w_0} \ell(W, b) + \tfrac\alpha2\sum_k\|w_k - w_0\|^2 + \tfrac\beta2\|w_0\|^2
@@ -160,7 +169,7 @@ def mean_regularized(alpha: float = 1.0, mean_alpha: float = 0.0, *, loss: Any =
 
 
 @_preset
-def jfs(alpha: float = 1.0, *, loss: Any = "gaussian", **further: Any) -> Any:
+def jfs(alpha: float = 1.0, *, loss: str | Loss = "gaussian", **further: Any) -> General:
     r"""Joint feature selection: a feature serves all tasks or none.
 
     .. math:: \min_{W, b} \ell(W, b) + \alpha\sum_j\Big(\sum_k s_k W_{jk}^2\Big)^{1/2}
@@ -174,7 +183,7 @@ def jfs(alpha: float = 1.0, *, loss: Any = "gaussian", **further: Any) -> Any:
 
 
 @_preset
-def low_rank(alpha: float = 1.0, *, loss: Any = "gaussian", **further: Any) -> Any:
+def low_rank(alpha: float = 1.0, *, loss: str | Loss = "gaussian", **further: Any) -> General:
     r"""Trace norm: all tasks live in a few common directions.
 
     .. math:: \min_{W, b} \ell(W, b) + \alpha\,\|W\operatorname{diag}(\sqrt s)\|_*
@@ -188,8 +197,8 @@ def low_rank(alpha: float = 1.0, *, loss: Any = "gaussian", **further: Any) -> A
 
 @_preset
 def cmtl(
-    n_clusters: int = 2, alpha: float = 1.0, spread: float = 0.1, *, loss: Any = "gaussian", **further: Any
-) -> Any:
+    n_clusters: int = 2, alpha: float = 1.0, spread: float = 0.1, *, loss: str | Loss = "gaussian", **further: Any
+) -> General:
     r"""Clustered tasks, convex relaxation (CMTL).
 
     .. math:: \min_{W, b, M} \ell(W, b) + \tfrac\alpha2\,\theta(1+\theta)\operatorname{tr}(W(\theta I + M)^{-1}W^\top),
@@ -204,7 +213,7 @@ def cmtl(
 
 
 @_preset
-def mtrl(alpha: float = 1.0, *, loss: Any = "gaussian", **further: Any) -> Any:
+def mtrl(alpha: float = 1.0, *, loss: str | Loss = "gaussian", **further: Any) -> General:
     r"""A task covariance learned with the weights (MTRL).
 
     .. math:: \min_{W, b, \Sigma} \ell(W, b) + \tfrac\alpha2\operatorname{tr}(W\Sigma^{-1}W^\top),
@@ -226,9 +235,9 @@ def s2m2r(
     coordinates: Any = None,
     neighbours: int = 4,
     nearest: int | None = None,
-    loss: Any = "gaussian",
+    loss: str | Loss = "gaussian",
     **further: Any,
-) -> Any:
+) -> General:
     r"""Spatial smoothing over a known graph of tasks (S²M²R).
 
     .. math:: \min_{W, b} \ell(W, b) + \tfrac\alpha2\sum_{i<j} a_{ij}\|w_i - w_j\|^2
@@ -242,14 +251,18 @@ def s2m2r(
     return _estimator(structure, L1(0.0), loss, further)
 
 
-def _mssl(graph_penalty: float, coef_penalty: float, loss: Any, further: dict[str, Any]) -> Any:
+def _mssl(
+    graph_penalty: float, coef_penalty: float, loss: str | Loss, further: dict[str, Any]
+) -> MSSLRegressor | MSSLClassifier:
     if loss == "bernoulli":
         return MSSLClassifier(graph_penalty, coef_penalty, **further)
     return MSSLRegressor(graph_penalty, coef_penalty, loss=loss, **further)
 
 
 @_preset
-def p_mssl(graph_penalty: float = 0.3, coef_penalty: float = 0.0, *, loss: Any = "gaussian", **further: Any) -> Any:
+def p_mssl(
+    graph_penalty: float = 0.3, coef_penalty: float = 0.0, *, loss: str | Loss = "gaussian", **further: Any
+) -> MSSLRegressor | MSSLClassifier:
     r"""A sparse precision over the tasks' coefficients (p-MSSL).
 
     .. math:: \min_{W, b, \Omega} \ell(W, b) + \tfrac12\operatorname{tr}(W\Omega W^\top) - \tfrac d2\log\det\Omega
@@ -263,7 +276,7 @@ def p_mssl(graph_penalty: float = 0.3, coef_penalty: float = 0.0, *, loss: Any =
 
 
 @_preset
-def r_mssl(graph_penalty: float = 0.3, coef_penalty: float = 1.0, **further: Any) -> Any:
+def r_mssl(graph_penalty: float = 0.3, coef_penalty: float = 1.0, **further: Any) -> MSSLRegressor:
     r"""A sparse precision over the tasks' residuals (r-MSSL); shared or aligned layout.
 
     .. math:: \min_{W, b, \Omega} \tfrac12\operatorname{tr}(E\Omega E^\top) - \tfrac n2\log\det\Omega
@@ -282,9 +295,9 @@ def p_mssl_copula(
     coef_penalty: float = 0.0,
     *,
     correlation: str = "spearman",
-    loss: Any = "gaussian",
+    loss: str | Loss = "gaussian",
     **further: Any,
-) -> Any:
+) -> MSSLRegressor | General:
     r"""p-MSSL with rank correlations of the coefficients.
 
     As :func:`p_mssl` with :math:`S = D^{1/2} R D^{1/2}`, R from ranks and D the mean squares; a fixed-point iteration.
@@ -303,7 +316,7 @@ def p_mssl_copula(
 @_preset
 def r_mssl_copula(
     graph_penalty: float = 0.3, coef_penalty: float = 1.0, *, correlation: str = "spearman", **further: Any
-) -> Any:
+) -> MSSLRegressor:
     r"""r-MSSL with rank correlations of the residuals; shared or aligned layout.
 
     As :func:`r_mssl` with :math:`S = D^{1/2} R D^{1/2}`, R from the residuals' ranks; a fixed-point iteration.

@@ -5,18 +5,18 @@ from __future__ import annotations
 import sys
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import wraps
 from html import escape
-from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.callback import CallbackSupportMixin, with_callbacks
+from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 
-from mssl._typing import Array, Labels
+from mssl._typing import Array, ClassWeight, Labels
 from mssl._validation import caller_level
 from mssl.data.inputs import is_missing, listing
 from mssl.data.labels import two_classes
@@ -34,6 +34,15 @@ from mssl.solvers.fit import Prepared
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+if TYPE_CHECKING:  # scikit-learn has no types: its decorator would make every fit return anything
+
+    def with_callbacks(method: Callable[P, R]) -> Callable[P, R]:
+        """Scikit-learn's decorator keeps the signature."""
+        return method
+
+else:
+    from sklearn.callback import with_callbacks
 
 _HELD = (1e-290, 1e306)  # what doubles can hold of coefficients and precisions, with some digits to spare
 
@@ -71,10 +80,10 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
     """
 
     # Parameters that every subclass has, for the type checker.
-    task_column: Any
+    task_column: Hashable | None
     warm_start: bool
     verbose: int
-    loss: Any
+    loss: str | Loss
 
     @abstractmethod
     def to_spec(self, data: TaskShape) -> FitSpec:
@@ -287,7 +296,7 @@ class GLMScore:
 class TaskClassifier(ClassifierMixin, MultiTaskEstimator):
     """What the classifiers share: two labels for all tasks, probabilities, decisions and accuracy."""
 
-    class_weight: Any
+    class_weight: ClassWeight
     # Fixed by the loss; the estimators of means have them as parameters.
     loss = "bernoulli"
     noise = "auto"
@@ -385,7 +394,7 @@ class TaskClassifier(ClassifierMixin, MultiTaskEstimator):
         return tags
 
 
-def class_weights(data: TaskData, classes: Labels, class_weight: Any) -> Array | None:
+def class_weights(data: TaskData, classes: Labels, class_weight: ClassWeight) -> Array | None:
     """Row weights times the weights of their classes; "balanced" gives both classes of a task equal totals.
 
     Parameters

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from mssl._typing import Array, Index
 from mssl.data.inputs import locate_tasks, read_features
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.estimators.base import GLMScore
@@ -16,16 +17,14 @@ from mssl.estimators.prediction import TaskPredictor
 from mssl.exceptions import LayoutError, ParameterError
 from mssl.losses import Gaussian
 
-Array = NDArray[np.float64]
-
 
 class _Baseline(GLMScore, RegressorMixin, TaskPredictor, BaseEstimator):
     """What the baselines share: they read the three layouts and keep the task names."""
 
-    def __init__(self, *, task_column: Any = None) -> None:
+    def __init__(self, *, task_column: Hashable | None = None) -> None:
         self.task_column = task_column
 
-    def fit(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> Self:
         """Learn what little there is to learn.
 
         Parameters
@@ -123,7 +122,7 @@ class Climatology(_Baseline):
     array([ 1., 11.,  6.])
     """
 
-    def __init__(self, month: Any = None, *, task_column: Any = None) -> None:
+    def __init__(self, month: int | str | None = None, *, task_column: Hashable | None = None) -> None:
         self.month = month
         self.task_column = task_column
 
@@ -179,7 +178,7 @@ class Climatology(_Baseline):
             f"This model knows {K} tasks; say which task each row belongs to, with tasks= or task_column."
         )
 
-    def _normals(self, labels: Array, owners: NDArray[np.int64]) -> Array:
+    def _normals(self, labels: Array, owners: Index) -> Array:
         place = np.clip(np.searchsorted(self.seasons_, labels), 0, len(self.seasons_) - 1)
         known = self.seasons_[place] == labels
         return np.where(known, self.normals_[owners, place], self.means_[owners])

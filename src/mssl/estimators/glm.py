@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable
 
 from sklearn.base import RegressorMixin
 
+from mssl._typing import ArrayLike, ClassWeight, SharedMean
 from mssl.estimators.base import GLMScore, MultiTaskEstimator, TaskClassifier
 from mssl.estimators.spec import FitSpec, TaskShape, glm_spec
+from mssl.losses import Loss
 from mssl.penalties import Penalty
 from mssl.structures import Structure
 
@@ -61,12 +63,12 @@ class MultiTaskGLM(GLMScore, RegressorMixin, MultiTaskEstimator):
         structure: Structure | None = None,
         penalty: Penalty | None = None,
         *,
-        loss: Any = "gaussian",
-        shared_mean: Any = False,
-        noise: Any = "auto",
+        loss: str | Loss = "gaussian",
+        shared_mean: SharedMean = False,
+        noise: ArrayLike = "auto",
         scale_features: bool = True,
         fit_intercept: bool = True,
-        task_column: Any = None,
+        task_column: Hashable | None = None,
         solver: str = "auto",
         tol: float = 1e-6,
         max_iter: int = 200,
@@ -124,11 +126,11 @@ class MultiTaskClassifier(TaskClassifier):
         structure: Structure | None = None,
         penalty: Penalty | None = None,
         *,
-        class_weight: Any = None,
-        shared_mean: Any = False,
+        class_weight: ClassWeight = None,
+        shared_mean: SharedMean = False,
         scale_features: bool = True,
         fit_intercept: bool = True,
-        task_column: Any = None,
+        task_column: Hashable | None = None,
         solver: str = "auto",
         tol: float = 1e-6,
         max_iter: int = 200,

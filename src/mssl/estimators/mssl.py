@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable
 
 from sklearn.base import RegressorMixin
 
+from mssl._typing import ArrayLike, ClassWeight, SharedMean
 from mssl.estimators.base import GLMScore, MultiTaskEstimator, TaskClassifier
 from mssl.estimators.spec import FitSpec, TaskShape, mssl_spec
 from mssl.exceptions import ParameterError
@@ -119,13 +120,13 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         variance_floor: float = 0.125,
         shrinkage: float = 0.0,
         ridge: float = 0.0,
-        shared_mean: Any = "auto",
-        loss: Any = "gaussian",
-        noise: Any = "auto",
+        shared_mean: SharedMean = "auto",
+        loss: str | Loss = "gaussian",
+        noise: ArrayLike = "auto",
         scale_features: bool = True,
         formulation: str = "unified",
         fit_intercept: bool = True,
-        task_column: Any = None,
+        task_column: Hashable | None = None,
         solver: str = "auto",
         graph_solver: str = "bcd",
         tol: float = 1e-6,
@@ -226,12 +227,12 @@ class MSSLClassifier(TaskClassifier):
         variance_floor: float = 0.125,
         shrinkage: float = 0.0,
         ridge: float = 0.0,
-        shared_mean: Any = "auto",
-        class_weight: Any = None,
+        shared_mean: SharedMean = "auto",
+        class_weight: ClassWeight = None,
         scale_features: bool = True,
         formulation: str = "unified",
         fit_intercept: bool = True,
-        task_column: Any = None,
+        task_column: Hashable | None = None,
         solver: str = "auto",
         graph_solver: str = "bcd",
         tol: float = 1e-6,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, Self
 
 import numpy as np
@@ -22,7 +23,7 @@ class TaskPredictor:
     tasks_: Labels
     layout_: str
     loss_: Loss
-    task_column: Any
+    task_column: Hashable | None
 
     def _remember_input(self, X: Any, data: TaskData) -> None:
         """Keep what later calls are checked against: layout, number and names of features."""
@@ -84,7 +85,7 @@ class TaskPredictor:
             prediction[rows] = values[rows] @ self.coef_[k] + self.intercept_[k]
         return prediction
 
-    def predict(self, X: Any, tasks: Any = None) -> Any:
+    def predict(self, X: Any, tasks: Any = None) -> Array:
         """Predict the mean of the target.
 
         Parameters

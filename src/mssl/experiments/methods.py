@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,7 @@ def classifier(method: str, n_tasks: int, grid: dict[str, Any]) -> Any:
             couplings=grid["couplings"], coef_penalties=grid["coef penalties"], tol=grid["tolerance"], **common
         )
     further: dict[str, Any] = {"loss": "bernoulli", "tol": grid["tolerance"]}
-    made = {
+    made: dict[str, Callable[[], Any]] = {
         "LR": lambda: presets.logistic(tol=grid["tolerance"]),
         "CMTL": lambda: presets.cmtl(max(2, n_tasks // 5), **further),
         "Low rank": lambda: presets.low_rank(**further),

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Sequence
 from html import escape
+from os import PathLike
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
-from mssl._typing import Array
+from mssl._typing import Array, ArrayLike, ClassWeight, SharedMean
 from mssl._validation import check_choice, check_instance, refused
 from mssl.data.layouts import TaskData
 from mssl.estimators.limits import coef_penalty_limit
 from mssl.estimators.mssl import MSSLClassifier, MSSLRegressor
 from mssl.exceptions import ParameterError
 from mssl.graph.task_graph import TaskGraph
+from mssl.losses import Loss
 from mssl.model_selection.folds import Dataset
 from mssl.model_selection.path import Params, configured, follow, graph_limit
 from mssl.model_selection.scores import ScoreTable
@@ -43,14 +46,14 @@ class MSSLSearch(SearchCV):
 
     search: str
     selection: str
-    shared_means: Any
+    shared_means: Sequence[SharedMean] | None
     stability: StabilitySelection | None
     ridge: float
     edges: KnownEdges | None
     scale_features: bool
     formulation: str
     fit_intercept: bool
-    task_column: Any
+    task_column: Hashable | None
     solver: str
     graph_solver: str
     tol: float
@@ -262,37 +265,39 @@ class MSSLRegressorCV(MSSLSearch):
     (520,)
     """
 
+    best_estimator_: MSSLRegressor
+
     def __init__(
         self,
-        graph_penalties: Any = None,
-        coef_penalties: Any = None,
+        graph_penalties: ArrayLike | None = None,
+        coef_penalties: ArrayLike | None = None,
         *,
-        couplings: Any = None,
-        shrinkages: Any = None,
-        shared_means: Any = None,
+        couplings: ArrayLike | None = None,
+        shrinkages: ArrayLike | None = None,
+        shared_means: Sequence[SharedMean] | None = None,
         on: str = "coef",
-        variance_floors: Any = None,
+        variance_floors: ArrayLike | None = None,
         edges: KnownEdges | None = None,
         ridge: float = 0.0,
-        loss: Any = "gaussian",
-        noise: Any = "auto",
+        loss: str | Loss = "gaussian",
+        noise: ArrayLike = "auto",
         scale_features: bool = True,
         formulation: str = "unified",
         fit_intercept: bool = True,
-        task_column: Any = None,
+        task_column: Hashable | None = None,
         cv: Any = None,
-        scoring: Any = None,
+        scoring: str | Callable[..., float] | None = None,
         search: str = "coordinate",
         one_standard_error: bool = False,
         selection: str = "prediction",
-        stability: Any = None,
+        stability: StabilitySelection | None = None,
         solver: str = "auto",
         graph_solver: str = "bcd",
         tol: float = 1e-6,
         search_tol: float = 1e-4,
         max_iter: int = 200,
         n_jobs: int | None = None,
-        checkpoint: Any = None,
+        checkpoint: str | PathLike[str] | None = None,
         warm_start: bool = False,
         verbose: int = 0,
     ) -> None:
@@ -369,35 +374,37 @@ class MSSLClassifierCV(MSSLSearch):
     (160, 2)
     """
 
+    best_estimator_: MSSLClassifier
+
     def __init__(
         self,
-        graph_penalties: Any = None,
-        coef_penalties: Any = None,
+        graph_penalties: ArrayLike | None = None,
+        coef_penalties: ArrayLike | None = None,
         *,
-        couplings: Any = None,
-        shrinkages: Any = None,
-        shared_means: Any = None,
-        variance_floors: Any = None,
+        couplings: ArrayLike | None = None,
+        shrinkages: ArrayLike | None = None,
+        shared_means: Sequence[SharedMean] | None = None,
+        variance_floors: ArrayLike | None = None,
         edges: KnownEdges | None = None,
         ridge: float = 0.0,
-        class_weight: Any = None,
+        class_weight: ClassWeight = None,
         scale_features: bool = True,
         formulation: str = "unified",
         fit_intercept: bool = True,
-        task_column: Any = None,
+        task_column: Hashable | None = None,
         cv: Any = None,
-        scoring: Any = None,
+        scoring: str | Callable[..., float] | None = None,
         search: str = "coordinate",
         one_standard_error: bool = False,
         selection: str = "prediction",
-        stability: Any = None,
+        stability: StabilitySelection | None = None,
         solver: str = "auto",
         graph_solver: str = "bcd",
         tol: float = 1e-6,
         search_tol: float = 1e-4,
         max_iter: int = 200,
         n_jobs: int | None = None,
-        checkpoint: Any = None,
+        checkpoint: str | PathLike[str] | None = None,
         warm_start: bool = False,
         verbose: int = 0,
     ) -> None:

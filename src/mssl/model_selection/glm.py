@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import groupby, product
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
 from mssl.estimators.base import check_targets
-from mssl.estimators.glm import MultiTaskGLM
+from mssl.estimators.glm import MultiTaskClassifier, MultiTaskGLM
 from mssl.estimators.limits import graph_penalty_limit
 from mssl.exceptions import ParameterError
 from mssl.model_selection.folds import Dataset
@@ -59,15 +60,15 @@ class MultiTaskGLMCV(SearchCV):
 
     def __init__(
         self,
-        estimator: Any = None,
+        estimator: MultiTaskGLM | MultiTaskClassifier | None = None,
         param_grid: Mapping[str, Any] | None = None,
         *,
         cv: Any = None,
-        scoring: Any = None,
+        scoring: str | Callable[..., float] | None = None,
         one_standard_error: bool = False,
         search_tol: float = 1e-4,
         n_jobs: int | None = None,
-        checkpoint: Any = None,
+        checkpoint: str | PathLike[str] | None = None,
         verbose: int = 0,
     ) -> None:
         self.estimator = estimator

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from copy import copy
 from functools import wraps
 from inspect import getattr_static, signature
+from os import PathLike
 from typing import Any, Generic, Self, TypeVar, overload
 
 import numpy as np
@@ -136,10 +137,10 @@ class SearchCV(BaseEstimator):
     """
 
     cv: Any
-    scoring: Any
+    scoring: str | Callable[..., float] | None
     one_standard_error: bool
     n_jobs: int | None
-    checkpoint: Any
+    checkpoint: str | PathLike[str] | None
     search_tol: float
     verbose: int
     warm_start: bool = False

@@ -1,0 +1,15 @@
+"""What a user may mistype: mypy --strict refuses each of the lines that say so, and no other."""
+
+# ruff: noqa
+from mssl import MSSLClassifier, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, presets
+from mssl import MSSLRegresor  # refused: has no attribute "MSSLRegresor"
+
+MSSLRegressor(graph_penalti=1)  # refused: Unexpected keyword argument "graph_penalti"
+MSSLRegressor("strong")  # refused: expected "float"
+MSSLRegressor(loss=3)  # refused: expected "str | Loss"
+MSSLRegressorCV(selektion="both")  # refused: Unexpected keyword argument "selektion"
+MSSLClassifier(edges=[(0, 1)])  # refused: expected "KnownEdges | None"
+MultiTaskGLM(structure="graph")  # refused: expected "Structure | None"
+model = MSSLRegressor().fit([[1.0]], [1.0])
+model.score([[1.0]], [1.0], [1.0])  # refused: Too many positional arguments
+presets.rigde()  # refused: has no attribute "rigde"
