@@ -189,9 +189,9 @@ def weight_bars(groups: Row, add: Add) -> None:
         None if slowest is None else ratios[slowest] >= 1,
     )
     for shape in ("(30, 13, 60)", "(10, 250, 600)"):
-        own = [v for (name, _), v in ratios.items() if shape in name]
-        text = f"least {min(own):.1f}, geometric mean {geometric_mean(own):.1f}" if own else ""
-        add(f"W-step at {shape}: every peer needs ≥ 15 times our time", text, min(own) >= 15 if own else None)
+        matching = [v for (name, _), v in ratios.items() if shape in name]
+        text = f"least {min(matching):.1f}, geometric mean {geometric_mean(matching):.1f}" if matching else ""
+        add(f"W-step at {shape}: every peer needs ≥ 15 times our time", text, min(matching) >= 15 if matching else None)
 
 
 def fit_bars(groups: Row, add: Add) -> None:
@@ -259,7 +259,9 @@ def operation_bars(entry: Row, add: Add) -> None:
     add(bar, text, None if first is None else first <= 0.5)
     jit = entry.get("first use")
     text = (
-        "" if jit is None else "{jit:.2f} s, of which numba's own, for the smallest kernel, {numba:.2f} s".format(**jit)
+        ""
+        if jit is None
+        else "{jit:.2f} s, of which numba's matching, for the smallest kernel, {numba:.2f} s".format(**jit)
     )
     add("JIT of a fresh process with cached kernels: ≤ 0.3 s", text, None if jit is None else jit["jit"] <= 0.3)
     as_called_bars(entry.get("as called", []), add)
@@ -419,7 +421,7 @@ No figure here is typed by hand.
 - Instructions a call, by valgrind, for checks without noise (`python -m benchmarks.instructions`): {instructions()}.
 - Versions: {versions}.
 
-Accuracy of predictions and graphs is measured by scripts of their own: `benchmarks.glm`, `benchmarks.structures`,
+Accuracy of predictions and graphs is measured by scripts of their matching: `benchmarks.glm`, `benchmarks.structures`,
 `benchmarks.selection`, `benchmarks.rivals`.
 
 {table(head, rows)}

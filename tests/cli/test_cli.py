@@ -320,7 +320,7 @@ def test_every_listed_command_is_there():
 
 
 def test_reproduce_refuses_unknown_experiments(tmp_path):
-    with pytest.raises(mssl.exceptions.ParameterError, match="'nonsense' is not known"):
+    with pytest.raises(mssl.exceptions.ParameterError, match="name is 'nonsense'; allowed are 'synthetic'"):
         raise call("reproduce", "nonsense", "-o", tmp_path / "results", code=1).exception
 
 

@@ -192,7 +192,7 @@ def test_training_without_variation_is_refused(method):
     grid = (FINE[0][1:3], FINE[1][1:3])
     members = {"a": field(COARSE), "b": field(COARSE, noise=0.3)}
     options = {"test": TEST, "land_only": False, "method": method}
-    with pytest.raises(ParameterError, match=r"train is 1990:1990, a single year.*raw"):
+    with pytest.raises(ParameterError, match=r"train is \(1990, 1990\); .*single year.*raw"):
         combine(members, field(grid, noise=0.1), train=(1990, 1990), **options)
     still = field(grid, noise=0.1)
     still[: 12 * 5] = 0.1

@@ -189,8 +189,8 @@ def _align(X: Any, y: Any, tasks: Any, counts: Any, moments: Any) -> tuple[Any, 
     ends = np.cumsum(counts)
     orders = [np.argsort(moments[end - count : end], kind="stable") for count, end in zip(counts, ends, strict=True)]
     for name, order, end, count in zip(tasks, orders, ends, counts, strict=True):
-        own = moments[end - count : end][order]
-        if count != n or np.any(own != moments[:n][orders[0]]) or np.any(own[1:] == own[:-1]):
+        times = moments[end - count : end][order]
+        if count != n or np.any(times != moments[:n][orders[0]]) or np.any(times[1:] == times[:-1]):
             raise DataError(
                 f"Task {str(name)!r} has other times than task {str(tasks[0])!r}, or one twice; with --time every task "
                 "needs one row at each of the same times."

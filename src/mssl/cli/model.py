@@ -64,8 +64,8 @@ def predict(model: str, data: str, output: str | None, as_json: bool) -> None:
     header = [schema.task, *answers]
     lines = _lines(tasks, rows.rows, list(answers.values()))
     if as_json:
-        told = [dict(zip(header, line, strict=True)) for line in lines]
-        document = json_text({"rows": len(told), "predictions": told})
+        predictions = [dict(zip(header, line, strict=True)) for line in lines]
+        document = json_text({"rows": len(predictions), "predictions": predictions})
         if output is None:
             print_result(document)
         else:
@@ -132,7 +132,7 @@ def graph(model: str, kind: str, output: str | None, min_weight: float, min_conf
 
 
 def _graph(fitted: Any, model: str, min_weight: float, min_confidence: float) -> Any:
-    """The graph of a model with the edges that are strong enough; of edges left out nothing is told."""
+    """The graph of a model with the edges that are strong enough; of edges left out nothing is predictions."""
     import numpy as np
 
     whole = getattr(fitted, "graph_", None)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from mssl._validation import check_choice, refused
 from mssl.climate.grids import (
     DEGREES,
     monthly,
@@ -26,7 +27,7 @@ from mssl.climate.grids import (
     to_units,
 )
 from mssl.estimators.baselines import Climatology
-from mssl.exceptions import DataError, DatasetError, MissingDependencyError, ParameterError, require
+from mssl.exceptions import DataError, DatasetError, MissingDependencyError, require
 from mssl.methods import lacks_graph, make_estimator
 
 Array = NDArray[np.float64]
@@ -120,8 +121,7 @@ def combine(
     """
     xarray: Any = require("xarray", "climate", "mssl.climate.combine")
     train, test = _years(train, test, raw)
-    if regrid not in ("bilinear", "nearest"):
-        raise ParameterError(f"regrid is {regrid!r}; allowed are 'bilinear' and 'nearest'.")
+    check_choice("regrid", regrid, ("bilinear", "nearest"))
     if isinstance(ensemble, list | tuple) and isinstance(observations, str | Path):
         reject_observation([item for item in ensemble if isinstance(item, str | Path)], observations)
     members = named_members(ensemble, variable)
@@ -196,14 +196,15 @@ def _observed(observations: Any, variable: str | None, region: Any, land_only: b
 def _years(train: tuple[int, int], test: tuple[int, int], raw: bool) -> tuple[tuple[int, int], tuple[int, int]]:
     for name, (first, last) in (("train", train), ("test", test)):
         if first > last:
-            raise ParameterError(f"{name} is {first}:{last}; give the first year first.")
+            raise refused(name, (first, last), "give the first year first")
     if train[0] <= test[1] and test[0] <= train[1]:
-        raise ParameterError(f"train {train[0]}:{train[1]} and test {test[0]}:{test[1]} overlap; keep them apart.")
+        raise refused("test", test, f"give years that do not overlap with train, which is {train}")
     if train[0] == train[1] and not raw:
-        raise ParameterError(
-            f"train is {train[0]}:{train[1]}, a single year: its months are their own means, so that no anomaly is "
-            "left to learn from. Give two training years or more, or combine raw values (raw=True, --raw)."
+        remedy = (
+            "The months of a single year are their own means, so that no anomaly is left to learn from; raw values "
+            "(raw=True, --raw) can be combined."
         )
+        raise refused("train", train, "give two years or more", remedy)
     return train, test
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl._validation import refused
 from mssl.data.inputs import listing
-from mssl.exceptions import DataError, ParameterError, require
+from mssl.exceptions import DataError, require
 
 Array = NDArray[np.float64]
 
@@ -112,16 +113,16 @@ def pick(data: Any, variable: str | None, source: str) -> Any:
 
 def to_units(data: Any, units: str | None, source: str) -> Any:
     """The data in the units of the observation: K and °C are converted, every other difference raises."""
-    own = data.attrs.get("units")
-    if own == units or (own in _KELVIN and units in _KELVIN) or (own in _CELSIUS and units in _CELSIUS):
+    given = data.attrs.get("units")
+    if given == units or (given in _KELVIN and units in _KELVIN) or (given in _CELSIUS and units in _CELSIUS):
         return data
-    if own in _KELVIN and units in _CELSIUS:
+    if given in _KELVIN and units in _CELSIUS:
         return data - 273.15
-    if own in _CELSIUS and units in _KELVIN:
+    if given in _CELSIUS and units in _KELVIN:
         return data + 273.15
     raise DataError(
-        f"{source} is in {own or 'no stated unit'}, the observation in {units or 'no stated unit'}; only K and °C are "
-        "converted. Bring both to the same units (attribute 'units') first."
+        f"{source} is in {given or 'no stated unit'}, the observation in {units or 'no stated unit'}; only K and °C "
+        "are converted. Bring both to the same units (attribute 'units') first."
     )
 
 
@@ -143,9 +144,7 @@ def select_region(data: Any, region: tuple[float, float, float, float] | None) -
         return data
     west, east, south, north = region
     if not (-90 <= south < north <= 90) or not all(-180 <= x <= 360 for x in (west, east)):
-        raise ParameterError(
-            f"region is {region}; give west, east, south, north in degrees, such as -82, -34, -56, 13."
-        )
+        raise refused("region", region, "give west, east, south, north in degrees, such as -82, -34, -56, 13")
     west, east = ((x + 180) % 360 - 180 if x != 180 else 180.0 for x in (west, east))
     lon, lat = data["lon"], data["lat"]
     inside = (lon >= west) & (lon <= east) if west <= east else (lon >= west) | (lon <= east)

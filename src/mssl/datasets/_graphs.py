@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mssl._validation import refused
 from mssl.exceptions import ParameterError
 
 PAPER_CLUSTERS = ((0, 1, 2, 3), (4, 5, 6, 7, 8, 9))
@@ -15,11 +16,9 @@ def cluster_labels(clusters: Sequence[Sequence[int]], n_tasks: int) -> np.ndarra
     for number, members in enumerate(clusters):
         for task in members:
             if not 0 <= task < n_tasks:
-                raise ParameterError(
-                    f"clusters name task {task}, but the tasks are 0 … {n_tasks - 1} (n_tasks={n_tasks})."
-                )
+                raise refused("clusters", clusters, f"task {task} is none of 0 … {n_tasks - 1}")
             if labels[task] >= 0:
-                raise ParameterError(f"clusters name task {task} twice; every task belongs to at most one cluster.")
+                raise refused("clusters", clusters, f"task {task} is named twice, but may be in one cluster only")
             labels[task] = number
     return labels
 

@@ -5,7 +5,7 @@ Every file is named by its path inside the data folder (``MSSL_DATA``, or the ca
 
 from dataclasses import dataclass
 
-from mssl.exceptions import ParameterError
+from mssl._validation import refused
 
 _PAGES = "https://andreric.github.io/files/datasets"
 _MNIST_MIRRORS = (
@@ -257,5 +257,5 @@ def info(name: str) -> DatasetInfo:
     """Entry of a data set; underscores count as hyphens."""
     entry = REGISTRY.get(str(name).replace("_", "-"))
     if entry is None:
-        raise ParameterError(f"There is no data set {name!r}; choose one of {', '.join(REGISTRY)}.")
+        raise refused("name", name, f"the data sets are {', '.join(REGISTRY)}")
     return entry

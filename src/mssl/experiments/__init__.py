@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from mssl.exceptions import ParameterError
+from mssl._validation import check_choice, refused
 
 __all__ = ["available", "run"]
 
@@ -46,8 +46,7 @@ def available() -> list[tuple[str, str]]:
 
 def load(name: str) -> Any:
     """The experiment of a name, from the module that describes it."""
-    if name not in _MODULES:
-        raise ParameterError(f"The experiment {name!r} is not known; choose one of {', '.join([*_MODULES, 'all'])}.")
+    check_choice("name", name, tuple(_MODULES), also="'all'")
     return import_module(f"mssl.experiments.{_MODULES[name]}").EXPERIMENT
 
 
@@ -96,9 +95,7 @@ def run(
         from mssl.experiments.everything import run_all
 
         if changes:
-            raise ParameterError(
-                f"'all' takes no changes of a protocol (got {', '.join(changes)}); run one experiment."
-            )
+            raise refused("name", name, f"one experiment is needed to change {', '.join(changes)}")
         return run_all({each: load(each) for each in _MODULES}, output, quick=quick, resume=resume, jobs=jobs)
     from mssl.experiments.runner import run_experiment
 

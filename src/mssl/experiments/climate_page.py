@@ -142,13 +142,13 @@ def _claims(results: Results) -> list[Claim]:
         best = min(_PAPERS, key=lambda m: mean[m])
         gap = 100 * (mean["r-MSSL"] / mean["OLS"] - 1)
         known = published()["climate"]["South America"]
-        told = 100 * (known["r-MSSL"]["mean"] / known["OLS"]["mean"] - 1)
+        published_gap = 100 * (known["r-MSSL"]["mean"] / known["OLS"]["mean"] - 1)
         claims.append(
             Claim(
                 f"{texts['best']} [{name}]",
                 best == "r-MSSL",
                 f"Lowest of the paper's five: {best} ({mean[best]:.3f}); r-MSSL {mean['r-MSSL']:.3f}, {gap:+.1f} % "
-                f"against OLS (published: {told:+.1f} %); ridge {mean['ridge']:.3f}, climatology "
+                f"against OLS (published: {published_gap:+.1f} %); ridge {mean['ridge']:.3f}, climatology "
                 f"{mean['climatology']:.3f}.",
             )
         )

@@ -140,13 +140,13 @@ class Page:
         self, records: Sequence[Any], protocol: dict[str, Any], quick: bool, command: str, seconds: float
     ) -> None:
         """Say how it was run, and what the solvers complained about."""
-        loud = sum(bool(record["warnings"]) for record in records)
+        warned = sum(bool(record["warnings"]) for record in records)
         self.heading("How it was run")
         self.code(command)
         self.text(
             f"{len(records)} records, {seconds:.0f} s of computing, summed over records"
             + (" (quick protocol: far fewer runs and smaller grids than the paper's)." if quick else ".")
-            + (f" {loud} of them came with a warning of a solver; see `warnings` in the records." if loud else ""),
+            + (f" {warned} of them came with a warning of a solver; see `warnings` in the records." if warned else ""),
             "Protocol: " + "; ".join(f"`{name}` = {_brief(value)}" for name, value in protocol.items()) + ".",
         )
 

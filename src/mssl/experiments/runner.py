@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mssl import __version__
-from mssl.exceptions import DatasetError, ParameterError
+from mssl._validation import check_choice, refused
+from mssl.exceptions import DatasetError
 from mssl.files.atomic import append_line, keep_lines, prepare_folder, whole_lines, write_text
 
 if TYPE_CHECKING:
@@ -178,11 +179,8 @@ def run_experiment(
 
 def _changed(experiment: Experiment, quick: bool, changes: dict[str, Any]) -> dict[str, Any]:
     protocol = experiment.protocol(quick)
-    strange = sorted(set(changes) - set(protocol))
-    if strange:
-        raise ParameterError(
-            f"The experiment {experiment.name!r} has no setting {strange[0]!r}; it has {', '.join(sorted(protocol))}."
-        )
+    for name in changes:
+        check_choice(f"the changed setting of {experiment.name!r}", name, sorted(protocol))
     return protocol | changes
 
 
@@ -198,15 +196,12 @@ def _settle(folder: Path, experiment: Experiment, protocol: dict[str, Any], quic
     path = folder / SETTINGS
     if (folder / RECORDS).exists():
         if not resume:
-            raise ParameterError(
-                f"{str(folder)!r} already holds records of an experiment; resume it, or choose another folder."
-            )
+            allowed = "give a folder without records, or resume"
+            raise refused("output", str(folder), allowed, "It holds records of an experiment already.")
         earlier = json.loads(path.read_text("utf-8")) if path.exists() else {}
         if earlier.get("experiment") != experiment.name or earlier.get("protocol") != protocol:
-            raise ParameterError(
-                f"The records in {str(folder)!r} belong to another experiment or protocol "
-                f"({earlier.get('experiment', 'unknown')}); choose another folder, or the same settings."
-            )
+            remedy = f"Its records belong to another experiment or protocol ({earlier.get('experiment', 'unknown')})."
+            raise refused("output", str(folder), "give another folder, or the same settings", remedy)
         return
     settings = {
         "experiment": experiment.name,
@@ -248,8 +243,8 @@ def _piece(work: Callable[[Key, dict[str, Any]], Record], key: Key, protocol: di
     with warnings.catch_warnings(record=True) as caught, threadpool_limits(1):
         warnings.simplefilter("always")
         measured = work(key, protocol)
-    said = sorted({f"{warning.category.__name__}: {str(warning.message)[:160]}" for warning in caught})
-    return {**key, **measured, "warnings": said, "seconds": round(time.perf_counter() - start, 3)}
+    messages = sorted({f"{warning.category.__name__}: {str(warning.message)[:160]}" for warning in caught})
+    return {**key, **measured, "warnings": messages, "seconds": round(time.perf_counter() - start, 3)}
 
 
 def _progress(records: Iterable[Record], name: str, total: int) -> Iterable[Record]:

@@ -79,11 +79,11 @@ def split(name: str, size: float, seed: int, *, select: bool = True, most_tests:
     y, tasks = np.asarray(data.y), np.asarray(data.tasks)
     train, test = [], []
     for task in data.task_names:
-        own = np.flatnonzero(tasks == task)
-        wanted = round(size * len(own)) if size < 1 else int(size)
-        chosen = stratified(own, y[own], wanted, random)
+        of_task = np.flatnonzero(tasks == task)
+        wanted = round(size * len(of_task)) if size < 1 else int(size)
+        chosen = stratified(of_task, y[of_task], wanted, random)
         train.append(chosen)
-        rest = np.setdiff1d(own, chosen)
+        rest = np.setdiff1d(of_task, chosen)
         test.append(np.sort(random.permutation(rest)[:most_tests]))
     rows, others = np.concatenate(train), np.concatenate(test)
     X = data.X
@@ -99,9 +99,9 @@ def stratified(rows: Index, labels: NDArray[Any], wanted: int, random: np.random
     """So many rows at random, the classes in their shares, and at least two of each (where there are)."""
     parts = []
     for label in np.unique(labels):
-        own = random.permutation(rows[labels == label])
-        share = round(wanted * len(own) / len(rows))
-        parts.append(own[: max(2, share)])
+        of_class = random.permutation(rows[labels == label])
+        share = round(wanted * len(of_class) / len(rows))
+        parts.append(of_class[: max(2, share)])
     return np.sort(np.concatenate(parts))
 
 

@@ -373,18 +373,18 @@ def _certify_part(
 
     n, root = len(index), problem.root
     S, L = (A if n == len(root) else A[np.ix_(index, index)] for A in (problem.S, problem.L))
-    own, sigma, dual = np.empty((n, n)), np.empty((n, n)), None
-    kernels.scale(omega, omega if known is None else known[0], root, index, own, sigma)
+    scaled, sigma, dual = np.empty((n, n)), np.empty((n, n)), None
+    kernels.scale(omega, omega if known is None else known[0], root, index, scaled, sigma)
     inverted = None
     if known is not None:
         if log_determinant is None:
-            cholesky = factor(own)
+            cholesky = factor(scaled)
             log_determinant = -np.inf if cholesky is None else cholesky[1]
         inverted = sigma, log_determinant
         if known[2] is not None:
             dual = np.empty((n, n))
             kernels.scale(omega, known[2], root, index, np.empty((n, n)), dual)
-    return certify(S, L, own, partial(dual_start, S, L), thorough=True, inverted=inverted, dual=dual)
+    return certify(S, L, scaled, partial(dual_start, S, L), thorough=True, inverted=inverted, dual=dual)
 
 
 def drawn(M: Array, anchor: Array | Callable[[], Array | None] | None) -> tuple[Array, float] | None:

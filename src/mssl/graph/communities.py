@@ -40,12 +40,12 @@ def _local_moves(A: FloatArray, resolution: float) -> NDArray[np.intp]:
     while changed:
         changed = False
         for i in nodes:
-            own, k = labels[i], strength[i]
-            volume[own] -= k
+            current, k = labels[i], strength[i]
+            volume[current] -= k
             links = np.bincount(labels, weights=A[i], minlength=n)
-            links[own] -= A[i, i]
+            links[current] -= A[i, i]
             gain = np.where(links > 0, links - resolution * k * volume / total, -np.inf)
-            stay = links[own] - resolution * k * volume[own] / total
+            stay = links[current] - resolution * k * volume[current] / total
             best = int(np.argmax(gain))
             # The margin keeps rounding from moving a node to and fro for ever.
             if gain[best] > stay + 1e-12 * k:

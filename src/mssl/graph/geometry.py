@@ -343,10 +343,10 @@ def chord_geometry(
 def _chords(first: FloatArray, second: FloatArray, points: int) -> FloatArray:
     """Return quadratic Bézier curves between angles; the nearer the ends, the shallower the curve."""
     ends = np.stack([np.column_stack([np.cos(a), np.sin(a)]) for a in (first, second)])
-    apart = np.abs(np.angle(np.exp(1j * (first - second)))) / np.pi
+    separation = np.abs(np.angle(np.exp(1j * (first - second)))) / np.pi
     middle = ends.sum(axis=0)
     middle /= np.maximum(np.hypot(*middle.T), 1e-9)[:, None]
-    control = middle * (1 - np.sqrt(apart))[:, None]
+    control = middle * (1 - np.sqrt(separation))[:, None]
     t = np.linspace(0, 1, points)[None, :, None]
     return np.asarray((1 - t) ** 2 * ends[0][:, None] + 2 * t * (1 - t) * control[:, None] + t**2 * ends[1][:, None])
 

@@ -144,10 +144,9 @@ def _verdict(gain: float, word: str) -> str:
 
 def _rows(transfer: Any, tasks: Sequence[Any]) -> list[dict[str, Any]]:
     if all(hasattr(transfer, name) for name in ("tasks", "together", "alone", "gain", "verdict")):  # a TransferReport
-        measured = zip(transfer.tasks.tolist(), transfer.together, transfer.alone, strict=True)
-        numbers = [{"task": task, "deviance": a, "deviance alone": b} for task, a, b in measured]
-        said = zip(numbers, transfer.gain, transfer.verdict, strict=True)
-        return [row | {"gain": 100 * gain, "verdict": word} for row, gain, word in said]
+        names = ("task", "deviance", "deviance alone", "gain", "verdict")
+        columns = (transfer.tasks.tolist(), transfer.together, transfer.alone, 100 * transfer.gain, transfer.verdict)
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     if isinstance(transfer, Mapping):
         return [{"task": task, "gain": gain} for task, gain in transfer.items()]
     if hasattr(transfer, "to_dict"):
