@@ -9,7 +9,7 @@ from mssl.datasets import make_clustered_tasks, make_residual_graph
 from mssl.estimators.limits import border
 from mssl.exceptions import DataError, ParameterError
 from mssl.model_selection import ebic_path, regularization_path
-from mssl.model_selection.path import EMPTY
+from mssl.model_selection.chains import EMPTY
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,8 @@ from mssl import (
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, ParameterError
 from mssl.model_selection import TaskKFold, TaskTimeSeriesSplit
+from mssl.model_selection.chains import follow
 from mssl.model_selection.folds import Dataset, GramFold, RowFold, input_rows_of, make_folds
-from mssl.model_selection.path import follow
 from mssl.penalties import L1
 from mssl.structures import FixedPrecision, GraphLaplacian, Independent, SparsePrecision
 

@@ -19,15 +19,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mssl._typing import Array, Index, Mask
 from mssl.data.design import Design
 from mssl.data.layouts import TaskData
 from mssl.data.splitters import Split, row_mask
-
-Array = NDArray[np.float64]
-Index = NDArray[np.intp]
-Mask = NDArray[np.bool_]
 
 _ROWS_AT_ONCE = 100_000  # trades memory (a copy of so many rows) for calls; no time is gained by more
 

@@ -17,16 +17,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from mssl._typing import Array
 from mssl._validation import check_number, check_whole_number
 from mssl.exceptions import DataError, ParameterError
 from mssl.glasso.solver import graphical_lasso
 from mssl.graph.task_graph import TaskGraph
 from mssl.model_selection.stability import correlations, graph_path
 from mssl.structures.base import numeric
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,8 +18,8 @@ from mssl.estimators.mssl import MSSLClassifier, MSSLRegressor
 from mssl.exceptions import ParameterError
 from mssl.graph.task_graph import TaskGraph
 from mssl.losses import Loss
+from mssl.model_selection.chains import Params, configured, follow, graph_limit
 from mssl.model_selection.folds import Dataset
-from mssl.model_selection.path import Params, configured, follow, graph_limit
 from mssl.model_selection.scores import ScoreTable
 from mssl.model_selection.search import SearchCV
 from mssl.model_selection.search_space import SearchSpace, coordinate_search, full_search

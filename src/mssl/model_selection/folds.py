@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl._typing import Array, Index, Mask
 from mssl.data.inputs import is_missing, listing
 from mssl.data.layouts import TaskData
 from mssl.data.moments import Moments, Reference, cells_of
@@ -33,10 +34,6 @@ from mssl.exceptions import DataError
 from mssl.losses import Loss
 from mssl.solvers.fit import Prepared, Settings, from_quadratic, mean_of_settings, prepare
 from mssl.solvers.quadratic import GramQuadratic, default_memory_budget
-
-Array = NDArray[np.float64]
-Index = NDArray[np.intp]
-Mask = NDArray[np.bool_]
 
 _ROUNDING = 1e-13  # share of a sum that may be rounding: some hundred units of the last digit of a double
 

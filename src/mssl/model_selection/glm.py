@@ -15,8 +15,8 @@ from mssl.estimators.base import check_targets
 from mssl.estimators.glm import MultiTaskClassifier, MultiTaskGLM
 from mssl.estimators.limits import graph_penalty_limit
 from mssl.exceptions import ParameterError
+from mssl.model_selection.chains import GRAPH_PENALTIES, Params, grid_values
 from mssl.model_selection.folds import Dataset
-from mssl.model_selection.path import GRAPH_PENALTIES, Params, grid_values
 from mssl.model_selection.scores import ScoreTable
 from mssl.model_selection.search import SearchCV
 from mssl.penalties import L1

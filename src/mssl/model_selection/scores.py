@@ -9,16 +9,14 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mssl._typing import Array
 from mssl.exceptions import DataError
+from mssl.model_selection.chains import Params, follow
 from mssl.model_selection.checkpoint import Checkpoint
 from mssl.model_selection.parallel import run
-from mssl.model_selection.path import Params, follow
 from mssl.model_selection.progress import Progress
 from mssl.solvers.base import Status
-
-Array = NDArray[np.float64]
 
 # What score_chain says of one fit; the scores of the single tasks follow.
 SCORE, EDGES, NONZERO, SECONDS, CERTIFIED = range(5)

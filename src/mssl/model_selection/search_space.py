@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mssl.exceptions import ParameterError
-from mssl.model_selection.path import EMPTY, Params, grid_values
+from mssl.model_selection.chains import EMPTY, Params, grid_values
 
 if TYPE_CHECKING:
     from mssl.model_selection.scores import ScoreTable

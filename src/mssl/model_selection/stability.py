@@ -31,24 +31,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 
+from mssl._typing import Array, Index, Mask
 from mssl._validation import caller_level, check_choice, check_number, check_whole_number, finite, refused
 from mssl.data.layouts import TaskData
 from mssl.estimators.mssl import MSSLRegressor
 from mssl.exceptions import ParameterError
 from mssl.glasso.solver import graphical_lasso
 from mssl.graph.task_graph import TaskGraph, partial_correlation
+from mssl.model_selection.chains import follow, graph_limit, graph_rows
 from mssl.model_selection.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.model_selection.folds import Dataset
 from mssl.model_selection.parallel import Piece, run
-from mssl.model_selection.path import follow, graph_limit, graph_rows
 from mssl.model_selection.progress import Progress
 from mssl.structures import KnownEdges, Structure
-
-Array = NDArray[np.float64]
-Index = NDArray[np.intp]
 
 FEWEST = 4  # rows of Ŵ or E to halve: two rows are the fewest that have a correlation
 _CHUNK = 10  # subsamples in one piece of work: fewer lose time between workers, more are lost when one is killed
@@ -260,7 +257,7 @@ class StabilitySelection(BaseEstimator):
         """The falling path as shares of λ_max."""
         return np.geomspace(self.path[1], self.path[0], self.n_points)
 
-    def _half_samples(self, data: TaskData, labels: Any, random: np.random.Generator) -> list[NDArray[np.bool_]]:
+    def _half_samples(self, data: TaskData, labels: Any, random: np.random.Generator) -> list[Mask]:
         """Half of every task's rows (and classes); the same rows in all tasks where they belong together."""
         together, K = data.shared or data.aligned, data.n_tasks
         if data.n_rows.min() < 2 and (together or self.complementary_pairs):
@@ -290,9 +287,7 @@ class StabilitySelection(BaseEstimator):
             halves += pair if self.complementary_pairs else pair[:1]
         return halves[: self.n_subsamples]
 
-    def _summarise(
-        self, chosen: NDArray[np.bool_], S: Array, floors: Array, tasks: list[Any], known: KnownEdges | None
-    ) -> None:
+    def _summarise(self, chosen: Mask, S: Array, floors: Array, tasks: list[Any], known: KnownEdges | None) -> None:
         K = len(tasks)
         off = ~np.eye(K, dtype=bool)
         self.frequencies_ = chosen.mean(axis=0) * off
@@ -331,7 +326,7 @@ def _warn_small(data: TaskData) -> None:
         )
 
 
-def _warn_lost_classes(masks: Sequence[NDArray[np.bool_]], data: TaskData, labels: Index) -> None:
+def _warn_lost_classes(masks: Sequence[Mask], data: TaskData, labels: Index) -> None:
     """Say so where a subsample has no row of a class that the task has."""
     group = 2 * data.task_of_row + labels
     sizes = np.bincount(group)
@@ -440,7 +435,7 @@ def pack(precisions: Sequence[Array]) -> str:
     return np.packbits(bits).tobytes().hex()
 
 
-def unpack(words: Sequence[str], n_points: int, n_tasks: int) -> NDArray[np.bool_]:
+def unpack(words: Sequence[str], n_points: int, n_tasks: int) -> Mask:
     """Symmetric supports (subsamples, points, K, K) from words."""
     pairs = np.triu_indices(n_tasks, 1)
     count = n_points * len(pairs[0])

@@ -1,0 +1,114 @@
+r"""Chains of fits, each started from the one before.
+
+A chain holds everything fixed but λ, which falls: its first fit starts at the diagonal fixed point, where the graph
+is empty, and every further one at its predecessor. The start depends on γ, η and the shared mean, not on λ, so a chain
+computes it once. Chains themselves are independent: with another γ or η the fit starts anew, since weights that a
+stronger penalty has set to zero would stay there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import copy
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+
+from mssl._typing import Array
+from mssl._validation import refused
+from mssl.estimators.limits import graph_penalty_limit
+from mssl.estimators.spec import FitSpec
+from mssl.exceptions import ParameterError
+from mssl.solvers.alternation import FitResult
+from mssl.solvers.fit import Fits, Prepared, start_lambda_max
+
+Params = dict[str, Any]
+
+GRAPH_PENALTIES = ("graph_penalty", "structure__alpha")  # the parameters that are λ
+EMPTY = 1.0  # λ from which on the graph is empty whatever the data: correlations are at most 1
+
+
+class PathPoint(NamedTuple):
+    """One fit of a chain."""
+
+    params: Params
+    model: Any
+    spec: FitSpec
+    prepared: Prepared
+    result: FitResult
+
+
+def follow(source: Any, template: Any, chain: Sequence[Params]) -> Iterator[PathPoint]:
+    """Fit the settings of a chain one after the other, each from its predecessor where that helps.
+
+    Parameters
+    ----------
+    source : Dataset or fold
+        Gives prepared data: ``source.prepared(spec)``, ``n_tasks``, ``n_features``.
+    template : estimator
+        What is not in the settings.
+    chain : sequence of dict
+        Parameters of the template.
+    """
+    previous: PathPoint | None = None
+    for params in chain:
+        model = configured(template, params)
+        spec = model.to_spec(source)
+        result = None if previous is None or not _shares_start(spec, params, previous) else previous.result
+        if result is None:
+            prepared = source.prepared(spec)
+            fits = Fits(prepared, spec.structure, spec.penalty)
+        result = fits.fit(
+            spec.structure,
+            warm=result,
+            first=spec.first_step(source.n_tasks),
+            origin=None if result is None else (result.frame, result.W),
+        )
+        previous = PathPoint(params, model, spec, prepared, result)
+        yield previous
+
+
+def configured(template: Any, params: Params) -> Any:
+    """The template with other parameters; its parts are shared unless a parameter of a part changes."""
+    if any("__" in name for name in params):
+        return clone(template).set_params(**params)
+    model = copy(template)
+    for name, value in params.items():
+        setattr(model, name, value)
+    return model
+
+
+def _shares_start(spec: FitSpec, params: Params, previous: PathPoint) -> bool:
+    """Whether all but λ is as in the fit before and the start does not depend on it: F's constants are the same."""
+    here, before = ({k: v for k, v in p.items() if k not in GRAPH_PENALTIES} for p in (params, previous.params))
+    return here == before and spec.structure.shares_start(previous.spec.structure)
+
+
+def graph_limit(prepared: Prepared, spec: FitSpec) -> float:
+    """λ_max at the start of a fit: cheap, and as accurate as a grid needs.
+
+    Without normalisation (the paper's formulation) λ changes the start as well; there it is found by fits, and any
+    number serves where all weights are zero, but 0, at which the objective has no minimum.
+    """
+    structure = spec.structure
+    if not structure.prices_edges:
+        raise refused("structure", structure, "a path over λ needs a learned sparse precision")
+    if not structure.starts_diagonal:
+        return graph_penalty_limit(prepared, spec) or EMPTY
+    return start_lambda_max(prepared, structure, spec.penalty)
+
+
+def graph_rows(point: PathPoint) -> Array:
+    """What the graph of a fit relates, task by task: residuals, or weights about their shared mean, (K, r)."""
+    relates = point.spec.structure.relates
+    rows = point.prepared.problem(point.spec.penalty, relates).rows(point.result.W)
+    return rows if relates == "residual" else rows - point.result.mean
+
+
+def grid_values(values: Any, name: str) -> list[Any]:
+    """A grid as a list, or an error where it is empty."""
+    listed = [value.item() if isinstance(value, np.generic) else value for value in np.atleast_1d(values).tolist()]
+    if not listed:
+        raise ParameterError(f"{name} is empty; give at least one value, or None for the default grid.")
+    return listed
