@@ -26,7 +26,7 @@ from mssl.glasso.solver import SMALL, graphical_lasso
 from mssl.kernels import graph as kernels
 from mssl.model.coupling import Coupling
 from mssl.model_selection import StabilitySelection
-from mssl.solvers.coordinate import coordinate_descent
+from mssl.solvers.descent import coordinate_descent
 from mssl.solvers.quadratic import make_quadratic
 from mssl.solvers.weights import solve_quadratic
 

@@ -20,15 +20,14 @@ from mssl.data.design import Design
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.glasso.solver import graphical_lasso, graphical_lasso_gap
 from mssl.losses import Gaussian, Loss, resolve_loss
-from mssl.model.bounds import weight_gap
+from mssl.model.bounds import composite_gap, weight_gap
 from mssl.model.coupling import Coupling
 from mssl.penalties import L1, L21
 from mssl.solvers.fit import Settings, diagonal_lambda_max, fit_prepared, prepare
-from mssl.solvers.glm import GLMProblem
-from mssl.solvers.glm_rows import GLMRows
-from mssl.solvers.proximal import composite_gap, solve_composite
+from mssl.solvers.glm import GLMLoss, GLMRows
+from mssl.solvers.proximal import solve_composite
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic
-from mssl.solvers.weights import solve_quadratic
+from mssl.solvers.weights import coefficient_problem, solve_quadratic
 from mssl.structures import SparsePrecision, StructureScale, StructureStep
 
 Array = NDArray[np.float64]
@@ -242,7 +241,7 @@ class WeightStep(Problem):
             )
         else:
             rows = GLMRows(design, self.y.ravel(), np.ones(self.y.size), self.loss)
-            problem = GLMProblem.begin(rows, np.ones(K), t, solver, rows.null_quadratic())
+            problem = coefficient_problem(GLMLoss(rows, np.ones(K), first=rows.null_quadratic()), t, solver=solver)
             null = problem.value(np.zeros((K, design.n_features)))
         W, answers = np.zeros((K, design.n_features)), []
         for coupling in self.couplings:
@@ -363,8 +362,7 @@ class WholeFit(Problem):
         known = step.warm and replace(step.warm, covariance=inverse, log_determinant=log_determinant)
         step = StructureStep(omega, inverse, warm=known)
         coupling = self.structure.couple(step)
-        G = problem.quadratic.gradient(W) + coupling.dot(W)  # type: ignore[attr-defined]
-        gap = weight_gap(W, G, coupling, problem.thresholds)  # type: ignore[attr-defined]
+        gap = problem.gap(coupling, W)  # type: ignore[attr-defined]
         step = self.structure.certify(self.structure.moment(W, self.frame), step, self.frame)
         return problem.value(W) + step.value, gap + step.gap
 

@@ -22,8 +22,8 @@ from sklearn.covariance import graphical_lasso as sklearn_graphical_lasso
 from benchmarks.problems import GraphStep, JointLasso, Problem, WeightStep, WholeFit
 from mssl.glasso.solver import graphical_lasso
 from mssl.losses import Gaussian
-from mssl.solvers.fista import fista
 from mssl.solvers.fit import Settings, fit_prepared, prepare, start
+from mssl.solvers.reference import fista
 from mssl.structures import SparsePrecision, StructureStep
 
 Array = NDArray[np.float64]
@@ -292,9 +292,9 @@ def paper_fit(problem: WholeFit, tol: float) -> Any:
     W, step, size = np.zeros((K, d)), StructureStep(np.eye(K), np.eye(K)), 1.0
     while True:
         weights = fista(
-            step_problem.quadratic,
+            step_problem.source,
             structure.couple(step),
-            step_problem.thresholds,
+            step_problem.penalty,
             W,
             tol=0.3 * tol * size,
             max_iter=10**6,

@@ -17,11 +17,12 @@ from sklearn.model_selection import GridSearchCV, KFold
 from mssl import MSSLRegressor
 from mssl.data.design import Design
 from mssl.datasets import make_residual_graph
+from mssl.model.bounds import composite_gap
 from mssl.model.coupling import Coupling
 from mssl.penalties import L21, Nuclear
-from mssl.solvers.fista import fista
-from mssl.solvers.proximal import composite_gap, solve_composite
+from mssl.solvers.proximal import solve_composite
 from mssl.solvers.quadratic import make_quadratic
+from mssl.solvers.reference import fista
 
 
 def timed(function, repeats=1):

@@ -4,22 +4,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize, nnls
 from sklearn.base import clone
 from sklearn.linear_model import ElasticNet as SklearnElasticNet
 from sklearn.linear_model import Lasso, MultiTaskLasso
 
-from mssl import MultiTaskGLM
+from mssl import MultiTaskClassifier, MultiTaskGLM
 from mssl.data.design import Design
 from mssl.datasets import make_clustered_tasks, make_residual_graph
 from mssl.exceptions import ParameterError
+from mssl.model.bounds import WeightBound, composite_gap
 from mssl.model.coupling import Coupling
-from mssl.penalties import L1, L21, ElasticNet, Nuclear
+from mssl.penalties import L1, L21, MCP, AdaptiveL1, ElasticNet, EntrywisePenalty, Nuclear, Penalty
 from mssl.solvers.base import Status
-from mssl.solvers.fista import fista
-from mssl.solvers.groups import sub_grams
-from mssl.solvers.proximal import composite_gap, solve_composite
-from mssl.solvers.quadratic import DesignQuadratic, make_quadratic
-from mssl.structures import FixedPrecision, Independent, SparsePrecision
+from mssl.solvers.descent import coordinate_descent, descend_on_sets, descend_on_support
+from mssl.solvers.proximal import solve_composite, sub_grams
+from mssl.solvers.quadratic import DesignQuadratic, make_quadratic, objective_value
+from mssl.solvers.reference import admm, fista
+from mssl.structures import FixedPrecision, Independent, Pooled, SparsePrecision
 
 LAWS = settings(max_examples=20, deadline=None)
 NORMS = [L1, L21, Nuclear]
@@ -39,7 +41,7 @@ def test_prox_is_the_minimiser_it_claims_to_be(seed, kind, step):
     best = penalty.prox(W, step)
     for size in (1e-4, 1e-2, 1.0):
         assert cost(best) <= cost(best + size * trial) + 1e-12
-    assert penalty.kkt(best, (best - W) / step) <= 1e-9
+    assert np.abs(best - penalty.prox(best - (best - W) / step, 1.0)).max() <= 1e-9
 
 
 @LAWS
@@ -221,3 +223,332 @@ def test_fast_solvers_need_far_fewer_iterations_than_plain_fista():
 def test_strengths_out_of_range_are_refused(penalty):
     with pytest.raises(ParameterError, match="≥ 0"):
         MultiTaskGLM(Independent(1.0), penalty).fit(np.eye(3), np.ones((3, 2)))
+
+
+# Penalties on single weights: every kernel branch against brute force, reductions and rivals
+
+
+def entrywise_kinds(rng, shape):
+    weights = rng.uniform(0.0, 2.0, shape)
+    weights[rng.random(shape) < 0.2] = 0.0
+    weights[rng.random(shape) < 0.2] = np.inf
+    one = np.ones(len(weights))
+    curvatures = np.ones(shape)
+    penalties = [AdaptiveL1(0.8, weights), MCP(0.8, 0.4), MCP(0.8, 3.0)]
+    return [
+        clone(penalty).set_params(positive=positive).entrywise(one, curvatures)
+        for penalty in penalties
+        for positive in (False, True)
+    ]
+
+
+@LAWS
+@given(seeds, st.floats(0.1, 4.0))
+def test_the_minimiser_over_one_weight_is_that_of_a_fine_grid(seed, h):
+    from mssl.kernels.weights import _gain, _minimiser, _penalty
+
+    rng = np.random.default_rng(seed)
+    grid = np.linspace(-6.0, 6.0, 240_001)
+    A = h * np.clip(rng.normal(0.0, 2.0, (2, 3)), -5.5, 5.5)
+    for penalty in entrywise_kinds(rng, A.shape):
+        prox = penalty.prox(A / h, 1.0 / h)
+        code, positive, parameters = penalty.kernel
+        for k, j in np.ndindex(A.shape):
+            t, theta = parameters[0, k, j], parameters[-1, k, j]
+            single = EntrywisePenalty(
+                np.full((1, len(grid)), t), code, None if theta is t else np.full((1, len(grid)), theta), positive
+            )
+            costs = 0.5 * h * grid**2 - A[k, j] * grid + single.values(grid[None])[0]
+            best = _minimiser(code, positive, A[k, j], t, theta, h, 1.0 / h)
+            cost = 0.5 * h * best**2 - A[k, j] * best + _penalty(code, positive, t, theta, best)
+            assert cost <= costs.min() + 1e-9
+            assert cost >= costs.min() - 1e-6
+            assert best == pytest.approx(prox[k, j], abs=1e-9)
+            old = abs(rng.normal())
+            before = 0.5 * h * old**2 - A[k, j] * old + _penalty(code, positive, t, theta, old)
+            if np.isfinite(before):
+                assert _gain(code, positive, A[k, j], t, theta, h, old, best) <= before - cost + 1e-9
+
+
+@LAWS
+@given(
+    seeds, st.booleans(), st.sampled_from(["full", "singular", "none"]), st.sampled_from([0.0, 0.7]),
+    st.sampled_from([L1(1.0, positive=True), AdaptiveL1(1.0, [1.0, 2, 0.5, 3, np.inf, 0.1, 1]), L1(1.0)])
+)  # fmt: skip
+def test_bounds_of_entrywise_penalties_hold_at_every_point(seed, shared, coupled, ridge, penalty):
+    task = Task(seed, shared=shared, coupled=coupled)
+    g = penalty.entrywise(np.ones(3), np.ones((3, 7)))
+    for loss in (task.quadratic.ridged(np.full(3, ridge)), task.by_rows.ridged(np.full(3, ridge))):
+        bound = WeightBound(task.coupling, g, loss, loss.ridge)
+        best = coordinate_descent(loss, task.coupling, g, task.zero, tol=1e-9, max_iter=100_000)
+        assert best.status is Status.CONVERGED
+        least = objective_value(loss, best.W, task.coupling, g)
+        tried = coordinate_descent(loss, task.coupling, g, task.zero, tol=np.inf)
+        assert tried.n_iter == 0
+        for size in (0.0, 1e-3, 0.1, 1.0):
+            W = g.allowed(best.W + size * task.rng.standard_normal(best.W.shape))
+            lost = objective_value(loss, W, task.coupling, g) - least
+            assert bound(W, loss.gradient(W) + task.coupling.dot(W)) >= lost - 1e-8
+    if ridge and coupled != "full":
+        assert bound.curved  # a ridge makes a singular coupling certain
+
+
+@LAWS
+@given(
+    seeds, st.booleans(), st.sampled_from([L1(1.0), L1(0.5, positive=True), MCP(1.0), AdaptiveL1(1.0, np.arange(7))])
+)
+def test_grams_rows_sets_and_supports_end_at_one_point(seed, shared, penalty):
+    task = Task(seed, shared=shared, n=40)
+    g = penalty.entrywise(np.ones(3), task.quadratic.diagonal())
+    ridge = np.full(3, 0.3)
+    losses = [task.quadratic.ridged(ridge), task.by_rows.ridged(ridge)]
+    steps = [coordinate_descent(loss, task.coupling, g, task.zero, tol=1e-10, max_iter=50_000) for loss in losses]
+    if g.convex:
+        steps.append(descend_on_support(losses[0], task.coupling, g, task.zero, tol=1e-10))
+        steps.append(descend_on_sets(losses[1], task.coupling, g, task.zero, tol=1e-10, densest=np.inf))
+        steps.append(admm(losses[0], task.coupling, g, task.zero, tol=1e-10, max_iter=50_000))
+    for step in steps:
+        assert step.status is (Status.CONVERGED if g.convex else Status.STATIONARY)
+        np.testing.assert_allclose(step.W, steps[0].W, atol=1e-4)
+
+
+def single_task(family="gaussian", seed=0, n=60, d=8):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    eta = X @ np.where(np.arange(d) < 3, rng.normal(0, 0.7, d), 0.0)
+    draws = {"gaussian": eta + rng.standard_normal(n), "poisson": rng.poisson(np.exp(eta)) * 1.0}
+    return X, draws.get(family, (rng.random(n) < 1 / (1 + np.exp(-eta))) * 1.0)
+
+
+PLAIN = {"noise": 1.0, "scale_features": False, "tol": 1e-11}
+
+
+def test_positive_weights_without_strength_are_nonnegative_least_squares():
+    X, y = single_task()
+    model = MultiTaskGLM(Independent(0.0), L1(positive=True), **PLAIN, fit_intercept=False).fit(X, y)
+    np.testing.assert_allclose(model.coef_[0], nnls(X, y)[0], atol=1e-7)
+    assert model.result_.status is Status.CONVERGED
+
+
+@pytest.mark.parametrize("ridge", [0.0, 5.0])
+def test_positive_elastic_nets_are_those_of_scikit_learn(ridge):
+    X, y = single_task()
+    model = MultiTaskGLM(Independent(0.0), ElasticNet(4.0, ridge, positive=True), **PLAIN).fit(X, y)
+    total = 4.0 + ridge
+    rival = SklearnElasticNet(total / len(X), l1_ratio=4.0 / total, positive=True, tol=1e-14, max_iter=100_000)
+    np.testing.assert_allclose(model.coef_[0], rival.fit(X, y).coef_, atol=1e-7)
+
+
+@pytest.mark.parametrize("solver", ["auto", "fista"])
+@pytest.mark.parametrize("family", ["poisson", "bernoulli"])
+@pytest.mark.parametrize("ridge", [0.0, 2.0])
+def test_positive_weights_of_other_losses_are_those_of_a_bounded_minimiser(family, ridge, solver):
+    X, y = single_task(family)
+    penalty = ElasticNet(1.5, ridge, positive=True)
+    model = MultiTaskGLM(
+        Independent(0.0), penalty, loss=family, noise=1.0, scale_features=False, tol=1e-9, solver=solver, max_iter=2000
+    )
+    model.fit(X, y)
+
+    def cost(theta):
+        eta = X @ theta[:-1] + theta[-1]
+        loss = np.exp(eta) - y * eta if family == "poisson" else np.logaddexp(0.0, eta) - y * eta
+        return loss.sum() + 1.5 * theta[:-1].sum() + 0.5 * ridge * np.sum(theta[:-1] ** 2)
+
+    bounds = [(0.0, None)] * X.shape[1] + [(None, None)]
+    rival = minimize(cost, np.zeros(X.shape[1] + 1), bounds=bounds, method="L-BFGS-B", options={"ftol": 1e-15})
+    np.testing.assert_allclose(model.coef_[0], rival.x[:-1], atol=2e-3)
+    found = cost(np.append(model.coef_[0], model.intercept_[0]))
+    assert found <= rival.fun + 1e-6
+    assert model.coef_.min() >= 0
+
+
+def test_positive_weights_of_a_classifier():
+    X, y = single_task("bernoulli")
+    model = MultiTaskClassifier(Independent(1.0), L1(0.5, positive=True)).fit(X, y)
+    free = MultiTaskClassifier(Independent(1.0), L1(0.5)).fit(X, y)
+    assert model.coef_.min() >= 0 > free.coef_.min()
+
+
+@pytest.mark.parametrize("loss", ["gaussian", "poisson"])
+def test_adaptive_weights_of_one_are_the_l1_norm_exactly(loss):
+    data = make_clustered_tasks(random_state=0, n_tasks=4, n_features=6, clusters=[[0, 1]], family=loss, amplitude=0.3)
+    fits = [
+        MultiTaskGLM(SparsePrecision(0.2), penalty, loss=loss).fit(data.X, data.y, tasks=data.tasks).coef_
+        for penalty in (L1(1.5), AdaptiveL1(1.5), AdaptiveL1(1.5, np.ones(6)), AdaptiveL1(1.5, np.ones((4, 6))))
+    ]
+    for other in (*fits[1:],):
+        assert np.array_equal(fits[0], other)
+    bent = MultiTaskGLM(SparsePrecision(0.2), MCP(1.5, np.inf), loss=loss).fit(data.X, data.y, tasks=data.tasks)
+    assert np.array_equal(fits[0], bent.coef_)
+    assert bent.result_.status is Status.CONVERGED
+    free = MultiTaskGLM(SparsePrecision(0.2), MCP(0.0), loss=loss).fit(data.X, data.y, tasks=data.tasks)
+    none = MultiTaskGLM(SparsePrecision(0.2), L1(0.0), loss=loss).fit(data.X, data.y, tasks=data.tasks)
+    assert np.array_equal(free.coef_, none.coef_)
+
+
+def test_adaptive_weights_are_units_of_the_features():
+    X, y = single_task()
+    a = np.array([0.5, 1, 2, 4, 0.25, 3, 1, 1])
+    model = MultiTaskGLM(Independent(0.0), AdaptiveL1(5.0, a), **PLAIN).fit(X, y)
+    lasso = Lasso(5.0 / len(X), tol=1e-14, max_iter=100_000).fit(X / a, y)
+    np.testing.assert_allclose(model.coef_[0], lasso.coef_ / a, atol=1e-7)
+
+
+@pytest.mark.parametrize("loss", ["gaussian", "poisson"])
+@pytest.mark.parametrize("structure", [Independent(0.0), Independent(1.0)])
+def test_weights_can_be_forbidden_and_left_free(loss, structure):
+    X, y = single_task(loss)
+    a = np.ones(8)
+    a[[1, 5]], a[[0, 6]] = np.inf, 0.0
+    model = MultiTaskGLM(structure, AdaptiveL1(3.0, a), loss=loss, **PLAIN | {"tol": 1e-8}).fit(X, y)
+    assert not model.coef_[0, [1, 5]].any()
+    kept = np.isfinite(a)
+    same = MultiTaskGLM(structure, AdaptiveL1(3.0, a[kept]), loss=loss, **PLAIN | {"tol": 1e-8}).fit(X[:, kept], y)
+    np.testing.assert_allclose(model.coef_[:, kept], same.coef_, atol=1e-4)
+    G = (X - X.mean(axis=0)).T @ (model.predict(X) - y) + (0 if structure.alpha == 0 else 1) * model.coef_[0]
+    assert np.abs(G[[0, 6]]).max() < 1e-2 * np.abs((X - X.mean(axis=0)).T @ (y - y.mean())).max()
+
+
+def test_mcp_on_orthogonal_features_is_firm_thresholding():
+    n, d = 64, 6
+    Q = np.linalg.qr(np.random.default_rng(0).standard_normal((n, d)))[0] * np.sqrt(n)
+    b = np.array([0.2, 0.9, 1.2, 2.0, 3.1, -5.0])
+    y = Q @ b
+    model = MultiTaskGLM(Independent(0.0), MCP(1.0 * n, 3.0), **PLAIN, fit_intercept=False).fit(Q, y)
+    firm = np.where(np.abs(b) <= 3, np.sign(b) * np.maximum(np.abs(b) - 1, 0) / (1 - 1 / 3), b)
+    np.testing.assert_allclose(model.coef_[0], firm, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (MultiTaskGLM, {"structure": SparsePrecision(0.2)}),
+        (MultiTaskGLM, {"structure": SparsePrecision(0.2, on="residual")}),
+        (MultiTaskGLM, {"structure": Independent(0.0), "loss": "poisson"}),
+        (MultiTaskClassifier, {"structure": Independent(1.0)}),
+    ],
+)
+def test_mcp_ends_at_a_stationary_point_and_says_so(kind, options):
+    family = "bernoulli" if kind is MultiTaskClassifier else options.get("loss", "gaussian")
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((80, 6))
+    eta = X @ np.array([[1.0, 0.8, 0, 0, 0, 0], [1.0, 0.6, 0, 0, 0, 0], [0.8, 0.7, 0, 0, 0, 0]]).T
+    y = {"gaussian": eta + rng.standard_normal(eta.shape), "poisson": rng.poisson(np.exp(0.5 * eta))}.get(family)
+    y = (rng.random(eta.shape) < 1 / (1 + np.exp(-eta))) * 1.0 if y is None else y
+    models = [kind(penalty=penalty, tol=1e-7, **options).fit(X, y) for penalty in (MCP(6.0), L1(6.0))]
+    assert [model.result_.status for model in models] == [Status.STATIONARY, Status.CONVERGED]
+    assert "converged" not in models[0].result_.message
+    assert models[0].result_.relative_gap <= 1e-7
+    # Large weights are hardly shrunk.
+    assert np.abs(models[0].coef_[:, 0]).sum() > np.abs(models[1].coef_[:, 0]).sum()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("penalty", [L1(3.0, positive=True), AdaptiveL1(3.0, [0.2, 1, 5, np.inf])])
+def test_entrywise_penalties_on_residuals_meet_their_conditions(shared, penalty):
+    data = make_residual_graph(random_state=0, n_tasks=4, n_features=4, clusters=[[0, 1]])
+    X = data.X if shared else np.stack([data.X + 0.1 * k * np.roll(data.X, k, axis=1) for k in range(4)], axis=1)
+    model = MultiTaskGLM(SparsePrecision(0.3, on="residual"), penalty, noise=1.0, scale_features=False, tol=1e-9)
+    model.fit(X, data.y)
+    assert model.result_.status is Status.CONVERGED
+    blocks = [X if shared else X[:, k] for k in range(4)]
+    E = np.stack([data.y[:, k] - blocks[k] @ model.coef_[k] - model.intercept_[k] for k in range(4)])
+    G = -np.stack([B.T @ (model.precision_ @ E)[k] for k, B in enumerate(blocks)])
+    g = penalty.entrywise(np.ones(4), np.ones((4, 4)))
+    assert np.abs(G + g.subgradient(model.coef_, G)).max() <= 1e-2
+    assert model.coef_.min() >= 0 or not penalty.positive
+
+
+def test_pooled_weights_take_the_sum_of_the_tasks_penalties():
+    data = make_clustered_tasks(random_state=2, n_tasks=3, n_features=5, clusters=[[0, 1]], family="poisson")
+    a = np.array([1.0, 2, 0.5, 1, 3])
+    pooled = MultiTaskGLM(Pooled(1.0), AdaptiveL1(2.0, a, positive=True), loss="poisson", tol=1e-10)
+    pooled.fit(data.X, data.y, tasks=data.tasks)
+    assert np.ptp(pooled.coef_, axis=0).max() == 0
+    assert pooled.coef_.min() >= 0
+    assert pooled.result_.status is Status.CONVERGED
+    with pytest.raises(ParameterError, match="pooled"):
+        MultiTaskGLM(Pooled(1.0), MCP(1.0)).fit(data.X, data.y, tasks=data.tasks)
+
+
+@pytest.mark.parametrize("weights", [[1.0, -1.0, 1.0], [[[1.0]]], [np.nan] * 3, np.ones(5)])
+def test_weights_that_do_not_fit_are_refused(weights):
+    with pytest.raises(ParameterError, match="weights is"):
+        MultiTaskGLM(Independent(1.0), AdaptiveL1(1.0, weights)).fit(np.eye(3), np.ones((3, 2)))
+
+
+@pytest.mark.parametrize("concavity", [0.0, -1.0, np.nan, "3"])
+def test_concavities_out_of_range_are_refused(concavity):
+    with pytest.raises(ParameterError, match="concavity is"):
+        MultiTaskGLM(Independent(1.0), MCP(1.0, concavity)).fit(np.eye(3), np.ones((3, 2)))
+
+
+# A penalty of a user, defined outside of the package
+
+
+class SparseGroup(Penalty):
+    """α [m ‖V‖₁ + (1 − m) Σ_j ‖V_·j‖]: features serve all tasks or none, and single weights vanish too."""
+
+    def __init__(self, alpha=1.0, mix=0.5):
+        self.alpha = alpha
+        self.mix = mix
+
+    def value(self, W):
+        return self.alpha * (self.mix * np.abs(W).sum() + (1 - self.mix) * np.sqrt((W**2).sum(axis=0)).sum())
+
+    def prox(self, W, step):
+        t = step * self.alpha
+        shrunk = W - np.clip(W, -t * self.mix, t * self.mix)
+        return L21(self.alpha * (1 - self.mix)).prox(shrunk, step)
+
+    def dual_norm(self, G):
+        # The least r with ‖soft(G_·j, r m)‖ ≤ r (1 − m) for every feature, by halving.
+        low, high = 0.0, float(np.abs(G).sum()) + 1e-300
+        high /= max(self.mix, 1 - self.mix)
+        for _ in range(200):
+            r = 0.5 * (low + high)
+            left = np.maximum(np.abs(G) - r * self.mix, 0.0)
+            feasible = np.all(np.sqrt((left**2).sum(axis=0)) <= r * (1 - self.mix))
+            low, high = (low, r) if feasible else (r, high)
+        return high
+
+
+class Unknown(SparseGroup):
+    """The same, of which the package knows nothing but value and proximal map."""
+
+    def dual_norm(self, G):
+        return None
+
+
+@pytest.mark.parametrize("loss", ["gaussian", "poisson", "bernoulli"])
+@pytest.mark.parametrize("structure", [Independent(0.0), Independent(1.0)])
+def test_a_penalty_of_a_user_is_fitted_and_certified(loss, structure):
+    family = "binary" if loss == "bernoulli" else loss
+    data = make_clustered_tasks(
+        random_state=3, n_tasks=4, n_features=6, clusters=[[0, 1]], family=family, amplitude=0.4
+    )
+    y = np.unique(data.y, return_inverse=True)[1] * 1.0 if loss == "bernoulli" else data.y
+    options = {"loss": loss, "noise": 1.0, "scale_features": False, "tol": 1e-8}
+    known, unknown, both = (
+        MultiTaskGLM(structure, penalty, **options).fit(data.X, y, tasks=data.tasks)
+        for penalty in (SparseGroup(4.0, 0.4), Unknown(4.0, 0.4), SparseGroup(4.0, 1.0))
+    )
+    assert known.result_.status is Status.CONVERGED
+    certain = structure.alpha > 0
+    assert unknown.result_.status is (Status.CONVERGED if certain else Status.STATIONARY)
+    np.testing.assert_allclose(unknown.coef_, known.coef_, atol=1e-3)
+    lasso = MultiTaskGLM(structure, L1(4.0), **options).fit(data.X, y, tasks=data.tasks)
+    np.testing.assert_allclose(both.coef_, lasso.coef_, atol=1e-3)
+    joint = MultiTaskGLM(structure, SparseGroup(4.0, 0.0), **options).fit(data.X, y, tasks=data.tasks)
+    groups = MultiTaskGLM(structure, L21(4.0), **options).fit(data.X, y, tasks=data.tasks)
+    np.testing.assert_allclose(joint.coef_, groups.coef_, atol=1e-3)
+
+
+@LAWS
+@given(seeds, st.floats(0.0, 1.0))
+def test_the_users_dual_norm_is_one(seed, mix):
+    rng = np.random.default_rng(seed)
+    W, G = rng.standard_normal((2, 3, 5))
+    penalty = SparseGroup(1.0, mix)
+    assert np.vdot(W, G) <= penalty.value(W) * penalty.dual_norm(G) * (1 + 1e-9)

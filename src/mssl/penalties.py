@@ -1,69 +1,206 @@
-r"""Penalties on the weights W (K, d). Separable ones are ℓ1 thresholds :math:`t_k` and ridges :math:`r_k` of the tasks.
+r"""Penalties on the weights W (K, d).
 
 All are written in units of the noise: with :math:`V = \operatorname{diag}(\sqrt{s})\,W` one strength means the same in
 every task, whatever the units of its target (``noise=1`` makes V = W).
+
+A penalty that is a sum over single weights reaches solvers and kernels as an :class:`EntrywisePenalty`: a code, which
+says what function of one weight it is, and parameters of shape (K, d). A new penalty of this kind is one class here,
+one code, and one branch in the kernels' function of one weight. All other penalties are used through their value and
+their proximal map.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from mssl._validation import finite
+from mssl._validation import check_flag, check_number, refused
 from mssl.exceptions import ParameterError
+from mssl.kernels import ABSOLUTE, MINIMAX_CONCAVE, plain
 
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class EntrywisePenalty:
+    r"""A penalty :math:`\sum_{kj} g(w_{kj})` on the weights of one data set, as solvers and kernels take it.
+
+    Attributes
+    ----------
+    strengths : ndarray of shape (K, d)
+        The :math:`t_{kj} \ge 0`, the slope of g at 0+; 0 leaves a weight free, infinity forbids it.
+    code : int
+        ABSOLUTE: :math:`g(w) = t|w|`. MINIMAX_CONCAVE: :math:`g(w) = t|w| - w^2/(2\theta)` up to
+        :math:`|w| = \theta t`, constant beyond.
+    concavities : ndarray of shape (K, d) or None
+        The :math:`\theta_{kj}`.
+    positive : bool
+        Whether weights below 0 are forbidden.
+    """
+
+    strengths: Array
+    code: int = ABSOLUTE
+    concavities: Array | None = None
+    positive: bool = False
+
+    @classmethod
+    def of(cls, penalty: EntrywisePenalty | Array, shape: tuple[int, ...]) -> EntrywisePenalty:
+        """The penalty itself; an array of K or (K, d) strengths stands for an ℓ1 penalty."""
+        if isinstance(penalty, EntrywisePenalty):
+            return penalty
+        strengths = np.asarray(penalty, dtype=float)
+        return cls(np.array(np.broadcast_to(strengths if strengths.ndim == 2 else strengths[:, None], shape)))
+
+    @property
+    def convex(self) -> bool:
+        """Whether the penalty is convex, so that bounds of the suboptimality exist."""
+        return self.code == ABSOLUTE
+
+    @cached_property
+    def absent(self) -> bool:
+        """Whether no weight is penalised or constrained."""
+        return not self.positive and not self.strengths.any()
+
+    @cached_property
+    def kernel(self) -> tuple[int, bool, Array]:
+        """Code, sign constraint and parameters (one or two, K, d) in the form that compiled kernels take."""
+        parameters = [self.strengths] if self.concavities is None else [self.strengths, self.concavities]
+        return self.code, self.positive, plain(np.stack(parameters))
+
+    def pooled(self) -> EntrywisePenalty:
+        """The penalty on one weight vector that all tasks have in common, (1, d)."""
+        if not self.convex:
+            raise refused("penalty", "MCP", "pooled weights go with L1, ElasticNet and AdaptiveL1")
+        return EntrywisePenalty(self.strengths.sum(axis=0, keepdims=True), positive=self.positive)
+
+    def allowed(self, W: Array) -> Array:
+        """The allowed weights nearest to W, a copy."""
+        W = np.maximum(W, 0.0) if self.positive else np.array(W, dtype=float, order="C")
+        W[np.isinf(self.strengths)] = 0.0
+        return W
+
+    def values(self, W: Array) -> Array:
+        """G of each weight, (K, d)."""
+        size = np.abs(W)
+        with np.errstate(invalid="ignore"):
+            values = np.where(size > 0, self.strengths * size, 0.0)
+            if self.code == MINIMAX_CONCAVE:
+                theta, t = np.asarray(self.concavities), self.strengths
+                bent = np.where(size <= theta * t, values - 0.5 * size**2 / theta, 0.5 * theta * t**2)
+                values = np.where(size > 0, bent, 0.0)
+        return np.where(W < 0, np.inf, values) if self.positive else values
+
+    def value(self, W: Array) -> float:
+        """The penalty at W."""
+        if self.code == ABSOLUTE and not self.positive and np.isfinite(self.strengths).all():
+            return float(np.vdot(self.strengths, np.abs(W)))
+        return float(self.values(W).sum())
+
+    def slopes(self, W: Array) -> Array:
+        """g′ where weights are not zero, 0 where they are, (K, d)."""
+        slopes = np.where(W != 0, self.strengths, 0.0)
+        if self.code == MINIMAX_CONCAVE:
+            slopes = np.maximum(slopes - np.abs(W) / np.asarray(self.concavities), 0.0)
+        return np.sign(W) * slopes
+
+    def clipped(self, U: Array) -> Array:
+        """U brought into the subdifferential at zero weights, entry by entry."""
+        return np.clip(U, -np.inf if self.positive else -self.strengths, self.strengths)
+
+    def subgradient(self, W: Array, G: Array) -> Array:
+        """The subgradient at W that is nearest to −G, (K, d)."""
+        return np.where(W != 0, self.slopes(W), self.clipped(-G))
+
+    def excess(self, G: Array) -> Array:
+        """The factor by which −G is too large for zero weights, entry by entry: at most 1 where it is not, (K, d)."""
+        size = np.maximum(-G, 0.0) if self.positive else np.abs(G)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(size > self.strengths, size / self.strengths, 0.0)
+
+    def prox(self, W: Array, step: float) -> Array:
+        """argmin_V ½‖V − W‖² + step · g(V)."""
+        t = step * self.strengths if np.isfinite(self.strengths).all() else _product(step, self.strengths)
+        if self.code == ABSOLUTE:
+            return np.maximum(W - t, 0.0) if self.positive else np.asarray(W - np.clip(W, -t, t))
+        theta = np.asarray(self.concavities)
+        size = np.maximum(W, 0.0) if self.positive else np.abs(W)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            inner = np.where(size <= theta * self.strengths, np.maximum(size - t, 0.0) / (1.0 - step / theta), size)
+            outer = np.where(size**2 > theta * step * self.strengths**2, size, 0.0)
+        return np.sign(W) * np.where(theta > step, inner, outer)
+
+
+def _product(factor: Any, weights: Array) -> Array:
+    """Factor times weights, of which infinite ones stay infinite."""
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isinf(weights), np.inf, factor * weights)
 
 
 class Penalty(BaseEstimator, ABC):
     """Contract of all penalties g; ``W`` stands for the weights in units of the noise.
 
-    ``separable`` penalties are an ℓ1 norm and a ridge task by task (:meth:`thresholds`, :meth:`ridges`); the others
-    are norms of strength ``alpha``, solved by :mod:`mssl.solvers.proximal`.
+    A penalty needs :meth:`prox`, and :meth:`value` (or :meth:`norm`, if it is ``alpha`` times a norm). With
+    :meth:`dual_norm` a fit is certified whatever couples the tasks; without it where the coupling is positive
+    definite. A penalty that is not convex says so by ``convex = False``; a fit then ends at a stationary point.
+    Sums over single weights are ``separable``: these implement :meth:`entrywise` and reach the kernels.
     """
 
     separable = False
+    convex = True
     alpha: float
 
     def check(self) -> None:
         """Raise where the strength is out of range."""
-        if not finite(self.alpha) or self.alpha < 0:
-            raise ParameterError(f"{type(self).__name__}: alpha is {self.alpha!r}; give a number ≥ 0.")
+        check_number(f"{type(self).__name__}: alpha", self.alpha, low=0)
+
+    def entrywise(self, noise_precisions: Array, curvatures: Array) -> EntrywisePenalty:
+        """A separable penalty on the weights themselves.
+
+        Parameters
+        ----------
+        noise_precisions : ndarray of shape (K,)
+            The s_k.
+        curvatures : ndarray of shape (K, d)
+            The loss's second derivative in each weight at the start, for noise precisions 1.
+        """
+        return EntrywisePenalty.of(self.thresholds(noise_precisions), curvatures.shape)
 
     def thresholds(self, noise_precisions: Array) -> Array:
-        """ℓ1 strength of each task, for separable penalties."""
+        """ℓ1 strength of each task, for separable penalties that have one for all features."""
         return np.zeros(len(noise_precisions))
 
     def ridges(self, noise_precisions: Array) -> Array:
-        """Ridge strength of each task, for separable penalties."""
+        """Ridge strength of each task."""
         return np.zeros(len(noise_precisions))
 
-    @abstractmethod
     def norm(self, W: Array) -> float:
-        """The norm that alpha multiplies."""
-
-    @abstractmethod
-    def dual_norm(self, G: Array) -> float:
-        """Its dual norm: sup ⟨G, W⟩ over norm(W) ≤ 1."""
-
-    @abstractmethod
-    def prox(self, W: Array, step: float) -> Array:
-        """argmin_V ½‖V − W‖² + step · g(V)."""
+        """The norm that alpha multiplies, where g is one."""
+        raise NotImplementedError(f"{type(self).__name__} defines neither value(W) nor norm(W).")
 
     def value(self, W: Array) -> float:
         """g(W)."""
         return self.alpha * self.norm(W)
 
-    def kkt(self, W: Array, G: Array) -> float:
-        """How far −G is from a subgradient of g at W: the largest movement of a proximal step of length 1."""
-        return float(np.abs(W - self.prox(W - G, 1.0)).max(initial=0.0))
+    def dual_norm(self, G: Array) -> float | None:
+        """Sup ⟨G, W⟩ over all W with g(W) ≤ alpha, for penalties that are alpha times a norm; None if not known."""
+        return None
+
+    @abstractmethod
+    def prox(self, W: Array, step: float) -> Array:
+        """argmin_V ½‖V − W‖² + step · g(V)."""
 
     def strength_max(self, G: Array) -> float:
         """The strength from which on all weights vanish; G is the loss's gradient at zero weights."""
-        return self.dual_norm(G)
+        limit = self.dual_norm(G)
+        if limit is None:
+            raise NotImplementedError(f"{type(self).__name__} defines no dual_norm(G), which this limit needs.")
+        return limit
 
 
 class L1(Penalty):
@@ -73,6 +210,8 @@ class L1(Penalty):
     ----------
     alpha : float, default=0.0
         γ; 0 means no penalty. The factor √s_k makes one γ mean the same in every task's units.
+    positive : bool, default=False
+        Whether weights below 0 are forbidden.
 
     References
     ----------
@@ -83,29 +222,42 @@ class L1(Penalty):
     >>> import numpy as np
     >>> L1(1.0).prox(np.array([[3.0, -0.5]]), 1.0)
     array([[2., 0.]])
+    >>> L1(positive=True).prox(np.array([[3.0, -0.5]]), 1.0)
+    array([[3., 0.]])
     """
 
     separable = True
 
-    def __init__(self, alpha: float = 0.0) -> None:
+    def __init__(self, alpha: float = 0.0, positive: bool = False) -> None:
         self.alpha = alpha
+        self.positive = positive
 
     def check(self) -> None:
-        if not finite(self.alpha) or self.alpha < 0:
-            raise ParameterError(f"coef_penalty (alpha) is {self.alpha!r}; give a number ≥ 0.")
+        check_number("coef_penalty (alpha)", self.alpha, low=0)
+        check_flag("positive", self.positive)
 
     def thresholds(self, noise_precisions: Array) -> Array:
         return self.alpha * np.sqrt(noise_precisions)
+
+    def entrywise(self, noise_precisions: Array, curvatures: Array) -> EntrywisePenalty:
+        strengths = np.broadcast_to(self.thresholds(noise_precisions)[:, None], curvatures.shape)
+        return EntrywisePenalty(np.array(strengths), positive=self.positive)
 
     def norm(self, W: Array) -> float:
         return float(np.abs(W).sum())
 
     def dual_norm(self, G: Array) -> float:
-        return float(np.abs(G).max(initial=0.0))
+        return float((np.maximum(-G, 0.0) if self.positive else np.abs(G)).max(initial=0.0))
+
+    def value(self, W: Array) -> float:
+        return self._here(W).value(W)
 
     def prox(self, W: Array, step: float) -> Array:
-        t = step * self.alpha
-        return np.asarray(W - np.clip(W, -t, t))
+        return self._here(W).prox(W, step)
+
+    def _here(self, W: Array) -> EntrywisePenalty:
+        """The penalty on weights that are in units of the noise already."""
+        return self.entrywise(np.ones(len(W)), np.ones(W.shape))
 
 
 class ElasticNet(L1):
@@ -117,20 +269,21 @@ class ElasticNet(L1):
         γ, the ℓ1 strength.
     ridge : float, default=0.0
         ρ, the ridge strength, comparable with a number of rows.
+    positive : bool, default=False
+        Whether weights below 0 are forbidden.
 
     References
     ----------
     Zou & Hastie (2005), doi:10.1111/j.1467-9868.2005.00503.x.
     """
 
-    def __init__(self, alpha: float = 0.0, ridge: float = 0.0) -> None:
-        self.alpha = alpha
+    def __init__(self, alpha: float = 0.0, ridge: float = 0.0, positive: bool = False) -> None:
+        super().__init__(alpha, positive)
         self.ridge = ridge
 
     def check(self) -> None:
         super().check()
-        if not finite(self.ridge) or self.ridge < 0:
-            raise ParameterError(f"ridge is {self.ridge!r}; give a number ≥ 0.")
+        check_number("ridge", self.ridge, low=0)
 
     def ridges(self, noise_precisions: Array) -> Array:
         return self.ridge * noise_precisions
@@ -140,6 +293,112 @@ class ElasticNet(L1):
 
     def prox(self, W: Array, step: float) -> Array:
         return super().prox(W, step) / (1.0 + step * self.ridge)
+
+
+class AdaptiveL1(L1):
+    r"""A strength of its own for each weight, :math:`\gamma\sum_{jk} a_{jk}\sqrt{s_k}\,|W_{jk}|`.
+
+    Weights :math:`a = 1/|\hat w|` of a first fit make the choice of features consistent.
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        γ.
+    weights : array-like of shape (d,) or (K, d), optional
+        The a_jk ≥ 0; ``inf`` forbids a weight, 0 leaves it free. Default ones, which is :class:`L1`.
+    positive : bool, default=False
+        Whether weights below 0 are forbidden.
+
+    References
+    ----------
+    Zou (2006), The adaptive lasso and its oracle properties, doi:10.1198/016214506000000735.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> AdaptiveL1(1.0, [0.0, 2.0, np.inf]).prox(np.array([[3.0, 3.0, 3.0]]), 1.0)
+    array([[3., 1., 0.]])
+    """
+
+    def __init__(self, alpha: float = 1.0, weights: Any = None, positive: bool = False) -> None:
+        super().__init__(alpha, positive)
+        self.weights = weights
+
+    def check(self) -> None:
+        super().check()
+        weights = np.ones(1) if self.weights is None else np.asarray(self.weights, dtype=float)
+        if weights.ndim not in (1, 2) or not np.all(weights >= 0):
+            raise refused("weights", self.weights, "give numbers ≥ 0 of shape (d,) or (K, d); inf forbids a weight")
+
+    def entrywise(self, noise_precisions: Array, curvatures: Array) -> EntrywisePenalty:
+        weights = np.ones(1) if self.weights is None else np.asarray(self.weights, dtype=float)
+        K, d = curvatures.shape
+        if self.weights is not None and weights.shape not in ((d,), (K, d)):
+            allowed = f"give one number for each feature, shape ({d},), or for each weight, shape ({K}, {d})"
+            raise ParameterError(f"weights is an array of shape {weights.shape}; {allowed}.")
+        strengths = _product(self.thresholds(noise_precisions)[:, None], np.broadcast_to(weights, curvatures.shape))
+        return EntrywisePenalty(strengths, positive=self.positive)
+
+    def norm(self, W: Array) -> float:
+        return type(self)(1.0, self.weights).value(W)
+
+    def dual_norm(self, G: Array) -> float:
+        weights = type(self)(1.0, self.weights)._here(G).strengths
+        size = np.maximum(-G, 0.0) if self.positive else np.abs(G)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return float(np.where(size > 0, size / weights, 0.0).max(initial=0.0))
+
+
+class MCP(L1):
+    r"""Sparse weights without shrinkage of the large ones: the minimax concave penalty.
+
+    :math:`\gamma|v| - h v^2/(2\theta)` up to :math:`|v| = \theta\gamma/h`, constant beyond, for each weight v in units
+    of the noise; h is the mean curvature of the task's loss in a weight, which is the number of rows for least squares
+    on scaled features, so that θ means what it means in the literature. F is not convex in the weights: a fit ends at a
+    stationary point and says so, and what it reports in place of a bound is the largest violation of the optimality
+    condition.
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        γ; 0 means no penalty.
+    concavity : float, default=3.0
+        θ above 0; ``inf`` is :class:`L1`. Below about 1 the penalty takes single weights in or out at once.
+    positive : bool, default=False
+        Whether weights below 0 are forbidden.
+
+    References
+    ----------
+    Zhang (2010), Nearly unbiased variable selection under minimax concave penalty, doi:10.1214/09-AOS729.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> MCP(1.0, concavity=3.0).prox(np.array([[0.5, 2.0, 4.0]]), 1.0)
+    array([[0. , 1.5, 4. ]])
+    """
+
+    def __init__(self, alpha: float = 1.0, concavity: float = 3.0, positive: bool = False) -> None:
+        super().__init__(alpha, positive)
+        self.concavity = concavity
+
+    @property
+    def convex(self) -> bool:  # type: ignore[override]
+        """False; with an infinite concavity, which is the ℓ1 norm, or without strength, True."""
+        return bool(np.isinf(self.concavity)) or self.alpha == 0
+
+    def check(self) -> None:
+        super().check()
+        if self.concavity != np.inf:
+            check_number("concavity", self.concavity, above=0, also="inf")
+
+    def entrywise(self, noise_precisions: Array, curvatures: Array) -> EntrywisePenalty:
+        convex = super().entrywise(noise_precisions, curvatures)
+        mean = noise_precisions * curvatures.mean(axis=1)
+        if self.convex or not mean.all():
+            return convex
+        concavities = np.broadcast_to(self.concavity / mean[:, None], curvatures.shape)
+        return EntrywisePenalty(convex.strengths, MINIMAX_CONCAVE, np.array(concavities), self.positive)
 
 
 class L21(Penalty):

@@ -18,7 +18,6 @@ from mssl.data.layouts import read_tasks
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, ParameterError
 from mssl.losses import Gaussian
-from mssl.model.bounds import weight_gap
 from mssl.model.objective import mean_share, paper_scale
 from mssl.penalties import L1
 from mssl.solvers import alternation as alternating
@@ -266,10 +265,9 @@ def test_the_reported_objective_is_f(mean: float, gamma: float, eta: float, shri
 def certified_gap(fit: FitResult, prepared: Prepared, structure: SparsePrecision, weights: Any, mean: float) -> float:
     """The joint certificate of a fit, computed from its point alone."""
     coupling = structure.couple(fit.structure, mean)
-    G = weights.quadratic.gradient(fit.W) + coupling.dot(fit.W)
     S = structure.moment(fit.W - coupling.mean(fit.W), fit.frame, coupling.rho)
     bare = StructureStep(fit.structure.precision, fit.structure.covariance)
-    return weight_gap(fit.W, G, coupling, weights.thresholds) + structure.certify(S, bare, fit.frame).gap
+    return weights.gap(coupling, fit.W) + structure.certify(S, bare, fit.frame).gap
 
 
 @given(
@@ -334,8 +332,7 @@ def test_the_certificate_bounds_what_a_block_can_still_gain(gamma: float) -> Non
     rng = np.random.default_rng(0)
     for scale in (1e-6, 1e-3, 1e-1):
         W = exact + scale * rng.normal(size=exact.shape) * (exact != 0)
-        G = weights.quadratic.gradient(W) + coupling.dot(W)
-        gap = weight_gap(W, G, coupling, weights.thresholds)
+        gap = weights.gap(coupling, W)
         lost = weights.value(W) + coupling.value(W) - best
         assert lost <= gap * (1 + 1e-6) + 1e-10
         S = structure.moment(W, fit.frame)

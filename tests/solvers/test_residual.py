@@ -90,7 +90,7 @@ def test_the_certificate_bounds_the_distance_to_the_minimum(seed, shared, gamma,
     # Subgradient conditions, task by task.
     H, q = hessian(problem, coupling)
     G = (H @ best.W.ravel() - q).reshape(best.W.shape)
-    t = problem.thresholds[:, None]
+    t = problem.penalty.strengths
     assert np.all(np.abs(G) <= t + 1e-3)
     np.testing.assert_allclose(G[best.W != 0], -(t * np.sign(best.W))[best.W != 0], atol=1e-3)
 
@@ -108,7 +108,7 @@ def test_all_three_sweeps_find_the_same_weights(seed, shared):
     graph = (A.indptr.astype(np.int64), A.indices.astype(np.int64), A.data)
     W, E = np.zeros_like(best.W), problem.Y.copy()
     squares = np.einsum("kdn,kdn->kd", problem.X, problem.X)
-    kernels.feature_sweeps(problem.X, squares, *graph, problem.ridges, problem.thresholds, W, E, 5000, 1e-16)
+    kernels.feature_sweeps(problem.X, squares, *graph, problem.ridges, problem.penalty.kernel, W, E, 5000, 1e-16)
     np.testing.assert_allclose(W, best.W, atol=1e-4)
     np.testing.assert_allclose(E, problem.rows(W), atol=1e-9)
 

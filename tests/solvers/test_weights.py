@@ -16,9 +16,9 @@ import mssl.kernels as _jit
 from mssl.data.design import Design
 from mssl.exceptions import ParameterError
 from mssl.model.coupling import Coupling
+from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import Status
-from mssl.solvers.coordinate import coordinate_descent
-from mssl.solvers.fista import fista
+from mssl.solvers.descent import coordinate_descent
 from mssl.solvers.quadratic import (
     DesignQuadratic,
     GramQuadratic,
@@ -27,6 +27,7 @@ from mssl.solvers.quadratic import (
     objective_value,
     quadratic_gap,
 )
+from mssl.solvers.reference import fista
 from mssl.solvers.weights import choose_solver, solve_quadratic
 
 LAWS = settings(max_examples=25, deadline=None)
@@ -299,7 +300,7 @@ def numpy_sweep(H, q, C, t, W):
 
 @pytest.mark.parametrize("mean_variance", [0.0, 2.0])
 def test_kernels_repeat_their_numpy_twin(mean_variance):
-    from mssl.solvers.coordinate import _DesignSweeps, _GramSweeps
+    from mssl.solvers.descent import _DesignSweeps, _GramSweeps
 
     problem = Problem(11, density=0.6)
     coupling = random_coupling(problem.rng, 4, mean_variance)
@@ -310,7 +311,9 @@ def test_kernels_repeat_their_numpy_twin(mean_variance):
     for loss in problem.forms():
         W = start.copy()
         kind = _GramSweeps if isinstance(loss, GramQuadratic) else _DesignSweeps
-        made, decrease = kind(loss, coupling, t, W).run(1, np.inf)  # so easily content: no pass over the support
+        made, decrease = kind(loss, coupling, EntrywisePenalty.of(t, W.shape), W).run(
+            1, np.inf
+        )  # so easily content: no pass over the support
         assert made == 1
         np.testing.assert_allclose(W, expected, atol=1e-10)
         drop = objective_value(reference, start, coupling, t) - objective_value(reference, W, coupling, t)
@@ -354,7 +357,8 @@ def test_auto_chooses_by_penalty_and_shape():
 
 
 @pytest.mark.parametrize(
-    ("solver", "threshold", "match"), [("cg", 1.0, "without an ℓ1"), ("sylvester", 0.0, "one Gram"), ("?", 0.0, "auto")]
+    ("solver", "threshold", "match"),
+    [("cg", 1.0, "without a penalty"), ("sylvester", 0.0, "one Gram"), ("?", 0.0, "auto")],
 )
 def test_a_solver_that_does_not_fit_is_refused(solver, threshold, match):
     own = GramQuadratic(np.stack([np.eye(2)] * 3), np.zeros((3, 2)), np.zeros(3))

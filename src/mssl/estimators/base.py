@@ -223,7 +223,7 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
 
 def warn_unless_converged(spec: FitSpec, result: FitResult) -> None:
     """Say so where a fit ended before its certificate was within the tolerance, and what helps."""
-    if result.status in (Status.CONVERGED, Status.SETTLED):
+    if result.status in (Status.CONVERGED, Status.SETTLED, Status.STATIONARY):
         return
     settings, features = spec.settings, result.W.shape[1]
     if spec.structure.relates == "residual" and features >= result.frame.n_rows:

@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 PATIENCE = 2.0
 
+# What function of one weight a penalty is; the kernels branch on it, see mssl.penalties.EntrywisePenalty.
+ABSOLUTE, MINIMAX_CONCAVE = 0, 1
+
 _lock = threading.Lock()
 _told = False
 _spent = 0.0

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mssl.kernels.compiler import njit
 from mssl.kernels.dense import FAST
-from mssl.kernels.weights import _GATHER_FROM, _PASSES, _minimiser, _support, visit
+from mssl.kernels.weights import _GATHER_FROM, _PASSES, Penalty, _gain, _minimiser, _support, visit
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -42,13 +42,14 @@ def shared_sweeps(
     indices: Index,
     values: Array,
     ridge: Array,
-    t: Array,
+    penalty: Penalty,
     W: Array,
     D: Array,
     n_sweeps: int,
     enough: float,
 ) -> tuple[int, float]:
     """One X for all tasks: everything happens in the Gram G; D = WG − q (rows −Xᵀe_k) and W are updated in place."""
+    code, positive, parameters = penalty
     K, d = W.shape
     pull, hw = np.empty(d), np.empty(d)
     room = np.empty(d * d if d >= _GATHER_FROM else 0)
@@ -61,8 +62,8 @@ def shared_sweeps(
             for j in range(d):
                 pull[j] = s * q[k, j] - pull[j]
                 hw[j] = s * (D[k, j] + q[k, j])
-            least = 0.1 * enough / K
-            decrease += visit(G, s, ridge[k], pull, t[k], W[k], hw, active, everything, room, least)
+            least, t, theta = 0.1 * enough / K, parameters[0, k], parameters[-1, k]
+            decrease += visit(G, s, ridge[k], pull, code, positive, t, theta, W[k], hw, active, everything, room, least)
             for j in range(d):
                 D[k, j] = hw[j] / s - q[k, j]
         if decrease <= enough:
@@ -95,7 +96,7 @@ def aligned_sweeps(
     indices: Index,
     values: Array,
     ridge: Array,
-    t: Array,
+    penalty: Penalty,
     W: Array,
     HW: Array,
     E: Array,
@@ -103,6 +104,7 @@ def aligned_sweeps(
     enough: float,
 ) -> tuple[int, float]:
     """Own X_k (d, n) and Gram H_k for each task; W, HW (rows H_k w_k) and the residuals E are updated in place."""
+    code, positive, parameters = penalty
     K, d = W.shape
     z, q, hw, old = np.empty(E.shape[1]), np.empty(d), np.empty(d), np.empty(d)
     room = np.empty(d * d if d >= _GATHER_FROM else 0)
@@ -118,8 +120,8 @@ def aligned_sweeps(
             for j in range(d):
                 hw[j] = s * HW[k, j]
                 q[j] += hw[j]
-            least = 0.1 * enough / K
-            decrease += visit(H[k], s, ridge[k], q, t[k], W[k], hw, active, everything, room, least)
+            least, t, theta = 0.1 * enough / K, parameters[0, k], parameters[-1, k]
+            decrease += visit(H[k], s, ridge[k], q, code, positive, t, theta, W[k], hw, active, everything, room, least)
             for j in range(d):
                 HW[k, j] = hw[j] / s
                 if W[k, j] != old[j]:
@@ -130,7 +132,19 @@ def aligned_sweeps(
 
 
 @njit(nogil=True, fastmath=FAST)
-def _feature_pass(X: Array, h: Array, s: float, own: float, t: float, w: Array, z: Array, coordinates: Index) -> float:
+def _feature_pass(
+    X: Array,
+    h: Array,
+    s: float,
+    own: float,
+    code: int,
+    positive: bool,
+    t: Array,
+    theta: Array,
+    w: Array,
+    z: Array,
+    coordinates: Index,
+) -> float:
     """One pass on the features themselves; z is minus the loss's gradient in the task's fitted values."""
     gained = 0.0
     for j in coordinates:
@@ -140,11 +154,11 @@ def _feature_pass(X: Array, h: Array, s: float, own: float, t: float, w: Array, 
         along, column = s * h[j] * w[j], X[j]
         for i in range(len(z)):
             along += column[i] * z[i]
-        new = _minimiser(along, t, 1.0 / curvature)
-        step = new - w[j]
+        old, new = w[j], _minimiser(code, positive, along, t[j], theta[j], curvature, 1.0 / curvature)
+        step = new - old
         if step != 0.0:
             w[j] = new
-            gained += 0.5 * curvature * step * step
+            gained += _gain(code, positive, along, t[j], theta[j], curvature, old, new)
             _take(column, s * step, z)
     return gained
 
@@ -157,13 +171,14 @@ def feature_sweeps(
     indices: Index,
     values: Array,
     ridge: Array,
-    t: Array,
+    penalty: Penalty,
     W: Array,
     E: Array,
     n_sweeps: int,
     enough: float,
 ) -> tuple[int, float]:
     """As :func:`aligned_sweeps` without Grams, for fewer rows than features; X may hold one block for all tasks."""
+    code, positive, parameters = penalty
     K, d = W.shape
     z = np.empty(E.shape[1])
     active, everything = np.empty(d, dtype=np.int64), np.arange(d)
@@ -175,14 +190,15 @@ def feature_sweeps(
             s = _neighbours(k, E, indptr, indices, values, z)
             others = z.copy()
             _take(E[k], -s, z)
-            gained = _feature_pass(X[block], h[block], s, ridge[k], t[k], W[k], z, everything)
+            t, theta = parameters[0, k], parameters[-1, k]
+            gained = _feature_pass(X[block], h[block], s, ridge[k], code, positive, t, theta, W[k], z, everything)
             decrease += gained
             stop = max(0.01 * gained, 0.1 * enough / K)
             support = active[: _support(W[k], active)]
             for _ in range(_PASSES):
                 if gained <= stop:
                     break
-                gained = _feature_pass(X[block], h[block], s, ridge[k], t[k], W[k], z, support)
+                gained = _feature_pass(X[block], h[block], s, ridge[k], code, positive, t, theta, W[k], z, support)
                 decrease += gained
             for i in range(len(z)):
                 E[k, i] = (z[i] - others[i]) / s

@@ -6,7 +6,7 @@ Letters: P = ηΩ with inverse ``spread``, u = P1 and ρ as in :mod:`mssl.model.
 """
 
 import numpy as np
-from numba import float64, int64, types
+from numba import boolean, float64, int64, types
 
 from mssl.kernels import weights as _weight_kernels
 from mssl.kernels.apart import apart
@@ -14,9 +14,10 @@ from mssl.kernels.compiler import njit
 from mssl.kernels.dense import FAST, combine, product
 
 _V, _M, _T, _I = float64[::1], float64[:, ::1], float64[:, :, ::1], int64[::1]
+_PENALTY = types.Tuple((int64, boolean, _T))
 gram_sweeps = apart(
     _weight_kernels.gram_sweeps,
-    types.Tuple((int64, float64))(_T, _V, _M, _I, _I, _V, _V, float64, _V, _M, _M, _V, _I, int64, float64),
+    types.Tuple((int64, float64))(_T, _V, _M, _I, _I, _V, _V, float64, _PENALTY, _M, _M, _V, _I, int64, float64),
 )
 _BURST = 50  # sweeps between two looks at the certificate, at most
 
@@ -65,18 +66,21 @@ def _inverse_quadratic(spread, tau, R, room):
 
 
 @njit(nogil=True, error_model="numpy")
-def _weight_gap(P, spread, u, rho, tau, q, t, W, HW, mean, room):
-    """:func:`mssl.model.bounds.weight_gap`; ``room`` holds three matrices like W."""
+def _weight_gap(P, spread, u, rho, tau, q, penalty, W, HW, mean, room):
+    """:func:`mssl.model.bounds.weight_gap` for ℓ1 penalties; ``room`` holds three matrices like W."""
+    _, positive, parameters = penalty
+    t = parameters[0]
     G, U, T = room[0], room[1], room[2]
     _coupled(P, u, rho, W, mean, G)
     slack = 0.0
     for k in range(W.shape[0]):
         for j in range(W.shape[1]):
             g = G[k, j] + HW[k, j] - q[k, j]
-            clipped = min(max(-g, -t[k]), t[k])
-            slack += t[k] * abs(W[k, j]) - clipped * W[k, j]
-            G[k, j] = g + clipped
-            U[k, j] = g + (clipped if W[k, j] == 0.0 else t[k] * np.sign(W[k, j]))
+            clipped = min(-g if positive else max(-g, -t[k, j]), t[k, j])
+            G[k, j] = U[k, j] = g + clipped
+            if W[k, j] != 0.0:
+                slack += t[k, j] * abs(W[k, j]) - clipped * W[k, j]
+                U[k, j] = g + t[k, j] * np.sign(W[k, j])
     on_support = _inverse_quadratic(spread, tau, U, T)
     if slack >= on_support:
         return on_support
@@ -84,19 +88,21 @@ def _weight_gap(P, spread, u, rho, tau, q, t, W, HW, mean, room):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def descend(H, s, q, t, P, spread, u, rho, tau, W, HW, room, tol, max_sweeps):
+def descend(H, s, q, penalty, P, spread, u, rho, tau, W, HW, room, tol, max_sweeps):
     """Coordinate descent in bursts until the gap is at most tol; returns the gap and the sweeps."""
     mean = np.empty(W.shape[1])
     combine(u, W, 1.0, mean)
     indptr, indices, values = _compress(P)
     tasks = np.arange(len(W))
-    gap = _weight_gap(P, spread, u, rho, tau, q, t, W, HW, mean, room)
+    gap = _weight_gap(P, spread, u, rho, tau, q, penalty, W, HW, mean, room)
     done, enough = 0, tol
     while gap > tol and done < max_sweeps:
         burst = min(_BURST, max_sweeps - done)
-        made, decrease = gram_sweeps(H, s, q, indptr, indices, values, u, rho, t, W, HW, mean, tasks, burst, enough)
+        made, decrease = gram_sweeps(
+            H, s, q, indptr, indices, values, u, rho, penalty, W, HW, mean, tasks, burst, enough
+        )
         done += made
-        gap = _weight_gap(P, spread, u, rho, tau, q, t, W, HW, mean, room)
+        gap = _weight_gap(P, spread, u, rho, tau, q, penalty, W, HW, mean, room)
         if not gap > tol or decrease == 0.0:
             break
         enough = min(enough, 0.5 * decrease * tol / gap)

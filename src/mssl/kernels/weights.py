@@ -3,6 +3,10 @@
 The coupling C = P − ρ u uᵀ enters as CSR rows of P plus ``mean`` = Wᵀu, both kept up to date. A visit to a task is one
 pass over all coordinates and at most five over those that are not zero. Both kernels return ``(sweeps, decrease)``: how
 many sweeps were made, and a lower bound of what the last one took off the objective.
+
+A penalty comes as ``(code, positive, parameters)``, see :class:`mssl.penalties.EntrywisePenalty`: what function of one
+weight it is, whether weights below 0 are forbidden, and its parameters for each weight. All that the sweeps know of it
+are :func:`_minimiser`, :func:`_penalty` and :func:`_gain`; a new penalty is a branch in these.
 """
 
 from __future__ import annotations
@@ -10,11 +14,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl.kernels import ABSOLUTE
 from mssl.kernels.compiler import njit
 from mssl.kernels.dense import FAST, back_solve, factor
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
+Penalty = tuple[int, bool, Array]
 
 _PASSES = 5  # over the support, after one over everything
 _GATHERED_PASSES = 20
@@ -44,11 +50,50 @@ def _pull(
 
 
 @njit(nogil=True)
-def _minimiser(a: float, t: float, r: float) -> float:
-    """Minimise ½ w²/r − a w + t |w| over w; what exceeds t by rounding only is zero."""
+def _minimiser(code: int, positive: bool, a: float, t: float, theta: float, h: float, inverse: float) -> float:
+    """Minimise ½ h w² − a w + g(w) over w, given 1/h; what exceeds t by rounding only is zero."""
+    if positive and a <= 0.0:
+        return 0.0
+    if code == ABSOLUTE:
+        if abs(a) <= t * (1.0 + _ROUNDING):
+            return 0.0
+        return (a - t) * inverse if a > 0.0 else (a + t) * inverse
+    # Minimax concave: where the loss is less curved than the penalty, a weight is zero or not penalised at all.
+    if h * theta <= 1.0:
+        return a * inverse if a * a > h * theta * t * t else 0.0
     if abs(a) <= t * (1.0 + _ROUNDING):
         return 0.0
-    return (a - t) * r if a > 0.0 else (a + t) * r
+    if abs(a) >= h * theta * t:
+        return a * inverse
+    return (a - t if a > 0.0 else a + t) / (h - 1.0 / theta)
+
+
+@njit(nogil=True)
+def _penalty(code: int, positive: bool, t: float, theta: float, w: float) -> float:
+    """The penalty g(w) of one weight."""
+    size = abs(w)
+    if size == 0.0:
+        return 0.0
+    if positive and w < 0.0:
+        return np.inf
+    if code == ABSOLUTE:
+        return t * size
+    return t * size - 0.5 * size * size / theta if size <= theta * t else 0.5 * theta * t * t
+
+
+@njit(nogil=True)
+def _gain(code: int, positive: bool, a: float, t: float, theta: float, h: float, old: float, new: float) -> float:
+    """What the step of one weight from old to its minimiser takes off the objective, at least."""
+    step = new - old
+    if code == ABSOLUTE:
+        return 0.5 * h * step * step
+    if old * new > 0.0:  # a difference of values would be rounding when steps are short
+        if min(abs(old), abs(new)) >= theta * t:
+            return 0.5 * h * step * step
+        if max(abs(old), abs(new)) <= theta * t:
+            return 0.5 * (h - 1.0 / theta) * step * step
+    smooth = step * (a - 0.5 * h * (old + new))
+    return smooth + _penalty(code, positive, t, theta, old) - _penalty(code, positive, t, theta, new)
 
 
 @njit(nogil=True)
@@ -63,8 +108,20 @@ def _support(w: Array, active: Index) -> int:
 
 
 @njit(nogil=True, fastmath={"contract"})
-def _gram_pass(G: Array, s: float, own: float, q: Array, t: float, w: Array, hw: Array, coordinates: Index) -> float:
-    """One pass of coordinate descent on ½ wᵀ(sG + own I)w − q·w + t‖w‖₁ with hw = sGw; returns what it gained.
+def _gram_pass(
+    G: Array,
+    s: float,
+    own: float,
+    q: Array,
+    code: int,
+    positive: bool,
+    t: Array,
+    theta: Array,
+    w: Array,
+    hw: Array,
+    coordinates: Index,
+) -> float:
+    """One pass of coordinate descent on ½ wᵀ(sG + own I)w − q·w + Σ g(w_j) with hw = sGw; returns what it gained.
 
     Every step waits for the one before it. What it waits for is therefore kept short: no division, nothing that goes
     through memory (the next entry of hw is computed apart), and all that can be known before is multiplied out before.
@@ -79,11 +136,12 @@ def _gram_pass(G: Array, s: float, own: float, q: Array, t: float, w: Array, hw:
         if h <= 0.0:
             continue
         old = w[j]
-        new = _minimiser((s * row[j] * old + q[j]) - here, t, 1.0 / h)
+        a = (s * row[j] * old + q[j]) - here
+        new = _minimiser(code, positive, a, t[j], theta[j], h, 1.0 / h)
         if new != old:
             step = new - old
             w[j] = new
-            gained += 0.5 * h * step * step
+            gained += _gain(code, positive, a, t[j], theta[j], h, old, new)
             ahead += step * (s * row[following])
             step *= s
             for i in range(len(w)):
@@ -92,11 +150,11 @@ def _gram_pass(G: Array, s: float, own: float, q: Array, t: float, w: Array, hw:
 
 
 @njit(nogil=True, fastmath=FAST)
-def _value(own: float, q: Array, t: float, w: Array, hw: Array) -> float:
+def _value(own: float, q: Array, code: int, positive: bool, t: Array, theta: Array, w: Array, hw: Array) -> float:
     """Objective of a task visit."""
     total = 0.0
     for j in range(len(w)):
-        total += w[j] * (0.5 * hw[j] + 0.5 * own * w[j] - q[j]) + t * abs(w[j])
+        total += w[j] * (0.5 * hw[j] + 0.5 * own * w[j] - q[j]) + _penalty(code, positive, t[j], theta[j], w[j])
     return total
 
 
@@ -137,7 +195,18 @@ def _anderson_weights(past: Array, A: Array, c: Array) -> None:
 
 @njit(nogil=True, fastmath=FAST)
 def _extrapolate(
-    past: Array, past_h: Array, A: Array, c: Array, own: float, q: Array, t: float, w: Array, hw: Array
+    past: Array,
+    past_h: Array,
+    A: Array,
+    c: Array,
+    own: float,
+    q: Array,
+    code: int,
+    positive: bool,
+    t: Array,
+    theta: Array,
+    w: Array,
+    hw: Array,
 ) -> float:
     """Anderson extrapolation of the passes whose results past holds (its last row is w), kept where it gains.
 
@@ -150,7 +219,8 @@ def _extrapolate(
             v += c[a] * past[a + 1, j]
             hv += c[a] * past_h[a + 1, j]
         past[0, j], past_h[0, j] = v, hv
-    gained = _value(own, q, t, w, hw) - _value(own, q, t, past[0], past_h[0])
+    gained = _value(own, q, code, positive, t, theta, w, hw)
+    gained -= _value(own, q, code, positive, t, theta, past[0], past_h[0])
     if not gained > 0.0:
         return 0.0
     for j in range(len(w)):
@@ -160,14 +230,27 @@ def _extrapolate(
 
 @njit(nogil=True, fastmath=FAST)
 def _gathered_passes(
-    G: Array, s: float, own: float, q: Array, t: float, w: Array, hw: Array, active: Index, room: Array, stop: float
+    G: Array,
+    s: float,
+    own: float,
+    q: Array,
+    code: int,
+    positive: bool,
+    t: Array,
+    theta: Array,
+    w: Array,
+    hw: Array,
+    active: Index,
+    room: Array,
+    stop: float,
 ) -> float:
     """Passes over the support on a copy of its Gram, small enough to stay in the cache."""
     count = len(active)
     sub = room[: count * count].reshape(count, count)
-    v, hv, p = np.empty(count), np.empty(count), np.empty(count)
+    v, hv, p, own_t, own_theta = np.empty(count), np.empty(count), np.empty(count), np.empty(count), np.empty(count)
     for a in range(count):
         v[a], hv[a], p[a] = w[active[a]], hw[active[a]], q[active[a]]
+        own_t[a], own_theta[a] = t[active[a]], theta[active[a]]
         row = G[active[a]]
         for b in range(count):
             sub[a, b] = row[active[b]]
@@ -180,8 +263,8 @@ def _gathered_passes(
         for a in range(count):
             past[slot, a], past_h[slot, a] = v[a], hv[a]
         if slot == _MEMORY:
-            total += _extrapolate(past, past_h, A, c, own, p, t, v, hv)
-        gained = _gram_pass(sub, s, own, p, t, v, hv, everything)
+            total += _extrapolate(past, past_h, A, c, own, p, code, positive, own_t, own_theta, v, hv)
+        gained = _gram_pass(sub, s, own, p, code, positive, own_t, own_theta, v, hv, everything)
         total += gained
         if gained <= stop:
             break
@@ -196,7 +279,7 @@ def _gathered_passes(
 
 
 @njit(nogil=True, fastmath=FAST)
-def _face_step(G: Array, s: float, own: float, q: Array, t: float, w: Array, hw: Array, active: Index) -> float:
+def _face_step(G: Array, s: float, own: float, q: Array, t: Array, w: Array, hw: Array, active: Index) -> float:
     """Move w towards the minimum over its own support and signs, as far as no sign changes; returns what it gained.
 
     One factorisation does what correlated features make coordinate descent crawl towards.
@@ -206,7 +289,7 @@ def _face_step(G: Array, s: float, own: float, q: Array, t: float, w: Array, hw:
     gradient, step = np.empty(m), np.empty(m)
     for a in range(m):
         j = active[a]
-        gradient[a] = q[j] - hw[j] - own * w[j] - np.sign(w[j]) * t
+        gradient[a] = q[j] - hw[j] - own * w[j] - np.sign(w[j]) * t[j]
         for b in range(a + 1):
             A[a, b] = s * G[j, active[b]]
         A[a, a] += own
@@ -236,7 +319,10 @@ def visit(
     s: float,
     own: float,
     q: Array,
-    t: float,
+    code: int,
+    positive: bool,
+    t: Array,
+    theta: Array,
     w: Array,
     hw: Array,
     active: Index,
@@ -244,22 +330,24 @@ def visit(
     room: Array,
     least: float,
 ) -> float:
-    """Lower ½ wᵀ(sG + own I)w − q·w + t‖w‖₁ of one task by a pass over all coordinates and some over the support.
+    """Lower ½ wᵀ(sG + own I)w − q·w + Σ g(w_j) of one task by a pass over all coordinates and some over the support.
 
     Ends where a pass gains at most ``least`` or a hundredth of the first; returns what was gained. hw = sGw is kept.
     """
-    total = _gram_pass(G, s, own, q, t, w, hw, everything)
+    total = _gram_pass(G, s, own, q, code, positive, t, theta, w, hw, everything)
     stop = max(0.01 * total, least)
     if total <= stop:
         return total
     support = active[: _support(w, active)]
     if len(w) >= _GATHER_FROM:
-        return total + _gathered_passes(G, s, own, q, t, w, hw, support, room, stop)
+        return total + _gathered_passes(G, s, own, q, code, positive, t, theta, w, hw, support, room, stop)
     for _ in range(_PASSES):
-        gained = _gram_pass(G, s, own, q, t, w, hw, support)
+        gained = _gram_pass(G, s, own, q, code, positive, t, theta, w, hw, support)
         total += gained
         if gained <= stop:
             return total
+    if code != ABSOLUTE:
+        return total
     return total + _face_step(G, s, own, q, t, w, hw, active[: _support(w, active)])
 
 
@@ -273,7 +361,7 @@ def gram_sweeps(
     values: Array,
     u: Array,
     rho: float,
-    t: Array,
+    penalty: Penalty,
     W: Array,
     HW: Array,
     mean: Array,
@@ -282,6 +370,7 @@ def gram_sweeps(
     enough: float,
 ) -> tuple[int, float]:
     """Coordinate descent on Grams H_k = scale_k H[k] (or H[0]) over some tasks; W, HW and mean change in place."""
+    code, positive, parameters = penalty
     K, d = len(tasks), W.shape[1]
     pull = np.empty(d)
     room = np.empty(d * d if d >= _GATHER_FROM else 0)
@@ -295,8 +384,10 @@ def gram_sweeps(
             for j in range(d):
                 pull[j] = q[k, j] - pull[j]
             G = H[k] if H.shape[0] > 1 else H[0]
-            least = 0.1 * enough / K
-            decrease += visit(G, scale[k], own, pull, t[k], W[k], HW[k], active, everything, room, least)
+            least, t, theta = 0.1 * enough / K, parameters[0, k], parameters[-1, k]
+            decrease += visit(
+                G, scale[k], own, pull, code, positive, t, theta, W[k], HW[k], active, everything, room, least
+            )
             for j in range(d):
                 mean[j] += u[k] * W[k, j]
         if decrease <= enough:
@@ -344,7 +435,10 @@ def _design_pass(
     h: Array,
     own: float,
     pull: Array,
-    t: float,
+    code: int,
+    positive: bool,
+    t: Array,
+    theta: Array,
     w: Array,
     v: Array,
     state: Array,
@@ -361,11 +455,12 @@ def _design_pass(
         rows = indices[lo:hi] if is_sparse else indices
         old = w[j]
         along = _dot(column, rows, start, is_sparse, v) + state[0] * sums[j] - mu[j] * (state[1] + state[0] * total)
-        new = _minimiser(h[j] * old + along - pull[j], t, 1.0 / curvature)
+        a = h[j] * old + along - pull[j]
+        new = _minimiser(code, positive, a, t[j], theta[j], curvature, 1.0 / curvature)
         if new != old:
             step = new - old
             w[j] = new
-            gained += 0.5 * curvature * step * step
+            gained += _gain(code, positive, a, t[j], theta[j], curvature, old, new)
             _subtract(column, rows, start, is_sparse, step, c, v)
             state[0] += step * mu[j]
             state[1] -= step * sums[j]
@@ -390,7 +485,7 @@ def design_sweeps(
     values: Array,
     u: Array,
     rho: float,
-    t: Array,
+    penalty: Penalty,
     W: Array,
     v: Array,
     state: Array,
@@ -404,6 +499,7 @@ def design_sweeps(
     With v = c (target − Σ_j a_j w_j), state[k, 0] = Σ_j mu_kj w_kj and state[k, 1] = Σ_i v_i a coordinate costs the
     stored entries of its column, centring and intercept included.
     """
+    code, positive, parameters = penalty
     K, d = len(tasks), W.shape[1]
     pull = np.empty(d)
     active = np.empty(d, dtype=np.int64)
@@ -429,7 +525,10 @@ def design_sweeps(
                     h[k],
                     own,
                     pull,
-                    t[k],
+                    code,
+                    positive,
+                    parameters[0, k],
+                    parameters[-1, k],
                     W[k],
                     v,
                     state[k],

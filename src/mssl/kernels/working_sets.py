@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl.kernels.compiler import njit
-from mssl.kernels.weights import _GATHER_FROM, visit
+from mssl.kernels.weights import _GATHER_FROM, Penalty, visit
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -53,7 +53,7 @@ def set_sweeps(
     values: Array,
     u: Array,
     rho: float,
-    t: Array,
+    penalty: Penalty,
     W: Array,
     HW: Array,
     mean: Array,
@@ -63,9 +63,11 @@ def set_sweeps(
 ) -> tuple[int, float]:
     """Coordinate descent over some tasks, each on its own features; W, HW and mean change in place.
 
-    The features of task k are ``features[starts[k]:starts[k + 1]]``, where q and HW hold its linear part and H_k w_k;
-    its Gram begins at ``gram[corners[k]]``. Returns sweeps and decrease as the kernels of :mod:`mssl.kernels.weights`.
+    The features of task k are ``features[starts[k]:starts[k + 1]]``, where q, HW and the parameters of the penalty hold
+    its linear part, H_k w_k and its parameters; its Gram begins at ``gram[corners[k]]``. Returns sweeps and decrease as
+    the kernels of :mod:`mssl.kernels.weights`.
     """
+    code, positive, parameters = penalty
     most = 0
     for k in tasks:
         most = max(most, starts[k + 1] - starts[k])
@@ -83,8 +85,9 @@ def set_sweeps(
                 p[a] = q[lo + a] - p[a]
                 w[a] = W[k, own_features[a]]
             G = gram[corners[k] : corners[k] + m * m].reshape(m, m)
-            least = 0.1 * enough / len(tasks)
-            decrease += visit(G, 1.0, own, p, t[k], w, HW[lo : lo + m], active, everything[:m], room, least)
+            least, hw = 0.1 * enough / len(tasks), HW[lo : lo + m]
+            t, theta = parameters[0, lo : lo + m], parameters[-1, lo : lo + m]
+            decrease += visit(G, 1.0, own, p, code, positive, t, theta, w, hw, active, everything[:m], room, least)
             for a in range(m):
                 j = own_features[a]
                 W[k, j] = w[a]

@@ -1,27 +1,143 @@
 r"""Certificates of the weight step: upper bounds of the suboptimality, computed from any point.
 
-With coupling :math:`C \succ 0`, the smooth gradient :math:`G = \nabla\mathrm{loss} + CW` and per-task ℓ1
-strengths :math:`t_k`, strong convexity along the quadratic part gives for every subgradient :math:`U`
-of the ℓ1 term
+F is the sum of a convex loss, a coupling :math:`\tfrac12\operatorname{tr}(WCW^\top)` and a penalty g; G is the gradient
+of the first two. Four bounds, each for what it fits:
 
-.. math:: F(W) - \min F \le \tfrac12 \operatorname{tr}\big((G+U)\, C^{-1} (G+U)^\top\big).
+- **Curved** (:func:`weight_gap`), where :math:`C \succ 0` or a ridge makes it so. For every U
 
-Choosing :math:`U` feasible but not a subgradient at :math:`W` costs its Fenchel–Young slack in addition.
-Both choices below are valid for any convex loss; the smaller is reported.
+  .. math:: F(W) - \min F \le \tfrac12 \operatorname{tr}\big((G+U)\, C^{-1} (G+U)^\top\big)
+            + g(W) + g^*(U) - \langle U, W\rangle.
+
+  Of a subgradient U at W and the feasible U nearest to −G the better one counts.
+- **Scaled** (:meth:`WeightBound.__call__` for a singular C): the Fenchel dual of the loss at its own gradient, scaled
+  into feasibility by one factor per connected component of tasks. Components with weights that nothing penalises have
+  no such factor; their violation of the optimality condition counts, relative to the gradient at W = 0 and in units of
+  the loss there.
+- **Norms** (:class:`CompositeBound`), for penalties that tie the tasks together.
+- **Projected** (:func:`projected_gap`), for least squares with correlated errors and no penalty.
+
+Where a penalty is not convex there is no bound. The largest violation of the optimality condition is reported instead,
+in the same relative units, and whoever reports it must not call it a certificate (``certified``).
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 
-from mssl.model.coupling import Coupling
+from mssl.model.coupling import Coupling, positive_definite_inverse
+from mssl.penalties import EntrywisePenalty, Penalty
 
 Array = NDArray[np.float64]
 
 
-def weight_gap(W: Array, G: Array, coupling: Coupling, threshold: Array) -> float:
-    r"""Bound F(W) − min F for a fixed coupling C ≻ 0 and an ℓ1 penalty :math:`\sum_k t_k\|w_k\|_1`.
+class DualLoss(Protocol):
+    """What a bound asks of a convex loss that is a sum over tasks."""
+
+    def fenchel(self, W: Array, scales: Array) -> Array:
+        """Loss at W plus its conjugate at ``scales`` times the gradient in the predictors, task by task, (K,)."""
+        ...
+
+    def at_zero(self) -> tuple[Array, Array]:
+        """Gradient (K, d) and value of each task (K,) at W = 0."""
+        ...
+
+
+class WeightBound:
+    """Bound of F(W) − min F for one loss, coupling and entrywise penalty.
+
+    Parameters
+    ----------
+    coupling : Coupling
+        C.
+    penalty : EntrywisePenalty
+        g.
+    loss : DualLoss, optional
+        The loss; without it there is no bound for a singular C.
+    ridge : ndarray of shape (K,), optional
+        Strengths of a ridge that the loss contains; it counts as part of C, which may then be singular.
+
+    Attributes
+    ----------
+    covariance : ndarray of shape (K, K) or None
+        Inverse of C (without its mean) or of C + ridge; None where it is singular.
+    mean_variance : float
+        What has to be added to all entries of ``covariance``.
+    """
+
+    def __init__(
+        self,
+        coupling: Coupling,
+        penalty: EntrywisePenalty,
+        loss: DualLoss | None = None,
+        ridge: Array | None = None,
+    ) -> None:
+        self.coupling, self.penalty, self.loss = coupling, penalty, loss
+        self.ridged = ridge is not None and bool(np.any(ridge))
+        self.covariance, self.mean_variance = coupling.covariance, coupling.mean_variance
+        if self.ridged:
+            self.covariance = positive_definite_inverse(coupling.dense() + np.diag(np.asarray(ridge)))
+            self.mean_variance = 0.0
+
+    @property
+    def certified(self) -> bool:
+        """Whether the number is a bound of the suboptimality, not a violation of the optimality condition alone."""
+        return self.penalty.convex
+
+    @property
+    def curved(self) -> bool:
+        """Whether C, or C plus a ridge, is positive definite and the penalty convex."""
+        return self.covariance is not None and self.penalty.convex
+
+    def inverse_quadratic(self, R: Array) -> float:
+        """½ tr(R C⁻¹ Rᵀ), the ridge counting as part of C; infinite for a singular C."""
+        if not self.ridged:
+            return self.coupling.inverse_quadratic(R)
+        return np.inf if self.covariance is None else 0.5 * float(np.vdot(R, self.covariance @ R))
+
+    def __call__(self, W: Array, G: Array) -> float:
+        """The bound at W, where the loss plus coupling has the gradient G."""
+        if not self.penalty.convex:
+            return self._largest_violation(W, G)
+        if self.covariance is not None:
+            return self._curved(W, G)
+        return np.inf if self.loss is None else self._scaled(W, G, self.loss)
+
+    def _curved(self, W: Array, G: Array) -> float:
+        penalty = self.penalty
+        if penalty.absent:
+            return self.inverse_quadratic(G)
+        clipped = penalty.clipped(-G)
+        on_support = self.inverse_quadratic(G + penalty.subgradient(W, G))
+        slack = penalty.value(W) - float(np.vdot(clipped, W))
+        if slack >= on_support:
+            return on_support
+        return min(on_support, self.inverse_quadratic(G + clipped) + max(slack, 0.0))
+
+    def _scaled(self, W: Array, G: Array, loss: DualLoss) -> float:
+        parts = Components(self.coupling)
+        scales = parts.feasible_scales(self.penalty, G)
+        coupled = 0.5 * np.einsum("kd,kd->k", W, self.coupling.dot(W)) * (1.0 + scales**2)
+        gaps = parts.sums(loss.fenchel(W, scales) + coupled + self.penalty.values(W).sum(axis=1))
+        free = parts.free(self.penalty)
+        if np.any(free):
+            gaps = np.where(free, parts.violations(G + self.penalty.subgradient(W, G), *loss.at_zero()), gaps)
+        return float(np.maximum(gaps, 0.0).sum())
+
+    def _largest_violation(self, W: Array, G: Array) -> float:
+        if self.loss is None:
+            return np.inf
+        return relative_violation(G + self.penalty.subgradient(W, G), *self.loss.at_zero())
+
+
+def weight_gap(
+    W: Array, G: Array, coupling: Coupling, penalty: EntrywisePenalty | Array, ridge: Array | None = None
+) -> float:
+    r"""Bound F(W) − min F for a fixed coupling C ≻ 0 and a penalty on single weights.
 
     Parameters
     ----------
@@ -31,21 +147,117 @@ def weight_gap(W: Array, G: Array, coupling: Coupling, threshold: Array) -> floa
         Gradient of the smooth part (loss plus coupling) at W, intercepts at their optimum.
     coupling : Coupling
         The quadratic form over tasks; with a singular form the answer is infinite.
-    threshold : ndarray of shape (K,)
-        ℓ1 strengths t_k ≥ 0.
+    penalty : EntrywisePenalty, or ndarray of shape (K,) or (K, d)
+        The penalty; an array stands for ℓ1 strengths.
+    ridge : ndarray of shape (K,), optional
+        As in :class:`WeightBound`.
 
     Returns
     -------
     float
         A valid upper bound of the suboptimality, 0 only at the minimum.
     """
-    t = threshold[:, None]
-    if not np.any(threshold):
-        return coupling.inverse_quadratic(G)
-    clipped = np.clip(-G, -t, t)
-    subgradient = np.where(W != 0, t * np.sign(W), clipped)
-    on_support = coupling.inverse_quadratic(G + subgradient)
-    slack = float(np.sum(t * np.abs(W)) - np.vdot(clipped, W))
-    if slack >= on_support:
-        return on_support
-    return min(on_support, coupling.inverse_quadratic(G + clipped) + max(slack, 0.0))
+    return WeightBound(coupling, EntrywisePenalty.of(penalty, W.shape), None, ridge)(W, G)
+
+
+class Components:
+    """Tasks in parts that do not pull at each other."""
+
+    def __init__(self, coupling: Coupling | sparse.csr_array) -> None:
+        if isinstance(coupling, Coupling) and coupling.rho:
+            self.n, self.label = 1, np.zeros(coupling.n_tasks, dtype=int)
+        else:
+            matrix = coupling.matrix if isinstance(coupling, Coupling) else coupling
+            self.n, self.label = connected_components(matrix, directed=False)
+
+    def sums(self, values: Array | NDArray[np.bool_]) -> Array:
+        """Sums over the tasks of each part."""
+        return np.asarray(np.bincount(self.label, weights=values, minlength=self.n), dtype=float)
+
+    def feasible_scales(self, penalty: EntrywisePenalty, G: Array) -> Array:
+        """For each task the largest factor up to 1 at which −G is feasible in all tasks of its part, (K,)."""
+        scales = np.ones(self.n)
+        np.minimum.at(scales, self.label, 1.0 / np.maximum(penalty.excess(G).max(axis=1, initial=0.0), 1.0))
+        return np.asarray(scales[self.label])
+
+    def free(self, penalty: EntrywisePenalty) -> NDArray[np.bool_]:
+        """The parts with weights that are not penalised: nothing but zero makes their gradient feasible."""
+        return self.sums((penalty.strengths == 0).any(axis=1)) > 0
+
+    def violations(self, violation: Array, gradient: Array, values: Array) -> Array:
+        """Norm of a violation in each part, relative to that of the gradient at W = 0, times the loss there."""
+        left, first = (np.sqrt(self.sums((part**2).sum(axis=1))) for part in (violation, gradient))
+        return np.asarray(left / np.where(first > 0, first, 1.0) * self.sums(values))
+
+
+def relative_violation(violation: Array, gradient: Array, values: Array) -> float:
+    """The largest violation of an optimality condition, relative to the gradient at W = 0, times the loss there."""
+    first = float(np.abs(gradient).max(initial=0.0))
+    return float(np.abs(violation).max(initial=0.0)) / (first if first > 0 else 1.0) * float(np.sum(values))
+
+
+class CompositeBound:
+    r"""Bound of F(V) − min F for a penalty that ties the tasks together.
+
+    For α times a norm, no minimiser has a norm above :math:`(F(V)-\ell_{\min})/\alpha`, hence
+
+    .. math:: F(V) - \min F \le \alpha\|V\| + \langle G, V\rangle
+              + (\|G\|_* - \alpha)_+ \frac{F(V) - \ell_{\min}}{\alpha}.
+
+    For C ≻ 0 and any convex penalty the curved bound holds with the subgradient U at P, the point to which a proximal
+    step from V leads. Where neither applies, the largest entry of such a step is reported, which certifies nothing.
+
+    Parameters
+    ----------
+    coupling : Coupling
+        C.
+    penalty : Penalty
+        The penalty; its strength must not be 0.
+    gradient, value : ndarray of shape (K, d) and float
+        Gradient and value of the loss at V = 0.
+    """
+
+    def __init__(self, coupling: Coupling, penalty: Penalty, gradient: Array, value: float) -> None:
+        self.coupling, self.penalty, self.gradient, self.value = coupling, penalty, gradient, value
+        known = penalty.convex and penalty.dual_norm(gradient) is not None
+        self.certified = penalty.convex and (known or coupling.covariance is not None)
+
+    def __call__(self, loss: float, V: Array, G: Array) -> float:
+        """The bound at V with ``loss`` plus coupling, above the least value the loss could take, and gradient G."""
+        penalty, size, gap = self.penalty, self.penalty.value(V), np.inf
+        dual = penalty.dual_norm(G) if self.certified else None
+        if dual is not None:
+            gap = max(size + float(np.vdot(G, V)), 0.0) + max(dual - penalty.alpha, 0.0) * (loss + size) / penalty.alpha
+        if self.certified and self.coupling.covariance is None:
+            return gap
+        # Any length of the proximal step serves; this one changes weights and zeros about equally.
+        largest = float(np.abs(G).max(initial=0.0))
+        length = float(np.abs(V).max(initial=0.0)) / largest if largest > 0 and np.any(V) else 1.0
+        P = penalty.prox(V - length * G, length)
+        R = (V - P) / length
+        if not self.certified:
+            return relative_violation(R, self.gradient, np.array([self.value]))
+        slack = size - penalty.value(P) - float(np.vdot(R - G, V - P))
+        return min(gap, self.coupling.inverse_quadratic(R) + max(slack, 0.0))
+
+
+def composite_gap(loss: float, V: Array, G: Array, coupling: Coupling, penalty: Penalty) -> float:
+    """Upper bound of the suboptimality of V, see :class:`CompositeBound`.
+
+    Parameters
+    ----------
+    loss : float
+        Loss plus coupling at V, above the least value that the loss could take.
+    V, G : ndarrays of shape (K, d)
+        Weights, and the gradient of loss plus coupling there.
+    coupling : Coupling
+        C.
+    penalty : Penalty
+        The norm; its strength must not be 0.
+    """
+    return CompositeBound(coupling, penalty, G, loss)(loss, V, G)
+
+
+def projected_gap(N: Array, covariance: Array | None) -> float:
+    """½ tr(N A⁻¹ Nᵀ), where N (K, n) is what the dual point EA has along the features; see the residuals' solver."""
+    return np.inf if covariance is None else 0.5 * float(np.vdot(N, covariance @ N))

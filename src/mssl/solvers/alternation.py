@@ -52,6 +52,9 @@ class WeightProblem(LossAndPenalty, Protocol):
     def solve(self, coupling: Coupling, W: Array, *, tol: float, max_iter: int) -> WeightStep:
         """Minimise loss + penalty + coupling from W, to the absolute gap ``tol``."""
 
+    def certifies(self, coupling: Coupling) -> bool:
+        """Whether the gaps for a coupling bound the suboptimality; otherwise they are violations of optimality."""
+
     def intercepts(self, W: Array) -> Array:
         """The best intercepts for W."""
 
@@ -194,7 +197,8 @@ class _Rounds:
             point = evaluate(self.problem, self.structure, self.scale, weights.W, step, coupling)
             left -= weights.n_iter
             # F may be far below the loss at the start, by which the step was told how exact to be: it then goes on.
-            if weights.gap <= self.tol * point.size or weights.status is not Status.CONVERGED or left <= 0:
+            ended = weights.status not in (Status.CONVERGED, Status.STATIONARY)
+            if weights.gap <= self.tol * point.size or ended or left <= 0:
                 break
             W, size = weights.W, point.size
         self._record(point, weights.gap)

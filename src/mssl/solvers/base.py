@@ -1,12 +1,15 @@
-"""What every solver returns, and the words in which it says how it ended."""
+"""What every solver of the weight step solves for and returns, and the words in which it says how it ended."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from mssl.model.coupling import Coupling, positive_definite_inverse
 
 Array = NDArray[np.float64]
 
@@ -16,6 +19,10 @@ class Status(StrEnum):
 
     CONVERGED = "converged: the certificate is within the tolerance"
     SETTLED = "settled: weights and graph no longer change; rank correlations have no joint objective to certify"
+    STATIONARY = (
+        "stationary: the optimality condition holds within the tolerance; no bound is known, since the penalty is not "
+        "convex or gives no dual norm"
+    )
     MAX_ITER = "stopped at the iteration limit before the certificate reached the tolerance"
     STALLED = "stopped: no further progress is possible in floating point"
     DIVERGED = "stopped: the objective is not finite"
@@ -30,7 +37,8 @@ class WeightStep:
     W : ndarray of shape (K, d)
         Weights, task by task.
     gap : float
-        Upper bound of the suboptimality F(W) − min F (see :func:`mssl.model.bounds.weight_gap`).
+        Upper bound of the suboptimality F(W) − min F (see :mod:`mssl.model.bounds`); with the status STATIONARY the
+        largest violation of the optimality condition instead.
     n_iter : int
         Sweeps, iterations or Newton steps, as the solver counts.
     status : Status
@@ -41,3 +49,102 @@ class WeightStep:
     gap: float
     n_iter: int
     status: Status
+
+
+class Unknowns:
+    """How the unknowns V of a solver relate to the weights W: here they are the same."""
+
+    def of_weights(self, W: Array) -> Array:
+        """V for W."""
+        return W
+
+    def weights(self, V: Array) -> Array:
+        """W for V, (K, d)."""
+        return V
+
+    def gradient(self, G: Array) -> Array:
+        """The gradient in V for that in W."""
+        return G
+
+    def loss(self, loss: Any) -> Any:
+        """A loss of the weights as a function of V."""
+        return loss
+
+    def coupling(self, coupling: Coupling) -> Coupling:
+        """The coupling as a form in V."""
+        return coupling
+
+    def ridge(self, ridge: Array) -> Array:
+        """Ridges on the rows of V for those on the tasks' weights."""
+        return ridge
+
+    def task_sums(self, values: Array) -> Array:
+        """Sums over the tasks that share a row of V, for values of all tasks."""
+        return values
+
+
+class NoiseUnits(Unknowns):
+    """Weights in units of the noise, V = diag(√s) W, in which penalties that tie the tasks together are norms."""
+
+    def __init__(self, root: Array) -> None:
+        self.root = root[:, None]
+
+    def loss(self, loss: Any) -> Any:
+        """A loss of the weights as a function of V."""
+        return loss.in_units(self.root[:, 0])
+
+    def of_weights(self, W: Array) -> Array:
+        """V for W."""
+        return self.root * W
+
+    def weights(self, V: Array) -> Array:
+        """W for V, (K, d)."""
+        return V / self.root
+
+    def gradient(self, G: Array) -> Array:
+        """The gradient in V for that in W."""
+        return G / self.root
+
+    def ridge(self, ridge: Array) -> Array:
+        """Ridges on the rows of V for those on the tasks' weights."""
+        return ridge / self.root[:, 0] ** 2
+
+    def coupling(self, coupling: Coupling) -> Coupling:
+        """The coupling as a form in V."""
+        dense = coupling.dense() / self.root / self.root.T
+        return Coupling(dense, None if coupling.covariance is None else positive_definite_inverse(dense))
+
+
+class CommonWeights(Unknowns):
+    """One weight vector for all tasks, (1, d): an exact reduction, in which the coupling is a ridge."""
+
+    def __init__(self, n_tasks: int) -> None:
+        self.n_tasks = n_tasks
+
+    def loss(self, loss: Any) -> Any:
+        """A loss of the weights as a function of V."""
+        return loss.pooled()
+
+    def of_weights(self, W: Array) -> Array:
+        """V for W."""
+        return np.ascontiguousarray(W.mean(axis=0, keepdims=True))
+
+    def weights(self, V: Array) -> Array:
+        """W for V, (K, d)."""
+        return np.repeat(V, self.n_tasks, axis=0)
+
+    def gradient(self, G: Array) -> Array:
+        """The gradient in V for that in W."""
+        return np.asarray(G.sum(axis=0, keepdims=True))
+
+    def coupling(self, coupling: Coupling) -> Coupling:
+        """The coupling as a form in V."""
+        return Coupling.diagonal_only(np.array([coupling.dense().sum()]))
+
+    def ridge(self, ridge: Array) -> Array:
+        """Ridges on the rows of V for those on the tasks' weights."""
+        return self.task_sums(ridge)
+
+    def task_sums(self, values: Array) -> Array:
+        """Sums over the tasks that share a row of V."""
+        return np.asarray(values.sum(keepdims=True))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,14 +26,10 @@ from mssl.losses import Gaussian, Loss
 from mssl.model.objective import evaluate, gamma_max
 from mssl.penalties import L1, Penalty
 from mssl.solvers.alternation import FitResult, Record, WeightProblem, alternate
-from mssl.solvers.gaussian import GaussianProblem, scale_by_task
-from mssl.solvers.glm import GLMProblem
-from mssl.solvers.glm_rows import GLMRows
-from mssl.solvers.pooled import PooledProblem
-from mssl.solvers.proximal import CompositeProblem
+from mssl.solvers.base import Status
+from mssl.solvers.glm import GLMLoss, GLMRows
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic
 from mssl.solvers.residual import ResidualProblem, make_residual_problem
-from mssl.solvers.ridged import RidgedProblem
 from mssl.solvers.start import (
     Spectra,
     design_spectra,
@@ -45,6 +42,7 @@ from mssl.solvers.start import (
     sampling_variances,
     variance_components,
 )
+from mssl.solvers.weights import CoefficientProblem, coefficient_problem
 from mssl.structures.base import Structure, StructureScale, StructureStep
 
 Array = NDArray[np.float64]
@@ -142,31 +140,35 @@ class Prepared:
         s = self.noise_precisions
         if relates == "residual":
             return self._residual_problem(penalty)
-        quadratic = self.base if (s == 1.0).all() else scale_by_task(self.base, s)
-        problem: GLMProblem | GaussianProblem
-        if self.rows is not None:
-            problem = GLMProblem.begin(self.rows, s, penalty.thresholds(s), self.settings.solver, quadratic)
-        else:
-            problem = GaussianProblem(quadratic, penalty.thresholds(s), self.settings.solver)
-        ridges = penalty.ridges(s)
-        if relates == "pooled":
-            if not penalty.separable and penalty.alpha > 0:
-                raise ParameterError(f"Pooled weights go with L1 or ElasticNet; the penalty is {penalty!r}.")
-            return PooledProblem(problem, ridges)
-        if not penalty.separable and penalty.alpha > 0:
-            return CompositeProblem(problem, penalty, np.sqrt(s), self.settings.solver)
-        return RidgedProblem(problem, ridges) if ridges.any() else problem
+        quadratic = self.base if (s == 1.0).all() else self.base.scaled(s)
+        ridge = penalty.ridges(s)
+        loss = quadratic.ridged(ridge) if self.rows is None else GLMLoss(self.rows, s, ridge, quadratic)
+        return coefficient_problem(
+            loss,
+            penalty,
+            noise_precisions=s,
+            curvatures=self.curvatures,
+            solver=self.settings.solver,
+            pooled=relates == "pooled",
+        )
+
+    @cached_property
+    def curvatures(self) -> Array:
+        """Second derivative of the loss in each weight, noise precisions 1, (K, d)."""
+        return self.base.diagonal()
 
     def _residual_problem(self, penalty: Penalty) -> ResidualProblem:
         if self.data is None or self.design is None:
             raise ParameterError("on='residual' needs the rows of the data, not their Grams alone; fit an estimator.")
         if not penalty.separable:
-            raise ParameterError(f"on='residual' goes with L1 or ElasticNet; the penalty is {penalty!r}.")
+            raise ParameterError(
+                f"on='residual' goes with penalties on single weights, such as L1; the penalty is {penalty!r}."
+            )
         s = self.noise_precisions
         return make_residual_problem(
             self.data,
             self.design,
-            penalty.thresholds(s),
+            penalty.entrywise(s, self.curvatures),
             penalty.ridges(s),
             extra=self.settings.residual_loss,
             intercept=self.settings.fit_intercept,
@@ -356,7 +358,7 @@ class Fits:
             if warm is not None:
                 W = warm.W
                 step = warm.structure if structure.learned else step
-            return alternate(
+            result = alternate(
                 self.problem,
                 structure,
                 scale,
@@ -369,6 +371,9 @@ class Fits:
                 monitor=monitor,
                 ready=warm is not None or (first is None and bool(W.any())),
             )
+        if result.status is Status.CONVERGED and not self.problem.certifies(structure.couple(result.structure)):
+            return replace(result, status=Status.STATIONARY)
+        return result
 
 
 def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> tuple[StructureScale, Array]:
@@ -388,7 +393,7 @@ def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> t
         return diagonal_start(problem, structure, scale, W, least=structure.floors(scale), max_inner=max_inner)
     floors = structure.floors(scale)
     v = prepared.signal + floors
-    closed = isinstance(problem, GaussianProblem) and not problem.penalised and tau == 0
+    closed = isinstance(problem, CoefficientProblem) and problem.is_least_squares and tau == 0
     if prepared.spectra is not None:
         v = ridge_fixed_point(prepared.spectra, prepared.noise, floors, structure.strength, v)
     scale = replace(scale, variances=v)

@@ -1,201 +1,388 @@
-r"""The weight step of any generalised linear model, as the alternation sees it.
+r"""The loss of a generalised linear model, with intercepts at their optimum wherever a value or a gradient is computed.
 
-.. math:: \sum_k s_k \sum_i \omega_{ki}\,\ell(y_{ki}, \tilde x_{ki}\cdot w_k + b_k) + \sum_k t_k\|w_k\|_1,
+.. math:: \sum_k s_k \sum_i \omega_{ki}\,\ell(y_{ki}, \tilde x_{ki}\cdot w_k + b_k)
 
-with intercepts at their optimum wherever a value, a gradient or a certificate is computed.
+:class:`GLMRows` holds features, targets and the loss of one observation; :class:`GLMLoss` is their loss as a function
+of a solver's unknowns, with the quadratic that agrees with it at a point.
+
+A task whose targets all lie on the edge of their range (one class only, no count at all) has no finite intercept.
+It gets half an observation of what it lacks, spread evenly over its rows: its targets are moved to
+:math:`\tfrac12/(n_k+1)` from the edge. Nothing else changes, so certificates hold for the problem so stated.
 """
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 
-from mssl.model.bounds import weight_gap
-from mssl.model.coupling import Coupling
-from mssl.solvers.base import WeightStep
-from mssl.solvers.fista import fista
-from mssl.solvers.glm_rows import GLMRows, Point, Reference
-from mssl.solvers.newton import proximal_newton
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic
+from mssl._validation import caller_level
+from mssl.data.design import DenseBlocks, Design
+from mssl.data.inputs import listing
+from mssl.data.layouts import TaskData
+from mssl.losses import Loss
+from mssl.solvers.base import CommonWeights, NoiseUnits, Unknowns
+from mssl.solvers.quadratic import GramQuadratic, Quadratic, make_quadratic
 
 Array = NDArray[np.float64]
 
+_CURVATURE_FLOOR = 1e-12  # least working weight, as a share of the task's mean
+_LARGE = 2.0**28  # multiplications in a Hessian from which on single precision pays
+_SINGLE = 4 * float(np.finfo(np.float32).eps)
+_INTERCEPT_STEPS = 100
+_LAST_STEP = 3e-5
+_LONGEST_STEP = 8.0  # first cap of an intercept's Newton step, doubled each time it binds
 
-@dataclass(eq=False)
-class GLMProblem:
-    r"""Any loss with noise precisions s_k and an ℓ1 penalty, :math:`\sum_k t_k\|w_k\|_1`.
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """The loss at some weights.
 
     Attributes
     ----------
-    data : GLMRows
+    W : ndarray of shape (K, d)
+        Weights, as the solver's unknowns.
+    predictor, eta : ndarrays of shape (N,)
+        X̃w without and with the best intercepts.
+    intercepts : ndarray of shape (K,)
+        The best intercepts.
+    loss : float
+        The loss above that of a perfect fit, noise precisions and ridge included.
+    """
+
+    W: Array
+    predictor: Array
+    eta: Array
+    intercepts: Array
+    loss: float
+
+
+@dataclass(eq=False)
+class Reference:
+    """A Hessian that is kept while it serves.
+
+    Attributes
+    ----------
+    quadratic : GramQuadratic
+        It holds the Grams.
+    ridge, precondition : ndarray of shape (K,) and callable, or None
+        A preconditioner of Grams plus ridge.
+    pairs : list of pairs of ndarrays of shape (K, d)
+        Last steps and the changes of the loss's gradient along them.
+    """
+
+    quadratic: GramQuadratic
+    ridge: Array | None = None
+    precondition: Callable[[Array], Array] | None = None
+    pairs: list[tuple[Array, Array]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class GLMRows:
+    """Features, targets and weights of all tasks under a loss.
+
+    Attributes
+    ----------
+    design : Design
+        Features, centred and scaled.
+    y, weights : ndarrays of shape (N,)
+        Targets and row weights, task by task.
+    loss : Loss
+        The loss of one observation.
+    intercept : bool
+        Whether each task has a free intercept.
+    memory_budget : int or None
+        Bytes that Grams may take.
+    """
+
+    design: Design
+    y: Array
+    weights: Array
+    loss: Loss
+    intercept: bool = True
+    memory_budget: int | None = None
+
+    @classmethod
+    def build(
+        cls, data: TaskData, design: Design, loss: Loss, *, intercept: bool = True, memory_budget: int | None = None
+    ) -> GLMRows:
+        """Rows of task data; targets of tasks at the edge of their range are moved off it, with a warning."""
+        weights = np.ones(len(data.y)) if data.weights is None else data.weights
+        y = np.asarray(data.y, dtype=float)
+        if intercept:
+            y = _off_the_edge(y, weights, data, loss)
+        return cls(design, y, weights, loss, intercept, memory_budget)
+
+    @cached_property
+    def least(self) -> Array:
+        """Loss of a perfect fit, (N,): losses are counted from it, so that a relative gap is the same in all units."""
+        return -self.loss.conjugate(self.y, np.zeros(len(self.y)))
+
+    def best_intercepts(self, predictor: Array, start: Array | None = None) -> Array:
+        """The b_k that minimise the loss at given predictors, (K,)."""
+        if not self.intercept:
+            return np.zeros(self.design.n_tasks)
+        starts = self.design.offsets[:-1]
+        closed = self.loss.balance(self.y, predictor, self.weights, starts)
+        if closed is not None:
+            return closed
+        return _newton_intercepts(self, predictor, np.zeros(self.design.n_tasks) if start is None else start)
+
+    def working(self, predictor: Array, eta: Array, *, observed: bool = False) -> tuple[Array, Array]:
+        """Weights c and targets z of the quadratic that agrees with the loss to second order at η."""
+        curve = self.loss.observed_curvature if observed else self.loss.curvature
+        c = self.weights * curve(self.y, eta)
+        means = self.design.task_sums(c) / self.design.n_rows
+        c = np.maximum(c, _CURVATURE_FLOOR * self.design.per_task(np.where(means > 0, means, 1.0)))
+        return c, predictor - self.weights * self.loss.gradient(self.y, eta) / c
+
+    def working_quadratic(self, predictor: Array, intercepts: Array) -> Quadratic:
+        """The quadratic at a point, expected curvature, noise precisions 1."""
+        c, z = self.working(predictor, predictor + self.design.per_task(intercepts))
+        return self.quadratic(c, z)
+
+    def quadratic(self, c: Array, z: Array) -> Quadratic:
+        """Weighted least squares; a row of weight 2 counts as two when the form is chosen, so that the path is one."""
+        return make_quadratic(
+            self.design,
+            c,
+            z,
+            intercept=self.intercept,
+            memory_budget=self.memory_budget,
+            n_rows=self.design.task_sums(self.weights),
+            defer=False,
+            form=self._in_single_precision if self._is_large else None,
+        )
+
+    @property
+    def _is_large(self) -> bool:
+        """Whether a fit's time goes into forming Hessians, and features are of size one."""
+        design = self.design
+        plain = isinstance(design.stored, DenseBlocks) and not design.shared and design.shift is None
+        work = float(self.weights.sum()) * design.n_features**2
+        return plain and work >= _LARGE and bool(np.any(design.scales != 1.0))
+
+    def _in_single_precision(self, c: Array, r: Array) -> tuple[Array, Array, Array]:
+        """As :meth:`mssl.data.design.Design.normal_equations`, the Grams by products of single precision.
+
+        They steer the steps and serve the estimates of a start; values, gradients and certificates never see them. What
+        rounding may have taken off their least eigenvalues is given back.
+        """
+        design, d = self.design, self.design.n_features
+        assert isinstance(design.stored, DenseBlocks)
+        gram = np.empty((design.n_tasks, d, d))
+        with np.errstate(over="ignore", invalid="ignore"):
+            root = np.sqrt(c).astype(np.float32)
+            # New memory costs more than what is done in it: all tasks share some.
+            room = np.empty(d * int(design.n_rows.max()), dtype=np.float32)
+            for k, (lo, hi) in enumerate(pairwise(design.offsets)):
+                scaled = room[: d * (hi - lo)].reshape(d, hi - lo)
+                scaled[...] = design.stored.buffer[d * lo : d * hi].reshape(d, hi - lo)
+                scaled *= root[lo:hi]
+                gram[k] = scaled @ scaled.T
+        if not np.all(np.isfinite(gram)):
+            return design.normal_equations(c, r)
+        sums, totals = design.stored_sums(c), design.task_sums(c)
+        means = sums / np.where(totals > 0, totals, 1.0)[:, None]
+        gram -= sums[:, :, None] * means[:, None, :]
+        np.einsum("kdd->kd", gram)[...] *= 1.0 + _SINGLE
+        return gram, sums, design.stored_sums(r)
+
+    def null_quadratic(self) -> Quadratic:
+        """The quadratic at the fit of intercepts alone."""
+        predictor = np.zeros(self.design.n_total)
+        return self.working_quadratic(predictor, self.best_intercepts(predictor))
+
+    def null_gradient(self) -> Array:
+        """Gradient of the loss in W at the fit of intercepts alone, noise precisions 1, (K, d)."""
+        eta = self.design.per_task(self.best_intercepts(np.zeros(self.design.n_total)))
+        return self.design.backproject(self.weights * self.loss.gradient(self.y, eta))
+
+
+def _off_the_edge(y: Array, weights: Array, data: TaskData, loss: Loss) -> Array:
+    told = []
+    for edge in loss.edges:
+        flat = np.add.reduceat((y != edge).astype(float), data.offsets[:-1]) == 0
+        if not np.any(flat):
+            continue
+        names = list(data.tasks[flat])
+        told.append(f"All targets of {len(names)} tasks are {edge:g} (tasks {listing(names)})")
+        shift = 0.5 / (data.weight_sums() + 1.0)
+        inside = 1.0 if edge == 0 else -1.0
+        y = np.where(np.repeat(flat, data.n_rows), y + inside * np.repeat(shift, data.n_rows), y)
+    if told:
+        warnings.warn(
+            f"{'. '.join(told)}. Their own intercepts would be infinite: each gets half an observation of what it "
+            "lacks. Their weights come from related tasks alone; drop these tasks, or give them other targets too, if "
+            "that is not meant.",
+            UserWarning,
+            stacklevel=caller_level(),
+        )
+    return y
+
+
+def _newton_intercepts(rows: GLMRows, predictor: Array, start: Array) -> Array:
+    """Safeguarded Newton in all intercepts at once: brackets halve whatever Newton would not."""
+    design, b = rows.design, np.array(start, dtype=float)
+    low, high = np.full(len(b), -np.inf), np.full(len(b), np.inf)
+    cap = np.full(len(b), _LONGEST_STEP)
+    for _ in range(_INTERCEPT_STEPS):
+        eta = predictor + design.per_task(b)
+        slope, curve = rows.loss.derivative_sums(rows.y, eta, rows.weights, design.offsets[:-1])
+        low, high = np.where(slope < 0, b, low), np.where(slope > 0, b, high)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            step = np.where(slope == 0, 0.0, -slope / curve)
+        capped = ~(np.abs(step) <= cap)
+        step = np.where(capped, -np.sign(slope) * cap, step)
+        cap = np.where(capped, 2 * cap, cap)
+        new = b + step
+        # Newton squares its error: after a step this short nothing is left to gain.
+        last = ~capped & (np.abs(step) <= _LAST_STEP)
+        outside = ((new <= low) | (new >= high)) & ~last
+        # Without the other edge of a bracket there is nothing to halve; such a step is below rounding.
+        bounded = np.isfinite(low) & np.isfinite(high)
+        middle = 0.5 * (np.where(bounded, low, b) + np.where(bounded, high, b))
+        new = np.where(outside, middle, new)
+        stuck = outside & (np.abs(new - b) <= 1e-15 * (1.0 + np.abs(b)))
+        b = new
+        if np.all(last | stuck):
+            break
+    return b
+
+
+class GLMLoss:
+    """The loss of rows as a function of a solver's unknowns.
+
+    Parameters
+    ----------
+    rows : GLMRows
         Rows and loss.
     precisions : ndarray of shape (K,)
         The s_k.
-    thresholds : ndarray of shape (K,)
-        The t_k.
-    solver : str
-        "fista", or the solver of the quadratic steps of proximal Newton, as in
-        :func:`mssl.solvers.weights.solve_quadratic`.
-    reference : Reference or None
-        The Hessian in use, where it is held by Grams.
+    ridge : ndarray of shape (K,), optional
+        Adds ½ r_k ‖w_k‖² to each task.
+    first : GramQuadratic or DesignQuadratic, optional
+        A quadratic near the loss in the weights, whose Hessian serves until it does so no longer.
+    unknowns : Unknowns, optional
+        What the weights are a function of; default they are the unknowns.
     """
 
-    data: GLMRows
-    precisions: Array
-    thresholds: Array
-    solver: str = "auto"
-    reference: Reference | None = None
-    _last: Point | None = field(default=None, repr=False)
-    _slope: tuple[Point, Array, Array] | None = field(default=None, repr=False)
-
-    @classmethod
-    def begin(
-        cls,
-        data: GLMRows,
+    def __init__(
+        self,
+        rows: GLMRows,
         precisions: Array,
-        thresholds: Array,
-        solver: str,
-        quadratic: GramQuadratic | DesignQuadratic,
-    ) -> GLMProblem:
-        """A problem whose first Hessian is that of a quadratic at hand."""
-        reference = Reference(quadratic) if isinstance(quadratic, GramQuadratic) else None
-        return cls(data, precisions, thresholds, solver, reference)
+        ridge: Array | None = None,
+        first: Quadratic | None = None,
+        unknowns: Unknowns | None = None,
+    ) -> None:
+        self.rows, self.precisions = rows, precisions
+        self.unknowns = Unknowns() if unknowns is None else unknowns
+        self.weight_ridge = np.zeros(rows.design.n_tasks) if ridge is None else ridge
+        self.ridge = self.unknowns.ridge(self.weight_ridge)
+        self.row_weights = rows.design.per_task(precisions) * rows.weights
+        self.reference = Reference(first.ridged(self.weight_ridge)) if isinstance(first, GramQuadratic) else None
+        self._last: Point | None = None
+        self._derivatives: tuple[Point, Array, Array] | None = None
 
-    def __post_init__(self) -> None:
-        self.row_weights = self.data.design.per_task(self.precisions) * self.data.weights
+    def in_units(self, root: Array) -> GLMLoss:
+        """The same loss as a function of V = diag(root) W."""
+        return GLMLoss(self.rows, self.precisions, self.weight_ridge, unknowns=NoiseUnits(root))
+
+    def pooled(self) -> GLMLoss:
+        """The loss of one weight vector that all tasks have in common; intercepts are their own still."""
+        return GLMLoss(self.rows, self.precisions, self.weight_ridge, unknowns=CommonWeights(self.n_tasks))
 
     @property
     def n_tasks(self) -> int:
         """Number of tasks K."""
-        return self.data.design.n_tasks
+        return self.rows.design.n_tasks
 
     @property
     def n_features(self) -> int:
         """Number of features d."""
-        return self.data.design.n_features
+        return self.rows.design.n_features
 
-    def evaluate(self, W: Array, predictor: Array | None = None, start: Array | None = None) -> Point:
-        """The loss at W; a predictor that is known and a guess of the intercepts save work."""
+    def predictor(self, V: Array) -> Array:
+        """X̃w, (N,)."""
+        return self.rows.design.predictor(self.unknowns.weights(V)) if np.any(V) else np.zeros(len(self.rows.y))
+
+    def evaluate(self, V: Array, predictor: Array | None = None, start: Array | None = None) -> Point:
+        """The loss at V; a predictor that is known and a guess of the intercepts save work."""
         last = self._last
-        if last is not None and predictor is None and np.array_equal(last.W, W):
+        if last is not None and predictor is None and np.array_equal(last.W, V):
             return last
-        rows = self.data
-        p = predictor
-        if p is None:
-            p = rows.design.predictor(W) if np.any(W) else np.zeros(rows.design.n_total)
+        rows = self.rows
+        p = self.predictor(V) if predictor is None else predictor
         if start is None and last is not None:
             start = last.intercepts
         b = rows.best_intercepts(p, start)
         eta = p + rows.design.per_task(b)
         with np.errstate(over="ignore", invalid="ignore"):
             loss = float(np.dot(self.row_weights, rows.loss.value(rows.y, eta) - rows.least))
-        self._last = Point(np.array(W), p, eta, b, loss)
+        if self.ridge.any():
+            loss += 0.5 * float(self.ridge @ np.einsum("kd,kd->k", V, V))
+        self._last = Point(np.array(V), p, eta, b, loss)
         return self._last
 
-    def slope(self, point: Point) -> Array:
-        """Gradient of the loss in W, (K, d); that of the last point asked for is remembered."""
-        return self._derivatives(point)[1]
+    def value(self, V: Array) -> float:
+        """The loss at V."""
+        return self.evaluate(V).loss
 
-    def curvature(self, point: Point) -> Array:
-        """Curvature of the loss in the predictors, row weights included, (N,)."""
-        return self._derivatives(point)[2]
-
-    def _derivatives(self, point: Point) -> tuple[Point, Array, Array]:
-        if self._slope is None or self._slope[0] is not point:
-            rows = self.data
-            gradient, curvature = rows.loss.derivatives(rows.y, point.eta)
-            slope = rows.design.backproject(self.row_weights * gradient)
-            self._slope = (point, slope, rows.weights * curvature)
-        return self._slope
-
-    def penalty(self, W: Array) -> float:
-        """Σ_k t_k ‖w_k‖₁."""
-        return float(self.thresholds @ np.abs(W).sum(axis=1))
-
-    def value(self, W: Array) -> float:
-        """Loss above that of a perfect fit, plus penalty."""
-        return self.evaluate(W).loss + self.penalty(W)
-
-    def solve(self, coupling: Coupling, W: Array, *, tol: float, max_iter: int) -> WeightStep:
-        """Best weights for a coupling, by proximal Newton or by FISTA."""
-        if self.solver == "fista":
-
-            def certificate(V: Array, G: Array) -> float:
-                return self.gap(self.evaluate(V), G, coupling)
-
-            return fista(_Smooth(self), coupling, self.thresholds, W, tol=tol, max_iter=max_iter, gap=certificate)
-        return proximal_newton(self, coupling, W, tol=tol, max_iter=max_iter)
-
-    def rows(self, W: Array) -> Array:
-        """The weights themselves."""
-        return W
+    def gradient(self, V: Array) -> Array:
+        """Its gradient at V."""
+        return self.slope(self.evaluate(V))
 
     def intercepts(self, W: Array) -> Array:
         """The best intercepts."""
-        return self.evaluate(W).intercepts
+        return self.evaluate(self.unknowns.of_weights(W)).intercepts
 
-    def gap(self, point: Point, G: Array, coupling: Coupling) -> float:
-        """Upper bound of the suboptimality at a point with gradient G of loss plus coupling.
+    def slope(self, point: Point) -> Array:
+        """Gradient of the loss at a point; that of the last point asked for is remembered."""
+        return self._derived(point)[1]
 
-        For C ≻ 0 this is :func:`mssl.model.bounds.weight_gap`; otherwise the Fenchel dual of the loss at its own
-        gradient, scaled into feasibility by one factor per connected component of tasks, and for tasks without any
-        penalty the gradient's norm relative to that at W = 0, in units of the loss there.
-        """
-        if not np.isfinite(point.loss):
-            return float("inf")
-        if coupling.covariance is not None:
-            return weight_gap(point.W, G, coupling, self.thresholds)
-        return _dual_gap(self, point, G, coupling)
+    def curvature(self, point: Point) -> Array:
+        """Curvature of the loss in the predictors, row weights included, (N,)."""
+        return self._derived(point)[2]
 
+    def _derived(self, point: Point) -> tuple[Point, Array, Array]:
+        if self._derivatives is None or self._derivatives[0] is not point:
+            rows = self.rows
+            gradient, curvature = rows.loss.derivatives(rows.y, point.eta)
+            slope = self.unknowns.gradient(rows.design.backproject(self.row_weights * gradient))
+            self._derivatives = (point, slope + self.ridge[:, None] * point.W, rows.weights * curvature)
+        return self._derivatives
 
-class _Smooth:
-    """The loss alone, as FISTA asks for it."""
+    def model(self, point: Point, *, observed: bool) -> Quadratic:
+        """The quadratic that agrees with the loss to second order at a point."""
+        rows = self.rows
+        c, z = rows.working(point.predictor, point.eta, observed=observed)
+        made: Quadratic = rows.quadratic(rows.design.per_task(self.precisions) * c, z).ridged(self.weight_ridge)
+        made = self.unknowns.loss(made)
+        if isinstance(made, GramQuadratic):
+            # Grams may be rounded; the gradient is the true one.
+            made = made.replaced(linear=made.product(point.W) - self.slope(point))
+        self.reference = Reference(made) if isinstance(made, GramQuadratic) else None
+        return made
 
-    def __init__(self, problem: GLMProblem) -> None:
-        self.problem = problem
+    def fenchel(self, W: Array, scales: Array) -> Array:
+        """Loss at W plus its conjugate at ``scales`` times the gradient in the predictors, task by task."""
+        rows, point = self.rows, self.evaluate(W)
+        each = np.broadcast_to(scales, self.n_tasks)
+        u = rows.design.per_task(each) * rows.loss.gradient(rows.y, point.eta)
+        # Added entry by entry: both are large where their sum is small.
+        terms = rows.loss.value(rows.y, point.eta) + rows.loss.conjugate(rows.y, u)
+        sums = self.unknowns.task_sums(rows.design.task_sums(self.row_weights * terms))
+        return np.asarray(sums + 0.5 * self.ridge * np.einsum("kd,kd->k", W, W) * (1.0 + scales**2))
 
-    def value(self, W: Array) -> float:
-        return self.problem.evaluate(W).loss
-
-    def gradient(self, W: Array) -> Array:
-        return self.problem.slope(self.problem.evaluate(W))
-
-
-def _dual_gap(problem: GLMProblem, point: Point, G: Array, coupling: Coupling) -> float:
-    rows, t = problem.data, problem.thresholds
-    W, K = point.W, problem.n_tasks
-    n_parts, part = 1, np.zeros(K, dtype=int)
-    if not coupling.rho:
-        n_parts, part = connected_components(coupling.matrix, directed=False)
-
-    def pooled(values: Array) -> Array:
-        return np.asarray(np.bincount(part, weights=values, minlength=n_parts), dtype=float)
-
-    largest = np.abs(G).max(axis=1, initial=0.0)
-    room = np.ones(n_parts)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        np.minimum.at(room, part, np.where(largest > t, t / largest, 1.0))
-    u = rows.design.per_task(room[part]) * rows.loss.gradient(rows.y, point.eta)
-    # Added entry by entry: both are large where their sum is small.
-    terms = rows.loss.value(rows.y, point.eta) + rows.loss.conjugate(rows.y, u)
-    fenchel = pooled(rows.design.task_sums(problem.row_weights * terms))
-    half_square = 0.5 * pooled(np.einsum("kd,kd->k", W, coupling.dot(W)))
-    gaps = fenchel + half_square * (1.0 + room**2) + pooled(t * np.abs(W).sum(axis=1))
-    free = pooled(t) == 0
-    if np.any(free):
-        zero = np.zeros(rows.design.n_total)
-        b = rows.best_intercepts(zero)
-        null = Point(np.zeros_like(W), zero, rows.design.per_task(b), b, 0.0)
-        first = np.sqrt(pooled((problem.slope(null) ** 2).sum(axis=1)))
-        lost = rows.design.task_sums(problem.row_weights * _excess(rows, null.eta))
-        norms = np.sqrt(pooled((G**2).sum(axis=1)))
-        gaps = np.where(free, norms / np.where(first > 0, first, 1.0) * pooled(lost), gaps)
-    return float(np.maximum(gaps, 0.0).sum())
-
-
-def _excess(rows: GLMRows, eta: Array) -> Array:
-    """Half the unit deviance: the loss above that of a perfect fit."""
-    return 0.5 * rows.loss.deviance(rows.y, rows.loss.inverse_link(eta))
+    def at_zero(self) -> tuple[Array, Array]:
+        """Gradient and value of each task, above that of a perfect fit, at W = 0."""
+        rows = self.rows
+        eta = rows.design.per_task(rows.best_intercepts(np.zeros(len(rows.y))))
+        gradient = self.unknowns.gradient(rows.design.backproject(self.row_weights * rows.loss.gradient(rows.y, eta)))
+        excess = 0.5 * rows.loss.deviance(rows.y, rows.loss.inverse_link(eta))
+        return gradient, self.unknowns.task_sums(rows.design.task_sums(self.row_weights * excess))

@@ -14,8 +14,9 @@ from scipy import linalg
 
 from mssl.exceptions import ParameterError
 from mssl.model.coupling import Coupling
+from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import Status, WeightStep
-from mssl.solvers.quadratic import GramQuadratic, Quadratic, quadratic_gap
+from mssl.solvers.quadratic import GramQuadratic, Quadratic, quadratic_bound
 
 Array = NDArray[np.float64]
 
@@ -62,12 +63,12 @@ def sylvester(
         )
     solve = _sylvester_solver(problem, coupling)
     W = np.zeros(problem.linear.shape) if W0 is None else np.array(W0, dtype=float)
-    no_penalty = np.zeros(problem.n_tasks)
+    certificate = quadratic_bound(problem, coupling, EntrywisePenalty(np.zeros(W.shape)))
     gap, done = np.inf, 0
     for done in range(1, max_iter + 1):
         G = problem.gradient(W) + coupling.dot(W)
         W = W - solve(G)
-        previous, gap = gap, quadratic_gap(problem, W, coupling, no_penalty)
+        previous, gap = gap, certificate(W, problem.gradient(W) + coupling.dot(W))
         if gap <= tol:
             return WeightStep(W, gap, done, Status.CONVERGED)
         if not gap < 0.5 * previous:
@@ -119,14 +120,11 @@ def conjugate_gradient(
     array([[1., 2.],
            [1., 2.]])
     """
-    no_penalty = np.zeros(problem.n_tasks)
 
     def operate(V: Array) -> Array:
         return problem.product(V) + coupling.dot(V)
 
-    def certificate(W: Array, G: Array) -> float:
-        return quadratic_gap(problem, W, coupling, no_penalty, G)
-
+    certificate = quadratic_bound(problem, coupling, EntrywisePenalty(np.zeros(problem.linear.shape)))
     precondition = block_preconditioner(problem, coupling.diagonal())
     W = np.array(W0, dtype=float)
     done = 0

@@ -1,4 +1,4 @@
-r"""Proximal Newton for the weight step of any loss, around the solvers of the quadratic one.
+r"""Proximal Newton for the weight step of any loss and penalty, around the solvers of the quadratic one.
 
 Each step minimises the quadratic that agrees with the loss to second order, plus coupling and penalty, and walks
 towards its minimiser as far as the true objective falls. A Hessian held by Grams is kept over steps, alternations and
@@ -18,24 +18,20 @@ doi:10.1007/BF01589116.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mssl.model.coupling import Coupling
 from mssl.solvers.base import Status, WeightStep
-from mssl.solvers.glm_rows import Point, Reference
+from mssl.solvers.glm import GLMLoss, Point, Reference
 from mssl.solvers.linear import block_preconditioner, solve_cg
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic
-from mssl.solvers.support import descend_on_support
-from mssl.solvers.weights import solve_quadratic
-
-if TYPE_CHECKING:
-    from mssl.solvers.glm import GLMProblem
+from mssl.solvers.quadratic import GramQuadratic, Quadratic
 
 Array = NDArray[np.float64]
+
+INNER_ITERATIONS = 1000  # of the solver of the quadratic, for one step
 
 _INNER = 0.05  # share of the present gap to which the quadratic is solved
 _POOR = 0.2  # a step that leaves more of the gap than this asks for a new Hessian
@@ -44,27 +40,53 @@ _HALVINGS = 40
 _PATIENCE = 12  # steps without a better certificate before giving up
 _ROUNDING = 1e-14  # what the objective may rise by, relatively, since it is a long sum
 _LONGEST_MOVE = 4.0  # largest change of a predictor in one step, where the curvature is unbounded
-_INNER_ITERATIONS = 1000
 _PAIRS = 10  # changes of the gradient that correct a kept Hessian
 _FEATURES_PER_STEP = 32  # forming a Hessian costs a step for so many features
 _RIDGE_DRIFT = 1.5  # a preconditioner serves until a task's ridge has changed by this factor
 
 
-class _Quadratic(NamedTuple):
-    problem: GramQuadratic | DesignQuadratic
-    fresh: bool
+@dataclass(frozen=True)
+class Model:
+    """What a Newton step knows of a problem besides its loss.
+
+    Attributes
+    ----------
+    penalty : callable V → float
+        Value of the penalty.
+    bound : callable (V, G) → float
+        Bound of the suboptimality, G being the gradient of loss plus coupling.
+    minimise : callable (quadratic, V, tol) → V
+        Minimises a quadratic loss plus coupling and penalty from V.
+    certified : bool
+        Whether ``bound`` is one, or a violation of the optimality condition only.
+    keeps : bool
+        Whether a Hessian may be kept: the solver of the quadratic must not need the quadratic's constant then.
+    corrects : bool
+        Whether the past corrects a kept Hessian. There must be no penalty, and C ≻ 0.
+    """
+
+    penalty: Callable[[Array], float]
+    bound: Callable[[Array, Array], float]
+    minimise: Callable[[Quadratic, Array, float], Array]
+    certified: bool = True
+    keeps: bool = False
+    corrects: bool = False
 
 
-def proximal_newton(problem: GLMProblem, coupling: Coupling, W: Array, *, tol: float, max_iter: int) -> WeightStep:
-    r"""Minimise loss + :math:`\tfrac12\operatorname{tr}(WCW^\top)` + ℓ1 penalty from W.
+def proximal_newton(
+    loss: GLMLoss, coupling: Coupling, model: Model, V: Array, *, tol: float, max_iter: int
+) -> WeightStep:
+    r"""Minimise loss + :math:`\tfrac12\operatorname{tr}(VCV^\top)` + penalty from V.
 
     Parameters
     ----------
-    problem : GLMProblem
-        Loss and penalty; its Hessian may be replaced.
+    loss : GLMLoss
+        The loss; its Hessian may be replaced.
     coupling : Coupling
         C.
-    W : ndarray of shape (K, d)
+    model : Model
+        Penalty, bound, and the solver of the quadratic step.
+    V : ndarray of shape (K, d)
         Start.
     tol : float
         Absolute bound of the suboptimality at which to stop.
@@ -75,15 +97,16 @@ def proximal_newton(problem: GLMProblem, coupling: Coupling, W: Array, *, tol: f
     -------
     WeightStep
     """
-    point = problem.evaluate(np.asarray(W, dtype=float))
-    memory = _Memory(problem, coupling)
+    point = loss.evaluate(np.asarray(V, dtype=float))
+    memory = _Memory(loss, coupling, model)
+    reached = Status.CONVERGED if model.certified else Status.STATIONARY
     gap, best, idle, gain = np.inf, np.inf, 0, np.inf
     for done in range(max_iter + 1):
-        slope = problem.slope(point)
+        slope = loss.slope(point)
         G = slope + coupling.dot(point.W)
-        gap = problem.gap(point, G, coupling)
+        gap = model.bound(point.W, G) if np.isfinite(point.loss) else np.inf
         if gap <= tol:
-            return WeightStep(point.W, gap, done, Status.CONVERGED)
+            return WeightStep(point.W, gap, done, reached)
         if not np.isfinite(gap):
             return WeightStep(point.W, gap, done, Status.DIVERGED)
         idle = 0 if gap < 0.9 * best or gain > _ROUNDING else idle + 1
@@ -92,11 +115,20 @@ def proximal_newton(problem: GLMProblem, coupling: Coupling, W: Array, *, tol: f
         best = min(best, gap)
         if done == max_iter:
             break
-        model = _model(problem, point, slope, coupling, memory.spent(gap))
-        memory.see(point.W, slope, gap, model.fresh)
-        target = _minimise(problem, model.problem, coupling, point.W, G, memory, max(0.3 * tol, _INNER * gap))
-        new, full, gain = _search(problem, coupling, point, target, G)
-        if new is None and model.fresh:
+        renew, reference = memory.spent(gap), loss.reference
+        fresh = reference is None or renew or not model.keeps
+        if reference is None or fresh:
+            quadratic = loss.model(point, observed=renew)
+        else:
+            quadratic = reference.quadratic.replaced(linear=reference.quadratic.product(point.W) - slope)
+        memory.see(point.W, slope, gap, fresh)
+        inner = max(0.3 * tol, _INNER * gap)
+        if model.corrects and isinstance(quadratic, GramQuadratic):
+            target = point.W + memory.direction(G, _division(loss, quadratic, coupling, inner))
+        else:
+            target = model.minimise(quadratic, point.W, inner)
+        new, full, gain = _search(loss, coupling, model, point, target, G)
+        if new is None and fresh:
             return WeightStep(point.W, gap, done, Status.STALLED)
         memory.judge(full)
         point = point if new is None else new
@@ -110,11 +142,10 @@ class _Memory:
     a new one costs about as many steps as there are features in a few dozens; so many poor steps are put up with.
     """
 
-    def __init__(self, problem: GLMProblem, coupling: Coupling) -> None:
-        self.problem, self.coupling = problem, coupling
-        self.corrects = not np.any(problem.thresholds) and problem.solver in ("auto", "cg")
-        self.allowed = problem.n_features // _FEATURES_PER_STEP if self.corrects else 0
-        kept = problem.reference.pairs if problem.reference is not None and self.corrects else []
+    def __init__(self, loss: GLMLoss, coupling: Coupling, model: Model) -> None:
+        self.loss, self.coupling, self.corrects = loss, coupling, model.corrects
+        self.allowed = loss.n_features // _FEATURES_PER_STEP if self.corrects else 0
+        kept = loss.reference.pairs if loss.reference is not None and self.corrects else []
         self.pairs = [self._with_coupling(s, y) for s, y in kept]
         self.last: tuple[Array, Array] | None = None
         self.gap, self.poor = np.inf, 0
@@ -130,7 +161,7 @@ class _Memory:
 
     def see(self, W: Array, slope: Array, gap: float, fresh: bool) -> None:
         """Note a point, the loss's gradient and the certificate; a new Hessian makes the past obsolete."""
-        reference = self.problem.reference
+        reference = self.loss.reference
         if fresh:
             self.pairs, self.poor = [], 0
         elif self.corrects and self.last is not None and reference is not None:
@@ -156,46 +187,9 @@ class _Memory:
         return -D
 
 
-def _model(problem: GLMProblem, point: Point, slope: Array, coupling: Coupling, renew: bool) -> _Quadratic:
-    """The quadratic at a point; with the Hessian at hand where it serves, a new one otherwise."""
-    reference = problem.reference
-    # Without C ≻ 0 the inner certificate needs the whole quadratic, constants included.
-    if reference is not None and not renew and coupling.covariance is not None:
-        linear = reference.quadratic.product(point.W) - slope
-        return _Quadratic(replace(reference.quadratic, linear=linear), False)
-    rows, s = problem.data, problem.precisions
-    c, z = rows.working(point.predictor, point.eta, observed=renew)
-    made = rows.quadratic(rows.design.per_task(s) * c, z)
-    if isinstance(made, GramQuadratic):
-        # Grams may be rounded; the gradient is the true one.
-        made = replace(made, linear=made.product(point.W) - slope)
-    problem.reference = Reference(made) if isinstance(made, GramQuadratic) else None
-    return _Quadratic(made, True)
-
-
-def _minimise(
-    problem: GLMProblem,
-    quadratic: GramQuadratic | DesignQuadratic,
-    coupling: Coupling,
-    W: Array,
-    G: Array,
-    memory: _Memory,
-    tol: float,
-) -> Array:
-    """Weights that nearly minimise the quadratic; what they lack is made up for by the next step."""
-    t = problem.thresholds
-    if isinstance(quadratic, GramQuadratic) and memory.corrects and coupling.covariance is not None:
-        return W + memory.direction(G, _reference_solver(problem, quadratic, coupling, tol))
-    if isinstance(quadratic, GramQuadratic) and np.any(t) and problem.solver in ("auto", "coordinate"):
-        return descend_on_support(quadratic, coupling, t, W, tol=tol, max_iter=_INNER_ITERATIONS).W
-    return solve_quadratic(quadratic, coupling, t, W, solver=problem.solver, tol=tol, max_iter=_INNER_ITERATIONS).W
-
-
-def _reference_solver(
-    problem: GLMProblem, quadratic: GramQuadratic, coupling: Coupling, tol: float
-) -> Callable[[Array], Array]:
+def _division(loss: GLMLoss, quadratic: GramQuadratic, coupling: Coupling, tol: float) -> Callable[[Array], Array]:
     """Division by the Hessian, conjugate gradients with a preconditioner that outlives the step."""
-    reference, ridge = problem.reference or Reference(quadratic), coupling.diagonal()
+    reference, ridge = loss.reference or Reference(quadratic), coupling.diagonal()
     known, precondition = reference.ridge, reference.precondition
     near = known is not None and bool(np.all((ridge <= _RIDGE_DRIFT * known) & (known <= _RIDGE_DRIFT * ridge)))
     if precondition is None or not near:
@@ -208,11 +202,11 @@ def _reference_solver(
     def enough(_: Array, R: Array) -> bool:
         return coupling.inverse_quadratic(R) <= tol
 
-    return lambda R: solve_cg(operate, precondition, R, np.zeros_like(R), enough, _INNER_ITERATIONS)[0]
+    return lambda R: solve_cg(operate, precondition, R, np.zeros_like(R), enough, INNER_ITERATIONS)[0]
 
 
 def _search(
-    problem: GLMProblem, coupling: Coupling, point: Point, target: Array, G: Array
+    loss: GLMLoss, coupling: Coupling, model: Model, point: Point, target: Array, G: Array
 ) -> tuple[Point | None, bool, float]:
     """The farthest of 1, ½, ¼, … towards the target at which the objective falls enough.
 
@@ -221,26 +215,26 @@ def _search(
     D = target - point.W
     if not np.all(np.isfinite(D)) or not np.any(D):
         return None, False, 0.0
-    rows = problem.data
-    move = rows.design.predictor(D)
+    rows = loss.rows
+    move = loss.predictor(D)
     t = 1.0
     if rows.loss.curvature_bound is None:
         t = min(1.0, _LONGEST_MOVE / max(float(np.abs(move).max(initial=0.0)), 1e-300))
     full = t == 1.0
-    penalty = problem.penalty(point.W)
-    expected = float(np.vdot(G, D)) + problem.penalty(target) - penalty
+    penalty = model.penalty(point.W)
+    expected = float(np.vdot(G, D)) + model.penalty(target) - penalty
     before = point.loss + penalty + coupling.value(point.W)
     slack = _ROUNDING * max(abs(point.loss), abs(before))
     # To first order the best intercepts follow the predictors' weighted mean.
-    c = problem.curvature(point)
+    c = loss.curvature(point)
     totals = rows.design.task_sums(c)
     drift = rows.design.task_dots(c, move) / np.where(totals > 0, totals, 1.0)
     for _ in range(_HALVINGS):
-        W = point.W + t * D
-        new = problem.evaluate(W, point.predictor + t * move, point.intercepts - t * drift)
-        after = new.loss + problem.penalty(W) + coupling.value(W)
+        V = point.W + t * D
+        new = loss.evaluate(V, point.predictor + t * move, point.intercepts - t * drift)
+        after = new.loss + model.penalty(V) + coupling.value(V)
         if after <= before + _ARMIJO * t * expected + slack:
             return new, full, (before - after) / max(abs(before), abs(point.loss), 1e-300)
         t, full = 0.5 * t, False
-    problem.evaluate(point.W, point.predictor, point.intercepts)
+    loss.evaluate(point.W, point.predictor, point.intercepts)
     return None, False, 0.0

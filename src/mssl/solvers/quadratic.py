@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 from mssl.data.design import Design
-from mssl.model.bounds import weight_gap
+from mssl.model.bounds import WeightBound
 from mssl.model.coupling import Coupling
+from mssl.penalties import EntrywisePenalty
 
 Array = NDArray[np.float64]
 
@@ -45,89 +44,107 @@ class Smooth(Protocol):
         ...
 
 
-class Quadratic(Smooth, Protocol):
-    """A convex quadratic loss that is a sum over tasks."""
-
-    @property
-    def n_tasks(self) -> int:
-        """Number of tasks K."""
-        ...
-
-    @property
-    def n_features(self) -> int:
-        """Number of features d."""
-        ...
-
-    @property
-    def linear(self) -> Array:
-        """The q_k, (K, d)."""
-        ...
-
-    def task_values(self, W: Array) -> Array:
-        """Loss of each task, (K,)."""
-        ...
-
-    def product(self, V: Array) -> Array:
-        """H_k v_k, (K, d)."""
-        ...
-
-    def diagonal(self) -> Array:
-        """Diagonals of the H_k, (K, d)."""
-        ...
-
-    def intercepts(self, W: Array) -> Array:
-        """The minimising intercepts, (K,)."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
 class GramQuadratic:
     """Quadratic loss held by its Gram matrices.
 
-    Attributes
+    Parameters
     ----------
-    gram : ndarray of shape (K, d, d) or (1, d, d)
-        H_k, or one G for all tasks with H_k = task_scale[k] · G. Formed when first asked for, where it was put off.
+    gram : ndarray of shape (K, d, d) or (1, d, d), or DesignQuadratic
+        H_k, or one G for all tasks with H_k = scale[k] · G; or the rows from which Grams are formed when first asked
+        for, since a strong penalty may never need them.
     linear : ndarray of shape (K, d)
         q_k.
     constants : ndarray of shape (K,)
         Loss of each task at W = 0.
-    scale : ndarray of shape (K,) or None
-        The factors of a common Gram; None for ones.
-    target_means, feature_means : ndarray of shapes (K,) and (K, d), or None
-        Weighted means from which :meth:`intercepts` are computed; None for zeros.
+    scale : ndarray of shape (K,), optional
+        The factors of a common Gram; default ones.
+    target_means, feature_means : ndarray of shapes (K,) and (K, d), optional
+        Weighted means from which :meth:`intercepts` are computed; default zeros.
+    ridge : ndarray of shape (K,), optional
+        Ridges r_k that the H_k contain, which bounds may use; default zeros.
+
+    Attributes
+    ----------
+    rows : DesignQuadratic or None
+        The rows from which Grams are formed.
     """
 
-    gram: Array
-    linear: Array
-    constants: Array
-    scale: Array | None = None
-    target_means: Array | None = None
-    feature_means: Array | None = None
+    def __init__(
+        self,
+        gram: Array | DesignQuadratic,
+        linear: Array,
+        constants: Array,
+        scale: Array | None = None,
+        target_means: Array | None = None,
+        feature_means: Array | None = None,
+        ridge: Array | None = None,
+    ) -> None:
+        self.rows = gram if isinstance(gram, DesignQuadratic) else None
+        if not isinstance(gram, DesignQuadratic):
+            self.gram = gram
+        self.linear, self.constants, self.scale = linear, constants, scale
+        self.target_means, self.feature_means = target_means, feature_means
+        self.ridge = np.zeros(len(linear)) if ridge is None else ridge
+        self.task_scale = np.ones(len(linear)) if scale is None else np.asarray(scale, dtype=float)
 
     @classmethod
-    def put_off(cls, rows: DesignQuadratic, constants: Array) -> GramQuadratic:
-        """Grams that nobody may need: they are formed when first asked for, and until then :attr:`rows` serve."""
-        made = object.__new__(cls)
-        made.__dict__.update(linear=rows.linear, constants=constants, target_means=rows.target_means, rows=rows)
-        if rows.intercept:
-            made.__dict__["feature_means"] = rows.feature_sums / rows.safe_totals[:, None]
+    def of_rows(cls, rows: DesignQuadratic) -> GramQuadratic:
+        """The same loss as that of the rows, with Grams to be formed when first asked for."""
+        means = rows.feature_sums / rows.safe_totals[:, None] if rows.intercept else None
+        constants = rows.task_values(np.zeros(rows.linear.shape))
+        return cls(rows, rows.linear, constants, None, rows.target_means, means, rows.ridge)
+
+    def replaced(self, **changes: Any) -> GramQuadratic:
+        """The same with other attributes; Grams are shared, and so is their eigendecomposition."""
+        names = ("linear", "constants", "scale", "target_means", "feature_means", "ridge")
+        fields = {
+            "gram": self.gram if self.rows is None else self.rows,
+            **{name: getattr(self, name) for name in names},
+        }
+        made = GramQuadratic(**(fields | changes))
+        if "eigen" in self.__dict__ and "gram" not in changes:
+            made.eigen = self.eigen
         return made
 
-    def __getattr__(self, name: str) -> Any:
-        # Only what is missing comes here.
-        rows = self.__dict__.get("rows")
-        if name != "gram" or rows is None:
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.")
-        self.__dict__["gram"] = rows.design.gram(rows.c, intercept=rows.intercept)
-        del self.__dict__["rows"]
-        return self.__dict__["gram"]
+    def scaled(self, s: Array) -> GramQuadratic:
+        """The same loss with task k multiplied by s_k."""
+        changes = {"linear": s[:, None] * self.linear, "constants": s * self.constants, "ridge": s * self.ridge}
+        return self.replaced(gram=self.gram, scale=s * self.task_scale, **changes)
 
-    rows = None
+    def in_units(self, root: Array) -> GramQuadratic:
+        """The same loss as a function of V = diag(root) W; intercepts are those of W still."""
+        means = None if self.feature_means is None else self.feature_means / root[:, None]
+        changes = {"linear": self.linear / root[:, None], "feature_means": means, "ridge": self.ridge / root**2}
+        return self.replaced(gram=self.gram, scale=self.task_scale / root**2, **changes)
 
-    def own(self) -> GramQuadratic:
-        """The same, to form Grams in that others do not see."""
-        return self if self.rows is None else GramQuadratic.put_off(self.rows, self.constants)
+    def ridged(self, ridge: Array) -> GramQuadratic:
+        """With ½ r_k ‖w_k‖² added to each task: an addition to the Grams."""
+        if not np.any(ridge):
+            return self
+        if self.rows is not None:
+            return GramQuadratic.of_rows(self.rows.ridged(ridge))
+        share = ridge / self.task_scale
+        one = self.is_shared and np.ptp(share) <= 1e-14 * float(share.max())
+        gram = np.array(self.gram if one or not self.is_shared else np.repeat(self.gram, self.n_tasks, axis=0))
+        np.einsum("kdd->kd", gram)[...] += share[: len(gram), None]
+        return self.replaced(gram=gram, ridge=self.ridge + ridge)
+
+    def pooled(self) -> GramQuadratic:
+        """The loss of one weight vector that all tasks have in common."""
+        gram = self.task_scale.sum() * self.gram
+        if not self.is_shared:
+            gram = np.tensordot(self.task_scale, self.gram, axes=1)[None]
+        constants, ridge = np.array([self.null_value]), np.array([self.ridge.sum()])
+        return GramQuadratic(gram, self.linear.sum(axis=0, keepdims=True), constants, ridge=ridge)
+
+    @cached_property
+    def gram(self) -> Array:
+        """H_k, (K, d, d), or G, (1, d, d), ridges included."""
+        assert self.rows is not None
+        gram = self.rows.design.gram(self.rows.c, intercept=self.rows.intercept)
+        if np.any(self.rows.ridge):
+            np.einsum("kdd->kd", gram)[...] += self.rows.ridge[:, None]
+        return gram
 
     @property
     def n_tasks(self) -> int:
@@ -142,12 +159,7 @@ class GramQuadratic:
     @property
     def is_shared(self) -> bool:
         """One Gram for all tasks."""
-        return len(self.gram) == 1
-
-    @cached_property
-    def task_scale(self) -> Array:
-        """Factors of the Gram, (K,)."""
-        return np.ones(self.n_tasks) if self.scale is None else np.asarray(self.scale, dtype=float)
+        return self.rows is None and len(self.gram) == 1
 
     @property
     def null_value(self) -> float:
@@ -172,9 +184,23 @@ class GramQuadratic:
         """The loss."""
         return float(self.task_values(W).sum())
 
+    def fenchel(self, W: Array, scales: Array) -> Array:
+        """Loss at W plus its conjugate at ``scales`` times the gradient in the predictors, task by task."""
+        return _quadratic_fenchel(self, W, scales)
+
+    def at_zero(self) -> tuple[Array, Array]:
+        """Gradient and value of each task at W = 0."""
+        return -self.linear, self.constants
+
     def diagonal(self) -> Array:
         """Diagonals of the H_k."""
+        if self.rows is not None:
+            return self.rows.diagonal()
         return np.asarray(np.einsum("kdd->kd", self.gram) * self.task_scale[:, None])
+
+    def gram_of(self, k: int, features: NDArray[np.bool_]) -> Array:
+        """H_k on some features."""
+        return np.asarray(self.task_scale[k] * self.gram[0 if self.is_shared else k][np.ix_(features, features)])
 
     def intercepts(self, W: Array) -> Array:
         """The minimising intercepts."""
@@ -189,7 +215,7 @@ class GramQuadratic:
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in {"gram": self.gram, **self.__dict__}.items() if name != "kept"}
+        return {name: value for name, value in self.__dict__.items() if name != "kept"}
 
     @cached_property
     def eigen(self) -> tuple[Array, Array]:
@@ -211,9 +237,12 @@ class DesignQuadratic:
         Targets.
     intercept : bool
         Whether each task has a free intercept.
+    ridge : ndarray of shape (K,), optional
+        Adds ½ r_k ‖w_k‖² to each task.
     """
 
-    def __init__(self, design: Design, c: Array, z: Array, intercept: bool = True) -> None:
+    def __init__(self, design: Design, c: Array, z: Array, intercept: bool = True, ridge: Array | None = None) -> None:
+        self.ridge = np.zeros(design.n_tasks) if ridge is None else ridge
         self.design, self.c, self.intercept = design, np.array(c, dtype=float), intercept
         self.totals = design.task_sums(self.c)
         self.safe_totals = np.where(self.totals > 0, self.totals, 1.0)
@@ -237,6 +266,26 @@ class DesignQuadratic:
         """The loss at W = 0."""
         return 0.5 * float(np.dot(self.c, self.target**2))
 
+    def scaled(self, s: Array) -> DesignQuadratic:
+        """The same loss with task k multiplied by s_k."""
+        target = self.target + self.design.per_task(self.target_means)
+        return DesignQuadratic(self.design, self.design.per_task(s) * self.c, target, self.intercept, s * self.ridge)
+
+    def in_units(self, root: Array) -> DesignQuadratic:
+        """The same loss as a function of V = diag(root) W."""
+        factors = self.design.per_task(root)
+        target = factors * (self.target + self.design.per_task(self.target_means))
+        return DesignQuadratic(self.design, self.c / factors**2, target, self.intercept, self.ridge / root**2)
+
+    def ridged(self, ridge: Array) -> DesignQuadratic:
+        """With ½ r_k ‖w_k‖² added to each task."""
+        target = self.target + self.design.per_task(self.target_means)
+        return DesignQuadratic(self.design, self.c, target, self.intercept, self.ridge + ridge)
+
+    def pooled(self) -> GramQuadratic:
+        """The loss of one weight vector that all tasks have in common."""
+        return GramQuadratic.of_rows(self).pooled()
+
     def _fitted(self, W: Array) -> Array:
         """X̃w less its weighted task means where intercepts are free."""
         if not np.any(W):
@@ -252,19 +301,28 @@ class DesignQuadratic:
 
     def product(self, V: Array) -> Array:
         """H_k v_k."""
-        return self.design.backproject(self.c * self._fitted(V))
+        return self.design.backproject(self.c * self._fitted(V)) + self.ridge[:, None] * V
 
     def gradient(self, W: Array) -> Array:
-        """−X̃ᵀ(c · residual)."""
-        return -self.design.backproject(self.c * self.residual(W))
+        """r_k w_k − X̃ᵀ(c · residual)."""
+        return self.ridge[:, None] * W - self.design.backproject(self.c * self.residual(W))
 
     def task_values(self, W: Array) -> Array:
         """Loss of each task."""
-        return 0.5 * self.design.task_sums(self.c * self.residual(W) ** 2)
+        lost = self.design.task_sums(self.c * self.residual(W) ** 2)
+        return np.asarray(0.5 * (lost + self.ridge * np.einsum("kd,kd->k", W, W)))
 
     def value(self, W: Array) -> float:
         """The loss."""
         return float(self.task_values(W).sum())
+
+    def fenchel(self, W: Array, scales: Array) -> Array:
+        """Loss at W plus its conjugate at ``scales`` times the gradient in the predictors, task by task."""
+        return _quadratic_fenchel(self, W, scales)
+
+    def at_zero(self) -> tuple[Array, Array]:
+        """Gradient and value of each task at W = 0."""
+        return -self.linear, 0.5 * self.design.task_sums(self.c * self.target**2)
 
     def intercepts(self, W: Array) -> Array:
         """The minimising intercepts."""
@@ -306,8 +364,16 @@ class DesignQuadratic:
         weights = self.c[design.offsets[k] : design.offsets[k + 1]]
         return np.asarray(np.sqrt(weights)[:, None] * (dense - self.column_means[k][chosen]))
 
+    def gram_of(self, k: int, features: NDArray[np.bool_]) -> Array:
+        """H_k on some features."""
+        rows = self.block(k, features)
+        gram = np.asarray(rows.T @ rows)
+        gram[np.diag_indices(len(gram))] += self.ridge[k]
+        return gram
+
     @cached_property
-    def _diagonal(self) -> Array:
+    def row_diagonal(self) -> Array:
+        """Diagonals of the H_k without ridges."""
         mu, sums = self.column_means, self.column_sums
         squares = self.design.stored_squares(self.c)
         centred = squares - 2 * mu * sums + self.totals[:, None] * mu**2
@@ -315,7 +381,16 @@ class DesignQuadratic:
 
     def diagonal(self) -> Array:
         """Diagonals of the H_k."""
-        return self._diagonal
+        return self.row_diagonal + self.ridge[:, None]
+
+
+Quadratic = GramQuadratic | DesignQuadratic
+
+
+def _quadratic_fenchel(problem: Quadratic, W: Array, scales: Array) -> Array:
+    # With the residual r and the target z of least squares: ½‖r‖² + ½s²‖r‖² − s z·r, where z·r = ‖r‖² − w·gradient.
+    along = np.einsum("kd,kd->k", W, problem.gradient(W))
+    return np.asarray(problem.task_values(W) * (1.0 - scales) ** 2 + scales * along)
 
 
 def make_quadratic(
@@ -326,7 +401,7 @@ def make_quadratic(
     intercept: bool = True,
     memory_budget: int | None = None,
     n_rows: Array | None = None,
-    put_off: bool = True,
+    defer: bool = True,
     form: Callable[[Array, Array], tuple[Array, Array, Array]] | None = None,
 ) -> GramQuadratic | DesignQuadratic:
     """Choose the form: Grams where they fit the budget and typical tasks have at least half as many rows as features.
@@ -343,7 +418,7 @@ def make_quadratic(
         Bytes that Grams may take; default a quarter of the machine's memory, at most 2 GiB.
     n_rows : ndarray of shape (K,), optional
         How many rows each task counts as when the form is chosen; default those of the design.
-    put_off : bool
+    defer : bool
         Whether large Grams of own features may wait until they are asked for; a strong penalty never does.
     form : callable, optional
         Used instead of :meth:`mssl.data.design.Design.normal_equations`.
@@ -368,9 +443,8 @@ def make_quadratic(
     enough_rows = needed <= float(rows.min()) or needed <= float(np.median(rows))
     if 8 * matrices * design.n_features**2 > budget or not enough_rows:
         return DesignQuadratic(design, c, z, intercept)
-    if put_off and common is None and not design.is_sparse and pays_in_sets(design):
-        deferred = DesignQuadratic(design, c, z, intercept)
-        return GramQuadratic.put_off(deferred, deferred.task_values(np.zeros(deferred.linear.shape)))
+    if defer and common is None and not design.is_sparse and pays_in_sets(design):
+        return GramQuadratic.of_rows(DesignQuadratic(design, c, z, intercept))
     weights, scale = (c, None) if common is None else common
     if not intercept:
         gram = design.gram(weights, intercept=False)
@@ -401,63 +475,37 @@ def default_memory_budget() -> int:
     return min(memory // 4, MOST_GRAM_BYTES)
 
 
-def objective_value(problem: Smooth, W: Array, coupling: Coupling, threshold: Array) -> float:
-    """loss(W) + ½ tr(W C Wᵀ) + Σ_k t_k ‖w_k‖₁."""
-    return problem.value(W) + coupling.value(W) + float(threshold @ np.abs(W).sum(axis=1))
+def objective_value(problem: Smooth, W: Array, coupling: Coupling, penalty: EntrywisePenalty | Array) -> float:
+    """loss(W) + ½ tr(W C Wᵀ) + penalty; an array stands for ℓ1 strengths."""
+    return problem.value(W) + coupling.value(W) + EntrywisePenalty.of(penalty, W.shape).value(W)
 
 
-def quadratic_gap(problem: Quadratic, W: Array, coupling: Coupling, threshold: Array, G: Array | None = None) -> float:
+def quadratic_bound(problem: Quadratic, coupling: Coupling, penalty: EntrywisePenalty) -> WeightBound:
+    """The bound of the suboptimality for one coupling and penalty."""
+    return WeightBound(coupling, penalty, problem, problem.ridge)
+
+
+def quadratic_gap(
+    problem: Quadratic,
+    W: Array,
+    coupling: Coupling,
+    penalty: EntrywisePenalty | Array,
+    G: Array | None = None,
+) -> float:
     r"""Upper bound of the suboptimality of W, by the certificate that fits the coupling.
-
-    For C ≻ 0 this is :func:`mssl.model.bounds.weight_gap`. For a singular C the loss and the coupling are read as
-    the squares of an augmented residual r, and the Fenchel dual :math:`s \langle z, r \rangle - \tfrac12 s^2 \|r\|^2`
-    is taken at r scaled into feasibility, one s per connected component of tasks. Tasks without penalty contribute
-    their gradient norm relative to that at W = 0, in units of the loss at W = 0.
 
     Parameters
     ----------
-    problem : Quadratic
+    problem : GramQuadratic or DesignQuadratic
         The loss.
     W : ndarray of shape (K, d)
         Weights.
     coupling : Coupling
         C.
-    threshold : ndarray of shape (K,)
-        ℓ1 strengths.
+    penalty : EntrywisePenalty, or ndarray of shape (K,) or (K, d)
+        The penalty; an array stands for ℓ1 strengths.
     G : ndarray of shape (K, d), optional
         Gradient of loss plus coupling at W, where it is known.
     """
-    if G is None:
-        G = problem.gradient(W) + coupling.dot(W)
-    if coupling.covariance is not None:
-        return weight_gap(W, G, coupling, threshold)
-    return _dual_gap(problem, W, G, coupling, threshold)
-
-
-def _dual_gap(problem: Quadratic, W: Array, G: Array, coupling: Coupling, threshold: Array) -> float:
-    n_parts, part = (1, np.zeros(len(W), dtype=int))
-    if not coupling.rho:
-        n_parts, part = connected_components(coupling.matrix, directed=False)
-
-    def pooled(values: Array) -> Array:
-        return np.asarray(np.bincount(part, weights=values, minlength=n_parts), dtype=float)
-
-    half_square = pooled(problem.task_values(W) + 0.5 * np.einsum("kd,kd->k", W, coupling.dot(W)))
-    along = 2 * half_square - pooled(np.einsum("kd,kd->k", W, G))
-    largest = np.abs(G).max(axis=1, initial=0.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        room = np.full(n_parts, np.inf)
-        np.minimum.at(room, part, np.where(largest > threshold, threshold / largest, np.inf))
-        best = np.where(half_square > 0, along / (2 * half_square), 0.0)
-    # For tasks whose largest |gradient| is below the threshold s may exceed 1; 1 is optimal enough and safe.
-    s = np.clip(best, 0.0, np.minimum(room, 1.0))
-    primal = half_square + pooled(threshold * np.abs(W).sum(axis=1))
-    gaps = np.maximum(primal - (s * along - s**2 * half_square), 0.0)
-    free = pooled(threshold) == 0
-    if np.any(free):
-        zero = np.zeros_like(W)
-        norms = np.sqrt(pooled((G**2).sum(axis=1)))
-        initial = np.sqrt(pooled((problem.linear**2).sum(axis=1)))
-        relative = norms / np.where(initial > 0, initial, 1.0)
-        gaps = np.where(free, relative * pooled(problem.task_values(zero)), gaps)
-    return float(gaps.sum())
+    bound = quadratic_bound(problem, coupling, EntrywisePenalty.of(penalty, W.shape))
+    return bound(W, problem.gradient(W) + coupling.dot(W) if G is None else G)

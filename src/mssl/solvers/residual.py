@@ -1,41 +1,43 @@
 r"""The weight step of r-MSSL: least squares whose errors are correlated across tasks.
 
-.. math:: \min_W\; \tfrac12\operatorname{tr}(E A E^\top) + \sum_k t_k\|w_k\|_1 + \tfrac12\sum_k r_k\|w_k\|^2,
+.. math:: \min_W\; \tfrac12\operatorname{tr}(E A E^\top) + \sum_{kj} g(w_{kj}) + \tfrac12\sum_k r_k\|w_k\|^2,
           \qquad E = Y - [X_k w_k + b_k],\quad A = \eta\Omega + \kappa I.
 
 Intercepts are eliminated by centring, which is exact since A is positive definite. The coupled Hessian
 :math:`A_{kl} X_k^\top X_l` is never formed: coordinate descent visits a task with its neighbours in the graph only,
-and without an ℓ1 penalty one X for all tasks has a closed form, own :math:`X_k` take conjugate gradients.
+and without a penalty on single weights one X for all tasks has a closed form, own :math:`X_k` take conjugate gradients.
 
-**Certificate.** With :math:`Z = sEA` and :math:`u_k = X_k^\top z_k` the Fenchel dual is
-:math:`s\langle Y, EA\rangle - \tfrac{s^2}{2}\operatorname{tr}(EAE^\top) - \sum_{kj}(|u_{kj}|-t_k)_+^2/(2r_k)`; without
-a ridge s makes :math:`|u_{kj}| \le t_k`, one s for each connected component of the graph. Without any penalty the dual
-point is EA less its projections N onto the features, and the gap is :math:`\tfrac12\operatorname{tr}(N A^{-1} N^\top)`.
+**Certificate.** With :math:`Z = sEA` and :math:`u_k = X_k^\top z_k` the Fenchel dual for ℓ1 strengths t is
+:math:`s\langle Y, EA\rangle - \tfrac{s^2}{2}\operatorname{tr}(EAE^\top) - \sum_{kj}(|u_{kj}|-t_{kj})_+^2/(2r_k)`;
+without a ridge s makes :math:`|u_{kj}| \le t_{kj}`, one s for each connected component of the graph. Without any
+penalty the dual point is EA less its projections N onto the features, and the gap is
+:math:`\tfrac12\operatorname{tr}(N A^{-1} N^\top)`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 from mssl.data.design import Design
 from mssl.data.layouts import TaskData
 from mssl.exceptions import NotAlignedError, ParameterError
 from mssl.kernels import call
+from mssl.model.bounds import Components, projected_gap, relative_violation
 from mssl.model.coupling import Coupling, positive_definite_inverse
+from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import Status, WeightStep
+from mssl.solvers.descent import descend_in_bursts
 from mssl.solvers.linear import solve_cg
 from mssl.solvers.quadratic import default_memory_budget
 
 Array = NDArray[np.float64]
 
-_BURST = 50  # sweeps between two looks at the certificate, at most
 _ABSENT = 1e-12  # eigenvalues of a Gram below this share of its largest count as zero
 
 
@@ -49,8 +51,10 @@ class ResidualProblem:
         Features, centred and scaled, times the roots of the row weights.
     Y : ndarray of shape (K, n)
         Targets, centred, times the same roots.
-    thresholds, ridges : ndarrays of shape (K,)
-        The t_k and r_k.
+    penalty : EntrywisePenalty
+        g.
+    ridges : ndarray of shape (K,)
+        The r_k.
     extra : float
         κ, what the squared loss counts in addition.
     target_means, feature_means : ndarrays of shapes (K,) and (K, d)
@@ -61,7 +65,7 @@ class ResidualProblem:
 
     X: Array
     Y: Array
-    thresholds: Array
+    penalty: EntrywisePenalty
     ridges: Array
     extra: float
     target_means: Array
@@ -85,8 +89,8 @@ class ResidualProblem:
 
     @property
     def unpenalised(self) -> bool:
-        """Neither an ℓ1 penalty nor a ridge."""
-        return not np.any(self.thresholds) and not np.any(self.ridges)
+        """Neither a penalty on single weights nor a ridge."""
+        return self.penalty.absent and not np.any(self.ridges)
 
     def fitted(self, W: Array) -> Array:
         """X_k w_k, (K, n)."""
@@ -100,13 +104,14 @@ class ResidualProblem:
         """The residuals E, (K, n)."""
         return np.asarray(self.Y - self.fitted(W))
 
-    def penalty(self, W: Array) -> float:
-        """ℓ1 norm and ridge."""
-        return float(self.thresholds @ np.abs(W).sum(axis=1) + 0.5 * self.ridges @ (W**2).sum(axis=1))
+    def certifies(self, coupling: Coupling) -> bool:
+        """Whether the gaps for a coupling bound the suboptimality."""
+        return self.penalty.convex
 
     def value(self, W: Array) -> float:
         """Penalties, and (κ/2)‖E‖²."""
-        return self.penalty(W) + (0.5 * self.extra * float(np.sum(self.rows(W) ** 2)) if self.extra else 0.0)
+        penalty = self.penalty.value(W) + 0.5 * float(self.ridges @ (W**2).sum(axis=1))
+        return penalty + (0.5 * self.extra * float(np.sum(self.rows(W) ** 2)) if self.extra else 0.0)
 
     def intercepts(self, W: Array) -> Array:
         """The best intercepts."""
@@ -141,83 +146,66 @@ class ResidualProblem:
         """Best weights for a coupling of the residuals."""
         A = self.precision(coupling)
         certificate = _Certificate(self, A, coupling)
-        if np.any(self.thresholds):
-            return _coordinate_descent(self, A, certificate, W, tol, max_iter)
+        if not self.penalty.absent:
+            W, run = self.penalty.allowed(W), _sweeps(self, A)
+            certified = self.penalty.convex
+            return descend_in_bursts(W, partial(run, W), certificate, tol, max_iter, certified)
         if self.is_shared:
             return _closed_form(self, A, certificate, W, tol)
         return _conjugate_gradient(self, A, certificate, W, tol, max_iter)
 
 
 class _Certificate:
-    """Upper bound of the suboptimality of W for one A."""
+    """Upper bound of the suboptimality of W for one A; a violation of optimality for penalties that are not convex."""
 
     def __init__(self, problem: ResidualProblem, A: sparse.csr_array, coupling: Coupling) -> None:
-        self.problem, self.A = problem, A
-        self.n_parts, self.part = connected_components(A, directed=False)
+        self.problem, self.A, self.parts = problem, A, Components(A)
         self.inverse: Array | None = None
         if problem.unpenalised:
             known = None if problem.extra else coupling.covariance
             self.inverse = positive_definite_inverse(A.toarray()) if known is None else known
 
     def __call__(self, W: Array) -> float:
-        E = self.problem.rows(W)
+        problem = self.problem
+        E = problem.rows(W)
         EA = np.asarray(self.A @ E)
-        U = self.problem.project(EA)
-        if self.problem.unpenalised:
+        U = problem.project(EA)
+        if problem.unpenalised:
             return self._projected(U)
+        if not problem.penalty.convex:
+            G = problem.ridges[:, None] * W - U
+            return relative_violation(G + problem.penalty.subgradient(W, G), *self._at_zero())
         return self._scaled(W, E, EA, U)
+
+    def _at_zero(self) -> tuple[Array, Array]:
+        YA = np.asarray(self.A @ self.problem.Y)
+        return -self.problem.project(YA), 0.5 * np.einsum("kn,kn->k", self.problem.Y, YA)
 
     def _projected(self, U: Array) -> float:
         values, vectors = self.problem.eigen
         inverse = np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
         if self.problem.is_shared:
-            least = (U @ vectors[0]) * inverse[0] @ vectors[0].T
+            along = (U @ vectors[0]) * inverse[0] @ vectors[0].T
         else:
-            least = np.einsum("kij,kj->ki", vectors, np.einsum("kij,ki->kj", vectors, U) * inverse)
-        N = self.problem.fitted(least)
-        return np.inf if self.inverse is None else 0.5 * float(np.vdot(N, self.inverse @ N))
-
-    def _pool(self, values: Array) -> Array:
-        return np.asarray(np.bincount(self.part, weights=values, minlength=self.n_parts), dtype=float)
+            along = np.einsum("kij,kj->ki", vectors, np.einsum("kij,ki->kj", vectors, U) * inverse)
+        return projected_gap(self.problem.fitted(along), self.inverse)
 
     def _scaled(self, W: Array, E: Array, EA: Array, U: Array) -> float:
-        problem = self.problem
-        t, r = problem.thresholds, problem.ridges
-        half = self._pool(0.5 * np.einsum("kn,kn->k", E, EA))
-        along = self._pool(np.einsum("kn,kn->k", problem.Y, EA))
-        primal = half + self._pool(t * np.abs(W).sum(axis=1) + 0.5 * r * (W**2).sum(axis=1))
-        largest = np.abs(U).max(axis=1, initial=0.0)
-        room = np.full(self.n_parts, np.inf)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            np.minimum.at(room, self.part, np.where(largest > t, t / largest, np.inf))
-            best = np.where(half > 0, along / (2 * half), 0.0)
-        s = np.clip(best, 0.0, np.minimum(room, 1.0))
-        dual = s * along - s**2 * half
+        problem, parts = self.problem, self.parts
+        penalty, r = problem.penalty, problem.ridges
+        half = 0.5 * np.einsum("kn,kn->k", E, EA)
+        shrunk = 0.5 * r * np.einsum("kd,kd->k", W, W)
+        penalised = penalty.values(W).sum(axis=1) + shrunk
+        scales = parts.feasible_scales(penalty, -U)
+        gaps = parts.sums(half * (1.0 - scales) ** 2 - scales * np.einsum("kd,kd->k", W, U) + penalised)
         if np.all(r > 0):
-            excess = np.maximum(np.abs(U) - t[:, None], 0.0)
-            dual = np.maximum(dual, along - half - self._pool((excess**2).sum(axis=1) / (2 * r)))
-        return float(np.maximum(primal - dual, 0.0).sum())
-
-
-def _coordinate_descent(
-    problem: ResidualProblem, A: sparse.csr_array, certificate: _Certificate, W0: Array, tol: float, max_iter: int
-) -> WeightStep:
-    W = np.array(W0, dtype=float, order="C")
-    run = _sweeps(problem, A)
-    gap, done, enough = certificate(W), 0, 0.1 * tol
-    while gap > tol:
-        if done >= max_iter:
-            return WeightStep(W, gap, done, Status.MAX_ITER)
-        made, decrease = run(W, min(_BURST, max_iter - done), enough)
-        done += made
-        gap = certificate(W)
-        if not np.isfinite(gap):
-            return WeightStep(W, gap, done, Status.DIVERGED)
-        if gap > tol and decrease == 0.0:
-            return WeightStep(W, gap, done, Status.STALLED)
-        # The certificate exceeds the last gain by a factor that hardly changes: aim at what will pass.
-        enough = min(enough, 0.5 * decrease * tol / gap) if gap > tol else enough
-    return WeightStep(W, gap, done, Status.CONVERGED)
+            excess = U - penalty.clipped(U)
+            curved = penalised - np.einsum("kd,kd->k", W, U) + (excess**2).sum(axis=1) / (2 * r)
+            gaps = np.minimum(gaps, parts.sums(curved))
+        free = parts.free(penalty)
+        if np.any(free) and not np.all(r > 0):
+            gaps = np.where(free, parts.violations(penalty.subgradient(W, -U) - U, *self._at_zero()), gaps)
+        return float(np.maximum(gaps, 0.0).sum())
 
 
 def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, int, float], tuple[int, float]]:
@@ -225,7 +213,7 @@ def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, i
     from mssl.kernels import residuals as kernels
 
     graph = (A.indptr.astype(np.int64), A.indices.astype(np.int64), np.array(A.data, dtype=float))
-    rest = (problem.ridges, problem.thresholds)
+    rest = (problem.ridges, problem.penalty.kernel)
     d, n = problem.n_features, problem.Y.shape[1]
     fits = 8 * len(problem.X) * d * d <= default_memory_budget()
     if problem.is_shared and fits:
@@ -314,7 +302,13 @@ def _preconditioner(problem: ResidualProblem, own: Array) -> Callable[[Array], A
 
 
 def make_residual_problem(
-    data: TaskData, design: Design, thresholds: Array, ridges: Array, *, extra: float = 0.0, intercept: bool = True
+    data: TaskData,
+    design: Design,
+    penalty: EntrywisePenalty | Array,
+    ridges: Array,
+    *,
+    extra: float = 0.0,
+    intercept: bool = True,
 ) -> ResidualProblem:
     """Gather aligned rows for r-MSSL, or say why the data cannot serve.
 
@@ -324,8 +318,10 @@ def make_residual_problem(
         All tasks, row i of each being the same occasion.
     design : Design
         Their centred and scaled features.
-    thresholds, ridges : ndarrays of shape (K,)
-        ℓ1 strengths and ridge strengths.
+    penalty : EntrywisePenalty, or ndarray of shape (K,) or (K, d)
+        The penalty; an array stands for ℓ1 strengths.
+    ridges : ndarray of shape (K,)
+        Ridge strengths.
     extra : float
         κ.
     intercept : bool
@@ -344,7 +340,7 @@ def make_residual_problem(
     problem = ResidualProblem(
         X=np.ascontiguousarray((X - centres[:, :, None]) * np.sqrt(c)),
         Y=(Y - means[:, None]) * np.sqrt(c),
-        thresholds=thresholds,
+        penalty=EntrywisePenalty.of(penalty, (K, d)),
         ridges=ridges,
         extra=extra,
         target_means=means,

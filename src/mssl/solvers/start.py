@@ -50,10 +50,9 @@ from scipy.special import digamma, polygamma
 
 from mssl.model.coupling import Coupling
 from mssl.solvers.alternation import WeightProblem
-from mssl.solvers.gaussian import scale_by_task
-from mssl.solvers.glm import GLMProblem
-from mssl.solvers.glm_rows import GLMRows, Point
+from mssl.solvers.glm import GLMLoss, GLMRows, Point
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic
+from mssl.solvers.weights import coefficient_problem
 from mssl.structures.base import Structure, StructureScale
 
 Array = NDArray[np.float64]
@@ -486,8 +485,8 @@ def linearise(rows: GLMRows, freedom: Array, noise: Array | None) -> Linearised:
     plenty = float(np.min(rows.design.task_sums(rows.weights))) >= _PLENTY * rows.design.n_features
     enough = _CLOSE if noise is not None else _EXACT
     for _ in range(1 if plenty else _ROUNDS):
-        problem, point = _ridge_fit(rows, base, level, _variances(spectra, level, signal), W, enough)
-        W, base = point.W, _near_quadratic(problem, point, base, reuse=plenty and noise is not None)
+        fitted, point = _ridge_fit(rows, base, level, _variances(spectra, level, signal), W, enough)
+        W, base = point.W, _near_quadratic(fitted, point, base, reuse=plenty and noise is not None)
         previous = signal
         spectra, level, signal = _components(base, freedom, noise)
         if np.all(np.abs(signal - previous) <= _SETTLED * np.maximum(signal, previous)):
@@ -521,28 +520,29 @@ def _ridge_fit(
     variances: Array,
     W: Array,
     enough: float,
-) -> tuple[GLMProblem, Point]:
+) -> tuple[GLMLoss, Point]:
     """Single-task ridge fits with given prior variances."""
     s = 1.0 / noise
-    problem = GLMProblem.begin(rows, s, np.zeros(len(s)), "auto", scale_by_task(base, s))
+    loss = GLMLoss(rows, s, first=base.scaled(s))
+    problem = coefficient_problem(loss, np.zeros(len(s)))
     size = max(1.0, abs(problem.value(W)))
     step = problem.solve(Coupling.diagonal_only(1.0 / variances), W, tol=enough * size, max_iter=_MOST_STEPS)
-    return problem, problem.evaluate(step.W)
+    return loss, loss.evaluate(step.W)
 
 
 def _near_quadratic(
-    problem: GLMProblem, point: Point, base: GramQuadratic | DesignQuadratic, *, reuse: bool
+    loss: GLMLoss, point: Point, base: GramQuadratic | DesignQuadratic, *, reuse: bool
 ) -> GramQuadratic | DesignQuadratic:
     """The quadratic at a point; with ``reuse``, where the fit formed a Hessian on its way, that Hessian serves again.
 
     Where rows are plenty a Hessian costs more than all else, and those of the last steps hardly differ.
     """
-    reference = problem.reference
+    reference = loss.reference
     formed = reference is not None and not np.may_share_memory(reference.quadratic.gram, getattr(base, "gram", None))
-    if reuse and reference is not None and formed and np.all(problem.precisions == 1.0):
+    if reuse and reference is not None and formed and np.all(loss.precisions == 1.0):
         held = reference.quadratic
-        return replace(held, linear=held.product(point.W) - problem.slope(point))
-    return problem.data.working_quadratic(point.predictor, point.intercepts)
+        return held.replaced(linear=held.product(point.W) - loss.slope(point))
+    return loss.rows.working_quadratic(point.predictor, point.intercepts)
 
 
 def _pearson(rows: GLMRows, point: Point, spectra: Spectra, noise: Array, signal: Array) -> Array:

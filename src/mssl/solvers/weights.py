@@ -1,44 +1,47 @@
-"""One door to the solvers of the quadratic weight step."""
+"""The weight step as the alternation sees it: one problem for every loss and penalty, and one door to its solvers."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl._validation import refused
 from mssl.exceptions import ParameterError
+from mssl.model.bounds import CompositeBound, WeightBound
 from mssl.model.coupling import Coupling
-from mssl.solvers.admm import admm
-from mssl.solvers.base import Status, WeightStep
-from mssl.solvers.coordinate import coordinate_descent
-from mssl.solvers.fista import fista
+from mssl.penalties import EntrywisePenalty, Penalty
+from mssl.solvers.base import CommonWeights, NoiseUnits, Status, Unknowns, WeightStep
+from mssl.solvers.descent import descend, descend_on_support
+from mssl.solvers.glm import GLMLoss
 from mssl.solvers.linear import conjugate_gradient, sylvester
-from mssl.solvers.quadratic import MANY_FEATURES, DesignQuadratic, GramQuadratic, pays_in_sets
-from mssl.solvers.support import descend_on_support
-from mssl.solvers.working_set import descend_on_sets
+from mssl.solvers.newton import INNER_ITERATIONS, Model, proximal_newton
+from mssl.solvers.proximal import solve_composite
+from mssl.solvers.quadratic import GramQuadratic, Quadratic
+from mssl.solvers.reference import admm, fista
 
 Array = NDArray[np.float64]
 
 SOLVERS = ("auto", "coordinate", "cg", "sylvester", "fista", "admm")
 
-_DENSE = 0.25  # share of weights in the support from which one linear system beats many sweeps
-_FULL = 0.7  # share of the sets in the support from which on Grams of everything are worth their cost
 _SYLVESTER_FROM = 30  # features from which two eigendecompositions beat a few preconditioned iterations
 
 
 def solve_quadratic(
-    problem: GramQuadratic | DesignQuadratic,
+    problem: Quadratic,
     coupling: Coupling,
-    threshold: Array,
+    penalty: EntrywisePenalty | Array,
     W0: Array,
     *,
     solver: str = "auto",
     tol: float,
     max_iter: int | None = None,
 ) -> WeightStep:
-    r"""Minimise :math:`\ell(W) + \tfrac12\operatorname{tr}(WCW^\top) + \sum_k t_k\|w_k\|_1`.
+    r"""Minimise :math:`\ell(W) + \tfrac12\operatorname{tr}(WCW^\top) + \sum_{kj} g(w_{kj})`.
 
     Parameters
     ----------
@@ -46,8 +49,8 @@ def solve_quadratic(
         The quadratic loss, see :func:`mssl.solvers.quadratic.make_quadratic`.
     coupling : Coupling
         C.
-    threshold : ndarray of shape (K,)
-        ℓ1 strengths t_k ≥ 0.
+    penalty : EntrywisePenalty, or ndarray of shape (K,) or (K, d)
+        The penalty; an array stands for ℓ1 strengths.
     W0 : ndarray of shape (K, d)
         Start.
     solver : {"auto", "coordinate", "cg", "sylvester", "fista", "admm"}
@@ -69,53 +72,197 @@ def solve_quadratic(
     >>> solve_quadratic(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1), np.zeros((1, 2)), tol=1e-10).W
     array([[1., 0.]])
     """
-    threshold = np.asarray(threshold, dtype=float)
-    limit = {} if max_iter is None else {"max_iter": max_iter}
-    name = choose_solver(problem, threshold) if solver == "auto" else solver
-    if name in ("cg", "sylvester") and np.any(threshold):
-        raise ParameterError(
-            f"solver={name!r} solves the step without an ℓ1 penalty; use 'auto' or 'coordinate' with one."
-        )
-    if name == "coordinate" and problem.n_features >= MANY_FEATURES:
-        return _descend(problem, coupling, threshold, W0, tol, limit)
+    penalty = EntrywisePenalty.of(penalty, W0.shape)
+    options: dict[str, Any] = {"tol": tol} if max_iter is None else {"tol": tol, "max_iter": max_iter}
+    name = choose_solver(problem, penalty) if solver == "auto" else solver
+    if name in ("cg", "sylvester") and not penalty.absent:
+        raise refused("solver", name, "it solves the step without a penalty; use 'auto' or 'coordinate' with one")
     if name == "coordinate":
-        return coordinate_descent(problem, coupling, threshold, W0, tol=tol, **limit)
+        return descend(problem, coupling, penalty, W0, **options)
     if name == "cg":
-        return conjugate_gradient(problem, coupling, W0, tol=tol, **limit)
+        return conjugate_gradient(problem, coupling, W0, **options)
     if name == "sylvester" and isinstance(problem, GramQuadratic):
-        return sylvester(problem, coupling, W0, tol=tol, **limit)
+        return sylvester(problem, coupling, W0, **options)
     if name in ("fista", "admm"):
-        iterate = fista if name == "fista" else admm
-        return iterate(problem, coupling, threshold, W0, tol=tol, **limit)
+        step = (fista if name == "fista" else admm)(problem, coupling, penalty, W0, **options)
+        return step if penalty.convex else replace(step, status=_honest(step.status))
     raise ParameterError(f"solver={solver!r} is not one of {', '.join(SOLVERS)}, or does not fit this problem.")
 
 
-def _descend(
-    problem: GramQuadratic | DesignQuadratic,
-    coupling: Coupling,
-    threshold: Array,
-    W: Array,
-    tol: float,
-    limit: dict[str, int],
-) -> WeightStep:
-    """Coordinate descent over many features: on working sets while they are small, then on everything."""
-    rows = problem.rows if isinstance(problem, GramQuadratic) else problem
-    done = 0
-    if rows is not None and coupling.covariance is not None and pays_in_sets(rows.design):
-        # Where Grams can be had, sets give way to them sooner.
-        until: dict[str, Any] = {} if rows is problem else {"densest": _DENSE, "fullest": _FULL}
-        step = descend_on_sets(rows, coupling, threshold, W, tol=tol, **until, **limit)
-        done = step.n_iter
-        if step.status is not Status.MAX_ITER or done >= limit.get("max_iter", np.inf):
-            return step
-        W, limit = step.W, {name: most - done for name, most in limit.items()}
-    step = descend_on_support(problem, coupling, threshold, W, tol=tol, least=_DENSE, drops=1, **limit)
-    return replace(step, n_iter=done + step.n_iter)
-
-
-def choose_solver(problem: GramQuadratic | DesignQuadratic, threshold: Array) -> str:
+def choose_solver(problem: Quadratic, penalty: EntrywisePenalty | Array) -> str:
     """The solver that "auto" stands for."""
-    if np.any(threshold):
+    if not EntrywisePenalty.of(penalty, (problem.n_tasks, problem.n_features)).absent:
         return "coordinate"
     shared = isinstance(problem, GramQuadratic) and problem.is_shared and bool(np.all(problem.task_scale > 0))
     return "sylvester" if shared and problem.n_features >= _SYLVESTER_FROM else "cg"
+
+
+def _honest(status: Status) -> Status:
+    return Status.STATIONARY if status is Status.CONVERGED else status
+
+
+@dataclass(frozen=True, eq=False)
+class CoefficientProblem:
+    """A loss and a penalty on the weights, for structures on the coefficients.
+
+    Attributes
+    ----------
+    source : GramQuadratic, DesignQuadratic or GLMLoss
+        The loss as a function of the weights, noise precisions and ridge included.
+    penalty : EntrywisePenalty or Penalty
+        The penalty as a function of the unknowns.
+    unknowns : Unknowns
+        The weights themselves; for penalties that tie the tasks together weights in units of the noise; or one weight
+        vector that all tasks have in common.
+    solver : str
+        As in :func:`solve_quadratic`; for other losses than least squares that of the quadratic steps, or "fista".
+    """
+
+    source: Quadratic | GLMLoss
+    penalty: EntrywisePenalty | Penalty
+    unknowns: Unknowns
+    solver: str = "auto"
+
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks K."""
+        return self.source.n_tasks
+
+    @property
+    def n_features(self) -> int:
+        """Number of features d."""
+        return self.source.n_features
+
+    @cached_property
+    def loss(self) -> Quadratic | GLMLoss:
+        """The loss as a function of the unknowns."""
+        loss: Quadratic | GLMLoss = self.unknowns.loss(self.source)
+        return loss
+
+    @cached_property
+    def penalised(self) -> bool:
+        """Whether there is any penalty besides a ridge."""
+        return not (isinstance(self.penalty, EntrywisePenalty) and self.penalty.absent)
+
+    @property
+    def is_least_squares(self) -> bool:
+        """Whether nothing but the coupling is added to least squares."""
+        source = self.source
+        return not isinstance(source, GLMLoss) and not source.ridge.any() and not self.penalised and not self.pooled
+
+    @property
+    def pooled(self) -> bool:
+        """Whether all tasks have one weight vector in common."""
+        return isinstance(self.unknowns, CommonWeights)
+
+    def certifies(self, coupling: Coupling) -> bool:
+        """Whether the gaps for a coupling bound the suboptimality."""
+        return self._bound(self.unknowns.coupling(coupling))[1]
+
+    def gap(self, coupling: Coupling, W: Array) -> float:
+        """Bound of the suboptimality of W for a coupling; a violation of optimality where it does not certify."""
+        form, V = self.unknowns.coupling(coupling), self.unknowns.of_weights(W)
+        return self._bound(form)[0](V, self.loss.gradient(V) + form.dot(V))
+
+    def _bound(self, coupling: Coupling) -> tuple[Callable[[Array, Array], float], bool]:
+        """The bound as a function of the unknowns and the gradient of loss plus coupling, and whether it is one."""
+        loss, penalty = self.loss, self.penalty
+        if isinstance(penalty, EntrywisePenalty):
+            bound = WeightBound(coupling, penalty, loss, loss.ridge)
+            return bound, bound.certified
+        gradient, values = loss.at_zero()
+        composite = CompositeBound(coupling, penalty, gradient, float(values.sum()))
+        return lambda V, G: composite(loss.value(V) + coupling.value(V), V, G), composite.certified
+
+    def value(self, W: Array) -> float:
+        """Loss plus penalty."""
+        V = self.unknowns.of_weights(W)
+        return self.loss.value(V) + self.penalty.value(V)
+
+    def rows(self, W: Array) -> Array:
+        """The weights themselves."""
+        return W
+
+    def intercepts(self, W: Array) -> Array:
+        """The best intercepts."""
+        return self.source.intercepts(W)
+
+    def solve(self, coupling: Coupling, W: Array, *, tol: float, max_iter: int) -> WeightStep:
+        """Best weights for a coupling."""
+        form, V = self.unknowns.coupling(coupling), self.unknowns.of_weights(W)
+        if isinstance(self.loss, GLMLoss):
+            step = self._solve_glm(self.loss, form, V, tol, max_iter)
+        else:
+            step = self._solve_quadratic(self.loss, form, V, tol, max_iter)
+        return replace(step, W=self.unknowns.weights(step.W))
+
+    def _solve_quadratic(self, loss: Quadratic, coupling: Coupling, V: Array, tol: float, max_iter: int) -> WeightStep:
+        if isinstance(self.penalty, EntrywisePenalty):
+            return solve_quadratic(loss, coupling, self.penalty, V, solver=self.solver, tol=tol, max_iter=max_iter)
+        return solve_composite(loss, coupling, self.penalty, V, solver=self.solver, tol=tol, max_iter=max_iter)
+
+    def _solve_glm(self, loss: GLMLoss, coupling: Coupling, V: Array, tol: float, max_iter: int) -> WeightStep:
+        penalty, (bound, certified) = self.penalty, self._bound(coupling)
+        if self.solver == "fista":
+            step = fista(loss, coupling, None, V, tol=tol, max_iter=max_iter, prox=penalty.prox, gap=bound)
+            return step if certified else replace(step, status=_honest(step.status))
+        smooth = coupling.covariance is not None and not self.penalised and self.solver in ("auto", "cg")
+
+        def minimise(quadratic: Quadratic, V: Array, goal: float) -> Array:
+            return self._newton_target(quadratic, coupling, V, goal)
+
+        keeps = isinstance(bound, WeightBound) and bound.covariance is not None
+        model = Model(penalty.value, bound, minimise, certified, keeps=keeps, corrects=smooth)
+        return proximal_newton(loss, coupling, model, V, tol=tol, max_iter=max_iter)
+
+    def _newton_target(self, quadratic: Quadratic, coupling: Coupling, V: Array, tol: float) -> Array:
+        """Weights that nearly minimise the quadratic of a Newton step; what they lack the next step makes up for."""
+        penalty = self.penalty
+        sparse = isinstance(penalty, EntrywisePenalty) and penalty.convex and not penalty.absent
+        if sparse and isinstance(quadratic, GramQuadratic) and self.solver in ("auto", "coordinate"):
+            # Curvature of a loss may span many orders of magnitude, which sweeps alone are slow at.
+            return descend_on_support(quadratic, coupling, penalty, V, tol=tol, max_iter=INNER_ITERATIONS).W
+        return self._solve_quadratic(quadratic, coupling, V, tol, INNER_ITERATIONS).W
+
+
+def coefficient_problem(
+    loss: Quadratic | GLMLoss,
+    penalty: Penalty | EntrywisePenalty | Array,
+    *,
+    noise_precisions: Array | None = None,
+    curvatures: Array | None = None,
+    solver: str = "auto",
+    pooled: bool = False,
+) -> CoefficientProblem:
+    """The weight step's problem for a loss and a penalty.
+
+    Parameters
+    ----------
+    loss : GramQuadratic, DesignQuadratic or GLMLoss
+        The loss, noise precisions and the penalty's ridge included.
+    penalty : Penalty, EntrywisePenalty, or ndarray of shape (K,) or (K, d)
+        The penalty; an array stands for ℓ1 strengths.
+    noise_precisions : ndarray of shape (K,), optional
+        The s_k, which give the penalty its units; default ones.
+    curvatures : ndarray of shape (K, d), optional
+        As in :meth:`mssl.penalties.Penalty.entrywise`; default ones.
+    solver : str
+        As in :func:`solve_quadratic`.
+    pooled : bool
+        Whether all tasks have one weight vector in common.
+    """
+    shape = (loss.n_tasks, loss.n_features)
+    s = np.ones(shape[0]) if noise_precisions is None else noise_precisions
+    unknowns: Unknowns = CommonWeights(shape[0]) if pooled else Unknowns()
+    if isinstance(penalty, Penalty) and not penalty.separable:
+        if getattr(penalty, "alpha", 1.0) == 0:
+            penalty = np.zeros(shape[0])
+        elif pooled:
+            raise refused("penalty", penalty, "pooled weights go with L1, ElasticNet and AdaptiveL1")
+        else:
+            unknowns = Unknowns() if (s == 1.0).all() else NoiseUnits(np.sqrt(s))
+            return CoefficientProblem(loss, penalty, unknowns, solver)
+    if isinstance(penalty, Penalty):
+        penalty = penalty.entrywise(s, np.ones(shape) if curvatures is None else curvatures)
+    entrywise = EntrywisePenalty.of(penalty, shape)
+    return CoefficientProblem(loss, entrywise.pooled() if pooled else entrywise, unknowns, solver)

@@ -1,0 +1,607 @@
+r"""Coordinate descent for the weight step: the fastest solver with a penalty on single weights.
+
+.. math:: \min_W \; \ell(W) + \tfrac12\operatorname{tr}(W C W^\top) + \sum_{kj} g(w_{kj})
+
+Three parts that take turns (:func:`descend`):
+
+- **Sweeps** (:func:`coordinate_descent`). Tasks are visited one after the other; a visit is one pass over all
+  coordinates and a few over those that are not zero, in a compiled kernel, with :math:`H_k w_k` (Grams) or the residual
+  (features) kept up to date.
+- **Working sets** (:func:`descend_on_sets`), where the penalty leaves few of many weights. Each task has a set of
+  features, those in use and those that violate their optimality condition most. On these the step is solved with their
+  Gram alone; one product with all features tells which others have to come in, and is the certificate.
+- **Support solves** (:func:`descend_on_support`), where many weights are in use or curvature spans many orders of
+  magnitude. On a known support with known signs an ℓ1 step is a linear system, which conjugate gradients solve at once;
+  weights that would change sign on the way leave the support.
+
+References
+----------
+Friedman, Hastie, Tibshirani (2010), Regularization paths for generalized linear models via coordinate descent,
+Journal of Statistical Software 33(1), https://doi.org/10.18637/jss.v033.i01
+
+Massias, Gramfort & Salmon (2018), Celer: a fast solver for the Lasso with dual extrapolation, Proceedings of the 35th
+International Conference on Machine Learning, https://proceedings.mlr.press/v80/massias18a.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from mssl.kernels import call, plain
+from mssl.kernels.threads import spread
+from mssl.model.bounds import Components, WeightBound
+from mssl.model.coupling import Coupling
+from mssl.penalties import EntrywisePenalty
+from mssl.solvers.base import Status, WeightStep
+from mssl.solvers.linear import solve_cg
+from mssl.solvers.quadratic import (
+    MANY_FEATURES,
+    DesignQuadratic,
+    GramQuadratic,
+    Quadratic,
+    objective_value,
+    pays_in_sets,
+    quadratic_bound,
+)
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_SMALL = 4096  # weights up to which the calls between bursts cost more than the sweeps
+_LARGE = 10**6  # operations of a pass from which threads pay
+_PARTS = 8  # parts for threads, at most
+_BURST = 50  # sweeps between two looks at the certificate, at most
+_DENSE = 0.25  # share of weights in the support from which one linear system beats many sweeps
+_FULL = 0.7  # share of the sets in the support from which on Grams of everything are worth their cost
+
+_FIRST = 0.25  # features that come into a set at a time, in rows of the task; as many as are in it where that is more
+_LEAST = 30  # the same, at least
+_NEAR = 0.9  # share of the threshold from which on a feature may violate its condition soon
+_INNER = 1e-4  # share of the present gap to which the problem on the sets is solved
+_NOTHING = 1e-20  # gain of a sweep, relative to twice the loss at W = 0, that is rounding
+
+_SWEEPS = 20  # sweeps before a support solve
+_PATIENCE = 100  # sweeps after which a small support is solved for too
+_SOLVE_ITERATIONS = 200
+_SOLVE_ACCURACY = 1e-12  # of the squared residual in the preconditioner's norm
+
+
+def descend(
+    problem: Quadratic,
+    coupling: Coupling,
+    penalty: EntrywisePenalty,
+    W: Array,
+    *,
+    tol: float,
+    max_iter: int = 10_000,
+) -> WeightStep:
+    """Minimise by the parts that fit: sweeps for few features, then sets while they are small, then support solves.
+
+    Parameters
+    ----------
+    problem : GramQuadratic or DesignQuadratic
+        The loss.
+    coupling : Coupling
+        C.
+    penalty : EntrywisePenalty
+        g.
+    W : ndarray of shape (K, d)
+        Start.
+    tol : float
+        Absolute bound of the suboptimality at which to stop.
+    max_iter : int
+        Most sweeps.
+
+    Returns
+    -------
+    WeightStep
+    """
+    if problem.n_features < MANY_FEATURES or not penalty.convex:
+        return coordinate_descent(problem, coupling, penalty, W, tol=tol, max_iter=max_iter)
+    rows = problem.rows if isinstance(problem, GramQuadratic) else problem
+    done = 0
+    if rows is not None and quadratic_bound(problem, coupling, penalty).curved and pays_in_sets(rows.design):
+        # Where Grams can be had, sets give way to them sooner.
+        until: dict[str, Any] = {} if rows is problem else {"densest": _DENSE, "fullest": _FULL}
+        step = descend_on_sets(rows, coupling, penalty, W, tol=tol, max_iter=max_iter, **until)
+        done = step.n_iter
+        if step.status is not Status.MAX_ITER or done >= max_iter:
+            return step
+        W = step.W
+    step = descend_on_support(problem, coupling, penalty, W, tol=tol, least=_DENSE, drops=1, max_iter=max_iter - done)
+    return replace(step, n_iter=done + step.n_iter)
+
+
+def coordinate_descent(
+    problem: Quadratic,
+    coupling: Coupling,
+    penalty: EntrywisePenalty | Array,
+    W0: Array,
+    *,
+    tol: float,
+    max_iter: int = 10_000,
+) -> WeightStep:
+    """Minimise by sweeps over tasks and coordinates until the certificate is within ``tol``.
+
+    Parameters
+    ----------
+    problem : GramQuadratic or DesignQuadratic
+        The loss.
+    coupling : Coupling
+        C; its sparse rows and rank-one part are used as they are.
+    penalty : EntrywisePenalty, or ndarray of shape (K,) or (K, d)
+        g; an array stands for ℓ1 strengths.
+    W0 : ndarray of shape (K, d)
+        Start.
+    tol : float
+        Absolute bound of the suboptimality at which to stop.
+    max_iter : int
+        Most sweeps.
+
+    Returns
+    -------
+    WeightStep
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mssl.model.coupling import Coupling
+    >>> loss = GramQuadratic(2 * np.eye(2)[None], np.array([[4.0, 0.5]]), np.zeros(1))
+    >>> step = coordinate_descent(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1), np.zeros((1, 2)), tol=1e-10)
+    >>> step.W
+    array([[1., 0.]])
+    """
+    penalty = EntrywisePenalty.of(penalty, W0.shape)
+    bound, W = quadratic_bound(problem, coupling, penalty), penalty.allowed(W0)
+    sweeps: _GramSweeps | _DesignSweeps
+    if isinstance(problem, DesignQuadratic):
+        sweeps = _DesignSweeps(problem, coupling, penalty, W)
+    elif bound.curved and W.size <= _SMALL:
+        return _in_one_call(problem, bound, W, tol, max_iter)
+    else:
+        sweeps = _GramSweeps(problem, coupling, penalty, W)
+    return descend_in_bursts(W, sweeps.run, lambda V: bound(V, sweeps.gradient()), tol, max_iter, bound.certified)
+
+
+def _in_one_call(problem: GramQuadratic, bound: WeightBound, W: Array, tol: float, max_iter: int) -> WeightStep:
+    """Bursts and certificates of a small problem in one compiled call."""
+    from mssl.kernels.small_weights import descend as kernel
+
+    coupling = bound.coupling
+    loss = (*map(plain, (problem.gram, problem.task_scale, problem.linear)), bound.penalty.kernel)
+    form = (plain(coupling.precision), plain(np.asarray(bound.covariance)), coupling.u, coupling.rho)
+    state = (bound.mean_variance, W, plain(problem.product(W)), np.empty((3, *W.shape)))
+    gap, done = call(kernel, *loss, *form, *state, float(tol), max_iter)
+    status = Status.CONVERGED if gap <= tol else Status.MAX_ITER if done >= max_iter else Status.STALLED
+    return WeightStep(W, gap, done, status if np.isfinite(gap) else Status.DIVERGED)
+
+
+def descend_in_bursts(
+    W: Array,
+    run: Callable[[int, float], tuple[int, float]],
+    certificate: Callable[[Array], float],
+    tol: float,
+    max_iter: int,
+    certified: bool = True,
+) -> WeightStep:
+    """Burst of sweeps, certificate, and so on; each burst ends when a sweep gains too little to go on unlooked.
+
+    ``run(sweeps, enough)`` changes W in place and returns the sweeps made and what the last one gained.
+    """
+    gap, done, enough = certificate(W), 0, tol
+    while gap > tol:
+        if done >= max_iter:
+            return WeightStep(W, gap, done, Status.MAX_ITER)
+        made, decrease = run(min(_BURST, max_iter - done), enough)
+        done += made
+        gap = certificate(W)
+        if not np.isfinite(gap):
+            return WeightStep(W, gap, done, Status.DIVERGED)
+        if gap > tol and decrease == 0.0:
+            return WeightStep(W, gap, done, Status.STALLED)
+        # The certificate exceeds the last gain by a factor that hardly changes: aim at what will pass.
+        enough = min(enough, 0.5 * decrease * tol / gap) if gap > tol else enough
+    return WeightStep(W, gap, done, Status.CONVERGED if certified else Status.STATIONARY)
+
+
+def independent_parts(coupling: Coupling, work: int) -> list[Index]:
+    """The tasks in parts that do not pull at each other, for threads; the same ones however many threads there are."""
+    if work < _LARGE or coupling.rho:
+        return [np.arange(coupling.n_tasks)]
+    labels = Components(coupling).label
+    sizes = np.bincount(labels)
+    loads = np.zeros(_PARTS)
+    home = np.empty(len(sizes), dtype=np.int64)
+    for component in np.argsort(-sizes, kind="stable"):
+        home[component] = np.argmin(loads)
+        loads[home[component]] += sizes[component]
+    return [tasks for part in range(_PARTS) if len(tasks := np.flatnonzero(home[labels] == part))]
+
+
+def spread_sweeps(
+    parts: list[Index], n_sweeps: int, enough: float, run: Callable[..., tuple[int, float]]
+) -> tuple[int, float]:
+    """Sweeps of all parts; the most that one needed, and what the last of each gained."""
+    total = sum(map(len, parts))
+    answers = spread(lambda tasks: run(tasks, n_sweeps, enough * len(tasks) / total), parts)
+    return max(int(made) for made, _ in answers), float(sum(gained for _, gained in answers))
+
+
+def coupling_arrays(coupling: Coupling, ridge: Array | None = None) -> tuple[Index, Index, Array, Array, float]:
+    """C as the kernels take it: compressed rows of P, u and ρ; a ridge that is in no Gram stands on P's diagonal."""
+    starts, columns, values = coupling.compressed
+    if ridge is not None and np.any(ridge):
+        tasks = np.repeat(np.arange(coupling.n_tasks), np.diff(starts))
+        values = values + np.where(columns == tasks, ridge[tasks], 0.0)
+    return starts, columns, values, coupling.u, coupling.rho
+
+
+class _GramSweeps:
+    """State of the descent on Grams."""
+
+    def __init__(self, problem: GramQuadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array) -> None:
+        self.coupling, self.W = coupling, W
+        self.HW, self.linear = np.ascontiguousarray(problem.product(W)), plain(problem.linear)
+        loss = (plain(problem.gram), problem.task_scale, self.linear, *coupling_arrays(coupling))
+        self.arguments = (*loss, penalty.kernel, W, self.HW)
+        self.mean = coupling.u @ W
+        self.parts = independent_parts(coupling, W.size * problem.n_features)
+
+    def gradient(self) -> Array:
+        return self.HW - self.linear + self.coupling.dot(self.W)
+
+    def run(self, n_sweeps: int, enough: float) -> tuple[int, float]:
+        from mssl.kernels.weights import gram_sweeps
+
+        def sweep(tasks: Index, most: int, goal: float) -> tuple[int, float]:
+            mean = self.mean if len(self.parts) == 1 else self.mean.copy()
+            return call(gram_sweeps, *self.arguments, mean, tasks, most, goal)
+
+        return spread_sweeps(self.parts, n_sweeps, float(enough), sweep)
+
+
+class _DesignSweeps:
+    """State of the descent on the features."""
+
+    def __init__(self, problem: DesignQuadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array) -> None:
+        self.problem, self.coupling, self.penalty, self.W = problem, coupling, penalty, W
+        self.moments = (problem.c, problem.totals, problem.column_means, problem.column_sums, problem.row_diagonal)
+        self.form = coupling_arrays(coupling, problem.ridge)
+        self.parts = independent_parts(coupling, len(problem.c) * problem.n_features)
+
+    def gradient(self) -> Array:
+        return self.problem.gradient(self.W) + self.coupling.dot(self.W)
+
+    def run(self, n_sweeps: int, enough: float) -> tuple[int, float]:
+        from mssl.kernels.weights import design_sweeps
+
+        problem, W = self.problem, self.W
+        sigma = np.einsum("kd,kd->k", problem.column_means, W)
+        v = problem.c * (problem.target - problem.design.stored_dot(W))
+        state = np.stack([sigma, problem.design.task_sums(v)], axis=1)
+        loss = (*problem.design.columns, *self.moments, *self.form, self.penalty.kernel, W, v, state)
+
+        def sweep(tasks: Index, most: int, goal: float) -> tuple[int, float]:
+            return call(design_sweeps, *loss, self.coupling.u @ W, tasks, most, goal)
+
+        return spread_sweeps(self.parts, n_sweeps, float(enough), sweep)
+
+
+def descend_on_sets(
+    problem: DesignQuadratic,
+    coupling: Coupling,
+    penalty: EntrywisePenalty | Array,
+    W0: Array,
+    *,
+    tol: float,
+    max_iter: int = 10_000,
+    densest: float = 0.5,
+    fullest: float = 1.0,
+) -> WeightStep:
+    """Minimise on growing sets of features until the certificate of all features is within ``tol``.
+
+    Parameters
+    ----------
+    problem : DesignQuadratic
+        The loss.
+    coupling : Coupling
+        C, positive definite, or made so by the loss's ridge.
+    penalty : EntrywisePenalty, or ndarray of shape (K,) or (K, d)
+        A convex g; an array stands for ℓ1 strengths.
+    W0 : ndarray of shape (K, d)
+        Start.
+    tol : float
+        Absolute bound of the suboptimality at which to stop.
+    max_iter : int
+        Most sweeps.
+    densest : float
+        Size of the support, as a share of the largest that there can be, up to which sets pay.
+    fullest : float
+        Share of the sets which, when it is in the support while more than as many features again want to come in, says
+        that the support will be large.
+
+    Returns
+    -------
+    WeightStep
+        With the status MAX_ITER before so many sweeps where the sets get too large: the penalty is too weak for them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mssl.data.design import Design
+    >>> X = np.eye(3)[[0, 0, 1, 1, 2, 2]] * [[2.0], [-2], [2], [-2], [2], [-2]]
+    >>> loss = DesignQuadratic(Design.build(X, [0, 6], scale=False), np.ones(6), X @ [1.0, 0.1, 0])
+    >>> step = descend_on_sets(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1), np.zeros((1, 3)), tol=1e-9)
+    >>> step.W.round(6)
+    array([[0.777778, 0.      , 0.      ]])
+    """
+    penalty = EntrywisePenalty.of(penalty, W0.shape)
+    bound, W = quadratic_bound(problem, coupling, penalty), penalty.allowed(W0)
+    sets = _Sets(problem, bound, W)
+    n_rows, d = problem.design.n_rows, problem.n_features
+    most = densest * float(np.minimum(n_rows, d).sum())
+    nothing = _NOTHING * float(np.dot(problem.c, problem.target**2))
+    done, decrease = 0, np.inf
+    while True:
+        G = sets.gradient()
+        gap = bound(W, G)
+        if gap <= tol or not np.isfinite(gap):
+            return WeightStep(W, gap, done, Status.CONVERGED if gap <= tol else Status.DIVERGED)
+        wanted = _wanted(W, G, penalty, n_rows)
+        held, support = float(np.sum(wanted.sum(axis=1, dtype=float) ** 2)), np.count_nonzero(W)
+        full = support > fullest * np.count_nonzero(sets.members)
+        if full and np.count_nonzero(penalty.excess(G) > 1) > 2 * support:
+            most = 0.0
+        if done >= max_iter or support > most or held > d * float(n_rows.sum()):
+            return WeightStep(W, gap, done, Status.MAX_ITER)
+        if decrease <= nothing and not np.any(wanted & ~sets.members):
+            return WeightStep(W, gap, done, Status.STALLED)
+        sets.become(wanted)
+        made, decrease = sets.descend(max(0.3 * tol, _INNER * gap), nothing, max_iter - done)
+        done += made
+
+
+def _wanted(W: Array, G: Array, penalty: EntrywisePenalty, n_rows: Index) -> Mask:
+    """The support, and of the features that violate their condition, or nearly so, those that do so most."""
+    members = W != 0
+    near = np.where(members, -1.0, (-G if penalty.positive else np.abs(G)) - _NEAR * penalty.strengths)
+    most = np.maximum(members.sum(axis=1), np.maximum(_LEAST, (_FIRST * n_rows).astype(np.int64)))
+    for k, violations in enumerate(near):
+        others = np.flatnonzero(violations > 0)
+        if len(others) > most[k]:
+            others = others[np.argpartition(-violations[others], most[k])[: most[k]]]
+        members[k, others] = True
+    return members
+
+
+class _Sets:
+    """The sets, the features in them and their Grams; the weights are changed in place."""
+
+    def __init__(self, problem: DesignQuadratic, bound: WeightBound, W: Array) -> None:
+        self.problem, self.bound, self.coupling, self.W = problem, bound, bound.coupling, W
+        self.root = np.sqrt(problem.c)
+        K = len(W)
+        self.members: Mask = np.zeros(W.shape, dtype=bool)
+        self.features: list[Index] = [np.empty(0, dtype=np.int64) for _ in range(K)]
+        self.blocks = [np.empty((int(n), 0)) for n in problem.design.n_rows]
+        self.gram, self.corners = np.empty(0), np.zeros(K + 1, dtype=np.int64)
+        self.become(W != 0)
+
+    def become(self, members: Mask) -> None:
+        """Let features in and out; products of those that stay are kept."""
+        sizes = members.sum(axis=1)
+        corners = np.concatenate([[0], np.cumsum(sizes**2)]).astype(np.int64)
+        gram = np.empty(corners[-1])
+        for k, size in enumerate(sizes):
+            own = gram[corners[k] : corners[k + 1]].reshape(size, size)
+            self._fill(k, members[k], own)
+        self.members, self.gram, self.corners = members, gram, corners
+
+    def _fill(self, k: int, members: Mask, gram: Array) -> None:
+        """Gram, columns and features of one task; those that stay come first."""
+        before = self.gram[self.corners[k] : self.corners[k + 1]].reshape(2 * self.features[k].shape)
+        stay, new = members[self.features[k]], members & ~self.members[k]
+        m = int(stay.sum())
+        gram[:m, :m] = before if m == len(stay) else before[np.ix_(stay, stay)]
+        if m < len(stay):
+            self.blocks[k], self.features[k] = self.blocks[k][:, stay], self.features[k][stay]
+        if not np.any(new):
+            return
+        block = self.problem.block(k, new)
+        gram[m:, m:] = block.T @ block
+        gram[m:, m:][np.diag_indices(block.shape[1])] += self.problem.ridge[k]
+        gram[m:, :m] = block.T @ self.blocks[k]
+        gram[:m, m:] = gram[m:, :m].T
+        self.blocks[k] = np.concatenate([self.blocks[k].T, block.T]).T
+        self.features[k] = np.concatenate([self.features[k], np.flatnonzero(new)])
+
+    def gradient(self) -> Array:
+        """Of loss plus coupling, by one product with all features, (K, d)."""
+        problem, offsets = self.problem, self.problem.design.offsets
+        if not np.any(self.W):
+            return -problem.linear
+        r = self.root * problem.target
+        for k, block in enumerate(self.blocks):
+            if block.shape[1]:
+                r[offsets[k] : offsets[k + 1]] -= block @ self.W[k, self.features[k]]
+        coupled = self.coupling.dot(self.W) + problem.ridge[:, None] * self.W
+        return np.asarray(coupled - problem.design.backproject(self.root * r))
+
+    def descend(self, tol: float, nothing: float, max_iter: int) -> tuple[int, float]:
+        """Sweeps on the sets until their own certificate is within ``tol`` or they gain nothing.
+
+        Returns how many there were, and what the last one gained.
+        """
+        from mssl.kernels.working_sets import set_sweeps
+
+        W, coupling, mean = self.W, self.coupling, self.coupling.u @ self.W
+        sizes = np.array([len(own) for own in self.features])
+        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        tasks, features = np.repeat(np.arange(len(W)), sizes), np.concatenate(self.features)
+        q, HW = self.problem.linear[tasks, features], self._products()
+        code, positive, parameters = self.bound.penalty.kernel
+        penalty = (code, positive, np.ascontiguousarray(parameters[:, tasks, features]))
+        loss = (self.gram, self.corners, features, starts, q, *coupling_arrays(coupling), penalty, W, HW)
+        parts = independent_parts(coupling, len(self.gram))
+
+        def sweep(own: Index, most: int, goal: float) -> tuple[int, float]:
+            return call(set_sweeps, *loss, mean if len(parts) == 1 else mean.copy(), own, most, goal)
+
+        done, enough, slope = 0, tol, np.zeros(W.shape)
+        while True:
+            made, decrease = spread_sweeps(parts, min(_BURST, max_iter - done), float(enough), sweep)
+            done += made
+            slope[tasks, features] = HW - q
+            gap = self.bound(W, np.where(self.members, slope + coupling.dot(W), 0.0))
+            if gap <= tol or decrease <= nothing or done >= max_iter:
+                return done, decrease
+            # The certificate exceeds the last gain by a factor that hardly changes: aim at what will pass.
+            enough = min(enough, 0.5 * decrease * tol / gap)
+
+    def _products(self) -> Array:
+        """H_k w_k on the sets, one after the other."""
+        products = []
+        for k, own in enumerate(self.features):
+            H = self.gram[self.corners[k] : self.corners[k + 1]].reshape(len(own), len(own))
+            products.append(H @ self.W[k, own])
+        return np.concatenate(products)
+
+
+def descend_on_support(
+    problem: Quadratic,
+    coupling: Coupling,
+    penalty: EntrywisePenalty | Array,
+    W0: Array,
+    *,
+    tol: float,
+    max_iter: int = 1000,
+    least: float = 0.0,
+    drops: int = 30,
+) -> WeightStep:
+    """Minimise by turns of coordinate descent and linear solves on the support.
+
+    Parameters
+    ----------
+    problem : GramQuadratic or DesignQuadratic
+        The loss.
+    coupling : Coupling
+        C.
+    penalty : EntrywisePenalty, or ndarray of shape (K,) or (K, d)
+        A convex g; an array stands for ℓ1 strengths.
+    W0 : ndarray of shape (K, d)
+        Start.
+    tol : float
+        Absolute bound of the suboptimality at which to stop.
+    max_iter : int
+        Most sweeps.
+    least : float
+        Size of the support, as a share of the largest there can be, from which on it is solved for; sweeps over a
+        small one are cheap.
+    drops : int
+        How often a solve may go on after weights have left the support. Many where curvature spans many orders of
+        magnitude; otherwise sweeps find out sooner which ones leave.
+
+    Returns
+    -------
+    WeightStep
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> loss = GramQuadratic(2 * np.eye(2)[None], np.array([[4.0, 0.5]]), np.zeros(1))
+    >>> descend_on_support(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1), np.zeros((1, 2)), tol=1e-10).W
+    array([[1., 0.]])
+    """
+    W, done, burst = W0, 0, _SWEEPS
+    penalty = EntrywisePenalty.of(penalty, W0.shape)
+    bound = quadratic_bound(problem, coupling, penalty)
+    # With fewer rows than features a support is at most as large as the rows are many.
+    rows = problem.design.n_rows if isinstance(problem, DesignQuadratic) else np.full(len(W0), W0.shape[1])
+    room = float(np.minimum(rows, W0.shape[1]).sum())
+    while True:
+        step = coordinate_descent(problem, coupling, penalty, W, tol=tol, max_iter=min(burst, max_iter - done))
+        done += step.n_iter
+        if step.status is not Status.MAX_ITER or done >= max_iter:
+            return WeightStep(step.W, step.gap, done, step.status)
+        W = step.W
+        if np.count_nonzero(W) < least * room and done < _PATIENCE:
+            burst *= 4
+            continue
+        W, burst = _solve_on_support(problem, coupling, penalty, W, drops), _SWEEPS
+        gap = bound(W, problem.gradient(W) + coupling.dot(W))
+        if gap <= tol:
+            return WeightStep(W, gap, done, Status.CONVERGED)
+
+
+def _solve_on_support(problem: Quadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array, drops: int) -> Array:
+    """The best weights on the support of W; weights that would change sign on the way leave it.
+
+    Either all of them at once, or the first, where that gains more; then again on what is left, so many times at most.
+    """
+    value = objective_value(problem, W, coupling, penalty)
+    for _ in range(drops):
+        target = _best_on_support(problem, coupling, penalty, W)
+        crosses = target * W < 0
+        candidates = [np.where(crosses, 0.0, target)]
+        if np.any(crosses):
+            candidates.append(_up_to_the_first_zero(W, target))
+        values = [objective_value(problem, candidate, coupling, penalty) for candidate in candidates]
+        best = int(np.argmin(values))
+        if not values[best] < value:
+            break
+        W, value = candidates[best], values[best]
+        if not np.any(crosses):
+            break
+    return W
+
+
+def _best_on_support(problem: Quadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array) -> Array:
+    """The minimiser over weights with the support of W, its signs taken for granted."""
+    support = W != 0
+    precondition = _support_preconditioner(problem, coupling, support)
+
+    def operate(V: Array) -> Array:
+        return np.where(support, problem.product(V) + coupling.dot(V), 0.0)
+
+    R = np.where(support, problem.linear - penalty.slopes(W), 0.0) - operate(W)
+    first = float(np.vdot(R, precondition(R)))
+
+    def enough(_: Array, S: Array) -> bool:
+        return float(np.vdot(S, precondition(S))) <= _SOLVE_ACCURACY * first
+
+    return solve_cg(operate, precondition, R, W, enough, _SOLVE_ITERATIONS)[0]
+
+
+def _up_to_the_first_zero(W: Array, target: Array) -> Array:
+    crosses = target * W < 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.where(crosses, W / (W - target), 1.0)
+    share = float(shares.min())
+    return np.where(crosses & (shares <= share), 0.0, W + share * (target - W))
+
+
+def _support_preconditioner(problem: Quadratic, coupling: Coupling, support: Mask) -> Callable[[Array], Array]:
+    """Inverse of (H_k + C_kk I) on each task's support."""
+    ridge = coupling.diagonal()
+    factors: list[tuple[int, Mask, Array]] = []
+    for k in np.flatnonzero(support.any(axis=1)):
+        own = support[k]
+        block = problem.gram_of(int(k), own)
+        lift = ridge[k] + 1e-14 * float(np.trace(block))
+        block[np.diag_indices(len(block))] += lift if lift > 0 else 1.0
+        factors.append((int(k), own, linalg.cholesky(block.T, lower=True, overwrite_a=True, check_finite=False)))
+
+    def apply(R: Array) -> Array:
+        out = np.zeros_like(R)
+        for k, own, L in factors:
+            out[k, own] = linalg.cho_solve((L, True), R[k, own], check_finite=False)
+        return out
+
+    return apply
