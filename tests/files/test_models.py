@@ -17,16 +17,16 @@ import numpy as np
 import pytest
 from damage import claiming, forge, header_of, members_of, npy, npy_head, scratch, signed, with_header
 from scipy import sparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 
 import mssl
 from mssl import MSSLRegressor, MultiTaskGLM, presets
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import ModelFileError, ParameterError
 from mssl.files.codec import WORDS, Decoder, Encoder, _class_of, _is_storable
-from mssl.files.models import read_header
+from mssl.files.models import load, read_header, save
 from mssl.model_selection import TaskKFold
-from mssl.penalties import L1, ElasticNet
+from mssl.penalties import L1, MCP, AdaptiveL1, ElasticNet
 from mssl.structures import FixedPrecision, Independent, SparsePrecision
 
 
@@ -480,3 +480,15 @@ def test_the_header_tells_parameters_as_values(tmp_path):
     assert told["coef_penalty"] == [0.1, [1, None]]
     assert told["tol"] == "inf"
     assert told["fit_intercept"] is True
+
+
+@pytest.mark.parametrize("penalty", [AdaptiveL1(1.0, np.array([0.5, np.inf, 0.0, 1.0]), positive=True), MCP(2.0, 4.0)])
+def test_penalties_on_single_weights_come_back_as_they_were(tmp_path, penalty):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((30, 4)), rng.standard_normal((30, 3))
+    model = MultiTaskGLM(Independent(1.0), penalty).fit(X, y)
+    save(model, tmp_path / "model.mssl")
+    loaded = load(tmp_path / "model.mssl")
+    assert np.array_equal(loaded.predict(X), model.predict(X))
+    assert loaded.result_.status is model.result_.status
+    assert np.array_equal(clone(loaded).fit(X, y).coef_, model.coef_)

@@ -52,6 +52,8 @@ WORDS = {
     "gamma": "mssl.losses.Gamma",
     "l1": "mssl.penalties.L1",
     "elastic_net": "mssl.penalties.ElasticNet",
+    "adaptive_l1": "mssl.penalties.AdaptiveL1",
+    "mcp": "mssl.penalties.MCP",
     "l21": "mssl.penalties.L21",
     "nuclear": "mssl.penalties.Nuclear",
     "independent": "mssl.structures.Independent",

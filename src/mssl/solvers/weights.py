@@ -258,7 +258,7 @@ def coefficient_problem(
         if getattr(penalty, "alpha", 1.0) == 0:
             penalty = np.zeros(shape[0])
         elif pooled:
-            raise refused("penalty", penalty, "pooled weights go with L1, ElasticNet and AdaptiveL1")
+            raise refused("penalty", penalty, "pooled weights go with penalties on single weights, such as L1")
         else:
             unknowns = Unknowns() if (s == 1.0).all() else NoiseUnits(np.sqrt(s))
             return CoefficientProblem(loss, penalty, unknowns, solver)
