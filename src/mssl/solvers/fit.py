@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from mssl._validation import finite
+from mssl._validation import finite, refused
 from mssl.data.design import Design
 from mssl.data.layouts import TaskData, check_target_sizes
 from mssl.exceptions import ParameterError
@@ -161,9 +161,7 @@ class Prepared:
         if self.data is None or self.design is None:
             raise ParameterError("on='residual' needs the rows of the data, not their Grams alone; fit an estimator.")
         if not penalty.separable:
-            raise ParameterError(
-                f"on='residual' goes with penalties on single weights, such as L1; the penalty is {penalty!r}."
-            )
+            raise refused("penalty", penalty, "on='residual' goes with penalties on single weights, such as L1")
         s = self.noise_precisions
         return make_residual_problem(
             self.data,
