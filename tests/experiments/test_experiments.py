@@ -269,7 +269,7 @@ def test_what_does_not_belong_together_is_refused(tmp_path):
         run_experiment(TOY, tmp_path, resume=True)
     with pytest.raises(ParameterError, match="is 'sedes'; allowed are"):
         run_experiment(TOY, tmp_path / "x", sedes=3)
-    with pytest.raises(ParameterError, match="allowed are .synthetic"):
+    with pytest.raises(ParameterError, match="allowed are 'synthetic'"):
         experiments.run("nonsense", tmp_path)
     with pytest.raises(ParameterError, match="one experiment is needed to change seeds"):
         experiments.run("all", tmp_path, seeds=3)
