@@ -4,6 +4,7 @@
     python -m benchmarks.selection speed      # against GridSearchCV, same grid and tolerance; growth with rows
     python -m benchmarks.selection stability  # seconds and F1 on known graphs
     python -m benchmarks.selection accuracy   # share of the oracle's gain; against per-task LassoCV
+    python -m benchmarks.selection stages     # the search with each of its stages switched off
 
 Times are process times on one thread, so that other work on the machine does not count.
 """
@@ -12,8 +13,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
+from itertools import product
 from time import process_time
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from sklearn.linear_model import LassoCV, LinearRegression
@@ -22,7 +26,7 @@ from threadpoolctl import threadpool_limits
 
 from mssl import MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, StabilitySelection
 from mssl.datasets import make_clustered_tasks
-from mssl.model_selection import TaskKFold
+from mssl.model_selection import TaskKFold, search_space
 from mssl.structures import FixedPrecision
 
 GRID = {"graph_penalty": np.geomspace(0.8, 0.01, 10), "coef_penalty": [0.0, 10.0], "coupling": [0.5, 1.0, 2.0]}
@@ -142,8 +146,44 @@ def accuracy(seeds: int = 20) -> None:
     print(f"mean share of the oracle's gain {np.mean(kept):.3f}; mean error over LassoCV's {np.mean(ratios):.3f}")
 
 
+def skip(*_: Any) -> None:
+    """A stage that does nothing."""
+
+
+STAGES_OFF: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "all refinement of ridge and mean": {"REFINEMENTS": ()},
+    "the strongest of equal ridges": {"STRONG": ()},
+    "first look at two λ between the ends": {"COARSE": ()},
+    "finer path of λ": {"FINE": ()},
+    "γ": {"_coefficients": skip},
+    "shrinkage": {"_shrinkage": skip},
+    "neighbours after γ or shrinkage": {"_neighbours": skip},
+    "strength of the mean": {"_mean_strength": skip},
+}
+
+
+def stages(seeds: int = 6) -> None:
+    """Error of the weights with a stage switched off, over that with all of them; docs/rivals.md has real data too."""
+    kinds: list[dict[str, Any]] = [{}, {"kind": "sparse"}, {"n_features": 5, "n_samples": 20}]
+    errors: dict[str, list[float]] = {name: [] for name in STAGES_OFF}
+    settings = dict.fromkeys(STAGES_OFF, 0)
+    for kind, seed in product(kinds, range(seeds)):
+        data = make_clustered_tasks(**kind, random_state=seed)
+        for name, changes in STAGES_OFF.items():
+            with patch.multiple(search_space, **changes) if changes else nullcontext():
+                model = MSSLRegressorCV().fit(data.X, data.y, tasks=data.tasks)
+            errors[name].append(float(np.mean((model.coef_ - data.coef) ** 2)))
+            settings[name] += len(model.cv_results_["params"])
+    for name, found in errors.items():
+        change = 100 * (np.asarray(found) / errors["nothing"] - 1)
+        saved = 100 * (1 - settings[name] / settings["nothing"])
+        error = change.std(ddof=1) / np.sqrt(len(change))
+        print(f"without {name}: {change.mean():+.2f} % ± {error:.2f} %, {saved:.0f} % fewer settings", flush=True)
+
+
 def main(arguments: list[str]) -> None:
-    parts = {"speed": speed, "stability": stability, "accuracy": accuracy}
+    parts = {"speed": speed, "stability": stability, "accuracy": accuracy, "stages": stages}
     with threadpool_limits(1):
         for name in arguments or parts:
             parts[name]()

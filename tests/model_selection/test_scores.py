@@ -96,7 +96,7 @@ def test_a_simple_candidate_stays_unless_it_is_beaten(scripted, gain, wins):
     assert table.best_with_graph.params == {"a": 1}
 
 
-def told(scores, edges):
+def reports(scores, edges):
     """What a chain of settings reports, for scores of (settings, tasks)."""
     facts = np.zeros((len(scores), TASKS))
     facts[:, 0], facts[:, 1] = scores.mean(axis=1), edges
@@ -108,19 +108,19 @@ def test_a_chain_stops_only_where_nothing_is_to_be_gained(seed, n_tasks, spread,
     rng = np.random.default_rng(seed)
     base = -1.0 - rng.random(n_tasks)
     scores = np.stack([base, base - 0.1, *(base + gain + spread * rng.standard_normal((2, n_tasks)))])
-    stops = no_gain_left(told(scores, [0, n_tasks, n_tasks, n_tasks]))
+    stops = no_gain_left(reports(scores, [0, n_tasks, n_tasks, n_tasks]))
     gains = (scores[2:] - base).mean(axis=1)
     if stops:
         assert gains.max() <= 1e-3 * abs(base.mean())
-    assert stops == no_gain_left(told(unit * scores, [0, n_tasks, n_tasks, n_tasks]))
-    assert not no_gain_left(told(scores, [0, n_tasks, n_tasks, n_tasks - 1]))  # sparse graphs may still gain
-    assert not no_gain_left(told(scores[:2], [n_tasks, n_tasks]))
+    assert stops == no_gain_left(reports(unit * scores, [0, n_tasks, n_tasks, n_tasks]))
+    assert not no_gain_left(reports(scores, [0, n_tasks, n_tasks, n_tasks - 1]))  # sparse graphs may still gain
+    assert not no_gain_left(reports(scores[:2], [n_tasks, n_tasks]))
     assert spread > 0 or stops == (gain <= 1e-3 * abs(base.mean()))
 
 
 def test_scores_after_early_stopping_are_nan(monkeypatch, scripted):
     (fold,) = scripted(1, lambda number, params: np.full(4, -1.0))
-    monkeypatch.setattr("mssl.model_selection.scores.no_gain_left", lambda told: len(told) == 3)
+    monkeypatch.setattr("mssl.model_selection.scores.no_gain_left", lambda reports: len(reports) == 3)
     chain = [{"a": value} for value in range(5)]
     table = np.asarray(score_chain(fold, None, chain, True))
     assert table.shape == (5, TASKS + 4)

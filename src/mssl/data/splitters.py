@@ -61,7 +61,7 @@ class TaskSplitter(BaseCrossValidator):
         yield from self._split(X, y, groups)
 
     def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
-        raise NotImplementedError  # pragma: no cover - every splitter has its own
+        raise NotImplementedError  # pragma: no cover - subclasses define it
 
 
 def read_splits(cv: Any, X: Any, y: Any, groups: Any) -> list[Split]:
@@ -217,11 +217,11 @@ def _spread_classes(fold: Index, of_row: Index, strata: Index) -> None:
         if np.ptp(fold[rows]) > 0:
             continue
         first, here = rows[0], fold[rows[0]]
-        own = of_row == of_row[first]
-        others = np.flatnonzero(own & (fold != here))
+        same_task = of_row == of_row[first]
+        others = np.flatnonzero(same_task & (fold != here))
         surplus = [
-            np.count_nonzero(own & (strata == strata[row]) & (fold == fold[row]))
-            - np.count_nonzero(own & (strata == strata[row]) & (fold == here))
+            np.count_nonzero(same_task & (strata == strata[row]) & (fold == fold[row]))
+            - np.count_nonzero(same_task & (strata == strata[row]) & (fold == here))
             for row in others
         ]
         other = others[int(np.argmax(surplus))]
@@ -300,7 +300,7 @@ class MovingWindowSplit(TaskSplitter):
         """Rows of every task in the order of time."""
         _, of_row = self._tasks(X, y, groups)
         rows = [np.flatnonzero(of_row == k) for k in range(of_row.max(initial=0) + 1)]
-        lengths = {len(own) for own in rows}
+        lengths = {len(task_rows) for task_rows in rows}
         if len(lengths) > 1:
             raise LayoutError(
                 f"Tasks have between {min(lengths)} and {max(lengths)} rows; windows in time need aligned tasks of "
@@ -326,8 +326,8 @@ class MovingWindowSplit(TaskSplitter):
             middle = start + self.n_train
             test = slice(middle + self.gap, middle + self.gap + self.n_test)
             yield (
-                np.sort(np.concatenate([own[start:middle] for own in rows])),
-                np.sort(np.concatenate([own[test] for own in rows])),
+                np.sort(np.concatenate([task_rows[start:middle] for task_rows in rows])),
+                np.sort(np.concatenate([task_rows[test] for task_rows in rows])),
             )
 
 
@@ -369,8 +369,8 @@ class TaskTimeSeriesSplit(TaskSplitter):
         check_whole_number("gap", self.gap, low=0)
         tasks, of_row = self._tasks(X, y, groups)
         rows = [np.flatnonzero(of_row == k) for k in range(len(tasks))]
-        blocks = [len(own) // (self.n_splits + 1) for own in rows]
-        first = [len(own) - self.n_splits * block for own, block in zip(rows, blocks, strict=True)]
+        blocks = [len(task_rows) // (self.n_splits + 1) for task_rows in rows]
+        first = [len(task_rows) - self.n_splits * block for task_rows, block in zip(rows, blocks, strict=True)]
         short = [task for task, block, head in zip(tasks, blocks, first, strict=True) if block < 1 or head <= self.gap]
         if short:
             raise ParameterError(
@@ -379,8 +379,8 @@ class TaskTimeSeriesSplit(TaskSplitter):
             )
         for number in range(self.n_splits):
             train, test = [], []
-            for own, block, head in zip(rows, blocks, first, strict=True):
+            for task_rows, block, head in zip(rows, blocks, first, strict=True):
                 begin = head + number * block
-                train.append(own[: begin - self.gap])
-                test.append(own[begin : begin + block])
+                train.append(task_rows[: begin - self.gap])
+                test.append(task_rows[begin : begin + block])
             yield np.sort(np.concatenate(train)), np.sort(np.concatenate(test))

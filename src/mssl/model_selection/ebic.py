@@ -127,17 +127,17 @@ def _in_own_units(rows: ArrayLike) -> tuple[Array, Array]:
 
 def _read_floors(floors: ArrayLike | None, S: Array, units: Array) -> Array:
     """The variances added to the diagonal, in the tasks' own units."""
-    own, K = np.diagonal(S), len(S)
-    e = 0.01 * own
+    variances, K = np.diagonal(S), len(S)
+    e = 0.01 * variances
     if floors is not None:
         given = numeric(floors, "floors")
         if given.shape not in ((), (K,)) or not np.all(np.isfinite(given)) or np.any(given < 0):
             raise ParameterError(f"floors is {floors!r}; give one number ≥ 0, or {K} (one a task).")
         e = given / units / units
-    if np.any(own + e <= 0):
+    if np.any(variances + e <= 0):
         raise DataError(
-            f"The row of task {int(np.argmin(own + e))} is all zeros, so that it has no correlation with others; leave "
-            "the task out, or give floors above 0."
+            f"The row of task {int(np.argmin(variances + e))} is all zeros, so that it has no correlation with others; "
+            "leave the task out, or give floors above 0."
         )
     return e
 

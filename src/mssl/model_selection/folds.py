@@ -58,17 +58,17 @@ def check_splits(splits: Sequence[Split], data: TaskData, input_rows: Index) -> 
         if len(train) == 0 or len(test) == 0:
             raise DataError(f"Fold {number} of cv has {len(train)} training and {len(test)} test rows; both need some.")
         counts = np.bincount(data.task_of_row[row_mask(train, n)[input_rows]], minlength=data.n_tasks)
-        lost = list(data.tasks[counts == 0])
-        if lost:
+        missed = list(data.tasks[counts == 0])
+        if missed:
             raise DataError(
-                f"Fold {number} of cv leaves no training rows of tasks {listing(lost)}; use TaskKFold, which splits "
+                f"Fold {number} of cv leaves no training rows of tasks {listing(missed)}; use TaskKFold, which splits "
                 "within every task, or fewer folds."
             )
         if not row_mask(test, n)[input_rows].any():
             raise DataError(f"Fold {number} of cv has no test rows with a target and a positive weight; choose others.")
 
 
-class _Source:
+class _PreparedOnce:
     """Data that are prepared once for each kind of settings; another shared mean or tolerance costs nothing."""
 
     def __init__(self, tasks: NDArray[Any], n_features: int) -> None:
@@ -76,7 +76,7 @@ class _Source:
         self._known: dict[str, Prepared] = {}
 
     def _prepare(self, loss: Loss, settings: Settings, needs_start: bool, free_units: bool) -> Prepared:
-        raise NotImplementedError  # pragma: no cover - every source has its own
+        raise NotImplementedError  # pragma: no cover - subclasses define it
 
     def prepared(self, spec: FitSpec) -> Prepared:
         """The data, ready to fit."""
@@ -102,7 +102,7 @@ def _without_rows(prepared: Prepared) -> Prepared:
     return replace(prepared, design=prepared.design.without_rows(), data=None)
 
 
-class Dataset(_Source):
+class Dataset(_PreparedOnce):
     """Rows of a data set, all or some.
 
     Parameters
@@ -129,7 +129,7 @@ class _Fold:
     """What folds share: the default score is minus the mean over tasks of the scaled test deviance."""
 
     def deviances(self, prepared: Prepared, W: Array, intercepts: Array) -> Array:
-        raise NotImplementedError  # pragma: no cover - every fold has its own
+        raise NotImplementedError  # pragma: no cover - subclasses define it
 
     def score(self, point: Any) -> float:
         """Minus the mean over tasks of the scaled test deviance."""
@@ -140,7 +140,7 @@ class _Fold:
         return -self.deviances(point.prepared, point.result.W, point.result.intercepts)
 
 
-class GramFold(_Fold, _Source):
+class GramFold(_Fold, _PreparedOnce):
     """A fold held by its moments.
 
     Parameters
@@ -250,11 +250,11 @@ class RowFold(_Fold, Dataset):
         """Mean deviance of each task's test rows over its dispersion in the training part."""
         part, predictor = self.predictors(prepared, W, intercepts)
         weights = np.ones(len(part.y)) if part.weights is None else part.weights
-        lost = weights * self.loss.deviance_at(part.y, predictor)
+        deviance = weights * self.loss.deviance_at(part.y, predictor)
         task = part.task_of_row
         totals = np.bincount(task, weights=weights, minlength=self.n_tasks)
         seen = totals > 0
-        mean = np.bincount(task, weights=lost, minlength=self.n_tasks) / np.where(seen, totals, 1.0)
+        mean = np.bincount(task, weights=deviance, minlength=self.n_tasks) / np.where(seen, totals, 1.0)
         return np.where(seen, mean / self._units, np.nan)
 
     @cached_property

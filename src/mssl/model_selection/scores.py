@@ -38,7 +38,7 @@ def score_chain(fold: Any, template: Any, chain: Sequence[Params], stop_early: b
         scores of the single tasks where the score is their mean. After early stopping (:func:`no_gain_left`) all of
         these are NaN, and the fit is not certified.
     """
-    told: list[list[float]] = []
+    reports: list[list[float]] = []
     began = perf_counter()
     for point in follow(fold, template, chain):
         by_task = fold.task_scores(point)
@@ -46,25 +46,27 @@ def score_chain(fold: Any, template: Any, chain: Sequence[Params], stop_early: b
         took, began = perf_counter() - began, perf_counter()
         certified = float(point.result.status is Status.CONVERGED)
         nonzero = float(np.count_nonzero(point.result.W))
-        told.append([float(score), float(point.result.history[-1].edges), nonzero, took, certified, *by_task.tolist()])
-        if stop_early and no_gain_left(np.asarray(told)):
+        reports.append(
+            [float(score), float(point.result.history[-1].edges), nonzero, took, certified, *by_task.tolist()]
+        )
+        if stop_early and no_gain_left(np.asarray(reports)):
             break
-    skipped = [np.nan] * len(told[0])
+    skipped = [np.nan] * len(reports[0])
     skipped[CERTIFIED] = 0.0
-    return told + [list(skipped) for _ in chain[len(told) :]]
+    return reports + [list(skipped) for _ in chain[len(reports) :]]
 
 
-def no_gain_left(told: Array) -> bool:
+def no_gain_left(reports: Array) -> bool:
     """Whether the last settings of a chain, as :func:`score_chain` reports them, show that going on gains nothing.
 
     Their graphs have no fewer edges than tasks, and yet each score is, by the mean over tasks plus two standard errors
     of the paired difference, at most a thousandth better than the best before. With few tasks these errors are so wide
     that a chain seldom stops; its fits are cheap.
     """
-    edges, scores = told[:, EDGES], told[:, TASKS:]
+    edges, scores = reports[:, EDGES], reports[:, TASKS:]
     scores = scores[:, ~np.isnan(scores).any(axis=0)]
     n_tasks = scores.shape[1]
-    if len(told) <= PATIENCE or n_tasks < 2 or edges[-PATIENCE:].min() < n_tasks:
+    if len(reports) <= PATIENCE or n_tasks < 2 or edges[-PATIENCE:].min() < n_tasks:
         return False
     best = scores[scores[:-PATIENCE].mean(axis=1).argmax()]
     highest = (gain.mean() + 2.0 * _error_of_mean(gain) for gain in scores[-PATIENCE:] - best)
