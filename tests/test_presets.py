@@ -101,7 +101,7 @@ def test_the_list_says_something_about_each():
     for name in lines:
         doc = getattr(presets, name).__doc__
         assert "References" in doc
-    with pytest.raises(ParameterError, match="available are"):
+    with pytest.raises(ParameterError, match="allowed are 'ols'"):
         presets.make("gradient_boosting")
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from inspect import signature
 from typing import Any
 
+import mssl
+from mssl._validation import check_choice, refused
 from mssl.exceptions import ParameterError
 
 FAMILIES = ("auto", "gaussian", "binary", "poisson", "gamma")
@@ -14,9 +15,7 @@ LEARNED = ("p-mssl", "r-mssl")
 
 def method_names() -> list[str]:
     """Names of all methods: the two of this package, tuned by cross-validation, and the presets."""
-    return list(
-        dict.fromkeys([*LEARNED, *(name.replace("_", "-") for name in import_module("mssl.presets").available())])
-    )
+    return list(dict.fromkeys([*LEARNED, *(name.replace("_", "-") for name in mssl.presets.available())]))
 
 
 def make_estimator(
@@ -44,11 +43,9 @@ def make_estimator(
     verbose : int
         1 shows progress on a terminal.
     """
-    import mssl
-
     name = method.replace("_", "-")
     if name == "r-mssl" and family != "gaussian":
-        raise ParameterError(f"r-mssl relates residuals and needs a gaussian target; this one is {family}. Use p-mssl.")
+        raise refused("family", family, "r-mssl relates residuals and needs a gaussian target", "Use p-mssl.")
     on: dict[str, Any] = {"on": "residual"} if name == "r-mssl" else {}
     binary = family == "binary"
     if name not in LEARNED:
@@ -76,28 +73,28 @@ def set_known(model: Any, fixed: dict[str, Any]) -> Any:
 
 def lacks_graph(model: Any) -> str | None:
     """The parameter of a structure over a known graph of tasks which has none yet; None for other models."""
-    laplacian = import_module("mssl.structures").GraphLaplacian
     for name, value in model.get_params().items():
-        if isinstance(value, laplacian) and value.edges is value.adjacency is value.coordinates is None:
+        if (
+            isinstance(value, mssl.structures.GraphLaplacian)
+            and value.edges is value.adjacency is value.coordinates is None
+        ):
             return str(name)
     return None
 
 
 def _preset(name: str, family: str, fixed: dict[str, Any]) -> Any:
     """A preset for a family; its strengths are chosen by cross-validation unless parameters are given."""
-    presets = import_module("mssl.presets")
+    check_choice("method", name, method_names())
     short = name.replace("-", "_")
-    if short not in presets.available():
-        raise ParameterError(f"The method {name!r} is not known; choose one of {', '.join(method_names())}.")
     loss = "bernoulli" if family == "binary" else family
-    takes_loss = "loss" in signature(getattr(presets, short)).parameters
+    takes_loss = "loss" in signature(getattr(mssl.presets, short)).parameters
     if not takes_loss and family != ("binary" if short == "logistic" else "gaussian"):
-        raise ParameterError(f"The method {name!r} is not made for a {family} target.")
-    model = presets.make(short, **({"loss": loss} if takes_loss else {}))
+        raise refused("family", family, f"the method {name} is not made for such targets")
+    model = mssl.presets.make(short, **({"loss": loss} if takes_loss else {}))
     if fixed:
         return set_known(model, fixed)
     grid = _strengths(model)
-    return import_module("mssl.model_selection").MultiTaskGLMCV(model, grid) if grid else model
+    return mssl.MultiTaskGLMCV(model, grid) if grid else model
 
 
 def _strengths(model: Any) -> dict[str, list[float]]:

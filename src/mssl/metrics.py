@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mssl._typing import Array
+from mssl._typing import Array, Labels
 from mssl.exceptions import DataError, LayoutError
 from mssl.losses import Loss
 
@@ -31,14 +31,7 @@ def deviance_score(loss: Loss, y: Any, prediction: Array, sample_weight: Any = N
         1 is perfect, 0 is no better than the mean. A column whose targets are all equal counts 1 if predicted
         exactly and 0 otherwise; a column without targets does not count.
     """
-    target = np.asarray(y, dtype=float)
-    if target.ndim == 2 and prediction.ndim == 1 and target.shape[1] == 1:
-        target = target.ravel()
-    if target.shape != prediction.shape:
-        raise LayoutError(f"y has shape {target.shape}, the predictions have {prediction.shape}; they must agree.")
-    weights = np.ones(target.shape) if sample_weight is None else np.asarray(sample_weight, dtype=float)
-    if weights.ndim < target.ndim:
-        weights = np.broadcast_to(weights[:, None], target.shape)
+    target, weights = scored_targets(np.asarray(y, dtype=float), prediction, sample_weight)
     columns = (
         (target[:, None], prediction[:, None], weights[:, None]) if target.ndim == 1 else (target, prediction, weights)
     )
@@ -53,6 +46,18 @@ def deviance_score(loss: Loss, y: Any, prediction: Array, sample_weight: Any = N
         if not np.all(np.isnan(column[0]))
     ]
     return float(np.mean(scores))
+
+
+def scored_targets(target: Labels, prediction: Labels, sample_weight: Any) -> tuple[Labels, Array]:
+    """Targets in the shape of the predictions, and a weight for each of them; an error where shapes do not agree."""
+    if target.shape[:1] == prediction.shape[:1] and {*target.shape[1:], *prediction.shape[1:]} == {1}:
+        target = target.reshape(prediction.shape)  # a column and a row of numbers are the same targets
+    if target.shape != prediction.shape:
+        raise LayoutError(f"y has shape {target.shape}; the predictions have {prediction.shape}. They must agree.")
+    weights = np.ones(target.shape) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    if weights.ndim < target.ndim:
+        weights = np.broadcast_to(weights[:, None], target.shape)
+    return target, weights
 
 
 def _explained(loss: Loss, y: Array, prediction: Array, weights: Array) -> float:

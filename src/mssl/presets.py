@@ -16,6 +16,7 @@ from inspect import signature
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from mssl._typing import ArrayLike
+from mssl._validation import check_choice, refused
 from mssl.estimators import MSSLClassifier, MSSLRegressor, MultiTaskClassifier, MultiTaskGLM
 from mssl.estimators.baselines import AverageModel, BestMember, Climatology
 from mssl.exceptions import ParameterError
@@ -82,9 +83,7 @@ def make(name: str, /, **parameters: Any) -> Any:
     >>> presets.make("ridge", alpha=2.0).structure
     Independent(alpha=2.0)
     """
-    if name not in _PRESETS:
-        raise ParameterError(f"There is no preset {name!r}; available are {', '.join(_PRESETS)}.")
-    return _PRESETS[name](**parameters)
+    return _PRESETS[check_choice("name", name, tuple(_PRESETS))](**parameters)
 
 
 def _estimator(structure: Structure, penalty: Penalty, loss: str | Loss, further: dict[str, Any]) -> General:
@@ -133,10 +132,8 @@ def logistic(alpha: ArrayLike = 1.0, coef_penalty: float = 0.0, **further: Any) 
     """
     loss = further.pop("loss", "bernoulli")  # no choice, so that it is no parameter of its own
     if getattr(loss, "name", loss) != "bernoulli":
-        raise ParameterError(
-            f"presets.logistic has loss={loss!r}; logistic regression is the loss 'bernoulli'. Leave the loss out, or "
-            "use presets.ridge for other losses."
-        )
+        remedy = "Leave the loss out, or use presets.ridge for other losses."
+        raise refused("presets.logistic: loss", loss, "logistic regression has the loss 'bernoulli'", remedy)
     return _estimator(Independent(alpha), L1(coef_penalty), "bernoulli", further)
 
 

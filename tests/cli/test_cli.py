@@ -391,7 +391,7 @@ def test_compare_holds_methods_against_each_other(weather):
         assert deviance == pytest.approx(cells["RMSE"]["mean"] ** 2 + cells["RMSE"]["sd"] ** 2, rel=1e-6)
     shown = call(*args, "--methods", "ols,pooled").output
     assert "Gain of each task over ols" in shown
-    with pytest.raises(mssl.exceptions.ParameterError, match="'nonsense' is not known"):
+    with pytest.raises(mssl.exceptions.ParameterError, match="method is 'nonsense'; allowed are 'p-mssl'"):
         raise call(*args, "--methods", "nonsense", code=1).exception
 
 
@@ -402,7 +402,7 @@ def test_compare_of_labels(tmp_path):
     for cells in outcome["methods"].values():
         assert cells["error"]["mean"] < 0.4
         assert cells["AUC"]["mean"] > 0.7
-    with pytest.raises(mssl.exceptions.ParameterError, match="not made for a binary target"):
+    with pytest.raises(mssl.exceptions.ParameterError, match="is not made for such targets"):
         raise call(*args[:-1], "average-model", code=1).exception
 
 

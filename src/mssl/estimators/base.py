@@ -17,17 +17,17 @@ from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 
 from mssl._typing import Array, ClassWeight, Labels
-from mssl._validation import caller_level
+from mssl._validation import caller_level, check_choice, refused
 from mssl.data.inputs import is_missing, listing
 from mssl.data.labels import two_classes
 from mssl.data.layouts import TaskData, check_target_sizes, read_tasks
 from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
 from mssl.estimators.prediction import TaskPredictor
 from mssl.estimators.spec import FitSpec, TaskShape, warn_if_ordinary
-from mssl.exceptions import DataError, LayoutError, ParameterError
+from mssl.exceptions import DataError
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.losses import Bernoulli, Loss, resolve_loss
-from mssl.metrics import deviance_score
+from mssl.metrics import deviance_score, scored_targets
 from mssl.solvers.alternation import FitResult, Record
 from mssl.solvers.base import Status
 from mssl.solvers.fit import Prepared
@@ -207,7 +207,7 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         data = self._read(X, y, tasks, sample_weight)
         spec = self.to_spec(data)
         if not spec.structure.prices_edges:
-            raise ParameterError(f"limits are for a learned sparse precision; the structure is {spec.structure!r}.")
+            raise refused("structure", spec.structure, "limits are for a learned sparse precision")
         spec.check(data)
         prepared = spec.prepare(data)
         return PenaltyLimits(graph_penalty_limit(prepared, spec), coef_penalty_limit(prepared, spec))
@@ -367,11 +367,8 @@ class TaskClassifier(ClassifierMixin, MultiTaskEstimator):
         X, y, tasks, sample_weight
             As for :meth:`fit`.
         """
-        prediction, labels = self.predict(X, tasks=tasks), np.asarray(y)
-        if labels.shape != prediction.shape and labels.size == prediction.size:
-            labels = labels.reshape(prediction.shape)
-        if labels.shape != prediction.shape:
-            raise LayoutError(f"y has shape {labels.shape}, the predictions have {prediction.shape}; they must agree.")
+        prediction = self.predict(X, tasks=tasks)
+        labels, weights = scored_targets(np.asarray(y), prediction, sample_weight)
         missing = is_missing(labels) if labels.ndim == 2 else np.zeros(labels.shape, dtype=bool)
         strange = ~(missing | (labels == self.classes_[0]) | (labels == self.classes_[1]))
         if np.any(strange):
@@ -380,9 +377,6 @@ class TaskClassifier(ClassifierMixin, MultiTaskEstimator):
                 f"y holds labels that the model was not fitted with ({seen}); "
                 f"it knows {listing(self.classes_)}. Use the labels of the fit."
             )
-        weights = np.ones(labels.shape) if sample_weight is None else np.asarray(sample_weight, dtype=float)
-        if weights.ndim < labels.ndim:
-            weights = np.broadcast_to(weights[:, None], labels.shape)
         weights = np.where(missing, 0.0, weights)
         totals = weights.sum(axis=0)
         hits = (weights * (prediction == labels)).sum(axis=0)
@@ -410,8 +404,7 @@ def class_weights(data: TaskData, classes: Labels, class_weight: ClassWeight) ->
         return data.weights
     weights = np.ones(len(data.y)) if data.weights is None else data.weights
     if isinstance(class_weight, str):
-        if class_weight != "balanced":
-            raise ParameterError(f"class_weight is {class_weight!r}; allowed are None, 'balanced' or a dict.")
+        check_choice("class_weight", class_weight, ("balanced",), also="None or a dict of label → weight")
         second = data.task_sums(weights * data.y)
         first = data.weight_sums() - second
         both = (first > 0) & (second > 0)
@@ -420,13 +413,12 @@ def class_weights(data: TaskData, classes: Labels, class_weight: ClassWeight) ->
         factors[1, both] = 0.5 * (first + second)[both] / second[both]
         return np.asarray(weights * factors[data.y.astype(int), data.task_of_row])
     if not hasattr(class_weight, "get"):
-        raise ParameterError(f"class_weight is {class_weight!r}; allowed are None, 'balanced' or a dict.")
+        raise refused("class_weight", class_weight, "allowed are 'balanced', or None or a dict of label → weight")
     unknown = [label for label in class_weight if label not in classes.tolist()]
     pair = np.asarray([float(class_weight.get(label, 1.0)) for label in classes.tolist()])
     if unknown or not np.all(np.isfinite(pair)) or np.any(pair <= 0):
-        raise ParameterError(
-            f"class_weight is {class_weight!r}; give numbers above 0 for the labels {listing(classes.tolist())}."
-        )
+        allowed = f"give numbers above 0 for the labels {listing(classes.tolist())}"
+        raise refused("class_weight", class_weight, allowed)
     return np.asarray(weights * pair[data.y.astype(int)])
 
 

@@ -10,11 +10,12 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from mssl._typing import Array, Index
+from mssl._validation import refused
 from mssl.data.inputs import locate_tasks, read_features
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.estimators.base import GLMScore
 from mssl.estimators.prediction import TaskPredictor
-from mssl.exceptions import LayoutError, ParameterError
+from mssl.exceptions import LayoutError
 from mssl.losses import Gaussian
 
 
@@ -133,10 +134,9 @@ class Climatology(_Baseline):
                 return int(self.month)
         elif self.month in names:
             return names.index(self.month)
-        raise ParameterError(
-            f"Climatology: month is {self.month!r}; give the position (0 … {len(names) - 1}) or the name of the "
-            f"feature that holds the month. Features are {', '.join(map(str, names[:10]))}."
-        )
+        allowed = f"give the position (0 … {len(names) - 1}) or the name of the feature that holds the month"
+        remedy = f"Features are {', '.join(map(str, names[:10]))}."
+        raise refused("Climatology: month", self.month, allowed, remedy)
 
     def _learn(self, data: TaskData) -> None:
         column = data.X[:, [self._place()]]

@@ -7,9 +7,9 @@ from collections.abc import Hashable
 from sklearn.base import RegressorMixin
 
 from mssl._typing import ArrayLike, ClassWeight, SharedMean
+from mssl._validation import refused
 from mssl.estimators.base import GLMScore, MultiTaskEstimator, TaskClassifier
 from mssl.estimators.spec import FitSpec, TaskShape, mssl_spec
-from mssl.exceptions import ParameterError
 from mssl.losses import Loss
 from mssl.structures import KnownEdges
 
@@ -164,10 +164,8 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
     def _loss(self) -> Loss:
         loss = super()._loss()
         if loss.name == "bernoulli":
-            raise ParameterError(
-                f"loss is {self.loss!r}; a regressor takes 'gaussian', 'poisson', 'gamma' or another Loss. Use "
-                "mssl.MSSLClassifier for two classes."
-            )
+            allowed = "a regressor takes 'gaussian', 'poisson', 'gamma', or another Loss"
+            raise refused("loss", self.loss, allowed, "Use mssl.MSSLClassifier for two classes.")
         return loss
 
 

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from mssl._typing import Array, Labels
-from mssl._validation import caller_level
+from mssl._validation import caller_level, check_choice, refused
 from mssl.data.layouts import TaskData
-from mssl.exceptions import ParameterError
 from mssl.losses import Loss
 from mssl.model.objective import PaperScale, paper_scale
 from mssl.penalties import L1, ElasticNet, Penalty
@@ -81,9 +80,11 @@ class FitSpec(NamedTuple):
         self.structure.check(data.n_tasks)
         if self.structure.relates == "residual":
             if self.loss.name != "gaussian":
-                raise ParameterError(
-                    f"on='residual' relates the errors of least squares; the loss is {self.loss.name!r}. Use "
-                    "on='coef', which goes with every loss."
+                raise refused(
+                    "loss",
+                    self.loss.name,
+                    "on='residual' relates the errors of least squares",
+                    "Use on='coef', which goes with every loss.",
                 )
             check_aligned(data)
         self.penalty.check()
@@ -126,11 +127,9 @@ def glm_spec(estimator: Any, loss: Loss) -> FitSpec:
     structure = Independent() if estimator.structure is None else estimator.structure
     penalty = L1() if estimator.penalty is None else estimator.penalty
     if not isinstance(structure, Structure):
-        raise ParameterError(
-            f"structure is {structure!r}; give an object of mssl.structures, such as Independent(1.0), or None."
-        )
+        raise refused("structure", structure, "give an object of mssl.structures, such as Independent(1.0), or None")
     if not isinstance(penalty, Penalty):
-        raise ParameterError(f"penalty is {penalty!r}; give an object of mssl.penalties, such as L1(0.1), or None.")
+        raise refused("penalty", penalty, "give an object of mssl.penalties, such as L1(0.1), or None")
     return FitSpec(structure, penalty, loss, settings_of(estimator))
 
 
@@ -144,7 +143,7 @@ def mssl_spec(estimator: Any, loss: Loss, data: TaskShape) -> FitSpec:
         "solver": estimator.graph_solver,
     }
     shared_mean = _mean_of(estimator, on)
-    if estimator.formulation == "unified":
+    if check_choice("formulation", estimator.formulation, ("unified", "paper")) == "unified":
         learned = SparsePrecision(
             estimator.graph_penalty,
             coupling=estimator.coupling,
@@ -156,8 +155,6 @@ def mssl_spec(estimator: Any, loss: Loss, data: TaskShape) -> FitSpec:
         structure = OneRidge(estimator.coupling) if no_graph else learned
         penalty = ElasticNet(estimator.coef_penalty, estimator.ridge)
         return FitSpec(structure, penalty, loss, settings_of(estimator, shared_mean=shared_mean))
-    if estimator.formulation != "paper":
-        raise ParameterError(f"formulation is {estimator.formulation!r}; allowed are 'unified' and 'paper'.")
     n_rows = len(data.y) // data.n_tasks if on == "residual" else 0
     paper = paper_scale(data.n_tasks, data.n_features, gaussian=loss.name == "gaussian", residual_rows=n_rows)
     structure = SparsePrecision(
@@ -177,9 +174,11 @@ def _mean_of(estimator: Any, on: str) -> Any:
         return estimator.shared_mean
     if isinstance(estimator.shared_mean, str) or not estimator.shared_mean:
         return False
-    raise ParameterError(
-        f"shared_mean is {estimator.shared_mean!r}, but with on='residual' the weights have no common prior and no "
-        "mean; leave it at 'auto' or set it to False."
+    raise refused(
+        "shared_mean",
+        estimator.shared_mean,
+        "with on='residual' the weights have no common prior and no mean",
+        "Leave it at 'auto' or set it to False.",
     )
 
 
