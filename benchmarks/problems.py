@@ -345,14 +345,14 @@ class WholeFit(Problem):
     def _price_of_degree(self, degree: float) -> float:
         """The λ that so many pairs of tasks exceed when there is no edge yet."""
         fit = fit_prepared(self.prepared, SparsePrecision(_FORBIDDING), self.penalty)
-        S = np.abs(self.structure.moment(fit.W - fit.mean, fit.frame)) / self.structure.edge_scales(fit.frame)
+        S = np.abs(self.structure.moment(fit.W - fit.mean, fit.scale)) / self.structure.edge_scales(fit.scale)
         pairs = S[np.triu_indices(len(S), 1)]
         return float(np.partition(pairs, -int(degree * len(S) / 2))[-int(degree * len(S) / 2)])
 
     @cached_property
     def frame(self) -> StructureScale:
         """The constants that make F one fixed function."""
-        return fit_prepared(self.prepared, self.structure, self.penalty).frame
+        return fit_prepared(self.prepared, self.structure, self.penalty).scale
 
     def _parts(self, output: tuple[Array, StructureStep]) -> tuple[float, float]:
         """F and its certificate, with the solver's dual point where it has one: every such point bounds the optimum."""

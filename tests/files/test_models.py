@@ -27,7 +27,7 @@ from mssl.files.codec import WORDS, Decoder, Encoder, _class_of, _is_storable
 from mssl.files.models import load, read_header, save
 from mssl.model_selection import TaskKFold
 from mssl.penalties import L1, MCP, AdaptiveL1, ElasticNet
-from mssl.structures import FixedPrecision, Independent, SparsePrecision
+from mssl.structures import FixedPrecision, Independent, LatentSparsePrecision, SparsePrecision
 
 
 def small(seed=0, **options):
@@ -78,6 +78,7 @@ MODELS = {
     "independent": lambda: MultiTaskGLM(Independent(np.full(13, 2.0))),
     "fixed": lambda: MultiTaskGLM(FixedPrecision(np.eye(13) * 2), L1(0.5), noise=np.full(13, 1.5)),
     "sparse": lambda: MultiTaskGLM(SparsePrecision(0.4), shared_mean="auto"),
+    "hidden variables": lambda: MultiTaskGLM(LatentSparsePrecision(0.1, latent=0.3)),
     "elastic net": lambda: MultiTaskGLM(Independent(), ElasticNet(0.5)),
 }
 
@@ -146,7 +147,7 @@ def test_every_structure_and_penalty_is_in_a_preset():
     }
     known = {name for name in structures.__all__ if issubclass(getattr(structures, name), structures.Structure)}
     known |= {kind.__name__ for kind in penalties.Penalty.__subclasses__()}
-    tested_above = {"SparsePrecision", "FixedPrecision", "ElasticNet", "Structure"}
+    tested_above = {"SparsePrecision", "LatentSparsePrecision", "FixedPrecision", "ElasticNet", "Structure"}
     assert known - used - tested_above == set()
     assert set(losses.LOSSES) == set(TARGETS)
 

@@ -79,7 +79,7 @@ def test_frequencies_by_hand():
     data = make_clustered_tasks(n_features=10, random_state=1)
     found = StabilitySelection(n_subsamples=5, n_points=3, random_state=7).fit(data.X, data.y, tasks=data.tasks)
     model = MSSLRegressor(0.05, shared_mean=False).fit(data.X, data.y, tasks=data.tasks)
-    W, floors = model.result_.W, model.result_.frame.sampling_variances / 8
+    W, floors = model.result_.W, model.result_.scale.sampling_variances / 8
     random = np.random.default_rng(7)
     counts = np.zeros((3, 13, 13))
     for _ in range(5):

@@ -205,7 +205,7 @@ def test_who_moves_first(shared):
     prepared, structure = prepare(tasks(shared=shared), Gaussian(), Settings(tol=1e-10)), SparsePrecision(0.1)
     penalty = L1(0.02 * prepared.gamma_max())
     ours = fit_prepared(prepared, structure, penalty)
-    given = fit_prepared(prepared, structure, penalty, first=structure.initial(ours.frame))
+    given = fit_prepared(prepared, structure, penalty, first=structure.initial(ours.scale))
     assert ours.history[0].edges > 0 == given.history[0].edges
     assert ours.objective == pytest.approx(given.objective, rel=1e-8)
 

@@ -234,7 +234,7 @@ def test_a_strong_coupling_with_a_mean_pools() -> None:
 
 def literal_objective(fit: object, prepared: object, structure: SparsePrecision, penalty: L1) -> float:
     """F computed from its definition, with dense algebra and none of the solvers' shortcuts."""
-    W, Omega, frame = fit.W, fit.structure.precision, fit.frame  # type: ignore[attr-defined]
+    W, Omega, frame = fit.W, fit.structure.precision, fit.scale  # type: ignore[attr-defined]
     s = prepared.noise_precisions  # type: ignore[attr-defined]
     m, tau = fit.mean, prepared.mean_variance  # type: ignore[attr-defined]
     loss = float(s @ prepared.base.task_values(W))  # type: ignore[attr-defined]
@@ -265,9 +265,9 @@ def test_the_reported_objective_is_f(mean: float, gamma: float, eta: float, shri
 def certified_gap(fit: FitResult, prepared: Prepared, structure: SparsePrecision, weights: Any, mean: float) -> float:
     """The joint certificate of a fit, computed from its point alone."""
     coupling = structure.couple(fit.structure, mean)
-    S = structure.moment(fit.W - coupling.mean(fit.W), fit.frame, coupling.rho)
+    S = structure.moment(fit.W - coupling.mean(fit.W), fit.scale, coupling.rho)
     bare = StructureStep(fit.structure.precision, fit.structure.covariance)
-    return weights.gap(coupling, fit.W) + structure.certify(S, bare, fit.frame).gap
+    return weights.gap(coupling, fit.W) + structure.certify(S, bare, fit.scale).gap
 
 
 @given(
@@ -335,9 +335,9 @@ def test_the_certificate_bounds_what_a_block_can_still_gain(gamma: float) -> Non
         gap = weights.gap(coupling, W)
         lost = weights.value(W) + coupling.value(W) - best
         assert lost <= gap * (1 + 1e-6) + 1e-10
-        S = structure.moment(W, fit.frame)
-        certified = structure.certify(S, fit.structure, fit.frame)
-        optimum = structure.update(S, certified, fit.frame, 1e-11)
+        S = structure.moment(W, fit.scale)
+        certified = structure.certify(S, fit.structure, fit.scale)
+        optimum = structure.update(S, certified, fit.scale, 1e-11)
         assert certified.value - optimum.value <= certified.gap * (1 + 1e-6) + 1e-8
 
 

@@ -117,7 +117,7 @@ def test_gaussian_loss_through_newton_is_the_gaussian_fit():
     direct = fit_prepared(prepare(data, resolve_loss("gaussian"), config), structure, L1(1.0))
     rows = GLMRows.build(data, build_design(data, config), resolve_loss("gaussian"))
     problem = coefficient_problem(GLMLoss(rows, np.ones(3)), np.ones(3))
-    step = problem.solve(structure.couple(structure.initial(direct.frame)), 0 * direct.W, tol=1e-12, max_iter=50)
+    step = problem.solve(structure.couple(structure.initial(direct.scale)), 0 * direct.W, tol=1e-12, max_iter=50)
     np.testing.assert_allclose(step.W, direct.W, atol=1e-6)
     np.testing.assert_allclose(problem.intercepts(step.W), direct.intercepts, atol=1e-8)
 

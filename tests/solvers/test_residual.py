@@ -173,7 +173,7 @@ def test_kappa_zero_with_shared_x_is_the_objective_of_mrce():
     model = MSSLRegressor(0.3, 5.0, on="residual", tol=1e-8).fit(data.X, data.y)
     unit = model.covariance_[0, 0] / model.result_.structure.covariance[0, 0]
     S = empirical_covariance(data.y - model.predict(data.X), assume_centered=True) / unit
-    frame, structure = model.result_.frame, SparsePrecision(0.3, on="residual")
+    frame, structure = model.result_.scale, SparsePrecision(0.3, on="residual")
     floors, scales = structure.floors(frame), structure.edge_scales(frame)
     sigma = model.result_.structure.covariance
     slack = np.abs(sigma - S - np.diag(floors)) - 0.3 * scales * (1 - np.eye(len(S)))

@@ -539,3 +539,14 @@ def test_permuting_tasks_permutes_the_answer(structure):
     plain = MultiTaskGLM(clone(structure), **tight).fit(X, y).coef_
     answer = MultiTaskGLM(moved, **tight).fit(X[:, order], y[:, order]).coef_
     np.testing.assert_allclose(answer, plain[order], atol=1e-3)
+
+
+def test_the_names_of_version_0_1_answer_with_a_warning():
+    import mssl.structures
+
+    with pytest.warns(FutureWarning, match="StructureScale"):
+        assert mssl.structures.Frame is StructureScale
+    data, _ = tasks_of()
+    model = fit(MultiTaskGLM(Independent(1.0)), data)
+    with pytest.warns(FutureWarning, match="scale"):
+        assert model.result_.frame is model.result_.scale

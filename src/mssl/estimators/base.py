@@ -226,9 +226,9 @@ def warn_unless_converged(spec: FitSpec, result: FitResult) -> None:
     if result.status in (Status.CONVERGED, Status.SETTLED, Status.STATIONARY):
         return
     settings, features = spec.settings, result.W.shape[1]
-    if spec.structure.relates == "residual" and features >= result.frame.n_rows:
+    if spec.structure.relates == "residual" and features >= result.scale.n_rows:
         remedy = (
-            f"{features} features fit {result.frame.n_rows:g} rows nearly exactly, which leaves the graph hardly "
+            f"{features} features fit {result.scale.n_rows:g} rows nearly exactly, which leaves the graph hardly "
             "any residuals to learn from: raise coef_penalty or ridge, give the noise if its estimate (noise_) is "
             f"far too small, or else raise max_iter (now {settings.max_iter})"
         )

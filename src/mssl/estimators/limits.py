@@ -15,15 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import clone
 
-from mssl.estimators.spec import FitSpec
 from mssl.exceptions import ParameterError
 from mssl.penalties import Penalty
 from mssl.solvers.fit import Prepared, diagonal_lambda_max, fit_prepared, start_lambda_max
 from mssl.structures.base import Structure, StructureStep
+
+if TYPE_CHECKING:
+    from mssl.estimators.spec import FitSpec
 
 _ACCURACY = 1e-4  # relative distance of the limit from a λ whose graph has an edge
 _NEAR = (1.1, 1.03, 1.01, 1.003, 1.001, 1.0003, 1.0)  # where edges are looked for above a λ without, in units of it
@@ -101,7 +104,7 @@ def _edge_finder(
     def has_edges(value: float) -> bool:
         # Nothing is shared between the fits, so that each is the estimator's own to the last bit.
         result = fit_prepared(prepared, clone(structure).set_params(alpha=value), penalty, first=first)
-        priced = np.triu(structure.edge_scales(result.frame) > 0, 1)
+        priced = np.triu(structure.edge_scales(result.scale) > 0, 1)
         return bool(np.any(structure.graph(result.structure)[priced] != 0))
 
     return has_edges

@@ -63,7 +63,7 @@ def follow(source: Any, template: Any, chain: Sequence[Params]) -> Iterator[Path
             spec.structure,
             warm=result,
             first=spec.first_step(source.n_tasks),
-            origin=None if result is None else (result.frame, result.W),
+            origin=None if result is None else (result.scale, result.W),
         )
         previous = PathPoint(params, model, spec, prepared, result)
         yield previous

@@ -179,7 +179,7 @@ class StabilitySelection(BaseEstimator):
         except (TypeError, ValueError) as error:
             raise refused("random_state", self.random_state, "give a whole number, a Generator, or None") from error
         (point,) = follow(whole, template, [{}])
-        Q, floors = graph_rows(point), structure.floors(point.result.frame)
+        Q, floors = graph_rows(point), structure.floors(point.result.scale)
         S = Q @ Q.T / Q.shape[1]
         with Progress(self.verbose, "stability selection", 1) as progress:
             if self.subsample == "coefficients":

@@ -16,10 +16,11 @@ Proceedings of the 38th International Conference on Machine Learning.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,7 +94,7 @@ class FitResult:
         The joint certificate, relative to max(1, |F|).
     history : list of Record
         One record a round.
-    frame : StructureScale
+    scale : StructureScale
         The constants that make F one fixed function.
     """
 
@@ -105,7 +106,19 @@ class FitResult:
     objective: float
     relative_gap: float
     history: list[Record] = field(repr=False)
-    frame: StructureScale = field(repr=False)
+    scale: StructureScale = field(repr=False)
+
+    @classmethod
+    def _state_from_version_1(cls, state: dict[str, Any]) -> dict[str, Any]:
+        """The attributes of a result in a model file of version 1, where the scale was called a frame."""
+        return {"scale" if name == "frame" else name: value for name, value in state.items()}
+
+    @property
+    def frame(self) -> StructureScale:
+        """The name of version 0.1 for ``scale``."""
+        message = "result_.frame is now result_.scale; the old name goes with the next release."
+        warnings.warn(message, FutureWarning, stacklevel=2)
+        return self.scale
 
     @property
     def message(self) -> str:
@@ -165,7 +178,7 @@ def alternate(
         objective=point.objective,
         relative_gap=rounds.history[-1].relative_gap,
         history=rounds.history,
-        frame=scale,
+        scale=scale,
     )
 
 

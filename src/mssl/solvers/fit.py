@@ -407,7 +407,7 @@ def diagonal_lambda_max(prepared: Prepared, structure: Structure, penalty: Penal
     tight = replace(prepared, settings=replace(prepared.settings, tol=1e-9))
     result = fit_prepared(tight, empty, penalty)
     problem = prepared.problem(penalty, structure.relates)
-    return _lambda_max(prepared, structure, problem, result.frame, result.W, result.structure)
+    return _lambda_max(prepared, structure, problem, result.scale, result.W, result.structure)
 
 
 def start_lambda_max(
