@@ -25,9 +25,8 @@ from mssl.model.coupling import Coupling
 from mssl.penalties import L1, L21
 from mssl.solvers.fit import Settings, diagonal_lambda_max, fit_prepared, prepare
 from mssl.solvers.glm import GLMLoss, GLMRows
-from mssl.solvers.proximal import solve_composite
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic
-from mssl.solvers.weights import coefficient_problem, solve_quadratic
+from mssl.solvers.weights import coefficient_problem, solve_composite, solve_quadratic
 from mssl.structures import SparsePrecision, StructureScale, StructureStep
 
 Array = NDArray[np.float64]

@@ -20,9 +20,9 @@ from mssl.datasets import make_residual_graph
 from mssl.model.bounds import composite_gap
 from mssl.model.coupling import Coupling
 from mssl.penalties import L21, Nuclear
-from mssl.solvers.proximal import solve_composite
 from mssl.solvers.quadratic import make_quadratic
 from mssl.solvers.reference import fista
+from mssl.solvers.weights import solve_composite
 
 
 def timed(function, repeats=1):

@@ -18,9 +18,10 @@ from mssl.model.coupling import Coupling
 from mssl.penalties import L1, L21, MCP, AdaptiveL1, ElasticNet, EntrywisePenalty, Nuclear, Penalty
 from mssl.solvers.base import Status
 from mssl.solvers.descent import coordinate_descent, descend_on_sets, descend_on_support
-from mssl.solvers.proximal import solve_composite, sub_grams
+from mssl.solvers.proximal import sub_grams
 from mssl.solvers.quadratic import DesignQuadratic, make_quadratic, objective_value
 from mssl.solvers.reference import admm, fista
+from mssl.solvers.weights import solve_composite
 from mssl.structures import FixedPrecision, Independent, Pooled, SparsePrecision
 
 LAWS = settings(max_examples=20, deadline=None)
@@ -191,6 +192,19 @@ def test_other_losses_end_at_the_same_point_as_plain_fista(kind):
     ]
     assert fits[0].objective_ == pytest.approx(fits[1].objective_, rel=1e-8)
     np.testing.assert_allclose(fits[0].coef_, fits[1].coef_, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [L21, Nuclear])
+def test_a_shared_mean_reaches_penalties_that_tie_tasks_together(kind):
+    """Noise precisions of 1 leave the weights as they are; the coupling's rank-one part must not get lost."""
+    data = make_clustered_tasks(random_state=6, n_tasks=4, n_features=5, clusters=[[0, 1, 2]])
+    fits = [
+        MultiTaskGLM(SparsePrecision(0.3), kind(4.0), shared_mean=0.5, noise=1.0, solver=solver, tol=1e-8)
+        for solver in ("auto", "fista")
+    ]
+    values = [fit.fit(data.X, data.y, tasks=data.tasks).objective_ for fit in fits]
+    assert values[0] == pytest.approx(values[1], rel=1e-6)
+    np.testing.assert_allclose(fits[0].coef_, fits[1].coef_, atol=1e-3)
 
 
 @pytest.mark.parametrize("kind", [L21, Nuclear])
@@ -463,11 +477,23 @@ def test_entrywise_penalties_on_residuals_meet_their_conditions(shared, penalty)
 def test_pooled_weights_take_the_sum_of_the_tasks_penalties():
     data = make_clustered_tasks(random_state=2, n_tasks=3, n_features=5, clusters=[[0, 1]], family="poisson")
     a = np.array([1.0, 2, 0.5, 1, 3])
-    pooled = MultiTaskGLM(Pooled(1.0), AdaptiveL1(2.0, a, positive=True), loss="poisson", tol=1e-10)
+    pooled = MultiTaskGLM(
+        Pooled(1.0), AdaptiveL1(2.0, a, positive=True), loss="poisson", scale_features=False, tol=1e-10
+    )
     pooled.fit(data.X, data.y, tasks=data.tasks)
     assert np.ptp(pooled.coef_, axis=0).max() == 0
-    assert pooled.coef_.min() >= 0
     assert pooled.result_.status is Status.CONVERGED
+    own = np.unique(data.tasks, return_inverse=True)[1]
+
+    def cost(theta):
+        eta = data.X @ theta[:5] + theta[5:][own]
+        return np.sum(np.exp(eta) - data.y * eta) + 3 * 2.0 * a @ theta[:5] + 0.5 * np.sum(theta[:5] ** 2)
+
+    bounds = [(0.0, None)] * 5 + [(None, None)] * 3
+    rival = minimize(cost, np.zeros(8), bounds=bounds, method="L-BFGS-B", options={"ftol": 1e-15, "maxiter": 5000})
+    found = cost(np.append(pooled.coef_[0], pooled.intercept_))
+    assert found == pytest.approx(rival.fun, rel=1e-7)
+    np.testing.assert_allclose(pooled.coef_[0], rival.x[:5], atol=2e-3)
     with pytest.raises(ParameterError, match="pooled"):
         MultiTaskGLM(Pooled(1.0), MCP(1.0)).fit(data.X, data.y, tasks=data.tasks)
 
@@ -552,3 +578,22 @@ def test_the_users_dual_norm_is_one(seed, mix):
     W, G = rng.standard_normal((2, 3, 5))
     penalty = SparseGroup(1.0, mix)
     assert np.vdot(W, G) <= penalty.value(W) * penalty.dual_norm(G) * (1 + 1e-9)
+
+
+@LAWS
+@given(seeds, st.floats(0.0, 1.0), st.floats(0.05, 0.9))
+def test_without_a_dual_norm_the_coupling_alone_certifies(seed, mix, share):
+    task = Task(seed, d=9)
+    alpha = share * SparseGroup(1.0, mix).dual_norm(task.quadratic.linear)
+    known, unknown = SparseGroup(alpha, mix), Unknown(alpha, mix)
+    best = solve_composite(task.quadratic, task.coupling, known, task.zero, tol=1e-10, max_iter=100_000)
+    least = task.objective(best.W, known)
+
+    def gap(V):
+        loss, G = task.quadratic.value(V) + task.coupling.value(V), task.quadratic.gradient(V) + task.coupling.dot(V)
+        return composite_gap(loss, V, G, task.coupling, unknown)
+
+    for size in (0.0, 1e-3, 0.1, 1.0):
+        V = best.W + size * task.rng.standard_normal(best.W.shape)
+        assert gap(V) >= task.objective(V, unknown) - least - 1e-8
+    assert gap(best.W) <= 1e-3 * task.quadratic.null_value

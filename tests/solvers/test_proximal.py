@@ -13,8 +13,8 @@ from mssl.model.coupling import Coupling
 from mssl.penalties import L21
 from mssl.solvers import proximal
 from mssl.solvers.base import Status
-from mssl.solvers.proximal import solve_composite
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic
+from mssl.solvers.weights import solve_composite
 
 LAWS = settings(max_examples=25, deadline=None)
 seeds = st.integers(0, 2**32 - 1)

@@ -28,7 +28,6 @@ from mssl.model.coupling import Coupling
 from mssl.penalties import L21, Penalty
 from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, Quadratic
-from mssl.solvers.reference import fista
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -42,54 +41,12 @@ _MOST = 0.5  # share of features in the set from which on all of them are in it,
 _DENSE, _LARGE = 0.6, 2**28  # share of features in use, and bytes of Grams of the set, beyond which rows do better
 
 
-def solve_composite(
-    quadratic: Quadratic,
-    coupling: Coupling,
-    penalty: Penalty,
-    V0: Array,
-    *,
-    solver: str = "auto",
-    tol: float,
-    max_iter: int = 10_000,
+def descend_composite(
+    quadratic: Quadratic, coupling: Coupling, penalty: Penalty, V0: Array, *, tol: float, max_iter: int = 10_000
 ) -> WeightStep:
-    r"""Minimise a quadratic loss + ½ tr(VCVᵀ) + penalty.
-
-    Parameters
-    ----------
-    quadratic : GramQuadratic or DesignQuadratic
-        The loss.
-    coupling : Coupling
-        C, without rank-one part.
-    penalty : Penalty
-        The penalty.
-    V0 : ndarray of shape (K, d)
-        Start.
-    solver : str
-        "fista" for accelerated proximal gradients as of old; otherwise the fastest for the penalty.
-    tol : float
-        Absolute bound of the suboptimality at which to stop.
-    max_iter : int
-        Most iterations or sweeps.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mssl.model.coupling import Coupling
-    >>> loss = GramQuadratic(np.eye(2)[None], np.array([[3.0, 0.1], [4.0, 0.2]]), np.array([12.0, 12.0]))
-    >>> free = Coupling.diagonal_only(np.zeros(2))
-    >>> solve_composite(loss, free, L21(1.0), np.zeros((2, 2)), tol=1e-12).W.round(6)
-    array([[2.4, 0. ],
-           [3.2, 0. ]])
-    """
-    null = quadratic.null_value
-    bound = CompositeBound(coupling, penalty, -quadratic.linear, null)
-
-    def certificate(V: Array, G: Array) -> float:
-        # A quadratic is half its slope along V, from zero to V, on average.
-        return bound(null + 0.5 * float(np.vdot(V, G - quadratic.linear)), V, G)
-
-    if solver == "fista":
-        return fista(quadratic, coupling, None, V0, tol=tol, max_iter=max_iter, prox=penalty.prox, gap=certificate)
+    """Minimise a quadratic loss + ½ tr(VCVᵀ) + penalty, see :func:`mssl.solvers.weights.solve_composite`."""
+    bound = CompositeBound(coupling, penalty, -quadratic.linear, quadratic.null_value)
+    certificate = quadratic_certificate(quadratic, bound)
     if isinstance(penalty, L21):
         step = _group_descent(quadratic, coupling, penalty, V0, certificate, tol, max_iter)
         if step.status is not Status.MAX_ITER or step.n_iter >= max_iter:
@@ -97,6 +54,12 @@ def solve_composite(
         V0, max_iter = step.W, max_iter - step.n_iter
     reached = Status.CONVERGED if bound.certified else Status.STATIONARY
     return _accelerated(quadratic, coupling, penalty, V0, certificate, reached, tol, max_iter)
+
+
+def quadratic_certificate(quadratic: Quadratic, bound: CompositeBound) -> Callable[[Array, Array], float]:
+    """The bound as a function of V and the gradient of loss plus coupling alone."""
+    # A quadratic is half its slope along V, from zero to V, on average.
+    return lambda V, G: bound(quadratic.null_value + 0.5 * float(np.vdot(V, G - quadratic.linear)), V, G)
 
 
 def _accelerated(

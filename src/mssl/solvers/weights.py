@@ -20,7 +20,7 @@ from mssl.solvers.descent import descend, descend_on_support
 from mssl.solvers.glm import GLMLoss
 from mssl.solvers.linear import conjugate_gradient, sylvester
 from mssl.solvers.newton import INNER_ITERATIONS, Model, proximal_newton
-from mssl.solvers.proximal import solve_composite
+from mssl.solvers.proximal import descend_composite, quadratic_certificate
 from mssl.solvers.quadratic import GramQuadratic, Quadratic
 from mssl.solvers.reference import admm, fista
 
@@ -95,6 +95,54 @@ def choose_solver(problem: Quadratic, penalty: EntrywisePenalty | Array) -> str:
         return "coordinate"
     shared = isinstance(problem, GramQuadratic) and problem.is_shared and bool(np.all(problem.task_scale > 0))
     return "sylvester" if shared and problem.n_features >= _SYLVESTER_FROM else "cg"
+
+
+def solve_composite(
+    quadratic: Quadratic,
+    coupling: Coupling,
+    penalty: Penalty,
+    V0: Array,
+    *,
+    solver: str = "auto",
+    tol: float,
+    max_iter: int = 10_000,
+) -> WeightStep:
+    r"""Minimise a quadratic loss + ½ tr(VCVᵀ) + penalty.
+
+    Parameters
+    ----------
+    quadratic : GramQuadratic or DesignQuadratic
+        The loss.
+    coupling : Coupling
+        C, without rank-one part.
+    penalty : Penalty
+        The penalty.
+    V0 : ndarray of shape (K, d)
+        Start.
+    solver : str
+        "fista" for accelerated proximal gradients as of old; otherwise the fastest for the penalty.
+    tol : float
+        Absolute bound of the suboptimality at which to stop.
+    max_iter : int
+        Most iterations or sweeps.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mssl.model.coupling import Coupling
+    >>> loss = GramQuadratic(np.eye(2)[None], np.array([[3.0, 0.1], [4.0, 0.2]]), np.array([12.0, 12.0]))
+    >>> free = Coupling.diagonal_only(np.zeros(2))
+    >>> from mssl.penalties import L21
+    >>> solve_composite(loss, free, L21(1.0), np.zeros((2, 2)), tol=1e-12).W.round(6)
+    array([[2.4, 0. ],
+           [3.2, 0. ]])
+    """
+    if solver == "fista":
+        bound = CompositeBound(coupling, penalty, -quadratic.linear, quadratic.null_value)
+        gap = quadratic_certificate(quadratic, bound)
+        step = fista(quadratic, coupling, None, V0, tol=tol, max_iter=max_iter, prox=penalty.prox, gap=gap)
+        return step if bound.certified else replace(step, status=_honest(step.status))
+    return descend_composite(quadratic, coupling, penalty, V0, tol=tol, max_iter=max_iter)
 
 
 def _honest(status: Status) -> Status:
@@ -260,8 +308,7 @@ def coefficient_problem(
         elif pooled:
             raise refused("penalty", penalty, "pooled weights go with penalties on single weights, such as L1")
         else:
-            unknowns = Unknowns() if (s == 1.0).all() else NoiseUnits(np.sqrt(s))
-            return CoefficientProblem(loss, penalty, unknowns, solver)
+            return CoefficientProblem(loss, penalty, NoiseUnits(np.sqrt(s)), solver)
     if isinstance(penalty, Penalty):
         penalty = penalty.entrywise(s, np.ones(shape) if curvatures is None else curvatures)
     entrywise = EntrywisePenalty.of(penalty, shape)
