@@ -1,5 +1,6 @@
 """Errors of mssl. Each message says what came, what is allowed and what to do."""
 
+from contextlib import suppress
 from typing import Any
 
 
@@ -50,3 +51,14 @@ def require(module: str, extra: str, purpose: str) -> Any:
             f"{purpose} needs the package {module.split('.', maxsplit=1)[0]!r}, which is not installed. "
             f"Install it with: pip install 'mssl[{extra}]'"
         ) from error
+
+
+def package_versions(*packages: str) -> dict[str, str]:
+    """The installed version of each package, or "not installed"."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = dict.fromkeys(packages, "not installed")
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found

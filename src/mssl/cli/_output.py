@@ -70,6 +70,11 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]], title: str
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
+def print_edges(edges: Iterable[Sequence[Any]], title: str) -> None:
+    """Print edges as a table: two tasks, weight, confidence."""
+    print_table(["task", "task", "weight", "confidence"], edges, title)
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return ""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl.cli._options import edges_option, json_option, quiet_option, table_options
-from mssl.cli._output import check_target, print_facts, print_json, print_table, show_progress
+from mssl.cli._output import check_target, print_edges, print_facts, print_json, print_table, show_progress
 from mssl.cli._tables import Training, names_in, read_training
 from mssl.data.inputs import number_tasks
 from mssl.exceptions import DataError
@@ -225,4 +225,4 @@ def select(
     elif not quiet:
         words = {"expected_false_edges": "false, at most", "file": "saved"}
         print_facts((words.get(name, name), value) for name, value in facts.items() if value is not None)
-        print_table(["task", "task", "weight", "confidence"], edges[:_SHOWN], "Stable edges, strongest first")
+        print_edges(edges[:_SHOWN], "Stable edges, strongest first")

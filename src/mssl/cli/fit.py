@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mssl.cli._options import edges_option, json_option, quiet_option, settings_option, table_options
-from mssl.cli._output import check_target, print_facts, print_json, print_table, show_progress
+from mssl.cli._output import check_target, print_edges, print_facts, print_json, show_progress
 from mssl.cli._tables import Training, read_training
 from mssl.methods import lacks_graph, make_estimator
 
@@ -153,14 +153,12 @@ def _gain(gain: float | None) -> str:
     return f"{gain:.1%} less deviance in cross-validation than the best separate models per task"
 
 
-def _origin(summary: dict[str, Any]) -> str:
-    return f", from {summary['graph_choice']}" if summary["graph_choice"] else ""
-
-
 def show(summary: dict[str, Any]) -> None:
     """Print the summary for people."""
     low, high = summary["rows_per_task"]
     certificate = summary["certificate"]
+    pairs = summary["tasks"] * (summary["tasks"] - 1) // 2
+    origin = f", from {summary['graph_choice']}" if summary["graph_choice"] else ""
     facts = [
         ("method", f"{summary['method']} ({summary['family']})"),
         ("tasks", f"{summary['tasks']}, with {low if low == high else f'{low} to {high}'} rows each"),
@@ -169,15 +167,10 @@ def show(summary: dict[str, Any]) -> None:
         ("chosen", ", ".join(f"{name} {_short(value)}" for name, value in summary["parameters"].items()) or "defaults"),
         ("certificate", "none" if certificate is None else _certified(certificate)),
         ("gain", _gain(summary["gain_over_separate_models"]) if summary["target_varies"] else _NOTHING),
-        ("edges", f"{summary['edges']} of {summary['tasks'] * (summary['tasks'] - 1) // 2}{_origin(summary)}"),
+        ("edges", f"{summary['edges']} of {pairs}{origin}"),
         ("time", f"{summary['seconds']:.1f} s"),
     ]
-    if "file" in summary:
-        facts.append(("saved", summary["file"]))
-    if "report" in summary:
-        facts.append(("report", summary["report"]))
-    print_facts(facts)
+    written = {"saved": summary.get("file"), "report": summary.get("report")}
+    print_facts([*facts, *((name, path) for name, path in written.items() if path is not None)])
     if summary["strongest_edges"]:
-        header = ["task", "task", "weight", "confidence"]
-        rows = [[e["task_i"], e["task_j"], e["weight"], e["confidence"]] for e in summary["strongest_edges"]]
-        print_table(header, rows, "Strongest edges")
+        print_edges([list(edge.values()) for edge in summary["strongest_edges"]], "Strongest edges")

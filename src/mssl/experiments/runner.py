@@ -15,14 +15,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mssl import __version__
 from mssl._validation import check_choice, refused
-from mssl.exceptions import DatasetError
+from mssl.exceptions import DatasetError, package_versions
 from mssl.files.atomic import append_line, keep_lines, prepare_folder, whole_lines, write_text
 
 if TYPE_CHECKING:
@@ -216,13 +215,7 @@ def _settle(folder: Path, experiment: Experiment, protocol: dict[str, Any], quic
 
 def versions() -> dict[str, str]:
     """Versions of the packages that results depend on."""
-    found = {"mssl": __version__}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+    return {"mssl": __version__, **package_versions(*_PACKAGES)}
 
 
 def _compute(experiment: Experiment, keys: list[Key], protocol: dict[str, Any], jobs: int) -> Iterable[Record]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.exceptions import DataError
+from mssl.exceptions import DataError, package_versions
 from mssl.graph.geometry import community_colors, task_order
 from mssl.graph.task_graph import TaskGraph, short_name
 from mssl.plots.support import history_columns
@@ -22,9 +22,6 @@ from mssl.report.scores import Gains, Scores, measure, read_gains
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 
-_LAMBDAS = ("lambdas", "lambdas_", "graph_penalties", "graph_penalties_", "strengths", "strengths_")
-_FREQUENCIES = ("frequencies", "frequencies_", "frequency_path", "frequency_path_")
-_THRESHOLDS = ("threshold", "threshold_")
 _PACKAGES = ("mssl", "numpy", "scipy", "scikit-learn", "bokeh")
 
 
@@ -194,7 +191,7 @@ def read_stability(stability: Any, n_tasks: int) -> Stability:
     if isinstance(stability, tuple) and not hasattr(stability, "_fields"):
         lambdas, frequencies, threshold = (*stability, None, None)[:3]
     else:
-        lambdas, frequencies, threshold = (_first(stability, names) for names in (_LAMBDAS, _FREQUENCIES, _THRESHOLDS))
+        lambdas, frequencies, threshold = (_field(stability, name) for name in ("lambdas", "frequencies", "threshold"))
     if lambdas is None or frequencies is None:
         raise DataError(
             "stability holds no path; expected lambdas (L,) and frequencies, (L, K, K) or (L, E), as attributes or "
@@ -215,22 +212,18 @@ def read_stability(stability: Any, n_tasks: int) -> Stability:
     return Stability(strengths, table, 0.9 if threshold is None else float(threshold), ends)
 
 
-def _first(source: Any, names: tuple[str, ...]) -> Any:
-    for name in names:
-        value = source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
-        if value is not None:
-            return value
-    return None
+def _field(source: Any, name: str) -> Any:
+    """A field of a mapping or of an object, which may have it as a fitted attribute (a trailing underscore)."""
+    if isinstance(source, Mapping):
+        return source.get(name, source.get(f"{name}_"))
+    return getattr(source, name, getattr(source, f"{name}_", None))
 
 
 def _history(model: Any) -> dict[str, FloatArray]:
     history = getattr(model, "history_", None)
-    if not history:
-        return {}
-    try:
-        return history_columns(history)
-    except DataError:
-        return {}
+    with suppress(DataError):
+        return history_columns(history) if history else {}
+    return {}
 
 
 def _settings(model: Any) -> list[tuple[str, str]]:
@@ -248,14 +241,7 @@ def _record(model: Any, data: Any) -> list[tuple[str, str]]:
             value = getattr(model, name)
             facts.append((words, f"{value:.8g}" if isinstance(value, float) else short_name(value, 60)))
     facts.append(("data given to the report", "none" if data is None else f"y of shape {np.shape(data[1])}"))
-    facts += [(name, _version(name)) for name in _PACKAGES]
+    facts += package_versions(*_PACKAGES).items()
     facts.append(("Python", platform.python_version()))
     facts.append(("written", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")))
     return facts
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
