@@ -13,6 +13,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 from mssl import MSSLRegressor, MultiTaskGLM, MultiTaskGLMCV
 from mssl.exceptions import DataError, ParameterError
 from mssl.losses import LOSSES, Bernoulli, Gamma, Gaussian, Loss, Poisson, resolve_loss
+from mssl.model_selection import TaskKFold
 from mssl.structures import Independent
 
 RNG = np.random.default_rng(0)
@@ -248,7 +249,17 @@ def test_losses_of_different_kinds_are_searched_by_one_yardstick(counts):
     fits = [MultiTaskGLM(Independent(2.0), loss=loss).fit(X, y + 1, tasks=tasks) for loss in ("gaussian", "poisson")]
     best = fits[["gaussian", "poisson"].index(search.best_params_["loss"])]
     np.testing.assert_allclose(search.coef_, best.coef_, rtol=1e-6)
-    scores = search.cv_results_["mean_test_score"]
-    assert 0.5 < scores[0] / scores[1] < 2  # both are squared errors in units of one noise
+    # The yardstick is the given estimator's: squared errors of the means, in units of one noise for both losses.
+    splits = list(TaskKFold(3).split(X, y + 1, tasks))
+    given = MultiTaskGLM(Independent(2.0), noise=2.0)
+    search = MultiTaskGLMCV(given, {"loss": ["gaussian", "poisson"]}, cv=splits, search_tol=1e-8)
+    scores = search.fit(X, y + 1, tasks=tasks).cv_results_["mean_test_score"]
+    for score, loss in zip(scores, ("gaussian", "poisson"), strict=True):
+        by_hand = []
+        for train, test in splits:
+            model = clone(given).set_params(loss=loss, tol=1e-8).fit(X[train], y[train] + 1, tasks=tasks[train])
+            errors = (model.predict(X[test], tasks=tasks[test]) - y[test] - 1) ** 2
+            by_hand.append(-np.mean([errors[tasks[test] == k].mean() for k in range(3)]) / 4.0)
+        assert score == pytest.approx(np.mean(by_hand), rel=1e-4)
     with pytest.raises(DataError, match="out of range for the gamma loss"):
         search.set_params(param_grid={"loss": ["gaussian", "gamma"]}).fit(X, y, tasks=tasks)

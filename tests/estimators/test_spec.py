@@ -57,6 +57,17 @@ def test_a_specification_holds_every_parameter_that_decides(model):
     assert (changed.tol, changed.fit_intercept) == (1e-3, False)
 
 
+def test_the_papers_formulation_starts_from_the_identity():
+    data = draw(MODELS[1])
+    tasks = clone(MODELS[1])._read(data.X, data.y, data.tasks, None)
+    spec = MODELS[1].to_spec(tasks)
+    assert spec.paper.precision != 1.0
+    first = spec.first_step(4)
+    np.testing.assert_allclose(first.precision / spec.paper.precision, np.eye(4))
+    np.testing.assert_allclose(first.precision @ first.covariance, np.eye(4))
+    assert MODELS[0].to_spec(tasks).first_step(4) is None
+
+
 @pytest.mark.parametrize(
     ("model", "words"),
     [

@@ -128,7 +128,7 @@ class Dataset(_PreparedOnce):
 class _Fold:
     """What folds share: the default score is minus the mean over tasks of the scaled test deviance."""
 
-    def deviances(self, prepared: Prepared, W: Array, intercepts: Array) -> Array:
+    def deviances(self, prepared: Prepared, W: Array, intercepts: Array, loss: Loss) -> Array:
         raise NotImplementedError  # pragma: no cover - subclasses define it
 
     def score(self, point: Any) -> float:
@@ -137,7 +137,7 @@ class _Fold:
 
     def task_scores(self, point: Any) -> Array:
         """Minus the scaled test deviance of each task; NaN for tasks without test rows."""
-        return -self.deviances(point.prepared, point.result.W, point.result.intercepts)
+        return -self.deviances(point.prepared, point.result.W, point.result.intercepts, point.spec.loss)
 
 
 class GramFold(_Fold, _PreparedOnce):
@@ -199,7 +199,7 @@ class GramFold(_Fold, _PreparedOnce):
         prepared = from_quadratic(base, m.n - (1.0 if self.intercept else 0.0), settings, needs_start=needs_start)
         return replace(prepared, unit=self.unit)
 
-    def deviances(self, prepared: Prepared, W: Array, intercepts: Array) -> Array:
+    def deviances(self, prepared: Prepared, W: Array, intercepts: Array, loss: Loss) -> Array:
         """Mean squared error of each task's test rows over its noise variance in the training part."""
         t, V, b = self.test, W / self._scales(prepared.settings), intercepts
         if len(t.xx) == len(V):
@@ -246,11 +246,14 @@ class RowFold(_Fold, Dataset):
             predictor[rows] = part.X[rows] @ coef[k] + b[k]
         return part, predictor
 
-    def deviances(self, prepared: Prepared, W: Array, intercepts: Array) -> Array:
+    def deviances(self, prepared: Prepared, W: Array, intercepts: Array, loss: Loss) -> Array:
         """Mean deviance of each task's test rows over its dispersion in the training part."""
         part, predictor = self.predictors(prepared, W, intercepts)
         weights = np.ones(len(part.y)) if part.weights is None else part.weights
-        deviance = weights * self.loss.deviance_at(part.y, predictor)
+        if type(loss) is type(self.loss):  # the same link: finite even where a mean rounds to an edge
+            deviance = weights * self.loss.deviance_at(part.y, predictor)
+        else:
+            deviance = weights * self.loss.deviance(part.y, loss.inverse_link(predictor))
         task = part.task_of_row
         totals = np.bincount(task, weights=weights, minlength=self.n_tasks)
         seen = totals > 0
