@@ -24,9 +24,9 @@ import mssl.experiments as experiments
 from mssl.exceptions import DataError, DatasetError, ParameterError
 from mssl.experiments import classification, climate, sample_size, sets
 from mssl.experiments.page import Claim, Comparison, Page, published
-from mssl.experiments.runner import Experiment, Results, read_records, run_experiment
+from mssl.experiments.runner import Experiment, Results, crossed, read_records, run_experiment
 from mssl.experiments.stats import density_test, holm, mean_and_spread, paired_p_value, winners
-from mssl.experiments.tables import Cell, Table
+from mssl.experiments.tables import Cell, Table, compared_cells
 
 FOLDER = Path(experiments.__file__).parent
 finite = st.floats(-10, 10, allow_nan=False)
@@ -461,3 +461,22 @@ def test_where_selects_by_key(methods):
     results = Results({}, records, Path())
     assert len(results.where(method="a")) + len(results.where(method="b")) == len(records)
     assert results.column("value", seed=0) == [0.0]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.floats(0, 0.9))
+def test_bold_cells_are_the_winners_and_areas_mirror_errors(seed, overlap):
+    runs = dict(zip("abcd", np.random.default_rng(seed).normal(size=(4, 6)) + np.arange(4)[:, None], strict=True))
+    low = compared_cells(runs, overlap=overlap)
+    assert [cell.bold for cell in low] == list(winners(runs, overlap=overlap).values())
+    assert [(cell.value, cell.spread) for cell in low] == [mean_and_spread(values) for values in runs.values()]
+    high = compared_cells({name: -values for name, values in runs.items()}, overlap=overlap, higher_is_better=True)
+    assert [cell.bold for cell in high] == [cell.bold for cell in low]
+    without = compared_cells(runs, overlap=overlap, unfair=["a"])
+    fair = winners({name: runs[name] for name in "bcd"}, overlap=overlap)
+    assert [cell.bold for cell in without] == [False, *fair.values()]
+
+
+def test_crossed_keys_are_all_combinations_the_last_name_innermost():
+    keys = crossed(shared_mean=[False, True], seed=range(3))
+    assert keys == [{"shared mean": mean, "seed": seed} for mean in (False, True) for seed in range(3)]
