@@ -2,6 +2,7 @@
 
 # ruff: noqa
 from mssl import MSSLClassifier, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, presets
+from mssl.structures import SparsPrecision  # refused: has no attribute "SparsPrecision"
 from mssl import MSSLRegresor  # refused: has no attribute "MSSLRegresor"
 
 MSSLRegressor(graph_penalti=1)  # refused: Unexpected keyword argument "graph_penalti"

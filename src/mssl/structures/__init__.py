@@ -1,7 +1,7 @@
 """What relates the tasks: given, or learned with the weights."""
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mssl.structures.base import Structure, StructureScale, StructureStep
 from mssl.structures.fixed import FixedPrecision, Independent
@@ -28,13 +28,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """The name of version 0.1 for :class:`StructureScale`."""
-    if name == "Frame":
-        warnings.warn(
-            "mssl.structures.Frame is now StructureScale; the old name goes with the next release.",
-            FutureWarning,
-            stacklevel=2,
-        )
-        return StructureScale
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker would take every name
+
+    def __getattr__(name: str) -> Any:
+        """The name of version 0.1 for :class:`StructureScale`."""
+        if name == "Frame":
+            warnings.warn(
+                "mssl.structures.Frame is now StructureScale; the old name goes with the next release.",
+                FutureWarning,
+                stacklevel=2,
+            )
+            return StructureScale
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
