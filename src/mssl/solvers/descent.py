@@ -105,7 +105,7 @@ def descend(
     """
     if problem.n_features < MANY_FEATURES or not penalty.convex:
         return coordinate_descent(problem, coupling, penalty, W, tol=tol, max_iter=max_iter)
-    rows = problem.rows if isinstance(problem, GramQuadratic) else problem
+    rows = problem.pending if isinstance(problem, GramQuadratic) else problem
     done = 0
     if rows is not None and quadratic_bound(problem, coupling, penalty).curved and pays_in_sets(rows.design):
         # Where Grams can be had, sets give way to them sooner.

@@ -97,14 +97,21 @@ class GramQuadratic:
     def replaced(self, **changes: Any) -> GramQuadratic:
         """The same with other attributes; Grams are shared, and so is their eigendecomposition."""
         names = ("linear", "constants", "scale", "target_means", "feature_means", "ridge")
-        fields = {
-            "gram": self.gram if self.rows is None else self.rows,
-            **{name: getattr(self, name) for name in names},
-        }
+        fields = {name: getattr(self, name) for name in names}
+        fields["gram"] = self.gram if self.pending is None else self.pending
         made = GramQuadratic(**(fields | changes))
         if "eigen" in self.__dict__ and "gram" not in changes:
             made.eigen = self.eigen
         return made
+
+    @property
+    def pending(self) -> DesignQuadratic | None:
+        """The rows from which Grams would be formed, while they are not."""
+        return None if "gram" in self.__dict__ else self.rows
+
+    def own(self) -> GramQuadratic:
+        """The same, to form Grams in that others do not see: no fit changes the path of another."""
+        return self if self.pending is None else self.replaced()
 
     def scaled(self, s: Array) -> GramQuadratic:
         """The same loss with task k multiplied by s_k."""
@@ -121,8 +128,8 @@ class GramQuadratic:
         """With ½ r_k ‖w_k‖² added to each task: an addition to the Grams."""
         if not np.any(ridge):
             return self
-        if self.rows is not None:
-            return GramQuadratic.of_rows(self.rows.ridged(ridge))
+        if self.pending is not None:
+            return GramQuadratic.of_rows(self.pending.ridged(ridge))
         share = ridge / self.task_scale
         one = self.is_shared and np.ptp(share) <= 1e-14 * float(share.max())
         gram = np.array(self.gram if one or not self.is_shared else np.repeat(self.gram, self.n_tasks, axis=0))

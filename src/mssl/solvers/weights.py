@@ -299,6 +299,7 @@ def coefficient_problem(
     pooled : bool
         Whether all tasks have one weight vector in common.
     """
+    loss = loss.own() if isinstance(loss, GramQuadratic) else loss
     shape = (loss.n_tasks, loss.n_features)
     s = np.ones(shape[0]) if noise_precisions is None else noise_precisions
     unknowns: Unknowns = CommonWeights(shape[0]) if pooled else Unknowns()
