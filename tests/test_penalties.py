@@ -597,3 +597,10 @@ def test_without_a_dual_norm_the_coupling_alone_certifies(seed, mix, share):
         V = best.W + size * task.rng.standard_normal(best.W.shape)
         assert gap(V) >= task.objective(V, unknown) - least - 1e-8
     assert gap(best.W) <= 1e-3 * task.quadratic.null_value
+
+
+def test_positive_weights_on_residuals_are_not_those_of_least_squares(recwarn):
+    data = make_residual_graph(random_state=0, n_tasks=4, n_features=4, clusters=[[0, 1]])
+    model = MultiTaskGLM(SparsePrecision(0.3, on="residual"), L1(positive=True)).fit(data.X, data.y)
+    assert model.coef_.min() >= 0
+    assert not any("ordinary least squares" in str(warning.message) for warning in recwarn)

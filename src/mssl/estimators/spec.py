@@ -185,7 +185,9 @@ def _mean_of(estimator: Any, on: str) -> Any:
 def warn_if_ordinary(spec: FitSpec, data: TaskData) -> None:
     """Say so where r-MSSL can learn nothing but the graph."""
     one = np.ones(1)
-    penalised = spec.penalty.thresholds(one).any() or spec.penalty.ridges(one).any()
+    penalised = (
+        spec.penalty.thresholds(one).any() or getattr(spec.penalty, "positive", False) or spec.penalty.ridges(one).any()
+    )
     told = penalised or not spec.penalty.separable
     if spec.structure.relates != "residual" or told or not data.shared or data.n_tasks == 1:
         return
