@@ -35,7 +35,7 @@ LAYERS = [
     {"cli", "__main__"},
 ]
 MOST_ROOT_MODULES = 14
-LONGEST_CHAIN = 28
+LONGEST_CHAIN = 16
 
 
 def name_of(path: Path) -> str:
@@ -59,7 +59,8 @@ def layer_of(name: str) -> int:
 
 
 def _resolve(name: str) -> str | None:
-    """The file behind a dotted name, which may end in something that the file holds."""
+    """The file behind a dotted name, which may end in something that the file holds, or be one of the public names."""
+    name = mssl._HOMES.get(name, name)
     while name:
         if name in FILES:
             return name

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from mssl import MSSLRegressorCV
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import require
+from mssl.experiments.alone import TaskByTask
 from mssl.experiments.stats import rmse_by_task
-from mssl.experiments.synthetic import TaskByTask
 from mssl.files.atomic import prepare_folder, write_bytes
 from mssl.graph.task_graph import TaskGraph
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl.datasets import make_clustered_tasks
+from mssl.experiments.alone import TaskByTask
 from mssl.experiments.figures import NORMAL, panels
 from mssl.experiments.page import Claim, Page, published
 from mssl.experiments.runner import Experiment, Key, Record, Results, crossed
@@ -108,30 +109,6 @@ def wrong_precision(generator: str) -> Array:
     """The precision that the same generator has with the outliers as members of the second cluster."""
     tied = make_clustered_tasks(generator, clusters=WRONG_CLUSTERS, n_samples=2, n_test=1, random_state=0)
     return np.asarray(tied.precision)
-
-
-class TaskByTask:
-    """Least squares, or ridge with its strength by leave-one-out, one model a task."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-
-    def fit(self, X: Array, y: Array, tasks: NDArray[Any]) -> TaskByTask:
-        """Fit one model a task."""
-        from sklearn.linear_model import LinearRegression, RidgeCV
-
-        def make() -> Any:
-            return LinearRegression() if self.kind == "OLS" else RidgeCV(np.logspace(-3, 3, 25))
-
-        self.models_ = {task: make().fit(X[tasks == task], y[tasks == task]) for task in np.unique(tasks)}
-        return self
-
-    def predict(self, X: Array, tasks: NDArray[Any]) -> Array:
-        """Predict row by row with the model of its task."""
-        prediction = np.empty(len(X))
-        for task in np.unique(tasks):
-            prediction[tasks == task] = self.models_[task].predict(X[tasks == task])
-        return prediction
 
 
 class GivenGraph:

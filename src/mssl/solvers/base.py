@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -148,3 +149,31 @@ class CommonWeights(Unknowns):
     def task_sums(self, values: Array) -> Array:
         """Sums over the tasks that share a row of V."""
         return np.asarray(values.sum(keepdims=True))
+
+
+def solve_cg(
+    operate: Callable[[Array], Array],
+    precondition: Callable[[Array], Array],
+    R: Array,
+    W: Array,
+    enough: Callable[[Array, Array], bool],
+    max_iter: int,
+) -> tuple[Array, int]:
+    """Conjugate gradients from W with residual R until ``enough(W, R)``; returns W and the iterations made."""
+    Z = precondition(R)
+    P, rz = Z, float(np.vdot(R, Z))
+    made = 0
+    while made < max_iter and rz > 0:
+        AP = operate(P)
+        curvature = float(np.vdot(P, AP))
+        if not curvature > 0:
+            break
+        step = rz / curvature
+        W, R = W + step * P, R - step * AP
+        made += 1
+        if enough(W, R):
+            break
+        Z = precondition(R)
+        rz, last = float(np.vdot(R, Z)), rz
+        P = Z + (rz / last) * P
+    return W, made

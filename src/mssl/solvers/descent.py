@@ -38,8 +38,7 @@ from mssl.kernels.threads import spread
 from mssl.model.bounds import Components, WeightBound
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
-from mssl.solvers.base import Status, WeightStep
-from mssl.solvers.linear import solve_cg
+from mssl.solvers.base import Status, WeightStep, solve_cg
 from mssl.solvers.quadratic import (
     MANY_FEATURES,
     DesignQuadratic,

@@ -13,8 +13,7 @@ It gets half an observation of what it lacks, spread evenly over its rows: its t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
@@ -27,7 +26,7 @@ from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData
 from mssl.losses import Loss
 from mssl.solvers.base import CommonWeights, NoiseUnits, Unknowns
-from mssl.solvers.quadratic import GramQuadratic, Quadratic, make_quadratic
+from mssl.solvers.quadratic import GramQuadratic, Quadratic, Reference, make_quadratic
 
 Array = NDArray[np.float64]
 
@@ -60,26 +59,6 @@ class Point:
     eta: Array
     intercepts: Array
     loss: float
-
-
-@dataclass(eq=False)
-class Reference:
-    """A Hessian that is kept while it serves.
-
-    Attributes
-    ----------
-    quadratic : GramQuadratic
-        It holds the Grams.
-    ridge, precondition : ndarray of shape (K,) and callable, or None
-        A preconditioner of Grams plus ridge.
-    pairs : list of pairs of ndarrays of shape (K, d)
-        Last steps and the changes of the loss's gradient along them.
-    """
-
-    quadratic: GramQuadratic
-    ridge: Array | None = None
-    precondition: Callable[[Array], Array] | None = None
-    pairs: list[tuple[Array, Array]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)

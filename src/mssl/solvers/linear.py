@@ -15,13 +15,10 @@ from scipy import linalg
 from mssl.exceptions import ParameterError
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
-from mssl.solvers.base import Status, WeightStep
-from mssl.solvers.quadratic import GramQuadratic, Quadratic, quadratic_bound
+from mssl.solvers.base import Status, WeightStep, solve_cg
+from mssl.solvers.quadratic import GramQuadratic, Quadratic, block_preconditioner, quadratic_bound
 
 Array = NDArray[np.float64]
-
-_STALE = 2.0  # change of the ridge up to which an old preconditioner serves
-_SMALL = 64  # up to this many features batched inverses beat a loop over triangular solves
 
 
 def sylvester(
@@ -143,69 +140,3 @@ def conjugate_gradient(
             return WeightStep(W, gap, done, Status.STALLED)
         W, made = solve_cg(operate, precondition, R, W, lambda V, S: certificate(V, -S) <= tol, max_iter - done)
         done += made
-
-
-def solve_cg(
-    operate: Callable[[Array], Array],
-    precondition: Callable[[Array], Array],
-    R: Array,
-    W: Array,
-    enough: Callable[[Array, Array], bool],
-    max_iter: int,
-) -> tuple[Array, int]:
-    """Conjugate gradients from W with residual R until ``enough(W, R)``; returns W and the iterations made."""
-    Z = precondition(R)
-    P, rz = Z, float(np.vdot(R, Z))
-    made = 0
-    while made < max_iter and rz > 0:
-        AP = operate(P)
-        curvature = float(np.vdot(P, AP))
-        if not curvature > 0:
-            break
-        step = rz / curvature
-        W, R = W + step * P, R - step * AP
-        made += 1
-        if enough(W, R):
-            break
-        Z = precondition(R)
-        rz, last = float(np.vdot(R, Z)), rz
-        P = Z + (rz / last) * P
-    return W, made
-
-
-def block_preconditioner(problem: Quadratic, ridge: Array) -> Callable[[Array], Array]:
-    """Inverse of H_k + ridge_k I per task; of its diagonal where there are no Grams.
-
-    The inverses are kept with the problem: alternations change the ridge, but soon by little, and a preconditioner need
-    not be exact.
-    """
-    if not isinstance(problem, GramQuadratic):
-        diagonal = problem.diagonal() + ridge[:, None]
-        safe = np.where(diagonal > 0, diagonal, 1.0)
-        return lambda R: R / safe
-    if problem.is_shared:
-        values, U = problem.eigen
-        sums = problem.task_scale[:, None] * values + ridge[:, None]
-        floor = len(values) * np.finfo(float).eps * float(sums.max(initial=0.0))
-        weights = 1.0 / np.maximum(sums, floor if floor > 0 else 1.0)
-        return lambda R: (R @ U) * weights @ U.T
-    known = problem.kept.get("preconditioner")
-    if known is not None and np.all(known[0] <= _STALE * ridge) and np.all(ridge <= _STALE * known[0]):
-        return known[1]
-    apply = _block_inverses(problem, ridge)
-    problem.kept["preconditioner"] = (ridge, apply)
-    return apply
-
-
-def _block_inverses(problem: GramQuadratic, ridge: Array) -> Callable[[Array], Array]:
-    blocks = problem.gram * problem.task_scale[:, None, None]
-    traces = np.einsum("kdd->k", blocks) / problem.n_features + ridge
-    # A singular block is lifted by rounding size; exactness is not needed to precondition.
-    lift = ridge + 1e-12 * np.where(traces > 0, traces, 1.0)
-    np.einsum("kdd->kd", blocks)[...] += lift[:, None]
-    if problem.n_features <= _SMALL:
-        inverses = np.linalg.inv(blocks)
-        return lambda R: np.matmul(inverses, R[:, :, None])[:, :, 0]
-    # Symmetric blocks are their own transposes, and LAPACK takes those without a copy.
-    factors = [linalg.cho_factor(block.T, lower=True, overwrite_a=True, check_finite=False) for block in blocks]
-    return lambda R: np.stack([linalg.cho_solve(f, r, check_finite=False) for f, r in zip(factors, R, strict=True)])

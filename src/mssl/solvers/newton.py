@@ -19,15 +19,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mssl.model.coupling import Coupling
-from mssl.solvers.base import Status, WeightStep
-from mssl.solvers.glm import GLMLoss, Point, Reference
-from mssl.solvers.linear import block_preconditioner, solve_cg
-from mssl.solvers.quadratic import GramQuadratic, Quadratic
+from mssl.solvers.base import Status, WeightStep, solve_cg
+from mssl.solvers.quadratic import GramQuadratic, Quadratic, Reference, block_preconditioner
+
+if TYPE_CHECKING:
+    from mssl.solvers.glm import GLMLoss, Point
 
 Array = NDArray[np.float64]
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
+from scipy import linalg, sparse
 
 from mssl.data.design import Design
 from mssl.model.bounds import WeightBound
@@ -27,6 +28,8 @@ from mssl.penalties import EntrywisePenalty
 Array = NDArray[np.float64]
 
 MOST_GRAM_BYTES = 2 * 2**30
+STALE_RIDGE = 2.0  # change of the ridge up to which an old preconditioner serves
+BATCHED_UP_TO = 64  # features up to which batched inverses beat a loop over triangular solves
 MANY_FEATURES = 100  # from which coordinate descent on all of them may take long
 _LARGE = 2**16  # numbers in a task's features from which working sets pay
 _ROWS_PER_FEATURE = 0.5  # from here on Grams are at most twice the data, and descent on them is 2–3 times faster
@@ -516,3 +519,61 @@ def quadratic_gap(
     """
     bound = quadratic_bound(problem, coupling, EntrywisePenalty.of(penalty, W.shape))
     return bound(W, problem.gradient(W) + coupling.dot(W) if G is None else G)
+
+
+@dataclass(eq=False)
+class Reference:
+    """A Hessian that is kept while it serves.
+
+    Attributes
+    ----------
+    quadratic : GramQuadratic
+        It holds the Grams.
+    ridge, precondition : ndarray of shape (K,) and callable, or None
+        A preconditioner of Grams plus ridge.
+    pairs : list of pairs of ndarrays of shape (K, d)
+        Last steps and the changes of the loss's gradient along them.
+    """
+
+    quadratic: GramQuadratic
+    ridge: Array | None = None
+    precondition: Callable[[Array], Array] | None = None
+    pairs: list[tuple[Array, Array]] = field(default_factory=list)
+
+
+def block_preconditioner(problem: Quadratic, ridge: Array) -> Callable[[Array], Array]:
+    """Inverse of H_k + ridge_k I per task; of its diagonal where there are no Grams.
+
+    The inverses are kept with the problem: alternations change the ridge, but soon by little, and a preconditioner need
+    not be exact.
+    """
+    if not isinstance(problem, GramQuadratic):
+        diagonal = problem.diagonal() + ridge[:, None]
+        safe = np.where(diagonal > 0, diagonal, 1.0)
+        return lambda R: R / safe
+    if problem.is_shared:
+        values, U = problem.eigen
+        sums = problem.task_scale[:, None] * values + ridge[:, None]
+        floor = len(values) * np.finfo(float).eps * float(sums.max(initial=0.0))
+        weights = 1.0 / np.maximum(sums, floor if floor > 0 else 1.0)
+        return lambda R: (R @ U) * weights @ U.T
+    known = problem.kept.get("preconditioner")
+    if known is not None and np.all(known[0] <= STALE_RIDGE * ridge) and np.all(ridge <= STALE_RIDGE * known[0]):
+        return known[1]
+    apply = _block_inverses(problem, ridge)
+    problem.kept["preconditioner"] = (ridge, apply)
+    return apply
+
+
+def _block_inverses(problem: GramQuadratic, ridge: Array) -> Callable[[Array], Array]:
+    blocks = problem.gram * problem.task_scale[:, None, None]
+    traces = np.einsum("kdd->k", blocks) / problem.n_features + ridge
+    # A singular block is lifted by rounding size; exactness is not needed to precondition.
+    lift = ridge + 1e-12 * np.where(traces > 0, traces, 1.0)
+    np.einsum("kdd->kd", blocks)[...] += lift[:, None]
+    if problem.n_features <= BATCHED_UP_TO:
+        inverses = np.linalg.inv(blocks)
+        return lambda R: np.matmul(inverses, R[:, :, None])[:, :, 0]
+    # Symmetric blocks are their own transposes, and LAPACK takes those without a copy.
+    factors = [linalg.cho_factor(block.T, lower=True, overwrite_a=True, check_finite=False) for block in blocks]
+    return lambda R: np.stack([linalg.cho_solve(f, r, check_finite=False) for f, r in zip(factors, R, strict=True)])

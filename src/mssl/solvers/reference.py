@@ -33,9 +33,15 @@ from mssl.exceptions import ParameterError
 from mssl.model.bounds import WeightBound
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
-from mssl.solvers.base import Status, WeightStep
-from mssl.solvers.linear import block_preconditioner, solve_cg
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, Quadratic, Smooth, quadratic_bound
+from mssl.solvers.base import Status, WeightStep, solve_cg
+from mssl.solvers.quadratic import (
+    DesignQuadratic,
+    GramQuadratic,
+    Quadratic,
+    Smooth,
+    block_preconditioner,
+    quadratic_bound,
+)
 
 Array = NDArray[np.float64]
 Prox = Callable[[Array, float], Array]

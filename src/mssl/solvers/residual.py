@@ -31,9 +31,8 @@ from mssl.kernels import call
 from mssl.model.bounds import Components, projected_gap, relative_violation
 from mssl.model.coupling import Coupling, positive_definite_inverse
 from mssl.penalties import EntrywisePenalty
-from mssl.solvers.base import Status, WeightStep
+from mssl.solvers.base import Status, WeightStep, solve_cg
 from mssl.solvers.descent import descend_in_bursts
-from mssl.solvers.linear import solve_cg
 from mssl.solvers.quadratic import default_memory_budget
 
 Array = NDArray[np.float64]
