@@ -189,10 +189,12 @@ def descend_in_bursts(
     tol: float,
     max_iter: int,
     certified: bool = True,
+    jump: Callable[[Array], None] | None = None,
 ) -> WeightStep:
     """Burst of sweeps, certificate, and so on; each burst ends when a sweep gains too little to go on unlooked.
 
-    ``run(sweeps, enough)`` changes W in place and returns the sweeps made and what the last one gained.
+    ``run(sweeps, enough)`` changes W in place and returns the sweeps made and what the last one gained. After a whole
+    burst that did not reach the tolerance ``jump``, where it is given, may move W on its support.
     """
     gap, done, enough = certificate(W), 0, tol
     while gap > tol:
@@ -203,6 +205,9 @@ def descend_in_bursts(
         gap = certificate(W)
         if not np.isfinite(gap):
             return WeightStep(W, gap, done, Status.DIVERGED)
+        if gap > tol and made == _BURST and jump is not None:
+            jump(W)
+            gap = certificate(W)
         if gap > tol and decrease == 0.0:
             return WeightStep(W, gap, done, Status.STALLED)
         # The certificate exceeds the last gain by a factor that hardly changes: aim at what will pass.
