@@ -13,6 +13,7 @@ from mssl import MultiTaskClassifier, MultiTaskGLM
 from mssl.data.design import Design
 from mssl.datasets import make_clustered_tasks, make_residual_graph
 from mssl.exceptions import ParameterError
+from mssl.kernels import ABSOLUTE
 from mssl.model.bounds import WeightBound, composite_gap
 from mssl.model.coupling import Coupling
 from mssl.penalties import L1, L21, MCP, AdaptiveL1, ElasticNet, EntrywisePenalty, Nuclear, Penalty
@@ -259,7 +260,17 @@ def entrywise_kinds(rng, shape):
 @LAWS
 @given(seeds, st.floats(0.1, 4.0))
 def test_the_minimiser_over_one_weight_is_that_of_a_fine_grid(seed, h):
-    from mssl.kernels.weights import _gain, _minimiser, _penalty
+    from mssl.kernels import gram_sweeps
+
+    def minimiser(code, positive, a, t, theta):
+        """One visit to one task with one feature: the weight, and what the kernel says that it gained."""
+        start, parameters = np.array([[old]]), np.array([[[t]]] if code == ABSOLUTE else [[[t]], [[theta]]])
+        row = (np.array([0, 1]), np.array([0]), np.zeros(1), np.zeros(1), 0.0)
+        gained = gram_sweeps(
+            *(np.full((1, 1, 1), h), np.ones(1), np.array([[a]]), *row, (code, positive, parameters), start),
+            *(h * start, np.zeros(1), np.array([0]), 1, np.inf),
+        )[1]
+        return float(start[0, 0]), gained
 
     rng = np.random.default_rng(seed)
     grid = np.linspace(-6.0, 6.0, 240_001)
@@ -270,18 +281,23 @@ def test_the_minimiser_over_one_weight_is_that_of_a_fine_grid(seed, h):
         for k, j in np.ndindex(A.shape):
             t, theta = parameters[0, k, j], parameters[-1, k, j]
             single = EntrywisePenalty(
-                np.full((1, len(grid)), t), code, None if theta is t else np.full((1, len(grid)), theta), positive
+                np.full((1, len(grid)), t), code, None if code == ABSOLUTE else np.full((1, len(grid)), theta), positive
             )
             costs = 0.5 * h * grid**2 - A[k, j] * grid + single.values(grid[None])[0]
-            best = _minimiser(code, positive, A[k, j], t, theta, h, 1.0 / h)
-            cost = 0.5 * h * best**2 - A[k, j] * best + _penalty(code, positive, t, theta, best)
+            old = abs(rng.normal()) if np.isfinite(t) else 0.0
+            best, gained = minimiser(code, positive, A[k, j], t, theta)
+            one = EntrywisePenalty(
+                np.full((1, 2), t), code, None if code == ABSOLUTE else np.full((1, 2), theta), positive
+            )
+            before, cost = (
+                0.5 * h * np.array([old, best]) ** 2
+                - A[k, j] * np.array([old, best])
+                + one.values(np.array([[old, best]]))[0]
+            )
             assert cost <= costs.min() + 1e-9
             assert cost >= costs.min() - 1e-6
             assert best == pytest.approx(prox[k, j], abs=1e-9)
-            old = abs(rng.normal())
-            before = 0.5 * h * old**2 - A[k, j] * old + _penalty(code, positive, t, theta, old)
-            if np.isfinite(before):
-                assert _gain(code, positive, A[k, j], t, theta, h, old, best) <= before - cost + 1e-9
+            assert gained <= before - cost + 1e-9
 
 
 @LAWS

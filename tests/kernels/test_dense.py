@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.linalg import cho_factor, cho_solve
-
 from mssl.kernels.dense import back_solve, factor, invert, product
+from scipy.linalg import cho_factor, cho_solve
 
 
 @settings(deadline=None, max_examples=40)

@@ -9,9 +9,9 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from mssl.kernels.compiler import drop_stale
 
 from mssl.kernels import compiler as _kernel
-from mssl.kernels.compiler import drop_stale
 
 MODULE = """
 from numba import float64, int64, njit, types

@@ -1,8 +1,6 @@
 """Laws of the quadratic weight step: all solvers find the one minimiser, certificates bound the truth."""
 
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -12,7 +10,6 @@ from scipy import sparse
 from scipy.linalg import block_diag
 from sklearn.linear_model import ElasticNet, Lasso, LinearRegression, Ridge
 
-import mssl.kernels as _jit
 from mssl.data.design import Design
 from mssl.exceptions import ParameterError
 from mssl.model.coupling import Coupling
@@ -428,22 +425,6 @@ def test_fista_takes_any_smooth_loss_and_penalty():
         assert Logistic().value(V) + coupling.value(V) + t * np.linalg.norm(V, axis=0).sum() >= base
     with pytest.raises(ParameterError, match="prox"):
         fista(Logistic(), coupling, None, np.zeros((3, 5)), tol=1e-8)
-
-
-def test_long_compilation_is_announced_once(monkeypatch, capsys):
-    monkeypatch.setattr(_jit, "PATIENCE", 0.0)
-    monkeypatch.setattr(_jit, "_told", False)
-    import time
-
-    for _ in range(2):
-        with _jit.announce_compilation():
-            time.sleep(0.05)
-    assert capsys.readouterr().err.count("compiling") == 1
-
-
-def test_numba_is_imported_only_by_kernels():
-    code = "import sys, mssl.solvers.weights, mssl.data.design; sys.exit('numba' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.7])

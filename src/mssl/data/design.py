@@ -29,7 +29,7 @@ from scipy import sparse
 from mssl._typing import Array, Index, Mask
 from mssl._validation import refused
 from mssl.exceptions import DataError
-from mssl.kernels import call, plain
+from mssl.kernels import block_grams, gather_blocks, plain
 from mssl.kernels.threads import spread
 
 _UNSCALED_RANGE = (1e-76, 1e76)  # features whose fourth powers doubles can hold
@@ -71,10 +71,8 @@ class DenseBlocks:
         totals = task_totals(bounds, weights)
         means = np.empty((len(totals), blocks.d))
         if blocks._many_small:
-            from mssl.kernels.grams import gather_blocks
-
             w = np.ones(len(X)) if weights is None else np.array(weights, dtype=float)
-            call(gather_blocks, plain(X), bounds, w, centre, blocks.buffer, means)
+            gather_blocks(plain(X), bounds, w, centre, blocks.buffer, means)
             return blocks, means
         # Chunks that stay in the cache: transpose, average and centre in one go.
         for tasks, stack in blocks.groups(_CACHED):
@@ -179,11 +177,9 @@ class DenseBlocks:
         out, totals = np.empty((K, self.d, self.d)), np.empty((K, self.d)) if sums else None
         products = None if also is None else np.empty((K, self.d))
         if self._many_small and totals is not None:
-            from mssl.kernels.grams import block_grams
-
             products = np.empty((K, self.d))
             r = c if also is None else also
-            call(block_grams, self.buffer, self.bounds, np.require(c, float, "W"), r, out, totals, products)
+            block_grams(self.buffer, self.bounds, c, r, out, totals, products)
             _eliminate(out, totals, task_totals(self.bounds, c))
             return out, totals, products
 

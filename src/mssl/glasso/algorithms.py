@@ -1,7 +1,8 @@
 """The graphical lasso scaled to a unit diagonal: its components, its two solvers and their certificate.
 
-S is S' with unit diagonal, L the off-diagonal penalties, W a covariance inside S ± L. Everything that uses compiled
-kernels imports them inside the function, so that importing this stays cheap.
+S is S' with unit diagonal, L the off-diagonal penalties, W a covariance inside S ± L. Nearly all problems are solved by
+one compiled call (:func:`mssl.kernels.graph_lasso`); what is here takes over where that breaks down, for ADMM, and for
+gaps of matrices far from the optimum. It is written in NumPy, sweeps apart.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.linalg.lapack import dpotrf, dpotri
+from scipy.sparse.csgraph import connected_components
 
 from mssl.exceptions import DataError
+from mssl.kernels import graph_sweeps
 from mssl.kernels.threads import spread
 
 Array = NDArray[np.float64]
@@ -110,17 +113,25 @@ class Problem:
 
 def normalise(S: Array, L: Array, e: Array) -> Problem:
     """Scale S + diag(e) to a unit diagonal and find the components of |S_ij| > L_ij."""
-    from mssl.kernels import graph as kernels
+    variances = S.diagonal() + e
+    if not (variances > 0).all():
+        raise unbounded_at(int(np.argmax(~(variances > 0))))
+    root = np.sqrt(variances)
+    units = np.outer(root, root)
+    with np.errstate(over="ignore"):
+        scaled, prices = S / units, L / units
+    np.fill_diagonal(scaled, 1.0)
+    np.fill_diagonal(prices, 0.0)
+    _, labels = connected_components(np.abs(S) > L, directed=False)
+    return Problem(scaled, prices, root, labels.astype(np.int64))
 
-    p = len(S)
-    problem = Problem(np.empty((p, p)), np.empty((p, p)), np.empty(p), np.empty(p, dtype=np.int64))
-    bad = kernels.normalise(S, L, e, problem.S, problem.L, problem.root, problem.labels)
-    if bad >= 0:
-        raise DataError(
-            f"S[{bad}, {bad}] plus its diagonal penalty is zero, so the objective has no minimum; "
-            "penalise the diagonal (penalize_diagonal=True or diagonal_penalty > 0) or drop that variable."
-        )
-    return problem
+
+def unbounded_at(place: int) -> DataError:
+    """The error for a variable without variance."""
+    return DataError(
+        f"S[{place}, {place}] plus its diagonal penalty is zero, so the objective has no minimum; "
+        "penalise the diagonal (penalize_diagonal=True or diagonal_penalty > 0) or drop that variable."
+    )
 
 
 def components(labels: Labels) -> tuple[Labels, list[Labels]]:
@@ -157,8 +168,6 @@ def _pair_covariance(problem: Problem) -> Array:
 
 def join(problem: Problem) -> tuple[Array, Array, Array | None, float]:
     """Ω, Ω⁻¹, where blocks are not large a dual point, and log det Ω, in the units of the user."""
-    from mssl.kernels import graph as kernels
-
     root, blocks = problem.root, problem.blocks
     p = len(root)
     omega, sigma = np.zeros((p, p)), np.zeros((p, p))
@@ -174,13 +183,15 @@ def join(problem: Problem) -> tuple[Array, Array, Array | None, float]:
             sigma[k, k] = variance[k]
             omega[k, k] = 1.0 / (1.0 - w * w) / variance[k]
     held = max(map(len, blocks), default=0) <= DENSE
-    dual = sigma.copy() if held else np.empty((0, 0))
+    dual = sigma.copy() if held else None
     for block in blocks:
-        point = block.point
-        W = point.covariance if block.W is None else block.W
-        kernels.unscale(point.precision, point.covariance, W, root, block.index, omega, sigma, dual)
+        point, place = block.point, np.ix_(block.index, block.index)
+        units = np.outer(root[block.index], root[block.index])
+        omega[place], sigma[place] = point.precision / units, point.covariance * units
+        if dual is not None:
+            dual[place] = (point.covariance if block.W is None else block.W) * units
     log_determinant = problem.small_log_determinant + sum(b.point.log_determinant for b in blocks)
-    return omega, sigma, dual if held else None, log_determinant - problem.constant
+    return omega, sigma, dual, log_determinant - problem.constant
 
 
 # ---- factors and inverses
@@ -197,61 +208,64 @@ def factor(matrix: Array) -> tuple[Array, float] | None:
 
 def inverse(triangle: Array) -> Array:
     """Inverse from a Cholesky factor, which is overwritten."""
-    from mssl.kernels import graph as kernels
-
-    result: Array = dpotri(triangle, lower=0, overwrite_c=1)[0].T
-    kernels.mirror(result)
-    return result
-
-
-def _is_sparse(matrix: Array) -> bool:
-    p = len(matrix)
-    return p >= SPARSE and bool(np.count_nonzero(matrix) < p * p // 16)
+    half: Array = np.tril(dpotri(triangle, lower=0, overwrite_c=1)[0].T)
+    return half + np.tril(half, -1).T
 
 
 def inverse_and_log_determinant(omega: Array) -> tuple[Array, float] | None:
-    """Ω⁻¹ and log det Ω, or None; a large sparse Ω is first reduced to the dense core of its elimination."""
-    from mssl.kernels import elimination
+    """Ω⁻¹ and log det Ω, or None."""
+    cholesky = factor(omega)
+    return None if cholesky is None else (inverse(cholesky[0]), cholesky[1])
 
-    p = len(omega)
-    if not _is_sparse(omega):
-        cholesky = factor(omega)
-        return None if cholesky is None else (inverse(cholesky[0]), cholesky[1])
-    A, rank, sigma = omega.copy(), np.empty(p, dtype=np.int64), np.zeros((p, p))
-    n, log_determinant = elimination.eliminate(A, rank)
-    if n < 0:
-        return None
-    core = np.flatnonzero(rank == p)
-    if core.size:
-        cholesky = factor(A[np.ix_(core, core)])
-        if cholesky is None:
-            return None
-        log_determinant += cholesky[1]
-        sigma[np.ix_(core, core)] = inverse(cholesky[0])
-    elimination.back_substitute(A, rank, n, sigma)
-    return sigma, log_determinant
+
+# ---- matrices of one size
+
+
+def clip_box(sigma: Array, S: Array, L: Array) -> Array:
+    """Σ clipped into S ± L, with the unit diagonal of S."""
+    W = np.clip(sigma, S - L, S + L)
+    np.fill_diagonal(W, S.diagonal())
+    return W
+
+
+def regressions(omega: Array, L: Array) -> Array:
+    """β_j = −Ω_j / Ω_jj in row j, without forbidden edges."""
+    B = np.where(np.inf == L, 0.0, -omega / omega.diagonal()[:, None])
+    np.fill_diagonal(B, 0.0)
+    return B
+
+
+def assemble(B: Array, diagonal: Array, L: Array) -> Array:
+    """Symmetric Ω from the regressions; a penalised edge must be there from both of its ends."""
+    one = -B * diagonal[:, None]
+    omega = np.where((L > 0) & ((one == 0) | (one.T == 0)), 0.0, 0.5 * (one + one.T))
+    np.fill_diagonal(omega, diagonal)
+    return omega
+
+
+def penalised_trace(omega: Array, S: Array, L: Array | float) -> float:
+    """⟨S, Ω⟩ + Σ_{i≠j} L|Ω|; infinite where Ω uses a forbidden edge."""
+    off = omega - np.diag(omega.diagonal())
+    with np.errstate(invalid="ignore"):
+        penalties = np.where(off != 0, L * np.abs(off), 0.0)
+    return float(np.vdot(S, omega) + penalties.sum())
+
+
+def relative_distance(omega: Array, sigma: Array, M: Array) -> tuple[float, float]:
+    """‖E‖_F of E = Ω^½ (M − Σ) Ω^½, and a bound on its spectral radius; E and Ω(M − Σ) have the same eigenvalues."""
+    Y = omega @ (M - sigma)
+    distance = float(np.sqrt(max(float(np.vdot(Y, Y.T)), 0.0)))
+    sizes = np.abs(Y)
+    return distance, min(distance, float(sizes.sum(axis=0).max()), float(sizes.sum(axis=1).max()))
 
 
 # ---- starts and certificate
 
 
-def positive_definite(W: Array) -> bool:
-    """Whether W is positive definite, by elimination where it is large and sparse."""
-    from mssl.kernels import elimination
-
-    if not _is_sparse(W):
-        return factor(W) is not None
-    A, rank = W.copy(), np.empty(len(W), dtype=np.int64)
-    core = np.flatnonzero(rank == len(W)) if elimination.eliminate(A, rank)[0] >= 0 else None
-    return core is not None and (core.size == 0 or factor(A[np.ix_(core, core)]) is not None)
-
-
 def soft_start(S: Array, L: Array) -> Array | None:
     """S soft-thresholded by L, exact on the support of most solutions; None where it is not positive definite."""
-    from mssl.kernels import graph as kernels
-
-    W = np.empty_like(S)
-    return W if kernels.soft_start(S, L, W) or positive_definite(W) else None
+    W = np.sign(S) * np.maximum(np.abs(S) - L, 0.0)
+    return W if factor(W) is not None else None
 
 
 def shrunk_start(S: Array, L: Array) -> Array | None:
@@ -279,15 +293,12 @@ def warm_start(problem: Problem, precision: Array, covariance: Array, dual: Arra
     Where that is not positive definite it is drawn towards a cold start. W close to Σ proves that it is without a
     factorisation: Ω^½WΩ^½ = I + E, E of spectral radius below 1.
     """
-    from mssl.kernels import graph as kernels
-
     for block in problem.blocks:
-        omega, sigma, W = np.empty_like(block.S), np.empty_like(block.S), np.empty_like(block.S)
-        block.B = np.empty_like(block.S)
-        kernels.scale(precision, covariance if dual is None else dual, problem.root, block.index, omega, sigma)
-        kernels.regressions(omega, block.L, block.B)
-        kernels.clip_box(sigma, block.S, block.L, W)
-        close = dual is None and kernels.relative_distance(omega, sigma, W, 0.9)[1] < 0.9
+        place, root = np.ix_(block.index, block.index), problem.root[block.index]
+        units = np.outer(root, root)
+        omega, sigma = precision[place] * units, (covariance if dual is None else dual)[place] / units
+        block.B, W = regressions(omega, block.L), clip_box(sigma, block.S, block.L)
+        close = dual is None and relative_distance(omega, sigma, W)[1] < 0.9
         held = (W, 0.0) if close else drawn(W, partial(dual_start, block.S, block.L))
         if held is not None:
             block.W, block.column_tol = held[0], 1e-4
@@ -313,29 +324,27 @@ def certify(
     where it is not positive definite (or always, if `thorough`) Σ clipped into the box and drawn towards `anchor`
     serves instead.
     """
-    from mssl.kernels import graph as kernels
-
     inverted = inverse_and_log_determinant(omega) if inverted is None else inverted
     if inverted is None:
         return None
     p, (sigma, log_determinant) = len(omega), inverted
-    M = np.empty_like(omega)
-    trace = float(kernels.dual_point(omega, sigma, S, L, M))
+    trace = penalised_trace(omega, S, L)
     if not np.isfinite(trace):
         return Point(omega, sigma, log_determinant, np.inf, np.inf)
+    with np.errstate(invalid="ignore"):
+        M = np.where(omega == 0, clip_box(sigma, S, L), S + L * np.sign(omega))
+    np.fill_diagonal(M, S.diagonal())
     limit = NEAR if p <= DENSE else NEAR_LARGE
-    distance, radius = kernels.relative_distance(omega, sigma, M, limit)
+    distance, radius = relative_distance(omega, sigma, M)
     if radius < limit:
         return Point(omega, sigma, log_determinant, trace, 0.5 * distance**2 / (1.0 - radius))
     found = factor(M)
     bound = -np.inf if found is None else found[1]
     if dual is not None:
-        kernels.clip_box(dual, S, L, M)
-        held = factor(M)
+        held = factor(clip_box(dual, S, L))
         bound = bound if held is None else max(bound, held[1])
     if bound == -np.inf or (thorough and dual is None):
-        kernels.clip_box(sigma, S, L, M)
-        held = drawn(M, anchor)
+        held = drawn(clip_box(sigma, S, L), anchor)
         bound = bound if held is None else max(bound, held[1])
     return Point(omega, sigma, log_determinant, trace, max(trace - p - log_determinant - bound, 0.0))
 
@@ -345,11 +354,8 @@ def certify_parts(problem: Problem, omega: Array, known: Known | None) -> tuple[
 
     Components are those that neither S nor Ω connects: between them Ω, its inverse and the dual point are zero.
     """
-    from mssl.kernels import graph as kernels
-
-    root, labels = problem.root, problem.labels.copy()
-    kernels.connect(omega, labels)
-    singles, pieces = components(labels)
+    root, linked = problem.root, problem.labels[:, None] == problem.labels
+    singles, pieces = components(connected_components(linked | (omega != 0), directed=False)[1])
     diagonal = omega.diagonal()[singles] * root[singles] ** 2
     if not (diagonal > 0).all():
         return None
@@ -369,21 +375,16 @@ def _certify_part(
     problem: Problem, index: Labels, omega: Array, known: Known | None, log_determinant: float | None
 ) -> Point | None:
     """:func:`certify` of one component; its log-determinant is given where it is what the others leave of the whole."""
-    from mssl.kernels import graph as kernels
-
     n, root = len(index), problem.root
     S, L = (A if n == len(root) else A[np.ix_(index, index)] for A in (problem.S, problem.L))
-    scaled, sigma, dual = np.empty((n, n)), np.empty((n, n)), None
-    kernels.scale(omega, omega if known is None else known[0], root, index, scaled, sigma)
-    inverted = None
+    place, units = np.ix_(index, index), np.outer(root[index], root[index])
+    scaled, inverted, dual = omega[place] * units, None, None
     if known is not None:
         if log_determinant is None:
             cholesky = factor(scaled)
             log_determinant = -np.inf if cholesky is None else cholesky[1]
-        inverted = sigma, log_determinant
-        if known[2] is not None:
-            dual = np.empty((n, n))
-            kernels.scale(omega, known[2], root, index, np.empty((n, n)), dual)
+        inverted = known[0][place] / units, log_determinant
+        dual = None if known[2] is None else known[2][place] / units
     return certify(S, L, scaled, partial(dual_start, S, L), thorough=True, inverted=inverted, dual=dual)
 
 
@@ -497,8 +498,6 @@ def _descend_along(block: Block, target: float, max_iter: int) -> None:
 
 def _descend_from(block: Block, W: Array, target: float, max_iter: int) -> bool:
     """Descend, tightening until the certificate is small enough; False where it breaks down."""
-    from mssl.kernels import graph as kernels
-
     S, L = block.S, block.L
     block.W = W
     B = block.B = np.zeros_like(S) if block.B is None else block.B
@@ -508,10 +507,9 @@ def _descend_from(block: Block, W: Array, target: float, max_iter: int) -> bool:
     accuracy, ascent = max(STOP * target, 1e-28), np.inf
     while accuracy > 1e-30 and block.n_iter < max_iter:
         left = max_iter - block.n_iter
-        sweeps, ascent = kernels.bcd_sweeps(S, L, W, B, diagonal, block.column_tol, accuracy, left, ascent)
+        sweeps, ascent = graph_sweeps(S, L, W, B, diagonal, block.column_tol, accuracy, left, ascent)
         block.n_iter += abs(sweeps)
-        omega = np.empty_like(S)
-        kernels.assemble(B, diagonal, L, omega)
+        omega = assemble(B, diagonal, L)
         gap, point = np.inf, None
         if sweeps > 0:
             gap, point = _between(S, L, omega, W, target)
@@ -536,14 +534,12 @@ def _between(S: Array, L: Array, omega: Array, W: Array, target: float) -> tuple
     There W is a better bound than what :func:`certify` finds by itself, and cheaper: two factorisations, and an inverse
     only in the end.
     """
-    from mssl.kernels import graph as kernels
-
     far = target > 0.5 * NEAR**2 and len(S) <= DENSE
     cholesky, dual = (factor(omega), factor(W)) if far else (None, None)
     if cholesky is None or dual is None:
         point = certify(S, L, omega, W, dual=W if len(S) <= DENSE else None)
         return (np.inf if point is None else point.gap), point
-    trace = float(kernels.penalised_trace(omega, S, L, np.zeros(len(S))))
+    trace = penalised_trace(omega, S, L)
     gap = max(trace - len(S) - cholesky[1] - dual[1], 0.0)
     if gap > NEARLY * target:
         return gap, None

@@ -19,16 +19,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mssl import kernels
 from mssl._validation import check_array, check_choice, check_instance, check_number, check_whole_number, refused
 from mssl.exceptions import DataError
 from mssl.glasso import algorithms
 from mssl.glasso.algorithms import Problem, join, normalise, split
-from mssl.kernels import call, plain
 from mssl.kernels.threads import one_thread
 
 Array = NDArray[np.float64]
-SMALL = 64  # variables up to which one compiled call is the fastest
-SMALL_SWEEPS = 600  # the most sweeps that it makes
+ENOUGH_SWEEPS = 100  # limits below this are for those who watch the descent: it then reports what it has
 FEW = 600  # variables up to which one BLAS thread is the fastest
 
 
@@ -155,13 +154,15 @@ def graphical_lasso(
         _check_settings(solver, tol, max_iter, warm_start, len(S))
     dense = alpha == 0 and zeros is None
     result = None
-    if solver == "bcd" and not dense and 2 < len(S) <= SMALL and max_iter >= SMALL_SWEEPS:
-        result = _small(S, L, e, tol, warm_start)
-    if result is None:
-        with one_thread(len(S) <= FEW):
-            result = _by_components(S, L, e, "inverse" if dense else solver, tol, max_iter, warm_start)
+    with one_thread(len(S) <= FEW):
+        if solver == "bcd" and not dense and max_iter >= ENOUGH_SWEEPS:
+            result = _compiled(S, alpha, L, e, tol, max_iter, warm_start)
+        if result is None:
+            prices = np.full(S.shape, float(alpha)) if L is None else L
+            with np.errstate(over="ignore"):  # a result that cannot be held is refused below
+                result = _by_components(S, prices, e, "inverse" if dense else solver, tol, max_iter, warm_start)
     if warm_start is not None:
-        result = _not_worse(result, warm_start, S, L, e)
+        result = _not_worse(result, warm_start, S, alpha if L is None else L, e)
     if check:
         _check_range(result)
     if result.status is not GlassoStatus.CONVERGED and result.gap > algorithms.ROUNDING * len(S):
@@ -215,41 +216,52 @@ def graphical_lasso_gap(
     omega = _square(precision, "precision") if check else np.ascontiguousarray(precision, dtype=float)
     if omega.shape != S.shape:
         raise DataError(f"precision has shape {omega.shape}, S has {S.shape}; give both the same shape.")
+    held = known if known is not None and known.precision is precision else None
     with one_thread(len(S) <= FEW):
-        problem = normalise(S, L, e)
-        same = known is not None and known.precision is precision
-        held = (known.covariance, known.log_determinant, known.dual) if known is not None and same else None
-        certified = algorithms.certify_parts(problem, omega, held)
+        if held is not None:
+            limit = algorithms.NEAR if len(S) <= algorithms.DENSE else algorithms.NEAR_LARGE
+            table = (S, 1.0 if L is not None else alpha, L, e, omega, kernels.plain(held.covariance), limit)
+            gap, trace = kernels.graph_gap(*table)
+            if gap < np.inf:
+                return gap, trace - held.log_determinant
+        problem = normalise(S, np.full(S.shape, float(alpha)) if L is None else L, e)
+        facts = None if held is None else (held.covariance, held.log_determinant, held.dual)
+        certified = algorithms.certify_parts(problem, omega, facts)
     if certified is None:
         raise DataError("precision is not positive definite; the objective is infinite there.")
     return certified
 
 
-def _small(
-    S: Array, L: Array, e: Array, tol: float, warm_start: GraphicalLassoResult | None
+def _compiled(
+    S: Array, alpha: float, L: Array | None, e: Array, tol: float, max_iter: int, start: GraphicalLassoResult | None
 ) -> GraphicalLassoResult | None:
-    """The answer for few variables by one compiled call; None where it found none."""
-    from mssl.kernels.small_graph import small_graphical_lasso
-
-    warm, labels = warm_start is not None, np.empty(len(S), dtype=np.int64)
-    precision = np.empty_like(S) if warm_start is None else np.array(warm_start.precision, dtype=float, order="C")
-    covariance = np.empty_like(S) if warm_start is None else np.array(warm_start.covariance, dtype=float, order="C")
-    answers = (precision, covariance, labels)
-    gap, objective, log_determinant, n_iter = call(
-        small_graphical_lasso, *map(plain, (S, L, e)), float(tol), warm, *answers
-    )
-    if np.isnan(gap):
-        return None
-    return GraphicalLassoResult(
-        precision=precision,
-        covariance=covariance,
-        gap=gap,
-        objective=objective,
-        status=GlassoStatus.CONVERGED,
-        n_iter=n_iter,
-        components=labels,
-        log_determinant=log_determinant,
-    )
+    """The answer by one compiled call; None where it found none."""
+    warm = None if start is None else (kernels.plain(start.precision), kernels.plain(start.covariance))
+    accuracy = tol
+    for _ in range(3):
+        status, answers, labels, facts = kernels.graph_lasso(
+            S, 1.0 if L is not None else alpha, L, e, accuracy, max_iter, warm
+        )
+        if status == kernels.UNBOUNDED:
+            raise algorithms.unbounded_at(int(facts[0]))
+        if status != kernels.DONE:
+            return None
+        gap, objective, log_determinant, sweeps = facts
+        if gap <= tol * max(1.0, abs(objective)):
+            return GraphicalLassoResult(
+                precision=answers[0],
+                covariance=answers[1],
+                gap=gap,
+                objective=objective,
+                status=GlassoStatus.CONVERGED,
+                n_iter=int(sweeps),
+                components=labels,
+                log_determinant=log_determinant,
+                dual=answers[2],
+            )
+        # The accuracy was meant for an objective of another size.
+        warm, accuracy = (answers[0], answers[1]), 0.5 * accuracy * tol * max(1.0, abs(objective)) / gap
+    return None
 
 
 def _by_components(
@@ -286,12 +298,11 @@ def _result(problem: Problem, converged: bool) -> GraphicalLassoResult:
 
 
 def _not_worse(
-    result: GraphicalLassoResult, start: GraphicalLassoResult, S: Array, L: Array, e: Array
+    result: GraphicalLassoResult, start: GraphicalLassoResult, S: Array, L: Array | float, e: Array
 ) -> GraphicalLassoResult:
     """The start itself where it has the lower objective; the dual bound of the result certifies it too."""
-    from mssl.kernels import graph as kernels
-
-    objective = float(kernels.penalised_trace(start.precision, S, L, e)) - start.log_determinant
+    trace = algorithms.penalised_trace(start.precision, S, L) + float(e @ start.precision.diagonal())
+    objective = trace - start.log_determinant
     rise = result.objective - objective
     if not rise > 0:
         return result
@@ -386,8 +397,8 @@ def _problem(
     zeros: ArrayLike | None,
     *,
     check: bool,
-) -> tuple[Array, Array, Array]:
-    """S, Λ (``inf`` on forbidden edges) and e, validated unless `check` is False."""
+) -> tuple[Array, Array | None, Array]:
+    """S, Λ (``inf`` on forbidden edges; None where all are alpha) and e, validated unless `check` is False."""
     if check:
         check_number("alpha", np.asarray(alpha)[()], low=0)
         matrix = _square(S, "S")
@@ -396,11 +407,11 @@ def _problem(
     else:
         matrix = np.ascontiguousarray(S, dtype=float)
     p = len(matrix)
-    if weights is None:
-        L = np.full((p, p), float(alpha))
-    else:
-        L = alpha * (_weights(weights, p) if check else np.asarray(weights, dtype=float))
+    L: Array | None = None
+    if weights is not None:
+        L = np.ascontiguousarray(alpha * (_weights(weights, p) if check else np.asarray(weights, dtype=float)))
     if zeros is not None:
+        L = np.full((p, p), float(alpha)) if L is None else L
         L[_mask(zeros, p) if check else np.asarray(zeros, dtype=bool)] = np.inf
     if diagonal_penalty is None:
         return matrix, L, np.full(p, float(alpha) if penalize_diagonal else 0.0)

@@ -1,74 +1,653 @@
-"""Compiled kernels: one place that calls them and says so when the machine has to compile first."""
+"""The compiled kernels: one C library beside this file, and a checked function for each of its own.
+
+``mssl.h`` says what every function computes. Here arrays are checked once, for type, order, shape and overlap, and
+handed over; the interpreter's lock is free while the library works. A call that takes long comes back every so often
+(:data:`SLICE` seconds) and goes on where it was, so that Ctrl-C is served; results do not depend on it.
+
+The library holds every function once for each SIMD level; which one is used is decided when it is loaded, by the
+processor (or by the environment variable ``MSSL_SIMD``, for tests).
+"""
 
 from __future__ import annotations
 
+import ctypes
+import os
 import sys
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-PATIENCE = 2.0
+from mssl._typing import Array, Index
+
+LEVELS = ("base", "avx2", "avx512")
+SLICE = 0.3  # seconds after which a call comes back to let signals in
 
 # What function of one weight a penalty is; the kernels branch on it, see mssl.penalties.EntrywisePenalty.
 ABSOLUTE, MINIMAX_CONCAVE = 0, 1
 
-_lock = threading.Lock()
-_told = False
-_spent = 0.0
-_ready: set[Any] = set()
+# How a call ended.
+DONE, LIMIT, BROKE, UNBOUNDED, _AGAIN = range(5)
+
+_int, _float, _pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+_FLOATS, _INTS = np.dtype(np.float64), np.dtype(np.int64)
+_LAPACK_FROM = 48  # variables from which the library asks LAPACK for factorisations
+_SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 
 
-def _tell() -> None:
-    global _told  # noqa: PLW0603 - said once per process
-    with _lock:
-        if _told:
-            return
-        _told = True
-    print("mssl: compiling numerical kernels (this happens once; later runs read them from a cache) …", file=sys.stderr)
+PenaltyArrays: TypeAlias = tuple[int, bool, Array]
 
 
-@contextmanager
-def announce_compilation() -> Iterator[None]:
-    """Tell stderr, once per process, when the compilations inside such blocks take over two seconds in sum.
+class _Coupling(ctypes.Structure):
+    _fields_ = (("starts", _pointer), ("columns", _pointer), ("values", _pointer), ("u", _pointer), ("rho", _float))
 
-    Examples
-    --------
-    >>> with announce_compilation():
-    ...     pass
-    """
-    global _spent  # noqa: PLW0603 - several short compilations add up for the user
-    timer = threading.Timer(max(PATIENCE - _spent, 0.0), _tell)
-    timer.daemon = True
-    start = time.perf_counter()
-    timer.start()
+
+class _Prior(ctypes.Structure):
+    _fields_ = (("P", _pointer), ("inverse", _pointer), ("u", _pointer), ("rho", _float), ("tau", _float))
+
+
+class _Penalty(ctypes.Structure):
+    _fields_ = (("code", _int), ("positive", _int), ("strengths", _pointer), ("concavities", _pointer))
+
+
+class _Columns(ctypes.Structure):
+    _fields_ = (
+        *(("data", _pointer), ("rows", _pointer), ("starts", _pointer), ("base", _pointer), ("row_start", _pointer)),
+        ("is_sparse", _int),
+    )
+
+
+class _Sweeping(ctypes.Structure):
+    _fields_ = (("task", _int), ("made", _int), ("decrease", _float))
+
+
+class _Grouping(ctypes.Structure):
+    _fields_ = (("done", _int), ("waited", _int), ("before", _int), ("damp", _float), ("moved", _float))
+
+
+_ARGUMENTS: dict[str, tuple[Any, str]] = {
+    # name: (what it returns, its arguments: i a whole number, f a number, p an address)
+    "graph_components": (_int, "ipf" + 3 * "p"),
+    "graph_room": (_int, "i"),
+    "graph_lasso": (_int, "ipfppfif" + 9 * "p" + "ipp"),
+    "graph_gap": (_float, "ipf" + 4 * "p" + "f" + 3 * "p"),
+    "graph_sweeps": (_int, "i" + 6 * "p" + "fi" + 2 * "p"),
+    "gram_sweeps": (_int, "ii" + 9 * "p" + "iiff" + 3 * "p"),
+    "set_sweeps": (_int, "i" + 11 * "p" + "iiff" + 3 * "p"),
+    "design_sweeps": (_int, "i" + 13 * "p" + "iiff" + 3 * "p"),
+    "shared_sweeps": (_int, "ii" + 7 * "p" + "iff" + 3 * "p"),
+    "aligned_sweeps": (_int, "iii" + 8 * "p" + "iff" + 3 * "p"),
+    "feature_sweeps": (_int, "iiii" + 7 * "p" + "iff" + 3 * "p"),
+    "weight_descent": (_int, "iii" + 7 * "p" + "fif" + 4 * "p"),
+    "weight_system": (_int, "iii" + 8 * "p" + "fi" + 2 * "p"),
+    "group_descent": (_int, "iii" + 4 * "p" + "fpf" + 2 * "p" + "fif" + 4 * "p"),
+    "gather_blocks": (None, "iipppipp"),
+    "block_grams": (None, "ii" + 8 * "p"),
+}
+_KINDS = {"i": _int, "f": _float, "p": _pointer}
+
+
+class _Library:
+    """The functions of the library at one level, found by name."""
+
+    def __init__(self) -> None:
+        path = Path(__file__).with_name(f"_kernels{_SUFFIX}")
+        self.handle = _open(path)
+        self.handle.mssl_level.restype = _int
+        most = int(self.handle.mssl_level())
+        wanted = os.environ.get("MSSL_SIMD", LEVELS[most])
+        if wanted not in LEVELS[: most + 1]:
+            raise ImportError(f"MSSL_SIMD is {wanted!r}; this processor has {', '.join(LEVELS[: most + 1])}.")
+        self.level = wanted
+
+    def __getattr__(self, name: str) -> Any:
+        returns, arguments = _ARGUMENTS[name]
+        function = getattr(self.handle, f"mssl_{name}_{self.level}")
+        function.restype, function.argtypes = returns, [_KINDS[kind] for kind in arguments]
+        self.__dict__[name] = function
+        return function
+
+
+def _open(path: Path) -> ctypes.CDLL:
+    if not path.exists():
+        raise ImportError(
+            f"The compiled part of mssl, {path.name}, is not beside {Path(__file__).name}. Install mssl again with "
+            "'pip install .' (or 'pip install -e .' for development), which builds it."
+        )
     try:
-        yield
-    finally:
-        timer.cancel()
-        with _lock:
-            _spent += time.perf_counter() - start
+        return ctypes.CDLL(str(path))
+    except OSError:
+        # A library linked without the system's own: the maths library has to be there before it.
+        ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
+        return ctypes.CDLL(str(path))
 
 
-def call(kernel: Any, *args: Any) -> Any:
-    """Call a numba kernel; its first compilation (or load from the cache) runs apart, so that it can be announced."""
-    if kernel not in _ready:
-        from numba import typeof
-
-        with announce_compilation():
-            # Only kernels that call others by address import it; what they call has to be there before them.
-            if "mssl.kernels.apart" in sys.modules:
-                sys.modules["mssl.kernels.apart"].make_known()
-            kernel.compile(tuple(typeof(a) for a in args))
-        _ready.add(kernel)
-    return kernel(*args)
+@cache
+def library() -> Any:
+    """The library, loaded when first asked for."""
+    return _Library()
 
 
-def plain(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The same numbers in row order and writeable, so that all calls of a kernel have one signature."""
+@cache
+def _lapack() -> Any:
+    """Addresses of LAPACK's Cholesky factorisation and inverse, out of SciPy."""
+    from scipy.linalg import cython_lapack
+
+    name_of, address_of = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    address_of.restype, address_of.argtypes = _pointer, [ctypes.py_object, ctypes.c_char_p]
+    capsules = [cython_lapack.__pyx_capi__[name] for name in ("dpotrf", "dpotri")]
+    return (_pointer * 2)(*(address_of(capsule, name_of(capsule)) for capsule in capsules))
+
+
+# ---- what is handed over
+
+
+def _address(array: Any, shape: tuple[int, ...], kind: np.dtype[Any] = _FLOATS) -> int:
+    """Where an array's numbers are, after a look at their type, order and number."""
+    if type(array) is not np.ndarray or array.dtype != kind or not array.flags.c_contiguous or array.shape != shape:
+        raise TypeError(_complaint(array, shape, kind))
+    return int(array.ctypes.data)
+
+
+def _target(array: Any, shape: tuple[int, ...]) -> int:
+    """The same for an array that is written to."""
+    if not array.flags.writeable:
+        raise TypeError("an array that a kernel writes to is read-only; pass a copy.")
+    return _address(array, shape)
+
+
+def _complaint(array: Any, shape: tuple[int, ...], kind: np.dtype[Any]) -> str:
+    if type(array) is not np.ndarray:
+        return f"a kernel got a {type(array).__name__}; it takes an array of {kind} of shape {shape}."
+    order = "" if array.flags.c_contiguous else ", not in row order"
+    return f"a kernel got an array of {array.dtype} of shape {array.shape}{order}; it takes {kind} of shape {shape}."
+
+
+def _apart(*arrays: Array) -> None:
+    """Raise where an array that is written to (the first ones) shares memory with another."""
+    ends = [(array.ctypes.data, array.ctypes.data + array.nbytes) for array in arrays]
+    for a, (start, stop) in enumerate(ends):
+        if any(start < other[1] and other[0] < stop for other in ends[a + 1 :]):
+            raise TypeError("arrays that a kernel writes to share memory; pass copies.")
+
+
+def _coupling(K: int, starts: Index, columns: Index, values: Array, u: Array | None, rho: float) -> _Coupling:
+    n = len(values)
+    if starts.shape != (K + 1,) or starts[0] != 0 or starts[-1] != n:
+        raise TypeError(f"a kernel got rows of {starts.shape[0] - 1} tasks for {K}.")
+    where = (_address(starts, (K + 1,), _INTS), _address(columns, (n,), _INTS), _address(values, (n,)))
+    return _Coupling(*where, None if u is None else _address(u, (K,)), rho)
+
+
+def _penalty(penalty: PenaltyArrays, shape: tuple[int, ...]) -> _Penalty:
+    code, positive, parameters = penalty
+    if len(parameters) != (1 if code == ABSOLUTE else 2):
+        raise TypeError(f"a penalty of code {code} came with {len(parameters)} arrays of parameters.")
+    start = _address(parameters, (len(parameters), *shape))
+    return _Penalty(code, positive, start, None if code == ABSOLUTE else start + 8 * int(np.prod(shape)))
+
+
+def _sweep(function: Callable[..., int], *arguments: Any) -> tuple[int, float]:
+    """Call until all sweeps are made; the number of sweeps, and what the last one gained."""
+    at = _Sweeping(0, 0, 0.0)
+    while function(*arguments, ctypes.addressof(at)) == _AGAIN:
+        pass
+    return at.made, at.decrease
+
+
+def _rooms(d: int, more: int) -> tuple[Array, Index]:
+    """Room for the visits to a task of d features and as many numbers more, and for a list of its features."""
+    return np.empty(2 * d * d + 16 * d + more + 1), np.empty(d + 1, dtype=np.int64)
+
+
+def _check_places(places: Index, n: int) -> int:
+    """Where a list of positions below n is."""
+    if len(places) and not (places.min() >= 0 and places.max() < n):
+        raise TypeError(f"a kernel got positions from {places.min()} to {places.max()} among {n}.")
+    return _address(places, (len(places),), _INTS)
+
+
+def plain(values: Array) -> Array:
+    """The same numbers in row order and writeable, as kernels take them."""
     flags = values.flags
     return values if flags.c_contiguous and flags.writeable else np.require(values, float, ["C", "W"])
+
+
+# ---- coordinate descent over the weights: every function returns the sweeps made, and what the last gained at least
+
+
+def gram_sweeps(
+    H: Array,
+    scale: Array,
+    q: Array,
+    starts: Index,
+    columns: Index,
+    values: Array,
+    u: Array,
+    rho: float,
+    penalty: PenaltyArrays,
+    W: Array,
+    HW: Array,
+    mean: Array,
+    tasks: Index,
+    n_sweeps: int,
+    enough: float,
+) -> tuple[int, float]:
+    """Coordinate descent on Grams H_k = scale_k H[k] (or H[0]) over some tasks; W, HW and mean change in place."""
+    K, d = W.shape
+    C, g = _coupling(K, starts, columns, values, u, rho), _penalty(penalty, (K, d))
+    room, active = _rooms(d, d)
+    _apart(W, HW, mean, H, q)
+    return _sweep(
+        library().gram_sweeps,
+        *(d, len(H), _address(H, (1 if len(H) == 1 else K, d, d)), _address(scale, (K,)), _address(q, (K, d))),
+        *(ctypes.addressof(C), ctypes.addressof(g), _target(W, (K, d)), _target(HW, (K, d)), _target(mean, (d,))),
+        *(_check_places(tasks, K), len(tasks), n_sweeps, enough, SLICE, room.ctypes.data, active.ctypes.data),
+    )
+
+
+def set_sweeps(
+    gram: Array,
+    corners: Index,
+    features: Index,
+    bounds: Index,
+    q: Array,
+    starts: Index,
+    columns: Index,
+    values: Array,
+    u: Array,
+    rho: float,
+    penalty: PenaltyArrays,
+    W: Array,
+    HW: Array,
+    mean: Array,
+    tasks: Index,
+    n_sweeps: int,
+    enough: float,
+) -> tuple[int, float]:
+    """Coordinate descent over some tasks, each on features of its own; W, HW and mean change in place.
+
+    The features of task k are ``features[bounds[k]:bounds[k + 1]]``, where q, HW and the parameters of the penalty hold
+    its linear part, H_k w_k and its parameters; its Gram begins at ``gram[corners[k]]``.
+    """
+    (K, d), n = W.shape, len(features)
+    sizes = np.diff(bounds)
+    if (
+        bounds[-1] != n
+        or np.any(sizes < 0)
+        or not np.array_equal(np.diff(corners), sizes**2)
+        or corners[-1] != len(gram)
+    ):
+        raise TypeError("working sets whose bounds, corners and Grams do not belong together.")
+    C, g = _coupling(K, starts, columns, values, u, rho), _penalty(penalty, (n,))
+    largest = int(sizes.max(initial=0))
+    room, active = _rooms(largest, 2 * largest)
+    _apart(W, HW, mean, gram, q)
+    return _sweep(
+        library().set_sweeps,
+        *(d, _address(gram, (len(gram),)), _address(corners, (K + 1,), _INTS), _check_places(features, d)),
+        *(_address(bounds, (K + 1,), _INTS), _address(q, (n,)), ctypes.addressof(C), ctypes.addressof(g)),
+        *(_target(W, (K, d)), _target(HW, (n,)), _target(mean, (d,)), _check_places(tasks, K), len(tasks)),
+        *(n_sweeps, enough, SLICE, room.ctypes.data, active.ctypes.data),
+    )
+
+
+def design_sweeps(
+    data: Array,
+    rows: Index,
+    column_starts: Index,
+    base: Index,
+    row_start: Index,
+    is_sparse: bool,
+    c: Array,
+    totals: Array,
+    mu: Array,
+    sums: Array,
+    h: Array,
+    starts: Index,
+    columns: Index,
+    values: Array,
+    u: Array,
+    rho: float,
+    penalty: PenaltyArrays,
+    W: Array,
+    v: Array,
+    state: Array,
+    mean: Array,
+    tasks: Index,
+    n_sweeps: int,
+    enough: float,
+) -> tuple[int, float]:
+    """Coordinate descent on stored columns a_kj, standing for a_kj − mu_kj; W, v, state and mean change in place.
+
+    With v = c (target − Σ_j a_j w_j), state[k, 0] = Σ_j mu_kj w_kj and state[k, 1] = Σ_i v_i a coordinate costs the
+    stored entries of its column, centring and intercept included.
+    """
+    (K, d), N = W.shape, len(v)
+    C, g = _coupling(K, starts, columns, values, u, rho), _penalty(penalty, (K, d))
+    if len(data) < column_starts[-1] or (is_sparse and len(rows) != len(data)):
+        raise TypeError("columns that are longer than their numbers.")
+    X = _Columns(
+        *(_address(data, (len(data),)), _address(rows, (len(rows),), _INTS)),
+        *(_address(column_starts, (len(column_starts),), _INTS), _address(base, (K,), _INTS)),
+        *(_address(row_start, (K,), _INTS), is_sparse),
+    )
+    pull, active = np.empty(d + 1), np.empty(d + 1, dtype=np.int64)
+    _apart(W, v, state, mean, data, c)
+    return _sweep(
+        library().design_sweeps,
+        *(d, ctypes.addressof(X), _address(c, (N,)), _address(totals, (K,)), _address(mu, (K, d))),
+        *(_address(sums, (K, d)), _address(h, (K, d)), ctypes.addressof(C), ctypes.addressof(g)),
+        *(_target(W, (K, d)), _target(v, (N,)), _target(state, (K, 2)), _target(mean, (d,))),
+        *(_check_places(tasks, K), len(tasks), n_sweeps, enough, SLICE, pull.ctypes.data, active.ctypes.data),
+    )
+
+
+def shared_sweeps(
+    G: Array,
+    q: Array,
+    starts: Index,
+    columns: Index,
+    values: Array,
+    ridge: Array,
+    penalty: PenaltyArrays,
+    W: Array,
+    D: Array,
+    n_sweeps: int,
+    enough: float,
+) -> tuple[int, float]:
+    """Tasks coupled through residuals, one X for all: G = XᵀX; D = WG − q and W change in place."""
+    K, d = W.shape
+    A, g = _coupling(K, starts, columns, values, None, 0.0), _penalty(penalty, (K, d))
+    room, active = _rooms(d, 2 * d)
+    _apart(W, D, G, q)
+    return _sweep(
+        library().shared_sweeps,
+        *(K, d, _address(G, (d, d)), _address(q, (K, d)), ctypes.addressof(A), _address(ridge, (K,))),
+        *(ctypes.addressof(g), _target(W, (K, d)), _target(D, (K, d)), n_sweeps, enough, SLICE),
+        *(room.ctypes.data, active.ctypes.data),
+    )
+
+
+def aligned_sweeps(
+    X: Array,
+    H: Array,
+    starts: Index,
+    columns: Index,
+    values: Array,
+    ridge: Array,
+    penalty: PenaltyArrays,
+    W: Array,
+    HW: Array,
+    E: Array,
+    n_sweeps: int,
+    enough: float,
+) -> tuple[int, float]:
+    """The same with X_k (d, n) and Gram H_k for each task; W, HW and the residuals E change in place."""
+    (K, d), n = W.shape, E.shape[1]
+    A, g = _coupling(K, starts, columns, values, None, 0.0), _penalty(penalty, (K, d))
+    room, active = _rooms(d, 3 * d + n)
+    _apart(W, HW, E, X, H)
+    return _sweep(
+        library().aligned_sweeps,
+        *(K, d, n, _address(X, (K, d, n)), _address(H, (K, d, d)), ctypes.addressof(A), _address(ridge, (K,))),
+        *(ctypes.addressof(g), _target(W, (K, d)), _target(HW, (K, d)), _target(E, (K, n))),
+        *(n_sweeps, enough, SLICE, room.ctypes.data, active.ctypes.data),
+    )
+
+
+def feature_sweeps(
+    X: Array,
+    h: Array,
+    starts: Index,
+    columns: Index,
+    values: Array,
+    ridge: Array,
+    penalty: PenaltyArrays,
+    W: Array,
+    E: Array,
+    n_sweeps: int,
+    enough: float,
+) -> tuple[int, float]:
+    """The same without Grams, for fewer rows than features; X may hold one block for all tasks."""
+    (K, d), n = W.shape, E.shape[1]
+    A, g = _coupling(K, starts, columns, values, None, 0.0), _penalty(penalty, (K, d))
+    blocks = 1 if len(X) == 1 else K
+    room, active = np.empty(2 * n + 1), np.empty(d + 1, dtype=np.int64)
+    _apart(W, E, X, h)
+    return _sweep(
+        library().feature_sweeps,
+        *(K, d, n, len(X), _address(X, (blocks, d, n)), _address(h, (blocks, d)), ctypes.addressof(A)),
+        *(_address(ridge, (K,)), ctypes.addressof(g), _target(W, (K, d)), _target(E, (K, n))),
+        *(n_sweeps, enough, SLICE, room.ctypes.data, active.ctypes.data),
+    )
+
+
+# ---- whole weight steps of few tasks
+
+
+def _prior(K: int, P: Array, inverse: Array, u: Array, rho: float, tau: float) -> _Prior:
+    return _Prior(_address(P, (K, K)), _address(inverse, (K, K)), _address(u, (K,)), rho, tau)
+
+
+def weight_descent(
+    H: Array,
+    scale: Array,
+    q: Array,
+    penalty: PenaltyArrays,
+    P: Array,
+    inverse: Array,
+    u: Array,
+    rho: float,
+    tau: float,
+    W: Array,
+    HW: Array,
+    tol: float,
+    max_sweeps: int,
+) -> tuple[float, int]:
+    """Coordinate descent in bursts until the bound of the suboptimality is at most tol; the bound and the sweeps.
+
+    P ≻ 0 with its inverse, u = P1 and ρ as in :mod:`mssl.model.coupling`; W and HW change in place.
+    """
+    K, d = W.shape
+    C, g = _prior(K, P, inverse, u, rho, tau), _penalty(penalty, (K, d))
+    room, active = _rooms(d, 2 * d + K * K + 3 * K * d)[0], np.empty(d + 2 * K + K * K + 2, dtype=np.int64)
+    enough, gap = _float(tol), _float(np.inf)
+    _apart(W, HW, H, q)
+    arguments = (
+        *(K, d, len(H), _address(H, (1 if len(H) == 1 else K, d, d)), _address(scale, (K,)), _address(q, (K, d))),
+        *(ctypes.addressof(g), ctypes.addressof(C), _target(W, (K, d)), _target(HW, (K, d)), tol),
+    )
+    rest = (room.ctypes.data, active.ctypes.data, ctypes.addressof(enough), ctypes.addressof(gap))
+    done = 0
+    while True:
+        made = library().weight_descent(*arguments, max_sweeps - done, SLICE, *rest)
+        done += abs(made)
+        if made <= 0 or not gap.value > tol or done >= max_sweeps:
+            return gap.value, done
+
+
+def weight_system(
+    H: Array,
+    scale: Array,
+    q: Array,
+    P: Array,
+    inverse: Array,
+    u: Array,
+    rho: float,
+    tau: float,
+    W: Array,
+    HW: Array,
+    ridge: Array,
+    inverses: Array,
+    tol: float,
+    max_iter: int,
+) -> tuple[float, int]:
+    """The step without a penalty by conjugate gradients, preconditioned by each task's own block; bound and iterations.
+
+    ``ridge`` (K,) and ``inverses`` (K, d, d) keep the preconditioner for the next call; ridges of 0 mean none is known.
+    """
+    K, d = W.shape
+    C = _prior(K, P, inverse, u, rho, tau)
+    room, gap = np.empty(5 * K * d + 2 * d * d + d + 1), _float(np.inf)
+    _apart(W, HW, inverses, H, q)
+    made = library().weight_system(
+        *(K, d, len(H), _address(H, (1 if len(H) == 1 else K, d, d)), _address(scale, (K,)), _address(q, (K, d))),
+        *(ctypes.addressof(C), _target(W, (K, d)), _target(HW, (K, d)), _target(ridge, (K,))),
+        *(_target(inverses, (K, d, d)), tol, max_iter, room.ctypes.data, ctypes.addressof(gap)),
+    )
+    return gap.value, made
+
+
+def group_descent(
+    H: Array,
+    scale: Array,
+    starts: Index,
+    columns: Index,
+    values: Array,
+    lift: Array,
+    alpha: float,
+    q: Array,
+    constant: float,
+    V: Array,
+    G: Array,
+    tol: float,
+    max_iter: int,
+) -> tuple[float, int]:
+    """Minimise a quadratic + alpha Σ_j ‖V_·j‖ by descent over features and Newton steps on those in use.
+
+    ``lift`` − C must be diagonally dominant; ``constant`` is the quadratic at V = 0. V and its gradient G change in
+    place. Returns a bound of the suboptimality, and how many sweeps and products were made.
+    """
+    K, m = V.shape
+    C = _coupling(K, starts, columns, values, None, 0.0)
+    room = np.empty(len(H) * m * m + (11 * m + 3) * K + 6 * m + 8)
+    active, at, gap = np.empty(m + 1, dtype=np.int64), _Grouping(0, 0, -1, 0.0, np.inf), _float(np.inf)
+    _apart(V, G, H, q)
+    arguments = (
+        *(K, m, len(H), _address(H, (1 if len(H) == 1 else K, m, m)), _address(scale, (K,)), ctypes.addressof(C)),
+        *(_address(lift, (K,)), alpha, _address(q, (K, m)), constant, _target(V, (K, m)), _target(G, (K, m)), tol),
+        *(max_iter, SLICE, room.ctypes.data, active.ctypes.data, ctypes.addressof(at), ctypes.addressof(gap)),
+    )
+    while library().group_descent(*arguments) == _AGAIN:
+        pass
+    return gap.value, at.done
+
+
+# ---- rows of many small tasks
+
+
+def gather_blocks(X: Array, bounds: Index, c: Array, centre: bool, out: Array, means: Array) -> None:
+    """Transpose the rows of each task into a (d, n_k) block of ``out`` and take their weighted means off."""
+    (N, d), K = X.shape, len(bounds) - 1
+    _check_bounds(bounds, N)
+    _apart(out, means, X, c)
+    library().gather_blocks(
+        *(K, d, _address(X, (N, d)), _address(bounds, (K + 1,), _INTS), _address(c, (N,)), centre),
+        *(_target(out, (N * d,)), _target(means, (K, d))),
+    )
+
+
+def block_grams(buffer: Array, bounds: Index, c: Array, r: Array, gram: Array, sums: Array, products: Array) -> None:
+    """For each task with columns a_j: Σ c a_j a_l into gram, Σ c a_j into sums, Σ r a_j into products."""
+    (K, d), N = sums.shape, len(c)
+    _check_bounds(bounds, N)
+    room = np.empty(int(np.diff(bounds).max(initial=0)) + 1)
+    _apart(gram, sums, products, buffer, c)
+    library().block_grams(
+        *(K, d, _address(buffer, (N * d,)), _address(bounds, (K + 1,), _INTS), _address(c, (N,)), _address(r, (N,))),
+        *(_target(gram, (K, d, d)), _target(sums, (K, d)), _target(products, (K, d)), room.ctypes.data),
+    )
+
+
+def _check_bounds(bounds: Index, n: int) -> None:
+    if bounds[0] != 0 or bounds[-1] != n or np.any(np.diff(bounds) < 0):
+        raise TypeError(f"bounds of tasks that do not run from 0 to {n}.")
+
+
+# ---- the graphical lasso
+
+
+def graph_lasso(
+    S: Array,
+    alpha: float,
+    weights: Array | None,
+    e: Array,
+    tol: float,
+    max_sweeps: int,
+    warm: tuple[Array, Array] | None = None,
+) -> tuple[int, Array, Index, tuple[float, ...]]:
+    """The whole graphical lasso: screening, components, descent and certificate.
+
+    The penalty of an edge is alpha times its weight (1 where there are no weights; infinite forbids it), ``e`` is that
+    of the diagonal; ``warm`` is Ω and its inverse of a problem nearby.
+
+    Returns how it ended, Ω, its inverse and a dual point (3, p, p), the components, and gap, objective, log det Ω,
+    sweeps.
+    """
+    p, lib = len(S), library()
+    table = (_address(S, (p, p)), alpha, None if weights is None else _address(weights, (p, p)))
+    integers = np.empty(3 * p + 4, dtype=np.int64)
+    labels = integers.ctypes.data
+    largest = lib.graph_components(p, *table, labels, labels + 8 * p)
+    answers, numbers = np.empty((3, p, p)), np.empty(2 * p + 4 + lib.graph_room(largest))
+    out, root = answers.ctypes.data, numbers.ctypes.data
+    start = (None, None) if warm is None else (_address(warm[0], (p, p)), _address(warm[1], (p, p)))
+    lapack = None if largest < _LAPACK_FROM else ctypes.addressof(_lapack())
+    arguments = (
+        *(p, *table, _address(e, (p,)), tol, max_sweeps, SLICE, labels, *start, out, out + 8 * p * p),
+        *(out + 16 * p * p, root, labels + 8 * p, root + 8 * (2 * p + 4)),
+    )
+    resume = 0
+    while (status := lib.graph_lasso(*arguments, resume, lapack, root + 16 * p)) == _AGAIN:
+        resume = 1
+    return status, answers, integers[:p], tuple(numbers[2 * p : 2 * p + 4].tolist())
+
+
+def graph_gap(
+    S: Array, alpha: float, weights: Array | None, e: Array, omega: Array, sigma: Array, limit: float
+) -> tuple[float, float]:
+    """Gap and ⟨S + diag(e), Ω⟩ + Σ L|Ω| of Ω with its inverse; the gap is NaN where Ω is farther than ``limit``."""
+    p = len(S)
+    room, integers, trace = np.empty(2 * p * p + 3 * p), np.empty(p * p + 2 * p + 3, dtype=np.int64), _float(0.0)
+    gap = library().graph_gap(
+        *(p, _address(S, (p, p)), alpha, None if weights is None else _address(weights, (p, p)), _address(e, (p,))),
+        *(_address(omega, (p, p)), _address(sigma, (p, p)), limit, room.ctypes.data, integers.ctypes.data),
+        ctypes.addressof(trace),
+    )
+    return gap, trace.value
+
+
+def graph_sweeps(
+    S: Array,
+    L: Array,
+    W: Array,
+    B: Array,
+    diagonal: Array,
+    column_tol: float,
+    target: float,
+    max_sweeps: int,
+    ascent: float,
+) -> tuple[int, float]:
+    """Dual block coordinate descent on matrices of unit diagonal; W, regressions B and Ω's diagonal change in place.
+
+    Returns the sweeps made, negative where W stopped being positive definite, and the ascent of the last one.
+    """
+    m = len(S)
+    room, tol, last = np.empty(library().graph_room(m) + m), _float(column_tol), _float(ascent)
+    _apart(W, B, diagonal, S, L)
+    arguments = (
+        *(m, _address(S, (m, m)), _address(L, (m, m)), _target(W, (m, m)), _target(B, (m, m)), _target(diagonal, (m,))),
+        *(ctypes.addressof(tol), target, 1, ctypes.addressof(last), room.ctypes.data),
+    )
+    for sweep in range(1, max_sweeps + 1):  # one by one, so that signals are served
+        before = last.value
+        if library().graph_sweeps(*arguments) < 0:
+            return -sweep, last.value
+        ratio = min(last.value / before, 0.99) if 0 < before < np.inf else 0.1
+        if last.value * ratio / (1.0 - ratio) <= target:
+            return sweep, last.value
+    return max_sweeps, last.value

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from mssl.kernels import call, plain
+from mssl.kernels import design_sweeps, gram_sweeps, plain, set_sweeps, weight_descent
 from mssl.kernels.threads import spread
 from mssl.model.bounds import Components, WeightBound
 from mssl.model.coupling import Coupling
@@ -171,13 +171,22 @@ def coordinate_descent(
 
 def _in_one_call(problem: GramQuadratic, bound: WeightBound, W: Array, tol: float, max_iter: int) -> WeightStep:
     """Bursts and certificates of a small problem in one compiled call."""
-    from mssl.kernels.small_weights import descend as kernel
-
     coupling = bound.coupling
-    loss = (*map(plain, (problem.gram, problem.task_scale, problem.linear)), bound.penalty.kernel)
-    form = (plain(coupling.precision), plain(np.asarray(bound.covariance)), coupling.u, coupling.rho)
-    state = (bound.mean_variance, W, plain(problem.product(W)), np.empty((3, *W.shape)))
-    gap, done = call(kernel, *loss, *form, *state, float(tol), max_iter)
+    gap, done = weight_descent(
+        plain(problem.gram),
+        plain(problem.task_scale),
+        plain(problem.linear),
+        bound.penalty.kernel,
+        plain(coupling.precision),
+        plain(np.asarray(bound.covariance)),
+        coupling.u,
+        coupling.rho,
+        bound.mean_variance,
+        W,
+        plain(problem.product(W)),
+        float(tol),
+        max_iter,
+    )
     status = Status.CONVERGED if gap <= tol else Status.MAX_ITER if done >= max_iter else Status.STALLED
     return WeightStep(W, gap, done, status if np.isfinite(gap) else Status.DIVERGED)
 
@@ -262,11 +271,9 @@ class _GramSweeps:
         return self.HW - self.linear + self.coupling.dot(self.W)
 
     def run(self, n_sweeps: int, enough: float) -> tuple[int, float]:
-        from mssl.kernels.weights import gram_sweeps
-
         def sweep(tasks: Index, most: int, goal: float) -> tuple[int, float]:
             mean = self.mean if len(self.parts) == 1 else self.mean.copy()
-            return call(gram_sweeps, *self.arguments, mean, tasks, most, goal)
+            return gram_sweeps(*self.arguments, mean, tasks, most, goal)
 
         return spread_sweeps(self.parts, n_sweeps, float(enough), sweep)
 
@@ -276,7 +283,8 @@ class _DesignSweeps:
 
     def __init__(self, problem: DesignQuadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array) -> None:
         self.problem, self.coupling, self.penalty, self.W = problem, coupling, penalty, W
-        self.moments = (problem.c, problem.totals, problem.column_means, problem.column_sums, problem.row_diagonal)
+        moments = (problem.c, problem.totals, problem.column_means, problem.column_sums, problem.row_diagonal)
+        self.moments = tuple(map(plain, moments))
         self.form = coupling_arrays(coupling, problem.ridge)
         self.parts = independent_parts(coupling, len(problem.c) * problem.n_features)
 
@@ -284,8 +292,6 @@ class _DesignSweeps:
         return self.problem.gradient(self.W) + self.coupling.dot(self.W)
 
     def run(self, n_sweeps: int, enough: float) -> tuple[int, float]:
-        from mssl.kernels.weights import design_sweeps
-
         problem, W = self.problem, self.W
         sigma = np.einsum("kd,kd->k", problem.column_means, W)
         v = problem.c * (problem.target - problem.design.stored_dot(W))
@@ -293,7 +299,7 @@ class _DesignSweeps:
         loss = (*problem.design.columns, *self.moments, *self.form, self.penalty.kernel, W, v, state)
 
         def sweep(tasks: Index, most: int, goal: float) -> tuple[int, float]:
-            return call(design_sweeps, *loss, self.coupling.u @ W, tasks, most, goal)
+            return design_sweeps(*loss, self.coupling.u @ W, tasks, most, goal)
 
         return spread_sweeps(self.parts, n_sweeps, float(enough), sweep)
 
@@ -443,8 +449,6 @@ class _Sets:
 
         Returns how many there were, and what the last one gained.
         """
-        from mssl.kernels.working_sets import set_sweeps
-
         W, coupling, mean = self.W, self.coupling, self.coupling.u @ self.W
         sizes = np.array([len(own) for own in self.features])
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -456,7 +460,7 @@ class _Sets:
         parts = independent_parts(coupling, len(self.gram))
 
         def sweep(own: Index, most: int, goal: float) -> tuple[int, float]:
-            return call(set_sweeps, *loss, mean if len(parts) == 1 else mean.copy(), own, most, goal)
+            return set_sweeps(*loss, mean if len(parts) == 1 else mean.copy(), own, most, goal)
 
         done, enough, slope = 0, tol, np.zeros(W.shape)
         while True:

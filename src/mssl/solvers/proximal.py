@@ -22,7 +22,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.kernels import call, plain
+from mssl.kernels import group_descent as descend_groups
+from mssl.kernels import plain
 from mssl.model.bounds import CompositeBound
 from mssl.model.coupling import Coupling
 from mssl.penalties import L21, Penalty
@@ -132,8 +133,6 @@ def _group_descent(
 
     ``max_iter`` counts sweeps and products. The status is MAX_ITER before so many where another solver goes on faster.
     """
-    from mssl.kernels.groups import descend_groups
-
     V = np.array(V0, dtype=float)
     d, held = V.shape[1], isinstance(quadratic, GramQuadratic)
     # Sums of |C|'s rows: a diagonal matrix above C.
@@ -159,7 +158,7 @@ def _group_descent(
         linear, own, slope = (plain(part[some]) for part in (quadratic.linear, V, G))
         goal = max(_LAST * tol, 0.0 if every else _INNER * gap)
         state = (linear, quadratic.null_value, own, slope, goal, max_iter - done)
-        done += call(descend_groups, grams, *form, *state)[1]
+        done += descend_groups(grams, *form, *state)[1]
         V[some] = own
         size, previous = max(size, 2 * used), gap
 

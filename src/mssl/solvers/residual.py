@@ -27,7 +27,7 @@ from scipy import linalg, sparse
 from mssl.data.design import Design
 from mssl.data.layouts import TaskData
 from mssl.exceptions import NotAlignedError, ParameterError
-from mssl.kernels import call
+from mssl.kernels import aligned_sweeps, feature_sweeps, shared_sweeps
 from mssl.model.bounds import Components, projected_gap, relative_violation
 from mssl.model.coupling import Coupling, positive_definite_inverse
 from mssl.penalties import EntrywisePenalty
@@ -212,8 +212,6 @@ class _Certificate:
 
 def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, int, float], tuple[int, float]]:
     """The kernel that fits the shapes, as a function (W, sweeps, enough) → (sweeps made, last gain)."""
-    from mssl.kernels import residuals as kernels
-
     graph = (A.indptr.astype(np.int64), A.indices.astype(np.int64), np.array(A.data, dtype=float))
     rest = (problem.ridges, problem.penalty.kernel)
     d, n = problem.n_features, problem.Y.shape[1]
@@ -223,7 +221,7 @@ def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, i
         def on_the_gram(W: Array, n_sweeps: int, enough: float) -> tuple[int, float]:
             D = np.ascontiguousarray(W @ problem.gram[0] - problem.linear)
             arguments = (problem.gram[0], problem.linear, *graph, *rest, W, D, n_sweeps, float(enough))
-            return call(kernels.shared_sweeps, *arguments)
+            return shared_sweeps(*arguments)
 
         return on_the_gram
     if d <= n and fits:
@@ -232,7 +230,7 @@ def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, i
             HW = np.ascontiguousarray(np.matmul(problem.gram, W[:, :, None])[:, :, 0])
             E = np.ascontiguousarray(problem.rows(W))
             arguments = (problem.X, problem.gram, *graph, *rest, W, HW, E, n_sweeps, float(enough))
-            return call(kernels.aligned_sweeps, *arguments)
+            return aligned_sweeps(*arguments)
 
         return on_rows_and_grams
 
@@ -240,7 +238,7 @@ def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, i
 
     def on_rows(W: Array, n_sweeps: int, enough: float) -> tuple[int, float]:
         E = np.ascontiguousarray(problem.rows(W))
-        return call(kernels.feature_sweeps, problem.X, squares, *graph, *rest, W, E, n_sweeps, float(enough))
+        return feature_sweeps(problem.X, squares, *graph, *rest, W, E, n_sweeps, float(enough))
 
     return on_rows
 

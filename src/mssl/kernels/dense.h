@@ -1,0 +1,124 @@
+/* Algebra of small dense matrices in row order, shared by the kernels. Everything here is static: one copy per SIMD level. */
+#ifndef MSSL_DENSE_H
+#define MSSL_DENSE_H
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Plain comparisons: fmin and fmax are calls into the maths library, which no loop over vectors survives. */
+static inline double least(double a, double b) { return a < b ? a : b; }
+static inline double most(double a, double b) { return a > b ? a : b; }
+
+#define MSSL_TINY 1e-100 /* smaller covariances become 0: products of two must not become slow subnormal numbers */
+
+/* out += sum_a x[a] * W[index[a]], rows of length p, four at a time. */
+static inline void add_some_rows(const double *restrict x, const int64_t *restrict index, int64_t n, const double *restrict W,
+                                 int64_t p, double *restrict out) {
+    int64_t a = 0;
+    for (; a + 4 <= n; a += 4) {
+        const double x0 = x[a], x1 = x[a + 1], x2 = x[a + 2], x3 = x[a + 3];
+        const double *restrict w0 = W + index[a] * p, *restrict w1 = W + index[a + 1] * p;
+        const double *restrict w2 = W + index[a + 2] * p, *restrict w3 = W + index[a + 3] * p;
+        for (int64_t i = 0; i < p; i++) out[i] += x0 * w0[i] + x1 * w1[i] + x2 * w2[i] + x3 * w3[i];
+    }
+    for (; a < n; a++) {
+        const double x0 = x[a];
+        const double *restrict w0 = W + index[a] * p;
+        for (int64_t i = 0; i < p; i++) out[i] += x0 * w0[i];
+    }
+}
+
+/* out[i] += sum_k x[k] * B[k * stride + i], i < m: four rows at a time. */
+static inline void add_rows(const double *restrict x, const double *restrict B, int64_t n, int64_t stride, int64_t m,
+                            double *restrict out) {
+    int64_t k = 0;
+    for (; k + 4 <= n; k += 4) {
+        const double x0 = x[k], x1 = x[k + 1], x2 = x[k + 2], x3 = x[k + 3];
+        const double *restrict b0 = B + k * stride, *restrict b1 = b0 + stride, *restrict b2 = b1 + stride,
+                     *restrict b3 = b2 + stride;
+        for (int64_t i = 0; i < m; i++) out[i] += x0 * b0[i] + x1 * b1[i] + x2 * b2[i] + x3 * b3[i];
+    }
+    for (; k < n; k++) {
+        const double x0 = x[k];
+        const double *restrict b0 = B + k * stride;
+        for (int64_t i = 0; i < m; i++) out[i] += x0 * b0[i];
+    }
+}
+
+/* A = R'R: the factor into the upper triangle of R, -R' below it; log det A, or NaN where A is not positive definite.
+   Only the lower triangle of A is read. */
+static inline double factor(const double *A, int64_t p, double *R) {
+    double total = 0.0;
+    for (int64_t i = 0; i < p; i++) {
+        double *row = R + i * p;
+        for (int64_t j = i; j < p; j++) row[j] = A[j * p + i];
+        /* row holds -R[0..i, i] in its first i entries */
+        int64_t k = 0;
+        const int64_t m = p - i;
+        double *restrict out = row + i;
+        for (; k + 4 <= i; k += 4) {
+            const double x0 = row[k], x1 = row[k + 1], x2 = row[k + 2], x3 = row[k + 3];
+            const double *restrict b0 = R + k * p + i, *restrict b1 = b0 + p, *restrict b2 = b1 + p, *restrict b3 = b2 + p;
+            for (int64_t j = 0; j < m; j++) out[j] += x0 * b0[j] + x1 * b1[j] + x2 * b2[j] + x3 * b3[j];
+        }
+        for (; k < i; k++) {
+            const double x0 = row[k];
+            const double *restrict b0 = R + k * p + i;
+            for (int64_t j = 0; j < m; j++) out[j] += x0 * b0[j];
+        }
+        const double x = row[i];
+        if (!(x > 0.0)) return NAN;
+        total += log(x);
+        row[i] = sqrt(x);
+        const double inverse = 1.0 / row[i];
+        for (int64_t j = i + 1; j < p; j++) {
+            row[j] *= inverse;
+            R[j * p + i] = -row[j];
+        }
+    }
+    return total;
+}
+
+/* (R'R)^-1 from the upper triangle of R. */
+static inline void invert(const double *R, int64_t p, double *out) {
+    for (int64_t i = 0; i < p; i++) {
+        double *restrict row = out + i * p;
+        for (int64_t j = i; j < p; j++) row[j] = 0.0;
+        row[i] = 1.0;
+        for (int64_t k = i; k < p; k++) {
+            const double *restrict other = R + k * p;
+            const double x = row[k] / other[k];
+            row[k] = x;
+            for (int64_t j = k + 1; j < p; j++) row[j] -= x * other[j];
+        }
+    }
+    for (int64_t i = 0; i < p; i++)
+        for (int64_t j = i; j < p; j++) {
+            const double *one = out + i * p, *other = out + j * p;
+            double x = 0.0;
+            for (int64_t k = j; k < p; k++) x += one[k] * other[k];
+            out[i * p + j] = x;
+            out[j * p + i] = x;
+        }
+}
+
+/* x = (R'R)^-1 b, p entries, rows of R have length stride. */
+static inline void back_solve(const double *R, int64_t p, int64_t stride, const double *b, double *x) {
+    memcpy(x, b, (size_t)p * sizeof(double));
+    for (int64_t i = 0; i < p; i++) {
+        const double *restrict other = R + i * stride;
+        const double y = x[i] / other[i];
+        x[i] = y;
+        for (int64_t j = i + 1; j < p; j++) x[j] -= y * other[j];
+    }
+    for (int64_t i = p - 1; i >= 0; i--) {
+        const double *restrict other = R + i * stride;
+        double total = x[i];
+        for (int64_t j = i + 1; j < p; j++) total -= x[j] * other[j];
+        x[i] = total / other[i];
+    }
+}
+
+#endif

@@ -1,0 +1,1093 @@
+/* The graphical lasso on matrices scaled to a unit diagonal; see mssl.h for what each function computes. */
+#include "mssl.h"
+
+#include "dense.h"
+
+#define DELAYED 8         /* columns of W that are written together, one cache line a row */
+#define DELAY_FROM 96     /* variables from which that pays */
+#define DENSE_UP_TO 64    /* variables up to which the scaled S and L are held; beyond, columns are scaled when needed */
+#define PASSES 100        /* passes over a column's variables, */
+#define MOST_PASSES 2000  /* and where W would lose its definiteness otherwise */
+#define ROUNDS 20         /* rounds in which violators join a column's variables */
+#define SINGULAR 1e-7     /* least entry on the diagonal of a factor that is trusted */
+#define LAPACK_FROM 48    /* variables from which LAPACK factorises faster than the loops here */
+#define SPARSE_FROM 150   /* variables from which sparsity of Omega is used to factorise it */
+#define STOP 0.3          /* the descent stops where its estimate of the gap is this part of the target */
+#define BURST 10          /* sweeps after which Newton steps are tried */
+#define MOST_FACE 160     /* entries of Omega up to which Newton steps pay */
+#define NEWTON_STEPS 8
+#define NEAR_ENOUGH 1.0   /* decrement up to which Newton steps from a warm start are better than descent */
+
+/* ---- the working state of one component ---- */
+
+typedef struct {
+    int64_t m, p;
+    int filled;         /* whether S and L are held */
+    const double *whole, *weights; /* p x p: S and the edges' weights (or NULL) in the caller's units, */
+    const int64_t *own;            /* m: the component's variables among the p (NULL: all of them), */
+    const double *unit;            /* m: 1 / sqrt of the diagonal of S', */
+    double alpha;                  /* and the penalty's strength */
+    double *S, *L;      /* m x m: scaled moment and penalties (INFINITY forbids), up to DENSE_UP_TO variables */
+    double *W;          /* m x m: dual point */
+    int64_t *count;     /* m: non-zero regression coefficients of each column */
+    int32_t *index;     /* m x m: their variables, */
+    double *value;      /* m x m: and the coefficients */
+    double *diagonal;   /* m: the diagonal of Omega */
+    double *gram;       /* 2 m x m: room for the Gram matrix of a column's variables, and for factors of it */
+    double *omega;      /* m x m: Omega where it is dense */
+    double *factor;     /* m x m: its factor, or what elimination leaves of it */
+    double *product;    /* m x m: Omega W - I */
+    int64_t *starts;    /* m + 1: rows of Omega, */
+    int32_t *columns;   /* m x m: its columns (as many as there are), */
+    double *entries;    /* and its entries (in gram) */
+    int64_t *rank;      /* m: order of elimination */
+    int64_t eliminated; /* variables that were eliminated, -1 where the factor is a dense one */
+    double *vectors;    /* 10 m */
+    int64_t *active;    /* 2 m */
+} state;
+
+static int64_t room_for(int64_t m) { return 11 * m * m + 22 * m + 64; }
+
+/* Lay a component out in the room; where it is everything, the answers' own space serves as room until the end. */
+static void lay_out(state *s, int64_t m, double *room, double *Omega, double *Sigma) {
+    const int64_t held = m <= DENSE_UP_TO ? m * m : 0;
+    s->m = m;
+    s->S = room, room += held;
+    s->L = room, room += held;
+    s->W = room, room += m * m;
+    s->value = room, room += m * m;
+    s->gram = room, room += 3 * m * m;
+    s->omega = room, room += m * m;
+    if (Omega == NULL) {
+        s->factor = room, room += m * m;
+        s->product = room, room += m * m;
+    } else {
+        s->factor = Omega;
+        s->product = Sigma;
+    }
+    s->entries = s->gram;
+    s->columns = (int32_t *)(s->gram + m * m);
+    s->index = (int32_t *)room, room += (m * m + 1) / 2;
+    s->diagonal = room, room += m;
+    s->vectors = room, room += 10 * m;
+    s->count = (int64_t *)room, room += m;
+    s->starts = (int64_t *)room, room += m + 1;
+    s->rank = (int64_t *)room, room += m;
+    s->active = (int64_t *)room;
+}
+
+static inline double moment(const state *s, int64_t i, int64_t j) {
+    if (i == j) return 1.0;
+    if (s->filled) return s->S[i * s->m + j];
+    const int64_t a = s->own == NULL ? i : s->own[i], b = s->own == NULL ? j : s->own[j];
+    return s->whole[a * s->p + b] * (s->unit[i] * s->unit[j]);
+}
+
+static inline double price(const state *s, int64_t i, int64_t j) {
+    if (i == j) return 0.0;
+    if (s->filled) return s->L[i * s->m + j];
+    const int64_t a = s->own == NULL ? i : s->own[i], b = s->own == NULL ? j : s->own[j];
+    return (s->weights == NULL ? s->alpha : s->alpha * s->weights[a * s->p + b]) * (s->unit[i] * s->unit[j]);
+}
+
+static void fill_tables(state *s) {
+    const int64_t m = s->m;
+    for (int64_t a = 0; a < m; a++)
+        for (int64_t b = 0; b < m; b++) s->S[a * m + b] = moment(s, a, b), s->L[a * m + b] = price(s, a, b);
+}
+
+/* Row j of the scaled S and L; they stay valid until the next call. */
+static void load_row(const state *s, int64_t j, const double **S, const double **L) {
+    const int64_t m = s->m;
+    if (m <= DENSE_UP_TO) {
+        *S = s->S + j * m, *L = s->L + j * m;
+        return;
+    }
+    double *restrict moments = s->vectors + 8 * m, *restrict prices = s->vectors + 9 * m;
+    const double r = s->unit[j], *restrict unit = s->unit;
+    const int64_t *own = s->own;
+    const double *restrict row = s->whole + (own == NULL ? j : own[j]) * s->p;
+    const double *restrict w = s->weights == NULL ? NULL : s->weights + (own == NULL ? j : own[j]) * s->p;
+    if (own == NULL) {
+        for (int64_t i = 0; i < m; i++) moments[i] = row[i] * (r * unit[i]);
+        if (w == NULL)
+            for (int64_t i = 0; i < m; i++) prices[i] = s->alpha * (r * unit[i]);
+        else
+            for (int64_t i = 0; i < m; i++) prices[i] = s->alpha * w[i] * (r * unit[i]);
+    } else {
+        for (int64_t i = 0; i < m; i++) {
+            moments[i] = row[own[i]] * (r * unit[i]);
+            prices[i] = (w == NULL ? s->alpha : s->alpha * w[own[i]]) * (r * unit[i]);
+        }
+    }
+    moments[j] = 1.0, prices[j] = 0.0;
+    *S = moments, *L = prices;
+}
+
+/* ---- columns ---- */
+
+/* Move beta towards the minimum over its own support and signs, as far as no sign changes: a step that an ill-conditioned
+   G does not slow down. room: 2 k^2 + 3 m. */
+static void face_step(const double *G, int64_t m, const double *c, const double *lam, double *beta, double *q, double *room,
+                      int64_t *face) {
+    int64_t k = 0;
+    for (int64_t a = 0; a < m; a++) k += beta[a] != 0.0;
+    double *A = room, *R = A + k * k, *b = R + k * k, *x = b + k;
+    k = 0;
+    for (int64_t a = 0; a < m; a++)
+        if (beta[a] != 0.0) {
+            face[k] = a;
+            b[k++] = c[a] - copysign(lam[a], beta[a]) - q[a];
+        }
+    for (int64_t u = 0; u < k; u++)
+        for (int64_t v = 0; v <= u; v++) A[u * k + v] = G[face[u] * m + face[v]];
+    if (isnan(factor(A, k, R))) return;
+    back_solve(R, k, k, b, x);
+    double t = 1.0;
+    int64_t blocking = -1;
+    for (int64_t u = 0; u < k; u++) {
+        if (!(R[u * k + u] > SINGULAR)) return;
+        const double old = beta[face[u]];
+        if ((old + t * x[u]) * old <= 0.0) t = -old / x[u], blocking = u;
+    }
+    for (int64_t u = 0; u < k; u++) {
+        const int64_t a = face[u];
+        const double step = u == blocking ? -beta[a] : t * x[u];
+        beta[a] += step;
+        const double *restrict row = G + a * m;
+        for (int64_t v = 0; v < m; v++) q[v] += step * row[v];
+    }
+}
+
+/* min 1/2 b'Gb - c'b + sum lam|b| by coordinate descent; q = Gb is kept, G has a unit diagonal. */
+static void lasso_active(const double *G, int64_t m, const double *c, const double *lam, double *beta, double *q, double tol,
+                         int64_t max_passes, double *room, int64_t *face) {
+    for (int64_t sweep = 1; sweep <= max_passes; sweep++) {
+        double change = 0.0;
+        for (int64_t a = 0; a < m; a++) {
+            const double old = beta[a], z = c[a] - q[a] + old;
+            const double size = fabs(z) - lam[a];
+            const double new = size > 0.0 ? copysign(size, z) : 0.0;
+            const double step = new - old;
+            if (step != 0.0) {
+                beta[a] = new;
+                const double *restrict row = G + a * m;
+                double *restrict out = q;
+                for (int64_t b = 0; b < m; b++) out[b] += step * row[b];
+                change = most(change, fabs(step));
+            }
+        }
+        if (change <= tol) break;
+        if (sweep % 10 == 0) face_step(G, m, c, lam, beta, q, room, face);
+    }
+}
+
+/* Solve the lasso of column j given W, columns [from, j) of which are pending. On return g = W beta_j.
+   Returns 1 - g'beta, the Schur complement. */
+static double solve_column(state *s, int64_t j, int64_t from, const double *restrict Sj, const double *restrict Lj, double tol,
+                           int64_t max_passes) {
+    const int64_t m = s->m;
+    double *g = s->vectors, *beta = g + m, *c = beta + m, *lam = c + m, *b = lam + m, *q = b + m;
+    int64_t *active = s->active, *face = active + m;
+    int32_t *index = s->index + j * m;
+    double *value = s->value + j * m;
+    int64_t n = s->count[j];
+    memset(g, 0, (size_t)m * sizeof(double));
+    for (int64_t a = 0; a < n; a++) active[a] = index[a];
+    for (int64_t a = 0; a < n; a++) beta[active[a]] = value[a];
+    add_some_rows(value, active, n, s->W, m, g);
+    for (int64_t k = from; k < j; k++) {  /* what rows do not yet know of pending columns */
+        double total = 0.0;
+        const double *row = s->W + k * m;
+        for (int64_t a = 0; a < n; a++) total += value[a] * row[active[a]];
+        g[k] = total;
+    }
+    for (int64_t round = 0; round < ROUNDS; round++) {
+        int violated = round == 0;
+        n = 0;
+        for (int64_t k = 0; k < m; k++) {
+            if (beta[k] != 0.0) {
+                active[n++] = k;
+            } else if (fabs(Sj[k] - g[k]) > Lj[k] + 1e-12 && k != j) {
+                active[n++] = k;
+                violated = 1;
+            }
+        }
+        if (!violated || n == 0) break;
+        double *G = s->gram;
+        for (int64_t a = 0; a < n; a++) {
+            const int64_t k = active[a];
+            c[a] = Sj[k], lam[a] = Lj[k], b[a] = beta[k], q[a] = g[k];
+            const double *row = s->W + k * m;
+            for (int64_t e = 0; e <= a; e++) {
+                const int64_t l = active[e];
+                const double w = l >= from && l < j ? s->W[l * m + k] : row[l];
+                G[a * n + e] = w;
+                G[e * n + a] = w;
+            }
+        }
+        lasso_active(G, n, c, lam, b, q, tol, max_passes, G + n * n, face);
+        int64_t moved = 0;
+        for (int64_t a = 0; a < n; a++) {
+            const int64_t k = active[a];
+            const double step = b[a] - beta[k];
+            if (step != 0.0) {
+                beta[k] = b[a];
+                face[moved] = k;
+                c[moved++] = step;
+            }
+        }
+        if (moved == 0) break;
+        add_some_rows(c, face, moved, s->W, m, g);
+        for (int64_t k = from; k < j; k++) {
+            double total = 0.0;
+            const double *row = s->W + k * m;
+            for (int64_t a = 0; a < m; a++) total += row[a] * beta[a];
+            g[k] = total;
+        }
+    }
+    double schur = 1.0;
+    n = 0;
+    for (int64_t k = 0; k < m; k++)
+        if (beta[k] != 0.0) {
+            schur -= g[k] * beta[k];
+            index[n] = (int32_t)k;
+            value[n++] = beta[k];
+            beta[k] = 0.0;
+        }
+    s->count[j] = n;
+    return schur;
+}
+
+/* Clip g into the box and write it as row j of W, and as its column unless that is put off until the batch is full.
+   Returns the squared change weighted by the diagonal, negative where W is no longer positive definite. */
+static double store_column(state *s, int64_t j, int64_t from, const double *restrict Sj, const double *restrict Lj, int delay) {
+    const int64_t m = s->m;
+    double *restrict g = s->vectors, *restrict row = s->W + j * m;
+    const double *restrict diagonal = s->diagonal;
+    double change = 0.0, peak = 0.0;
+    for (int64_t k = from; k < j; k++) row[k] = s->W[k * m + j];
+    g[j] = 0.0;
+    for (int64_t i = 0; i < m; i++) {
+        double w = least(most(g[i], Sj[i] - Lj[i]), Sj[i] + Lj[i]);
+        w = fabs(w) < MSSL_TINY ? 0.0 : w;
+        w = i == j ? 0.0 : w;
+        peak = most(peak, fabs(w));
+        const double step = i == j ? 0.0 : w - row[i];
+        change += step * step * diagonal[i];
+        g[i] = w;
+    }
+    if (!(peak < 1.0)) return -1.0;
+    if (change > 0.0) {
+        memcpy(row, g, (size_t)m * sizeof(double));
+        row[j] = 1.0;
+        if (!delay) {
+            for (int64_t i = 0; i < m; i++) s->W[i * m + j] = row[i];
+        } else {
+            for (int64_t k = from; k < j; k++) s->W[k * m + j] = g[k];
+        }
+    }
+    return change * diagonal[j];
+}
+
+/* Write the pending columns [from, to) of W from its rows. */
+static void write_columns(state *s, int64_t from, int64_t to) {
+    const int64_t m = s->m;
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t k = from; k < to; k++) s->W[i * m + k] = s->W[k * m + i];
+}
+
+/* Where a call that ran out of time goes on; it lies at the beginning of the room. */
+typedef struct {
+    int64_t component, column, made, done, longest, inside;
+    double ascent, before, column_tol, accuracy, gap, value, log_det;
+} progress;
+
+#define INTERRUPTED INT64_MIN
+
+/* Dual block coordinate descent until the estimated remaining ascent is at most target. Returns the sweeps made, negative
+   where W stopped being positive definite, INTERRUPTED where the time is up. */
+static int64_t sweep_columns(state *s, progress *at, double target, int64_t max_sweeps, double deadline) {
+    const int64_t m = s->m;
+    const int delay = m >= DELAY_FROM;
+    if (at->column == 0) memset(s->vectors, 0, (size_t)(8 * m) * sizeof(double));
+    while (at->made < max_sweeps) {
+        int64_t from = at->column;
+        if (at->column == 0) at->ascent = 0.0;
+        for (int64_t j = at->column; j < m; j++) {
+            if (!delay) from = j;
+            const double *Sj, *Lj;
+            load_row(s, j, &Sj, &Lj);
+            double schur = solve_column(s, j, from, Sj, Lj, at->column_tol, PASSES);
+            if (!(schur > 1e-14)) {
+                schur = solve_column(s, j, from, Sj, Lj, 1e-10, MOST_PASSES);
+                if (!(schur > 1e-14)) return -at->made - 1;
+            }
+            s->diagonal[j] = 1.0 / schur;
+            const double change = store_column(s, j, from, Sj, Lj, delay);
+            if (change < 0.0) return -at->made - 1;
+            at->ascent += change;
+            if (delay && (j + 1 - from == DELAYED || j + 1 == m)) {
+                write_columns(s, from, j + 1);
+                from = j + 1;
+                if (j + 1 < m && mssl_seconds() > deadline) return at->column = j + 1, INTERRUPTED;
+            }
+        }
+        at->column = 0;
+        at->made++;
+        const double ratio = at->before < INFINITY ? least(at->ascent / at->before, 0.99) : 0.1;
+        at->before = at->ascent;
+        if (at->ascent * ratio / (1.0 - ratio) <= target) return at->made;
+        at->column_tol = least(0.5 * at->column_tol, 0.3 * sqrt(at->ascent) / (double)m);
+        if (mssl_seconds() > deadline) return INTERRUPTED;
+    }
+    return at->made;
+}
+
+/* ---- Omega, its determinant and its inverse ---- */
+
+static double coefficient(const state *s, int64_t j, int64_t i) {
+    const int32_t *index = s->index + j * s->m;
+    int64_t low = 0, high = s->count[j];
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        if (index[middle] < i) low = middle + 1;
+        else high = middle;
+    }
+    return low < s->count[j] && index[low] == i ? s->value[j * s->m + low] : 0.0;
+}
+
+/* Entry (i, j) of Omega from the regressions; a penalised edge must be there from both of its ends. */
+static inline double entry(const state *s, int64_t j, int64_t i, double b_ji) {
+    const double b_ij = coefficient(s, i, j);
+    if (b_ij == 0.0 && price(s, j, i) > 0.0) return 0.0;
+    const double one = b_ji * s->diagonal[j], other = b_ij * s->diagonal[i]; /* in one order from both ends, for symmetry */
+    const volatile double low = j < i ? one : other, high = j < i ? other : one;
+    return -0.5 * (low + high);
+}
+
+/* Omega in compressed rows, columns in order. Free edges may stand in one of the two regressions only. */
+static void assemble(state *s) {
+    const int64_t m = s->m;
+    int64_t n = 0;
+    int free_edges = 0;
+    for (int64_t j = 0; j < m; j++) {
+        s->starts[j] = n;
+        int own = 0;
+        const int64_t count = s->count[j];
+        for (int64_t a = 0; a < count; a++) {
+            const int64_t i = s->index[j * m + a];
+            if (i > j && !own) s->columns[n] = (int32_t)j, s->entries[n++] = s->diagonal[j], own = 1;
+            const double w = entry(s, j, i, s->value[j * m + a]);
+            free_edges |= s->weights != NULL && price(s, j, i) == 0.0;
+            if (w != 0.0) s->columns[n] = (int32_t)i, s->entries[n++] = w;
+        }
+        if (!own) s->columns[n] = (int32_t)j, s->entries[n++] = s->diagonal[j];
+    }
+    s->starts[m] = n;
+    if (!free_edges) return;
+    /* Rare: fill the dense form and compress it again. */
+    double *A = s->omega;
+    memset(A, 0, (size_t)(m * m) * sizeof(double));
+    for (int64_t j = 0; j < m; j++)
+        for (int64_t a = s->starts[j]; a < s->starts[j + 1]; a++) {
+            A[j * m + s->columns[a]] = s->entries[a];
+            A[s->columns[a] * m + j] = s->entries[a];
+        }
+    n = 0;
+    for (int64_t j = 0; j < m; j++) {
+        s->starts[j] = n;
+        for (int64_t i = 0; i < m; i++)
+            if (A[j * m + i] != 0.0) s->columns[n] = (int32_t)i, s->entries[n++] = A[j * m + i];
+    }
+    s->starts[m] = n;
+}
+
+static void scatter(const state *s, double *A) {
+    const int64_t m = s->m;
+    memset(A, 0, (size_t)(m * m) * sizeof(double));
+    for (int64_t j = 0; j < m; j++)
+        for (int64_t a = s->starts[j]; a < s->starts[j + 1]; a++) A[j * m + s->columns[a]] = s->entries[a];
+}
+
+/* The Cholesky factor of A in place of it, for large m by LAPACK; log det A, or NaN. R: room of the same size. */
+static double factor_in_place(double *A, int64_t m, double *R, const mssl_lapack *lapack) {
+    if (m < LAPACK_FROM || lapack == NULL) {
+        const double total = factor(A, m, R);
+        memcpy(A, R, (size_t)(m * m) * sizeof(double));
+        return total;
+    }
+    char uplo = 'L'; /* the lower triangle in column order is the upper one in row order: R of A = R'R */
+    int n = (int)m, info = 0;
+    lapack->potrf(&uplo, &n, A, &n, &info);
+    if (info != 0) return NAN;
+    double total = 0.0;
+    for (int64_t i = 0; i < m; i++) total += log(A[i * m + i]);
+    return 2.0 * total;
+}
+
+/* The inverse from such a factor, in place. */
+static void invert_in_place(double *A, int64_t m, double *room, const mssl_lapack *lapack) {
+    if (m < LAPACK_FROM || lapack == NULL) {
+        invert(A, m, room);
+        memcpy(A, room, (size_t)(m * m) * sizeof(double));
+        return;
+    }
+    char uplo = 'L';
+    int n = (int)m, info = 0;
+    lapack->potri(&uplo, &n, A, &n, &info);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < i; j++) A[i * m + j] = A[j * m + i];
+}
+
+/* Gaussian elimination of the variables of least degree, in place, while that is cheaper than dense algebra. rank gets
+   the position of every eliminated variable, and m for those that remain. Returns how many, -1 where a pivot is not
+   positive; *log_pivots their sum of logarithms. */
+static int64_t eliminate(double *A, int64_t m, int64_t *rank, int64_t *degree, int64_t *near, double *log_pivots) {
+    *log_pivots = 0.0;
+    for (int64_t i = 0; i < m; i++) {
+        rank[i] = m;
+        degree[i] = 0;
+        for (int64_t j = 0; j < m; j++) degree[i] += A[i * m + j] != 0.0;
+    }
+    for (int64_t step = 0; step < m; step++) {
+        int64_t v = -1, lowest = m + 1;
+        for (int64_t i = 0; i < m; i++)
+            if (rank[i] == m && degree[i] < lowest) v = i, lowest = degree[i];
+        if (4 * lowest * m > (m - step) * (m - step)) return step;
+        const double *row = A + v * m;
+        if (!(row[v] > 0.0)) return -1;
+        *log_pivots += log(row[v]);
+        rank[v] = step;
+        int64_t n = 0;
+        for (int64_t j = 0; j < m; j++)
+            if (row[j] != 0.0 && rank[j] == m) near[n++] = j;
+        for (int64_t a = 0; a < n; a++) {
+            const int64_t i = near[a];
+            degree[i] -= 1;
+            const double ratio = row[i] / row[v];
+            double *other = A + i * m;
+            for (int64_t b = 0; b < n; b++) {
+                const int64_t j = near[b];
+                degree[i] += other[j] == 0.0;
+                other[j] -= ratio * row[j];
+            }
+        }
+    }
+    return m;
+}
+
+/* log det Omega; the factor, or what elimination left, is kept for the inverse. NaN where it is not positive definite. */
+static double log_determinant(state *s, const mssl_lapack *lapack) {
+    const int64_t m = s->m, nnz = s->starts[m];
+    scatter(s, s->factor);
+    s->eliminated = -1;
+    if (m < SPARSE_FROM || nnz >= m * m / 16) return factor_in_place(s->factor, m, s->product, lapack);
+    double pivots;
+    s->eliminated = eliminate(s->factor, m, s->rank, s->active, s->active + m, &pivots);
+    if (s->eliminated < 0) return NAN;
+    const int64_t n = m - s->eliminated;
+    if (n == 0) return pivots;
+    int64_t *core = s->active;
+    int64_t k = 0;
+    for (int64_t i = 0; i < m; i++)
+        if (s->rank[i] == m) core[k++] = i;
+    double *C = s->omega; /* the core's factor stays here */
+    for (int64_t a = 0; a < n; a++)
+        for (int64_t b = 0; b < n; b++) C[a * n + b] = s->factor[core[a] * m + core[b]];
+    return pivots + factor_in_place(C, n, s->product, lapack);
+}
+
+/* Omega^-1 from what log_determinant kept, into Sigma (m x m). */
+static void inverse(state *s, double *Sigma, const mssl_lapack *lapack) {
+    const int64_t m = s->m;
+    if (s->eliminated < 0) {
+        memcpy(Sigma, s->factor, (size_t)(m * m) * sizeof(double));
+        invert_in_place(Sigma, m, s->product, lapack);
+        return;
+    }
+    const int64_t n = m - s->eliminated;
+    int64_t *near = s->active, *order = s->active + m;
+    int64_t k = 0;
+    memset(Sigma, 0, (size_t)(m * m) * sizeof(double));
+    for (int64_t i = 0; i < m; i++) {
+        if (s->rank[i] == m) near[k++] = i;
+        else order[s->rank[i]] = i;
+    }
+    if (n > 0) {
+        invert_in_place(s->omega, n, s->product, lapack);
+        for (int64_t a = 0; a < n; a++)
+            for (int64_t b = 0; b < n; b++) Sigma[near[a] * m + near[b]] = s->omega[a * n + b];
+    }
+    double *row = s->vectors, *ratios = row + m;
+    for (int64_t step = s->eliminated - 1; step >= 0; step--) {
+        const int64_t v = order[step];
+        const double *A = s->factor + v * m;
+        k = 0;
+        for (int64_t j = 0; j < m; j++)
+            if (A[j] != 0.0 && s->rank[j] > step) near[k] = j, ratios[k++] = -A[j] / A[v];
+        memset(row, 0, (size_t)m * sizeof(double));
+        add_some_rows(ratios, near, k, Sigma, m, row);
+        double corner = 1.0 / A[v];
+        for (int64_t a = 0; a < k; a++) corner += ratios[a] * row[near[a]];
+        row[v] = corner;
+        for (int64_t j = 0; j < m; j++) {
+            const double x = fabs(row[j]) < MSSL_TINY ? 0.0 : row[j];
+            Sigma[v * m + j] = x;
+            Sigma[j * m + v] = x;
+        }
+    }
+}
+
+/* ---- certificate ---- */
+
+typedef struct {
+    double gap, trace, log_determinant;
+} point;
+
+/* Spectral radius and Frobenius norm of E = Omega^1/2 W Omega^1/2 - I, from Y = Omega W - I, which has the same
+   eigenvalues: *square gets sum of squared eigenvalues tr(Y Y), the answer is a bound of the largest |eigenvalue|. */
+static double distance(state *s, const double *W, double *square) {
+    const int64_t m = s->m;
+    double *down = s->vectors, across = 0.0, frobenius = 0.0;
+    int64_t *cols = s->active;
+    memset(down, 0, (size_t)m * sizeof(double));
+    for (int64_t i = 0; i < m; i++) {
+        double *restrict row = s->product + i * m;
+        memset(row, 0, (size_t)m * sizeof(double));
+        const int64_t first = s->starts[i], n = s->starts[i + 1] - first;
+        for (int64_t a = 0; a < n; a++) cols[a] = s->columns[first + a];
+        add_some_rows(s->entries + first, cols, n, W, m, row);
+        row[i] -= 1.0;
+        double sum = 0.0, squares = 0.0;
+        for (int64_t j = 0; j < m; j++) {
+            const double x = fabs(row[j]);
+            sum += x;
+            squares += x * x;
+            down[j] += x;
+        }
+        across = most(across, sum);
+        frobenius += squares;
+    }
+    double largest = 0.0, total = 0.0;
+    for (int64_t j = 0; j < m; j++) largest = most(largest, down[j]);
+    const double *Y = s->product;
+    for (int64_t i0 = 0; i0 < m; i0 += 8)
+        for (int64_t j0 = 0; j0 <= i0; j0 += 8) {
+            double part = 0.0;
+            const int64_t i1 = i0 + 8 < m ? i0 + 8 : m, j1 = j0 + 8 < m ? j0 + 8 : m;
+            for (int64_t i = i0; i < i1; i++)
+                for (int64_t j = j0; j < j1; j++) part += Y[i * m + j] * Y[j * m + i];
+            total += i0 == j0 ? part : 2.0 * part;
+        }
+    *square = least(most(total, 0.0), frobenius);
+    return least(sqrt(*square), least(across, largest));
+}
+
+/* The gap of the assembled Omega with the dual point W, whose entries on the support are put to S + L sign(Omega) first, so
+   that complementarity holds exactly: tr(Omega W) - m - log det(Omega W). */
+static point certify(state *s, const mssl_lapack *lapack) {
+    const int64_t m = s->m;
+    point at = {INFINITY, 0.0, log_determinant(s, lapack)};
+    if (isnan(at.log_determinant)) return at;
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t a = s->starts[i]; a < s->starts[i + 1]; a++) {
+            const int64_t j = s->columns[a], at_ij = i * m + j;
+            const double w = s->entries[a], bound = moment(s, i, j) + copysign(price(s, i, j), w);
+            at.trace += bound * w;
+            s->W[at_ij] = bound;
+        }
+    double square;
+    const double radius = distance(s, s->W, &square);
+    if (radius < 0.8) {
+        at.gap = 0.5 * square / (1.0 - radius);
+        return at;
+    }
+    memcpy(s->product, s->W, (size_t)(m * m) * sizeof(double));
+    const double dual = m < LAPACK_FROM || lapack == NULL ? factor(s->product, m, s->gram + 2 * m * m)
+                                                          : factor_in_place(s->product, m, NULL, lapack);
+    if (!isnan(dual)) at.gap = most(at.trace - (double)m - at.log_determinant - dual, 0.0);
+    return at;
+}
+
+/* ---- Newton steps on a face, for few variables ---- */
+
+typedef struct {
+    int64_t row[MOST_FACE], col[MOST_FACE];
+    double sign[MOST_FACE], slope[MOST_FACE], step[MOST_FACE];
+    double H[MOST_FACE * MOST_FACE], F[MOST_FACE * MOST_FACE];
+} face;
+
+/* The pairs (i <= j) that are not zero, then those that should not be, the most wrong ones first; -1 where too many. */
+static int64_t find_face(const state *s, const double *Omega, const double *Sigma, face *f, int64_t *first) {
+    const int64_t m = s->m;
+    int64_t n = 0;
+    for (int entering = 0; entering < 2; entering++) {
+        *first = n;
+        for (int64_t i = 0; i < m; i++)
+            for (int64_t j = i; j < m; j++) {
+                const double w = Omega[i * m + j], slope = s->S[i * m + j] - Sigma[i * m + j], l = s->L[i * m + j];
+                if ((w == 0.0) != entering || (w == 0.0 && fabs(slope) <= l * (1.0 + 1e-9))) continue;
+                if (n == MOST_FACE) return -1;
+                const double sign = i == j ? 0.0 : (w != 0.0 ? copysign(1.0, w) : copysign(1.0, -slope));
+                const double g = i == j ? slope : 2.0 * (slope + l * sign);
+                int64_t place = n++;
+                for (; entering && place > *first && fabs(g) > fabs(f->slope[place - 1]); place--) {
+                    f->row[place] = f->row[place - 1], f->col[place] = f->col[place - 1];
+                    f->sign[place] = f->sign[place - 1], f->slope[place] = f->slope[place - 1];
+                }
+                f->row[place] = i, f->col[place] = j, f->sign[place] = sign, f->slope[place] = g;
+            }
+    }
+    return n;
+}
+
+/* Newton's direction on a face of n pairs from the Hessian of -log det Omega; how many entries it has, 0 where it fails.
+   An entry that would enter with the wrong sign is left out with all that follow it. */
+static int64_t solve_face(const state *s, const double *Sigma, face *f, int64_t n, int64_t first) {
+    const int64_t m = s->m;
+    for (int64_t a = 0; a < n; a++) {
+        const double *one = Sigma + f->row[a] * m, *other = Sigma + f->col[a] * m;
+        const double twice = f->row[a] == f->col[a] ? 1.0 : 2.0;
+        for (int64_t b = 0; b <= a; b++) {
+            const int64_t k = f->row[b], l = f->col[b];
+            const double h = twice * (one[k] * other[l] + one[l] * other[k]);
+            f->H[a * n + b] = k == l ? 0.5 * h : h;
+        }
+    }
+    if (isnan(factor(f->H, n, f->F))) return 0;
+    for (int64_t k = n;;) {
+        back_solve(f->F, k, n, f->slope, f->step);
+        int64_t right = first;
+        while (right < k && f->step[right] * f->sign[right] < 0.0) right++;
+        if (right == k) return k;
+        k = right;
+    }
+}
+
+/* One Newton step over the pairs that are or should be edges, in place; log det Omega after it, NaN where nothing is done.
+   On a face the objective is self-concordant: a step of length 1/(1 + decrement) stays positive definite and descends.
+   It ends where an entry reaches zero. */
+static double newton_step(state *s, double *Omega, double *Sigma, double *R, face *f, double far) {
+    const int64_t m = s->m;
+    int64_t first;
+    int64_t n = find_face(s, Omega, Sigma, f, &first);
+    n = n > 0 ? solve_face(s, Sigma, f, n, first) : 0;
+    if (n == 0) return NAN;
+    double along = 0.0;
+    for (int64_t a = 0; a < n; a++) along += f->slope[a] * f->step[a];
+    const double decrement = sqrt(most(along, 0.0));
+    if (decrement > far) return NAN;
+    double length = decrement < 0.25 ? 1.0 : 1.0 / (1.0 + decrement);
+    int64_t blocking = -1;
+    for (int64_t a = 0; a < n; a++) {
+        const double old = Omega[f->row[a] * m + f->col[a]];
+        if (old != 0.0 && (old - length * f->step[a]) * f->sign[a] < 0.0) length = old / f->step[a], blocking = a;
+    }
+    for (int64_t a = 0; a < n; a++) {
+        const int64_t i = f->row[a], j = f->col[a];
+        const double w = a == blocking ? 0.0 : Omega[i * m + j] - length * f->step[a];
+        Omega[i * m + j] = w, Omega[j * m + i] = w;
+    }
+    const double total = factor(Omega, m, R);
+    if (!isnan(total)) invert(R, m, Sigma);
+    return total;
+}
+
+/* Compressed rows from the dense Omega. */
+static void compress(state *s, const double *Omega) {
+    const int64_t m = s->m;
+    int64_t n = 0;
+    for (int64_t i = 0; i < m; i++) {
+        s->starts[i] = n;
+        for (int64_t j = 0; j < m; j++)
+            if (Omega[i * m + j] != 0.0) s->columns[n] = (int32_t)j, s->entries[n++] = Omega[i * m + j];
+    }
+    s->starts[m] = n;
+}
+
+/* Regressions of the dense Omega, without forbidden edges, and its diagonal. */
+static void regress(state *s, const double *Omega) {
+    const int64_t m = s->m;
+    for (int64_t j = 0; j < m; j++) {
+        int64_t n = 0;
+        const double d = Omega[j * m + j];
+        for (int64_t i = 0; i < m; i++) {
+            const double w = Omega[j * m + i];
+            if (i != j && w != 0.0 && s->L[j * m + i] < INFINITY) s->index[j * m + n] = (int32_t)i, s->value[j * m + n++] = -w / d;
+        }
+        s->count[j] = n;
+        s->diagonal[j] = d;
+    }
+}
+
+static void clip_box(const state *s, const double *Sigma, double *W) {
+    const int64_t m = s->m;
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < m; j++) {
+            const int64_t a = i * m + j;
+            W[a] = least(most(Sigma[a], s->S[a] - s->L[a]), s->S[a] + s->L[a]);
+        }
+        W[i * m + i] = 1.0;
+    }
+}
+
+/* The gap of a dense Omega whose inverse Sigma is known: the dual point has the signs' penalties on the support and Sigma
+   clipped into the box off it. Used after Newton steps, where W is no longer at hand. */
+static point certify_dense(state *s, const double *Omega, const double *Sigma, double log_det, double *M) {
+    const int64_t m = s->m;
+    point at = {INFINITY, 0.0, log_det};
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < m; j++) {
+            const int64_t a = i * m + j;
+            const double w = Omega[a];
+            double x = s->S[a];
+            if (w == 0.0) {
+                x = least(most(Sigma[a], x - s->L[a]), x + s->L[a]);
+            } else {
+                if (i != j) x += copysign(s->L[a], w);
+                at.trace += x * w;
+            }
+            M[a] = x;
+        }
+    double square;
+    compress(s, Omega);
+    const double radius = distance(s, M, &square);
+    if (radius < 0.8) at.gap = 0.5 * square / (1.0 - radius);
+    return at;
+}
+
+/* ---- one component ---- */
+
+/* A first dual point: S soft-thresholded where that is positive definite, otherwise S shrunk towards its diagonal as far
+   as all penalties allow; 0 where neither is. */
+static int cold_start(state *s, int shrunk, const mssl_lapack *lapack) {
+    const int64_t m = s->m;
+    int dominant = 1;
+    double share = 1.0;
+    for (int64_t i = 0; i < m; i++) {
+        const double *Si, *Li;
+        load_row(s, i, &Si, &Li);
+        double total = 0.0, *restrict row = s->W + i * m;
+        for (int64_t j = 0; j < m; j++) {
+            const double size = fabs(Si[j]) - Li[j];
+            row[j] = size > 0.0 ? copysign(size, Si[j]) : 0.0;
+            total += fabs(row[j]);
+        }
+        row[i] = 1.0;
+        dominant = dominant && total < 1.999;
+        if (shrunk)
+            for (int64_t j = 0; j < m; j++)
+                if (i != j && Si[j] != 0.0 && Li[j] < INFINITY) share = least(share, Li[j] / fabs(Si[j]));
+    }
+    memset(s->count, 0, (size_t)m * sizeof(int64_t));
+    for (int64_t i = 0; i < m; i++) s->diagonal[i] = 1.0;
+    if (!shrunk && dominant) return 1;
+    if (shrunk)
+        for (int64_t i = 0; i < m; i++) {
+            const double *Si, *Li;
+            load_row(s, i, &Si, &Li);
+            for (int64_t j = 0; j < m; j++) s->W[i * m + j] = i == j ? 1.0 : (1.0 - share) * Si[j];
+        }
+    memcpy(s->product, s->W, (size_t)(m * m) * sizeof(double));
+    return !isnan(factor_in_place(s->product, m, s->factor, lapack));
+}
+
+/* Newton steps from the dense Omega and its inverse Sigma until the gap is at most target. */
+static int64_t newton(state *s, double *Omega, double *Sigma, face *f, double target, double far, point *at) {
+    double *R = s->factor, *M = s->gram + 2 * s->m * s->m;
+    for (int step = 0; step < NEWTON_STEPS; step++) {
+        const double moved = newton_step(s, Omega, Sigma, R, f, far);
+        if (isnan(moved)) return MSSL_LIMIT;
+        *at = certify_dense(s, Omega, Sigma, moved, M);
+        if (at->gap <= target) {
+            memcpy(s->W, M, (size_t)(s->m * s->m) * sizeof(double)); /* the dual point of the certificate */
+            return MSSL_DONE;
+        }
+    }
+    return MSSL_LIMIT;
+}
+
+/* One Newton step from a certified point, kept where the gap falls by it: values are known to the gap, parameters to its root. */
+static void polish(state *s, double *Sigma, face *f, point *at) {
+    const int64_t m = s->m;
+    double *Omega = s->omega, *Z = s->gram + 2 * m * m;
+    scatter(s, Omega);
+    memcpy(Z, Sigma, (size_t)(m * m) * sizeof(double));
+    const double moved = newton_step(s, Omega, Z, s->factor, f, 0.25);
+    if (isnan(moved)) return;
+    double *dual = s->factor;
+    const point better = certify_dense(s, Omega, Z, moved, dual);
+    if (better.gap < at->gap) {
+        *at = better;
+        memcpy(Sigma, Z, (size_t)(m * m) * sizeof(double));
+        memcpy(s->W, dual, (size_t)(m * m) * sizeof(double));
+    } else {
+        assemble(s);
+    }
+}
+
+/* Descend until the gap is at most target. Sigma gets the inverse; Omega stays in compressed rows. */
+static int64_t solve_block(state *s, progress *to, double target, int64_t max_sweeps, double deadline, const mssl_lapack *lapack,
+                           face *f, double *Sigma, point *at) {
+    const int64_t m = s->m;
+    const int small = m <= DENSE_UP_TO;
+    while (to->done < max_sweeps && to->accuracy > 1e-30) {
+        const int64_t left = max_sweeps - to->done, burst = small && left > BURST ? BURST : left;
+        const int64_t made = sweep_columns(s, to, to->accuracy, burst, deadline);
+        if (made == INTERRUPTED) return MSSL_AGAIN;
+        if (made < 0) return MSSL_BROKE;
+        to->done += made, to->made = 0;
+        assemble(s);
+        *at = certify(s, lapack);
+        if (at->gap <= target) {
+            inverse(s, Sigma, lapack);
+            if (small) polish(s, Sigma, f, at);
+            return MSSL_DONE;
+        }
+        if (small && made == burst && !isnan(at->log_determinant)) {
+            double *Omega = s->omega, *M = s->gram + 2 * m * m, square;
+            inverse(s, Sigma, lapack);
+            scatter(s, Omega);
+            if (newton(s, Omega, Sigma, f, target, INFINITY, at) == MSSL_DONE) return MSSL_DONE;
+            clip_box(s, Sigma, M);
+            compress(s, Omega);
+            if (distance(s, M, &square) < 0.9) {
+                memcpy(s->W, M, (size_t)(m * m) * sizeof(double));
+                regress(s, Omega);
+            }
+            to->before = INFINITY;
+        } else {
+            to->accuracy *= at->gap == INFINITY ? 0.1 : least(most(STOP * target / at->gap, 0.01), 0.3);
+            to->column_tol = least(to->column_tol, sqrt(to->accuracy) / (double)m);
+        }
+    }
+    return MSSL_LIMIT;
+}
+
+/* Start from a solution of a nearby problem: its Omega (regressions), and its inverse clipped into the box as dual point.
+   1 where that holds; 2 where Newton steps ended at the solution already. */
+static int warm_start(state *s, const double *Omega, const double *Sigma, face *f, double *Z, double target, point *at) {
+    const int64_t m = s->m;
+    double *O = s->omega;
+    for (int64_t a = 0; a < m; a++)
+        for (int64_t b = 0; b < m; b++) {
+            const int64_t i = s->own == NULL ? a : s->own[a], j = s->own == NULL ? b : s->own[b];
+            const double unit = s->unit[a] * s->unit[b];
+            O[a * m + b] = Omega[i * s->p + j] / unit;
+            s->W[a * m + b] = Sigma[i * s->p + j] * unit;
+        }
+    if (m <= DENSE_UP_TO) {
+        memcpy(Z, s->W, (size_t)(m * m) * sizeof(double));
+        if (newton(s, O, Z, f, target, NEAR_ENOUGH, at) == MSSL_DONE) return 2;
+        memcpy(s->W, Z, (size_t)(m * m) * sizeof(double));
+    }
+    compress(s, O);
+    regress(s, O);
+    for (int64_t i = 0; i < m; i++) {
+        const double *Si, *Li;
+        load_row(s, i, &Si, &Li);
+        double *restrict row = s->W + i * m;
+        for (int64_t j = 0; j < m; j++) row[j] = least(most(row[j], Si[j] - Li[j]), Si[j] + Li[j]);
+        row[i] = 1.0;
+    }
+    double square;
+    return distance(s, s->W, &square) < 0.9;
+}
+
+/* ---- the whole ---- */
+
+int64_t MSSL(graph_components)(int64_t p, const double *S, double alpha, const double *weights, int64_t *labels, int64_t *stack) {
+    for (int64_t i = 0; i < p; i++) labels[i] = -1;
+    int64_t count = 0, largest = 0;
+    for (int64_t start = 0; start < p; start++) {
+        if (labels[start] >= 0) continue;
+        labels[start] = count;
+        stack[0] = start;
+        int64_t top = 1, size = 0;
+        while (top > 0) {
+            const int64_t i = stack[--top];
+            const double *row = S + i * p, *w = weights == NULL ? NULL : weights + i * p;
+            size++;
+            for (int64_t j = 0; j < p; j++)
+                if (fabs(row[j]) > (w == NULL ? alpha : alpha * w[j]) && labels[j] < 0) {
+                    labels[j] = count;
+                    stack[top++] = j;
+                }
+        }
+        if (size > largest) largest = size;
+        count++;
+    }
+    return largest;
+}
+
+#define FACE_ROOM ((int64_t)(sizeof(face) / sizeof(double)) + 1)
+#define PROGRESS_ROOM ((int64_t)(sizeof(progress) / sizeof(double)) + 1)
+
+int64_t MSSL(graph_room)(int64_t largest) { return room_for(largest) + largest * largest + FACE_ROOM + PROGRESS_ROOM + 8; }
+
+int64_t MSSL(graph_lasso)(int64_t p, const double *S, double alpha, const double *weights, const double *e, double tol,
+                          int64_t max_sweeps, double seconds, const int64_t *labels, const double *warm_Omega,
+                          const double *warm_Sigma, double *Omega, double *Sigma, double *dual, double *root, int64_t *index,
+                          double *room, int64_t resume, const mssl_lapack *lapack, double *answer) {
+    const double deadline = mssl_seconds() + seconds;
+    progress *to = (progress *)room;
+    face *f = (face *)(room + PROGRESS_ROOM);
+    double *block = room + PROGRESS_ROOM + FACE_ROOM, *units = root + p;
+    int64_t count = 0, *begin = index + p;
+    for (int64_t i = 0; i < p; i++) count = labels[i] + 1 > count ? labels[i] + 1 : count;
+    const int everything = count == 1 && p > DENSE_UP_TO; /* one large component: the answers' space is its room */
+    if (!resume) {
+        memset(to, 0, sizeof(progress));
+        for (int64_t i = 0; i < p; i++) {
+            const double d = S[i * p + i] + e[i];
+            if (!(d > 0.0)) return answer[0] = (double)i, MSSL_UNBOUNDED;
+            root[i] = sqrt(d);
+        }
+        if (!everything) {
+            memset(Omega, 0, (size_t)(p * p) * sizeof(double));
+            memset(Sigma, 0, (size_t)(p * p) * sizeof(double));
+            if (dual != NULL) memset(dual, 0, (size_t)(p * p) * sizeof(double));
+        }
+        /* variables by component: counting sort; afterwards begin[c + 1] is where component c starts */
+        for (int64_t c = 0; c <= count; c++) begin[c] = 0;
+        for (int64_t i = 0; i < p; i++) begin[labels[i] + 1]++;
+        for (int64_t c = 0; c < count; c++) begin[c + 1] += begin[c];
+        for (int64_t i = p - 1; i >= 0; i--) index[--begin[labels[i] + 1]] = i;
+        for (int64_t i = 0; i < p; i++) units[i] = 1.0 / root[index[i]];
+    }
+    double constant = 0.0;
+    for (int64_t i = 0; i < p; i++) constant += 2.0 * log(root[i]);
+    const double target = tol * most(1.0, fabs((double)p + constant));
+    for (; to->component < count; to->component++) {
+        const int64_t c = to->component, first = begin[c + 1], m = (c + 1 < count ? begin[c + 2] : p) - first, *own = index + first;
+        if (m == 1) {
+            const int64_t i = own[0];
+            const double v = root[i] * root[i];
+            Omega[i * p + i] = 1.0 / v, Sigma[i * p + i] = v;
+            if (dual != NULL) dual[i * p + i] = v;
+            to->value += 1.0;
+            continue;
+        }
+        state s = {.p = p, .whole = S, .weights = weights, .alpha = alpha, .own = m == p ? NULL : own, .unit = units + first};
+        double *Z = everything ? Sigma : block;
+        lay_out(&s, m, everything ? block : block + m * m, everything ? Omega : NULL, Sigma);
+        const double share = target * (double)m / (double)p;
+        point at = {INFINITY, 0.0, 0.0};
+        int64_t ended = MSSL_BROKE;
+        if (to->inside == 0) {
+            if (m <= DENSE_UP_TO) fill_tables(&s);
+            to->done = 0;
+        }
+        s.filled = m <= DENSE_UP_TO;
+        for (int attempt = to->inside == 0 ? (warm_Omega == NULL ? 1 : 0) : (int)to->inside - 1; attempt < 3 && ended == MSSL_BROKE;
+             attempt++) {
+            if (to->inside == 0) {
+                const int held = attempt == 0 ? warm_start(&s, warm_Omega, warm_Sigma, f, Z, share, &at) : cold_start(&s, attempt == 2, lapack);
+                if (held == 2) ended = MSSL_DONE;
+                if (held != 1) continue;
+                to->column = 0, to->made = 0, to->inside = attempt + 1;
+                to->before = INFINITY, to->column_tol = attempt == 0 ? 1e-4 : 1e-2, to->accuracy = most(STOP * share, 1e-28);
+            }
+            ended = solve_block(&s, to, share, max_sweeps, deadline, lapack, f, Z, &at);
+            if (ended == MSSL_AGAIN) return ended;
+            to->inside = 0;
+        }
+        if (ended != MSSL_DONE) return answer[0] = (double)c, ended;
+        to->longest = to->done > to->longest ? to->done : to->longest;
+        to->gap += at.gap, to->value += at.trace, to->log_det += at.log_determinant;
+        if (everything) memset(Omega, 0, (size_t)(p * p) * sizeof(double));
+        for (int64_t a = 0; a < m; a++) {
+            const int64_t row = own[a] * p;
+            const double r = root[own[a]];
+            for (int64_t b = s.starts[a]; b < s.starts[a + 1]; b++) {
+                const int64_t j = own[s.columns[b]];
+                Omega[row + j] = s.entries[b] / (r * root[j]);
+            }
+            for (int64_t b = 0; b < m; b++) Sigma[row + own[b]] = Z[a * m + b] * (r * root[own[b]]);
+            if (dual != NULL)
+                for (int64_t b = 0; b < m; b++) dual[row + own[b]] = s.W[a * m + b] * (r * root[own[b]]);
+        }
+    }
+    answer[0] = to->gap;
+    answer[1] = to->value - to->log_det + constant;
+    answer[2] = to->log_det - constant;
+    answer[3] = (double)to->longest;
+    return MSSL_DONE;
+}
+
+double MSSL(graph_gap)(int64_t p, const double *S, double alpha, const double *weights, const double *e, const double *Omega,
+                       const double *Sigma, double limit, double *room, int64_t *index, double *trace) {
+    double *root = room, *entries = root + p, *delta = entries + p * p, *row = delta + p * p, *column = row + p;
+    int64_t *starts = index, *dstarts = starts + p + 1;
+    int32_t *cols = (int32_t *)(dstarts + p + 1), *dcols = cols + p * p;
+    int64_t n = 0, k = 0;
+    *trace = 0.0;
+    for (int64_t i = 0; i < p; i++) root[i] = sqrt(S[i * p + i] + e[i]);
+    for (int64_t i = 0; i < p; i++) {
+        starts[i] = n, dstarts[i] = k;
+        for (int64_t j = 0; j < p; j++) {
+            const int64_t a = i * p + j;
+            const double w = Omega[a], unit = root[i] * root[j];
+            const double l = i == j ? 0.0 : weights == NULL ? alpha : alpha * weights[a];
+            double x = S[a] + (i == j ? e[i] : 0.0);
+            if (w == 0.0) {
+                x = least(most(Sigma[a], x - l), x + l);
+            } else {
+                if (i != j) x += copysign(l, w);
+                *trace += x * w;
+                cols[n] = (int32_t)j, entries[n++] = w * unit;
+            }
+            if (x != Sigma[a]) dcols[k] = (int32_t)j, delta[k++] = (x - Sigma[a]) / unit;
+        }
+    }
+    starts[p] = n, dstarts[p] = k;
+    if (!isfinite(*trace)) return INFINITY;
+    if (p > 64 && 64.0 * (double)n * (double)k > (double)p * (double)p * (double)p * (double)p) return NAN;
+    memset(row, 0, (size_t)(2 * p) * sizeof(double));
+    double total = 0.0, across = 0.0, down = 0.0;
+    for (int64_t i = 0; i < p; i++) {
+        for (int64_t a = starts[i]; a < starts[i + 1]; a++)
+            for (int64_t b = dstarts[cols[a]]; b < dstarts[cols[a] + 1]; b++) row[dcols[b]] += entries[a] * delta[b];
+        for (int64_t b = dstarts[i]; b < dstarts[i + 1]; b++)
+            for (int64_t a = starts[dcols[b]]; a < starts[dcols[b] + 1]; a++) column[cols[a]] += delta[b] * entries[a];
+        double u = 0.0, v = 0.0;
+        for (int64_t j = 0; j < p; j++) {
+            total += row[j] * column[j];
+            u += fabs(row[j]), v += fabs(column[j]);
+            row[j] = 0.0, column[j] = 0.0;
+        }
+        across = most(across, u), down = most(down, v);
+        if (least(across, down) > limit && total > 4.0 * limit * limit) return NAN;
+    }
+    const double square = most(total, 0.0), radius = least(sqrt(square), least(across, down));
+    return radius < limit ? 0.5 * square / (1.0 - radius) : NAN;
+}
+
+int64_t MSSL(graph_sweeps)(int64_t m, const double *S, const double *L, double *W, double *B, double *diagonal, double *column_tol,
+                           double target, int64_t max_sweeps, double *ascent, double *room) {
+    state s = {.p = m, .whole = S, .weights = L, .alpha = 1.0, .own = NULL};
+    double *units = room;
+    for (int64_t i = 0; i < m; i++) units[i] = 1.0;
+    s.unit = units;
+    lay_out(&s, m, room + m, NULL, NULL);
+    if (m <= DENSE_UP_TO) fill_tables(&s);
+    s.filled = m <= DENSE_UP_TO;
+    memcpy(s.W, W, (size_t)(m * m) * sizeof(double));
+    memcpy(s.diagonal, diagonal, (size_t)m * sizeof(double));
+    for (int64_t j = 0; j < m; j++) {
+        int64_t n = 0;
+        for (int64_t i = 0; i < m; i++)
+            if (B[j * m + i] != 0.0) s.index[j * m + n] = (int32_t)i, s.value[j * m + n++] = B[j * m + i];
+        s.count[j] = n;
+    }
+    progress to = {.before = *ascent, .column_tol = *column_tol};
+    const int64_t made = sweep_columns(&s, &to, target, max_sweeps, INFINITY);
+    *ascent = to.ascent, *column_tol = to.column_tol;
+    memcpy(W, s.W, (size_t)(m * m) * sizeof(double));
+    memcpy(diagonal, s.diagonal, (size_t)m * sizeof(double));
+    memset(B, 0, (size_t)(m * m) * sizeof(double));
+    for (int64_t j = 0; j < m; j++)
+        for (int64_t a = 0; a < s.count[j]; a++) B[j * m + s.index[j * m + a]] = s.value[j * m + a];
+    return made;
+}

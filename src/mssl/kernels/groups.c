@@ -1,0 +1,291 @@
+/* Descent over features whose weights in all tasks come and go together; see mssl.h for what is computed. */
+#include "mssl.h"
+
+#include "dense.h"
+
+#define SECULAR 50
+#define HALVINGS 6
+#define DAMP 0.01         /* share of its diagonal that is added to the Hessian after a Newton step that led nowhere, at first */
+#define ARMIJO 1e-4
+#define FORCING 0.1       /* share of its residual that a Newton system may leave */
+#define MOST_PRODUCTS 60  /* for a Newton system */
+#define NOTHING 1e-30     /* gain of a sweep, relative to the loss at zero, that is rounding */
+#define PATIENCE 5        /* sweeps after which the features in use need no longer be settled for a Newton step */
+
+/* 1/2 sum_k s_k v_k'H_k v_k + 1/2 tr(V'CV): one H for all tasks or one each. */
+typedef struct {
+    int64_t K, m, n_grams;
+    const double *H, *scale;
+    const mssl_coupling *C;
+} form;
+
+static inline const double *gram_row(const form *f, int64_t k, int64_t j) {
+    return f->H + ((f->n_grams > 1 ? k * f->m : 0) + j) * f->m;
+}
+
+static double dot_all(const double *restrict A, const double *restrict B, int64_t n) {
+    double total = 0.0;
+    for (int64_t i = 0; i < n; i++) total += A[i] * B[i];
+    return total;
+}
+
+static void feature_dots(const double *A, const double *B, int64_t K, int64_t m, double *restrict out) {
+    memset(out, 0, (size_t)m * sizeof(double));
+    for (int64_t k = 0; k < K; k++) {
+        const double *restrict a = A + k * m, *restrict b = B + k * m;
+        for (int64_t j = 0; j < m; j++) out[j] += a[j] * b[j];
+    }
+}
+
+/* argmin 1/2 sum h_k v_k^2 - a'v + alpha |v|: v_k = a_k r / (h_k r + alpha) with r = |v|. */
+static void group_minimiser(const double *a, const double *h, int64_t K, double alpha, double *out) {
+    double square = 0.0;
+    for (int64_t k = 0; k < K; k++) square += a[k] * a[k], out[k] = 0.0;
+    if (sqrt(square) <= alpha * (1.0 + 1e-12)) return;
+    /* 1 / |a / (h r + alpha)| - 1 rises and is concave in r: Newton from the left never overshoots, and with equal h its
+       first step ends at the root. */
+    double r = 0.0;
+    for (int i = 0; i < SECULAR; i++) {
+        double slope = 0.0;
+        square = 0.0;
+        for (int64_t k = 0; k < K; k++) {
+            const double inverse = 1.0 / (h[k] * r + alpha), share = (a[k] * inverse) * (a[k] * inverse);
+            square += share;
+            slope += share * h[k] * inverse;
+        }
+        const double step = square * (sqrt(square) - 1.0) / slope;
+        if (!(step > 0.0 && isfinite(step))) break;
+        r += step;
+        if (step <= 1e-15 * r) break;
+    }
+    for (int64_t k = 0; k < K; k++) out[k] = a[k] * r / (h[k] * r + alpha);
+}
+
+/* Minimise a majoriser over feature j; returns what it gained, at least. work: 3 K. */
+static double visit_feature(const form *f, int64_t j, const double *lift, double alpha, double *V, double *G, double *work) {
+    const int64_t K = f->K, m = f->m;
+    double *a = work, *h = a + K, *step = h + K, square = 0.0;
+    int used = 0;
+    for (int64_t k = 0; k < K; k++) {
+        used |= V[k * m + j] != 0.0;
+        square += G[k * m + j] * G[k * m + j];
+    }
+    if (!used && square <= alpha * alpha) return 0.0;
+    for (int64_t k = 0; k < K; k++) {
+        h[k] = f->scale[k] * gram_row(f, k, j)[j] + lift[k];
+        a[k] = h[k] * V[k * m + j] - G[k * m + j];
+    }
+    group_minimiser(a, h, K, alpha, step);
+    double gained = 0.0;
+    for (int64_t k = 0; k < K; k++) {
+        const double new = step[k];
+        step[k] -= V[k * m + j];
+        V[k * m + j] = new;
+        gained += 0.5 * h[k] * step[k] * step[k];
+    }
+    if (gained > 0.0)
+        for (int64_t k = 0; k < K; k++) {
+            const double factor = f->scale[k] * step[k], *restrict row = gram_row(f, k, j);
+            double *restrict out = G + k * m;
+            for (int64_t i = 0; i < m; i++) out[i] += factor * row[i];
+            for (int64_t p = f->C->starts[k]; p < f->C->starts[k + 1]; p++) out[j] += f->C->values[p] * step[f->C->columns[p]];
+        }
+    return gained;
+}
+
+/* Bound of the suboptimality on these features; squares gets the squared norms of the V_.j. */
+static double group_gap(const form *f, const double *V, const double *G, const double *q, double alpha, double constant, double *squares) {
+    const int64_t K = f->K, m = f->m;
+    feature_dots(G, G, K, m, squares);
+    double largest = 0.0, size = 0.0;
+    for (int64_t j = 0; j < m; j++) largest = most(largest, squares[j]);
+    feature_dots(V, V, K, m, squares);
+    for (int64_t j = 0; j < m; j++) size += alpha * sqrt(squares[j]);
+    const double along = dot_all(G, V, K * m), loss = constant + 0.5 * (along - dot_all(V, q, K * m));
+    return most(size + along, 0.0) + most(sqrt(largest) - alpha, 0.0) * (loss + size) / alpha;
+}
+
+/* The Hessian of the smooth part times D. */
+static void hessian_product(const form *f, const double *D, double *out) {
+    const int64_t K = f->K, m = f->m;
+    for (int64_t k = 0; k < K; k++) {
+        double *restrict row = out + k * m;
+        memset(row, 0, (size_t)m * sizeof(double));
+        add_rows(D + k * m, gram_row(f, k, 0), m, m, m, row);
+        for (int64_t j = 0; j < m; j++) row[j] *= f->scale[k];
+        for (int64_t p = f->C->starts[k]; p < f->C->starts[k + 1]; p++) {
+            const double value = f->C->values[p], *restrict other = D + f->C->columns[p] * m;
+            for (int64_t j = 0; j < m; j++) row[j] += value * other[j];
+        }
+    }
+}
+
+/* What a Newton step needs where no feature is at zero. alpha |v| curves by bend (I - u u'). The Hessian's blocks of a feature,
+   with nothing of C but its diagonal and with damp times their own diagonal added, have the inverse E + pull (E u)(E u)'. */
+static void linearise(const form *f, double alpha, double damp, const double *V, const double *G, const double *sizes, double *U,
+                      double *E, double *bend, double *pull, double *R) {
+    const int64_t K = f->K, m = f->m;
+    for (int64_t j = 0; j < m; j++) bend[j] = alpha / sizes[j], pull[j] = 0.0;
+    for (int64_t k = 0; k < K; k++) {
+        double own = 0.0;
+        for (int64_t p = f->C->starts[k]; p < f->C->starts[k + 1]; p++)
+            if (f->C->columns[p] == k) own = f->C->values[p];
+        for (int64_t j = 0; j < m; j++) {
+            const int64_t a = k * m + j;
+            U[a] = V[a] / sizes[j];
+            E[a] = 1.0 / ((1.0 + damp) * (f->scale[k] * gram_row(f, k, j)[j] + own + bend[j]));
+            pull[j] += U[a] * U[a] * E[a];
+            R[a] = -(G[a] + alpha * U[a]);
+        }
+    }
+    for (int64_t j = 0; j < m; j++) pull[j] = bend[j] / most(1.0 - bend[j] * pull[j], 1e-10);
+}
+
+static void precondition(const double *U, const double *E, const double *pull, const double *R, int64_t K, int64_t m, double *dots,
+                         double *out) {
+    memset(dots, 0, (size_t)m * sizeof(double));
+    for (int64_t k = 0; k < K; k++)
+        for (int64_t j = 0; j < m; j++) {
+            const int64_t a = k * m + j;
+            out[a] = E[a] * R[a];
+            dots[j] += U[a] * out[a];
+        }
+    for (int64_t k = 0; k < K; k++)
+        for (int64_t j = 0; j < m; j++) out[k * m + j] += pull[j] * dots[j] * E[k * m + j] * U[k * m + j];
+}
+
+/* Conjugate gradients for the Newton step into D; R changes. Returns the products made. room: 3 K m. */
+static int64_t newton_direction(const form *f, double damp, const double *U, const double *E, const double *bend, const double *pull,
+                                double *R, double *dots, double *D, double *room) {
+    const int64_t K = f->K, m = f->m, n = K * m;
+    double *Z = room, *P = Z + n, *Q = P + n;
+    precondition(U, E, pull, R, K, m, dots, Z);
+    memcpy(P, Z, (size_t)n * sizeof(double));
+    memset(D, 0, (size_t)n * sizeof(double));
+    double size = dot_all(R, Z, n);
+    const double stop = FORCING * FORCING * size, more = damp / (1.0 + damp);
+    int64_t made = 0;
+    while (made < MOST_PRODUCTS && size > stop) {
+        made++;
+        hessian_product(f, P, Q);
+        feature_dots(U, P, K, m, dots);
+        for (int64_t k = 0; k < K; k++)
+            for (int64_t j = 0; j < m; j++) {
+                const int64_t a = k * m + j;
+                Q[a] += bend[j] * (P[a] - dots[j] * U[a]) + more / E[a] * P[a];
+            }
+        const double curved = dot_all(P, Q, n);
+        if (!(curved > 0.0)) break;
+        const double t = size / curved;
+        for (int64_t a = 0; a < n; a++) D[a] += t * P[a], R[a] -= t * Q[a];
+        precondition(U, E, pull, R, K, m, dots, Z);
+        const double before = size;
+        size = dot_all(R, Z, n);
+        for (int64_t a = 0; a < n; a++) P[a] = Z[a] + size / before * P[a];
+    }
+    return made;
+}
+
+/* out = t D, but only up to zero where a feature would pass it; returns the change of sum_j |V_.j|. dots: how far the D_.j
+   point along the V_.j. */
+static double bent_step(double t, const double *V, const double *D, const double *sizes, const double *dots, int64_t K, int64_t m,
+                        double *out) {
+    double change = 0.0;
+    for (int64_t i = 0; i < m; i++) {
+        const int passes = -t * dots[i] >= sizes[i];
+        double more = 0.0, square = 0.0;
+        for (int64_t k = 0; k < K; k++) {
+            const int64_t a = k * m + i;
+            out[a] = passes ? -V[a] : t * D[a];
+            more += (2.0 * V[a] + out[a]) * out[a];
+            square += (V[a] + out[a]) * (V[a] + out[a]);
+        }
+        change += more / (sqrt(square) + sizes[i]); /* a difference of norms would be rounding when steps are short */
+    }
+    return change;
+}
+
+/* A Newton step on the n features in use; V and G change. Returns the products made, *length how far it went.
+   room: n_grams n^2 + (10 n + m) K + 4 n. */
+static int64_t newton(const form *f, double alpha, double damp, const int64_t *used, int64_t n, double *V, double *G, double *room,
+                      double *length) {
+    const int64_t K = f->K, m = f->m, Kn = K * n;
+    const double *H = f->H;
+    if (n < m) {
+        double *part = room;
+        room += f->n_grams * n * n;
+        for (int64_t g = 0; g < f->n_grams; g++)
+            for (int64_t i = 0; i < n; i++) {
+                const double *row = f->H + (g * m + used[i]) * m;
+                for (int64_t j = 0; j < n; j++) part[(g * n + i) * n + j] = row[used[j]];
+            }
+        H = part;
+    }
+    const form inside = {K, n, f->n_grams, H, f->scale, f->C};
+    double *v = room, *g = v + Kn, *U = g + Kn, *E = U + Kn, *R = E + Kn, *D = R + Kn, *step = D + Kn, *more = step + Kn;
+    double *HD = more + 3 * Kn, *sizes = HD + K * m, *bend = sizes + n, *pull = bend + n, *dots = pull + n;
+    for (int64_t k = 0; k < K; k++)
+        for (int64_t i = 0; i < n; i++) v[k * n + i] = V[k * m + used[i]], g[k * n + i] = G[k * m + used[i]];
+    feature_dots(v, v, K, n, sizes);
+    for (int64_t i = 0; i < n; i++) sizes[i] = sqrt(sizes[i]);
+    linearise(&inside, alpha, damp, v, g, sizes, U, E, bend, pull, R);
+    int64_t made = newton_direction(&inside, damp, U, E, bend, pull, R, dots, D, more);
+    feature_dots(U, D, K, n, dots);
+    const double slope = dot_all(g, D, Kn) + alpha * dot_all(U, D, Kn);
+    double t = 1.0;
+    for (int halving = 0; halving < HALVINGS; halving++, t *= 0.5) {
+        double change = alpha * bent_step(t, v, D, sizes, dots, K, n, step);
+        for (int64_t k = 0; k < K; k++) { /* the Hessian times the step, on all features */
+            double *restrict row = HD + k * m;
+            memset(row, 0, (size_t)m * sizeof(double));
+            for (int64_t i = 0; i < n; i++) {
+                const double x = f->scale[k] * step[k * n + i], *restrict other = gram_row(f, k, used[i]);
+                for (int64_t j = 0; j < m; j++) row[j] += x * other[j];
+            }
+            for (int64_t p = f->C->starts[k]; p < f->C->starts[k + 1]; p++)
+                for (int64_t i = 0; i < n; i++) row[used[i]] += f->C->values[p] * step[f->C->columns[p] * n + i];
+        }
+        made++;
+        change += dot_all(g, step, Kn);
+        for (int64_t k = 0; k < K; k++)
+            for (int64_t i = 0; i < n; i++) change += 0.5 * HD[k * m + used[i]] * step[k * n + i];
+        if (change <= ARMIJO * t * slope && slope < 0.0) {
+            for (int64_t k = 0; k < K; k++)
+                for (int64_t i = 0; i < n; i++) V[k * m + used[i]] += step[k * n + i];
+            for (int64_t a = 0; a < K * m; a++) G[a] += HD[a];
+            *length = t;
+            return made;
+        }
+    }
+    *length = 0.0;
+    return made;
+}
+
+int64_t MSSL(group_descent)(int64_t K, int64_t m, int64_t n_grams, const double *H, const double *scale, const mssl_coupling *C,
+                            const double *lift, double alpha, const double *q, double constant, double *V, double *G, double tol,
+                            int64_t max_iter, double seconds, double *room, int64_t *active, mssl_grouping *at, double *gap) {
+    const double deadline = mssl_seconds() + seconds;
+    const form f = {K, m, n_grams, H, scale, C};
+    double *work = room, *squares = work + 3 * K, *rest = squares + m;
+    while (at->done < max_iter && at->moved > NOTHING * constant) {
+        at->moved = 0.0;
+        for (int64_t j = 0; j < m; j++) at->moved += visit_feature(&f, j, lift, alpha, V, G, work);
+        at->done++;
+        *gap = group_gap(&f, V, G, q, alpha, constant, squares);
+        if (!(*gap > tol)) break;
+        int64_t n = 0;
+        for (int64_t j = 0; j < m; j++)
+            if (squares[j] > 0.0) active[n++] = j;
+        at->waited++;
+        if (n > 0 && (n == at->before || at->waited == PATIENCE)) {
+            double length;
+            at->done += newton(&f, alpha, at->damp, active, n, V, G, rest, &length);
+            /* Where more features are in use than rows tell apart, steps are long and lead astray. */
+            at->damp = length == 0.0 ? most(10.0 * at->damp, DAMP) : length == 1.0 ? 0.1 * at->damp : at->damp;
+            at->waited = 0;
+        }
+        at->before = n;
+        if (mssl_seconds() > deadline) return MSSL_AGAIN;
+    }
+    return MSSL_DONE;
+}

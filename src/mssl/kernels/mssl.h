@@ -1,0 +1,194 @@
+/* The compiled part of mssl: what every function computes, and what it takes.
+
+   C11, no Python, no global state, no allocation: arrays and sizes in, a status out. Matrices are in row order, K tasks, d
+   features, n rows; integers are int64. Room that a function needs is handed in; its size, in doubles unless said otherwise,
+   stands with the function. Written arrays must not overlap others (the Python side refuses that).
+
+   The files that include this are compiled once for every SIMD level, MSSL_LEVEL being its name; MSSL(f) is mssl_f_<level>.
+   Calls that may take long have a time limit in seconds, come back with MSSL_AGAIN when it is over, and are called again
+   with the same arguments; what was computed does not depend on where they came back. */
+#ifndef MSSL_H
+#define MSSL_H
+
+#include <stdint.h>
+
+#ifndef MSSL_LEVEL
+#define MSSL_LEVEL base
+#endif
+#define MSSL_JOIN2(name, level) mssl_##name##_##level
+#define MSSL_JOIN(name, level) MSSL_JOIN2(name, level)
+#define MSSL(name) MSSL_JOIN(name, MSSL_LEVEL)
+
+enum {
+    MSSL_DONE = 0,      /* what was asked for was reached */
+    MSSL_LIMIT = 1,     /* too many sweeps */
+    MSSL_BROKE = 2,     /* a matrix lost its definiteness */
+    MSSL_UNBOUNDED = 3, /* a variable without variance */
+    MSSL_AGAIN = 4      /* the time is over: call again */
+};
+
+/* ---- cpu.c: once for all levels ---- */
+
+int64_t mssl_level(void);   /* 0 base, 1 AVX2 with FMA, 2 AVX-512 (F, DQ, BW, VL), as processor and system allow */
+double mssl_seconds(void);  /* a clock that never goes back */
+
+/* ---- what is passed in one piece ---- */
+
+/* LAPACK by address. */
+typedef struct {
+    void (*potrf)(char *uplo, int *n, double *a, int *lda, int *info);
+    void (*potri)(char *uplo, int *n, double *a, int *lda, int *info);
+} mssl_lapack;
+
+/* C = P - rho u u' over tasks, P in compressed rows with its diagonal always stored. u may be NULL where rho = 0 and it is
+   not used. */
+typedef struct {
+    const int64_t *starts, *columns; /* K + 1; as many as there are entries */
+    const double *values, *u;
+    double rho;
+} mssl_coupling;
+
+/* The same with dense P, its inverse, u = P1 and C^-1 = P^-1 + tau 11'. */
+typedef struct {
+    const double *P, *inverse, *u;
+    double rho, tau;
+} mssl_prior;
+
+/* sum g(w) over weights: MSSL_ABSOLUTE: t|w|; MSSL_CONCAVE: t|w| - w^2/(2 theta) up to |w| = theta t, constant beyond.
+   Infinite strengths forbid a weight. A new penalty is a code here and a branch in weights.c. */
+enum { MSSL_ABSOLUTE = 0, MSSL_CONCAVE = 1 };
+typedef struct {
+    int64_t code, positive; /* positive: weights below 0 are forbidden */
+    const double *strengths, *concavities; /* one for each weight; the latter NULL for MSSL_ABSOLUTE */
+} mssl_penalty;
+
+/* Columns of all tasks, task k's feature j being column base[k] + j: dense ones hold all rows of the task, sparse ones the
+   rows that `rows` names, counted from row_start[k]. */
+typedef struct {
+    const double *data;
+    const int64_t *rows, *starts, *base, *row_start;
+    int64_t is_sparse;
+} mssl_columns;
+
+/* Where a run of sweeps is: the next task, the sweeps made, what the present (at the end: the last) one gained, at least. */
+typedef struct {
+    int64_t task, made;
+    double decrease;
+} mssl_sweeping;
+
+/* Where a descent over features is: sweeps and products made, sweeps since the last Newton step, features in use before. */
+typedef struct {
+    int64_t done, waited, before;
+    double damp, moved;
+} mssl_grouping;
+
+/* ---- weights.c: coordinate descent over W (K, d) ----
+
+   All minimise loss(W) + 1/2 tr(W'CW) + sum g(w) by visits to one task after the other until a sweep gains at most `enough`
+   or n_sweeps are made. A visit is a pass over all coordinates and a few over those that are not zero; with few features a
+   linear solve on the support ends it, with many the support's Gram is gathered and passes are extrapolated (Anderson).
+   room: 2 d^2 + 16 d, and what the function says; active: d integers. mean = W'u is kept up to date. */
+
+/* loss = sum_k 1/2 s_k w_k'H_k w_k - q_k'w_k with Grams H (n_grams = 1: one for all), HW = s_k H_k w_k kept. room: + d. */
+int64_t MSSL(gram_sweeps)(int64_t d, int64_t n_grams, const double *H, const double *scale, const double *q, const mssl_coupling *C,
+                          const mssl_penalty *g, double *W, double *HW, double *mean, const int64_t *tasks, int64_t n_tasks,
+                          int64_t n_sweeps, double enough, double seconds, double *room, int64_t *active, mssl_sweeping *at);
+
+/* The same on features of its own for each task: features[starts[k] .. starts[k + 1]], where q, HW and the penalty's
+   parameters stand; the Gram of task k begins at gram[corners[k]]. d in room is the largest set; room: + 2 of them. */
+int64_t MSSL(set_sweeps)(int64_t d, const double *gram, const int64_t *corners, const int64_t *features, const int64_t *starts,
+                         const double *q, const mssl_coupling *C, const mssl_penalty *g, double *W, double *HW, double *mean,
+                         const int64_t *tasks, int64_t n_tasks, int64_t n_sweeps, double enough, double seconds, double *room,
+                         int64_t *active, mssl_sweeping *at);
+
+/* loss = sum_k 1/2 sum_i c_i (y_i - sum_j (a_ij - mu_kj) w_kj)^2 on stored columns a, centring and intercept included.
+   v = c (y - sum_j a_j w_j); state[k] = (sum_j mu_kj w_kj, sum_i v_i); sums = sum_i c_i a_ij, h = sum_i c_i (a_ij - mu_kj)^2,
+   totals = sum_i c_i. Instead of room: pull, d doubles. */
+int64_t MSSL(design_sweeps)(int64_t d, const mssl_columns *X, const double *c, const double *totals, const double *mu,
+                            const double *sums, const double *h, const mssl_coupling *C, const mssl_penalty *g, double *W, double *v,
+                            double *state, double *mean, const int64_t *tasks, int64_t n_tasks, int64_t n_sweeps, double enough,
+                            double seconds, double *pull, int64_t *active, mssl_sweeping *at);
+
+/* Tasks coupled through residuals: 1/2 sum_kl A_kl e_k'e_l + 1/2 sum_k ridge_k |w_k|^2, e_k = y_k - X_k w_k.
+   shared: one X, G = X'X, q_k = X'y_k, D = WG - q kept; room: + 2 d.
+   aligned: X_k (d, n), H_k = X_k'X_k, HW and the residuals E kept; room: + 3 d + n.
+   feature: no Grams, h_kj = |x_kj|^2, n_blocks = 1: one X for all; room: 2 n alone. */
+int64_t MSSL(shared_sweeps)(int64_t K, int64_t d, const double *G, const double *q, const mssl_coupling *A, const double *ridge,
+                            const mssl_penalty *g, double *W, double *D, int64_t n_sweeps, double enough, double seconds, double *room,
+                            int64_t *active, mssl_sweeping *at);
+int64_t MSSL(aligned_sweeps)(int64_t K, int64_t d, int64_t n, const double *X, const double *H, const mssl_coupling *A,
+                             const double *ridge, const mssl_penalty *g, double *W, double *HW, double *E, int64_t n_sweeps,
+                             double enough, double seconds, double *room, int64_t *active, mssl_sweeping *at);
+int64_t MSSL(feature_sweeps)(int64_t K, int64_t d, int64_t n, int64_t n_blocks, const double *X, const double *h,
+                             const mssl_coupling *A, const double *ridge, const mssl_penalty *g, double *W, double *E,
+                             int64_t n_sweeps, double enough, double seconds, double *room, int64_t *active, mssl_sweeping *at);
+
+/* A whole weight step on Grams, for few tasks: bursts of sweeps until the bound of the suboptimality,
+   1/2 tr((G + U) C^-1 (G + U)') with G the gradient of loss plus coupling and U a subgradient of the penalty, is at most tol.
+   Returns the sweeps, negative where nothing moves any more; *gap the bound; *enough goes on in the next call.
+   room: 2 d^2 + 18 d + K^2 + 3 K d; active: d + 2 K + K^2 + 1. MSSL_ABSOLUTE alone. */
+int64_t MSSL(weight_descent)(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const double *q,
+                             const mssl_penalty *g, const mssl_prior *C, double *W, double *HW, double tol, int64_t max_sweeps,
+                             double seconds, double *room, int64_t *active, double *enough, double *gap);
+
+/* The same without a penalty: s_k H_k w_k + (CW)_k = q_k by conjugate gradients, preconditioned by (s_k H_k + C_kk I)^-1, which
+   `inverses` (K, d, d) keeps for ridges C_kk within a factor of 2 of `ridge`. Returns the iterations; *gap infinite where a
+   block is not positive definite. room: 5 K d + 2 d^2 + d. */
+int64_t MSSL(weight_system)(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const double *q,
+                            const mssl_prior *C, double *W, double *HW, double *ridge, double *inverses, double tol, int64_t max_iter,
+                            double *room, double *gap);
+
+/* ---- groups.c: features whose weights in all tasks come and go together ----
+
+   min 1/2 sum_k s_k v_k'H_k v_k - q'V + 1/2 tr(V'CV) + alpha sum_j |V_.j|, V (K, m), by block descent over features (lift - C
+   diagonally dominant, so that a block step minimises a majoriser) and Newton steps on those in use. constant is the smooth
+   part at V = 0; G, its gradient, is kept. *gap bounds the suboptimality. room: n_grams m^2 + (11 m + 3) K + 6 m; active: m. */
+int64_t MSSL(group_descent)(int64_t K, int64_t m, int64_t n_grams, const double *H, const double *scale, const mssl_coupling *C,
+                            const double *lift, double alpha, const double *q, double constant, double *V, double *G, double tol,
+                            int64_t max_iter, double seconds, double *room, int64_t *active, mssl_grouping *at, double *gap);
+
+/* ---- grams.c: rows of many small tasks, task k owning rows bounds[k] .. bounds[k + 1] ---- */
+
+/* Rows X (N, d) into blocks (d, n_k) one after the other, less their means weighted by c where `centre`; means (K, d). */
+void MSSL(gather_blocks)(int64_t K, int64_t d, const double *X, const int64_t *bounds, const double *c, int64_t centre, double *out,
+                         double *means);
+
+/* From such blocks a_j: sum c a_j a_l (K, d, d), sum c a_j and sum r a_j (K, d). room: the longest task. */
+void MSSL(block_grams)(int64_t K, int64_t d, const double *buffer, const int64_t *bounds, const double *c, const double *r,
+                       double *gram, double *sums, double *products, double *room);
+
+/* ---- graph.c: the graphical lasso ----
+
+   min tr(S'Omega) - log det Omega + sum_{i != j} L_ij |Omega_ij|, S' = S + diag(e), L = alpha times the weights (NULL: all 1;
+   infinite ones forbid an edge), over positive definite Omega (p, p). */
+
+/* Labels of the components of |S_ij| > L_ij; returns the size of the largest. stack: p. */
+int64_t MSSL(graph_components)(int64_t p, const double *S, double alpha, const double *weights, int64_t *labels, int64_t *stack);
+
+/* How much room graph_lasso needs where the largest component has so many variables. */
+int64_t MSSL(graph_room)(int64_t largest);
+
+/* The whole: every component scaled to a unit diagonal and solved by dual block coordinate descent, from warm_Omega and its
+   inverse where they are not NULL, with Newton steps where few variables are ill-conditioned, until the gaps' sum is at most
+   tol max(1, |p + log det of the scaling|). The certificate takes the descent's own dual point W, support entries put to
+   S + L sign(Omega): with E = Omega^1/2 W Omega^1/2 - I of spectral radius r the gap is at most 1/2 |E|^2 / (1 - r).
+   Omega, its inverse Sigma and the dual point get the answer. answer: gap, objective, log det Omega, sweeps; where it ends
+   otherwise, the variable or component at which it did. root: 2 p, index: 2 p + 2 integers. */
+int64_t MSSL(graph_lasso)(int64_t p, const double *S, double alpha, const double *weights, const double *e, double tol,
+                          int64_t max_sweeps, double seconds, const int64_t *labels, const double *warm_Omega,
+                          const double *warm_Sigma, double *Omega, double *Sigma, double *dual, double *root, int64_t *index,
+                          double *room, int64_t resume, const mssl_lapack *lapack, double *answer);
+
+/* The gap of a given Omega with its inverse, by the same bound, Sigma clipped into the box off the support; NaN where r is
+   above `limit`, infinite where Omega uses a forbidden edge. *trace: tr(S'Omega) + sum L|Omega|. room: 2 p^2 + 3 p; index:
+   p^2 + 2 p + 2 integers. */
+double MSSL(graph_gap)(int64_t p, const double *S, double alpha, const double *weights, const double *e, const double *Omega,
+                       const double *Sigma, double limit, double *room, int64_t *index, double *trace);
+
+/* Sweeps of the descent alone, on S of unit diagonal and penalties L (m, m): W, the regressions B (row j: variable j on the
+   others) and the diagonal of Omega change. Returns the sweeps, negative where W is no longer positive definite; *ascent is
+   that of the last one. room: that of graph_lasso + m. */
+int64_t MSSL(graph_sweeps)(int64_t m, const double *S, const double *L, double *W, double *B, double *diagonal, double *column_tol,
+                           double target, int64_t max_sweeps, double *ascent, double *room);
+
+#endif

@@ -1,0 +1,649 @@
+/* Coordinate descent over the weights; see mssl.h for what each function computes. */
+#include "mssl.h"
+
+#include "dense.h"
+
+#define SUPPORT_PASSES 5   /* passes over the support, after one over everything */
+#define GATHERED_PASSES 20 /* the same where the support's Gram is gathered */
+#define MEMORY 3           /* changes that an extrapolation combines */
+#define GATHER_FROM 60     /* features from which gathering the support's Gram and extrapolating pay */
+#define ROUNDING 1e-12     /* what exceeds a threshold by this share only is zero */
+#define SWEEP_BURST 50     /* sweeps between two looks at the certificate, at most */
+
+/* Go on with the sweep that `at` is in the middle of, or begin one; TASK is done for every place in the list of n tasks. A call
+   that is in time over goes back after the task at hand, to be called again. */
+#define BEGIN_SWEEPS(n)                                                              \
+    const double deadline = mssl_seconds() + seconds;                                \
+    for (; at->made < n_sweeps; at->made++, at->task = 0) {                          \
+        if (at->task == 0) at->decrease = 0.0;                                       \
+        for (int64_t place = at->task; place < (n); place++) {
+#define END_SWEEPS(n)                                                                \
+            if (place + 1 < (n) && mssl_seconds() > deadline) return at->task = place + 1, MSSL_AGAIN; \
+        }                                                                            \
+        if (at->decrease <= enough) return at->made++, at->task = 0, MSSL_DONE;      \
+        if (mssl_seconds() > deadline && at->made + 1 < n_sweeps) return at->made++, at->task = 0, MSSL_AGAIN; \
+    }                                                                                \
+    return MSSL_DONE;
+
+/* ---- the penalty of one weight ---- */
+
+typedef struct {
+    int64_t code;          /* MSSL_ABSOLUTE or MSSL_CONCAVE */
+    int64_t positive;      /* whether weights below 0 are forbidden */
+    const double *t, *theta; /* strengths, and concavities where the code has them */
+} penalty;
+
+static inline penalty penalty_at(int64_t code, int64_t positive, const double *t, const double *theta, int64_t offset) {
+    penalty g = {code, positive, t + offset, theta == NULL ? t + offset : theta + offset};
+    return g;
+}
+
+/* argmin 1/2 h w^2 - a w + g(w), given inverse = 1/h. */
+static inline double minimiser(const penalty *g, int64_t j, double a, double h, double inverse) {
+    const double t = g->t[j];
+    if (g->positive && a <= 0.0) return 0.0;
+    if (g->code == MSSL_ABSOLUTE) {
+        if (fabs(a) <= t * (1.0 + ROUNDING)) return 0.0;
+        return (a > 0.0 ? a - t : a + t) * inverse;
+    }
+    const double theta = g->theta[j];
+    if (h * theta <= 1.0) return a * a > h * theta * t * t ? a * inverse : 0.0;
+    if (fabs(a) <= t * (1.0 + ROUNDING)) return 0.0;
+    if (fabs(a) >= h * theta * t) return a * inverse;
+    return (a > 0.0 ? a - t : a + t) / (h - 1.0 / theta);
+}
+
+static inline double penalty_value(const penalty *g, int64_t j, double w) {
+    const double size = fabs(w), t = g->t[j];
+    if (size == 0.0) return 0.0;
+    if (g->positive && w < 0.0) return INFINITY;
+    if (g->code == MSSL_ABSOLUTE) return t * size;
+    const double theta = g->theta[j];
+    return size <= theta * t ? t * size - 0.5 * size * size / theta : 0.5 * theta * t * t;
+}
+
+/* What the step from old to its minimiser takes off the objective, at least. */
+static inline double gain(const penalty *g, int64_t j, double a, double h, double old, double new) {
+    const double step = new - old;
+    if (g->code == MSSL_ABSOLUTE) return 0.5 * h * step * step;
+    /* On one piece of the penalty the objective is a parabola: differences of values would be rounding where steps are short. */
+    const double theta = g->theta[j], knee = theta * g->t[j];
+    if (old * new > 0.0 && fabs(old) <= knee && fabs(new) <= knee && h * theta > 1.0) return 0.5 * (h - 1.0 / theta) * step * step;
+    if (old * new > 0.0 && fabs(old) > knee && fabs(new) > knee) return 0.5 * h * step * step;
+    return step * (a - 0.5 * h * (old + new)) + penalty_value(g, j, old) - penalty_value(g, j, new);
+}
+
+/* ---- a visit to one task: 1/2 w'(sG + own I)w - q'w + sum g(w_j), hw = sGw is kept ---- */
+
+static int64_t support_of(const double *w, int64_t d, int64_t *active) {
+    int64_t n = 0;
+    for (int64_t j = 0; j < d; j++)
+        if (w[j] != 0.0) active[n++] = j;
+    return n;
+}
+
+/* One pass over some coordinates (all where they are NULL); returns what it gained. Each step waits for the one before it:
+   the entry of hw that comes next is therefore kept apart. */
+static double gram_pass(const double *G, int64_t d, double s, double own, const double *q, const penalty *g, double *w, double *hw,
+                        const int64_t *coordinates, int64_t n) {
+    double gained = 0.0, ahead = n > 0 ? hw[coordinates == NULL ? 0 : coordinates[0]] : 0.0;
+    for (int64_t p = 0; p < n; p++) {
+        const int64_t after = p + 1 < n ? p + 1 : p;
+        const int64_t j = coordinates == NULL ? p : coordinates[p], following = coordinates == NULL ? after : coordinates[after];
+        const double here = ahead;
+        ahead = hw[following];
+        const double *restrict row = G + j * d;
+        const double h = s * row[j] + own;
+        if (h <= 0.0) continue;
+        const double old = w[j], a = (s * row[j] * old + q[j]) - here;
+        const double new = minimiser(g, j, a, h, 1.0 / h);
+        if (new != old) {
+            double step = new - old;
+            w[j] = new;
+            gained += gain(g, j, a, h, old, new);
+            ahead += step * (s * row[following]);
+            step *= s;
+            double *restrict out = hw;
+            for (int64_t i = 0; i < d; i++) out[i] += step * row[i];
+        }
+    }
+    return gained;
+}
+
+static double visit_value(double own, const double *q, const penalty *g, const double *w, const double *hw, int64_t d) {
+    double total = 0.0;
+    for (int64_t j = 0; j < d; j++) total += w[j] * (0.5 * hw[j] + 0.5 * own * w[j] - q[j]) + penalty_value(g, j, w[j]);
+    return total;
+}
+
+/* The weights of sum 1 with the shortest combination of the successive changes of past; zero where nothing changed. */
+static void anderson_weights(const double *past, int64_t n, double *c) {
+    double A[MEMORY][MEMORY], trace = 0.0;
+    for (int a = 0; a < MEMORY; a++) {
+        for (int b = 0; b < MEMORY; b++) {
+            const double *a0 = past + a * n, *a1 = a0 + n, *b0 = past + b * n, *b1 = b0 + n;
+            double total = 0.0;
+            for (int64_t j = 0; j < n; j++) total += (a1[j] - a0[j]) * (b1[j] - b0[j]);
+            A[a][b] = total;
+        }
+        trace += A[a][a];
+        c[a] = trace > 0.0 ? 1.0 : 0.0;
+    }
+    const double lift = trace > 0.0 ? 1e-12 * trace : 1.0; /* lifted a little, the matrix needs no pivots */
+    for (int a = 0; a < MEMORY; a++) {
+        A[a][a] += lift;
+        for (int b = 0; b < a; b++) {
+            const double ratio = A[a][b] / A[b][b];
+            for (int e = b; e < MEMORY; e++) A[a][e] -= ratio * A[b][e];
+            c[a] -= ratio * c[b];
+        }
+    }
+    double total = 0.0;
+    for (int a = MEMORY - 1; a >= 0; a--) {
+        for (int b = a + 1; b < MEMORY; b++) c[a] -= A[a][b] * c[b];
+        c[a] /= A[a][a];
+        total += c[a];
+    }
+    for (int a = 0; a < MEMORY; a++) c[a] = total != 0.0 ? c[a] / total : 0.0;
+}
+
+/* Passes over the support on a copy of its Gram, small enough to stay in the cache, with Anderson's extrapolation. */
+static double gathered_passes(const double *G, int64_t d, double s, double own, const double *q, const penalty *g, double *w, double *hw,
+                              const int64_t *active, int64_t n, double *room, double stop) {
+    double *sub = room, *v = sub + n * n, *hv = v + n, *p = hv + n, *t = p + n, *theta = t + n, *past = theta + n;
+    double *past_h = past + (MEMORY + 1) * n, c[MEMORY], total = 0.0;
+    for (int64_t a = 0; a < n; a++) {
+        const int64_t j = active[a];
+        v[a] = w[j], hv[a] = hw[j], p[a] = q[j], t[a] = g->t[j], theta[a] = g->theta[j];
+        const double *row = G + j * d;
+        for (int64_t b = 0; b < n; b++) sub[a * n + b] = row[active[b]];
+    }
+    const penalty own_g = {g->code, g->positive, t, theta};
+    for (int visit = 0; visit < GATHERED_PASSES; visit++) {
+        const int slot = visit % (MEMORY + 1);
+        memcpy(past + slot * n, v, (size_t)n * sizeof(double));
+        memcpy(past_h + slot * n, hv, (size_t)n * sizeof(double));
+        if (slot == MEMORY) {
+            anderson_weights(past, n, c);
+            for (int64_t j = 0; j < n; j++) {
+                double x = 0.0, y = 0.0;
+                for (int a = 0; a < MEMORY; a++) x += c[a] * past[(a + 1) * n + j], y += c[a] * past_h[(a + 1) * n + j];
+                past[j] = x, past_h[j] = y;
+            }
+            const double gained = visit_value(own, p, &own_g, v, hv, n) - visit_value(own, p, &own_g, past, past_h, n);
+            if (gained > 0.0) {
+                memcpy(v, past, (size_t)n * sizeof(double));
+                memcpy(hv, past_h, (size_t)n * sizeof(double));
+                total += gained;
+            }
+        }
+        const double gained = gram_pass(sub, n, s, own, p, &own_g, v, hv, NULL, n);
+        total += gained;
+        if (gained <= stop) break;
+    }
+    for (int64_t a = 0; a < n; a++) {
+        const double step = s * (v[a] - w[active[a]]);
+        if (step == 0.0) continue;
+        w[active[a]] = v[a];
+        const double *restrict row = G + active[a] * d;
+        for (int64_t i = 0; i < d; i++) hw[i] += step * row[i];
+    }
+    return total;
+}
+
+/* Move w towards the minimum over its own support and signs, as far as no sign changes; returns what it gained. One
+   factorisation does what correlated features make coordinate descent crawl towards. */
+static double face_move(const double *G, int64_t d, double s, double own, const double *q, const penalty *g, double *w, double *hw,
+                        const int64_t *active, int64_t m, double *room) {
+    double *A = room, *R = A + m * m, *gradient = R + m * m, *step = gradient + m;
+    for (int64_t a = 0; a < m; a++) {
+        const int64_t j = active[a];
+        gradient[a] = q[j] - hw[j] - own * w[j] - copysign(g->t[j], w[j]);
+        for (int64_t b = 0; b <= a; b++) A[a * m + b] = s * G[j * d + active[b]];
+        A[a * m + a] += own;
+    }
+    if (isnan(factor(A, m, R))) return 0.0;
+    back_solve(R, m, m, gradient, step);
+    double length = 1.0, along = 0.0;
+    int64_t blocking = -1;
+    for (int64_t a = 0; a < m; a++) {
+        along += gradient[a] * step[a];
+        const double old = w[active[a]];
+        if ((old + length * step[a]) * old <= 0.0) length = -old / step[a], blocking = a;
+    }
+    for (int64_t a = 0; a < m; a++) {
+        const int64_t j = active[a];
+        double move = a == blocking ? -w[j] : length * step[a];
+        w[j] += move;
+        move *= s;
+        const double *restrict row = G + j * d;
+        for (int64_t i = 0; i < d; i++) hw[i] += move * row[i];
+    }
+    return length * (1.0 - 0.5 * length) * along;
+}
+
+/* A pass over all coordinates and some over the support, until one gains at most `enough` or a hundredth of the first.
+   room: 2 d^2 + 16 d; active: d. Returns what was gained. */
+static double visit(const double *G, int64_t d, double s, double own, const double *q, const penalty *g, double *w, double *hw,
+                    int64_t *active, double *room, double enough) {
+    double total = gram_pass(G, d, s, own, q, g, w, hw, NULL, d);
+    const double stop = most(0.01 * total, enough);
+    if (total <= stop) return total;
+    int64_t n = support_of(w, d, active);
+    if (d >= GATHER_FROM) return total + gathered_passes(G, d, s, own, q, g, w, hw, active, n, room, stop);
+    for (int pass = 0; pass < SUPPORT_PASSES; pass++) {
+        const double gained = gram_pass(G, d, s, own, q, g, w, hw, active, n);
+        total += gained;
+        if (gained <= stop) return total;
+    }
+    if (g->code != MSSL_ABSOLUTE) return total;
+    n = support_of(w, d, active);
+    return total + face_move(G, d, s, own, q, g, w, hw, active, n, room);
+}
+
+/* ---- the coupling C = P - rho u u', P in compressed rows, mean = W'u ---- */
+
+/* out = sum_{l != k} C_kl w_l on some features (all where they are NULL), with task k taken out of mean; returns C_kk. */
+static double pull_of(const mssl_coupling *C, int64_t k, const double *W, int64_t d, double *mean, const int64_t *features, int64_t m,
+                      double *out) {
+    const double u = C->u[k];
+    double own = -C->rho * u * u;
+    if (features == NULL) {
+        for (int64_t j = 0; j < d; j++) {
+            mean[j] -= u * W[k * d + j];
+            out[j] = -C->rho * u * mean[j];
+        }
+    } else {
+        for (int64_t a = 0; a < m; a++) {
+            const int64_t j = features[a];
+            mean[j] -= u * W[k * d + j];
+            out[a] = -C->rho * u * mean[j];
+        }
+    }
+    for (int64_t p = C->starts[k]; p < C->starts[k + 1]; p++) {
+        const int64_t other = C->columns[p];
+        const double value = C->values[p], *restrict row = W + other * d;
+        if (other == k) {
+            own += value;
+        } else if (features == NULL) {
+            for (int64_t j = 0; j < d; j++) out[j] += value * row[j];
+        } else {
+            for (int64_t a = 0; a < m; a++) out[a] += value * row[features[a]];
+        }
+    }
+    return own;
+}
+
+int64_t MSSL(gram_sweeps)(int64_t d, int64_t n_grams, const double *H, const double *scale, const double *q, const mssl_coupling *C,
+                          const mssl_penalty *g, double *W, double *HW, double *mean, const int64_t *tasks, int64_t n_tasks,
+                          int64_t n_sweeps, double enough, double seconds, double *room, int64_t *active, mssl_sweeping *at) {
+    double *pull = room + 2 * d * d + 16 * d;
+    BEGIN_SWEEPS(n_tasks)
+            const int64_t k = tasks[place];
+            const double own = pull_of(C, k, W, d, mean, NULL, d, pull);
+            for (int64_t j = 0; j < d; j++) pull[j] = q[k * d + j] - pull[j];
+            const penalty own_g = penalty_at(g->code, g->positive, g->strengths, g->concavities, k * d);
+            at->decrease += visit(H + (n_grams > 1 ? k * d * d : 0), d, scale[k], own, pull, &own_g, W + k * d, HW + k * d, active, room,
+                               0.1 * enough / (double)n_tasks);
+            for (int64_t j = 0; j < d; j++) mean[j] += C->u[k] * W[k * d + j];
+    END_SWEEPS(n_tasks)
+}
+
+int64_t MSSL(set_sweeps)(int64_t d, const double *gram, const int64_t *corners, const int64_t *features, const int64_t *starts,
+                         const double *q, const mssl_coupling *C, const mssl_penalty *g, double *W, double *HW, double *mean,
+                         const int64_t *tasks, int64_t n_tasks, int64_t n_sweeps, double enough, double seconds, double *room,
+                         int64_t *active, mssl_sweeping *at) {
+    int64_t largest = 0;
+    for (int64_t a = 0; a < n_tasks; a++) {
+        const int64_t m = starts[tasks[a] + 1] - starts[tasks[a]];
+        if (m > largest) largest = m;
+    }
+    double *pull = room + 2 * largest * largest + 16 * largest, *w = pull + largest;
+    BEGIN_SWEEPS(n_tasks)
+            const int64_t k = tasks[place], lo = starts[k], m = starts[k + 1] - lo;
+            const int64_t *own_features = features + lo;
+            const double own = pull_of(C, k, W, d, mean, own_features, m, pull);
+            for (int64_t b = 0; b < m; b++) pull[b] = q[lo + b] - pull[b], w[b] = W[k * d + own_features[b]];
+            const penalty own_g = penalty_at(g->code, g->positive, g->strengths, g->concavities, lo);
+            at->decrease += visit(gram + corners[k], m, 1.0, own, pull, &own_g, w, HW + lo, active, room, 0.1 * enough / (double)n_tasks);
+            for (int64_t b = 0; b < m; b++) {
+                W[k * d + own_features[b]] = w[b];
+                mean[own_features[b]] += C->u[k] * w[b];
+            }
+    END_SWEEPS(n_tasks)
+}
+
+/* ---- on the stored columns of the features ---- */
+
+static double design_pass(const mssl_columns *X, int64_t k, const double *c, double total, const double *mu, const double *sums,
+                          const double *h, double own, const double *pull, const penalty *g, double *w, double *v, double *state,
+                          const int64_t *coordinates, int64_t n) {
+    const int64_t *indptr = X->starts + X->base[k], start = X->row_start[k];
+    double gained = 0.0;
+    for (int64_t p = 0; p < n; p++) {
+        const int64_t j = coordinates == NULL ? p : coordinates[p];
+        const double curvature = h[j] + own;
+        if (curvature <= 0.0) continue;
+        const int64_t lo = indptr[j], size = indptr[j + 1] - lo;
+        const double *restrict column = X->data + lo;
+        double *restrict part = v + start;
+        const double *restrict weight = c + start;
+        double dot = 0.0;
+        if (X->is_sparse) {
+            const int64_t *restrict rows = X->rows + lo;
+            for (int64_t i = 0; i < size; i++) dot += column[i] * part[rows[i]];
+        } else {
+            for (int64_t i = 0; i < size; i++) dot += column[i] * part[i];
+        }
+        const double old = w[j], along = dot + state[0] * sums[j] - mu[j] * (state[1] + state[0] * total);
+        const double a = h[j] * old + along - pull[j];
+        const double new = minimiser(g, j, a, curvature, 1.0 / curvature);
+        if (new != old) {
+            const double step = new - old;
+            w[j] = new;
+            gained += gain(g, j, a, curvature, old, new);
+            if (X->is_sparse) {
+                const int64_t *restrict rows = X->rows + lo;
+                for (int64_t i = 0; i < size; i++) part[rows[i]] -= step * weight[rows[i]] * column[i];
+            } else {
+                for (int64_t i = 0; i < size; i++) part[i] -= step * weight[i] * column[i];
+            }
+            state[0] += step * mu[j];
+            state[1] -= step * sums[j];
+        }
+    }
+    return gained;
+}
+
+int64_t MSSL(design_sweeps)(int64_t d, const mssl_columns *X, const double *c, const double *totals, const double *mu,
+                            const double *sums, const double *h, const mssl_coupling *C, const mssl_penalty *g, double *W, double *v,
+                            double *state, double *mean, const int64_t *tasks, int64_t n_tasks, int64_t n_sweeps, double enough,
+                            double seconds, double *pull, int64_t *active, mssl_sweeping *at) {
+    BEGIN_SWEEPS(n_tasks)
+            const int64_t k = tasks[place], row = k * d;
+            const double own = pull_of(C, k, W, d, mean, NULL, d, pull);
+            const penalty own_g = penalty_at(g->code, g->positive, g->strengths, g->concavities, row);
+            double stop = 0.0;
+            const int64_t *coordinates = NULL;
+            int64_t n = d;
+            for (int pass = 0; pass <= SUPPORT_PASSES; pass++) {
+                const double gained = design_pass(X, k, c, totals[k], mu + row, sums + row, h + row, own, pull, &own_g, W + row, v,
+                                                  state + 2 * k, coordinates, n);
+                at->decrease += gained;
+                if (pass == 0) {
+                    stop = most(0.01 * gained, 0.1 * enough / (double)n_tasks);
+                    n = support_of(W + row, d, active);
+                    coordinates = active;
+                }
+                if (gained <= stop) break;
+            }
+            for (int64_t j = 0; j < d; j++) mean[j] += C->u[k] * W[row + j];
+    END_SWEEPS(n_tasks)
+}
+
+/* ---- tasks coupled through their residuals: A in compressed rows ---- */
+
+static double neighbours(const mssl_coupling *A, int64_t k, const double *D, int64_t n, double *out) {
+    double own = 0.0;
+    memset(out, 0, (size_t)n * sizeof(double));
+    for (int64_t p = A->starts[k]; p < A->starts[k + 1]; p++) {
+        const double value = A->values[p], *restrict row = D + A->columns[p] * n;
+        if (A->columns[p] == k) {
+            own = value;
+        } else {
+            for (int64_t i = 0; i < n; i++) out[i] += value * row[i];
+        }
+    }
+    return own;
+}
+
+int64_t MSSL(shared_sweeps)(int64_t K, int64_t d, const double *G, const double *q, const mssl_coupling *A, const double *ridge,
+                            const mssl_penalty *g, double *W, double *D, int64_t n_sweeps, double enough, double seconds, double *room,
+                            int64_t *active, mssl_sweeping *at) {
+    double *pull = room + 2 * d * d + 16 * d, *hw = pull + d;
+    BEGIN_SWEEPS(K)
+            const int64_t k = place;
+            const double s = neighbours(A, k, D, d, pull);
+            for (int64_t j = 0; j < d; j++) {
+                pull[j] = s * q[k * d + j] - pull[j];
+                hw[j] = s * (D[k * d + j] + q[k * d + j]);
+            }
+            const penalty own_g = penalty_at(g->code, g->positive, g->strengths, g->concavities, k * d);
+            at->decrease += visit(G, d, s, ridge[k], pull, &own_g, W + k * d, hw, active, room, 0.1 * enough / (double)K);
+            for (int64_t j = 0; j < d; j++) D[k * d + j] = hw[j] / s - q[k * d + j];
+    END_SWEEPS(K)
+}
+
+static void take(const double *restrict column, double step, double *restrict e, int64_t n) {
+    for (int64_t i = 0; i < n; i++) e[i] -= step * column[i];
+}
+
+static double dot_of(const double *restrict a, const double *restrict b, int64_t n) {
+    double total = 0.0;
+    for (int64_t i = 0; i < n; i++) total += a[i] * b[i];
+    return total;
+}
+
+int64_t MSSL(aligned_sweeps)(int64_t K, int64_t d, int64_t n, const double *X, const double *H, const mssl_coupling *A,
+                             const double *ridge, const mssl_penalty *g, double *W, double *HW, double *E, int64_t n_sweeps,
+                             double enough, double seconds, double *room, int64_t *active, mssl_sweeping *at) {
+    double *q = room + 2 * d * d + 16 * d, *hw = q + d, *old = hw + d, *z = old + d;
+    BEGIN_SWEEPS(K)
+            const int64_t k = place;
+            const double s = neighbours(A, k, E, n, z);
+            take(E + k * n, -s, z, n);
+            memcpy(old, W + k * d, (size_t)d * sizeof(double));
+            for (int64_t j = 0; j < d; j++) {
+                hw[j] = s * HW[k * d + j];
+                q[j] = dot_of(X + (k * d + j) * n, z, n) + hw[j];
+            }
+            const penalty own_g = penalty_at(g->code, g->positive, g->strengths, g->concavities, k * d);
+            at->decrease += visit(H + k * d * d, d, s, ridge[k], q, &own_g, W + k * d, hw, active, room, 0.1 * enough / (double)K);
+            for (int64_t j = 0; j < d; j++) {
+                HW[k * d + j] = hw[j] / s;
+                if (W[k * d + j] != old[j]) take(X + (k * d + j) * n, W[k * d + j] - old[j], E + k * n, n);
+            }
+    END_SWEEPS(K)
+}
+
+static double feature_pass(const double *X, int64_t n, const double *h, double s, double own, const penalty *g, double *w, double *z,
+                           const int64_t *coordinates, int64_t m) {
+    double gained = 0.0;
+    for (int64_t p = 0; p < m; p++) {
+        const int64_t j = coordinates == NULL ? p : coordinates[p];
+        const double curvature = s * h[j] + own;
+        if (curvature <= 0.0) continue;
+        const double old = w[j], a = s * h[j] * old + dot_of(X + j * n, z, n);
+        const double new = minimiser(g, j, a, curvature, 1.0 / curvature);
+        if (new != old) {
+            w[j] = new;
+            gained += gain(g, j, a, curvature, old, new);
+            take(X + j * n, s * (new - old), z, n);
+        }
+    }
+    return gained;
+}
+
+int64_t MSSL(feature_sweeps)(int64_t K, int64_t d, int64_t n, int64_t n_blocks, const double *X, const double *h,
+                             const mssl_coupling *A, const double *ridge, const mssl_penalty *g, double *W, double *E,
+                             int64_t n_sweeps, double enough, double seconds, double *room, int64_t *active, mssl_sweeping *at) {
+    double *z = room, *others = z + n;
+    BEGIN_SWEEPS(K)
+            const int64_t k = place;
+            const int64_t block = n_blocks > 1 ? k : 0;
+            const double s = neighbours(A, k, E, n, z);
+            memcpy(others, z, (size_t)n * sizeof(double));
+            take(E + k * n, -s, z, n);
+            const penalty own_g = penalty_at(g->code, g->positive, g->strengths, g->concavities, k * d);
+            const double *own_X = X + block * d * n, *own_h = h + block * d;
+            double gained = feature_pass(own_X, n, own_h, s, ridge[k], &own_g, W + k * d, z, NULL, d);
+            at->decrease += gained;
+            const double stop = most(0.01 * gained, 0.1 * enough / (double)K);
+            const int64_t m = support_of(W + k * d, d, active);
+            for (int pass = 0; pass < SUPPORT_PASSES && gained > stop; pass++) {
+                gained = feature_pass(own_X, n, own_h, s, ridge[k], &own_g, W + k * d, z, active, m);
+                at->decrease += gained;
+            }
+            for (int64_t i = 0; i < n; i++) E[k * n + i] = (z[i] - others[i]) / s;
+    END_SWEEPS(K)
+}
+
+/* ---- whole weight steps of few tasks, certificate included: P and its inverse are dense ---- */
+
+static void dense_product(const double *A, const double *B, int64_t K, int64_t d, double *out) {
+    memset(out, 0, (size_t)(K * d) * sizeof(double));
+    for (int64_t k = 0; k < K; k++) add_rows(A + k * K, B, K, d, d, out + k * d);
+}
+
+/* out = C W, C = P - rho u u', mean = W'u. */
+static void coupled(const mssl_prior *C, int64_t K, int64_t d, const double *W, const double *mean, double *out) {
+    dense_product(C->P, W, K, d, out);
+    if (C->rho != 0.0)
+        for (int64_t k = 0; k < K; k++) {
+            const double x = C->rho * C->u[k];
+            double *restrict row = out + k * d;
+            for (int64_t j = 0; j < d; j++) row[j] -= x * mean[j];
+        }
+}
+
+static void mean_of(const mssl_prior *C, int64_t K, int64_t d, const double *W, double *mean) {
+    memset(mean, 0, (size_t)d * sizeof(double));
+    add_rows(C->u, W, K, d, d, mean);
+}
+
+/* 1/2 tr(R C^-1 R'), C^-1 = P^-1 + tau 11'. */
+static double inverse_quadratic(const mssl_prior *C, int64_t K, int64_t d, const double *R, double *room) {
+    dense_product(C->inverse, R, K, d, room);
+    double total = 0.0;
+    for (int64_t a = 0; a < K * d; a++) total += R[a] * room[a];
+    if (C->tau > 0.0)
+        for (int64_t j = 0; j < d; j++) {
+            double column = 0.0;
+            for (int64_t k = 0; k < K; k++) column += R[k * d + j];
+            total += C->tau * column * column;
+        }
+    return 0.5 * total;
+}
+
+/* The bound of mssl.model.bounds.weight_gap; room: 3 K d. */
+static double weight_gap(const mssl_prior *C, int64_t K, int64_t d, const double *q, const mssl_penalty *g, const double *W,
+                         const double *HW, const double *mean, double *room) {
+    const int64_t n = K * d;
+    double *G = room, *U = G + n, *T = U + n, slack = 0.0;
+    coupled(C, K, d, W, mean, G);
+    for (int64_t a = 0; a < n; a++) {
+        const double x = G[a] + HW[a] - q[a], t = g->strengths[a];
+        double clipped = least(-x, t);
+        if (!g->positive) clipped = most(clipped, -t);
+        G[a] = U[a] = x + clipped;
+        if (W[a] != 0.0) {
+            slack += t * fabs(W[a]) - clipped * W[a];
+            U[a] = x + copysign(t, W[a]);
+        }
+    }
+    const double on_support = inverse_quadratic(C, K, d, U, T);
+    if (slack >= on_support) return on_support;
+    return least(on_support, inverse_quadratic(C, K, d, G, T) + most(slack, 0.0));
+}
+
+int64_t MSSL(weight_descent)(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const double *q,
+                             const mssl_penalty *g, const mssl_prior *C, double *W, double *HW, double tol, int64_t max_sweeps,
+                             double seconds, double *room, int64_t *active, double *enough, double *gap) {
+    const double deadline = mssl_seconds() + seconds;
+    int64_t *tasks = active + d, *starts = tasks + K, *columns = starts + K + 1, n = 0, done = 0;
+    double *mean = room, *values = mean + d, *rest = values + K * K, *sweeping = rest + 3 * K * d;
+    for (int64_t k = 0; k < K; k++) {
+        tasks[k] = k, starts[k] = n;
+        for (int64_t m = 0; m < K; m++)
+            if (C->P[k * K + m] != 0.0 || k == m) columns[n] = m, values[n++] = C->P[k * K + m];
+    }
+    starts[K] = n;
+    const mssl_coupling sparse = {starts, columns, values, C->u, C->rho};
+    mean_of(C, K, d, W, mean);
+    *gap = weight_gap(C, K, d, q, g, W, HW, mean, rest);
+    while (*gap > tol && done < max_sweeps && mssl_seconds() < deadline) {
+        mssl_sweeping at = {0, 0, 0.0};
+        const int64_t burst = max_sweeps - done < SWEEP_BURST ? max_sweeps - done : SWEEP_BURST;
+        MSSL(gram_sweeps)(d, n_grams, H, scale, q, &sparse, g, W, HW, mean, tasks, K, burst, *enough, INFINITY, sweeping, active, &at);
+        done += at.made;
+        *gap = weight_gap(C, K, d, q, g, W, HW, mean, rest);
+        if (at.decrease == 0.0) return -done; /* nothing moves any more */
+        if (*gap > tol) *enough = least(*enough, 0.5 * at.decrease * tol / *gap);
+    }
+    return done;
+}
+
+/* Row k of out = s_k H_k v_k. */
+static void gram_products(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const double *V, double *out) {
+    memset(out, 0, (size_t)(K * d) * sizeof(double));
+    for (int64_t k = 0; k < K; k++) {
+        double *restrict row = out + k * d;
+        add_rows(V + k * d, H + (n_grams > 1 ? k * d * d : 0), d, d, d, row);
+        if (scale != NULL)
+            for (int64_t j = 0; j < d; j++) row[j] *= scale[k];
+    }
+}
+
+/* Inverses of H_k + C_kk I where those at hand belong to a ridge too far away; 0 where one is not positive definite. */
+static int precondition(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const mssl_prior *C, double *ridge,
+                        double *inverses, double *room) {
+    double *block = room, *R = block + d * d;
+    for (int64_t k = 0; k < K; k++) {
+        const double own = C->P[k * K + k] - C->rho * C->u[k] * C->u[k];
+        if (ridge[k] <= 2.0 * own && own <= 2.0 * ridge[k]) continue;
+        const double *G = H + (n_grams > 1 ? k * d * d : 0);
+        double trace = 0.0;
+        for (int64_t j = 0; j < d; j++) trace += scale[k] * G[j * d + j];
+        const double lift = own + 1e-12 * (trace / (double)d + own);
+        for (int64_t a = 0; a < d * d; a++) block[a] = scale[k] * G[a];
+        for (int64_t j = 0; j < d; j++) block[j * d + j] += lift;
+        if (isnan(factor(block, d, R))) return 0;
+        invert(R, d, inverses + k * d * d);
+        ridge[k] = own;
+    }
+    return 1;
+}
+
+int64_t MSSL(weight_system)(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const double *q,
+                            const mssl_prior *C, double *W, double *HW, double *ridge, double *inverses, double tol, int64_t max_iter,
+                            double *room, double *gap) {
+    const int64_t n = K * d;
+    double *R = room, *Z = R + n, *D = Z + n, *A = D + n, *T = A + n, *mean = T + n;
+    *gap = INFINITY;
+    if (!precondition(K, d, n_grams, H, scale, C, ridge, inverses, mean + d)) return 0;
+    int64_t made = 0;
+    for (int restart = 0; restart < 3; restart++) { /* the recurrence drifts: a restart decides whether it was good enough */
+        mean_of(C, K, d, W, mean);
+        coupled(C, K, d, W, mean, A);
+        for (int64_t a = 0; a < n; a++) R[a] = q[a] - HW[a] - A[a];
+        const double previous = *gap;
+        *gap = inverse_quadratic(C, K, d, R, T);
+        if (*gap <= tol || !(*gap < 0.5 * previous) || made >= max_iter) break;
+        memset(D, 0, (size_t)n * sizeof(double));
+        double last = INFINITY;
+        while (made < max_iter) {
+            gram_products(K, d, K, inverses, NULL, R, Z);
+            double now = 0.0;
+            for (int64_t a = 0; a < n; a++) now += R[a] * Z[a];
+            if (!(now > 0.0)) break;
+            const double keep = now / last;
+            for (int64_t a = 0; a < n; a++) D[a] = Z[a] + keep * D[a];
+            last = now;
+            mean_of(C, K, d, D, mean);
+            coupled(C, K, d, D, mean, A);
+            gram_products(K, d, n_grams, H, scale, D, T);
+            double curved = 0.0;
+            for (int64_t a = 0; a < n; a++) curved += D[a] * (A[a] + T[a]);
+            if (!(curved > 0.0)) break;
+            const double step = now / curved;
+            for (int64_t a = 0; a < n; a++) {
+                W[a] += step * D[a];
+                HW[a] += step * T[a];
+                R[a] -= step * (A[a] + T[a]);
+            }
+            made++;
+            if (!(inverse_quadratic(C, K, d, R, T) > tol)) break;
+        }
+    }
+    return made;
+}
