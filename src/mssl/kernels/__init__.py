@@ -63,6 +63,10 @@ class _Sweeping(ctypes.Structure):
     _fields_ = (("task", _int), ("made", _int), ("decrease", _float))
 
 
+class _Descending(ctypes.Structure):
+    _fields_ = (("begun", _int), ("done", _int), ("enough", _float), ("gap", _float), ("burst", _Sweeping))
+
+
 class _Grouping(ctypes.Structure):
     _fields_ = (("done", _int), ("waited", _int), ("before", _int), ("damp", _float), ("moved", _float))
 
@@ -80,7 +84,7 @@ _ARGUMENTS: dict[str, tuple[Any, str]] = {
     "shared_sweeps": (_int, "ii" + 7 * "p" + "iff" + 3 * "p"),
     "aligned_sweeps": (_int, "iii" + 8 * "p" + "iff" + 3 * "p"),
     "feature_sweeps": (_int, "iiii" + 7 * "p" + "iff" + 3 * "p"),
-    "weight_descent": (_int, "iii" + 7 * "p" + "fif" + 4 * "p"),
+    "weight_descent": (_int, "iii" + 7 * "p" + "fif" + 3 * "p"),
     "weight_system": (_int, "iii" + 8 * "p" + "fi" + 2 * "p"),
     "group_descent": (_int, "iii" + 4 * "p" + "fpf" + 2 * "p" + "fif" + 4 * "p"),
     "gather_blocks": (None, "iipppipp"),
@@ -154,9 +158,10 @@ def _address(array: Any, shape: tuple[int, ...], kind: np.dtype[Any] = _FLOATS) 
 
 def _target(array: Any, shape: tuple[int, ...]) -> int:
     """The same for an array that is written to."""
+    start = _address(array, shape)
     if not array.flags.writeable:
         raise TypeError("an array that a kernel writes to is read-only; pass a copy.")
-    return _address(array, shape)
+    return start
 
 
 def _complaint(array: Any, shape: tuple[int, ...], kind: np.dtype[Any]) -> str:
@@ -455,19 +460,16 @@ def weight_descent(
     K, d = W.shape
     C, g = _prior(K, P, inverse, u, rho, tau), _penalty(penalty, (K, d))
     room, active = _rooms(d, 2 * d + K * K + 3 * K * d)[0], np.empty(d + 2 * K + K * K + 2, dtype=np.int64)
-    enough, gap = _float(tol), _float(np.inf)
+    to = _Descending(0, 0, tol, np.inf)
     _apart(W, HW, H, q)
     arguments = (
         *(K, d, len(H), _address(H, (1 if len(H) == 1 else K, d, d)), _address(scale, (K,)), _address(q, (K, d))),
-        *(ctypes.addressof(g), ctypes.addressof(C), _target(W, (K, d)), _target(HW, (K, d)), tol),
+        *(ctypes.addressof(g), ctypes.addressof(C), _target(W, (K, d)), _target(HW, (K, d)), tol, max_sweeps, SLICE),
+        *(room.ctypes.data, active.ctypes.data, ctypes.addressof(to)),
     )
-    rest = (room.ctypes.data, active.ctypes.data, ctypes.addressof(enough), ctypes.addressof(gap))
-    done = 0
-    while True:
-        made = library().weight_descent(*arguments, max_sweeps - done, SLICE, *rest)
-        done += abs(made)
-        if made <= 0 or not gap.value > tol or done >= max_sweeps:
-            return gap.value, done
+    while library().weight_descent(*arguments) == _AGAIN:
+        pass
+    return to.gap, to.done
 
 
 def weight_system(

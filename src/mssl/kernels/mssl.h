@@ -76,6 +76,14 @@ typedef struct {
     double decrease;
 } mssl_sweeping;
 
+/* Where a whole weight step is: sweeps made in bursts that are over, the gain at which a burst ends (tol at first), the bound,
+   and the burst at hand. */
+typedef struct {
+    int64_t begun, done;
+    double enough, gap;
+    mssl_sweeping burst;
+} mssl_descending;
+
 /* Where a descent over features is: sweeps and products made, sweeps since the last Newton step, features in use before. */
 typedef struct {
     int64_t done, waited, before;
@@ -125,11 +133,11 @@ int64_t MSSL(feature_sweeps)(int64_t K, int64_t d, int64_t n, int64_t n_blocks, 
 
 /* A whole weight step on Grams, for few tasks: bursts of sweeps until the bound of the suboptimality,
    1/2 tr((G + U) C^-1 (G + U)') with G the gradient of loss plus coupling and U a subgradient of the penalty, is at most tol.
-   Returns the sweeps, negative where nothing moves any more; *gap the bound; *enough goes on in the next call.
+   MSSL_LIMIT where it is not: too many sweeps, or nothing moves any more.
    room: 2 d^2 + 18 d + K^2 + 3 K d; active: d + 2 K + K^2 + 1. MSSL_ABSOLUTE alone. */
 int64_t MSSL(weight_descent)(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const double *q,
                              const mssl_penalty *g, const mssl_prior *C, double *W, double *HW, double tol, int64_t max_sweeps,
-                             double seconds, double *room, int64_t *active, double *enough, double *gap);
+                             double seconds, double *room, int64_t *active, mssl_descending *to);
 
 /* The same without a penalty: s_k H_k w_k + (CW)_k = q_k by conjugate gradients, preconditioned by (s_k H_k + C_kk I)^-1, which
    `inverses` (K, d, d) keeps for ridges C_kk within a factor of 2 of `ridge`. Returns the iterations; *gap infinite where a

@@ -548,29 +548,36 @@ static double weight_gap(const mssl_prior *C, int64_t K, int64_t d, const double
 
 int64_t MSSL(weight_descent)(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const double *q,
                              const mssl_penalty *g, const mssl_prior *C, double *W, double *HW, double tol, int64_t max_sweeps,
-                             double seconds, double *room, int64_t *active, double *enough, double *gap) {
+                             double seconds, double *room, int64_t *active, mssl_descending *to) {
     const double deadline = mssl_seconds() + seconds;
-    int64_t *tasks = active + d, *starts = tasks + K, *columns = starts + K + 1, n = 0, done = 0;
+    int64_t *tasks = active + d, *starts = tasks + K, *columns = starts + K + 1;
     double *mean = room, *values = mean + d, *rest = values + K * K, *sweeping = rest + 3 * K * d;
-    for (int64_t k = 0; k < K; k++) {
-        tasks[k] = k, starts[k] = n;
-        for (int64_t m = 0; m < K; m++)
-            if (C->P[k * K + m] != 0.0 || k == m) columns[n] = m, values[n++] = C->P[k * K + m];
+    if (!to->begun) {
+        int64_t n = 0;
+        for (int64_t k = 0; k < K; k++) {
+            tasks[k] = k, starts[k] = n;
+            for (int64_t m = 0; m < K; m++)
+                if (C->P[k * K + m] != 0.0 || k == m) columns[n] = m, values[n++] = C->P[k * K + m];
+        }
+        starts[K] = n;
+        mean_of(C, K, d, W, mean);
+        to->gap = weight_gap(C, K, d, q, g, W, HW, mean, rest);
+        to->begun = 1;
     }
-    starts[K] = n;
     const mssl_coupling sparse = {starts, columns, values, C->u, C->rho};
-    mean_of(C, K, d, W, mean);
-    *gap = weight_gap(C, K, d, q, g, W, HW, mean, rest);
-    while (*gap > tol && done < max_sweeps && mssl_seconds() < deadline) {
-        mssl_sweeping at = {0, 0, 0.0};
-        const int64_t burst = max_sweeps - done < SWEEP_BURST ? max_sweeps - done : SWEEP_BURST;
-        MSSL(gram_sweeps)(d, n_grams, H, scale, q, &sparse, g, W, HW, mean, tasks, K, burst, *enough, INFINITY, sweeping, active, &at);
-        done += at.made;
-        *gap = weight_gap(C, K, d, q, g, W, HW, mean, rest);
-        if (at.decrease == 0.0) return -done; /* nothing moves any more */
-        if (*gap > tol) *enough = least(*enough, 0.5 * at.decrease * tol / *gap);
+    while (to->gap > tol && to->done < max_sweeps) {
+        const int64_t left = max_sweeps - to->done, burst = left < SWEEP_BURST ? left : SWEEP_BURST;
+        if (MSSL(gram_sweeps)(d, n_grams, H, scale, q, &sparse, g, W, HW, mean, tasks, K, burst, to->enough, deadline - mssl_seconds(),
+                              sweeping, active, &to->burst) == MSSL_AGAIN)
+            return MSSL_AGAIN;
+        const double decrease = to->burst.decrease;
+        to->done += to->burst.made;
+        to->burst = (mssl_sweeping){0, 0, 0.0};
+        to->gap = weight_gap(C, K, d, q, g, W, HW, mean, rest);
+        if (decrease == 0.0) break; /* nothing moves any more */
+        if (to->gap > tol) to->enough = least(to->enough, 0.5 * decrease * tol / to->gap);
     }
-    return done;
+    return to->gap > tol ? MSSL_LIMIT : MSSL_DONE;
 }
 
 /* Row k of out = s_k H_k v_k. */
