@@ -115,17 +115,19 @@ class _Library:
 
 
 def _open(path: Path) -> ctypes.CDLL:
+    again = "Install mssl again with 'pip install .' (or 'pip install -e .' for development), which builds it."
     if not path.exists():
-        raise ImportError(
-            f"The compiled part of mssl, {path.name}, is not beside {Path(__file__).name}. Install mssl again with "
-            "'pip install .' (or 'pip install -e .' for development), which builds it."
-        )
+        raise ImportError(f"The compiled part of mssl, {path.name}, is not beside {Path(__file__).name}. {again}")
+    try:
+        if sys.platform.startswith("linux"):
+            # It may be linked without the system's own: the maths library has to be there before it.
+            ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
+    except OSError:
+        pass  # another C library, which has it all in one
     try:
         return ctypes.CDLL(str(path))
-    except OSError:
-        # A library linked without the system's own: the maths library has to be there before it.
-        ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
-        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise ImportError(f"The compiled part of mssl could not be loaded: {error}. {again}") from error
 
 
 @cache
@@ -181,9 +183,9 @@ def _apart(*arrays: Array) -> None:
 
 def _coupling(K: int, starts: Index, columns: Index, values: Array, u: Array | None, rho: float) -> _Coupling:
     n = len(values)
-    if starts.shape != (K + 1,) or starts[0] != 0 or starts[-1] != n:
-        raise TypeError(f"a kernel got rows of {starts.shape[0] - 1} tasks for {K}.")
-    where = (_address(starts, (K + 1,), _INTS), _address(columns, (n,), _INTS), _address(values, (n,)))
+    where = (_address(starts, (K + 1,), _INTS), _check_places(columns, K), _address(values, (len(columns),)))
+    if starts[0] != 0 or starts[-1] != n or np.any(starts[1:] < starts[:-1]):
+        raise TypeError(f"a kernel got rows of a coupling that do not run from 0 to {n}.")
     return _Coupling(*where, None if u is None else _address(u, (K,)), rho)
 
 
@@ -245,7 +247,7 @@ def gram_sweeps(
     K, d = W.shape
     C, g = _coupling(K, starts, columns, values, u, rho), _penalty(penalty, (K, d))
     room, active = _rooms(d, d)
-    _apart(W, HW, mean, H, q)
+    _apart(W, HW, mean, H, q, penalty[2])
     return _sweep(
         library().gram_sweeps,
         *(d, len(H), _address(H, (1 if len(H) == 1 else K, d, d)), _address(scale, (K,)), _address(q, (K, d))),
@@ -290,7 +292,7 @@ def set_sweeps(
     C, g = _coupling(K, starts, columns, values, u, rho), _penalty(penalty, (n,))
     largest = int(sizes.max(initial=0))
     room, active = _rooms(largest, 2 * largest)
-    _apart(W, HW, mean, gram, q)
+    _apart(W, HW, mean, gram, q, penalty[2])
     return _sweep(
         library().set_sweeps,
         *(d, _address(gram, (len(gram),)), _address(corners, (K + 1,), _INTS), _check_places(features, d)),
@@ -333,15 +335,14 @@ def design_sweeps(
     """
     (K, d), N = W.shape, len(v)
     C, g = _coupling(K, starts, columns, values, u, rho), _penalty(penalty, (K, d))
-    if len(data) < column_starts[-1] or (is_sparse and len(rows) != len(data)):
-        raise TypeError("columns that are longer than their numbers.")
+    _check_columns(data, rows, column_starts, base, row_start, is_sparse, d, N)
     X = _Columns(
         *(_address(data, (len(data),)), _address(rows, (len(rows),), _INTS)),
         *(_address(column_starts, (len(column_starts),), _INTS), _address(base, (K,), _INTS)),
         *(_address(row_start, (K,), _INTS), is_sparse),
     )
     pull, active = np.empty(d + 1), np.empty(d + 1, dtype=np.int64)
-    _apart(W, v, state, mean, data, c)
+    _apart(W, v, state, mean, data, c, penalty[2])
     return _sweep(
         library().design_sweeps,
         *(d, ctypes.addressof(X), _address(c, (N,)), _address(totals, (K,)), _address(mu, (K, d))),
@@ -349,6 +350,20 @@ def design_sweeps(
         *(_target(W, (K, d)), _target(v, (N,)), _target(state, (K, 2)), _target(mean, (d,))),
         *(_check_places(tasks, K), len(tasks), n_sweeps, enough, SLICE, pull.ctypes.data, active.ctypes.data),
     )
+
+
+def _check_columns(
+    data: Array, rows: Index, starts: Index, base: Index, row_start: Index, is_sparse: bool, d: int, n: int
+) -> None:
+    """Raise where columns leave what is stored; that the rows of sparse ones are their task's is up to the design."""
+    good = len(base) == 0 or (base.min() >= 0 and base.max() + d < len(starts) and row_start.min() >= 0)
+    good = good and starts[0] >= 0 and starts[-1] <= len(data) and not np.any(starts[1:] < starts[:-1])
+    if good and is_sparse:
+        good = len(rows) == len(data)
+    elif good and d and len(base):
+        good = bool(np.all(row_start + (starts[base + 1] - starts[base]) <= n))
+    if not good:
+        raise TypeError("a kernel got columns that leave their numbers or the rows.")
 
 
 def shared_sweeps(
@@ -368,7 +383,7 @@ def shared_sweeps(
     K, d = W.shape
     A, g = _coupling(K, starts, columns, values, None, 0.0), _penalty(penalty, (K, d))
     room, active = _rooms(d, 2 * d)
-    _apart(W, D, G, q)
+    _apart(W, D, G, q, penalty[2])
     return _sweep(
         library().shared_sweeps,
         *(K, d, _address(G, (d, d)), _address(q, (K, d)), ctypes.addressof(A), _address(ridge, (K,))),
@@ -395,7 +410,7 @@ def aligned_sweeps(
     (K, d), n = W.shape, E.shape[1]
     A, g = _coupling(K, starts, columns, values, None, 0.0), _penalty(penalty, (K, d))
     room, active = _rooms(d, 3 * d + n)
-    _apart(W, HW, E, X, H)
+    _apart(W, HW, E, X, H, penalty[2])
     return _sweep(
         library().aligned_sweeps,
         *(K, d, n, _address(X, (K, d, n)), _address(H, (K, d, d)), ctypes.addressof(A), _address(ridge, (K,))),
@@ -422,7 +437,7 @@ def feature_sweeps(
     A, g = _coupling(K, starts, columns, values, None, 0.0), _penalty(penalty, (K, d))
     blocks = 1 if len(X) == 1 else K
     room, active = np.empty(2 * n + 1), np.empty(d + 1, dtype=np.int64)
-    _apart(W, E, X, h)
+    _apart(W, E, X, h, penalty[2])
     return _sweep(
         library().feature_sweeps,
         *(K, d, n, len(X), _address(X, (blocks, d, n)), _address(h, (blocks, d)), ctypes.addressof(A)),
@@ -461,7 +476,7 @@ def weight_descent(
     C, g = _prior(K, P, inverse, u, rho, tau), _penalty(penalty, (K, d))
     room, active = _rooms(d, 2 * d + K * K + 3 * K * d)[0], np.empty(d + 2 * K + K * K + 2, dtype=np.int64)
     to = _Descending(0, 0, tol, np.inf)
-    _apart(W, HW, H, q)
+    _apart(W, HW, H, q, penalty[2])
     arguments = (
         *(K, d, len(H), _address(H, (1 if len(H) == 1 else K, d, d)), _address(scale, (K,)), _address(q, (K, d))),
         *(ctypes.addressof(g), ctypes.addressof(C), _target(W, (K, d)), _target(HW, (K, d)), tol, max_sweeps, SLICE),
