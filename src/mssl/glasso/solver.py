@@ -152,22 +152,60 @@ def graphical_lasso(
     S, L, e = _problem(S, alpha, penalize_diagonal, diagonal_penalty, weights, zeros, check=check)
     if check:
         _check_settings(solver, tol, max_iter, warm_start, len(S))
-    dense = alpha == 0 and zeros is None
-    result = None
-    with one_thread(len(S) <= FEW):
-        if solver == "bcd" and not dense and max_iter >= ENOUGH_SWEEPS:
-            result = _compiled(S, alpha, L, e, tol, max_iter, warm_start)
-        if result is None:
-            prices = np.full(S.shape, float(alpha)) if L is None else L
-            with np.errstate(over="ignore"):  # a result that cannot be held is refused below
-                result = _by_components(S, prices, e, "inverse" if dense else solver, tol, max_iter, warm_start)
-    if warm_start is not None:
-        result = _not_worse(result, warm_start, S, alpha if L is None else L, e)
+    result = solve(S, alpha, L, e, solver=solver, tol=tol, max_iter=max_iter, warm_start=warm_start)
     if check:
         _check_range(result)
     if result.status is not GlassoStatus.CONVERGED and result.gap > algorithms.ROUNDING * len(S):
         _warn(result, tol, max_iter, solver)
     return result
+
+
+def solve(
+    S: Array,
+    alpha: float,
+    L: Array | None,
+    e: Array,
+    *,
+    solver: str = "bcd",
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+    warm_start: GraphicalLassoResult | None = None,
+) -> GraphicalLassoResult:
+    """:func:`graphical_lasso` for matrices that are known to be right, without a word where it does not converge.
+
+    Parameters
+    ----------
+    S : ndarray of shape (p, p)
+        The covariance.
+    alpha : float
+        Penalty of every edge, where ``L`` is None.
+    L : ndarray of shape (p, p) or None
+        Penalties of the edges, infinite where one is forbidden.
+    e : ndarray of shape (p,)
+        Penalties of the diagonal.
+    solver, tol, max_iter, warm_start
+        As for :func:`graphical_lasso`.
+    """
+    dense = not L.any() if L is not None else alpha == 0
+    result = None
+    with one_thread(kernels.LAPACK_FROM <= len(S) <= FEW):
+        if solver == "bcd" and not dense and max_iter >= ENOUGH_SWEEPS:
+            result = _compiled(S, alpha, L, e, tol, max_iter, warm_start)
+        if result is None:
+            prices = np.full(S.shape, float(alpha)) if L is None else L
+            with np.errstate(over="ignore"):  # a result that cannot be held is refused by those who check
+                result = _by_components(S, prices, e, "inverse" if dense else solver, tol, max_iter, warm_start)
+    return result if warm_start is None else _not_worse(result, warm_start, S, alpha if L is None else L, e)
+
+
+def known_gap(
+    S: Array, alpha: float, L: Array | None, e: Array, result: GraphicalLassoResult
+) -> tuple[float, float] | None:
+    """Gap and objective, at another S, of a result with its inverse and determinant; None where it is too far."""
+    limit = algorithms.NEAR if len(S) <= algorithms.DENSE else algorithms.NEAR_LARGE
+    known = (result.precision, kernels.plain(result.covariance), result.log_determinant)
+    gap, trace = kernels.graph_gap(S, 1.0 if L is not None else alpha, L, e, *known, limit)
+    return (gap, trace - result.log_determinant) if gap < np.inf else None
 
 
 def graphical_lasso_gap(
@@ -216,16 +254,18 @@ def graphical_lasso_gap(
     omega = _square(precision, "precision") if check else np.ascontiguousarray(precision, dtype=float)
     if omega.shape != S.shape:
         raise DataError(f"precision has shape {omega.shape}, S has {S.shape}; give both the same shape.")
-    held = known if known is not None and known.precision is precision else None
+    return gap_of(S, alpha, L, e, omega, known if known is not None and known.precision is precision else None)
+
+
+def gap_of(
+    S: Array, alpha: float, L: Array | None, e: Array, omega: Array, known: GraphicalLassoResult | None
+) -> tuple[float, float]:
+    """:func:`graphical_lasso_gap` for matrices that are known to be right."""
+    if known is not None and (found := known_gap(S, alpha, L, e, known)) is not None:
+        return found
     with one_thread(len(S) <= FEW):
-        if held is not None:
-            limit = algorithms.NEAR if len(S) <= algorithms.DENSE else algorithms.NEAR_LARGE
-            table = (S, 1.0 if L is not None else alpha, L, e, omega, kernels.plain(held.covariance), limit)
-            gap, trace = kernels.graph_gap(*table)
-            if gap < np.inf:
-                return gap, trace - held.log_determinant
         problem = normalise(S, np.full(S.shape, float(alpha)) if L is None else L, e)
-        facts = None if held is None else (held.covariance, held.log_determinant, held.dual)
+        facts = None if known is None else (known.covariance, known.log_determinant, known.dual)
         certified = algorithms.certify_parts(problem, omega, facts)
     if certified is None:
         raise DataError("precision is not positive definite; the objective is infinite there.")

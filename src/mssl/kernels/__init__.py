@@ -33,7 +33,7 @@ DONE, LIMIT, BROKE, UNBOUNDED, _AGAIN = range(5)
 
 _int, _float, _pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 _FLOATS, _INTS = np.dtype(np.float64), np.dtype(np.int64)
-_LAPACK_FROM = 48  # variables from which the library asks LAPACK for factorisations
+LAPACK_FROM = 48  # variables from which the library asks LAPACK for factorisations
 _SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 
 
@@ -76,7 +76,7 @@ _ARGUMENTS: dict[str, tuple[Any, str]] = {
     "graph_components": (_int, "ipf" + 3 * "p"),
     "graph_room": (_int, "i"),
     "graph_lasso": (_int, "ipfppfif" + 9 * "p" + "ipp"),
-    "graph_gap": (_float, "ipf" + 4 * "p" + "f" + 3 * "p"),
+    "graph_gap": (_float, "ipf" + 4 * "p" + "ff" + 3 * "p"),
     "graph_sweeps": (_int, "i" + 6 * "p" + "fi" + 2 * "p"),
     "gram_sweeps": (_int, "ii" + 9 * "p" + "iiff" + 3 * "p"),
     "set_sweeps": (_int, "i" + 11 * "p" + "iiff" + 3 * "p"),
@@ -613,7 +613,7 @@ def graph_lasso(
     answers, numbers = np.empty((3, p, p)), np.empty(2 * p + 4 + lib.graph_room(largest))
     out, root = answers.ctypes.data, numbers.ctypes.data
     start = (None, None) if warm is None else (_address(warm[0], (p, p)), _address(warm[1], (p, p)))
-    lapack = None if largest < _LAPACK_FROM else ctypes.addressof(_lapack())
+    lapack = None if largest < LAPACK_FROM else ctypes.addressof(_lapack())
     arguments = (
         *(p, *table, _address(e, (p,)), tol, max_sweeps, SLICE, labels, *start, out, out + 8 * p * p),
         *(out + 16 * p * p, root, labels + 8 * p, root + 8 * (2 * p + 4)),
@@ -625,14 +625,14 @@ def graph_lasso(
 
 
 def graph_gap(
-    S: Array, alpha: float, weights: Array | None, e: Array, omega: Array, sigma: Array, limit: float
+    S: Array, alpha: float, weights: Array | None, e: Array, omega: Array, sigma: Array, log_det: float, limit: float
 ) -> tuple[float, float]:
     """Gap and ⟨S + diag(e), Ω⟩ + Σ L|Ω| of Ω with its inverse; the gap is NaN where Ω is farther than ``limit``."""
     p = len(S)
-    room, integers, trace = np.empty(2 * p * p + 3 * p), np.empty(p * p + 2 * p + 3, dtype=np.int64), _float(0.0)
+    room, integers, trace = np.empty(3 * p * p + 3 * p), np.empty(p * p + 2 * p + 3, dtype=np.int64), _float(0.0)
     gap = library().graph_gap(
         *(p, _address(S, (p, p)), alpha, None if weights is None else _address(weights, (p, p)), _address(e, (p,))),
-        *(_address(omega, (p, p)), _address(sigma, (p, p)), limit, room.ctypes.data, integers.ctypes.data),
+        *(_address(omega, (p, p)), _address(sigma, (p, p)), log_det, limit, room.ctypes.data, integers.ctypes.data),
         ctypes.addressof(trace),
     )
     return gap, trace.value

@@ -1016,8 +1016,34 @@ int64_t MSSL(graph_lasso)(int64_t p, const double *S, double alpha, const double
     return MSSL_DONE;
 }
 
+/* log det of a dual point for few variables far from the optimum: the better of S' + L sign(Omega) on the support with Sigma
+   clipped into the box off it, and Sigma clipped everywhere, drawn towards the soft-thresholded S' until it is positive
+   definite; NaN where there is none. M, R, anchor: p x p. */
+static double dual_log_determinant(int64_t p, const double *S, double alpha, const double *weights, const double *e,
+                                   const double *Omega, const double *Sigma, double *M, double *R, double *anchor) {
+    double best = NAN;
+    for (int clipped = 0; clipped < 2; clipped++) {
+        for (int64_t i = 0; i < p; i++)
+            for (int64_t j = 0; j < p; j++) {
+                const int64_t a = i * p + j;
+                const double l = i == j ? 0.0 : weights == NULL ? alpha : alpha * weights[a], x = S[a] + (i == j ? e[i] : 0.0);
+                const double size = fabs(x) - l;
+                M[a] = !clipped && Omega[a] != 0.0 ? x + (i == j ? 0.0 : copysign(l, Omega[a])) : least(most(Sigma[a], x - l), x + l);
+                anchor[a] = i == j ? x : size > 0.0 ? copysign(size, x) : 0.0;
+            }
+        double found = factor(M, p, R);
+        if (clipped && isnan(found) && !isnan(factor(anchor, p, R)))
+            for (int halving = 0; halving < 60 && isnan(found); halving++) {
+                for (int64_t a = 0; a < p * p; a++) M[a] = 0.5 * (M[a] + anchor[a]);
+                found = factor(M, p, R);
+            }
+        if (!(found <= best) && !isnan(found)) best = found;
+    }
+    return best;
+}
+
 double MSSL(graph_gap)(int64_t p, const double *S, double alpha, const double *weights, const double *e, const double *Omega,
-                       const double *Sigma, double limit, double *room, int64_t *index, double *trace) {
+                       const double *Sigma, double log_det, double limit, double *room, int64_t *index, double *trace) {
     double *root = room, *entries = root + p, *delta = entries + p * p, *row = delta + p * p, *column = row + p;
     int64_t *starts = index, *dstarts = starts + p + 1;
     int32_t *cols = (int32_t *)(dstarts + p + 1), *dcols = cols + p * p;
@@ -1058,10 +1084,13 @@ double MSSL(graph_gap)(int64_t p, const double *S, double alpha, const double *w
             row[j] = 0.0, column[j] = 0.0;
         }
         across = most(across, u), down = most(down, v);
-        if (least(across, down) > limit && total > 4.0 * limit * limit) return NAN;
+        if (p > DENSE_UP_TO && least(across, down) > limit && total > 4.0 * limit * limit) return NAN;
     }
     const double square = most(total, 0.0), radius = least(sqrt(square), least(across, down));
-    return radius < limit ? 0.5 * square / (1.0 - radius) : NAN;
+    if (radius < limit) return 0.5 * square / (1.0 - radius);
+    if (p > DENSE_UP_TO) return NAN;
+    const double dual = dual_log_determinant(p, S, alpha, weights, e, Omega, Sigma, entries, delta, room + 2 * p * p + 3 * p);
+    return isnan(dual) ? NAN : most(*trace - (double)p - log_det - dual, 0.0);
 }
 
 int64_t MSSL(graph_sweeps)(int64_t m, const double *S, const double *L, double *W, double *B, double *diagonal, double *column_tol,

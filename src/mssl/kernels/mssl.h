@@ -187,11 +187,11 @@ int64_t MSSL(graph_lasso)(int64_t p, const double *S, double alpha, const double
                           const double *warm_Sigma, double *Omega, double *Sigma, double *dual, double *root, int64_t *index,
                           double *room, int64_t resume, const mssl_lapack *lapack, double *answer);
 
-/* The gap of a given Omega with its inverse, by the same bound, Sigma clipped into the box off the support; NaN where r is
-   above `limit`, infinite where Omega uses a forbidden edge. *trace: tr(S'Omega) + sum L|Omega|. room: 2 p^2 + 3 p; index:
-   p^2 + 2 p + 2 integers. */
+/* The gap of a given Omega with its inverse and log det, by the same bound, Sigma clipped into the box off the support. Where r
+   is above `limit` a dual point is factorised for up to 64 variables; NaN beyond, or where none is found; infinite where Omega
+   uses a forbidden edge. *trace: tr(S'Omega) + sum L|Omega|. room: 3 p^2 + 3 p; index: p^2 + 2 p + 2 integers. */
 double MSSL(graph_gap)(int64_t p, const double *S, double alpha, const double *weights, const double *e, const double *Omega,
-                       const double *Sigma, double limit, double *room, int64_t *index, double *trace);
+                       const double *Sigma, double log_det, double limit, double *room, int64_t *index, double *trace);
 
 /* Sweeps of the descent alone, on S of unit diagonal and penalties L (m, m): W, the regressions B (row j: variable j on the
    others) and the diagonal of Omega change. Returns the sweeps, negative where W is no longer positive definite; *ascent is

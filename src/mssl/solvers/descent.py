@@ -284,7 +284,7 @@ class _DesignSweeps:
     def __init__(self, problem: DesignQuadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array) -> None:
         self.problem, self.coupling, self.penalty, self.W = problem, coupling, penalty, W
         moments = (problem.c, problem.totals, problem.column_means, problem.column_sums, problem.row_diagonal)
-        self.moments = tuple(map(plain, moments))
+        self.moments = tuple(plain(part) for part in moments)
         self.form = coupling_arrays(coupling, problem.ridge)
         self.parts = independent_parts(coupling, len(problem.c) * problem.n_features)
 
@@ -296,10 +296,11 @@ class _DesignSweeps:
         sigma = np.einsum("kd,kd->k", problem.column_means, W)
         v = problem.c * (problem.target - problem.design.stored_dot(W))
         state = np.stack([sigma, problem.design.task_sums(v)], axis=1)
-        loss = (*problem.design.columns, *self.moments, *self.form, self.penalty.kernel, W, v, state)
+        loss: Any = (*problem.design.columns, *self.moments, *self.form, self.penalty.kernel, W, v, state)
 
         def sweep(tasks: Index, most: int, goal: float) -> tuple[int, float]:
-            return design_sweeps(*loss, self.coupling.u @ W, tasks, most, goal)
+            arguments: list[Any] = [*loss, self.coupling.u @ W, tasks, most, goal]
+            return design_sweeps(*arguments)
 
         return spread_sweeps(self.parts, n_sweeps, float(enough), sweep)
 

@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from mssl.exceptions import ParameterError
+from mssl.kernels import plain, weight_system
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import Status, WeightStep, solve_cg
-from mssl.solvers.quadratic import GramQuadratic, Quadratic, block_preconditioner, quadratic_bound
+from mssl.solvers.quadratic import BATCHED_UP_TO, GramQuadratic, Quadratic, block_preconditioner, quadratic_bound
 
 Array = NDArray[np.float64]
+
+_MOST_TASKS = 64  # tasks up to which a dense coupling in one call beats products by parts
 
 
 def sylvester(
@@ -117,6 +120,11 @@ def conjugate_gradient(
     array([[1., 2.],
            [1., 2.]])
     """
+    if isinstance(problem, GramQuadratic) and coupling.covariance is not None and problem.n_features <= BATCHED_UP_TO:
+        step = _in_one_call(problem, coupling, np.array(W0, dtype=float, order="C"), tol, max_iter)
+        if step.status is Status.CONVERGED:
+            return step
+        W0, max_iter = step.W, max_iter - step.n_iter
 
     def operate(V: Array) -> Array:
         return problem.product(V) + coupling.dot(V)
@@ -140,3 +148,31 @@ def conjugate_gradient(
             return WeightStep(W, gap, done, Status.STALLED)
         W, made = solve_cg(operate, precondition, R, W, lambda V, S: certificate(V, -S) <= tol, max_iter - done)
         done += made
+
+
+def _in_one_call(problem: GramQuadratic, coupling: Coupling, W: Array, tol: float, max_iter: int) -> WeightStep:
+    """The same for few features in one compiled call; the preconditioner is kept with the problem."""
+    K, d = W.shape
+    if K > _MOST_TASKS or problem.is_shared or np.any(problem.ridge):
+        return WeightStep(W, np.inf, 0, Status.STALLED)
+    kept = problem.kept.setdefault("inverses", (np.zeros(K), np.empty((K, d, d))))
+    start = W.copy()
+    gap, made = weight_system(
+        plain(problem.gram),
+        plain(problem.task_scale),
+        plain(problem.linear),
+        plain(coupling.precision),
+        plain(np.asarray(coupling.covariance)),
+        coupling.u,
+        coupling.rho,
+        coupling.mean_variance,
+        W,
+        plain(problem.product(W)),
+        kept[0],
+        kept[1],
+        float(tol),
+        max_iter,
+    )
+    if not np.isfinite(gap):
+        return WeightStep(start, np.inf, 0, Status.STALLED)
+    return WeightStep(W, gap, made, Status.CONVERGED if gap <= tol else Status.STALLED)

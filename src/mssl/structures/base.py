@@ -14,6 +14,7 @@ from __future__ import annotations
 import reprlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,11 @@ class StructureScale:
     def n_tasks(self) -> int:
         """Number of tasks K."""
         return len(self.variances)
+
+    @cached_property
+    def kept(self) -> dict[Any, Any]:
+        """What structures work out from these constants once; not saved."""
+        return {}
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,15 +2,12 @@ r"""A sparse task precision learned from the data: the structure of p-MSSL and r
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
 from mssl._validation import finite
 from mssl.exceptions import ParameterError
-from mssl.glasso.solver import graphical_lasso, graphical_lasso_gap
+from mssl.glasso.solver import gap_of, solve
 from mssl.model.objective import lambda_max, prior_weight
 from mssl.structures.base import Structure, StructureScale, StructureStep
 from mssl.structures.copula import CORRELATIONS, rank_correlation
@@ -177,36 +174,27 @@ class SparsePrecision(Structure):
         """The factor cη/2, what the graphical lasso's own objective is multiplied with in F."""
         return prior_weight(self.strength, scale.n_rows, self.shrinkage)
 
+    def _prices(self, scale: StructureScale) -> tuple[Array, Array]:
+        """Λ, infinite on forbidden edges, and e; worked out once for each λ."""
+        key = (self.alpha, self.normalize, self.on, self.variance_floor, id(self.edges))
+        if key not in scale.kept:
+            L, forbidden = self.alpha * self.edge_scales(scale), self.forbidden(scale)
+            if forbidden is not None:
+                L[forbidden] = np.inf
+            scale.kept[key] = np.ascontiguousarray(L), np.ascontiguousarray(self.floors(scale), dtype=float)
+        prices: tuple[Array, Array] = scale.kept[key]
+        return prices
+
     def certify(self, S: Array, step: StructureStep, scale: StructureScale) -> StructureStep:
-        gap, value = graphical_lasso_gap(
-            S,
-            step.precision,
-            self.alpha,
-            weights=self.edge_scales(scale),
-            diagonal_penalty=self.floors(scale),
-            zeros=self.forbidden(scale),
-            check=False,
-            known=step.warm,
-        )
+        known = step.warm if step.warm is not None and step.warm.precision is step.precision else None
+        gap, value = gap_of(S, 1.0, *self._prices(scale), step.precision, known)
         weight = self.weight(scale)
         return StructureStep(step.precision, step.covariance, weight * value, weight * gap, step.warm)
 
     def update(self, S: Array, step: StructureStep, scale: StructureScale, tol: float) -> StructureStep:
         weight = self.weight(scale)
-        size = max(1.0, abs(step.value / weight))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # the gap goes into the joint certificate instead
-            result = graphical_lasso(
-                S,
-                self.alpha,
-                weights=self.edge_scales(scale),
-                diagonal_penalty=self.floors(scale),
-                zeros=self.forbidden(scale),
-                solver=self.solver,  # type: ignore[arg-type]
-                tol=tol / weight / size,
-                warm_start=step.warm,
-                check=False,
-            )
+        goal = tol / weight / max(1.0, abs(step.value / weight))
+        result = solve(S, 1.0, *self._prices(scale), solver=self.solver, tol=goal, warm_start=step.warm)
         return StructureStep(
             result.precision, result.covariance, weight * result.objective, weight * result.gap, result
         )
