@@ -374,7 +374,7 @@ def _warn(result: GraphicalLassoResult, tol: float, max_iter: int, solver: str) 
 def _check_range(result: GraphicalLassoResult) -> None:
     """Raise where Ω has left the range of numbers; its largest entry is on the diagonal."""
     diagonal = result.precision.diagonal()
-    if not ((diagonal > 0) & (diagonal < np.inf)).all():
+    if not (diagonal.min() > 0 and diagonal.max() < np.inf):
         raise DataError(
             f"The precision matrix cannot be held: its diagonal runs from {diagonal.min():.3g} to "
             f"{diagonal.max():.3g}. S is too small or too large; give it in other units."
