@@ -205,7 +205,10 @@ def test_too_few_sweeps_are_told():
 
 
 @given(
-    p=st.integers(0, 8), seed=st.integers(0, 10**6), far=st.sampled_from([1e-6, 1e-3, 0.1, 1.0]), weighted=st.booleans()
+    p=st.integers(0, 8),
+    seed=st.integers(0, 10**6),
+    far=st.sampled_from([1e-6, 1e-3, 0.1, 1.0, 5.0]),
+    weighted=st.booleans(),
 )
 def test_the_gap_of_a_point_is_that_of_dense_algebra(p, seed, far, weighted):
     rng = np.random.default_rng(seed)
@@ -216,35 +219,48 @@ def test_the_gap_of_a_point_is_that_of_dense_algebra(p, seed, far, weighted):
     noise = 1 + far * rng.uniform(-0.1, 0.1, (p, p))
     Omega = best[1][0] * (noise + noise.T) / 2
     Omega = (Omega + Omega.T) / 2
+    if far > 1:
+        Omega = far * best[1][0]
     Sigma = np.linalg.inv(Omega)
-    gap, trace = kernels.graph_gap(S, alpha, weights, e, Omega, Sigma, 0.8)
+    log_det = float(np.linalg.slogdet(Omega)[1])
+    gap, trace = kernels.graph_gap(S, alpha, weights, e, Omega, Sigma, log_det, 0.8)
     moment, L = S + np.diag(e), penalties(p, alpha, weights)
+    clipped = np.clip(Sigma, moment - L, moment + L)
     with np.errstate(invalid="ignore"):
-        point = np.where(
-            Omega == 0, np.clip(Sigma, moment - L, moment + L), moment + np.where(Omega == 0, 0, L) * np.sign(Omega)
-        )
+        point = np.where(Omega == 0, clipped, moment + np.where(Omega == 0, 0, L) * np.sign(Omega))
     assert trace == pytest.approx(np.vdot(point, Omega), rel=1e-9, abs=1e-9)
     values, vectors = np.linalg.eigh(Omega) if p else (np.empty(0), np.empty((0, 0)))
     root = (vectors * np.sqrt(values)) @ vectors.T
     E = np.linalg.eigvalsh(root @ point @ root) - 1 if p else np.empty(0)
-    radius = np.abs(E).max(initial=0.0)
-    if np.isnan(gap):
-        # farther than the limit by every norm that bounds the radius
-        assert np.linalg.norm(E) > 0.8 * (1 - 1e-9)
-        return
-    assert radius < 0.8
-    # between the bound at the true radius and the one at the largest norm
-    square = np.sum(E**2)
-    assert 0.5 * square / (1 - radius) <= gap * (1 + 1e-6) + 1e-15
-    assert gap <= 0.5 * square / max(1 - np.sqrt(square), 1e-9) * (1 + 1e-6) + 1e-15
+    radius, size = np.abs(E).max(initial=0.0), np.linalg.norm(E)
+    duals = [np.linalg.slogdet(D)[1] for D in (point, clipped) if np.linalg.eigvalsh(D).min(initial=1.0) > 1e-12]
+    if size < 0.8:  # surely near: between the bound at the true radius and the one at the largest norm
+        assert 0.5 * size**2 / (1 - radius) <= gap * (1 + 1e-6) + 1e-15
+        assert gap <= 0.5 * size**2 / (1 - size) * (1 + 1e-6) + 1e-15
+    elif radius > 0.8:  # surely far: the better of two dual points
+        if duals:
+            assert gap <= trace - p - log_det - max(duals) + 1e-9
     # and it bounds what there is to gain
-    assert value(moment, L, Omega) - value(moment, L, best[1][0]) <= gap + 1e-9
+    assert np.isnan(gap) or value(moment, L, Omega) - value(moment, L, best[1][0]) <= gap + 1e-9
+
+
+def test_a_point_far_away_has_a_gap_while_variables_are_few():
+    for p, known in ((40, True), (70, False)):
+        S = moments(p, 0, n=3 * p)
+        S = np.ascontiguousarray(S / np.outer(*2 * (np.sqrt(np.diag(S)),)))
+        Omega = 4.0 * np.eye(p)
+        gap, _ = kernels.graph_gap(S, 0.1, None, np.zeros(p), Omega, np.linalg.inv(Omega), p * np.log(4.0), 0.8)
+        assert np.isfinite(gap) == known
+        if known:
+            best = kernels.graph_lasso(S, 0.1, None, np.zeros(p), 1e-9, 1000)[3][1]
+            assert value(S, penalties(p, 0.1, None), Omega) - best <= gap
 
 
 def test_a_forbidden_edge_in_use_has_an_infinite_gap():
     weights = np.array([[0.0, np.inf], [np.inf, 0.0]])
     Omega = np.array([[1.0, 0.1], [0.1, 1.0]])
-    gap, trace = kernels.graph_gap(np.eye(2), 0.1, weights, np.zeros(2), Omega, np.linalg.inv(Omega), 0.8)
+    log_det = np.log(np.linalg.det(Omega))
+    gap, trace = kernels.graph_gap(np.eye(2), 0.1, weights, np.zeros(2), Omega, np.linalg.inv(Omega), log_det, 0.8)
     assert gap == np.inf
     assert trace == np.inf
 
