@@ -4,9 +4,8 @@
     python -m benchmarks.instructions --keep    # count, and keep as what later counts are compared with
 
 Counted by valgrind (cachegrind without its cache, the same counter as callgrind's, but quicker): a process that calls a
-kernel N times less one that does not call it, over N. Kernels are compiled for a generic processor, so that counts do
-not depend on which one this is, and come from numba's cache, so that compilation does not count. A process under
-valgrind takes a minute or two.
+kernel N times less one that does not call it, over N. Kernels run at the lowest SIMD level, so that counts do not
+depend on which processor this is. A process under valgrind takes a minute or two.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,28 +25,29 @@ CALLS = 200
 ALLOWED = 1.05  # growth that counts as noise of inputs and libraries
 
 
-def graph_sweeps() -> Callable[[], object]:
+def graph_descent() -> Callable[[], object]:
     """Block coordinate descent of the graphical lasso, 30 variables."""
-    from mssl.kernels.graph import bcd_sweeps
+    from mssl.kernels import graph_sweeps
 
     rows = np.random.default_rng(0).standard_normal((60, 30))
     S, L = np.corrcoef(rows.T), np.full((30, 30), 0.1)
     np.fill_diagonal(L, 0.0)
-    return lambda: bcd_sweeps(S, L, S.copy(), np.zeros((30, 30)), np.ones(30), 1e-2, 1e-8, 50, np.inf)
+    return lambda: graph_sweeps(S, L, S.copy(), np.zeros((30, 30)), np.ones(30), 1e-2, 1e-8, 50, np.inf)
 
 
-def weight_sweeps() -> Callable[[], object]:
+def weight_descent() -> Callable[[], object]:
     """Coordinate descent of the weight step on Grams, 13 tasks and 30 features."""
-    from mssl.kernels.weights import gram_sweeps
+    from mssl.kernels import ABSOLUTE, gram_sweeps
 
     rng = np.random.default_rng(0)
     X = rng.standard_normal((13, 60, 30))
     H, q = np.matmul(X.transpose(0, 2, 1), X), rng.standard_normal((13, 30)) * 60
     diagonal, none = (np.arange(14), np.arange(13), np.full(13, 5.0)), np.zeros(13)
+    penalty = (ABSOLUTE, False, np.full((1, 13, 30), 20.0))
 
     def call() -> object:
         state = (np.zeros((13, 30)), np.zeros((13, 30)), np.zeros(30), np.arange(13))
-        return gram_sweeps(H, np.ones(13), q, *diagonal, none, 0.0, np.full(13, 20.0), *state, 50, 1e-6)
+        return gram_sweeps(H, np.ones(13), q, *diagonal, none, 0.0, penalty, *state, 50, 1e-6)
 
     return call
 
@@ -62,15 +61,12 @@ def whole_fit() -> Callable[[], object]:
     return lambda: ours_fit(problem, 1e-6)
 
 
-KERNELS = {"graph sweeps": graph_sweeps, "weight sweeps": weight_sweeps, "whole fit": whole_fit}
+KERNELS = {"graph sweeps": graph_descent, "weight sweeps": weight_descent, "whole fit": whole_fit}
 
 
-def executed(name: str, calls: int, environment: dict[str, str], *, counted: bool = True) -> int:
+def executed(name: str, calls: int, environment: dict[str, str]) -> int:
     """Instructions of a process that prepares a kernel's input and calls it so many times."""
     work = [sys.executable, "-m", "benchmarks.instructions", "--call", name, str(calls)]
-    if not counted:
-        subprocess.run(work, check=True, env=environment)
-        return 0
     tool = ["valgrind", "--tool=cachegrind", "--cache-sim=no", f"--cachegrind-out-file={os.devnull}"]
     found = subprocess.run([*tool, *work], check=True, env=environment, capture_output=True, text=True)
     match = re.search(r"I\s+refs:\s+([\d,]+)", found.stderr)
@@ -82,14 +78,11 @@ def executed(name: str, calls: int, environment: dict[str, str], *, counted: boo
 def count() -> dict[str, float]:
     """Instructions a call of every kernel."""
     answers = {}
-    with tempfile.TemporaryDirectory() as cache:
-        settings = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "", "NUMBA_CACHE_DIR": cache}
-        environment = {**os.environ, **settings, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
-        for name in KERNELS:
-            executed(name, 1, environment, counted=False)  # fills the cache
-            before, after = (executed(name, calls, environment) for calls in (1, 1 + CALLS))
-            answers[name] = (after - before) / CALLS
-            print(f"{name}: {answers[name]:,.0f} instructions a call", flush=True)
+    environment = {**os.environ, "MSSL_SIMD": "base", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+    for name in KERNELS:
+        before, after = (executed(name, calls, environment) for calls in (1, 1 + CALLS))
+        answers[name] = (after - before) / CALLS
+        print(f"{name}: {answers[name]:,.0f} instructions a call", flush=True)
     return answers
 
 

@@ -161,7 +161,7 @@ def compare(problem: Problem, *, longest: float = 20.0, budget: float = 10.0) ->
             if records and records[0].seconds is not None:
                 limit = float(np.clip(CAP * records[0].seconds, LEAST_CAP, solver.longest or longest))
             if not records:
-                attempt(solver, problem, 10 * longest)  # compiles, or reads what was compiled
+                attempt(solver, problem, 10 * longest)  # loads what is loaded late
             elif solver.why_not(problem) == "" and solver.package == "skglm":
                 with_compiled(solver, problem)
             records.append(attempt(solver, problem, 10 * longest if not records else limit))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,27 +19,25 @@ from scipy.linalg import block_diag, eigh
 from sklearn.covariance import graphical_lasso as sklearn_graphical_lasso
 from threadpoolctl import threadpool_limits
 
-from benchmarks.measures import cpu_seconds, fresh_process, watched
+from benchmarks.measures import cpu_seconds, fresh_process, single_thread, watched
 from benchmarks.problems import GraphStep, WeightStep
-from mssl import MSSLRegressor, MSSLRegressorCV
+from mssl import MSSLRegressor, MSSLRegressorCV, kernels
 from mssl.data.design import Design
 from mssl.datasets import make_clustered_tasks
 from mssl.files.models import load, save
-from mssl.glasso.solver import SMALL, graphical_lasso
-from mssl.kernels import graph as kernels
+from mssl.glasso.solver import graphical_lasso
 from mssl.model.coupling import Coupling
 from mssl.model_selection import StabilitySelection
 from mssl.solvers.descent import coordinate_descent
 from mssl.solvers.quadratic import make_quadratic
 from mssl.solvers.weights import solve_quadratic
 
-IMPORTS = "import sklearn.linear_model, numba, numpy as np"
+IMPORTS = "import sklearn.linear_model, numpy as np"
 BEFORE_FIT = (
     "from mssl import MSSLRegressor; r = np.random.default_rng(0); X = r.normal(size=(60, 5)); "
     "y, tasks = X @ np.ones(5) + r.normal(size=60), np.repeat(range(3), 20)"
 )
 A_FIT = "MSSLRegressor(0.3, 0.1).fit(X, y, tasks=tasks)"
-SMALLEST_KERNEL = "from numba import njit\n\n\n@njit(cache=True)\ndef increase(x):\n    return x + 1.0\n"
 
 
 def best(runs: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
@@ -68,13 +69,13 @@ def yardsticks(p: int, n: int, share: float, repeats: int = 2) -> dict[str, Any]
         "share": share,
         "degree": degree,
         "relative gap": answer.gap / max(1, abs(answer.objective)),
-        "sweeping": sweeping(solve) if p > SMALL else None,
+        "compiled": compiled(solve),
     } | times
 
 
-def sweeping(solve: Callable[[], Any]) -> float:
-    """Share of a solve's time that block coordinate descent takes; a warm start can save that part only."""
-    with watched(kernels, "bcd_sweeps") as spent:
+def compiled(solve: Callable[[], Any]) -> float:
+    """Share of a solve's time inside the one compiled call; the rest is looking at the input."""
+    with watched(kernels, "graph_lasso") as spent:
         began = perf_counter()
         solve()
         return sum(spent) / (perf_counter() - began)
@@ -100,19 +101,28 @@ def daily_use(full: bool) -> Iterator[tuple[str, float]]:
         yield "load a model", best({"": lambda: load(path)}, 5)[""]
     yield "import mssl, above an empty interpreter", fresh_process("import mssl")
     first = f"{BEFORE_FIT}; {A_FIT}"
-    fresh_process(first, IMPORTS, 1)  # fills the cache of kernels
-    yield "first fit of a fresh process, above importing scikit-learn and numba", fresh_process(first, IMPORTS)
+    yield "first fit of a fresh process, above importing scikit-learn", fresh_process(first, IMPORTS)
 
 
 def first_use() -> dict[str, float]:
-    """What a first fit costs above a second one in the same process, and what numba takes for the smallest kernel."""
-    before = f"{IMPORTS}; {BEFORE_FIT}"
-    jit = fresh_process(A_FIT, before) - fresh_process(A_FIT, f"{before}; {A_FIT}")
+    """Processor seconds of whole processes: one that imports the package and fits once, and ``mssl demo``."""
+    script = f"import numpy as np; {BEFORE_FIT}; {A_FIT}"
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "smallest_kernel.py").write_text(SMALLEST_KERNEL, encoding="utf-8")
-        before, call = f"{IMPORTS}, sys; sys.path.insert(0, {folder!r})", "import smallest_kernel as k; k.increase(1.0)"
-        fresh_process(call, before, 1)
-        return {"jit": jit, "numba": fresh_process(call, before)}
+        return {
+            "fit": process_seconds(["-c", script], folder),
+            "demo": process_seconds(["-m", "mssl", "demo"], folder, 2),
+        }
+
+
+def process_seconds(arguments: list[str], folder: str, repeats: int = 5) -> float:
+    """Least processor time of a whole Python process, from start to end, its children included."""
+    times = []
+    for _ in range(repeats):
+        before = os.times()
+        subprocess.run([sys.executable, *arguments], check=True, capture_output=True, cwd=folder, env=single_thread())
+        after = os.times()
+        times.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    return min(times)
 
 
 def as_called(full: bool) -> Iterator[dict[str, Any]]:

@@ -77,7 +77,7 @@ def speed() -> None:
 
 
 def compare(shape: tuple[int, int, int], repeats: int) -> None:
-    """Least times of the searches, in turns: other work on the machine and kernels compiled late trouble all."""
+    """Least times of the searches, in turns: other work on the machine troubles all."""
     X, y = problem(*shape)
     rows = TaskKFold(5, task_column=0)
     searches = {
@@ -85,7 +85,7 @@ def compare(shape: tuple[int, int, int], repeats: int) -> None:
         "whole grid": ours(GRID),
         "GridSearchCV": GridSearchCV(MSSLRegressor(task_column=0), GRID, cv=rows),
     }
-    searches["default search"].fit(X, y)  # compiles
+    searches["default search"].fit(X, y)  # loads what is loaded late
     times = [{name: seconds(lambda m=m: m.fit(X, y)) for name, m in searches.items()} for _ in range(repeats)]
     least = {name: min(found[name] for found in times) for name in searches}
     scores = searches["whole grid"].cv_results_["mean_test_score"]

@@ -71,7 +71,7 @@ class Solver:
 def versions() -> dict[str, str]:
     """Installed versions of all packages that take part."""
     found = {}
-    for name in ("mssl", "numpy", "scipy", "numba", "scikit-learn", "skglm", "celer", "gglasso"):
+    for name in ("mssl", "numpy", "scipy", "scikit-learn", "skglm", "celer", "gglasso"):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

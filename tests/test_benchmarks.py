@@ -14,7 +14,7 @@ if not (ROOT / "benchmarks").is_dir():
     pytest.skip("benchmarks are not part of this installation", allow_module_level=True)
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import measures, report  # noqa: E402
+from benchmarks import bars, measures, report, versions  # noqa: E402
 from benchmarks.problems import GraphStep, JointLasso, WeightStep, WholeFit  # noqa: E402
 from benchmarks.solvers import SOLVERS, Solver, solvers_of  # noqa: E402
 
@@ -37,7 +37,7 @@ def problem(request):
 @pytest.mark.filterwarnings("ignore")
 def test_all_solvers_reach_one_minimum_and_none_is_below_the_bound(problem):
     reached = []
-    solvers_of(problem.group)[0].run(problem, 1e-1)  # compiles, which is not what the limit of time is for
+    solvers_of(problem.group)[0].run(problem, 1e-1)  # loads late, which is not what the limit of time is for
     for solver in solvers_of(problem.group):
         if solver.package == "skglm":  # compiles for many seconds
             continue
@@ -87,6 +87,41 @@ def test_joint_certificate_of_ours_and_of_the_paper():
         values[solver.name] = problem.value(output)
     # F is not jointly convex: from W = 0 and Ω = I the paper's algorithm may settle elsewhere, higher or lower.
     assert values["mssl"] == pytest.approx(values["paper, helped"], rel=1e-5)
+
+
+def test_lassos_of_tasks_agree_with_their_rival_and_with_the_bound():
+    problem = bars.TaskLasso((12, 3, 20), 0.1)
+    ours, theirs = problem.solve(1e-10), problem.peer(1e-12, precompute=True)
+    np.testing.assert_allclose(ours[0], theirs[0], atol=1e-5)
+    assert 0 <= problem.suboptimality(ours) <= 1e-8
+    assert problem.suboptimality((1.01 * ours[0], ours[1])) > 1e-6
+    assert problem.bound_at(np.zeros_like(ours[0])) < problem.bound_at(0.9 * ours[0]) < problem.value(ours)
+
+
+def test_trees_are_compared_by_the_same_code_in_their_own_processes():
+    trees = [versions.Tree(ROOT), versions.Tree(ROOT)]
+    where = "import mssl\nwork = lambda: sum(range({}))\nfact = lambda: mssl.__file__\n"
+    found = versions.compare(versions.Case("g", "sums", where.format(10**5)), *trees, turns=2)
+    assert found["fact"].startswith(str(ROOT))
+    assert 0.3 < found["new"] / found["old"] < 3
+    short = versions.compare(versions.Case("g", "sums", where.format(10**3)), *trees, turns=2)
+    assert short["new"] < 0.2 * found["new"]
+    assert trees[0].ask(loops=1000)["seconds"] < 10 * short["new"]  # seconds are those of one call
+    broken = versions.compare(versions.Case("g", "none", "work = lambda: 1 / 0"), *trees, turns=2)
+    assert "ZeroDivisionError" in broken["error"]
+    assert versions.compare(versions.Case("g", "sums", where.format(10)), *trees, turns=1)["new"] > 0
+    for tree in trees:
+        tree.close()
+
+
+def test_page_tells_which_problems_got_slower():
+    rows = [{"group": "graph, p = 250", "name": f"x{i}", "fact": 5, "old": 1.0, "new": i} for i in (0.25, 1.0, 4.0)]
+    text = report.versions_section([*rows, {"group": "a", "name": "b", "error": "e"}])
+    assert "| graph, p = 250 | 3 | 1.00 | 0.25 | 4.00 | 1 |" in text
+    assert "| graph, p ≥ 250, components of at most 20 | 3 | 1.00" in text
+    assert "graph, p = 250: x4.0 | 1e+03 | 4e+03 | 4.00" in text
+    assert "x1.0" not in text
+    assert report.versions_section([]) == ""
 
 
 def test_failures_are_told_apart():
