@@ -47,8 +47,8 @@ if [ $way = sanitizers ]; then
     [ $# -gt 0 ] || set -- tests/kernels
     # The interpreter itself is no sanitised program: the runtime has to be there first, and Python's own leaks are no news.
     LD_PRELOAD="$("$gcc" -print-file-name=libasan.so) $("$gcc" -print-file-name=libubsan.so) $("$gcc" -print-file-name=libstdc++.so)" \
-        ASAN_OPTIONS=detect_leaks=0:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1 \
-        "$python" -m pytest -q -p no:cacheprovider -p no:xdist "$@"
+        ASAN_OPTIONS="detect_leaks=0:log_path=$room/complaint" UBSAN_OPTIONS="print_stacktrace=1:log_path=$room/complaint" \
+        "$python" -m pytest -q -p no:cacheprovider -p no:xdist "$@" || { head -n 40 "$room"/complaint* 2>/dev/null; exit 1; }
     echo "No complaint of the sanitizers."
 else
     [ $# -gt 0 ] || set -- tests/kernels -k "slices or best_of_a_grid or many_features or warm or sums_over_rows or nothing"
