@@ -32,7 +32,7 @@ X86_LEVELS = {
     "avx2": ["avx2", "fma"],
     "avx512": ["avx2", "fma", "avx512f", "avx512dq", "avx512bw", "avx512vl"],
 }
-SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
+SUFFIX = ".dll" if sys.platform == "win32" else ".library"  # not .so, which Python would take for a module of its own
 
 
 def find_compiler() -> list[str] | None:

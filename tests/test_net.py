@@ -6,6 +6,8 @@ a better point and its author says so; where it rises beyond rounding, the chang
 F is a function of its constants v, the diagonal fixed point. 0.1.0 went there to three digits (other losses than least
 squares: two), by ways that differed with the size of the problem; now it is six digits by one way. The ten rows whose v
 moved by that (those with a penalty on the weights, a shared mean, residuals or another loss) hold the F of today's v.
+Six digits of v leave F of these rows known to about 1e-7, so that another way to take the weight steps of the start may
+move it by that much; all others are compared to rounding.
 """
 
 import numpy as np
@@ -27,6 +29,10 @@ from mssl.structures import (
 
 TOL = 1e-10
 ROUNDING = 2e-9
+START = 1e-7  # what six digits of the constants v leave open in F
+BY_STEPS = {"sparse weights", "shared mean", "few rows", "residuals, aligned", "poisson", "gamma", "labels"} | {
+    *("balanced labels", "sparse X", "shrinkage"),
+}
 
 
 def long(seed, K=8, d=10, n=25, family="gaussian"):
@@ -129,4 +135,5 @@ def test_the_objective_is_no_higher_and_certified(name):
     model = fit(name)
     assert model.result_.relative_gap <= TOL
     assert model.result_.status.name == "CONVERGED"
-    assert model.objective_ <= REACHED[name] + ROUNDING * max(1.0, abs(REACHED[name]))
+    room = START if name in BY_STEPS else ROUNDING
+    assert model.objective_ <= REACHED[name] + room * max(1.0, abs(REACHED[name]))

@@ -34,7 +34,7 @@ DONE, LIMIT, BROKE, UNBOUNDED, _AGAIN = range(5)
 _int, _float, _pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 _FLOATS, _INTS = np.dtype(np.float64), np.dtype(np.int64)
 LAPACK_FROM = 48  # variables from which the library asks LAPACK for factorisations
-_SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
+_SUFFIX = ".dll" if sys.platform == "win32" else ".library"  # not .so, which Python would take for a module of its own
 
 
 PenaltyArrays: TypeAlias = tuple[int, bool, Array]

@@ -816,6 +816,9 @@ static void polish(state *s, double *Sigma, face *f, point *at) {
     memcpy(Z, Sigma, (size_t)(m * m) * sizeof(double));
     const double moved = newton_step(s, Omega, Z, s->factor, f, 0.25);
     if (isnan(moved)) return;
+    int64_t left = 0; /* a step that was cut short at a zero is not the end of the way: edges stay what the descent found */
+    for (int64_t a = 0; a < m * m; a++) left += Omega[a] != 0.0;
+    if (left < s->starts[m]) return;
     double *dual = s->factor;
     const point better = certify_dense(s, Omega, Z, moved, dual);
     if (better.gap < at->gap) {

@@ -120,11 +120,12 @@ def conjugate_gradient(
     array([[1., 2.],
            [1., 2.]])
     """
+    done = 0
     if isinstance(problem, GramQuadratic) and coupling.covariance is not None and problem.n_features <= BATCHED_UP_TO:
         step = _in_one_call(problem, coupling, np.array(W0, dtype=float, order="C"), tol, max_iter)
         if step.status is Status.CONVERGED:
             return step
-        W0, max_iter = step.W, max_iter - step.n_iter
+        W0, done = step.W, step.n_iter
 
     def operate(V: Array) -> Array:
         return problem.product(V) + coupling.dot(V)
@@ -132,7 +133,6 @@ def conjugate_gradient(
     certificate = quadratic_bound(problem, coupling, EntrywisePenalty(np.zeros(problem.linear.shape)))
     precondition = block_preconditioner(problem, coupling.diagonal())
     W = np.array(W0, dtype=float)
-    done = 0
     gap = np.inf
     # The recurrence drifts from the true residual: a restart decides whether it was good enough.
     while True:
