@@ -31,7 +31,7 @@ Key = dict[str, Any]
 Record = dict[str, Any]
 
 RECORDS, SETTINGS = "records.jsonl", "settings.json"
-_PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "joblib", "matplotlib")
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "joblib", "matplotlib")
 
 
 @dataclass(frozen=True)
