@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.linalg.lapack import dpotrf, dpotri
-from scipy.sparse.csgraph import connected_components
 
 from mssl.exceptions import DataError
-from mssl.kernels import graph_sweeps
+from mssl.kernels import graph_components, graph_sweeps, plain
 from mssl.kernels.threads import spread
 
 Array = NDArray[np.float64]
@@ -122,8 +121,7 @@ def normalise(S: Array, L: Array, e: Array) -> Problem:
         scaled, prices = S / units, L / units
     np.fill_diagonal(scaled, 1.0)
     np.fill_diagonal(prices, 0.0)
-    _, labels = connected_components(np.abs(S) > L, directed=False)
-    return Problem(scaled, prices, root, labels.astype(np.int64))
+    return Problem(scaled, prices, root, graph_components(plain(S), 1.0, plain(L)))
 
 
 def unbounded_at(place: int) -> DataError:
@@ -355,7 +353,7 @@ def certify_parts(problem: Problem, omega: Array, known: Known | None) -> tuple[
     Components are those that neither S nor Ω connects: between them Ω, its inverse and the dual point are zero.
     """
     root, linked = problem.root, problem.labels[:, None] == problem.labels
-    singles, pieces = components(connected_components(linked | (omega != 0), directed=False)[1])
+    singles, pieces = components(graph_components((linked | (omega != 0)).astype(float), 0.5))
     diagonal = omega.diagonal()[singles] * root[singles] ** 2
     if not (diagonal > 0).all():
         return None

@@ -75,6 +75,12 @@ class GraphicalLassoResult:
     log_determinant: float
     dual: Array | None = field(default=None, repr=False)
 
+    @classmethod
+    def of(cls, precision: Array, covariance: Array) -> GraphicalLassoResult:
+        """A matrix and its inverse about which nothing else is known yet."""
+        facts = (np.inf, np.inf, GlassoStatus.MAX_ITER, 0, np.zeros(len(precision), dtype=np.int64))
+        return cls(precision, covariance, *facts, float(np.linalg.slogdet(precision)[1]))
+
 
 def graphical_lasso(
     S: ArrayLike,

@@ -624,6 +624,17 @@ def graph_lasso(
     return status, answers, integers[:p], tuple(numbers[2 * p : 2 * p + 4].tolist())
 
 
+def graph_components(S: Array, alpha: float, weights: Array | None = None) -> Index:
+    """The component of each variable, where |S_ij| above alpha times its weight joins two of them."""
+    p = len(S)
+    integers = np.empty(2 * p, dtype=np.int64)
+    labels = integers.ctypes.data
+    library().graph_components(
+        *(p, _address(S, (p, p)), alpha, None if weights is None else _address(weights, (p, p)), labels, labels + 8 * p)
+    )
+    return integers[:p]
+
+
 def graph_gap(
     S: Array, alpha: float, weights: Array | None, e: Array, omega: Array, sigma: Array, log_det: float, limit: float
 ) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from mssl._validation import finite
 from mssl.exceptions import ParameterError
-from mssl.glasso.solver import gap_of, solve
+from mssl.glasso.solver import GraphicalLassoResult, gap_of, solve
 from mssl.model.objective import lambda_max, prior_weight
 from mssl.structures.base import Structure, StructureScale, StructureStep
 from mssl.structures.copula import CORRELATIONS, rank_correlation
@@ -187,6 +187,8 @@ class SparsePrecision(Structure):
 
     def certify(self, S: Array, step: StructureStep, scale: StructureScale) -> StructureStep:
         known = step.warm if step.warm is not None and step.warm.precision is step.precision else None
+        if known is None and step.covariance is not None:
+            known = GraphicalLassoResult.of(step.precision, step.covariance)
         gap, value = gap_of(S, 1.0, *self._prices(scale), step.precision, known)
         weight = self.weight(scale)
         return StructureStep(step.precision, step.covariance, weight * value, weight * gap, step.warm)
