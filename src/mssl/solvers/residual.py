@@ -101,7 +101,7 @@ class ResidualProblem:
         """X_kᵀ z_k, (K, d)."""
         return Z @ self.X[0].T if self.is_shared else np.asarray(np.matmul(self.X, Z[:, :, None])[:, :, 0])
 
-    def rows(self, W: Array) -> Array:
+    def related(self, W: Array) -> Array:
         """The residuals E, (K, n)."""
         return np.asarray(self.Y - self.fitted(W))
 
@@ -112,7 +112,7 @@ class ResidualProblem:
     def value(self, W: Array) -> float:
         """Penalties, and (κ/2)‖E‖²."""
         penalty = self.penalty.value(W) + 0.5 * float(self.ridges @ (W**2).sum(axis=1))
-        return penalty + (0.5 * self.extra * float(np.sum(self.rows(W) ** 2)) if self.extra else 0.0)
+        return penalty + (0.5 * self.extra * float(np.sum(self.related(W) ** 2)) if self.extra else 0.0)
 
     def intercepts(self, W: Array) -> Array:
         """The best intercepts."""
@@ -169,7 +169,7 @@ class _Certificate:
 
     def __call__(self, W: Array) -> float:
         problem = self.problem
-        E = problem.rows(W)
+        E = problem.related(W)
         EA = np.asarray(self.A @ E)
         U = problem.project(EA)
         if problem.unpenalised:
@@ -228,7 +228,7 @@ def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, i
 
         def on_rows_and_grams(W: Array, n_sweeps: int, enough: float) -> tuple[int, float]:
             HW = np.ascontiguousarray(np.matmul(problem.gram, W[:, :, None])[:, :, 0])
-            E = np.ascontiguousarray(problem.rows(W))
+            E = np.ascontiguousarray(problem.related(W))
             arguments = (problem.X, problem.gram, *graph, *rest, W, HW, E, n_sweeps, float(enough))
             return aligned_sweeps(*arguments)
 
@@ -237,7 +237,7 @@ def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, i
     squares = np.einsum("kdn,kdn->kd", problem.X, problem.X)
 
     def on_rows(W: Array, n_sweeps: int, enough: float) -> tuple[int, float]:
-        E = np.ascontiguousarray(problem.rows(W))
+        E = np.ascontiguousarray(problem.related(W))
         return feature_sweeps(problem.X, squares, *graph, *rest, W, E, n_sweeps, float(enough))
 
     return on_rows
@@ -257,7 +257,7 @@ def _jump_on_support(problem: ResidualProblem, A: sparse.csr_array, W: Array) ->
         columns = problem.X[0 if problem.is_shared else tasks, features]
         H = A[tasks][:, tasks].toarray() * (columns @ columns.T)
         H[np.diag_indices(len(H))] += problem.ridges[tasks] + 1e-13 * H.diagonal().max()
-        pull = problem.project(np.asarray(A @ problem.rows(moved)))[tasks, features]
+        pull = problem.project(np.asarray(A @ problem.related(moved)))[tasks, features]
         slope = problem.ridges[tasks] * moved[tasks, features] + problem.penalty.slopes(moved)[tasks, features] - pull
         weights = moved[tasks, features]
         step = -linalg.solve(H, slope, assume_a="sym", check_finite=False)
@@ -272,7 +272,7 @@ def _jump_on_support(problem: ResidualProblem, A: sparse.csr_array, W: Array) ->
 
 
 def _value(problem: ResidualProblem, A: sparse.csr_array, W: Array) -> float:
-    E = problem.rows(W)
+    E = problem.related(W)
     penalty = problem.penalty.value(W) + 0.5 * float(problem.ridges @ (W**2).sum(axis=1))
     return penalty + 0.5 * float(np.vdot(E, A @ E))
 
@@ -319,7 +319,7 @@ def _conjugate_gradient(
             return WeightStep(W, gap, done, Status.MAX_ITER)
         if gap > 0.5 * previous:
             return WeightStep(W, gap, done, Status.STALLED)
-        R = problem.project(A @ problem.rows(W)) - r * W
+        R = problem.project(A @ problem.related(W)) - r * W
         W, made = solve_cg(operate, precondition, R, W, lambda V, _: certificate(V) <= tol, max_iter - done)
         done += made
 

@@ -260,7 +260,7 @@ def diagonal_start(
         # A gap is the square of a distance: weights need be exact to a small share of the last change only.
         accuracy = max(_START_TOL**2, 1e-3 * change**2) * size
         W = problem.solve(coupling, W, tol=accuracy, max_iter=max_inner).W
-        Q = problem.rows(W)
+        Q = problem.related(W)
         image = np.maximum(np.sum((Q - coupling.mean(Q)) ** 2, axis=1) / scale.n_rows + coupling.rho, least)
         change = min(float(np.max(np.abs(image - v) / (image + floors))), 1.0)
         if change <= _START_TOL:

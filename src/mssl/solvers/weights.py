@@ -227,7 +227,7 @@ class CoefficientProblem:
         V = self.unknowns.of_weights(W)
         return self.loss.value(V) + self.penalty.value(V)
 
-    def rows(self, W: Array) -> Array:
+    def related(self, W: Array) -> Array:
         """The weights themselves."""
         return W
 
