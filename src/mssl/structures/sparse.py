@@ -15,7 +15,7 @@ from mssl.structures.known import KnownEdges, known_edges
 Array = NDArray[np.float64]
 
 # Variance floor of r-MSSL, as a share of each task's residual variance: it bounds F where many features fit a task
-# exactly, and changes the precision of other tasks by a thousandth.
+# exactly, and changes a precision by about a thousandth otherwise.
 RESIDUAL_FLOOR = 1e-3
 
 

@@ -16,7 +16,7 @@ from mssl.structures.base import Structure, StructureScale, StructureStep
 
 Array = NDArray[np.float64]
 
-_HALVINGS = 200  # bisections of c: its bracket may span 16 orders of magnitude, and 100 more cost microseconds
+_HALVINGS = 200  # bisections of c: about 100 reach rounding in a bracket of 15 orders of magnitude
 
 
 class _Spectral(Structure):
