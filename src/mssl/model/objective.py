@@ -111,7 +111,7 @@ def evaluate(
     W, step : ndarray of shape (K, d) and StructureStep
         Weights and Ω.
     coupling : Coupling
-        What ``structure.couple(step, mean_variance)`` answers; it knows the variance of the shared mean.
+        The result of ``structure.couple(step, mean_variance)``; it contains the variance of the shared mean.
     """
     return _point(structure, scale, W, problem.related(W), problem.value(W), step, coupling)
 

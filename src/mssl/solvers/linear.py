@@ -1,7 +1,7 @@
 r"""The weight step without ℓ1 penalty is a linear system: :math:`H_k w_k + \sum_l C_{kl} w_l = q_k`.
 
 With one Gram for all tasks it is a Sylvester equation, solved by two eigendecompositions. Otherwise conjugate
-gradients, preconditioned by the inverse of each task's own block :math:`H_k + C_{kk} I`, take a few iterations.
+gradients, preconditioned by the inverse of each task's block :math:`H_k + C_{kk} I`, take a few iterations.
 """
 
 from __future__ import annotations

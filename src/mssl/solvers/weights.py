@@ -1,4 +1,4 @@
-"""The weight step as the alternation sees it: one problem for every loss and penalty, and one door to its solvers."""
+"""The weight step of the alternation: one problem class for all losses and penalties, and the choice of its solver."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def solve_composite(
     V0 : ndarray of shape (K, d)
         Start.
     solver : str
-        "fista" for accelerated proximal gradients as of old; otherwise the fastest for the penalty.
+        "fista" for the accelerated proximal gradients of :mod:`mssl.solvers.reference`; otherwise the fastest.
     tol : float
         Absolute bound of the suboptimality at which to stop.
     max_iter : int

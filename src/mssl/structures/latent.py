@@ -46,7 +46,7 @@ _MAX_ITERATIONS = 5000  # limit of ADMM in one update: bounds its time; an updat
 _GAP_EVERY = 10  # iterations between two gaps: each gap costs two factorisations, but may end the update sooner
 _BALANCE = 2.0  # ratio of primal and dual residual beyond which ρ changes by this factor: a larger one adapts later
 _LAST_BALANCE = 400  # iterations after which ρ stays fixed, since ADMM converges for a fixed ρ only
-_HALVINGS = 60  # of a dual point towards the dual point 0: more than double precision can tell apart
+_HALVINGS = 60  # of a dual point towards 0, which is one too: after 60 the rest is below rounding
 
 
 class LatentParts(NamedTuple):

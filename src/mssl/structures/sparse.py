@@ -45,9 +45,8 @@ class SparsePrecision(Structure):
         Dual block coordinate descent, or the paper's ADMM.
     correlation : {"pearson", "spearman", "kendall"}, default="pearson"
         How the rows of Q are compared. The rank correlations are those of a Gaussian copula: they find the graph of
-        heavy-tailed rows better and rather hurt prediction, so they serve the graph more than the prediction. The
-        alternation is then a fixed-point iteration without a joint objective, and stops when neither weights nor
-        graph change.
+        heavy-tailed rows better, but prediction is rather worse. The alternation is then a fixed-point
+        iteration without a joint objective, and stops when neither weights nor graph change.
     edges : KnownEdges, optional
         What is known about the graph: forbidden and free edges, weights, a prior graph. Pairs are positions of tasks.
 
