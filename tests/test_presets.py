@@ -182,7 +182,7 @@ def test_edges_by_name_are_refused_with_the_way_to_positions():
     X, tasks = random.normal(size=(30, 2)), np.repeat(["north", "south", "east"], 10)
     y = X @ [1.0, -1.0] + random.normal(size=30)
     for edges in ([("north", "south")], [("0", "1")], [(0.5, 1)]):
-        with pytest.raises(ParameterError, match=r"does not join positions.*sorted\(names\)"):
+        with pytest.raises(ParameterError, match=r"give the positions of two tasks.*sorted\(names\)"):
             presets.make("s2m2r", edges=edges).fit(X, y, tasks=tasks)
     place = {name: k for k, name in enumerate(sorted(set(tasks.tolist())))}
     model = presets.make("s2m2r", edges=[(place["north"], place["south"])]).fit(X, y, tasks=tasks)

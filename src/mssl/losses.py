@@ -26,8 +26,8 @@ from mssl._validation import check_choice
 class Loss(BaseEstimator, ABC):
     """One observation's loss; everything is elementwise on arrays of equal shape.
 
-    A loss of one's own is a subclass with the abstract methods below. Parameters that ``__init__`` keeps under their
-    own names can be searched (``loss__theta``), cloned and saved like those of scikit-learn's estimators.
+    A user's loss is a subclass with the abstract methods below. Parameters that ``__init__`` stores under the same
+    names can be searched (``loss__theta``), cloned and saved like those of scikit-learn's estimators.
     """
 
     name: str
@@ -174,8 +174,8 @@ class Bernoulli(Loss):
         return (y == 0) | (y == 1)
 
     def deviance(self, y: Array, mean: Array) -> Array:
-        own = xlogy(y, y) + xlogy(1 - y, 1 - y)
-        return 2.0 * (own - xlogy(y, mean) - xlogy(1 - y, 1 - mean))
+        saturated = xlogy(y, y) + xlogy(1 - y, 1 - y)
+        return 2.0 * (saturated - xlogy(y, mean) - xlogy(1 - y, 1 - mean))
 
     def variance(self, mean: Array) -> Array:
         return mean * (1 - mean)
@@ -266,7 +266,7 @@ class Gamma(Loss):
 
 
 def _exp(exponents: Array) -> Array:
-    """The exponential; what is too large for doubles is infinite, which line searches refuse."""
+    """The exponential; a result beyond the range of doubles is infinite, and line searches then shorten their step."""
     with np.errstate(over="ignore"):
         return np.exp(exponents)
 

@@ -76,7 +76,7 @@ class EntrywisePenalty:
     def pooled(self) -> EntrywisePenalty:
         """The penalty on one weight vector that all tasks have in common, (1, d)."""
         if not self.convex:
-            raise refused("penalty", "MCP", "pooled weights go with L1, ElasticNet and AdaptiveL1")
+            raise refused("penalty", "MCP", "pooled weights allow L1, ElasticNet and AdaptiveL1")
         return EntrywisePenalty(self.strengths.sum(axis=0, keepdims=True), positive=self.positive)
 
     def allowed(self, W: Array) -> Array:
@@ -86,7 +86,7 @@ class EntrywisePenalty:
         return W
 
     def values(self, W: Array) -> Array:
-        """G of each weight, (K, d)."""
+        """The penalty g of each weight, (K, d)."""
         size = np.abs(W)
         with np.errstate(invalid="ignore"):
             values = np.where(size > 0, self.strengths * size, 0.0)
@@ -181,7 +181,9 @@ class Penalty(BaseEstimator, ABC):
 
     def norm(self, W: Array) -> float:
         """The norm that alpha multiplies, where g is one."""
-        raise NotImplementedError(f"{type(self).__name__} defines neither value(W) nor norm(W).")
+        raise NotImplementedError(
+            f"{type(self).__name__} defines neither value(W) nor norm(W); a penalty needs one of them."
+        )
 
     def value(self, W: Array) -> float:
         """g(W)."""
@@ -199,7 +201,9 @@ class Penalty(BaseEstimator, ABC):
         """The strength from which on all weights vanish; G is the loss's gradient at zero weights."""
         limit = self.dual_norm(G)
         if limit is None:
-            raise NotImplementedError(f"{type(self).__name__} defines no dual_norm(G), which this limit needs.")
+            raise NotImplementedError(
+                f"{type(self).__name__} defines no dual_norm(G); the largest useful strength needs it."
+            )
         return limit
 
 
@@ -250,12 +254,12 @@ class L1(Penalty):
         return float((np.maximum(-G, 0.0) if self.positive else np.abs(G)).max(initial=0.0))
 
     def value(self, W: Array) -> float:
-        return self._here(W).value(W)
+        return self._in_noise_units(W).value(W)
 
     def prox(self, W: Array, step: float) -> Array:
-        return self._here(W).prox(W, step)
+        return self._in_noise_units(W).prox(W, step)
 
-    def _here(self, W: Array) -> EntrywisePenalty:
+    def _in_noise_units(self, W: Array) -> EntrywisePenalty:
         """The penalty on weights that are in units of the noise already."""
         return self.entrywise(np.ones(len(W)), np.ones(W.shape))
 
@@ -283,7 +287,7 @@ class ElasticNet(L1):
 
     def check(self) -> None:
         super().check()
-        check_number("ridge", self.ridge, low=0)
+        check_number("ElasticNet: ridge", self.ridge, low=0)
 
     def ridges(self, noise_precisions: Array) -> Array:
         return self.ridge * noise_precisions
@@ -296,7 +300,7 @@ class ElasticNet(L1):
 
 
 class AdaptiveL1(L1):
-    r"""A strength of its own for each weight, :math:`\gamma\sum_{jk} a_{jk}\sqrt{s_k}\,|W_{jk}|`.
+    r"""A separate strength for each weight, :math:`\gamma\sum_{jk} a_{jk}\sqrt{s_k}\,|W_{jk}|`.
 
     Weights :math:`a = 1/|\hat w|` of a first fit make the choice of features consistent.
 
@@ -328,14 +332,15 @@ class AdaptiveL1(L1):
         super().check()
         weights = np.ones(1) if self.weights is None else np.asarray(self.weights, dtype=float)
         if weights.ndim not in (1, 2) or not np.all(weights >= 0):
-            raise refused("weights", self.weights, "give numbers ≥ 0 of shape (d,) or (K, d); inf forbids a weight")
+            allowed = "give numbers ≥ 0 of shape (d,) or (K, d)"
+            raise refused("AdaptiveL1: weights", self.weights, allowed, "inf forbids a weight.")
 
     def entrywise(self, noise_precisions: Array, curvatures: Array) -> EntrywisePenalty:
         weights = np.ones(1) if self.weights is None else np.asarray(self.weights, dtype=float)
         K, d = curvatures.shape
         if self.weights is not None and weights.shape not in ((d,), (K, d)):
             allowed = f"give one number for each feature, shape ({d},), or for each weight, shape ({K}, {d})"
-            raise ParameterError(f"weights is an array of shape {weights.shape}; {allowed}.")
+            raise ParameterError(f"AdaptiveL1: weights is an array of shape {weights.shape}; {allowed}.")
         strengths = _product(self.thresholds(noise_precisions)[:, None], np.broadcast_to(weights, curvatures.shape))
         return EntrywisePenalty(strengths, positive=self.positive)
 
@@ -343,7 +348,7 @@ class AdaptiveL1(L1):
         return type(self)(1.0, self.weights).value(W)
 
     def dual_norm(self, G: Array) -> float:
-        weights = type(self)(1.0, self.weights)._here(G).strengths
+        weights = type(self)(1.0, self.weights)._in_noise_units(G).strengths
         size = np.maximum(-G, 0.0) if self.positive else np.abs(G)
         with np.errstate(divide="ignore", invalid="ignore"):
             return float(np.where(size > 0, size / weights, 0.0).max(initial=0.0))
@@ -390,7 +395,7 @@ class MCP(L1):
     def check(self) -> None:
         super().check()
         if self.concavity != np.inf:
-            check_number("concavity", self.concavity, above=0, also="inf")
+            check_number("MCP: concavity", self.concavity, above=0, also="inf")
 
     def entrywise(self, noise_precisions: Array, curvatures: Array) -> EntrywisePenalty:
         convex = super().entrywise(noise_precisions, curvatures)

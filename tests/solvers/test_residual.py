@@ -49,7 +49,7 @@ def hessian(problem, coupling):
 
 
 def objective(problem, coupling, W):
-    E = problem.rows(W)
+    E = problem.related(W)
     return problem.value(W) + 0.5 * float(np.vdot(E, coupling.dense() @ E))
 
 
@@ -110,7 +110,7 @@ def test_all_three_sweeps_find_the_same_weights(seed, shared):
     squares = np.einsum("kdn,kdn->kd", problem.X, problem.X)
     kernels.feature_sweeps(problem.X, squares, *graph, problem.ridges, problem.penalty.kernel, W, E, 5000, 1e-16)
     np.testing.assert_allclose(W, best.W, atol=1e-4)
-    np.testing.assert_allclose(E, problem.rows(W), atol=1e-9)
+    np.testing.assert_allclose(E, problem.related(W), atol=1e-9)
 
 
 def test_identity_precision_is_one_lasso_a_task():

@@ -1,8 +1,8 @@
 """The graphical lasso scaled to a unit diagonal: its components, its two solvers and their certificate.
 
-S is S' with unit diagonal, L the off-diagonal penalties, W a covariance inside S ± L. Nearly all problems are solved by
-one compiled call (:func:`mssl.kernels.graph_lasso`); what is here takes over where that breaks down, for ADMM, and for
-gaps of matrices far from the optimum. It is written in NumPy, sweeps apart.
+S is S' with unit diagonal, L the off-diagonal penalties, W a covariance inside S ± L. One compiled call
+(:func:`mssl.kernels.graph_lasso`) solves nearly all problems. This module takes over where that call breaks down, for
+ADMM, and for gaps of matrices far from the optimum. All but the sweeps is written in NumPy.
 """
 
 from __future__ import annotations
@@ -23,23 +23,27 @@ from mssl.kernels.threads import spread
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
-DENSE = 400  # up to this size a factorisation is cheaper than what sparsity saves
-WHOLE = 64  # up to this size splitting costs more than it saves
 UNBOUNDED = (
-    "the objective has no minimum, or one too far away to be computed: no positive definite matrix lies within the "
-    "penalties of S. Penalise the diagonal (penalize_diagonal=True, diagonal_penalty > 0), raise alpha, or shrink S; "
-    "if max_iter is small, raise it first."
+    "S has no positive definite matrix within its penalties; the objective then has no minimum, or one too far away to "
+    "be computed. Penalise the diagonal (penalize_diagonal=True, diagonal_penalty > 0), raise alpha, or shrink S; if "
+    "max_iter is small, raise it first."
 )
-ROUNDING = 1e-13  # a gap below this times p is noise of the log-determinants
-NEARLY = 3.0  # a gap this close to the target is worth a second, dearer bound
-NEAR = 0.2  # relative distance of primal and dual point up to which the gap needs no factorisation,
-NEAR_LARGE = 0.8  # and for large ones, where a factorisation costs more than the tighter bound is worth
-STOP = 0.3  # the descent stops where its estimate of the gap is this part of the target
-LOOSE = 1e-2  # gap per variable that does for larger penalties on the way to the given ones,
-STAGE = 200  # and the most sweeps for each of them: they take a tenth of it or never arrive
+# Sizes at which one way of computing becomes cheaper than another; they change the time, not the answer.
+DENSE = 400  # up to this many variables an extra factorisation costs less than the sweeps which its tighter bound saves
+WHOLE = 64  # up to this many variables splitting into components costs more than it saves
+LARGE = 150  # from this many variables on, components are spread over threads; smaller ones do not repay the start
+# Accuracies.
+ROUNDING = 1e-13  # a gap below this times p is rounding error of the log-determinants: to go on would gain nothing
+NEARLY = 3.0  # a gap within this factor of the target gets a second, more expensive bound instead of more sweeps
+# Relative distance of primal and dual point up to which the gap is bounded without a factorisation. A larger limit
+# saves factorisations and gives wider bounds; for large matrices the factorisation costs more than a wide bound.
+NEAR = 0.2
+NEAR_LARGE = 0.8
+STOP = 0.3  # the descent stops when its estimate of the gap is this share of the target; the true gap is larger
+LOOSE = 1e-2  # gap per variable at which a stage with larger penalties ends: it gives a start, not an answer
+# Limits.
+STAGE = 200  # sweeps of one such stage: stages that succeed take a tenth of it, the others never arrive
 PATIENCE = 200  # ADMM iterations after a failed descent in which the gap must fall by a tenth
-SPARSE = 150  # from this size on, sparsity of Ω is used to invert it
-LARGE = 150  # from this size on, components are worth threads
 
 Known = tuple[Array, float, Array | None]  # Ω⁻¹, log det Ω, and a dual point of a problem nearby
 
@@ -68,7 +72,7 @@ class Block:
         self.point = Point(identity, identity, 0.0, float(len(S)), np.inf)
         self.column_tol = 1e-2  # tolerance of the columns in the next sweep
         self.n_iter = 0
-        self.stuck = False  # whether rounding has put an end to all progress
+        self.stuck = False  # whether rounding prevents further progress
 
     def __len__(self) -> int:
         """Number of variables."""
@@ -127,13 +131,13 @@ def normalise(S: Array, L: Array, e: Array) -> Problem:
 def unbounded_at(place: int) -> DataError:
     """The error for a variable without variance."""
     return DataError(
-        f"S[{place}, {place}] plus its diagonal penalty is zero, so the objective has no minimum; "
-        "penalise the diagonal (penalize_diagonal=True or diagonal_penalty > 0) or drop that variable."
+        f"S[{place}, {place}] plus its diagonal penalty is zero; without variance the objective has no minimum. "
+        "Penalise the diagonal (penalize_diagonal=True or diagonal_penalty > 0) or drop that variable."
     )
 
 
 def components(labels: Labels) -> tuple[Labels, list[Labels]]:
-    """The variables that are alone, and those of every larger component; all in one where splitting does not pay."""
+    """The isolated variables, and those of every larger component; one component where splitting does not pay."""
     sizes = np.bincount(labels)
     if 2 < len(labels) <= WHOLE or sizes.max() == len(labels) > 1:
         return np.empty(0, dtype=np.int64), [np.arange(len(labels))]
@@ -180,8 +184,7 @@ def join(problem: Problem) -> tuple[Array, Array, Array | None, float]:
         for k in (i, j):
             sigma[k, k] = variance[k]
             omega[k, k] = 1.0 / (1.0 - w * w) / variance[k]
-    held = max(map(len, blocks), default=0) <= DENSE
-    dual = sigma.copy() if held else None
+    dual = sigma.copy() if max(map(len, blocks), default=0) <= DENSE else None
     for block in blocks:
         point, place = block.point, np.ix_(block.index, block.index)
         units = np.outer(root[block.index], root[block.index])
@@ -234,9 +237,10 @@ def regressions(omega: Array, L: Array) -> Array:
 
 
 def assemble(B: Array, diagonal: Array, L: Array) -> Array:
-    """Symmetric Ω from the regressions; a penalised edge must be there from both of its ends."""
-    one = -B * diagonal[:, None]
-    omega = np.where((L > 0) & ((one == 0) | (one.T == 0)), 0.0, 0.5 * (one + one.T))
+    """Symmetric Ω from the regressions; a penalised edge must be there in the regressions of both of its ends."""
+    one_sided = -B * diagonal[:, None]
+    absent = (one_sided == 0) | (one_sided.T == 0)
+    omega = np.where((L > 0) & absent, 0.0, 0.5 * (one_sided + one_sided.T))
     np.fill_diagonal(omega, diagonal)
     return omega
 
@@ -269,7 +273,7 @@ def soft_start(S: Array, L: Array) -> Array | None:
 def shrunk_start(S: Array, L: Array) -> Array | None:
     """S shrunk towards its diagonal as far as all penalties allow, positive definite if S is semidefinite.
 
-    On forbidden edges every value is allowed, so that they follow along.
+    The box is unbounded on forbidden edges, so that these entries are shrunk like all others.
     """
     off = (S != 0) & np.isfinite(L)
     np.fill_diagonal(off, False)
@@ -297,9 +301,9 @@ def warm_start(problem: Problem, precision: Array, covariance: Array, dual: Arra
         omega, sigma = precision[place] * units, (covariance if dual is None else dual)[place] / units
         block.B, W = regressions(omega, block.L), clip_box(sigma, block.S, block.L)
         close = dual is None and relative_distance(omega, sigma, W)[1] < 0.9
-        held = (W, 0.0) if close else drawn(W, partial(dual_start, block.S, block.L))
-        if held is not None:
-            block.W, block.column_tol = held[0], 1e-4
+        feasible = (W, 0.0) if close else drawn(W, partial(dual_start, block.S, block.L))
+        if feasible is not None:
+            block.W, block.column_tol = feasible[0], 1e-4
 
 
 def certify(
@@ -336,18 +340,18 @@ def certify(
     distance, radius = relative_distance(omega, sigma, M)
     if radius < limit:
         return Point(omega, sigma, log_determinant, trace, 0.5 * distance**2 / (1.0 - radius))
-    found = factor(M)
-    bound = -np.inf if found is None else found[1]
+    factored = factor(M)
+    bound = -np.inf if factored is None else factored[1]
     if dual is not None:
-        held = factor(clip_box(dual, S, L))
-        bound = bound if held is None else max(bound, held[1])
+        factored = factor(clip_box(dual, S, L))
+        bound = bound if factored is None else max(bound, factored[1])
     if bound == -np.inf or (thorough and dual is None):
-        held = drawn(clip_box(sigma, S, L), anchor)
-        bound = bound if held is None else max(bound, held[1])
+        feasible = drawn(clip_box(sigma, S, L), anchor)
+        bound = bound if feasible is None else max(bound, feasible[1])
     return Point(omega, sigma, log_determinant, trace, max(trace - p - log_determinant - bound, 0.0))
 
 
-def certify_parts(problem: Problem, omega: Array, known: Known | None) -> tuple[float, float] | None:
+def certify_components(problem: Problem, omega: Array, known: Known | None) -> tuple[float, float] | None:
     """Gap and objective of Ω, all in the units of the user, by components; None where Ω is not positive definite.
 
     Components are those that neither S nor Ω connects: between them Ω, its inverse and the dual point are zero.
@@ -361,18 +365,19 @@ def certify_parts(problem: Problem, omega: Array, known: Known | None) -> tuple[
     gap = max(trace - singles.size - log_determinant, 0.0)
     pieces.sort(key=len)
     for piece in pieces:
-        left = known[1] + problem.constant - log_determinant if known is not None and piece is pieces[-1] else None
-        point = _certify_part(problem, piece, omega, known, left)
+        is_last = piece is pieces[-1]
+        remaining = known[1] + problem.constant - log_determinant if known is not None and is_last else None
+        point = _certify_component(problem, piece, omega, known, remaining)
         if point is None:
             return None
         trace, gap, log_determinant = trace + point.trace, gap + point.gap, log_determinant + point.log_determinant
     return gap, trace - log_determinant + problem.constant
 
 
-def _certify_part(
+def _certify_component(
     problem: Problem, index: Labels, omega: Array, known: Known | None, log_determinant: float | None
 ) -> Point | None:
-    """:func:`certify` of one component; its log-determinant is given where it is what the others leave of the whole."""
+    """:func:`certify` of one component; its log-determinant is given if those of all others are known."""
     n, root = len(index), problem.root
     S, L = (A if n == len(root) else A[np.ix_(index, index)] for A in (problem.S, problem.L))
     place, units = np.ix_(index, index), np.outer(root[index], root[index])
@@ -387,7 +392,7 @@ def _certify_part(
 
 
 def drawn(M: Array, anchor: Array | Callable[[], Array | None] | None) -> tuple[Array, float] | None:
-    """M drawn towards the anchor until it is positive definite, and its log-determinant; None where that cannot be."""
+    """M drawn towards the anchor until it is positive definite, and its log-determinant; None where there is none."""
     found = factor(M)
     if found is not None:
         return M, found[1]
@@ -420,7 +425,7 @@ def solve(problem: Problem, method: str, tol: float, max_iter: int) -> bool:
             run(block, share, max_iter)
         if block.point.gap > max(share, ROUNDING * len(block)) and method == "bcd":
             alternate(block, share, 2 * max_iter, patience=PATIENCE)
-        if block.point.gap == np.inf:  # too few iterations for a point of their own: certify the one at hand
+        if block.point.gap == np.inf:  # too few iterations to certify a point: certify the present one
             S, L, omega = block.S, block.L, block.point.precision
             block.offer(certify(S, L, omega, dual_start(S, L), thorough=True))
         if block.point.gap == np.inf:
@@ -447,16 +452,16 @@ def invert(problem: Problem) -> None:
             block.offer(certify(block.S, block.L, inverse(cholesky[0]), block.S))
         if block.point.gap == np.inf:
             raise DataError(
-                "S (with its diagonal penalty) is singular and alpha is 0, so there is no inverse; use alpha > 0 or "
-                "a diagonal_penalty > 0."
+                "S (with its diagonal penalty) is singular and alpha is 0; without a penalty S needs an inverse. Give "
+                "alpha > 0 or a diagonal_penalty > 0."
             )
 
 
 def descend(block: Block, target: float, max_iter: int) -> None:
-    """Dual block coordinate descent from the first start that holds: warm, soft-thresholded, shrunk.
+    """Dual block coordinate descent from the first start that does not break down: warm, soft-thresholded, shrunk.
 
-    Columns solved too loosely can cost an ill-conditioned W its definiteness, so that the last resorts are to solve
-    them tightly from the beginning, and to come from larger penalties.
+    Columns that are solved too loosely can make an ill-conditioned W indefinite. The last two attempts are therefore to
+    solve them accurately from the beginning, and to start from the solution for larger penalties.
     """
     if block.W is not None and _descend_from(block, block.W, target, max_iter):
         return
@@ -481,9 +486,9 @@ def _descend_along(block: Block, target: float, max_iter: int) -> None:
     while W is not None and times > 1.0 and block.n_iter < max_iter:
         stage = Block(S, times * L, block.index)
         stage.B, stage.n_iter, stage.column_tol = B, block.n_iter, column_tol
-        held = _descend_from(stage, W, LOOSE * len(block), min(max_iter, stage.n_iter + STAGE))
+        succeeded = _descend_from(stage, W, LOOSE * len(block), min(max_iter, stage.n_iter + STAGE))
         block.n_iter = stage.n_iter
-        if not held or stage.point.gap > LOOSE * len(block):
+        if not succeeded or stage.point.gap > LOOSE * len(block):
             block.offer(certify(S, L, stage.point.precision, shrunk_start(S, L)))
             return
         before, times = times, max(0.1 * times, 1.0)
@@ -504,21 +509,21 @@ def _descend_from(block: Block, W: Array, target: float, max_iter: int) -> bool:
     point: Point | None = None
     accuracy, ascent = max(STOP * target, 1e-28), np.inf
     while accuracy > 1e-30 and block.n_iter < max_iter:
-        left = max_iter - block.n_iter
-        sweeps, ascent = graph_sweeps(S, L, W, B, diagonal, block.column_tol, accuracy, left, ascent)
+        max_sweeps = max_iter - block.n_iter
+        sweeps, ascent = graph_sweeps(S, L, W, B, diagonal, block.column_tol, accuracy, max_sweeps, ascent)
         block.n_iter += abs(sweeps)
         omega = assemble(B, diagonal, L)
         gap, point = np.inf, None
         if sweeps > 0:
-            gap, point = _between(S, L, omega, W, target)
+            gap, point = _gap_and_point(S, L, omega, W, target)
         if gap == np.inf and (sweeps < 0 or factor(W) is None):
             block.W, block.B = None, None
             return False
         block.offer(point)
         if block.point.gap <= target:
             return True
-        # The gap exceeds the estimate by a factor that hardly changes: aim at what will pass. Where W is
-        # ill-conditioned, Ω is definite only once the columns are accurate.
+        # The gap exceeds the estimate by a factor that hardly changes, which tells the estimate to aim at. Where W
+        # is ill-conditioned, Ω is definite only once the columns are accurate.
         accuracy *= 0.1 if gap == np.inf else min(max(STOP * target / gap, 0.01), 0.3)
         block.column_tol = min(block.column_tol, np.sqrt(accuracy) / len(block))
     if omega is not None and point is None:
@@ -526,7 +531,7 @@ def _descend_from(block: Block, W: Array, target: float, max_iter: int) -> bool:
     return True
 
 
-def _between(S: Array, L: Array, omega: Array, W: Array, target: float) -> tuple[float, Point | None]:
+def _gap_and_point(S: Array, L: Array, omega: Array, W: Array, target: float) -> tuple[float, Point | None]:
     """Gap and point of Ω; far from the optimum from W, which the descent keeps feasible.
 
     There W is a better bound than what :func:`certify` finds by itself, and cheaper: two factorisations, and an inverse
@@ -557,7 +562,7 @@ def alternate(block: Block, target: float, max_iter: int, patience: float = np.i
     Z, U = block.point.precision, np.clip(block.point.covariance - S, -L, L)
     anchor = shrunk_start(S, L)
     rho, relaxation = 1.0, 1.6
-    least, since = np.inf, block.n_iter
+    smallest_gap, last_fall = np.inf, block.n_iter
     while block.n_iter < max_iter:
         values, vectors = eigh(rho * Z - U - S, check_finite=False, driver="evd")
         root = np.sqrt(values * values + 4.0 * rho)
@@ -577,14 +582,14 @@ def alternate(block: Block, target: float, max_iter: int, patience: float = np.i
             block.offer(point)
             if block.point.gap <= target:
                 return
-            if point is not None and point.gap < 0.9 * least:
-                least, since = point.gap, block.n_iter
-            block.stuck = block.point.gap < np.inf and block.n_iter - since >= patience
+            if point is not None and point.gap < 0.9 * smallest_gap:
+                smallest_gap, last_fall = point.gap, block.n_iter
+            block.stuck = block.point.gap < np.inf and block.n_iter - last_fall >= patience
             if block.stuck:
                 return
             v = vectors[:, -1]
             if block.point.gap == np.inf and v @ S @ v + np.abs(v) @ L @ np.abs(v) < 1e-14:
-                raise DataError(UNBOUNDED)  # v vᵀ is a direction along which the objective falls for ever
+                raise DataError(UNBOUNDED)  # along v vᵀ the objective falls without end
         if primal > 5.0 * dual:
             rho *= 2.0
         elif dual > 5.0 * primal:

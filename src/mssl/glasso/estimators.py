@@ -254,7 +254,9 @@ class GraphicalLassoCV(_GraphicalLasso):
         count = check_whole_number("alphas", self.alphas, low=2, also="the penalties themselves")
         top = float(np.abs(S - np.diag(np.diag(S))).max())
         if top == 0:
-            raise DataError("X has columns that are all uncorrelated, so that every penalty gives the same; use one.")
+            raise DataError(
+                "X has uncorrelated columns only; every penalty then gives the same answer. Give one: alphas=[0.1]."
+            )
         return np.geomspace(top, 0.01 * top, count)
 
 

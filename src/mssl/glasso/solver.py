@@ -21,14 +21,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from mssl import kernels
 from mssl._validation import check_array, check_choice, check_instance, check_number, check_whole_number, refused
-from mssl.exceptions import DataError
+from mssl.exceptions import DataError, ParameterError
 from mssl.glasso import algorithms
 from mssl.glasso.algorithms import Problem, join, normalise, split
 from mssl.kernels.threads import one_thread
 
 Array = NDArray[np.float64]
-ENOUGH_SWEEPS = 100  # limits below this are for those who watch the descent: it then reports what it has
-FEW = 600  # variables up to which one BLAS thread is the fastest
+# A limit of fewer sweeps asks for an unfinished descent, which the compiled call does not report: it answers or fails.
+ENOUGH_SWEEPS = 100
+FEW = 600  # variables up to which one BLAS thread is the fastest; changes the time, not the answer
 
 
 class GlassoStatus(StrEnum):
@@ -177,7 +178,7 @@ def solve(
     max_iter: int = 1000,
     warm_start: GraphicalLassoResult | None = None,
 ) -> GraphicalLassoResult:
-    """:func:`graphical_lasso` for matrices that are known to be right, without a word where it does not converge.
+    """:func:`graphical_lasso` without checks of its input and without a warning where it does not converge.
 
     Parameters
     ----------
@@ -199,7 +200,9 @@ def solve(
             result = _compiled(S, alpha, L, e, tol, max_iter, warm_start)
         if result is None:
             prices = np.full(S.shape, float(alpha)) if L is None else L
-            with np.errstate(over="ignore"):  # a result that cannot be held is refused by those who check
+            with np.errstate(
+                over="ignore"
+            ):  # callers that check their input refuse a result beyond the range of numbers
                 result = _by_components(S, prices, e, "inverse" if dense else solver, tol, max_iter, warm_start)
     return result if warm_start is None else _not_worse(result, warm_start, S, alpha if L is None else L, e)
 
@@ -259,22 +262,24 @@ def graphical_lasso_gap(
     S, L, e = _problem(S, alpha, penalize_diagonal, diagonal_penalty, weights, zeros, check=check)
     omega = _square(precision, "precision") if check else np.ascontiguousarray(precision, dtype=float)
     if omega.shape != S.shape:
-        raise DataError(f"precision has shape {omega.shape}, S has {S.shape}; give both the same shape.")
+        raise DataError(f"precision has shape {omega.shape}; S has {S.shape}. Give both the same shape.")
     return gap_of(S, alpha, L, e, omega, known if known is not None and known.precision is precision else None)
 
 
 def gap_of(
     S: Array, alpha: float, L: Array | None, e: Array, omega: Array, known: GraphicalLassoResult | None
 ) -> tuple[float, float]:
-    """:func:`graphical_lasso_gap` for matrices that are known to be right."""
+    """:func:`graphical_lasso_gap` without checks of its input."""
     if known is not None and (found := known_gap(S, alpha, L, e, known)) is not None:
         return found
     with one_thread(len(S) <= FEW):
         problem = normalise(S, np.full(S.shape, float(alpha)) if L is None else L, e)
         facts = None if known is None else (known.covariance, known.log_determinant, known.dual)
-        certified = algorithms.certify_parts(problem, omega, facts)
+        certified = algorithms.certify_components(problem, omega, facts)
     if certified is None:
-        raise DataError("precision is not positive definite; the objective is infinite there.")
+        raise DataError(
+            "precision is not positive definite; the objective is infinite there. Give a positive definite matrix."
+        )
     return certified
 
 
@@ -305,7 +310,7 @@ def _compiled(
                 log_determinant=log_determinant,
                 dual=answers[2],
             )
-        # The accuracy was meant for an objective of another size.
+        # The accuracy was relative to an objective of another size.
         warm, accuracy = (answers[0], answers[1]), 0.5 * accuracy * tol * max(1.0, abs(objective)) / gap
     return None
 
@@ -382,8 +387,8 @@ def _check_range(result: GraphicalLassoResult) -> None:
     diagonal = result.precision.diagonal()
     if not (diagonal.min() > 0 and diagonal.max() < np.inf):
         raise DataError(
-            f"The precision matrix cannot be held: its diagonal runs from {diagonal.min():.3g} to "
-            f"{diagonal.max():.3g}. S is too small or too large; give it in other units."
+            f"S has a precision matrix whose diagonal runs from {diagonal.min():.3g} to {diagonal.max():.3g}; it must "
+            "stay within the range of floating-point numbers. Give S in other units."
         )
 
 
@@ -396,25 +401,27 @@ def _square(values: ArrayLike, name: str) -> Array:
         matrix = np.array(given, dtype=float, order="C")
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"{name} is of type {type(values).__name__}; give a numeric symmetric matrix (p, p) ({error})."
+            f"{name} is of type {type(values).__name__} ({error}); give a numeric symmetric matrix (p, p)."
         ) from error
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
         raise DataError(f"{name} has shape {matrix.shape}; give a non-empty square matrix (p, p).")
     if not np.isfinite(matrix).all():
-        raise DataError(f"{name} holds NaN or infinite entries; drop or impute them first.")
+        raise DataError(f"{name} holds NaN or infinite entries; give finite numbers. Drop or impute the others first.")
     if np.array_equal(matrix, matrix.T):
         return matrix
     size = np.sqrt(np.abs(np.diagonal(matrix)))
     uneven = np.abs(matrix - matrix.T)
     if np.any(uneven > 1e-8 * np.maximum(size[:, None] * size, np.abs(matrix))):
-        raise DataError(f"{name} is not symmetric (largest difference {uneven.max():.3g}); pass (A + A.T) / 2.")
+        raise DataError(
+            f"{name} differs from its transpose by up to {uneven.max():.3g}; it must be symmetric. Give (A + A.T) / 2."
+        )
     return 0.5 * matrix + 0.5 * matrix.T
 
 
 def _weights(values: ArrayLike, p: int) -> Array:
     weights = _square(values, "weights")
     if weights.shape != (p, p):
-        raise DataError(f"weights has shape {weights.shape}, S has {(p, p)}; give both the same shape.")
+        raise DataError(f"weights has shape {weights.shape}; S has {(p, p)}. Give both the same shape.")
     if np.any(weights < 0):
         raise refused("weights", weights.min(), "give numbers ≥ 0", "0 leaves an edge unpenalised.")
     return weights
@@ -430,7 +437,7 @@ def _mask(values: ArrayLike, p: int) -> NDArray[np.bool_]:
         what = f"an array of {mask.dtype}, shape {mask.shape}" if mask.shape not in {(), (0,)} else repr(values)
         raise DataError(f"zeros is {what}; give a bool matrix of shape {(p, p)}, True where an edge is forbidden.")
     if np.any(mask != mask.T):
-        raise DataError("zeros is not symmetric; forbid an edge in both of its cells: zeros | zeros.T.")
+        raise DataError("zeros differs from its transpose; it must be symmetric. Give zeros | zeros.T.")
     return mask.astype(bool)
 
 
@@ -449,7 +456,7 @@ def _problem(
         check_number("alpha", np.asarray(alpha)[()], low=0)
         matrix = _square(S, "S")
         if np.any(np.diagonal(matrix) < 0):
-            raise DataError(f"S has a negative diagonal entry ({np.diagonal(matrix).min():.3g}); variances are ≥ 0.")
+            raise DataError(f"S has the variance {np.diagonal(matrix).min():.3g} on its diagonal; variances are ≥ 0.")
     else:
         matrix = np.ascontiguousarray(S, dtype=float)
     p = len(matrix)
@@ -475,4 +482,5 @@ def _check_settings(solver: str, tol: Any, max_iter: Any, warm_start: Any, p: in
     remedy = "Give what graphical_lasso returned for a nearby problem."
     start = check_instance("warm_start", warm_start, GraphicalLassoResult, also="None", remedy=remedy)
     if start.precision.shape != (p, p):
-        raise refused("warm_start", f"a result for {len(start.precision)} variables", f"S has {p}", remedy)
+        what = f"a GraphicalLassoResult of {len(start.precision)} variables"
+        raise ParameterError(f"warm_start is {what}; S has {p}. {remedy}")

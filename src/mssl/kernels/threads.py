@@ -1,7 +1,7 @@
-"""One BLAS thread where more cost more than they bring, and threads of our own where work falls into parts.
+"""Limits BLAS to one thread where more are slower, and spreads independent tasks over Python threads.
 
 Small factorisations are many times slower on two threads of a busy machine than on one. Setting the limit costs some
-0.1 ms, so the outermost call sets it and those inside notice.
+0.1 ms, so the outermost call sets it and the calls inside it do not set it again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def one_thread(wanted: bool = True) -> Iterator[None]:
         return
     token = _limited.set(True)
     try:
-        # To look costs a hundredth of setting the limit.
+        # Reading the number of threads costs a hundredth of setting the limit.
         if all(library.num_threads == 1 for library in _blas_libraries()):
             yield
         else:
@@ -58,10 +58,10 @@ def n_threads() -> int:
     return min(cores, max((library.num_threads for library in _blas_libraries()), default=1))
 
 
-def spread(work: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
+def spread(function: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
     """The answers for all items, by as many threads as there may be, with one BLAS thread each.
 
-    Worth it for work outside the interpreter's lock only: compiled kernels, NumPy's and LAPACK's.
+    This pays only for functions that release the interpreter's lock: compiled kernels, NumPy and LAPACK.
 
     Examples
     --------
@@ -70,6 +70,6 @@ def spread(work: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer
     """
     n = min(n_threads(), len(items)) if len(items) > 1 else 1
     if n == 1:
-        return [work(item) for item in items]
+        return [function(item) for item in items]
     with one_thread(), ThreadPoolExecutor(n) as pool:
-        return list(pool.map(work, items))
+        return list(pool.map(function, items))

@@ -1,1 +1,1 @@
-"""The mathematics that everybody shares: the objective, the coupling of the tasks, every certificate."""
+"""The mathematics that all solvers share: the objective, the coupling of the tasks, every certificate."""

@@ -1,7 +1,7 @@
 r"""Certificates of the weight step: upper bounds of the suboptimality, computed from any point.
 
 F is the sum of a convex loss, a coupling :math:`\tfrac12\operatorname{tr}(WCW^\top)` and a penalty g; G is the gradient
-of the first two. Four bounds, each for what it fits:
+of the first two. There are four bounds for different problems:
 
 - **Curved** (:func:`weight_gap`), where :math:`C \succ 0` or a ridge makes it so. For every U
 
@@ -9,15 +9,15 @@ of the first two. Four bounds, each for what it fits:
             + g(W) + g^*(U) - \langle U, W\rangle.
 
   Of a subgradient U at W and the feasible U nearest to −G the better one counts.
-- **Scaled** (:meth:`WeightBound.__call__` for a singular C): the Fenchel dual of the loss at its own gradient, scaled
-  into feasibility by one factor per connected component of tasks. Components with weights that nothing penalises have
-  no such factor; their violation of the optimality condition counts, relative to the gradient at W = 0 and in units of
-  the loss there.
+- **Scaled** (:meth:`WeightBound.__call__` for a singular C): the Fenchel dual of the loss at its gradient, scaled
+  into feasibility by one factor per connected component of tasks. Components with unpenalised weights have no such
+  factor; their violation of the optimality condition counts, relative to the gradient at W = 0 and in units of the
+  loss there.
 - **Norms** (:class:`CompositeBound`), for penalties that tie the tasks together.
 - **Projected** (:func:`projected_gap`), for least squares with correlated errors and no penalty.
 
 Where a penalty is not convex there is no bound. The largest violation of the optimality condition is reported instead,
-in the same relative units, and whoever reports it must not call it a certificate (``certified``).
+in the same relative units; ``certified`` is then False.
 """
 
 from __future__ import annotations
@@ -119,13 +119,13 @@ class WeightBound:
         return min(on_support, self.inverse_quadratic(G + clipped) + max(slack, 0.0))
 
     def _scaled(self, W: Array, G: Array, loss: DualLoss) -> float:
-        parts = Components(self.coupling)
-        scales = parts.feasible_scales(self.penalty, G)
+        components = Components(self.coupling)
+        scales = components.feasible_scales(self.penalty, G)
         coupled = 0.5 * np.einsum("kd,kd->k", W, self.coupling.dot(W)) * (1.0 + scales**2)
-        gaps = parts.sums(loss.fenchel(W, scales) + coupled + self.penalty.values(W).sum(axis=1))
-        free = parts.free(self.penalty)
+        gaps = components.sums(loss.fenchel(W, scales) + coupled + self.penalty.values(W).sum(axis=1))
+        free = components.free(self.penalty)
         if np.any(free):
-            gaps = np.where(free, parts.violations(G + self.penalty.subgradient(W, G), *loss.at_zero()), gaps)
+            gaps = np.where(free, components.violations(G + self.penalty.subgradient(W, G), *loss.at_zero()), gaps)
         return float(np.maximum(gaps, 0.0).sum())
 
     def _largest_violation(self, W: Array, G: Array) -> float:
@@ -161,7 +161,7 @@ def weight_gap(
 
 
 class Components:
-    """Tasks in parts that do not pull at each other."""
+    """The connected components of tasks: the coupling relates no tasks of different components."""
 
     def __init__(self, coupling: Coupling | sparse.csr_array) -> None:
         if isinstance(coupling, Coupling) and coupling.rho:
@@ -171,23 +171,23 @@ class Components:
             self.n, self.label = connected_components(matrix, directed=False)
 
     def sums(self, values: Array | NDArray[np.bool_]) -> Array:
-        """Sums over the tasks of each part."""
+        """Sums over the tasks of each component."""
         return np.asarray(np.bincount(self.label, weights=values, minlength=self.n), dtype=float)
 
     def feasible_scales(self, penalty: EntrywisePenalty, G: Array) -> Array:
-        """For each task the largest factor up to 1 at which −G is feasible in all tasks of its part, (K,)."""
+        """For each task the largest factor up to 1 at which −G is feasible in all tasks of its component, (K,)."""
         scales = np.ones(self.n)
         np.minimum.at(scales, self.label, 1.0 / np.maximum(penalty.excess(G).max(axis=1, initial=0.0), 1.0))
         return np.asarray(scales[self.label])
 
     def free(self, penalty: EntrywisePenalty) -> NDArray[np.bool_]:
-        """The parts with weights that are not penalised: nothing but zero makes their gradient feasible."""
+        """The components with unpenalised weights, whose gradient is feasible at zero only."""
         return self.sums((penalty.strengths == 0).any(axis=1)) > 0
 
     def violations(self, violation: Array, gradient: Array, values: Array) -> Array:
-        """Norm of a violation in each part, relative to that of the gradient at W = 0, times the loss there."""
-        left, first = (np.sqrt(self.sums((part**2).sum(axis=1))) for part in (violation, gradient))
-        return np.asarray(left / np.where(first > 0, first, 1.0) * self.sums(values))
+        """Norm of a violation in each component, relative to that of the gradient at W = 0, times the loss there."""
+        norms, at_zero = (np.sqrt(self.sums((terms**2).sum(axis=1))) for terms in (violation, gradient))
+        return np.asarray(norms / np.where(at_zero > 0, at_zero, 1.0) * self.sums(values))
 
 
 def relative_violation(violation: Array, gradient: Array, values: Array) -> float:
@@ -223,7 +223,7 @@ class CompositeBound:
         self.certified = penalty.convex and (known or coupling.covariance is not None)
 
     def __call__(self, loss: float, V: Array, G: Array) -> float:
-        """The bound at V with ``loss`` plus coupling, above the least value the loss could take, and gradient G."""
+        """The bound at V with ``loss`` plus coupling, above the smallest value of the loss, and gradient G."""
         penalty, size, gap = self.penalty, self.penalty.value(V), np.inf
         dual = penalty.dual_norm(G) if self.certified else None
         if dual is not None:
@@ -247,7 +247,7 @@ def composite_gap(loss: float, V: Array, G: Array, coupling: Coupling, penalty: 
     Parameters
     ----------
     loss : float
-        Loss plus coupling at V, above the least value that the loss could take.
+        Loss plus coupling at V, above the smallest value of the loss.
     V, G : ndarrays of shape (K, d)
         Weights, and the gradient of loss plus coupling there.
     coupling : Coupling
@@ -259,5 +259,5 @@ def composite_gap(loss: float, V: Array, G: Array, coupling: Coupling, penalty: 
 
 
 def projected_gap(N: Array, covariance: Array | None) -> float:
-    """½ tr(N A⁻¹ Nᵀ), where N (K, n) is what the dual point EA has along the features; see the residuals' solver."""
+    """½ tr(N A⁻¹ Nᵀ), with N (K, n) the projection of EA onto the features; see :mod:`mssl.solvers.residual`."""
     return np.inf if covariance is None else 0.5 * float(np.vdot(N, covariance @ N))

@@ -1,4 +1,4 @@
-r"""How the tasks pull at each other: the quadratic form that every weight step shares.
+r"""The coupling of the tasks: the quadratic form that every weight step shares.
 
 .. math:: \tfrac12 \operatorname{tr}(W C W^\top) = \tfrac12 \sum_{kl} C_{kl}\, w_k \cdot w_l,
           \qquad C = P - \rho\, u u^\top,
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 Array = NDArray[np.float64]
-_MANY = 100  # tasks from which on looking for zeros pays
+_MANY = 100  # tasks from which on a search for zeros of P costs less than the products it saves; time only
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class Coupling:
 
     @classmethod
     def diagonal_only(cls, diagonal: Array, mean_variance: float = 0.0) -> Coupling:
-        """Independent tasks with their own ridge strengths; 0 means no coupling at all."""
+        """Independent tasks, each with a ridge strength; 0 means no coupling at all."""
         diagonal = np.asarray(diagonal, dtype=float)
         inverse = np.diag(1.0 / diagonal) if np.all(diagonal > 0) else None
         return cls(np.diag(diagonal), inverse, mean_variance)
@@ -125,9 +125,9 @@ class Coupling:
         """½ tr(R C⁻¹ Rᵀ), with C⁻¹ = P⁻¹ + τ² 11ᵀ; infinite when P is singular."""
         if self.covariance is None:
             return float("inf")
-        alone = self.n_tasks > _MANY and len(self.compressed[2]) == self.n_tasks  # no edge: a product of K² saved
-        spread = R / self.precision.diagonal()[:, None] if alone else self.covariance @ R
-        value = 0.5 * float(np.vdot(R, spread))
+        is_diagonal = self.n_tasks > _MANY and len(self.compressed[2]) == self.n_tasks
+        product = R / self.precision.diagonal()[:, None] if is_diagonal else self.covariance @ R
+        value = 0.5 * float(np.vdot(R, product))
         if self.mean_variance > 0:
             value += 0.5 * self.mean_variance * float(np.sum(R.sum(axis=0) ** 2))
         return value

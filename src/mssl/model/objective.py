@@ -1,4 +1,4 @@
-r"""The one objective, its limits, and the dictionary to the constants that the paper prints.
+r"""The objective F, its limits, and the translation of the constants that the paper prints.
 
 .. math:: F(W, b, \Omega) = \mathrm{loss}(W, b)
           + \frac{c\,\eta}{2}\Big[\operatorname{tr}(S\Omega) - \log\det\Omega
@@ -49,8 +49,8 @@ class LossAndPenalty(Protocol):
     def value(self, W: Array) -> float:
         """Loss plus penalty at W, intercepts at their optimum."""
 
-    def rows(self, W: Array) -> Array:
-        """Q as (K, r): the weights themselves, or the residuals."""
+    def related(self, W: Array) -> Array:
+        """Q as (K, r), what the structure relates: the weights themselves, or the residuals."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,9 +111,9 @@ def evaluate(
     W, step : ndarray of shape (K, d) and StructureStep
         Weights and Ω.
     coupling : Coupling
-        What ``structure.couple(step, mean_variance)`` answers; it knows the variance of the shared mean.
+        The result of ``structure.couple(step, mean_variance)``; it contains the variance of the shared mean.
     """
-    return _point(structure, scale, W, problem.rows(W), problem.value(W), step, coupling)
+    return _point(structure, scale, W, problem.related(W), problem.value(W), step, coupling)
 
 
 def evaluate_again(
@@ -159,7 +159,7 @@ def mean_share(mean: Array, mean_variance: float, total_precision: float, n_rows
     r"""What a shared mean adds to F beyond the structure's value at a moment with the mean's spread in it.
 
     :math:`\|m\|^2/(2\tau^2) + \tfrac{r}{2}[\log(1+x) - x/(1+x)]`, :math:`x = \tau^2\eta\,1^\top\Omega1`:
-    the tangent is taken back and the concave term itself put in its place.
+    the concave term itself replaces its tangent, which the moment contains.
 
     Parameters
     ----------

@@ -1,12 +1,12 @@
-r"""The alternation: best weights for the task precision, best precision for the weights, until neither moves.
+r"""The alternation: best weights for the task precision, best precision for the weights, until neither changes.
 
 Each round ends with a joint certificate at one and the same :math:`(W, \Omega)`: the weight step's gap plus the
 structure's gap, relative to max(1, |F|). It bounds how much either block alone could still lower F
 (partial optimality, which for this biconvex F is stationarity). F never rises from one round to the next: a round that
 raises it beyond rounding is taken back. A structure that is not learned needs one weight step, which is the whole fit.
 
-Where rounds gain little, they go on gaining little in the same direction. The structure is therefore fitted to weights
-some way ahead of the present ones, Nesterov's momentum; where F rises by that, momentum begins anew.
+Rounds that gain little go on in the same direction. The structure is therefore fitted to weights that are extrapolated
+along the last change (Nesterov's momentum); if F rises by that, momentum starts again from zero.
 
 References
 ----------
@@ -32,11 +32,11 @@ from mssl.structures.base import Structure, StructureScale, StructureStep
 
 Array = NDArray[np.float64]
 
-_SHARE = 0.3  # each block gets this share of the allowed gap, so that both together stay within it
-_LOOSE = 0.1  # while far from the end, each block is solved to this share of the present gap; more rounds if larger
-_TURNS = 2  # most turns between mean and Ω for one set of weights; a third one gained nothing
-_PATIENCE = 5  # rounds without progress of F or of the gap before giving up
-_ROUNDING = 1e-12  # what F may seem to rise by, relative: F is a sum of terms of up to a thousand times its size
+_SHARE = 0.3  # of the allowed gap, for each of the two blocks: both together stay within it, with some room
+_LOOSE = 0.1  # of the present gap, to which a block is solved while far from the end: larger takes more rounds
+_TURNS = 2  # limit of the turns between mean and Ω for one set of weights; a third one gained nothing
+_PATIENCE = 5  # rounds without progress of F or of the gap before the alternation ends as stalled
+_ROUNDING = 1e-12  # relative rise of F that counts as rounding: F sums terms of up to a thousand times its size
 
 
 class WeightProblem(LossAndPenalty, Protocol):
@@ -54,7 +54,7 @@ class WeightProblem(LossAndPenalty, Protocol):
         """Minimise loss + penalty + coupling from W, to the absolute gap ``tol``."""
 
     def certifies(self, coupling: Coupling) -> bool:
-        """Whether the gaps for a coupling bound the suboptimality; otherwise they are violations of optimality."""
+        """Whether the gaps for a coupling bound the suboptimality; otherwise they measure violations of optimality."""
 
     def intercepts(self, W: Array) -> Array:
         """The best intercepts for W."""
@@ -162,7 +162,7 @@ def alternate(
     monitor : callable, optional
         Called with each round's record; a true answer stops the alternation.
     ready : bool
-        Whether the weights are the best for the given Ω already (a fit's, or the start's): Ω is then first to move.
+        Whether the weights are the best for the given Ω already (a fit's, or the start's): Ω is then updated first.
     """
     rounds = _Rounds(problem, structure, scale, mean_variance, tol, max_inner, monitor)
     if structure.learned:
@@ -204,14 +204,14 @@ class _Rounds:
         """The fit for a given Ω: one weight step."""
         coupling = self.structure.couple(step, self.mean_variance)
         size = max(1.0, abs(self.problem.value(W)))
-        left = max_iter * self.max_inner
+        remaining = max_iter * self.max_inner
         while True:
-            weights = self.problem.solve(coupling, W, tol=self.tol * size, max_iter=left)
+            weights = self.problem.solve(coupling, W, tol=self.tol * size, max_iter=remaining)
             point = evaluate(self.problem, self.structure, self.scale, weights.W, step, coupling)
-            left -= weights.n_iter
-            # F may be far below the loss at the start, by which the step was told how exact to be: it then goes on.
+            remaining -= weights.n_iter
+            # The tolerance was relative to the loss at the start. If F is much smaller, the step goes on.
             ended = weights.status not in (Status.CONVERGED, Status.STATIONARY)
-            if weights.gap <= self.tol * point.size or ended or left <= 0:
+            if weights.gap <= self.tol * point.size or ended or remaining <= 0:
                 break
             W, size = weights.W, point.size
         self._record(point, weights.gap)
@@ -220,7 +220,7 @@ class _Rounds:
     def alternate(self, W: Array, step: StructureStep, max_iter: int, ready: bool) -> tuple[Point, Status]:
         """Rounds of weight steps and structure steps; the last point that did not raise F, and how it ended."""
         problem, structure, scale, tol = self.problem, self.structure, self.scale, self.tol
-        momentum, moments, moved, idle, careful = _Momentum(), _Moments(), np.inf, 0, False
+        momentum, moments, change_of_precision, idle, careful = _Momentum(), _Moments(), np.inf, 0, False
         coupling = structure.couple(step, self.mean_variance)
         allowed = _SHARE * tol * max(1.0, abs(problem.value(W)))
         if ready:
@@ -236,32 +236,36 @@ class _Rounds:
             if raised and not momentum.used and careful:
                 return point, Status.STALLED
             if raised:
-                # Without momentum a step was solved too loosely: the next round gets all the accuracy there is.
+                # F rose without momentum, so a step was solved too loosely: the next one is solved accurately.
                 point, careful = momentum.back(), careful or not momentum.used
             else:
                 point, careful = reached, False
                 momentum.reached(point)
                 stop = self._record(point, weights.gap)
-                status = verdict(self.history, tol) if structure.joint else self._settled(max(change, moved))
+                status = (
+                    verdict(self.history, tol) if structure.joint else self._settled(max(change, change_of_precision))
+                )
                 if status is not None or stop or len(self.history) >= max_iter:
                     return point, status or Status.MAX_ITER
             needed = _SHARE * tol * point.size
-            # Far from the optimum a dual bound can be much too wide: what the last round gained then says more.
+            # Far from the optimum a dual bound can be much too wide, and the last gain is the better measure.
             gained = self.history[-2].objective - point.objective if len(self.history) > 1 else np.inf
             gap = self.history[-1].gap_weights + point.step.gap
             allowed = needed if careful else max(needed, _LOOSE * min(gap, gained))
-            W, moment = momentum.ahead(point, structure, scale) if structure.joint else (point.W, moments.mean(point))
-            # The same weights again: the last Ω was good enough for its solver, but not for the certificate.
+            W, moment = (
+                momentum.extrapolated(point, structure, scale) if structure.joint else (point.W, moments.mean(point))
+            )
+            # The weights did not change: Ω has to be solved more accurately to satisfy the certificate.
             idle = idle + 1 if change == 0.0 else 0
             enough = needed if careful else _LOOSE * min(point.step.gap, 3 * gained)
             step = self._improve(point, moment, needed, enough, 0.1**idle)
-            moved = _change(point.step.precision, step.precision)
+            change_of_precision = _change(point.step.precision, step.precision)
             coupling = structure.couple(step, self.mean_variance)
 
     def _improve(
         self, point: Point, moment: Array, needed: float, enough: float, tighter: float = 1.0
     ) -> StructureStep:
-        """Better Ω; with a shared mean also better means, in turns, since that costs no pass over the data."""
+        """A better Ω; with a shared mean, Ω and mean in turns, which needs no pass over the data."""
         structure, step = self.structure, point.step
         goal = max(needed, enough)
         for _ in range(_TURNS):
@@ -296,7 +300,7 @@ class _Rounds:
         return self.monitor(self.history[-1]) if self.monitor is not None else False
 
     def _settled(self, change: float) -> Status | None:
-        """Whether a fixed-point iteration is at its end: gaps are about values, changes to their root."""
+        """SETTLED once an iteration changes at most √tol of weights and Ω: gaps are of second order in a change."""
         if not np.isfinite(self.history[-1].objective):
             return Status.DIVERGED
         return Status.SETTLED if change <= np.sqrt(self.tol) else None
@@ -308,22 +312,22 @@ def momentum_share(rounds: int) -> float:
 
 
 class _Momentum:
-    """Weights ahead of the last round's, in the direction of its change, by a share that grows from round to round."""
+    """Weights extrapolated along the last change, by a share of it that grows from round to round."""
 
     def __init__(self) -> None:
-        self.points: list[Point] = []  # at most two rounds since the momentum began
+        self.points: list[Point] = []  # those of the last two rounds, if momentum did not start again between them
         self.rounds = 0
         self.used = False
 
     def raised(self, point: Point) -> bool:
-        """Whether a round raised F; one from weights ahead is not worth keeping where it gained nothing at all."""
+        """Whether a round raised F; a round with momentum must have lowered it."""
         if not self.points:
             return False
         rise = point.objective - self.points[-1].objective
         return not rise <= (0.0 if self.used else _ROUNDING * self.points[-1].size)
 
     def back(self) -> Point:
-        """The point before the round that failed; momentum begins anew from it."""
+        """The point before the round that raised F; momentum starts again from it."""
         self.points, self.rounds = self.points[-1:], 1
         return self.points[0]
 
@@ -331,8 +335,8 @@ class _Momentum:
         """Count a round."""
         self.points, self.rounds = [*self.points[-1:], point], self.rounds + 1
 
-    def ahead(self, point: Point, structure: Structure, scale: StructureScale) -> tuple[Array, Array]:
-        """Weights and their moment, ahead of the point where there is a direction."""
+    def extrapolated(self, point: Point, structure: Structure, scale: StructureScale) -> tuple[Array, Array]:
+        """Weights and their moment, extrapolated from the point if two rounds give a direction."""
         self.used = self.rounds >= 2
         if not self.used:
             return point.W, point.moment
@@ -342,7 +346,7 @@ class _Momentum:
 
 
 class _Moments:
-    """The mean of the moments of late rounds: ranks that flip for ever would keep a fixed-point iteration going."""
+    """The mean of the moments of late rounds, since ranks that keep changing would not let the iteration end."""
 
     def __init__(self) -> None:
         self.kept: Array | None = None
@@ -363,7 +367,7 @@ def _change(before: Array, after: Array) -> float:
 
 
 def verdict(history: list[Record], tol: float) -> Status | None:
-    """Whether the rounds so far are an end: certified, not finite, or without progress for some time."""
+    """The status that ends the rounds (certified, not finite, or without progress for some time), or None."""
     last = history[-1]
     if not np.isfinite(last.objective):
         return Status.DIVERGED

@@ -1,4 +1,4 @@
-"""What every solver of the weight step solves for and returns, and the words in which it says how it ended."""
+"""The unknowns and the results of all solvers of the weight step, and the status with which they end."""
 
 from __future__ import annotations
 

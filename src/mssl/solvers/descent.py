@@ -2,7 +2,7 @@ r"""Coordinate descent for the weight step: the fastest solver with a penalty on
 
 .. math:: \min_W \; \ell(W) + \tfrac12\operatorname{tr}(W C W^\top) + \sum_{kj} g(w_{kj})
 
-Three parts that take turns (:func:`descend`):
+Three methods that take turns (:func:`descend`):
 
 - **Sweeps** (:func:`coordinate_descent`). Tasks are visited one after the other; a visit is one pass over all
   coordinates and a few over those that are not zero, in a compiled kernel, with :math:`H_k w_k` (Grams) or the residual
@@ -53,23 +53,27 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
+# All constants trade time against time; the certificate alone decides when a descent ends.
 _SMALL = 4096  # weights up to which the calls between bursts cost more than the sweeps
-_LARGE = 10**6  # operations of a pass from which threads pay
-_PARTS = 8  # parts for threads, at most
-_BURST = 50  # sweeps between two looks at the certificate, at most
-_DENSE = 0.25  # share of weights in the support from which one linear system beats many sweeps
-_FULL = 0.7  # share of the sets in the support from which on Grams of everything are worth their cost
+_LARGE = 10**6  # operations of a pass from which threads repay their start
+_MAX_GROUPS = 8  # groups of tasks for threads: more balance better, fewer cost less
+_BURST = 50  # sweeps between two certificates: fewer cost more certificates, more may sweep in vain
+_DENSE = 0.25  # share of weights in the support from which one linear system is faster than many sweeps
+_FULL = 0.7  # share of the sets in the support from which on Grams of all features are worth their cost
 
-_FIRST = 0.25  # features that come into a set at a time, in rows of the task; as many as are in it where that is more
-_LEAST = 30  # the same, at least
-_NEAR = 0.9  # share of the threshold from which on a feature may violate its condition soon
-_INNER = 1e-4  # share of the present gap to which the problem on the sets is solved
+# Features that join a set at a time: few cost more products with all features, many make the Grams of the sets larger.
+_GROWTH = 0.25  # as a share of the task's rows; or as many as the set has, if that is more
+_SMALLEST_GROWTH = 30  # at least so many
+_NEAR = 0.9  # share of the threshold from which on a feature is expected to violate its condition soon
+_INNER = (
+    1e-4  # share of the present gap to which the problem on the sets is solved: smaller polishes sets that will change
+)
 _NOTHING = 1e-20  # gain of a sweep, relative to twice the loss at W = 0, that is rounding
 
-_SWEEPS = 20  # sweeps before a support solve
+_SWEEPS = 20  # sweeps before a support solve: fewer solve on wrong supports, more sweep where a solve would do
 _PATIENCE = 100  # sweeps after which a small support is solved for too
-_SOLVE_ITERATIONS = 200
-_SOLVE_ACCURACY = 1e-12  # of the squared residual in the preconditioner's norm
+_SOLVE_ITERATIONS = 200  # limit of conjugate gradients on a support; sweeps go on from wherever they end
+_SOLVE_ACCURACY = 1e-12  # of the squared residual in the preconditioner's norm, at which they end
 
 
 def descend(
@@ -81,7 +85,9 @@ def descend(
     tol: float,
     max_iter: int = 10_000,
 ) -> WeightStep:
-    """Minimise by the parts that fit: sweeps for few features, then sets while they are small, then support solves.
+    """Minimise by the methods that suit the problem.
+
+    Few features are swept over. With many, the sets come first while they are small, then support solves.
 
     Parameters
     ----------
@@ -104,17 +110,18 @@ def descend(
     """
     if problem.n_features < MANY_FEATURES or not penalty.convex:
         return coordinate_descent(problem, coupling, penalty, W, tol=tol, max_iter=max_iter)
-    rows = problem.pending if isinstance(problem, GramQuadratic) else problem
+    by_rows = problem.pending if isinstance(problem, GramQuadratic) else problem
     done = 0
-    if rows is not None and quadratic_bound(problem, coupling, penalty).curved and pays_in_sets(rows.design):
-        # Where Grams can be had, sets give way to them sooner.
-        until: dict[str, Any] = {} if rows is problem else {"densest": _DENSE, "fullest": _FULL}
-        step = descend_on_sets(rows, coupling, penalty, W, tol=tol, max_iter=max_iter, **until)
+    if by_rows is not None and quadratic_bound(problem, coupling, penalty).curved and pays_in_sets(by_rows.design):
+        # If Grams can be formed, the descent leaves the sets for them sooner.
+        limits: dict[str, Any] = {} if by_rows is problem else {"densest": _DENSE, "fullest": _FULL}
+        step = descend_on_sets(by_rows, coupling, penalty, W, tol=tol, max_iter=max_iter, **limits)
         done = step.n_iter
         if step.status is not Status.MAX_ITER or done >= max_iter:
             return step
         W = step.W
-    step = descend_on_support(problem, coupling, penalty, W, tol=tol, least=_DENSE, drops=1, max_iter=max_iter - done)
+    options: dict[str, Any] = {"smallest": _DENSE, "drops": 1, "max_iter": max_iter - done}
+    step = descend_on_support(problem, coupling, penalty, W, tol=tol, **options)
     return replace(step, n_iter=done + step.n_iter)
 
 
@@ -200,7 +207,7 @@ def descend_in_bursts(
     certified: bool = True,
     jump: Callable[[Array], None] | None = None,
 ) -> WeightStep:
-    """Burst of sweeps, certificate, and so on; each burst ends when a sweep gains too little to go on unlooked.
+    """Bursts of sweeps with a certificate after each; a burst ends when a sweep gains less than ``enough``.
 
     ``run(sweeps, enough)`` changes W in place and returns the sweeps made and what the last one gained. After a whole
     burst that did not reach the tolerance ``jump``, where it is given, may move W on its support.
@@ -219,36 +226,36 @@ def descend_in_bursts(
             gap = certificate(W)
         if gap > tol and decrease == 0.0:
             return WeightStep(W, gap, done, Status.STALLED)
-        # The certificate exceeds the last gain by a factor that hardly changes: aim at what will pass.
+        # The certificate exceeds the last gain by a factor that hardly changes, which tells the gain to aim at.
         enough = min(enough, 0.5 * decrease * tol / gap) if gap > tol else enough
     return WeightStep(W, gap, done, Status.CONVERGED if certified else Status.STATIONARY)
 
 
-def independent_parts(coupling: Coupling, work: int) -> list[Index]:
-    """The tasks in parts that do not pull at each other, for threads; the same ones however many threads there are."""
-    if work < _LARGE or coupling.rho:
+def independent_groups(coupling: Coupling, n_operations: int) -> list[Index]:
+    """Groups of tasks that the coupling does not relate, for threads; they do not depend on the number of threads."""
+    if n_operations < _LARGE or coupling.rho:
         return [np.arange(coupling.n_tasks)]
     labels = Components(coupling).label
     sizes = np.bincount(labels)
-    loads = np.zeros(_PARTS)
-    home = np.empty(len(sizes), dtype=np.int64)
+    loads = np.zeros(_MAX_GROUPS)
+    group_of = np.empty(len(sizes), dtype=np.int64)
     for component in np.argsort(-sizes, kind="stable"):
-        home[component] = np.argmin(loads)
-        loads[home[component]] += sizes[component]
-    return [tasks for part in range(_PARTS) if len(tasks := np.flatnonzero(home[labels] == part))]
+        group_of[component] = np.argmin(loads)
+        loads[group_of[component]] += sizes[component]
+    return [tasks for group in range(_MAX_GROUPS) if len(tasks := np.flatnonzero(group_of[labels] == group))]
 
 
 def spread_sweeps(
-    parts: list[Index], n_sweeps: int, enough: float, run: Callable[..., tuple[int, float]]
+    groups: list[Index], n_sweeps: int, enough: float, run: Callable[..., tuple[int, float]]
 ) -> tuple[int, float]:
-    """Sweeps of all parts; the most that one needed, and what the last of each gained."""
-    total = sum(map(len, parts))
-    answers = spread(lambda tasks: run(tasks, n_sweeps, enough * len(tasks) / total), parts)
+    """Sweeps of all groups; the largest number that a group needed, and the sum of their last gains."""
+    total = sum(map(len, groups))
+    answers = spread(lambda tasks: run(tasks, n_sweeps, enough * len(tasks) / total), groups)
     return max(int(made) for made, _ in answers), float(sum(gained for _, gained in answers))
 
 
 def coupling_arrays(coupling: Coupling, ridge: Array | None = None) -> tuple[Index, Index, Array, Array, float]:
-    """C as the kernels take it: compressed rows of P, u and ρ; a ridge that is in no Gram stands on P's diagonal."""
+    """C as the kernels take it: compressed rows of P, u and ρ; a ridge that is in no Gram is added to P's diagonal."""
     starts, columns, values = coupling.compressed
     if ridge is not None and np.any(ridge):
         tasks = np.repeat(np.arange(coupling.n_tasks), np.diff(starts))
@@ -265,17 +272,17 @@ class _GramSweeps:
         loss = (plain(problem.gram), problem.task_scale, self.linear, *coupling_arrays(coupling))
         self.arguments = (*loss, penalty.kernel, W, self.HW)
         self.mean = coupling.u @ W
-        self.parts = independent_parts(coupling, W.size * problem.n_features)
+        self.groups = independent_groups(coupling, W.size * problem.n_features)
 
     def gradient(self) -> Array:
         return self.HW - self.linear + self.coupling.dot(self.W)
 
     def run(self, n_sweeps: int, enough: float) -> tuple[int, float]:
-        def sweep(tasks: Index, most: int, goal: float) -> tuple[int, float]:
-            mean = self.mean if len(self.parts) == 1 else self.mean.copy()
-            return gram_sweeps(*self.arguments, mean, tasks, most, goal)
+        def sweep(tasks: Index, max_sweeps: int, goal: float) -> tuple[int, float]:
+            mean = self.mean if len(self.groups) == 1 else self.mean.copy()
+            return gram_sweeps(*self.arguments, mean, tasks, max_sweeps, goal)
 
-        return spread_sweeps(self.parts, n_sweeps, float(enough), sweep)
+        return spread_sweeps(self.groups, n_sweeps, float(enough), sweep)
 
 
 class _DesignSweeps:
@@ -284,9 +291,9 @@ class _DesignSweeps:
     def __init__(self, problem: DesignQuadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array) -> None:
         self.problem, self.coupling, self.penalty, self.W = problem, coupling, penalty, W
         moments = (problem.c, problem.totals, problem.column_means, problem.column_sums, problem.row_diagonal)
-        self.moments = tuple(plain(part) for part in moments)
+        self.moments = tuple(plain(moment) for moment in moments)
         self.form = coupling_arrays(coupling, problem.ridge)
-        self.parts = independent_parts(coupling, len(problem.c) * problem.n_features)
+        self.groups = independent_groups(coupling, len(problem.c) * problem.n_features)
 
     def gradient(self) -> Array:
         return self.problem.gradient(self.W) + self.coupling.dot(self.W)
@@ -298,11 +305,11 @@ class _DesignSweeps:
         state = np.stack([sigma, problem.design.task_sums(v)], axis=1)
         loss: Any = (*problem.design.columns, *self.moments, *self.form, self.penalty.kernel, W, v, state)
 
-        def sweep(tasks: Index, most: int, goal: float) -> tuple[int, float]:
-            arguments: list[Any] = [*loss, self.coupling.u @ W, tasks, most, goal]
+        def sweep(tasks: Index, max_sweeps: int, goal: float) -> tuple[int, float]:
+            arguments: list[Any] = [*loss, self.coupling.u @ W, tasks, max_sweeps, goal]
             return design_sweeps(*arguments)
 
-        return spread_sweeps(self.parts, n_sweeps, float(enough), sweep)
+        return spread_sweeps(self.groups, n_sweeps, float(enough), sweep)
 
 
 def descend_on_sets(
@@ -335,13 +342,13 @@ def descend_on_sets(
     densest : float
         Size of the support, as a share of the largest that there can be, up to which sets pay.
     fullest : float
-        Share of the sets which, when it is in the support while more than as many features again want to come in, says
-        that the support will be large.
+        Share of the sets in the support from which on the support is expected to become large, if more than twice as
+        many features as it has violate their optimality condition.
 
     Returns
     -------
     WeightStep
-        With the status MAX_ITER before so many sweeps where the sets get too large: the penalty is too weak for them.
+        The status is MAX_ITER after fewer sweeps where the sets get too large: the penalty is too weak for them.
 
     Examples
     --------
@@ -357,7 +364,7 @@ def descend_on_sets(
     bound, W = quadratic_bound(problem, coupling, penalty), penalty.allowed(W0)
     sets = _Sets(problem, bound, W)
     n_rows, d = problem.design.n_rows, problem.n_features
-    most = densest * float(np.minimum(n_rows, d).sum())
+    largest_support = densest * float(np.minimum(n_rows, d).sum())
     nothing = _NOTHING * float(np.dot(problem.c, problem.target**2))
     done, decrease = 0, np.inf
     while True:
@@ -366,28 +373,28 @@ def descend_on_sets(
         if gap <= tol or not np.isfinite(gap):
             return WeightStep(W, gap, done, Status.CONVERGED if gap <= tol else Status.DIVERGED)
         wanted = _wanted(W, G, penalty, n_rows)
-        held, support = float(np.sum(wanted.sum(axis=1, dtype=float) ** 2)), np.count_nonzero(W)
+        gram_size, support = float(np.sum(wanted.sum(axis=1, dtype=float) ** 2)), np.count_nonzero(W)
         full = support > fullest * np.count_nonzero(sets.members)
         if full and np.count_nonzero(penalty.excess(G) > 1) > 2 * support:
-            most = 0.0
-        if done >= max_iter or support > most or held > d * float(n_rows.sum()):
+            largest_support = 0.0
+        if done >= max_iter or support > largest_support or gram_size > d * float(n_rows.sum()):
             return WeightStep(W, gap, done, Status.MAX_ITER)
         if decrease <= nothing and not np.any(wanted & ~sets.members):
             return WeightStep(W, gap, done, Status.STALLED)
-        sets.become(wanted)
+        sets.replace_members(wanted)
         made, decrease = sets.descend(max(0.3 * tol, _INNER * gap), nothing, max_iter - done)
         done += made
 
 
 def _wanted(W: Array, G: Array, penalty: EntrywisePenalty, n_rows: Index) -> Mask:
-    """The support, and of the features that violate their condition, or nearly so, those that do so most."""
+    """The support, and the other features with the largest violations of their condition, present or expected."""
     members = W != 0
     near = np.where(members, -1.0, (-G if penalty.positive else np.abs(G)) - _NEAR * penalty.strengths)
-    most = np.maximum(members.sum(axis=1), np.maximum(_LEAST, (_FIRST * n_rows).astype(np.int64)))
+    n_new = np.maximum(members.sum(axis=1), np.maximum(_SMALLEST_GROWTH, (_GROWTH * n_rows).astype(np.int64)))
     for k, violations in enumerate(near):
         others = np.flatnonzero(violations > 0)
-        if len(others) > most[k]:
-            others = others[np.argpartition(-violations[others], most[k])[: most[k]]]
+        if len(others) > n_new[k]:
+            others = others[np.argpartition(-violations[others], n_new[k])[: n_new[k]]]
         members[k, others] = True
     return members
 
@@ -403,16 +410,15 @@ class _Sets:
         self.features: list[Index] = [np.empty(0, dtype=np.int64) for _ in range(K)]
         self.blocks = [np.empty((int(n), 0)) for n in problem.design.n_rows]
         self.gram, self.corners = np.empty(0), np.zeros(K + 1, dtype=np.int64)
-        self.become(W != 0)
+        self.replace_members(W != 0)
 
-    def become(self, members: Mask) -> None:
-        """Let features in and out; products of those that stay are kept."""
+    def replace_members(self, members: Mask) -> None:
+        """Give the sets other features; products of those that stay are kept."""
         sizes = members.sum(axis=1)
         corners = np.concatenate([[0], np.cumsum(sizes**2)]).astype(np.int64)
         gram = np.empty(corners[-1])
         for k, size in enumerate(sizes):
-            own = gram[corners[k] : corners[k + 1]].reshape(size, size)
-            self._fill(k, members[k], own)
+            self._fill(k, members[k], gram[corners[k] : corners[k + 1]].reshape(size, size))
         self.members, self.gram, self.corners = members, gram, corners
 
     def _fill(self, k: int, members: Mask, gram: Array) -> None:
@@ -446,40 +452,40 @@ class _Sets:
         return np.asarray(coupled - problem.design.backproject(self.root * r))
 
     def descend(self, tol: float, nothing: float, max_iter: int) -> tuple[int, float]:
-        """Sweeps on the sets until their own certificate is within ``tol`` or they gain nothing.
+        """Sweeps on the sets until the certificate of these features is within ``tol`` or they gain nothing.
 
         Returns how many there were, and what the last one gained.
         """
         W, coupling, mean = self.W, self.coupling, self.coupling.u @ self.W
-        sizes = np.array([len(own) for own in self.features])
+        sizes = np.array([len(task_features) for task_features in self.features])
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         tasks, features = np.repeat(np.arange(len(W)), sizes), np.concatenate(self.features)
         q, HW = self.problem.linear[tasks, features], self._products()
         code, positive, parameters = self.bound.penalty.kernel
         penalty = (code, positive, np.ascontiguousarray(parameters[:, tasks, features]))
         loss = (self.gram, self.corners, features, starts, q, *coupling_arrays(coupling), penalty, W, HW)
-        parts = independent_parts(coupling, len(self.gram))
+        groups = independent_groups(coupling, len(self.gram))
 
-        def sweep(own: Index, most: int, goal: float) -> tuple[int, float]:
-            return set_sweeps(*loss, mean if len(parts) == 1 else mean.copy(), own, most, goal)
+        def sweep(group: Index, max_sweeps: int, goal: float) -> tuple[int, float]:
+            return set_sweeps(*loss, mean if len(groups) == 1 else mean.copy(), group, max_sweeps, goal)
 
         done, enough, slope = 0, tol, np.zeros(W.shape)
         while True:
-            made, decrease = spread_sweeps(parts, min(_BURST, max_iter - done), float(enough), sweep)
+            made, decrease = spread_sweeps(groups, min(_BURST, max_iter - done), float(enough), sweep)
             done += made
             slope[tasks, features] = HW - q
             gap = self.bound(W, np.where(self.members, slope + coupling.dot(W), 0.0))
             if gap <= tol or decrease <= nothing or done >= max_iter:
                 return done, decrease
-            # The certificate exceeds the last gain by a factor that hardly changes: aim at what will pass.
+            # The certificate exceeds the last gain by a factor that hardly changes, which tells the gain to aim at.
             enough = min(enough, 0.5 * decrease * tol / gap)
 
     def _products(self) -> Array:
         """H_k w_k on the sets, one after the other."""
         products = []
-        for k, own in enumerate(self.features):
-            H = self.gram[self.corners[k] : self.corners[k + 1]].reshape(len(own), len(own))
-            products.append(H @ self.W[k, own])
+        for k, task_features in enumerate(self.features):
+            H = self.gram[self.corners[k] : self.corners[k + 1]].reshape(2 * task_features.shape)
+            products.append(H @ self.W[k, task_features])
         return np.concatenate(products)
 
 
@@ -491,7 +497,7 @@ def descend_on_support(
     *,
     tol: float,
     max_iter: int = 1000,
-    least: float = 0.0,
+    smallest: float = 0.0,
     drops: int = 30,
 ) -> WeightStep:
     """Minimise by turns of coordinate descent and linear solves on the support.
@@ -510,12 +516,12 @@ def descend_on_support(
         Absolute bound of the suboptimality at which to stop.
     max_iter : int
         Most sweeps.
-    least : float
+    smallest : float
         Size of the support, as a share of the largest there can be, from which on it is solved for; sweeps over a
         small one are cheap.
     drops : int
-        How often a solve may go on after weights have left the support. Many where curvature spans many orders of
-        magnitude; otherwise sweeps find out sooner which ones leave.
+        How often a solve may go on after weights have left the support. A large number pays if curvature spans many
+        orders of magnitude; otherwise sweeps find out sooner which weights leave.
 
     Returns
     -------
@@ -531,16 +537,16 @@ def descend_on_support(
     W, done, burst = W0, 0, _SWEEPS
     penalty = EntrywisePenalty.of(penalty, W0.shape)
     bound = quadratic_bound(problem, coupling, penalty)
-    # With fewer rows than features a support is at most as large as the rows are many.
-    rows = problem.design.n_rows if isinstance(problem, DesignQuadratic) else np.full(len(W0), W0.shape[1])
-    room = float(np.minimum(rows, W0.shape[1]).sum())
+    # With fewer rows than features a support has at most as many weights as there are rows.
+    n_rows = problem.design.n_rows if isinstance(problem, DesignQuadratic) else np.full(len(W0), W0.shape[1])
+    largest_support = float(np.minimum(n_rows, W0.shape[1]).sum())
     while True:
         step = coordinate_descent(problem, coupling, penalty, W, tol=tol, max_iter=min(burst, max_iter - done))
         done += step.n_iter
         if step.status is not Status.MAX_ITER or done >= max_iter:
             return WeightStep(step.W, step.gap, done, step.status)
         W = step.W
-        if np.count_nonzero(W) < least * room and done < _PATIENCE:
+        if np.count_nonzero(W) < smallest * largest_support and done < _PATIENCE:
             burst *= 4
             continue
         W, burst = _solve_on_support(problem, coupling, penalty, W, drops), _SWEEPS
@@ -552,7 +558,7 @@ def descend_on_support(
 def _solve_on_support(problem: Quadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array, drops: int) -> Array:
     """The best weights on the support of W; weights that would change sign on the way leave it.
 
-    Either all of them at once, or the first, where that gains more; then again on what is left, so many times at most.
+    They leave all at once, or only the first one, if that gains more. The rest is solved again, up to ``drops`` times.
     """
     value = objective_value(problem, W, coupling, penalty)
     for _ in range(drops):
@@ -572,7 +578,7 @@ def _solve_on_support(problem: Quadratic, coupling: Coupling, penalty: Entrywise
 
 
 def _best_on_support(problem: Quadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array) -> Array:
-    """The minimiser over weights with the support of W, its signs taken for granted."""
+    """The minimiser over weights with the support of W, as if their signs could not change."""
     support = W != 0
     precondition = _support_preconditioner(problem, coupling, support)
 
@@ -601,16 +607,17 @@ def _support_preconditioner(problem: Quadratic, coupling: Coupling, support: Mas
     ridge = coupling.diagonal()
     factors: list[tuple[int, Mask, Array]] = []
     for k in np.flatnonzero(support.any(axis=1)):
-        own = support[k]
-        block = problem.gram_of(int(k), own)
+        task_support = support[k]
+        block = problem.gram_of(int(k), task_support)
         lift = ridge[k] + 1e-14 * float(np.trace(block))
         block[np.diag_indices(len(block))] += lift if lift > 0 else 1.0
-        factors.append((int(k), own, linalg.cholesky(block.T, lower=True, overwrite_a=True, check_finite=False)))
+        factor = linalg.cholesky(block.T, lower=True, overwrite_a=True, check_finite=False)
+        factors.append((int(k), task_support, factor))
 
     def apply(R: Array) -> Array:
         out = np.zeros_like(R)
-        for k, own, L in factors:
-            out[k, own] = linalg.cho_solve((L, True), R[k, own], check_finite=False)
+        for k, task_support, L in factors:
+            out[k, task_support] = linalg.cho_solve((L, True), R[k, task_support], check_finite=False)
         return out
 
     return apply

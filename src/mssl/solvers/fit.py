@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from mssl._validation import finite, refused
+from mssl._validation import check_array, check_number, check_whole_number, finite, refused
 from mssl.data.design import Design
 from mssl.data.layouts import TaskData, check_target_sizes
 from mssl.exceptions import ParameterError
@@ -47,7 +47,7 @@ from mssl.structures.base import Structure, StructureScale, StructureStep
 
 Array = NDArray[np.float64]
 
-_FORBIDDING = 1e6  # a λ at which no graph has an edge
+_FORBIDDING = 1e6  # a λ at which no graph has an edge: in units of correlations 1 is enough
 
 
 @dataclass(frozen=True)
@@ -67,27 +67,15 @@ class Settings:
 
     def check(self, n_tasks: int) -> None:
         """Raise where a setting is out of range."""
-        if not (isinstance(self.tol, float | int) and np.isfinite(self.tol) and self.tol > 0):
-            raise ParameterError(f"tol is {self.tol!r}; give a number above 0, such as 1e-6.")
-        if not isinstance(self.max_iter, int | np.integer) or self.max_iter < 1:
-            raise ParameterError(f"max_iter is {self.max_iter!r}; give a whole number ≥ 1.")
-        if isinstance(self.shared_mean, str) and self.shared_mean != "auto":
-            raise ParameterError(
-                f"shared_mean is {self.shared_mean!r}; allowed are 'auto', True, False, or a variance ≥ 0."
-            )
-        if not isinstance(self.shared_mean, str) and (not finite(self.shared_mean) or self.shared_mean < 0):
-            raise ParameterError(
-                f"shared_mean is {self.shared_mean!r}; allowed are 'auto', True, False, or a variance ≥ 0."
-            )
-        if isinstance(self.noise, str):
-            if self.noise != "auto":
-                raise ParameterError(f"noise is {self.noise!r}; allowed are 'auto' or standard deviations above 0.")
-            return
-        noise = np.asarray(self.noise, dtype=float)
-        if noise.shape not in ((), (n_tasks,)) or not np.all(np.isfinite(noise)) or np.any(noise <= 0):
-            raise ParameterError(
-                f"noise is {self.noise!r}; give 'auto', one standard deviation above 0, or {n_tasks} (one a task)."
-            )
+        check_number("tol", self.tol, above=0, remedy="The default is 1e-6.")
+        check_whole_number("max_iter", self.max_iter, low=1)
+        mean = self.shared_mean
+        is_auto = isinstance(mean, str) and mean == "auto"
+        if not is_auto and (not finite(mean) or mean < 0):
+            raise refused("shared_mean", mean, "allowed are 'auto', True, False, or a variance ≥ 0")
+        if not isinstance(self.noise, str) or self.noise != "auto":
+            remedy = "They are standard deviations, one for all tasks or one a task."
+            check_array("noise", self.noise, (), (n_tasks,), above=0, also="'auto'", remedy=remedy)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +115,7 @@ class Prepared:
 
     @property
     def is_small(self) -> bool:
-        """Whether all matrices are so small that a second BLAS thread only costs."""
+        """Whether all matrices are so small that a second BLAS thread makes a fit slower."""
         return self.base.n_features <= 200 and self.base.n_tasks <= 600
 
     @property
@@ -159,9 +147,11 @@ class Prepared:
 
     def _residual_problem(self, penalty: Penalty) -> ResidualProblem:
         if self.data is None or self.design is None:
-            raise ParameterError("on='residual' needs the rows of the data, not their Grams alone; fit an estimator.")
+            raise ParameterError(
+                "on is 'residual' and the data came as Grams; residuals need the rows of the data. Fit an estimator."
+            )
         if not penalty.separable:
-            raise refused("penalty", penalty, "on='residual' goes with penalties on single weights, such as L1")
+            raise refused("penalty", penalty, "on='residual' allows penalties on single weights, such as L1")
         s = self.noise_precisions
         return make_residual_problem(
             self.data,
@@ -239,7 +229,7 @@ def _target_unit(data: TaskData) -> float:
 
 
 def _prepare_glm(data: TaskData, design: Design, loss: Loss, settings: Settings, *, needs_start: bool) -> Prepared:
-    """The same for other losses, from the quadratic near single-task fits."""
+    """:func:`prepare` for other losses, from the quadratic near single-task fits."""
     K = data.n_tasks
     rows = GLMRows.build(data, design, loss, intercept=settings.fit_intercept, memory_budget=settings.memory_budget)
     noise: Array | None = None
@@ -318,7 +308,7 @@ def fit_prepared(
 
 
 class Fits:
-    """Fits of one prepared data set and penalty for structures that differ in λ alone: what they share is made once.
+    """Fits of one prepared data set and penalty for structures that differ in λ alone; all of them share one problem.
 
     Parameters
     ----------
@@ -388,7 +378,7 @@ def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> t
         return scale, W
     if structure.relates == "residual":
         scale = replace(scale, variances=prepared.noise)
-        return diagonal_start(problem, structure, scale, W, least=structure.floors(scale), max_inner=max_inner)
+        return diagonal_start(problem, structure, scale, W, lower=structure.floors(scale), max_inner=max_inner)
     floors = structure.floors(scale)
     v = prepared.signal + floors
     closed = isinstance(problem, CoefficientProblem) and problem.is_least_squares and tau == 0
@@ -413,7 +403,7 @@ def diagonal_lambda_max(prepared: Prepared, structure: Structure, penalty: Penal
 def start_lambda_max(
     prepared: Prepared, structure: Structure, penalty: Penalty, first: StructureStep | None = None
 ) -> float:
-    """The same at the best weights for the first Ω, the start's own or a given one: cheap, and near λ_max."""
+    """An estimate of λ_max by one weight step: at the best weights for the first Ω, the start's or a given one."""
     problem = prepared.problem(penalty, structure.relates)
     scale, W = start(prepared, structure, problem)
     step = structure.initial(scale) if first is None else first

@@ -7,7 +7,7 @@ of a solver's unknowns, with the quadratic that agrees with it at a point.
 
 A task whose targets all lie on the edge of their range (one class only, no count at all) has no finite intercept.
 It gets half an observation of what it lacks, spread evenly over its rows: its targets are moved to
-:math:`\tfrac12/(n_k+1)` from the edge. Nothing else changes, so certificates hold for the problem so stated.
+:math:`\tfrac12/(n_k+1)` from the edge. Nothing else changes, and certificates hold for the problem with these targets.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from mssl.solvers.quadratic import GramQuadratic, Quadratic, Reference, make_qua
 
 Array = NDArray[np.float64]
 
-_CURVATURE_FLOOR = 1e-12  # least working weight, as a share of the task's mean
-_LARGE = 2.0**28  # multiplications in a Hessian from which on single precision pays
-_SINGLE = 4 * float(np.finfo(np.float32).eps)
-_INTERCEPT_STEPS = 100
-_LAST_STEP = 3e-5
-_LONGEST_STEP = 8.0  # first cap of an intercept's Newton step, doubled each time it binds
+_CURVATURE_FLOOR = 1e-12  # smallest working weight, as a share of the task's mean: keeps working targets finite
+_LARGE = 2.0**28  # multiplications in a Hessian from which on products in single precision pay
+_SINGLE = 4 * float(np.finfo(np.float32).eps)  # added to the diagonal, relatively: makes up for rounding of such Grams
+_INTERCEPT_STEPS = 100  # limit of Newton's steps for intercepts, should rounding keep them from ending
+_LAST_STEP = 3e-5  # a Newton step this short is the last: it leaves an error of 1e-9, and the loss one of 1e-18
+_LONGEST_STEP = 8.0  # first limit of an intercept's Newton step, doubled each time it binds
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ class GLMRows:
         return cls(design, y, weights, loss, intercept, memory_budget)
 
     @cached_property
-    def least(self) -> Array:
+    def perfect_fit(self) -> Array:
         """Loss of a perfect fit, (N,): losses are counted from it, so that a relative gap is the same in all units."""
         return -self.loss.conjugate(self.y, np.zeros(len(self.y)))
 
@@ -126,7 +126,7 @@ class GLMRows:
         return self.quadratic(c, z)
 
     def quadratic(self, c: Array, z: Array) -> Quadratic:
-        """Weighted least squares; a row of weight 2 counts as two when the form is chosen, so that the path is one."""
+        """Weighted least squares; in the choice of the form a row of weight 2 counts as two rows."""
         return make_quadratic(
             self.design,
             c,
@@ -143,24 +143,24 @@ class GLMRows:
         """Whether a fit's time goes into forming Hessians, and features are of size one."""
         design = self.design
         plain = isinstance(design.stored, DenseBlocks) and not design.shared and design.shift is None
-        work = float(self.weights.sum()) * design.n_features**2
-        return plain and work >= _LARGE and bool(np.any(design.scales != 1.0))
+        n_multiplications = float(self.weights.sum()) * design.n_features**2
+        return plain and n_multiplications >= _LARGE and bool(np.any(design.scales != 1.0))
 
     def _in_single_precision(self, c: Array, r: Array) -> tuple[Array, Array, Array]:
         """As :meth:`mssl.data.design.Design.normal_equations`, the Grams by products of single precision.
 
-        They steer the steps and serve the estimates of a start; values, gradients and certificates never see them. What
-        rounding may have taken off their least eigenvalues is given back.
+        These Grams determine steps and the estimates of a start; values, gradients and certificates do not depend on
+        them. An addition to the diagonal makes up for what rounding may have taken off the smallest eigenvalues.
         """
         design, d = self.design, self.design.n_features
         assert isinstance(design.stored, DenseBlocks)
         gram = np.empty((design.n_tasks, d, d))
         with np.errstate(over="ignore", invalid="ignore"):
             root = np.sqrt(c).astype(np.float32)
-            # New memory costs more than what is done in it: all tasks share some.
-            room = np.empty(d * int(design.n_rows.max()), dtype=np.float32)
+            # To allocate memory costs more than to fill it: all tasks share one buffer.
+            buffer = np.empty(d * int(design.n_rows.max()), dtype=np.float32)
             for k, (lo, hi) in enumerate(pairwise(design.offsets)):
-                scaled = room[: d * (hi - lo)].reshape(d, hi - lo)
+                scaled = buffer[: d * (hi - lo)].reshape(d, hi - lo)
                 scaled[...] = design.stored.buffer[d * lo : d * hi].reshape(d, hi - lo)
                 scaled *= root[lo:hi]
                 gram[k] = scaled @ scaled.T
@@ -184,19 +184,19 @@ class GLMRows:
 
 
 def _off_the_edge(y: Array, weights: Array, data: TaskData, loss: Loss) -> Array:
-    told = []
+    found = []
     for edge in loss.edges:
         flat = np.add.reduceat((y != edge).astype(float), data.offsets[:-1]) == 0
         if not np.any(flat):
             continue
         names = list(data.tasks[flat])
-        told.append(f"All targets of {len(names)} tasks are {edge:g} (tasks {listing(names)})")
+        found.append(f"All targets of {len(names)} tasks are {edge:g} (tasks {listing(names)})")
         shift = 0.5 / (data.weight_sums() + 1.0)
         inside = 1.0 if edge == 0 else -1.0
         y = np.where(np.repeat(flat, data.n_rows), y + inside * np.repeat(shift, data.n_rows), y)
-    if told:
+    if found:
         warnings.warn(
-            f"{'. '.join(told)}. Their own intercepts would be infinite: each gets half an observation of what it "
+            f"{'. '.join(found)}. Their intercepts would be infinite: each task gets half an observation of what it "
             "lacks. Their weights come from related tasks alone; drop these tasks, or give them other targets too, if "
             "that is not meant.",
             UserWarning,
@@ -206,7 +206,7 @@ def _off_the_edge(y: Array, weights: Array, data: TaskData, loss: Loss) -> Array
 
 
 def _newton_intercepts(rows: GLMRows, predictor: Array, start: Array) -> Array:
-    """Safeguarded Newton in all intercepts at once: brackets halve whatever Newton would not."""
+    """Newton's method in all intercepts at once; steps that leave their bracket are replaced by bisection."""
     design, b = rows.design, np.array(start, dtype=float)
     low, high = np.full(len(b), -np.inf), np.full(len(b), np.inf)
     cap = np.full(len(b), _LONGEST_STEP)
@@ -220,7 +220,7 @@ def _newton_intercepts(rows: GLMRows, predictor: Array, start: Array) -> Array:
         step = np.where(capped, -np.sign(slope) * cap, step)
         cap = np.where(capped, 2 * cap, cap)
         new = b + step
-        # Newton squares its error: after a step this short nothing is left to gain.
+        # Newton squares its error, and the loss depends on the square of that: a further step would gain nothing.
         last = ~capped & (np.abs(step) <= _LAST_STEP)
         outside = ((new <= low) | (new >= high)) & ~last
         # Without the other edge of a bracket there is nothing to halve; such a step is below rounding.
@@ -246,7 +246,7 @@ class GLMLoss:
     ridge : ndarray of shape (K,), optional
         Adds ½ r_k ‖w_k‖² to each task.
     first : GramQuadratic or DesignQuadratic, optional
-        A quadratic near the loss in the weights, whose Hessian serves until it does so no longer.
+        A quadratic near the loss in the weights, whose Hessian is the first one of Newton's steps.
     unknowns : Unknowns, optional
         What the weights are a function of; default they are the unknowns.
     """
@@ -273,7 +273,7 @@ class GLMLoss:
         return GLMLoss(self.rows, self.precisions, self.weight_ridge, unknowns=NoiseUnits(root))
 
     def pooled(self) -> GLMLoss:
-        """The loss of one weight vector that all tasks have in common; intercepts are their own still."""
+        """The loss of one weight vector that all tasks have in common; each task keeps its intercept."""
         return GLMLoss(self.rows, self.precisions, self.weight_ridge, unknowns=CommonWeights(self.n_tasks))
 
     @property
@@ -291,7 +291,7 @@ class GLMLoss:
         return self.rows.design.predictor(self.unknowns.weights(V)) if np.any(V) else np.zeros(len(self.rows.y))
 
     def evaluate(self, V: Array, predictor: Array | None = None, start: Array | None = None) -> Point:
-        """The loss at V; a predictor that is known and a guess of the intercepts save work."""
+        """The loss at V; a known predictor and a guess of the intercepts save time."""
         last = self._last
         if last is not None and predictor is None and np.array_equal(last.W, V):
             return last
@@ -302,7 +302,7 @@ class GLMLoss:
         b = rows.best_intercepts(p, start)
         eta = p + rows.design.per_task(b)
         with np.errstate(over="ignore", invalid="ignore"):
-            loss = float(np.dot(self.row_weights, rows.loss.value(rows.y, eta) - rows.least))
+            loss = float(np.dot(self.row_weights, rows.loss.value(rows.y, eta) - rows.perfect_fit))
         if self.ridge.any():
             loss += 0.5 * float(self.ridge @ np.einsum("kd,kd->k", V, V))
         self._last = Point(np.array(V), p, eta, b, loss)
@@ -351,9 +351,9 @@ class GLMLoss:
     def fenchel(self, W: Array, scales: Array) -> Array:
         """Loss at W plus its conjugate at ``scales`` times the gradient in the predictors, task by task."""
         rows, point = self.rows, self.evaluate(W)
-        each = np.broadcast_to(scales, self.n_tasks)
-        u = rows.design.per_task(each) * rows.loss.gradient(rows.y, point.eta)
-        # Added entry by entry: both are large where their sum is small.
+        task_scales = np.broadcast_to(scales, self.n_tasks)
+        u = rows.design.per_task(task_scales) * rows.loss.gradient(rows.y, point.eta)
+        # The two are added entry by entry, since both can be large while their sum is small.
         terms = rows.loss.value(rows.y, point.eta) + rows.loss.conjugate(rows.y, u)
         sums = self.unknowns.task_sums(rows.design.task_sums(self.row_weights * terms))
         return np.asarray(sums + 0.5 * self.ridge * np.einsum("kd,kd->k", W, W) * (1.0 + scales**2))

@@ -1,7 +1,7 @@
 r"""The weight step without ℓ1 penalty is a linear system: :math:`H_k w_k + \sum_l C_{kl} w_l = q_k`.
 
 With one Gram for all tasks it is a Sylvester equation, solved by two eigendecompositions. Otherwise conjugate
-gradients, preconditioned by the inverse of each task's own block :math:`H_k + C_{kk} I`, take a few iterations.
+gradients, preconditioned by the inverse of each task's block :math:`H_k + C_{kk} I`, take a few iterations.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mssl.solvers.quadratic import BATCHED_UP_TO, GramQuadratic, Quadratic, bloc
 
 Array = NDArray[np.float64]
 
-_MOST_TASKS = 64  # tasks up to which a dense coupling in one call beats products by parts
+_FEW_TASKS = 64  # tasks up to which one compiled call with a dense coupling beats separate products; time only
 
 
 def sylvester(
@@ -59,7 +59,7 @@ def sylvester(
     """
     if not problem.is_shared or not np.all(problem.task_scale > 0):
         raise ParameterError(
-            "solver='sylvester' needs one Gram for all tasks and positive task scales; use solver='cg' otherwise."
+            "solver is 'sylvester'; it needs one Gram for all tasks and positive task scales. Give solver='cg'."
         )
     solve = _sylvester_solver(problem, coupling)
     W = np.zeros(problem.linear.shape) if W0 is None else np.array(W0, dtype=float)
@@ -153,7 +153,7 @@ def conjugate_gradient(
 def _in_one_call(problem: GramQuadratic, coupling: Coupling, W: Array, tol: float, max_iter: int) -> WeightStep:
     """The same for few features in one compiled call; the preconditioner is kept with the problem."""
     K, d = W.shape
-    if K > _MOST_TASKS or problem.is_shared or np.any(problem.ridge):
+    if K > _FEW_TASKS or problem.is_shared or np.any(problem.ridge):
         return WeightStep(W, np.inf, 0, Status.STALLED)
     kept = problem.kept.setdefault("inverses", (np.zeros(K), np.empty((K, d, d))))
     start = W.copy()

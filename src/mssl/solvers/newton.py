@@ -1,8 +1,8 @@
 r"""Proximal Newton for the weight step of any loss and penalty, around the solvers of the quadratic one.
 
 Each step minimises the quadratic that agrees with the loss to second order, plus coupling and penalty, and walks
-towards its minimiser as far as the true objective falls. A Hessian held by Grams is kept over steps, alternations and
-couplings for as long as the steps contract well, corrected by the last changes of the gradient where there is no
+towards its minimiser as far as the true objective falls. A Hessian in the form of Grams is kept over steps, rounds
+and couplings for as long as the steps contract well, corrected by the last changes of the gradient where there is no
 penalty; only then is it formed again, so that most steps cost two products with the features. The gradient is always
 the true one, so the certificate is too.
 
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-INNER_ITERATIONS = 1000  # of the solver of the quadratic, for one step
+INNER_ITERATIONS = 1000  # limit of the solver of the quadratic in one step; the next step goes on from there
 
-_INNER = 0.05  # share of the present gap to which the quadratic is solved
-_POOR = 0.2  # a step that leaves more of the gap than this asks for a new Hessian
-_ARMIJO = 1e-4
-_HALVINGS = 40
-_PATIENCE = 12  # steps without a better certificate before giving up
-_ROUNDING = 1e-14  # what the objective may rise by, relatively, since it is a long sum
-_LONGEST_MOVE = 4.0  # largest change of a predictor in one step, where the curvature is unbounded
-_PAIRS = 10  # changes of the gradient that correct a kept Hessian
-_FEATURES_PER_STEP = 32  # forming a Hessian costs a step for so many features
-_RIDGE_DRIFT = 1.5  # a preconditioner serves until a task's ridge has changed by this factor
+_INNER = 0.05  # share of the present gap to which the quadratic is solved: smaller costs more, larger takes more steps
+_POOR = 0.2  # a step that leaves more of the gap than this is poor: a new Hessian is then worth its cost
+_ARMIJO = 1e-4  # share of the expected fall that a step must reach; the usual value
+_HALVINGS = 40  # limit of the halvings of a step, which is then as short as rounding
+_PATIENCE = 12  # steps without a better certificate before the solver ends as stalled
+_ROUNDING = 1e-14  # relative rise of the objective that counts as rounding, since it is a long sum
+_LONGEST_MOVE = 4.0  # largest change of a predictor in one step if curvature is unbounded: longer ones leave the model
+_PAIRS = 10  # changes of the gradient that correct a kept Hessian: more cost memory and products
+_FEATURES_PER_STEP = 32  # to form a Hessian costs one step for each so many features
+_RIDGE_DRIFT = 1.5  # factor of a task's ridge up to which a preconditioner is used again
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def proximal_newton(
         best = min(best, gap)
         if done == max_iter:
             break
-        renew, reference = memory.spent(gap), loss.reference
+        renew, reference = memory.needs_hessian(gap), loss.reference
         fresh = reference is None or renew or not model.keeps
         if reference is None or fresh:
             quadratic = loss.model(point, observed=renew)
@@ -138,10 +138,10 @@ def proximal_newton(
 
 
 class _Memory:
-    """What the last steps tell: whether the kept Hessian serves, and how the gradient changed along them.
+    """The record of the last steps: whether the kept Hessian is good enough, and how the gradient changed.
 
-    Without a penalty the changes correct the kept Hessian (limited-memory BFGS), so that it serves for longer. Forming
-    a new one costs about as many steps as there are features in a few dozens; so many poor steps are put up with.
+    Without a penalty the changes correct the kept Hessian (limited-memory BFGS), so that it can be used for longer. A
+    new one costs one step for each few dozens of features, and so many poor steps are allowed before it is formed.
     """
 
     def __init__(self, loss: GLMLoss, coupling: Coupling, model: Model) -> None:
@@ -156,13 +156,13 @@ class _Memory:
         whole = y + self.coupling.dot(s)
         return s, whole, float(np.vdot(s, whole))
 
-    def spent(self, gap: float) -> bool:
-        """Whether a new Hessian is due."""
+    def needs_hessian(self, gap: float) -> bool:
+        """Whether a new Hessian is needed."""
         self.poor += gap > _POOR * self.gap
         return self.poor > self.allowed
 
     def see(self, W: Array, slope: Array, gap: float, fresh: bool) -> None:
-        """Note a point, the loss's gradient and the certificate; a new Hessian makes the past obsolete."""
+        """Note a point, the loss's gradient and the certificate; a new Hessian clears the record."""
         reference = self.loss.reference
         if fresh:
             self.pairs, self.poor = [], 0
@@ -174,7 +174,7 @@ class _Memory:
         self.last, self.gap = (W, slope), gap
 
     def judge(self, full: bool) -> None:
-        """A step that had to be shortened is poor, whatever it left of the gap."""
+        """Count a step that had to be shortened as poor."""
         self.poor += not full
 
     def direction(self, G: Array, solve: Callable[[Array], Array]) -> Array:

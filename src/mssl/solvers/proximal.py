@@ -33,13 +33,14 @@ from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, Quadratic
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-_GAP_EVERY = 5  # iterations between two looks at the certificate
-_GROWTH = 1.5  # of the curvature that a step proved too small, at least
-_FIRST = 64  # features of the first working set, at least
-_INNER = 0.01  # share of the present gap that a descent on the working set may leave
-_LAST = 0.5  # the same of the gap asked for
-_MOST = 0.5  # share of features in the set from which on all of them are in it, so that Grams need not be copied
-_DENSE, _LARGE = 0.6, 2**28  # share of features in use, and bytes of Grams of the set, beyond which rows do better
+# All constants trade time only; the certificate decides when a descent ends.
+_GAP_EVERY = 5  # iterations between two certificates: fewer cost more certificates, more may iterate in vain
+_GROWTH = 1.5  # smallest factor of the curvature when a step proves it too small
+_FIRST = 64  # smallest number of features in the first working set, and of those that join it later
+_INNER = 0.01  # share of the present gap to which a working set is solved: smaller polishes sets that will change
+_LAST = 0.5  # share of the tolerance to which it is solved in the end, which leaves room for the other features
+_ALL_FROM = 0.5  # share of the features in a set from which on it takes all, so that Grams need not be copied
+_DENSE, _LARGE = 0.6, 2**28  # share of features in use, and bytes of the set's Grams, beyond which FISTA is faster
 
 
 def descend_composite(
@@ -59,7 +60,7 @@ def descend_composite(
 
 def quadratic_certificate(quadratic: Quadratic, bound: CompositeBound) -> Callable[[Array, Array], float]:
     """The bound as a function of V and the gradient of loss plus coupling alone."""
-    # A quadratic is half its slope along V, from zero to V, on average.
+    # A quadratic grows from zero to V by the mean of its slopes along V at both ends.
     return lambda V, G: bound(quadratic.null_value + 0.5 * float(np.vdot(V, G - quadratic.linear)), V, G)
 
 
@@ -75,7 +76,7 @@ def _accelerated(
 ) -> WeightStep:
     """FISTA with restarts at one product an iteration: gradients of a quadratic extrapolate as the weights do.
 
-    Without convexity momentum may lead astray; plain proximal steps lower the objective always.
+    Momentum needs convexity. Without it plain proximal steps are taken, which always lower the objective.
     """
 
     def operate(V: Array) -> Array:
@@ -131,10 +132,10 @@ def _group_descent(
 ) -> WeightStep:
     """Joint feature selection until the certificate is within ``tol``, or until Grams get too large.
 
-    ``max_iter`` counts sweeps and products. The status is MAX_ITER before so many where another solver goes on faster.
+    ``max_iter`` counts sweeps and products. The status is MAX_ITER after fewer of them if another solver is faster.
     """
     V = np.array(V0, dtype=float)
-    d, held = V.shape[1], isinstance(quadratic, GramQuadratic)
+    d, has_grams = V.shape[1], isinstance(quadratic, GramQuadratic)
     # Sums of |C|'s rows: a diagonal matrix above C.
     form = (_scales(quadratic), *coupling.compressed, np.abs(coupling.precision).sum(axis=1), float(penalty.alpha))
     members: Mask = np.zeros(d, dtype=bool)
@@ -146,25 +147,25 @@ def _group_descent(
         if gap <= tol or not np.isfinite(gap):
             return WeightStep(V, gap, done, Status.CONVERGED if gap <= tol else Status.DIVERGED)
         used = int(V.any(axis=0).sum())
-        if done >= max_iter or (not held and used > _DENSE * d and grams.nbytes > _LARGE):
+        if done >= max_iter or (not has_grams and used > _DENSE * d and grams.nbytes > _LARGE):
             return WeightStep(V, gap, done, Status.MAX_ITER)
-        wanted = _working_set(V, G, penalty.alpha, size, _MOST if held else 1.0)
+        wanted = _working_set(V, G, penalty.alpha, size, _ALL_FROM if has_grams else 1.0)
         if np.any(wanted & ~members):
             members, grams = wanted, sub_grams(quadratic, wanted)
         elif gap > 0.9 * previous:
             return WeightStep(V, gap, done, Status.STALLED)
         every = members.all()
         some = (slice(None), slice(None) if every else members)
-        linear, own, slope = (plain(part[some]) for part in (quadratic.linear, V, G))
+        linear, weights, slope = (plain(array[some]) for array in (quadratic.linear, V, G))
         goal = max(_LAST * tol, 0.0 if every else _INNER * gap)
-        state = (linear, quadratic.null_value, own, slope, goal, max_iter - done)
+        state = (linear, quadratic.null_value, weights, slope, goal, max_iter - done)
         done += descend_groups(grams, *form, *state)[1]
-        V[some] = own
+        V[some] = weights
         size, previous = max(size, 2 * used), gap
 
 
-def _working_set(V: Array, G: Array, alpha: float, size: int, most: float) -> Mask:
-    """Features in use and, up to ``size`` in all, those that violate most; everything beyond a share of ``most``."""
+def _working_set(V: Array, G: Array, alpha: float, size: int, all_from: float) -> Mask:
+    """Features in use and, up to ``size`` in all, the largest violations; all if the share is above ``all_from``."""
     d = V.shape[1]
     if d <= _FIRST:
         return np.ones(d, dtype=bool)
@@ -175,7 +176,7 @@ def _working_set(V: Array, G: Array, alpha: float, size: int, most: float) -> Ma
     if len(others) > room:
         others = others[np.argpartition(-slopes[others], room)[:room]]
     members[others] = True
-    return members if members.sum() <= most * d else np.ones(d, dtype=bool)
+    return members if members.sum() <= all_from * d else np.ones(d, dtype=bool)
 
 
 def sub_grams(quadratic: Quadratic, members: Mask) -> Array:
@@ -184,8 +185,8 @@ def sub_grams(quadratic: Quadratic, members: Mask) -> Array:
         features = np.flatnonzero(members)
         whole = quadratic.gram
         return plain(whole if len(features) == len(members) else whole[:, features[:, None], features])
-    own = _common(quadratic) is None
-    return np.stack([quadratic.gram_of(k, members) for k in range(quadratic.n_tasks if own else 1)])
+    n_grams = quadratic.n_tasks if _common(quadratic) is None else 1
+    return np.stack([quadratic.gram_of(k, members) for k in range(n_grams)])
 
 
 def _scales(quadratic: Quadratic) -> Array:
@@ -196,6 +197,6 @@ def _scales(quadratic: Quadratic) -> Array:
 
 
 def _common(quadratic: DesignQuadratic) -> Array | None:
-    """Factors of one Gram that all tasks have in common, if there is one; each task's ridge makes it its own."""
+    """Factors of one Gram that all tasks have in common, if there is one; with ridges there is none."""
     common = quadratic.design.common_weights(quadratic.c)
     return None if common is None or np.any(quadratic.ridge) else common[1]

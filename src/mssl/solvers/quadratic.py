@@ -27,11 +27,14 @@ from mssl.penalties import EntrywisePenalty
 
 Array = NDArray[np.float64]
 
-MOST_GRAM_BYTES = 2 * 2**30
-STALE_RIDGE = 2.0  # change of the ridge up to which an old preconditioner serves
-BATCHED_UP_TO = 64  # features up to which batched inverses beat a loop over triangular solves
-MANY_FEATURES = 100  # from which coordinate descent on all of them may take long
-_LARGE = 2**16  # numbers in a task's features from which working sets pay
+MAX_GRAM_BYTES = 2 * 2**30  # memory that Grams may take by default; beyond it products with the features take longer
+# The other constants trade time only.
+STALE_RIDGE = (
+    2.0  # factor of the ridge up to which an old preconditioner is used: more iterations, fewer factorisations
+)
+BATCHED_UP_TO = 64  # features up to which batched inverses are faster than a loop over triangular solves
+MANY_FEATURES = 100  # features from which on coordinate descent over all of them may take long
+_LARGE = 2**16  # numbers in a task's features from which products with them cost more than the calls of working sets
 _ROWS_PER_FEATURE = 0.5  # from here on Grams are at most twice the data, and descent on them is 2–3 times faster
 
 
@@ -48,7 +51,7 @@ class Smooth(Protocol):
 
 
 class GramQuadratic:
-    """Quadratic loss held by its Gram matrices.
+    """Quadratic loss in the form of Gram matrices.
 
     Parameters
     ----------
@@ -98,7 +101,7 @@ class GramQuadratic:
         return cls(rows, rows.linear, constants, None, rows.target_means, means, rows.ridge)
 
     def replaced(self, **changes: Any) -> GramQuadratic:
-        """The same with other attributes; Grams are shared, and so is their eigendecomposition."""
+        """A copy with some attributes replaced; it shares the Grams and their eigendecomposition."""
         names = ("linear", "constants", "scale", "target_means", "feature_means", "ridge")
         fields = {name: getattr(self, name) for name in names}
         fields["gram"] = self.gram if self.pending is None else self.pending
@@ -112,8 +115,8 @@ class GramQuadratic:
         """The rows from which Grams would be formed, while they are not."""
         return None if "gram" in self.__dict__ else self.rows
 
-    def own(self) -> GramQuadratic:
-        """The same, to form Grams in that others do not see: no fit changes the path of another."""
+    def with_separate_grams(self) -> GramQuadratic:
+        """A copy that forms its Grams for itself, so that the path of a fit does not depend on other fits."""
         return self if self.pending is None else self.replaced()
 
     def scaled(self, s: Array) -> GramQuadratic:
@@ -221,7 +224,7 @@ class GramQuadratic:
 
     @cached_property
     def kept(self) -> dict[str, Any]:
-        """What solvers want to find again at their next call; not pickled."""
+        """What solvers keep for their next call; not pickled."""
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -235,7 +238,7 @@ class GramQuadratic:
 
 
 class DesignQuadratic:
-    """Quadratic loss held by the design: products cost O(N d), no d × d matrix is formed.
+    """Quadratic loss in the form of the design: products cost O(N d), no d × d matrix is formed.
 
     Parameters
     ----------
@@ -376,8 +379,8 @@ class DesignQuadratic:
 
     def gram_of(self, k: int, features: NDArray[np.bool_]) -> Array:
         """H_k on some features."""
-        rows = self.block(k, features)
-        gram = np.asarray(rows.T @ rows)
+        block = self.block(k, features)
+        gram = np.asarray(block.T @ block)
         gram[np.diag_indices(len(gram))] += self.ridge[k]
         return gram
 
@@ -429,7 +432,7 @@ def make_quadratic(
     n_rows : ndarray of shape (K,), optional
         How many rows each task counts as when the form is chosen; default those of the design.
     defer : bool
-        Whether large Grams of own features may wait until they are asked for; a strong penalty never does.
+        Whether large Grams of separate features are formed only when needed; with a strong penalty they never are.
     form : callable, optional
         Used instead of :meth:`mssl.data.design.Design.normal_equations`.
 
@@ -448,9 +451,9 @@ def make_quadratic(
     common = design.common_weights(c)
     matrices = design.n_tasks if common is None else 1
     budget = default_memory_budget() if memory_budget is None else memory_budget
-    rows = design.n_rows if n_rows is None else n_rows
+    counts = design.n_rows if n_rows is None else n_rows
     needed = _ROWS_PER_FEATURE * design.n_features
-    enough_rows = needed <= float(rows.min()) or needed <= float(np.median(rows))
+    enough_rows = needed <= float(counts.min()) or needed <= float(np.median(counts))
     if 8 * matrices * design.n_features**2 > budget or not enough_rows:
         return DesignQuadratic(design, c, z, intercept)
     if defer and common is None and not design.is_sparse and pays_in_sets(design):
@@ -480,9 +483,9 @@ def default_memory_budget() -> int:
     """A quarter of the machine's memory, at most 2 GiB."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not every system tells
-        return MOST_GRAM_BYTES
-    return min(memory // 4, MOST_GRAM_BYTES)
+    except (AttributeError, ValueError, OSError):  # some systems do not report their memory
+        return MAX_GRAM_BYTES
+    return min(memory // 4, MAX_GRAM_BYTES)
 
 
 def objective_value(problem: Smooth, W: Array, coupling: Coupling, penalty: EntrywisePenalty | Array) -> float:
@@ -523,7 +526,7 @@ def quadratic_gap(
 
 @dataclass(eq=False)
 class Reference:
-    """A Hessian that is kept while it serves.
+    """A Hessian that Newton steps use for as long as they contract well.
 
     Attributes
     ----------
@@ -568,12 +571,12 @@ def block_preconditioner(problem: Quadratic, ridge: Array) -> Callable[[Array], 
 def _block_inverses(problem: GramQuadratic, ridge: Array) -> Callable[[Array], Array]:
     blocks = problem.gram * problem.task_scale[:, None, None]
     traces = np.einsum("kdd->k", blocks) / problem.n_features + ridge
-    # A singular block is lifted by rounding size; exactness is not needed to precondition.
+    # A singular block gets a diagonal of the size of rounding; a preconditioner need not be exact.
     lift = ridge + 1e-12 * np.where(traces > 0, traces, 1.0)
     np.einsum("kdd->kd", blocks)[...] += lift[:, None]
     if problem.n_features <= BATCHED_UP_TO:
         inverses = np.linalg.inv(blocks)
         return lambda R: np.matmul(inverses, R[:, :, None])[:, :, 0]
-    # Symmetric blocks are their own transposes, and LAPACK takes those without a copy.
+    # Blocks are symmetric, and LAPACK takes their transposes without a copy.
     factors = [linalg.cho_factor(block.T, lower=True, overwrite_a=True, check_finite=False) for block in blocks]
     return lambda R: np.stack([linalg.cho_solve(f, r, check_finite=False) for f, r in zip(factors, R, strict=True)])

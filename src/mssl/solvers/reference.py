@@ -49,13 +49,14 @@ Gap = Callable[[Array, Array], float]
 
 Solve = Callable[[Array, Array, float], Array]
 
-_GAP_EVERY = 10  # iterations between two looks at the certificate, which costs about as much as an iteration
-_GROWTH = 2.0
-_POWER_ITERATIONS = 20
+# These solvers are references for the others: the constants are usual values, not tuned, and trade time only.
+_GAP_EVERY = 10  # iterations between two certificates, each of which costs about as much as an iteration
+_GROWTH = 2.0  # factor of the curvature when a step proves it too small
+_POWER_ITERATIONS = 20  # for the largest curvature: a rough estimate will do, since backtracking raises it
 _RELAXATION = 1.6  # over-relaxation of ADMM; the literature's range is 1.5 to 1.8
-_BALANCE_EVERY = 10
+_BALANCE_EVERY = 10  # iterations between two changes of ρ, each of which needs a new solver of the linear system
 _IMBALANCE = 5.0  # ratio of the residuals from which on ρ changes
-_INNER_ITERATIONS = 50
+_INNER_ITERATIONS = 50  # limit of conjugate gradients in one step of ADMM
 
 
 def fista(
@@ -110,7 +111,7 @@ def fista(
     array([[1., 0.]])
     """
     if penalty is None and (prox is None or gap is None):
-        raise ParameterError("penalty is None; give a penalty, or both prox and gap.")
+        raise ParameterError("penalty is None; prox and gap are then needed. Give a penalty, or both of them.")
     entrywise = EntrywisePenalty.of(np.zeros(W0.shape) if penalty is None else penalty, W0.shape)
     prox = prox or entrywise.prox
     if gap is None:

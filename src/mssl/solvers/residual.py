@@ -5,7 +5,8 @@ r"""The weight step of r-MSSL: least squares whose errors are correlated across 
 
 Intercepts are eliminated by centring, which is exact since A is positive definite. The coupled Hessian
 :math:`A_{kl} X_k^\top X_l` is never formed: coordinate descent visits a task with its neighbours in the graph only,
-and without a penalty on single weights one X for all tasks has a closed form, own :math:`X_k` take conjugate gradients.
+and without a penalty on single weights one X for all tasks has a closed form, and different :math:`X_k` take conjugate
+gradients.
 
 **Certificate.** With :math:`Z = sEA` and :math:`u_k = X_k^\top z_k` the Fenchel dual for ℓ1 strengths t is
 :math:`s\langle Y, EA\rangle - \tfrac{s^2}{2}\operatorname{tr}(EAE^\top) - \sum_{kj}(|u_{kj}|-t_{kj})_+^2/(2r_k)`;
@@ -37,9 +38,9 @@ from mssl.solvers.quadratic import default_memory_budget
 
 Array = NDArray[np.float64]
 
-_DROPS = 30  # how often weights may leave the support in one jump
-_MOST_SUPPORT = 600  # weights up to which a linear system costs less than the sweeps that it saves
-_ABSENT = 1e-12  # eigenvalues of a Gram below this share of its largest count as zero
+_DROPS = 30  # limit of the linear systems in one jump: after each, weights that reached zero leave the support
+_MAX_SUPPORT = 600  # weights up to which a linear system costs less than the sweeps that it saves
+_ABSENT = 1e-12  # eigenvalues of a Gram below this share of its largest are rounding and count as zero
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +102,7 @@ class ResidualProblem:
         """X_kᵀ z_k, (K, d)."""
         return Z @ self.X[0].T if self.is_shared else np.asarray(np.matmul(self.X, Z[:, :, None])[:, :, 0])
 
-    def rows(self, W: Array) -> Array:
+    def related(self, W: Array) -> Array:
         """The residuals E, (K, n)."""
         return np.asarray(self.Y - self.fitted(W))
 
@@ -112,7 +113,7 @@ class ResidualProblem:
     def value(self, W: Array) -> float:
         """Penalties, and (κ/2)‖E‖²."""
         penalty = self.penalty.value(W) + 0.5 * float(self.ridges @ (W**2).sum(axis=1))
-        return penalty + (0.5 * self.extra * float(np.sum(self.rows(W) ** 2)) if self.extra else 0.0)
+        return penalty + (0.5 * self.extra * float(np.sum(self.related(W) ** 2)) if self.extra else 0.0)
 
     def intercepts(self, W: Array) -> Array:
         """The best intercepts."""
@@ -161,7 +162,7 @@ class _Certificate:
     """Upper bound of the suboptimality of W for one A; a violation of optimality for penalties that are not convex."""
 
     def __init__(self, problem: ResidualProblem, A: sparse.csr_array, coupling: Coupling) -> None:
-        self.problem, self.A, self.parts = problem, A, Components(A)
+        self.problem, self.A, self.components = problem, A, Components(A)
         self.inverse: Array | None = None
         if problem.unpenalised:
             known = None if problem.extra else coupling.covariance
@@ -169,7 +170,7 @@ class _Certificate:
 
     def __call__(self, W: Array) -> float:
         problem = self.problem
-        E = problem.rows(W)
+        E = problem.related(W)
         EA = np.asarray(self.A @ E)
         U = problem.project(EA)
         if problem.unpenalised:
@@ -193,20 +194,20 @@ class _Certificate:
         return projected_gap(self.problem.fitted(along), self.inverse)
 
     def _scaled(self, W: Array, E: Array, EA: Array, U: Array) -> float:
-        problem, parts = self.problem, self.parts
+        problem, components = self.problem, self.components
         penalty, r = problem.penalty, problem.ridges
         half = 0.5 * np.einsum("kn,kn->k", E, EA)
         shrunk = 0.5 * r * np.einsum("kd,kd->k", W, W)
         penalised = penalty.values(W).sum(axis=1) + shrunk
-        scales = parts.feasible_scales(penalty, -U)
-        gaps = parts.sums(half * (1.0 - scales) ** 2 - scales * np.einsum("kd,kd->k", W, U) + penalised)
+        scales = components.feasible_scales(penalty, -U)
+        gaps = components.sums(half * (1.0 - scales) ** 2 - scales * np.einsum("kd,kd->k", W, U) + penalised)
         if np.all(r > 0):
             excess = U - penalty.clipped(U)
             curved = penalised - np.einsum("kd,kd->k", W, U) + (excess**2).sum(axis=1) / (2 * r)
-            gaps = np.minimum(gaps, parts.sums(curved))
-        free = parts.free(penalty)
+            gaps = np.minimum(gaps, components.sums(curved))
+        free = components.free(penalty)
         if np.any(free) and not np.all(r > 0):
-            gaps = np.where(free, parts.violations(penalty.subgradient(W, -U) - U, *self._at_zero()), gaps)
+            gaps = np.where(free, components.violations(penalty.subgradient(W, -U) - U, *self._at_zero()), gaps)
         return float(np.maximum(gaps, 0.0).sum())
 
 
@@ -228,7 +229,7 @@ def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, i
 
         def on_rows_and_grams(W: Array, n_sweeps: int, enough: float) -> tuple[int, float]:
             HW = np.ascontiguousarray(np.matmul(problem.gram, W[:, :, None])[:, :, 0])
-            E = np.ascontiguousarray(problem.rows(W))
+            E = np.ascontiguousarray(problem.related(W))
             arguments = (problem.X, problem.gram, *graph, *rest, W, HW, E, n_sweeps, float(enough))
             return aligned_sweeps(*arguments)
 
@@ -237,7 +238,7 @@ def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, i
     squares = np.einsum("kdn,kdn->kd", problem.X, problem.X)
 
     def on_rows(W: Array, n_sweeps: int, enough: float) -> tuple[int, float]:
-        E = np.ascontiguousarray(problem.rows(W))
+        E = np.ascontiguousarray(problem.related(W))
         return feature_sweeps(problem.X, squares, *graph, *rest, W, E, n_sweeps, float(enough))
 
     return on_rows
@@ -246,18 +247,18 @@ def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, i
 def _jump_on_support(problem: ResidualProblem, A: sparse.csr_array, W: Array) -> None:
     """Move W, in place, to the minimum over its support and signs; weights that reach zero on the way leave it.
 
-    Residuals that are nearly fitted have a huge precision A, along whose valleys coordinate descent crawls.
+    Tasks that are fitted nearly exactly have a very large precision A, for which coordinate descent is slow.
     """
     before = _value(problem, A, W)
     moved = W.copy()
     for _ in range(_DROPS):
         tasks, features = np.nonzero(moved)
-        if not 0 < len(tasks) <= _MOST_SUPPORT:
+        if not 0 < len(tasks) <= _MAX_SUPPORT:
             break
         columns = problem.X[0 if problem.is_shared else tasks, features]
         H = A[tasks][:, tasks].toarray() * (columns @ columns.T)
         H[np.diag_indices(len(H))] += problem.ridges[tasks] + 1e-13 * H.diagonal().max()
-        pull = problem.project(np.asarray(A @ problem.rows(moved)))[tasks, features]
+        pull = problem.project(np.asarray(A @ problem.related(moved)))[tasks, features]
         slope = problem.ridges[tasks] * moved[tasks, features] + problem.penalty.slopes(moved)[tasks, features] - pull
         weights = moved[tasks, features]
         step = -linalg.solve(H, slope, assume_a="sym", check_finite=False)
@@ -272,7 +273,7 @@ def _jump_on_support(problem: ResidualProblem, A: sparse.csr_array, W: Array) ->
 
 
 def _value(problem: ResidualProblem, A: sparse.csr_array, W: Array) -> float:
-    E = problem.rows(W)
+    E = problem.related(W)
     penalty = problem.penalty.value(W) + 0.5 * float(problem.ridges @ (W**2).sum(axis=1))
     return penalty + 0.5 * float(np.vdot(E, A @ E))
 
@@ -280,7 +281,10 @@ def _value(problem: ResidualProblem, A: sparse.csr_array, W: Array) -> float:
 def _closed_form(
     problem: ResidualProblem, A: sparse.csr_array, certificate: _Certificate, W0: Array, tol: float
 ) -> WeightStep:
-    """One X, no ℓ1: W G + A⁻¹ diag(r) W = q, diagonal in two eigenbases; least norm if features are dependent."""
+    """One X, no ℓ1: W G + A⁻¹ diag(r) W = q, diagonal in two eigenbases.
+
+    If features are dependent, it is the solution of smallest norm.
+    """
     gap = certificate(W0)
     if gap <= tol:
         return WeightStep(W0, gap, 0, Status.CONVERGED)
@@ -301,7 +305,7 @@ def _closed_form(
 def _conjugate_gradient(
     problem: ResidualProblem, A: sparse.csr_array, certificate: _Certificate, W0: Array, tol: float, max_iter: int
 ) -> WeightStep:
-    """Own X_k, no ℓ1: conjugate gradients preconditioned by each task's own block A_kk X_kᵀX_k + r_k."""
+    """Different X_k, no ℓ1: conjugate gradients preconditioned by the block A_kk X_kᵀX_k + r_k of each task."""
     r = problem.ridges[:, None]
     precondition = _preconditioner(problem, A.diagonal())
 
@@ -319,18 +323,18 @@ def _conjugate_gradient(
             return WeightStep(W, gap, done, Status.MAX_ITER)
         if gap > 0.5 * previous:
             return WeightStep(W, gap, done, Status.STALLED)
-        R = problem.project(A @ problem.rows(W)) - r * W
+        R = problem.project(A @ problem.related(W)) - r * W
         W, made = solve_cg(operate, precondition, R, W, lambda V, _: certificate(V) <= tol, max_iter - done)
         done += made
 
 
-def _preconditioner(problem: ResidualProblem, own: Array) -> Callable[[Array], Array]:
+def _preconditioner(problem: ResidualProblem, precisions: Array) -> Callable[[Array], Array]:
     if problem.n_features > problem.Y.shape[1]:
-        diagonal = own[:, None] * np.einsum("kdn,kdn->kd", problem.X, problem.X) + problem.ridges[:, None]
+        diagonal = precisions[:, None] * np.einsum("kdn,kdn->kd", problem.X, problem.X) + problem.ridges[:, None]
         safe = np.where(diagonal > 0, diagonal, 1.0)
         return lambda R: R / safe
     values, vectors = problem.eigen
-    sums = own[:, None] * values + problem.ridges[:, None]
+    sums = precisions[:, None] * values + problem.ridges[:, None]
     inverse = np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > 0)
     return lambda R: np.einsum("kij,kj->ki", vectors, np.einsum("kij,ki->kj", vectors, R) * inverse)
 
@@ -344,7 +348,7 @@ def make_residual_problem(
     extra: float = 0.0,
     intercept: bool = True,
 ) -> ResidualProblem:
-    """Gather aligned rows for r-MSSL, or say why the data cannot serve.
+    """The weight problem of r-MSSL, or an error that says why the data do not allow it.
 
     Parameters
     ----------
@@ -383,7 +387,7 @@ def make_residual_problem(
     )
     if problem.unpenalised and freedom <= d:
         raise ParameterError(
-            f"on='residual' with {n} rows and {d} features: least squares fits the rows exactly and leaves no "
+            f"on is 'residual' with {n} rows and {d} features; least squares then fits the rows exactly and leaves no "
             "residuals to learn from. Give coef_penalty > 0 or ridge > 0, more rows, or on='coef'."
         )
     return problem
@@ -392,16 +396,16 @@ def make_residual_problem(
 def check_aligned(data: TaskData) -> None:
     """Raise unless residuals can be compared across tasks row by row."""
     if sparse.issparse(data.X):
-        raise NotAlignedError("on='residual' needs dense features; got a sparse matrix. Pass X.toarray().")
+        raise NotAlignedError("X is a sparse matrix; on='residual' needs dense features. Give X.toarray().")
     if data.aligned:
         return
     if data.layout == "long":
         raise NotAlignedError(
-            "on='residual' relates the tasks' residuals row by row; in the long layout rows of different tasks do not "
-            "belong together. Give y as (n, K), with X as (n, d) or (n, K, d), or use on='coef'."
+            "The data came in the long layout, in which rows of different tasks do not belong together; on='residual' "
+            "relates the tasks' residuals row by row. Give y as (n, K), with X as (n, d) or (n, K, d), or on='coef'."
         )
     raise NotAlignedError(
-        "on='residual' relates the tasks' residuals row by row, so every row needs the targets of all tasks and one "
-        "weight for all; some targets are missing (NaN) or weights differ between tasks. Drop those rows, impute the "
+        "Some targets are missing (NaN) or row weights differ between tasks; on='residual' relates residuals row by "
+        "row, so every row needs the targets of all tasks and one weight for all. Drop those rows, impute the "
         "targets, or use on='coef', which allows missing ones."
     )

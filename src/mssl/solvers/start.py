@@ -1,15 +1,15 @@
-r"""What a fit is told before its first round: variances of the single tasks, and the diagonal fixed point.
+r"""Estimates that a fit needs before its first round: variances of the single tasks, and the diagonal fixed point.
 
-**Spectra.** With :math:`X_k^\top X_k = U \operatorname{diag}(g) U^\top` and :math:`q = U^\top X_k^\top y_k`, everything
-a ridge regression can tell is a sum over eigenvalues, so that K tasks cost a few array operations:
+**Spectra.** With :math:`X_k^\top X_k = U \operatorname{diag}(g) U^\top` and :math:`q = U^\top X_k^\top y_k`, all
+estimates of a ridge regression are sums over eigenvalues, so that K tasks cost a few array operations:
 
 - noise :math:`\sigma^2` and signal variance :math:`\tau^2` by restricted maximum likelihood of
   :math:`y \sim N(0, \sigma^2 I + \tau^2 XX^\top)`;
 - the sampling variance of a coefficient, :math:`\tfrac1d \operatorname{tr}(sX^\top X + D_0)^{-1}`.
 
-**Moderation.** Each variance is drawn towards a common value as far as its own estimation error asks for. With
+**Moderation.** Each variance is drawn towards a common value, the more the larger its estimation error is. With
 :math:`\nu_k` degrees of freedom an estimated variance is :math:`s_k^2 \sim \sigma_k^2 \chi^2_{\nu_k} / \nu_k`. If
-these are few it may be small by chance, and whatever is divided by it then counts for too much. Where the true
+these are few it may be small by chance, and what is divided by it then has too large a weight. Where the true
 variances come from :math:`1/\sigma_k^2 \sim \chi^2_{\nu_0} / (\nu_0 s_0^2)`, the precision expected in the light of
 the estimate is that of the *moderated* variance
 
@@ -19,15 +19,15 @@ Scale and degrees of freedom of the prior come from the logarithms
 :math:`z_k = \log s_k^2 - \psi(\nu_k/2) + \log(\nu_k/2)`, which have the mean
 :math:`\log s_0^2 - \psi(\nu_0/2) + \log(\nu_0/2)` and the variance :math:`\psi'(\nu_k/2) + \psi'(\nu_0/2)`. With equal
 :math:`\nu_k` this is Smyth's estimate. Unequal ones are weighted by the inverse of these variances (Paule and Mandel),
-so that tasks which hardly know their noise have hardly a say.
+so that tasks with a poor estimate have little weight.
 
 **Other losses** than least squares are replaced by the quadratic that agrees with them to second order at single-task
 ridge fits, whose strengths are the noise over the signal variance; these are estimated from the quadratic in turn
-(penalised quasi-likelihood), from the fit of the intercepts alone on. For a dispersion that has to be estimated
-Pearson's statistic has the last word.
+(penalised quasi-likelihood); the first fit is that of the intercepts alone. A dispersion that has to be estimated
+comes from Pearson's statistic at the last fit.
 
 **The diagonal fixed point** :math:`v = \tfrac1r\|q(D)\|^2,\; D = \eta/(v+e)`: K separate problems whose strength agrees
-with the weights that they give. It freezes the constants of F, and the alternation starts there.
+with the weights that they give. It fixes the constants of F, and the alternation starts there.
 
 References
 ----------
@@ -60,27 +60,31 @@ Array = NDArray[np.float64]
 # Relative change of v at which the diagonal fixed point counts as reached. v is a constant of F: at 1e-3 the way to it
 # showed in the fourth digit of F, at 1e-6 it does not, for a tenth more time of a search.
 _START_TOL = 1e-6
-_CLOSED_TOL = 1e-12  # the same for ridges, whose weights cost nothing
-_MOST_ROUNDS = 100  # of the same; the secant takes five or six
-_LONGEST = 5.0  # residuals that a secant may go ahead at once; a flatter line is more noise than slope
-_LEAST_FALL = 10.0  # a line that falls by less than one in so many is no line to follow
-_LEAST_SHARE = 0.2  # variances stay above this share of the image, hence above 0
-_AGREEMENT = 7 / 8  # share of agreeing pairs from which a shared mean is believed
-_PROBES = 32  # random signs behind a trace that is too large to compute
-_GRID = np.linspace(-9.0, 9.0, 49) * np.log(10) / 2  # log of τ²·(mean eigenvalue)/σ²
-_AT_ONCE = 2**16  # eigenvalues times points of the grid in one array
-_HALVINGS = 45  # bisections of a grid cell: to rounding
+_CLOSED_TOL = 1e-12  # the same for ridges: smaller, since their weights have a closed form
+_MAX_ROUNDS = 100  # limit of the rounds to the fixed point; the secant takes five or six
+# Safeguards of the secant: looser ones may leave the domain, stricter ones take more rounds.
+_LONGEST = 5.0  # a step is at most this many residuals long; beyond it the slope is mostly rounding
+_SMALLEST_FALL = 0.1  # a line with a smaller slope is not followed
+_SMALLEST_SHARE = 0.2  # variances stay above this share of the image, hence above 0
+# Share of agreeing pairs from which a shared mean is assumed: a higher one overlooks means, a lower one takes clusters
+# of tasks for a mean.
+_AGREEMENT = 7 / 8
+_PROBES = 32  # random signs behind a trace that is too large to compute: its relative error falls as 1/√32
+_GRID = np.linspace(-9.0, 9.0, 49) * np.log(10) / 2  # log of τ²·(mean eigenvalue)/σ²: nine decades, a factor 1.5 apart
+_AT_ONCE = 2**16  # eigenvalues times points of the grid in one array: bounds its memory
+_HALVINGS = 45  # bisections of a grid cell, down to rounding
 _ROUNDING = 1e-13  # a target whose share of variation is below this is constant
-_NOISE_FLOOR = 1e-10  # smallest noise variance, as a share of the target's
-_LEAST_FREEDOM = 1e-3  # degrees of freedom below which an estimate says nothing
-_ROUNDS = 6
-_SETTLED = 0.2  # change of a signal variance, relative, that needs no further round
-_PLENTY = 10.0  # rows per feature from which on one round tells enough, and shrinkage hardly changes the information
-_CLOSE = 1e-3  # gap of a ridge fit, relative to the loss, that is close enough
-_EXACT = 1e-8  # the same where a dispersion is read off the residuals
-_MOST_STEPS = 50
-_LEAST_SIGNAL = 1e-3  # least signal variance of a ridge fit, in units of a typical direction's sampling variance
-_WIDE = 16.0  # how much wider than the signal the prior of a fit is that counts as hardly shrunk
+_NOISE_FLOOR = 1e-10  # smallest noise variance, as a share of the target's: keeps noise precisions finite
+_SMALLEST_FREEDOM = 1e-3  # degrees of freedom below which an estimate of a variance is ignored
+# Fits that other losses are linearised at: estimates to some ten percent are enough, further rounds only cost time.
+_ROUNDS = 6  # limit of the rounds
+_SETTLED = 0.2  # relative change of the signal variances that ends them
+_PLENTY = 10.0  # rows per feature from which on one round is enough, since shrinkage hardly changes the information
+_CLOSE = 1e-3  # gap of a ridge fit, relative to the loss
+_EXACT = 1e-8  # the same if a dispersion is estimated from the residuals
+_MAX_STEPS = 50  # limit of the Newton steps of a ridge fit
+_SMALLEST_SIGNAL = 1e-3  # smallest signal variance of a ridge fit, in units of a typical direction's sampling variance
+_WIDE = 16.0  # prior variance, in signal variances, of a fit that counts as hardly shrunk
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,8 +132,8 @@ def variance_components(spectra: Spectra, noise: Array | None = None) -> tuple[A
     noise, signal : ndarrays of shape (K,)
     """
     typical = spectra.typical_value()
-    parts = np.array_split(_GRID[:, None], min(len(_GRID), 1 + len(_GRID) * spectra.values.size // _AT_ONCE))
-    grid = np.concatenate([_criterion(spectra, np.exp(part) / typical, noise) for part in parts])
+    chunks = np.array_split(_GRID[:, None], min(len(_GRID), 1 + len(_GRID) * spectra.values.size // _AT_ONCE))
+    grid = np.concatenate([_criterion(spectra, np.exp(chunk) / typical, noise) for chunk in chunks])
     best = np.clip(np.argmin(grid, axis=0), 1, len(_GRID) - 2)
     low, high = _GRID[best - 1], _GRID[best + 1]
     for _ in range(_HALVINGS):
@@ -174,18 +178,18 @@ def _slope(spectra: Spectra, ratio: Array, noise: Array | None) -> Array:
 def residual_freedom(spectra: Spectra, noise: Array, signal: Array) -> Array:
     r"""Degrees of freedom behind each task's noise, :math:`n - \sum_j \tau^2 g_j / (\sigma^2 + \tau^2 g_j)`.
 
-    What a ridge fit with the strength of these variances leaves of the rows.
+    They are the rows less the degrees of freedom of a ridge fit with the strength of these variances.
     """
     used = np.sum(signal[:, None] * spectra.values / (noise[:, None] + signal[:, None] * spectra.values), axis=1)
     return np.maximum(spectra.freedom - used, 0.0)
 
 
 def moderated_noise(spectra: Spectra, noise: Array, signal: Array) -> Array:
-    r"""Noise variances of tasks that learn from each other how large a share of their targets' variance noise is.
+    r"""Noise variances, as shares of the targets' variances moderated over all tasks.
 
-    A fit of as many weights as rows leaves no residuals, whatever the noise. The shares :math:`\sigma_k^2 / s^2(y_k)`
-    are therefore moderated (:func:`moderate`): each is drawn towards a common value as far as
-    the degrees of freedom behind it ask for. Shares, since the units of one task's targets must not matter.
+    A fit of as many weights as rows leaves no residuals, whatever the noise. The shares :math:`\sigma_k^2 / s^2(y_k)`,
+    which do not depend on the units of the targets, are therefore moderated (:func:`moderate`): each is drawn towards a
+    common value, the more the fewer degrees of freedom it has.
     """
     total = spectra.target_squares / np.maximum(spectra.freedom, 1.0)
     varies = total > 0
@@ -211,7 +215,7 @@ def ridge_fixed_point(spectra: Spectra, noise: Array, floors: Array, strength: f
     """Mean square v of each task's ridge weights under the ridge η/(v + e) that v itself implies, all tasks at once."""
     g, q = spectra.values / noise[:, None], spectra.projections / noise[:, None]
     secant = _Secant()
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         image = np.sum((q / (g + (strength / (v + floors))[:, None])) ** 2, axis=1) / spectra.n_features
         if np.all(np.abs(image - v) <= _CLOSED_TOL * (image + floors)):
             return image
@@ -226,10 +230,10 @@ def diagonal_start(
     W: Array,
     *,
     mean_variance: float = 0.0,
-    least: Array | float = 0.0,
+    lower: Array | float = 0.0,
     max_inner: int = 2000,
 ) -> tuple[StructureScale, Array]:
-    """The diagonal fixed point by weight steps: K separate problems, but for a shared mean.
+    """The diagonal fixed point by weight steps: K problems that a shared mean alone relates.
 
     Parameters
     ----------
@@ -241,7 +245,7 @@ def diagonal_start(
         Where the first weight step starts.
     mean_variance : float
         τ² of the shared mean; 0 for none.
-    least : float or ndarray of shape (K,)
+    lower : float or ndarray of shape (K,)
         Lower bound of v: residuals that many features fit exactly would vanish.
     max_inner : int
         Limit of each weight step.
@@ -253,15 +257,15 @@ def diagonal_start(
     """
     size = max(scale.n_rows, abs(problem.value(np.zeros(W.shape))))
     v, change, secant = scale.variances, 1.0, _Secant()
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         here = replace(scale, variances=v)
         floors = structure.floors(here)
         coupling = Coupling.diagonal_only(structure.strength * structure.diagonal(here), mean_variance)
         # A gap is the square of a distance: weights need be exact to a small share of the last change only.
         accuracy = max(_START_TOL**2, 1e-3 * change**2) * size
         W = problem.solve(coupling, W, tol=accuracy, max_iter=max_inner).W
-        Q = problem.rows(W)
-        image = np.maximum(np.sum((Q - coupling.mean(Q)) ** 2, axis=1) / scale.n_rows + coupling.rho, least)
+        Q = problem.related(W)
+        image = np.maximum(np.sum((Q - coupling.mean(Q)) ** 2, axis=1) / scale.n_rows + coupling.rho, lower)
         change = min(float(np.max(np.abs(image - v) / (image + floors))), 1.0)
         if change <= _START_TOL:
             break
@@ -272,7 +276,7 @@ def diagonal_start(
 class _Secant:
     """A fixed-point iteration v → image(v), entry by entry accelerated by the line through the last two residuals.
 
-    The line is followed to its zero where it falls; elsewhere, and at first, the image itself is next.
+    Where the line falls, the next v is its zero; elsewhere, and in the first round, the next v is the image.
     """
 
     def __init__(self) -> None:
@@ -285,14 +289,14 @@ class _Secant:
             fall = (self.residual - residual) / (v - self.v)
             ahead = v + residual * np.minimum(1.0 / fall, _LONGEST)
         self.v, self.residual = v, residual
-        return np.where((fall > 1.0 / _LEAST_FALL) & (ahead > _LEAST_SHARE * image), ahead, image)
+        return np.where((fall > _SMALLEST_FALL) & (ahead > _SMALLEST_SHARE * image), ahead, image)
 
 
 def mean_variance(problem: GramQuadratic | DesignQuadratic, noise: Array, *, cautious: bool = True) -> float:
     r"""Variance τ² of a mean that all tasks share, from the pairs of tasks.
 
     With :math:`u_k = s_k X_k^\top y_k` and :math:`H_k = s_k X_k^\top X_k`, *different* tasks have
-    :math:`E[u_k \cdot u_l] = \tau^2 \operatorname{tr}(H_k H_l)` whatever their own variances and noise are, so
+    :math:`E[u_k \cdot u_l] = \tau^2 \operatorname{tr}(H_k H_l)` whatever their variances and noise are, so
 
     .. math:: \hat\tau^2 = \frac{\sum_{k<l} u_k \cdot u_l}{\sum_{k<l} \operatorname{tr}(H_k H_l)}.
 
@@ -343,13 +347,13 @@ def gram_spectra(problem: GramQuadratic, freedom: Array) -> Spectra:
 def design_spectra(problem: DesignQuadratic, freedom: Array) -> Spectra:
     """Spectra task by task from the smaller of XXᵀ and XᵀX; once for all tasks with a common design."""
     K, d = problem.n_tasks, problem.n_features
-    rows, offsets = problem.design.n_rows, problem.design.offsets
-    m = int(np.minimum(rows, d).max())
+    n_rows, offsets = problem.design.n_rows, problem.design.offsets
+    m = int(np.minimum(n_rows, d).max())
     values, projections = np.zeros((K, m)), np.zeros((K, m))
     common = problem.design.common_weights(problem.c)
     target = np.sqrt(problem.c) * problem.target
     for k in range(K):
-        own = target[offsets[k] : offsets[k + 1]]
+        task_target = target[offsets[k] : offsets[k + 1]]
         if k == 0 or common is None:
             block = problem.block(k)
             wide = len(block) <= d
@@ -358,9 +362,9 @@ def design_spectra(problem: DesignQuadratic, freedom: Array) -> Spectra:
         size = len(g)
         values[k, :size] = factor * g
         if wide:
-            projections[k, :size] = np.sqrt(np.maximum(factor * g, 0.0)) * (own @ U)
+            projections[k, :size] = np.sqrt(np.maximum(factor * g, 0.0)) * (task_target @ U)
         else:
-            projections[k, :size] = np.sqrt(factor) * (own @ block) @ U
+            projections[k, :size] = np.sqrt(factor) * (task_target @ block) @ U
     squares = problem.design.task_sums(target**2)
     return _clean(problem, values, projections, squares, freedom)
 
@@ -368,7 +372,7 @@ def design_spectra(problem: DesignQuadratic, freedom: Array) -> Spectra:
 def _clean(
     problem: GramQuadratic | DesignQuadratic, values: Array, projections: Array, squares: Array, freedom: Array
 ) -> Spectra:
-    """Directions, and squares of constant targets, that rounding made out of nothing count as absent."""
+    """Spectra in which eigenvalues and squares of targets of the size of rounding are zero."""
     absent = values <= 1e-12 * values.max(axis=1, keepdims=True)
     level = 0.0 if problem.target_means is None else problem.target_means
     squares = np.where(squares > _ROUNDING**2 * freedom * level**2, squares, 0.0)
@@ -403,7 +407,7 @@ def moderate(variances: Array, freedom: Array) -> Array:
     >>> moderate(found, np.full(4, 1e4)).round(2)
     array([0.5, 0.8, 1.3, 2. ])
     """
-    known = freedom > _LEAST_FREEDOM
+    known = freedom > _SMALLEST_FREEDOM
     if not known.any():
         return variances
     s2, nu = variances[known], freedom[known]
@@ -417,8 +421,8 @@ def moderate(variances: Array, freedom: Array) -> Array:
         half_prior = _trigamma_inverse(excess)
         level += digamma(half_prior) - np.log(half_prior)
     common = np.exp(np.clip(level, np.log(s2.min()), np.log(s2.max())))
-    own = np.where(known, freedom, 0.0) / 2
-    share = own / (own + half_prior)
+    half_freedom = np.where(known, freedom, 0.0) / 2
+    share = half_freedom / (half_freedom + half_prior)
     return np.asarray(np.where(known, share * variances, 0.0) + (1 - share) * common)
 
 
@@ -510,7 +514,7 @@ def _spectra(base: GramQuadratic | DesignQuadratic, freedom: Array) -> Spectra:
 
 
 def _variances(spectra: Spectra, noise: Array, signal: Array) -> Array:
-    return np.maximum(signal, _LEAST_SIGNAL * noise / spectra.typical_value())
+    return np.maximum(signal, _SMALLEST_SIGNAL * noise / spectra.typical_value())
 
 
 def _ridge_fit(
@@ -526,22 +530,22 @@ def _ridge_fit(
     loss = GLMLoss(rows, s, first=base.scaled(s))
     problem = coefficient_problem(loss, np.zeros(len(s)))
     size = max(1.0, abs(problem.value(W)))
-    step = problem.solve(Coupling.diagonal_only(1.0 / variances), W, tol=enough * size, max_iter=_MOST_STEPS)
+    step = problem.solve(Coupling.diagonal_only(1.0 / variances), W, tol=enough * size, max_iter=_MAX_STEPS)
     return loss, loss.evaluate(step.W)
 
 
 def _near_quadratic(
     loss: GLMLoss, point: Point, base: GramQuadratic | DesignQuadratic, *, reuse: bool
 ) -> GramQuadratic | DesignQuadratic:
-    """The quadratic at a point; with ``reuse``, where the fit formed a Hessian on its way, that Hessian serves again.
+    """The quadratic at a point; with ``reuse`` it has the Hessian of the fit's last steps, if the fit formed one.
 
-    Where rows are plenty a Hessian costs more than all else, and those of the last steps hardly differ.
+    With many rows a Hessian costs more than all else, and those of the last steps hardly differ.
     """
     reference = loss.reference
     formed = reference is not None and not np.may_share_memory(reference.quadratic.gram, getattr(base, "gram", None))
     if reuse and reference is not None and formed and np.all(loss.precisions == 1.0):
-        held = reference.quadratic
-        return held.replaced(linear=held.product(point.W) - loss.slope(point))
+        quadratic = reference.quadratic
+        return quadratic.replaced(linear=quadratic.product(point.W) - loss.slope(point))
     return loss.rows.working_quadratic(point.predictor, point.intercepts)
 
 
@@ -552,7 +556,7 @@ def _pearson(rows: GLMRows, point: Point, spectra: Spectra, noise: Array, signal
     information = spectra.values / noise[:, None]
     used = np.sum(information / (information + 1.0 / _variances(spectra, noise, signal)[:, None]), axis=1)
     totals = rows.design.task_sums(rows.weights)
-    # A fit that uses up nearly all rows says nothing about the noise: a tenth of them is always left.
+    # A fit with nearly as many degrees of freedom as rows says nothing about the noise: a tenth of them is the floor.
     freedom = np.maximum(spectra.freedom - used, 0.1 * totals)
     return moderate(np.maximum(squares / freedom, 1e-10), freedom)
 
@@ -560,11 +564,11 @@ def _pearson(rows: GLMRows, point: Point, spectra: Spectra, noise: Array, signal
 def _sampling(rows: GLMRows, near: Linearised, freedom: Array, typical: Array, plenty: bool) -> Array:
     """Inverse Fisher information of a coefficient at a fit that is hardly shrunk.
 
-    A fit shrunk as prediction likes it has predictors that are too small, and then more information than the data
-    really hold, by a factor of several for labels. The prior of this fit, and of the inverse, is wide: so many times
+    A fit shrunk for prediction has predictors that are too small, and they suggest more information than the data have,
+    by a factor of several for labels. The prior of this fit, and of the inverse, is wide: so many times
     the larger of the signal variance and a seen direction's sampling variance, which is n/d times that of a typical
     direction where there are fewer rows than features (``typical`` is the information there, at the fit of the
-    intercepts alone). Where rows are plenty the fit at hand tells the same.
+    intercepts alone). With many rows the present fit gives the same answer.
     """
     seen = np.minimum(1.0, rows.design.task_sums(rows.weights) / rows.design.n_features)
     wide = _WIDE * np.maximum(near.signal, seen * near.noise / typical)

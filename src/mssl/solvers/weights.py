@@ -1,4 +1,4 @@
-"""The weight step as the alternation sees it: one problem for every loss and penalty, and one door to its solvers."""
+"""The weight step of the alternation: one problem class for all losses and penalties, and the choice of its solver."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl._validation import refused
-from mssl.exceptions import ParameterError
 from mssl.model.bounds import CompositeBound, WeightBound
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty, Penalty
@@ -28,7 +27,8 @@ Array = NDArray[np.float64]
 
 SOLVERS = ("auto", "coordinate", "cg", "sylvester", "fista", "admm")
 
-_SYLVESTER_FROM = 30  # features from which two eigendecompositions beat a few preconditioned iterations
+# Features from which two eigendecompositions are faster than a few preconditioned iterations; time only.
+_SYLVESTER_FROM = 30
 
 
 def solve_quadratic(
@@ -59,7 +59,7 @@ def solve_quadratic(
     tol : float
         Absolute bound of the suboptimality at which to stop.
     max_iter : int, optional
-        Most iterations, as the solver counts them; default the solver's own.
+        Largest number of iterations, as the solver counts them; default that of the solver.
 
     Returns
     -------
@@ -76,7 +76,7 @@ def solve_quadratic(
     options: dict[str, Any] = {"tol": tol} if max_iter is None else {"tol": tol, "max_iter": max_iter}
     name = choose_solver(problem, penalty) if solver == "auto" else solver
     if name in ("cg", "sylvester") and not penalty.absent:
-        raise refused("solver", name, "it solves the step without a penalty; use 'auto' or 'coordinate' with one")
+        raise refused("solver", name, "it solves steps without a penalty", "With one use 'auto' or 'coordinate'.")
     if name == "coordinate":
         return descend(problem, coupling, penalty, W0, **options)
     if name == "cg":
@@ -86,7 +86,9 @@ def solve_quadratic(
     if name in ("fista", "admm"):
         step = (fista if name == "fista" else admm)(problem, coupling, penalty, W0, **options)
         return step if penalty.convex else replace(step, status=_honest(step.status))
-    raise ParameterError(f"solver={solver!r} is not one of {', '.join(SOLVERS)}, or does not fit this problem.")
+    raise refused(
+        "solver", solver, f"allowed for this problem are some of {', '.join(map(repr, SOLVERS))}", "Use 'auto'."
+    )
 
 
 def choose_solver(problem: Quadratic, penalty: EntrywisePenalty | Array) -> str:
@@ -120,7 +122,7 @@ def solve_composite(
     V0 : ndarray of shape (K, d)
         Start.
     solver : str
-        "fista" for accelerated proximal gradients as of old; otherwise the fastest for the penalty.
+        "fista" for the accelerated proximal gradients of :mod:`mssl.solvers.reference`; otherwise the fastest.
     tol : float
         Absolute bound of the suboptimality at which to stop.
     max_iter : int
@@ -227,7 +229,7 @@ class CoefficientProblem:
         V = self.unknowns.of_weights(W)
         return self.loss.value(V) + self.penalty.value(V)
 
-    def rows(self, W: Array) -> Array:
+    def related(self, W: Array) -> Array:
         """The weights themselves."""
         return W
 
@@ -299,7 +301,7 @@ def coefficient_problem(
     pooled : bool
         Whether all tasks have one weight vector in common.
     """
-    loss = loss.own() if isinstance(loss, GramQuadratic) else loss
+    loss = loss.with_separate_grams() if isinstance(loss, GramQuadratic) else loss
     shape = (loss.n_tasks, loss.n_features)
     s = np.ones(shape[0]) if noise_precisions is None else noise_precisions
     unknowns: Unknowns = CommonWeights(shape[0]) if pooled else Unknowns()
@@ -307,7 +309,7 @@ def coefficient_problem(
         if getattr(penalty, "alpha", 1.0) == 0:
             penalty = np.zeros(shape[0])
         elif pooled:
-            raise refused("penalty", penalty, "pooled weights go with penalties on single weights, such as L1")
+            raise refused("penalty", penalty, "pooled weights allow penalties on single weights, such as L1")
         else:
             return CoefficientProblem(loss, penalty, NoiseUnits(np.sqrt(s)), solver)
     if isinstance(penalty, Penalty):

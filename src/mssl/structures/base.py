@@ -4,14 +4,13 @@ A structure adds to the objective a term over the task precision :math:`\Omega`,
 
 .. math:: \tfrac12 \operatorname{tr}(Q\,\eta\Omega\,Q^\top) + g(\Omega),
 
-where Q is W (r = d rows) or the residuals E (r = n rows). A structure answers for itself: what it relates, whether it
-is learned, its first Ω, the moment S of Q, the best Ω for a moment, how far a given Ω is from that, the coupling and
-the graph that Ω stands for. Nobody outside this package has to know which class it is.
+where Q is W (r = d rows) or the residuals E (r = n rows). A structure knows what it relates, whether it is
+learned, its first Ω, the moment S of Q, the best Ω for a moment, how far a given Ω is from that, the coupling and the
+graph that Ω stands for. Code outside this package does not depend on the class of a structure.
 """
 
 from __future__ import annotations
 
-import reprlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,31 +20,36 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from mssl.exceptions import ParameterError
+from mssl._validation import refused
 from mssl.model.coupling import Coupling
 from mssl.model.objective import lambda_max
 
 Array = NDArray[np.float64]
 
 
-def numeric(value: Any, what: str) -> Array:
+def numeric(value: Any, name: str) -> Array:
     """A parameter as a new array of numbers, or an error that names it."""
     try:
         return np.array(value, dtype=float)
     except (TypeError, ValueError) as error:
-        raise ParameterError(f"{what} is {reprlib.repr(value)}; give numbers.") from error
+        raise refused(name, value, "give numbers") from error
 
 
-def edge_list(edges: Any, what: str) -> list[Any]:
-    """A parameter as a list of edges, or an error that names it; what an edge is, is for others to check."""
+def edge_list(edges: Any, name: str) -> list[Any]:
+    """A parameter as a list of edges, or an error that names it; the caller checks the edges themselves."""
     if isinstance(edges, str) or not np.iterable(edges):
-        raise ParameterError(f"{what} is {reprlib.repr(edges)}; give a list of pairs of tasks, such as [(0, 1)].")
+        raise refused(name, edges, "give a list of pairs of tasks, such as [(0, 1)]")
     return list(edges)
+
+
+def edge_range(n_tasks: int) -> str:
+    """Which edges there can be among so many tasks, for a message."""
+    return f"it is out of range: an edge joins two different numbers from 0 to {n_tasks - 1}, one for each task"
 
 
 @dataclass(frozen=True, eq=False)
 class StructureScale:
-    """Sizes that a structure is told once, before the first step; frozen, so that F is one fixed function.
+    """Constants that a structure gets once, before the first step; they stay fixed, so that F is one function.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-r"""Correlations from ranks: what a Gaussian copula sees of heavy-tailed or skewed rows.
+r"""Correlations from ranks, for heavy-tailed or skewed rows: those of a Gaussian copula.
 
 References
 ----------
@@ -16,11 +16,13 @@ Array = NDArray[np.float64]
 
 CORRELATIONS = ("pearson", "spearman", "kendall")
 
-_FLOOR = 1e-6  # least eigenvalue of a correlation matrix
+# Smallest eigenvalue of a correlation matrix: a larger one changes the correlations more, a smaller one makes its
+# inverse less accurate.
+_SMALLEST_EIGENVALUE = 1e-6
 
 
 def rank_correlation(Q: Array, kind: str) -> Array:
-    r"""Correlations of the Gaussian that a copula hides, from the ranks of each row of Q.
+    r"""Correlations of the Gaussian variables behind a copula, from the ranks of each row of Q.
 
     Spearman: :math:`2\sin(\pi\rho/6)`; Kendall: :math:`\sin(\pi\tau/2)` (τ_b, so that ties, such as zero weights, do
     not count). Rows that are constant are uncorrelated with all others.
@@ -68,9 +70,9 @@ def _sign_products(Q: Array) -> Array:
 def nearest_correlation(R: Array) -> Array:
     """A positive definite matrix with unit diagonal: negative eigenvalues are raised, then the diagonal is restored."""
     values, vectors = np.linalg.eigh(R)
-    if values[0] >= _FLOOR:
+    if values[0] >= _SMALLEST_EIGENVALUE:
         return R
-    raised = (vectors * np.maximum(values, _FLOOR)) @ vectors.T
+    raised = (vectors * np.maximum(values, _SMALLEST_EIGENVALUE)) @ vectors.T
     root = np.sqrt(raised.diagonal())
     nearest = raised / np.outer(root, root)
     np.fill_diagonal(nearest, 1.0)

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl._validation import finite
-from mssl.exceptions import ParameterError
+from mssl._validation import check_array, check_number, refused
 from mssl.model.coupling import positive_definite_inverse
 from mssl.model.objective import prior_weight
-from mssl.structures.base import Structure, StructureScale, StructureStep, numeric
+from mssl.structures.base import Structure, StructureScale, StructureStep
 
 Array = NDArray[np.float64]
 
@@ -37,11 +36,14 @@ class Independent(FixedStructure):
         self.alpha = alpha
 
     def check(self, n_tasks: int) -> None:
-        alpha = numeric(self.alpha, "Independent: alpha")
-        if alpha.shape not in ((), (n_tasks,)) or not np.all(np.isfinite(alpha)) or np.any(alpha < 0):
-            raise ParameterError(
-                f"Independent: alpha is {self.alpha!r}; give one number ≥ 0, or {n_tasks} (one a task)."
-            )
+        check_array(
+            "Independent: alpha",
+            self.alpha,
+            (),
+            (n_tasks,),
+            low=0,
+            remedy="Give one number for all tasks or one a task.",
+        )
 
     def initial(self, scale: StructureScale) -> StructureStep:
         strengths = np.broadcast_to(np.asarray(self.alpha, dtype=float), (scale.n_tasks,))
@@ -52,13 +54,14 @@ class Independent(FixedStructure):
 class OneRidge(FixedStructure):
     r"""The same ridge for all tasks, in units of rows: :math:`\frac{\eta}{2\bar\sigma^2}\|w_k\|^2`.
 
-    It is what is left of a learned prior where neither a graph nor the tasks' own variances are learned. With the
-    geometric mean :math:`\bar\sigma^2` of the tasks' noise variances it does not depend on the targets' units.
+    A learned prior reduces to it when neither a graph nor the variances of single tasks are learned. With the geometric
+    mean :math:`\bar\sigma^2` of the tasks' noise variances it does not depend on the targets' units.
 
     Parameters
     ----------
     coupling : float, default=1.0
-        η: as much as so many rows of scaled features would say that the weights are zero (or the shared mean).
+        η. The ridge weighs as much as this number of rows of scaled features that ask for zero weights (or for the
+        shared mean).
     """
 
     free_units = True
@@ -72,8 +75,7 @@ class OneRidge(FixedStructure):
         return True
 
     def check(self, n_tasks: int) -> None:
-        if not finite(self.coupling) or self.coupling <= 0:
-            raise ParameterError(f"coupling is {self.coupling!r}; give a number above 0.")
+        check_number("coupling", self.coupling, above=0)
 
     def initial(self, scale: StructureScale) -> StructureStep:
         strength = self.coupling / scale.noise
@@ -101,29 +103,21 @@ class FixedPrecision(FixedStructure):
         return float(self.alpha)
 
     def check(self, n_tasks: int) -> None:
-        if not finite(self.alpha) or self.alpha <= 0:
-            raise ParameterError(f"FixedPrecision: alpha is {self.alpha!r}; give a number above 0.")
-        check_semidefinite(numeric(self.precision, "FixedPrecision: precision"), n_tasks, "FixedPrecision")
+        check_number("FixedPrecision: alpha", self.alpha, above=0)
+        _check_semidefinite("FixedPrecision: precision", self.precision, n_tasks)
 
     def initial(self, scale: StructureScale) -> StructureStep:
         precision = np.array(self.precision, dtype=float)
         return StructureStep(precision, positive_definite_inverse(precision))
 
 
-def check_semidefinite(matrix: Array, n_tasks: int, who: str) -> None:
-    """Raise unless the matrix is a symmetric positive semidefinite (K, K)."""
-    if matrix.shape != (n_tasks, n_tasks):
-        raise ParameterError(
-            f"{who}: the precision has shape {matrix.shape}; there are {n_tasks} tasks, so give (K, K)."
-        )
-    if not np.all(np.isfinite(matrix)):
-        raise ParameterError(f"{who}: the precision holds NaN or infinite entries.")
+def _check_semidefinite(name: str, value: Any, n_tasks: int) -> None:
+    """Raise unless the value is a symmetric positive semidefinite (K, K) matrix."""
+    matrix = check_array(name, value, (n_tasks, n_tasks), remedy=f"There are {n_tasks} tasks.")
     size = np.abs(matrix).max()
     if np.abs(matrix - matrix.T).max() > 1e-8 * size:
-        raise ParameterError(f"{who}: the precision is not symmetric; pass (A + A.T) / 2 if the difference is noise.")
+        raise refused(name, matrix, "it is not symmetric", "If the difference is noise, give (A + A.T) / 2.")
     smallest = float(np.linalg.eigvalsh(matrix)[0])
     if smallest < -1e-8 * size:
-        raise ParameterError(
-            f"{who}: the precision is indefinite (smallest eigenvalue {smallest:.3g}); "
-            "add that much to its diagonal, or use a graph Laplacian."
-        )
+        allowed = f"it is indefinite (smallest eigenvalue {smallest:.3g})"
+        raise refused(name, matrix, allowed, "Add that much to its diagonal, or use a graph Laplacian.")

@@ -1,8 +1,7 @@
-"""What is known about the task graph before the fit: edges that cannot be, that must be free, or that cost less."""
+"""What is known about the task graph before the fit: edges that are forbidden, cost nothing, or cost less."""
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Hashable
 from typing import Any
 
@@ -10,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from mssl._validation import finite
+from mssl._validation import check_number, finite, refused, shown
 from mssl.exceptions import ParameterError
-from mssl.structures.base import edge_list, numeric
+from mssl.structures.base import edge_list, edge_range, numeric
 
 Array = NDArray[np.float64]
 
@@ -29,7 +28,7 @@ class KnownEdges(BaseEstimator):
     weights : array of shape (K, K) or mapping {(i, j): factor}, optional
         Factors ≥ 0 of the price, 1 for edges not named.
     prior : sequence of pairs or array of shape (K, K), optional
-        A graph that is believed in: its edges cost (1 − blend) λ, all others (1 + blend) λ.
+        A graph that is expected: its edges cost (1 − blend) λ, all others (1 + blend) λ.
     blend : float, default=0.5
         How much the prior graph counts, from 0 (not at all) to 1 (its edges are free, others cost twice).
 
@@ -70,13 +69,12 @@ class KnownEdges(BaseEstimator):
 
     def check(self, n_tasks: int) -> None:
         """Raise where an edge or a factor is out of range, or knowledge contradicts itself."""
-        if not finite(self.blend) or not 0 <= self.blend <= 1:
-            raise ParameterError(f"KnownEdges: blend is {self.blend!r}; give a number from 0 to 1.")
+        check_number("KnownEdges: blend", self.blend, low=0, high=1)
         both = self.zeros(n_tasks) & _mask(self.free, n_tasks, "free")
         if np.any(both):
             i, j = np.argwhere(both)[0]
             raise ParameterError(
-                f"KnownEdges: the edge ({i}, {j}) is both forbidden and free; drop it from one of them."
+                f"KnownEdges: the edge ({i}, {j}) is both forbidden and free; allowed is one of them. Drop the other."
             )
         self.factors(n_tasks)
 
@@ -95,24 +93,22 @@ class KnownEdges(BaseEstimator):
 
 
 def known_edges(edges: Any) -> KnownEdges:
-    """What was given as ``edges=``, or an error that shows how to say it."""
+    """The parameter ``edges`` itself, or an error that shows the call to make."""
     if not isinstance(edges, KnownEdges):
         raise ParameterError(
-            f"edges is {reprlib.repr(edges)}, of type {type(edges).__name__}; give a KnownEdges, which says what is "
-            "known about the edges: edges=KnownEdges(forbidden=[(0, 1)], free=[(1, 2)]), from mssl.structures."
+            f"edges is {shown(edges)}, of type {type(edges).__name__}; give a KnownEdges. It says what is known about "
+            "the edges: edges=KnownEdges(forbidden=[(0, 1)], free=[(1, 2)]), from mssl.structures."
         )
     return edges
 
 
 def _place(edge: Any, places: dict[Any, int]) -> tuple[int, int]:
     if not _is_pair(edge):
-        raise ParameterError(f"KnownEdges: {edge!r} is no edge; give pairs of tasks.")
+        raise refused("KnownEdges: an edge", edge, "give pairs of tasks")
     unknown = [name for name in edge if not isinstance(name, Hashable) or name not in places]
     if unknown:
-        raise ParameterError(
-            f"KnownEdges: {unknown[0]!r} is no task of these data; tasks are {', '.join(map(repr, list(places)[:10]))}"
-            f"{' …' if len(places) > 10 else ''}."
-        )
+        names = ", ".join(map(repr, list(places)[:10])) + (" …" if len(places) > 10 else "")
+        raise refused("KnownEdges: an end of an edge", unknown[0], f"it is no task of these data, which are {names}")
     return places[edge[0]], places[edge[1]]
 
 
@@ -139,10 +135,7 @@ def _mask(edges: Any, n_tasks: int, name: str) -> NDArray[np.bool_]:
 def _checked(edge: Any, n_tasks: int) -> tuple[int, int]:
     inside = _is_pair(edge) and all(isinstance(k, int | np.integer) and 0 <= k < n_tasks for k in edge)
     if not inside or edge[0] == edge[1]:
-        raise ParameterError(
-            f"KnownEdges: the edge {edge!r} is out of range; there are {n_tasks} tasks, so an edge joins two different "
-            f"numbers from 0 to {n_tasks - 1}."
-        )
+        raise refused("KnownEdges: an edge", edge, edge_range(n_tasks))
     return int(edge[0]), int(edge[1])
 
 
@@ -156,10 +149,10 @@ def _weights(weights: Any, n_tasks: int) -> Array:
         factors = np.ones((n_tasks, n_tasks)) if weights is None else numeric(weights, "KnownEdges: weights")
     square = factors.shape == (n_tasks, n_tasks)
     if not square or not np.all(np.isfinite(factors)) or np.any(factors < 0) or not np.allclose(factors, factors.T):
-        raise ParameterError(
-            f"KnownEdges: weights must be symmetric, finite and ≥ 0, of shape ({n_tasks}, {n_tasks}) or a mapping "
-            "{(i, j): factor}."
+        allowed = (
+            f"give factors that are finite and ≥ 0, a symmetric matrix of shape ({n_tasks}, {n_tasks}) or a mapping"
         )
+        raise refused("KnownEdges: weights", weights, allowed, "A mapping is {(i, j): factor}.")
     return factors
 
 

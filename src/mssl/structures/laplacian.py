@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl._validation import finite
+from mssl._validation import check_array, check_number, check_whole_number, refused
 from mssl.exceptions import ParameterError
 from mssl.model.coupling import positive_definite_inverse
-from mssl.structures.base import StructureScale, StructureStep, edge_list, numeric
+from mssl.structures.base import StructureScale, StructureStep, edge_list, edge_range
 from mssl.structures.fixed import FixedStructure
 
 Array = NDArray[np.float64]
@@ -75,7 +75,7 @@ class GraphLaplacian(FixedStructure):
         return float(self.alpha)
 
     def check(self, n_tasks: int) -> None:
-        check_strength(self.alpha, "GraphLaplacian")
+        check_number("GraphLaplacian: alpha", self.alpha, above=0)
         self.weights(n_tasks)
 
     def weights(self, n_tasks: int) -> Array:
@@ -83,7 +83,7 @@ class GraphLaplacian(FixedStructure):
         given = [name for name in ("edges", "adjacency", "coordinates") if getattr(self, name) is not None]
         if len(given) != 1:
             raise ParameterError(
-                f"GraphLaplacian: {', '.join(given) or 'nothing'} came; give one of edges, adjacency, coordinates."
+                f"GraphLaplacian got {' and '.join(given) or 'no graph'}; give one of edges, adjacency, coordinates."
             )
         if self.edges is not None:
             return _from_edges(self.edges, n_tasks)
@@ -138,9 +138,8 @@ class MeanRegularized(FixedStructure):
         return float(self.alpha)
 
     def check(self, n_tasks: int) -> None:
-        check_strength(self.alpha, "MeanRegularized")
-        if not finite(self.mean_alpha) or self.mean_alpha < 0:
-            raise ParameterError(f"MeanRegularized: mean_alpha is {self.mean_alpha!r}; give a number ≥ 0.")
+        check_number("MeanRegularized: alpha", self.alpha, above=0)
+        check_number("MeanRegularized: mean_alpha", self.mean_alpha, low=0)
 
     def precision(self, n_tasks: int) -> Array:
         """Ω for this many tasks."""
@@ -166,8 +165,7 @@ class Pooled(FixedStructure):
         self.alpha = alpha
 
     def check(self, n_tasks: int) -> None:
-        if not finite(self.alpha) or self.alpha < 0:
-            raise ParameterError(f"Pooled: alpha is {self.alpha!r}; give a number ≥ 0.")
+        check_number("Pooled: alpha", self.alpha, low=0)
 
     @property
     def relates(self) -> str:
@@ -180,78 +178,64 @@ class Pooled(FixedStructure):
         return StructureStep(share * np.eye(K), np.eye(K) / share if share > 0 else None)
 
 
-def check_strength(alpha: Any, who: str) -> None:
-    """Raise unless a coupling's strength is a number above 0."""
-    if not finite(alpha) or alpha <= 0:
-        raise ParameterError(f"{who}: alpha is {alpha!r}; give a number above 0.")
-
-
 def _from_edges(edges: Any, n_tasks: int) -> Array:
     A = np.zeros((n_tasks, n_tasks))
     for edge in edge_list(edges, "GraphLaplacian: edges"):
         if np.ndim(edge) != 1 or len(edge) not in (2, 3):
-            raise ParameterError(f"GraphLaplacian: {edge!r} is no edge; give (i, j) or (i, j, weight).")
+            raise refused("GraphLaplacian: an edge", edge, "this is no edge; give (i, j) or (i, j, weight)")
         if any(isinstance(end, str) or int(end) != end for end in edge[:2]):
-            raise ParameterError(
-                f"GraphLaplacian: the edge {tuple(edge)!r} does not join positions; give the places of tasks in "
-                "tasks_, which is sorted: place = {name: k for k, name in enumerate(sorted(names))}, then "
-                "edges=[(place[a], place[b]), …]."
+            raise refused(
+                "GraphLaplacian: an edge",
+                tuple(edge),
+                "give the positions of two tasks in tasks_, which is sorted",
+                "place = {name: k for k, name in enumerate(sorted(names))}, then edges=[(place[a], place[b]), …].",
             )
         i, j, weight = int(edge[0]), int(edge[1]), float(edge[2]) if len(edge) == 3 else 1.0
         if not (0 <= i < n_tasks and 0 <= j < n_tasks) or i == j:
-            raise ParameterError(
-                f"GraphLaplacian: the edge {tuple(edge)!r} is out of range; there are {n_tasks} tasks, so an edge "
-                f"joins two different numbers from 0 to {n_tasks - 1}."
-            )
+            raise refused("GraphLaplacian: an edge", tuple(edge), edge_range(n_tasks))
         if not np.isfinite(weight) or weight < 0:
-            raise ParameterError(f"GraphLaplacian: the edge {tuple(edge)!r} has a weight below 0; weights are ≥ 0.")
+            raise refused("GraphLaplacian: the weight of an edge", weight, "give a number ≥ 0")
         A[i, j] = A[j, i] = weight
     return A
 
 
 def _from_adjacency(adjacency: Any, n_tasks: int) -> Array:
-    A = numeric(adjacency, "GraphLaplacian: adjacency")
-    if A.shape != (n_tasks, n_tasks):
-        raise ParameterError(f"GraphLaplacian: adjacency has shape {A.shape}; there are {n_tasks} tasks.")
-    if not np.all(np.isfinite(A)) or np.any(A < 0) or np.abs(A - A.T).max() > 1e-8 * max(np.abs(A).max(), 1e-300):
-        raise ParameterError("GraphLaplacian: adjacency must be symmetric with finite weights ≥ 0.")
+    name = "GraphLaplacian: adjacency"
+    A = np.array(check_array(name, adjacency, (n_tasks, n_tasks), low=0, remedy=f"There are {n_tasks} tasks."))
+    if np.abs(A - A.T).max() > 1e-8 * max(np.abs(A).max(), 1e-300):
+        raise refused(name, A, "it is not symmetric", "If the difference is noise, give (A + A.T) / 2.")
     np.fill_diagonal(A, 0.0)
     return (A + A.T) / 2
 
 
 def _places(coordinates: Any, n_tasks: int) -> Array:
-    places = numeric(coordinates, "GraphLaplacian: coordinates")
-    if places.shape != (n_tasks, 2):
-        raise ParameterError(
-            f"GraphLaplacian: coordinates have shape {places.shape}; give latitude and longitude of each of the "
-            f"{n_tasks} tasks, shape ({n_tasks}, 2)."
-        )
+    name = "GraphLaplacian: coordinates"
+    remedy = f"Give latitude and longitude of each of the {n_tasks} tasks."
+    places = check_array(name, coordinates, (n_tasks, 2), remedy=remedy)
     latitude, longitude = places.T
-    if (
-        not np.all(np.isfinite(places))
-        or np.any(np.abs(latitude) > 90)
-        or np.any((longitude < -180) | (longitude > 360))
-    ):
+    if np.any(np.abs(latitude) > 90) or np.any((longitude < -180) | (longitude > 360)):
         raise ParameterError(
-            "GraphLaplacian: coordinates out of range; latitudes lie in [−90, 90] and longitudes in [−180, 360], "
-            f"in this order. Got latitudes {latitude.min():g} … {latitude.max():g} and longitudes "
-            f"{longitude.min():g} … {longitude.max():g}."
+            f"{name} has latitudes {latitude.min():g} … {latitude.max():g} and longitudes {longitude.min():g} … "
+            f"{longitude.max():g}, out of range; allowed are −90 to 90 and −180 to 360. Latitudes come first."
         )
     return places
 
 
 def _grid(places: Array, neighbours: int) -> Array:
-    """Cells of a regular grid that touch; the steps of both axes are the least differences that occur."""
+    """Cells of a regular grid that touch; the step of each axis is the smallest difference that occurs."""
     if neighbours not in (4, 8):
-        raise ParameterError(f"GraphLaplacian: neighbours is {neighbours!r}; allowed are 4 and 8.")
-    rows, _ = _steps(places[:, 0], "latitudes")
-    columns, step = _steps(np.mod(places[:, 1], 360.0), "longitudes")
-    down, across = np.abs(rows[:, None] - rows), np.abs(columns[:, None] - columns)
+        raise refused("GraphLaplacian: neighbours", neighbours, "allowed are 4 and 8")
+    grid_rows, _ = _steps(places[:, 0], "latitudes")
+    grid_columns, step = _steps(np.mod(places[:, 1], 360.0), "longitudes")
+    down, across = np.abs(grid_rows[:, None] - grid_rows), np.abs(grid_columns[:, None] - grid_columns)
     around = round(360.0 / step)
     if abs(around * step - 360.0) < 1e-3 * step:
         across = np.minimum(across, around - across)
-    if np.any((down + across == 0) & ~np.eye(len(rows), dtype=bool)):
-        raise ParameterError("GraphLaplacian: two tasks have the same coordinates; a grid cell holds one task.")
+    if np.any((down + across == 0) & ~np.eye(len(places), dtype=bool)):
+        raise ParameterError(
+            "GraphLaplacian: two tasks have the same coordinates; a grid cell holds one task. Give other coordinates "
+            "or nearest=4."
+        )
     near = down + across == 1 if neighbours == 4 else np.maximum(down, across) == 1
     return near.astype(float)
 
@@ -265,18 +249,15 @@ def _steps(values: Array, name: str) -> tuple[NDArray[np.int64], float]:
     positions = (values - distinct[0]) / step
     if np.abs(positions - np.round(positions)).max() > 0.05:
         raise ParameterError(
-            f"GraphLaplacian: the {name} do not lie on a regular grid (least step {step:g}); use nearest=4, which "
-            "joins the nearest places wherever they are."
+            f"GraphLaplacian: the {name} have a smallest step of {step:g}; a regular grid has its multiples only. "
+            "Give nearest=4, which joins the nearest places wherever they are."
         )
     return np.round(positions).astype(np.int64), step
 
 
 def _nearest(places: Array, count: int) -> Array:
     K = len(places)
-    if not isinstance(count, int | np.integer) or not 1 <= count < K:
-        raise ParameterError(
-            f"GraphLaplacian: nearest is {count!r}; with {K} tasks give a whole number from 1 to {K - 1}."
-        )
+    check_whole_number("GraphLaplacian: nearest", count, low=1, high=K - 1, remedy=f"There are {K} tasks.")
     distance = great_circle(places)
     np.fill_diagonal(distance, np.inf)
     A = np.zeros((K, K))

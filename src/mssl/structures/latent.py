@@ -1,8 +1,8 @@
 r"""A sparse plus low-rank task precision: a graph among the tasks, given what a few hidden variables explain.
 
-Tasks that share a season or a market are all related, and no sparse graph tells that: the precision of the tasks alone,
-hidden variables summed out, is :math:`\Omega = S - L` with S the sparse precision given the hidden variables and
-:math:`L \succeq 0` of as low a rank as there are hidden variables. Both are found by one convex problem,
+Tasks that share a season or a market are all related, which no sparse graph can express. The precision of the tasks
+alone, with hidden variables integrated out, is :math:`\Omega = S - L`. S is the sparse precision given the hidden
+variables, and the rank of :math:`L \succeq 0` is the number of hidden variables. One convex problem gives both,
 
 .. math:: \min_{S,\, L \succeq 0,\; \Omega = S - L \succ 0}\; \operatorname{tr}(M'\Omega) - \log\det\Omega
           + \lambda\sum_{i\ne j} a_{ij}|S_{ij}| + \psi\operatorname{tr}(DL),
@@ -35,19 +35,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from mssl._validation import finite
-from mssl.exceptions import ParameterError
+from mssl._validation import check_number
 from mssl.structures.base import StructureScale, StructureStep
 from mssl.structures.known import KnownEdges
 from mssl.structures.sparse import SparsePrecision
 
 Array = NDArray[np.float64]
 
-_MOST_ITERATIONS = 5000  # of ADMM in one update; what is not reached shows in the gap
-_LOOK = 10  # iterations between two looks at the gap, which costs two more factorisations
-_BALANCE = 2.0  # ratio of the residuals beyond which the step parameter changes by as much
-_LAST_BALANCE = 400  # iterations after which it stays, as ADMM needs to converge
-_HALVINGS = 60  # of a dual point towards 0, which is one, until M' + Z is positive definite
+_MAX_ITERATIONS = 5000  # limit of ADMM in one update: bounds its time; an update that ends there reports a larger gap
+_GAP_EVERY = 10  # iterations between two gaps: each gap costs two factorisations, but may end the update sooner
+_BALANCE = 2.0  # ratio of primal and dual residual beyond which ρ changes by this factor: a larger one adapts later
+_LAST_BALANCE = 400  # iterations after which ρ stays fixed, since ADMM converges for a fixed ρ only
+_HALVINGS = 60  # of a dual point towards 0, which is one too: after 60 the rest is below rounding
 
 
 class LatentParts(NamedTuple):
@@ -126,11 +125,8 @@ class LatentSparsePrecision(SparsePrecision):
 
     def check(self, n_tasks: int) -> None:
         super().check(n_tasks)
-        if not finite(self.latent) or self.latent <= 0:
-            raise ParameterError(
-                f"`latent` is {self.latent!r}; a number above 0 is allowed. At 0 hidden variables cost nothing and the "
-                "graph has no meaning; try 0.5."
-            )
+        remedy = "At 0 hidden variables cost nothing and the graph has no meaning. The default is 0.5."
+        check_number("latent", self.latent, above=0, remedy=remedy)
 
     def graph(self, step: StructureStep) -> Array:
         """S, whose zeros are the missing edges."""
@@ -225,18 +221,18 @@ class _Scaled:
         R = S - L
         best: tuple[LatentParts, float, float] | None = None
         T = T / rho
-        for iteration in range(1, _MOST_ITERATIONS + 1):
+        for iteration in range(1, _MAX_ITERATIONS + 1):
             x, V = np.linalg.eigh(rho * (R - T) - M)
             omega = (V * ((x + np.sqrt(x**2 + 4.0 * rho)) / (2.0 * rho))) @ V.T
             A = S + T
             sparse = np.sign(A) * np.maximum(np.abs(A) - self.prices / rho, 0.0)
             x, V = np.linalg.eigh(L - T - np.diag(self.latent) / rho)
             low = (V * np.maximum(x, 0.0)) @ V.T
-            # Onto Ω = S − L: one matrix is what the three blocks lack, and what their multipliers have in common.
-            lack = (omega - sparse + low) / 3.0
-            before, T = (R, S, L), T + lack
-            R, S, L = omega - lack, sparse + lack, low - lack
-            if iteration % _LOOK and iteration > 1:
+            # The projection onto Ω = S − L changes all three blocks by one matrix, which also updates the multipliers.
+            mismatch = (omega - sparse + low) / 3.0
+            before, T = (R, S, L), T + mismatch
+            R, S, L = omega - mismatch, sparse + mismatch, low - mismatch
+            if iteration % _GAP_EVERY and iteration > 1:
                 continue
             value = self.value(sparse, low)
             if np.isfinite(value):
@@ -247,7 +243,7 @@ class _Scaled:
                 if gap <= tol:
                     return best
             if iteration <= _LAST_BALANCE:
-                primal = np.sqrt(3.0) * np.linalg.norm(lack)
+                primal = np.sqrt(3.0) * np.linalg.norm(mismatch)
                 dual = np.sqrt(sum(np.linalg.norm(new - old) ** 2 for new, old in zip((R, S, L), before, strict=True)))
                 factor = _BALANCE if primal > _BALANCE * dual else 1 / _BALANCE if dual > _BALANCE * primal else 1.0
                 rho, T = rho * factor, T / factor

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl._validation import finite
-from mssl.exceptions import ParameterError
+from mssl._validation import check_number, refused
 from mssl.glasso.solver import GraphicalLassoResult, gap_of, solve
 from mssl.model.objective import lambda_max, prior_weight
 from mssl.structures.base import Structure, StructureScale, StructureStep
@@ -15,7 +14,9 @@ from mssl.structures.known import KnownEdges, known_edges
 
 Array = NDArray[np.float64]
 
-RESIDUAL_FLOOR = 1e-3  # variance floor of r-MSSL, as a share of each task's residual variance
+# Variance floor of r-MSSL, as a share of each task's residual variance: it bounds F where many features fit a task
+# exactly, and changes a precision by about a thousandth otherwise.
+RESIDUAL_FLOOR = 1e-3
 
 
 class SparsePrecision(Structure):
@@ -44,9 +45,8 @@ class SparsePrecision(Structure):
         Dual block coordinate descent, or the paper's ADMM.
     correlation : {"pearson", "spearman", "kendall"}, default="pearson"
         How the rows of Q are compared. The rank correlations are those of a Gaussian copula: they find the graph of
-        heavy-tailed rows better and rather hurt prediction, so they serve the graph more than the prediction. The
-        alternation is then a fixed-point iteration without a joint objective, and stops when neither weights nor
-        graph change.
+        heavy-tailed rows better, but prediction is rather worse. The alternation is then a fixed-point
+        iteration without a joint objective, and stops when neither weights nor graph change.
     edges : KnownEdges, optional
         What is known about the graph: forbidden and free edges, weights, a prior graph. Pairs are positions of tasks.
 
@@ -102,30 +102,24 @@ class SparsePrecision(Structure):
         return float(self.coupling)
 
     def check(self, n_tasks: int) -> None:
-        if not finite(self.alpha) or self.alpha < 0:
-            raise ParameterError(
-                f"graph_penalty (alpha) is {self.alpha!r}; give a number ≥ 0, usually between 0 and 1."
+        check_number("graph_penalty (alpha)", self.alpha, low=0, remedy="Usual values lie between 0 and 1.")
+        check_number("coupling", self.coupling, above=0, remedy="1 gives the posterior.")
+        if self.normalize:
+            remedy = (
+                "Without a floor the objective is unbounded below: a task's weights at 0 let its precision grow "
+                "without end. The default is 0.125."
             )
-        if not finite(self.coupling) or self.coupling <= 0:
-            raise ParameterError(f"coupling is {self.coupling!r}; give a number above 0 (1 is the posterior).")
-        if self.normalize and (not finite(self.variance_floor) or self.variance_floor <= 0):
-            raise ParameterError(
-                f"variance_floor is {self.variance_floor!r}; give a number above 0: with no floor the objective is "
-                "unbounded below (a task's weights at 0 let its precision grow for ever). The default is 0.125."
-            )
-        if not self.normalize and self.alpha <= 0:
-            raise ParameterError(
-                "graph_penalty is 0 in the paper's formulation, which makes its objective unbounded below; "
-                "give a number above 0."
-            )
-        if not finite(self.shrinkage) or self.shrinkage < 0:
-            raise ParameterError(f"shrinkage is {self.shrinkage!r}; give a number ≥ 0.")
+            check_number("variance_floor", self.variance_floor, above=0, remedy=remedy)
+        elif self.alpha <= 0:
+            remedy = "At 0 the objective of the paper's formulation is unbounded below."
+            raise refused("graph_penalty (alpha)", self.alpha, "give a number above 0", remedy)
+        check_number("shrinkage", self.shrinkage, low=0)
         if self.solver not in ("bcd", "admm"):
-            raise ParameterError(f"graph_solver (solver) is {self.solver!r}; allowed are 'bcd' and 'admm'.")
+            raise refused("graph_solver (solver)", self.solver, "allowed are 'bcd' and 'admm'")
         if self.on not in ("coef", "residual"):
-            raise ParameterError(f"on is {self.on!r}; allowed are 'coef' (p-MSSL) and 'residual' (r-MSSL).")
+            raise refused("on", self.on, "allowed are 'coef' (p-MSSL) and 'residual' (r-MSSL)")
         if self.correlation not in CORRELATIONS:
-            raise ParameterError(f"correlation is {self.correlation!r}; allowed are {', '.join(CORRELATIONS)}.")
+            raise refused("correlation", self.correlation, f"allowed are {', '.join(map(repr, CORRELATIONS))}")
         if self.edges is not None:
             known_edges(self.edges).check(n_tasks)
 
@@ -171,7 +165,7 @@ class SparsePrecision(Structure):
         return lambda_max(S, prices if forbidden is None else np.where(forbidden, np.inf, prices))
 
     def weight(self, scale: StructureScale) -> float:
-        """The factor cη/2, what the graphical lasso's own objective is multiplied with in F."""
+        """The factor cη/2 that multiplies the objective of the graphical lasso in F."""
         return prior_weight(self.strength, scale.n_rows, self.shrinkage)
 
     def _prices(self, scale: StructureScale) -> tuple[Array, Array]:
