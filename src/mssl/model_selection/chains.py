@@ -102,8 +102,8 @@ def graph_limit(prepared: Prepared, spec: FitSpec) -> float:
 def graph_rows(point: PathPoint) -> Array:
     """What the graph of a fit relates, task by task: residuals, or weights about their shared mean, (K, r)."""
     relates = point.spec.structure.relates
-    rows = point.prepared.problem(point.spec.penalty, relates).rows(point.result.W)
-    return rows if relates == "residual" else rows - point.result.mean
+    related = point.prepared.problem(point.spec.penalty, relates).rows(point.result.W)
+    return related if relates == "residual" else related - point.result.mean
 
 
 def grid_values(values: Any, name: str) -> list[Any]:
