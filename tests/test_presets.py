@@ -109,7 +109,7 @@ def test_the_list_says_something_about_each():
 def test_an_unknown_keyword_is_named_and_every_keyword_that_is_offered_instead_is_taken(name):
     with pytest.raises(ParameterError, match="no_such") as caught:
         presets.make(name, no_such=1)
-    own, further = str(caught.value).split("It takes ")[1].rstrip(".").split(", and for the estimator ")
+    own, further = str(caught.value).split("; it takes ")[1].rstrip(".").split(", and for the estimator ")
     offered = [*(own.split(", ") if own != "nothing of its own" else ()), *further.split(", ")]
     assert "task_column" in offered
     for keyword in set(offered) - {"loss"}:

@@ -154,7 +154,7 @@ def test_held_out_rows_are_needed(data):
     with pytest.raises(ParameterError, match="held-out"):
         transfer_report(MSSLRegressor(), data.X, data.y, data.tasks)
     first = [np.flatnonzero(data.tasks_test == task)[0] for task in np.unique(data.tasks_test)]
-    with pytest.raises(ParameterError, match="two held-out rows"):
+    with pytest.raises(ParameterError, match="one held-out row; give two"):
         transfer_report(
             MSSLRegressor(),
             data.X,

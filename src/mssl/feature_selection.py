@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mssl._validation import check_choice, check_number, check_whole_number, refused
 
-_CHUNK = 1024
+_CHUNK = 1024  # edges whose differences are held at a time: trades memory for calls
 
 
 class LaplacianScore(SelectorMixin, BaseEstimator):

@@ -46,17 +46,17 @@ def make_estimator(
     name = method.replace("_", "-")
     if name == "r-mssl" and family != "gaussian":
         raise refused("family", family, "r-mssl relates residuals and needs a gaussian target", "Use p-mssl.")
-    on: dict[str, Any] = {"on": "residual"} if name == "r-mssl" else {}
+    residual: dict[str, Any] = {"on": "residual"} if name == "r-mssl" else {}
     binary = family == "binary"
     if name not in LEARNED:
         model = _preset(name, family, fixed or {})
     elif fixed:
-        model = mssl.MSSLClassifier() if binary else mssl.MSSLRegressor(loss=family, **on)
+        model = mssl.MSSLClassifier() if binary else mssl.MSSLRegressor(loss=family, **residual)
         model = set_known(model, fixed)
     else:
         # The graph is selected with a fixed seed, so that the same table gives the same answer.
         chosen: dict[str, Any] = {"selection": selection, "stability": mssl.StabilitySelection(random_state=0)}
-        model = mssl.MSSLClassifierCV(**chosen) if binary else mssl.MSSLRegressorCV(loss=family, **chosen, **on)
+        model = mssl.MSSLClassifierCV(**chosen) if binary else mssl.MSSLRegressorCV(loss=family, **chosen, **residual)
     return model.set_params(verbose=verbose) if "verbose" in model.get_params(deep=False) else model
 
 

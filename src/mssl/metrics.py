@@ -39,7 +39,7 @@ def deviance_score(loss: Loss, y: Any, prediction: Array, sample_weight: Any = N
     if not seen.any():
         raise DataError("y holds no target at all; give at least one number to score against.")
     if not np.all(loss.in_range(target[seen])):
-        raise DataError(f"y holds targets out of range for the {loss.name} loss (allowed: {loss.range}).")
+        raise DataError(f"y holds targets out of range for the {loss.name} loss; allowed are {loss.range}.")
     scores = [
         _explained(loss, *column)
         for column in zip(*(part.T for part in columns), strict=True)
@@ -53,7 +53,9 @@ def scored_targets(target: Labels, prediction: Labels, sample_weight: Any) -> tu
     if target.shape[:1] == prediction.shape[:1] and {*target.shape[1:], *prediction.shape[1:]} == {1}:
         target = target.reshape(prediction.shape)  # a column and a row of numbers are the same targets
     if target.shape != prediction.shape:
-        raise LayoutError(f"y has shape {target.shape}; the predictions have {prediction.shape}. They must agree.")
+        raise LayoutError(
+            f"y has shape {target.shape}, the predictions have {prediction.shape}; give one target a prediction."
+        )
     weights = np.ones(target.shape) if sample_weight is None else np.asarray(sample_weight, dtype=float)
     if weights.ndim < target.ndim:
         weights = np.broadcast_to(weights[:, None], target.shape)

@@ -43,20 +43,20 @@ _FIXED = ("structure", "penalty", "on")  # parameters of the estimators that a p
 
 
 def _preset(function: Callable[P, R]) -> Callable[P, R]:
-    """Enter a preset into the list, and let a keyword that it does not know be a stated error."""
+    """Enter a preset into the list, and raise an error with all keywords where one is unknown."""
 
     @wraps(function)
     def checked(*values: P.args, **parameters: P.kwargs) -> R:
         try:
             return function(*values, **parameters)
         except TypeError as error:  # estimators only store what they are given, so that it is about the call
-            own = [name for name in signature(function).parameters if name != "further"]
+            preset_names = [name for name in signature(function).parameters if name != "further"]
             plain: Any = function
-            model = plain(**{name: parameters[name] for name in own if name in parameters})
-            further = sorted(set(model.get_params(deep=False)) - {*own, *_FIXED})
+            model = plain(**{name: parameters[name] for name in preset_names if name in parameters})
+            further = sorted(set(model.get_params(deep=False)) - {*preset_names, *_FIXED})
             raise ParameterError(
-                f"presets.{function.__name__} cannot be called so: {error}. It takes "
-                f"{', '.join(own) or 'nothing of its own'}, and for the estimator {', '.join(further)}."
+                f"presets.{function.__name__} cannot be called so ({error}); it takes "
+                f"{', '.join(preset_names) or 'nothing of its own'}, and for the estimator {', '.join(further)}."
             ) from error
 
     _PRESETS[function.__name__] = checked
@@ -131,7 +131,7 @@ def logistic(alpha: ArrayLike = 1.0, coef_penalty: float = 0.0, **further: Any) 
     ----------
     Cox (1958), doi:10.1111/j.2517-6161.1958.tb00292.x.
     """
-    loss = further.pop("loss", "bernoulli")  # no choice, so that it is no parameter of its own
+    loss = further.pop("loss", "bernoulli")  # the only value allowed, so that the signature does not list it
     if getattr(loss, "name", loss) != "bernoulli":
         remedy = "Leave the loss out, or use presets.ridge for other losses."
         raise refused("presets.logistic: loss", loss, "logistic regression has the loss 'bernoulli'", remedy)

@@ -1,4 +1,4 @@
-"""Did learning together help? Each task's error against that of its own single-task fit, on held-out rows."""
+"""Whether learning together helped: each task's error against that of its single-task fit, on held-out rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mssl.exceptions import ParameterError, require
 from mssl.losses import Loss, resolve_loss
 from mssl.structures import SparsePrecision
 
-_SMALL = 2.0  # standard errors below which a difference counts as none
+_SMALL = 2.0  # standard errors below which a difference counts as none (about a 95 % interval)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,9 @@ def transfer_report(
     0
     """
     if X_test is None or y_test is None:
-        raise ParameterError("transfer_report compares on held-out rows: give X_test and y_test (and tasks_test).")
+        raise ParameterError(
+            "X_test or y_test is None; give held-out rows to compare on, X_test and y_test (and tasks_test)."
+        )
     if isinstance(model, Pipeline):
         steps, model = clone(model[:-1]), model[-1]
         X, X_test = steps.fit_transform(X, y), steps.transform(X_test)
@@ -128,7 +130,7 @@ def transfer_report(
     together, alone = (
         clone(estimator).fit(X, y, **named) for estimator in (model, _single(plain) if single is None else single)
     )
-    # One yardstick for both: the deviance of the model's own loss.
+    # Both are compared by the deviance of the model's loss.
     fitted = getattr(together, "best_estimator_", together)
     loss: Loss = fitted.loss_ if hasattr(fitted, "loss_") else resolve_loss("bernoulli" if classes else "gaussian")
     return _report(test, *(_deviances(one, loss, test, X_test, tasks_test, classes) for one in (together, alone)))
@@ -142,7 +144,7 @@ def _searched(model: Any) -> Any:
 
 
 def _single(model: Any) -> Any:
-    """The model's own family without anything that relates the tasks, as far as it has one: baselines have no loss."""
+    """The model with its loss and without anything that relates the tasks; baselines have no loss."""
     names = ("task_column", "fit_intercept", "scale_features", "class_weight" if is_classifier(model) else "loss")
     given = model.get_params(deep=False)
     family = MultiTaskClassifier if is_classifier(model) else MultiTaskGLM
@@ -165,9 +167,7 @@ def _sorted(predicted: Array, test: TaskData) -> Array:
     if predicted.ndim == 1:
         return predicted if test.input_rows is None else predicted[test.input_rows]
     if predicted.size != len(test.y):
-        raise ParameterError(
-            "transfer_report needs held-out rows without missing targets; drop rows with NaN in y_test."
-        )
+        raise ParameterError("y_test has missing targets; give held-out rows with a target. Drop the rows with NaN.")
     return np.asarray(predicted.T.ravel())
 
 
@@ -175,9 +175,7 @@ def _report(test: TaskData, together: Array, alone: Array) -> TransferReport:
     rows = test.n_rows
     few = test.tasks[rows < 2]
     if len(few):
-        raise ParameterError(
-            f"transfer_report needs two held-out rows a task or more; tasks {listing(list(few))} have one."
-        )
+        raise ParameterError(f"Tasks {listing(list(few))} have one held-out row; give two or more a task.")
     means = [test.task_sums(values) / rows for values in (together, alone)]
     difference = alone - together
     centred = difference - np.repeat(means[1] - means[0], rows)

@@ -252,7 +252,7 @@ def test_read_only_folders_are_refused_before_the_work(weather, tmp_path):
     try:
         args = ("fit", weather / "data.csv", "--task", "station", "--target", "y", "--save", target, *QUICK)
         done = run(*args, code=1)
-        assert "annot write" in done.stderr
+        assert "cannot be written" in done.stderr
         assert done.stdout == ""
         assert old.read_bytes() == b"old"
         assert [path.name for path in folder.iterdir()] == ["m.npz"]

@@ -149,7 +149,7 @@ BAD = {
     "task ids and (n, K) targets": (
         lambda: MSSLRegressor().fit(X0, np.c_[Y0, Y0], tasks=[0] * 6),
         LayoutError,
-        "leave the ids out",
+        "Leave the ids out",
     ),
     "rows differ": (lambda: MSSLRegressor().fit(X0, Y0[:4]), LayoutError, "inconsistent"),
     "aligned shapes differ": (lambda: MSSLRegressor().fit(np.ones((6, 2, 3)), np.ones((6, 3))), LayoutError, "aligned"),
@@ -373,7 +373,7 @@ def test_prediction_needs_known_tasks(two_tasks: MSSLRegressor) -> None:
     X = np.ones((2, 3))
     with pytest.raises(LayoutError, match="which task each row belongs to"):
         two_tasks.predict(X)
-    with pytest.raises(UnseenTaskError, match=r"'c'.*known: 'a', 'b'"):
+    with pytest.raises(UnseenTaskError, match=r"'c'.*knows 'a', 'b'"):
         two_tasks.predict(X, tasks=["a", "c"])
     with pytest.raises(ValueError, match="features"):
         two_tasks.predict(np.ones((2, 4)), tasks=["a", "b"])

@@ -313,7 +313,7 @@ def test_climate_layouts_hold_the_same_numbers():
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ({"layout": "shared"}, LayoutError, "own rows"),
+        ({"layout": "shared"}, LayoutError, "rows of its own"),
         ({"n_links": 10_000}, ParameterError, "distant pairs"),
         ({"box": (10, -10, 0, 20)}, ParameterError, "south"),
         ({"n_members": 0}, ParameterError, "n_members"),

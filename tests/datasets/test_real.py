@@ -115,10 +115,10 @@ def test_export_writes_what_load_gives(tmp_path):
 
 
 def test_export_leaves_nothing_where_it_fails(tmp_path, monkeypatch):
-    with pytest.raises(DatasetError, match="cannot write"):
+    with pytest.raises(DatasetError, match="cannot be written"):
         datasets.export("digit-pairs", tmp_path / "nowhere" / "digits.csv", subsample=2)
     (tmp_path / "digits.csv").mkdir()
-    with pytest.raises(DatasetError, match="cannot write"):
+    with pytest.raises(DatasetError, match="cannot be written"):
         datasets.export("digit-pairs", tmp_path / "digits.csv", subsample=2)
     assert [entry.name for entry in tmp_path.iterdir()] == ["digits.csv"]
 
@@ -262,7 +262,7 @@ def test_fiveloc_facts():
     np.testing.assert_array_equal(long.X[long.tasks == name], climate.X[:, 7])
     np.testing.assert_array_equal(long.y[long.tasks == name], climate.y[:, 7])
     np.testing.assert_array_equal(long.months[long.tasks == name], climate.months)
-    with pytest.raises(LayoutError, match="own rows"):
+    with pytest.raises(LayoutError, match="rows of its own"):
         datasets.load_climate("fiveloc", layout="shared")
     with pytest.raises(LayoutError, match="three axes"):
         datasets.load_climate("fiveloc", as_frame=True)

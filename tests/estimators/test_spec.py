@@ -91,5 +91,5 @@ def test_targets_of_one_column_are_targets_and_other_shapes_are_refused():
         assert targets.shape == weights.shape == prediction.shape
         assert deviance_score(Gaussian(), target, prediction) == 1.0
     for target, prediction in ((np.ones((2, 3)), np.ones((3, 2))), (np.ones(6), np.ones((3, 2))), (flat, flat[:2])):
-        with pytest.raises(LayoutError, match="must agree"):
+        with pytest.raises(LayoutError, match="give one target"):
             scored_targets(target, prediction, None)

@@ -433,9 +433,9 @@ def test_ten_thousand_mutated_files_never_crash(file, tmp_path):
 
 
 def test_write_failures_leave_nothing(model, tmp_path):
-    with pytest.raises(ModelFileError, match="cannot write"):
+    with pytest.raises(ModelFileError, match="cannot be written"):
         mssl.save(model, tmp_path / "no such folder" / "m.npz")
-    with pytest.raises(ModelFileError, match="cannot write"):
+    with pytest.raises(ModelFileError, match="cannot be written"):
         mssl.save(model, tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -166,7 +166,7 @@ def test_sorting_by_task_keeps_rows_together(tmp_path):
         ("", "empty"),
         ("\n\n", "empty"),
         ("station,temp,x\n", "no rows"),
-        ("station,temp,x\na,1,2\na,1\n", r"Line 3 .* has 2 values, its first line names 3"),
+        ("station,temp,x\na,1,2\na,1\n", r"Line 3 .* has 2 values; its first line names 3"),
         ('station,temp,x\n"a\nb",1,2\na,1,2,9\n', r"Line 4 .* has 4 values"),
         ("station,temp,\na,1,2\n", "Column 3 .* has no name"),
         ("station,temp,temp\na,1,2\n", "two columns named 'temp'"),
@@ -181,7 +181,7 @@ def test_sorting_by_task_keeps_rows_together(tmp_path):
         ("station,temp,x\na,1,same\na,1,same\n", "'x' holds nothing but 'same'"),
         ("station,temp,x\na,1,\na,1,\n", r"missing in 'x' \(2 rows\), first in row 1"),
         ("station,temp,x\na,,1\na,1,\n", r"missing in 'temp' \(1 rows\), 'x' \(1 rows\)"),
-        ("station,temp\na,1\n", "no column of features"),
+        ("station,temp\na,1\n", "give at least one column of features"),
     ],
 )
 def test_faults_are_named(reader, text, message, tmp_path):
@@ -315,7 +315,7 @@ def test_a_known_graph_comes_from_a_table_of_edges(tmp_path):
         ("one\na\n", "two columns"),
     ):
         assert message in refused(*fit, "--edges", write(tmp_path, text, "bad.csv"))
-    assert "s2m2r does" in usage("fit", path, *COLUMNS, "--edges", edges)
+    assert "use s2m2r" in usage("fit", path, *COLUMNS, "--edges", edges)
 
 
 def test_advice_for_missing_values_can_be_followed(tmp_path):
@@ -374,7 +374,7 @@ MISSING = "station,temp,x,c\na,1,2,u\na,2,,v\nb,3,4,\nb,,6,v\n"
 def test_missing_rows_are_dropped(reader, tmp_path):
     _, rows = encode(write(tmp_path, MISSING), missing="drop")
     assert rows.rows.tolist() == [0]
-    with pytest.raises(DataError, match="no row that can be used"):
+    with pytest.raises(DataError, match="no row without missing values"):
         encode(write(tmp_path, "station,temp,x,c\na,,2,u\nb,1,,v\n"), missing="drop")
 
 
@@ -396,7 +396,7 @@ def test_new_rows_are_read_as_in_training(reader, tmp_path):
         schema.encode(schema.read(write(tmp_path, new.replace("blue", "green"), "new.csv")))
     with pytest.raises(DataError, match=r"lacks the columns 'sky'"):
         schema.read(write(tmp_path, new.replace("sky", "skies"), "new.csv"))
-    with pytest.raises(DataError, match="'wind' was numeric in training"):
+    with pytest.raises(DataError, match="'wind' holds 'high'; it was numeric in training"):
         schema.encode(schema.read(write(tmp_path, new.replace("\n1,", "\nhigh,"), "new.csv")))
 
 

@@ -332,7 +332,7 @@ def test_boxes_show_medians_per_task_and_method():
         (lambda: plots.plot_coefficients([[1.0, np.nan]]), DataError, "NaN"),
         (lambda: plots.plot_coefficients(np.eye(3), tasks=["a"]), DataError, "1 names for 3 tasks"),
         (lambda: plots.plot_path([1.0], np.ones((2, 3))), DataError, "1 penalty strengths for 2 rows"),
-        (lambda: plots.plot_stability([1.0], [[2.0]]), DataError, r"expected \[0, 1\]"),
+        (lambda: plots.plot_stability([1.0], [[2.0]]), DataError, "from 0 to 1"),
         (lambda: plots.plot_stability([1.0], np.ones((1, 2, 3))), DataError, r"\(L, K, K\)"),
         (lambda: plots.plot_convergence({}), DataError, "neither objective"),
         (lambda: plots.plot_transfer([]), DataError, "non-empty"),

@@ -259,10 +259,10 @@ def test_a_saved_model_gives_the_same_page(model, problem, tmp_path):
         ({"data": 3}, "data has to be"),
         ({"transfer": {"nobody": 1.0}}, "does not know"),
         ({"transfer": [1.0]}, "give one each"),
-        ({"transfer": 5}, "expected a mapping"),
+        ({"transfer": 5}, "give a mapping"),
         ({"stability": {}}, "holds no path"),
-        ({"stability": ([1.0], [[[2.0] * 6] * 6])}, "lie in"),
-        ({"stability": ([1.0, 0.5], [[0.1]])}, "expected"),
+        ({"stability": ([1.0], [[[2.0] * 6] * 6])}, "from 0 to 1"),
+        ({"stability": ([1.0, 0.5], [[0.1]])}, "give"),
         ({"coordinates": [[0, 0]]}, "shape"),
         ({"coordinates": [[95.0, 0.0]] * 6}, "out of range"),
     ],
@@ -281,7 +281,7 @@ def test_an_unfitted_model_is_refused(tmp_path):
 def test_a_path_that_cannot_be_written_is_named_and_nothing_is_left(tmp_path):
     (tmp_path / "folder").mkdir()
     for path in (tmp_path / "missing" / "report.html", tmp_path / "folder"):
-        with pytest.raises(MSSLError, match="cannot write"):
+        with pytest.raises(MSSLError, match="cannot be written"):
             report.write(fake(3), path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder"]
     assert not list((tmp_path / "folder").iterdir())

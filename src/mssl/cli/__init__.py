@@ -99,7 +99,7 @@ def main(args: list[str] | None = None) -> None:
         _complain("Interrupted; nothing was left half-written.")
         sys.exit(130)
     except (BrokenPipeError, _ReaderGoneError):
-        # The reader has seen enough; Python must not try to flush the rest at exit.
+        # The reader has closed the pipe; Python must not try to flush the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except Exception as error:
@@ -130,11 +130,11 @@ def _complain(text: str) -> None:
     click.echo("".join(c if c.isprintable() else repr(c)[1:-1] for c in line), err=True)
 
 
-_SAID: set[str] = set()
+_WARNINGS_SHOWN: set[str] = set()  # warnings that this process has printed
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    """Say every warning once, however many fits it comes from."""
-    if str(message) not in _SAID:
-        _SAID.add(str(message))
+    """Print every warning once, however many fits it comes from."""
+    if str(message) not in _WARNINGS_SHOWN:
+        _WARNINGS_SHOWN.add(str(message))
         _complain(f"Note: {message}")

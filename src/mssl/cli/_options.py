@@ -24,7 +24,7 @@ def parse_settings(ctx: click.Context, param: click.Parameter, settings: tuple[s
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals or not name.strip():
-            raise click.UsageError(f"--set {setting!r}: give a name and a value, such as graph_penalty=0.3.")
+            raise click.UsageError(f"--set is {setting!r}; give a name and a value, such as graph_penalty=0.3.")
         parsed[name.strip()] = _value(text.strip())
     return parsed
 

@@ -46,7 +46,7 @@ def print_result(text: str) -> None:
 
 
 def standard_output() -> IO[str]:
-    """Where results are printed; closed, it is an error rather than a silence."""
+    """The stream that results are printed to; a closed one raises, so that results are not lost silently."""
     if sys.stdout is None:
         raise DatasetError("The standard output is closed; open it, or write to a file (-o) where the command can.")
     return sys.stdout
@@ -101,9 +101,9 @@ def check_target(path: str | None, *inputs: str | None) -> None:
         folder = Path(os.path.realpath(target)).parent
         possible = folder.is_dir() and os.access(folder, os.W_OK)
     if not possible:
-        raise DatasetError(f"Cannot write {path!r}: choose a file in a folder that exists and is writable.")
+        raise DatasetError(f"{path!r} cannot be written; give a file in a folder that exists and is writable.")
 
 
 def show_progress(quiet: bool) -> bool:
-    """Whether progress may be drawn: only for someone who looks."""
+    """Whether progress may be drawn: only on a terminal."""
     return sys.stderr.isatty() and not quiet

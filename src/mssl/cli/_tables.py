@@ -77,8 +77,8 @@ class Training(NamedTuple):
         """The model with the graph that was given, if it needs one; what else it lacks raises before any work."""
         if method.replace("_", "-") in ("r-mssl", "r-mssl-copula") and not self.aligned:
             raise NotAlignedError(
-                f"{method} relates the errors that tasks make at the same time, so it has to know which rows belong "
-                "together: name the column of times with --time (every task needs one row at each of the same times), "
+                f"{method} relates the errors that tasks make at the same time, so it needs to know which rows belong "
+                "together; name the column of times with --time (every task needs one row at each of the same times), "
                 "or use p-mssl, which needs none."
             )
         place = lacks_graph(model)
@@ -134,7 +134,9 @@ def read_training(
     y = encoded.target
     family = detect_family(y, target) if family == "auto" else family
     if family != "binary" and y.dtype.kind == "U":
-        raise DataError(f"Column {target!r} holds text (for example {str(y[0])!r}); the family {family} needs numbers.")
+        raise DataError(
+            f"Column {target!r} holds text (for example {str(y[0])!r}); give numbers to the family {family}."
+        )
     if family == "binary" and y.dtype.kind == "f" and np.array_equal(y, np.round(y)):
         y = y.astype(bool if truth else np.int64)
     arrays: Any = (encoded.X, y, encoded.tasks)
@@ -150,7 +152,7 @@ def _read_edges(path: str, tasks: list[str]) -> list[tuple[int, int, float]]:
 
     names = read_table(path).names
     if len(names) < 2:
-        raise DataError(f"{path!r} has one column; edges need two columns of task names, and may have one of weights.")
+        raise DataError(f"{path!r} has one column; give two columns of task names, and one of weights if edges differ.")
     weighted = ["weight"] if "weight" in names[2:] else []
     table = read_table(path, columns=[*names[:2], *weighted], text=names[:2])
     ends = [read_task_column(table[name], name).tolist() for name in names[:2]]

@@ -16,7 +16,9 @@ def _years(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int,
     try:
         return int(first), int(last or first)
     except ValueError:
-        raise click.BadParameter(f"{value!r} is no range of years, such as 1901:1950.") from None
+        raise click.BadParameter(
+            f"{value!r} is no range of years; give the first and the last, such as 1901:1950."
+        ) from None
 
 
 def _region(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[float, ...] | None:
@@ -25,7 +27,7 @@ def _region(ctx: click.Context, param: click.Parameter, value: str | None) -> tu
     try:
         west, east, south, north = (float(part) for part in value.split(","))
     except ValueError:
-        raise click.BadParameter(f"{value!r} is no region: give west,east,south,north in degrees.") from None
+        raise click.BadParameter(f"{value!r} is no region; give west,east,south,north in degrees.") from None
     return west, east, south, north
 
 

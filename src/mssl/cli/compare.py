@@ -116,7 +116,7 @@ def predicted_mean(model: Any, rows: Training) -> Array:
 
 
 def _inside(family: str, mean: Array) -> Array:
-    """Probabilities of exactly 0 or 1 would make one wrong answer infinitely bad."""
+    """Keep probabilities off exactly 0 and 1, where one wrong answer has an infinite deviance."""
     return np.clip(mean, 1e-12, 1 - 1e-12) if family == "binary" else mean
 
 

@@ -69,7 +69,9 @@ def export(name: str, path: str, subsample: int | None, seed: int, as_json: bool
     try:
         written = write(name, path, **options)
     except TypeError as error:
-        raise ParameterError(f"The data set {name!r} cannot be subsampled; export it whole.") from error
+        raise ParameterError(
+            f"--subsample is given for the data set {name!r}, which cannot be subsampled; export it whole."
+        ) from error
     entry = info(name)
     if as_json:
         print_json({"file": str(written), "task": entry.task_column, "target": entry.target_column})
@@ -80,10 +82,11 @@ def export(name: str, path: str, subsample: int | None, seed: int, as_json: bool
 def _list(as_json: bool) -> None:
     from mssl.datasets import available
 
-    rows = available()
+    entries = available()
     if as_json:
-        print_json(rows)
+        print_json(entries)
         return
     print_table(
-        ["name", "present", "what"], [[row["name"], "yes" if row["present"] else "no", row["what"]] for row in rows]
+        ["name", "present", "what"],
+        [[entry["name"], "yes" if entry["present"] else "no", entry["what"]] for entry in entries],
     )

@@ -56,7 +56,7 @@ def fit(
         verbose=int(show_progress(quiet)),
     )
     if training.edges is not None and lacks_graph(model) is None:
-        raise click.UsageError(f"--edges: {method} takes no graph that is known; s2m2r does.")
+        raise click.UsageError(f"--edges is given, and {method} takes no known graph; leave it out, or use s2m2r.")
     training.fit(training.prepare(model, method))
     summary = summarise(model, training, method, fixed, time.perf_counter() - began)
     if path is not None:
@@ -79,7 +79,7 @@ def _write_report(model: Any, page: str, training: Training) -> Any:
     return write(model, page, data=rows, stability=getattr(model, "stability_", None))
 
 
-_NOTES = ("method", "family", "rows", "task_column", "target_column", "seconds")
+_NOTES = ("method", "family", "rows", "task_column", "target_column", "seconds")  # facts that a model file keeps
 
 
 def summarise(model: Any, training: Training, method: str, fixed: dict[str, Any], seconds: float) -> dict[str, Any]:

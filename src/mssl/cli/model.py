@@ -22,7 +22,7 @@ from mssl.cli._output import (
 from mssl.exceptions import ModelFileError
 
 _MODEL = click.argument("model", type=click.Path())
-_ROWS_AT_ONCE = 2**14
+_ROWS_AT_ONCE = 2**14  # rows of predictions that are Python objects at a time: trades memory for calls
 
 
 @click.command()
@@ -59,10 +59,10 @@ def predict(model: str, data: str, output: str | None, as_json: bool) -> None:
     table = schema.read(data)
     tasks = read_task_column(table[schema.task], schema.task)
     check_tasks(tasks.names.tolist(), [str(task) for task in fitted.tasks_])
-    rows = schema.encode(table, by_task=True)
-    answers = _answers(fitted, rows)
+    encoded = schema.encode(table, by_task=True)
+    answers = _answers(fitted, encoded)
     header = [schema.task, *answers]
-    lines = _lines(tasks, rows.rows, list(answers.values()))
+    lines = _lines(tasks, encoded.rows, list(answers.values()))
     if as_json:
         predictions = [dict(zip(header, line, strict=True)) for line in lines]
         document = json_text({"rows": len(predictions), "predictions": predictions})
@@ -79,10 +79,10 @@ def predict(model: str, data: str, output: str | None, as_json: bool) -> None:
         click.echo(f"{len(tasks)} predictions written to {output}")
 
 
-def _answers(fitted: Any, rows: Any) -> dict[str, Any]:
-    answers = {"prediction": fitted.predict(rows.X, tasks=rows.tasks)}
+def _answers(fitted: Any, encoded: Any) -> dict[str, Any]:
+    answers = {"prediction": fitted.predict(encoded.X, tasks=encoded.tasks)}
     if hasattr(fitted, "classes_"):
-        answers["probability"] = fitted.predict_proba(rows.X, tasks=rows.tasks)[:, 1]
+        answers["probability"] = fitted.predict_proba(encoded.X, tasks=encoded.tasks)[:, 1]
     return answers
 
 
@@ -132,7 +132,7 @@ def graph(model: str, kind: str, output: str | None, min_weight: float, min_conf
 
 
 def _graph(fitted: Any, model: str, min_weight: float, min_confidence: float) -> Any:
-    """The graph of a model with the edges that are strong enough; of edges left out nothing is predictions."""
+    """The graph of a model with the edges that are strong enough; those left out have confidence 0."""
     import numpy as np
 
     whole = getattr(fitted, "graph_", None)

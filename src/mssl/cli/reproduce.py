@@ -29,11 +29,11 @@ def reproduce(name: str | None, output: str | None, quick: bool, resume: bool, j
     from mssl.experiments import available, run
 
     if name is None:
-        rows = available()
+        experiments = available()
         if as_json:
-            print_json([{"name": short, "title": title} for short, title in rows])
+            print_json([{"name": short, "title": title} for short, title in experiments])
         else:
-            print_table(["name", "what"], rows)
+            print_table(["name", "what"], experiments)
         return
     page = run(name, output or name, quick=quick, resume=resume, jobs=jobs)
     if as_json:

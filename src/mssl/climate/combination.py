@@ -170,7 +170,10 @@ def month_means(values: Array, months: NDArray[np.int64], known: NDArray[np.bool
     for month in np.unique(months % 12):
         rows = months % 12 == month
         if not np.any(rows & known):
-            raise DataError(f"Month {month + 1} of the year occurs in testing, but not in the training years.")
+            raise DataError(
+                f"Month {month + 1} of the year occurs in testing and not in training; give training years "
+                "that have it."
+            )
         means[rows] = values[rows & known].mean(axis=0)
     return means
 
@@ -188,7 +191,9 @@ def _observed(observations: Any, variable: str | None, region: Any, land_only: b
     if gridded and land_only:
         data = on_land(data)
     if not data.sizes["location"]:
-        raise DataError("No location is left: none lies in the region and on land (--all-cells keeps the sea).")
+        raise DataError(
+            "No location lies in the region and on land; give another region, or keep the sea (--all-cells)."
+        )
     data.attrs["units"] = units
     return data, grid, cells - data.sizes["location"]
 
@@ -228,7 +233,9 @@ def _align(observed: Any, fields: dict[str, Any], train: tuple[int, int], test: 
     seen = np.isfinite(observed.values).all(axis=0)
     whole = seen & np.isfinite(stack).all(axis=(0, 2))
     if not whole.any():
-        raise DataError("Every location lacks some value of the observation or of a member, so none can be combined.")
+        raise DataError(
+            "Every location lacks some value of the observation or of a member; give at least one complete location."
+        )
     kept = observed.isel(location=np.flatnonzero(whole)).astype(float)
     X = np.ascontiguousarray(stack[:, whole])
     left_out = {"not_observed": int(np.sum(~seen)), "not_modelled": int(np.sum(seen & ~whole))}
@@ -242,7 +249,7 @@ def _with_neighbours(model: Any, data: _Months, *, gridded: bool) -> Any:
         return model
     if not {"lat", "lon"} <= set(data.observed.coords):
         raise DataError(
-            "The observation tells no lat and lon of its locations, so that their neighbours are not known."
+            "The observation has no lat and lon of its locations, so that their neighbours are unknown; add them."
         )
     places = np.column_stack([data.observed["lat"].values, data.observed["lon"].values])
     nearest = {} if gridded else {f"{place}__nearest": min(4, len(places) - 1)}
@@ -340,7 +347,7 @@ def _about(answer: Any) -> dict[str, Any]:
 
 
 def _gain(error: float, rival: float) -> float:
-    """The share of the rival's error that is gone; a rival without error can at best be met."""
+    """The share of the rival's error that is gone. Where the rival has none: 0 for no error, −∞ for any."""
     if rival:
         return 1.0 - error / rival
     return float("-inf") if error else 0.0
@@ -414,7 +421,7 @@ def write_dataset(data: Any, path: str | Path) -> Path:
         ) from error
     except OSError as error:
         raise DatasetError(
-            f"cannot write {str(target)!r}: {error.strerror or error}. Choose a folder that exists and is writable."
+            f"{str(target)!r} cannot be written ({error.strerror or error}); give a folder that exists and is writable."
         ) from error
     finally:
         beside.unlink(missing_ok=True)

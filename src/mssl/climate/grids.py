@@ -67,15 +67,15 @@ def open_field(path: str | Path, variable: str | None = None) -> Any:
 
 
 def _unreadable(path: Path, error: Exception) -> str:
-    """Why a file cannot be opened: it is not there, it is something else, or what xarray says."""
+    """Why a file cannot be opened: it is absent, it is of another kind, or the message of xarray."""
     if not path.exists():
-        return f"There is no file {str(path)!r}."
+        return f"There is no file {str(path)!r}; give the path of a NetCDF file."
     if path.is_file():
         with path.open("rb") as stream:
             begins = stream.read(8)
         if not begins.startswith((b"CDF", b"\x89HDF")):
             return f"{str(path)!r} is no NetCDF file (it begins with {begins!r}); give files written as NetCDF."
-    return f"{str(path)!r} cannot be read as NetCDF: {error}"
+    return f"{str(path)!r} cannot be read as NetCDF ({error}); write it again."
 
 
 def reject_observation(members: Iterable[str | Path], observations: str | Path) -> None:
@@ -83,7 +83,7 @@ def reject_observation(members: Iterable[str | Path], observations: str | Path) 
     for path in map(Path, members):
         if path.exists() and Path(observations).exists() and path.samefile(observations):
             raise DataError(
-                f"The file of the observation, {str(observations)!r}, is among the members too. Keep it elsewhere, or "
+                f"The file of the observation, {str(observations)!r}, is among the members too; keep it elsewhere, or "
                 "give a pattern that leaves it out."
             )
 
@@ -94,15 +94,15 @@ def pick(data: Any, variable: str | None, source: str) -> Any:
         names = [name for name in data.data_vars if any(axis in data[name].dims for axis in ("time", *_AXES["time"]))]
         chosen = variable if variable is not None else (names[0] if len(names) == 1 else None)
         if chosen is None or chosen not in data.data_vars:
-            asked = "which variable is meant is not said" if variable is None else f"there is no variable {variable!r}"
-            raise DataError(f"{source}: {asked}; it has {listing([str(name) for name in names])}.")
+            asked = "several variables or none" if variable is None else f"no variable {variable!r}"
+            raise DataError(f"{source} has {asked}; name one of {listing([str(name) for name in names])}.")
         data = data[chosen]
     renamed = {
         other: axis for axis, others in _AXES.items() for other in others if other in data.dims or other in data.coords
     }
     data = data.rename({old: new for old, new in renamed.items() if new not in data.coords and new not in data.dims})
     if "time" not in data.dims:
-        raise DataError(f"{source}: the variable has no time axis; its axes are {listing(list(data.dims))}.")
+        raise DataError(f"The variable of {source} has the axes {listing(list(data.dims))}; it needs one of time.")
     if "lon" in data.coords:
         data = data.assign_coords(lon=(data["lon"] + 180.0) % 360.0 - 180.0)
         data = data.sortby("lon") if "lon" in data.dims else data
@@ -130,7 +130,7 @@ def monthly(data: Any) -> Any:
     """Means of every calendar month, on an integer axis of months since year 0, whatever the calendar."""
     times = data["time"]
     if not hasattr(times, "dt") or times.dtype.kind not in "MO":
-        raise DataError("The time axis holds no dates; it needs units such as 'days since 1850-01-01'.")
+        raise DataError("The time axis holds no dates; give it units such as 'days since 1850-01-01'.")
     months = (times.dt.year * 12 + times.dt.month - 1).values
     data = data.assign_coords(time=months)
     if len(np.unique(months)) == len(months):
@@ -202,10 +202,13 @@ def to_cells(data: Any, places: Any, method: str, source: str) -> Any:
             return data.transpose("time", "location")
         absent = sorted(set(places["location"].values.tolist()) - set(data["location"].values.tolist()))
         if absent:
-            raise DataError(f"{source} lacks the locations {listing(absent)} of the observation.")
+            raise DataError(
+                f"{source} lacks the locations {listing(absent)} of the observation; add them, or leave them "
+                "out of both."
+            )
         return data.sel(location=places["location"].values).transpose("time", "location")
     if not {"lat", "lon"} <= set(data.dims) or "lat" not in places.coords:
-        raise DataError(f"{source} is on a grid; the observation needs lat and lon of its locations to compare them.")
+        raise DataError(f"{source} is on a grid; give lat and lon of the observation's locations, to compare them.")
     grid = _around_the_globe(data.sortby("lat"))
     lat = places["lat"].clip(float(grid["lat"].min()), float(grid["lat"].max()))
     kind = {"bilinear": "linear", "nearest": "nearest"}[method]

@@ -1,4 +1,4 @@
-"""Tasks in: layouts, labels, features, moments and folds."""
+"""Reading tasks: layouts, labels, features, moments and folds."""
 
 from mssl.data.labels import PairTasks, pair_tasks, vote
 from mssl.data.layouts import TaskData, read_tasks, stack_tasks

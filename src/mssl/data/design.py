@@ -36,9 +36,9 @@ _UNSCALED_RANGE = (1e-76, 1e76)  # features whose fourth powers doubles can hold
 _SQUARE_RANGE = (1e-200, 1e200)  # sums of squares outside are computed again on rescaled columns
 ROUNDING = 32 * float(np.finfo(float).eps)  # a column whose spread is below this share of its mean is constant
 _CHUNK = 2**22  # numbers in a temporary block (32 MiB): larger ones cost memory, smaller ones calls of NumPy
-_CACHED = 2**18  # numbers (2 MiB) that stay in the cache of a core while several things are done to them
+_CACHED = 2**18  # numbers (2 MiB) that stay in the cache of a core while they are transposed, averaged and centred
 _FEW_ROWS = 512  # rows that are transposed at a time: with longer strides every number misses the cache
-_LARGE = 2**30  # multiplications (about 0.1 s) from which threads pay for their start
+_LARGE = 2**30  # multiplications (about 0.1 s) above which threads gain more time than their start costs
 # With at least so many tasks of at most so many features and numbers, the calls of NumPy per task cost more than the
 # work: compiled loops form ragged Grams 2 to 35 times as fast and the blocks 1.4 to 2 times (60 to 2000 tasks).
 _MANY, _SMALL_D, _SMALL_BLOCK = 50, 32, 2**15
@@ -74,7 +74,7 @@ class DenseBlocks:
             w = np.ones(len(X)) if weights is None else np.array(weights, dtype=float)
             gather_blocks(plain(X), bounds, w, centre, blocks.buffer, means)
             return blocks, means
-        # Chunks that stay in the cache: transpose, average and centre in one go.
+        # Chunks that fit the cache are transposed, averaged and centred before the next one is read.
         for tasks, stack in blocks.groups(_CACHED):
             rows = X[bounds[tasks.start] : bounds[tasks.stop]]
             rows = rows.reshape(len(stack), -1, blocks.d)
@@ -98,8 +98,8 @@ class DenseBlocks:
         n = np.diff(self.bounds)
         start = 0
         while start < len(n):
-            most = max(1, int(chunk // max(1, self.d * n[start])))
-            window = n[start : start + most]
+            task_limit = max(1, int(chunk // max(1, self.d * n[start])))
+            window = n[start : start + task_limit]
             changes = np.flatnonzero(window != n[start])
             stop = start + (int(changes[0]) if len(changes) else len(window))
             stack = self.buffer[self.d * self.bounds[start] : self.d * self.bounds[stop]]
@@ -124,7 +124,7 @@ class DenseBlocks:
                 np.divide(stack, scales[:, None], out=stack)
 
     def largest(self) -> Array:
-        # Over tasks first, then over rows: both at once is three times as slow.
+        # Summing over tasks first and then over rows is three times as fast as both at once.
         ends = [(stack.max(axis=0).max(axis=1), -stack.min(axis=0).min(axis=1)) for _, stack in self.groups()]
         return np.max(ends, axis=(0, 1))
 
@@ -140,7 +140,7 @@ class DenseBlocks:
         return out
 
     def clear_constant(self, flat: Mask, limit: Array) -> None:
-        """Set to exactly zero what is rounding dust of a constant column."""
+        """Set the columns that are constant but for rounding to exactly zero."""
         for k, j in np.argwhere(flat):
             column = self.buffer[self.d * self.bounds[k] :][j * self._size(k) : (j + 1) * self._size(k)]
             column[np.abs(column) <= limit[k, j]] = 0.0
@@ -220,14 +220,14 @@ class SparseBlocks:
     @classmethod
     def gather(cls, X: Any, bounds: Index, weights: Array | None, centre: bool) -> tuple[SparseBlocks, Array]:
         """Store the features, implicitly centred by their weighted task means if so asked; returns those means too."""
-        rows = sparse.csr_array(X, dtype=float)
-        K, d = len(bounds) - 1, rows.shape[1]
-        owner = np.repeat(np.arange(K, dtype=np.int64), np.diff(rows.indptr[bounds]))
-        columns = rows.indices + d * owner
-        matrix = sparse.csr_array((rows.data, columns, rows.indptr), shape=(rows.shape[0], K * d)).tocsc()
+        stacked = sparse.csr_array(X, dtype=float)
+        K, d = len(bounds) - 1, stacked.shape[1]
+        task_of_entry = np.repeat(np.arange(K, dtype=np.int64), np.diff(stacked.indptr[bounds]))
+        columns = stacked.indices + d * task_of_entry
+        matrix = sparse.csr_array((stacked.data, columns, stacked.indptr), shape=(stacked.shape[0], K * d)).tocsc()
         matrix.sum_duplicates()
         blocks = cls(matrix, bounds, d, np.zeros((K, d)))
-        w = np.ones(rows.shape[0]) if weights is None else weights
+        w = np.ones(stacked.shape[0]) if weights is None else weights
         means = _means(blocks.transposed(w), task_totals(bounds, w))
         if centre:
             blocks.shift = means
@@ -461,7 +461,7 @@ class Design:
         return cls(K, d, bounds, shared, np.array(target), sigma, shift, stored)
 
     def without_rows(self) -> Design:
-        """Centres and scales alone, for those who have formed all products they need: the features are let go."""
+        """The same design without its features, where all products have been formed: centres and scales alone."""
         nothing = DenseBlocks(np.empty(0), np.zeros(1, dtype=np.int64), self.n_features)
         return replace(self, stored=nothing)
 

@@ -104,7 +104,7 @@ def read_features(X: Any, task_column: Any = None, tasks: Any = None) -> Feature
     if values.ndim > 3:
         raise LayoutError(f"X has {values.ndim} dimensions; give (rows, features) or (rows, tasks, features).")
     if labels is not None and values.ndim == 2 and values.shape[0] != len(labels):
-        raise LayoutError(f"Got {len(labels)} task ids for {values.shape[0]} rows; give one task id a row.")
+        raise LayoutError(f"There are {len(labels)} task ids for {values.shape[0]} rows; give one task id a row.")
     if sparse.issparse(values):
         values = sparse.csr_array(values)
     return Features(values, labels, names)
@@ -176,7 +176,7 @@ def read_labels(tasks: Any) -> Labels:
 
 
 def _absent(value: Any) -> bool:
-    """Whether a value stands for nothing: None, NaN, NaT or a frame's own mark, which compares as neither."""
+    """Whether a value is missing: None, NaN, NaT or the missing value of a frame library."""
     if value is None:
         return True
     try:
@@ -205,7 +205,8 @@ def _reject_text(X: Any) -> None:
     bad = [name for name in X.columns if not _is_numeric(X[name])]
     if bad:
         raise DataError(
-            f"Columns {listing(bad)} are not numeric. Encode them (for example with OneHotEncoder), drop them, "
+            f"Columns {listing(bad)} are not numeric; encode them (for example with "
+            "OneHotEncoder), drop them, "
             "or name the column of task ids with task_column=."
         )
 
@@ -223,10 +224,10 @@ def _is_numeric(column: Any) -> bool:
     return bool(column.dtype.is_numeric() or str(column.dtype) == "Boolean")
 
 
-def listing(names: Sequence[Any] | Labels, most: int = 8) -> str:
+def listing(names: Sequence[Any] | Labels, limit: int = 8) -> str:
     """Names for an error message, the first few of many."""
-    shown = ", ".join(repr(name.item() if isinstance(name, np.generic) else name) for name in names[:most])
-    return shown + (f", … ({len(names)} in all)" if len(names) > most else "")
+    shown = ", ".join(repr(name.item() if isinstance(name, np.generic) else name) for name in names[:limit])
+    return shown + (f", … ({len(names)} in all)" if len(names) > limit else "")
 
 
 def read_targets(y: Any, X: Any, numeric: bool) -> tuple[Labels, Labels | None]:
@@ -245,14 +246,14 @@ def read_targets(y: Any, X: Any, numeric: bool) -> tuple[Labels, Labels | None]:
         targets = targets.ravel()
     if X.ndim == 3 and targets.shape != X.shape[:2]:
         raise LayoutError(
-            f"X is aligned with shape {X.shape}; y must have shape {X.shape[:2]}, but has {targets.shape}."
+            f"y has shape {targets.shape} beside an aligned X of shape {X.shape}; give y of shape {X.shape[:2]}."
         )
     if targets.ndim not in (1, 2):
         raise LayoutError(f"y has {targets.ndim} dimensions; give (N,) or (n, K).")
     if targets.shape[0] != X.shape[0]:
         raise LayoutError(
             "Found input variables with inconsistent numbers of samples: "
-            f"X has {X.shape[0]} rows, y has {targets.shape[0]}."
+            f"X has {X.shape[0]} rows, y has {targets.shape[0]}; give one target a row."
         )
     if numeric:
         targets = targets.astype(np.float64)
@@ -274,7 +275,9 @@ def _as_numbers(targets: Labels) -> Labels:
     try:
         return targets.astype(float)
     except (TypeError, ValueError) as error:
-        raise DataError(f"y holds values that are not numbers (for example {listing(targets.ravel()[:1])}).") from error
+        raise DataError(
+            f"y holds values that are not numbers (for example {listing(targets.ravel()[:1])}); give numbers."
+        ) from error
 
 
 def _warn_column_vector() -> None:
@@ -309,11 +312,11 @@ def read_weights(sample_weight: Any, shape: tuple[int, ...]) -> Array | None:
     if weights.shape == shape[:1] and len(shape) == 2:
         weights = np.repeat(weights[:, None], shape[1], axis=1)
     if weights.shape != shape:
-        raise LayoutError(f"sample_weight has shape {weights.shape}; expected {shape} (or {shape[:1]}).")
+        raise LayoutError(f"sample_weight has shape {weights.shape}; give {shape} or {shape[:1]}.")
     if not np.all(np.isfinite(weights)) or np.any(weights < 0):
-        raise DataError("sample_weight holds negative, infinite or missing values; weights must be finite and ≥ 0.")
+        raise DataError("sample_weight holds negative, infinite or missing values; give finite numbers ≥ 0.")
     if not np.any(weights > 0):
-        raise DataError("All sample weights are zero; at least one row of every task needs a positive weight.")
+        raise DataError("All sample weights are zero; give at least one row of every task a positive weight.")
     return weights
 
 
@@ -354,7 +357,7 @@ def locate_tasks(labels: Any, known: Labels) -> Index:
     if np.any(unseen):
         names = list(np.unique(labels[unseen]))
         raise UnseenTaskError(
-            f"Tasks {listing(names)} were not there when the model was fitted (known: {listing(list(known))}). "
+            f"Tasks {listing(names)} were not there when the model was fitted; it knows {listing(list(known))}. "
             "Fit again with rows of these tasks, or predict for known tasks only."
         )
     return np.asarray(index, dtype=np.int64)[of_row]

@@ -30,7 +30,7 @@ def two_classes(labels: Labels) -> Labels:
     classes = np.unique(plain)
     if len(classes) == 1:
         raise DataError(
-            f"y holds one class only ({listing(classes)}); a classifier needs two. Tasks with one class are allowed "
+            f"y holds one class only ({listing(classes)}); give two to a classifier. Tasks with one class are allowed "
             "where other tasks carry both."
         )
     if len(classes) > 2:
@@ -120,7 +120,7 @@ def pair_tasks(X: Any, y: Any) -> PairTasks:
     """
     labels = as_given(y)
     if labels.ndim != 1:
-        raise LayoutError(f"y has shape {labels.shape}; pair_tasks needs one label a row, shape (n,).")
+        raise LayoutError(f"y has shape {labels.shape}; give one label a row, shape (n,).")
     labels = plain_labels(labels)
     check_labels(labels)
     values = X if sparse.issparse(X) else np.asarray(X)
@@ -129,15 +129,15 @@ def pair_tasks(X: Any, y: Any) -> PairTasks:
     values = sparse.csr_array(values) if sparse.issparse(values) else values
     classes = np.unique(labels)
     if len(classes) < 2:
-        raise DataError(f"y holds one class only ({listing(classes)}); pairs need at least two.")
+        raise DataError(f"y holds one class only ({listing(classes)}); give at least two to form pairs.")
     named = sorted((f"{a} vs {b}", a, b) for a, b in combinations(classes.tolist(), 2))
     names = np.asarray([name for name, _, _ in named])
     if len(set(names.tolist())) < len(names):
         raise DataError("Two pairs of classes have the same name; give labels whose text differs.")
-    rows = [np.flatnonzero((labels == a) | (labels == b)) for _, a, b in named]
-    chosen = np.concatenate(rows)
-    second = np.concatenate([labels[own] == b for own, (_, _, b) in zip(rows, named, strict=True)])
-    tasks = np.repeat(names, [len(own) for own in rows])
+    rows_of_pair = [np.flatnonzero((labels == a) | (labels == b)) for _, a, b in named]
+    chosen = np.concatenate(rows_of_pair)
+    second = np.concatenate([labels[rows] == b for rows, (_, _, b) in zip(rows_of_pair, named, strict=True)])
+    tasks = np.repeat(names, [len(rows) for rows in rows_of_pair])
     return PairTasks(values[chosen], second.astype(np.int64), tasks, chosen, names, [(a, b) for _, a, b in named])
 
 
@@ -165,7 +165,7 @@ def vote(decisions: Any, pairs: Sequence[tuple[Any, Any]]) -> Labels:
     if values.ndim != 2 or values.shape[1] != len(pairs):
         raise LayoutError(f"decisions have shape {values.shape} for {len(pairs)} pairs; give (n, {len(pairs)}).")
     if not np.all(np.isfinite(values)):
-        raise DataError("decisions hold NaN or infinite values.")
+        raise DataError("decisions hold NaN or infinite values; give finite numbers.")
     classes = np.unique([label for pair in pairs for label in pair])
     first, second = (np.searchsorted(classes, [pair[side] for pair in pairs]) for side in (0, 1))
     votes, sums = (np.zeros((len(values), len(classes))) for _ in range(2))
@@ -175,5 +175,5 @@ def vote(decisions: Any, pairs: Sequence[tuple[Any, Any]]) -> Labels:
         votes[:, a] += ~wins
         sums[:, b] += values[:, p]
         sums[:, a] -= values[:, p]
-    # Votes are whole numbers: a sum squeezed into (−½, ½) decides among equals only.
+    # Votes are whole numbers, so a sum mapped into (−½, ½) only decides between equal numbers of votes.
     return classes[np.argmax(votes + 0.5 * sums / (1.0 + np.abs(sums).max(axis=1, keepdims=True)), axis=1)]

@@ -1,4 +1,4 @@
-"""Tasks in: the three data layouts, read and checked in one place.
+"""Reading tasks: the three data layouts, read and checked in one place.
 
 ========  =======================================  ==================================================
 layout    X, y                                     for
@@ -36,7 +36,7 @@ from mssl.data.inputs import (
 from mssl.exceptions import DataError, LayoutError
 
 _SQUARES = (1e-152, 1e152)  # targets whose squares doubles can hold
-_FOURTH_POWERS = (1e-70, 1e70)  # and those whose fourth powers they can, with room for what the fit makes of them
+_FOURTH_POWERS = (1e-70, 1e70)  # targets whose fourth powers doubles can hold, with room for products in the fit
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,11 +176,11 @@ def stack_tasks(Xs: Sequence[Any], ys: Sequence[Any], tasks: Sequence[Any] | Non
     """
     if len(Xs) == 0 or len(Xs) != len(ys):
         raise LayoutError(
-            f"Got {len(Xs)} feature matrices and {len(ys)} targets; give one of each a task, at least one task."
+            f"There are {len(Xs)} feature matrices and {len(ys)} targets; give one of each a task, at least one task."
         )
     names = np.arange(len(Xs)) if tasks is None else read_labels(tasks)
     if len(names) != len(Xs):
-        raise LayoutError(f"Got {len(names)} task names for {len(Xs)} tasks; give one name a task.")
+        raise LayoutError(f"There are {len(names)} task names for {len(Xs)} tasks; give one name a task.")
     if len(np.unique(names)) != len(names):
         raise LayoutError("Two tasks have the same name; give every task a name of its own.")
     lengths = [np.shape(y)[0] for y in ys]
@@ -192,11 +192,11 @@ def stack_tasks(Xs: Sequence[Any], ys: Sequence[Any], tasks: Sequence[Any] | Non
         if block.ndim != 2 or block.shape[0] != length:
             raise LayoutError(
                 f"Task {listing([name])} has features of shape {block.shape} and {length} targets; "
-                "each task needs X of shape (n_k, d) and y of shape (n_k,)."
+                "give each task X of shape (n_k, d) and y of shape (n_k,)."
             )
     widths = {block.shape[1] for block in blocks}
     if len(widths) > 1:
-        raise LayoutError(f"Tasks have different numbers of features ({sorted(widths)}); all need the same d.")
+        raise LayoutError(f"Tasks have different numbers of features ({sorted(widths)}); give all the same d.")
     stacked: Any = sparse.vstack(blocks).tocsr() if any(map(sparse.issparse, blocks)) else np.concatenate(blocks)
     return stacked, np.concatenate([np.asarray(y) for y in ys]), np.repeat(names, lengths)
 
@@ -226,8 +226,8 @@ def read_tasks(
     if targets.ndim == 2:
         if features.tasks is not None:
             raise LayoutError(
-                f"y has shape {targets.shape} and task ids were given too; with task ids y must be (N,), "
-                "with one design for all tasks leave the ids out."
+                f"y has shape {targets.shape} and task ids were given too; give y of shape (N,) with task ids. "
+                "Leave the ids out where all tasks share one design."
             )
         return _from_shared(features, targets, target_names, sample_weight)
     return _from_long(features, targets, target_names, sample_weight)
@@ -302,7 +302,7 @@ def _from_aligned(features: Features, y: Labels, target_names: Labels | None, sa
     if features.tasks is not None:
         tasks = features.tasks
         if len(tasks) != K:
-            raise LayoutError(f"Got {len(tasks)} task names for {K} aligned tasks; give one name a task.")
+            raise LayoutError(f"There are {len(tasks)} task names for {K} aligned tasks; give one name a task.")
     weights, observed = _observed(y, sample_weight)
     return _expand(lambda k, kept: X[kept, k], y, weights, observed, tasks, "aligned", features.feature_names)
 

@@ -1,7 +1,7 @@
 r"""Sums over rows that a least-squares fit needs, task by task.
 
 They are additive: the moments of some rows together are the sum of their moments. Folds are made that way
-(:mod:`mssl.model_selection.folds`), and chunks of data that do not fit the memory can be.
+(:mod:`mssl.model_selection.folds`), and chunks of data that do not fit the memory can be added in the same way.
 
 Sums of raw products lose digits where means are large. All moments that are to be added refer to the same
 :class:`Reference`, a centre and a unit for every feature and for the targets:
@@ -25,7 +25,7 @@ from mssl.data.design import Design
 from mssl.data.layouts import TaskData
 from mssl.data.splitters import Split, row_mask
 
-_ROWS_AT_ONCE = 100_000  # trades memory (a copy of so many rows) for calls; no time is gained by more
+_ROWS_AT_ONCE = 100_000  # trades memory (a copy of so many rows) for calls; more rows do not save time
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +132,7 @@ class Moments:
 
 
 def cells_of(splits: Sequence[Split], n: int) -> tuple[Index, Mask, Mask]:
-    """Cells of rows that no split tears apart.
+    """Cells of rows that are in the same part of every split.
 
     Parameters
     ----------

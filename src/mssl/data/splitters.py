@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _num_samples
 
-from mssl._validation import check_whole_number
+from mssl._validation import check_whole_number, refused
 from mssl.data.inputs import CodedTasks, as_given, is_missing, listing, number_tasks, read_labels
 from mssl.exceptions import DataError, LayoutError, ParameterError
 
@@ -39,7 +39,7 @@ class TaskSplitter(BaseCrossValidator):
             return np.asarray([0]), np.zeros(n, dtype=np.intp)
         labels = groups if isinstance(groups, CodedTasks) else read_labels(groups)
         if labels.shape != (n,):
-            raise LayoutError(f"X has {n} rows, but the task ids have shape {labels.shape}; give one id a row.")
+            raise LayoutError(f"X has {n} rows, the task ids have shape {labels.shape}; give one id a row.")
         return number_tasks(labels)
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[Split]:
@@ -77,8 +77,8 @@ def read_splits(cv: Any, X: Any, y: Any, groups: Any) -> list[Split]:
     if cv is None or isinstance(cv, int | np.integer):
         cv = TaskKFold(5 if cv is None else int(cv))
     if isinstance(cv, str) or not (hasattr(cv, "split") or isinstance(cv, Iterable)):
-        raise ParameterError(f"cv is {cv!r}; give a number of folds, a splitter, or (train, test) index pairs.")
-    if hasattr(cv, "split"):  # scikit-learn's own know no tasks, and most warn where groups are given
+        raise refused("cv", cv, "give a number of folds, a splitter, or (train, test) index pairs")
+    if hasattr(cv, "split"):  # scikit-learn's splitters do not know tasks, and most warn where groups are given
         cv = cv.split(X, y, groups) if isinstance(cv, TaskSplitter) else cv.split(X, y)
     n, splits = _num_samples(X), []
     for number, pair in enumerate(cv):
@@ -93,9 +93,7 @@ def _row_numbers(part: Any, n: int, fold: int) -> Index:
     rows = np.asarray(part)
     if rows.dtype.kind == "b":
         if rows.shape != (n,):
-            raise DataError(
-                f"Fold {fold} of cv has a mask of shape {rows.shape}; a mask needs one entry a row, ({n},)."
-            )
+            raise DataError(f"Fold {fold} of cv has a mask of shape {rows.shape}; give one entry a row, shape ({n},).")
         return np.flatnonzero(rows)
     if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
         raise DataError(
@@ -104,7 +102,7 @@ def _row_numbers(part: Any, n: int, fold: int) -> Index:
         )
     if rows.size and (rows.min() < 0 or rows.max() >= n):
         raise DataError(
-            f"Fold {fold} of cv names rows from {rows.min()} to {rows.max()}; X has {n} rows, 0 to {n - 1}."
+            f"Fold {fold} of cv names rows from {rows.min()} to {rows.max()}; give numbers from 0 to {n - 1}."
         )
     return rows.astype(np.intp)
 
@@ -195,7 +193,7 @@ class TaskKFold(TaskSplitter):
             )
         if self.n_splits > sizes.max():
             raise ParameterError(
-                f"n_splits is {self.n_splits}, but the largest task has {sizes.max()} rows; "
+                f"n_splits is {self.n_splits}, the largest task has {sizes.max()} rows; "
                 f"give at most {sizes.max()} folds."
             )
         if sizes.min() < 2:
@@ -234,7 +232,7 @@ def _strata(y: Any, n: int) -> Index:
         return np.zeros(n, dtype=np.intp)
     targets = as_given(y)
     if targets.shape[0] != n:
-        raise LayoutError(f"X has {n} rows, y has {targets.shape[0]}; they must agree.")
+        raise LayoutError(f"X has {n} rows, y has {targets.shape[0]}; give one target a row.")
     if targets.ndim == 1:
         if not _are_labels(targets):
             return np.zeros(n, dtype=np.intp)
@@ -293,7 +291,7 @@ class MovingWindowSplit(TaskSplitter):
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """Number of windows that fit the rows of X."""
         if X is None:
-            raise ParameterError("MovingWindowSplit.get_n_splits needs X: the number of windows depends on its rows.")
+            raise ParameterError("X is None; give the rows, because the number of windows depends on them.")
         return len(self._starts(len(self._clock(X, y, groups)[0])))
 
     def _clock(self, X: Any, y: Any, groups: Any) -> list[Index]:
@@ -303,8 +301,8 @@ class MovingWindowSplit(TaskSplitter):
         lengths = {len(task_rows) for task_rows in rows}
         if len(lengths) > 1:
             raise LayoutError(
-                f"Tasks have between {min(lengths)} and {max(lengths)} rows; windows in time need aligned tasks of "
-                "equal length. TaskTimeSeriesSplit takes tasks of different length."
+                f"Tasks have between {min(lengths)} and {max(lengths)} rows; give aligned tasks of "
+                "equal length for windows in time. TaskTimeSeriesSplit takes tasks of different length."
             )
         return rows
 
@@ -315,9 +313,7 @@ class MovingWindowSplit(TaskSplitter):
         check_whole_number("gap", self.gap, low=0)
         last = n - self.n_train - self.gap - self.n_test
         if last < 0:
-            raise ParameterError(
-                f"n_train + gap + n_test is {n - last}, but there are {n} rows; choose shorter windows."
-            )
+            raise ParameterError(f"n_train + gap + n_test is {n - last}, there are {n} rows; give shorter windows.")
         return np.arange(0, last + 1, step)
 
     def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
@@ -375,7 +371,7 @@ class TaskTimeSeriesSplit(TaskSplitter):
         if short:
             raise ParameterError(
                 f"Tasks {listing(short)} have too few rows for n_splits={self.n_splits} and gap={self.gap}; "
-                "each needs more rows than splits, and more before the first test block than the gap."
+                "give each more rows than splits, and more before the first test block than the gap."
             )
         for number in range(self.n_splits):
             train, test = [], []

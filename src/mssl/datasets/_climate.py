@@ -95,10 +95,10 @@ def _load_cells(name: str) -> dict[str, Any]:
     path = fetch(f"climate-{name}")[0]
     designs, targets, _ = read_cells(path)
     if len({design.shape for design in designs}) != 1:
-        raise DatasetError(f"{path}: the cells differ in shape, so their months do not align.")
+        raise DatasetError(f"The cells of {path} differ in shape, so their months do not align; fetch the file again.")
     X, y = np.stack(designs, axis=1).astype(np.float64), np.stack(targets, axis=1).astype(np.float64)
     if not (np.isfinite(X).all() and np.isfinite(y).all()):
-        raise DatasetError(f"{path} holds values that are not finite.")
+        raise DatasetError(f"{path} holds values that are not finite; fetch the file again.")
     if name == "fiveloc":
         regions = np.repeat(_FIVE_REGIONS, 5)
         locations = np.array([f"{region} {number}" for region in _FIVE_REGIONS for number in range(1, 6)])

@@ -20,7 +20,7 @@ from mssl.datasets._real import (
 from mssl.datasets._registry import info
 from mssl.files.formats import check_ending, write_table
 
-_CHUNK = 1024
+_CHUNK = 1024  # rows of a sparse X that are unpacked at a time: trades memory for calls
 
 
 def _climate_loader(name: str) -> Callable[..., Bunch]:

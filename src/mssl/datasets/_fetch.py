@@ -12,8 +12,8 @@ from typing import Any
 from mssl.datasets._registry import REGISTRY, DataFile, info
 from mssl.exceptions import DatasetError, require
 
-_TIMEOUT = 30.0
-_LARGEST_UNPACKED = 1 << 27
+_TIMEOUT = 30.0  # seconds without an answer after which the next address is tried
+_LARGEST_UNPACKED = 1 << 27  # bytes (128 MiB): larger than every file of these sets, and a bound for a damaged one
 
 
 def data_folder() -> Path | None:
@@ -22,7 +22,7 @@ def data_folder() -> Path | None:
     if not name:
         return None
     if not Path(name).is_dir():
-        raise DatasetError(f"MSSL_DATA={name!r} is not a folder; correct it, or unset it to use the cache.")
+        raise DatasetError(f"MSSL_DATA is {name!r}; give a folder, or unset it to use the cache.")
     return Path(name)
 
 
@@ -84,7 +84,7 @@ def find_file(file: DataFile) -> Path | None:
         path = folder / file.path
         problem = _problem(path, file)
         if problem is not None:
-            raise DatasetError(f"{path} is not the file this data set needs: {problem}. Replace or remove it.")
+            raise DatasetError(f"{path} is not the file this data set needs ({problem}); replace or remove it.")
         return path
     cached = cache_folder() / file.path
     return cached if cached.is_file() and _problem(cached, file) is None else None
@@ -142,7 +142,7 @@ def fetch_file(file: DataFile, *, base_url: str | None = None) -> Path:
             pass
     except OSError as error:
         raise DatasetError(
-            f"The cache folder {target.parent} cannot be written ({error}). Set MSSL_CACHE to a folder that can, "
+            f"The cache folder {target.parent} cannot be written ({error}); set MSSL_CACHE to a folder that can, "
             f"or: {advice}"
         ) from error
     problems = []

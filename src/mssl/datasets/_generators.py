@@ -24,7 +24,7 @@ from mssl.exceptions import LayoutError, ParameterError
 
 KINDS = ("centres", "equicorrelated", "chain", "sparse")
 FAMILIES = ("gaussian", "binary", "poisson")
-_LARGEST_LOG_RATE = 40.0
+_LARGEST_LOG_RATE = 40.0  # of counts: NumPy draws them as 64-bit integers, which end near exp(43)
 
 
 def _sample_sizes(name: str, value: int | Sequence[int], n_tasks: int) -> list[int]:
@@ -68,8 +68,8 @@ def _respond(rng: np.random.Generator, predictor: np.ndarray, family: str, noise
     if family == "poisson":
         if predictor.max() > _LARGEST_LOG_RATE:
             raise ParameterError(
-                f"The counts' largest log rate is {predictor.max():.3g}, above {_LARGEST_LOG_RATE:g}. "
-                "Choose a smaller amplitude (about 1/√n_features) or intercept_scale."
+                f"The largest log rate of the counts is {predictor.max():.3g}; at most {_LARGEST_LOG_RATE:g} "
+                "is allowed. Choose a smaller amplitude (about 1/√n_features) or intercept_scale."
             )
         return rng.poisson(np.exp(predictor))
     return predictor + noise * rng.standard_normal(predictor.shape)
@@ -100,7 +100,7 @@ def _check_sizes(
     equal = len(set(train)) == 1 and len(set(test)) == 1
     if shared_design and not equal:
         raise LayoutError(
-            "shared_design=True gives all tasks the same rows: n_samples and n_test must each be one number. "
+            "shared_design is True, and n_samples or n_test differ among tasks; give one number for each of the two. "
             "Use shared_design=False for tasks of different size."
         )
     check_layout(layout, shared=shared_design, aligned=equal, as_frame=as_frame, what=what)

@@ -65,7 +65,7 @@ def precision_on_graph(covariance: np.ndarray, adjacency: np.ndarray) -> np.ndar
     smallest = float(np.linalg.eigvalsh(covariance)[0])
     if not smallest > 1e-12 * float(np.trace(covariance)) / len(covariance):
         raise ParameterError(
-            f"The tasks' covariance is not positive definite (smallest eigenvalue {smallest:.2g}). "
+            f"The smallest eigenvalue of the tasks' covariance is {smallest:.2g}; it has to be positive definite. "
             "Choose spread > 0, and a correlation below 1 and above −1/(m − 1) for clusters of m tasks "
             "(above −1 for chains)."
         )

@@ -23,16 +23,16 @@ def check_layout(layout: str, *, shared: bool, aligned: bool, as_frame: bool, wh
     check_choice("layout", layout, LAYOUTS)
     if layout == "shared" and not shared:
         raise LayoutError(
-            f"layout='shared' needs one X for all tasks, but in {what} every task has its own rows. "
+            f"layout is 'shared'; in {what} every task has rows of its own, and no X is common to all. "
             f"Use layout='long'{' or layout=' + repr('aligned') if aligned else ''}."
         )
     if layout == "aligned" and not aligned:
         raise LayoutError(
-            f"layout='aligned' needs rows that belong together in all tasks, which {what} lacks. Use layout='long'."
+            f"layout is 'aligned'; {what} has no rows that belong together in all tasks. Use layout='long'."
         )
     if layout == "aligned" and as_frame:
         raise LayoutError(
-            "as_frame=True cannot hold the aligned layout, whose X has three axes (rows, tasks, features). "
+            "as_frame is True; a frame cannot hold the aligned layout, whose X has three axes (rows, tasks, features). "
             "Use layout='long' for a table, or as_frame=False."
         )
 

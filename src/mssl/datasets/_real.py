@@ -34,9 +34,11 @@ def read_cells(path: Path) -> tuple[list[np.ndarray], list[np.ndarray], dict[str
         targets = [np.asarray(cell).ravel() for cell in content["y"].ravel()]
     # NotImplementedError is what loadmat raises for MAT files of version 7.3.
     except (KeyError, ValueError, TypeError, OSError, NotImplementedError) as error:
-        raise DatasetError(f"{path} cannot be read as a MAT file with the cells x and y: {error}.") from error
+        raise DatasetError(
+            f"{path} cannot be read as a MAT file with the cells x and y ({error}); fetch the file again."
+        ) from error
     if len(designs) != len(targets) or any(len(x) != len(y) for x, y in zip(designs, targets, strict=True)):
-        raise DatasetError(f"{path}: the cells x and y do not belong together.")
+        raise DatasetError(f"The cells x and y of {path} do not belong together; fetch the file again.")
     return designs, targets, content
 
 
@@ -49,9 +51,9 @@ def describe(entry: DatasetInfo, text: str) -> dict[str, str]:
     }
 
 
-def _bunch(entry: DatasetInfo, rows: dict[str, Any], text: str, layout: str, **known: Any) -> Bunch:
+def _bunch(entry: DatasetInfo, arranged: dict[str, Any], text: str, layout: str, **known: Any) -> Bunch:
     """Rows of a binary problem, what is known of them, and where they come from."""
-    return Bunch(**rows, target_names=np.array([0, 1]), layout=layout, **known, **describe(entry, text))
+    return Bunch(**arranged, target_names=np.array([0, 1]), layout=layout, **known, **describe(entry, text))
 
 
 def _refuse_layout(entry: DatasetInfo, layout: str, as_frame: bool) -> None:
@@ -71,8 +73,8 @@ def _classes(
     """One design and one target per task; `named` are ``task_names`` and ``feature_names``."""
     _refuse_layout(entry, layout, as_frame)
     how: dict[str, Any] = {"layout": layout, "as_frame": as_frame, "target_name": entry.target_column, **named}
-    rows = arrange(designs, [target.astype(np.int64) for target in targets], **how)
-    return _bunch(entry, rows, text, layout, **named)
+    arranged = arrange(designs, [target.astype(np.int64) for target in targets], **how)
+    return _bunch(entry, arranged, text, layout, **named)
 
 
 def load_landmine(*, layout: str = "long", as_frame: bool = False) -> Bunch:

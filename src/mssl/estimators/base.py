@@ -35,7 +35,7 @@ from mssl.solvers.fit import Prepared
 P = ParamSpec("P")
 R = TypeVar("R")
 
-if TYPE_CHECKING:  # scikit-learn has no types: its decorator would make every fit return anything
+if TYPE_CHECKING:  # scikit-learn has no types: its decorator would make every fit return Any
 
     def with_callbacks(method: Callable[P, R]) -> Callable[P, R]:
         """Scikit-learn's decorator keeps the signature."""
@@ -44,7 +44,7 @@ if TYPE_CHECKING:  # scikit-learn has no types: its decorator would make every f
 else:
     from sklearn.callback import with_callbacks
 
-_HELD = (1e-290, 1e306)  # what doubles can hold of coefficients and precisions, with some digits to spare
+_FINITE_RANGE = (1e-290, 1e306)  # sizes of coefficients and precisions that doubles hold in full precision
 
 
 def score_by_keyword(method: Callable[P, R]) -> Callable[P, R]:
@@ -52,7 +52,7 @@ def score_by_keyword(method: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(method)
     def score(*args: Any, **named: Any) -> R:
-        own, old = args[:3], args[3:]
+        kept, old = args[:3], args[3:]
         if old:
             warnings.warn(
                 "score takes tasks and sample_weight by keyword; by position (sample_weight, then tasks) they go "
@@ -61,13 +61,13 @@ def score_by_keyword(method: Callable[P, R]) -> Callable[P, R]:
                 stacklevel=2,
             )
             named |= dict(zip(("sample_weight", "tasks"), old, strict=False))
-        return method(*own, **named)
+        return method(*kept, **named)
 
     return score
 
 
 class PenaltyLimits(NamedTuple):
-    """From where on the graph is empty, and from where on all weights are zero."""
+    """The λ above which the graph is empty, and the γ above which all weights are zero."""
 
     graph_penalty: float
     coef_penalty: float
@@ -222,7 +222,7 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
 
 
 def warn_unless_converged(spec: FitSpec, result: FitResult) -> None:
-    """Say so where a fit ended before its certificate was within the tolerance, and what helps."""
+    """Warn where a fit ended before its certificate was within the tolerance, and name remedies."""
     if result.status in (Status.CONVERGED, Status.SETTLED, Status.STATIONARY):
         return
     settings, features = spec.settings, result.W.shape[1]
@@ -243,13 +243,13 @@ def warn_unless_converged(spec: FitSpec, result: FitResult) -> None:
 
 
 def _check_units(unit: float, scales: Array, result: FitResult) -> None:
-    """Raise where what was found cannot be held in the user's units."""
+    """Raise where coefficients or precisions are too large or too small for doubles in the user's units."""
     smallest, largest = unit / float(scales.max()), unit / float(scales.min())
     precise = float(result.structure.precision.diagonal().max())
-    if smallest < _HELD[0] or largest > _HELD[1] or precise > _HELD[1] * unit**2:
+    if smallest < _FINITE_RANGE[0] or largest > _FINITE_RANGE[1] or precise > _FINITE_RANGE[1] * unit**2:
         raise DataError(
-            f"Coefficients of sizes {smallest:.2g} to {largest:.2g} and their precisions cannot be held in the units "
-            "of X and y; give them in other units."
+            f"Coefficients of sizes {smallest:.2g} to {largest:.2g} and their precisions cannot be held in the units  "
+            "of X and y; give X and y in other units."
         )
 
 
@@ -440,9 +440,9 @@ def estimator_html(model: Any, diagram: str) -> str:
     """Scikit-learn's diagram, and below it for a fitted model its facts and its graph."""
     if not hasattr(model, "result_"):
         return diagram
-    rows = "".join(
+    table_rows = "".join(
         f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
         for name, value in _facts(model)
     )
     graph = model.graph_._repr_html_()
-    return f"{diagram}<details open><summary>Fit</summary><table>{rows}</table>{graph}</details>"
+    return f"{diagram}<details open><summary>Fit</summary><table>{table_rows}</table>{graph}</details>"

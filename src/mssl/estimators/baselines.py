@@ -26,7 +26,7 @@ class _Baseline(GLMScore, RegressorMixin, TaskPredictor, BaseEstimator):
         self.task_column = task_column
 
     def fit(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> Self:
-        """Learn what little there is to learn.
+        """Read the data and keep what predictions need.
 
         Parameters
         ----------

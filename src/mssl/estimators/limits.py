@@ -1,12 +1,13 @@
-r"""From where on a penalty leaves nothing: no edge in the graph, no weight.
+r"""The smallest penalties that leave nothing: no edge in the graph (λ), no weight (γ).
 
 **λ.** The diagonal fixed point is stationary from :math:`\max_{i\ne j}|S_{ij}|/a_{ij}` on
 (:func:`mssl.model.objective.lambda_max`). That is where a graph *may* be empty, not yet where a fit's graph *is*: F
 is not convex in weights and graph together, and a fit that starts a little off the fixed point (a shared mean, an ℓ1
 penalty, another loss than least squares) can end at a better point with an edge. In the paper's formulation there is
 no closed form at all: λ is the penalty of the diagonal as well, so that the weights from which S comes depend on it.
-Both are settled by fits: from a λ that leaves no edge downwards, then by halves between the last graph without and
-the first with an edge; and then once more just above, since a fit that stops within its tolerance may keep a tiny edge.
+In both cases fits find the limit. λ falls from a value without edges until a fit has an edge; bisection narrows the
+interval between the last λ without and the first with an edge; then the search is repeated just above the result, since
+a fit that stops within its tolerance may keep a tiny edge.
 
 **γ.** See :func:`mssl.model.objective.gamma_max`.
 """
@@ -28,26 +29,26 @@ from mssl.structures.base import Structure, StructureStep
 if TYPE_CHECKING:
     from mssl.estimators.spec import FitSpec
 
-_ACCURACY = 1e-4  # relative distance of the limit from a λ whose graph has an edge
-_NEAR = (1.1, 1.03, 1.01, 1.003, 1.001, 1.0003, 1.0)  # where edges are looked for above a λ without, in units of it
-_ABOVE = (1.3, *_NEAR)  # the same above the λ of stationarity
-_HALVINGS = 2.0 ** -np.arange(0.0, 12.0, 0.5)  # the same where no such λ is known
-_DOUBLINGS = 60
+_ACCURACY = 1e-4  # relative distance of the limit from a λ whose graph has an edge; each halving costs one more fit
+_NEAR = (1.1, 1.03, 1.01, 1.003, 1.001, 1.0003, 1.0)  # multiples of a λ without edges at which edges are looked for
+_ABOVE = (1.3, *_NEAR)  # multiples of the λ of stationarity at which edges are looked for
+_HALVINGS = 2.0 ** -np.arange(0.0, 12.0, 0.5)  # multiples of λ_max at the start, where no λ of stationarity is known
+_DOUBLINGS = 60  # at most, where the first λ has an edge already: eighteen decades, which no data need
 
 
-def graph_penalty_limit(prepared: Prepared, parts: FitSpec) -> float:
+def graph_penalty_limit(prepared: Prepared, spec: FitSpec) -> float:
     """The λ, in the estimator's units, from which on its fits have an empty graph, but for edges that are free.
 
     Parameters
     ----------
-    prepared, parts
+    prepared, spec
         The data, and what the estimator's parameters stand for: a learned sparse precision.
     """
-    structure, penalty = parts.structure, parts.penalty
+    structure, penalty = spec.structure, spec.penalty
     if not structure.prices_edges:
-        raise ParameterError(f"λ_max is that of a learned sparse precision; the structure is {structure!r}.")
-    first = parts.first_step(len(prepared.noise))
-    scale = 1.0 if parts.paper is None else parts.paper.graph_penalty
+        raise ParameterError(f"structure is {structure!r}; λ_max needs a learned sparse precision.")
+    first = spec.first_step(len(prepared.noise))
+    scale = 1.0 if spec.paper is None else spec.paper.graph_penalty
     if structure.starts_diagonal:
         stationary = diagonal_lambda_max(prepared, structure, penalty)
         ladder = [multiple * stationary for multiple in _ABOVE]
@@ -63,10 +64,10 @@ def graph_penalty_limit(prepared: Prepared, parts: FitSpec) -> float:
     return limit / scale
 
 
-def coef_penalty_limit(prepared: Prepared, parts: FitSpec) -> float:
+def coef_penalty_limit(prepared: Prepared, spec: FitSpec) -> float:
     """The γ, in the estimator's units, from which on all weights are zero."""
-    limit = prepared.gamma_max(parts.structure)
-    return limit if parts.paper is None else limit / parts.paper.coef_penalty
+    limit = prepared.gamma_max(spec.structure)
+    return limit if spec.paper is None else limit / spec.paper.coef_penalty
 
 
 def border(has_edges: Callable[[float], bool], ladder: Sequence[float]) -> float:
@@ -102,7 +103,7 @@ def _edge_finder(
 
     @cache
     def has_edges(value: float) -> bool:
-        # Nothing is shared between the fits, so that each is the estimator's own to the last bit.
+        # The fits share nothing, so that each equals the estimator's fit to the last bit.
         result = fit_prepared(prepared, clone(structure).set_params(alpha=value), penalty, first=first)
         priced = np.triu(structure.edge_scales(result.scale) > 0, 1)
         return bool(np.any(structure.graph(result.structure)[priced] != 0))

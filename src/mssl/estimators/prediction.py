@@ -51,8 +51,8 @@ class TaskPredictor:
         if values.ndim == 3:
             if values.shape[1:] != (K, d):
                 raise LayoutError(
-                    f"X is aligned with shape {values.shape}; this model has {K} tasks and {d} features, "
-                    f"so X must be (n, {K}, {d})."
+                    f"X is aligned with shape {values.shape}; give (n, {K}, {d}), because this model has {K} tasks and "
+                    f"{d} features."
                 )
             return np.asarray(np.einsum("nkd,kd->nk", values, self.coef_) + self.intercept_)
         left_out = tasks is not None and self.task_column is not None and _lacks(X, self.task_column)

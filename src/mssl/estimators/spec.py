@@ -136,7 +136,7 @@ def glm_spec(estimator: Any, loss: Loss) -> FitSpec:
 def mssl_spec(estimator: Any, loss: Loss, data: TaskShape) -> FitSpec:
     """The sparse precision, the penalty and the settings that an MSSL estimator's parameters stand for."""
     on, edges = estimator.on, estimator.edges
-    about = {
+    precision_settings = {
         "on": on,
         "correlation": estimator.correlation,
         "edges": None if edges is None else known_edges(edges).resolve(data.tasks),
@@ -149,7 +149,7 @@ def mssl_spec(estimator: Any, loss: Loss, data: TaskShape) -> FitSpec:
             coupling=estimator.coupling,
             variance_floor=estimator.variance_floor,
             shrinkage=estimator.shrinkage,
-            **about,
+            **precision_settings,
         )
         no_graph = estimator.graph_penalty == np.inf and on == "coef"
         structure = OneRidge(estimator.coupling) if no_graph else learned
@@ -161,7 +161,7 @@ def mssl_spec(estimator: Any, loss: Loss, data: TaskShape) -> FitSpec:
         paper.graph_penalty * estimator.graph_penalty,
         coupling=paper.coupling,
         normalize=False,
-        **about,
+        **precision_settings,
     )
     literal = {"shared_mean": False, "noise": 1.0, "scale_features": False, "residual_loss": paper.residual_loss}
     penalty = ElasticNet(paper.coef_penalty * estimator.coef_penalty, paper.loss * estimator.ridge)
@@ -183,13 +183,13 @@ def _mean_of(estimator: Any, on: str) -> Any:
 
 
 def warn_if_ordinary(spec: FitSpec, data: TaskData) -> None:
-    """Say so where r-MSSL can learn nothing but the graph."""
+    """Warn where r-MSSL learns the graph only, because the weights are those of ordinary least squares."""
     one = np.ones(1)
     penalised = (
         spec.penalty.thresholds(one).any() or getattr(spec.penalty, "positive", False) or spec.penalty.ridges(one).any()
     )
-    told = penalised or not spec.penalty.separable
-    if spec.structure.relates != "residual" or told or not data.shared or data.n_tasks == 1:
+    weights_profit = penalised or not spec.penalty.separable
+    if spec.structure.relates != "residual" or weights_profit or not data.shared or data.n_tasks == 1:
         return
     warnings.warn(
         "on='residual' with one X for all tasks and no penalty on the weights (coef_penalty=0, ridge=0): the weights "

@@ -58,7 +58,7 @@ def pieces(settings: dict[str, Any]) -> list[Key]:
     return keys
 
 
-def work(key: Key, settings: dict[str, Any]) -> Record:
+def run_piece(key: Key, settings: dict[str, Any]) -> Record:
     """Error and AUC on the test rows."""
     plain = key["method"] == ALL_WORDS
     data = sets.split(key["set"], key["fraction"], key["seed"], select=not plain)
@@ -242,8 +242,8 @@ def _footnotes(results: Results) -> list[str]:
 
 def _panel_for_each(names: list[str], height: float) -> tuple[Any, dict[str, Any]]:
     """A figure of two columns, and the axes of every set."""
-    rows = (len(names) + 1) // 2
-    figure, grid = panels(7.0, height * rows, rows, 2, squeeze=False)
+    n_panel_rows = (len(names) + 1) // 2
+    figure, grid = panels(7.0, height * n_panel_rows, n_panel_rows, 2, squeeze=False)
     for ax in grid.ravel()[len(names) :]:
         ax.set_visible(False)
     return figure, dict(zip(names, grid.ravel(), strict=False))
@@ -281,4 +281,6 @@ def _draw(page: Page, results: Results) -> None:
     page.figure("shares", figure, "Error against the number of training rows a task, mean ± sd over runs.")
 
 
-EXPERIMENT = Experiment("classification", "Five classification sets, eight methods", protocol, pieces, work, present)
+EXPERIMENT = Experiment(
+    "classification", "Five classification sets, eight methods", protocol, pieces, run_piece, present
+)

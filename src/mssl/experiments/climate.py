@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 METHODS = ("Average", "Best member", "OLS", "S²M²R", "r-MSSL", "ridge", "p-MSSL", "p-MSSL, mean", "climatology")
 # Years of training and testing; the atlas has 38 years only, which these windows use up.
 WINDOWS = {"fiveloc": (50, 10), "south_america": (50, 10), "atlas": (18, 4), "simulated": (15, 5)}
-STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
+STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)  # of S²M²R's Laplacian, by decades: a finer grid costs time
 
 
 def protocol(quick: bool) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def windows(name: str, settings: dict[str, Any]) -> list[tuple[slice, slice]]:
     ]
 
 
-def work(key: Key, settings: dict[str, Any]) -> Record:
+def run_piece(key: Key, settings: dict[str, Any]) -> Record:
     """Test RMSE of every location (°C), and the precision for the methods that have one."""
     data = load_cells(key["set"])
     train, test = windows(key["set"], settings)[key["window"]]
@@ -152,5 +152,5 @@ _PLAIN: dict[str, Callable[..., Array]] = {
 }
 
 EXPERIMENT = Experiment(
-    "climate", "Climate models combined, location by location", protocol, pieces, work, climate_page.present
+    "climate", "Climate models combined, location by location", protocol, pieces, run_piece, climate_page.present
 )

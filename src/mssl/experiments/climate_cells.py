@@ -9,7 +9,7 @@ import numpy as np
 
 from mssl.datasets import load_climate, make_climate_like
 
-_NEIGHBOURS = 4
+_NEIGHBOURS = 4  # of a location in the graph that S²M²R is given: as many as a cell has on a grid
 
 
 @lru_cache(maxsize=2)

@@ -54,8 +54,10 @@ def lines_with_bars(
     shifts = np.linspace(-1, 1, len(curves)) if bars and len(curves) > 1 else np.zeros(len(curves))
     gap = 0.06 * (np.min(np.diff(np.log(x) if log_x else x)) if len(x) > 1 else 1.0)
     for (name, (means, spreads)), shift, color, marker in zip(curves.items(), shifts, _COLORS, _MARKERS, strict=False):
-        where = x * np.exp(gap * shift) if log_x else x + gap * shift
-        ax.errorbar(where, means, yerr=spreads, color=color, marker=marker, ms=3.5, lw=1.1, elinewidth=0.6, label=name)
+        positions = x * np.exp(gap * shift) if log_x else x + gap * shift
+        ax.errorbar(
+            positions, means, yerr=spreads, color=color, marker=marker, ms=3.5, lw=1.1, elinewidth=0.6, label=name
+        )
     if log_x:
         ax.set_xscale("log")
         ax.minorticks_off()
@@ -78,14 +80,14 @@ def dots_with_bars(ax: Any, values: Mapping[str, tuple[float, float]], *, label:
         Published figures.
     """
     names = list(values)
-    rows = np.arange(len(names))
+    heights = np.arange(len(names))
     means = [values[name][0] for name in names]
     spreads = [values[name][1] for name in names]
-    ax.errorbar(means, rows, xerr=spreads, fmt="o", color=PALETTE[0], ms=4, lw=1, label="measured")
+    ax.errorbar(means, heights, xerr=spreads, fmt="o", color=PALETTE[0], ms=4, lw=1, label="measured")
     known = [k for k, name in enumerate(names) if marks and name in marks]
     if known:
         ax.plot([marks[names[k]] for k in known], known, "x", color=PALETTE[5], ms=5, label="published")
-    ax.set_yticks(rows, names, fontsize=SMALL)
+    ax.set_yticks(heights, names, fontsize=SMALL)
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.grid(axis="y", lw=0.3, color="#DDDDDD")
     ax.set_xlabel(label, fontsize=NORMAL)

@@ -36,7 +36,7 @@ def pieces(settings: dict[str, Any]) -> list[Key]:
     return [{"shared mean": mean, "choice": choice} for mean in settings["shared means"] for choice in choices]
 
 
-def work(key: Key, settings: dict[str, Any]) -> Record:
+def run_piece(key: Key, settings: dict[str, Any]) -> Record:
     """Edges, partial correlations, and the densities within and between the two kinds of ground."""
     from mssl import MSSLClassifier, StabilitySelection
 
@@ -159,5 +159,5 @@ def _coloured(ax: Any, graph: TaskGraph, colors: list[str]) -> None:
 
 
 EXPERIMENT = Experiment(
-    "landmine-graph", "Task graph of the landmine fields, and a permutation test", protocol, pieces, work, present
+    "landmine-graph", "Task graph of the landmine fields, and a permutation test", protocol, pieces, run_piece, present
 )

@@ -28,8 +28,8 @@ WORDS = {
 }
 MEASURES = {"error": "Error (%)", "auc": "Area under the ROC curve (%)"}
 BOLD = "Bold: best, or not significantly worse than the best (paired t-tests, Holm, α = 0.05)."
-STRENGTHS = (100.0, 10.0, 1.0, 0.1, 0.01)
-# Norms of whole matrices: weaker ones are all but no penalty, and take long.
+STRENGTHS = (100.0, 10.0, 1.0, 0.1, 0.01)  # of ridges and priors, by decades: a finer grid costs time
+# Strengths of norms of whole matrices: weaker ones hardly change the weights, and take long.
 NORM_STRENGTHS = (100.0, 30.0, 10.0, 3.0)
 _NORMS = ("Low rank", "JFS")
 

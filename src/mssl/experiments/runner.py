@@ -1,4 +1,4 @@
-"""Running an experiment piece by piece: records kept durably, resumed, in parallel.
+"""Run an experiment piece by piece, in parallel; records are kept on the disk, and a killed run can be resumed.
 
 An experiment is cut into pieces, each named by a key such as ``{"method": …, "split": …, "seed": …}``. A finished piece
 is one line of ``records.jsonl``, on the disk before the next one counts; a run that was killed continues with the
@@ -46,8 +46,8 @@ class Experiment:
         ``protocol(quick)``: everything that decides the results, as plain JSON values.
     pieces : callable
         ``pieces(protocol)``: the keys of all pieces.
-    work : callable
-        ``work(key, protocol)``: what was measured, as plain JSON values. A function of its arguments alone.
+    run_piece : callable
+        ``run_piece(key, protocol)``: what was measured, as plain JSON values. A function of its arguments alone.
     present : callable
         ``present(results)``: tables, figures and text.
     """
@@ -56,7 +56,7 @@ class Experiment:
     title: str
     protocol: Callable[[bool], dict[str, Any]]
     pieces: Callable[[dict[str, Any]], list[Key]]
-    work: Callable[[Key, dict[str, Any]], Record]
+    run_piece: Callable[[Key, dict[str, Any]], Record]
     present: Callable[[Results], Page]
 
 
@@ -123,7 +123,9 @@ def read_records(path: Path) -> list[Record]:
         try:
             records.append(json.loads(line))
         except ValueError as error:
-            raise DatasetError(f"{path}: line {number} is no record ({error}); delete it and resume.") from error
+            raise DatasetError(
+                f"Line {number} of {path} is no record ({error}); delete the line and resume."
+            ) from error
     return records
 
 
@@ -225,17 +227,17 @@ def _compute(experiment: Experiment, keys: list[Key], protocol: dict[str, Any], 
     if not keys:
         return []
     return Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)(
-        delayed(_piece)(experiment.work, key, protocol) for key in keys
+        delayed(_piece)(experiment.run_piece, key, protocol) for key in keys
     )
 
 
-def _piece(work: Callable[[Key, dict[str, Any]], Record], key: Key, protocol: dict[str, Any]) -> Record:
+def _piece(run_piece: Callable[[Key, dict[str, Any]], Record], key: Key, protocol: dict[str, Any]) -> Record:
     from threadpoolctl import threadpool_limits
 
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught, threadpool_limits(1):
         warnings.simplefilter("always")
-        measured = work(key, protocol)
+        measured = run_piece(key, protocol)
     messages = sorted({f"{warning.category.__name__}: {str(warning.message)[:160]}" for warning in caught})
     return {**key, **measured, "warnings": messages, "seconds": round(time.perf_counter() - start, 3)}
 

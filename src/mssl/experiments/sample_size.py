@@ -30,7 +30,7 @@ def pieces(settings: dict[str, Any]) -> list[Key]:
     return crossed(size=settings["sizes"], seed=range(settings["seeds"]), method=settings["methods"])
 
 
-def work(key: Key, settings: dict[str, Any]) -> Record:
+def run_piece(key: Key, settings: dict[str, Any]) -> Record:
     """Error and AUC on the test rows."""
     return methods.measure(key["method"], sets.split(settings["set"], key["size"], key["seed"]), settings)
 
@@ -124,4 +124,6 @@ def _claims(results: Results) -> list[Claim]:
     ]
 
 
-EXPERIMENT = Experiment("sample-size", "Error against the number of labelled samples", protocol, pieces, work, present)
+EXPERIMENT = Experiment(
+    "sample-size", "Error against the number of labelled samples", protocol, pieces, run_piece, present
+)

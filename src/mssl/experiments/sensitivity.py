@@ -42,7 +42,7 @@ def pieces(settings: dict[str, Any]) -> list[Key]:
     return crossed(generator=settings["generators"], seed=seeds, coef_penalty=settings["coef penalties"])
 
 
-def work(key: Key, settings: dict[str, Any]) -> Record:
+def run_piece(key: Key, settings: dict[str, Any]) -> Record:
     """Mean test RMSE over tasks, F1 of the graph and zero weights, for every λ."""
     from mssl import MSSLRegressor
 
@@ -148,7 +148,7 @@ def _draw(page: Page, results: Results, generator: str) -> None:
     figure, axes = panels(7.0, 2.9, 1, 2)
     for ax, name, label in ((axes[0], "rmse", "test RMSE"), (axes[1], "f1", "F1 of the graph")):
         values = grid(results, generator, name).mean(axis=2)
-        # Small differences matter: what is 15 % above the best is as bad as anything.
+        # Colours end at 15 % above the best, so that small differences are visible.
         heat_map(ax, values, label=label, highest=1.15 * values.min() if name == "rmse" else None, **words)
     page.figure(
         f"heat-{generator}",
@@ -178,4 +178,4 @@ def _surface(values: Array, lambdas: list[str], gammas: list[str]) -> Any:
     return figure
 
 
-EXPERIMENT = Experiment("sensitivity", "Test error and graph over λ and γ", protocol, pieces, work, present)
+EXPERIMENT = Experiment("sensitivity", "Test error and graph over λ and γ", protocol, pieces, run_piece, present)

@@ -11,7 +11,7 @@ from mssl.exceptions import DataError
 
 Array = NDArray[np.float64]
 
-ALPHA = 0.05
+ALPHA = 0.05  # level of all tests: trades false alarms for differences that are missed
 
 
 def mean_and_spread(values: ArrayLike) -> tuple[float, float]:
@@ -65,7 +65,9 @@ def paired_p_value(first: ArrayLike, second: ArrayLike, *, overlap: float = 0.0)
 
     a, b = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
     if a.shape != b.shape or a.ndim != 1:
-        raise DataError(f"paired tests need equally many runs of both methods; got {a.shape} and {b.shape}.")
+        raise DataError(
+            f"The methods have runs of shapes {a.shape} and {b.shape}; give equally many of both for a paired test."
+        )
     differences = a - b
     n = len(differences)
     if n < 2 or np.ptp(differences) == 0:
@@ -141,7 +143,9 @@ def density_test(adjacency: NDArray[Any], groups: ArrayLike, *, largest: int = 2
     labels = np.asarray(groups)
     names = list(dict.fromkeys(labels.tolist()))
     if len(names) != 2 or len(labels) != len(weights):
-        raise DataError(f"density_test compares two groups of {len(weights)} tasks; got {len(labels)} labels, {names}.")
+        raise DataError(
+            f"There are {len(labels)} labels, {names}; give two different ones, one each for the {len(weights)} tasks."
+        )
     first = labels == names[0]
     members = _relabellings(len(labels), int(first.sum()), largest)
     found = _contrast(weights, members)
@@ -164,7 +168,7 @@ def _mean_inside(weights: Array, part: NDArray[np.bool_]) -> float:
 
 
 def _relabellings(n: int, size: int, largest: int) -> Array:
-    """Indicators of the first group, one row a way to deal it out."""
+    """Indicators of the first group, one row for each way to choose its members."""
     from itertools import combinations
     from math import comb
 
@@ -172,9 +176,9 @@ def _relabellings(n: int, size: int, largest: int) -> Array:
         members = np.array(list(combinations(range(n), size)))
     else:
         members = np.argsort(np.random.default_rng(0).random((largest, n)), axis=1)[:, :size]
-    rows = np.zeros((len(members), n))
-    np.put_along_axis(rows, members, 1.0, axis=1)
-    return rows
+    indicators = np.zeros((len(members), n))
+    np.put_along_axis(indicators, members, 1.0, axis=1)
+    return indicators
 
 
 def _contrast(weights: Array, first: Array) -> Array:

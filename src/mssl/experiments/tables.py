@@ -90,7 +90,10 @@ class Table:
     def __post_init__(self) -> None:
         wrong = [row for row in self.rows if len(row) != len(self.columns)]
         if wrong:
-            raise DataError(f"table {self.name!r}: {len(wrong[0])} cells in a row for {len(self.columns)} columns.")
+            raise DataError(
+                f"A row of table {self.name!r} has {len(wrong[0])} cells; give one for each of its "
+                f"{len(self.columns)} columns."
+            )
 
     def csv(self) -> str:
         """Numbers in full; a spread has a column of its own."""

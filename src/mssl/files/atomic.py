@@ -42,10 +42,11 @@ def atomic(path: str | os.PathLike[str], error: type[MSSLError] = DatasetError) 
             with _replacing(Path(os.path.realpath(path)), mode) as stream:
                 yield stream
     except BrokenPipeError:
-        raise  # the reader has seen enough, which is no fault of the place
+        raise  # the reader has closed the pipe, which is no fault of the path
     except OSError as cause:
         raise error(
-            f"cannot write {os.fspath(path)!r}: {cause.strerror or cause}. Choose a folder that exists and is writable."
+            f"{os.fspath(path)!r} cannot be written ({cause.strerror or cause}); give a folder that exists and "
+            "is writable."
         ) from cause
 
 
@@ -59,7 +60,7 @@ def _mode(path: str | os.PathLike[str]) -> int | None:
 
 @contextmanager
 def _replacing(target: Path, mode: int | None) -> Iterator[IO[bytes]]:
-    # A name of our own rather than mkstemp's: a new file then gets the permissions that the user's umask gives.
+    # The name is made here and not by mkstemp, so that a new file has the permissions that the user's umask gives.
     start = f".{target.name[:40]}"
     beside = target.with_name(f"{start}.{uuid.uuid4().hex}.tmp")
     try:
@@ -138,6 +139,6 @@ def prepare_folder(path: str | os.PathLike[str]) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as cause:
         raise DatasetError(
-            f"cannot make the folder {str(folder)!r}: {cause.strerror}. Choose another place."
+            f"The folder {str(folder)!r} cannot be made ({cause.strerror}); give another place."
         ) from cause
     return folder

@@ -6,7 +6,7 @@ or is renamed, its word stays and only the right-hand side of the table changes.
 own class name, and are read only where the caller hands the class in. A file never decides what is imported.
 
 Files of version 1 named classes by their module paths. Where the attributes of a class have changed since, the class
-has a class method ``_state_from_version_1(state)``, which turns the attributes of then into those of now.
+has a class method ``_state_from_version_1(state)``, which turns the old attributes into the present ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mssl._validation import refused
 from mssl.exceptions import ModelFileError
 from mssl.losses import Loss
 
-VERSION = 2
+VERSION = 2  # of the format that is written; versions up to it are read
 WORDS = {
     "mssl_regressor": "mssl.estimators.MSSLRegressor",
     "mssl_classifier": "mssl.estimators.MSSLClassifier",
@@ -82,12 +82,12 @@ WORDS = {
     "column_schema": "mssl.files.tables.ColumnSchema",
 }
 _WORD_OF = {home.rpartition(".")[2]: word for word, home in WORDS.items()}
-# Version 1 named classes by their paths then; a word is the name of then in small letters, joined by underscores.
+# Version 1 named classes by their paths of that time; a word is the class name in small letters with underscores.
 _PATH_OF_VERSION_1 = re.compile(r"mssl(?:\.[a-z_]+){1,3}\.([A-Z][A-Za-z0-9]*)")
 _WORD_OF_VERSION_1 = {word.replace("_", ""): word for word in WORDS}
-_PLAIN_NAME = re.compile(r"[^\W\d]\w*")
-_DEPTH = 60  # nested values deeper than this are no model of ours
-_ATTRIBUTE = re.compile(r"_?[a-z][a-zA-Z0-9_]*")
+_PLAIN_NAME = re.compile(r"[^\W\d]\w*")  # names of classes that an error may quote as they are
+_DEPTH = 60  # levels of nested values: models have far fewer, and a hostile file must not exhaust Python's stack
+_ATTRIBUTE = re.compile(r"_?[a-z][a-zA-Z0-9_]*")  # attributes that a file may set
 _SKIPPED = re.compile(r"_skl_|_callback_|_parent_callback_")  # scikit-learn's callbacks belong to a run, not to a model
 _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 _SCALARS: dict[str, Any] = {
@@ -100,7 +100,7 @@ _SCALARS: dict[str, Any] = {
 _SPARSE: dict[str, Any] = {
     kind.__name__: kind for kind in (sparse.csr_array, sparse.csc_array, sparse.csr_matrix, sparse.csc_matrix)
 }
-_STORED_KINDS = "biufcUSmM"
+_STORED_KINDS = "biufcUSmM"  # NumPy's kinds whose bytes say all: no objects, no records
 _WITH_PARAMETERS = (BaseEstimator, BaseCrossValidator, Loss)
 
 
@@ -116,76 +116,78 @@ class Encoder:
         self._places: dict[int, int] = {}
         self._user_classes: dict[str, type[Any]] = {}
 
-    def encode(self, value: Any, where: str) -> Any:
-        """Return the JSON form; ``where`` names the value in errors."""
+    def encode(self, value: Any, value_path: str) -> Any:
+        """Return the JSON form; ``value_path`` (such as ``model.structure.alpha``) names the value in errors."""
         if value is None or type(value) in (bool, int, str):
             return value
         if type(value) is float:
             return value if np.isfinite(value) else {"#": "float", "v": str(value)}
         if isinstance(value, np.generic):
-            return self._scalar(value, where)
+            return self._scalar(value, value_path)
         if type(value) is np.ndarray:
-            return self._array(value, where)
+            return self._array(value, value_path)
         if type(value) is list:
-            return [self.encode(item, f"{where}[{k}]") for k, item in enumerate(value)]
+            return [self.encode(item, f"{value_path}[{k}]") for k, item in enumerate(value)]
         if type(value) is tuple:
-            return {"#": "tuple", "v": self.encode(list(value), where)}
+            return {"#": "tuple", "v": self.encode(list(value), value_path)}
         if type(value) is dict:
-            pairs = [[self.encode(k, where), self.encode(v, f"{where}[{k!r}]")] for k, v in value.items()]
+            pairs = [[self.encode(k, value_path), self.encode(v, f"{value_path}[{k!r}]")] for k, v in value.items()]
             return {"#": "dict", "v": pairs}
         if type(value).__name__ in _SPARSE and sparse.issparse(value):
-            parts = {name: self._array(getattr(value, name), where) for name in ("data", "indices", "indptr")}
+            parts = {name: self._array(getattr(value, name), value_path) for name in ("data", "indices", "indptr")}
             return {"#": "sparse", "kind": type(value).__name__, "shape": list(value.shape), **parts}
-        return self._object(value, where)
+        return self._object(value, value_path)
 
-    def _scalar(self, value: np.generic, where: str) -> Any:
+    def _scalar(self, value: np.generic, value_path: str) -> Any:
         kind = next((name for name, known in _SCALARS.items() if type(value) is known), None)
         if kind is None:
-            return {"#": "item", "v": self._array(np.asarray(value), where)}
+            return {"#": "item", "v": self._array(np.asarray(value), value_path)}
         plain = value.item()
-        return {"#": "scalar", "kind": kind, "v": self.encode(plain, where)}
+        return {"#": "scalar", "kind": kind, "v": self.encode(plain, value_path)}
 
-    def _array(self, value: NDArray[Any], where: str) -> Any:
+    def _array(self, value: NDArray[Any], value_path: str) -> Any:
         if value.dtype.kind == "O":
-            items = self.encode(value.ravel().tolist(), where)
+            items = self.encode(value.ravel().tolist(), value_path)
             return {"#": "objects", "shape": list(value.shape), "v": items}
         if value.dtype.kind not in _STORED_KINDS:
-            raise ModelFileError(f"{where} is an array of {value.dtype}, which a model file cannot hold.")
+            raise ModelFileError(
+                f"{value_path} is an array of {value.dtype}; a model file holds numbers, text and times. Convert it."
+            )
         place = self._places.setdefault(id(value), len(self.arrays))
         if place == len(self.arrays):
             self.arrays.append(value)
         return {"#": "array", "v": place}
 
-    def _object(self, value: Any, where: str) -> Any:
+    def _object(self, value: Any, value_path: str) -> Any:
         cls = type(value)
         if not _is_storable(cls):
             raise ModelFileError(
-                f"{where} is {cls.__module__}.{cls.__qualname__}, which a model file cannot hold: only estimators, "
-                "structures, penalties, losses, splitters, numbers, text and arrays can be saved. Replace it before "
-                "saving."
+                f"{value_path} is {cls.__module__}.{cls.__qualname__}, which a model file cannot hold; only "
+                "estimators, structures, penalties, losses, splitters, numbers, text and arrays can be saved. Replace "
+                "it before saving."
             )
         word = _WORD_OF.get(cls.__name__)
         if word is not None and _class_of(word) is cls:
             name = {"class": word}
         else:
-            self._check_user_class(cls, value, where)
+            self._check_user_class(cls, value, value_path)
             name = {"user_class": cls.__name__}
         if isinstance(value, Enum):
             return {"#": "enum", **name, "v": value.name.lower()}
-        return {"#": "object", **name, "v": {k: self.encode(v, f"{where}.{k}") for k, v in _state(value)}}
+        return {"#": "object", **name, "v": {k: self.encode(v, f"{value_path}.{k}") for k, v in _state(value)}}
 
-    def _check_user_class(self, cls: type[Any], value: Any, where: str) -> None:
-        """Refuse what could be written but not be read again."""
+    def _check_user_class(self, cls: type[Any], value: Any, value_path: str) -> None:
+        """Raise where an object could be written to a file but not be read from it."""
         if self._user_classes.setdefault(cls.__name__, cls) is not cls:
             raise ModelFileError(
-                f"{where} is of a second class named {cls.__name__}; a model file tells classes apart by their names. "
-                "Rename one of them."
+                f"{value_path} is of a second class named {cls.__name__}; a model file tells classes apart by "
+                "their names. Rename one of them."
             )
         lost = sorted(_parameters(cls) - dict(_state(value)).keys()) if issubclass(cls, _WITH_PARAMETERS) else []
         if lost:
             raise ModelFileError(
-                f"{where} is a {cls.__name__} without the attribute {lost[0]!r}, which is a parameter of its class. "
-                "Keep every parameter under its own name in __init__, as scikit-learn's estimators do."
+                f"{value_path} is a {cls.__name__} without the attribute {lost[0]!r}, which is a parameter of "
+                "its class. Keep every parameter under its own name in __init__, as scikit-learn's estimators do."
             )
 
 
@@ -381,6 +383,6 @@ def _with_parameters(cls: type[Any], state: dict[str, Any]) -> Any:
 
 
 def _hides(cls: type[Any], name: str) -> bool:
-    """Whether an attribute of that name would stand before a method or a property of the class."""
+    """Whether an attribute of that name would hide a method or a property of the class."""
     found = getattr_static(cls, name, None)
     return callable(found) or hasattr(type(found), "__get__")

@@ -30,12 +30,11 @@ from mssl.exceptions import DataError, MSSLError, ParameterError, require
 from mssl.files.atomic import atomic
 
 MISSING_TEXT = frozenset({"", "#N/A", "#NA", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null"})
-_DELIMITERS = {".csv": ",", ".txt": ",", ".tsv": "\t", ".tab": "\t"}  # of what is written; reading looks for them
+_DELIMITERS = {".csv": ",", ".txt": ",", ".tsv": "\t", ".tab": "\t"}  # for writing; reading finds them in the file
 _COLUMN_FILES = {".parquet": "parquet", ".pq": "parquet", ".feather": "feather", ".arrow": "feather"}
-_ROWS_OF_PIECE = (
-    2**17
-)  # columns of 1 MiB, which go back to the system when they are freed; smaller ones stay with Arrow
-_ROWS_AT_ONCE = 2**14  # rows held as Python objects while columns are written
+# Columns of 1 MiB go back to the system when they are freed; smaller ones would stay with Arrow.
+_ROWS_OF_PIECE = 2**17
+_ROWS_AT_ONCE = 2**14  # rows that are Python objects while columns are written: more cost memory, fewer cost calls
 _INDEX = re.compile(r"__index_level_\d+__")  # what pandas writes beside the columns
 
 
@@ -140,7 +139,7 @@ def read_table(
     if file.is_dir():
         raise DataError(f"{str(path)!r} is a folder; give the table in it, such as {str(file / 'data.csv')!r}.")
     if not file.is_file():
-        raise DataError(f"There is no file {str(path)!r}.")
+        raise DataError(f"There is no file {str(path)!r}; give the path of a table.")
     if ending in _COLUMN_FILES and not packed:
         return _read_columns(file, _COLUMN_FILES[ending], columns, drop)
     if ending not in _DELIMITERS:
@@ -172,12 +171,12 @@ def release_memory() -> None:
 
 
 def _open(file: Path) -> IO[bytes]:
-    # GzipFile is a binary file in everything but its type stub.
+    # GzipFile behaves like a binary file, but its type stub does not say so.
     return gzip.open(file) if file.suffix.lower() == ".gz" else file.open("rb")  # type: ignore[return-value]
 
 
 def _open_text(file: Path, errors: str = "replace") -> IO[str]:
-    # Bytes that are no UTF-8 are looked for elsewhere, where their line and column are known.
+    # _check_utf8 looks for bytes that are no UTF-8, because it knows their line and column.
     return io.TextIOWrapper(_open(file), "utf-8-sig", errors=errors, newline="")
 
 
@@ -195,7 +194,7 @@ def _read_head(file: Path) -> tuple[list[str], str]:
     except (OSError, EOFError, csv.Error) as error:
         raise DataError(f"{file.name!r} cannot be read: {error}.") from error
     if not line.strip():
-        raise DataError(f"{file.name!r} is empty or begins with an empty line; its first line has to name the columns.")
+        raise DataError(f"{file.name!r} is empty or begins with an empty line; name the columns in its first line.")
     return names, delimiter
 
 
@@ -214,7 +213,7 @@ def _check_names(names: list[str], wanted: Sequence[str] | None, drop: Sequence[
     blank = [k + 1 for k, name in enumerate(names) if not name.strip()]
     if blank:
         raise DataError(
-            f"Column {blank[0]} of {source} has no name. Name it, or remove it if it only counts the rows "
+            f"Column {blank[0]} of {source} has no name; name it, or remove it if it only counts the rows "
             "(pandas: to_csv(…, index=False))."
         )
     if len(set(names)) < len(names):
@@ -260,14 +259,14 @@ def _larger_pieces(blocks: Any) -> Iterator[Any]:
     """Some blocks at a time as one piece, so that a column's memory goes back to the system when it has been used."""
     import pyarrow as pa
 
-    held: list[Any] = []
+    waiting: list[Any] = []
     for block in blocks:
-        held.append(block)
-        if sum(part.num_rows for part in held) >= _ROWS_OF_PIECE:
-            yield pa.Table.from_batches(held).combine_chunks()
-            held = []
-    if held:
-        yield pa.Table.from_batches(held).combine_chunks()
+        waiting.append(block)
+        if sum(part.num_rows for part in waiting) >= _ROWS_OF_PIECE:
+            yield pa.Table.from_batches(waiting).combine_chunks()
+            waiting = []
+    if waiting:
+        yield pa.Table.from_batches(waiting).combine_chunks()
 
 
 def _diagnose(file: Path, names: list[str], wanted: list[str], delimiter: str) -> None:
@@ -300,7 +299,7 @@ def _check_utf8(source: str, line: int, cells: dict[str, str], wanted: list[str]
 
 def _ragged(name: str, line: int, found: int, width: int) -> DataError:
     return DataError(
-        f"Line {line} of {name!r} has {found} values, its first line names {width} columns. Correct the line; a text "
+        f"Line {line} of {name!r} has {found} values; its first line names {width} columns. Correct the line: a text "
         "that holds the delimiter has to stand in double quotes."
     )
 
@@ -319,13 +318,13 @@ def _read_columns(file: Path, kind: str, columns: Sequence[str] | None, drop: Se
         wanted = _check_names(names, columns, drop, file.name)
         table = (parquet if kind == "parquet" else feather).read_table(file, columns=wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-        raise DataError(f"{file.name!r} is no intact {kind.capitalize()} file: {error}") from error
+        raise DataError(f"{file.name!r} is no intact {kind.capitalize()} file ({error}); write it again.") from error
     return _from_arrow(table, names, file.name)
 
 
 def _from_arrow(table: Any, names: list[str], source: str) -> Table:
     if not table.num_rows:
-        raise DataError(f"{source!r} has no rows below its header.")
+        raise DataError(f"{source!r} has no rows below its header; give at least one.")
     return Table(
         names, {name: Column(name, table[name], _kind(name, table[name].type)) for name in table.column_names}, source
     )
@@ -357,7 +356,7 @@ def _read_plain(file: Path, names: list[str], wanted: list[str], text: Sequence[
         next(rows)
         cells = [row for row in rows if row]
     if not cells:
-        raise DataError(f"{file.name!r} has no rows below its header.")
+        raise DataError(f"{file.name!r} has no rows below its header; give at least one.")
     columns = {}
     for name in wanted:
         values = [row[names.index(name)] for row in cells]
@@ -397,7 +396,7 @@ def text_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
     """UTF-8 text that appears at ``path`` whole or not at all, gzipped where the name ends in ``.gz``."""
     with atomic(path) as stream:
         if Path(path).suffix.lower() == ".gz":
-            # Neither name nor time: the same rows give the same bytes.
+            # Without name and time in the header the same rows give the same bytes.
             with gzip.GzipFile("", "wb", fileobj=stream, mtime=0) as packed:
                 yield from _as_text(packed)
         else:
@@ -437,10 +436,10 @@ def _write_columns(path: Any, kind: str, header: Sequence[str], rows: Iterator[S
         parts.append(pa.table([pa.array(column) for column in zip(*batch, strict=True)], names=list(header)))
     # Whole numbers in one part and others in the next become one column of numbers.
     whole = pa.concat_tables(parts, promote_options="permissive")
-    held = io.BytesIO()  # pipes cannot tell their position, which these writers ask for
+    buffer = io.BytesIO()  # pipes cannot tell their position, which these writers ask for
     if kind == "parquet":
-        parquet.write_table(whole, held)
+        parquet.write_table(whole, buffer)
     else:
-        feather.write_feather(whole, held)
+        feather.write_feather(whole, buffer)
     with atomic(path) as stream:
-        stream.write(held.getbuffer())
+        stream.write(buffer.getbuffer())

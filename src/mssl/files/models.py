@@ -30,9 +30,11 @@ from mssl.files.atomic import atomic
 from mssl.files.codec import VERSION, Decoder, Encoder, UnknownClassError, check_classes
 
 FORMAT = "mssl-model"
-_MOST_HEADER = 2**28  # bytes of JSON; 256 MiB are names of millions of features
-_MOST_MEMBERS = 100_000
-_CHUNK = 2**20
+_MOST_HEADER = (
+    2**28
+)  # bytes of JSON: room for names of millions of features, and a bound on what a hostile file can take
+_MOST_MEMBERS = 100_000  # arrays of a model: far more than any has, and quickly listed where a file is hostile
+_CHUNK = 2**20  # bytes read at a time: they are hashed while they are in the cache
 _LONGEST_SHOWN = 200  # characters or items of a parameter in the header; the model itself holds all of them
 _NPY = re.compile(
     rb"\{'descr': '([<>|][biufcUSmM]\d{1,9}(?:\[\d{0,9}[a-zA-Z]{1,2}\])?)', 'fortran_order': (True|False), "
@@ -168,7 +170,9 @@ def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
-        raise ModelFileError(f"cannot read {os.fspath(path)!r}: {error.strerror}.") from error
+        raise ModelFileError(
+            f"{os.fspath(path)!r} cannot be read ({error.strerror}); give the path of a model file."
+        ) from error
     except UnknownClassError as error:
         raise UnknownClassError(f"{os.fspath(path)!r} {error}") from None
     except _FAILURES as error:
@@ -177,9 +181,9 @@ def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _advice(path: str | os.PathLike[str]) -> str:
-    """A damaged model can be saved again; a file of another kind was never one."""
+    """What to do about a file that cannot be read: save a damaged model again, or give another file."""
     damaged = False
-    if Path(path).is_file():  # a pipe would not come back
+    if Path(path).is_file():  # a pipe cannot be read twice
         with Path(path).open("rb") as stream:
             damaged = stream.read(2) == b"PK"
     return "Save the model again with mssl.save." if damaged else "Give a file that mssl.save or mssl fit --save wrote."
@@ -295,7 +299,7 @@ def _check_directory(infos: list[zipfile.ZipInfo], size: int) -> dict[str, zipfi
     if sum(info.file_size for info in infos) > size:
         raise ModelFileError("its members claim to be larger than the file")
     if entries["header.npy"].file_size > _MOST_HEADER:
-        raise ModelFileError("its header is absurdly large")
+        raise ModelFileError(f"its header has more than {_MOST_HEADER} bytes")
     return entries
 
 
@@ -333,7 +337,7 @@ def _fill(array: NDArray[Any], tee: _Tee) -> None:
 
 
 def _check_content(array: NDArray[Any], name: str) -> None:
-    """Bytes that are no truth value or no character would fail only later, far from here."""
+    """Raise for bytes that are no truth value or no character; NumPy would accept them and fail later."""
     if array.dtype.kind == "b" and array.size and array.view(np.uint8).max() > 1:
         raise ModelFileError(f"its member {name} holds bytes that are neither true nor false")
     if array.dtype.kind == "U" and array.nbytes:

@@ -1,4 +1,4 @@
-"""Tables in: CSV, TSV, Parquet and Feather files as tasks, features and targets.
+"""Read CSV, TSV, Parquet and Feather files as tasks, features and targets.
 
 Columns are read with pyarrow (extra ``tables``); plain CSV can be read without it, slower. What the columns mean is
 learned once, as a :class:`TableSchema`, and kept with the model, so that new files are read in the same way.
@@ -22,10 +22,10 @@ from mssl.files.formats import MISSING_TEXT, Column, Table, read_table, release_
 
 __all__ = ["Column", "ColumnSchema", "Encoded", "Table", "TableSchema", "learn_schema", "read_table", "release_memory"]
 
-MISSING = ("error", "drop", "mean")
-MOST_CATEGORIES = 100
-_LONGEST_TASK = 256
-# 1,234.5 and 1 234,5 and 1'234 and 1.234,5 and 0,5: numbers to the eye, text to a program.
+MISSING = ("error", "drop", "mean")  # what can be done with rows that lack a value
+MOST_CATEGORIES = 100  # levels of a text column: each becomes a feature, and with more it is most likely free text
+_LONGEST_TASK = 256  # characters of a task name: a longer one is most likely not a name, and fills every table
+# Texts that a reader takes for numbers and a program does not: 1,234.5 and 1 234,5 and 1'234 and 1.234,5 and 0,5.
 _SEPARATED = re.compile(r"[-+]?(\d{1,3}([,'\s]\d{3})+([.,]\d+)?|\d{1,3}(\.\d{3})+,\d+|\d*,\d+)")
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}([-/.]\d{1,2})?([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}([T ].*)?")
 
@@ -74,8 +74,8 @@ class ColumnSchema:
         unknown = [level for level in found if level not in place and level not in MISSING_TEXT]
         if unknown:
             raise DataError(
-                f"Column {self.name!r} holds {listing(unknown)}, not seen in training (known: "
-                f"{listing(self.categories)}). Correct these values or fit again with rows that have them."
+                f"Column {self.name!r} holds {listing(unknown)}, not seen in training; known are "
+                f"{listing(self.categories)}. Correct these values or fit again with rows that have them."
             )
         category = np.asarray([place.get(level, -1) for level in found] + [-1], dtype=np.int64)[codes]
         indicators = (category[:, None] == np.arange(len(self.categories))).astype(float)
@@ -157,7 +157,7 @@ class TableSchema:
         if not keep.all():
             X, rows = X[keep], rows[keep]
         if not len(rows):
-            raise DataError(f"{table.source} has no row that can be used: each lacks a value in some column.")
+            raise DataError(f"{table.source} has no row without missing values; complete at least one.")
         return Encoded(X, tasks[rows], target[rows] if with_target else target, rows)
 
 
@@ -198,13 +198,17 @@ def learn_schema(
     for name in (task, target, *(features or ()), *(name for name in drop if name not in table.names)):
         table[name]
     if task == target:
-        raise ParameterError(f"The column {task!r} cannot be both the task and the target.")
+        raise ParameterError(f"The column {task!r} is both the task and the target; give two columns.")
     clash = {task, target} & set(features or ())
     if clash:
-        raise ParameterError(f"The column {clash.pop()!r} is the task or the target, so it cannot be a feature too.")
+        raise ParameterError(
+            f"The column {clash.pop()!r} is the task or the target and a feature too; give other features."
+        )
     chosen = [name for name in (features or table.names) if name not in {task, target, *drop}]
     if not chosen:
-        raise DataError(f"{table.source} has no column of features besides the task and the target.")
+        raise DataError(
+            f"{table.source} has no columns besides the task and the target; give at least one column of features."
+        )
     columns = tuple(_learn_column(name, table[name], missing) for name in chosen)
     names = [name for column in columns for name in column.encoded_names]
     if len(set(names)) < len(names):
@@ -245,7 +249,7 @@ def _check_levels(name: str, levels: list[str]) -> None:
 
 def _date_advice(name: str) -> str:
     return (
-        f"Column {name!r} holds dates, which are no features as they stand. Leave it out (--drop), or put numbers "
+        f"Column {name!r} holds dates, which are no features as they stand; leave it out (--drop), or put numbers "
         "in its place that could matter: the year, the month of the year as a category, days since a first day."
     )
 
@@ -257,7 +261,7 @@ def _reject_mixed(what: str, levels: list[str]) -> None:
         return
     if all(_SEPARATED.fullmatch(level.strip()) for level in text):
         raise DataError(
-            f"{what} holds numbers with separators (for example {text[0]!r}), which read as text. Remove the "
+            f"{what} holds numbers with separators (for example {text[0]!r}), which read as text; remove the "
             "thousands separators and write decimals with a point, as in 1234.5 (pandas: read_csv(…, thousands=',')); "
             "if they are labels, write them without commas."
         )
@@ -281,7 +285,9 @@ def _numbers(column: Column) -> Array:
         codes, levels = column.text()
         odd = next((level for level in levels if level not in MISSING_TEXT and not _is_number(level)), None)
         if odd is not None:
-            raise DataError(f"Column {column.name!r} was numeric in training, but here it holds {odd!r}.")
+            raise DataError(
+                f"Column {column.name!r} holds {odd!r}; it was numeric in training. Give numbers, or leave it empty."
+            )
         known = [float("nan") if level in MISSING_TEXT else float(level) for level in levels]
         return np.asarray([*known, np.nan])[codes]
     values = column.numbers()
@@ -306,7 +312,10 @@ def read_task_column(column: Column, name: str) -> CodedTasks:
         )
     longest = max(map(len, levels))
     if longest > _LONGEST_TASK:
-        raise DataError(f"Column {name!r} holds a task name of {longest} characters; allowed are {_LONGEST_TASK}.")
+        raise DataError(
+            f"Column {name!r} holds a task name of {longest} characters; at most {_LONGEST_TASK} are allowed. "
+            "Shorten it."
+        )
     used = np.flatnonzero(np.bincount(codes, minlength=len(levels)))
     place = np.empty(len(levels), dtype=np.int32)
     tasks, place[used] = np.unique(np.asarray(levels)[used], return_inverse=True)
@@ -359,11 +368,11 @@ def _usable(gaps: dict[str, Mask], missing: str, target: str, training: bool) ->
         name: n for name, n in counts.items() if n and (missing == "error" or (missing, name) == ("mean", target))
     }
     if refused:
-        told = ", ".join(f"{name!r} ({n} rows)" for name, n in list(refused.items())[:8])
+        columns = ", ".join(f"{name!r} ({n} rows)" for name, n in list(refused.items())[:8])
         more = f", … ({len(refused)} columns in all)" if len(refused) > 8 else ""
         first = int(np.argmax(gaps[next(iter(refused))])) + 1
         advice = _advice(target in refused, len(refused) > 1 or target not in refused, training)
-        raise DataError(f"Values are missing in {told}{more}, first in row {first}. Complete them, or: {advice}.")
+        raise DataError(f"Values are missing in {columns}{more}, first in row {first}; complete them, or: {advice}.")
     if missing == "mean":
         return np.ones(len(next(iter(gaps.values()))), dtype=bool)
     return ~np.logical_or.reduce(list(gaps.values()))
@@ -388,6 +397,6 @@ def check_tasks(tasks: Sequence[str], known: Sequence[str]) -> None:
     near = [(name, twins["".join(name.split())]) for name in strangers if "".join(name.split()) in twins]
     hint = f" {near[0][0]!r} differs from {near[0][1]!r} only in blanks." if near else ""
     raise UnseenTaskError(
-        f"Tasks {listing(strangers)} are not in the model (known: {listing(sorted(known))}).{hint} "
+        f"Tasks {listing(strangers)} are not in the model; it knows {listing(sorted(known))}.{hint} "
         "Correct the names, or fit again with rows of these tasks."
     )

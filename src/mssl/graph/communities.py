@@ -47,7 +47,7 @@ def _local_moves(A: FloatArray, resolution: float) -> NDArray[np.intp]:
             gain = np.where(links > 0, links - resolution * k * volume / total, -np.inf)
             stay = links[current] - resolution * k * volume[current] / total
             best = int(np.argmax(gain))
-            # The margin keeps rounding from moving a node to and fro for ever.
+            # Without the margin rounding could move a node back and forth without end.
             if gain[best] > stay + 1e-12 * k:
                 labels[i], changed = best, True
             volume[labels[i]] += k

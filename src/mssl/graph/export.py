@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from mssl.graph.task_graph import TaskGraph
 
 _FORMAT, _VERSION = "mssl-task-graph", 1
-_ROWS_SHOWN = 20
-_JOINER = "\u200d"  # not printable by itself, yet it holds emoji together
+_ROWS_SHOWN = 20  # edges that a table prints; its CSV and its frame have all
+_JOINER = "\u200d"  # zero-width joiner: not printable, but emoji need it
 
 
 class Edge(NamedTuple):
@@ -191,7 +191,7 @@ def _encode_name(name: Any) -> Any:
     if plain is None or isinstance(plain, str | int | float):
         return plain
     raise DataError(
-        f"the task name {name!r} of type {type(name).__name__} has no JSON form; "
+        f"The task name {name!r} of type {type(name).__name__} has no JSON form; "
         "allowed are text, numbers, None and tuples of these."
     )
 
@@ -226,15 +226,15 @@ def parse_json(text: str) -> dict[str, Any]:
         coordinates = document["coordinates"]
     except (KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
         raise ModelFileError(
-            f"this is not a task graph in JSON of version {_VERSION} ({type(error).__name__}: {error}); "
+            f"The text is no task graph in JSON of version {_VERSION} ({type(error).__name__}: {error}); "
             "write one with TaskGraph.to_json."
         ) from error
     matrices = {"adjacency": adjacency, "weights": weights, "confidence": confidence}
     return {"tasks": tasks, **matrices, "coordinates": coordinates}
 
 
-def _triples(where: NDArray[Any], values: NDArray[Any]) -> list[tuple[int, int, float]]:
-    i, j = np.nonzero(np.triu(where))
+def _triples(adjacency: NDArray[Any], values: NDArray[Any]) -> list[tuple[int, int, float]]:
+    i, j = np.nonzero(np.triu(adjacency))
     return list(zip(i.tolist(), j.tolist(), values[i, j].tolist(), strict=True))
 
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 
-#: Colours that stay apart for colour-blind readers (Okabe & Ito, 2008), without black and yellow's pallor.
+#: Colours that colour-blind readers can distinguish (Okabe & Ito, 2008), without black and pale yellow.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A800")
-#: For tasks outside the communities that have a colour of their own.
+#: For tasks outside the communities that have a colour.
 NEUTRAL = "#8C8C8C"
 #: Sign of an edge: positive and negative partial correlation.
 POSITIVE, NEGATIVE = "#0072B2", "#D55E00"
@@ -62,7 +62,7 @@ class ChordGeometry(NamedTuple):
 
 
 def thin_edges(graph: TaskGraph, max_edges: int | None = None) -> ThinnedGraph:
-    """Keep the strongest edges, so that a drawing does not turn into a hairball.
+    """Keep the strongest edges, so that single edges can be followed in a drawing.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def _component_layout(graph: TaskGraph, nodes: IntArray, communities: IntArray) 
     block = np.ix_(nodes, nodes)
     lengths = _edge_lengths(graph.weights[block], graph.adjacency[block], communities)
     distances = shortest_path(_backbone(lengths), directed=False)
-    # Larger graphs are read by community before they are read by task: let white space part these.
+    # In larger graphs readers look for communities first, so white space separates these.
     across = communities[:, None] != communities[None, :]
     distances = distances * np.where(across, 1 + min(2.0, len(nodes) / 200), 1.0)
     places = _majorize(distances, _classical_scaling(distances))
@@ -199,7 +199,7 @@ def _backbone(lengths: FloatArray, per_node: int = 8) -> Any:
 
 
 def _classical_scaling(distances: FloatArray) -> FloatArray:
-    """Start from the two leading principal coordinates, on a faint spiral that keeps twins apart."""
+    """Start from the two leading principal coordinates, plus a small spiral that separates equal points."""
     from scipy.linalg import eigh
 
     n = len(distances)
@@ -248,7 +248,7 @@ def _majorize(distances: FloatArray, places: FloatArray, steps: int = 120) -> Fl
 
 
 def _push_apart(places: FloatArray, closest: float = 0.75, steps: int = 60) -> FloatArray:
-    """Part points that are nearer than `closest`, so that no marker covers another."""
+    """Move points that are nearer than `closest` away from each other, so that no marker covers another."""
     from scipy.spatial import cKDTree
 
     for _ in range(steps):
@@ -318,7 +318,7 @@ def chord_geometry(
     if groups is None:
         labels = graph.community_labels()
     elif len(groups) != K:
-        raise DataError(f"groups has {len(groups)} labels; expected one for each of the {K} tasks.")
+        raise DataError(f"groups has {len(groups)} labels; give one for each of the {K} tasks.")
     else:
         seen = {label: k for k, label in enumerate(dict.fromkeys(groups))}
         labels = by_size(np.array([seen[label] for label in groups], dtype=np.intp))

@@ -19,12 +19,14 @@ from mssl.graph.export import Edge, EdgeTable, dot, graphml, json_text, parse_js
 __all__ = ["Edge", "EdgeTable", "GraphComparison", "TaskGraph", "partial_correlation", "short_name"]
 
 FloatArray = NDArray[np.float64]
-_SYMMETRY = 1e-8
-_ROUNDED = 1e-3  # how far a matrix that is written with few digits may be from a definite one
+_SYMMETRY = (
+    1e-8  # share of the largest entry by which a symmetric matrix may differ from its transpose through rounding
+)
+_ROUNDED = 1e-3  # distance from a definite matrix that is allowed: a matrix written with few digits is so far off
 
 
 class GraphComparison(NamedTuple):
-    """Edges of a graph held against those of a reference: counts and rates."""
+    """Edges of a graph compared with those of a reference: counts and rates."""
 
     found: int
     missed: int
@@ -57,7 +59,7 @@ def partial_correlation(precision: ArrayLike) -> FloatArray:
     omega = _symmetric(_matrix(precision, None, "precision"), "precision")
     diagonal = omega.diagonal()
     if not (diagonal > 0).all():
-        raise DataError(f"precision has {diagonal.min():g} on its diagonal; a precision matrix is positive definite.")
+        raise DataError(f"precision has {diagonal.min():g} on its diagonal; give a positive definite matrix.")
     # Adding 0.0 turns the -0.0 of absent edges into 0.0.
     result = -omega / np.sqrt(np.outer(diagonal, diagonal)) + 0.0
     np.fill_diagonal(result, 1.0)
@@ -155,11 +157,11 @@ class TaskGraph:
         """
         rows = [tuple(row) for row in edges]
         if any(not 2 <= len(row) <= 4 for row in rows):
-            raise DataError("an edge is no row of the form (task_i, task_j[, weight[, confidence]]).")
+            raise DataError("An edge is of another form; give rows (task_i, task_j[, weight[, confidence]]).")
         known = [len(row) > 3 and row[3] is not None for row in rows]
         measured = any(known)
         if measured and not all(known):
-            raise DataError("some edges have a confidence and others have none; give it for all or for none.")
+            raise DataError("Some edges have a confidence and others have none; give it for all or for none.")
         names = _task_names(dict.fromkeys(name for row in rows for name in row[:2]) if tasks is None else tasks)
         place = {name: index for index, name in enumerate(names)}
         weights, confidence = np.zeros((len(names), len(names))), np.zeros((len(names), len(names)))
@@ -168,7 +170,7 @@ class TaskGraph:
             i, j = _index(place, row[0]), _index(place, row[1])
             if i == j or adjacency[i, j]:
                 kind = "joins a task with itself" if i == j else "is given twice"
-                raise DataError(f"edge ({row[0]!r}, {row[1]!r}) {kind}; give each pair of distinct tasks once.")
+                raise DataError(f"The edge ({row[0]!r}, {row[1]!r}) {kind}; give each pair of distinct tasks once.")
             adjacency[i, j] = adjacency[j, i] = True
             weights[i, j] = weights[j, i] = row[2] if len(row) > 2 else 1.0
             confidence[i, j] = confidence[j, i] = row[3] if measured else 0.0
@@ -291,14 +293,14 @@ class TaskGraph:
         return replace(self, adjacency=keep)
 
     def compare(self, other: "TaskGraph | ArrayLike") -> GraphComparison:
-        """Hold the edges against a reference: a `TaskGraph` on the same tasks, or an adjacency matrix.
+        """Compare the edges with a reference: a `TaskGraph` on the same tasks, or an adjacency matrix.
 
         Signs and weights play no part. Where there is nothing to be wrong about (no edge claimed, or none
         to find), precision or recall is 1.
         """
         if isinstance(other, TaskGraph):
             if set(other.tasks) != set(self.tasks):
-                raise DataError("the graphs are on different tasks; use subgraph() to bring both to the same ones.")
+                raise DataError("The graphs are on different tasks; use subgraph() to bring both to the same ones.")
             truth = other.subgraph(self.tasks).adjacency
         else:
             truth = _symmetric(_matrix(other, len(self), "the reference adjacency"), "the reference adjacency") != 0
@@ -347,7 +349,7 @@ class TaskGraph:
         try:
             return cls(**parse_json(text))
         except DataError as error:
-            raise ModelFileError(f"the JSON text holds no valid task graph: {error}") from error
+            raise ModelFileError(f"The JSON text holds no valid task graph. {error}") from error
 
     def to_graphml(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return GraphML (yEd, Gephi, Cytoscape, networkx), and write it to `path` if one is given."""
@@ -384,17 +386,17 @@ class TaskGraph:
 
 def _task_names(tasks: Any) -> tuple[Any, ...]:
     if isinstance(tasks, str | bytes):
-        raise DataError(f"tasks={tasks!r} is one text; expected a sequence of K names.")
+        raise DataError(f"tasks is {tasks!r}; give a sequence of K names, not one text.")
     names = tuple(name.item() if isinstance(name, np.generic) else name for name in tasks)
     try:
         distinct = len(set(names))
     except TypeError as error:
-        raise DataError(f"task names have to be hashable ({error}); use text, numbers or tuples.") from error
+        raise DataError(f"A task name is not hashable ({error}); give text, numbers or tuples.") from error
     if any(name != name for name in names):  # NaN alone differs from itself
-        raise DataError("a task is named NaN, which equals nothing; give each task a name of its own.")
+        raise DataError("A task is named NaN, which equals nothing; give each task a name that equals itself.")
     if distinct < len(names):
         twice = next(name for k, name in enumerate(names) if name in names[:k])
-        raise DataError(f"the task name {twice!r} occurs more than once; give each task a name of its own.")
+        raise DataError(f"The task name {twice!r} occurs more than once; give each task another name.")
     return names
 
 
@@ -403,19 +405,19 @@ def _matrix(values: Any, K: int | None, name: str) -> FloatArray:
     try:
         matrix = np.array(dense, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(f"{name} is not a matrix of numbers ({error}).") from error
+        raise DataError(f"{name} is not a matrix of numbers ({error}); give numbers.") from error
     expected = (len(matrix) if matrix.ndim else 1) if K is None else K
     if matrix.shape != (expected, expected):
-        raise DataError(f"{name} has shape {matrix.shape}; expected K × K with one row per task, K = {expected}.")
+        raise DataError(f"{name} has shape {matrix.shape}; give K × K with one row per task, K = {expected}.")
     if not np.isfinite(matrix).all():
-        raise DataError(f"{name} holds NaN or infinite values; every entry has to be a finite number.")
+        raise DataError(f"{name} holds NaN or infinite values; give finite numbers.")
     return matrix
 
 
 def _symmetric(matrix: FloatArray, name: str) -> FloatArray:
     gap = np.abs(matrix - matrix.T).max(initial=0.0)
     if gap > _SYMMETRY * np.abs(matrix).max(initial=0.0):
-        raise DataError(f"{name} is not symmetric (largest difference {gap:.3g}); pass (A + A.T) / 2 if that is meant.")
+        raise DataError(f"{name} is not symmetric (largest difference {gap:.3g}); give (A + A.T) / 2 if that is meant.")
     return (matrix + matrix.T) / 2
 
 
@@ -424,7 +426,7 @@ def _correlations(weights: FloatArray) -> FloatArray:
     largest = np.abs(matrix).max(initial=0.0)
     if largest > 1 + _ROUNDED:
         raise DataError(
-            f"weights reach {largest:g} in size; they are partial correlations, in [-1, 1]. Use "
+            f"weights reach {largest:g} in size; give partial correlations, from -1 to 1. Use "
             "TaskGraph.from_precision for a precision matrix, or divide other weights by the largest."
         )
     return np.clip(matrix, -1.0, 1.0)
@@ -447,7 +449,7 @@ def _confidence(values: Any, K: int) -> FloatArray:
     np.fill_diagonal(matrix, 0.0)
     if matrix.size and (matrix.min() < 0 or matrix.max() > 1):
         raise DataError(
-            f"confidence runs from {matrix.min():g} to {matrix.max():g}; selection frequencies lie in [0, 1]."
+            f"confidence runs from {matrix.min():g} to {matrix.max():g}; give selection frequencies, from 0 to 1."
         )
     return matrix
 
@@ -456,13 +458,13 @@ def _coordinates(values: Any, K: int) -> FloatArray:
     try:
         places = np.array(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(f"coordinates are not numbers ({error}); expected a (K, 2) array in degrees.") from error
+        raise DataError(f"coordinates are not numbers ({error}); give a (K, 2) array in degrees.") from error
     if places.shape != (K, 2):
-        raise DataError(
-            f"coordinates have shape {places.shape}; expected ({K}, 2): latitude and longitude of each task."
-        )
+        raise DataError(f"coordinates have shape {places.shape}; give ({K}, 2), latitude and longitude of each task.")
     if not ((np.abs(places[:, 0]) <= 90) & (places[:, 1] >= -180) & (places[:, 1] <= 360)).all():
-        raise DataError("coordinates are out of range; expected latitude in [-90, 90], then longitude in [-180, 360].")
+        raise DataError(
+            "coordinates are out of range; give latitudes from -90 to 90, then longitudes from -180 to 360."
+        )
     return places
 
 
@@ -472,7 +474,7 @@ def _index(place: dict[Any, int], task: Hashable) -> int:
     except (KeyError, TypeError):
         known = ", ".join(short_name(repr(name)) for name in list(place)[:8])
         more = ", …" if len(place) > 8 else ""
-        raise DataError(f"no task is named {short_name(repr(task), 60)}; the tasks are: {known}{more}") from None
+        raise DataError(f"No task is named {short_name(repr(task), 60)}; the tasks are: {known}{more}") from None
 
 
 def _same(first: Any, second: Any) -> bool:

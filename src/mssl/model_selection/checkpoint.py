@@ -1,4 +1,4 @@
-"""A durable record of finished work, so that a long search can be killed and continued.
+"""A durable record of finished pieces, so that a long search can be killed and continued.
 
 The file is text, one JSON object a line: a header that names the data and the settings by their hash, then one record
 for every finished piece of work, each with a checksum. The header is there whole or not at all. Lines are only ever
@@ -23,10 +23,11 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
 
-from mssl.exceptions import MSSLError, ParameterError
+from mssl._validation import refused
+from mssl.exceptions import MSSLError
 from mssl.files.atomic import append_line, atomic, keep_lines, whole_lines
 
-FORMAT = "mssl checkpoint 4"
+FORMAT = "mssl checkpoint 4"  # a file of another format is refused
 HEAD = b'{"crc":'  # how every line begins
 IDLE = ("n_jobs", "checkpoint", "warm_start", "verbose")  # parameters that change nothing about a result
 
@@ -57,7 +58,7 @@ class Checkpoint(Mapping[str, Any]):
 
     def __init__(self, path: str | os.PathLike[str] | None, identity: str) -> None:
         if not isinstance(path, str | os.PathLike | None):
-            raise ParameterError(f"checkpoint is {path!r}; give the path of a file, or None.")
+            raise refused("checkpoint", path, "give the path of a file, or None")
         self.path = None if path is None else Path(path)
         self._done: dict[str, Any] = {}
         if self.path is not None:
@@ -88,7 +89,7 @@ class Checkpoint(Mapping[str, Any]):
         records = [_read(line) for line in lines]
         if not records or records[0] is None:
             fault = "has a damaged first line" if content.startswith(HEAD) else "is not a checkpoint of mssl"
-            raise CheckpointError(f"{path} {fault}; it is left as it is: give another path, or remove it.")
+            raise CheckpointError(f"{path} {fault}; give another path, or remove it. It is left as it is.")
         self._accept(path, records[0], identity)
         good = next((i for i, record in enumerate(records) if record is None), len(records))
         self._done = {record["key"]: record["value"] for record in records[1:good] if record is not None}
@@ -102,7 +103,7 @@ class Checkpoint(Mapping[str, Any]):
             raise CheckpointError(f"{path} is not a checkpoint that this version reads; give another path.")
         if header.get("identity") != identity:
             raise CheckpointError(
-                f"The checkpoint {path} was made with other data or other settings. Give the same data, parameters "
+                f"The checkpoint {path} was made with other data or other settings; give the same data, parameters "
                 "and seed to continue it, or another path to begin anew; the file is left as it is."
             )
 
@@ -116,7 +117,7 @@ def _content(path: Path) -> bytes:
     except OSError as error:
         raise CheckpointError(f"The checkpoint {path} cannot be read ({error}); give another path.") from error
     if strange:
-        raise CheckpointError(f"The checkpoint {path} cannot be used: it is no ordinary file; give another path.")
+        raise CheckpointError(f"The checkpoint {path} is no ordinary file; give another path.")
     return content
 
 
@@ -131,8 +132,8 @@ def append(path: Path, record: dict[str, Any]) -> None:
         append_line(path, _line(record))
     except OSError as error:
         raise CheckpointError(
-            f"The checkpoint {path} cannot be written ({error}). Nothing half-written is left in it; free some space "
-            "or give another path, and run again: what was finished is kept."
+            f"The checkpoint {path} cannot be written ({error}), and nothing half-written is left in it; free "
+            "some space or give another path, and run again: what was finished is kept."
         ) from error
 
 
@@ -147,52 +148,52 @@ def _read(line: bytes) -> dict[str, Any] | None:
         return None
 
 
-def fingerprint(*things: Any) -> str:
-    """Hash of arrays, numbers, texts, functions, estimators and nestings of them; equal things have equal hashes.
+def fingerprint(*values: Any) -> str:
+    """Hash of arrays, numbers, texts, functions, estimators and nestings of them; equal values have equal hashes.
 
     It is the same in every process: functions count by their names, code, defaults and closures, generators of random
     numbers by their state, other objects by their attributes, nothing by where it lies in memory. Parameters of
     estimators that change no result do not count.
     """
     digest = sha256()
-    for thing in things:
-        _feed(digest, thing, ())
+    for value in values:
+        _feed(digest, value, ())
     return digest.hexdigest()
 
 
-def _feed(digest: Any, thing: Any, above: tuple[Any, ...]) -> None:
-    if sparse.issparse(thing):
-        matrix = sparse.csr_array(thing)
-        thing = ("sparse", matrix.shape, matrix.data, matrix.indices.astype(np.int64), matrix.indptr)
-    if isinstance(thing, np.ndarray) and thing.dtype.kind != "O":
-        digest.update(f"array {thing.dtype.str} {thing.shape}".encode())
-        digest.update(np.ascontiguousarray(thing).tobytes())
-    elif isinstance(thing, list | tuple | np.ndarray):
-        digest.update(f"list {len(thing)}".encode())
-        for part in thing:
+def _feed(digest: Any, value: Any, above: tuple[Any, ...]) -> None:
+    if sparse.issparse(value):
+        matrix = sparse.csr_array(value)
+        value = ("sparse", matrix.shape, matrix.data, matrix.indices.astype(np.int64), matrix.indptr)
+    if isinstance(value, np.ndarray) and value.dtype.kind != "O":
+        digest.update(f"array {value.dtype.str} {value.shape}".encode())
+        digest.update(np.ascontiguousarray(value).tobytes())
+    elif isinstance(value, list | tuple | np.ndarray):
+        digest.update(f"list {len(value)}".encode())
+        for part in value:
             _feed(digest, part, above)
-    elif any(thing is other for other in above):  # a function that calls itself by its closure
+    elif any(value is other for other in above):  # a function that calls itself by its closure
         digest.update(b"again")
-    elif (inside := _inside(thing)) is not None:
-        _feed(digest, inside, (*above, thing))
+    elif (inside := _inside(value)) is not None:
+        _feed(digest, inside, (*above, value))
     else:
-        digest.update(re.sub(r" at 0x[0-9A-Fa-f]+", "", f"{type(thing).__name__} {thing!r}").encode())
+        digest.update(re.sub(r" at 0x[0-9A-Fa-f]+", "", f"{type(value).__name__} {value!r}").encode())
 
 
-def _inside(thing: Any) -> Any:
-    """What a thing that is more than its text is made of, None for all others."""
-    for kind, parts in _PARTS:
-        if isinstance(thing, kind):
-            return parts(thing)
-    if hasattr(thing, "__array__"):  # columns of frames
-        return np.asarray(thing)
-    if hasattr(thing, "__qualname__"):  # classes, and functions that are not written in Python
-        return _name(thing)
-    return (*_name(type(thing)), vars(thing)) if hasattr(thing, "__dict__") else None
+def _inside(value: Any) -> Any:
+    """The content of a value that its text does not identify; None for all other values."""
+    for kind, content in _CONTENTS:
+        if isinstance(value, kind):
+            return content(value)
+    if hasattr(value, "__array__"):  # columns of frames
+        return np.asarray(value)
+    if hasattr(value, "__qualname__"):  # classes, and functions that are not written in Python
+        return _name(value)
+    return (*_name(type(value)), vars(value)) if hasattr(value, "__dict__") else None
 
 
-def _name(thing: Any) -> tuple[str, str]:
-    return str(getattr(thing, "__module__", "")), thing.__qualname__
+def _name(value: Any) -> tuple[str, str]:
+    return str(getattr(value, "__module__", "")), value.__qualname__
 
 
 def _settings(estimator: BaseEstimator) -> tuple[str, dict[str, Any]]:
@@ -205,7 +206,7 @@ def _function(function: FunctionType) -> tuple[Any, ...]:
     return (*_name(function), function.__code__, function.__defaults__, function.__kwdefaults__, closure)
 
 
-_PARTS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+_CONTENTS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     (Mapping, lambda mapping: sorted(mapping.items(), key=lambda item: repr(item[0]))),
     (set | frozenset, lambda members: ("set", sorted(members, key=repr))),
     (BaseEstimator, _settings),

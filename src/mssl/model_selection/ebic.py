@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mssl._typing import Array
-from mssl._validation import check_number, check_whole_number
+from mssl._validation import check_number, check_whole_number, refused
 from mssl.exceptions import DataError, ParameterError
 from mssl.glasso.solver import graphical_lasso
 from mssl.graph.task_graph import TaskGraph
@@ -92,12 +92,12 @@ def ebic_path(
     >>> [edge[:2] for edge in ebic_path(rows).graph.edges()]
     [(0, 1)]
     """
-    Q, units = _in_own_units(rows)
+    Q, units = _in_unit_size(rows)
     K, r = Q.shape
     check_number("gamma", gamma, low=0, high=1)
     names = list(range(K)) if tasks is None else list(tasks)
     if len(names) != K:
-        raise ParameterError(f"tasks holds {len(names)} names; rows has {K} tasks.")
+        raise ParameterError(f"tasks holds {len(names)} names; give one for each of the {K} tasks of rows.")
     S = Q @ Q.T / r
     e = _read_floors(floors, S, units)
     path = _read_path(lambdas, float(correlations(S, e)[1].max()), n_points)
@@ -113,8 +113,8 @@ def ebic_path(
     return EBICPath(path, np.asarray(scores), graphs, int(np.argmin(scores)))
 
 
-def _in_own_units(rows: ArrayLike) -> tuple[Array, Array]:
-    """Each task's row in a unit of its own, its root mean square, so that squares of any numbers are safe."""
+def _in_unit_size(rows: ArrayLike) -> tuple[Array, Array]:
+    """Divide each task's row by its root mean square, so that squares of any numbers are safe; return both."""
     Q = numeric(rows, "rows")
     if Q.ndim != 2 or Q.shape[0] < 2 or Q.shape[1] < 2 or not np.all(np.isfinite(Q)):
         raise DataError(f"rows have shape {Q.shape}; give finite numbers of shape (K, r), at least two tasks and rows.")
@@ -132,7 +132,7 @@ def _read_floors(floors: ArrayLike | None, S: Array, units: Array) -> Array:
     if floors is not None:
         given = numeric(floors, "floors")
         if given.shape not in ((), (K,)) or not np.all(np.isfinite(given)) or np.any(given < 0):
-            raise ParameterError(f"floors is {floors!r}; give one number ≥ 0, or {K} (one a task).")
+            raise refused("floors", floors, f"give one number ≥ 0, or {K} (one a task)")
         e = given / units / units
     if np.any(variances + e <= 0):
         raise DataError(
@@ -150,5 +150,5 @@ def _read_path(lambdas: ArrayLike | None, limit: float, n_points: int) -> Array:
     if len(path) == 0:
         raise ParameterError("lambdas is empty; give at least one value, or None for the default path.")
     if not np.all(np.isfinite(path)) or path[-1] < 0:
-        raise ParameterError(f"lambdas is {lambdas!r}; give finite numbers ≥ 0, on the correlation scale (0 to 1).")
+        raise refused("lambdas", lambdas, "give finite numbers ≥ 0, on the correlation scale (0 to 1)")
     return path

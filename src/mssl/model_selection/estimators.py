@@ -23,7 +23,7 @@ from mssl.model_selection.folds import Dataset
 from mssl.model_selection.scores import ScoreTable
 from mssl.model_selection.search import SearchCV
 from mssl.model_selection.search_space import SearchSpace, coordinate_search, full_search
-from mssl.model_selection.stability import FEWEST, StabilitySelection
+from mssl.model_selection.stability import MIN_ROWS_TO_HALVE, StabilitySelection
 from mssl.structures import KnownEdges
 
 _SHARED = (
@@ -89,9 +89,10 @@ class MSSLSearch(SearchCV):
             )
         on_residuals = self._template().on == "residual"
         n, what = (int(data.n_rows.min()), "rows") if on_residuals else (data.n_features, "features")
-        if chosen.subsample == "coefficients" and n < FEWEST:
+        if chosen.subsample == "coefficients" and n < MIN_ROWS_TO_HALVE:
             raise ParameterError(
-                f"There are {n} {what} to halve; selection={self.selection!r} needs at least {FEWEST} {what}. Give "
+                f"There are {n} {what} to halve; selection={self.selection!r} needs at least "
+                f"{MIN_ROWS_TO_HALVE} {what}. Give "
                 "stability=StabilitySelection(subsample='samples'), or selection='prediction'."
             )
 
@@ -105,9 +106,9 @@ class MSSLSearch(SearchCV):
         coefs_only = structure.relates == "coef" and template.formulation == "unified"
 
         def limit(params: Params) -> float:
-            parts = clone(template).set_params(**params).to_spec(whole)
+            spec = clone(template).set_params(**params).to_spec(whole)
             known = coefs_only or template.formulation == "paper"
-            return graph_limit(whole.prepared(parts), parts) if known else 1.0
+            return graph_limit(whole.prepared(spec), spec) if known else 1.0
 
         tau = 0.0
         if coefs_only and whole.n_tasks > 1:
@@ -137,12 +138,12 @@ class MSSLSearch(SearchCV):
             del self.stability_  # of a fit before
         if self.selection == "prediction":
             penalty = self.best_params_["graph_penalty"]
-            told = (
+            description = (
                 f"graph_penalty={penalty:.3g}"
                 if np.isfinite(penalty)
                 else "which no graph improves clearly (selection='both' finds the stable edges)"
             )
-            self.graph_choice_ = f"prediction, {told}"
+            self.graph_choice_ = f"prediction, {description}"
             return
         template = configured(self.best_estimator_, self.graph_params_)
         self.stability_ = self._stability().set_params(n_jobs=self.n_jobs).fit_whole(whole, template, table.checkpoint)
@@ -153,8 +154,8 @@ class MSSLSearch(SearchCV):
     def _agree_with(self, table: ScoreTable, whole: Dataset, template: Any) -> None:
         """Refit with the λ whose graph agrees best with the stable one, and score it like the others."""
         rest = {name: value for name, value in self.graph_params_.items() if name != "graph_penalty"}
-        parts = template.to_spec(whole)
-        limit = graph_limit(whole.prepared(parts), parts)
+        spec = template.to_spec(whole)
+        limit = graph_limit(whole.prepared(spec), spec)
         chain = [{**rest, "graph_penalty": float(value)} for value in limit * np.geomspace(0.95, 0.02, 25)]
         stable = self.stability_.graph_.adjacency
 
@@ -174,8 +175,8 @@ class MSSLSearch(SearchCV):
             return str(html)
         chosen = ", ".join(f"{name}={value:.3g}" for name, value in self.best_params_.items())
         weights = "agreement with the stable graph" if self.selection == "graph" else "prediction"
-        told = f"weights chosen for {weights} ({chosen}); graph chosen by {self.graph_choice_}"
-        return f"{html}<p>{escape(told)}</p>"
+        description = f"weights chosen for {weights} ({chosen}); graph chosen by {self.graph_choice_}"
+        return f"{html}<p>{escape(description)}</p>"
 
 
 class MSSLRegressorCV(MSSLSearch):

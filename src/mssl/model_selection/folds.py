@@ -8,10 +8,10 @@ the one that the rows themselves would give:
 .. math:: G = \sum x x^\top - n \bar x \bar x^\top,\quad q = \sum x y - n \bar x \bar y,\quad
           \sum_{test}(y - x\cdot w - b)^2 = \sum y^2 - 2 w \cdot \sum xy + w^\top (\textstyle\sum x x^\top) w + \dots
 
-Test deviances are in units of each task's noise in the training part, moderated
-(:mod:`mssl.solvers.start`). The noise of all rows would be smallest for the tasks whose test rows a fit of their
-own happens to follow; these tasks would count most, and too little would be shared. That of the training part knows
-nothing of the test rows, but is known less well, and moderation makes up for it.
+Test deviances are divided by each task's noise variance in the training part, moderated
+(:mod:`mssl.solvers.start`). The noise variance of all rows would be smallest for the tasks whose test rows a
+single-task fit happens to follow; these tasks would count most, and the search would share too little. The noise
+variance of the training part does not depend on the test rows. It is less certain, which is why it is moderated.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def check_splits(splits: Sequence[Split], data: TaskData, input_rows: Index) -> 
     n = int(input_rows.max()) + 1
     for number, (train, test) in enumerate(splits):
         if len(train) == 0 or len(test) == 0:
-            raise DataError(f"Fold {number} of cv has {len(train)} training and {len(test)} test rows; both need some.")
+            raise DataError(
+                f"Fold {number} of cv has {len(train)} training and {len(test)} test rows; give some of both."
+            )
         counts = np.bincount(data.task_of_row[row_mask(train, n)[input_rows]], minlength=data.n_tasks)
         missed = list(data.tasks[counts == 0])
         if missed:
@@ -65,7 +67,9 @@ def check_splits(splits: Sequence[Split], data: TaskData, input_rows: Index) -> 
                 "within every task, or fewer folds."
             )
         if not row_mask(test, n)[input_rows].any():
-            raise DataError(f"Fold {number} of cv has no test rows with a target and a positive weight; choose others.")
+            raise DataError(
+                f"Fold {number} of cv has no test rows with a target and a positive weight; give other folds."
+            )
 
 
 class _PreparedOnce:
@@ -295,7 +299,7 @@ def subset(data: TaskData, mask: Mask, *, all_tasks: bool = True) -> TaskData:
     """
     counts = np.bincount(data.task_of_row[mask], minlength=data.n_tasks)
     if all_tasks and counts.min() == 0:
-        raise DataError(f"Tasks {listing(list(data.tasks[counts == 0]))} are left without rows.")
+        raise DataError(f"Tasks {listing(list(data.tasks[counts == 0]))} are left without rows; give every task some.")
     X = data.X[mask[: len(data.X)]] if data.shared else data.X[np.flatnonzero(mask)]
     return replace(
         data,

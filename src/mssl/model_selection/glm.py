@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
+from mssl._validation import refused
 from mssl.estimators.base import check_targets
 from mssl.estimators.glm import MultiTaskClassifier, MultiTaskGLM
 from mssl.estimators.limits import graph_penalty_limit
@@ -83,7 +84,7 @@ class MultiTaskGLMCV(SearchCV):
 
     def _template(self) -> Any:
         if self.estimator is not None and not {"structure", "penalty"} <= set(dir(self.estimator)):
-            raise ParameterError(f"estimator is {self.estimator!r}; give a MultiTaskGLM or a MultiTaskClassifier.")
+            raise refused("estimator", self.estimator, "give a MultiTaskGLM or a MultiTaskClassifier")
         template = MultiTaskGLM() if self.estimator is None else clone(self.estimator)
         if template.structure is None:
             template.set_params(structure=Independent())
@@ -99,7 +100,7 @@ class MultiTaskGLMCV(SearchCV):
     def _search(self, table: ScoreTable, whole: Dataset, template: Any) -> None:
         grid = self._default_grid(whole, template) if self.param_grid is None else self.param_grid
         if not isinstance(grid, Mapping):
-            raise ParameterError(f"param_grid is {grid!r}; give one dict of parameter → values.")
+            raise refused("param_grid", grid, "give one dict of parameter → values")
         if not grid:
             raise ParameterError("param_grid is empty; name at least one parameter, or give None for the default grid.")
         unknown = sorted(set(grid) - set(template.get_params(deep=True)))
@@ -122,16 +123,16 @@ class MultiTaskGLMCV(SearchCV):
 
     def _default_grid(self, whole: Dataset, template: Any) -> dict[str, Any]:
         grid: dict[str, Any] = {}
-        parts = template.to_spec(whole)
+        spec = template.to_spec(whole)
         if "alpha" in template.structure.get_params():
             grid["structure__alpha"] = np.geomspace(1e-2, 1e4, 13)
             if template.structure.prices_edges:
                 # As printed in the paper λ has the units of S, and F has no minimum at 0.
                 free = template.structure.starts_diagonal
-                top = 1.0 if free else graph_penalty_limit(whole.prepared(parts), parts)
+                top = 1.0 if free else graph_penalty_limit(whole.prepared(spec), spec)
                 grid["structure__alpha"] = [top, *(top * np.geomspace(0.7, 0.02, 7)), *([0.0] if free else [])]
         if isinstance(template.penalty, L1):
-            limit = whole.prepared(parts).gamma_max()
+            limit = whole.prepared(spec).gamma_max()
             grid["penalty__alpha"] = [0.0, *(limit * np.geomspace(0.3, 0.01, 4))]
         return grid
 

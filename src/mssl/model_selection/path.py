@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -14,9 +13,9 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from mssl._typing import Array, Mask
+from mssl._validation import refused
 from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
 from mssl.estimators.mssl import MSSLRegressor
-from mssl.exceptions import ParameterError
 from mssl.graph.task_graph import TaskGraph
 from mssl.model_selection.chains import EMPTY, Params, PathPoint, follow, grid_values
 from mssl.model_selection.folds import Dataset
@@ -157,10 +156,8 @@ def _followed(estimator: Any) -> Any:
     """A copy of what was given as the estimator, or an error where it has no λ and γ to follow."""
     names = set() if isinstance(estimator, type) else set(getattr(estimator, "get_params", dict)())
     if not {"graph_penalty", "coef_penalty"} <= names:
-        raise ParameterError(
-            f"estimator is {reprlib.repr(estimator)}; a path follows graph_penalty and coef_penalty, so give an "
-            "MSSLRegressor or an MSSLClassifier."
-        )
+        remedy = "A path follows graph_penalty and coef_penalty."
+        raise refused("estimator", estimator, "give an MSSLRegressor or an MSSLClassifier", remedy)
     return clone(estimator)
 
 

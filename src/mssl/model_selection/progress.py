@@ -1,4 +1,4 @@
-"""Progress bars on a terminal, silence elsewhere."""
+"""Progress bars, drawn on a terminal only."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from mssl.solvers.base import Status
 
 # What score_chain says of one fit; the scores of the single tasks follow.
 SCORE, EDGES, NONZERO, SECONDS, CERTIFIED = range(5)
-TASKS = 5
+TASKS = CERTIFIED + 1  # where the scores of the single tasks begin
 
 # Early stopping of a chain trades settings that might still win for time. Both values are cautious choices and are not
 # tuned: test_search.py shows that a search which stops early chooses as well as one that does not.

@@ -39,11 +39,11 @@ from mssl.solvers.alternation import FitResult, Record
 
 T = TypeVar("T")
 
-MOST_ROUNDS = 50  # of a fit that is only scored: an unfinished one still ranks its settings, and costs a quarter
+MOST_ROUNDS = 50  # of a fit that is only scored: an unfinished one ranks its settings too, at a quarter of the time
 
 
 class Chosen(Generic[T]):
-    """A fitted attribute of a search that is its best estimator's own, read and written there."""
+    """A fitted attribute of a search that is read from and written to its best estimator."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name

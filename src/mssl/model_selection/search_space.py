@@ -8,11 +8,12 @@ A. *No graph* (λ = ∞): one ridge for all tasks, around zero or around a share
    paired difference) the strongest is taken, which pools most.
 B. *Learned variances and graphs*: λ = 1 is the empty graph, λ = 0 the dense low-rank prior, γ gives the Lasso. Every
    stage keeps the best of what was found and varies what matters next. A stage that adds freedom (γ, shrinkage) has to
-   improve the score by a standard error of the paired difference, since the best of many settings is lucky:
+   improve the score by a standard error of the paired difference, since the best of many settings looks better than it
+   is:
 
    1. shared mean × coupling (× variance floor where several are given), at a few λ;
    2. λ on a finer path;
-   3. γ × coupling, with and without the graph: sparse weights want another coupling;
+   3. γ × coupling, with and without the graph: sparse weights need another coupling;
    4. shrinkage of the tasks' covariance, where there are more tasks than features;
    5. where γ or the shrinkage has changed: mean and coupling, λ, and γ between its neighbours once more;
    6. the strength of a chosen mean.

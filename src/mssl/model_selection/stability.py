@@ -1,4 +1,4 @@
-r"""Stability selection: the edges that keep being found when half of the evidence is left out.
+r"""Stability selection: the edges that are found again and again on random halves of the data.
 
 Subsamples are drawn without replacement and half the size of the whole. An edge's selection frequency at λ is the share
 of subsamples whose graph has it; the stable graph holds the edges whose frequency reaches the threshold π somewhere
@@ -6,8 +6,8 @@ on the path. With q edges selected along the path on average, out of p = K(K−1
 
 .. math:: E[V] \le \frac{q^2}{(2\pi - 1)\, p}
 
-under exchangeability; it is reported, not forced: where it is required to be below 1 only the strongest few edges
-of a dense cluster remain.
+under exchangeability. The bound is reported and not enforced: if it had to be below 1, only the strongest few edges of
+a dense cluster would remain.
 
 What is subsampled:
 
@@ -25,7 +25,6 @@ Shah & Samworth (2013), doi:10.1111/j.1467-9868.2011.01034.x (complementary pair
 
 from __future__ import annotations
 
-import reprlib
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -47,13 +46,13 @@ from mssl.model_selection.parallel import Piece, run
 from mssl.model_selection.progress import Progress
 from mssl.structures import KnownEdges, Structure
 
-FEWEST = 4  # rows of Ŵ or E to halve: two rows are the fewest that have a correlation
+MIN_ROWS_TO_HALVE = 4  # rows of Ŵ or E to halve: two rows are the fewest that have a correlation
 _CHUNK = 10  # subsamples in one piece of work: fewer lose time between workers, more are lost when one is killed
-_GRAPH_TOL = 1e-4  # relative gap of a subsample's graphical lasso, whose edges alone are counted
+_GRAPH_TOL = 1e-4  # relative gap of a subsample's graphical lasso: trades time for edges of weight near zero
 
 
 class StabilitySelection(BaseEstimator):
-    """Which edges between tasks are there whatever half of the evidence is looked at.
+    """Select the edges between tasks that most random halves of the data agree on.
 
     Parameters
     ----------
@@ -157,10 +156,8 @@ class StabilitySelection(BaseEstimator):
         record = None
         if self.checkpoint is not None:
             if self.random_state is None:
-                raise ParameterError(
-                    "random_state is None, so that no later run draws the same subsamples; give a seed to continue "
-                    "from a checkpoint."
-                )
+                remedy = "Without one no later run draws the same subsamples."
+                raise refused("random_state", None, "give a seed to continue from a checkpoint", remedy)
             settings = {k: v for k, v in self.get_params(deep=False).items() if k not in ("estimator", *IDLE)}
             identity = fingerprint(
                 data.X, data.y, data.weights, data.offsets, list(data.tasks), settings, clone(template)
@@ -222,11 +219,11 @@ class StabilitySelection(BaseEstimator):
     ) -> list[Piece]:
         """Pieces of work: graphical lassos on halves of the rows of weights or residuals."""
         n, on_residuals = Q.shape[1], structure.relates == "residual"
-        if n < FEWEST:
+        if n < MIN_ROWS_TO_HALVE:
             what = "rows" if on_residuals else "features"
             other = " Or halve each task's rows: subsample='samples' (mssl select --subsample samples)."
             raise ParameterError(
-                f"There are {n} {what} to halve; subsample='coefficients' needs at least {FEWEST} {what}."
+                f"There are {n} {what} to halve; subsample='coefficients' needs at least {MIN_ROWS_TO_HALVE} {what}."
                 f"{'' if on_residuals else other}"
             )
         self.lambdas_ = self._shares() * correlations(S, floors)[1].max(initial=0.0)
@@ -262,7 +259,9 @@ class StabilitySelection(BaseEstimator):
         together, K = data.shared or data.aligned, data.n_tasks
         if data.n_rows.min() < 2 and (together or self.complementary_pairs):
             name = data.tasks.tolist()[np.argmin(data.n_rows)]
-            raise ParameterError(f"Task {name!r} has 1 row; halves that do not overlap need at least 2 rows a task.")
+            raise ParameterError(
+                f"Task {name!r} has 1 row; give at least 2 rows a task, so that the halves do not overlap."
+            )
         if not together:
             groups = (
                 [np.zeros(n, dtype=np.intp) for n in data.n_rows]
@@ -327,7 +326,7 @@ def _warn_small(data: TaskData) -> None:
 
 
 def _warn_lost_classes(masks: Sequence[Mask], data: TaskData, labels: Index) -> None:
-    """Say so where a subsample has no row of a class that the task has."""
+    """Warn where a subsample has no row of a class that the task has."""
     group = 2 * data.task_of_row + labels
     sizes = np.bincount(group)
     lost = sum(bool(np.any((np.bincount(group[mask], minlength=len(sizes)) == 0) & (sizes > 0))) for mask in masks)
@@ -348,10 +347,8 @@ def graph_penalty_name(estimator: Any) -> str:
     for needed, name in (("graph_penalty", "graph_penalty"), ("structure", "structure__alpha")):
         if needed in names:
             return name
-    raise ParameterError(
-        f"estimator is {reprlib.repr(estimator)}; give an MSSLRegressor, an MSSLClassifier or a MultiTaskGLM with a "
-        "SparsePrecision."
-    )
+    allowed = "give an MSSLRegressor, an MSSLClassifier or a MultiTaskGLM with a SparsePrecision"
+    raise refused("estimator", estimator, allowed)
 
 
 def _strata(labels: Index) -> list[Index]:

@@ -124,10 +124,10 @@ def plot_stability(lambdas: ArrayLike, frequencies: ArrayLike, ax: Any = None, *
     table = numbers(frequencies, "selection frequencies", 2, 3)
     if table.ndim == 3:
         if table.shape[1] != table.shape[2]:
-            raise DataError(f"selection frequencies have shape {table.shape}; expected (L, K, K) or (L, n_edges).")
+            raise DataError(f"Selection frequencies have shape {table.shape}; give (L, K, K) or (L, n_edges).")
         table = table[:, *np.triu_indices(table.shape[1], 1)]
     if table.size and (table.min() < 0 or table.max() > 1):
-        raise DataError(f"selection frequencies run from {table.min():g} to {table.max():g}; expected [0, 1].")
+        raise DataError(f"Selection frequencies run from {table.min():g} to {table.max():g}; give numbers from 0 to 1.")
     strengths = _strengths(lambdas, len(table))
     ax = axes(ax)
     stable = (table >= threshold).any(axis=0)
@@ -179,10 +179,10 @@ def plot_transfer(
     if isinstance(gains, Mapping):
         found, amounts = list(gains), list(gains.values())
     else:
-        rows = list(gains)
-        named = bool(rows) and all(hasattr(row, "task") and hasattr(row, "gain") for row in rows)
-        found = [row.task for row in rows] if named else list(range(len(rows)))
-        amounts = [row.gain for row in rows] if named else rows
+        reports = list(gains)
+        named = bool(reports) and all(hasattr(report, "task") and hasattr(report, "gain") for report in reports)
+        found = [report.task for report in reports] if named else list(range(len(reports)))
+        amounts = [report.gain for report in reports] if named else reports
     values = numbers(amounts, "gains", 1)
     names = as_names(found if tasks is None else tasks, None, "", len(values), "tasks")
     order = np.argsort(-values, kind="stable")
@@ -222,20 +222,22 @@ def plot_box(
     """
     patches = matplotlib_module("patches")
     if not errors or len(errors) > len(PALETTE):
-        raise DataError(f"{len(errors)} methods; expected between 1 and {len(PALETTE)}, which colours can tell apart.")
+        raise DataError(
+            f"There are {len(errors)} methods; give 1 to {len(PALETTE)}, so many colours can be told from each other."
+        )
     tables = {name: numbers(values, f"errors of {name!r}", 1, 2) for name, values in errors.items()}
     columns = {table.shape[1:] for table in tables.values()}
     if len(columns) > 1:
-        raise DataError(f"the methods have different tasks, shapes (runs, …) {sorted(columns)}; give all the same.")
+        raise DataError(f"The methods have different tasks, shapes (runs, …) {sorted(columns)}; give all the same.")
     per_task = bool(next(iter(columns)))
     groups = next(iter(columns))[0] if per_task else 1
     ax = axes(ax, (float(np.clip(1.2 + 0.13 * groups * len(tables), 3.0, 7.0)), 2.6))
     width = 0.8 / len(tables)
     for k, (table, color) in enumerate(zip(tables.values(), PALETTE, strict=False)):
-        where = np.arange(groups) + (k - (len(tables) - 1) / 2) * width if per_task else [k]
+        box_positions = np.arange(groups) + (k - (len(tables) - 1) / 2) * width if per_task else [k]
         ax.boxplot(
             table,
-            positions=where,
+            positions=box_positions,
             widths=0.8 * (width if per_task else 0.7),
             patch_artist=True,
             boxprops={"facecolor": color, "lw": 0.5},
@@ -258,7 +260,7 @@ def _strengths(values: ArrayLike, count: int) -> Any:
     """Penalty strengths along a path, as many as there are points."""
     lambdas = numbers(values, "penalty strengths", 1)
     if len(lambdas) != count:
-        raise DataError(f"{len(lambdas)} penalty strengths for {count} rows of values; give one each.")
+        raise DataError(f"There are {len(lambdas)} penalty strengths for {count} rows of values; give one each.")
     return lambdas
 
 

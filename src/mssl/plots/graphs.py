@@ -109,7 +109,7 @@ def plot_precision(
     if kind == "partial":
         values, label = graph.weights.copy(), "partial correlation"
     elif isinstance(source, TaskGraph):
-        raise ParameterError("a TaskGraph holds no precision; pass the model or the matrix, or kind='partial'.")
+        raise ParameterError("A TaskGraph holds no precision; give the model or the matrix, or kind='partial'.")
     else:
         values, label = numbers(getattr(source, "precision_", source), "precisions", 2).copy(), "precision"
     np.fill_diagonal(values, np.nan)
@@ -193,10 +193,10 @@ def plot_map(
     if coordinates is not None:
         whole = TaskGraph(whole.tasks, whole.adjacency, whole.weights, whole.confidence, coordinates)  # type: ignore[arg-type]
     if whole.coordinates is None or not len(whole):
-        raise DataError("the tasks have no coordinates; pass coordinates=, the latitude and longitude of each task.")
+        raise DataError("The tasks have no coordinates; give coordinates=, the latitude and longitude of each task.")
     colors = None if values is None else numbers(values, "values", 1)
     if colors is not None and len(colors) != len(whole):
-        raise DataError(f"{len(colors)} values for {len(whole)} tasks; give one each.")
+        raise DataError(f"There are {len(colors)} values for {len(whole)} tasks; give one each.")
     graph, hidden = thin_edges(whole, min(300, max(60, len(whole))) if max_edges is None else max_edges)
     latitude, longitude = whole.coordinates[:, 0], (whole.coordinates[:, 1] + 180) % 360 - 180
     ax = axes(ax, (3.8, 3.2))
@@ -234,8 +234,8 @@ def _place_labels(ax: Any, places: FloatArray, names: Sequence[Any], radius: flo
     half_sizes = {k: (0.29 * SMALL * len(text), 0.62 * SMALL) for k, text in texts.items()}
     offsets = label_offsets(inside, half_sizes, (width, height), radius=radius)
     for k, offset in offsets.items():
-        where = (inside[k] + offset) / (width, height)
-        label = ax.text(*where, texts[k], transform=ax.transAxes, fontsize=SMALL, ha="center", va="center")
+        label_position = (inside[k] + offset) / (width, height)
+        label = ax.text(*label_position, texts[k], transform=ax.transAxes, fontsize=SMALL, ha="center", va="center")
         label.set(zorder=4, path_effects=[effects.withStroke(linewidth=1.5, foreground="white")])
     return len(offsets)
 
@@ -246,7 +246,7 @@ def _chord_labels(ax: Any, tasks: Sequence[Any], angles: FloatArray) -> tuple[fl
     size = min(size_in_points(ax))
     for font in np.arange(SMALL, 3.4, -0.5):
         length = 0.6 * font * max((len(name) for name in names), default=0)
-        radius = size / 2 - length - 8  # in points; the rim and some air take 8
+        radius = size / 2 - length - 8  # in points; the rim and a margin take 8
         if 2 * np.pi * radius * 0.75 >= 1.05 * font * len(names) and radius > size / 5:
             break
     else:
@@ -254,9 +254,9 @@ def _chord_labels(ax: Any, tasks: Sequence[Any], angles: FloatArray) -> tuple[fl
     limit, ring = size / 2 / radius, 1 + 6 / radius
     for name, angle in zip(names, angles, strict=True):
         left = np.cos(angle) < -1e-9
-        where = {"ha": "right" if left else "left", "va": "center", "rotation_mode": "anchor"}
+        alignment = {"ha": "right" if left else "left", "va": "center", "rotation_mode": "anchor"}
         turn = np.degrees(angle) % 360 + (180 if left else 0)
-        ax.text(ring * np.cos(angle), ring * np.sin(angle), name, fontsize=font, rotation=turn, **where)
+        ax.text(ring * np.cos(angle), ring * np.sin(angle), name, fontsize=font, rotation=turn, **alignment)
     return float(limit), True
 
 

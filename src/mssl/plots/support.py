@@ -33,9 +33,9 @@ def axes(ax: Any, size: tuple[float, float] = (3.6, 3.0)) -> Any:
     return made
 
 
-def square(count: int, least: float, step: float) -> tuple[float, float]:
+def square(count: int, min_side: float, step: float) -> tuple[float, float]:
     """Return a figure size in inches that grows with the number of tasks, up to a page's width."""
-    side = float(np.clip(step * count, least, 7.0))
+    side = float(np.clip(step * count, min_side, 7.0))
     return side, 0.94 * side
 
 
@@ -58,7 +58,7 @@ def as_names(given: Iterable[Any] | None, source: Any, attribute: str, count: in
     names = given if given is not None else getattr(source, attribute, None)
     listed = list(range(count)) if names is None else list(names)
     if len(listed) != count:
-        raise DataError(f"{len(listed)} names for {count} {what}; give one name each, or none.")
+        raise DataError(f"There are {len(listed)} names for {count} {what}; give one name each, or none.")
     return listed
 
 
@@ -67,12 +67,12 @@ def numbers(values: Any, what: str, *dimensions: int) -> FloatArray:
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(f"{what} are not an array of numbers ({error}).") from error
+        raise DataError(f"{what} are not an array of numbers ({error}); give numbers.") from error
     if array.ndim not in dimensions or not array.size:
         allowed = " or ".join(map(str, dimensions))
-        raise DataError(f"{what} have shape {array.shape}; expected a non-empty array with {allowed} dimensions.")
+        raise DataError(f"{what} have shape {array.shape}; give a non-empty array with {allowed} dimensions.")
     if not np.isfinite(array).all():
-        raise DataError(f"{what} hold NaN or infinite values; every entry has to be a finite number.")
+        raise DataError(f"{what} hold NaN or infinite values; give finite numbers.")
     return array
 
 
@@ -128,7 +128,7 @@ def history_columns(source: Any) -> dict[str, FloatArray]:
             columns[name] = measured
     if not columns:
         raise DataError(
-            "the history holds neither objective nor gap_weights nor gap_structure; pass a fitted model or history_."
+            "The history holds neither objective nor gap_weights nor gap_structure; give a fitted model or history_."
         )
     return columns
 

@@ -166,7 +166,7 @@ def _coefficients(model: Any) -> FloatArray:
         )
     values = np.asarray(coef, dtype=float)
     if values.ndim != 2 or not values.size or not np.isfinite(values).all():
-        raise DataError(f"coef_ has shape {values.shape} or is not finite; expected numbers, K tasks × d features.")
+        raise DataError(f"coef_ has shape {values.shape} or is not finite; give finite numbers, K tasks × d features.")
     return values
 
 
@@ -194,8 +194,7 @@ def read_stability(stability: Any, n_tasks: int) -> Stability:
         lambdas, frequencies, threshold = (_field(stability, name) for name in ("lambdas", "frequencies", "threshold"))
     if lambdas is None or frequencies is None:
         raise DataError(
-            "stability holds no path; expected lambdas (L,) and frequencies, (L, K, K) or (L, E), as attributes or "
-            "keys."
+            "stability holds no path; give lambdas (L,) and frequencies, (L, K, K) or (L, E), as attributes or keys."
         )
     strengths, table = np.asarray(lambdas, dtype=float), np.asarray(frequencies, dtype=float)
     ends = None
@@ -204,11 +203,11 @@ def read_stability(stability: Any, n_tasks: int) -> Stability:
         table, ends = table[:, i, j], np.column_stack([i, j])
     if table.ndim != 2 or strengths.shape != (len(table),) or not len(table):
         raise DataError(
-            f"stability has {strengths.shape} penalty strengths and frequencies of shape {table.shape}; expected "
+            f"stability has {strengths.shape} penalty strengths and frequencies of shape {table.shape}; give "
             f"(L,) and (L, {n_tasks}, {n_tasks}) or (L, E)."
         )
     if table.size and not (table.min() >= 0 and table.max() <= 1):
-        raise DataError("selection frequencies of stability have to lie in [0, 1].")
+        raise DataError(f"stability has frequencies from {table.min():g} to {table.max():g}; give numbers from 0 to 1.")
     return Stability(strengths, table, 0.9 if threshold is None else float(threshold), ends)
 
 

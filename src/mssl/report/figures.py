@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 
-#: Edges that a page holds at most; sliders choose among these.
+#: Edges that a page holds at most, chosen by sliders: more make the page slow.
 MOST_EDGES = 3000
-#: Marks of the communities, so that colour is not alone in telling them apart.
+#: Marks of the communities, so that they differ in more than colour.
 MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex", "star")
-#: Some marks cover less than others of the same size.
+#: Factors for marks that cover less area than others of the same size.
 _ENLARGED = {"triangle": 1.1, "inverted_triangle": 1.1, "diamond": 1.4, "star": 1.5}
 #: Names in a drawing: font size in pixels, and how many there may be before they hide the drawing.
 _FONT, _MOST_NAMES = 11, 60

@@ -1,4 +1,4 @@
-r"""Sections into one HTML file: everything inline, nothing from elsewhere, no script but the page's own.
+r"""Assemble the sections into one HTML file: everything is inline, and only the scripts of the page run.
 
 Untrusted text (names of tasks and features, titles) reaches the page in three ways only: as HTML through
 ``html.escape``, as JSON in which ``<``, ``>`` and ``&`` are written as ``\u003c`` …, and as text that Bokeh or the

@@ -73,7 +73,7 @@ def measure(model: Any, data: Any) -> Scores:
     if labels.shape != mean.shape and labels.size == mean.size:
         labels = labels.reshape(mean.shape)
     if labels.shape != mean.shape:
-        raise DataError(f"y has shape {labels.shape}, the predictions have {mean.shape}; they must agree.")
+        raise DataError(f"y has shape {labels.shape}, the predictions have {mean.shape}; give one target a prediction.")
     target = _code(labels, model.classes_) if binary else np.asarray(labels, dtype=float)
     place = _tasks_of(model, X, tasks, mean)
     seen = ~np.isnan(target)
@@ -97,8 +97,8 @@ def _code(labels: NDArray[Any], classes: NDArray[Any]) -> FloatArray:
     strange = ~(missing | first | second)
     if strange.any():
         raise DataError(
-            f"y holds the label {short_name(labels[strange][0])!r}, the model knows {listing(classes)}; "
-            "use the labels of the fit."
+            f"y holds the label {short_name(labels[strange][0])!r}; the model knows {listing(classes)}. "
+            "Use the labels of the fit."
         )
     return np.where(missing, np.nan, second.astype(float))
 
@@ -119,7 +119,9 @@ def read_gains(transfer: Any, tasks: Sequence[Any]) -> Gains:
     words: dict[int, str] = {}
     for row in _rows(transfer, tasks):
         if row.get("task") not in place:
-            raise DataError(f"transfer names the task {short_name(row.get('task'))!r}, which the model does not know.")
+            raise DataError(
+                f"transfer names the task {short_name(row.get('task'))!r}; the model does not know it. Give its tasks."
+            )
         k = place[row["task"]]
         words[k] = str(row.get("verdict", ""))
         for name, value in row.items():
@@ -152,7 +154,7 @@ def _rows(transfer: Any, tasks: Sequence[Any]) -> list[dict[str, Any]]:
     if hasattr(transfer, "to_dict"):
         return list(transfer.to_dict("records"))
     if not isinstance(transfer, Iterable):
-        raise DataError(f"transfer is {type(transfer).__name__}; expected a mapping of task to gain, or rows.")
+        raise DataError(f"transfer is of type {type(transfer).__name__}; give a mapping of task to gain, or rows.")
     items = list(transfer)
     if items and all(hasattr(item, "task") and hasattr(item, "gain") for item in items):
         return [_fields(item) for item in items]

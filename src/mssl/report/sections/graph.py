@@ -81,7 +81,7 @@ def _controls(content: Content, shared: Shared) -> str:
     strengths = np.sort(np.abs(shared.edges.data["weight"]))[::-1]
     shown = min(thin_edges(content.graph).graph.n_edges, len(strengths))
     start = 0.0 if shown == len(strengths) else float(strengths[shown - 1])
-    held = (
+    page_note = (
         f" This page holds the strongest {MOST_EDGES:,} of {content.graph.n_edges:,}."
         if content.graph.n_edges > MOST_EDGES
         else ""
@@ -102,14 +102,14 @@ def _controls(content: Content, shared: Shared) -> str:
         )
     return (
         f'<div class="controls" role="group" aria-label="Edges shown">{sliders}</div>'
-        f'<p id="edge-count" role="status" data-total="{content.graph.n_edges}" data-held="{escape(held)}"></p>'
+        f'<p id="edge-count" role="status" data-total="{content.graph.n_edges}" data-held="{escape(page_note)}"></p>'
     )
 
 
 def _legend(content: Content) -> str:
     """Colour, mark and size of each community, with its strongest tasks."""
     sizes = np.bincount(content.communities)
-    rows = []
+    entries = []
     for label in np.flatnonzero(sizes > 1)[: len(MARKERS)]:
         members = content.order[content.communities[content.order] == label]
         names = ", ".join(named(content.graph.tasks[k], 24) for k in members[:6])
@@ -118,14 +118,14 @@ def _legend(content: Content) -> str:
             f'<svg class="mark" viewBox="0 0 12 12" aria-hidden="true" fill="{content.colors[members[0]]}">'
             f"{_SHAPES[MARKERS[label]]}</svg>"
         )
-        rows.append(f"<li>{shape} community {label + 1}, {count(len(members), 'task')}: {names}{more}</li>")
+        entries.append(f"<li>{shape} community {label + 1}, {count(len(members), 'task')}: {names}{more}</li>")
     rest = int(sizes[sizes > 1][len(MARKERS) :].sum())
     alone = int((sizes == 1).sum())
     if rest:
-        rows.append(f"<li>grey circles: {count(rest, 'task')} in smaller communities</li>")
+        entries.append(f"<li>grey circles: {count(rest, 'task')} in smaller communities</li>")
     if alone:
-        rows.append(f"<li>grey circles: {count(alone, 'task')} without a neighbour</li>")
-    return f'<ul class="legend">{"".join(rows)}</ul>'
+        entries.append(f"<li>grey circles: {count(alone, 'task')} without a neighbour</li>")
+    return f'<ul class="legend">{"".join(entries)}</ul>'
 
 
 def chord_section(content: Content, shared: Shared) -> Section:
@@ -135,8 +135,8 @@ def chord_section(content: Content, shared: Shared) -> Section:
     if nothing is not None:
         return Section("chords", title, say(nothing))
     # The geometry orders all edges as the shared source does: weakest first.
-    held = thin_edges(content.graph, MOST_EDGES).graph
-    chords = chord_geometry(held, content.communities.tolist(), points=25)
+    drawn = thin_edges(content.graph, MOST_EDGES).graph
+    chords = chord_geometry(drawn, content.communities.tolist(), points=25)
     names, font, margin = _rim_names(content)
     radius = 300.0
     side = int(2 * (radius + margin))

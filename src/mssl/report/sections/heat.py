@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from mssl.report.content import Content
 
 FloatArray = NDArray[np.float64]
-_CELLS = 500
-_MOST_NAMES = 50_000
+_CELLS = 500  # cells on a side of an image, about one a pixel: more make the file large and show nothing more
+_MOST_NAMES = 50_000  # names of features in the page: more make the file large
 _UPRIGHT = 200  # pixels that the name of an upright colour bar needs
 
 
@@ -32,16 +32,16 @@ class Pooled(NamedTuple):
     block: tuple[int, int]
 
 
-def pool(matrix: FloatArray, most: int = 500) -> Pooled:
-    """Show the strongest of each block of cells, so that no side has more than `most` cells; NaN are passed over.
+def pool(matrix: FloatArray, max_side: int = 500) -> Pooled:
+    """Show the strongest of each block of cells, so that no side has more than `max_side` cells; NaN are passed over.
 
     Examples
     --------
-    >>> pooled = pool(np.array([[0.1, 0.0, 0.2], [0.0, -0.5, 0.0]]), most=2)
+    >>> pooled = pool(np.array([[0.1, 0.0, 0.2], [0.0, -0.5, 0.0]]), max_side=2)
     >>> pooled.values.tolist(), pooled.place.tolist(), pooled.block
     ([[0.1, 0.2], [-0.5, 0.0]], [[0, 0], [1, 0]], (1, 2))
     """
-    height, width = (max(1, -(-side // most)) for side in matrix.shape)
+    height, width = (max(1, -(-side // max_side)) for side in matrix.shape)
     rows, columns = (-(-side // step) for side, step in zip(matrix.shape, (height, width), strict=True))
     padded = np.full((rows * height, columns * width), np.nan)
     padded[: matrix.shape[0], : matrix.shape[1]] = matrix
@@ -72,8 +72,7 @@ def matrix_section(content: Content, shared: Shared) -> Section:
     side = int(np.clip(30 * K, 240, 640))
     alt = f"Heat map of the partial correlations between {count(K, 'task')}, ordered by community."
     plot, data = _heat_map(layers, (side, side), alt, "relations")
-    rows = len(layers[0].values)
-    _mark_rows(plot, shared, rows, data["height"])
+    _mark_rows(plot, shared, data["height"])
     at = content.position.astype(float)
     shared.tasks.add(at, "column")
     shared.tasks.add(at + 1, "column_end")
@@ -108,7 +107,7 @@ def coefficient_section(content: Content, shared: Shared) -> Section:
     width, height = int(np.clip(36 * d, 300, 760)), int(np.clip(18 * K, 60, 620))
     alt = f"Heat map of the coefficients of {count(K, 'task')} on {count(d, 'feature')}."
     plot, data = _heat_map(layers, (width, height), alt, "coefficients")
-    _mark_rows(plot, shared, K, data["height"])
+    _mark_rows(plot, shared, data["height"])
     names = [content.graph.tasks[k] for k in content.order]
     tasks_fit = name_axis(plot.yaxis[0], names, data["height"] - np.arange(K) - 0.5, height / K)
     features_fit = name_axis(plot.xaxis[0], content.features, np.arange(d) + 0.5, width / d)
@@ -191,7 +190,7 @@ def _mark(plot: Any, strip: str, shared: Shared, **columns: str) -> None:
     )
 
 
-def _mark_rows(plot: Any, shared: Shared, rows: int, height: int) -> None:
+def _mark_rows(plot: Any, shared: Shared, height: int) -> None:
     at = shared.content.position.astype(float)
     key = f"row_{height}"
     shared.tasks.add(height - at - 1, key)

@@ -14,7 +14,7 @@ from mssl.report.figures import sentence as say
 if TYPE_CHECKING:
     from mssl.report.content import Content, Stability
 
-_MOST_LINES = 600
+_MOST_LINES = 600  # curves of edges: more make the page slow, and cannot be told from each other
 
 
 def stability_section(content: Content, shared: Shared) -> Section:
@@ -103,7 +103,7 @@ def convergence_section(content: Content) -> Section:
     alt = f"Objective and duality gaps over {count(rounds, 'round')}, on a log scale."
     drawn = np.concatenate(list(shown.values()))
     lowest, highest = float(np.nanmin(drawn)), float(np.nanmax(drawn))
-    # What lies fourteen decades below the start is rounding; it would press everything else together.
+    # Values fourteen decades below the start are rounding; drawing them would compress the other curves.
     bounds = (max(lowest, 1e-14 * highest) / 3, highest * 3)
     plot = base_figure(660, 300, alt, y_axis_type="log", x_range=(0.5, rounds + 0.5), y_range=bounds)
     for (name, values), mark, dash, color in zip(

@@ -58,7 +58,7 @@ def _gain_bars(gains: Gains, shared: Shared) -> tuple[Any, str]:
         "gain_color": [NEGATIVE if bad else POSITIVE for bad in lost],
     }.items():
         shared.tasks.add(values, name)
-    # Bars too thin to be hatched are told apart by the side on which they lie.
+    # Bars that are too thin for a hatch show their sign by the side on which they lie.
     hatch: dict[str, Any] = {}
     if len(gain) <= 100:
         shared.tasks.add(["right_diagonal_line" if bad else " " for bad in lost], "gain_hatch")
@@ -89,13 +89,13 @@ def _table(content: Content) -> str:
         for k, column in enumerate(columns)
     )
     lost = np.zeros(content.n_tasks, dtype=bool) if content.gains is None else content.gains.lost
-    rows = "".join(_row(content, columns, int(k), bool(lost[k])) for k in order)
+    table_rows = "".join(_row(content, columns, int(k), bool(lost[k])) for k in order)
     return (
         '<div class="search"><label for="search">Search tasks</label> <input type="search" id="search" '
         'autocomplete="off" spellcheck="false"> <span id="search-count" role="status"></span></div>'
         '<div class="table" role="region" aria-label="Table of tasks" tabindex="0"><table id="task-table">'
         "<caption>Choose a task's name to highlight it in all views; a heading sorts.</caption>"
-        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+        f"<thead><tr>{head}</tr></thead><tbody>{table_rows}</tbody></table></div>"
     )
 
 

@@ -111,7 +111,7 @@ def record_section(content: Content) -> Section:
 
 
 def _pairs(heading: str, pairs: list[tuple[str, str]]) -> str:
-    rows = "".join(
+    table_rows = "".join(
         f'<tr><th scope="row">{escape(name)}</th><td><bdi>{escape(text)}</bdi></td></tr>' for name, text in pairs
     )
-    return f"<table><caption>{heading}</caption><tbody>{rows or '<tr><td>none</td></tr>'}</tbody></table>"
+    return f"<table><caption>{heading}</caption><tbody>{table_rows or '<tr><td>none</td></tr>'}</tbody></table>"
