@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mssl.model_selection import MSSLClassifierCV, MSSLRegressorCV, MultiTaskGLMCV, StabilitySelection
     from mssl.transfer import transfer_report
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _moved.install()
 
