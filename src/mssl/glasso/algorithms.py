@@ -253,6 +253,11 @@ def penalised_trace(omega: Array, S: Array, L: Array | float) -> float:
     return float(np.vdot(S, omega) + penalties.sum())
 
 
+def near_limit(p: int) -> float:
+    """The relative distance of primal and dual point up to which a gap of p variables needs no factorisation."""
+    return NEAR if p <= DENSE else NEAR_LARGE
+
+
 def relative_distance(omega: Array, sigma: Array, M: Array) -> tuple[float, float]:
     """‖E‖_F of E = Ω^½ (M − Σ) Ω^½, and a bound on its spectral radius; E and Ω(M − Σ) have the same eigenvalues."""
     Y = omega @ (M - sigma)
@@ -336,7 +341,7 @@ def certify(
     with np.errstate(invalid="ignore"):
         M = np.where(omega == 0, clip_box(sigma, S, L), S + L * np.sign(omega))
     np.fill_diagonal(M, S.diagonal())
-    limit = NEAR if p <= DENSE else NEAR_LARGE
+    limit = near_limit(p)
     distance, radius = relative_distance(omega, sigma, M)
     if radius < limit:
         return Point(omega, sigma, log_determinant, trace, 0.5 * distance**2 / (1.0 - radius))

@@ -200,9 +200,8 @@ def solve(
             result = _compiled(S, alpha, L, e, tol, max_iter, warm_start)
         if result is None:
             prices = np.full(S.shape, float(alpha)) if L is None else L
-            with np.errstate(
-                over="ignore"
-            ):  # callers that check their input refuse a result beyond the range of numbers
+            # Callers that check their input refuse a result beyond the range of numbers.
+            with np.errstate(over="ignore"):
                 result = _by_components(S, prices, e, "inverse" if dense else solver, tol, max_iter, warm_start)
     return result if warm_start is None else _not_worse(result, warm_start, S, alpha if L is None else L, e)
 
@@ -211,9 +210,8 @@ def known_gap(
     S: Array, alpha: float, L: Array | None, e: Array, result: GraphicalLassoResult
 ) -> tuple[float, float] | None:
     """Gap and objective, at another S, of a result with its inverse and determinant; None where it is too far."""
-    limit = algorithms.NEAR if len(S) <= algorithms.DENSE else algorithms.NEAR_LARGE
     known = (result.precision, kernels.plain(result.covariance), result.log_determinant)
-    gap, trace = kernels.graph_gap(S, 1.0 if L is not None else alpha, L, e, *known, limit)
+    gap, trace = kernels.graph_gap(S, 1.0 if L is not None else alpha, L, e, *known, algorithms.near_limit(len(S)))
     return (gap, trace - result.log_determinant) if gap < np.inf else None
 
 

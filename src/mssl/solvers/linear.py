@@ -121,8 +121,8 @@ def conjugate_gradient(
            [1., 2.]])
     """
     done = 0
-    if isinstance(problem, GramQuadratic) and coupling.covariance is not None and problem.n_features <= BATCHED_UP_TO:
-        step = _in_one_call(problem, coupling, np.array(W0, dtype=float, order="C"), tol, max_iter)
+    if isinstance(problem, GramQuadratic) and _fits_one_call(problem, coupling):
+        step = _in_one_call(problem, coupling, W0, tol, max_iter)
         if step.status is Status.CONVERGED:
             return step
         W0, done = step.W, step.n_iter
@@ -150,13 +150,17 @@ def conjugate_gradient(
         done += made
 
 
-def _in_one_call(problem: GramQuadratic, coupling: Coupling, W: Array, tol: float, max_iter: int) -> WeightStep:
-    """The same for few features in one compiled call; the preconditioner is kept with the problem."""
+def _fits_one_call(problem: GramQuadratic, coupling: Coupling) -> bool:
+    """Whether the compiled call serves: few tasks and features with Grams of their own, and C ≻ 0."""
+    small = problem.n_tasks <= _FEW_TASKS and problem.n_features <= BATCHED_UP_TO
+    return small and coupling.covariance is not None and not problem.is_shared and not np.any(problem.ridge)
+
+
+def _in_one_call(problem: GramQuadratic, coupling: Coupling, W0: Array, tol: float, max_iter: int) -> WeightStep:
+    """The same in one compiled call; the preconditioner is kept with the problem."""
+    W = np.array(W0, dtype=float, order="C")
     K, d = W.shape
-    if K > _FEW_TASKS or problem.is_shared or np.any(problem.ridge):
-        return WeightStep(W, np.inf, 0, Status.STALLED)
     kept = problem.kept.setdefault("inverses", (np.zeros(K), np.empty((K, d, d))))
-    start = W.copy()
     gap, made = weight_system(
         plain(problem.gram),
         plain(problem.task_scale),
@@ -174,5 +178,5 @@ def _in_one_call(problem: GramQuadratic, coupling: Coupling, W: Array, tol: floa
         max_iter,
     )
     if not np.isfinite(gap):
-        return WeightStep(start, np.inf, 0, Status.STALLED)
+        return WeightStep(W0, np.inf, 0, Status.STALLED)
     return WeightStep(W, gap, made, Status.CONVERGED if gap <= tol else Status.STALLED)

@@ -110,10 +110,13 @@ class ResidualProblem:
         """Whether the gaps for a coupling bound the suboptimality."""
         return self.penalty.convex
 
+    def penalised(self, W: Array) -> float:
+        """Penalty and ridge of the weights."""
+        return self.penalty.value(W) + 0.5 * float(self.ridges @ (W**2).sum(axis=1))
+
     def value(self, W: Array) -> float:
         """Penalties, and (κ/2)‖E‖²."""
-        penalty = self.penalty.value(W) + 0.5 * float(self.ridges @ (W**2).sum(axis=1))
-        return penalty + (0.5 * self.extra * float(np.sum(self.related(W) ** 2)) if self.extra else 0.0)
+        return self.penalised(W) + (0.5 * self.extra * float(np.sum(self.related(W) ** 2)) if self.extra else 0.0)
 
     def intercepts(self, W: Array) -> Array:
         """The best intercepts."""
@@ -274,8 +277,7 @@ def _jump_on_support(problem: ResidualProblem, A: sparse.csr_array, W: Array) ->
 
 def _value(problem: ResidualProblem, A: sparse.csr_array, W: Array) -> float:
     E = problem.related(W)
-    penalty = problem.penalty.value(W) + 0.5 * float(problem.ridges @ (W**2).sum(axis=1))
-    return penalty + 0.5 * float(np.vdot(E, A @ E))
+    return problem.penalised(W) + 0.5 * float(np.vdot(E, A @ E))
 
 
 def _closed_form(
