@@ -1,0 +1,102 @@
+r"""What the targets of some tasks say about those of the others on the same occasion.
+
+On one occasion the targets of K aligned tasks are :math:`y \sim N(\mu, \Sigma)`. Where the targets :math:`y_o` are
+known, those that are missing have
+
+.. math:: E[y_m \mid y_o] = \mu_m + \Sigma_{mo}\Sigma_{oo}^{-1}(y_o - \mu_o), \qquad
+          \operatorname{Cov}[y_m \mid y_o] = \Sigma_{mm} - \Sigma_{mo}\Sigma_{oo}^{-1}\Sigma_{om}.
+
+This is kriging without coordinates: the covariance is learned from the residuals instead of from distances.
+
+References
+----------
+Little & Rubin (2019), Statistical Analysis with Missing Data, doi:10.1002/9781119482260 (chapter 11: EM).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from scipy import linalg
+
+from mssl._typing import Array, Index, Mask
+from mssl.exceptions import DataError
+
+
+class Conditional(NamedTuple):
+    """Targets given those that are known.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (n, K)
+        The known targets, and the expected values of the missing ones.
+    variance : ndarray of shape (n, K)
+        Variances of the missing targets, 0 for known ones.
+    covariance_sum : ndarray of shape (K, K)
+        Sum over occasions of the covariance of the missing targets: what the E-step of an EM algorithm adds to the
+        products of the filled residuals.
+    """
+
+    mean: Array
+    variance: Array
+    covariance_sum: Array
+
+
+def conditional(mean: Array, covariance: Array, known: Array) -> Conditional:
+    r"""Expected values and variances of missing targets, given the known ones of the same occasion.
+
+    Parameters
+    ----------
+    mean : ndarray of shape (n, K)
+        :math:`\mu` of every occasion: predictions from the features alone.
+    covariance : ndarray of shape (K, K) or (n, K, K)
+        :math:`\Sigma`, positive definite; of all occasions, or one for each (where predictions are uncertain).
+    known : ndarray of shape (n, K)
+        The targets; NaN marks those to be predicted.
+
+    Returns
+    -------
+    Conditional
+
+    Examples
+    --------
+    Two tasks with correlation 0.8, of which the second is known on one occasion:
+
+    >>> import numpy as np
+    >>> answer = conditional(np.zeros((1, 2)), np.array([[1.0, 0.8], [0.8, 1.0]]), np.array([[np.nan, 2.0]]))
+    >>> answer.mean.round(2), answer.variance.round(2)
+    (array([[1.6, 2. ]]), array([[0.36, 0.  ]]))
+    """
+    mean, covariance, known = (np.asarray(values, dtype=float) for values in (mean, covariance, known))
+    n, K = mean.shape
+    if known.shape != (n, K):
+        raise DataError(
+            f"The known targets have shape {known.shape}; give ({n}, {K}), NaN where a target is to be predicted."
+        )
+    filled, variance, total = known.copy(), np.zeros((n, K)), np.zeros((K, K))
+    for rows, missing in _patterns(np.isnan(known)):
+        if not missing.any():
+            continue
+        gaps, given = np.flatnonzero(missing), np.flatnonzero(~missing)
+        for some in [rows] if covariance.ndim == 2 else rows[:, None]:
+            sigma = covariance if covariance.ndim == 2 else covariance[some[0]]
+            inner = sigma[np.ix_(gaps, gaps)]
+            filled[np.ix_(some, gaps)] = mean[np.ix_(some, gaps)]
+            if len(given):
+                slopes = linalg.solve(sigma[np.ix_(given, given)], sigma[np.ix_(given, gaps)], assume_a="pos")
+                filled[np.ix_(some, gaps)] += (known - mean)[np.ix_(some, given)] @ slopes
+                inner = inner - sigma[np.ix_(gaps, given)] @ slopes
+            variance[np.ix_(some, gaps)] = np.maximum(np.diagonal(inner), 0.0)
+            total[np.ix_(gaps, gaps)] += len(some) * inner
+    return Conditional(filled, variance, total)
+
+
+def _patterns(missing: Mask) -> Iterator[tuple[Index, Mask]]:
+    """The occasions that miss the same tasks, and which tasks those are."""
+    patterns, place = np.unique(missing, axis=0, return_inverse=True)
+    order = np.argsort(place.ravel(), kind="stable")
+    bounds = np.searchsorted(place.ravel()[order], np.arange(len(patterns) + 1))
+    for number, pattern in enumerate(patterns):
+        yield order[bounds[number] : bounds[number + 1]], pattern
