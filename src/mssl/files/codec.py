@@ -78,6 +78,11 @@ WORDS = {
     "graphical_lasso_result": "mssl.glasso.solver.GraphicalLassoResult",
     "glasso_status": "mssl.glasso.solver.GlassoStatus",
     "task_graph": "mssl.graph.TaskGraph",
+    "feature_blocks": "mssl.features.FeatureBlocks",
+    "linear_map": "mssl.features.Linear",
+    "spline_map": "mssl.features.Spline",
+    "spline_curves": "mssl.features.maps.Curves",
+    "interactions_map": "mssl.features.Interactions",
     "table_schema": "mssl.files.tables.TableSchema",
     "column_schema": "mssl.files.tables.ColumnSchema",
 }

@@ -1,0 +1,367 @@
+"""Single maps of columns into features: a line, a spline of every column, products of pairs.
+
+Each is a scikit-learn transformer of dense numbers that serves alone too. A map adds to the straight lines and does not
+repeat them: what :class:`Spline` and :class:`Interactions` give is orthogonal, over the training rows, to a constant
+and to the columns that it is made of. A model with all of their weights at zero is therefore the linear one.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from scipy.interpolate import BSpline
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
+
+from mssl._typing import Array, Index, Labels
+from mssl._validation import check_whole_number
+from mssl.exceptions import DataError
+
+_ROUNDING = 1e-10  # share of a column's spread that counts as none
+
+
+class FeatureMap(TransformerMixin, BaseEstimator):
+    """A map of d columns into features; a subclass says how it is learned and applied.
+
+    A map of your own is a subclass with ``kind``, ``_learn``, ``_apply`` and ``_names``.
+
+    Attributes
+    ----------
+    column_of_ : ndarray of int of shape (D,)
+        For each feature the column that it is made of, −1 where there is more than one.
+    """
+
+    kind = "feature"  # the name of the block
+    column_of_: Index
+
+    @abstractmethod
+    def _learn(self, X: Array, y: Array | None, weights: Array) -> Index:
+        """Learn from checked rows, and return ``column_of_``."""
+
+    @abstractmethod
+    def _apply(self, X: Array) -> Array:
+        """The features of checked rows, (n, D)."""
+
+    @abstractmethod
+    def _names(self, columns: Labels) -> list[str]:
+        """Names of the features, given those of the columns."""
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn the map from training rows.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, d)
+            Finite numbers.
+        y : array of shape (n,) or (n, K), optional
+            Targets, which :class:`Interactions` screens pairs by; the others do not look at them.
+        sample_weight : array of shape (n,), optional
+            Frequency weights: 2 is the same as the row given twice.
+
+        Returns
+        -------
+        self
+        """
+        values = validate_data(self, X, dtype=np.float64)
+        weights = np.ones(len(values)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        targets = None if y is None else np.asarray(y, dtype=np.float64).reshape(len(values), -1)
+        self.column_of_ = self._learn(values, targets, weights)
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """The features of new rows.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, d)
+
+        Returns
+        -------
+        ndarray of shape (n, D)
+        """
+        check_is_fitted(self)
+        return self._apply(validate_data(self, X, dtype=np.float64, reset=False))
+
+    def get_feature_names_out(self, input_features: Any = None) -> Labels:
+        """Names of the features, such as ``age: spline 3``.
+
+        Parameters
+        ----------
+        input_features : sequence of str, optional
+            Names of the columns; by default those of the training frame, or x0, x1, …
+        """
+        check_is_fitted(self)
+        return np.asarray(self._names(_check_feature_names_in(self, input_features)), dtype=object)
+
+
+class Linear(FeatureMap):
+    """The columns as they are.
+
+    Examples
+    --------
+    >>> from mssl.features import Linear
+    >>> Linear().fit_transform([[1.0, 2.0], [3.0, 5.0]]).tolist()
+    [[1.0, 2.0], [3.0, 5.0]]
+    """
+
+    kind = "linear"
+
+    def _learn(self, X: Array, y: Array | None, weights: Array) -> Index:
+        return np.arange(X.shape[1])
+
+    def _apply(self, X: Array) -> Array:
+        return X
+
+    def _names(self, columns: Labels) -> list[str]:
+        return [str(name) for name in columns]
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """The spline functions of one column, as functions of z = (x − centre)/scale.
+
+    Attributes
+    ----------
+    column : int
+        The column.
+    centre, scale : float
+        Its mean and standard deviation in the training rows.
+    knots : ndarray
+        Knots with their repetitions at both ends.
+    coef : ndarray of shape (p, q)
+        B-spline coefficients of the q functions.
+    degree : int
+        Of the pieces; 1 for a column of few levels.
+    """
+
+    column: int
+    centre: float
+    scale: float
+    knots: Array
+    coef: Array
+    degree: int
+
+    def __call__(self, x: Array) -> Array:
+        """The functions at x, (n, q); straight lines outside of the training range."""
+        z = (x - self.centre) / self.scale
+        curve = BSpline(self.knots, self.coef, self.degree)
+        inside = np.clip(z, self.knots[0], self.knots[-1])
+        values = curve(inside)
+        beyond = z != inside
+        if beyond.any():
+            values[beyond] += curve.derivative()(inside[beyond]) * (z - inside)[beyond, None]
+        return np.asarray(values)
+
+
+class Spline(FeatureMap):
+    r"""A smooth curve for every column, in addition to its straight line.
+
+    Column j becomes the functions :math:`s_{j1}, …, s_{jq}` that, together with a constant and the column itself, span
+    the splines of the given degree with knots at quantiles of all training rows (all tasks pooled). Over these rows
+    each has mean zero, variance one, and no correlation with the column. Outside of the training range all of them go
+    on as straight lines.
+
+    A column with few distinct values keeps its levels: each may have a value of its own, and values in between are
+    interpolated. A column with one or two values has nothing but its line, and gets no function.
+
+    Parameters
+    ----------
+    degree : {2, 3}, default=2
+        Degree of the polynomial pieces.
+    n_knots : int, default=5
+        Knots, both ends of the range among them; q = n_knots + degree − 3.
+    max_levels : int, default=8
+        Most distinct values that are taken for levels.
+
+    References
+    ----------
+    Eilers & Marx (1996), Flexible smoothing with B-splines and penalties, doi:10.1214/ss/1038425655.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mssl.features import Spline
+    >>> x = np.linspace(0, 1, 50)[:, None]
+    >>> spline = Spline().fit(x)
+    >>> spline.get_feature_names_out(["age"]).tolist()
+    ['age: spline 1', 'age: spline 2', 'age: spline 3', 'age: spline 4']
+    >>> features = spline.transform(x)
+    >>> bool(np.allclose(features.T @ x, 0.0) and np.allclose(features.mean(axis=0), 0.0))
+    True
+    """
+
+    kind = "spline"
+    curves_: list[Curves]
+
+    def __init__(self, degree: int = 2, n_knots: int = 5, max_levels: int = 8) -> None:
+        self.degree = degree
+        self.n_knots = n_knots
+        self.max_levels = max_levels
+
+    def _learn(self, X: Array, y: Array | None, weights: Array) -> Index:
+        check_whole_number("degree", self.degree, low=2, high=3)
+        check_whole_number("n_knots", self.n_knots, low=3)
+        check_whole_number("max_levels", self.max_levels, low=2)
+        learned = (self._learn_column(j, X[:, j], weights) for j in range(X.shape[1]))
+        self.curves_ = [curves for curves in learned if curves is not None]
+        return np.repeat(
+            np.asarray([curves.column for curves in self.curves_], dtype=np.int64),
+            [curves.coef.shape[1] for curves in self.curves_],
+        )
+
+    def _learn_column(self, column: int, x: Array, weights: Array) -> Curves | None:
+        x, weights = x[weights > 0], weights[weights > 0]
+        centre = float(np.average(x, weights=weights))
+        scale = float(np.sqrt(np.average((x - centre) ** 2, weights=weights)))
+        levels = np.unique(x)
+        if len(levels) <= 2 or scale <= _ROUNDING * np.abs(levels).max():
+            return None
+        z, levels = (x - centre) / scale, (levels - centre) / scale
+        if len(levels) <= self.max_levels:
+            degree, breaks = 1, levels
+        else:
+            degree, breaks = self.degree, _quantiles(z, weights, levels, self.n_knots)
+        knots = np.concatenate([np.repeat(breaks[0], degree), breaks, np.repeat(breaks[-1], degree)])
+        coef = _beyond_the_line(BSpline.design_matrix(z, knots, degree).toarray(), knots, degree, weights)
+        return Curves(column, centre, scale, knots, coef, degree)
+
+    def _apply(self, X: Array) -> Array:
+        features = np.empty((len(X), len(self.column_of_)))
+        place = 0
+        for curves in self.curves_:
+            width = curves.coef.shape[1]
+            features[:, place : place + width] = curves(X[:, curves.column])
+            place += width
+        return features
+
+    def _names(self, columns: Labels) -> list[str]:
+        return [
+            f"{columns[curves.column]}: {self.kind} {number}"
+            for curves in self.curves_
+            for number in range(1, curves.coef.shape[1] + 1)
+        ]
+
+
+def _quantiles(z: Array, weights: Array, levels: Array, count: int) -> Array:
+    """Distinct knots at quantiles of the rows; of the distinct values where ties would leave fewer knots."""
+    shares = np.linspace(0.0, 1.0, count)
+    breaks = np.unique(np.quantile(z, shares, weights=weights, method="inverted_cdf"))
+    return breaks if len(breaks) == count else np.unique(np.quantile(levels, shares, method="inverted_cdf"))
+
+
+def _beyond_the_line(basis: Array, knots: Array, degree: int, weights: Array) -> Array:
+    """Coefficients of the functions of a spline space that have no constant and no slope over the rows, (p, p − 2).
+
+    A constant and z itself lie in the space: the coefficients of z are means of neighbouring knots.
+    """
+    p = basis.shape[1]
+    abscissae = np.asarray([knots[j + 1 : j + degree + 1].mean() for j in range(p)])
+    line = np.column_stack([np.ones(p), abscissae])
+    root = np.sqrt(weights)[:, None]
+    slopes = np.linalg.lstsq(root * (basis @ line), root * basis, rcond=None)[0]
+    coef = (np.eye(p) - line @ slopes)[:, 1:-1]
+    spread = np.sqrt(np.average((basis @ coef) ** 2, axis=0, weights=weights))
+    return np.asarray(coef / spread)
+
+
+class Interactions(FeatureMap):
+    r"""Products of a few pairs of columns, those that targets ask for.
+
+    A pair (i, j) becomes :math:`z_i z_j` without its regression on 1, :math:`z_i` and :math:`z_j`, scaled to variance
+    one; z are the standardised columns. Given targets, pairs are taken in the order of their correlation with them
+    (the sum of its square over targets), at most ``n_pairs``, and only those whose correlation is more standard errors
+    from zero than the largest that chance would give, :math:`\sqrt{2 \log(\text{number of pairs})}` for one target.
+
+    Parameters
+    ----------
+    n_pairs : int, default=10
+        Most pairs; without targets there may not be more.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mssl.features import Interactions
+    >>> X = np.random.default_rng(0).standard_normal((200, 4))
+    >>> pairs = Interactions().fit(X, X[:, 0] * X[:, 2])
+    >>> pairs.get_feature_names_out(["a", "b", "c", "d"]).tolist()
+    ['a × c']
+    """
+
+    kind = "interactions"
+    pairs_: Index
+    centre_: Array
+    scale_: Array
+    coef_: Array
+    spread_: Array
+
+    def __init__(self, n_pairs: int = 10) -> None:
+        self.n_pairs = n_pairs
+
+    def _learn(self, X: Array, y: Array | None, weights: Array) -> Index:
+        check_whole_number("n_pairs", self.n_pairs, low=1)
+        self.centre_ = np.average(X, axis=0, weights=weights)
+        spread = np.sqrt(np.average((X - self.centre_) ** 2, axis=0, weights=weights))
+        varies = spread > _ROUNDING * np.abs(X).max(axis=0)
+        self.scale_ = np.where(varies, spread, 1.0)
+        Z = (X - self.centre_) / self.scale_
+        first, second = np.triu_indices(X.shape[1], 1)
+        sensible = varies[first] & varies[second]
+        pairs = np.column_stack([first, second])[sensible]
+        if y is None and len(pairs) > self.n_pairs:
+            raise DataError(
+                f"There are {len(pairs)} pairs of columns, and n_pairs is {self.n_pairs}; give y to choose the pairs "
+                "by, or raise n_pairs."
+            )
+        if y is not None:
+            pairs = pairs[_screened(Z, y, weights, pairs, self.n_pairs)]
+        root = np.sqrt(weights)
+        kept: list[tuple[int, int]] = []
+        coefs: list[Array] = []
+        spreads: list[float] = []
+        for i, j in pairs:
+            line = np.column_stack([np.ones(len(Z)), Z[:, i], Z[:, j]])
+            product = Z[:, i] * Z[:, j]
+            coef = np.linalg.lstsq(root[:, None] * line, root * product, rcond=None)[0]
+            left = float(np.sqrt(np.average((product - line @ coef) ** 2, weights=weights)))
+            if left > 1e-6:
+                kept.append((i, j))
+                coefs.append(coef)
+                spreads.append(left)
+        self.pairs_ = np.asarray(kept, dtype=np.int64).reshape(-1, 2)
+        self.coef_, self.spread_ = np.asarray(coefs).reshape(-1, 3), np.asarray(spreads)
+        return np.full(len(kept), -1)
+
+    def _apply(self, X: Array) -> Array:
+        i, j = self.pairs_.T
+        first, second = ((X[:, k] - self.centre_[k]) / self.scale_[k] for k in (i, j))
+        line = self.coef_[:, 0] + first * self.coef_[:, 1] + second * self.coef_[:, 2]
+        return np.asarray((first * second - line) / self.spread_)
+
+    def _names(self, columns: Labels) -> list[str]:
+        return [f"{columns[i]} × {columns[j]}" for i, j in self.pairs_]
+
+
+def _screened(Z: Array, y: Array, weights: Array, pairs: Index, most: int) -> Index:
+    """Which pairs to take: those whose products correlate with the targets by more than chance, the best first."""
+    total = weights.sum()
+    left = y - np.average(y, axis=0, weights=weights)
+    size = np.sqrt(np.average(left**2, axis=0, weights=weights))
+    left = left[:, size > 0] / size[size > 0]
+    i, j = pairs.T
+    means = ((weights[:, None] * Z).T @ Z)[i, j] / total
+    squares = ((weights[:, None] * Z**2).T @ Z**2)[i, j] / total - means**2
+    squares = np.where(squares > 1e-12, squares, np.inf)
+    explained, surprise = np.zeros(len(pairs)), np.zeros(len(pairs))
+    for target in left.T:
+        common = ((weights * target)[:, None] * Z).T @ Z
+        errors = ((weights * target**2)[:, None] * Z**2).T @ Z**2  # holds where the spread of the target varies too
+        explained += common[i, j] ** 2 / squares
+        surprise += common[i, j] ** 2 / np.where(errors[i, j] > 0, errors[i, j], np.inf)
+    # χ² with as many degrees of freedom as targets, at the largest of so many draws (Laurent & Massart 2000).
+    K, extreme = left.shape[1], np.log(max(len(pairs), 2))
+    chance = (K + 2.0 * np.sqrt(K * extreme) + 2.0 * extreme) if K > 1 else 2.0 * extreme
+    best = np.argsort(-explained, kind="stable")[:most]
+    return np.asarray(best[surprise[best] > chance])
