@@ -23,7 +23,7 @@ def test_available_lists_every_set_with_licence_and_source(tmp_path, monkeypatch
     monkeypatch.delenv("MSSL_DATA", raising=False)
     monkeypatch.setenv("MSSL_CACHE", str(tmp_path))
     rows = datasets.available()
-    assert len({row["name"] for row in rows}) == len(rows) == 10
+    assert len({row["name"] for row in rows}) == len(rows) == 13
     for row in rows:
         assert row["what"]
         assert row["licence"]
@@ -297,7 +297,18 @@ def test_atlas_facts():
 @needs_data
 def test_available_finds_the_data_folder():
     present = {row["name"]: row["present"] for row in datasets.available()}
-    for name in ("landmine", "spam-3", "spam-15", "letter", "mnist-pairs", "climate-fiveloc", "climate-atlas"):
+    for name in (
+        "landmine",
+        "spam-3",
+        "spam-15",
+        "letter",
+        "mnist-pairs",
+        "climate-fiveloc",
+        "climate-atlas",
+        "irish-wind",
+        "enb",
+        "slump",
+    ):
         assert present[name] is True
 
 
@@ -317,3 +328,28 @@ def test_export_of_climate_and_sparse_sets(tmp_path):
         rows = list(csv.reader(file))[1:]
     assert rows[5999][0] == spam.tasks[5999]
     np.testing.assert_array_equal(np.array(rows[2000][1:-1], dtype=float), spam.X[[2000]].toarray()[0])
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("loader", "shape", "tasks"),
+    [(datasets.load_irish_wind, (6573, 14), 12), (datasets.load_enb, (768, 8), 2), (datasets.load_slump, (103, 7), 3)],
+)
+def test_regression_sets(loader, shape, tasks):
+    shared, long = loader(), loader(layout="long")
+    assert shared.X.shape == shape
+    assert shared.y.shape == (shape[0], tasks)
+    np.testing.assert_array_equal(long.y, shared.y.T.ravel())
+    np.testing.assert_array_equal(long.X[: shape[0]], shared.X)
+    assert len(shared.feature_names) == shape[1]
+    assert len(np.unique(long.tasks)) == tasks
+    frame = loader(as_frame=True)
+    np.testing.assert_array_equal(frame.X.to_numpy(), shared.X)
+
+
+@needs_data
+def test_the_wind_of_tomorrow_is_the_next_row():
+    wind = datasets.load_irish_wind()
+    assert np.all(np.diff(wind.days) == np.timedelta64(1, "D"))
+    np.testing.assert_array_equal(wind.y[:-1], wind.X[1:, :12])
+    np.testing.assert_allclose(wind.X[0, 0] ** 2, 15.04)

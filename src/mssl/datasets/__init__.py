@@ -20,6 +20,7 @@ from mssl.datasets._real import (
     load_mnist_pairs,
     load_spam,
 )
+from mssl.datasets._regression import load_enb, load_irish_wind, load_slump
 
 __all__ = [
     "available",
@@ -28,9 +29,12 @@ __all__ = [
     "load",
     "load_climate",
     "load_digit_pairs",
+    "load_enb",
+    "load_irish_wind",
     "load_landmine",
     "load_letter",
     "load_mnist_pairs",
+    "load_slump",
     "load_spam",
     "make_climate_like",
     "make_clustered_tasks",

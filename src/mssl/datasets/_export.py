@@ -18,13 +18,14 @@ from mssl.datasets._real import (
     load_spam,
 )
 from mssl.datasets._registry import info
+from mssl.datasets._regression import load_enb, load_irish_wind, load_slump
 from mssl.files.formats import check_ending, write_table
 
 _CHUNK = 1024  # rows of a sparse X that are unpacked at a time: trades memory for calls
 
 
-def _climate_loader(name: str) -> Callable[..., Bunch]:
-    return lambda **options: load_climate(name, layout="long", **options)
+def _long(loader: Callable[..., Bunch], *given: Any) -> Callable[..., Bunch]:
+    return lambda **options: loader(*given, layout="long", **options)
 
 
 _LOADERS: dict[str, Callable[..., Bunch]] = {
@@ -34,7 +35,10 @@ _LOADERS: dict[str, Callable[..., Bunch]] = {
     "spam-15": lambda **options: load_spam(15, **options),
     "letter": load_letter,
     "mnist-pairs": load_mnist_pairs,
-    **{f"climate-{name.replace('_', '-')}": _climate_loader(name) for name in CLIMATE_SETS},
+    "irish-wind": _long(load_irish_wind),
+    "enb": _long(load_enb),
+    "slump": _long(load_slump),
+    **{f"climate-{name.replace('_', '-')}": _long(load_climate, name) for name in CLIMATE_SETS},
 }
 
 

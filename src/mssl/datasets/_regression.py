@@ -1,0 +1,156 @@
+"""Loaders of the regression sets: wind at twelve stations, loads of buildings, slump of concrete.
+
+References
+----------
+- Irish wind: Haslett, Raftery (1989), https://doi.org/10.2307/2347679.
+- Energy efficiency: Tsanas, Xifara (2012), https://doi.org/10.1016/j.enbuild.2012.03.003. CC BY 4.0.
+- Concrete slump: Yeh (2007), https://doi.org/10.1016/j.cemconcomp.2007.02.001. CC BY 4.0.
+"""
+
+import csv
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.utils import Bunch
+
+from mssl.datasets._fetch import fetch
+from mssl.datasets._layout import arrange, check_layout
+from mssl.datasets._real import describe
+from mssl.datasets._registry import info
+from mssl.exceptions import DatasetError
+
+
+def _read(name: str) -> tuple[list[str], np.ndarray]:
+    """Column names and numbers of a set's one file."""
+    path = fetch(name)[0]
+    try:
+        with path.open(newline="", encoding="utf-8") as stream:
+            header, *lines = csv.reader(stream)
+        return header, np.asarray(lines, dtype=np.float64)
+    except ValueError as error:
+        raise DatasetError(f"{path} cannot be read as a table of numbers ({error}); fetch the file again.") from error
+
+
+def _shared(
+    name: str, X: np.ndarray, Y: np.ndarray, features: Sequence[str], tasks: Sequence[str], text: str, **how: Any
+) -> Bunch:
+    """One X for all targets, in the layout that is asked for."""
+    entry = info(name)
+    check_layout(how["layout"], shared=True, aligned=True, as_frame=how["as_frame"], what=f"the data set {name!r}")
+    named: dict[str, Any] = {"task_names": np.asarray(tasks), "feature_names": np.asarray(features)}
+    arranged = arrange([X] * len(tasks), list(Y.T), target_name=entry.target_column, **how, **named)
+    return Bunch(**arranged, layout=how["layout"], **named, **describe(entry, text))
+
+
+def load_irish_wind(*, layout: str = "shared", as_frame: bool = False) -> Bunch:
+    """Tomorrow's wind at 12 Irish stations, 1961–1978 (6 573 days, 14 features).
+
+    The target is the square root of tomorrow's daily mean speed in knots, at each station; features are the square
+    roots of today's at all stations, and sine and cosine of the day of the year. All stations share their days, so
+    that their errors are correlated: split by days, not by rows of single stations.
+
+    Parameters
+    ----------
+    layout : {"shared", "aligned", "long"}
+    as_frame : bool
+        pandas tables.
+
+    Returns
+    -------
+    sklearn.utils.Bunch
+        ``X`` (6573, 14) and ``y`` (6573, 12) in the shared layout, ``days`` (dates of today), ``tasks``, names,
+        ``DESCR``, ``licence``, ``source``.
+
+    References
+    ----------
+    Haslett, Raftery (1989), Space-time modelling with long-memory dependence: assessing Ireland's wind power resource,
+    Applied Statistics 38, 1–50. https://doi.org/10.2307/2347679
+
+    Examples
+    --------
+    >>> from mssl.datasets import load_irish_wind
+    >>> wind = load_irish_wind()  # doctest: +SKIP
+    """
+    header, table = _read("irish-wind")
+    year, month, day = table[:, :3].astype(np.int64).T
+    days = np.asarray(
+        [f"{1900 + y}-{m:02d}-{d:02d}" for y, m, d in zip(year, month, day, strict=True)], "datetime64[D]"
+    )
+    angle = 2 * np.pi * (days - days.astype("datetime64[Y]")).astype(np.int64) / 365.25
+    speed = np.sqrt(table[:, 3:])
+    X = np.column_stack([speed, np.sin(angle), np.cos(angle)])[:-1]
+    text = (
+        "Square roots of daily mean speeds in knots: tomorrow's at each station from today's at all, and the season. "
+        "Stations share their days, so that errors of one day are correlated."
+    )
+    names = [*header[3:], "season sin", "season cos"]
+    bunch = _shared("irish-wind", X, speed[1:], names, header[3:], text, layout=layout, as_frame=as_frame)
+    bunch.days = days[:-1]
+    return bunch
+
+
+def load_enb(*, layout: str = "shared", as_frame: bool = False) -> Bunch:
+    """Heating and cooling load of 768 simulated buildings (8 features, 2 targets); strongly non-linear.
+
+    Parameters
+    ----------
+    layout : {"shared", "aligned", "long"}
+    as_frame : bool
+        pandas tables.
+
+    Returns
+    -------
+    sklearn.utils.Bunch
+        ``X`` (768, 8) and ``y`` (768, 2) in the shared layout, ``tasks``, names, ``DESCR``, ``licence``, ``source``.
+
+    References
+    ----------
+    Tsanas, Xifara (2012), Accurate quantitative estimation of energy performance of residential buildings using
+    statistical machine learning tools, Energy and Buildings 49, 560–567.
+    https://doi.org/10.1016/j.enbuild.2012.03.003
+
+    Examples
+    --------
+    >>> from mssl.datasets import load_enb
+    >>> buildings = load_enb()  # doctest: +SKIP
+    """
+    _, table = _read("enb")
+    features = [
+        *("relative compactness", "surface area", "wall area", "roof area", "overall height", "orientation"),
+        *("glazing area", "glazing area distribution"),
+    ]
+    text = "Loads in kWh/m². Most columns have few levels, and the first five are functions of one shape."
+    tasks = ["heating load", "cooling load"]
+    return _shared("enb", table[:, :8], table[:, 8:], features, tasks, text, layout=layout, as_frame=as_frame)
+
+
+def load_slump(*, layout: str = "shared", as_frame: bool = False) -> Bunch:
+    """Slump, flow and strength of 103 concretes (7 ingredients, 3 targets).
+
+    Parameters
+    ----------
+    layout : {"shared", "aligned", "long"}
+    as_frame : bool
+        pandas tables.
+
+    Returns
+    -------
+    sklearn.utils.Bunch
+        ``X`` (103, 7) and ``y`` (103, 3) in the shared layout, ``tasks``, names, ``DESCR``, ``licence``, ``source``.
+
+    References
+    ----------
+    Yeh (2007), Modeling slump flow of concrete using second-order regressions and artificial neural networks, Cement
+    and Concrete Composites 29, 474–480. https://doi.org/10.1016/j.cemconcomp.2007.02.001
+
+    Examples
+    --------
+    >>> from mssl.datasets import load_slump
+    >>> concrete = load_slump()  # doctest: +SKIP
+    """
+    _, table = _read("slump")
+    features = ["cement", "slag", "fly ash", "water", "superplasticizer", "coarse aggregate", "fine aggregate"]
+    text = "Ingredients in kg/m³; slump and flow in cm, strength after 28 days in MPa."
+    tasks = ["slump", "flow", "strength"]
+    return _shared("slump", table[:, :7], table[:, 7:], features, tasks, text, layout=layout, as_frame=as_frame)
