@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
-import time
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 from typing import IO
 
 import pytest
@@ -93,15 +96,68 @@ def test_pipes_and_devices_are_written_to_and_stay(tmp_path: Path) -> None:
 
 
 def test_leftovers_of_killed_processes_are_removed(tmp_path: Path) -> None:
-    name, other = "0123456789abcdef" * 2, "fedcba9876543210" * 2
-    old, fresh = tmp_path / f".a[1].txt.{name}.tmp", tmp_path / f".a[1].txt.{other}.tmp"
-    strangers = [tmp_path / f".a[1].txt.b.{name}.tmp", tmp_path / ".a[1].txt.notes.tmp", tmp_path / f"a.{name}.tmp"]
-    for file in (old, fresh, *strangers):
+    """Whoever wrote them, whatever they were writing; files of other kinds and of living processes stay."""
+    name = "0123456789abcdef" * 2
+    dead = [tmp_path / f".a[1].txt.{name}.tmp", tmp_path / f".other.{name}.tmp", tmp_path / f".b\nc.{name}.tmp"]
+    strangers = [tmp_path / ".a[1].txt.notes.tmp", tmp_path / f"a.{name}.tmp", tmp_path / f".a.{name[1:]}.tmp"]
+    folder = tmp_path / f".folder.{name}.tmp"
+    folder.mkdir()
+    for file in (*dead, *strangers):
         file.touch()
-        hours = 0 if file == fresh else 2
-        os.utime(file, (time.time() - 3600 * hours,) * 2)
-    target = write_text(tmp_path / "a[1].txt", "new")
-    assert set(tmp_path.iterdir()) == {target, fresh, *strangers}
+    with atomic(tmp_path / "slow.txt") as stream:
+        target = write_text(tmp_path / "a[1].txt", "new")
+        (mine,) = set(tmp_path.iterdir()) - {target, folder, *strangers}
+        assert mine.name.startswith(".slow.txt.")
+        stream.write(b"done")
+    assert set(tmp_path.iterdir()) == {target, folder, tmp_path / "slow.txt", *strangers}
+    assert (tmp_path / "slow.txt").read_text() == "done"
+
+
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+def test_a_killed_writer_leaves_the_old_file_and_nothing_for_long(tmp_path: Path, kind: signal.Signals) -> None:
+    target = write_text(tmp_path / "a.txt", "old")
+    code = (
+        "import sys, time\nfrom mssl.files.atomic import atomic\n"
+        "with atomic(sys.argv[1]) as stream:\n    stream.write(b'half'); print('ready', flush=True); time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(target)], stdout=PIPE, stderr=DEVNULL) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"ready\n"
+        writer.send_signal(kind)
+        assert writer.wait(30) == -kind
+    assert target.read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == (2 if kind is signal.SIGKILL else 1)
+    write_text(tmp_path / "b.txt", "another file")
+    assert {file.name for file in tmp_path.iterdir()} == {"a.txt", "b.txt"}
+
+
+def test_a_handler_of_the_caller_is_left_alone(tmp_path: Path) -> None:
+    def handler(number: int, frame: object) -> None:
+        raise AssertionError
+
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        with atomic(tmp_path / "a"):
+            assert signal.getsignal(signal.SIGTERM) is handler
+        assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    write_text(tmp_path / "a", "")
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_many_writers_of_one_file_leave_one_whole_file(tmp_path: Path) -> None:
+    """Threads stand for processes: nobody takes the file of another for a leftover."""
+    contents = [bytes([k]) * 1000 for k in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda content: [write_bytes(tmp_path / "a", content) for _ in range(20)], contents))
+    assert (tmp_path / "a").read_bytes() in contents
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_name_with_a_nul_is_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="NUL"):
+        write_text(tmp_path / "a\0b", "")
 
 
 def test_a_reader_that_goes_away_breaks_the_pipe(tmp_path: Path) -> None:

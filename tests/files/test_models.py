@@ -1,5 +1,6 @@
 """Saved models: exact, atomic, and safe against every damaged file."""
 
+import copy
 import dataclasses
 import io
 import os
@@ -392,6 +393,78 @@ def test_a_file_names_no_module(file):
     assert "mssl." not in tree
     assert "'fit_result'" in tree
     assert "'converged'" in tree
+
+
+ODD_ARRAYS = {
+    "transposed": lambda a: a.T if a.ndim > 1 else a[:, None],
+    "one more": lambda a: np.concatenate([a, a[:1]]),
+    "nothing": lambda a: a[:0],
+    "text": lambda a: a.astype(str),
+    "not finite": lambda a: np.full_like(a, np.nan),
+    "complex": lambda a: a.astype(complex),
+    "single": lambda a: a.astype(np.float32),
+    "a list": lambda a: a.tolist(),
+}
+
+
+@pytest.mark.parametrize("name", ["coef_", "intercept_", "noise_", "mean_coef_", "precision_", "covariance_"])
+@pytest.mark.parametrize("kind", ODD_ARRAYS)
+def test_arrays_of_known_names_are_checked(name, kind, model, tmp_path):
+    """Whatever a checksum says: an array that predictions or pictures rely on has its kind, its shape, its numbers."""
+    if kind == "transposed" and name in ("precision_", "covariance_"):
+        pytest.skip("a symmetric matrix")
+    odd = copy.copy(model)
+    setattr(odd, name, ODD_ARRAYS[kind](getattr(model, name)))
+    mssl.save(odd, tmp_path / "odd.npz")
+    with pytest.raises(ModelFileError, match=rf"{name}|does not fit the other arrays"):
+        mssl.load(tmp_path / "odd.npz")
+
+
+ODD_VALUES = {
+    "n_features_in_": [-1, 3.5, "4", 10**6, True],
+    "tasks_": [np.array(["a"] * 4), np.zeros((4, 1)), "abcd"],
+    "features_": [np.array(["x"])],
+    "layout_": ["wide", 1, None],
+    "loss_": ["gaussian", None, 3],
+    "history_": [[1, 2], None, {}],
+    "result_": [None, 1.0, []],
+    "n_iter_": [-1, "many"],
+    "objective_": ["low", None],
+}
+
+
+@pytest.mark.parametrize("name", ODD_VALUES)
+def test_values_of_known_names_are_checked(name, model, tmp_path):
+    for value in ODD_VALUES[name]:
+        odd = copy.copy(model)
+        setattr(odd, name, value)
+        mssl.save(odd, tmp_path / "odd.npz")
+        with pytest.raises(ModelFileError, match=name):
+            mssl.load(tmp_path / "odd.npz")
+
+
+def test_two_classes_are_two(tmp_path):
+    random = np.random.default_rng(0)
+    X, tasks = random.standard_normal((40, 3)), np.repeat([0, 1], 20)
+    model = mssl.MSSLClassifier().fit(X, X[:, 0] > 0, tasks=tasks)
+    for classes in (np.array([False]), np.array([1, 1]), np.array([0, 1, 2]), [0, 1]):
+        model.classes_ = classes
+        mssl.save(model, tmp_path / "odd.npz")
+        with pytest.raises(ModelFileError, match="classes_"):
+            mssl.load(tmp_path / "odd.npz")
+
+
+def test_a_pipe_is_no_model_file_and_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ModelFileError, match="not a plain file"):
+        mssl.load(tmp_path / "pipe")
+
+
+def test_names_with_nul_are_refused(model, tmp_path):
+    with pytest.raises(ModelFileError, match="NUL"):
+        mssl.save(model, tmp_path / "a\0b")
+    with pytest.raises(ModelFileError):
+        mssl.load(tmp_path / "a\0b")
 
 
 def test_places_that_are_no_files(tmp_path):

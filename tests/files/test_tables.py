@@ -1,6 +1,8 @@
 """Tables: every format gives the same arrays; every fault is named with its place."""
 
 import gzip
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from mssl.cli import commands
 from mssl.exceptions import DataError, MSSLError, ParameterError, UnseenTaskError
 from mssl.files import formats as _table_files
+from mssl.files.formats import write_table
 from mssl.files.tables import (
     TableSchema,
     blank_twins,
@@ -471,3 +474,117 @@ def test_schema_survives_saving(tmp_path):
     again = mssl.load(mssl.save(model, tmp_path / "m.npz"))
     assert isinstance(again.table_, TableSchema)
     assert again.table_ == schema
+
+
+def damaged(content, random):
+    """A copy with some bytes changed, removed, repeated or put in."""
+    content = bytearray(content)
+    for _ in range(int(random.integers(1, 4))):
+        i = int(random.integers(len(content)))
+        j = min(len(content), i + int(random.integers(1, 100)))
+        how = int(random.integers(6))
+        if how == 0:
+            content[i] = int(random.integers(256))
+        elif how == 1:
+            content[i] ^= 1 << int(random.integers(8))
+        elif how == 2:
+            del content[max(i, 1) :]
+        elif how == 3:
+            content[i:j] = bytes(j - i)
+        elif how == 4:
+            content[i:i] = random.bytes(8)
+        else:
+            content[i : i + 4] = b"\xff\xff\xff\x7f"
+    return bytes(content)
+
+
+DAMAGE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+import numpy as np
+from test_tables import damaged, read_or_refuse
+folder, name, count = Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+whole = (folder / name).read_bytes()
+for seed in range(count):
+    (folder / name).write_bytes(damaged(whole, np.random.default_rng(seed)))
+    read_or_refuse(folder / name)
+print("survived")
+"""
+
+
+def read_or_refuse(path):
+    """Read a table and everything in it; a stated error is a good end too."""
+    try:
+        table = read_table(path, text=["station"])
+        for column in table.columns.values():
+            column.text()
+            if column.kind == "number":
+                column.numbers()
+    except DataError:
+        pass
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.parquet", "a.feather", "plain.feather"])
+def test_damaged_files_are_read_or_refused(name, tmp_path):
+    """In a process of its own: Arrow could end it."""
+    import pyarrow as pa
+    from pyarrow import csv, feather, parquet
+
+    (tmp_path / "a.csv").write_text(TEXT)
+    table = csv.read_csv(tmp_path / "a.csv")
+    table = table.append_column("kind", pa.array(["u", "v"] * len(table))[: len(table)].dictionary_encode())
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(TEXT.encode()))
+    parquet.write_table(table, tmp_path / "a.parquet")
+    feather.write_feather(table, tmp_path / "a.feather")
+    feather.write_feather(table, tmp_path / "plain.feather", compression="uncompressed")
+    arguments = [str(Path(__file__).parent), str(tmp_path), name, "400"]
+    done = subprocess.run([sys.executable, "-c", DAMAGE, *arguments], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "survived"), done.stderr[-2000:]
+
+
+def test_pages_that_mssl_writes_have_checksums(tmp_path):
+    """Every change inside the pages of a Parquet file that mssl wrote is found."""
+    path = tmp_path / "a.parquet"
+    write_table(path, ["task", "y"], [(f"t{k % 3}", k / 7) for k in range(200)])
+    whole = path.read_bytes()
+    first = read_table(path)["y"].numbers()
+    for place in range(4, len(whole) // 2, 97):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        try:
+            again = read_table(path)["y"].numbers()
+        except DataError:
+            continue
+        assert np.array_equal(again, first)
+
+
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.parquet", "a.feather"])
+def test_what_a_file_may_unpack_to_has_a_limit(name, tmp_path, monkeypatch):
+    path = tmp_path / name
+    write_table(path, ["task", "y"], [("a", 1.5)] * 50_000)
+    monkeypatch.setenv("MSSL_UNPACK_LIMIT", "100000")
+    with pytest.raises(DataError, match=r"unpacks to more than 100000.*MSSL_UNPACK_LIMIT"):
+        read_table(path)
+    monkeypatch.setenv("MSSL_UNPACK_LIMIT", "many")
+    with pytest.raises(ParameterError, match="number of bytes"):
+        read_table(path)
+    monkeypatch.delenv("MSSL_UNPACK_LIMIT")
+    assert len(read_table(path)["y"].numbers()) == 50_000
+    monkeypatch.setattr(_table_files, "_UNPACKED", 1000)
+    monkeypatch.setattr(_table_files, "_UNPACKED_RATIO", 1)
+    with pytest.raises(DataError, match="unpacks to more"):
+        read_table(path)
+
+
+def test_lines_without_an_end_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(_table_files, "_LONGEST_LINE", 1000)
+    monkeypatch.setattr(_table_files, "_MOST_COLUMNS", 100)
+    (tmp_path / "a.csv").write_text("task,y\n" + "a" * 2000)
+    with pytest.raises(DataError):
+        read_table(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text("x" * 2000)
+    with pytest.raises(DataError, match=r"Line 1 .* no row of a table"):
+        read_table(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text("," * 200)
+    with pytest.raises(DataError, match="more than 100 columns"):
+        read_table(tmp_path / "a.csv")

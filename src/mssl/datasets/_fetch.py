@@ -11,6 +11,7 @@ from typing import Any
 
 from mssl.datasets._registry import REGISTRY, DataFile, info
 from mssl.exceptions import DatasetError, require
+from mssl.files.atomic import atomic
 
 _TIMEOUT = 30.0  # seconds without an answer after which the next address is tried
 _LARGEST_UNPACKED = 1 << 27  # bytes (128 MiB): larger than every file of these sets, and a bound for a damaged one
@@ -93,21 +94,23 @@ def find_file(file: DataFile) -> Path | None:
 def _download(url: str, target: Path, file: DataFile) -> str | None:
     """Fetch one address into the target; return what went wrong, or None."""
     pooch: Any = require("pooch", "data", f"Downloading {file.path}")
-    handle, name = tempfile.mkstemp(prefix=".download-", dir=target.parent)
-    os.close(handle)
-    partial = Path(name)
     try:
-        pooch.HTTPDownloader(timeout=_TIMEOUT)(url, str(partial), None)
-        problem = _problem(partial, file)
-        if problem is None:
-            partial.chmod(0o644)
-            partial.replace(target)
-        return problem
+        with atomic(target) as stream:
+            pooch.HTTPDownloader(timeout=_TIMEOUT)(url, stream, None)
+            stream.flush()
+            problem = _problem(Path(stream.name), file)
+            if problem is not None:
+                raise _WrongContentError(problem)
+    except _WrongContentError as error:
+        return str(error)
     # requests' errors are OSErrors too, so that a full disk and a cut line end here alike.
     except (OSError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
-    finally:
-        partial.unlink(missing_ok=True)
+    return None
+
+
+class _WrongContentError(Exception):
+    """A download that is not the file it should be."""
 
 
 def fetch_file(file: DataFile, *, base_url: str | None = None) -> Path:

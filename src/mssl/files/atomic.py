@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import stat
+import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from mssl.exceptions import DatasetError, MSSLError
 
-_LEFTOVER = re.compile(r"\.[0-9a-f]{32}\.tmp")
-_OLD = 3600.0  # seconds without a write, after which a temporary file belongs to a process that was killed
+_LEFTOVER = re.compile(r"\..*\.[0-9a-f]{32}\.tmp", re.DOTALL)
+_OLD = 3600.0  # seconds without a write, after which a temporary file that cannot be locked belongs to nobody
 
 
 @contextmanager
@@ -25,6 +28,9 @@ def atomic(path: str | os.PathLike[str], error: type[MSSLError] = DatasetError) 
     A file that is there keeps its permissions; of a symbolic link the file that it leads to is replaced. Pipes and
     devices hold no content that could be replaced: they are written to as they are.
 
+    The file beside is locked while it is written. What processes that were killed have left in the same folder is
+    locked by nobody, and is removed when the block ends well. A process that gets SIGTERM removes its file itself.
+
     Parameters
     ----------
     path : path
@@ -32,6 +38,8 @@ def atomic(path: str | os.PathLike[str], error: type[MSSLError] = DatasetError) 
     error : type
         What is raised where that is not possible.
     """
+    if "\0" in os.fspath(path):
+        raise error(f"{os.fspath(path)!r} cannot be written (it holds a NUL character); give another name.")
     try:
         mode = _mode(path)
         if mode is not None and not stat.S_ISREG(mode):
@@ -61,29 +69,91 @@ def _mode(path: str | os.PathLike[str]) -> int | None:
 @contextmanager
 def _replacing(target: Path, mode: int | None) -> Iterator[IO[bytes]]:
     # The name is made here and not by mkstemp, so that a new file has the permissions that the user's umask gives.
-    start = f".{target.name[:40]}"
-    beside = target.with_name(f"{start}.{uuid.uuid4().hex}.tmp")
+    beside = None
     try:
-        with beside.open("xb") as stream:
+        with _terminated_cleanly(lambda: beside), _locked(target) as (beside, stream):
             if mode is not None:
                 beside.chmod(stat.S_IMODE(mode))
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        beside.replace(target)
-        _remove_leftovers(target.parent, start)
+            if sys.platform != "win32":
+                beside.replace(target)
+        if sys.platform == "win32":
+            beside.replace(target)
+        _remove_leftovers(target.parent)
     finally:
         with suppress(OSError):  # where it could not even be made, there is nothing to remove
-            beside.unlink(missing_ok=True)
+            if beside is not None:
+                beside.unlink(missing_ok=True)
 
 
-def _remove_leftovers(folder: Path, start: str) -> None:
-    """Remove what killed processes left of earlier attempts to write the same file."""
+@contextmanager
+def _locked(target: Path) -> Iterator[tuple[Path, IO[bytes]]]:
+    """A new file beside a path, held by a lock that ends with the process."""
+    while True:
+        beside = target.with_name(f".{target.name[:40]}.{uuid.uuid4().hex}.tmp")
+        with beside.open("xb") as stream:
+            # Another process may have taken the file for a leftover in the moment before it was locked.
+            if _lock(stream) is not False and beside.exists():
+                yield beside, stream
+                return
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)
+
+
+def _lock(stream: IO[bytes]) -> bool | None:
+    """Lock a file unless another process holds it (False); None where files cannot be locked."""
+    if sys.platform == "win32":  # an open file can be neither removed nor replaced there, which serves as the lock
+        return None
+    import fcntl
+
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # some network file systems
+        return None
+    return True
+
+
+@contextmanager
+def _terminated_cleanly(leftover: Any) -> Iterator[None]:
+    """Remove a file on SIGTERM, where nobody else has said what is to happen then."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    owner = os.getpid()
+
+    def leave(number: int, frame: Any) -> None:
+        beside = leftover()
+        if beside is not None and os.getpid() == owner:
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes left of files that they were writing in a folder."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            left_over = entry.name.startswith(start) and _LEFTOVER.fullmatch(entry.name, len(start))
-            if left_over and time.time() - entry.stat(follow_symlinks=False).st_mtime > _OLD:
-                Path(entry.path).unlink()
+            if _LEFTOVER.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                with suppress(OSError):
+                    _remove_unless_held(Path(entry.path))
+
+
+def _remove_unless_held(path: Path) -> None:
+    with path.open("rb") as stream:
+        free = _lock(stream)
+        if free or (free is None and time.time() - os.fstat(stream.fileno()).st_mtime > _OLD):
+            path.unlink(missing_ok=True)
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:

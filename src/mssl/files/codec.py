@@ -28,6 +28,7 @@ from sklearn.model_selection import BaseCrossValidator
 
 from mssl._validation import refused
 from mssl.exceptions import ModelFileError
+from mssl.files.checks import check_object
 from mssl.losses import Loss
 
 VERSION = 2  # of the format that is written; versions up to it are read
@@ -210,6 +211,8 @@ def _class_of(word: str) -> type[Any]:
 
 def _parameters(cls: type[Any]) -> set[str]:
     """Names of the parameters of a class, other than ``*args`` and ``**kwargs``."""
+    if cls.__init__ is object.__init__:
+        return set()
     open_ended = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
     return {name for name, parameter in signature(cls).parameters.items() if parameter.kind not in open_ended}
 
@@ -316,6 +319,8 @@ class Decoder:
         state = {name: self.decode(content, depth) for name, content in value["v"].items()}
         if self.version == 1 and hasattr(cls, "_state_from_version_1"):
             state = cls._state_from_version_1(state)
+        if "user_class" not in value:
+            check_object(cls.__name__, state)
         if issubclass(cls, tuple) or dataclasses.is_dataclass(cls):
             return cls(**state)
         if not issubclass(cls, _WITH_PARAMETERS):

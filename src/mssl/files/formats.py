@@ -1,6 +1,10 @@
 """Files of tables: CSV and TSV (also gzipped), Parquet and Feather, as the ending says, read and written.
 
 Columns are read with pyarrow where it is installed, by Python's own CSV reader otherwise.
+
+A compressed file may unpack to 4 GiB, or to 100 times its own size if that is more; the environment variable
+``MSSL_UNPACK_LIMIT`` (a number of bytes) sets another limit. What is read is checked before it is used: Arrow's
+offsets and codes, and the checksums of Parquet's pages where the file has them (those that mssl writes do).
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import io
 import os
 import re
 import sys
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,6 +41,10 @@ _COLUMN_FILES = {".parquet": "parquet", ".pq": "parquet", ".feather": "feather",
 _ROWS_OF_PIECE = 2**17
 _ROWS_AT_ONCE = 2**14  # rows that are Python objects while columns are written: more cost memory, fewer cost calls
 _INDEX = re.compile(r"__index_level_\d+__")  # what pandas writes beside the columns
+_LONGEST_LINE = 2**26  # characters of a line: room for a million columns, and a bound on what a hostile file can take
+_MOST_COLUMNS = 2**20
+_UNPACKED = 2**32  # bytes that any compressed file may unpack to; a large file may unpack to more
+_UNPACKED_RATIO = 100  # times a file's own size that it may unpack to: text compresses 5 to 20 times
 
 
 class Column:
@@ -170,24 +179,84 @@ def release_memory() -> None:
         sys.modules["pyarrow"].default_memory_pool().release_unused()
 
 
+def _unpack_limit(file: Path) -> int:
+    """The number of bytes that a compressed file may unpack to."""
+    given = os.environ.get("MSSL_UNPACK_LIMIT", "").strip()
+    if not given:
+        return max(_UNPACKED, _UNPACKED_RATIO * file.stat().st_size)
+    if not given.isdecimal():
+        raise refused("MSSL_UNPACK_LIMIT", given, "give a number of bytes, such as 10000000000")
+    return int(given)
+
+
+def _check_unpacked(file: Path, size: int) -> None:
+    limit = _unpack_limit(file)
+    if size > limit:
+        raise DataError(
+            f"{file.name!r} has {file.stat().st_size} bytes and unpacks to more than {limit}; at most that many are "
+            "allowed. If the file is trusted, set the environment variable MSSL_UNPACK_LIMIT to a larger number."
+        )
+
+
+class _Unpacked(io.RawIOBase):
+    """The content of a gzipped file, up to the limit; damage is a stated error wherever it is met."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self._stream = file, gzip.open(file)  # noqa: SIM115 (closed with this stream)
+        self._count, self._limit = 0, _unpack_limit(file)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self._stream.read1(len(buffer))
+        except (zlib.error, EOFError, OSError) as error:
+            raise DataError(f"{self.file.name!r} is no intact gzip file ({error}); pack it again.") from error
+        self._count += len(data)
+        if self._count > self._limit:
+            _check_unpacked(self.file, self._count)
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
 def _open(file: Path) -> IO[bytes]:
-    # GzipFile behaves like a binary file, but its type stub does not say so.
-    return gzip.open(file) if file.suffix.lower() == ".gz" else file.open("rb")  # type: ignore[return-value]
+    return io.BufferedReader(_Unpacked(file), 2**16) if file.suffix.lower() == ".gz" else file.open("rb")
 
 
-def _open_text(file: Path, errors: str = "replace") -> IO[str]:
+@contextmanager
+def _open_lines(file: Path, errors: str = "replace") -> Iterator[Iterator[str]]:
     # _check_utf8 looks for bytes that are no UTF-8, because it knows their line and column.
-    return io.TextIOWrapper(_open(file), "utf-8-sig", errors=errors, newline="")
+    with io.TextIOWrapper(_open(file), "utf-8-sig", errors=errors, newline="") as text:
+        yield _lines_of(text, file.name)
+
+
+def _lines_of(text: IO[str], source: str) -> Iterator[str]:
+    number = 1
+    while line := text.readline(_LONGEST_LINE):
+        if len(line) == _LONGEST_LINE:
+            raise DataError(
+                f"Line {number} of {source!r} has {_LONGEST_LINE} characters or more, which is no row of a table; "
+                "is a line break or a closing quote missing?"
+            )
+        yield line
+        number += 1
 
 
 def _read_head(file: Path) -> tuple[list[str], str]:
     """Column names and delimiter from the first row."""
     try:
         with _open(file) as stream:
-            first = stream.readline(2**20)
+            first = stream.readline(_LONGEST_LINE)
         line = first.decode("utf-8-sig")
         delimiter = max(",\t;", key=line.count)
-        with _open_text(file) as lines:
+        if line.count(delimiter) >= _MOST_COLUMNS:
+            raise DataError(f"{file.name!r} has more than {_MOST_COLUMNS} columns; give fewer.")
+        with _open_lines(file) as lines:
             names = next(csv.reader(lines, delimiter=delimiter), [])
     except UnicodeDecodeError as error:
         raise _not_utf8(file.name, "line 1", first, error) from error
@@ -238,21 +307,32 @@ def _read_csv(file: Path, names: list[str], wanted: list[str], text: Sequence[st
         return arrow.ConvertOptions(include_columns=wanted, column_types=types)
 
     try:
-        with arrow.open_csv(file, parse_options=layout, convert_options=convert()) as first:
+        with _source(file) as source, arrow.open_csv(source, parse_options=layout, convert_options=convert()) as first:
             types |= {field.name: words for field in first.schema if pa.types.is_string(field.type)}
             types |= {field.name: pa.float64() for field in first.schema if pa.types.is_integer(field.type)}
-        with arrow.open_csv(file, parse_options=layout, convert_options=convert()) as blocks:
+        with _source(file) as source, arrow.open_csv(source, parse_options=layout, convert_options=convert()) as blocks:
             table = pa.concat_tables([blocks.schema.empty_table(), *_larger_pieces(blocks)])
     except (pa.ArrowInvalid, OSError, UnicodeDecodeError):
         types = {name: words for name in text if name in wanted}
         try:
-            table = arrow.read_csv(file, parse_options=layout, convert_options=convert())
+            with _source(file) as source:
+                table = arrow.read_csv(source, parse_options=layout, convert_options=convert())
         except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
             _diagnose(file, names, wanted, delimiter)
             raise DataError(f"{file.name!r} cannot be read: {error}.") from error
     if any(pa.types.is_binary(field.type) for field in table.schema):  # text that is no UTF-8
         _diagnose(file, names, wanted, delimiter)
     return _from_arrow(table, names, file.name)
+
+
+@contextmanager
+def _source(file: Path) -> Iterator[Any]:
+    """What Arrow reads a table from: the file, or what it unpacks to."""
+    if file.suffix.lower() != ".gz":
+        yield file
+        return
+    with _open(file) as stream:
+        yield stream
 
 
 def _larger_pieces(blocks: Any) -> Iterator[Any]:
@@ -272,7 +352,7 @@ def _larger_pieces(blocks: Any) -> Iterator[Any]:
 def _diagnose(file: Path, names: list[str], wanted: list[str], delimiter: str) -> None:
     """Raise with the line of the first fault, if it is of a kind that has a line."""
     try:
-        with _open_text(file, "surrogateescape") as lines:
+        with _open_lines(file, "surrogateescape") as lines:
             reader = csv.reader(lines, delimiter=delimiter)
             first = 1
             for row in reader:
@@ -306,20 +386,57 @@ def _ragged(name: str, line: int, found: int, width: int) -> DataError:
 
 def _read_columns(file: Path, kind: str, columns: Sequence[str] | None, drop: Sequence[str]) -> Table:
     pa: Any = require("pyarrow", "tables", f"Reading {kind.capitalize()} files")
-    from pyarrow import feather, ipc, parquet
-
     try:
-        if kind == "parquet":
-            names = parquet.read_schema(file).names
-        else:
-            with pa.memory_map(str(file)) as source:
-                names = ipc.open_file(source).schema.names
-        names = [name for name in names if not _INDEX.fullmatch(name)]
-        wanted = _check_names(names, columns, drop, file.name)
-        table = (parquet if kind == "parquet" else feather).read_table(file, columns=wanted)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-        raise DataError(f"{file.name!r} is no intact {kind.capitalize()} file ({error}); write it again.") from error
+        # Not mapped into memory: a file that shrinks while it is mapped ends the process.
+        with pa.OSFile(str(file)) as stream:
+            names, table = (_read_parquet if kind == "parquet" else _read_feather)(stream, file, columns, drop)
+        # Arrow's readers take offsets and codes as they come; what points outside of a column would end the process.
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, MemoryError, UnicodeDecodeError) as error:
+        reason = str(error).strip(".") or type(error).__name__
+        raise DataError(
+            f"{file.name!r} is no intact {kind.capitalize()} file ({reason[:300]}); write it again."
+        ) from error
     return _from_arrow(table, names, file.name)
+
+
+def _read_parquet(stream: Any, file: Path, columns: Sequence[str] | None, drop: Sequence[str]) -> tuple[list[str], Any]:
+    """The names of all columns, and those that are wanted."""
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(stream, page_checksum_verification=True) as source:
+        names = [name for name in source.schema_arrow.names if not _INDEX.fullmatch(name)]
+        wanted = _check_names(names, columns, drop, file.name)
+        groups = [source.metadata.row_group(k) for k in range(source.num_row_groups)]
+        _check_unpacked(
+            file, max(sum(group.total_byte_size for group in groups), _least(source.metadata.num_rows, wanted))
+        )
+        return names, source.read(columns=wanted)
+
+
+def _read_feather(stream: Any, file: Path, columns: Sequence[str] | None, drop: Sequence[str]) -> tuple[list[str], Any]:
+    """The names of all columns, and those that are wanted."""
+    import pyarrow as pa
+    from pyarrow import ipc
+
+    with ipc.open_file(stream) as whole:
+        found = whole.schema.names
+    names = [name for name in found if not _INDEX.fullmatch(name)]
+    wanted = _check_names(names, columns, drop, file.name)
+    options = ipc.IpcReadOptions(included_fields=sorted(found.index(name) for name in wanted))
+    batches, size = [], 0
+    with ipc.open_file(stream, options=options) as source:
+        for k in range(source.num_record_batches):
+            batches.append(source.get_batch(k))
+            batches[-1].validate(full=True)
+            size += max(batches[-1].nbytes, _least(batches[-1].num_rows, wanted))
+            _check_unpacked(file, size)
+        return names, pa.Table.from_batches(batches, source.schema).select(wanted)
+
+
+def _least(n_rows: int, wanted: Sequence[str]) -> int:
+    """Bytes of so many rows as numbers: files can hold a value once for all rows."""
+    return 8 * n_rows * len(wanted)
 
 
 def _from_arrow(table: Any, names: list[str], source: str) -> Table:
@@ -351,7 +468,7 @@ def _kind(name: str, dtype: Any) -> str:
 def _read_plain(file: Path, names: list[str], wanted: list[str], text: Sequence[str], delimiter: str) -> Table:
     """Read a CSV file with Python alone."""
     _diagnose(file, names, wanted, delimiter)
-    with _open_text(file) as lines:
+    with _open_lines(file) as lines:
         rows = csv.reader(lines, delimiter=delimiter)
         next(rows)
         cells = [row for row in rows if row]
@@ -438,7 +555,7 @@ def _write_columns(path: Any, kind: str, header: Sequence[str], rows: Iterator[S
     whole = pa.concat_tables(parts, promote_options="permissive")
     buffer = io.BytesIO()  # pipes cannot tell their position, which these writers ask for
     if kind == "parquet":
-        parquet.write_table(whole, buffer)
+        parquet.write_table(whole, buffer, write_page_checksum=True)
     else:
         feather.write_feather(whole, buffer)
     with atomic(path) as stream:

@@ -1,0 +1,165 @@
+"""What a model file's objects have to be like: arrays and values of known names, checked before anyone uses them.
+
+A file with a fitting checksum can still hold anything. Whatever a fitted object is later used for (predicting, drawing,
+writing a report) relies on the kinds and shapes of the attributes below; an attribute of another name is not relied on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from mssl.exceptions import ModelFileError
+
+# The shape of each array: K tasks, d features, m seasons, p penalties. Within one object a letter is one number.
+_NUMBERS = {
+    "coef_": "Kd",
+    "intercept_": "K",
+    "noise_": "K",
+    "mean_coef_": "d",
+    "precision_": "KK",
+    "covariance_": "KK",
+    "partial_correlation_": "KK",
+    "means_": "K",
+    "normals_": "Km",
+    "location_": "K",
+    "W": "Kd",
+    "intercepts": "K",
+    "mean": "d",
+    "precision": "KK",
+    "frequencies_": "pKK",
+    "mean_frequency_": "KK",
+}
+_LABELS = {"tasks_": "K", "features_": "d", "feature_names_in_": "d", "classes_": "2", "seasons_": "m"}
+_PLACES = {"member_": ("K", "d")}  # whole numbers of some shape, each below a bound
+_OPTIONAL = {"precision_", "covariance_", "partial_correlation_", "noise_", "mean_coef_", "graph_", "precision", "mean"}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _of_class(*names: str) -> Callable[[Any], bool]:
+    def fits(value: Any) -> bool:
+        return any(cls.__name__ in names for cls in type(value).__mro__)
+
+    return fits
+
+
+def _each(fits: Callable[[Any], bool], kind: type[Any]) -> Callable[[Any], bool]:
+    def all_fit(value: Any) -> bool:
+        return isinstance(value, kind) and all(fits(item) for item in value)
+
+    return all_fit
+
+
+_VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "n_features_in_": (_is_count, "a count"),
+    "n_iter_": (_is_count, "a count"),
+    "n_splits_": (_is_count, "a count"),
+    "best_index_": (_is_count, "a count"),
+    "objective_": (_is_number, "a number"),
+    "mean_variance_": (_is_number, "a number"),
+    "best_score_": (_is_number, "a number"),
+    "layout_": (lambda value: value in ("long", "shared", "aligned"), "the name of a layout"),
+    "loss_": (_of_class("Loss"), "a loss"),
+    "history_": (_each(_of_class("Record"), list), "a list of records"),
+    "result_": (_of_class("FitResult", "GraphicalLassoResult"), "a result"),
+    "graph_": (_of_class("TaskGraph"), "a task graph"),
+    "best_estimator_": (_of_class("BaseEstimator"), "an estimator"),
+    "best_params_": (lambda value: type(value) is dict, "a dict"),
+    "cv_results_": (lambda value: type(value) is dict, "a dict"),
+    "table_": (_of_class("TableSchema"), "a schema of columns"),
+}
+# Fields of the small classes, by class.
+_FIELDS: dict[str, dict[str, tuple[Callable[[Any], bool], str]]] = {
+    "TableSchema": {
+        "task": (_is_text, "text"),
+        "target": (_is_text, "text"),
+        "missing": (lambda value: value in ("error", "drop", "mean"), "a way with missing values"),
+        "columns": (_each(_of_class("ColumnSchema"), tuple), "a tuple of columns"),
+    },
+    "ColumnSchema": {
+        "name": (_is_text, "text"),
+        "categories": (lambda value: value is None or _each(_is_text, tuple)(value), "a tuple of texts"),
+        "fill": (_each(_is_number, tuple), "a tuple of numbers"),
+    },
+    "Record": dict.fromkeys(
+        ("iteration", "objective", "gap_weights", "gap_structure", "relative_gap", "edges", "seconds"),
+        (_is_number, "a number"),
+    ),
+    "FitResult": {
+        "status": (_of_class("Status"), "a status"),
+        "objective": (_is_number, "a number"),
+        "relative_gap": (_is_number, "a number"),
+        "history": (_each(_of_class("Record"), list), "a list of records"),
+        "structure": (_of_class("StructureStep"), "a structure's step"),
+        "scale": (_of_class("StructureScale"), "a structure's constants"),
+    },
+}
+
+
+def check_object(name: str, state: Mapping[str, Any]) -> None:
+    """Raise where an attribute of a known name is not what the class keeps under it.
+
+    Parameters
+    ----------
+    name : str
+        Name of the class.
+    state : mapping
+        The object's attributes.
+
+    Examples
+    --------
+    >>> check_object("MSSLRegressor", {"coef_": np.zeros((2, 3)), "intercept_": np.zeros(3)})
+    Traceback (most recent call last):
+    mssl.exceptions.ModelFileError: intercept_ of MSSLRegressor has shape (3,), which does not fit the other arrays
+    """
+    sizes = {"2": 2}
+    for attribute in sorted(state, key=lambda attribute: attribute != "coef_"):
+        value = state[attribute]
+        if value is None and attribute in _OPTIONAL:
+            continue
+        where = f"{attribute} of {name}"
+        if attribute in _NUMBERS:
+            _check_array(where, value, _NUMBERS[attribute], sizes)
+            if value.dtype != np.float64 or not np.isfinite(value).all():
+                raise ModelFileError(f"{where} holds what is no finite number")
+        elif attribute in _LABELS:
+            _check_array(where, value, _LABELS[attribute], sizes)
+            if attribute != "features_" and len(set(value.tolist())) < len(value):
+                raise ModelFileError(f"{where} holds a name twice")
+        elif attribute in _PLACES:
+            _check_array(where, value, _PLACES[attribute][0], sizes)
+        rule = _FIELDS.get(name, {}).get(attribute) or _VALUES.get(attribute)
+        if rule is not None and not rule[0](value):
+            raise ModelFileError(f"{where} is not {rule[1]}")
+    for attribute, (_, bound) in _PLACES.items():
+        places = state.get(attribute)
+        if places is not None and (
+            places.dtype.kind != "i" or not np.all((places >= 0) & (places < sizes.get(bound, 0)))
+        ):
+            raise ModelFileError(f"{attribute} of {name} points outside of the features")
+    if "n_features_in_" in state and state["n_features_in_"] != sizes.get("d", state["n_features_in_"]):
+        raise ModelFileError(f"n_features_in_ of {name} is not the number of its features")
+
+
+def _check_array(where: str, value: Any, letters: str, sizes: dict[str, int]) -> None:
+    """Raise unless a value is an array whose shape agrees with the sizes known so far; learn those not yet known."""
+    if type(value) is not np.ndarray:
+        raise ModelFileError(f"{where} is no array")
+    fits = value.ndim == len(letters)
+    for letter, size in zip(letters, value.shape, strict=False):
+        fits = fits and sizes.setdefault(letter, size) == size
+    if not fits:
+        raise ModelFileError(f"{where} has shape {value.shape}, which does not fit the other arrays")
