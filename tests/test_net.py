@@ -89,7 +89,10 @@ PROBLEMS = {
     "pooled": (MultiTaskGLM(Pooled(1.0), L1(0.5), loss="poisson"), long(18, family="poisson")),
     "sparse X": (MSSLRegressor(0.1, 1.0), with_zeros(19)),
     "known edges": (MSSLRegressor(0.1, edges=KNOWN), long(20)),
-    "shrinkage": (MSSLRegressor(0.2, shrinkage=0.5, coupling=2.0, shared_mean=0.3, ridge=0.5), long(22, 14, 5)),
+    "shrinkage": (
+        MSSLRegressor(0.2, shrinkage=0.5, coupling=2.0, shared_mean=0.3, ridge=0.5, variance_floor=0.125),
+        long(22, 14, 5),
+    ),
     "l21 labels": (MultiTaskClassifier(Independent(1.0), L21(1.0)), long(24, family="binary")),
     "weights": (MSSLRegressor(0.2), long(25)),
     "mean regularised": (MultiTaskGLM(MeanRegularized(3.0), loss="gamma"), long(26, family="gamma")),

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Array", "ArrayLike", "ClassWeight", "Index", "Labels", "Mask", "SharedMean"]
+__all__ = ["Array", "ArrayLike", "ClassWeight", "Index", "Labels", "Mask", "SharedMean", "VarianceFloor"]
 
 Array: TypeAlias = NDArray[np.float64]
 """Numbers."""
@@ -20,5 +20,7 @@ Labels: TypeAlias = NDArray[Any]
 """Names of tasks or classes, of any type."""
 SharedMean: TypeAlias = str | bool | float
 """The parameter of the shared mean: "auto", whether there is one, or its variance."""
+VarianceFloor: TypeAlias = str | float
+"""The parameter of the variance floor: "auto", or a number."""
 ClassWeight: TypeAlias = str | Mapping[Any, float] | None
 """The parameter of the weights of classes: "balanced", a weight for each label, or none."""

@@ -8,7 +8,7 @@ from scipy.stats import kendalltau, spearmanr
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
 
-from mssl import MSSLRegressor, MultiTaskClassifier, MultiTaskGLM
+from mssl import MSSLRegressor, MSSLRegressorCV, MultiTaskClassifier, MultiTaskGLM
 from mssl.data.layouts import stack_tasks
 from mssl.datasets import make_clustered_tasks, make_residual_graph
 from mssl.exceptions import ParameterError
@@ -550,3 +550,24 @@ def test_the_names_of_version_0_1_answer_with_a_warning():
     model = fit(MultiTaskGLM(Independent(1.0)), data)
     with pytest.warns(FutureWarning, match="scale"):
         assert model.result_.frame is model.result_.scale
+
+
+@pytest.mark.parametrize(("K", "d", "expected"), [(4, 6, 1 / 8), (10, 8, 1 / 8), (12, 3, 0.4)])
+def test_the_automatic_variance_floor_grows_with_tasks_per_feature(K, d, expected):
+    data, _ = tasks_of(1, K=K, d=d, layout="long")
+    fits = [fit(MSSLRegressor(0.2, variance_floor=floor), data) for floor in ("auto", expected)]
+    np.testing.assert_array_equal(fits[0].coef_, fits[1].coef_)
+    np.testing.assert_array_equal(fits[0].precision_, fits[1].precision_)
+    other = fit(MSSLRegressor(0.2, variance_floor=1.5 * expected), data)
+    assert np.abs(other.coef_ - fits[0].coef_).max() > 1e-6
+
+
+def test_floors_are_auto_or_numbers_above_zero():
+    data, _ = tasks_of(1, layout="long")
+    for wrong in ("big", None, -1.0):
+        with pytest.raises(ParameterError, match=r"variance_floor is .*give a number above 0, or 'auto'"):
+            fit(MSSLRegressor(variance_floor=wrong), data)
+    grid = MSSLRegressorCV(
+        [0.3], [0.0], couplings=[1.0], shared_means=[False], variance_floors=["auto", 0.5], search="grid", cv=2
+    )
+    assert {p["variance_floor"] for p in fit(grid, data).cv_results_["params"]} == {"auto", 0.5}

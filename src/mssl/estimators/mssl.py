@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 from sklearn.base import RegressorMixin
 
-from mssl._typing import ArrayLike, ClassWeight, SharedMean
+from mssl._typing import ArrayLike, ClassWeight, SharedMean, VarianceFloor
 from mssl._validation import refused
 from mssl.estimators.base import GLMScore, MultiTaskEstimator, TaskClassifier
 from mssl.estimators.spec import FitSpec, TaskShape, mssl_spec
@@ -38,8 +38,9 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         What is known about the graph beforehand, by task names; see :class:`mssl.structures.KnownEdges`.
     coupling : float, default=1.0
         η, the temperature of the prior; large values pull related tasks together.
-    variance_floor : float, default=0.125
-        Least prior variance of a task's weights, in units of their sampling variance.
+    variance_floor : "auto" or float, default="auto"
+        Least prior variance of a task's weights, in units of their sampling variance; "auto" is max(1/8, K / (10 d))
+        for K tasks and d features.
     shrinkage : float, default=0.0
         Shrinkage of the tasks' covariance towards its diagonal; useful with many more tasks than features.
     ridge : float, default=0.0
@@ -117,7 +118,7 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         correlation: str = "pearson",
         edges: KnownEdges | None = None,
         coupling: float = 1.0,
-        variance_floor: float = 0.125,
+        variance_floor: VarianceFloor = "auto",
         shrinkage: float = 0.0,
         ridge: float = 0.0,
         shared_mean: SharedMean = "auto",
@@ -222,7 +223,7 @@ class MSSLClassifier(TaskClassifier):
         *,
         edges: KnownEdges | None = None,
         coupling: float = 1.0,
-        variance_floor: float = 0.125,
+        variance_floor: VarianceFloor = "auto",
         shrinkage: float = 0.0,
         ridge: float = 0.0,
         shared_mean: SharedMean = "auto",

@@ -135,7 +135,9 @@ def _learned(key: Key, settings: dict[str, Any], X: Array, y: Array, X_test: Arr
         selection="both" if residual else "prediction",
         stability=StabilitySelection(random_state=0) if residual else None,
     ).fit(X, y)
-    record["chosen"] = {name: float(value) for name, value in model.best_params_.items()}
+    record["chosen"] = {
+        name: value if isinstance(value, str) else float(value) for name, value in model.best_params_.items()
+    }
     if residual:
         record["precision"] = np.round(model.precision_, 5).tolist()
         ends = zip(*model.graph_.edge_indices(), strict=True)

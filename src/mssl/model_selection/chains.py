@@ -108,7 +108,8 @@ def graph_rows(point: PathPoint) -> Array:
 
 def grid_values(values: Any, name: str) -> list[Any]:
     """A grid as a list, or an error where it is empty."""
-    listed = [value.item() if isinstance(value, np.generic) else value for value in np.atleast_1d(values).tolist()]
+    listed = list(values) if isinstance(values, list | tuple) else np.atleast_1d(values).tolist()
+    listed = [value.item() if isinstance(value, np.generic) else value for value in listed]
     if not listed:
         raise ParameterError(f"{name} is empty; give at least one value, or None for the default grid.")
     return listed

@@ -173,7 +173,8 @@ class MSSLSearch(SearchCV):
         html = super()._repr_html_inner()
         if not hasattr(self, "graph_choice_"):
             return str(html)
-        chosen = ", ".join(f"{name}={value:.3g}" for name, value in self.best_params_.items())
+        values = {name: v if isinstance(v, str) else f"{v:.3g}" for name, v in self.best_params_.items()}
+        chosen = ", ".join(f"{name}={value}" for name, value in values.items())
         weights = "agreement with the stable graph" if self.selection == "graph" else "prediction"
         description = f"weights chosen for {weights} ({chosen}); graph chosen by {self.graph_choice_}"
         return f"{html}<p>{escape(description)}</p>"

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 COUPLINGS = (0.5, 1.0, 2.0, 20.0, 100.0)  # with three of them the error is 0.3 % ± 0.2 % larger
 POOLING = 2.0  # above it little but a shared mean is left, and the empty and the full graph are all that is tried
 SHRINKAGES = (0.0, 0.5, 2.0)  # tried where tasks outnumber features; without them 0.2 % ± 0.1 %
-FLOOR = 0.125  # variance floor; trying larger ones as well gained 0.1 % ± 0.1 % for a sixth of the settings
+FLOOR = "auto"  # variance floor; trying larger ones as well gained 0.1 % ± 0.1 % for a sixth of the settings
 COARSE = (0.3, 0.05)  # shares of λ_max for a first look, beside the empty and the full graph; without 0.1 % ± 0.1 %
 FINE = tuple(np.geomspace(0.8, 0.02, 8).tolist())  # shares of λ_max; without this path 0.2 % ± 0.1 %
 GAMMAS = tuple(np.geomspace(0.4, 0.004, 7).tolist())  # shares of γ_max; with four of them 0.3 % ± 0.2 %
@@ -139,13 +139,13 @@ class SearchSpace:
         """Settings of the first stages that later ones vary."""
         shrinkages = self.given.get("shrinkages", [0.5 if self.many_tasks else 0.0])
         gamma = min(self.given.get("coef_penalties", [0.0]))
-        floor = float(self.values("variance_floors")[0])
+        floor = self.values("variance_floors")[0]
         return {"coef_penalty": gamma, "shrinkage": float(shrinkages[0]), "variance_floor": floor}
 
     def priors(self) -> list[Params]:
         """Shared mean × coupling × variance floor; without a mean a strong coupling would only shrink all weights."""
         return [
-            {"shared_mean": mean, "coupling": float(coupling), "variance_floor": float(floor)}
+            {"shared_mean": mean, "coupling": float(coupling), "variance_floor": floor}
             for mean, coupling, floor in product(*map(self.values, ("shared_means", "couplings", "variance_floors")))
             if "couplings" in self.given or mean or coupling <= POOLING
         ]

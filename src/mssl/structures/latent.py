@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from mssl._typing import VarianceFloor
 from mssl._validation import check_number
 from mssl.structures.base import StructureScale, StructureStep
 from mssl.structures.known import KnownEdges
@@ -110,7 +111,7 @@ class LatentSparsePrecision(SparsePrecision):
         *,
         latent: float = 0.5,
         coupling: float = 1.0,
-        variance_floor: float = 0.125,
+        variance_floor: VarianceFloor = "auto",
         shrinkage: float = 0.0,
         on: str = "coef",
         edges: KnownEdges | None = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl._typing import VarianceFloor
 from mssl._validation import check_number, refused
 from mssl.glasso.solver import GraphicalLassoResult, gap_of, solve
 from mssl.model.objective import lambda_max, prior_weight
@@ -17,6 +18,13 @@ Array = NDArray[np.float64]
 # Variance floor of r-MSSL, as a share of each task's residual variance: it bounds F where many features fit a task
 # exactly, and changes a precision by about a thousandth otherwise.
 RESIDUAL_FLOOR = 1e-3
+
+# Variance floor of p-MSSL, in units of the sampling variance: max(LEAST_FLOOR, FLOOR_PER_TASK · K / d). Clustered, low
+# rank and unrelated weights with d = 20, 100 rows a task and K = 10 … 500: within a few percent of the best floor where
+# a graph helps; with K = 200 and a floor of 1/8 unrelated tasks were 11 % worse than without a graph, with "auto" 2 %,
+# and with K = 500 fits took minutes instead of seconds.
+LEAST_FLOOR = 1 / 8
+FLOOR_PER_TASK = 1 / 10
 
 
 class SparsePrecision(Structure):
@@ -32,8 +40,10 @@ class SparsePrecision(Structure):
         λ, the price of an edge, on the correlation scale (0 dense, 1 empty).
     coupling : float, default=1.0
         η, the temperature of the prior.
-    variance_floor : float, default=0.125
+    variance_floor : "auto" or float, default="auto"
         f in :math:`e_k = f \cdot` (sampling variance of a coefficient). Never 0: without a floor F is unbounded below.
+        "auto" is max(1/8, K / (10 r)) for K tasks and r rows of Q: the more tasks share the rows, the easier it is for
+        Ω to fit them, and with K > r and a floor of 1/8 weights and variances of many tasks collapse together.
     shrinkage : float, default=0.0
         ν/r, Wishart shrinkage of S towards its diagonal; needed when there are many more tasks than rows of Q.
     on : {"coef", "residual"}, default="coef"
@@ -64,7 +74,7 @@ class SparsePrecision(Structure):
         alpha: float = 0.3,
         *,
         coupling: float = 1.0,
-        variance_floor: float = 0.125,
+        variance_floor: VarianceFloor = "auto",
         shrinkage: float = 0.0,
         on: str = "coef",
         normalize: bool = True,
@@ -107,9 +117,10 @@ class SparsePrecision(Structure):
         if self.normalize:
             remedy = (
                 "Without a floor the objective is unbounded below: a task's weights at 0 let its precision grow "
-                "without end. The default is 0.125."
+                "without end."
             )
-            check_number("variance_floor", self.variance_floor, above=0, remedy=remedy)
+            if not (isinstance(self.variance_floor, str) and self.variance_floor == "auto"):
+                check_number("variance_floor", self.variance_floor, above=0, also="'auto'", remedy=remedy)
         elif self.alpha <= 0:
             remedy = "At 0 the objective of the paper's formulation is unbounded below."
             raise refused("graph_penalty (alpha)", self.alpha, "give a number above 0", remedy)
@@ -129,7 +140,10 @@ class SparsePrecision(Structure):
             return np.full(scale.n_tasks, float(self.alpha))
         if self.on == "residual":
             return RESIDUAL_FLOOR * scale.variances
-        return self.variance_floor * scale.sampling_variances
+        share = self.variance_floor
+        if isinstance(share, str):
+            share = max(LEAST_FLOOR, FLOOR_PER_TASK * scale.n_tasks / scale.n_rows)
+        return share * scale.sampling_variances
 
     def edge_scales(self, scale: StructureScale) -> Array:
         """a, what one unit of λ means for each edge."""
