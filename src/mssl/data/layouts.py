@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -231,6 +231,32 @@ def read_tasks(
             )
         return _from_shared(features, targets, target_names, sample_weight)
     return _from_long(features, targets, target_names, sample_weight)
+
+
+def subset(data: TaskData, mask: Mask, *, all_tasks: bool = True) -> TaskData:
+    """Some rows of the data; a shared design stays shared.
+
+    Parameters
+    ----------
+    data : TaskData
+        All rows.
+    mask : ndarray of bool of shape (N,)
+        Which flat rows to keep; for a shared design the same for every task.
+    all_tasks : bool
+        Whether every task must keep a row.
+    """
+    counts = np.bincount(data.task_of_row[mask], minlength=data.n_tasks)
+    if all_tasks and counts.min() == 0:
+        raise DataError(f"Tasks {listing(list(data.tasks[counts == 0]))} are left without rows; give every task some.")
+    X = data.X[mask[: len(data.X)]] if data.shared else data.X[np.flatnonzero(mask)]
+    return replace(
+        data,
+        X=X,
+        y=data.y[mask],
+        weights=None if data.weights is None else data.weights[mask],
+        offsets=np.concatenate([[0], np.cumsum(counts)]),
+        input_rows=None,
+    )
 
 
 def check_target_sizes(data: TaskData, *, free_units: bool) -> None:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from mssl._typing import Array, Index, Mask
 from mssl.data.inputs import is_missing, listing
-from mssl.data.layouts import TaskData
+from mssl.data.layouts import TaskData, subset
 from mssl.data.moments import Moments, Reference, cells_of
 from mssl.data.splitters import Split, row_mask
 from mssl.estimators.spec import FitSpec
@@ -283,32 +283,6 @@ def noise_units(prepared: Prepared) -> Array:
         return noise
     varies = spectra.target_squares > 0
     return np.where(varies, noise, np.exp(np.log(noise[varies]).mean())) if varies.any() else noise
-
-
-def subset(data: TaskData, mask: Mask, *, all_tasks: bool = True) -> TaskData:
-    """Some rows of the data; a shared design stays shared.
-
-    Parameters
-    ----------
-    data : TaskData
-        All rows.
-    mask : ndarray of bool of shape (N,)
-        Which flat rows to keep; for a shared design the same for every task.
-    all_tasks : bool
-        Whether every task must keep a row.
-    """
-    counts = np.bincount(data.task_of_row[mask], minlength=data.n_tasks)
-    if all_tasks and counts.min() == 0:
-        raise DataError(f"Tasks {listing(list(data.tasks[counts == 0]))} are left without rows; give every task some.")
-    X = data.X[mask[: len(data.X)]] if data.shared else data.X[np.flatnonzero(mask)]
-    return replace(
-        data,
-        X=X,
-        y=data.y[mask],
-        weights=None if data.weights is None else data.weights[mask],
-        offsets=np.concatenate([[0], np.cumsum(counts)]),
-        input_rows=None,
-    )
 
 
 def make_folds(
