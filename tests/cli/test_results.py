@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import os
+import re
 import stat
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -200,3 +201,48 @@ def test_a_reader_that_goes_away_has_its_own_exit_code(output, weather):
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """A folder with a table of tasks whose names would act, and a model of it."""
+    folder = tmp_path_factory.mktemp("hostile")
+    random, names = np.random.default_rng(0), ["=1+1", "\x1b[31mred", "a\u202eb", "\x9b2J", "-5", "Oslo"]
+    with (folder / "data.csv").open("w", newline="", encoding="utf-8") as stream:
+        rows = csv.writer(stream)
+        rows.writerow(["=site", "y", "x", "z"])
+        rows.writerows([names[k % 6], *random.standard_normal(3)] for k in range(120))
+    call("fit", folder / "data.csv", "--task", "=site", "--target", "y", "--save", folder / "model.npz", *QUICK)
+    return folder
+
+
+def harmless(text):
+    return not re.search(
+        '[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]|^["]?[=+@]|,["]?[=+@]', text, re.MULTILINE
+    )
+
+
+def test_names_that_act_reach_nobody_unescaped(hostile, tmp_path):
+    model, data = hostile / "model.npz", hostile / "data.csv"
+    for arguments in (["predict", model, data], ["graph", model], ["graph", model, "--format", "dot"]):
+        done = run(*arguments)
+        assert harmless(done.stdout), arguments
+    assert "--no-safe-csv" in run("predict", model, data).stderr
+    assert run("predict", model, data, "--safe-csv").stderr == ""
+    for arguments in (
+        ["predict", model, data, "--json"],
+        ["graph", model, "--format", "json"],
+        ["inspect", model, "--json"],
+    ):
+        done = run(*arguments)
+        assert harmless(done.stdout), arguments
+        assert "a\u202eb" in json.dumps(json.loads(done.stdout), ensure_ascii=False)
+
+
+def test_names_can_be_written_as_they_are(hostile, tmp_path):
+    model, data = hostile / "model.npz", hostile / "data.csv"
+    run("predict", model, data, "--no-safe-csv", "-o", tmp_path / "a.csv")
+    run("predict", model, data, "-o", tmp_path / "a.parquet")
+    names = set(read_table(data, text=["=site"])["=site"].text()[1])
+    assert set(read_table(tmp_path / "a.csv", text=["=site"])["=site"].text()[1]) == names
+    assert set(read_table(tmp_path / "a.parquet")["=site"].text()[1]) == names

@@ -277,6 +277,14 @@ def test_what_does_not_belong_together_is_refused(tmp_path):
     damaged.write_bytes(b"no record\n" + damaged.read_bytes())
     with pytest.raises(DatasetError, match=r"Line 1 of .* is no record"):
         run_experiment(TOY, tmp_path, quick=True, resume=True)
+    for line in (b"123", b"{}", b"[]", b'{"met', b"\0" * 64, b"[" * 100_000, b'{"seconds": 1}'):
+        damaged.write_bytes(line + b"\n")
+        with pytest.raises(DatasetError, match=r"Line 1 of .* is no record"):
+            run_experiment(TOY, tmp_path, quick=True, resume=True)
+    for text in ("{", "[]", "\0", "[" * 100_000):
+        (tmp_path / "settings.json").write_text(text)
+        with pytest.raises(DatasetError, match="put the file back"):
+            run_experiment(TOY, tmp_path, quick=True, resume=True)
 
 
 def test_warnings_of_solvers_are_recorded_and_counted(tmp_path):

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 from sklearn.metrics import make_scorer, mean_absolute_error
 
+import mssl
 from mssl import MSSLRegressorCV, StabilitySelection
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import ParameterError
 from mssl.files import atomic
 from mssl.model_selection import CheckpointError, TaskKFold, checkpoint, scores, stability
-from mssl.model_selection.checkpoint import Checkpoint, fingerprint
+from mssl.model_selection.checkpoint import FORMAT, Checkpoint, fingerprint
 
 GRID = {"graph_penalties": [0.5, 0.1], "coef_penalties": [0.0, 3.0], "couplings": [0.5, 1.0], "shared_means": [False]}
 
@@ -150,6 +151,21 @@ def test_number_of_workers_and_verbosity_are_no_settings(tmp_path):
     second = _search(path, n_jobs=1, verbose=1)
     np.testing.assert_array_equal(first.coef_, second.coef_)
     assert path.read_bytes() == content
+
+
+def test_a_file_of_another_version_is_refused_and_left_alone(tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    Checkpoint(path, "abc").add("piece", 1)
+    before = path.read_bytes()
+    assert mssl.__version__.encode() in before
+    assert FORMAT.encode() in before
+    for name, said in (("__version__", "made by mssl"), ("FORMAT", "has the format")):
+        with monkeypatch.context() as other:
+            other.setattr(f"mssl.model_selection.checkpoint.{name}", "something else")
+            with pytest.raises(CheckpointError, match=said):
+                Checkpoint(path, "abc")
+    assert path.read_bytes() == before
+    assert Checkpoint(path, "abc")["piece"] == 1
 
 
 def test_files_of_others_are_not_touched(tmp_path):

@@ -11,6 +11,13 @@ from mssl.methods import FAMILIES
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+safe_csv_option = click.option(
+    "--safe-csv/--no-safe-csv",
+    "safe",
+    default=None,
+    help="Keep names from acting as formulas in a spreadsheet or on a terminal: an apostrophe before =, +, -, @, "
+    "escapes spelt out. By default where a name needs it, with a note.",
+)
 edges_option = click.option(
     "--edges",
     type=click.Path(),

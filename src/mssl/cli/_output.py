@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ import click
 import numpy as np
 
 from mssl.exceptions import DatasetError
-from mssl.graph.task_graph import short_name
+from mssl.graph.export import short_name, visible
 
 
 def plain(value: Any) -> Any:
@@ -31,8 +32,9 @@ def plain(value: Any) -> Any:
 
 
 def json_text(document: Any) -> str:
-    """One JSON document as text."""
-    return json.dumps(plain(document), ensure_ascii=False, indent=1)
+    """One JSON document as text; characters that cannot be shown are written as JSON's escapes."""
+    text = json.dumps(plain(document), ensure_ascii=False, indent=1)
+    return re.sub(r"[^ -~\n]", lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
 
 
 def print_json(document: Any) -> None:
@@ -42,7 +44,9 @@ def print_json(document: Any) -> None:
 
 def print_result(text: str) -> None:
     """Print what the command was called for."""
-    standard_output().write(text if text.endswith("\n") else f"{text}\n")
+    stream = standard_output()
+    shown = visible(text, keep="\n\t") if stream.isatty() else text
+    stream.write(shown if shown.endswith("\n") else f"{shown}\n")
 
 
 def standard_output() -> IO[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from mssl.cli._options import json_option
+from mssl.cli._options import json_option, safe_csv_option
 from mssl.cli._output import (
     check_target,
     json_text,
@@ -20,6 +20,7 @@ from mssl.cli._output import (
     standard_output,
 )
 from mssl.exceptions import ModelFileError
+from mssl.graph.export import safe_cells
 
 _MODEL = click.argument("model", type=click.Path())
 _ROWS_AT_ONCE = 2**14  # rows of predictions that are Python objects at a time: trades memory for calls
@@ -35,7 +36,8 @@ _ROWS_AT_ONCE = 2**14  # rows of predictions that are Python objects at a time: 
     help="File to write (CSV, TSV, Parquet, Feather; .gz); standard output without it.",
 )
 @json_option
-def predict(model: str, data: str, output: str | None, as_json: bool) -> None:
+@safe_csv_option
+def predict(model: str, data: str, output: str | None, as_json: bool, safe: bool | None) -> None:
     r"""Predict for every row of DATA with the saved MODEL.
 
     DATA needs the columns of the table that the model was fitted to; the target may be absent. The answer has one
@@ -47,7 +49,7 @@ def predict(model: str, data: str, output: str | None, as_json: bool) -> None:
       mssl predict model.npz new.csv -o predictions.csv
       mssl predict model.npz new.parquet | head
     """
-    from mssl.files.formats import check_ending, text_file, write_rows, write_table
+    from mssl.files.formats import check_ending, is_text, text_file, write_rows, write_table
     from mssl.files.models import load
     from mssl.files.tables import check_tasks, read_task_column
 
@@ -72,11 +74,27 @@ def predict(model: str, data: str, output: str | None, as_json: bool) -> None:
             with text_file(output) as stream:
                 stream.write(f"{document}\n")
     elif output is None:
-        write_rows(standard_output(), header, lines)
+        stream = standard_output()
+        make = safe_cells(_names(fitted, header), safe or stream.isatty() or safe)
+        write_rows(stream, *_made(make, header, lines))
+    elif is_text(output):
+        write_table(output, *_made(safe_cells(_names(fitted, header), safe), header, lines))
     else:
         write_table(output, header, lines)
     if output is not None and sys.stdout is not None and sys.stdout.isatty():
         click.echo(f"{len(tasks)} predictions written to {output}")
+
+
+def _names(fitted: Any, header: list[str]) -> list[Any]:
+    """Every name that predictions hold."""
+    return [*header, *fitted.tasks_.tolist(), *getattr(fitted, "classes_", [])]
+
+
+def _made(make: Any, header: list[str], lines: Iterator[tuple[Any, ...]]) -> tuple[list[str], Iterator[Any]]:
+    """Heading and rows, each cell made safe where that is needed."""
+    if make is None:
+        return header, lines
+    return [make(name) for name in header], ([make(cell) for cell in line] for line in lines)
 
 
 def _answers(fitted: Any, encoded: Any) -> dict[str, Any]:
@@ -110,7 +128,10 @@ def _lines(tasks: Any, rows: Any, answers: list[Any]) -> Iterator[tuple[Any, ...
 @click.option("--output", "-o", type=click.Path(), help="File to write; standard output without it.")
 @click.option("--min-weight", type=click.FloatRange(0, 1), default=0.0, help="Leave out edges weaker than this.")
 @click.option("--min-confidence", type=click.FloatRange(0, 1), default=0.0, help="Leave out edges selected less often.")
-def graph(model: str, kind: str, output: str | None, min_weight: float, min_confidence: float) -> None:
+@safe_csv_option
+def graph(
+    model: str, kind: str, output: str | None, min_weight: float, min_confidence: float, safe: bool | None
+) -> None:
     r"""Write the task graph of a saved MODEL.
 
     Weights are partial correlations between tasks; confidence, where it was measured, says how often stability
@@ -126,7 +147,7 @@ def graph(model: str, kind: str, output: str | None, min_weight: float, min_conf
 
     check_target(output, model)
     found = _graph(load(model), model, min_weight, min_confidence)
-    text = getattr(found, f"to_{kind}")(output)
+    text = found.to_csv(output, safe=safe) if kind == "csv" else getattr(found, f"to_{kind}")(output)
     if output is None:
         print_result(text)
 

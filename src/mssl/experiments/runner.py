@@ -112,8 +112,16 @@ def identity(key: Key) -> str:
     return json.dumps(key, sort_keys=True)
 
 
-def read_records(path: Path) -> list[Record]:
-    """The whole lines of a file of records; a last line that a kill has cut is taken off the file."""
+def read_records(path: Path, names: Iterable[str] = ()) -> list[Record]:
+    """The whole lines of a file of records; a last line that a kill has cut is taken off the file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    names : iterable of str
+        What every record has to hold besides its seconds and its warnings.
+    """
     if not path.exists():
         return []
     lines = whole_lines(path.read_bytes())
@@ -121,11 +129,14 @@ def read_records(path: Path) -> list[Record]:
     records = []
     for number, line in enumerate(lines, start=1):
         try:
-            records.append(json.loads(line))
-        except ValueError as error:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
             raise DatasetError(
                 f"Line {number} of {path} is no record ({error}); delete the line and resume."
             ) from error
+        if not isinstance(record, dict) or not {"seconds", "warnings", *names} <= record.keys():
+            raise DatasetError(f"Line {number} of {path} is no record of this experiment; delete the line and resume.")
+        records.append(record)
     return records
 
 
@@ -164,7 +175,8 @@ def run_experiment(
     protocol = json.loads(json.dumps(_changed(experiment, quick, changes)))
     _settle(folder, experiment, protocol, quick, resume)
     pieces = experiment.pieces(protocol)
-    known = {identity({name: record[name] for name in pieces[0]}): record for record in read_records(folder / RECORDS)}
+    earlier = read_records(folder / RECORDS, pieces[0])
+    known = {identity({name: record[name] for name in pieces[0]}): record for record in earlier}
     missing = [key for key in pieces if identity(key) not in known]
     for record in _progress(_compute(experiment, missing, protocol, jobs), experiment.name, len(missing)):
         append_line(folder / RECORDS, json.dumps(record, ensure_ascii=False, allow_nan=False).encode())
@@ -199,7 +211,7 @@ def _settle(folder: Path, experiment: Experiment, protocol: dict[str, Any], quic
         if not resume:
             allowed = "give a folder without records, or resume"
             raise refused("output", str(folder), allowed, "It holds records of an experiment already.")
-        earlier = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        earlier = _earlier_settings(path)
         if earlier.get("experiment") != experiment.name or earlier.get("protocol") != protocol:
             remedy = f"Its records belong to another experiment or protocol ({earlier.get('experiment', 'unknown')})."
             raise refused("output", str(folder), "give another folder, or the same settings", remedy)
@@ -213,6 +225,19 @@ def _settle(folder: Path, experiment: Experiment, protocol: dict[str, Any], quic
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
     write_text(path, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+
+
+def _earlier_settings(path: Path) -> dict[str, Any]:
+    try:
+        earlier = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise DatasetError(
+            f"{path} cannot be read ({error}), so that it is not known what the records beside it belong to; give "
+            "another folder, or put the file back."
+        ) from error
+    if not isinstance(earlier, dict):
+        raise DatasetError(f"{path} holds no settings; give another folder, or put the file back.")
+    return earlier
 
 
 def versions() -> dict[str, str]:

@@ -508,6 +508,11 @@ def check_ending(path: str | os.PathLike[str]) -> str:
     return ending
 
 
+def is_text(path: str | os.PathLike[str]) -> bool:
+    """Whether a table of that name is written as text, which a spreadsheet may read formulas from."""
+    return check_ending(path) in _DELIMITERS
+
+
 @contextmanager
 def text_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
     """UTF-8 text that appears at ``path`` whole or not at all, gzipped where the name ends in ``.gz``."""

@@ -5,7 +5,8 @@ import html
 import io
 import json
 import os
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from xml.sax.saxutils import escape
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _FORMAT, _VERSION = "mssl-task-graph", 1
 _ROWS_SHOWN = 20  # edges that a table prints; its CSV and its frame have all
+_FORMULA = ("=", "+", "-", "\u2212", "@")  # how spreadsheets know a formula
 _JOINER = "\u200d"  # zero-width joiner: not printable, but emoji need it
 
 
@@ -97,13 +99,83 @@ class EdgeTable(Sequence[Edge]):
         pandas: Any = require("pandas", "tables", "EdgeTable.to_frame")
         return pandas.DataFrame(list(self._rows), columns=list(Edge._fields))
 
-    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Return the table as CSV text, and write it to `path` if one is given."""
+    def to_csv(self, path: str | os.PathLike[str] | None = None, *, safe: bool | None = None) -> str:
+        """Return the table as CSV text, and write it to `path` if one is given.
+
+        Parameters
+        ----------
+        path : path, optional
+            The file to write.
+        safe : bool, optional
+            Write names that could do harm in a spreadsheet or on a terminal as :func:`safe_cell` does; False writes all
+            names as they are. By default they are made safe, with a warning.
+        """
+        names = {name for e in self._rows for name in (e.task_i, e.task_j)}
+        make = safe_cells(names, safe) or (lambda name: name)
         buffer = io.StringIO()
         writer = csv.writer(buffer, lineterminator="\n")
         writer.writerow(Edge._fields)
-        writer.writerows((e.task_i, e.task_j, e.weight, e.confidence) for e in self._rows)
+        writer.writerows((make(e.task_i), make(e.task_j), e.weight, e.confidence) for e in self._rows)
         return written(buffer.getvalue(), path)
+
+
+def visible(text: str, keep: str = "") -> str:
+    r"""Return text whose control characters, bidirectional marks and the like are spelt out as escapes.
+
+    Examples
+    --------
+    >>> print(visible("\x1b[31mred"))
+    \x1b[31mred
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == _JOINER or c in keep else repr(c)[1:-1] for c in text)
+
+
+def safe_cell(value: Any) -> Any:
+    r"""Return a cell of a CSV file that a spreadsheet takes for text, and that a terminal can show.
+
+    A text that begins as a formula does (=, +, -, @), and is no number, gets an apostrophe in front; control characters
+    other than line ends and tabs are spelt out. Values other than text stay what they are.
+
+    Examples
+    --------
+    >>> safe_cell("=1+1"), safe_cell("-5"), safe_cell("Oslo"), safe_cell(2.5)
+    ("'=1+1", '-5', 'Oslo', 2.5)
+    """
+    if not isinstance(value, str):
+        return value
+    text = visible(value, keep="\n\t")
+    return f"'{text}" if text.lstrip().startswith(_FORMULA) and not _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def safe_cells(names: Iterable[Any], safe: bool | None = None) -> Callable[[Any], Any] | None:
+    """What is to be done with the cells of a CSV file that holds these names; None where nothing is.
+
+    Parameters
+    ----------
+    names : iterable
+        Every name that the file will hold, headings included.
+    safe : bool, optional
+        Whether cells are made safe (see :func:`safe_cell`); by default they are where a name needs it, with a warning.
+    """
+    changed = [name for name in names if safe_cell(name) != name] if safe is None else []
+    if changed:
+        warnings.warn(
+            f"{len(changed)} names (such as {short_name(changed[0])!r}) could act as formulas in a spreadsheet or as "
+            "commands on a terminal; they are written with an apostrophe in front and escapes spelt out. Write them as "
+            "they are with --no-safe-csv (safe=False), or say that this is meant with --safe-csv (safe=True).",
+            stacklevel=3,
+        )
+    return safe_cell if safe or changed else None
 
 
 def short_name(name: object, width: int = 24) -> str:
@@ -132,10 +204,18 @@ def written(text: str, path: str | os.PathLike[str] | None) -> str:
 
 
 def _xml_text(text: str) -> str:
-    """Escape text for XML 1.0, which cannot hold control characters or lone surrogates at all."""
+    """Escape text for XML 1.0, which cannot hold control characters or lone surrogates at all.
+
+    Characters that XML can hold but a terminal should not be shown are written as numbers.
+    """
     legal = (c in "\t\n\r" or " " <= c < "\ud800" or "\ue000" <= c not in "\ufffe\uffff" for c in text)
-    clean = "".join(c if fine else "\ufffd" for c, fine in zip(text, legal, strict=True))
-    return escape(clean, {'"': "&quot;", "\r": "&#13;"})
+    clean = escape("".join(c if fine else "\ufffd" for c, fine in zip(text, legal, strict=True)), {'"': "&quot;"})
+    return _numbered(clean, keep="\t\n")
+
+
+def _numbered(text: str, keep: str) -> str:
+    """Write characters that cannot be shown as numbers, as XML and HTML allow."""
+    return "".join(c if c.isprintable() or c == _JOINER or c in keep else f"&#{ord(c)};" for c in text)
 
 
 def _data(key: str, value: float) -> str:
@@ -167,9 +247,10 @@ def graphml(graph: "TaskGraph") -> str:
 
 def _dot_text(text: str) -> str:
     """Quote text for Graphviz, which reads backslash sequences and HTML entities inside quotes."""
-    lines = text.replace("\0", "\ufffd").replace("\r\n", "\n").replace("\r", "\n")
-    quoted = lines.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;").replace("\n", "\\n")
-    return f'"{quoted}"'
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    clean = "".join(c if c >= " " or c in "\t\n" else "\ufffd" for c in lines)
+    quoted = clean.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")
+    return f'"{_numbered(quoted, keep=chr(10) + chr(9))}"'.replace("\n", "\\n")
 
 
 def dot(graph: "TaskGraph") -> str:

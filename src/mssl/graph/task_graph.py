@@ -334,9 +334,12 @@ class TaskGraph:
             graph.add_edge(edge.task_i, edge.task_j, weight=edge.weight, **extra)
         return graph
 
-    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Return the edges as CSV text (isolated tasks have no row), and write it to `path` if given."""
-        return self.edges().to_csv(path)
+    def to_csv(self, path: str | os.PathLike[str] | None = None, *, safe: bool | None = None) -> str:
+        """Return the edges as CSV text (isolated tasks have no row), and write it to `path` if given.
+
+        Names that could act as formulas or on a terminal are made safe with a warning; see `EdgeTable.to_csv`.
+        """
+        return self.edges().to_csv(path, safe=safe)
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return the graph as JSON text for `from_json`, and write it to `path` if one is given."""

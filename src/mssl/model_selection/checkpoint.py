@@ -1,9 +1,10 @@
 """A durable record of finished pieces, so that a long search can be killed and continued.
 
-The file is text, one JSON object a line: a header that names the data and the settings by their hash, then one record
-for every finished piece of work, each with a checksum. The header is there whole or not at all. Lines are only ever
-appended, and flushed to the disk before the next piece counts as finished. What a crash has cut off in the last line is
-dropped on the next start; a file whose header cannot be read is refused and left as it is.
+The file is text, one JSON object a line: a header that names the format, the version of mssl, and the data and the
+settings by their hash, then one record for every finished piece of work, each with a checksum. The header is there
+whole or not at all. Lines are only ever appended, and flushed to the disk before the next piece counts as finished.
+What a crash has cut off in the last line is dropped on the next start; a file whose header cannot be read is refused
+and left as it is.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
 
+from mssl import __version__
 from mssl._validation import refused
 from mssl.exceptions import MSSLError
 from mssl.files.atomic import append_line, atomic, keep_lines, whole_lines
 
-FORMAT = "mssl checkpoint 4"  # a file of another format is refused
+FORMAT = "mssl checkpoint 5"  # a file of another format is refused
 HEAD = b'{"crc":'  # how every line begins
 IDLE = ("n_jobs", "checkpoint", "warm_start", "verbose")  # parameters that change nothing about a result
 
@@ -83,7 +85,7 @@ class Checkpoint(Mapping[str, Any]):
         content = _content(path)
         if not content:
             with atomic(path, CheckpointError) as file:
-                file.write(_line({"format": FORMAT, "identity": identity}) + b"\n")
+                file.write(_line({"format": FORMAT, "mssl": __version__, "identity": identity}) + b"\n")
             return
         lines = whole_lines(content)
         records = [_read(line) for line in lines]
@@ -100,7 +102,16 @@ class Checkpoint(Mapping[str, Any]):
 
     def _accept(self, path: Path, header: dict[str, Any], identity: str) -> None:
         if header.get("format") != FORMAT:
-            raise CheckpointError(f"{path} is not a checkpoint that this version reads; give another path.")
+            found = str(header.get("format"))[:40]
+            raise CheckpointError(
+                f"The checkpoint {path} has the format {found!r}, this version reads {FORMAT!r}; give another path."
+            )
+        if header.get("mssl") != __version__:
+            raise CheckpointError(
+                f"The checkpoint {path} was made by mssl {str(header.get('mssl'))[:40]}, this is {__version__}, and "
+                "what two versions compute must not be mixed; continue it with that version, or give another path; "
+                "the file is left as it is."
+            )
         if header.get("identity") != identity:
             raise CheckpointError(
                 f"The checkpoint {path} was made with other data or other settings; give the same data, parameters "
@@ -144,7 +155,7 @@ def _read(line: bytes) -> dict[str, Any] | None:
         body = json.dumps(outer["body"], separators=(",", ":"), allow_nan=True, sort_keys=True)
         whole = zlib.crc32(body.encode()) == outer["crc"] and isinstance(outer["body"], dict)
         return outer["body"] if whole else None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
