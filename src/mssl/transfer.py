@@ -124,7 +124,12 @@ def transfer_report(
     classes = is_classifier(model)
     plain = _searched(model)
     test = read_tasks(
-        X_test, y_test, task_column=getattr(plain, "task_column", None), tasks=tasks_test, y_numeric=not classes
+        X_test,
+        y_test,
+        task_column=getattr(plain, "task_column", None),
+        tasks=tasks_test,
+        y_numeric=not classes,
+        missing="indicator",  # what the models make of missing features is their own business
     )
     named = {} if tasks is None else {"tasks": tasks}
     together, alone = (
@@ -145,7 +150,13 @@ def _searched(model: Any) -> Any:
 
 def _single(model: Any) -> Any:
     """The model with its loss and without anything that relates the tasks; baselines have no loss."""
-    names = ("task_column", "fit_intercept", "scale_features", "class_weight" if is_classifier(model) else "loss")
+    names = (
+        "task_column",
+        "fit_intercept",
+        "scale_features",
+        "missing",
+        "class_weight" if is_classifier(model) else "loss",
+    )
     given = model.get_params(deep=False)
     family = MultiTaskClassifier if is_classifier(model) else MultiTaskGLM
     return family(SparsePrecision(1e6), **{name: given[name] for name in names if name in given})

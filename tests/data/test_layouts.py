@@ -134,7 +134,7 @@ BAD = {
     "inf in X": (lambda: MSSLRegressor().fit(INF, Y0), DataError, "infinity"),
     "NaN in y": (lambda: MSSLRegressor().fit(X0, np.r_[np.nan, Y0[1:]]), DataError, "NaN"),
     "text column": (
-        lambda: MSSLRegressor().fit(pd.DataFrame({"a": X0[:, 0], "b": list("xyzxyz")}), Y0),
+        lambda: MSSLRegressor().fit(pd.DataFrame({"a": X0[:, 0], "b": list("1234x5")}), Y0),
         DataError,
         "'b'",
     ),
@@ -255,7 +255,7 @@ BAD = {
     "a frame of dates with numbered columns": (
         lambda: MSSLRegressor().fit(pd.DataFrame(X0.astype("datetime64[s]")), Y0),
         DataError,
-        "Columns 0, 1 are not numeric",
+        "Column '0' holds dates",
     ),
     "text targets": (lambda: MSSLRegressor().fit(X0, list("abcdef")), DataError, "not numbers"),
 }

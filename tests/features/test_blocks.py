@@ -16,7 +16,7 @@ def X(rng):
     return np.column_stack([rng.normal(size=90), rng.integers(0, 2, 90), rng.integers(0, 5, 90), rng.uniform(size=90)])
 
 
-@pytest.mark.parametrize("maps", [*WORDS, [Spline(degree=3), Linear()]])
+@pytest.mark.parametrize("maps", [*WORDS, [Spline(degree=3), Linear()], [Spline()]])
 def test_the_columns_come_first_and_blocks_follow(rng, X, maps):
     blocks = FeatureBlocks(maps).fit(X, rng.normal(size=90) + 3 * X[:, 0] * X[:, 3])
     F = blocks.transform(X)

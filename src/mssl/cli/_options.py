@@ -63,10 +63,10 @@ _OPTIONS = (
     click.option("--family", type=click.Choice(FAMILIES), default="auto", show_default=True, help="Kind of target."),
     click.option(
         "--missing",
-        type=click.Choice(["error", "drop", "mean"]),
+        type=click.Choice(["error", "drop", "mean", "indicator"]),
         default="error",
         show_default=True,
-        help="Rows with missing values: refuse, leave out, or fill features with their mean.",
+        help="Rows with missing values: refuse, leave out, fill features with their mean, or fill and mark them.",
     ),
 )
 

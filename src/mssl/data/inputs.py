@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
-from sklearn.utils.validation import check_array
 
 from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import refused
@@ -55,62 +54,8 @@ class CodedTasks:
         return [names[code] for code in self.codes.tolist()]
 
 
-@dataclass(frozen=True, eq=False)
-class Features:
-    """Features as they came, before they are sorted by task.
-
-    Attributes
-    ----------
-    values : ndarray of shape (N, d) or (n, K, d), or csr_array of shape (N, d)
-        Checked, finite numbers.
-    tasks : ndarray of shape (N,), CodedTasks or None
-        Task id of each row, where the input says.
-    feature_names : ndarray of str or None
-        Column names, where the input has them (the task column left out).
-    """
-
-    values: Any
-    tasks: Any
-    feature_names: Labels | None
-
-
-def read_features(X: Any, task_column: Any = None, tasks: Any = None) -> Features:
-    """Check X in any layout and split off the task column.
-
-    An explicit ``tasks`` overrides the column's content; the column, where there, is still left out of X.
-    """
-    if hasattr(X, "collect") and not hasattr(X, "shape"):
-        raise DataError("X is a lazy frame that holds no values yet; call .collect() on it first.")
-    X, labels, names = _split_task_column(X, task_column, optional=tasks is not None)
-    if tasks is not None:
-        labels = tasks if isinstance(tasks, CodedTasks) else read_labels(tasks)
-    _reject_text(X)
-    if getattr(getattr(X, "dtype", None), "kind", "") in tuple("mM"):
-        raise DataError(f"X holds times ({X.dtype}); convert them to numbers, such as days since a date.")
-    try:
-        values = check_array(
-            X,
-            accept_sparse="csr",
-            dtype=np.float64,
-            order="C",
-            allow_nd=True,
-            ensure_min_samples=1,
-            input_name="X",
-        )
-    except (ValueError, TypeError) as error:
-        if isinstance(error, TypeError) and "sparse" not in str(error).lower():
-            raise
-        raise DataError(f"{error}") from error
-    if values.ndim > 3:
-        raise LayoutError(f"X has {values.ndim} dimensions; give (rows, features) or (rows, tasks, features).")
-    if labels is not None and values.ndim == 2 and values.shape[0] != len(labels):
-        raise LayoutError(f"There are {len(labels)} task ids for {values.shape[0]} rows; give one task id a row.")
-    if sparse.issparse(values):
-        values = sparse.csr_array(values)
-    return Features(values, labels, names)
-
-
-def _split_task_column(X: Any, column: Any, optional: bool = False) -> tuple[Any, Any, Labels | None]:
+def split_task_column(X: Any, column: Any, optional: bool = False) -> tuple[Any, Any, Labels | None]:
+    """X without the column of task ids, these ids, and the names of the other columns, where there are any."""
     if hasattr(X, "columns") and hasattr(X, "shape"):
         names = list(X.columns)
         labels = None
@@ -165,7 +110,7 @@ def read_labels(tasks: Any) -> Labels:
     elif labels.dtype.kind in "mM":
         missing = np.isnat(labels)
     elif labels.dtype.kind == "O":
-        missing = np.asarray([_absent(label) for label in labels])
+        missing = np.asarray([absent(label) for label in labels])
         labels = labels if missing.any() else _uniform(labels)
     if missing.any():
         raise LayoutError(
@@ -175,7 +120,7 @@ def read_labels(tasks: Any) -> Labels:
     return labels
 
 
-def _absent(value: Any) -> bool:
+def absent(value: Any) -> bool:
     """Whether a value is missing: None, NaN, NaT or the missing value of a frame library."""
     if value is None:
         return True
@@ -197,31 +142,6 @@ def _uniform(labels: Labels) -> Labels:
             )
         return text
     return np.asarray(labels.tolist())
-
-
-def _reject_text(X: Any) -> None:
-    if not hasattr(X, "columns"):
-        return
-    bad = [name for name in X.columns if not _is_numeric(X[name])]
-    if bad:
-        raise DataError(
-            f"Columns {listing(bad)} are not numeric; encode them (for example with "
-            "OneHotEncoder), drop them, "
-            "or name the column of task ids with task_column=."
-        )
-
-
-def _is_numeric(column: Any) -> bool:
-    kind = getattr(column.dtype, "kind", None)
-    if kind is not None:
-        if kind in "biuf":
-            return True
-        try:
-            np.asarray(column, dtype=float)
-        except (TypeError, ValueError):
-            return False
-        return kind == "O"
-    return bool(column.dtype.is_numeric() or str(column.dtype) == "Boolean")
 
 
 def listing(names: Sequence[Any] | Labels, limit: int = 8) -> str:
@@ -293,7 +213,7 @@ def is_missing(targets: Labels) -> Mask:
     if targets.dtype.kind == "f":
         return np.isnan(targets)
     if targets.dtype.kind == "O":
-        return np.asarray([[_absent(t) for t in row] for row in targets], dtype=bool)
+        return np.asarray([[absent(t) for t in row] for row in targets], dtype=bool)
     return np.zeros(targets.shape, dtype=bool)
 
 

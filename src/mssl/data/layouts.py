@@ -23,12 +23,11 @@ import numpy as np
 from scipy import sparse
 
 from mssl._typing import Array, Index, Labels, Mask
+from mssl.data.encoding import FeatureEncoder, Features, read_features
 from mssl.data.inputs import (
-    Features,
     is_missing,
     listing,
     number_tasks,
-    read_features,
     read_labels,
     read_targets,
     read_weights,
@@ -63,6 +62,8 @@ class TaskData:
         Whether row i of every task is the same occasion, so that residuals can be compared across tasks.
     feature_names : ndarray of shape (d,) or None
         Names of the columns, where the input has them. Called ``names`` before version 0.2.
+    encoder : FeatureEncoder or None
+        How the columns of the input became numbers; None where they are nothing else.
 
     Examples
     --------
@@ -81,6 +82,7 @@ class TaskData:
     input_rows: Index | None = None
     aligned: bool = False
     feature_names: Labels | None = None
+    encoder: FeatureEncoder | None = None
 
     @property
     def rows(self) -> Index | None:
@@ -209,8 +211,9 @@ def read_tasks(
     tasks: Any = None,
     sample_weight: Any = None,
     y_numeric: bool = True,
+    missing: str = "error",
 ) -> TaskData:
-    """Check X, y and weights in any layout and sort the rows by task.
+    """Check X, y and weights in any layout, encode categories and missing features, and sort the rows by task.
 
     Raises
     ------
@@ -219,18 +222,20 @@ def read_tasks(
     DataError
         When values are missing, infinite, not numbers, or all weights of a task are zero.
     """
-    features = read_features(X, task_column, tasks)
+    features = read_features(X, task_column, tasks, missing=missing)
     targets, target_names = read_targets(y, features.values, y_numeric)
     if features.values.ndim == 3:
-        return _from_aligned(features, targets, target_names, sample_weight)
-    if targets.ndim == 2:
+        data = _from_aligned(features, targets, target_names, sample_weight)
+    elif targets.ndim == 2:
         if features.tasks is not None:
             raise LayoutError(
                 f"y has shape {targets.shape} and task ids were given too; give y of shape (N,) with task ids. "
                 "Leave the ids out where all tasks share one design."
             )
-        return _from_shared(features, targets, target_names, sample_weight)
-    return _from_long(features, targets, target_names, sample_weight)
+        data = _from_shared(features, targets, target_names, sample_weight)
+    else:
+        data = _from_long(features, targets, target_names, sample_weight)
+    return data if features.encoder is None else replace(data, encoder=features.encoder)
 
 
 def subset(data: TaskData, mask: Mask, *, all_tasks: bool = True) -> TaskData:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import wraps
 from html import escape
@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 
-from mssl._typing import Array, ClassWeight, Labels
+from mssl._typing import Array, ClassWeight, Labels, Mask
 from mssl._validation import caller_level, check_choice, refused
 from mssl.data.inputs import is_missing, listing
 from mssl.data.labels import two_classes
@@ -25,6 +25,7 @@ from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
 from mssl.estimators.prediction import TaskPredictor
 from mssl.estimators.spec import FitSpec, TaskShape, warn_if_ordinary
 from mssl.exceptions import DataError
+from mssl.features import FeatureBlocks, FeatureMap
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.losses import Bernoulli, Loss, resolve_loss
 from mssl.metrics import deviance_score, scored_targets
@@ -84,6 +85,9 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
     warm_start: bool
     verbose: int
     loss: str | Loss
+    # Of estimators that have no such parameters.
+    features: str | Sequence[FeatureMap] = "linear"
+    missing: str = "error"
 
     @abstractmethod
     def to_spec(self, data: TaskShape) -> FitSpec:
@@ -140,9 +144,43 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         return resolve_loss(self.loss)
 
     def _read(self, X: Any, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
-        data = read_tasks(X, y, task_column=self.task_column, tasks=tasks, sample_weight=sample_weight)
-        check_targets(data, self._loss())
+        """The tasks as the fit sees them: encoded, checked, and mapped into features."""
+        return self._map_features(self._read_columns(X, y, tasks, sample_weight))
+
+    def _read_columns(self, X: Any, y: Any, tasks: Any, sample_weight: Any, y_numeric: bool = True) -> TaskData:
+        """The tasks with their columns, encoded and checked."""
+        data = read_tasks(
+            X,
+            y,
+            task_column=self.task_column,
+            tasks=tasks,
+            sample_weight=sample_weight,
+            y_numeric=y_numeric,
+            missing=self.missing,
+        )
+        if y_numeric:
+            check_targets(data, self._loss())
+        _hint_at_tasks(data)
         return data
+
+    def _map_features(self, data: TaskData, training: Mask | None = None) -> TaskData:
+        """The tasks with what ``features`` makes of their columns.
+
+        Parameters
+        ----------
+        data : TaskData
+            With columns.
+        training : ndarray of bool of shape (N,), optional
+            The flat rows that maps may learn from; all by default.
+        """
+        self.maps_ = None
+        if isinstance(self.features, str) and self.features == "linear":
+            return data
+        self.maps_ = fit_maps(self.features, data, training)
+        names = data.feature_names
+        names = np.asarray([f"x{j}" for j in range(data.n_features)] if names is None else names, dtype=object)
+        X = self.maps_.map_rows(data.X)
+        return replace(data, X=X, feature_names=self.maps_.get_feature_names_out(names))
 
     @with_callbacks
     def fit(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> Self:
@@ -253,6 +291,32 @@ def _check_units(unit: float, scales: Array, result: FitResult) -> None:
         )
 
 
+def fit_maps(features: str | Sequence[FeatureMap], data: TaskData, training: Mask | None = None) -> FeatureBlocks:
+    """Feature maps learned from (some of) the rows of the tasks."""
+    maps = FeatureBlocks(features)
+    if data.shared:
+        n, K = len(data.X), data.n_tasks
+        rows = slice(None) if training is None else np.flatnonzero(training[:n])
+        weights = None if data.weights is None else data.weights[:n][rows]
+        return maps.fit(data.X[rows], data.y.reshape(K, n).T[rows], sample_weight=weights)
+    rows = slice(None) if training is None else np.flatnonzero(training)
+    weights = None if data.weights is None else data.weights[rows]
+    return maps.fit(data.X[rows], data.y[rows], task_of_row=data.task_of_row[rows], sample_weight=weights)
+
+
+def _hint_at_tasks(data: TaskData) -> None:
+    """Point out columns of categories where all rows are one task: one of them may name the tasks."""
+    if data.layout != "long" or data.n_tasks > 1 or data.encoder is None or not data.encoder.has_categories:
+        return
+    names = [column.name for column in data.encoder.columns if column.categories is not None]
+    warnings.warn(
+        f"All rows are one task, and the columns {listing(names)} are encoded as categories; if one of them names the "
+        "tasks, give it as task_column.",
+        UserWarning,
+        stacklevel=caller_level(),
+    )
+
+
 def check_targets(data: TaskData, loss: Loss) -> None:
     """Raise where targets are impossible under the loss, or of a size that no units suit."""
     bad = ~loss.in_range(data.y)
@@ -306,8 +370,8 @@ class TaskClassifier(ClassifierMixin, MultiTaskEstimator):
     def _loss(self) -> Loss:
         return Bernoulli()
 
-    def _read(self, X: Any, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
-        data = read_tasks(X, y, task_column=self.task_column, tasks=tasks, sample_weight=sample_weight, y_numeric=False)
+    def _read_columns(self, X: Any, y: Any, tasks: Any, sample_weight: Any, y_numeric: bool = False) -> TaskData:
+        data = super()._read_columns(X, y, tasks, sample_weight, y_numeric=False)
         self.classes_ = two_classes(data.y)
         coded = replace(data, y=(data.y == self.classes_[1]).astype(float))
         return replace(coded, weights=class_weights(coded, self.classes_, self.class_weight))

@@ -7,15 +7,12 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import check_is_fitted
 
 from mssl._typing import Array, Index
 from mssl._validation import refused
-from mssl.data.inputs import locate_tasks, read_features
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.estimators.base import GLMScore
 from mssl.estimators.prediction import TaskPredictor
-from mssl.exceptions import LayoutError
 from mssl.losses import Gaussian
 
 
@@ -159,24 +156,15 @@ class Climatology(_Baseline):
         X, tasks
             As for :meth:`mssl.MSSLRegressor.predict`.
         """
-        check_is_fitted(self)
-        features = read_features(X, self.task_column, tasks)
-        values, place = features.values, self._place()
-        K = len(self.tasks_)
-        if values.ndim == 3:
-            owners = np.broadcast_to(np.arange(K), values.shape[:2])
-            return self._normals(values[:, :, place], owners)
+        values, index, layout = self._rows(X, tasks)
+        place, K = self._place(), len(self.tasks_)
+        if layout == "aligned":
+            return self._normals(values[:, :, place], np.broadcast_to(np.arange(K), values.shape[:2]))
         column = values[:, [place]]
         labels = (column.toarray() if hasattr(column, "toarray") else np.asarray(column)).ravel()
-        if features.tasks is not None:
-            return self._normals(labels, locate_tasks(features.tasks, self.tasks_))
-        if self.layout_ == "shared":
+        if index is None:
             return self._normals(np.repeat(labels[:, None], K, axis=1), np.broadcast_to(np.arange(K), (len(labels), K)))
-        if K == 1:
-            return self._normals(labels, np.zeros(len(labels), dtype=np.int64))
-        raise LayoutError(
-            f"This model knows {K} tasks; say which task each row belongs to, with tasks= or task_column."
-        )
+        return self._normals(labels, index)
 
     def _normals(self, labels: Array, owners: Index) -> Array:
         place = np.clip(np.searchsorted(self.seasons_, labels), 0, len(self.seasons_) - 1)

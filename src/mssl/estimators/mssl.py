@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from sklearn.base import RegressorMixin
 
@@ -10,6 +10,7 @@ from mssl._typing import ArrayLike, ClassWeight, SharedMean, VarianceFloor
 from mssl._validation import refused
 from mssl.estimators.base import GLMScore, MultiTaskEstimator, TaskClassifier
 from mssl.estimators.spec import FitSpec, TaskShape, mssl_spec
+from mssl.features import FeatureMap
 from mssl.losses import Loss
 from mssl.structures import KnownEdges
 
@@ -54,6 +55,12 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
     noise : "auto", float or array of shape (K,), default="auto"
         Noise standard deviations. "auto" estimates which share of each task's variation is noise, so that units do not
         matter; tasks with few rows borrow from the others (:mod:`mssl.solvers.start`).
+    features : {"linear", "spline", "spline+interactions"} or list of FeatureMap, default="linear"
+        What the model is linear in: the columns; also a spline of every column; also products of those pairs of columns
+        that the targets ask for; or maps of your own choice (:mod:`mssl.features`).
+    missing : {"error", "indicator"}, default="error"
+        Missing values in X: refused, or filled with their column's mean and marked by a further column. Columns of
+        text, categories and truth values of a frame are encoded in either case (a column of 0 and 1 for each level).
     scale_features : bool, default=True
         Divide each feature by one scale pooled over tasks; coefficients are reported in the user's units.
     formulation : {"unified", "paper"}, default="unified"
@@ -78,8 +85,14 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
 
     Attributes
     ----------
-    coef_ : ndarray of shape (K, d)
+    coef_ : ndarray of shape (K, D)
         Weights in the user's units.
+    features_ : ndarray of shape (D,)
+        Names of the features that they belong to.
+    encoder_ : FeatureEncoder or None
+        How the columns of X become numbers, where some are categories or may be missing.
+    maps_ : FeatureBlocks or None
+        How the columns become features, unless they are the features.
     intercept_ : ndarray of shape (K,)
         Intercepts.
     precision_, covariance_, partial_correlation_ : ndarrays of shape (K, K)
@@ -90,7 +103,7 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         Task names, in the order of all of the above.
     noise_ : ndarray of shape (K,)
         Noise standard deviations.
-    mean_coef_ : ndarray of shape (d,)
+    mean_coef_ : ndarray of shape (D,)
         The shared mean, zero where there is none.
     objective_, n_iter_, history_, result_
         F at the end, rounds, one record a round, and everything else.
@@ -124,6 +137,8 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         shared_mean: SharedMean = "auto",
         loss: str | Loss = "gaussian",
         noise: ArrayLike = "auto",
+        features: str | Sequence[FeatureMap] = "linear",
+        missing: str = "error",
         scale_features: bool = True,
         formulation: str = "unified",
         fit_intercept: bool = True,
@@ -147,6 +162,8 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         self.shared_mean = shared_mean
         self.loss = loss
         self.noise = noise
+        self.features = features
+        self.missing = missing
         self.scale_features = scale_features
         self.formulation = formulation
         self.fit_intercept = fit_intercept
@@ -178,7 +195,9 @@ class MSSLClassifier(TaskClassifier):
 
     Parameters
     ----------
-    graph_penalty, coef_penalty, edges, coupling, variance_floor, shrinkage, ridge, shared_mean, scale_features
+    graph_penalty, coef_penalty, edges, coupling, variance_floor, shrinkage, ridge, shared_mean
+        As for :class:`MSSLRegressor`.
+    features, missing, scale_features
         As for :class:`MSSLRegressor`.
     class_weight : None, "balanced" or dict of label → weight, default=None
         Weights of the classes; "balanced" gives both classes of each task equal totals.
@@ -228,6 +247,8 @@ class MSSLClassifier(TaskClassifier):
         ridge: float = 0.0,
         shared_mean: SharedMean = "auto",
         class_weight: ClassWeight = None,
+        features: str | Sequence[FeatureMap] = "linear",
+        missing: str = "error",
         scale_features: bool = True,
         formulation: str = "unified",
         fit_intercept: bool = True,
@@ -248,6 +269,8 @@ class MSSLClassifier(TaskClassifier):
         self.ridge = ridge
         self.shared_mean = shared_mean
         self.class_weight = class_weight
+        self.features = features
+        self.missing = missing
         self.scale_features = scale_features
         self.formulation = formulation
         self.fit_intercept = fit_intercept

@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mssl._typing import Array, Index, Labels
-from mssl.data.inputs import listing, locate_tasks, read_features
+from mssl.data.encoding import FeatureEncoder, read_features
+from mssl.data.inputs import listing, locate_tasks
 from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError, LayoutError
+from mssl.features import FeatureBlocks
 from mssl.losses import Loss
+
+
+class Rows(NamedTuple):
+    """Rows to predict, as the coefficients see them: after the encoder and the feature maps.
+
+    Attributes
+    ----------
+    values : ndarray or csr_array of shape (N, D), or ndarray of shape (n, K, D) for the aligned layout
+        Features.
+    index : ndarray of shape (N,) or None
+        Place of each row's task in ``tasks_``; None where every row is for all tasks (shared), or K rows are (aligned).
+    layout : {"long", "shared", "aligned"}
+        What they are; predictions are of shape (N,), or (n, K) for the latter two.
+    """
+
+    values: Any
+    index: Index | None  # type: ignore[assignment]  # hides tuple.index, which rows have no use for
+    layout: str
 
 
 class TaskPredictor:
@@ -22,59 +42,83 @@ class TaskPredictor:
     intercept_: Array
     tasks_: Labels
     layout_: str
+    features_: Labels
     loss_: Loss
     task_column: Hashable | None
+    encoder_: FeatureEncoder | None = None
+    maps_: FeatureBlocks | None = None
 
     def _remember_input(self, X: Any, data: TaskData) -> None:
-        """Keep what later calls are checked against: layout, number and names of features."""
+        """Keep what later calls are checked against: layout, encoder, number and names of features."""
         self.layout_ = data.layout
+        self.encoder_ = data.encoder
         names = data.feature_names
         self.features_ = np.asarray([f"x{j}" for j in range(data.n_features)] if names is None else names, dtype=object)
         if data.layout == "aligned":
-            self.n_features_in_ = data.n_features
+            self.n_features_in_ = self._n_columns if data.encoder is None else len(data.encoder.columns)
         else:
             validate_data(self, X, skip_check_array=True)
 
     def _same_input(self, other: TaskPredictor) -> Self:
         """Remember the input that another estimator has read."""
-        for name in ("layout_", "features_", "n_features_in_", "feature_names_in_", "classes_"):
+        names = ("layout_", "features_", "n_features_in_", "feature_names_in_", "classes_", "encoder_", "maps_")
+        for name in names:
             if hasattr(other, name):
                 setattr(self, name, getattr(other, name))
         return self
 
-    def _linear_predictor(self, X: Any, tasks: Any = None) -> Array:
-        """x·w_k + b_k, shape (N,) for rows with a task, (n, K) for the shared and aligned layouts."""
+    @property
+    def _n_columns(self) -> int:
+        """Number of columns after the encoder, before the feature maps."""
+        return len(self.features_) if self.maps_ is None else int(self.maps_.n_features_in_)
+
+    def _rows(self, X: Any, tasks: Any = None) -> Rows:
+        """New rows in any layout: encoded, checked against those of the fit, and mapped into features."""
         check_is_fitted(self)
-        features = read_features(X, self.task_column, tasks)
-        values, labels = features.values, features.tasks
-        K, d = self.coef_.shape
+        read = read_features(X, self.task_column, tasks, encoder=self.encoder_)
+        values, labels = read.values, read.tasks
+        K, d = len(self.tasks_), self._n_columns
         if values.ndim == 3:
             if values.shape[1:] != (K, d):
                 raise LayoutError(
                     f"X is aligned with shape {values.shape}; give (n, {K}, {d}), because this model has {K} tasks and "
                     f"{d} features."
                 )
-            return np.asarray(np.einsum("nkd,kd->nk", values, self.coef_) + self.intercept_)
+            flat = self._mapped(values.reshape(-1, d))
+            return Rows(flat.reshape(len(values), K, -1), None, "aligned")
         left_out = tasks is not None and self.task_column is not None and _lacks(X, self.task_column)
         if self.layout_ != "aligned" and not left_out:
             validate_data(self, X, skip_check_array=True, reset=False)
         elif values.shape[1] != d or (
-            features.feature_names is not None and np.any(features.feature_names != self.features_)
+            read.feature_names is not None and np.any(read.feature_names != self.features_[:d])
         ):
             raise DataError(
-                f"X has {values.shape[1]} features, this model {d}: {listing(list(self.features_))}; give the same, "
-                "in the same order."
+                f"X has {values.shape[1]} features, this model {d}: {listing(list(self.features_[:d]))}; give the "
+                "same, in the same order."
             )
         if labels is not None:
-            return self._by_task(values, locate_tasks(labels, self.tasks_))
+            return Rows(self._mapped(values), locate_tasks(labels, self.tasks_), "long")
         if self.layout_ == "shared":
-            return np.asarray(values @ self.coef_.T + self.intercept_)
+            return Rows(self._mapped(values), None, "shared")
         if self.layout_ == "long" and K == 1:
-            return np.asarray(values @ self.coef_[0] + self.intercept_[0])
+            return Rows(self._mapped(values), np.zeros(values.shape[0], dtype=np.int64), "long")
         raise LayoutError(
             f"This model knows {K} tasks ({listing(list(self.tasks_))}); say which task each row belongs to, with "
             f"tasks= or the task column, or give aligned X of shape (n, {K}, {d})."
         )
+
+    def _mapped(self, values: Any) -> Any:
+        """Encoded columns of shape (n, d) as the features that coefficients are of."""
+        return values if self.maps_ is None else self.maps_.map_rows(values)
+
+    def _linear_predictor(self, X: Any, tasks: Any = None) -> Array:
+        """x·w_k + b_k, shape (N,) for rows with a task, (n, K) for the shared and aligned layouts."""
+        values, index, layout = self._rows(X, tasks)
+        if layout == "aligned":
+            return np.asarray(np.einsum("nkd,kd->nk", values, self.coef_) + self.intercept_)
+        if index is None:
+            return np.asarray(values @ self.coef_.T + self.intercept_)
+        return self._by_task(values, index)
 
     def _by_task(self, values: Any, index: Index) -> Array:
         prediction = np.empty(len(index))

@@ -33,7 +33,7 @@ class FeatureBlocks(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     maps : {"linear", "spline", "spline+interactions"} or list of FeatureMap, default="spline"
-        Words, or maps of your own choice such as ``[Linear(), Spline(degree=3)]``.
+        Words, or maps of your own choice such as ``[Spline(degree=3)]``; straight lines are there in any case.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ class FeatureBlocks(TransformerMixin, BaseEstimator):
         for made in maps:
             left = targets
             if targets is not None and isinstance(made, Interactions):
-                left = _residuals(self._apply(values), targets, task_of_row, weights)
+                left = _residuals(self.map_rows(values), targets, task_of_row, weights)
             if type(made) is Linear:  # has nothing to learn, and X may be sparse
                 made.column_of_, made.n_features_in_ = np.arange(values.shape[1]), values.shape[1]
             else:
@@ -120,7 +120,7 @@ class FeatureBlocks(TransformerMixin, BaseEstimator):
             words = ", ".join(map(repr, WORDS))
             raise refused("features", self.maps, f"allowed are {words}, or a list of maps of mssl.features")
         maps = [clone(check_instance("features", made, FeatureMap)) for made in self.maps]
-        return sorted(maps, key=lambda made: type(made) is not Linear)
+        return [Linear(), *(made for made in maps if type(made) is not Linear)]
 
     @property
     def linear(self) -> bool:
@@ -139,9 +139,10 @@ class FeatureBlocks(TransformerMixin, BaseEstimator):
         ndarray of shape (n, D), or a sparse array where X is one
         """
         check_is_fitted(self)
-        return self._apply(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False))
+        return self.map_rows(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False))
 
-    def _apply(self, X: Any) -> Any:
+    def map_rows(self, X: Any) -> Any:
+        """As :meth:`transform`, of checked numbers of shape (n, d)."""
         if not self.maps_:
             return np.empty((X.shape[0], 0))
         if self.linear:

@@ -85,7 +85,8 @@ WORDS = {
     "spline_curves": "mssl.features.maps.Curves",
     "interactions_map": "mssl.features.Interactions",
     "table_schema": "mssl.files.tables.TableSchema",
-    "column_schema": "mssl.files.tables.ColumnSchema",
+    "column_schema": "mssl.data.encoding.ColumnSchema",
+    "feature_encoder": "mssl.data.encoding.FeatureEncoder",
 }
 _WORD_OF = {home.rpartition(".")[2]: word for word, home in WORDS.items()}
 # Version 1 named classes by their paths of that time; a word is the class name in small letters with underscores.

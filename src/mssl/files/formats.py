@@ -17,7 +17,7 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -49,6 +49,8 @@ _UNPACKED_RATIO = 100  # times a file's own size that it may unpack to: text com
 
 class Column:
     """One column of a table: numbers, text or dates; converted when it is asked for."""
+
+    blank: Collection[str] = MISSING_TEXT
 
     def __init__(self, name: str, data: Any, kind: str) -> None:
         self.name, self.kind, self._data = name, kind, data

@@ -6,7 +6,6 @@ learned once, as a :class:`TableSchema`, and kept with the model, so that new fi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,71 +15,16 @@ import numpy as np
 
 from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import check_choice
+from mssl.data.encoding import ColumnSchema, check_names, encoded_names, learn_column, numbers_of, reject_mixed
 from mssl.data.inputs import CodedTasks, listing
 from mssl.exceptions import DataError, ParameterError, UnseenTaskError
 from mssl.files.formats import MISSING_TEXT, Column, Table, read_table, release_memory
 
 __all__ = ["Column", "ColumnSchema", "Encoded", "Table", "TableSchema", "learn_schema", "read_table", "release_memory"]
 
-MISSING = ("error", "drop", "mean")  # what can be done with rows that lack a value
-MOST_CATEGORIES = 100  # levels of a text column: each becomes a feature, and with more it is most likely free text
+MISSING = ("error", "drop", "mean", "indicator")  # what can be done with rows that lack a value
+_FILLING = ("mean", "indicator")
 _LONGEST_TASK = 256  # characters of a task name: a longer one is most likely not a name, and fills every table
-# Texts that a reader takes for numbers and a program does not: 1,234.5 and 1 234,5 and 1'234 and 1.234,5 and 0,5.
-_SEPARATED = re.compile(r"[-+]?(\d{1,3}([,'\s]\d{3})+([.,]\d+)?|\d{1,3}(\.\d{3})+,\d+|\d*,\d+)")
-_DATE = re.compile(r"\d{4}[-/.]\d{1,2}([-/.]\d{1,2})?([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}([T ].*)?")
-
-
-@dataclass(frozen=True)
-class ColumnSchema:
-    """One column of features: a number, or a category that becomes one column of 0 and 1 per level.
-
-    Attributes
-    ----------
-    name : str
-        Name in the file.
-    categories : tuple of str or None
-        Levels seen in training, sorted; None for numbers. Of two levels only the second gets a column.
-    fill : tuple of float
-        Mean of each encoded column in training, which stands in for missing values with ``missing="mean"``.
-    """
-
-    name: str
-    categories: tuple[str, ...] | None
-    fill: tuple[float, ...] = ()
-
-    @property
-    def levels(self) -> tuple[str, ...]:
-        """The categories that have a column of their own."""
-        if self.categories is None:
-            return ()
-        return self.categories[1:] if len(self.categories) == 2 else self.categories
-
-    @property
-    def width(self) -> int:
-        """Number of encoded columns."""
-        return 1 if self.categories is None else len(self.levels)
-
-    @property
-    def encoded_names(self) -> list[str]:
-        """Names of the encoded columns."""
-        return [self.name] if self.categories is None else [f"{self.name}={level}" for level in self.levels]
-
-    def encode(self, column: Column) -> Array:
-        """Values of shape (N, width), NaN where missing; an unknown category raises."""
-        if self.categories is None:
-            return _numbers(column)[:, None]
-        codes, found = column.text()
-        place = {level: k for k, level in enumerate(self.categories)}
-        unknown = [level for level in found if level not in place and level not in MISSING_TEXT]
-        if unknown:
-            raise DataError(
-                f"Column {self.name!r} holds {listing(unknown)}, not seen in training; known are "
-                f"{listing(self.categories)}. Correct these values or fit again with rows that have them."
-            )
-        category = np.asarray([place.get(level, -1) for level in found] + [-1], dtype=np.int64)[codes]
-        indicators = (category[:, None] == np.arange(len(self.categories))).astype(float)
-        indicators[category < 0] = np.nan
-        return indicators[:, len(self.categories) - len(self.levels) :]
 
 
 class Encoded(NamedTuple):
@@ -102,8 +46,9 @@ class TableSchema:
         Names of the columns of task names and targets.
     columns : tuple of ColumnSchema
         The columns of features, in order.
-    missing : {"error", "drop", "mean"}
-        What happens to rows with missing features.
+    missing : {"error", "drop", "mean", "indicator"}
+        What happens to missing features: an error, their rows are left out, they are filled with their column's mean,
+        or are filled and marked by a further column.
     """
 
     task: str
@@ -114,7 +59,7 @@ class TableSchema:
     @property
     def feature_names(self) -> list[str]:
         """Names of the encoded features."""
-        return [name for column in self.columns for name in column.encoded_names]
+        return encoded_names(self.columns)
 
     def read(self, path: str | Path, *, with_target: bool = False) -> Table:
         """Read the columns that are needed from a file."""
@@ -147,12 +92,16 @@ class TableSchema:
         for column in self.columns:
             values = column.encode(table.take(column.name))
             gaps[column.name] = np.isnan(values[:, 0])
-            if self.missing == "mean":
-                values = np.where(np.isnan(values), np.asarray(column.fill), values)
+            if column.fill:
+                values = column.filled(values)
             X[:, place : place + column.width] = values[rows]
             place += column.width
             del values
             release_memory()
+        for column in self.columns:
+            if column.indicator:
+                X[:, place] = gaps[column.name][rows]
+                place += 1
         keep = _usable(gaps, self.missing, self.target, training)[rows]
         if not keep.all():
             X, rows = X[keep], rows[keep]
@@ -182,8 +131,9 @@ def learn_schema(
         Columns to use; all others by default.
     drop : sequence of str
         Columns not to use.
-    missing : {"error", "drop", "mean"}
-        What happens to rows with missing features.
+    missing : {"error", "drop", "mean", "indicator"}
+        What happens to missing features: an error, their rows are left out, they are filled with their column's mean,
+        or are filled and marked by a further column.
 
     Returns
     -------
@@ -209,95 +159,23 @@ def learn_schema(
         raise DataError(
             f"{table.source} has no columns besides the task and the target; give at least one column of features."
         )
-    columns = tuple(_learn_column(name, table[name], missing) for name in chosen)
-    names = [name for column in columns for name in column.encoded_names]
-    if len(set(names)) < len(names):
-        twice = next(name for k, name in enumerate(names) if name in names[:k])
-        raise DataError(f"Two features would both be named {twice!r}; rename one of the columns.")
+    columns = tuple(_learn_column(table[name], missing) for name in chosen)
+    check_names(columns)
     return TableSchema(task, target, columns, missing)
 
 
-def _learn_column(name: str, column: Column, missing: str) -> ColumnSchema:
-    if column.kind == "date":
-        raise DataError(_date_advice(name))
-    categories = None
-    if column.kind == "text":
-        levels = [level for level in column.text()[1] if level not in MISSING_TEXT]
-        _check_levels(name, levels)
-        categories = tuple(sorted(levels))
-        if len(categories) < 2:
-            raise DataError(f"Column {name!r} holds nothing but {listing(categories)}; leave it out (--drop).")
-    schema = ColumnSchema(name, categories)
-    if missing != "mean":
+def _learn_column(column: Column, missing: str) -> ColumnSchema:
+    schema = learn_column(column)
+    if schema.categories is not None and len(schema.categories) < 2:
+        raise DataError(
+            f"Column {column.name!r} holds nothing but {listing(schema.categories)}; leave it out (--drop)."
+        )
+    if missing not in ("mean", "indicator"):
         return schema
     values = schema.encode(column)
     if np.isnan(values).all():
-        raise DataError(f"Column {name!r} has no value at all; leave it out (--drop).")
-    return ColumnSchema(name, categories, tuple(np.nanmean(values, axis=0).tolist()))
-
-
-def _check_levels(name: str, levels: list[str]) -> None:
-    _reject_mixed(f"Column {name!r}", levels)
-    if levels and all(_DATE.fullmatch(level.strip()) for level in levels[:50]):
-        raise DataError(_date_advice(name))
-    if len(levels) > MOST_CATEGORIES:
-        raise DataError(
-            f"Column {name!r} holds {len(levels)} different texts (for example {levels[0]!r}); at most "
-            f"{MOST_CATEGORIES} become categories. Leave it out (--drop) or group its values."
-        )
-
-
-def _date_advice(name: str) -> str:
-    return (
-        f"Column {name!r} holds dates, which are no features as they stand; leave it out (--drop), or put numbers "
-        "in its place that could matter: the year, the month of the year as a category, days since a first day."
-    )
-
-
-def _reject_mixed(what: str, levels: list[str]) -> None:
-    """Raise where texts are numbers with separators, or mostly numbers."""
-    text = [level for level in levels if not _is_number(level)]
-    if not text:
-        return
-    if all(_SEPARATED.fullmatch(level.strip()) for level in text):
-        raise DataError(
-            f"{what} holds numbers with separators (for example {text[0]!r}), which read as text; remove the "
-            "thousands separators and write decimals with a point, as in 1234.5 (pandas: read_csv(…, thousands=',')); "
-            "if they are labels, write them without commas."
-        )
-    if len(text) < len(levels) / 2:
-        raise DataError(
-            f"{what} holds numbers and text (for example {text[0]!r}); correct the text or leave it empty, which "
-            "counts as missing."
-        )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _numbers(column: Column) -> Array:
-    if column.kind != "number":
-        codes, levels = column.text()
-        odd = next((level for level in levels if level not in MISSING_TEXT and not _is_number(level)), None)
-        if odd is not None:
-            raise DataError(
-                f"Column {column.name!r} holds {odd!r}; it was numeric in training. Give numbers, or leave it empty."
-            )
-        known = [float("nan") if level in MISSING_TEXT else float(level) for level in levels]
-        return np.asarray([*known, np.nan])[codes]
-    values = column.numbers()
-    infinite = np.isinf(values)
-    if infinite.any():
-        raise DataError(
-            f"Column {column.name!r} holds {int(infinite.sum())} infinite values (first: row "
-            f"{int(np.argmax(infinite)) + 1}); correct them or leave them empty, which counts as missing."
-        )
-    return values
+        raise DataError(f"Column {column.name!r} has no value at all; leave it out (--drop).")
+    return schema.with_fill(values, missing == "indicator")
 
 
 def read_task_column(column: Column, name: str) -> CodedTasks:
@@ -335,10 +213,10 @@ def target_values(column: Column) -> Labels:
     if column.kind == "date":
         raise DataError(f"The target column {column.name!r} holds dates; give numbers or two labels.")
     if column.kind == "number":
-        return _numbers(column)
+        return numbers_of(column)
     codes, levels = column.text()
     shown = ["" if level in MISSING_TEXT else level for level in levels]
-    _reject_mixed(f"The target column {column.name!r}", [level for level in shown if level])
+    reject_mixed(f"The target column {column.name!r}", [level for level in shown if level])
     return np.asarray([*shown, ""])[codes]
 
 
@@ -365,7 +243,7 @@ def _usable(gaps: dict[str, Mask], missing: str, target: str, training: bool) ->
     """Which rows can be used; raise where missing values are not provided for."""
     counts = {name: int(gap.sum()) for name, gap in gaps.items()}
     refused = {
-        name: n for name, n in counts.items() if n and (missing == "error" or (missing, name) == ("mean", target))
+        name: n for name, n in counts.items() if n and (missing == "error" or (missing in _FILLING and name == target))
     }
     if refused:
         columns = ", ".join(f"{name!r} ({n} rows)" for name, n in list(refused.items())[:8])
@@ -373,7 +251,7 @@ def _usable(gaps: dict[str, Mask], missing: str, target: str, training: bool) ->
         first = int(np.argmax(gaps[next(iter(refused))])) + 1
         advice = _advice(target in refused, len(refused) > 1 or target not in refused, training)
         raise DataError(f"Values are missing in {columns}{more}, first in row {first}; complete them, or: {advice}.")
-    if missing == "mean":
+    if missing in _FILLING:
         return np.ones(len(next(iter(gaps.values()))), dtype=bool)
     return ~np.logical_or.reduce(list(gaps.values()))
 
@@ -381,11 +259,14 @@ def _usable(gaps: dict[str, Mask], missing: str, target: str, training: bool) ->
 def _advice(of_target: bool, of_features: bool, training: bool) -> str:
     """What can be done about values that are missing."""
     if not training:
-        again = " (or fit the model again with --missing drop or --missing mean)" if of_features else ""
+        again = " (or fit the model again with --missing drop, mean or indicator)" if of_features else ""
         return f"leave these rows out{again}"
     if of_target:
         return "--missing drop leaves these rows out; the target cannot be filled"
-    return "--missing drop leaves these rows out, --missing mean fills features with their mean"
+    return (
+        "--missing drop leaves these rows out, --missing mean fills features with their mean, --missing indicator "
+        "marks them too"
+    )
 
 
 def check_tasks(tasks: Sequence[str], known: Sequence[str]) -> None:

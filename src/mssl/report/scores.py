@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.data.inputs import is_missing, listing, locate_tasks, read_features
+from mssl.data.encoding import read_features
+from mssl.data.inputs import is_missing, listing, locate_tasks
 from mssl.exceptions import DataError
 from mssl.graph.task_graph import short_name
 from mssl.metrics import deviance_score
@@ -108,7 +109,7 @@ def _tasks_of(model: Any, X: Any, tasks: Any, mean: FloatArray) -> NDArray[np.in
     K = len(model.tasks_)
     if mean.ndim == 2:
         return np.broadcast_to(np.arange(K), mean.shape).astype(np.intp)
-    labels = read_features(X, getattr(model, "task_column", None), tasks).tasks
+    labels = read_features(X, getattr(model, "task_column", None), tasks, missing="indicator").tasks
     return np.zeros(len(mean), dtype=np.intp) if labels is None else locate_tasks(labels, model.tasks_).astype(np.intp)
 
 

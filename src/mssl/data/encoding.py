@@ -1,0 +1,483 @@
+"""Columns as numbers: categories become columns of 0 and 1, missing values their column's mean and a mark.
+
+A :class:`ColumnSchema` is what one column was in training. Frames that are given to an estimator and tables that the
+command line reads are encoded by the same rules.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from numbers import Real
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils.validation import check_array
+
+from mssl._typing import Array, Index, Labels, Mask
+from mssl._validation import caller_level, check_choice
+from mssl.data.inputs import CodedTasks, absent, listing, read_labels, split_task_column
+from mssl.exceptions import DataError, LayoutError
+
+MOST_CATEGORIES = 100  # levels of a text column: each becomes a feature, and with more it is most likely free text
+# Texts that a reader takes for numbers and a program does not: 1,234.5 and 1 234,5 and 1'234 and 1.234,5 and 0,5.
+_SEPARATED = re.compile(r"[-+]?(\d{1,3}([,'\s]\d{3})+([.,]\d+)?|\d{1,3}(\.\d{3})+,\d+|\d*,\d+)")
+_DATE = re.compile(r"\d{4}[-/.]\d{1,2}([-/.]\d{1,2})?([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}([T ].*)?")
+
+
+class ColumnValues(Protocol):
+    """A column of a table or of a frame: numbers, text or dates."""
+
+    name: str
+    kind: str  # "number", "text" or "date"
+    blank: Collection[str]  # texts that stand for a missing value
+
+    def numbers(self) -> Array:
+        """Values as floats, NaN where missing."""
+
+    def text(self) -> tuple[NDArray[np.int32], list[str]]:
+        """Place of each value (−1 where missing) among the distinct texts, and these texts."""
+
+
+@dataclass(frozen=True)
+class ColumnSchema:
+    """One column of features: a number, or a category that becomes one column of 0 and 1 per level.
+
+    Attributes
+    ----------
+    name : str
+        Name of the column.
+    categories : tuple of str or None
+        Levels seen in training, sorted; None for numbers. Of two levels only the second gets a column.
+    fill : tuple of float
+        Mean of each encoded column in training, which stands in for missing values; empty where they are refused.
+    indicator : bool
+        Whether a further column says where the value was missing.
+    """
+
+    name: str
+    categories: tuple[str, ...] | None
+    fill: tuple[float, ...] = ()
+    indicator: bool = False
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The categories that have a column of their own."""
+        if self.categories is None:
+            return ()
+        return self.categories[1:] if len(self.categories) == 2 else self.categories
+
+    @property
+    def width(self) -> int:
+        """Number of encoded columns, without that of missing values."""
+        return 1 if self.categories is None else len(self.levels)
+
+    @property
+    def encoded_names(self) -> list[str]:
+        """Names of the encoded columns, without that of missing values."""
+        return [self.name] if self.categories is None else [f"{self.name}={level}" for level in self.levels]
+
+    @property
+    def indicator_name(self) -> str:
+        """Name of the column that says where values were missing."""
+        return f"{self.name} missing"
+
+    def encode(self, column: ColumnValues) -> Array:
+        """Values of shape (N, width), NaN where missing; a category that was not seen in training is all zeros."""
+        if self.categories is None:
+            return numbers_of(column)[:, None]
+        codes, found = column.text()
+        place = {level: k for k, level in enumerate(self.categories)}
+        strange = [level for level in found if level not in place and level not in column.blank]
+        if strange:
+            warnings.warn(
+                f"Column {self.name!r} holds {listing(strange)}, not seen in training; these rows count as none of "
+                f"{listing(self.levels)}. Fit again with rows that have them.",
+                UserWarning,
+                stacklevel=caller_level(),
+            )
+        missing, other = -1, len(self.categories)
+        places = [place.get(level, missing if level in column.blank else other) for level in found]
+        category = np.asarray([*places, missing], dtype=np.int64)[codes]
+        indicators = (category[:, None] == np.arange(len(self.categories))).astype(float)
+        indicators[category == missing] = np.nan
+        return indicators[:, len(self.categories) - len(self.levels) :]
+
+    def filled(self, values: Array) -> Array:
+        """Encoded values with the means of training in place of missing ones."""
+        gaps = np.isnan(values)
+        return np.where(gaps, np.asarray(self.fill), values) if gaps.any() else values
+
+    def with_fill(self, values: Array, indicator: bool) -> ColumnSchema:
+        """The same with the means of encoded training values; those of a column without any value are zero."""
+        gaps = np.isnan(values[:, 0])
+        fill = values[~gaps].mean(axis=0) if not gaps.all() else np.zeros(self.width)
+        return replace(self, fill=tuple(fill.tolist()), indicator=indicator and bool(gaps.any() and not gaps.all()))
+
+
+def learn_column(column: ColumnValues) -> ColumnSchema:
+    """Whether a training column is a number or which categories it has; dates and free text raise."""
+    if column.kind == "date":
+        raise DataError(_date_advice(column.name))
+    if column.kind != "text":
+        return ColumnSchema(column.name, None)
+    levels = [level for level in column.text()[1] if level not in column.blank]
+    _check_levels(column.name, levels)
+    return ColumnSchema(column.name, tuple(sorted(levels)))
+
+
+def check_names(columns: Sequence[ColumnSchema]) -> None:
+    """Raise where two encoded columns would have one name."""
+    names = encoded_names(columns)
+    if len(set(names)) < len(names):
+        twice = next(name for k, name in enumerate(names) if name in names[:k])
+        raise DataError(f"Two features would both be named {twice!r}; rename one of the columns.")
+
+
+def encoded_names(columns: Sequence[ColumnSchema]) -> list[str]:
+    """Names of all encoded columns; those of missing values come last."""
+    names = [name for column in columns for name in column.encoded_names]
+    return names + [column.indicator_name for column in columns if column.indicator]
+
+
+def _check_levels(name: str, levels: list[str]) -> None:
+    reject_mixed(f"Column {name!r}", levels)
+    if levels and all(_DATE.fullmatch(level.strip()) for level in levels[:50]):
+        raise DataError(_date_advice(name))
+    if len(levels) > MOST_CATEGORIES:
+        raise DataError(
+            f"Column {name!r} holds {len(levels)} different texts (for example {levels[0]!r}); at most "
+            f"{MOST_CATEGORIES} become categories. Leave it out (--drop on the command line), group its values, or, "
+            "if it names the tasks, give task_column."
+        )
+
+
+def _date_advice(name: str) -> str:
+    return (
+        f"Column {name!r} holds dates, which are no features as they stand; leave it out (--drop on the command line), "
+        "or put numbers in its place that could matter: the year, the month of the year as a category, days since a "
+        "first day."
+    )
+
+
+def reject_mixed(what: str, levels: list[str]) -> None:
+    """Raise where texts are numbers with separators, or mostly numbers."""
+    text = [level for level in levels if not is_number(level)]
+    if not text:
+        return
+    if all(_SEPARATED.fullmatch(level.strip()) for level in text):
+        raise DataError(
+            f"{what} holds numbers with separators (for example {text[0]!r}), which read as text; remove the "
+            "thousands separators and write decimals with a point, as in 1234.5 (pandas: read_csv(…, thousands=',')); "
+            "if they are labels, write them without commas."
+        )
+    if len(text) < len(levels) / 2:
+        raise DataError(
+            f"{what} holds numbers and text (for example {text[0]!r}); correct the text or leave it empty, which "
+            "counts as missing."
+        )
+
+
+def is_number(text: str) -> bool:
+    """Whether a text reads as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def numbers_of(column: ColumnValues) -> Array:
+    """A column that was numeric in training as numbers, NaN where missing."""
+    if column.kind != "number":
+        codes, levels = column.text()
+        odd = next((level for level in levels if level not in column.blank and not is_number(level)), None)
+        if odd is not None:
+            raise DataError(
+                f"Column {column.name!r} holds {odd!r}; it was numeric in training. Give numbers, or leave it empty."
+            )
+        known = [float("nan") if level in column.blank else float(level) for level in levels]
+        return np.asarray([*known, np.nan])[codes]
+    values = column.numbers()
+    infinite = np.isinf(values)
+    if infinite.any():
+        raise DataError(
+            f"Column {column.name!r} holds {int(infinite.sum())} infinite values (first: row "
+            f"{int(np.argmax(infinite)) + 1}); correct them or leave them empty, which counts as missing."
+        )
+    return values
+
+
+class FrameColumn:
+    """A column of a pandas or polars frame."""
+
+    blank: Collection[str] = ()
+
+    def __init__(self, name: Any, series: Any) -> None:
+        self.name = str(name)
+        self._series = series
+        self._objects: list[Any] | None = None
+        self.kind = self._kind()
+
+    def _kind(self) -> str:
+        dtype = self._series.dtype
+        kind = getattr(dtype, "kind", None)
+        if kind is None:  # polars
+            if dtype.is_numeric() or str(dtype) in ("Boolean", "Null"):
+                return "number"
+            if dtype.is_temporal():
+                return "date"
+            kind = "category" if str(dtype).startswith(("Categorical", "Enum")) else "O"
+        elif str(dtype) == "category":
+            kind = "category"
+        if kind in ("b", "i", "u", "f"):
+            return "number"
+        if kind in ("m", "M"):
+            return "date"
+        self._objects = [None if absent(value) else value for value in self._series.to_list()]
+        known = [value for value in self._objects if value is not None]
+        if any(isinstance(value, date | datetime | timedelta) for value in known) or str(dtype).startswith("period"):
+            return "date"
+        odd = next((value for value in known if not isinstance(value, str | Real)), None)
+        if odd is not None:
+            raise DataError(
+                f"Column {self.name!r} holds {type(odd).__name__} objects, which are no numbers, texts or truth "
+                "values; convert them or leave the column out."
+            )
+        numeric = all(isinstance(value, Real) or is_number(value) for value in known)
+        return "number" if kind != "category" and numeric else "text"
+
+    def numbers(self) -> Array:
+        """Values as floats, NaN where missing."""
+        if self._objects is not None:
+            return np.asarray([np.nan if value is None else float(value) for value in self._objects])
+        if hasattr(self._series, "iloc"):
+            return np.asarray(self._series.to_numpy(dtype=np.float64, na_value=np.nan))
+        missing = self._series.is_null().to_numpy()
+        return np.where(missing, np.nan, self._series.fill_null(0).to_numpy().astype(np.float64))
+
+    def text(self) -> tuple[NDArray[np.int32], list[str]]:
+        """Place of each value (−1 where missing) among the distinct texts, and these texts."""
+        place: dict[str, int] = {}
+        objects = self._objects if self._objects is not None else [_shown(value) for value in self.numbers().tolist()]
+        codes = [-1 if value is None else place.setdefault(str(value), len(place)) for value in objects]
+        return np.asarray(codes, dtype=np.int32), list(place)
+
+
+def _shown(value: float) -> str | None:
+    """A number as the text that it has where it is a category."""
+    return None if value != value else f"{value:.15g}"
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureEncoder:
+    """What the columns of a training X are, so that later ones become the same features.
+
+    Attributes
+    ----------
+    columns : tuple of ColumnSchema
+        All columns, in order.
+    missing : {"error", "indicator"}
+        Whether missing values are refused, or filled with their column's mean and marked by a further column where
+        there were some in training.
+    """
+
+    columns: tuple[ColumnSchema, ...]
+    missing: str = "error"
+
+    @property
+    def has_categories(self) -> bool:
+        """Whether some column is not a number."""
+        return any(column.categories is not None for column in self.columns)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the encoded columns."""
+        return encoded_names(self.columns)
+
+    @property
+    def column_of(self) -> Index:
+        """For each encoded column the column that it is made of."""
+        widths = [column.width for column in self.columns]
+        marked = [j for j, column in enumerate(self.columns) if column.indicator]
+        return np.concatenate([np.repeat(np.arange(len(widths)), widths), marked]).astype(np.int64)
+
+    @classmethod
+    def learn(cls, X: Any, missing: str) -> tuple[FeatureEncoder, Array]:
+        """An encoder and the encoded values of a frame, or of an array of numbers of shape (N, d)."""
+        values: list[Array]
+        if hasattr(X, "columns"):
+            given = [FrameColumn(name, X[name]) for name in X.columns]
+            columns = [learn_column(column) for column in given]
+            values = [schema.encode(column) for schema, column in zip(columns, given, strict=True)]
+        else:
+            columns = [ColumnSchema(f"x{j}", None) for j in range(X.shape[1])]
+            values = [X[:, [j]] for j in range(X.shape[1])]
+        if missing == "indicator":
+            columns = [column.with_fill(part, True) for column, part in zip(columns, values, strict=True)]
+        check_names(columns)
+        encoder = cls(tuple(columns), missing)
+        return encoder, encoder._assemble(values)
+
+    def encode(self, X: Any) -> Array:
+        """The encoded values of a frame with the columns of training, or of an array of numbers of shape (N, d)."""
+        if not self.has_categories:
+            return self._assemble([X[:, [j]] for j in range(X.shape[1])])
+        if not hasattr(X, "columns"):
+            raise DataError(
+                "X is an array, and this model was fitted to a frame with columns of categories; give a frame with the "
+                f"columns {listing([column.name for column in self.columns])}."
+            )
+        place = {str(name): name for name in X.columns}
+        lost = [column.name for column in self.columns if column.name not in place]
+        if lost or len(place) != len(self.columns):
+            raise DataError(
+                f"X has the columns {listing(list(place))}; give those of training, "
+                f"{listing([column.name for column in self.columns])}."
+            )
+        return self._assemble(
+            [column.encode(FrameColumn(column.name, X[place[column.name]])) for column in self.columns]
+        )
+
+    def _assemble(self, values: list[Array]) -> Array:
+        """Encoded columns side by side, missing values filled and marked, or refused."""
+        gaps = {column.name: np.isnan(part[:, 0]) for column, part in zip(self.columns, values, strict=True)}
+        if self.missing == "error":
+            refuse_missing(gaps)
+            return np.concatenate(values, axis=1)
+        values = [column.filled(part) for column, part in zip(self.columns, values, strict=True)]
+        marks = [gaps[column.name][:, None].astype(float) for column in self.columns if column.indicator]
+        return np.concatenate([*values, *marks], axis=1)
+
+
+def refuse_missing(gaps: dict[str, Mask]) -> None:
+    """Raise where values are missing, and name the columns, the rows and what can be done."""
+    counts = {name: int(gap.sum()) for name, gap in gaps.items() if gap.any()}
+    if not counts:
+        return
+    shown = ", ".join(
+        f"{name!r} ({count} rows, first: row {int(np.argmax(gaps[name]))})" for name, count in list(counts.items())[:8]
+    )
+    more = f", … ({len(counts)} columns in all)" if len(counts) > 8 else ""
+    raise DataError(
+        f"Input X contains NaN or other missing values in {shown}{more}; complete them or drop these rows. "
+        "MSSL estimators take missing='indicator', which fills them with the column's mean and marks them."
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Features as they came, encoded and checked, before they are sorted by task.
+
+    Attributes
+    ----------
+    values : ndarray of shape (N, d) or (n, K, d), or csr_array of shape (N, d)
+        Finite numbers.
+    tasks : ndarray of shape (N,), CodedTasks or None
+        Task id of each row, where the input says.
+    feature_names : ndarray of str or None
+        Names of the columns, where the input has them (the task column left out).
+    encoder : FeatureEncoder or None
+        How the columns became numbers; None where they are nothing else.
+    """
+
+    values: Any
+    tasks: Any
+    feature_names: Labels | None
+    encoder: FeatureEncoder | None = None
+
+
+def read_features(
+    X: Any, task_column: Any = None, tasks: Any = None, *, encoder: FeatureEncoder | None = None, missing: str = "error"
+) -> Features:
+    """Check X in any layout, split off the task column and encode the other ones.
+
+    Parameters
+    ----------
+    X : array, sparse array or frame
+        In any layout.
+    task_column, tasks
+        Where the task ids are. An explicit ``tasks`` overrides the column's content; the column, where there, is still
+        left out of X.
+    encoder : FeatureEncoder, optional
+        Of an earlier X; without it one is learned where columns are no numbers or values may be missing.
+    missing : {"error", "indicator"}
+        What a new encoder does about missing values.
+    """
+    check_choice("missing", missing, ("error", "indicator"))
+    if hasattr(X, "collect") and not hasattr(X, "shape"):
+        raise DataError("X is a lazy frame that holds no values yet; call .collect() on it first.")
+    X, labels, names = split_task_column(X, task_column, optional=tasks is not None)
+    if tasks is not None:
+        labels = tasks if isinstance(tasks, CodedTasks) else read_labels(tasks)
+    learns = encoder is None
+    if encoder is None and hasattr(X, "columns") and _has_text(X):
+        encoder, values = FeatureEncoder.learn(X, missing)
+    elif encoder is not None and encoder.has_categories:
+        values = encoder.encode(X)
+    else:
+        values = _numbers(X, names)
+        if learns and missing == "indicator" and not sparse.issparse(values):
+            encoder, _ = FeatureEncoder.learn(values.reshape(-1, values.shape[-1]), missing)
+            if names is not None:
+                named = (replace(column, name=str(name)) for column, name in zip(encoder.columns, names, strict=True))
+                encoder = replace(encoder, columns=tuple(named))
+        if encoder is not None and values.shape[-1] == len(encoder.columns):  # else the caller says what is wrong
+            flat = encoder.encode(values.reshape(-1, values.shape[-1]))
+            values = flat.reshape(*values.shape[:-1], flat.shape[1])
+        elif not sparse.issparse(values):
+            _refuse_gaps(values, names)
+    if labels is not None and values.ndim == 2 and values.shape[0] != len(labels):
+        raise LayoutError(f"There are {len(labels)} task ids for {values.shape[0]} rows; give one task id a row.")
+    if encoder is not None and names is not None:
+        names = np.asarray(encoder.names, dtype=object)
+    return Features(values, labels, names, encoder)
+
+
+def _has_text(X: Any) -> bool:
+    """Whether a frame has a column of categories, text or dates; numbers need no encoder."""
+    return any(not _is_plain(X[name]) and FrameColumn(name, X[name]).kind != "number" for name in X.columns)
+
+
+def _is_plain(series: Any) -> bool:
+    kind = getattr(series.dtype, "kind", None)
+    return kind in ("b", "i", "u", "f") if kind is not None else bool(series.dtype.is_numeric())
+
+
+def _numbers(X: Any, names: Labels | None) -> Any:
+    """X as floats, which may be missing; infinite ones raise."""
+    if getattr(getattr(X, "dtype", None), "kind", "") in tuple("mM"):
+        raise DataError(f"X holds times ({X.dtype}); convert them to numbers, such as days since a date.")
+    try:
+        values = check_array(
+            X,
+            accept_sparse="csr",
+            dtype=np.float64,
+            order="C",
+            allow_nd=True,
+            ensure_min_samples=1,
+            ensure_all_finite=sparse.issparse(X) or "allow-nan",
+            input_name="X",
+        )
+    except (ValueError, TypeError) as error:
+        if isinstance(error, TypeError) and "sparse" not in str(error).lower():
+            raise
+        raise DataError(f"{error}") from error
+    if values.ndim > 3:
+        raise LayoutError(f"X has {values.ndim} dimensions; give (rows, features) or (rows, tasks, features).")
+    return sparse.csr_array(values) if sparse.issparse(values) else values
+
+
+def _refuse_gaps(values: Array, names: Labels | None) -> None:
+    """Raise where numbers are missing."""
+    if np.isfinite(values.sum()):  # quick; sums beyond what doubles hold are looked at in full
+        return
+    flat = values.reshape(-1, values.shape[-1])
+    shown = [f"x{j}" for j in range(flat.shape[1])] if names is None else [str(name) for name in names]
+    columns = np.flatnonzero(np.isnan(flat).any(axis=0))
+    refuse_missing({shown[j]: np.isnan(flat[:, j]) for j in columns})
