@@ -294,7 +294,7 @@ class Interactions(FeatureMap):
     pairs_: Index
     centre_: Array
     scale_: Array
-    coef_: Array
+    lines_: Array
     spread_: Array
 
     def __init__(self, n_pairs: int = 10) -> None:
@@ -331,13 +331,13 @@ class Interactions(FeatureMap):
                 coefs.append(coef)
                 spreads.append(left)
         self.pairs_ = np.asarray(kept, dtype=np.int64).reshape(-1, 2)
-        self.coef_, self.spread_ = np.asarray(coefs).reshape(-1, 3), np.asarray(spreads)
+        self.lines_, self.spread_ = np.asarray(coefs).reshape(-1, 3), np.asarray(spreads)
         return np.full(len(kept), -1)
 
     def _apply(self, X: Array) -> Array:
         i, j = self.pairs_.T
         first, second = ((X[:, k] - self.centre_[k]) / self.scale_[k] for k in (i, j))
-        line = self.coef_[:, 0] + first * self.coef_[:, 1] + second * self.coef_[:, 2]
+        line = self.lines_[:, 0] + first * self.lines_[:, 1] + second * self.lines_[:, 2]
         return np.asarray((first * second - line) / self.spread_)
 
     def _names(self, columns: Labels) -> list[str]:

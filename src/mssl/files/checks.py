@@ -13,7 +13,8 @@ import numpy as np
 
 from mssl.exceptions import ModelFileError
 
-# The shape of each array: K tasks, d features, m seasons, p penalties. Within one object a letter is one number.
+# The shape of each array: K tasks, d features, c columns of the input, m seasons, p
+# penalties. Within one object a letter is one number.
 _NUMBERS = {
     "coef_": "Kd",
     "intercept_": "K",
@@ -32,9 +33,10 @@ _NUMBERS = {
     "frequencies_": "pKK",
     "mean_frequency_": "KK",
 }
-_LABELS = {"tasks_": "K", "features_": "d", "feature_names_in_": "d", "classes_": "2", "seasons_": "m"}
+_LABELS = {"tasks_": "K", "features_": "d", "feature_names_in_": "c", "classes_": "2", "seasons_": "m"}
 _PLACES = {"member_": ("K", "d")}  # whole numbers of some shape, each below a bound
 _OPTIONAL = {"precision_", "covariance_", "partial_correlation_", "noise_", "mean_coef_", "graph_", "precision", "mean"}
+_OPTIONAL |= {"encoder_", "maps_"}
 
 
 def _is_number(value: Any) -> bool:
@@ -79,6 +81,12 @@ _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "best_estimator_": (_of_class("BaseEstimator"), "an estimator"),
     "best_params_": (lambda value: type(value) is dict, "a dict"),
     "cv_results_": (lambda value: type(value) is dict, "a dict"),
+    "encoder_": (_of_class("FeatureEncoder"), "an encoder"),
+    "maps_": (
+        lambda value: _of_class("FeatureBlocks")(value) or _each(_of_class("FeatureMap"), list)(value),
+        "feature maps",
+    ),
+    "curves_": (_each(_of_class("Curves"), list), "a list of curves"),
     "table_": (_of_class("TableSchema"), "a schema of columns"),
 }
 # Fields of the small classes, by class.
@@ -86,13 +94,18 @@ _FIELDS: dict[str, dict[str, tuple[Callable[[Any], bool], str]]] = {
     "TableSchema": {
         "task": (_is_text, "text"),
         "target": (_is_text, "text"),
-        "missing": (lambda value: value in ("error", "drop", "mean"), "a way with missing values"),
+        "missing": (lambda value: value in ("error", "drop", "mean", "indicator"), "a way with missing values"),
         "columns": (_each(_of_class("ColumnSchema"), tuple), "a tuple of columns"),
     },
     "ColumnSchema": {
         "name": (_is_text, "text"),
         "categories": (lambda value: value is None or _each(_is_text, tuple)(value), "a tuple of texts"),
         "fill": (_each(_is_number, tuple), "a tuple of numbers"),
+        "indicator": (lambda value: type(value) is bool, "a truth value"),
+    },
+    "FeatureEncoder": {
+        "missing": (lambda value: value in ("error", "indicator"), "a way with missing values"),
+        "columns": (_each(_of_class("ColumnSchema"), tuple), "a tuple of columns"),
     },
     "Record": dict.fromkeys(
         ("iteration", "objective", "gap_weights", "gap_structure", "relative_gap", "edges", "seconds"),
@@ -150,8 +163,21 @@ def check_object(name: str, state: Mapping[str, Any]) -> None:
             places.dtype.kind != "i" or not np.all((places >= 0) & (places < sizes.get(bound, 0)))
         ):
             raise ModelFileError(f"{attribute} of {name} points outside of the features")
-    if "n_features_in_" in state and state["n_features_in_"] != sizes.get("d", state["n_features_in_"]):
-        raise ModelFileError(f"n_features_in_ of {name} is not the number of its features")
+    if "n_features_in_" in state and not _counts_columns(state, sizes):
+        raise ModelFileError(f"n_features_in_ of {name} is not the number of its columns")
+
+
+def _counts_columns(state: Mapping[str, Any], sizes: dict[str, int]) -> bool:
+    """Whether ``n_features_in_`` is the number of columns that features are made of, and of one that holds tasks."""
+    count = state["n_features_in_"]
+    if state.get("encoder_") is not None:
+        columns = len(state["encoder_"].columns)
+    elif type(state.get("maps_")).__name__ == "FeatureBlocks":
+        columns = state["maps_"].n_features_in_
+    else:
+        columns = sizes.get("d", count)
+    with_tasks = columns + (state.get("task_column") is not None)
+    return count == sizes.get("c", count) and count in (columns, with_tasks)
 
 
 def _check_array(where: str, value: Any, letters: str, sizes: dict[str, int]) -> None:
