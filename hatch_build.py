@@ -20,7 +20,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCES = ("graph.c", "weights.c", "groups.c", "grams.c")  # once for every level
+SOURCES = ("graph.c", "weights.c", "groups.c", "grams.c", "fit.c")  # once for every level
 COMMON = ("cpu.c",)  # once
 FLAGS = [
     *("-std=c11", "-O3", "-fPIC", "-Wall", "-Wextra"),

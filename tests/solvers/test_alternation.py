@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mssl import kernels
 from mssl.data.layouts import read_tasks
 from mssl.losses import Gaussian
 from mssl.model.objective import evaluate
 from mssl.penalties import L1, L21, Nuclear
 from mssl.solvers.alternation import alternate
 from mssl.solvers.base import Status, WeightStep
-from mssl.solvers.fit import Settings, fit_prepared, prepare, start
+from mssl.solvers.fit import Fits, Settings, fit_prepared, prepare, start
 from mssl.structures import GraphLaplacian, Independent, KnownEdges, MeanRegularized, SparsePrecision
 
 
@@ -91,8 +92,85 @@ def test_no_number_of_tasks_changes_the_mathematics(gamma):
     np.testing.assert_array_equal(fits[1].structure.precision[:64, :64] != 0, fits[0].structure.precision != 0)
 
 
+@pytest.mark.parametrize("tol", [1e-6, 1e-9])
+@pytest.mark.parametrize("gamma", [0.0, 0.02, 0.2])
+@pytest.mark.parametrize(
+    ("structure", "shape", "mean"),
+    [
+        (SparsePrecision(0.3), (6, 5, 12), False),
+        (SparsePrecision(0.1, shrinkage=0.5, coupling=2.0), (9, 4, 7), 0.2),
+        (SparsePrecision(0.2, edges=KnownEdges(forbidden=[(0, 1)], free=[(2, 3)])), (7, 30, 40), True),
+        (SparsePrecision(0.2), (50, 12, 20), False),
+        (SparsePrecision(0.3), (1, 4, 9), False),
+    ],
+    ids=["plain", "shrunk, with a mean", "known edges", "many tasks", "one task"],
+)
+def test_compiled_rounds_are_the_rounds_of_python(structure, shape, mean, gamma, tol):
+    """From the same start, and from the fit for another λ: each round has the same F, gaps and edges."""
+    prepared = prepare(tasks(*shape), Gaussian(), Settings(tol=tol, shared_mean=mean, max_iter=60))
+    penalty = L1(gamma * prepared.gamma_max(), positive=gamma == 0.2)
+    quick, slow = Fits(prepared, structure, penalty), Fits(prepared, structure, penalty)
+    assert quick.problem.compiled is not None
+    slow.problem.__dict__["compiled"] = None
+    other = SparsePrecision(**(structure.get_params(deep=False) | {"alpha": 0.5}))
+    for change in (structure, other):
+        warm = None if change is structure else fits[1]  # noqa: F821
+        fits = [way.fit(change, warm=warm) for way in (quick, slow)]
+        assert fits[0].status is fits[1].status
+        table, expected = ([record[:6] for record in fit.history] for fit in fits)
+        size = max(1.0, abs(fits[1].objective))
+        np.testing.assert_allclose(table, expected, rtol=1e-6, atol=1e-12 * size)
+        np.testing.assert_allclose(fits[0].W, fits[1].W, atol=1e-9)
+        np.testing.assert_allclose(fits[0].mean, fits[1].mean, atol=1e-9)
+        np.testing.assert_allclose(fits[0].scale.variances, fits[1].scale.variances, rtol=1e-9, atol=1e-12)
+        step, twin = fits[0].structure, fits[1].structure
+        np.testing.assert_allclose(step.precision, twin.precision, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(step.precision @ step.covariance, np.eye(len(twin.precision)), atol=1e-8)
+        assert step.value == pytest.approx(twin.value, abs=1e-10 * size)
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+def test_python_goes_on_where_compiled_rounds_fail(rounds, monkeypatch):
+    run = kernels.FitRounds.run
+
+    def fail(self, n_rounds):
+        if self.facts[0] >= rounds:
+            return kernels.BROKE, []
+        return run(self, min(n_rounds, rounds))
+
+    arguments, more = begin(tasks(n=9), SparsePrecision(0.1), 0.02, noise=0.5)
+    expected = alternate(*arguments, **more, tol=1e-8)
+    monkeypatch.setattr(kernels.FitRounds, "run", fail)
+    fit = alternate(*arguments, **more, tol=1e-8)
+    assert falls(fit)
+    assert fit.status is Status.CONVERGED
+    assert fit.objective == pytest.approx(expected.objective, rel=1e-7)
+    assert [record.iteration for record in fit.history] == list(range(1, len(fit.history) + 1))
+
+
+@pytest.mark.parametrize("slices", [False, True])
+def test_a_monitor_sees_every_round_and_may_end_them(slices, monkeypatch):
+    if slices:
+        monkeypatch.setattr(kernels, "SLICE", 0.0)
+    arguments, more = begin(tasks(n=9), SparsePrecision(0.1), 0.02, noise=0.5)
+    whole, seen = alternate(*arguments, **more, tol=1e-8), []
+    assert len(whole.history) > 4
+
+    def watch(record):
+        seen.append(record)
+        return len(seen) == 4
+
+    fit = alternate(*arguments, **more, tol=1e-8, monitor=watch)
+    assert fit.history == seen
+    assert [record[:6] for record in seen] == [record[:6] for record in whole.history[:4]]
+    assert fit.status is Status.MAX_ITER
+    assert fit.objective == seen[-1].objective
+
+
 class Careless:
     """A weight problem whose steps go astray when told to: from a given call on, or once."""
+
+    compiled = None
 
     def __init__(self, problem, bad):
         self.problem, self.bad, self.calls = problem, bad, 0

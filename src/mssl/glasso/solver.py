@@ -77,10 +77,20 @@ class GraphicalLassoResult:
     dual: Array | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, precision: Array, covariance: Array) -> GraphicalLassoResult:
-        """A matrix and its inverse about which nothing else is known yet."""
-        facts = (np.inf, np.inf, GlassoStatus.MAX_ITER, 0, np.zeros(len(precision), dtype=np.int64))
-        return cls(precision, covariance, *facts, float(np.linalg.slogdet(precision)[1]))
+    def of(
+        cls,
+        precision: Array,
+        covariance: Array,
+        log_determinant: float | None = None,
+        gap: float = np.inf,
+        objective: float = np.inf,
+    ) -> GraphicalLassoResult:
+        """A matrix and its inverse, about which nothing else need be known yet."""
+        if log_determinant is None:
+            log_determinant = float(np.linalg.slogdet(precision)[1])
+        status = GlassoStatus.CONVERGED if gap < np.inf else GlassoStatus.MAX_ITER
+        components = np.zeros(len(precision), dtype=np.int64)
+        return cls(precision, covariance, gap, objective, status, 0, components, log_determinant)
 
 
 def graphical_lasso(

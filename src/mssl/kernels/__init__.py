@@ -29,9 +29,10 @@ SLICE = 0.3  # seconds after which a call comes back to let signals in
 ABSOLUTE, MINIMAX_CONCAVE = 0, 1
 
 # How a call ended.
-DONE, LIMIT, BROKE, UNBOUNDED, _AGAIN = range(5)
+DONE, LIMIT, BROKE, UNBOUNDED, AGAIN = range(5)
 
 _int, _float, _pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+_byte_of = ctypes.c_char.from_buffer
 _FLOATS, _INTS = np.dtype(np.float64), np.dtype(np.int64)
 LAPACK_FROM = 48  # variables from which the library asks LAPACK for factorisations
 _SUFFIX = ".dll" if sys.platform == "win32" else ".library"  # not .so, which Python would take for a module of its own
@@ -67,6 +68,33 @@ class _Descending(ctypes.Structure):
     _fields_ = (("begun", _int), ("done", _int), ("enough", _float), ("gap", _float), ("burst", _Sweeping))
 
 
+class _TaskLoss(ctypes.Structure):
+    _fields_ = (
+        *((name, _int) for name in ("K", "d", "n_grams", "max_inner")),
+        *((name, _pointer) for name in ("H", "scale", "q", "g", "ridge", "inverses")),
+        ("null", _float),
+    )
+
+
+class _SparsePrior(ctypes.Structure):
+    _fields_ = (
+        *((name, _float) for name in ("eta", "tau", "shrinkage")),
+        *((name, _pointer) for name in ("variances", "e", "L")),
+    )
+
+
+class RoundsLimits(ctypes.Structure):
+    """How rounds are steered: tolerance and the constants of :mod:`mssl.solvers.alternation`."""
+
+    _fields_ = (*((name, _float) for name in ("tol", "share", "loose", "rounding")), ("turns", _int))
+
+
+class FixedPoint(ctypes.Structure):
+    """How a fixed point is sought: the constants of :mod:`mssl.solvers.start`."""
+
+    _fields_ = (*((name, _float) for name in ("longest", "smallest_fall", "smallest_share")), ("rounds", _int))
+
+
 class _Grouping(ctypes.Structure):
     _fields_ = (("done", _int), ("waited", _int), ("before", _int), ("damp", _float), ("moved", _float))
 
@@ -87,6 +115,11 @@ _ARGUMENTS: dict[str, tuple[Any, str]] = {
     "weight_descent": (_int, "iii" + 7 * "p" + "fif" + 3 * "p"),
     "weight_system": (_int, "iii" + 8 * "p" + "fi" + 2 * "p"),
     "group_descent": (_int, "iii" + 4 * "p" + "fpf" + 2 * "p" + "fif" + 4 * "p"),
+    "ridge_variances": (None, "iii" + 4 * "p" + "ff" + 2 * "p"),
+    "fit_start_room": (_int, "ii"),
+    "fit_start": (_int, "pffpff" + 4 * "p"),
+    "fit_room": (_int, "ii"),
+    "fit_rounds": (_int, "pppiiif" + 8 * "p"),
     "gather_blocks": (None, "iipppipp"),
     "block_grams": (None, "ii" + 8 * "p"),
 }
@@ -155,7 +188,15 @@ def _address(array: Any, shape: tuple[int, ...], kind: np.dtype[Any] = _FLOATS) 
     """Where an array's numbers are, after a look at their type, order and number."""
     if type(array) is not np.ndarray or array.dtype != kind or not array.flags.c_contiguous or array.shape != shape:
         raise TypeError(_complaint(array, shape, kind))
-    return int(array.ctypes.data)
+    return _start(array)
+
+
+def _start(array: Any) -> int:
+    """Where an array begins; its buffer tells that in a fifth of the time of ``array.ctypes``."""
+    try:
+        return ctypes.addressof(_byte_of(array))
+    except (TypeError, ValueError):  # read-only arrays and empty ones have no such buffer
+        return int(array.ctypes.data)
 
 
 def _target(array: Any, shape: tuple[int, ...]) -> int:
@@ -175,7 +216,7 @@ def _complaint(array: Any, shape: tuple[int, ...], kind: np.dtype[Any]) -> str:
 
 def _apart(*arrays: Array) -> None:
     """Raise where an array that is written to (the first ones) shares memory with another."""
-    ends = [(array.ctypes.data, array.ctypes.data + array.nbytes) for array in arrays]
+    ends = [(start := _start(array), start + array.nbytes) for array in arrays]
     for a, (start, stop) in enumerate(ends):
         if any(start < other[1] and other[0] < stop for other in ends[a + 1 :]):
             raise TypeError("arrays that a kernel writes to share memory; pass copies.")
@@ -200,7 +241,7 @@ def _penalty(penalty: PenaltyArrays, shape: tuple[int, ...]) -> _Penalty:
 def _sweep(function: Callable[..., int], *arguments: Any) -> tuple[int, float]:
     """Call until all sweeps are made; the number of sweeps, and what the last one gained."""
     at = _Sweeping(0, 0, 0.0)
-    while function(*arguments, ctypes.addressof(at)) == _AGAIN:
+    while function(*arguments, ctypes.addressof(at)) == AGAIN:
         pass
     return at.made, at.decrease
 
@@ -252,7 +293,7 @@ def gram_sweeps(
         library().gram_sweeps,
         *(d, len(H), _address(H, (1 if len(H) == 1 else K, d, d)), _address(scale, (K,)), _address(q, (K, d))),
         *(ctypes.addressof(C), ctypes.addressof(g), _target(W, (K, d)), _target(HW, (K, d)), _target(mean, (d,))),
-        *(_check_places(tasks, K), len(tasks), n_sweeps, enough, SLICE, room.ctypes.data, active.ctypes.data),
+        *(_check_places(tasks, K), len(tasks), n_sweeps, enough, SLICE, _start(room), _start(active)),
     )
 
 
@@ -298,7 +339,7 @@ def set_sweeps(
         *(d, _address(gram, (len(gram),)), _address(corners, (K + 1,), _INTS), _check_places(features, d)),
         *(_address(bounds, (K + 1,), _INTS), _address(q, (n,)), ctypes.addressof(C), ctypes.addressof(g)),
         *(_target(W, (K, d)), _target(HW, (n,)), _target(mean, (d,)), _check_places(tasks, K), len(tasks)),
-        *(n_sweeps, enough, SLICE, room.ctypes.data, active.ctypes.data),
+        *(n_sweeps, enough, SLICE, _start(room), _start(active)),
     )
 
 
@@ -348,7 +389,7 @@ def design_sweeps(
         *(d, ctypes.addressof(X), _address(c, (N,)), _address(totals, (K,)), _address(mu, (K, d))),
         *(_address(sums, (K, d)), _address(h, (K, d)), ctypes.addressof(C), ctypes.addressof(g)),
         *(_target(W, (K, d)), _target(v, (N,)), _target(state, (K, 2)), _target(mean, (d,))),
-        *(_check_places(tasks, K), len(tasks), n_sweeps, enough, SLICE, pull.ctypes.data, active.ctypes.data),
+        *(_check_places(tasks, K), len(tasks), n_sweeps, enough, SLICE, _start(pull), _start(active)),
     )
 
 
@@ -388,7 +429,7 @@ def shared_sweeps(
         library().shared_sweeps,
         *(K, d, _address(G, (d, d)), _address(q, (K, d)), ctypes.addressof(A), _address(ridge, (K,))),
         *(ctypes.addressof(g), _target(W, (K, d)), _target(D, (K, d)), n_sweeps, enough, SLICE),
-        *(room.ctypes.data, active.ctypes.data),
+        *(_start(room), _start(active)),
     )
 
 
@@ -415,7 +456,7 @@ def aligned_sweeps(
         library().aligned_sweeps,
         *(K, d, n, _address(X, (K, d, n)), _address(H, (K, d, d)), ctypes.addressof(A), _address(ridge, (K,))),
         *(ctypes.addressof(g), _target(W, (K, d)), _target(HW, (K, d)), _target(E, (K, n))),
-        *(n_sweeps, enough, SLICE, room.ctypes.data, active.ctypes.data),
+        *(n_sweeps, enough, SLICE, _start(room), _start(active)),
     )
 
 
@@ -442,7 +483,7 @@ def feature_sweeps(
         library().feature_sweeps,
         *(K, d, n, len(X), _address(X, (blocks, d, n)), _address(h, (blocks, d)), ctypes.addressof(A)),
         *(_address(ridge, (K,)), ctypes.addressof(g), _target(W, (K, d)), _target(E, (K, n))),
-        *(n_sweeps, enough, SLICE, room.ctypes.data, active.ctypes.data),
+        *(n_sweeps, enough, SLICE, _start(room), _start(active)),
     )
 
 
@@ -480,9 +521,9 @@ def weight_descent(
     arguments = (
         *(K, d, len(H), _address(H, (1 if len(H) == 1 else K, d, d)), _address(scale, (K,)), _address(q, (K, d))),
         *(ctypes.addressof(g), ctypes.addressof(C), _target(W, (K, d)), _target(HW, (K, d)), tol, max_sweeps, SLICE),
-        *(room.ctypes.data, active.ctypes.data, ctypes.addressof(to)),
+        *(_start(room), _start(active), ctypes.addressof(to)),
     )
-    while library().weight_descent(*arguments) == _AGAIN:
+    while library().weight_descent(*arguments) == AGAIN:
         pass
     return to.gap, to.done
 
@@ -514,7 +555,7 @@ def weight_system(
     made = library().weight_system(
         *(K, d, len(H), _address(H, (1 if len(H) == 1 else K, d, d)), _address(scale, (K,)), _address(q, (K, d))),
         *(ctypes.addressof(C), _target(W, (K, d)), _target(HW, (K, d)), _target(ridge, (K,))),
-        *(_target(inverses, (K, d, d)), tol, max_iter, room.ctypes.data, ctypes.addressof(gap)),
+        *(_target(inverses, (K, d, d)), tol, max_iter, _start(room), ctypes.addressof(gap)),
     )
     return gap.value, made
 
@@ -547,11 +588,163 @@ def group_descent(
     arguments = (
         *(K, m, len(H), _address(H, (1 if len(H) == 1 else K, m, m)), _address(scale, (K,)), ctypes.addressof(C)),
         *(_address(lift, (K,)), alpha, _address(q, (K, m)), constant, _target(V, (K, m)), _target(G, (K, m)), tol),
-        *(max_iter, SLICE, room.ctypes.data, active.ctypes.data, ctypes.addressof(at), ctypes.addressof(gap)),
+        *(max_iter, SLICE, _start(room), _start(active), ctypes.addressof(at), ctypes.addressof(gap)),
     )
-    while library().group_descent(*arguments) == _AGAIN:
+    while library().group_descent(*arguments) == AGAIN:
         pass
     return gap.value, at.done
+
+
+# ---- whole fits of few tasks
+
+
+class TaskLoss:
+    """Least squares of few tasks on Grams, checked once, for whole fits.
+
+    Parameters
+    ----------
+    H, scale, q : ndarrays of shapes (K, d, d) or (1, d, d), (K,) and (K, d)
+        The loss, as :func:`weight_descent` takes it.
+    null : float
+        The loss at W = 0.
+    penalty : PenaltyArrays or None
+        An ℓ1 penalty; None for none.
+    kept : ndarrays of shapes (K,) and (K, d, d), or None
+        Without a penalty, ridges and inverses of a preconditioner, as :func:`weight_system` keeps them.
+    """
+
+    def __init__(
+        self,
+        H: Array,
+        scale: Array,
+        q: Array,
+        null: float,
+        penalty: PenaltyArrays | None,
+        kept: tuple[Array, Array] | None,
+    ) -> None:
+        K, d = self.shape = q.shape
+        self.arrays = (H, scale, q, penalty, kept)  # so that they live as long as their addresses
+        self.penalty = None if penalty is None else _penalty(penalty, (K, d))
+        if penalty is not None and penalty[0] != ABSOLUTE:
+            raise TypeError(f"whole fits take penalties of code {ABSOLUTE}, not {penalty[0]}.")
+        if (penalty is None) == (kept is None):
+            raise TypeError("whole fits take a penalty or, without one, room for a preconditioner.")
+        if kept is not None:
+            _apart(*kept, H, scale, q)
+        self.fields = (
+            *(_address(H, (1 if len(H) == 1 else K, d, d)), _address(scale, (K,)), _address(q, (K, d))),
+            None if self.penalty is None else ctypes.addressof(self.penalty),
+            *((None, None) if kept is None else (_target(kept[0], (K,)), _target(kept[1], (K, d, d)))),
+            float(null),
+        )
+
+    def __reduce__(self) -> tuple[type[TaskLoss], tuple[Any, ...]]:
+        """The arrays, since addresses mean nothing to another process."""
+        return TaskLoss, (*self.arrays[:3], self.fields[-1], *self.arrays[3:])
+
+    def _passed(self, max_inner: int) -> _TaskLoss:
+        return _TaskLoss(*self.shape, len(self.arrays[0]), max_inner, *self.fields)
+
+    def start(
+        self,
+        eta: float,
+        tau: float,
+        e: Array,
+        size: float,
+        tol: float,
+        by: FixedPoint,
+        v: Array,
+        W: Array,
+        max_inner: int,
+    ) -> bool:
+        """The diagonal fixed point by weight steps; v and W change in place. False where a step was not certified."""
+        (K, d), lib = self.shape, library()
+        loss, room = self._passed(max_inner), np.empty(lib.fit_start_room(K, d))
+        _apart(v, W, e, *self.arrays[:3])
+        ended = lib.fit_start(
+            *(ctypes.addressof(loss), eta, tau, _address(e, (K,)), size, tol, ctypes.addressof(by)),
+            *(_target(v, (K,)), _target(W, (K, d)), _start(room)),
+        )
+        return bool(ended == DONE)
+
+
+class FitRounds:
+    """Rounds of weight steps and graph steps from a point, some at a time.
+
+    Parameters
+    ----------
+    loss : TaskLoss
+        The loss.
+    eta, tau, shrinkage, variances, e, L
+        The prior, as ``mssl_sparse_prior`` of ``mssl.h`` says.
+    by : RoundsLimits
+        Tolerance and constants.
+    W, omega, sigma : ndarrays of shapes (K, d), (K, K) and (K, K)
+        The point, of which copies are made.
+    ready, known : bool
+        Whether W is the best for Ω; whether Ω came from a graph step.
+    max_inner : int
+        Most iterations of a weight step.
+
+    Attributes
+    ----------
+    W, omega, sigma, mean : ndarrays
+        The last point and its shared mean.
+    facts : ndarray of shape (6,)
+        Rounds made; F, Ω's share of it, its gap, log det Ω, and whether Ω came from a graph step.
+    """
+
+    def __init__(
+        self,
+        loss: TaskLoss,
+        eta: float,
+        tau: float,
+        shrinkage: float,
+        variances: Array,
+        e: Array,
+        L: Array,
+        by: RoundsLimits,
+        W: Array,
+        omega: Array,
+        sigma: Array,
+        *,
+        ready: bool,
+        known: bool,
+        max_inner: int,
+    ) -> None:
+        (K, d), self.lib = loss.shape, library()
+        prior = _SparsePrior(
+            *(eta, tau, shrinkage, _address(variances, (K,)), _address(e, (K,)), _address(L, (K, K))),
+        )
+        self.W, self.omega, self.sigma = W.copy(), omega.copy(), sigma.copy()
+        self.mean, self.facts, room, passed = (
+            *(np.zeros(d), np.zeros(6), np.empty(self.lib.fit_room(K, d)), loss._passed(max_inner)),
+        )
+        self.kept = (loss, variances, e, L, by, prior, passed, room)
+        lapack = None if K < LAPACK_FROM else ctypes.addressof(_lapack())
+        self.before = (ctypes.addressof(passed), ctypes.addressof(prior), ctypes.addressof(by), ready, known)
+        self.after = (
+            *(_target(self.W, (K, d)), _target(self.omega, (K, K)), _target(self.sigma, (K, K)), _start(self.mean)),
+        )
+        self.last = (_start(self.facts), lapack, _start(room))
+
+    def run(self, n_rounds: int) -> tuple[int, list[list[float]]]:
+        """So many rounds more, or fewer; how it ended, and objective, gaps and edges of each round."""
+        table, made = np.empty((n_rounds, 4)), self.facts[0]
+        ended = self.lib.fit_rounds(*self.before, n_rounds, SLICE, *self.after, _start(table), *self.last)
+        return ended, table[: int(self.facts[0] - made)].tolist()
+
+
+def ridge_variances(
+    values: Array, projections: Array, noise: Array, e: Array, eta: float, d: int, tol: float, by: FixedPoint, v: Array
+) -> None:
+    """Mean squares v of ridge weights under the ridges η/(v + e) that they imply, from spectra; v changes in place."""
+    K, m = values.shape
+    _apart(v, values, projections, noise, e)
+    library().ridge_variances(
+        *(K, m, d, _address(values, (K, m)), _address(projections, (K, m)), _address(noise, (K,)), _address(e, (K,))),
+        *(eta, tol, ctypes.addressof(by), _target(v, (K,))),
+    )
 
 
 # ---- rows of many small tasks
@@ -576,7 +769,7 @@ def block_grams(buffer: Array, bounds: Index, c: Array, r: Array, gram: Array, s
     _apart(gram, sums, products, buffer, c)
     library().block_grams(
         *(K, d, _address(buffer, (N * d,)), _address(bounds, (K + 1,), _INTS), _address(c, (N,)), _address(r, (N,))),
-        *(_target(gram, (K, d, d)), _target(sums, (K, d)), _target(products, (K, d)), room.ctypes.data),
+        *(_target(gram, (K, d, d)), _target(sums, (K, d)), _target(products, (K, d)), _start(room)),
     )
 
 
@@ -608,10 +801,10 @@ def graph_lasso(
     p, lib = len(S), library()
     table = (_address(S, (p, p)), alpha, None if weights is None else _address(weights, (p, p)))
     integers = np.empty(3 * p + 4, dtype=np.int64)
-    labels = integers.ctypes.data
+    labels = _start(integers)
     largest = lib.graph_components(p, *table, labels, labels + 8 * p)
     answers, numbers = np.empty((3, p, p)), np.empty(2 * p + 4 + lib.graph_room(largest))
-    out, root = answers.ctypes.data, numbers.ctypes.data
+    out, root = _start(answers), _start(numbers)
     start = (None, None) if warm is None else (_address(warm[0], (p, p)), _address(warm[1], (p, p)))
     lapack = None if largest < LAPACK_FROM else ctypes.addressof(_lapack())
     arguments = (
@@ -619,7 +812,7 @@ def graph_lasso(
         *(out + 16 * p * p, root, labels + 8 * p, root + 8 * (2 * p + 4)),
     )
     resume = 0
-    while (status := lib.graph_lasso(*arguments, resume, lapack, root + 16 * p)) == _AGAIN:
+    while (status := lib.graph_lasso(*arguments, resume, lapack, root + 16 * p)) == AGAIN:
         resume = 1
     return status, answers, integers[:p], tuple(numbers[2 * p : 2 * p + 4].tolist())
 
@@ -628,7 +821,7 @@ def graph_components(S: Array, alpha: float, weights: Array | None = None) -> In
     """The component of each variable, where |S_ij| above alpha times its weight joins two of them."""
     p = len(S)
     integers = np.empty(2 * p, dtype=np.int64)
-    labels = integers.ctypes.data
+    labels = _start(integers)
     library().graph_components(
         *(p, _address(S, (p, p)), alpha, None if weights is None else _address(weights, (p, p)), labels, labels + 8 * p)
     )
@@ -643,7 +836,7 @@ def graph_gap(
     room, integers, trace = np.empty(3 * p * p + 3 * p), np.empty(p * p + 2 * p + 3, dtype=np.int64), _float(0.0)
     gap = library().graph_gap(
         *(p, _address(S, (p, p)), alpha, None if weights is None else _address(weights, (p, p)), _address(e, (p,))),
-        *(_address(omega, (p, p)), _address(sigma, (p, p)), log_det, limit, room.ctypes.data, integers.ctypes.data),
+        *(_address(omega, (p, p)), _address(sigma, (p, p)), log_det, limit, _start(room), _start(integers)),
         ctypes.addressof(trace),
     )
     return gap, trace.value
@@ -669,7 +862,7 @@ def graph_sweeps(
     _apart(W, B, diagonal, S, L)
     arguments = (
         *(m, _address(S, (m, m)), _address(L, (m, m)), _target(W, (m, m)), _target(B, (m, m)), _target(diagonal, (m,))),
-        *(ctypes.addressof(tol), target, 1, ctypes.addressof(last), room.ctypes.data),
+        *(ctypes.addressof(tol), target, 1, ctypes.addressof(last), _start(room)),
     )
     for sweep in range(1, max_sweeps + 1):  # one by one, so that signals are served
         before = last.value

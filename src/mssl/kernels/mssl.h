@@ -90,6 +90,34 @@ typedef struct {
     double damp, moved;
 } mssl_grouping;
 
+/* Least squares of K tasks on Grams as weight_descent takes it or, where g is NULL, weight_system (ridge and inverses keep its
+   preconditioner); null is the loss at W = 0, max_inner the most sweeps or iterations of a weight step. */
+typedef struct {
+    int64_t K, d, n_grams, max_inner;
+    const double *H, *scale, *q;
+    const mssl_penalty *g;
+    double *ridge, *inverses, null;
+} mssl_task_loss;
+
+/* The prior of a sparse task precision Omega: strength eta, variance tau of the shared mean, shrinkage nu/r towards the variances;
+   e and L penalise the diagonal (K) and the edges (K, K). */
+typedef struct {
+    double eta, tau, shrinkage;
+    const double *variances, *e, *L;
+} mssl_sparse_prior;
+
+/* How the rounds are steered: mssl.solvers.alternation says what each number is for. */
+typedef struct {
+    double tol, share, loose, rounding;
+    int64_t turns;
+} mssl_rounds_limits;
+
+/* How a fixed point is sought: mssl.solvers.start says what each number is for. */
+typedef struct {
+    double longest, smallest_fall, smallest_share;
+    int64_t rounds;
+} mssl_fixed_point;
+
 /* ---- weights.c: coordinate descent over W (K, d) ----
 
    All minimise loss(W) + 1/2 tr(W'CW) + sum g(w) by visits to one task after the other until a sweep gains at most `enough`
@@ -198,5 +226,29 @@ double MSSL(graph_gap)(int64_t p, const double *S, double alpha, const double *w
    that of the last one. room: that of graph_lasso + m. */
 int64_t MSSL(graph_sweeps)(int64_t m, const double *S, const double *L, double *W, double *B, double *diagonal, double *column_tol,
                            double target, int64_t max_sweeps, double *ascent, double *room);
+
+/* ---- fit.c: whole fits of few tasks ----
+
+   The rounds of mssl.solvers.alternation, number for number, on Grams with a sparse precision, and the start before them. */
+
+/* v_k = |w_k|^2 / d of ridge regressions with the ridge eta / (v_k + e_k), from spectra (K, m); v is the guess and the answer. */
+void MSSL(ridge_variances)(int64_t K, int64_t m, int64_t d, const double *values, const double *projections, const double *noise,
+                           const double *e, double eta, double tol, const mssl_fixed_point *by, double *v);
+
+/* The same with shared mean and penalty by weight steps; gaps are relative to `size`. v and W are guess and answer.
+   MSSL_BROKE where a weight step is not certified. */
+int64_t MSSL(fit_start_room)(int64_t K, int64_t d);
+int64_t MSSL(fit_start)(const mssl_task_loss *f, double eta, double tau, const double *e, double size, double tol,
+                        const mssl_fixed_point *by, double *v, double *W, double *room);
+
+/* Rounds of weight steps and graph steps, from W and Omega with its inverse Sigma (`ready`: W is the best for Omega; `known`: Omega is
+   a graph step's). MSSL_DONE: the certificate is within by->tol. MSSL_AGAIN: n_rounds are made or the time is over; call again with
+   the same room and facts. MSSL_LIMIT: F rises whatever is done. MSSL_BROKE: a step failed; W, Omega and Sigma are the last good ones.
+   table (n_rounds, 4): objective, gap of the weights, gap of Omega, edges. facts: rounds of all calls (0 at first), objective,
+   Omega's share of F and gap, log det Omega, whether Omega is a graph step's. */
+int64_t MSSL(fit_room)(int64_t K, int64_t d);
+int64_t MSSL(fit_rounds)(const mssl_task_loss *f, const mssl_sparse_prior *prior, const mssl_rounds_limits *by, int64_t ready,
+                         int64_t known, int64_t n_rounds, double seconds, double *W, double *Omega, double *Sigma, double *mean,
+                         double *table, double *facts, const mssl_lapack *lapack, double *room);
 
 #endif

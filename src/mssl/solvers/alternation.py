@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl.kernels import BROKE, LIMIT, FitRounds, RoundsLimits, TaskLoss, plain
 from mssl.model.coupling import Coupling
 from mssl.model.objective import LossAndPenalty, Point, evaluate, evaluate_again
 from mssl.solvers.base import Status, WeightStep
@@ -58,6 +59,10 @@ class WeightProblem(LossAndPenalty, Protocol):
 
     def intercepts(self, W: Array) -> Array:
         """The best intercepts for W."""
+
+    @property
+    def compiled(self) -> TaskLoss | None:
+        """The problem as compiled rounds take it, where they know it."""
 
 
 class Record(NamedTuple):
@@ -165,21 +170,37 @@ def alternate(
         Whether the weights are the best for the given Ω already (a fit's, or the start's): Ω is then updated first.
     """
     rounds = _Rounds(problem, structure, scale, mean_variance, tol, max_inner, monitor)
-    if structure.learned:
-        point, status = rounds.alternate(W, step, max_iter, ready)
+    if not structure.learned:
+        end = rounds.only(W, step, max_iter)
+    elif structure.compiled and problem.compiled is not None and step.covariance is not None:
+        end = rounds.compiled(problem.compiled, W, step, max_iter, ready)
     else:
-        point, status = rounds.only(W, step, max_iter)
+        end = rounds.alternate(W, step, max_iter, ready)
     return FitResult(
-        W=point.W,
-        intercepts=problem.intercepts(point.W),
-        structure=point.step,
-        mean=point.mean if mean_variance > 0 else np.zeros(point.W.shape[1]),
-        status=status,
-        objective=point.objective,
+        W=end.W,
+        intercepts=problem.intercepts(end.W),
+        structure=end.step,
+        mean=end.mean if mean_variance > 0 else np.zeros(end.W.shape[1]),
+        status=end.status,
+        objective=end.objective,
         relative_gap=rounds.history[-1].relative_gap,
         history=rounds.history,
         scale=scale,
     )
+
+
+class _End(NamedTuple):
+    """Where the rounds of a fit ended."""
+
+    W: Array
+    step: StructureStep
+    mean: Array
+    objective: float
+    status: Status
+
+    @classmethod
+    def at(cls, point: Point, status: Status) -> _End:
+        return cls(point.W, point.step, point.mean, point.objective, status)
 
 
 class _Rounds:
@@ -200,7 +221,7 @@ class _Rounds:
         self.history: list[Record] = []
         self.began = perf_counter()
 
-    def only(self, W: Array, step: StructureStep, max_iter: int) -> tuple[Point, Status]:
+    def only(self, W: Array, step: StructureStep, max_iter: int) -> _End:
         """The fit for a given Ω: one weight step."""
         coupling = self.structure.couple(step, self.mean_variance)
         size = max(1.0, abs(self.problem.value(W)))
@@ -215,9 +236,59 @@ class _Rounds:
                 break
             W, size = weights.W, point.size
         self._record(point, weights.gap)
-        return point, Status.CONVERGED if weights.gap <= self.tol * point.size else weights.status
+        return _End.at(point, Status.CONVERGED if weights.gap <= self.tol * point.size else weights.status)
 
-    def alternate(self, W: Array, step: StructureStep, max_iter: int, ready: bool) -> tuple[Point, Status]:
+    def compiled(self, loss: TaskLoss, W: Array, step: StructureStep, max_iter: int, ready: bool) -> _End:
+        """The rounds of :meth:`alternate` in compiled calls, for problems so small that Python would take most time.
+
+        They end early where a step fails, of which :meth:`alternate` knows more ways out.
+        """
+        L, e = self.structure.prices(self.scale)
+        limits = RoundsLimits(self.tol, _SHARE, _LOOSE, _ROUNDING, _TURNS)
+        rounds = FitRounds(
+            loss,
+            self.structure.strength,
+            self.mean_variance,
+            self.structure.shrinkage,
+            plain(self.scale.variances),
+            e,
+            L,
+            limits,
+            W,
+            step.precision,
+            np.asarray(step.covariance),
+            ready=ready,
+            known=step.warm is not None,
+            max_inner=self.max_inner,
+        )
+        while True:
+            # The first rounds cannot stall: only from then on each of them needs a look.
+            n = 1 if self.monitor is not None else max(1, 2 * _PATIENCE - len(self.history))
+            ended, table = rounds.run(min(n, max_iter - len(self.history)))
+            stop, status, now = False, None, perf_counter()
+            for objective, gap_weights, gap, edges in table:
+                stop = self._append(objective, gap_weights, gap, int(edges), (now - self.began) / len(table))
+            self.began = now
+            if table:
+                status = verdict(self.history, self.tol)
+            if ended == LIMIT and status is None:
+                status = Status.STALLED
+            if status is not None or stop or len(self.history) >= max_iter:
+                break
+            if ended == BROKE:
+                here = self._step_of(rounds, step) if self.history else step
+                return self.alternate(rounds.W, here, max_iter, ready or bool(self.history))
+        mean, objective = rounds.mean, float(rounds.facts[1])
+        return _End(rounds.W, self._step_of(rounds, step), mean, objective, status or Status.MAX_ITER)
+
+    def _step_of(self, rounds: FitRounds, first: StructureStep) -> StructureStep:
+        """The Ω of compiled rounds, which may still be the first one."""
+        _, _, value, gap, log_determinant, known = rounds.facts.tolist()
+        if not known:
+            return StructureStep(first.precision, first.covariance, value, gap, first.warm)
+        return self.structure.found(self.scale, rounds.omega, rounds.sigma, log_determinant, value, gap)
+
+    def alternate(self, W: Array, step: StructureStep, max_iter: int, ready: bool) -> _End:
         """Rounds of weight steps and structure steps; the last point that did not raise F, and how it ended."""
         problem, structure, scale, tol = self.problem, self.structure, self.scale, self.tol
         momentum, moments, change_of_precision, idle, careful = _Momentum(), _Moments(), np.inf, 0, False
@@ -234,7 +305,7 @@ class _Rounds:
             reached = evaluate(problem, structure, scale, weights.W, step, coupling)
             raised = structure.joint and momentum.raised(reached)
             if raised and not momentum.used and careful:
-                return point, Status.STALLED
+                return _End.at(point, Status.STALLED)
             if raised:
                 # F rose without momentum, so a step was solved too loosely: the next one is solved accurately.
                 point, careful = momentum.back(), careful or not momentum.used
@@ -246,7 +317,7 @@ class _Rounds:
                     verdict(self.history, tol) if structure.joint else self._settled(max(change, change_of_precision))
                 )
                 if status is not None or stop or len(self.history) >= max_iter:
-                    return point, status or Status.MAX_ITER
+                    return _End.at(point, status or Status.MAX_ITER)
             needed = _SHARE * tol * point.size
             # Far from the optimum a dual bound can be much too wide, and the last gain is the better measure.
             gained = self.history[-2].objective - point.objective if len(self.history) > 1 else np.inf
@@ -284,19 +355,12 @@ class _Rounds:
         """Write a round into the history; whether the monitor wants to stop."""
         omega, now = self.structure.graph(point.step), perf_counter()
         edges = int(np.count_nonzero(omega) - np.count_nonzero(omega.diagonal())) // 2
-        relative = (gap_weights + point.step.gap) / point.size
-        self.history.append(
-            Record(
-                len(self.history) + 1,
-                point.objective,
-                gap_weights,
-                point.step.gap,
-                relative,
-                edges,
-                now - self.began,
-            )
-        )
-        self.began = now
+        seconds, self.began = now - self.began, now
+        return self._append(point.objective, gap_weights, point.step.gap, edges, seconds)
+
+    def _append(self, objective: float, gap_weights: float, gap: float, edges: int, seconds: float) -> bool:
+        relative = (gap_weights + gap) / max(1.0, abs(objective))
+        self.history.append(Record(len(self.history) + 1, objective, gap_weights, gap, relative, edges, seconds))
         return self.monitor(self.history[-1]) if self.monitor is not None else False
 
     def _settled(self, change: float) -> Status | None:

@@ -40,6 +40,7 @@ from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import Status, WeightStep, solve_cg
 from mssl.solvers.quadratic import (
+    FEW_TASKS,
     MANY_FEATURES,
     DesignQuadratic,
     GramQuadratic,
@@ -174,6 +175,12 @@ def coordinate_descent(
     else:
         sweeps = _GramSweeps(problem, coupling, penalty, W)
     return descend_in_bursts(W, sweeps.run, lambda V: bound(V, sweeps.gradient()), tol, max_iter, bound.certified)
+
+
+def descends_in_one_call(problem: GramQuadratic) -> bool:
+    """Whether whole weight steps of compiled fits are the descent that :func:`descend` would choose: few weights."""
+    K, d = problem.n_tasks, problem.n_features
+    return K <= FEW_TASKS and K * d <= _SMALL and d < MANY_FEATURES
 
 
 def _in_one_call(problem: GramQuadratic, bound: WeightBound, W: Array, tol: float, max_iter: int) -> WeightStep:

@@ -17,11 +17,16 @@ from mssl.kernels import plain, weight_system
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import Status, WeightStep, solve_cg
-from mssl.solvers.quadratic import BATCHED_UP_TO, GramQuadratic, Quadratic, block_preconditioner, quadratic_bound
+from mssl.solvers.quadratic import (
+    BATCHED_UP_TO,
+    FEW_TASKS,
+    GramQuadratic,
+    Quadratic,
+    block_preconditioner,
+    quadratic_bound,
+)
 
 Array = NDArray[np.float64]
-
-_FEW_TASKS = 64  # tasks up to which one compiled call with a dense coupling beats separate products; time only
 
 
 def sylvester(
@@ -121,7 +126,7 @@ def conjugate_gradient(
            [1., 2.]])
     """
     done = 0
-    if isinstance(problem, GramQuadratic) and _fits_one_call(problem, coupling):
+    if isinstance(problem, GramQuadratic) and coupling.covariance is not None and solves_in_one_call(problem):
         step = _in_one_call(problem, coupling, W0, tol, max_iter)
         if step.status is Status.CONVERGED:
             return step
@@ -150,17 +155,23 @@ def conjugate_gradient(
         done += made
 
 
-def _fits_one_call(problem: GramQuadratic, coupling: Coupling) -> bool:
-    """Whether the compiled call serves: few tasks and features with Grams of their own, and C ≻ 0."""
-    small = problem.n_tasks <= _FEW_TASKS and problem.n_features <= BATCHED_UP_TO
-    return small and coupling.covariance is not None and not problem.is_shared and not np.any(problem.ridge)
+def solves_in_one_call(problem: GramQuadratic) -> bool:
+    """Whether the compiled call serves where C ≻ 0: few tasks and features with Grams of their own."""
+    small = problem.n_tasks <= FEW_TASKS and problem.n_features <= BATCHED_UP_TO
+    return small and (problem.n_tasks == 1 or not problem.is_shared) and not np.any(problem.ridge)
+
+
+def kept_inverses(problem: GramQuadratic) -> tuple[Array, Array]:
+    """Ridges and inverses of the compiled call's preconditioner, kept with the problem; at first none."""
+    K, d = problem.linear.shape
+    kept: tuple[Array, Array] = problem.kept.setdefault("inverses", (np.zeros(K), np.empty((K, d, d))))
+    return kept
 
 
 def _in_one_call(problem: GramQuadratic, coupling: Coupling, W0: Array, tol: float, max_iter: int) -> WeightStep:
     """The same in one compiled call; the preconditioner is kept with the problem."""
     W = np.array(W0, dtype=float, order="C")
-    K, d = W.shape
-    kept = problem.kept.setdefault("inverses", (np.zeros(K), np.empty((K, d, d))))
+    kept = kept_inverses(problem)
     gap, made = weight_system(
         plain(problem.gram),
         plain(problem.task_scale),

@@ -32,6 +32,7 @@ MAX_GRAM_BYTES = 2 * 2**30  # memory that Grams may take by default; beyond it p
 STALE_RIDGE = (
     2.0  # factor of the ridge up to which an old preconditioner is used: more iterations, fewer factorisations
 )
+FEW_TASKS = 64  # tasks up to which one compiled call with a dense coupling beats separate products
 BATCHED_UP_TO = 64  # features up to which batched inverses are faster than a loop over triangular solves
 MANY_FEATURES = 100  # features from which on coordinate descent over all of them may take long
 _LARGE = 2**16  # numbers in a task's features from which products with them cost more than the calls of working sets

@@ -106,6 +106,8 @@ class ResidualProblem:
         """The residuals E, (K, n)."""
         return np.asarray(self.Y - self.fitted(W))
 
+    compiled = None  # compiled rounds know problems of the coefficients only
+
     def certifies(self, coupling: Coupling) -> bool:
         """Whether the gaps for a coupling bound the suboptimality."""
         return self.penalty.convex

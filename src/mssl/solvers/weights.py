@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl._validation import refused
+from mssl.kernels import TaskLoss, plain
 from mssl.model.bounds import CompositeBound, WeightBound
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import CommonWeights, NoiseUnits, Status, Unknowns, WeightStep
-from mssl.solvers.descent import descend, descend_on_support
+from mssl.solvers.descent import descend, descend_on_support, descends_in_one_call
 from mssl.solvers.glm import GLMLoss
-from mssl.solvers.linear import conjugate_gradient, sylvester
+from mssl.solvers.linear import conjugate_gradient, kept_inverses, solves_in_one_call, sylvester
 from mssl.solvers.newton import INNER_ITERATIONS, Model, proximal_newton
 from mssl.solvers.proximal import descend_composite, quadratic_certificate
 from mssl.solvers.quadratic import GramQuadratic, Quadratic
@@ -199,6 +200,22 @@ class CoefficientProblem:
         """Whether nothing but the coupling is added to least squares."""
         source = self.source
         return not isinstance(source, GLMLoss) and not source.ridge.any() and not self.penalised and not self.pooled
+
+    @cached_property
+    def compiled(self) -> TaskLoss | None:
+        """The problem as compiled rounds take it: few tasks and features, least squares on Grams; None otherwise."""
+        loss, penalty = self.loss, self.penalty
+        if not isinstance(loss, GramQuadratic) or loss.pending is not None or loss.ridge.any():
+            return None
+        if not isinstance(penalty, EntrywisePenalty) or not penalty.convex or type(self.unknowns) is not Unknowns:
+            return None
+        name = choose_solver(loss, penalty) if self.solver == "auto" else self.solver
+        if name not in ("coordinate", "cg") or not descends_in_one_call(loss):
+            return None
+        tables = (plain(loss.gram), plain(loss.task_scale), plain(loss.linear), loss.null_value)
+        if name == "coordinate":
+            return TaskLoss(*tables, penalty.kernel, None)
+        return TaskLoss(*tables, None, kept_inverses(loss)) if solves_in_one_call(loss) else None
 
     @property
     def pooled(self) -> bool:

@@ -115,6 +115,10 @@ class Structure(BaseEstimator, ABC):
     """Whether F's constants are those of the diagonal fixed point, from which the fit then starts."""
     prices_edges: bool = False
     """Whether the parameter ``alpha`` is λ, the price of an edge: paths, limits and stability selection need one."""
+    compiled: bool = False
+    """Whether compiled rounds know its step: the graphical lasso of :meth:`moment` at :meth:`prices`."""
+    shrinkage: float = 0.0
+    """ν/r, how far S is shrunk towards its diagonal."""
     free_units: bool = False
     """Whether F is the same function whatever the units of the targets are, up to a constant."""
 
@@ -169,9 +173,25 @@ class Structure(BaseEstimator, ABC):
         """The best Ω for the moment S, to the absolute gap ``tol`` in units of F."""
         return self.certify(S, step, scale)
 
+    def found(
+        self,
+        scale: StructureScale,
+        precision: Array,
+        covariance: Array,
+        log_determinant: float,
+        value: float,
+        gap: float,
+    ) -> StructureStep:
+        """An Ω that compiled rounds found, with its share of F and its gap."""
+        return StructureStep(precision, covariance, value, gap)
+
     def edge_scales(self, scale: StructureScale) -> Array:
         """a, what one unit of λ means for each edge; 0 where edges have no price."""
         return np.zeros((scale.n_tasks, scale.n_tasks))
+
+    def prices(self, scale: StructureScale) -> tuple[Array, Array]:
+        """What an edge and an entry of the diagonal cost, (K, K) and (K,); infinite for a forbidden edge."""
+        return self.edge_scales(scale), self.floors(scale)
 
     def lambda_max(self, S: Array, scale: StructureScale) -> float:
         """The λ from which on the diagonal Ω is the best one for the moment S."""

@@ -108,6 +108,12 @@ class SparsePrecision(Structure):
         return self.normalize
 
     @property
+    def compiled(self) -> bool:  # type: ignore[override]
+        """Whether compiled rounds know its step: by descent, for coefficients, with a price on edges."""
+        plain = type(self) is SparsePrecision
+        return plain and self.joint and self.solver == "bcd" and self.on == "coef" and self.alpha > 0
+
+    @property
     def strength(self) -> float:
         return float(self.coupling)
 
@@ -182,7 +188,7 @@ class SparsePrecision(Structure):
         """The factor cη/2 that multiplies the objective of the graphical lasso in F."""
         return prior_weight(self.strength, scale.n_rows, self.shrinkage)
 
-    def _prices(self, scale: StructureScale) -> tuple[Array, Array]:
+    def prices(self, scale: StructureScale) -> tuple[Array, Array]:
         """Λ, infinite on forbidden edges, and e; worked out once for each λ."""
         key = (self.alpha, self.normalize, self.on, self.variance_floor, id(self.edges))
         if key not in scale.kept:
@@ -197,14 +203,27 @@ class SparsePrecision(Structure):
         known = step.warm if step.warm is not None and step.warm.precision is step.precision else None
         if known is None and step.covariance is not None:
             known = GraphicalLassoResult.of(step.precision, step.covariance)
-        gap, value = gap_of(S, 1.0, *self._prices(scale), step.precision, known)
+        gap, value = gap_of(S, 1.0, *self.prices(scale), step.precision, known)
         weight = self.weight(scale)
         return StructureStep(step.precision, step.covariance, weight * value, weight * gap, step.warm)
 
     def update(self, S: Array, step: StructureStep, scale: StructureScale, tol: float) -> StructureStep:
         weight = self.weight(scale)
         goal = tol / weight / max(1.0, abs(step.value / weight))
-        result = solve(S, 1.0, *self._prices(scale), solver=self.solver, tol=goal, warm_start=step.warm)
+        result = solve(S, 1.0, *self.prices(scale), solver=self.solver, tol=goal, warm_start=step.warm)
         return StructureStep(
             result.precision, result.covariance, weight * result.objective, weight * result.gap, result
         )
+
+    def found(
+        self,
+        scale: StructureScale,
+        precision: Array,
+        covariance: Array,
+        log_determinant: float,
+        value: float,
+        gap: float,
+    ) -> StructureStep:
+        weight = self.weight(scale)
+        warm = GraphicalLassoResult.of(precision, covariance, log_determinant, gap / weight, value / weight)
+        return StructureStep(precision, covariance, value, gap, warm)

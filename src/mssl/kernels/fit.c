@@ -1,0 +1,433 @@
+/* Whole fits of few tasks: the rounds of mssl.solvers.alternation without Python between them; see mssl.h. */
+#include "mssl.h"
+
+#include "dense.h"
+
+#define GRAPH_SWEEPS 1000
+#define NEAR 0.2 /* as in mssl.glasso.algorithms */
+
+/* ---- the fixed point of the variances ---- */
+
+/* Where to go from v, whose image is given, by the line through the last two residuals; NaN in `last`: there is no line yet. */
+static double secant(const mssl_fixed_point *by, double v, double image, double last, double last_residual) {
+    const double residual = image - v, fall = (last_residual - residual) / (v - last);
+    if (!(fall > by->smallest_fall)) return image;
+    const double ahead = v + residual * least(1.0 / fall, by->longest);
+    return ahead > by->smallest_share * image ? ahead : image;
+}
+
+void MSSL(ridge_variances)(int64_t K, int64_t m, int64_t d, const double *values, const double *projections, const double *noise,
+                           const double *e, double eta, double tol, const mssl_fixed_point *by, double *v) {
+    for (int64_t k = 0; k < K; k++) {
+        const double s = 1.0 / noise[k], *restrict g = values + k * m, *restrict q = projections + k * m;
+        double x = v[k], last = NAN, last_residual = NAN;
+        for (int64_t round = 0; round < by->rounds; round++) {
+            const double ridge = eta / (x + e[k]);
+            double image = 0.0;
+            for (int64_t j = 0; j < m; j++) {
+                const double w = s * q[j] / (s * g[j] + ridge);
+                image += w * w;
+            }
+            image /= (double)d;
+            v[k] = image;
+            if (fabs(image - x) <= tol * (image + e[k])) break;
+            const double next = secant(by, x, image, last, last_residual);
+            last = x, last_residual = image - x, x = next;
+        }
+    }
+}
+
+/* ---- weight steps ---- */
+
+static int64_t step_room(int64_t K, int64_t d) { return 2 * d * d + 18 * d + 2 * K * K + 5 * K * d + 2 * K + d + 8; }
+
+/* The best weights for C from W, which is brought into the penalty's domain first; HW = s_k H_k w_k is written. Returns the
+   bound of the suboptimality, NaN where conjugate gradients did not bring it to tol. */
+static double weight_step(const mssl_task_loss *f, const mssl_prior *C, double *W, double *HW, double tol, double *room) {
+    const int64_t K = f->K, d = f->d;
+    if (f->g != NULL)
+        for (int64_t a = 0; a < K * d; a++) {
+            if (f->g->positive && W[a] < 0.0) W[a] = 0.0;
+            if (f->g->strengths[a] == INFINITY) W[a] = 0.0;
+        }
+    memset(HW, 0, (size_t)(K * d) * sizeof(double));
+    for (int64_t k = 0; k < K; k++) {
+        double *restrict row = HW + k * d;
+        add_rows(W + k * d, f->H + (f->n_grams > 1 ? k * d * d : 0), d, d, d, row);
+        for (int64_t j = 0; j < d; j++) row[j] *= f->scale[k];
+    }
+    if (f->g == NULL) {
+        double gap = INFINITY;
+        MSSL(weight_system)(K, d, f->n_grams, f->H, f->scale, f->q, C, W, HW, f->ridge, f->inverses, tol, f->max_inner, room, &gap);
+        return gap <= tol ? gap : NAN;
+    }
+    mssl_descending to = {.enough = tol, .gap = INFINITY};
+    double *rest = room + (d + 2 * K + K * K + 2);
+    MSSL(weight_descent)(K, d, f->n_grams, f->H, f->scale, f->q, f->g, C, W, HW, tol, f->max_inner, INFINITY, rest, (int64_t *)room, &to);
+    return to.gap;
+}
+
+static double loss_of(const mssl_task_loss *f, const double *W, const double *HW) {
+    double total = f->null;
+    for (int64_t a = 0; a < f->K * f->d; a++) total += W[a] * (0.5 * HW[a] - f->q[a]);
+    if (f->g != NULL)
+        for (int64_t a = 0; a < f->K * f->d; a++)
+            if (W[a] != 0.0) total += f->g->strengths[a] * fabs(W[a]);
+    return total;
+}
+
+/* rho of C = P - rho u u', u = P1. */
+static double couple(int64_t K, const double *P, double tau, double *u) {
+    double total = 0.0;
+    for (int64_t k = 0; k < K; k++) {
+        u[k] = 0.0;
+        for (int64_t l = 0; l < K; l++) u[k] += P[k * K + l];
+        total += u[k];
+    }
+    return tau > 0.0 ? 1.0 / (1.0 / tau + total) : 0.0;
+}
+
+/* rho W'u, the shared mean. */
+static void shared_mean(int64_t K, int64_t d, double rho, const double *u, const double *W, double *mean) {
+    memset(mean, 0, (size_t)d * sizeof(double));
+    if (rho == 0.0) return;
+    add_rows(u, W, K, d, d, mean);
+    for (int64_t j = 0; j < d; j++) mean[j] *= rho;
+}
+
+int64_t MSSL(fit_start_room)(int64_t K, int64_t d) { return K * d + 2 * K * K + 4 * K + d + step_room(K, d); }
+
+int64_t MSSL(fit_start)(const mssl_task_loss *f, double eta, double tau, const double *e, double size, double tol,
+                        const mssl_fixed_point *by, double *v, double *W, double *room) {
+    const int64_t K = f->K, d = f->d;
+    double *HW = room, *P = HW + K * d, *inverse = P + K * K, *u = inverse + K * K, *x = u + K, *last = x + K;
+    double *residual = last + K, *mean = residual + K, *rest = mean + d, change = 1.0;
+    memset(P, 0, (size_t)(2 * K * K) * sizeof(double));
+    for (int64_t k = 0; k < K; k++) x[k] = v[k], last[k] = residual[k] = NAN;
+    for (int64_t round = 0; round < by->rounds; round++) {
+        for (int64_t k = 0; k < K; k++) {
+            P[k * K + k] = eta / (x[k] + e[k]);
+            inverse[k * K + k] = 1.0 / P[k * K + k];
+        }
+        const mssl_prior C = {P, inverse, u, couple(K, P, tau, u), tau};
+        const double gap = weight_step(f, &C, W, HW, most(tol * tol, 1e-3 * change * change) * size, rest);
+        if (!isfinite(gap)) return MSSL_BROKE;
+        shared_mean(K, d, C.rho, u, W, mean);
+        change = 0.0;
+        for (int64_t k = 0; k < K; k++) {
+            double image = 0.0;
+            for (int64_t j = 0; j < d; j++) image += (W[k * d + j] - mean[j]) * (W[k * d + j] - mean[j]);
+            v[k] = image / (double)d + C.rho;
+            change = most(change, fabs(v[k] - x[k]) / (v[k] + e[k]));
+        }
+        if (change <= tol) return MSSL_DONE;
+        change = least(change, 1.0);
+        for (int64_t k = 0; k < K; k++) {
+            const double next = secant(by, x[k], v[k], last[k], residual[k]);
+            last[k] = x[k], residual[k] = v[k] - x[k], x[k] = next;
+        }
+    }
+    return MSSL_DONE;
+}
+
+/* ---- rounds ---- */
+
+/* Weights and a precision, and what is known about both. */
+typedef struct {
+    double *W, *Omega, *Sigma, *S, *mean;
+    double log_det, value, gap; /* of Omega at S: its whole share of F, and the bound, both in units of F */
+    double loss, objective;
+    int64_t known;              /* whether Omega came from a graph step, from which the next one starts */
+} spot;
+
+typedef struct {
+    spot now, last, before; /* the round at hand, and the last two that count */
+    double *Omega, *Sigma;  /* spare */
+    double *from, *HW, *P, *inverse, *u, *dual, *moment, *root, *rest;
+    int64_t *labels;
+    int64_t begun, n_points, rounds, used, idle, careful;
+    double allowed, gap_weights, earlier, change;
+} rounds;
+
+static void swap(double **a, double **b) {
+    double *c = *a;
+    *a = *b, *b = c;
+}
+
+static double *lay_out_spot(spot *p, double *room, int64_t K, int64_t d) {
+    p->W = room, p->Omega = p->W + K * d, p->Sigma = p->Omega + K * K, p->S = p->Sigma + K * K, p->mean = p->S + K * K;
+    return p->mean + d;
+}
+
+#define ROUNDS_ROOM ((int64_t)(sizeof(rounds) / sizeof(double)) + 1)
+
+int64_t MSSL(fit_room)(int64_t K, int64_t d) {
+    const int64_t spots = 3 * (K * d + 3 * K * K + d), step = step_room(K, d), graph = MSSL(graph_room)(K) + 4 * K * K + 8;
+    const int64_t rest = step > graph ? step : graph; /* the graph's is more than the 4 K^2 + 5 K + 8 of its gap */
+    return ROUNDS_ROOM + spots + 2 * K * d + 6 * K * K + K + (2 * K + 4) + (3 * K + 4) + rest;
+}
+
+static void lay_out(rounds *r, double *room, int64_t K, int64_t d) {
+    room += ROUNDS_ROOM;
+    room = lay_out_spot(&r->now, room, K, d);
+    room = lay_out_spot(&r->last, room, K, d);
+    room = lay_out_spot(&r->before, room, K, d);
+    r->Omega = room, r->Sigma = room + K * K, r->P = room + 2 * K * K, r->inverse = room + 3 * K * K, r->dual = room + 4 * K * K;
+    r->moment = room + 5 * K * K, room += 6 * K * K;
+    r->from = room, r->HW = room + K * d, room += 2 * K * d;
+    r->u = room, r->root = room + K, room += 3 * K + 4;
+    r->labels = (int64_t *)room, r->rest = room + 3 * K + 4;
+}
+
+/* S of the weights less their shared mean. */
+static void moment(const mssl_sparse_prior *prior, int64_t K, int64_t d, const double *W, const double *mean, double rho, double *S) {
+    const double nu = prior->shrinkage;
+    for (int64_t k = 0; k < K; k++)
+        for (int64_t l = 0; l <= k; l++) {
+            const double *restrict one = W + k * d, *restrict other = W + l * d;
+            double total = 0.0;
+            if (rho == 0.0)
+                for (int64_t j = 0; j < d; j++) total += one[j] * other[j];
+            else
+                for (int64_t j = 0; j < d; j++) total += (one[j] - mean[j]) * (other[j] - mean[j]);
+            total = total / (double)d + rho;
+            if (k == l) total += nu * prior->variances[k];
+            S[k * K + l] = S[l * K + k] = total / (1.0 + nu);
+        }
+}
+
+static double prior_weight(const mssl_sparse_prior *prior, int64_t d) {
+    return 0.5 * prior->eta * (double)d * (1.0 + prior->shrinkage);
+}
+
+/* P = eta Omega and its u; returns rho. */
+static double couple_to(rounds *r, const mssl_sparse_prior *prior, int64_t K, const double *Omega) {
+    for (int64_t a = 0; a < K * K; a++) r->P[a] = prior->eta * Omega[a];
+    return couple(K, r->P, prior->tau, r->u);
+}
+
+/* F and the certificate of Omega at the spot's weights, whose loss is known; r->P and r->u belong to Omega. 0 where the gap is
+   not known. */
+static int evaluate(rounds *r, const mssl_sparse_prior *prior, int64_t K, int64_t d, double rho, spot *p) {
+    const double weight = prior_weight(prior, d);
+    double trace;
+    shared_mean(K, d, rho, r->u, p->W, p->mean);
+    moment(prior, K, d, p->W, p->mean, rho, p->S);
+    double *room = r->rest + (K * K + 2 * K + 4);
+    const double gap = MSSL(graph_gap)(K, p->S, 1.0, prior->L, prior->e, p->Omega, p->Sigma, p->log_det, NEAR, room,
+                                       (int64_t *)r->rest, &trace);
+    if (!(gap < INFINITY)) return 0;
+    p->gap = weight * gap, p->value = weight * (trace - p->log_det);
+    double more = 0.0;
+    if (prior->tau > 0.0) {
+        double total = 0.0, square = 0.0;
+        for (int64_t k = 0; k < K; k++) total += r->u[k];
+        for (int64_t j = 0; j < d; j++) square += p->mean[j] * p->mean[j];
+        const double x = prior->tau * total;
+        more = 0.5 * square / prior->tau + 0.5 * (double)d * (log1p(x) - x / (1.0 + x));
+    }
+    p->objective = p->loss + p->value + more;
+    return 1;
+}
+
+static double size_of(const spot *p) { return most(1.0, fabs(p->objective)); }
+
+/* Sum of penalised products, tr((S + diag e) Omega) + sum L |Omega|. */
+static double penalised_trace(const mssl_sparse_prior *prior, int64_t K, const double *S, const double *Omega) {
+    double total = 0.0;
+    for (int64_t i = 0; i < K; i++)
+        for (int64_t j = 0; j < K; j++) {
+            const int64_t a = i * K + j;
+            if (Omega[a] != 0.0) total += Omega[a] * (S[a] + (i == j ? prior->e[i] : copysign(prior->L[a], Omega[a])));
+        }
+    return total;
+}
+
+/* A better Omega for the moment S, to the gap tol in units of F, never worse than the present one; 0 where the step breaks. */
+static int update(rounds *r, const mssl_sparse_prior *prior, int64_t K, int64_t d, const double *S, double tol, const mssl_lapack *lapack,
+                  spot *p) {
+    const double weight = prior_weight(prior, d), goal = tol / weight / most(1.0, fabs(p->value / weight));
+    const double *Omega = p->known ? p->Omega : NULL, *Sigma = p->known ? p->Sigma : NULL;
+    double accuracy = goal, answer[4];
+    MSSL(graph_components)(K, S, 1.0, prior->L, r->labels, r->labels + K);
+    for (int attempt = 0;; attempt++) {
+        if (attempt == 3) return 0;
+        /* What an attempt found is where the next one starts; it writes elsewhere. */
+        double *const out = attempt % 2 ? r->P : r->Omega, *const inverse = attempt % 2 ? r->inverse : r->Sigma;
+        const int64_t ended = MSSL(graph_lasso)(K, S, 1.0, prior->L, prior->e, accuracy, GRAPH_SWEEPS, INFINITY, r->labels, Omega, Sigma, out,
+                                                inverse, r->dual, r->root, r->labels + K, r->rest, 0, lapack, answer);
+        if (ended != MSSL_DONE) return 0;
+        Omega = out, Sigma = inverse;
+        const double size = goal * most(1.0, fabs(answer[1]));
+        if (answer[0] <= size) break;
+        accuracy *= 0.5 * size / answer[0]; /* it was relative to an objective of another size */
+    }
+    if (p->known) {
+        const double before = penalised_trace(prior, K, S, p->Omega) - p->log_det;
+        if (answer[1] > before) {
+            p->value = weight * before, p->gap = weight * most(answer[0] - (answer[1] - before), 0.0);
+            return 1;
+        }
+    }
+    if (Omega == r->P) swap(&r->P, &r->Omega), swap(&r->inverse, &r->Sigma);
+    swap(&p->Omega, &r->Omega), swap(&p->Sigma, &r->Sigma);
+    p->gap = weight * answer[0], p->value = weight * answer[1], p->log_det = answer[2], p->known = 1;
+    return 1;
+}
+
+/* A better Omega in r->now, whose weights, loss, moment, value and gap are those of a point; with a shared mean in turns with it,
+   which needs no pass over the data. S is the first moment. */
+static int improve(rounds *r, const mssl_sparse_prior *prior, const mssl_rounds_limits *by, int64_t K, int64_t d, const double *S,
+                   double needed, double enough, double tighter, const mssl_lapack *lapack) {
+    spot *p = &r->now;
+    const double goal = most(needed, enough);
+    for (int64_t turn = 0; turn < by->turns && !(p->gap <= needed); turn++) {
+        if (!update(r, prior, K, d, S, tighter * most(needed, least(enough, by->loose * p->gap)), lapack, p)) return 0;
+        if (prior->tau <= 0.0) break;
+        if (!evaluate(r, prior, K, d, couple_to(r, prior, K, p->Omega), p)) return 0;
+        S = p->S;
+        if (p->gap <= goal) break;
+    }
+    return 1;
+}
+
+static void copy_spot(const spot *from, spot *to, int64_t K, int64_t d) {
+    spot kept = *to;
+    *to = *from;
+    to->W = kept.W, to->Omega = kept.Omega, to->Sigma = kept.Sigma, to->S = kept.S, to->mean = kept.mean;
+    memcpy(to->W, from->W, (size_t)(K * d) * sizeof(double));
+    memcpy(to->Omega, from->Omega, (size_t)(K * K) * sizeof(double));
+    memcpy(to->Sigma, from->Sigma, (size_t)(K * K) * sizeof(double));
+    memcpy(to->S, from->S, (size_t)(K * K) * sizeof(double));
+    memcpy(to->mean, from->mean, (size_t)d * sizeof(double));
+}
+
+static int64_t count_edges(int64_t K, const double *Omega) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < K; i++)
+        for (int64_t j = 0; j < i; j++) n += Omega[i * K + j] != 0.0;
+    return n;
+}
+
+/* The first Omega, where the weights are the best for the given one already. */
+static int begin(rounds *r, const mssl_task_loss *f, const mssl_sparse_prior *prior, const mssl_rounds_limits *by, int64_t ready,
+                 const mssl_lapack *lapack) {
+    const int64_t K = f->K, d = f->d;
+    spot *p = &r->now;
+    memset(r->HW, 0, (size_t)(K * d) * sizeof(double));
+    for (int64_t k = 0; k < K; k++) {
+        add_rows(p->W + k * d, f->H + (f->n_grams > 1 ? k * d * d : 0), d, d, d, r->HW + k * d);
+        for (int64_t j = 0; j < d; j++) r->HW[k * d + j] *= f->scale[k];
+    }
+    p->loss = loss_of(f, p->W, r->HW);
+    p->log_det = factor(p->Omega, K, r->rest);
+    if (isnan(p->log_det)) return 0;
+    r->allowed = by->share * by->tol * most(1.0, fabs(p->loss));
+    if (!ready) return 1;
+    if (!evaluate(r, prior, K, d, couple_to(r, prior, K, p->Omega), p)) return 0;
+    r->allowed = most(r->allowed, by->loose * p->gap);
+    return improve(r, prior, by, K, d, p->S, by->share * by->tol * size_of(p), by->loose * p->gap, 1.0, lapack);
+}
+
+/* From the last point to the weights and the precision of the next round: the precision is fitted to weights that go on along
+   the last change. */
+static int advance(rounds *r, const mssl_task_loss *f, const mssl_sparse_prior *prior, const mssl_rounds_limits *by,
+                   const mssl_lapack *lapack) {
+    const int64_t K = f->K, d = f->d;
+    const double needed = by->share * by->tol * size_of(&r->last), gained = r->earlier - r->last.objective;
+    const double gap = r->gap_weights + r->last.gap;
+    r->allowed = r->careful ? needed : most(needed, by->loose * least(gap, gained));
+    r->used = r->rounds >= 2;
+    r->idle = r->change == 0.0 ? r->idle + 1 : 0;
+    copy_spot(&r->last, &r->now, K, d);
+    double *S = r->now.S;
+    if (r->used) {
+        const double share = (double)(r->rounds - 1) / (double)(r->rounds + 2);
+        for (int64_t a = 0; a < K * d; a++) r->from[a] = r->last.W[a] + share * (r->last.W[a] - r->before.W[a]);
+        const double rho = couple_to(r, prior, K, r->last.Omega);
+        double *mean = r->HW;
+        shared_mean(K, d, rho, r->u, r->from, mean);
+        S = r->moment;
+        moment(prior, K, d, r->from, mean, rho, S);
+    }
+    const double enough = r->careful ? needed : by->loose * least(r->last.gap, 3.0 * gained);
+    const int found = improve(r, prior, by, K, d, S, needed, enough, pow(0.1, (double)r->idle), lapack);
+    if (r->used) memcpy(r->now.W, r->from, (size_t)(K * d) * sizeof(double));
+    return found;
+}
+
+int64_t MSSL(fit_rounds)(const mssl_task_loss *f, const mssl_sparse_prior *prior, const mssl_rounds_limits *by, int64_t ready,
+                         int64_t known, int64_t n_rounds, double seconds, double *W, double *Omega, double *Sigma, double *mean,
+                         double *table, double *facts, const mssl_lapack *lapack, double *room) {
+    const int64_t K = f->K, d = f->d;
+    const double deadline = mssl_seconds() + seconds;
+    rounds *r = (rounds *)room;
+    int64_t made = 0, ended = MSSL_AGAIN;
+    if (!(int64_t)facts[0]) {
+        memset(r, 0, sizeof(rounds));
+        lay_out(r, room, K, d);
+        memcpy(r->now.W, W, (size_t)(K * d) * sizeof(double));
+        memcpy(r->now.Omega, Omega, (size_t)(K * K) * sizeof(double));
+        memcpy(r->now.Sigma, Sigma, (size_t)(K * K) * sizeof(double));
+        r->now.known = known, r->earlier = r->last.objective = INFINITY;
+        if (!begin(r, f, prior, by, ready, lapack)) return MSSL_BROKE;
+    } else if (!advance(r, f, prior, by, lapack)) {
+        return MSSL_BROKE;
+    }
+    for (;;) {
+        spot *p = &r->now;
+        memcpy(r->from, p->W, (size_t)(K * d) * sizeof(double));
+        const double rho = couple_to(r, prior, K, p->Omega);
+        for (int64_t a = 0; a < K * K; a++) r->inverse[a] = p->Sigma[a] / prior->eta;
+        const mssl_prior C = {r->P, r->inverse, r->u, rho, prior->tau};
+        const double gap = weight_step(f, &C, p->W, r->HW, r->allowed, r->rest);
+        double moved = 0.0, square = 0.0;
+        for (int64_t a = 0; a < K * d; a++) {
+            moved += (p->W[a] - r->from[a]) * (p->W[a] - r->from[a]);
+            square += p->W[a] * p->W[a];
+        }
+        r->change = sqrt(moved) / most(sqrt(square), 1e-300);
+        p->loss = loss_of(f, p->W, r->HW);
+        if (!isfinite(gap) || !evaluate(r, prior, K, d, rho, p)) {
+            ended = MSSL_BROKE;
+            break;
+        }
+        const double rise = p->objective - r->last.objective;
+        if (r->n_points > 0 && !(rise <= (r->used ? 0.0 : by->rounding * size_of(&r->last)))) {
+            if (!r->used && r->careful) {
+                ended = MSSL_LIMIT;
+                break;
+            }
+            /* F rose; where that was not momentum's doing, a step was solved too loosely. */
+            r->careful = r->careful || !r->used;
+            r->n_points = 1, r->rounds = 1;
+        } else {
+            const spot free = r->before;
+            r->earlier = r->last.objective;
+            r->before = r->last, r->last = r->now, r->now = free;
+            r->n_points = r->n_points < 2 ? r->n_points + 1 : 2;
+            r->rounds++, r->careful = 0, r->gap_weights = gap;
+            double *row = table + 4 * made++;
+            row[0] = r->last.objective, row[1] = gap, row[2] = r->last.gap, row[3] = (double)count_edges(K, r->last.Omega);
+            if ((gap + r->last.gap) / size_of(&r->last) <= by->tol) {
+                ended = MSSL_DONE;
+                break;
+            }
+            if (made == n_rounds || mssl_seconds() > deadline) break;
+        }
+        if (!advance(r, f, prior, by, lapack)) {
+            ended = MSSL_BROKE;
+            break;
+        }
+    }
+    facts[0] += (double)made;
+    if (r->n_points > 0) {
+        const spot *p = &r->last;
+        memcpy(W, p->W, (size_t)(K * d) * sizeof(double));
+        memcpy(Omega, p->Omega, (size_t)(K * K) * sizeof(double));
+        memcpy(Sigma, p->Sigma, (size_t)(K * K) * sizeof(double));
+        memcpy(mean, p->mean, (size_t)d * sizeof(double));
+        facts[1] = p->objective, facts[2] = p->value, facts[3] = p->gap, facts[4] = p->log_det, facts[5] = (double)p->known;
+    }
+    return ended;
+}
