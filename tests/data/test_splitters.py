@@ -5,13 +5,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
-from sklearn.model_selection import KFold, TimeSeriesSplit, cross_val_score
+from sklearn.model_selection import GroupKFold, KFold, TimeSeriesSplit, cross_val_score
 
 from mssl import MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV
-from mssl.data.splitters import read_splits
+from mssl.data.layouts import read_tasks
+from mssl.data.splitters import read_splits, task_folds
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, LayoutError, ParameterError
-from mssl.model_selection import MovingWindowSplit, TaskKFold, TaskTimeSeriesSplit
+from mssl.model_selection import MovingWindowSplit, TaskBlockKFold, TaskGroupKFold, TaskKFold, TaskTimeSeriesSplit
 
 
 @settings(max_examples=40, deadline=None)
@@ -272,3 +273,130 @@ def test_a_class_may_be_missing_in_the_training_rows_of_a_task():
     with pytest.warns(UserWarning, match="All targets of 1 tasks are 0"):
         search = MSSLClassifierCV([0.5, 0.1], **settings).fit(data.X[kept], data.y[kept], tasks=data.tasks[kept])
     assert np.isfinite(search.best_score_)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), folds=st.integers(2, 4), n_groups=st.integers(4, 30), n_tasks=st.integers(1, 5))
+def test_groups_stay_together_in_all_tasks(seed, folds, n_groups, n_tasks):
+    rng = np.random.default_rng(seed)
+    groups, tasks = rng.integers(n_groups, size=80), rng.integers(n_tasks, size=80)
+    X = np.column_stack([tasks, np.zeros(80)])
+    splits = list(TaskGroupKFold(folds, random_state=seed, task_column=0).split(X, groups=groups))
+    held = np.concatenate([test for _, test in splits])
+    assert len(np.unique(held)) == len(held)
+    for train, test in splits:
+        assert not set(groups[train]) & set(groups[test])
+        assert set(tasks[train]) == set(tasks)
+        assert len(train) + len(test) == 80
+    never = np.setdiff1d(np.arange(80), held)  # only groups that hold a whole task
+    for group in np.unique(groups[never]):
+        assert any(set(groups[tasks == k]) == {group} for k in range(n_tasks))
+
+
+def test_days_that_all_stations_share_are_dealt_out_evenly():
+    day, station = np.tile(np.arange(23), 4), np.repeat(np.arange(4), 23)
+    for train, test in TaskGroupKFold(5, task_column=0).split(np.column_stack([station, day]), groups=day):
+        assert set(np.bincount(station[test])) <= {4, 5}
+        assert len(np.unique(np.bincount(station[test]))) == 1
+        assert len(train) + len(test) == 92
+
+
+def test_groups_are_balanced_by_task_better_than_by_rows_alone():
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(40), 5)
+    tasks = np.repeat(rng.permutation(np.repeat([0, 1, 2, 3], 10)), 5)  # each group in one task
+
+    def unevenness(splits):
+        return sum(np.ptp([np.sum(tasks[test] == k) for _, test in splits]) for k in range(4))
+
+    X = np.column_stack([tasks, np.zeros(200)])
+    assert unevenness(list(TaskGroupKFold(5, task_column=0).split(X, groups=groups))) == 0
+    assert unevenness(list(GroupKFold(5).split(X, groups=groups))) > 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), folds=st.integers(2, 4), forward=st.booleans(), n_tasks=st.integers(1, 4))
+def test_blocks_are_runs_of_time_in_all_tasks(seed, folds, forward, n_tasks):
+    rng = np.random.default_rng(seed)
+    time, tasks = rng.integers(40, size=120), rng.integers(n_tasks, size=120)
+    X = np.column_stack([tasks, np.zeros(120)])
+    splits = list(TaskBlockKFold(folds, forward=forward, task_column=0).split(X, groups=time))
+    previous = -1
+    for train, test in splits:
+        assert time[test].min() > previous
+        previous = time[test].max()
+        inside = (time[train] >= time[test].min()) & (time[train] <= previous)
+        assert not inside.any()
+        assert set(tasks[train]) == set(tasks)
+        if forward:
+            assert time[train].max() < time[test].min()
+    held = np.concatenate([test for _, test in splits])
+    assert len(np.unique(held)) == len(held)
+    if not forward:
+        assert len(held) == 120
+
+
+def test_a_task_within_one_block_is_trained_with_and_groups_are_not_parted_by_blocks():
+    time = np.r_[np.arange(20), np.arange(3)]
+    tasks = np.r_[np.zeros(20), np.ones(3)]
+    for train, test in TaskBlockKFold(2, task_column=0).split(np.column_stack([tasks, time]), groups=time):
+        assert set(tasks[train]) == {0, 1}
+        assert set(tasks[test]) == {0}
+    group = np.arange(20) // 3
+    splits = read_splits(3, np.zeros((20, 1)), np.zeros(20), None, groups=group, order=np.arange(20))
+    for train, test in splits:
+        assert not set(group[train]) & set(group[test])
+        assert np.array_equal(test, np.arange(test.min(), test.max() + 1))
+
+
+@pytest.mark.parametrize("layout", ["long", "shared", "aligned"])
+@pytest.mark.parametrize("extra", ["", "groups", "order"])
+def test_folds_of_read_tasks_are_those_of_the_input(layout, extra):
+    rng = np.random.default_rng(0)
+    n, K = 30, 3
+    Y, given_rows = rng.standard_normal((n, K)), rng.permutation(n) // 3
+    if layout == "long":
+        X, y, tasks = rng.standard_normal((n * K, 2)), Y.ravel(), np.tile(np.arange(K), n)
+        given_rows = np.repeat(given_rows, K)
+    else:
+        Y[rng.random((n, K)) < 0.1] = np.nan
+        X, y, tasks = rng.standard_normal((n, 2) if layout == "shared" else (n, K, 2)), Y, None
+    named = {} if not extra else {extra: given_rows}
+    data = read_tasks(X, y, tasks=tasks, **named)
+    rows = data.source_rows
+    observed = y if layout == "long" else y[rows, data.task_of_row]
+    np.testing.assert_array_equal(data.y, observed[rows] if layout == "long" else observed)
+    pairs = read_splits(4, X, y, tasks, **named)
+    for (train, test), (train_mask, test_mask) in zip(pairs, task_folds(data, 4), strict=True):
+        np.testing.assert_array_equal(np.isin(rows, train), train_mask)
+        np.testing.assert_array_equal(np.isin(rows, test), test_mask)
+        if data.occasions is not None:
+            assert not set(data.occasions[train_mask]) & set(data.occasions[test_mask])
+    direct = [(np.arange(0, n), np.arange(n, len(y)))] if layout == "long" else [(np.arange(9), np.arange(9, n))]
+    ((train_mask, test_mask),) = task_folds(data, direct)
+    np.testing.assert_array_equal(train_mask, np.isin(rows, direct[0][0]))
+    np.testing.assert_array_equal(test_mask, np.isin(rows, direct[0][1]))
+
+
+def test_splitters_of_scikit_learn_see_groups_and_rows_in_the_order_of_time():
+    X, y = np.zeros((12, 1)), np.arange(12.0)
+    groups, order = np.arange(12) % 4, np.arange(12)[::-1]
+    for train, test in read_splits(GroupKFold(4), X, y, None, groups=groups):
+        assert not set(groups[train]) & set(groups[test])
+    for train, test in read_splits(TimeSeriesSplit(3), X, y, None, order=order):
+        assert order[train].max() < order[test].min()
+
+
+def test_impossible_groups_and_times_are_said_so():
+    X, y, tasks = np.zeros((6, 1)), np.zeros(6), [0, 0, 0, 1, 1, 1]
+    with pytest.raises(ParameterError, match=r"0 groups to hold out.*hold all rows of a task"):
+        read_splits(2, X, y, tasks, groups=tasks)
+    with pytest.raises(ParameterError, match="n_splits is 5, there are 3 groups"):
+        read_splits(5, X, y, tasks, groups=[0, 1, 2] * 2)
+    with pytest.raises(ParameterError, match="do not fill that many blocks"):
+        read_splits(5, X, y, tasks, order=[0, 1, 2] * 2)
+    with pytest.raises(LayoutError, match="groups has 5 entries for 6 rows"):
+        read_tasks(X, y, tasks=tasks, groups=[0] * 5)
+    with pytest.raises(LayoutError, match="1 rows have no entry in order"):
+        read_tasks(X, y, tasks=tasks, order=[0, 1, 2, 3, 4, None])
+    assert len(read_splits(None, X, y, tasks, groups=[0, 1, 2] * 2)) == 3

@@ -21,7 +21,7 @@ from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, ParameterError
 from mssl.model_selection import TaskKFold, TaskTimeSeriesSplit
 from mssl.model_selection.chains import follow
-from mssl.model_selection.folds import Dataset, GramFold, RowFold, input_rows_of, make_folds
+from mssl.model_selection.folds import Dataset, GramFold, RowFold, make_folds
 from mssl.penalties import L1
 from mssl.structures import FixedPrecision, GraphLaplacian, Independent, SparsePrecision
 
@@ -46,7 +46,7 @@ def _both_folds(template, X, y, weights=None, cv=None, **more):
     prepared = whole.prepared(parts)
     cv = TaskKFold(3) if cv is None else cv
     splits = list(cv.split(X, y, more.get("tasks")))
-    input_rows = input_rows_of(data, y, weights)
+    input_rows = data.source_rows
     return [
         make_folds(data, prepared, parts, whole.loss, splits, input_rows, by_rows=by_rows) for by_rows in (False, True)
     ]

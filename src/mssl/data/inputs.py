@@ -99,11 +99,20 @@ def as_given(values: Any) -> Labels:
 
 def read_labels(tasks: Any) -> Labels:
     """Task ids as an array of one kind; a missing one raises."""
-    labels = as_given(tasks)
+    return _row_labels(tasks, "Task ids have", "task id", "name their task")
+
+
+def read_row_labels(name: str, values: Any) -> Labels:
+    """Groups or times of the rows as an array of one kind; a missing one raises."""
+    return _row_labels(values, f"{name} has", f"entry in {name}", "give them one")
+
+
+def _row_labels(values: Any, whose: str, what: str, remedy: str) -> Labels:
+    labels = as_given(values)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels.ravel()
     if labels.ndim != 1:
-        raise LayoutError(f"Task ids have shape {labels.shape}; give one id a row, shape (N,).")
+        raise LayoutError(f"{whose} shape {labels.shape}; give one id a row, shape (N,).")
     missing = np.zeros(len(labels), bool)
     if labels.dtype.kind == "f":
         missing = np.isnan(labels)
@@ -114,8 +123,7 @@ def read_labels(tasks: Any) -> Labels:
         labels = labels if missing.any() else _uniform(labels)
     if missing.any():
         raise LayoutError(
-            f"{int(missing.sum())} rows have no task id (first: row {int(np.argmax(missing))}); "
-            "drop them or name their task."
+            f"{int(missing.sum())} rows have no {what} (first: row {int(np.argmax(missing))}); drop them or {remedy}."
         )
     return labels
 

@@ -29,6 +29,7 @@ from mssl.data.inputs import (
     listing,
     number_tasks,
     read_labels,
+    read_row_labels,
     read_targets,
     read_weights,
 )
@@ -57,13 +58,18 @@ class TaskData:
     layout : {"long", "shared", "aligned"}
         How the data came.
     input_rows : ndarray of shape (N,) or None
-        For each sorted row its place in the input (None: unchanged). Called ``rows`` before version 0.2.
+        For each sorted row its row in the input (None: unchanged, see ``source_rows``). Called ``rows`` before
+        version 0.2.
     aligned : bool
         Whether row i of every task is the same occasion, so that residuals can be compared across tasks.
     feature_names : ndarray of shape (d,) or None
         Names of the columns, where the input has them. Called ``names`` before version 0.2.
     encoder : FeatureEncoder or None
         How the columns of the input became numbers; None where they are nothing else.
+    groups : ndarray of int of shape (N,) or None
+        Which rows belong together, in whichever tasks they are: rows of one group are never split by folds.
+    order : ndarray of int of shape (N,) or None
+        Rank of each row's time among all times; equal times have equal ranks.
 
     Examples
     --------
@@ -83,6 +89,8 @@ class TaskData:
     aligned: bool = False
     feature_names: Labels | None = None
     encoder: FeatureEncoder | None = None
+    groups: Index | None = None
+    order: Index | None = None
 
     @property
     def rows(self) -> Index | None:
@@ -121,6 +129,31 @@ class TaskData:
         """Task index of each flat row."""
         return np.repeat(np.arange(self.n_tasks), self.n_rows)
 
+    @property
+    def source_rows(self) -> Index:
+        """Row of the input that each flat row came from."""
+        if self.input_rows is not None:
+            return self.input_rows
+        return np.arange(len(self.y)) if self.layout == "long" else np.tile(np.arange(self.n_rows[0]), self.n_tasks)
+
+    @property
+    def occasions(self) -> Index | None:
+        """Which rows belong together: ``groups`` where given, else rows of the input that hold all tasks, else None."""
+        return self.source_rows if self.groups is None and self.layout != "long" else self.groups
+
+    def with_occasions(self, groups: Any = None, order: Any = None) -> TaskData:
+        """The same data with groups and times.
+
+        Parameters
+        ----------
+        groups : array of shape (N,) or (n,), optional
+            Group of each row of the input.
+        order : array of shape (N,) or (n,), optional
+            Time of each row of the input: numbers, dates, or anything else that can be sorted.
+        """
+        rows = self.source_rows if groups is not None or order is not None else np.empty(0, dtype=np.int64)
+        return replace(self, groups=_ranks("groups", groups, rows), order=_ranks("order", order, rows))
+
     def task_sums(self, values: Array) -> Array:
         """Sum a flat vector over each task's rows."""
         return np.add.reduceat(values, self.offsets[:-1])
@@ -143,6 +176,16 @@ class TaskData:
         X, y, ids = stack_tasks(Xs, ys, tasks)
         weights = None if sample_weight is None else np.concatenate([np.asarray(w, float) for w in sample_weight])
         return read_tasks(X, y, tasks=ids, sample_weight=weights)
+
+
+def _ranks(name: str, values: Any, rows: Index) -> Index | None:
+    """Labels of the input's rows as numbers from 0 on, in their order, one for each flat row."""
+    if values is None:
+        return None
+    labels = read_row_labels(name, values)
+    if len(labels) <= rows.max():
+        raise LayoutError(f"{name} has {len(labels)} entries; give one a row of X.")
+    return np.asarray(np.unique(labels[rows], return_inverse=True)[1], dtype=np.int64)
 
 
 def _warn_renamed(old: str, new: str) -> None:
@@ -212,8 +255,12 @@ def read_tasks(
     sample_weight: Any = None,
     y_numeric: bool = True,
     missing: str = "error",
+    groups: Any = None,
+    order: Any = None,
 ) -> TaskData:
     """Check X, y and weights in any layout, encode categories and missing features, and sort the rows by task.
+
+    Groups and times follow their rows.
 
     Raises
     ------
@@ -224,6 +271,14 @@ def read_tasks(
     """
     features = read_features(X, task_column, tasks, missing=missing)
     targets, target_names = read_targets(y, features.values, y_numeric)
+    data = _by_layout(features, targets, target_names, sample_weight)
+    for name, values in (("groups", groups), ("order", order)):
+        if values is not None and len(values) != features.values.shape[0]:
+            raise LayoutError(f"{name} has {len(values)} entries for {features.values.shape[0]} rows; give one a row.")
+    return data.with_occasions(groups, order)
+
+
+def _by_layout(features: Features, targets: Labels, target_names: Labels | None, sample_weight: Any) -> TaskData:
     if features.values.ndim == 3:
         data = _from_aligned(features, targets, target_names, sample_weight)
     elif targets.ndim == 2:
@@ -260,7 +315,9 @@ def subset(data: TaskData, mask: Mask, *, all_tasks: bool = True) -> TaskData:
         y=data.y[mask],
         weights=None if data.weights is None else data.weights[mask],
         offsets=np.concatenate([[0], np.cumsum(counts)]),
-        input_rows=None,
+        input_rows=data.source_rows[mask] if data.layout != "long" else None,
+        groups=None if data.groups is None else data.groups[mask],
+        order=None if data.order is None else data.order[mask],
     )
 
 
@@ -321,8 +378,8 @@ def _from_shared(features: Features, y: Labels, target_names: Labels | None, sam
             X, y = np.ascontiguousarray(X[kept]), y[kept]
             weights = None if weights is None else weights[kept]
         flat_y, flat_w = y.T.ravel(), None if weights is None else weights.T.ravel()
-        offsets = np.arange(K + 1) * len(kept)
-        return TaskData(X, flat_y, flat_w, offsets, tasks, "shared", None, True, features.feature_names)
+        offsets, rows = np.arange(K + 1) * len(kept), np.tile(kept, K) if len(kept) < n else None
+        return TaskData(X, flat_y, flat_w, offsets, tasks, "shared", rows, True, features.feature_names)
     return _expand(lambda k, kept: X[kept], y, weights, observed, tasks, "shared", features.feature_names)
 
 
@@ -368,7 +425,8 @@ def _expand(
     flat_y, flat_w = y.T[by_task], None if weights is None else weights.T[by_task]
     offsets = np.concatenate([[0], np.cumsum(observed.sum(axis=0))])
     aligned = bool(observed.all()) and _common(weights)
-    return TaskData(X, flat_y, flat_w, offsets, tasks, layout, None, aligned, feature_names)
+    rows = None if observed.all() else np.concatenate(kept)
+    return TaskData(X, flat_y, flat_w, offsets, tasks, layout, rows, aligned, feature_names)
 
 
 def _require_rows(counts: Index, tasks: Labels) -> None:

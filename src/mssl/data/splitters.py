@@ -1,7 +1,12 @@
-"""Splits of rows into training and test parts that never lose a task.
+"""Splits of rows into training and test parts that never lose a task, and never part what belongs together.
 
 Unshuffled ``KFold`` on rows sorted by task drops whole tasks. The splitters here split within every task, and work as
 ``cv=`` anywhere in scikit-learn: tasks come from ``task_column``, from ``groups=``, or from the columns of a 2-d y.
+
+Rows that share their errors (stations on one day, samples of one patient) must be on the same side of a split, in all
+tasks: else the test rows' errors are known to the training part and penalties are chosen too weak.
+:class:`TaskGroupKFold` keeps groups together, :class:`TaskBlockKFold` neighbours in time. :func:`task_folds` gives the
+folds of tasks that are read already.
 """
 
 from __future__ import annotations
@@ -13,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.model_selection import BaseCrossValidator
-from sklearn.utils import check_random_state
+from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _num_samples
 
 from mssl._validation import check_whole_number, refused
-from mssl.data.inputs import CodedTasks, as_given, is_missing, listing, number_tasks, read_labels
+from mssl.data.inputs import CodedTasks, as_given, is_missing, listing, number_tasks, read_labels, read_row_labels
+from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError, LayoutError, ParameterError
 
 Index = NDArray[np.intp]
@@ -64,28 +70,107 @@ class TaskSplitter(BaseCrossValidator):
         raise NotImplementedError  # pragma: no cover - subclasses define it
 
 
-def read_splits(cv: Any, X: Any, y: Any, groups: Any) -> list[Split]:
+Fold = tuple[NDArray[np.bool_], NDArray[np.bool_]]
+
+
+def task_folds(data: TaskData, cv: Any = None) -> list[Fold]:
+    """Training and test rows of each fold, as masks of the flat rows of tasks that are read already.
+
+    Rows of one of ``data.occasions`` are on the same side of every fold; where ``data.order`` is given the folds are
+    blocks of time. Both hold for numbers of folds and for the splitters of this module that are made for it; index
+    pairs are taken as they are.
+
+    Parameters
+    ----------
+    data : TaskData
+        The tasks.
+    cv : None, int, splitter or iterable of (train, test)
+        As for :func:`read_splits`; index pairs are rows of the input.
+
+    Returns
+    -------
+    list of (train, test), ndarrays of bool of shape (N,)
+
+    Examples
+    --------
+    >>> from mssl.data.layouts import read_tasks
+    >>> data = read_tasks([[0.0], [1.0], [2.0], [3.0]], [0, 1, 2, 3], tasks=[0, 0, 1, 1], groups=["a", "b", "a", "b"])
+    >>> for train, test in task_folds(data, 2):
+    ...     print(train, test)
+    [ True False  True False] [False  True False  True]
+    [False  True False  True] [ True False  True False]
+    """
+    rows = data.source_rows
+    if cv is None or isinstance(cv, int | np.integer) or hasattr(cv, "split"):
+        rows = np.unique(rows, return_inverse=True)[1]  # rows of weight zero are not there
+    n, together = int(rows.max()) + 1, data.layout != "long"
+    y: NDArray[Any] = np.full((n, data.n_tasks) if together else n, np.nan)
+    y[(rows, data.task_of_row) if together else rows] = data.y
+    tasks = groups = order = None
+    if not together:
+        tasks = np.zeros(n, dtype=np.int64)
+        tasks[rows] = data.task_of_row
+        y = np.where(np.isnan(y), 0.0, y)
+    if data.groups is not None:
+        groups = np.zeros(n, dtype=np.int64)
+        groups[rows] = data.groups
+    if data.order is not None:
+        order = np.zeros(n, dtype=np.int64)
+        order[rows] = data.order
+    splits = read_splits(cv, np.zeros((n, 1)), y, tasks, groups, order)
+    return [(row_mask(train, n)[rows], row_mask(test, n)[rows]) for train, test in splits]
+
+
+def read_splits(cv: Any, X: Any, y: Any, tasks: Any, groups: Any = None, order: Any = None) -> list[Split]:
     """The splits that a ``cv=`` stands for, as row numbers.
 
     Parameters
     ----------
     cv : None, int, splitter or iterable of (train, test)
-        None is 5 folds; parts are row numbers or masks of all rows.
-    X, y, groups
-        As for :meth:`TaskSplitter.split`.
+        None is 5 folds (or as many as there are groups, where these are fewer). A number is that many folds: blocks of
+        time where there is an order, whole groups where there are groups, else :class:`TaskKFold`. Scikit-learn's
+        splitters get the groups, and rows in the order of time. Parts are row numbers or masks of all rows.
+    X, y : arrays
+        Features and targets.
+    tasks : array of shape (N,) or None
+        Task of each row.
+    groups, order : array of shape (N,) or (n,), optional
+        Rows that belong together, and the time of each row.
     """
     if cv is None or isinstance(cv, int | np.integer):
-        cv = TaskKFold(5 if cv is None else int(cv))
+        n_splits = 5 if cv is None else int(cv)
+        if order is not None:
+            cv = TaskBlockKFold(n_splits)
+        elif groups is not None:
+            cv = TaskGroupKFold(min(n_splits, len(np.unique(groups))) if cv is None else n_splits)
+        else:
+            cv = TaskKFold(n_splits)
     if isinstance(cv, str) or not (hasattr(cv, "split") or isinstance(cv, Iterable)):
         raise refused("cv", cv, "give a number of folds, a splitter, or (train, test) index pairs")
-    if hasattr(cv, "split"):  # scikit-learn's splitters do not know tasks, and most warn where groups are given
-        cv = cv.split(X, y, groups) if isinstance(cv, TaskSplitter) else cv.split(X, y)
+    if isinstance(cv, TaskGroupKFold | TaskBlockKFold):
+        cv = cv.of_tasks(X, y, tasks, groups, order)
+    elif hasattr(cv, "split"):
+        cv = _in_time(cv, X, y, tasks, groups, order)
     n, splits = _num_samples(X), []
     for number, pair in enumerate(cv):
         if not isinstance(pair, tuple | list | np.ndarray) or len(pair) != 2:
             raise DataError(f"Fold {number} of cv is no pair of training and test rows; give (train, test) pairs.")
         splits.append((_row_numbers(pair[0], n, number), _row_numbers(pair[1], n, number)))
     return splits
+
+
+def _in_time(cv: Any, X: Any, y: Any, tasks: Any, groups: Any, order: Any) -> Iterator[Split]:
+    """The splits of a splitter that sees the rows in the order of time, where there is one."""
+    # Scikit-learn's splitters do not know tasks, and most warn where groups are given.
+    third = tasks if isinstance(cv, TaskSplitter) else groups
+    if order is None:
+        yield from cv.split(X, y, third) if third is not None else cv.split(X, y)
+        return
+    place = np.argsort(read_row_labels("order", order), kind="stable")
+    X, y = (_safe_indexing(part if hasattr(part, "shape") else as_given(part), place) for part in (X, y))
+    third = None if third is None else _safe_indexing(read_row_labels("groups", third), place)
+    for train, test in cv.split(X, y, third) if third is not None else cv.split(X, y):
+        yield np.sort(place[train]), np.sort(place[test])
 
 
 def _row_numbers(part: Any, n: int, fold: int) -> Index:
@@ -251,6 +336,227 @@ def _strata(y: Any, n: int) -> Index:
 def _are_labels(targets: NDArray[Any]) -> bool:
     with np.errstate(invalid="ignore"):  # of numbers beyond all integers, which are no labels
         return type_of_target(targets) in ("binary", "multiclass")
+
+
+class TaskGroupKFold(TaskSplitter):
+    """K folds of whole groups: rows that belong together are on the same side of every split, in all tasks.
+
+    Groups are dealt out from the largest to the smallest, each to the fold in which its tasks (and classes) have the
+    fewest rows yet, so that folds are balanced by task as far as groups allow. A group that holds a task's only rows is
+    never held out, since nothing of that task would be left to train with.
+
+    Parameters
+    ----------
+    n_splits : int, default=5
+        Number of folds.
+    shuffle : bool, default=True
+        Break ties between groups of one size by chance.
+    random_state : int, RandomState or None, default=0
+        Seed of the shuffle.
+    task_column : str or int, optional
+        Column of X that holds task ids; without it folds are balanced by rows.
+
+    Examples
+    --------
+    Two stations that share their days:
+
+    >>> import numpy as np
+    >>> X = np.column_stack([np.repeat([0, 1], 4), np.zeros(8)])
+    >>> day = np.tile([1, 2, 3, 4], 2)
+    >>> for train, test in TaskGroupKFold(2, shuffle=False, task_column=0).split(X, groups=day):
+    ...     print(day[test])
+    [1 3 1 3]
+    [2 4 2 4]
+    """
+
+    def __init__(
+        self, n_splits: int = 5, *, shuffle: bool = True, random_state: Any = 0, task_column: Any = None
+    ) -> None:
+        self.n_splits = n_splits
+        self.shuffle = shuffle
+        self.random_state = random_state
+        self.task_column = task_column
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """Number of folds."""
+        return self.n_splits
+
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[Split]:
+        """Yield training and test rows.
+
+        Parameters
+        ----------
+        X : array or frame of shape (N, d), (n, d) or (n, K, d)
+            Features; only their number of rows and their task column are looked at.
+        y : array of shape (N,) or (n, K), optional
+            Targets.
+        groups : array of shape (N,)
+            Group of each row.
+
+        Yields
+        ------
+        train, test : ndarrays of int
+        """
+        yield from self.of_tasks(X, y, None, groups, None)
+
+    def of_tasks(self, X: Any, y: Any, tasks: Any, groups: Any, order: Any) -> Iterator[Split]:
+        """The same where tasks are given apart; the order in time does not matter."""
+        names, of_row = self._tasks(X, y, tasks)
+        check_whole_number("n_splits", self.n_splits, low=2)
+        code = np.arange(len(of_row)) if groups is None else _codes("groups", groups, len(of_row))
+        strata = _strata(y, len(of_row))
+        cell = np.unique(np.stack([of_row, strata]), axis=1, return_inverse=True)[1].ravel()
+        fold = self._deal(code, of_row, cell, names)
+        for number in range(self.n_splits):
+            yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+
+    def _deal(self, group: Index, of_row: Index, cell: Index, names: NDArray[Any]) -> Index:
+        """Fold of each row, −1 where it is never held out."""
+        n_groups = int(group.max()) + 1
+        counts = sparse.csr_array(sparse.coo_array((np.ones(len(group)), (group, cell))))
+        owners = sparse.csr_array(sparse.coo_array((np.ones(len(group)), (group, of_row))))
+        owners.data[:] = 1.0
+        whole = np.asarray(owners.sum(axis=0)).ravel() == 1  # tasks that one group holds
+        stays = (owners @ whole.astype(float)) > 0
+        free = np.flatnonzero(~stays)
+        if len(free) < self.n_splits:
+            held = f" ({int(stays.sum())} others hold all rows of a task, such as {listing(list(names[whole]))})"
+            raise ParameterError(
+                f"n_splits is {self.n_splits}, there are {len(free)} groups to hold out{held if stays.any() else ''}; "
+                "give fewer folds, or smaller groups."
+            )
+        order = check_random_state(self.random_state).permutation(free) if self.shuffle else free
+        sizes = np.asarray(counts.sum(axis=1)).ravel()
+        order = order[np.argsort(-sizes[order], kind="stable")]
+        weights = 1.0 / np.asarray(counts.sum(axis=0)).ravel() ** 2
+        load, total = np.zeros((self.n_splits, counts.shape[1])), np.zeros(self.n_splits)
+        fold = np.full(n_groups, -1, dtype=np.intp)
+        for g in order.tolist():
+            columns = counts.indices[counts.indptr[g] : counts.indptr[g + 1]]
+            rows = counts.data[counts.indptr[g] : counts.indptr[g + 1]]
+            crowded = load[:, columns] @ (rows * weights[columns])
+            best = int(np.lexsort((total, np.round(crowded, 12)))[0])
+            fold[g] = best
+            load[best, columns] += rows
+            total[best] += sizes[g]
+        self._spread(fold, owners, sizes)
+        return fold[group]
+
+    def _spread(self, fold: Index, owners: Any, sizes: NDArray[Any]) -> None:
+        """Move the smallest group of a task that one fold would hold out as a whole to the smallest other fold."""
+        by_task = sparse.csc_array(owners)
+        for k in range(by_task.shape[1]):
+            mine = by_task.indices[by_task.indptr[k] : by_task.indptr[k + 1]]
+            if len(mine) > 1 and np.ptp(fold[mine]) == 0:
+                totals = np.bincount(fold[fold >= 0], weights=sizes[fold >= 0], minlength=self.n_splits)
+                totals[fold[mine[0]]] = np.inf
+                fold[mine[int(np.argmin(sizes[mine]))]] = int(np.argmin(totals))
+
+
+class TaskBlockKFold(TaskSplitter):
+    """Folds that are blocks of time, the same for all tasks.
+
+    The times of all tasks are cut into blocks with equal shares of rows, every task counting the same. With
+    ``forward=False`` each block is held out in turn and the rest is trained on; with ``forward=True`` the rows before
+    it. Rows of one time, or of one group, are never parted. A task whose rows all lie in one block is not held out with
+    it, since nothing of it would be left to train with.
+
+    Parameters
+    ----------
+    n_splits : int, default=5
+        Number of blocks that are held out.
+    forward : bool, default=False
+        Train on earlier rows only. The first training part begins with the first row and lasts until every task has
+        rows, and a share 1 / (n_splits + 1) of the rows at least.
+    task_column : str or int, optional
+        Column of X that holds task ids.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> for train, test in TaskBlockKFold(3).split(np.zeros((6, 1)), groups=[5, 4, 3, 2, 1, 0]):
+    ...     print(test)
+    [4 5]
+    [2 3]
+    [0 1]
+    """
+
+    def __init__(self, n_splits: int = 5, *, forward: bool = False, task_column: Any = None) -> None:
+        self.n_splits = n_splits
+        self.forward = forward
+        self.task_column = task_column
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """Number of blocks that are held out."""
+        return self.n_splits
+
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[Split]:
+        """Yield training and test rows.
+
+        Parameters
+        ----------
+        X : array or frame of shape (N, d), (n, d) or (n, K, d)
+            Features; only their number of rows and their task column are looked at.
+        y : array of shape (N,) or (n, K), optional
+            Targets.
+        groups : array of shape (N,), optional
+            Time of each row; the order of the rows (of each task) by default.
+
+        Yields
+        ------
+        train, test : ndarrays of int
+        """
+        yield from self.of_tasks(X, y, None, None, groups)
+
+    def of_tasks(self, X: Any, y: Any, tasks: Any, groups: Any, order: Any) -> Iterator[Split]:
+        """The same where tasks and groups are given apart; a group has the time of its first row."""
+        names, of_row = self._tasks(X, y, tasks)
+        check_whole_number("n_splits", self.n_splits, low=1 if self.forward else 2)
+        n, sizes = len(of_row), np.bincount(of_row, minlength=len(names))
+        if order is None:
+            time = np.empty(n, dtype=np.intp)
+            time[np.argsort(of_row, kind="stable")] = np.concatenate([np.arange(size) for size in sizes])
+        else:
+            time = _codes("order", order, n)
+        if groups is not None:
+            group = _codes("groups", groups, n)
+            first = np.full(int(group.max()) + 1, n, dtype=np.intp)
+            np.minimum.at(first, group, time)
+            time = np.unique(np.stack([first[group], group]), axis=1, return_inverse=True)[1].ravel()
+        block = self._blocks(time, of_row, sizes)
+        for number in range(self.n_splits):
+            test = block == number
+            train = block < number if self.forward else ~test
+            lost = np.bincount(of_row[train], minlength=len(names)) == 0
+            train, test = train | (test & lost[of_row]), test & ~lost[of_row]
+            yield np.flatnonzero(train), np.flatnonzero(test)
+
+    def _blocks(self, time: Index, of_row: Index, sizes: Index) -> Index:
+        """Block of each row; −1 is the first training part."""
+        share = np.bincount(time, weights=1.0 / sizes[of_row]) / len(sizes)
+        before = np.cumsum(share) - share
+        begin = 0.0
+        if self.forward:
+            first = np.full(len(sizes), len(share), dtype=np.intp)
+            np.minimum.at(first, of_row, time)
+            begin = max(1.0 / (self.n_splits + 1), float((before + share)[first.max()]))
+        middle = (before + share / 2 - begin) / max(1.0 - begin, 1e-12)
+        block = np.where(before < begin - 1e-9, -1, np.clip(np.floor(self.n_splits * middle), 0, self.n_splits - 1))
+        block = block.astype(np.intp)
+        if len(np.unique(block[block >= 0])) < self.n_splits:
+            raise ParameterError(
+                f"n_splits is {self.n_splits}, and {len(share)} different times (or groups) do not fill that many "
+                "blocks; give fewer folds."
+            )
+        return block[time]
+
+
+def _codes(name: str, values: Any, n: int) -> Index:
+    """Labels of n rows as numbers from 0 on, in their order."""
+    labels = read_row_labels(name, values)
+    if len(labels) != n:
+        raise LayoutError(f"{name} has {len(labels)} entries for {n} rows; give one a row.")
+    return np.unique(labels, return_inverse=True)[1].astype(np.intp)
 
 
 class MovingWindowSplit(TaskSplitter):

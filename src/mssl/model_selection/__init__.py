@@ -1,6 +1,6 @@
 """Choosing the parameters: splitters, paths, cross-validation, stability selection."""
 
-from mssl.data.splitters import MovingWindowSplit, TaskKFold, TaskTimeSeriesSplit
+from mssl.data.splitters import MovingWindowSplit, TaskBlockKFold, TaskGroupKFold, TaskKFold, TaskTimeSeriesSplit
 from mssl.model_selection.checkpoint import CheckpointError
 from mssl.model_selection.ebic import EBICPath, ebic_path
 from mssl.model_selection.estimators import MSSLClassifierCV, MSSLRegressorCV
@@ -17,6 +17,8 @@ __all__ = [
     "MultiTaskGLMCV",
     "RegularizationPath",
     "StabilitySelection",
+    "TaskBlockKFold",
+    "TaskGroupKFold",
     "TaskKFold",
     "TaskTimeSeriesSplit",
     "ebic_path",

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl._typing import Array, Index, Mask
-from mssl.data.inputs import is_missing, listing
+from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData, subset
 from mssl.data.moments import Moments, Reference, cells_of
 from mssl.data.splitters import Split, row_mask
@@ -36,17 +36,6 @@ from mssl.solvers.fit import Prepared, Settings, from_quadratic, mean_of_setting
 from mssl.solvers.quadratic import GramQuadratic, default_memory_budget
 
 _ROUNDING = 1e-13  # share of a sum that may be rounding: some hundred units of the last digit of a double
-
-
-def input_rows_of(data: TaskData, y: Any, sample_weight: Any = None) -> Index:
-    """For each flat row of the data the row of the input that it came from, (N,)."""
-    if data.layout == "long":
-        return np.arange(len(data.y)) if data.input_rows is None else np.asarray(data.input_rows, dtype=np.intp)
-    missing = is_missing(np.asarray(y))
-    if sample_weight is not None:
-        weights = np.asarray(sample_weight, dtype=float)
-        missing = missing | (weights.reshape(len(weights), -1) == 0)
-    return np.concatenate([np.flatnonzero(~missing[:, k]) for k in range(data.n_tasks)])
 
 
 def check_splits(splits: Sequence[Split], data: TaskData, input_rows: Index) -> None:
@@ -310,7 +299,7 @@ def make_folds(
     splits : sequence of (train, test)
         Rows of the input.
     input_rows : ndarray of shape (N,)
-        Row of the input that each flat row came from, see :func:`input_rows_of`.
+        Row of the input that each flat row came from, :attr:`mssl.data.TaskData.source_rows`.
     by_rows : bool
         Whether folds are to be held by rows in any case.
     """

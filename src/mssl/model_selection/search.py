@@ -31,7 +31,7 @@ from mssl.exceptions import DataError
 from mssl.graph.task_graph import TaskGraph
 from mssl.losses import Loss
 from mssl.model_selection.checkpoint import IDLE, Checkpoint, fingerprint
-from mssl.model_selection.folds import Dataset, RowFold, input_rows_of, make_folds
+from mssl.model_selection.folds import Dataset, RowFold, make_folds
 from mssl.model_selection.progress import Progress
 from mssl.model_selection.scores import Candidate, ScoreTable
 from mssl.model_selection.search_space import STAGES
@@ -255,7 +255,7 @@ class SearchCV(BaseEstimator):
         self, X: Any, y: Any, tasks: Any, sample_weight: Any, data: TaskData, whole: Dataset, template: Any, splits: Any
     ) -> list[Any]:
         spec = template.to_spec(data)
-        input_rows = input_rows_of(data, y, sample_weight)
+        input_rows = data.source_rows
         by_rows = self._needs_rows() or spec.structure.relates == "residual"
         folds = make_folds(data, whole.prepared(spec), spec, whole.loss, splits, input_rows, by_rows=by_rows)
         if hasattr(template, "classes_"):
