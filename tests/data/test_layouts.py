@@ -374,7 +374,7 @@ def test_prediction_needs_known_tasks(two_tasks: MSSLRegressor) -> None:
     with pytest.raises(LayoutError, match="which task each row belongs to"):
         two_tasks.predict(X)
     with pytest.raises(UnseenTaskError, match=r"'c'.*knows 'a', 'b'"):
-        two_tasks.predict(X, tasks=["a", "c"])
+        two_tasks.predict(X, tasks=["a", "c"], unseen="error")
     with pytest.raises(ValueError, match="features"):
         two_tasks.predict(np.ones((2, 4)), tasks=["a", "b"])
     with pytest.raises(LayoutError, match="aligned"):

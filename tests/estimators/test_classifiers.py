@@ -109,7 +109,7 @@ def test_other_labels_at_score_time(data):
     with pytest.raises(LayoutError, match="give one target a prediction"):
         model.score(data.X, data.y[:-1], tasks=data.tasks)
     with pytest.raises(UnseenTaskError):
-        model.predict(data.X, tasks=np.full(len(data.y), "nowhere"))
+        model.predict(data.X, tasks=np.full(len(data.y), "nowhere"), unseen="error")
 
 
 def test_one_class_tasks_are_allowed_with_a_warning(data):

@@ -272,7 +272,7 @@ def _heads(labels: Any) -> tuple[Labels, Index]:
 
 
 def locate_tasks(labels: Any, known: Labels) -> Index:
-    """Index of each label among the known task names; an unseen one raises."""
+    """Index of each label among the known task names; −1 for those that are not among them."""
     labels, of_row = _heads(labels if isinstance(labels, CodedTasks) else read_labels(labels))
     if labels.dtype.kind in "US" and known.dtype.kind not in "USO":
         known = known.astype(str)
@@ -280,12 +280,19 @@ def locate_tasks(labels: Any, known: Labels) -> Index:
         labels = labels.astype(str)
     order = np.argsort(known, kind="stable")
     place = np.clip(np.searchsorted(known[order], labels), 0, len(known) - 1)
-    index = order[place]
-    unseen = known[index] != labels
-    if np.any(unseen):
-        names = list(np.unique(labels[unseen]))
-        raise UnseenTaskError(
-            f"Tasks {listing(names)} were not there when the model was fitted; it knows {listing(list(known))}. "
-            "Fit again with rows of these tasks, or predict for known tasks only."
-        )
+    index = np.where(known[order[place]] == labels, order[place], -1)
     return np.asarray(index, dtype=np.int64)[of_row]
+
+
+def refuse_unseen(labels: Any, index: Index, known: Labels, remedy: str = "") -> None:
+    """Raise where :func:`locate_tasks` did not find a row's task."""
+    if np.any(index < 0):
+        raise UnseenTaskError(
+            f"Tasks {listing(unseen_tasks(labels, index))} were not there when the model was fitted; it knows "
+            f"{listing(list(known))}. Fit again with rows of these tasks, or predict for known tasks only{remedy}."
+        )
+
+
+def unseen_tasks(labels: Any, index: Index) -> list[Any]:
+    """Names of the tasks that :func:`locate_tasks` did not find."""
+    return list(np.unique(np.asarray(labels)[index < 0]))

@@ -220,7 +220,8 @@ class TaskKFold(TaskSplitter):
     """K folds stratified by task and, for labels, by class within the task.
 
     Every task's rows are dealt out evenly, so that training parts hold every task and test parts every task that has
-    at least as many rows as there are folds. Training parts hold both classes where each has two rows in all.
+    at least as many rows as there are folds. Training parts hold both classes where each has two rows in all. A task
+    with a single row is never held out.
 
     Parameters
     ----------
@@ -257,19 +258,21 @@ class TaskKFold(TaskSplitter):
 
     def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
         tasks, of_row = self._tasks(X, y, groups)
-        self._check(tasks, np.bincount(of_row, minlength=len(tasks)))
+        self._check(np.bincount(of_row, minlength=len(tasks)))
         strata = _strata(y, len(of_row))
         random = check_random_state(self.random_state)
         order = random.permutation(len(of_row)) if self.shuffle else np.arange(len(of_row))
         order = order[np.lexsort((strata[order], of_row[order]))]
         # Each task begins with the fold at which the one before it ended: fold sizes differ by at most one.
-        fold = np.empty(len(order), dtype=np.intp)
+        alone = np.bincount(of_row, minlength=len(tasks)) == 1
+        order = order[~alone[of_row[order]]]
+        fold = np.full(len(of_row), -1, dtype=np.intp)
         fold[order] = np.arange(len(order)) % self.n_splits
         _spread_classes(fold, of_row, strata)
         for number in range(self.n_splits):
             yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
 
-    def _check(self, tasks: NDArray[Any], sizes: Index) -> None:
+    def _check(self, sizes: Index) -> None:
         check_whole_number("n_splits", self.n_splits, low=2)
         if sizes.max() < 2:
             raise DataError(
@@ -281,12 +284,6 @@ class TaskKFold(TaskSplitter):
                 f"n_splits is {self.n_splits}, the largest task has {sizes.max()} rows; "
                 f"give at most {sizes.max()} folds."
             )
-        if sizes.min() < 2:
-            alone = list(tasks[sizes < 2])
-            raise DataError(
-                f"Tasks {listing(alone)} have a single row, which cannot be in the training and in the test part; "
-                "give them more rows or leave them out."
-            )
 
 
 def _spread_classes(fold: Index, of_row: Index, strata: Index) -> None:
@@ -297,7 +294,7 @@ def _spread_classes(fold: Index, of_row: Index, strata: Index) -> None:
     counts = np.bincount(strata)
     for value in np.flatnonzero((counts > 1) & (counts <= of_row.max() + 1)):
         rows = np.flatnonzero(strata == value)
-        if np.ptp(fold[rows]) > 0:
+        if np.ptp(fold[rows]) > 0 or fold[rows[0]] < 0:
             continue
         first, here = rows[0], fold[rows[0]]
         same_task = of_row == of_row[first]

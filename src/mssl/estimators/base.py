@@ -137,8 +137,23 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         self.history_ = result.history
         self.result_ = result
         self.mean_variance_ = unit**2 * prepared.mean_variance
+        self._expect_new_task(None if prepared.design is None else prepared.design.centres)
         self.loss_ = spec.loss
         return self
+
+    def _expect_new_task(self, centres: Array | None) -> None:
+        """Weights and intercept of a task without rows: the tasks' average weights, and their average level.
+
+        The average is close to a shared mean that the fit relies on. It also serves where the graph holds what the
+        tasks have in common, and a shared mean of small variance is nearly zero. The intercept keeps the tasks' average
+        level at their mean features.
+        """
+        self.unseen_ = "error" if getattr(self, "shared_mean", False) is False else "mean"
+        self.unseen_coef_ = self.coef_.mean(axis=0)
+        level = self.intercept_
+        if centres is not None:
+            level = level + np.einsum("kd,kd->k", centres, self.coef_ - self.unseen_coef_)
+        self.unseen_intercept_ = float(level.mean())
 
     def _loss(self) -> Loss:
         return resolve_loss(self.loss)
@@ -376,36 +391,36 @@ class TaskClassifier(ClassifierMixin, MultiTaskEstimator):
         coded = replace(data, y=(data.y == self.classes_[1]).astype(float))
         return replace(coded, weights=class_weights(coded, self.classes_, self.class_weight))
 
-    def decision_function(self, X: Any, tasks: Any = None) -> Array:
+    def decision_function(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Array:
         """Log-odds of the second class, ``classes_[1]``.
 
         Parameters
         ----------
-        X, tasks
+        X, tasks, unseen
             As for :meth:`predict`.
 
         Returns
         -------
         ndarray of shape (N,) or (n, K)
         """
-        return self._linear_predictor(X, tasks)
+        return self._linear_predictor(X, tasks, unseen)
 
-    def predict_proba(self, X: Any, tasks: Any = None) -> Array:
+    def predict_proba(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Array:
         """Probabilities of both classes, in the order of ``classes_``.
 
         Parameters
         ----------
-        X, tasks
+        X, tasks, unseen
             As for :meth:`predict`.
 
         Returns
         -------
         ndarray of shape (N, 2), or (n, K, 2) for the shared and aligned layouts
         """
-        eta = self._linear_predictor(X, tasks)
+        eta = self._linear_predictor(X, tasks, unseen)
         return np.stack([self.loss_.inverse_link(-eta), self.loss_.inverse_link(eta)], axis=-1)
 
-    def predict(self, X: Any, tasks: Any = None) -> Labels:
+    def predict(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Labels:
         """Predict the likelier class.
 
         Parameters
@@ -414,12 +429,15 @@ class TaskClassifier(ClassifierMixin, MultiTaskEstimator):
             Features, in the layout of the fit (the long layout with its task column or ``tasks``).
         tasks : array of shape (N,), optional
             Task of each row, instead of a task column.
+        unseen : {"mean", "error"}, optional
+            Tasks that were not there in the fit: predicted from the tasks' mean, or refused; see
+            :meth:`mssl.MSSLRegressor.predict`.
 
         Returns
         -------
         ndarray of shape (N,) or (n, K)
         """
-        second = self._linear_predictor(X, tasks) > 0
+        second = self._linear_predictor(X, tasks, unseen) > 0
         return self.classes_[second.astype(int)]
 
     @score_by_keyword

@@ -148,15 +148,15 @@ class Climatology(_Baseline):
         self.means_ = sums.sum(axis=1) / totals.sum(axis=1)
         self.normals_ = np.where(totals > 0, sums / np.where(totals > 0, totals, 1.0), self.means_[:, None])
 
-    def predict(self, X: Any, tasks: Any = None) -> Array:
+    def predict(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Array:
         """The mean of each row's season.
 
         Parameters
         ----------
-        X, tasks
-            As for :meth:`mssl.MSSLRegressor.predict`.
+        X, tasks, unseen
+            As for :meth:`mssl.MSSLRegressor.predict`; there is no mean for unseen tasks.
         """
-        values, index, layout = self._rows(X, tasks)
+        values, index, layout = self._rows(X, tasks, unseen)
         place, K = self._place(), len(self.tasks_)
         if layout == "aligned":
             return self._normals(values[:, :, place], np.broadcast_to(np.arange(K), values.shape[:2]))

@@ -105,6 +105,8 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         Noise standard deviations.
     mean_coef_ : ndarray of shape (D,)
         The shared mean, zero where there is none.
+    unseen_coef_, unseen_intercept_ : ndarray of shape (d,) and float
+        What tasks without rows are predicted with: the tasks' average weights, and their average level.
     objective_, n_iter_, history_, result_
         F at the end, rounds, one record a round, and everything else.
 
@@ -211,6 +213,8 @@ class MSSLClassifier(TaskClassifier):
     classes_ : ndarray of shape (2,)
         The labels; probabilities and decisions are for the second.
     coef_, intercept_, precision_, covariance_, partial_correlation_, graph_, tasks_, mean_coef_
+        As for :class:`mssl.MSSLRegressor`.
+    unseen_coef_, unseen_intercept_
         As for :class:`mssl.MSSLRegressor`.
     objective_, n_iter_, history_, result_
         F at the end, rounds, one record a round, and everything else.

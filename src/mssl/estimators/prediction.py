@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable
 from typing import Any, NamedTuple, Self
 
@@ -9,8 +10,9 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mssl._typing import Array, Index, Labels
+from mssl._validation import caller_level, check_choice
 from mssl.data.encoding import FeatureEncoder, read_features
-from mssl.data.inputs import listing, locate_tasks
+from mssl.data.inputs import listing, locate_tasks, refuse_unseen, unseen_tasks
 from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError, LayoutError
 from mssl.features import FeatureBlocks
@@ -25,7 +27,8 @@ class Rows(NamedTuple):
     values : ndarray or csr_array of shape (N, D), or ndarray of shape (n, K, D) for the aligned layout
         Features.
     index : ndarray of shape (N,) or None
-        Place of each row's task in ``tasks_``; None where every row is for all tasks (shared), or K rows are (aligned).
+        Place of each row's task in ``tasks_``, −1 for tasks that were not there; None where every row is for all tasks
+        (shared), or K rows are (aligned).
     layout : {"long", "shared", "aligned"}
         What they are; predictions are of shape (N,), or (n, K) for the latter two.
     """
@@ -47,6 +50,9 @@ class TaskPredictor:
     task_column: Hashable | None
     encoder_: FeatureEncoder | None = None
     maps_: FeatureBlocks | None = None
+    unseen_: str = "error"  # what is done with tasks that were not there, unless a call says so
+    unseen_coef_: Array
+    unseen_intercept_: float
 
     def _remember_input(self, X: Any, data: TaskData) -> None:
         """Keep what later calls are checked against: layout, encoder, number and names of features."""
@@ -72,8 +78,11 @@ class TaskPredictor:
         """Number of columns after the encoder, before the feature maps."""
         return len(self.features_) if self.maps_ is None else int(self.maps_.n_features_in_)
 
-    def _rows(self, X: Any, tasks: Any = None) -> Rows:
-        """New rows in any layout: encoded, checked against those of the fit, and mapped into features."""
+    def _rows(self, X: Any, tasks: Any = None, unseen: str | None = "error") -> Rows:
+        """New rows in any layout: encoded, checked against those of the fit, and mapped into features.
+
+        Tasks that were not there are refused, or found and warned about where ``unseen`` is "mean".
+        """
         check_is_fitted(self)
         read = read_features(X, self.task_column, tasks, encoder=self.encoder_)
         values, labels = read.values, read.tasks
@@ -97,7 +106,9 @@ class TaskPredictor:
                 "same, in the same order."
             )
         if labels is not None:
-            return Rows(self._mapped(values), locate_tasks(labels, self.tasks_), "long")
+            index = locate_tasks(labels, self.tasks_)
+            self._check_unseen(labels, index, unseen)
+            return Rows(self._mapped(values), index, "long")
         if self.layout_ == "shared":
             return Rows(self._mapped(values), None, "shared")
         if self.layout_ == "long" and K == 1:
@@ -107,13 +118,30 @@ class TaskPredictor:
             f"tasks= or the task column, or give aligned X of shape (n, {K}, {d})."
         )
 
+    def _check_unseen(self, labels: Any, index: Index, unseen: str | None) -> None:
+        """Refuse tasks that were not there, or warn that they are predicted from the mean of the others."""
+        if unseen is None:
+            unseen = self.unseen_
+        check_choice("unseen", unseen, ("mean", "error"), also="None")
+        if not np.any(index < 0):
+            return
+        knows_mean = hasattr(self, "unseen_coef_")
+        if unseen == "error" or not knows_mean:
+            refuse_unseen(labels, index, self.tasks_, " (or give unseen='mean')" if knows_mean else "")
+        warnings.warn(
+            f"Tasks {listing(unseen_tasks(labels, index))} were not there when the model was fitted; they are "
+            "predicted from the mean of the tasks (unseen='mean'). unseen='error' refuses them.",
+            UserWarning,
+            stacklevel=caller_level(),
+        )
+
     def _mapped(self, values: Any) -> Any:
         """Encoded columns of shape (n, d) as the features that coefficients are of."""
         return values if self.maps_ is None else self.maps_.map_rows(values)
 
-    def _linear_predictor(self, X: Any, tasks: Any = None) -> Array:
+    def _linear_predictor(self, X: Any, tasks: Any = None, unseen: str | None = "error") -> Array:
         """x·w_k + b_k, shape (N,) for rows with a task, (n, K) for the shared and aligned layouts."""
-        values, index, layout = self._rows(X, tasks)
+        values, index, layout = self._rows(X, tasks, unseen)
         if layout == "aligned":
             return np.asarray(np.einsum("nkd,kd->nk", values, self.coef_) + self.intercept_)
         if index is None:
@@ -124,12 +152,15 @@ class TaskPredictor:
         prediction = np.empty(len(index))
         order = np.argsort(index, kind="stable")
         bounds = np.searchsorted(index[order], np.arange(len(self.tasks_) + 1))
+        if bounds[0] > 0:
+            rows = order[: bounds[0]]
+            prediction[rows] = values[rows] @ self.unseen_coef_ + self.unseen_intercept_
         for k in np.flatnonzero(np.diff(bounds)):
             rows = order[bounds[k] : bounds[k + 1]]
             prediction[rows] = values[rows] @ self.coef_[k] + self.intercept_[k]
         return prediction
 
-    def predict(self, X: Any, tasks: Any = None) -> Array:
+    def predict(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Array:
         """Predict the mean of the target.
 
         Parameters
@@ -138,12 +169,15 @@ class TaskPredictor:
             Features, in the layout of the fit (the long layout with its task column or ``tasks``).
         tasks : array of shape (N,), optional
             Task of each row, instead of a task column.
+        unseen : {"mean", "error"}, optional
+            Tasks that were not there in the fit: predicted from the tasks' mean, with a warning (``unseen_coef_``,
+            ``unseen_intercept_``), or refused. By default "mean" where the estimator has a shared mean, else "error".
 
         Returns
         -------
         ndarray of shape (N,) or (n, K)
         """
-        predictor = self._linear_predictor(X, tasks)
+        predictor = self._linear_predictor(X, tasks, unseen)
         return self.loss_.inverse_link(predictor)
 
 

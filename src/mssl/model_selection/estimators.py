@@ -24,6 +24,7 @@ from mssl.model_selection.scores import ScoreTable
 from mssl.model_selection.search import SearchCV
 from mssl.model_selection.search_space import SearchSpace, coordinate_search, full_search
 from mssl.model_selection.stability import MIN_ROWS_TO_HALVE, StabilitySelection
+from mssl.solvers.alternation import FitResult
 from mssl.structures import KnownEdges
 
 _SHARED = (
@@ -132,6 +133,11 @@ class MSSLSearch(SearchCV):
         self.graph_params_ = dict(
             self.best_params_ if learns or table.best_with_graph is None else table.best_with_graph.params
         )
+
+    def _refit(self, whole: Dataset, template: Any, warm: FitResult | None = None) -> None:
+        super()._refit(whole, template, warm)
+        if self.shared_means is None or any(mean is not False for mean in self.shared_means):
+            self.best_estimator_.unseen_ = "mean"  # also where no shared mean was chosen
 
     def _after_fit(self, table: ScoreTable, whole: Dataset) -> None:
         if hasattr(self, "stability_"):
@@ -443,12 +449,12 @@ class MSSLClassifierCV(MSSLSearch):
         names = (*_SHARED, "class_weight")
         return MSSLClassifier(**{name: getattr(self, name) for name in names})
 
-    def predict_proba(self, X: Any, tasks: Any = None) -> Array:
+    def predict_proba(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Array:
         """Probabilities of both classes; see :meth:`mssl.MSSLClassifier.predict_proba`."""
-        probabilities: Array = self._chosen().predict_proba(X, tasks=tasks)
+        probabilities: Array = self._chosen().predict_proba(X, tasks=tasks, unseen=unseen)
         return probabilities
 
-    def decision_function(self, X: Any, tasks: Any = None) -> Array:
+    def decision_function(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Array:
         """Log-odds of the second class; see :meth:`mssl.MSSLClassifier.decision_function`."""
-        decisions: Array = self._chosen().decision_function(X, tasks=tasks)
+        decisions: Array = self._chosen().decision_function(X, tasks=tasks, unseen=unseen)
         return decisions

@@ -137,14 +137,14 @@ class MultiTaskGLMCV(SearchCV):
         return grid
 
     @_has("predict_proba")
-    def predict_proba(self, X: Any, tasks: Any = None) -> Any:
+    def predict_proba(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Any:
         """Probabilities of the chosen classifier."""
-        return self._chosen().predict_proba(X, tasks=tasks)
+        return self._chosen().predict_proba(X, tasks=tasks, unseen=unseen)
 
     @_has("decision_function")
-    def decision_function(self, X: Any, tasks: Any = None) -> Any:
+    def decision_function(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Any:
         """Decisions of the chosen classifier."""
-        return self._chosen().decision_function(X, tasks=tasks)
+        return self._chosen().decision_function(X, tasks=tasks, unseen=unseen)
 
 
 def _without_graph_penalty(params: Params) -> list[tuple[str, Any]]:

@@ -160,6 +160,8 @@ class SearchCV(BaseEstimator):
     precision_ = Chosen[Array]()
     covariance_ = Chosen["Array | None"]()
     partial_correlation_ = Chosen[Array]()
+    unseen_coef_ = Chosen[Array]()
+    unseen_intercept_ = Chosen[float]()
     tasks_ = Chosen[Labels]()
     classes_ = Chosen[Labels]()
     objective_ = Chosen[float]()
@@ -316,9 +318,9 @@ class SearchCV(BaseEstimator):
         limits: PenaltyLimits = self._template().limits(X, y, tasks, sample_weight)
         return limits
 
-    def predict(self, X: Any, tasks: Any = None) -> Any:
+    def predict(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Any:
         """Predict with the chosen estimator; see its own ``predict``."""
-        return self._chosen().predict(X, tasks=tasks)
+        return self._chosen().predict(X, tasks=tasks, unseen=unseen)
 
     @score_by_keyword
     def score(self, X: Any, y: Any, *, tasks: Any = None, sample_weight: Any = None) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl.data.encoding import read_features
-from mssl.data.inputs import is_missing, listing, locate_tasks
+from mssl.data.inputs import is_missing, listing, locate_tasks, refuse_unseen
 from mssl.exceptions import DataError
 from mssl.graph.task_graph import short_name
 from mssl.metrics import deviance_score
@@ -110,7 +110,11 @@ def _tasks_of(model: Any, X: Any, tasks: Any, mean: FloatArray) -> NDArray[np.in
     if mean.ndim == 2:
         return np.broadcast_to(np.arange(K), mean.shape).astype(np.intp)
     labels = read_features(X, getattr(model, "task_column", None), tasks, missing="indicator").tasks
-    return np.zeros(len(mean), dtype=np.intp) if labels is None else locate_tasks(labels, model.tasks_).astype(np.intp)
+    if labels is None:
+        return np.zeros(len(mean), dtype=np.intp)
+    index = locate_tasks(labels, model.tasks_)
+    refuse_unseen(labels, index, model.tasks_)
+    return index.astype(np.intp)
 
 
 def read_gains(transfer: Any, tasks: Sequence[Any]) -> Gains:
