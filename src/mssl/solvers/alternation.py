@@ -54,6 +54,9 @@ class WeightProblem(LossAndPenalty, Protocol):
     def solve(self, coupling: Coupling, W: Array, *, tol: float, max_iter: int) -> WeightStep:
         """Minimise loss + penalty + coupling from W, to the absolute gap ``tol``."""
 
+    def has_digits(self, coupling: Coupling, W: Array, tol: float) -> bool:
+        """Whether loss and certificate at W are accurate to ``tol`` as compiled rounds compute them."""
+
     def certifies(self, coupling: Coupling) -> bool:
         """Whether the gaps for a coupling bound the suboptimality; otherwise they measure violations of optimality."""
 
@@ -276,10 +279,16 @@ class _Rounds:
             if status is not None or stop or len(self.history) >= max_iter:
                 break
             if ended == BROKE:
-                here = self._step_of(rounds, step) if self.history else step
-                return self.alternate(rounds.W, here, max_iter, ready or bool(self.history))
-        mean, objective = rounds.mean, float(rounds.facts[1])
-        return _End(rounds.W, self._step_of(rounds, step), mean, objective, status or Status.MAX_ITER)
+                break
+        found, objective = (self._step_of(rounds, step), float(rounds.facts[1])) if self.history else (step, np.inf)
+        coupling, allowed = self.structure.couple(found, self.mean_variance), self.tol * max(1.0, abs(objective))
+        if status in (Status.STALLED, Status.DIVERGED) or not self.problem.has_digits(coupling, rounds.W, allowed):
+            # Compiled rounds know Grams alone; where these lack digits, F and its certificate are not to be trusted.
+            self.history.clear()
+            return self.alternate(W, step, max_iter, ready)
+        if ended == BROKE and status is None and not stop and len(self.history) < max_iter:
+            return self.alternate(rounds.W, found, max_iter, ready or bool(self.history))
+        return _End(rounds.W, found, rounds.mean, objective, status or Status.MAX_ITER)
 
     def _step_of(self, rounds: FitRounds, first: StructureStep) -> StructureStep:
         """The Ω of compiled rounds, which may still be the first one."""

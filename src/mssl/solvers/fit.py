@@ -138,7 +138,16 @@ class Prepared:
             curvatures=self.curvatures,
             solver=self.settings.solver,
             pooled=relates == "pooled",
+            rows=None if self.data is None or self.rows is not None else lambda: self._by_rows(s, ridge),
         )
+
+    def _by_rows(self, s: Array, ridge: Array) -> DesignQuadratic:
+        """The quadratic loss of the weights in the form of the rows."""
+        assert self.data is not None
+        assert self.design is not None
+        weights = np.ones(len(self.data.y)) if self.data.weights is None else self.data.weights
+        c = self.design.per_task(s) * weights
+        return DesignQuadratic(self.design, c, self.data.y, self.settings.fit_intercept, ridge)
 
     @cached_property
     def curvatures(self) -> Array:

@@ -108,6 +108,10 @@ class ResidualProblem:
 
     compiled = None  # compiled rounds know problems of the coefficients only
 
+    def has_digits(self, coupling: Coupling, W: Array, tol: float) -> bool:
+        """Residuals are always computed from rows."""
+        return True
+
     def certifies(self, coupling: Coupling) -> bool:
         """Whether the gaps for a coupling bound the suboptimality."""
         return self.penalty.convex

@@ -17,11 +17,12 @@ from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import CommonWeights, NoiseUnits, Status, Unknowns, WeightStep
 from mssl.solvers.descent import descend, descend_on_support, descends_in_one_call
+from mssl.solvers.exact import rounding_gap, solve_exactly
 from mssl.solvers.glm import GLMLoss
 from mssl.solvers.linear import conjugate_gradient, kept_inverses, solves_in_one_call, sylvester
 from mssl.solvers.newton import INNER_ITERATIONS, Model, proximal_newton
 from mssl.solvers.proximal import descend_composite, quadratic_certificate
-from mssl.solvers.quadratic import GramQuadratic, Quadratic
+from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, Quadratic
 from mssl.solvers.reference import admm, fista
 
 Array = NDArray[np.float64]
@@ -30,6 +31,7 @@ SOLVERS = ("auto", "coordinate", "cg", "sylvester", "fista", "admm")
 
 # Features from which two eigendecompositions are faster than a few preconditioned iterations; time only.
 _SYLVESTER_FROM = 30
+_LOST_DIGITS = 1e-6  # share of the loss at W = 0 below which a loss from Grams has lost so many of its digits
 
 
 def solve_quadratic(
@@ -148,6 +150,10 @@ def solve_composite(
     return descend_composite(quadratic, coupling, penalty, V0, tol=tol, max_iter=max_iter)
 
 
+def _ended(status: Status) -> Status:
+    return Status.STALLED if status is Status.CONVERGED else status
+
+
 def _honest(status: Status) -> Status:
     return Status.STATIONARY if status is Status.CONVERGED else status
 
@@ -167,12 +173,15 @@ class CoefficientProblem:
         vector that all tasks have in common.
     solver : str
         As in :func:`solve_quadratic`; for other losses than least squares that of the quadratic steps, or "fista".
+    rows : callable or None
+        Makes the same quadratic loss in the form of its rows, for values and steps that Grams have no digits left for.
     """
 
     source: Quadratic | GLMLoss
     penalty: EntrywisePenalty | Penalty
     unknowns: Unknowns
     solver: str = "auto"
+    rows: Callable[[], DesignQuadratic] | None = None
 
     @property
     def n_tasks(self) -> int:
@@ -189,6 +198,12 @@ class CoefficientProblem:
         """The loss as a function of the unknowns."""
         loss: Quadratic | GLMLoss = self.unknowns.loss(self.source)
         return loss
+
+    @cached_property
+    def exact_loss(self) -> Quadratic | GLMLoss:
+        """The loss in the form that loses the fewest digits."""
+        plain = isinstance(self.loss, GramQuadratic) and type(self.unknowns) is Unknowns
+        return self.rows() if plain and self.rows is not None else self.loss
 
     @cached_property
     def penalised(self) -> bool:
@@ -244,7 +259,17 @@ class CoefficientProblem:
     def value(self, W: Array) -> float:
         """Loss plus penalty."""
         V = self.unknowns.of_weights(W)
-        return self.loss.value(V) + self.penalty.value(V)
+        loss = self.loss.value(V)
+        if isinstance(self.loss, GramQuadratic) and not loss > _LOST_DIGITS * self.loss.null_value:
+            loss = self.exact_loss.value(V)
+        return loss + self.penalty.value(V)
+
+    def has_digits(self, coupling: Coupling, W: Array, tol: float) -> bool:
+        """Whether Grams have digits enough for the value of the loss at W, and for a certificate within ``tol``."""
+        loss, bound = self.loss, self._bound(coupling)[0]
+        if not isinstance(loss, GramQuadratic) or not isinstance(bound, WeightBound):
+            return True
+        return not self._lost_digits(loss, W) and rounding_gap(loss, bound, W) <= 0.1 * tol
 
     def related(self, W: Array) -> Array:
         """The weights themselves."""
@@ -265,8 +290,28 @@ class CoefficientProblem:
 
     def _solve_quadratic(self, loss: Quadratic, coupling: Coupling, V: Array, tol: float, max_iter: int) -> WeightStep:
         if isinstance(self.penalty, EntrywisePenalty):
-            return solve_quadratic(loss, coupling, self.penalty, V, solver=self.solver, tol=tol, max_iter=max_iter)
+            step = solve_quadratic(loss, coupling, self.penalty, V, solver=self.solver, tol=tol, max_iter=max_iter)
+            return self._checked(step, loss, coupling, tol) if loss is self.loss else step
         return solve_composite(loss, coupling, self.penalty, V, solver=self.solver, tol=tol, max_iter=max_iter)
+
+    def _checked(self, step: WeightStep, loss: Quadratic, coupling: Coupling, tol: float) -> WeightStep:
+        """The same step with rounding in its certificate; solved exactly where that is too much and can be done."""
+        bound = self._bound(coupling)[0]
+        doubt = rounding_gap(loss, bound, step.W) if isinstance(bound, WeightBound) else 0.0
+        certain = step.status is Status.CONVERGED and step.gap + doubt <= tol
+        if step.status is Status.STATIONARY or (certain and not self._lost_digits(loss, step.W)):
+            return step
+        if not self.penalised:
+            exact = self.exact_loss
+            better = None if isinstance(exact, GLMLoss) else solve_exactly(exact, coupling, tol=tol)
+            if better is not None and not better.gap > step.gap + doubt:
+                return replace(better, n_iter=step.n_iter + better.n_iter)
+        return step if certain else replace(step, gap=step.gap + doubt, status=_ended(step.status))
+
+    @staticmethod
+    def _lost_digits(loss: Quadratic, W: Array) -> bool:
+        """Whether the loss at W is so small a share of that at zero that Grams hardly know it."""
+        return isinstance(loss, GramQuadratic) and not loss.value(W) > _LOST_DIGITS * loss.null_value
 
     def _solve_glm(self, loss: GLMLoss, coupling: Coupling, V: Array, tol: float, max_iter: int) -> WeightStep:
         penalty, (bound, certified) = self.penalty, self._bound(coupling)
@@ -300,6 +345,7 @@ def coefficient_problem(
     curvatures: Array | None = None,
     solver: str = "auto",
     pooled: bool = False,
+    rows: Callable[[], DesignQuadratic] | None = None,
 ) -> CoefficientProblem:
     """The weight step's problem for a loss and a penalty.
 
@@ -317,6 +363,8 @@ def coefficient_problem(
         As in :func:`solve_quadratic`.
     pooled : bool
         Whether all tasks have one weight vector in common.
+    rows : callable, optional
+        As in :class:`CoefficientProblem`.
     """
     loss = loss.with_separate_grams() if isinstance(loss, GramQuadratic) else loss
     shape = (loss.n_tasks, loss.n_features)
@@ -332,4 +380,4 @@ def coefficient_problem(
     if isinstance(penalty, Penalty):
         penalty = penalty.entrywise(s, np.ones(shape) if curvatures is None else curvatures)
     entrywise = EntrywisePenalty.of(penalty, shape)
-    return CoefficientProblem(loss, entrywise.pooled() if pooled else entrywise, unknowns, solver)
+    return CoefficientProblem(loss, entrywise.pooled() if pooled else entrywise, unknowns, solver, rows)

@@ -1,0 +1,136 @@
+"""Steps that Grams have no digits for: the same answers where both work, the right ones where only rows do."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+
+from mssl import MSSLRegressor, MultiTaskGLM
+from mssl.data.design import Design
+from mssl.model.coupling import Coupling, positive_definite_inverse
+from mssl.solvers.base import Status
+from mssl.solvers.exact import MOST_UNKNOWNS, solve_exactly
+from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic, objective_value
+from mssl.structures import Independent
+
+
+def rows(random, K=3, d=4, n=9, ridge=None):
+    """A quadratic loss by its rows."""
+    design = Design.build(random.standard_normal((K * n, d)), [k * n for k in range(K + 1)], scale=False)
+    loss = DesignQuadratic(design, random.uniform(0.5, 2.0, K * n), random.standard_normal(K * n))
+    return loss if ridge is None else loss.ridged(ridge)
+
+
+def couplings(random, K=3):
+    root = random.standard_normal((K, K + 2))
+    P = root @ root.T
+    yield Coupling(P, positive_definite_inverse(P))
+    yield Coupling(P, positive_definite_inverse(P), 2.5)
+    yield Coupling.diagonal_only(np.full(K, 0.3), 1e3)
+    yield Coupling(np.eye(K) * K - np.ones((K, K)))  # singular: a Laplacian
+    yield Coupling.diagonal_only(np.zeros(K))
+
+
+@pytest.mark.parametrize("with_ridge", [False, True])
+def test_it_is_the_solution_of_the_normal_equations(with_ridge):
+    """Where these are well conditioned, whatever the form of the loss and of the coupling."""
+    random = np.random.default_rng(0)
+    loss = rows(random, ridge=np.array([0.0, 0.5, 2.0]) if with_ridge else None)
+    whole = GramQuadratic.of_rows(loss)
+    grams = GramQuadratic(whole.gram, whole.linear, whole.constants, ridge=whole.ridge)
+    for coupling in couplings(random):
+        system = np.kron(coupling.dense(), np.eye(4))
+        for k in range(3):
+            system[4 * k : 4 * k + 4, 4 * k : 4 * k + 4] += whole.gram[k]
+        expected = np.linalg.solve(system, whole.linear.ravel()).reshape(3, 4)
+        for problem in (loss, whole, grams):
+            step = solve_exactly(problem, coupling, tol=1e-12)
+            assert step is not None
+            assert step.status is Status.CONVERGED
+            np.testing.assert_allclose(step.W, expected, rtol=1e-9, atol=1e-11)
+
+
+def test_its_bound_holds_where_the_curved_one_is_rounding():
+    """Nearly collinear features, a signal far above the noise: no other weights have a smaller objective."""
+    random = np.random.default_rng(1)
+    X = random.standard_normal((40, 2)) @ random.standard_normal((2, 5)) + 1e-9 * random.standard_normal((40, 5))
+    y = 1e7 * (X @ random.standard_normal(5)) + random.standard_normal(40)
+    design = Design.build(X, [0, 20, 40], scale=False)
+    loss, coupling = DesignQuadratic(design, np.ones(40), y), Coupling.diagonal_only(np.full(2, 1e-12))
+    step = solve_exactly(loss, coupling, tol=1e-6)
+    assert step is not None
+    assert step.status is Status.CONVERGED
+    least = objective_value(loss, step.W, coupling, np.zeros(2))
+    for size in 10.0 ** np.arange(-9, 5):
+        other = step.W + size * random.standard_normal(step.W.shape)
+        assert objective_value(loss, other, coupling, np.zeros(2)) >= least - step.gap - 1e-9 * least
+
+
+def test_large_problems_are_left_to_others():
+    random = np.random.default_rng(2)
+    loss = rows(random, K=2, d=MOST_UNKNOWNS // 2 + 1, n=3)
+    assert solve_exactly(loss, Coupling.diagonal_only(np.ones(2)), tol=1e-6) is None
+
+
+def problem(seed=0, K=3, n=30, d=5):
+    random = np.random.default_rng(seed)
+    X, tasks = random.standard_normal((K * n, d)), np.repeat(np.arange(K), n)
+    return X, X @ random.standard_normal(d) + 0.5 * random.standard_normal(K * n), tasks
+
+
+@pytest.mark.parametrize("alpha", [1.0, 1e4])
+def test_a_shared_mean_keeps_its_digits_in_any_units(alpha):
+    """With P large against the data all tasks have one weight vector: the same fit, in other units."""
+    X, y, tasks = problem()
+    scores = []
+    for unit in (1e4, 1e6, 1e7, 1e8, 1e10, 1e12):
+        model = MultiTaskGLM(Independent(alpha), shared_mean=True).fit(X, unit * y, tasks=tasks)
+        assert model.result_.status is Status.CONVERGED
+        scores.append(model.score(X, unit * y, tasks=tasks))
+    assert np.ptp(scores) < 1e-6
+
+
+@pytest.mark.parametrize("rank", [2, 5])
+def test_collinear_features_and_little_noise_end_converged_and_without_a_rise(rank):
+    random = np.random.default_rng(rank)
+    K, n, d = 3, 20, 2 * rank
+    tasks = np.repeat(np.arange(K), n)
+    settings = [{}, {"noise": 1.0}, {"noise": 1.0, "shared_mean": False}, {"noise": 0.02}, {"coupling": 0.02}]
+    for size, parameters in itertools.product([1e2, 1e4, 1e6], settings):
+        X = random.standard_normal((K * n, rank)) @ random.standard_normal((rank, d))
+        y = size * (X * random.standard_normal((K, d))[tasks]).sum(axis=1) + random.standard_normal(K * n)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model = MSSLRegressor(**parameters).fit(X, y, tasks=tasks)
+        values = [record.objective for record in model.history_]
+        assert max(np.diff(values), default=0.0) <= 1e-9 * max(1.0, abs(values[-1]))
+        assert np.abs(model.coef_).max() < 100 * size
+        assert np.sqrt(np.mean((model.predict(X, tasks=tasks) - y) ** 2)) < max(2.0, 1e-3 * size)
+
+
+@pytest.mark.parametrize("size", [1e3, 1e6, 1e8])
+def test_the_objective_is_that_of_the_rows(size):
+    """A fit that is nearly perfect in units of the noise: constants minus products would have no digit left."""
+    X, y, tasks = problem(3)
+    y = size * y
+    model = MultiTaskGLM(Independent(1e-9), noise=1.0, scale_features=False).fit(X, y, tasks=tasks)
+    loss = 0.5 * np.sum((model.predict(X, tasks=tasks) - y) ** 2)
+    prior = 0.5 * 1e-9 * np.sum(model.coef_**2)
+    assert model.objective_ == pytest.approx(loss + prior, rel=1e-9)
+    exact = [np.linalg.lstsq(np.c_[X, np.ones(len(X))][tasks == k], y[tasks == k], rcond=None)[0] for k in range(3)]
+    np.testing.assert_allclose(model.coef_, np.array(exact)[:, :-1], rtol=1e-6)
+
+
+def test_grams_alone_leave_directions_of_rounding_to_the_prior():
+    """Without rows a duplicated column is known from the Gram only; its two weights share what the data say."""
+    random = np.random.default_rng(4)
+    X = np.repeat(random.standard_normal((30, 2)), 2, axis=1)
+    design = Design.build(X, [0, 30], scale=False)
+    loss = make_quadratic(design, np.ones(30), 1e6 * X[:, 0])
+    assert isinstance(loss, GramQuadratic)
+    step = solve_exactly(loss, Coupling.diagonal_only(np.full(1, 1e-10)), tol=1e-3)
+    assert step is not None
+    np.testing.assert_allclose(step.W, [[5e5, 5e5, 0, 0]], rtol=1e-6, atol=1e-2)
