@@ -100,13 +100,9 @@ def test_units_of_the_deviance_know_nothing_of_the_test_rows(loss):
     other = y.copy()
     other[test] = 3 * y[test[::-1]]
     for fold, same in zip(*(_both_folds(template, data.X, target, **more) for target in (y, other)), strict=True):
-        units, others = (_units(one[0]) for one in (fold, same))
+        units, others = (one[0].noise for one in (fold, same))
         np.testing.assert_allclose(units, others, rtol=1e-9)
-        assert np.any(np.abs(_units(same[1]) / _units(fold[1]) - 1) > 0.1)
-
-
-def _units(fold):
-    return fold.unit**2 * fold._units / fold.test.n if isinstance(fold, GramFold) else fold._units
+        assert np.any(np.abs(same[1].noise / fold[1].noise - 1) > 0.1)
 
 
 @pytest.mark.parametrize(("loss", "noise"), [("bernoulli", "auto"), ("poisson", "auto"), ("gaussian", 3.0)])
@@ -116,7 +112,7 @@ def test_known_dispersions_are_the_units_as_they_are(loss, noise):
     template = MultiTaskGLM(Independent(), loss=loss, noise=noise)
     for folds in _both_folds(template, data.X, y, **more):
         for fold in folds:
-            np.testing.assert_array_equal(_units(fold), np.full(5, 1.0 if noise == "auto" else 9.0))
+            np.testing.assert_array_equal(fold.noise, np.full(5, 1.0 if noise == "auto" else 9.0))
 
 
 @pytest.mark.parametrize("fewest", ["constant in training", "one training row"])
@@ -135,8 +131,8 @@ def test_tasks_that_tell_nothing_of_their_noise_have_the_units_of_the_others(few
     template = MSSLRegressor(0.5, 2.0, tol=1e-11)
     folds = _both_folds(template, data.X[kept], y[kept], cv=PredefinedSplits([split]), tasks=data.tasks[kept])
     (by_moments,), (by_rows,) = folds
-    units = _units(by_moments)
-    np.testing.assert_allclose(units, _units(by_rows), rtol=1e-6)
+    units = by_moments.noise
+    np.testing.assert_allclose(units, by_rows.noise, rtol=1e-6)
     assert units[1:].min() <= units[0] <= units[1:].max()
     (one,), (two,) = follow(by_moments, template, [{}]), follow(by_rows, template, [{}])
     assert by_moments.score(one) == pytest.approx(by_rows.score(two), rel=1e-5)

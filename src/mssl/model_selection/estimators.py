@@ -16,6 +16,7 @@ from mssl.data.layouts import TaskData
 from mssl.estimators.limits import coef_penalty_limit
 from mssl.estimators.mssl import MSSLClassifier, MSSLRegressor
 from mssl.exceptions import ParameterError
+from mssl.features import FeatureMap
 from mssl.graph.task_graph import TaskGraph
 from mssl.losses import Loss
 from mssl.model_selection.chains import Params, configured, follow, graph_limit
@@ -28,6 +29,8 @@ from mssl.solvers.alternation import FitResult
 from mssl.structures import KnownEdges
 
 _SHARED = (
+    "features",
+    "missing",
     "scale_features",
     "fit_intercept",
     "task_column",
@@ -51,6 +54,8 @@ class MSSLSearch(SearchCV):
     stability: StabilitySelection | None
     ridge: float
     edges: KnownEdges | None
+    features: str | Sequence[FeatureMap]
+    missing: str
     scale_features: bool
     formulation: str
     fit_intercept: bool
@@ -207,7 +212,11 @@ class MSSLRegressorCV(MSSLSearch):
         Grids to search; None takes them from the data.
     on : {"coef", "residual"}, default="coef"
         p-MSSL or r-MSSL.
-    loss, noise, scale_features, formulation, fit_intercept, task_column, solver, graph_solver, max_iter
+    features : {"linear", "auto", "spline", "spline+interactions"} or list of FeatureMap, default="linear"
+        As for :class:`mssl.MSSLRegressor`. "auto" searches with straight lines, then with curves, then with curves and
+        products, as long as the score is better by a standard error of the paired difference, over folds or over tasks,
+        whichever is larger. Maps learn from the training rows of each fold alone. Sparse X is linear.
+    loss, noise, missing, scale_features, formulation, fit_intercept, task_column, solver, graph_solver, max_iter
         As for :class:`mssl.MSSLRegressor`.
     edges, ridge
         As for :class:`mssl.MSSLRegressor`.
@@ -247,6 +256,9 @@ class MSSLRegressorCV(MSSLSearch):
     ----------
     best_params_, best_score_, best_index_, best_estimator_, cv_results_, n_splits_
         What was chosen, and the scores of everything that was tried.
+    feature_scores_ : dict
+        With ``features="auto"`` the best score with each kind of features that was tried; the winner is among
+        ``best_params_``.
     graph_params_ : dict
         The best settings with a learned graph: ``best_params_``, or what lost to one ridge for all tasks. Stability
         selection starts from them.
@@ -289,6 +301,8 @@ class MSSLRegressorCV(MSSLSearch):
         ridge: float = 0.0,
         loss: str | Loss = "gaussian",
         noise: ArrayLike = "auto",
+        features: str | Sequence[FeatureMap] = "linear",
+        missing: str = "error",
         scale_features: bool = True,
         formulation: str = "unified",
         fit_intercept: bool = True,
@@ -320,6 +334,8 @@ class MSSLRegressorCV(MSSLSearch):
         self.ridge = ridge
         self.loss = loss
         self.noise = noise
+        self.features = features
+        self.missing = missing
         self.scale_features = scale_features
         self.formulation = formulation
         self.fit_intercept = fit_intercept
@@ -357,7 +373,9 @@ class MSSLClassifierCV(MSSLSearch):
         Grids to search; None takes them from the data.
     class_weight : None, "balanced" or dict of label → weight, default=None
         As for :class:`mssl.MSSLClassifier`.
-    edges, ridge, scale_features, formulation, fit_intercept, task_column, solver, graph_solver, max_iter
+    features : {"linear", "auto", "spline", "spline+interactions"} or list of FeatureMap, default="linear"
+        As for :class:`MSSLRegressorCV`.
+    edges, ridge, missing, scale_features, formulation, fit_intercept, task_column, solver, graph_solver, max_iter
         As for :class:`mssl.MSSLClassifier`.
     cv, scoring, search, one_standard_error, selection, stability, tol, search_tol, n_jobs, checkpoint, warm_start,
     verbose
@@ -396,6 +414,8 @@ class MSSLClassifierCV(MSSLSearch):
         edges: KnownEdges | None = None,
         ridge: float = 0.0,
         class_weight: ClassWeight = None,
+        features: str | Sequence[FeatureMap] = "linear",
+        missing: str = "error",
         scale_features: bool = True,
         formulation: str = "unified",
         fit_intercept: bool = True,
@@ -425,6 +445,8 @@ class MSSLClassifierCV(MSSLSearch):
         self.edges = edges
         self.ridge = ridge
         self.class_weight = class_weight
+        self.features = features
+        self.missing = missing
         self.scale_features = scale_features
         self.formulation = formulation
         self.fit_intercept = fit_intercept

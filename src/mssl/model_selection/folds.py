@@ -124,6 +124,8 @@ class _Fold:
     def deviances(self, prepared: Prepared, W: Array, intercepts: Array, loss: Loss) -> Array:
         raise NotImplementedError  # pragma: no cover - subclasses define it
 
+    noise: Any  # what deviances are in units of; folds of the same rows with other features are given the same
+
     def score(self, point: Any) -> float:
         """Minus the mean over tasks of the scaled test deviance."""
         return float(np.nanmean(self.task_scores(point)))
@@ -205,7 +207,12 @@ class GramFold(_Fold, _PreparedOnce):
     @cached_property
     def _units(self) -> Array:
         """What a task's sum of squared errors is divided by; NaN for tasks without test rows."""
-        return np.where(self.test.n > 0, self.test.n * noise_units(self.prepared(self.spec)), np.nan)
+        return np.where(self.test.n > 0, self.test.n * self.noise / self.unit**2, np.nan)
+
+    @cached_property
+    def noise(self) -> Array:
+        """Noise variance of each task in the training part, in the targets' units."""
+        return self.unit**2 * noise_units(self.prepared(self.spec))
 
 
 class RowFold(_Fold, Dataset):
@@ -251,11 +258,11 @@ class RowFold(_Fold, Dataset):
         totals = np.bincount(task, weights=weights, minlength=self.n_tasks)
         seen = totals > 0
         mean = np.bincount(task, weights=deviance, minlength=self.n_tasks) / np.where(seen, totals, 1.0)
-        return np.where(seen, mean / self._units, np.nan)
+        return np.where(seen, mean / self.noise, np.nan)
 
     @cached_property
-    def _units(self) -> Array:
-        """Dispersion of each task in the training part."""
+    def noise(self) -> Array:
+        """Dispersion of each task in the training part, in the targets' units."""
         if isinstance(self.spec.settings.noise, str) and not self.loss.has_dispersion:
             return np.ones(self.n_tasks)
         known = self.prepared(self.spec)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -148,6 +148,8 @@ class ScoreTable:
     ----------
     candidates : dict of str → Candidate
         All that were scored, in order.
+    label : str
+        Begins the names of pieces in a checkpoint that several tables share.
     best_with_graph : Candidate or None
         The best candidate that learns variances or a graph, where it was compared with one ridge for all tasks.
     """
@@ -164,6 +166,7 @@ class ScoreTable:
     ) -> None:
         self.template, self.folds, self.stop_early = template, folds, stop_early
         self.n_jobs, self.checkpoint, self.progress = n_jobs, checkpoint, progress
+        self.label = ""
         self.candidates: dict[str, Candidate] = {}
         self.best_with_graph: Candidate | None = None
         self._best: Candidate | None = None
@@ -175,7 +178,7 @@ class ScoreTable:
         """
         chains = self._without_known(chains)
         pieces = [
-            (f"{number} {name_of(chain)}", (fold, self.template, chain, self.stop_early))
+            (f"{self.label}{number} {name_of(chain)}", (fold, self.template, chain, self.stop_early))
             for number, fold in enumerate(self.folds)
             for chain in chains
         ]
@@ -185,7 +188,9 @@ class ScoreTable:
         scored = []
         for chain in chains:
             text = name_of(chain)
-            table = np.asarray([values[f"{number} {text}"] for number in range(len(self.folds))], dtype=float)
+            table = np.asarray(
+                [values[f"{self.label}{number} {text}"] for number in range(len(self.folds))], dtype=float
+            )
             scored += [Candidate(params, stage, table[:, place]) for place, params in enumerate(chain)]
         self.candidates |= {name_of(candidate.params): candidate for candidate in scored}
         finite = [candidate for candidate in scored if np.isfinite(candidate.mean)]
@@ -238,6 +243,19 @@ class ScoreTable:
             candidate for candidate in self.candidates.values() if candidate.mean >= best.mean - best.standard_error
         ]
         return min(good, key=lambda good: (*good.folds[:, [EDGES, NONZERO]].mean(axis=0), -good.mean))
+
+    def note_features(self, features: str) -> None:
+        """Name the features among the settings of all candidates, once they have won against others."""
+
+        def noted(candidate: Candidate) -> Candidate:
+            return replace(candidate, params={**candidate.params, "features": features})
+
+        places = list(self.candidates.values())
+        best, graph = (None if one is None else places.index(one) for one in (self._best, self.best_with_graph))
+        places = [noted(candidate) for candidate in places]
+        self.candidates = {name_of(candidate.params): candidate for candidate in places}
+        self._best = None if best is None else places[best]
+        self.best_with_graph = None if graph is None else places[graph]
 
     def cv_results(self) -> dict[str, Any]:
         """The table as arrays, in the form of scikit-learn's ``cv_results_``."""

@@ -7,9 +7,10 @@ from copy import copy
 from functools import wraps
 from inspect import getattr_static, signature
 from os import PathLike
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.metrics import check_scoring
 from sklearn.utils import _safe_indexing
@@ -19,7 +20,7 @@ from mssl._typing import Array, Labels, Mask
 from mssl._validation import refused
 from mssl.data.inputs import as_given, is_missing, listing, read_labels
 from mssl.data.layouts import TaskData
-from mssl.data.splitters import Split, read_splits, task_ids
+from mssl.data.splitters import Split, read_splits, row_mask, task_ids
 from mssl.estimators.base import (
     MultiTaskEstimator,
     PenaltyLimits,
@@ -31,7 +32,7 @@ from mssl.exceptions import DataError
 from mssl.graph.task_graph import TaskGraph
 from mssl.losses import Loss
 from mssl.model_selection.checkpoint import IDLE, Checkpoint, fingerprint
-from mssl.model_selection.folds import Dataset, RowFold, make_folds
+from mssl.model_selection.folds import Dataset, RowFold, check_splits, make_folds
 from mssl.model_selection.progress import Progress
 from mssl.model_selection.scores import Candidate, ScoreTable
 from mssl.model_selection.search_space import STAGES
@@ -39,6 +40,7 @@ from mssl.solvers.alternation import FitResult, Record
 
 T = TypeVar("T")
 
+FEATURE_MARGIN = 1.0  # standard errors by which curves have to beat straight lines, and products curves
 MOST_ROUNDS = 50  # of a fit that is only scored: an unfinished one ranks its settings too, at a quarter of the time
 
 
@@ -128,6 +130,39 @@ def _of_column(method: Any, k: int, rows: Mask) -> Any:
     return bound
 
 
+class Contest(NamedTuple):
+    """The search with one kind of features: its table of scores, all rows, and the estimator that has read them."""
+
+    features: Any
+    table: ScoreTable
+    whole: Dataset
+    reader: Any
+
+    def beats(self, other: Contest) -> bool:
+        """Whether the best settings are better than another's by a standard error of the paired difference."""
+        return self.table.best().beats(other.table.best(), FEATURE_MARGIN)
+
+
+def feature_choices(features: Any, columns: TaskData) -> list[Any]:
+    """The kinds of features to try one after the other; sparse columns can be linear only."""
+    if not isinstance(features, str) or features != "auto":
+        return [features]
+    return ["linear"] if sparse.issparse(columns.X) else ["linear", "spline", "spline+interactions"]
+
+
+def _with_features(template: Any, features: Any) -> Any:
+    """The estimator that has read the columns, with one kind of features."""
+    reader = copy(template)
+    if "features" in reader.get_params(deep=False):
+        reader.features = features
+    return reader
+
+
+def _searched(reader: Any, tol: float) -> Any:
+    """What the search fits: looser than the final fit."""
+    return clone(reader).set_params(tol=tol, max_iter=min(reader.max_iter, MOST_ROUNDS))
+
+
 class SearchCV(BaseEstimator):
     """What the cross-validated estimators share: folds, scores, the choice and the final fit.
 
@@ -151,6 +186,7 @@ class SearchCV(BaseEstimator):
     best_index_: int
     cv_results_: dict[str, Any]
     n_splits_: int
+    feature_scores_: dict[str, float]
 
     coef_ = Chosen[Array]()
     intercept_ = Chosen[Array]()
@@ -171,6 +207,8 @@ class SearchCV(BaseEstimator):
     loss_ = Chosen[Loss]()
     layout_ = Chosen[str]()
     features_ = Chosen[Labels]()
+    encoder_ = Chosen[Any]()
+    maps_ = Chosen[Any]()
     n_features_in_ = Chosen[int]()
     feature_names_in_ = Chosen[Labels]()
 
@@ -209,27 +247,50 @@ class SearchCV(BaseEstimator):
         self
         """
         template = self._template()
-        data = template._read(X, y, tasks, sample_weight)
-        template.to_spec(data).check(data)
-        self._check(data)
+        columns = template._read_columns(X, y, tasks, sample_weight)
+        template.to_spec(columns).check(columns)
+        self._check(columns)
         y = y if hasattr(y, "shape") else as_given(y)
-        template._remember_input(X, data)
-        whole = Dataset(data, template._loss())
-        # Before the splits, which are as large as some columns: preparing needs a copy of the features for a while.
-        whole.prepared(template.to_spec(data))
-        splits = self._splits(X, y, tasks, data, template.task_column)
-        folds = self._folds(X, y, tasks, sample_weight, data, whole, template, splits)
-        searched = clone(template).set_params(tol=self.search_tol, max_iter=min(template.max_iter, MOST_ROUNDS))
-        record = Checkpoint(self.checkpoint, self._identity(data, splits))
-        del splits
+        given, splits = (X, y, tasks, sample_weight), None
+        contests: list[Contest] = []
         with Progress(self.verbose, type(self).__name__, STAGES) as progress:
-            table = ScoreTable(searched, folds, n_jobs=self.n_jobs, checkpoint=record, progress=progress)
-            self._search(table, whole, template)
+            for features in feature_choices(template.features, columns):
+                reader = _with_features(template, features)
+                data = reader._map_features(columns)
+                if contests and data.n_features == contests[-1].whole.n_features:
+                    break  # nothing was added
+                reader._remember_input(X, data)
+                whole = Dataset(data, reader._loss())
+                # Before the splits, which are as large as some columns: preparing needs a copy of the features for a
+                # while.
+                whole.prepared(reader.to_spec(data))
+                if splits is None:
+                    splits = self._splits(X, y, tasks, data, template.task_column)
+                    record = Checkpoint(self.checkpoint, self._identity(columns, splits))
+                folds = self._folds(given, columns, whole, reader, splits)
+                for fold, first in zip(folds, contests[0].table.folds if contests else (), strict=False):
+                    fold.noise = first.noise  # scores in the same units
+                searched = _searched(reader, self.search_tol)
+                table = ScoreTable(searched, folds, n_jobs=self.n_jobs, checkpoint=record, progress=progress)
+                table.label = f"{features} " if contests else ""
+                self._search(table, whole, reader)
+                contests.append(Contest(features, table, whole, reader))
+                if len(contests) > 1 and not contests[-1].beats(contests[-2]):
+                    break
+        self._settle(contests, isinstance(template.features, str) and template.features == "auto")
+        return self
+
+    def _settle(self, contests: list[Contest], chosen: bool) -> None:
+        """Take the features that won, choose the settings among theirs, and fit all rows."""
+        lost = len(contests) > 1 and not contests[-1].beats(contests[-2])
+        features, table, whole, reader = contests[-2] if lost else contests[-1]
+        if chosen:
+            self.feature_scores_ = {contest.features: contest.table.best().mean for contest in contests}
+            table.note_features(features)
         self._choose(table)
         previous = getattr(self, "best_estimator_", None) if self.warm_start else None
-        self._refit(whole, template, None if previous is None else previous._fit_of(data))
+        self._refit(whole, reader, None if previous is None else previous._fit_of(whole.data))
         self._after_fit(table, whole)
-        return self
 
     def _check(self, data: TaskData) -> None:
         """Raise where parameters are impossible, before anything is computed."""
@@ -254,17 +315,32 @@ class SearchCV(BaseEstimator):
         return self.scoring is not None
 
     def _folds(
-        self, X: Any, y: Any, tasks: Any, sample_weight: Any, data: TaskData, whole: Dataset, template: Any, splits: Any
+        self, given: tuple[Any, Any, Any, Any], columns: TaskData, whole: Dataset, reader: Any, splits: list[Split]
     ) -> list[Any]:
-        spec = template.to_spec(data)
+        """Folds of the rows; feature maps learn from each fold's training rows alone."""
+        X, y, tasks, sample_weight = given
+        data = whole.data
+        spec = reader.to_spec(data)
         input_rows = data.source_rows
         by_rows = self._needs_rows() or spec.structure.relates == "residual"
-        folds = make_folds(data, whole.prepared(spec), spec, whole.loss, splits, input_rows, by_rows=by_rows)
-        if hasattr(template, "classes_"):
-            _check_classes(folds, template.classes_)
+        if reader.maps_ is None:
+            readers = [reader] * len(splits)
+            folds = make_folds(data, whole.prepared(spec), spec, whole.loss, splits, input_rows, by_rows=by_rows)
+        else:
+            check_splits(splits, data, input_rows)
+            readers, folds = [], []
+            for split in splits:
+                own = copy(reader)
+                part = own._map_features(columns, row_mask(split[0], int(input_rows.max()) + 1)[input_rows])
+                own.features_ = part.feature_names
+                prepared = Dataset(part, whole.loss).prepared(spec)
+                folds += make_folds(part, prepared, spec, whole.loss, [split], input_rows, by_rows=by_rows)
+                readers.append(own)
+        if hasattr(reader, "classes_"):
+            _check_classes(folds, reader.classes_)
         if self.scoring is None:
             return folds
-        scorer = self._scorer(template)
+        scorer = self._scorer(reader)
         weights = None if np.ndim(sample_weight) == 0 else np.asarray(sample_weight, dtype=float)
         ids = None if tasks is None else read_labels(tasks)
         rows = X if hasattr(X, "shape") else as_given(X)
@@ -275,7 +351,9 @@ class SearchCV(BaseEstimator):
             ]
             for _, test in splits
         )
-        return [ScoredFold(fold, scorer, tuple(test), template) for fold, test in zip(folds, tests, strict=True)]
+        return [
+            ScoredFold(fold, scorer, tuple(test), own) for fold, test, own in zip(folds, tests, readers, strict=True)
+        ]
 
     def _scorer(self, template: Any) -> Callable[..., float]:
         try:
