@@ -25,7 +25,7 @@ from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
 from mssl.estimators.prediction import TaskPredictor
 from mssl.estimators.spec import FitSpec, TaskShape, warn_if_ordinary
 from mssl.exceptions import DataError
-from mssl.features import FeatureBlocks, FeatureMap
+from mssl.features import FeatureMap, fit_maps
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.losses import Bernoulli, Loss, resolve_loss
 from mssl.metrics import deviance_score, scored_targets
@@ -74,20 +74,52 @@ class PenaltyLimits(NamedTuple):
     coef_penalty: float
 
 
-class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
-    """What all estimators share: read tasks, run the alternation, keep what it found.
-
-    Subclasses say which :class:`mssl.estimators.spec.FitSpec` their parameters stand for.
-    """
+class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
+    """What all estimators share: how tasks are read."""
 
     # Parameters that every subclass has, for the type checker.
     task_column: Hashable | None
-    warm_start: bool
     verbose: int
     loss: str | Loss
     # Of estimators that have no such parameters.
     features: str | Sequence[FeatureMap] = "linear"
     missing: str = "error"
+
+    def _loss(self) -> Loss:
+        return resolve_loss(self.loss)
+
+    def _read_columns(self, X: Any, y: Any, tasks: Any, sample_weight: Any, y_numeric: bool = True) -> TaskData:
+        """The tasks with their columns, encoded and checked."""
+        data = read_tasks(
+            X,
+            y,
+            task_column=self.task_column,
+            tasks=tasks,
+            sample_weight=sample_weight,
+            y_numeric=y_numeric,
+            missing=self.missing,
+        )
+        if y_numeric:
+            check_targets(data, self._loss())
+        _hint_at_tasks(data)
+        return data
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _repr_html_inner(self) -> str:
+        return estimator_html(self, super()._repr_html_inner())
+
+
+class MultiTaskEstimator(TaskEstimator):
+    """What all estimators of the one objective share: run the alternation, keep what it found.
+
+    Subclasses say which :class:`mssl.estimators.spec.FitSpec` their parameters stand for.
+    """
+
+    warm_start: bool
 
     @abstractmethod
     def to_spec(self, data: TaskShape) -> FitSpec:
@@ -155,28 +187,9 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
             level = level + np.einsum("kd,kd->k", centres, self.coef_ - self.unseen_coef_)
         self.unseen_intercept_ = float(level.mean())
 
-    def _loss(self) -> Loss:
-        return resolve_loss(self.loss)
-
     def _read(self, X: Any, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
         """The tasks as the fit sees them: encoded, checked, and mapped into features."""
         return self._map_features(self._read_columns(X, y, tasks, sample_weight))
-
-    def _read_columns(self, X: Any, y: Any, tasks: Any, sample_weight: Any, y_numeric: bool = True) -> TaskData:
-        """The tasks with their columns, encoded and checked."""
-        data = read_tasks(
-            X,
-            y,
-            task_column=self.task_column,
-            tasks=tasks,
-            sample_weight=sample_weight,
-            y_numeric=y_numeric,
-            missing=self.missing,
-        )
-        if y_numeric:
-            check_targets(data, self._loss())
-        _hint_at_tasks(data)
-        return data
 
     def _map_features(self, data: TaskData, training: Mask | None = None) -> TaskData:
         """The tasks with what ``features`` makes of their columns.
@@ -265,14 +278,6 @@ class MultiTaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         prepared = spec.prepare(data)
         return PenaltyLimits(graph_penalty_limit(prepared, spec), coef_penalty_limit(prepared, spec))
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
-    def _repr_html_inner(self) -> str:
-        return estimator_html(self, super()._repr_html_inner())
-
 
 def warn_unless_converged(spec: FitSpec, result: FitResult) -> None:
     """Warn where a fit ended before its certificate was within the tolerance, and name remedies."""
@@ -304,19 +309,6 @@ def _check_units(unit: float, scales: Array, result: FitResult) -> None:
             f"Coefficients of sizes {smallest:.2g} to {largest:.2g} and their precisions cannot be held in the units  "
             "of X and y; give X and y in other units."
         )
-
-
-def fit_maps(features: str | Sequence[FeatureMap], data: TaskData, training: Mask | None = None) -> FeatureBlocks:
-    """Feature maps learned from (some of) the rows of the tasks."""
-    maps = FeatureBlocks(features)
-    if data.shared:
-        n, K = len(data.X), data.n_tasks
-        rows = slice(None) if training is None else np.flatnonzero(training[:n])
-        weights = None if data.weights is None else data.weights[:n][rows]
-        return maps.fit(data.X[rows], data.y.reshape(K, n).T[rows], sample_weight=weights)
-    rows = slice(None) if training is None else np.flatnonzero(training)
-    weights = None if data.weights is None else data.weights[rows]
-    return maps.fit(data.X[rows], data.y[rows], task_of_row=data.task_of_row[rows], sample_weight=weights)
 
 
 def _hint_at_tasks(data: TaskData) -> None:
@@ -372,7 +364,7 @@ class GLMScore:
         return tags
 
 
-class TaskClassifier(ClassifierMixin, MultiTaskEstimator):
+class LabelEstimator(ClassifierMixin, TaskEstimator):
     """What the classifiers share: two labels for all tasks, probabilities, decisions and accuracy."""
 
     class_weight: ClassWeight
@@ -468,6 +460,10 @@ class TaskClassifier(ClassifierMixin, MultiTaskEstimator):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
+
+
+class TaskClassifier(LabelEstimator, MultiTaskEstimator):
+    """Classifiers of the one objective."""
 
 
 def class_weights(data: TaskData, classes: Labels, class_weight: ClassWeight) -> Array | None:

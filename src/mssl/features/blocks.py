@@ -10,8 +10,9 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
-from mssl._typing import Array, Index, Labels
+from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import check_instance, refused
+from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError
 from mssl.features.maps import FeatureMap, Interactions, Linear, Spline
 
@@ -195,3 +196,16 @@ def _residuals(features: Array, targets: Array, task_of_row: Any, weights: Array
     gram = (weights[:, None] * F).T @ F
     gram[np.diag_indices_from(gram)] += _RIDGE * weights.sum()
     return np.asarray(left - F @ np.linalg.solve(gram, (weights[:, None] * F).T @ left))
+
+
+def fit_maps(features: str | Sequence[FeatureMap], data: TaskData, training: Mask | None = None) -> FeatureBlocks:
+    """Feature maps learned from (some of) the rows of the tasks."""
+    maps = FeatureBlocks(features)
+    if data.shared:
+        n, K = len(data.X), data.n_tasks
+        rows = slice(None) if training is None else np.flatnonzero(training[:n])
+        weights = None if data.weights is None else data.weights[:n][rows]
+        return maps.fit(data.X[rows], data.y.reshape(K, n).T[rows], sample_weight=weights)
+    rows = slice(None) if training is None else np.flatnonzero(training)
+    weights = None if data.weights is None else data.weights[rows]
+    return maps.fit(data.X[rows], data.y[rows], task_of_row=data.task_of_row[rows], sample_weight=weights)
