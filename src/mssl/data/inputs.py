@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.validation import _num_samples
 
 from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import refused
@@ -126,6 +127,54 @@ def _row_labels(values: Any, whose: str, what: str, remedy: str) -> Labels:
             f"{int(missing.sum())} rows have no {what} (first: row {int(np.argmax(missing))}); drop them or {remedy}."
         )
     return labels
+
+
+class Taken(NamedTuple):
+    """X without the columns that say which rows belong together and when they were, and what these columns hold."""
+
+    X: Any
+    groups: Any
+    order: Any
+    columns: tuple[str, ...]
+
+
+def take_columns(X: Any, groups: Any = None, order: Any = None) -> Taken:
+    """Take groups and times out of X where they are given as names of its columns; vectors are taken as they are.
+
+    Parameters
+    ----------
+    X : array or frame
+        Features.
+    groups, order : str or array of shape (N,) or (n,), optional
+        A column of a frame, which is then no feature, or one entry a row.
+    """
+    columns = tuple(value for value in (groups, order) if isinstance(value, str))
+    rows = without_columns(X, columns)
+    return Taken(rows, _taken(X, "groups", groups), _taken(X, "order", order), columns)
+
+
+def _taken(X: Any, name: str, given: Any) -> Any:
+    if given is None:
+        return None
+    values = given
+    if isinstance(given, str):
+        names = list(X.columns) if hasattr(X, "columns") else []
+        if given not in names:
+            allowed = f"give one of the columns of X ({listing(names)})" if names else "X has no named columns"
+            raise refused(name, given, allowed, "Or give one entry a row.", error=LayoutError)
+        values = X[given]
+    labels, n = read_row_labels(name, values), _num_samples(X)
+    if len(labels) != n:
+        raise LayoutError(f"{name} has {len(labels)} entries for {n} rows; give one a row.")
+    return labels
+
+
+def without_columns(X: Any, names: tuple[str, ...]) -> Any:
+    """A frame without those of the columns that it has; anything else as it is."""
+    present = [name for name in names if name in list(X.columns)] if hasattr(X, "columns") else []
+    if not present:
+        return X
+    return X.drop(columns=present) if hasattr(X, "iloc") else X.drop(present)
 
 
 def absent(value: Any) -> bool:

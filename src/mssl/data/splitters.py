@@ -403,51 +403,66 @@ class TaskGroupKFold(TaskSplitter):
         code = np.arange(len(of_row)) if groups is None else _codes("groups", groups, len(of_row))
         strata = _strata(y, len(of_row))
         cell = np.unique(np.stack([of_row, strata]), axis=1, return_inverse=True)[1].ravel()
-        fold = self._deal(code, of_row, cell, names)
+        random = check_random_state(self.random_state) if self.shuffle else None
+        fold = deal_groups(code, of_row, cell, names, self.n_splits, random)
         for number in range(self.n_splits):
             yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
 
-    def _deal(self, group: Index, of_row: Index, cell: Index, names: NDArray[Any]) -> Index:
-        """Fold of each row, −1 where it is never held out."""
-        n_groups = int(group.max()) + 1
-        counts = sparse.csr_array(sparse.coo_array((np.ones(len(group)), (group, cell))))
-        owners = sparse.csr_array(sparse.coo_array((np.ones(len(group)), (group, of_row))))
-        owners.data[:] = 1.0
-        whole = np.asarray(owners.sum(axis=0)).ravel() == 1  # tasks that one group holds
-        stays = (owners @ whole.astype(float)) > 0
-        free = np.flatnonzero(~stays)
-        if len(free) < self.n_splits:
-            held = f" ({int(stays.sum())} others hold all rows of a task, such as {listing(list(names[whole]))})"
-            raise ParameterError(
-                f"n_splits is {self.n_splits}, there are {len(free)} groups to hold out{held if stays.any() else ''}; "
-                "give fewer folds, or smaller groups."
-            )
-        order = check_random_state(self.random_state).permutation(free) if self.shuffle else free
-        sizes = np.asarray(counts.sum(axis=1)).ravel()
-        order = order[np.argsort(-sizes[order], kind="stable")]
-        weights = 1.0 / np.asarray(counts.sum(axis=0)).ravel() ** 2
-        load, total = np.zeros((self.n_splits, counts.shape[1])), np.zeros(self.n_splits)
-        fold = np.full(n_groups, -1, dtype=np.intp)
-        for g in order.tolist():
-            columns = counts.indices[counts.indptr[g] : counts.indptr[g + 1]]
-            rows = counts.data[counts.indptr[g] : counts.indptr[g + 1]]
-            crowded = load[:, columns] @ (rows * weights[columns])
-            best = int(np.lexsort((total, np.round(crowded, 12)))[0])
-            fold[g] = best
-            load[best, columns] += rows
-            total[best] += sizes[g]
-        self._spread(fold, owners, sizes)
-        return fold[group]
 
-    def _spread(self, fold: Index, owners: Any, sizes: NDArray[Any]) -> None:
-        """Move the smallest group of a task that one fold would hold out as a whole to the smallest other fold."""
-        by_task = sparse.csc_array(owners)
-        for k in range(by_task.shape[1]):
-            mine = by_task.indices[by_task.indptr[k] : by_task.indptr[k + 1]]
-            if len(mine) > 1 and np.ptp(fold[mine]) == 0:
-                totals = np.bincount(fold[fold >= 0], weights=sizes[fold >= 0], minlength=self.n_splits)
-                totals[fold[mine[0]]] = np.inf
-                fold[mine[int(np.argmin(sizes[mine]))]] = int(np.argmin(totals))
+def deal_groups(
+    group: Index, of_row: Index, cell: Index, names: NDArray[Any], n_splits: int, random: Any, *, by_size: bool = True
+) -> Index:
+    """Fold of each row, −1 where it is never held out: groups go one after the other where their tasks have least.
+
+    Parameters
+    ----------
+    group, of_row, cell : ndarrays of int of shape (N,)
+        Group and task of each row, and what is to be balanced: the task, or the task and the class.
+    names : ndarray of shape (K,)
+        Task names.
+    n_splits : int
+        Number of folds.
+    random : RandomState, Generator or None
+        What shuffles the groups.
+    by_size : bool
+        Whether the largest groups go first, which balances best; otherwise chance alone decides.
+    """
+    counts = sparse.csr_array(sparse.coo_array((np.ones(len(group)), (group, cell))))
+    owners = sparse.csr_array(sparse.coo_array((np.ones(len(group)), (group, of_row))))
+    owners.data[:] = 1.0
+    whole = np.asarray(owners.sum(axis=0)).ravel() == 1  # tasks that one group holds
+    stays = (owners @ whole.astype(float)) > 0
+    free = np.flatnonzero(~stays)
+    if len(free) < n_splits:
+        held = f" ({int(stays.sum())} others hold all rows of a task, such as {listing(list(names[whole]))})"
+        raise ParameterError(
+            f"n_splits is {n_splits}, there are {len(free)} groups to hold out{held if stays.any() else ''}; "
+            "give fewer folds, or smaller groups."
+        )
+    sizes = np.asarray(counts.sum(axis=1)).ravel()
+    order = free if random is None else random.permutation(free)
+    if by_size:
+        order = order[np.argsort(-sizes[order], kind="stable")]
+    weights = 1.0 / np.asarray(counts.sum(axis=0)).ravel() ** 2
+    load, total = np.zeros((n_splits, counts.shape[1])), np.zeros(n_splits)
+    fold = np.full(counts.shape[0], -1, dtype=np.intp)
+    for g in order.tolist():
+        columns = counts.indices[counts.indptr[g] : counts.indptr[g + 1]]
+        rows = counts.data[counts.indptr[g] : counts.indptr[g + 1]]
+        crowded = load[:, columns] @ (rows * weights[columns])
+        best = int(np.lexsort((total, np.round(crowded, 12)))[0])
+        fold[g] = best
+        load[best, columns] += rows
+        total[best] += sizes[g]
+    # A task that one fold would hold out as a whole gives its smallest group to the smallest other fold.
+    by_task = sparse.csc_array(owners)
+    for k in range(by_task.shape[1]):
+        mine = by_task.indices[by_task.indptr[k] : by_task.indptr[k + 1]]
+        if len(mine) > 1 and np.ptp(fold[mine]) == 0:
+            totals = np.bincount(fold[fold >= 0], weights=sizes[fold >= 0], minlength=n_splits)
+            totals[fold[mine[0]]] = np.inf
+            fold[mine[int(np.argmin(sizes[mine]))]] = int(np.argmin(totals))
+    return fold[group]
 
 
 class TaskBlockKFold(TaskSplitter):

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from mssl._typing import Array, Index, Labels
 from mssl._validation import caller_level, check_choice
 from mssl.data.encoding import FeatureEncoder, read_features
-from mssl.data.inputs import listing, locate_tasks, refuse_unseen, unseen_tasks
+from mssl.data.inputs import listing, locate_tasks, refuse_unseen, unseen_tasks, without_columns
 from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError, LayoutError
 from mssl.features import FeatureBlocks
@@ -50,6 +50,7 @@ class TaskPredictor:
     task_column: Hashable | None
     encoder_: FeatureEncoder | None = None
     maps_: FeatureBlocks | None = None
+    ignored_columns_: tuple[str, ...] = ()  # columns of groups and times, which are no features
     unseen_: str = "error"  # what is done with tasks that were not there, unless a call says so
     unseen_coef_: Array
     unseen_intercept_: float
@@ -68,7 +69,7 @@ class TaskPredictor:
     def _same_input(self, other: TaskPredictor) -> Self:
         """Remember the input that another estimator has read."""
         names = ("layout_", "features_", "n_features_in_", "feature_names_in_", "classes_", "encoder_", "maps_")
-        for name in names:
+        for name in (*names, "ignored_columns_"):
             if hasattr(other, name):
                 setattr(self, name, getattr(other, name))
         return self
@@ -84,6 +85,7 @@ class TaskPredictor:
         Tasks that were not there are refused, or found and warned about where ``unseen`` is "mean".
         """
         check_is_fitted(self)
+        X = without_columns(X, self.ignored_columns_)
         read = read_features(X, self.task_column, tasks, encoder=self.encoder_)
         values, labels = read.values, read.tasks
         K, d = len(self.tasks_), self._n_columns

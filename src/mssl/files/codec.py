@@ -46,6 +46,8 @@ WORDS = {
     "stability_selection": "mssl.model_selection.StabilitySelection",
     "task_k_fold": "mssl.data.splitters.TaskKFold",
     "moving_window_split": "mssl.data.splitters.MovingWindowSplit",
+    "task_group_k_fold": "mssl.data.splitters.TaskGroupKFold",
+    "task_block_k_fold": "mssl.data.splitters.TaskBlockKFold",
     "task_time_series_split": "mssl.data.splitters.TaskTimeSeriesSplit",
     "gaussian": "mssl.losses.Gaussian",
     "bernoulli": "mssl.losses.Bernoulli",

@@ -221,7 +221,8 @@ class MSSLRegressorCV(MSSLSearch):
     edges, ridge
         As for :class:`mssl.MSSLRegressor`.
     cv : int, splitter or iterable of (train, test), default=5
-        Folds; a number stands for :class:`TaskKFold`. Parts are row numbers or masks of all rows.
+        Folds; a number stands for :class:`TaskKFold`, or for :class:`TaskGroupKFold` and :class:`TaskBlockKFold` where
+        :meth:`fit` gets groups or an order. Parts are row numbers or masks of all rows.
     scoring : str or callable, optional
         Any scorer of scikit-learn; None is the noise-scaled deviance. Of (n, K) targets a scorer of scikit-learn's own
         judges the columns one by one, missing targets left out, and their mean counts. Scorers that take

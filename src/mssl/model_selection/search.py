@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mssl._typing import Array, Labels, Mask
 from mssl._validation import refused
-from mssl.data.inputs import as_given, is_missing, listing, read_labels
+from mssl.data.inputs import as_given, is_missing, listing, read_labels, take_columns
 from mssl.data.layouts import TaskData
 from mssl.data.splitters import Split, read_splits, row_mask, task_ids
 from mssl.estimators.base import (
@@ -228,7 +228,9 @@ class SearchCV(BaseEstimator):
         graph: TaskGraph = self._chosen().graph_
         return graph
 
-    def fit(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None, groups: Any = None, order: Any = None
+    ) -> Self:
         """Choose the parameters by cross-validation and fit with them on all rows.
 
         Parameters
@@ -241,13 +243,21 @@ class SearchCV(BaseEstimator):
             Task of each row, instead of a task column.
         sample_weight : array of the shape of y or of its rows, optional
             Frequency weights.
+        groups : str or array of shape (N,) or (n,), optional
+            Rows that belong together in all tasks, such as those of one day or one patient: folds never part them. The
+            name of a column of X, which is then no feature, or one entry a row. In the shared and aligned layouts a row
+            is a group by default.
+        order : str or array of shape (N,) or (n,), optional
+            Time of each row, likewise: folds are then blocks of time (:class:`TaskBlockKFold`, whose ``forward=True``
+            trains on earlier rows only), and splitters of ``cv`` see the rows in this order.
 
         Returns
         -------
         self
         """
         template = self._template()
-        columns = template._read_columns(X, y, tasks, sample_weight)
+        X, groups, order, ignored = take_columns(X, groups, order)
+        columns = template._read_columns(X, y, tasks, sample_weight).with_occasions(groups, order)
         template.to_spec(columns).check(columns)
         self._check(columns)
         y = y if hasattr(y, "shape") else as_given(y)
@@ -260,12 +270,13 @@ class SearchCV(BaseEstimator):
                 if contests and data.n_features == contests[-1].whole.n_features:
                     break  # nothing was added
                 reader._remember_input(X, data)
+                reader.ignored_columns_ = ignored
                 whole = Dataset(data, reader._loss())
                 # Before the splits, which are as large as some columns: preparing needs a copy of the features for a
                 # while.
                 whole.prepared(reader.to_spec(data))
                 if splits is None:
-                    splits = self._splits(X, y, tasks, data, template.task_column)
+                    splits = self._splits(X, y, tasks, data, template.task_column, groups, order)
                     record = Checkpoint(self.checkpoint, self._identity(columns, splits))
                 folds = self._folds(given, columns, whole, reader, splits)
                 for fold, first in zip(folds, contests[0].table.folds if contests else (), strict=False):
@@ -304,11 +315,10 @@ class SearchCV(BaseEstimator):
         settings = {k: v for k, v in self.get_params(deep=False).items() if k not in ("cv", *IDLE)}
         return fingerprint(data.X, data.y, data.weights, data.offsets, list(data.tasks), settings, splits)
 
-    def _splits(self, X: Any, y: Any, tasks: Any, data: TaskData, column: Any) -> list[Split]:
-        groups = tasks
-        if data.layout == "long" and groups is None and column is not None:
-            groups = task_ids(X, column)  # of all rows: the data are without those of weight zero
-        return read_splits(self.cv, X, y, groups)
+    def _splits(self, X: Any, y: Any, tasks: Any, data: TaskData, column: Any, groups: Any, order: Any) -> list[Split]:
+        if data.layout == "long" and tasks is None and column is not None:
+            tasks = task_ids(X, column)  # of all rows: the data are without those of weight zero
+        return read_splits(self.cv, X, y, tasks, groups, order)
 
     def _needs_rows(self) -> bool:
         """Whether fits and scores need the rows themselves, not their moments."""

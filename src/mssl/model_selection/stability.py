@@ -34,7 +34,9 @@ from sklearn.base import BaseEstimator, clone
 
 from mssl._typing import Array, Index, Mask
 from mssl._validation import caller_level, check_choice, check_number, check_whole_number, finite, refused
+from mssl.data.inputs import take_columns
 from mssl.data.layouts import TaskData
+from mssl.data.splitters import deal_groups
 from mssl.estimators.mssl import MSSLRegressor
 from mssl.exceptions import ParameterError
 from mssl.glasso.solver import graphical_lasso
@@ -138,20 +140,26 @@ class StabilitySelection(BaseEstimator):
         self.checkpoint = checkpoint
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> StabilitySelection:
+    def fit(
+        self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None, groups: Any = None, order: Any = None
+    ) -> StabilitySelection:
         """Find the stable edges.
 
         Parameters
         ----------
         X, y, tasks, sample_weight
             Data in any layout, as for :meth:`mssl.MSSLRegressor.fit`.
+        groups, order : str or array of shape (N,) or (n,), optional
+            Rows that belong together, and the time of each row, as for :meth:`mssl.MSSLRegressorCV.fit`. Where rows are
+            halved (``subsample="samples"``) groups stay whole, and times go by blocks of `block_length`.
         """
+        X, groups, order, _ = take_columns(X, groups, order)
         default = MSSLRegressor(graph_penalty=0.05, shared_mean=False)
         template = default
         if self.estimator is not None:
             graph_penalty_name(self.estimator)
             template = clone(self.estimator)
-        data = template._read(X, y, tasks, sample_weight)
+        data = template._read(X, y, tasks, sample_weight).with_occasions(groups, order)
         template.to_spec(data).check(data)
         record = None
         if self.checkpoint is not None:
@@ -160,7 +168,8 @@ class StabilitySelection(BaseEstimator):
                 raise refused("random_state", None, "give a seed to continue from a checkpoint", remedy)
             settings = {k: v for k, v in self.get_params(deep=False).items() if k not in ("estimator", *IDLE)}
             identity = fingerprint(
-                data.X, data.y, data.weights, data.offsets, list(data.tasks), settings, clone(template)
+                *(data.X, data.y, data.weights, data.offsets, list(data.tasks), settings, clone(template)),
+                *(part for part in (data.groups, data.order) if part is not None),
             )
             record = Checkpoint(self.checkpoint, identity)
         return self.fit_whole(Dataset(data, template._loss()), template, record)
@@ -257,6 +266,8 @@ class StabilitySelection(BaseEstimator):
     def _half_samples(self, data: TaskData, labels: Any, random: np.random.Generator) -> list[Mask]:
         """Half of every task's rows (and classes); the same rows in all tasks where they belong together."""
         together, K = data.shared or data.aligned, data.n_tasks
+        if data.groups is not None or data.order is not None:
+            return self._half_groups(data, random)
         if data.n_rows.min() < 2 and (together or self.complementary_pairs):
             name = data.tasks.tolist()[np.argmin(data.n_rows)]
             raise ParameterError(
@@ -277,6 +288,21 @@ class StabilitySelection(BaseEstimator):
         else:
             drawn = self._stratified(joint_strata(labels.reshape(K, n).T), random, keep_odd=False)
         return [np.tile(np.isin(np.arange(n), half), K) for half in drawn]
+
+    def _half_groups(self, data: TaskData, random: np.random.Generator) -> list[Mask]:
+        """Half of the groups, balanced by task; without groups these are blocks of neighbouring times."""
+        if data.groups is not None:
+            groups = data.groups
+        else:
+            times = np.zeros(len(data.y), dtype=np.int64) if data.order is None else data.order
+            length = max(1, round((times.max() + 1) ** (1 / 3))) if self.block_length is None else self.block_length
+            groups = times // int(length)
+        masks: list[Mask] = []
+        task = data.task_of_row
+        while len(masks) < self.n_subsamples:
+            half = deal_groups(groups, task, task, data.tasks, 2, random, by_size=False)
+            masks += [half != 1, half != 0] if self.complementary_pairs else [half != 1]
+        return masks[: self.n_subsamples]
 
     def _stratified(self, strata: Sequence[Index], random: np.random.Generator, *, keep_odd: bool) -> list[Index]:
         """Half of every stratum for every subsample; single subsamples may keep all odd rows, pairs share them out."""
