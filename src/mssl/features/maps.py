@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 from scipy.interpolate import BSpline
+from scipy.stats import chi2
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
@@ -20,6 +21,7 @@ from mssl._typing import Array, Index, Labels
 from mssl._validation import check_whole_number
 from mssl.exceptions import DataError
 
+_BY_CHANCE = 0.05  # probability that targets without any interaction are given one
 _ROUNDING = 1e-10  # share of a column's spread that counts as none
 
 
@@ -272,8 +274,8 @@ class Interactions(FeatureMap):
 
     A pair (i, j) becomes :math:`z_i z_j` without its regression on 1, :math:`z_i` and :math:`z_j`, scaled to variance
     one; z are the standardised columns. Given targets, pairs are taken in the order of their correlation with them
-    (the sum of its square over targets), at most ``n_pairs``, and only those whose correlation is more standard errors
-    from zero than the largest that chance would give, :math:`\sqrt{2 \log(\text{number of pairs})}` for one target.
+    (the sum of its square over targets), at most ``n_pairs``, and only those whose correlation is too large to be the
+    largest of all pairs by chance (a χ² test of the square over its variance, at 5 % divided by the number of pairs).
 
     Parameters
     ----------
@@ -360,8 +362,6 @@ def _screened(Z: Array, y: Array, weights: Array, pairs: Index, most: int) -> In
         errors = ((weights * target**2)[:, None] * Z**2).T @ Z**2  # holds where the spread of the target varies too
         explained += common[i, j] ** 2 / squares
         surprise += common[i, j] ** 2 / np.where(errors[i, j] > 0, errors[i, j], np.inf)
-    # χ² with as many degrees of freedom as targets, at the largest of so many draws (Laurent & Massart 2000).
-    K, extreme = left.shape[1], np.log(max(len(pairs), 2))
-    chance = (K + 2.0 * np.sqrt(K * extreme) + 2.0 * extreme) if K > 1 else 2.0 * extreme
+    chance = chi2.isf(_BY_CHANCE / max(len(pairs), 1), left.shape[1])
     best = np.argsort(-explained, kind="stable")[:most]
     return np.asarray(best[surprise[best] > chance])
