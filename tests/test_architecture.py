@@ -28,7 +28,7 @@ LAYERS = [
     {"evidence"},
     {"estimators"},
     {
-        *("model_selection", "graph.inference", "presets", "transfer", "feature_selection", "datasets", "climate"),
+        *("model_selection", "presets", "transfer", "feature_selection", "datasets", "climate"),
         *("files", "methods"),
     },
     {"report", "experiments"},

@@ -26,6 +26,7 @@ from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import ModelFileError, ParameterError
 from mssl.files.codec import WORDS, Decoder, Encoder, _class_of, _is_storable
 from mssl.files.models import load, read_header, save
+from mssl.graph.inference import LazyEvidence
 from mssl.model_selection import TaskKFold
 from mssl.penalties import L1, MCP, AdaptiveL1, ElasticNet
 from mssl.structures import FixedPrecision, Independent, LatentSparsePrecision, SparsePrecision
@@ -50,6 +51,7 @@ def file(model, tmp_path):
 
 def same(a, b):
     """Whether two values are equal bit by bit, of the same types and layouts."""
+    a, b = (value.saved() if isinstance(value, LazyEvidence) else value for value in (a, b))
     if type(a) is not type(b):
         return False
     if isinstance(a, np.ndarray):

@@ -26,6 +26,7 @@ from mssl.estimators.prediction import TaskPredictor
 from mssl.estimators.spec import FitSpec, TaskShape, warn_if_ordinary
 from mssl.exceptions import DataError
 from mssl.features import FeatureMap, fit_maps
+from mssl.graph.evidence import lazy_evidence
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.losses import Bernoulli, Loss, resolve_loss
 from mssl.metrics import deviance_score, scored_targets
@@ -163,7 +164,8 @@ class MultiTaskEstimator(TaskEstimator):
         proper = spec.structure.graph(result.structure)
         proper = proper + np.diag(np.where(proper.diagonal() > 0, 0.0, 1.0))
         self.partial_correlation_ = partial_correlation(proper)
-        self.graph_ = TaskGraph.from_precision(proper, tasks=data.tasks.tolist())
+        evidence = lazy_evidence(prepared, result, spec.structure)
+        self.graph_ = TaskGraph.from_precision(proper, tasks=data.tasks.tolist(), evidence=evidence)
         self.objective_ = result.objective
         self.n_iter_ = len(result.history)
         self.history_ = result.history

@@ -29,6 +29,7 @@ from sklearn.model_selection import BaseCrossValidator
 from mssl._validation import refused
 from mssl.exceptions import ModelFileError
 from mssl.files.checks import check_object
+from mssl.graph.inference import LazyEvidence
 from mssl.losses import Loss
 
 VERSION = 2  # of the format that is written; versions up to it are read
@@ -81,6 +82,7 @@ WORDS = {
     "graphical_lasso_result": "mssl.glasso.solver.GraphicalLassoResult",
     "glasso_status": "mssl.glasso.solver.GlassoStatus",
     "task_graph": "mssl.graph.TaskGraph",
+    "graph_evidence": "mssl.graph.inference.GraphEvidence",
     "feature_blocks": "mssl.features.FeatureBlocks",
     "linear_map": "mssl.features.Linear",
     "spline_map": "mssl.features.Spline",
@@ -145,6 +147,8 @@ class Encoder:
         if type(value).__name__ in _SPARSE and sparse.issparse(value):
             parts = {name: self._array(getattr(value, name), value_path) for name in ("data", "indices", "indptr")}
             return {"#": "sparse", "kind": type(value).__name__, "shape": list(value.shape), **parts}
+        if type(value) is LazyEvidence:
+            return self.encode(value.saved(), value_path)
         return self._object(value, value_path)
 
     def _scalar(self, value: np.generic, value_path: str) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,7 @@ from mssl._validation import check_number, check_whole_number, refused
 from mssl.exceptions import DataError, ModelFileError, require
 from mssl.graph.communities import by_size, louvain
 from mssl.graph.export import Edge, EdgeTable, dot, graphml, json_text, parse_json, short_name, written
+from mssl.graph.inference import GraphEvidence, LazyEvidence, RelationTable
 
 __all__ = ["Edge", "EdgeTable", "GraphComparison", "TaskGraph", "partial_correlation", "short_name"]
 
@@ -83,6 +84,9 @@ class TaskGraph:
         How often each edge was selected, in [0, 1] (stability selection); kept for non-edges as well.
     coordinates : (K, 2), optional
         Latitude and longitude of each task in degrees.
+    evidence : GraphEvidence, optional
+        What the data say about relations and edges, for `relations`, ``edges(fdr=…)`` and `selected`; graphs of fitted
+        estimators have it. It plays no part in comparisons and is not written to JSON.
 
     References
     ----------
@@ -106,6 +110,7 @@ class TaskGraph:
     weights: FloatArray
     confidence: FloatArray | None = None
     coordinates: FloatArray | None = None
+    evidence: GraphEvidence | LazyEvidence | None = None
 
     def __post_init__(self) -> None:
         tasks = _task_names(self.tasks)
@@ -135,6 +140,7 @@ class TaskGraph:
         tol: float = 0.0,
         confidence: ArrayLike | None = None,
         coordinates: ArrayLike | None = None,
+        evidence: GraphEvidence | LazyEvidence | None = None,
     ) -> "TaskGraph":
         """Read the graph off a precision matrix: an edge where the |partial correlation| exceeds `tol`."""
         check_number("tol", tol, low=0, remedy="It is the largest |partial correlation| that is read as no edge.")
@@ -142,7 +148,7 @@ class TaskGraph:
         _require_semidefinite(weights)
         np.fill_diagonal(weights, 0.0)
         names = range(len(weights)) if tasks is None else tasks
-        return cls(names, np.abs(weights) > tol, weights, confidence, coordinates)  # type: ignore[arg-type]
+        return cls(names, np.abs(weights) > tol, weights, confidence, coordinates, evidence)  # type: ignore[arg-type]
 
     @classmethod
     def from_edges(
@@ -209,15 +215,66 @@ class TaskGraph:
         order = np.lexsort((j, i, -np.abs(self.weights[i, j])))
         return i[order], j[order]
 
-    def edges(self, top: int | None = None) -> EdgeTable:
-        """Return the edges (or the `top` strongest, all where there are fewer) sorted by falling |weight|."""
+    @overload
+    def edges(self, top: int | None = None) -> EdgeTable: ...
+    @overload
+    def edges(self, top: int | None = None, *, fdr: float) -> RelationTable: ...
+    def edges(self, top: int | None = None, *, fdr: float | None = None) -> EdgeTable | RelationTable:
+        """Return the edges (or the `top` strongest, all where there are fewer) sorted by falling |weight|.
+
+        With `fdr`, return instead the conditional edges that can be told from chance, with intervals and p-values: the
+        expected share of false ones is at most `fdr`. See `mssl.graph.inference`.
+        """
         if top is not None:
             top = check_whole_number("top", top, low=0, also="None for all edges")
+        if fdr is not None:
+            return self._evidence().edges(self.tasks, fdr)[:top]
         i, j = (ends[:top] for ends in self.edge_indices())
         weight = self.weights[i, j].tolist()
         confidence = [None] * len(i) if self.confidence is None else self.confidence[i, j].tolist()
         names = self.tasks
         return EdgeTable(Edge(names[a], names[b], w, c) for a, b, w, c in zip(i, j, weight, confidence, strict=True))
+
+    def relations(self, fdr: float = 0.1) -> RelationTable:
+        """Return the pairs of tasks whose weights (or residuals) are correlated: who belongs together.
+
+        Parameters
+        ----------
+        fdr : float
+            False discovery rate: the expected share of pairs in the table that are not related. 1 gives all pairs.
+
+        Examples
+        --------
+        >>> from mssl import MSSLRegressor
+        >>> from mssl.datasets import make_clustered_tasks
+        >>> data = make_clustered_tasks(n_tasks=4, clusters=[[0, 1]], random_state=0)
+        >>> model = MSSLRegressor().fit(data.X, data.y, tasks=data.tasks)
+        >>> model.graph_.relations().pairs
+        [('task1', 'task2')]
+        """
+        return self._evidence().relations(self.tasks, fdr)
+
+    def selected(self, fdr: float = 0.1, level: str = "relations") -> "TaskGraph":
+        """Return the graph of the pairs that can be told from chance: all relations, or the conditional edges.
+
+        Parameters
+        ----------
+        fdr : float
+            False discovery rate.
+        level : {"relations", "edges"}
+            Correlations, or partial correlations.
+        """
+        table = self._evidence().table(self.tasks, level, fdr)
+        chosen = TaskGraph.from_edges([row[:3] for row in table], tasks=self.tasks, coordinates=self.coordinates)
+        return replace(chosen, evidence=self.evidence)
+
+    def _evidence(self) -> GraphEvidence:
+        if self.evidence is None:
+            raise DataError(
+                "This graph came without the data's evidence, so that nothing is known about its error. Use the graph_ "
+                "of a fitted estimator, or of a model file of version 0.2 or later."
+            )
+        return self.evidence.resolve()
 
     def degree(self) -> NDArray[np.intp]:
         """Return the number of neighbours of each task, in the order of `tasks`."""
@@ -278,6 +335,7 @@ class TaskGraph:
             self.weights[block],
             None if self.confidence is None else self.confidence[block],
             None if self.coordinates is None else self.coordinates[keep],
+            None if self.evidence is None else self._evidence().subset(keep),
         )
 
     def threshold(self, min_weight: float = 0.0, min_confidence: float = 0.0) -> "TaskGraph":

@@ -1,0 +1,378 @@
+"""What the data say about the relations of the tasks' weights; the statistics are those of `mssl.graph.inference`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, ndtri
+
+from mssl._typing import Array, Index
+from mssl.data.layouts import TaskData
+from mssl.exceptions import ParameterError
+from mssl.graph.inference import GraphEvidence, LazyEvidence, correlation_of, correlation_p, residual_evidence
+from mssl.kernels.threads import one_thread
+from mssl.penalties import L1
+from mssl.solvers.alternation import FitResult
+from mssl.solvers.fit import Prepared
+from mssl.solvers.quadratic import GramQuadratic
+from mssl.solvers.residual import ResidualProblem
+from mssl.solvers.start import Spectra, moderated_noise, variance_components
+from mssl.structures.base import Structure
+
+_FEWEST = 4  # tasks from which on a shared mean and relations of single pairs can be told apart
+_LOWER = 1.0  # z values up to this one show the common level of all pairs; stronger ones may be true relations
+_DOUBT = 1.645  # standard errors from which on a common level is taken seriously
+_ROUNDS = 3  # of the shared mean and the variances about it, each given the other
+_GRID = np.concatenate([[0.0], np.geomspace(1e-4, 3.0, 60)])  # variance of the shared mean, by its own mean square
+_ABSENT = 1e-10  # eigenvalues of a Gram below this share of its largest are rounding
+_FREE_ROWS = 1.5  # rows per feature from which on residuals are those of least squares, which hold no weights
+_NEGLIGIBLE = 0.9  # shrinkage of the residuals' correlations from which on they are taken for chance
+_SMALLEST_EIGENVALUE = 0.02  # of the residuals' correlations
+_LARGEST = 5000  # weights of all tasks whose errors are whitened together: more take minutes
+
+
+@dataclass(frozen=True, eq=False)
+class _Tasks:
+    """Single tasks in the eigenbases of their Grams, padded with zeros to m directions.
+
+    Attributes
+    ----------
+    values, projections : ndarrays of shape (K, m)
+        Eigenvalues, and the products of the features with the targets.
+    vectors : ndarray of shape (K, d, m)
+        Eigenvectors.
+    squares, freedom : ndarrays of shape (K,)
+        Sums of squares of the centred targets and their degrees of freedom.
+    noise : ndarray of shape (K,) or None
+        Noise variances where they are known.
+    """
+
+    values: Array
+    vectors: Array
+    projections: Array
+    squares: Array
+    freedom: Array
+    noise: Array | None
+
+    def variances(self, mean: Array | None = None) -> tuple[Array, Array]:
+        """Noise and variance of the weights about a mean, by restricted maximum likelihood."""
+        q, squares, d = self.projections, self.squares, self.vectors.shape[1]
+        if mean is not None:
+            along = np.einsum("kdm,d->km", self.vectors, mean)
+            squares = squares - 2 * np.sum(q * along, axis=1) + np.sum(self.values * along**2, axis=1)
+            q = q - self.values * along
+        spectra = Spectra(self.values, q, np.maximum(squares, 1e-12 * self.squares), self.freedom, d)
+        noise = self.noise
+        if noise is None:
+            noise = moderated_noise(spectra, *variance_components(spectra))
+        return noise, variance_components(spectra, noise)[1]
+
+
+class _Errors(NamedTuple):
+    """Errors that tasks share because their rows are the same occasions.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (K or 1, d, n)
+        Features by occasion, centred; 0 where a task has no row.
+    correlation : ndarray of shape (K, K)
+        Of the residuals, shrunk towards none.
+    variance : ndarray of shape (K, K)
+        Of these correlations.
+    """
+
+    rows: Array
+    correlation: Array
+    variance: Array
+
+
+class _Statistics(NamedTuple):
+    """Cosines of all pairs, task k in the role of the random one, their degrees of freedom, and reliabilities."""
+
+    cosines: Array
+    freedom: Array
+    reliability: Array
+
+    def signed_p(self) -> tuple[Array, Array]:
+        """Signs and p-values of all pairs; of the two roles the larger p-value."""
+        p = np.maximum(correlation_p(self.cosines, self.freedom), correlation_p(self.cosines.T, self.freedom.T))
+        return np.sign(self.cosines + self.cosines.T), p
+
+
+def lazy_evidence(prepared: Prepared, result: FitResult, structure: Structure) -> LazyEvidence:
+    """The evidence behind the graph of a fit, computed when it is asked for.
+
+    Parameters
+    ----------
+    prepared, result, structure
+        The data as they were fitted, the fit, and what relates its tasks.
+    """
+
+    def compute() -> GraphEvidence:
+        with one_thread(prepared.is_small):
+            if structure.relates == "residual":
+                return _of_residuals(prepared, result)
+            return coefficient_evidence(prepared, prepared.settings.shared_mean)
+
+    return LazyEvidence(compute)
+
+
+def _of_residuals(prepared: Prepared, result: FitResult) -> GraphEvidence:
+    problem = prepared.problem(L1(), "residual")
+    assert isinstance(problem, ResidualProblem)
+    used = np.count_nonzero(result.W, axis=1).mean() + (1.0 if prepared.settings.fit_intercept else 0.0)
+    return residual_evidence(problem.related(result.W), float(used))
+
+
+def coefficient_evidence(prepared: Prepared, shared_mean: Any = "auto") -> GraphEvidence:
+    """What prepared data say about the relations of the tasks' weights.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        The data as they are fitted.
+    shared_mean : "auto", bool or float
+        As for the estimators: relations are relative to zero (False), to the mean (True or a variance), or to
+        zero, and to the mean as well where all pairs seem to have something in common ("auto").
+
+    Returns
+    -------
+    GraphEvidence
+    """
+    tasks = _read(prepared)
+    K = len(tasks.values)
+    errors = _errors(prepared, tasks)
+    automatic = isinstance(shared_mean, str)
+    with_mean = not automatic and shared_mean is not False and float(shared_mean) > 0
+    found = _statistics(tasks, errors, with_mean)
+    sign, p = found.signed_p()
+    relative_to = "mean" if with_mean else "zero"
+    if automatic and K >= _FEWEST and _common_level(sign, p):
+        other = _statistics(tasks, errors, True)
+        other_sign, other_p = other.signed_p()
+        p = np.where(sign == other_sign, np.maximum(p, other_p), 1.0)
+        found, relative_to = other, "both"
+    freedom = np.minimum(found.freedom, found.freedom.T)
+    r = correlation_of(p, sign, freedom)
+    np.fill_diagonal(r, 1.0)
+    return GraphEvidence(r, freedom, found.reliability, "coef", relative_to)
+
+
+def _read(prepared: Prepared) -> _Tasks:
+    base, spectra = prepared.base, prepared.spectra
+    K, d = base.n_tasks, base.n_features
+    if isinstance(base, GramQuadratic):
+        values, vectors = np.linalg.eigh(base.gram)
+        values = base.task_scale[:, None] * values
+        vectors = np.broadcast_to(vectors, (K, d, d))
+    else:
+        blocks = [np.linalg.svd(base.block(k), full_matrices=False)[1:] for k in range(K)]
+        m = max(len(sizes) for sizes, _ in blocks)
+        values, vectors = np.zeros((K, m)), np.zeros((K, d, m))
+        for k, (sizes, rows) in enumerate(blocks):
+            values[k, : len(sizes)], vectors[k, :, : len(sizes)] = sizes**2, rows.T
+    values = np.where(values > _ABSENT * values.max(axis=1, keepdims=True), values, 0.0)
+    projections = np.where(values > 0, np.einsum("kdm,kd->km", vectors, base.linear), 0.0)
+    known = prepared.rows is not None or not isinstance(prepared.settings.noise, str) or spectra is None
+    freedom = np.full(K, float(d)) if spectra is None else spectra.freedom
+    squares = np.sum(np.divide(projections**2, values, out=np.zeros_like(values), where=values > 0), axis=1)
+    if spectra is not None:
+        squares = spectra.target_squares
+    return _Tasks(values, vectors, projections, squares, freedom, prepared.noise if known else None)
+
+
+def _statistics(tasks: _Tasks, errors: _Errors | None, with_mean: bool) -> _Statistics:
+    noise, v = tasks.variances()
+    whitened = _whiten(tasks, noise, v, errors)
+    if with_mean:
+        for _ in range(_ROUNDS):
+            mean, removed = _mean(*whitened)
+            noise, v = tasks.variances(mean)
+            whitened = _whiten(tasks, noise, v, errors)
+        mean, removed = _mean(*whitened)
+        u = whitened[0] - np.einsum("kmd,d->km", whitened[1], removed)
+    else:
+        u = whitened[0]
+    a = tasks.values / noise[:, None]
+    h = a / (1 + v[:, None] * a)
+    return _cosines(u, h, tasks.vectors, v, errors, noise)
+
+
+def _whiten(tasks: _Tasks, noise: Array, v: Array, errors: _Errors | None) -> tuple[Array, Array]:
+    """White scores (K, m), and how they depend on a mean that all tasks share (K, m, d)."""
+    a, b = tasks.values / noise[:, None], tasks.projections / noise[:, None]
+    spread = a * (1 + v[:, None] * a)
+    scale = np.divide(1.0, np.sqrt(spread), out=np.zeros_like(a), where=spread > 0)
+    u, slopes = scale * b, (scale * a)[:, :, None] * tasks.vectors.transpose(0, 2, 1)
+    if errors is None:
+        return u, slopes
+    K, m = u.shape
+    N = _joint(tasks, noise, scale, errors.rows)
+    N *= np.repeat(np.repeat(errors.correlation, m, axis=0), m, axis=1)
+    for k in range(K):
+        N[k * m : (k + 1) * m, k * m : (k + 1) * m] = np.eye(m)
+    values, vectors = np.linalg.eigh(N)
+    values = np.maximum(values, 1e-3)
+    root = (vectors / np.sqrt(values)) @ vectors.T
+    return (root @ u.ravel()).reshape(K, m), (root @ slopes.reshape(K * m, -1)).reshape(slopes.shape)
+
+
+def _joint(tasks: _Tasks, noise: Array, scale: Array, rows: Array) -> Array:
+    """Covariances of the tasks' whitened scores, were their errors the same, (K m, K m)."""
+    K, m = scale.shape
+    Z = np.matmul(tasks.vectors.transpose(0, 2, 1), rows) * (scale / np.sqrt(noise)[:, None])[:, :, None]
+    flat = Z.reshape(K * m, -1)
+    return np.asarray(flat @ flat.T)
+
+
+def _mean(u: Array, slopes: Array) -> tuple[Array, Array]:
+    """The expected shared mean, and what is taken out of the scores: so much that estimation error remains."""
+    _, sizes, directions = np.linalg.svd(slopes.reshape(-1, slopes.shape[-1]), full_matrices=False)
+    kept = sizes**2 > _ABSENT * sizes[0] ** 2
+    M, directions = sizes[kept] ** 2, directions[kept]
+    estimate = directions @ np.einsum("kmd,km->d", slopes, u) / M
+    squares = estimate**2
+    total = _GRID[:, None] * np.mean(squares) + 1 / M
+    tau = _GRID[np.argmin(np.sum(np.log(total) + squares / total, axis=1))] * np.mean(squares)
+    expected = estimate * tau / (tau + 1 / M)
+    return expected @ directions, (estimate * (1 - 1 / np.sqrt(1 + tau * M))) @ directions
+
+
+def _cosines(u: Array, h: Array, vectors: Array, v: Array, errors: _Errors | None, noise: Array) -> _Statistics:
+    K = len(u)
+    root = np.sqrt(h)
+    g = np.einsum("kdm,km->kd", vectors, root * u)
+    rank = np.maximum(np.count_nonzero(h, axis=1), 1).astype(float)
+    cosines, share = np.eye(K), np.zeros((K, K))
+    for k in range(K):
+        others = (g @ vectors[k]) * root[k]
+        sizes = np.maximum(np.linalg.norm(u[k]) * np.linalg.norm(others, axis=1), 1e-300)
+        cosines[k] = others @ u[k] / sizes
+        share[k] = rank[k] * np.sum((others * u[k]) ** 2, axis=1) / sizes**2 - 2 * (cosines[k] ** 2 - 1 / rank[k])
+    off = ~np.eye(K, dtype=bool)
+    kappa = max(1.0, float(share[off].mean())) if K > 1 else 1.0
+    inverse = np.broadcast_to(kappa / rank[:, None], (K, K))
+    if errors is not None:
+        inverse = inverse + errors.variance * _exposure(h, vectors, v, noise, errors.rows) ** 2
+    reliability = v * np.sum(h, axis=1) / np.sqrt(rank * vectors.shape[1])
+    return _Statistics(cosines, 1 / inverse, np.clip(reliability, 0.0, 1.0))
+
+
+def _exposure(h: Array, vectors: Array, v: Array, noise: Array, rows: Array) -> Array:
+    """By how much the cosine of a pair grows with the correlation of its errors, (K, K)."""
+    K = len(h)
+    shrunk = 1 - v[:, None] * h  # 1/(1 + v a)
+    Y = np.matmul(vectors * shrunk[:, None, :], np.matmul(vectors.transpose(0, 2, 1), rows))
+    Y = Y.reshape(K, -1) / np.sqrt(noise)[:, None]
+    H = np.matmul(vectors * h[:, None, :], vectors.transpose(0, 2, 1)).reshape(K, -1)
+    rank = np.maximum(np.count_nonzero(h, axis=1), 1)
+    return np.asarray(Y @ Y.T / np.sqrt(np.maximum(rank[:, None] * (H @ H.T), 1e-300)))
+
+
+def _common_level(sign: Array, p: Array) -> bool:
+    """Whether all pairs seem to have a correlation in common, judged by the lower part of their z values.
+
+    The location of a normal distribution of unit variance is estimated from the values below a bound; relations above
+    it have no influence.
+    """
+    pairs = np.triu_indices(len(p), 1)
+    z = -sign[pairs] * ndtri(np.clip(p[pairs], 1e-300, 1.0) / 2)
+    low = z[z <= _LOWER]
+    if len(low) < 3:
+        return True
+
+    def mills(t: float) -> float:
+        return float(np.exp(-0.5 * t**2 - log_ndtr(t)) / np.sqrt(2 * np.pi))
+
+    def surplus(location: float) -> float:
+        return float(low.mean()) - location + mills(_LOWER - location)
+
+    if surplus(10.0) > 0:
+        return True
+    location = float(brentq(surplus, -20.0, 10.0))
+    t = _LOWER - location
+    information = len(low) * max(1 - mills(t) * (t + mills(t)), 1e-6)
+    return location > _DOUBT / np.sqrt(information)
+
+
+def occasions_of(data: TaskData) -> Index | None:
+    """The occasion of every flat row; None where no rows of different tasks belong together."""
+    if data.aligned:
+        return np.tile(np.arange(data.n_rows[0]), data.n_tasks)
+    if data.layout != "long":
+        return np.asarray(data.source_rows)
+    if data.groups is None:
+        return None
+    _, places = np.unique(data.groups, return_inverse=True)
+    alone = np.bincount(data.task_of_row * (places.max() + 1) + places).max() == 1
+    return np.asarray(places) if alone else None
+
+
+def occasion_table(data: TaskData, values: Array) -> Array:
+    """Values of the flat rows (N,) or (N, d) by occasion, (K, n) or (K, n, d); NaN where a task has no row."""
+    occasions = occasions_of(data)
+    if occasions is None:
+        raise ParameterError("No rows of different tasks belong together; give y as (n, K), or groups of rows.")
+    table = np.full((data.n_tasks, int(occasions.max()) + 1, *values.shape[1:]), np.nan)
+    table[data.task_of_row, occasions] = values
+    return table
+
+
+def _errors(prepared: Prepared, tasks: _Tasks) -> _Errors | None:
+    """The errors that tasks share, or None where they have no occasions in common or nothing shows."""
+    data, design = prepared.data, prepared.design
+    if data is None or design is None or design.is_sparse or occasions_of(data) is None:
+        return None
+    K, m = tasks.values.shape
+    if K < 2:
+        return None
+    rows = _rows_by_occasion(data, prepared)
+    targets = occasion_table(data, data.y)
+    known = np.isfinite(targets)
+    targets = np.where(known, targets - np.nanmean(targets, axis=1, keepdims=True), 0.0)
+    noise, v = tasks.variances()
+    ratio = (v / noise)[:, None] * tasks.values
+    ample = known.sum(axis=1) - 1 >= _FREE_ROWS * np.count_nonzero(tasks.values, axis=1)
+    share = np.where(ample[:, None], (tasks.values > 0).astype(float), ratio / (1 + ratio))
+    root = np.divide(1.0, np.sqrt(tasks.values), out=np.zeros_like(tasks.values), where=tasks.values > 0)
+    F = np.matmul(tasks.vectors.transpose(0, 2, 1), rows) * root[:, :, None]
+    E = targets - np.einsum("kmn,km->kn", F * share[:, :, None], np.einsum("kmn,kn->km", F, targets))
+    shares = share.sum(axis=1)
+    flat = (F * np.sqrt(share)[:, :, None]).reshape(K * m, -1)
+    if len(flat) > _LARGEST:
+        raise ParameterError(
+            f"There are {K} tasks with {m} features whose errors are related by common rows; relations of the weights "
+            f"are computed for at most {_LARGEST} weights. Relate the residuals instead, with on='residual'."
+        )
+    common = np.sum((flat @ flat.T).reshape(K, m, K, m) ** 2, axis=(1, 3))
+    counts = known.astype(float) @ known.T
+    freedom = np.maximum(counts - 1 - shares[:, None] - shares[None, :] + common, 2.0)
+    products = E @ E.T / freedom
+    sizes = np.sqrt(np.maximum(np.diagonal(products), 1e-300))
+    rho = np.clip(products / np.outer(sizes, sizes), -0.98, 0.98)
+    np.fill_diagonal(rho, 1.0)
+    pairs = np.triu_indices(K, 1)
+    chance = ((1 - rho**2) ** 2 / freedom)[pairs]
+    shrinkage = min(1.0, float(chance.sum() / np.maximum(np.sum(rho[pairs] ** 2), 1e-300)))
+    if shrinkage > _NEGLIGIBLE:
+        return None
+    rho = (1 - shrinkage) * rho + shrinkage * np.eye(K)
+    values, vectors = np.linalg.eigh(rho)
+    if values[0] < _SMALLEST_EIGENVALUE:
+        rho = (vectors * np.maximum(values, _SMALLEST_EIGENVALUE)) @ vectors.T
+    size = np.sqrt(np.diagonal(rho))
+    variance = (1 - shrinkage) ** 2 * (1 - rho**2) ** 2 / freedom
+    return _Errors(rows, rho / np.outer(size, size), variance)
+
+
+def _rows_by_occasion(data: TaskData, prepared: Prepared) -> Array:
+    """Centred features by occasion, (K or 1, d, n), zeros where a task has no row, in the units of the fit."""
+    X = np.asarray(data.X, dtype=float) / prepared.scales
+    if data.shared:
+        return np.ascontiguousarray((X - X.mean(axis=0)).T)[None]
+    table = occasion_table(data, X)
+    table = table - np.nanmean(table, axis=1, keepdims=True)
+    return np.ascontiguousarray(np.nan_to_num(table).transpose(0, 2, 1))

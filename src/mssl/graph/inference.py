@@ -1,0 +1,460 @@
+r"""Which relations between tasks can be told from chance: two levels, each with its error.
+
+**What is tested.** *Relations* are pairs of tasks whose weights (or residuals) are correlated: who belongs together.
+*Conditional edges* are pairs that stay correlated when all other tasks are held fixed: what a graph of partial
+correlations draws. With d features there are at most d observations of either. Marginal correlations can be told from
+chance long before partial ones.
+
+**Weights.** Task k has the information :math:`A_k = X_k^\top X_k/\sigma_k^2` and the score
+:math:`b_k = X_k^\top y_k/\sigma_k^2` (other losses: those of the quadratic near the fit). Where its weights are
+:math:`w_k \sim N(0, v_k I)`, the score :math:`g_k = (I + v_kA_k)^{-1}b_k` has the covariance
+:math:`H_k = (I + v_kA_k)^{-1}A_k`, and :math:`u_k = H_k^{-1/2}g_k` is white: prior and estimation error are both in it.
+Directions that the data do not inform drop out, so that fewer rows than features do no harm. The statistic of a pair
+is the score test of its covariance,
+
+.. math:: r_{kl} = \frac{g_k \cdot g_l}{\|u_k\|\,\|H_k^{1/2} g_l\|}.
+
+Given task l it is the cosine between a fixed vector and a white one: without a relation
+:math:`r\sqrt{\nu-1}/\sqrt{1-r^2}` has Student's t distribution with :math:`\nu-1` degrees of freedom, exactly for
+Gaussian weights, where ν is the rank of :math:`A_k`. The larger p-value of the two roles counts. Where the same
+features are large in all tasks, fewer of them count: ν is divided by
+:math:`\kappa = \operatorname{mean}_{kl}\, \nu\sum_i u_{ki}^2 a_{li}^2 / (\|u_k\|^2\|a_l\|^2) \ge 1`, less what a
+correlation adds to it.
+
+**A mean that all tasks share** is a relation of all pairs. Relative to it the weights are :math:`w_k - m`. With
+:math:`M = \sum_k H_k` and :math:`\hat m = M^{-1}\sum_k g_k` the score is
+:math:`g_k - H_k [I - (I + \tau^2 M)^{-1/2}]\,\hat m`. It takes out so much of :math:`\hat m` that what is left has the
+size of its estimation error. The scores are then again independent (subtracting all of :math:`\hat m` would
+correlate them by −1/(K − 1)). A common level of all pairs is looked for in the lower part of their z values (an
+empirical null). Where there is one, a relation has to be significant both ways, with the same sign.
+
+**Rows that tasks share** correlate the errors of their weights. With the correlations ρ of the tasks' residuals the
+scores have the covariances :math:`(I + v_kA_k)^{-1} \rho_{kl} X_k^\top X_l / (\sigma_k\sigma_l) (I + v_lA_l)^{-1}`,
+which are whitened away, all tasks together, before anything is tested.
+
+**Residuals** of n occasions count :math:`\nu_{kl} = (n - d - 1)(1 - \phi_k\phi_l)/(1 + \phi_k\phi_l)`, φ being their
+autocorrelations from one occasion to the next.
+
+**Conditional edges** are looked for inside the groups of tasks that relations join. With the reliabilities
+:math:`\lambda_k` (share of the variance of an estimated weight that is not error) the correlations of the weights are
+:math:`C = \Lambda^{-1/2}(R - I + \Lambda)\Lambda^{-1/2}`, with the inverse Θ in the group. The statistic is
+:math:`-\Theta_{ij}/\sqrt{B_{ii}B_{jj}}` with :math:`B = \Theta(C + \Lambda^{-1} - I)\Theta`, in which the errors count,
+and ν less the K − 2 other tasks of the group; without errors it is the partial correlation and its t test. With
+fewer than 2K observations, and at least 100, Θ is the graphical lasso, de-sparsified: :math:`2\Theta - \Theta C\Theta`
+stands in the numerator. With still fewer no edge can be told from chance. Pairs of different groups are not tested.
+
+**What is controlled.** Benjamini and Hochberg's procedure holds the expected share of false rows in a table at ``fdr``.
+Correlations of independent tasks are pairwise independent, for which simulations (``docs/graph.md``) confirm it.
+
+References
+----------
+Benjamini & Hochberg (1995), doi:10.1111/j.2517-6161.1995.tb02031.x.
+Janková & van de Geer (2015), Confidence intervals for high-dimensional inverse covariance estimation,
+doi:10.1214/15-EJS1031.
+Efron (2004), Large-scale simultaneous hypothesis testing: the choice of a null hypothesis,
+doi:10.1198/016214504000000089.
+Schäfer & Strimmer (2005), A shrinkage approach to large-scale covariance matrix estimation,
+doi:10.2202/1544-6115.1175.
+Bartlett (1935), Some aspects of the time-correlation problem in regard to tests of significance, doi:10.2307/2342284.
+"""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+from scipy.sparse.csgraph import connected_components
+from scipy.special import ndtri, stdtr, stdtrit
+
+from mssl._typing import Array, Index
+from mssl._validation import check_array, check_choice, check_number
+from mssl.exceptions import MSSLError, require
+from mssl.glasso.solver import graphical_lasso
+from mssl.graph.export import short_name, written
+
+COVERAGE = 0.9  # of the intervals in the tables
+_SMALLEST_RELIABILITY = 0.05  # below it the errors are 20 times the weights' variance, and no edge can be seen
+_SMALLEST_EIGENVALUE = 0.01  # of a group's correlations; errors of W may make smaller ones
+_GROUPED = 0.1  # false discovery rate of the relations inside which conditional edges are looked for
+_MANY = 100.0  # observations from which on the de-sparsified graphical lasso has its limiting distribution
+_SHOWN = 20  # rows that a table prints; its CSV and its frame have all
+
+
+class Relation(NamedTuple):
+    """Two tasks and what is known about their relation.
+
+    Attributes
+    ----------
+    task_i, task_j
+        The tasks.
+    weight : float
+        Correlation of their weights or residuals (relations), or partial correlation (edges), estimation error
+        taken out.
+    low, high : float
+        Interval of the weight with 90 % coverage.
+    p, q : float
+        p-value, and the smallest false discovery rate at which the pair is selected.
+    sign_probability : float
+        Confidence that the weight has the sign that is shown, 1 − p/2.
+    """
+
+    task_i: Any
+    task_j: Any
+    weight: float
+    low: float
+    high: float
+    p: float
+    q: float
+    sign_probability: float
+
+
+class RelationTable(Sequence[Relation]):
+    """Pairs of tasks that can be told from chance, strongest evidence first.
+
+    Attributes
+    ----------
+    level : {"relations", "edges"}
+        Correlations, or partial correlations.
+    fdr : float
+        Expected share of false rows.
+    n_pairs : int
+        Pairs that were tested.
+    """
+
+    def __init__(self, rows: Sequence[Relation], level: str, fdr: float, n_pairs: int) -> None:
+        self._rows, self.level, self.fdr, self.n_pairs = tuple(rows), level, fdr, n_pairs
+
+    @property
+    def pairs(self) -> list[tuple[Any, Any]]:
+        """The two tasks of every row."""
+        return [row[:2] for row in self._rows]
+
+    @property
+    def expected_false(self) -> float:
+        """How many rows may be false: the false discovery rate times the number of rows."""
+        return self.fdr * len(self)
+
+    def summary(self) -> str:
+        """One sentence: how many pairs, and how many of them may be false."""
+        noun = "relation" if self.level == "relations" else "conditional edge"
+        if not len(self):
+            return f"no {noun} between tasks can be told from chance at {self.fdr:.0%}"
+        plural = "" if len(self) == 1 else "s"
+        return (
+            f"{len(self)} {noun}{plural} among {self.n_pairs} pairs at a false discovery rate of {self.fdr:.0%}: "
+            f"about {max(round(self.expected_false), 1) if self.expected_false >= 0.5 else 'none'} may be false"
+        )
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Relation: ...
+    @overload
+    def __getitem__(self, index: slice) -> RelationTable: ...
+    def __getitem__(self, index: int | slice) -> Relation | RelationTable:
+        if isinstance(index, slice):
+            return RelationTable(self._rows[index], self.level, self.fdr, self.n_pairs)
+        return self._rows[index]
+
+    def _cells(self) -> list[list[str]]:
+        return [
+            [
+                *(short_name(row.task_i), short_name(row.task_j)),
+                *(f"{value:+.2f}" for value in row[2:5]),
+                *(f"{row.p:.2g}", f"{row.q:.2g}", f"{row.sign_probability:.3f}"),
+            ]
+            for row in self._rows[:_SHOWN]
+        ]
+
+    def _rest(self) -> str:
+        hidden = len(self) - _SHOWN
+        return f"… {hidden} more" if hidden > 0 else ""
+
+    def __repr__(self) -> str:
+        if not len(self):
+            return self.summary()
+        lines = [list(Relation._fields), *self._cells()]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        text = ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+        return "\n".join([self.summary(), *text, *filter(None, [self._rest()])])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th scope='col'>{name}</th>" for name in Relation._fields)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self._cells()
+        )
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if len(self) else ""
+        return f"<p>{html.escape(self.summary())}</p>{table}<p>{self._rest()}</p>"
+
+    def to_frame(self) -> Any:
+        """Return the table as a pandas DataFrame (extra ``tables``)."""
+        pandas: Any = require("pandas", "tables", "RelationTable.to_frame")
+        return pandas.DataFrame(list(self._rows), columns=list(Relation._fields))
+
+    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Return the table as CSV text, and write it to `path` if one is given."""
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        writer.writerows([Relation._fields, *self._rows])
+        return written(buffer.getvalue(), path)
+
+
+def benjamini_hochberg(p: Array) -> Array:
+    """Adjusted p-values: the smallest false discovery rate at which each hypothesis is rejected.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> benjamini_hochberg(np.array([0.01, 0.5, 0.02]))
+    array([0.03, 0.5 , 0.03])
+    """
+    order = np.argsort(p)[::-1]
+    ranks = np.arange(len(p), 0, -1)
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.minimum.accumulate(np.minimum(p[order] * len(p) / ranks, 1.0))
+    return adjusted
+
+
+@dataclass(frozen=True, eq=False)
+class GraphEvidence:
+    """What data say about the relations of K tasks, reduced to two numbers for every pair.
+
+    Parameters
+    ----------
+    correlation : ndarray of shape (K, K)
+        r: correlations of what was estimated, with 1 on the diagonal.
+    freedom : ndarray of shape (K, K)
+        ν: without a relation r is distributed as the correlation of ν independent pairs of numbers of known mean.
+    reliability : ndarray of shape (K,)
+        λ: share of the variance of the estimates that is not estimation error, 1 for residuals.
+    on : {"coef", "residual"}
+        Whether weights or residuals are related.
+    relative_to : {"zero", "mean", "both"}
+        What the relations of weights are relative to: zero, a mean that all tasks share, or both.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> r = np.array([[1.0, 0.8, 0.1], [0.8, 1.0, -0.1], [0.1, -0.1, 1.0]])
+    >>> evidence = GraphEvidence(r, np.full((3, 3), 20.0), np.ones(3))
+    >>> evidence.relations(["a", "b", "c"]).pairs
+    [('a', 'b')]
+    """
+
+    correlation: Array
+    freedom: Array
+    reliability: Array
+    on: str = "coef"
+    relative_to: str = "zero"
+
+    def __post_init__(self) -> None:
+        K = len(self.reliability)
+        check_array("correlation", self.correlation, (K, K))
+        check_array("freedom", self.freedom, (K, K))
+        check_choice("on", self.on, ("coef", "residual"))
+        check_choice("relative_to", self.relative_to, ("zero", "mean", "both"))
+
+    def resolve(self) -> GraphEvidence:
+        """The evidence itself, as evidence that is computed later answers."""
+        return self
+
+    def subset(self, keep: Sequence[int] | Index) -> GraphEvidence:
+        """The evidence on some of the tasks."""
+        keep = np.asarray(keep, dtype=np.int64)
+        block = np.ix_(keep, keep)
+        return GraphEvidence(
+            self.correlation[block], self.freedom[block], self.reliability[keep], self.on, self.relative_to
+        )
+
+    def table(self, tasks: Sequence[Any], level: str = "relations", fdr: float = 0.1) -> RelationTable:
+        """The pairs that are selected at a false discovery rate; 1 gives all pairs.
+
+        Parameters
+        ----------
+        tasks : sequence of K names
+            The tasks.
+        level : {"relations", "edges"}
+            Correlations, or partial correlations.
+        fdr : float
+            In (0, 1].
+        """
+        check_choice("level", level, ("relations", "edges"))
+        check_number("fdr", fdr, above=0, high=1, remedy="It is the share of false pairs that you accept.")
+        weight, low, high, p = self._relations if level == "relations" else self._edges
+        i, j = np.triu_indices(len(self.correlation), 1)
+        q, tested = np.ones(len(p)), np.ones(len(p), dtype=bool)
+        if level == "edges":
+            tested = self.groups[i] == self.groups[j]
+        q[tested] = benjamini_hochberg(p[tested])
+        chosen = np.flatnonzero(q <= fdr)
+        chosen = chosen[np.lexsort((chosen, -np.abs(weight[chosen]), p[chosen]))]
+        columns = [values[chosen].tolist() for values in (weight, low, high, p, q, 1 - p / 2)]
+        names = list(tasks)
+        rows = [
+            Relation(names[a], names[b], *numbers)
+            for a, b, *numbers in zip(i[chosen].tolist(), j[chosen].tolist(), *columns, strict=True)
+        ]
+        return RelationTable(rows, level, float(fdr), int(tested.sum()))
+
+    def relations(self, tasks: Sequence[Any], fdr: float = 0.1) -> RelationTable:
+        """The pairs whose correlation is not zero, see :meth:`table`."""
+        return self.table(tasks, "relations", fdr)
+
+    def edges(self, tasks: Sequence[Any], fdr: float = 0.1) -> RelationTable:
+        """The pairs whose partial correlation is not zero, see :meth:`table`."""
+        return self.table(tasks, "edges", fdr)
+
+    @property
+    def _attenuation(self) -> Array:
+        """What estimation error leaves of a correlation, (K, K)."""
+        root = np.sqrt(np.maximum(self.reliability, _SMALLEST_RELIABILITY))
+        return np.multiply.outer(root, root)
+
+    @cached_property
+    def _relations(self) -> tuple[Array, Array, Array, Array]:
+        pairs = np.triu_indices(len(self.correlation), 1)
+        r, freedom = self.correlation[pairs], self.freedom[pairs]
+        scale = self._attenuation[pairs]
+        return (*_interval(r, freedom, scale), correlation_p(r, freedom))
+
+    @cached_property
+    def groups(self) -> Index:
+        """Group of every task, as an integer: tasks that relations at a false discovery rate of 10 % join."""
+        K = len(self.correlation)
+        joined = np.zeros((K, K), dtype=bool)
+        joined[np.triu_indices(K, 1)] = benjamini_hochberg(self._relations[3]) <= _GROUPED
+        return np.asarray(connected_components(joined, directed=False)[1], dtype=np.int64)
+
+    @cached_property
+    def _edges(self) -> tuple[Array, Array, Array, Array]:
+        K = len(self.correlation)
+        r, freedom = self.correlation.copy(), self.freedom.copy()
+        scale = self._attenuation.copy()
+        for group in range(int(self.groups.max(initial=-1)) + 1):
+            members = np.flatnonzero(self.groups == group)
+            if len(members) > 2:
+                block = np.ix_(members, members)
+                r[block], freedom[block], scale[block] = _partial(self.subset(members))
+        pairs = np.triu_indices(K, 1)
+        return (*_interval(r[pairs], freedom[pairs], scale[pairs]), correlation_p(r[pairs], freedom[pairs]))
+
+
+def _partial(evidence: GraphEvidence) -> tuple[Array, Array, Array]:
+    """Statistics of the partial correlations in one group: r, its degrees of freedom, and r by partial correlation."""
+    K = len(evidence.correlation)
+    reliability = np.maximum(evidence.reliability, _SMALLEST_RELIABILITY)
+    root = np.sqrt(reliability)
+    C = np.clip(evidence.correlation / np.outer(root, root), -0.99, 0.99)
+    np.fill_diagonal(C, 1.0)
+    freedom = float(np.median(evidence.freedom[np.triu_indices(K, 1)]))
+    if freedom < 2 * K and freedom < _MANY:
+        # Fewer observations than this cannot tell partial correlations apart.
+        return np.zeros((K, K)), evidence.freedom, np.ones((K, K))
+    values, vectors = np.linalg.eigh(C)
+    C = (vectors * np.maximum(values, _SMALLEST_EIGENVALUE)) @ vectors.T
+    if freedom >= 2 * K:
+        theta = (vectors / np.maximum(values, _SMALLEST_EIGENVALUE)) @ vectors.T
+        direct, used = theta, K - 2.0
+    else:
+        theta = _sparse_inverse(C, freedom)
+        direct, used = 2 * theta - theta @ C @ theta, float(np.median(np.count_nonzero(theta, axis=1)))
+    B = theta @ (C + np.diag(1 / reliability - 1)) @ theta
+    size, diagonal = np.sqrt(np.diagonal(B)), np.sqrt(np.diagonal(theta))
+    r = np.clip(-direct / np.outer(size, size), -0.999, 0.999)
+    return r, np.maximum(evidence.freedom - used, 2.0), np.outer(diagonal / size, diagonal / size)
+
+
+def correlation_p(r: Array, freedom: Array) -> Array:
+    """Two-sided p-values of correlations r of ν pairs of numbers with known means."""
+    left = np.maximum(freedom - 1, 0.5)
+    r = np.clip(r, -1 + 1e-15, 1 - 1e-15)
+    return np.asarray(2 * stdtr(left, -np.abs(r) * np.sqrt(left / (1 - r**2))))
+
+
+def correlation_of(p: Array, sign: Array, freedom: Array) -> Array:
+    """The correlations that have these p-values and signs."""
+    left = np.maximum(freedom - 1, 0.5)
+    t = -stdtrit(left, np.clip(p, 1e-300, 1.0) / 2)
+    return np.asarray(sign * t / np.sqrt(t**2 + left))
+
+
+def _interval(r: Array, freedom: Array, scale: Array) -> tuple[Array, Array, Array]:
+    """Estimates and intervals of r/scale, by Fisher's transformation of r."""
+    z = np.arctanh(np.clip(r, -0.9999, 0.9999))
+    half = -ndtri((1 - COVERAGE) / 2) / np.sqrt(np.maximum(freedom - 2, 0.5))
+    values = (np.clip(values / scale, -1.0, 1.0) for values in (r, np.tanh(z - half), np.tanh(z + half)))
+    weight, low, high = values
+    return weight, low, high
+
+
+def _sparse_inverse(C: Array, freedom: float) -> Array:
+    """The graphical lasso of correlations, with the penalty that chance reaches in one pair of each task."""
+    penalty = min(np.sqrt(np.log(len(C)) / freedom), 0.99)
+    return np.asarray(graphical_lasso(C, penalty, diagonal_penalty=1e-3).precision)
+
+
+class LazyEvidence:
+    """Evidence that is computed when it is first asked for, or when it is saved."""
+
+    def __init__(self, compute: Callable[[], GraphEvidence]) -> None:
+        self._compute: Callable[[], GraphEvidence] | None = compute
+        self._found: GraphEvidence | None = None
+
+    def resolve(self) -> GraphEvidence:
+        """The evidence."""
+        if self._found is None:
+            assert self._compute is not None
+            self._found, self._compute = self._compute(), None
+        return self._found
+
+    def saved(self) -> GraphEvidence | None:
+        """What a file keeps: the evidence, or None where the data allow none."""
+        try:
+            return self.resolve()
+        except MSSLError:
+            return None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _itself, (self.saved(),)
+
+
+def _itself(evidence: GraphEvidence | None) -> GraphEvidence | None:
+    return evidence
+
+
+def residual_evidence(residuals: Array, used: float = 0.0) -> GraphEvidence:
+    """What residuals of n occasions say about the relations of their tasks.
+
+    Parameters
+    ----------
+    residuals : ndarray of shape (K, n)
+        Residuals in the order of the occasions; NaN where there is none.
+    used : float
+        Parameters that were fitted to each task.
+
+    Returns
+    -------
+    GraphEvidence
+    """
+    known = np.isfinite(residuals)
+    E = np.where(known, residuals, 0.0)
+    counts = known.astype(float) @ known.T
+    squares = E**2 @ known.T
+    norms = np.sqrt(squares * squares.T)
+    r = np.divide(E @ E.T, norms, out=np.zeros_like(norms), where=norms > 0)
+    np.fill_diagonal(r, 1.0)
+    both = known[:, 1:] & known[:, :-1]
+    steps = np.sum(E[:, 1:] * E[:, :-1] * both, axis=1)
+    level = np.sqrt(np.sum(E[:, 1:] ** 2 * both, axis=1) * np.sum(E[:, :-1] ** 2 * both, axis=1))
+    phi = np.divide(steps, level, out=np.zeros(len(E)), where=level > 0)
+    product = np.multiply.outer(phi, phi)
+    freedom = np.maximum(counts - used, 1.0) * np.minimum((1 - product) / (1 + product), 1.0)
+    return GraphEvidence(r, freedom, np.ones(len(E)), "residual")

@@ -1,0 +1,254 @@
+"""Laws of the error of graphs: exact distributions, reductions, invariances, null calibration, and what tables say."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import mssl
+from mssl import MSSLClassifier, MSSLRegressor, MultiTaskGLM, TaskGraph
+from mssl.datasets import make_clustered_tasks, make_residual_graph
+from mssl.exceptions import DataError, ParameterError
+from mssl.graph.evidence import coefficient_evidence
+from mssl.graph.inference import (
+    GraphEvidence,
+    LazyEvidence,
+    benjamini_hochberg,
+    correlation_of,
+    correlation_p,
+    residual_evidence,
+)
+from mssl.structures import TaskCovariance
+
+
+def evidence_of(X, y, tasks=None, shared_mean="auto", **parameters):
+    model = MSSLRegressor(shared_mean=shared_mean, **parameters)
+    data = model._read(X, y, tasks, None)
+    return coefficient_evidence(model.to_spec(data).prepare(data), shared_mean)
+
+
+def independent(seed, K=8, d=10, n=30, mean=0.0, rho=0.0, layout="shared"):
+    random = np.random.default_rng(seed)
+    W = random.standard_normal((K, d)) + mean * random.standard_normal(d)
+    E = np.sqrt(1 - rho) * random.standard_normal((n, K)) + np.sqrt(rho) * random.standard_normal((n, 1))
+    if layout == "shared":
+        X = random.standard_normal((n, d))
+        return X, X @ W.T + E
+    X = random.standard_normal((n, K, d))
+    return X, np.einsum("nkd,kd->nk", X, W) + E
+
+
+def test_adjusted_p_values_reject_what_the_step_up_procedure_rejects():
+    random = np.random.default_rng(0)
+    p = np.concatenate([random.random(40) ** 4, [1.0, 0.0]])
+    for rate in (0.01, 0.1, 0.3):
+        order = np.sort(p)
+        passed = np.flatnonzero(order <= rate * np.arange(1, len(p) + 1) / len(p))
+        limit = order[passed[-1]] if len(passed) else -1.0
+        np.testing.assert_array_equal(benjamini_hochberg(p) <= rate, p <= limit)
+
+
+def test_p_value_is_that_of_the_correlation_of_numbers_with_known_means():
+    random = np.random.default_rng(1)
+    x, y = random.standard_normal((2, 20000, 7))
+    r = np.sum(x * y, axis=1) / np.linalg.norm(x, axis=1) / np.linalg.norm(y, axis=1)
+    assert stats.kstest(correlation_p(r, np.full(len(r), 7.0)), "uniform").pvalue > 0.001
+    back = correlation_of(correlation_p(r, np.full(len(r), 7.0)), np.sign(r), np.full(len(r), 7.0))
+    np.testing.assert_allclose(back, r, atol=1e-9)
+
+
+def test_p_values_of_weights_known_exactly_are_those_of_their_correlations():
+    random = np.random.default_rng(2)
+    W, X = random.standard_normal((5, 12)), random.standard_normal((400, 12))
+    Y = X @ W.T + 1e-4 * random.standard_normal((400, 5))
+    found = evidence_of(X, Y, shared_mean=False, scale_features=False)
+    sizes = np.linalg.norm(W, axis=1)
+    np.testing.assert_allclose(found.correlation, W @ W.T / np.outer(sizes, sizes), atol=0.05)
+    np.testing.assert_allclose(found.reliability, 1.0, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "shared_mean"),
+    [
+        ({"d": 5, "n": 15}, False),
+        ({"n": 8, "d": 12}, False),
+        ({"mean": 2.0}, "auto"),
+        ({"mean": 2.0, "n": 8, "d": 12}, True),
+        ({"rho": 0.8, "n": 30}, False),
+        ({"rho": 0.8, "n": 40, "layout": "aligned", "mean": 1.0}, "auto"),
+    ],
+)
+def test_independent_tasks_have_no_relation(options, shared_mean):
+    draws = 60
+    found = [evidence_of(*independent(seed, **options), shared_mean=shared_mean) for seed in range(draws)]
+    for level in ("relations", "edges"):
+        wrong = sum(len(evidence.table(range(8), level)) > 0 for evidence in found)
+        # At a rate of 10 % more than 14 of 60 has a probability of 0.1 %.
+        assert wrong <= 14
+    p = np.concatenate([evidence._relations[3] for evidence in found])
+    assert np.mean(p < 0.01) < 0.03
+
+
+def test_errors_of_common_rows_are_taken_for_relations_without_the_whitening():
+    def wrong(layout):
+        found = 0
+        for seed in range(15):
+            random = np.random.default_rng(seed)
+            X, E = (
+                random.standard_normal((40, 20)),
+                random.standard_normal((40, 8)) + 3 * random.standard_normal((40, 1)),
+            )
+            Y, tasks = 0.1 * X @ random.standard_normal((20, 8)) + E, None
+            if layout == "long":
+                X, Y, tasks = np.tile(X, (8, 1)), Y.T.ravel(), np.repeat(np.arange(8), 40)
+            found += len(evidence_of(X, Y, tasks, shared_mean=False).relations(range(8))) > 0
+        return found
+
+    assert wrong("shared") <= 5
+    assert wrong("long") >= 10
+
+
+def test_unit_of_targets_order_and_sign_of_tasks_play_no_part():
+    data = make_clustered_tasks(n_tasks=6, clusters=[[0, 1, 2]], layout="shared", random_state=0)
+    base = evidence_of(data.X, data.y, shared_mean=False)
+    factors = np.array([1.0, -2.0, 3.0, 0.1, -1.0, 5.0])
+    scaled = evidence_of(data.X, data.y * factors, shared_mean=False)
+    signs = np.sign(np.outer(factors, factors))
+    np.testing.assert_allclose(scaled.correlation, signs * base.correlation, atol=1e-6)
+    order = [3, 1, 5, 0, 4, 2]
+    other = evidence_of(data.X, data.y[:, order], shared_mean=False)
+    np.testing.assert_allclose(other.correlation, base.correlation[np.ix_(order, order)], atol=1e-6)
+
+
+def test_clusters_are_found_with_few_false_pairs():
+    share, found = [], []
+    for seed in range(10):
+        data = make_clustered_tasks("equicorrelated", random_state=100 + seed)
+        graph = MSSLRegressor().fit(data.X, data.y, tasks=data.tasks).graph_
+        truth = TaskGraph(tuple(data.task_names), data.adjacency, data.adjacency.astype(float))
+        compared = graph.selected(0.1).compare(truth)
+        share.append(compared.false / max(1, compared.false + compared.found))
+        found.append(compared.f1)
+    assert np.mean(share) < 0.15
+    assert np.mean(found) > 0.85
+
+
+def test_group_of_two_has_the_same_p_value_on_both_levels():
+    r = np.array([[1.0, 0.8, 0.05], [0.8, 1.0, 0.1], [0.05, 0.1, 1.0]])
+    evidence = GraphEvidence(r, np.full((3, 3), 25.0), np.ones(3))
+    assert evidence.groups.tolist() == [0, 0, 1]
+    assert evidence.edges("abc")[0].p == pytest.approx(evidence.relations("abc")[0].p)
+
+
+def test_edges_without_estimation_error_are_the_t_tests_of_partial_correlations():
+    random = np.random.default_rng(3)
+    rows = random.standard_normal((4, 60)) + 2.0 * random.standard_normal(60)
+    sizes = np.linalg.norm(rows, axis=1)
+    evidence = GraphEvidence(rows @ rows.T / np.outer(sizes, sizes), np.full((4, 4), 60.0), np.ones(4))
+    p = evidence.edges(range(4), fdr=1.0)
+    for row in p:
+        others = [k for k in range(4) if k not in row[:2]]
+        left = [rows[k] - rows[others].T @ np.linalg.lstsq(rows[others].T, rows[k], rcond=None)[0] for k in row[:2]]
+        r = left[0] @ left[1] / np.linalg.norm(left[0]) / np.linalg.norm(left[1])
+        assert row.weight == pytest.approx(r, abs=1e-6)
+        assert row.p == pytest.approx(float(correlation_p(np.array(r), np.array(58.0))), rel=1e-4)
+
+
+def test_error_of_weights_makes_edges_less_certain():
+    r = np.full((4, 4), 0.6) + 0.4 * np.eye(4)
+    sure = GraphEvidence(r, np.full((4, 4), 200.0), np.ones(4)).edges(range(4), fdr=1.0)
+    doubtful = GraphEvidence(r, np.full((4, 4), 200.0), np.full(4, 0.8)).edges(range(4), fdr=1.0)
+    assert all(row.p < other.p for row, other in zip(sure, doubtful, strict=True))
+
+
+def test_autocorrelation_makes_residuals_count_less():
+    random = np.random.default_rng(4)
+    wrong = 0
+    for _ in range(60):
+        E = random.standard_normal((8, 250))
+        for i in range(1, 250):
+            E[:, i] = 0.8 * E[:, i - 1] + 0.6 * E[:, i]
+        wrong += len(residual_evidence(E[:, 50:]).relations(range(8))) > 0
+    assert wrong <= 14
+    white = residual_evidence(random.standard_normal((4, 500)), used=10)
+    np.testing.assert_allclose(white.freedom[0, 1], 490, rtol=0.05)
+
+
+def test_missing_residuals_are_left_out_pair_by_pair():
+    random = np.random.default_rng(5)
+    E = random.standard_normal((3, 100))
+    gaps = E.copy()
+    gaps[0, 50:] = np.nan
+    found = residual_evidence(gaps)
+    part = residual_evidence(E[:, :50])
+    assert found.correlation[0, 1] == pytest.approx(part.correlation[0, 1])
+    assert found.correlation[1, 2] == pytest.approx(residual_evidence(E).correlation[1, 2])
+
+
+def test_residual_graph_of_a_fit():
+    data = make_residual_graph(n_features=5, n_samples=200, n_tasks=8, clusters=[[0, 1, 2]], random_state=0)
+    with pytest.warns(UserWarning, match="only the graph"):
+        graph = MSSLRegressor(on="residual").fit(data.X, data.y).graph_
+    assert {(0, 1), (0, 2), (1, 2)} <= set(graph.relations().pairs)
+    assert graph.selected(0.1, "edges").n_edges >= 3
+
+
+@pytest.mark.parametrize(
+    "model", [MSSLRegressor(), MSSLRegressor(formulation="paper", graph_penalty=2.0), MultiTaskGLM(TaskCovariance())]
+)
+def test_every_fit_has_evidence_that_files_and_pickles_keep(model, tmp_path):
+    data = make_clustered_tasks(n_tasks=5, clusters=[[0, 1, 2]], n_features=12, random_state=0)
+    model.fit(data.X, data.y, tasks=data.tasks)
+    again = mssl.load(mssl.save(model, tmp_path / "model.npz")).graph_
+    for graph in (again, pickle.loads(pickle.dumps(model)).graph_):
+        assert isinstance(graph.evidence, GraphEvidence)
+        assert list(graph.relations(1.0)) == list(model.graph_.relations(1.0))
+        assert list(graph.edges(fdr=1.0)) == list(model.graph_.edges(fdr=1.0))
+
+
+def test_labels_are_related_too():
+    data = make_clustered_tasks(
+        family="binary", n_tasks=5, clusters=[[0, 1, 2]], n_features=15, n_samples=200, random_state=1
+    )
+    graph = MSSLClassifier().fit(data.X, data.y, tasks=data.tasks).graph_
+    names = list(data.task_names)
+    assert set(graph.relations().pairs) >= {(names[0], names[1]), (names[0], names[2])}
+
+
+def test_tables_say_what_they_hold():
+    r = np.eye(4)
+    r[0, 1] = r[1, 0] = -0.9
+    graph = TaskGraph.from_precision(np.eye(4), evidence=GraphEvidence(r, np.full((4, 4), 30.0), np.ones(4)))
+    table = graph.relations()
+    assert table.pairs == [(0, 1)]
+    assert table[0].weight == pytest.approx(-0.9)
+    assert table[0].low < -0.9 < table[0].high < 0
+    assert table[0].sign_probability > 0.999
+    assert "1 relation among 6 pairs" in repr(table)
+    assert "-0.90" in repr(table)
+    assert table.to_frame().shape == (1, 8)
+    assert table.to_csv().count("\n") == 2
+    assert graph.selected().weights[0, 1] == pytest.approx(-0.9)
+    assert len(graph.relations(1.0)) == 6
+    assert graph.subgraph([0, 2]).relations().summary() == ("no relation between tasks can be told from chance at 10%")
+    with pytest.raises(DataError, match="without the data's evidence"):
+        TaskGraph.from_precision(np.eye(2)).relations()
+    with pytest.raises(ParameterError, match="fdr is 0"):
+        graph.relations(0.0)
+
+
+def test_evidence_is_computed_once_and_when_asked():
+    calls = []
+
+    def compute():
+        calls.append(1)
+        return GraphEvidence(np.eye(2), np.full((2, 2), 5.0), np.ones(2))
+
+    lazy = LazyEvidence(compute)
+    graph = TaskGraph.from_precision(np.eye(2), evidence=lazy)
+    assert not calls
+    graph.relations(), graph.edges(fdr=0.1)
+    assert calls == [1]
