@@ -209,6 +209,7 @@ class SearchCV(BaseEstimator):
     features_ = Chosen[Labels]()
     encoder_ = Chosen[Any]()
     maps_ = Chosen[Any]()
+    unseen_ = Chosen[str]()
     n_features_in_ = Chosen[int]()
     feature_names_in_ = Chosen[Labels]()
 
