@@ -10,6 +10,7 @@ Licences and citations: see ``available()``, and ``DESCR`` and ``licence`` of ev
 
 from mssl.datasets._climate import load_climate
 from mssl.datasets._climate_like import make_climate_like
+from mssl.datasets._curved import make_curved_tasks
 from mssl.datasets._export import export, load
 from mssl.datasets._fetch import available, fetch
 from mssl.datasets._generators import make_clustered_tasks, make_residual_graph
@@ -38,5 +39,6 @@ __all__ = [
     "load_spam",
     "make_climate_like",
     "make_clustered_tasks",
+    "make_curved_tasks",
     "make_residual_graph",
 ]

@@ -27,7 +27,8 @@ FAMILIES = ("gaussian", "binary", "poisson")
 _LARGEST_LOG_RATE = 40.0  # of counts: NumPy draws them as 64-bit integers, which end near exp(43)
 
 
-def _sample_sizes(name: str, value: int | Sequence[int], n_tasks: int) -> list[int]:
+def sample_sizes(name: str, value: int | Sequence[int], n_tasks: int) -> list[int]:
+    """Rows of each task, from one number or one for each."""
     if np.ndim(value) == 0:
         return [check_whole_number(name, value, low=1)] * n_tasks
     sizes = [check_whole_number(f"{name}[{task}]", size, low=1) for task, size in enumerate(np.asarray(value).tolist())]
@@ -228,7 +229,7 @@ def make_clustered_tasks(
     check_choice("family", family, FAMILIES)
     n_tasks = check_whole_number("n_tasks", n_tasks, low=1)
     n_features = check_whole_number("n_features", n_features, low=1)
-    train, test = _sample_sizes("n_samples", n_samples, n_tasks), _sample_sizes("n_test", n_test, n_tasks)
+    train, test = sample_sizes("n_samples", n_samples, n_tasks), sample_sizes("n_test", n_test, n_tasks)
     _check_sizes(train, test, shared_design, layout, as_frame, "these clustered tasks")
     if kind == "sparse":
         check_whole_number("n_nonzero", n_nonzero, low=1, high=n_features)

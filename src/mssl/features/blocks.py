@@ -54,9 +54,9 @@ class FeatureBlocks(TransformerMixin, BaseEstimator):
     >>> X = np.random.default_rng(0).uniform(size=(100, 2))
     >>> blocks = FeatureBlocks("spline").fit(X)
     >>> blocks.transform(X).shape, blocks.block_names_
-    ((100, 10), ['linear', 'spline'])
+    ((100, 8), ['linear', 'spline'])
     >>> blocks.blocks_.tolist(), blocks.column_of_.tolist()
-    ([0, 0, 1, 1, 1, 1, 1, 1, 1, 1], [0, 1, 0, 0, 0, 0, 1, 1, 1, 1])
+    ([0, 0, 1, 1, 1, 1, 1, 1], [0, 1, 0, 0, 0, 1, 1, 1])
     """
 
     maps_: list[FeatureMap]
