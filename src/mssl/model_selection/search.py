@@ -210,6 +210,7 @@ class SearchCV(BaseEstimator):
     encoder_ = Chosen[Any]()
     maps_ = Chosen[Any]()
     unseen_ = Chosen[str]()
+    ignored_columns_ = Chosen[Any]()
     n_features_in_ = Chosen[int]()
     feature_names_in_ = Chosen[Labels]()
 
