@@ -7,9 +7,11 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from mssl import MSSLRegressor, MultiTaskGLM
 from mssl.data.design import Design
+from mssl.exceptions import DataError, ParameterError
 from mssl.model.coupling import Coupling, positive_definite_inverse
 from mssl.solvers.base import Status
 from mssl.solvers.exact import MOST_UNKNOWNS, solve_exactly
@@ -134,3 +136,46 @@ def test_grams_alone_leave_directions_of_rounding_to_the_prior():
     step = solve_exactly(loss, Coupling.diagonal_only(np.full(1, 1e-10)), tol=1e-3)
     assert step is not None
     np.testing.assert_allclose(step.W, [[5e5, 5e5, 0, 0]], rtol=1e-6, atol=1e-2)
+
+
+def test_a_solver_of_linear_systems_refuses_a_penalty():
+    X, y, tasks = problem()
+    with pytest.raises(ParameterError, match="without a penalty"):
+        MSSLRegressor(coef_penalty=1.0, solver="cg").fit(X, y, tasks=tasks)
+
+
+@pytest.mark.parametrize("loss", ["gaussian", "poisson"])
+def test_sparse_columns_that_hardly_vary_are_fitted_as_dense_ones_are(loss):
+    """Centring that stays implicit would leave no digit of a column such as 1 + 1e-12 x."""
+    random = np.random.default_rng(5)
+    X, tasks = random.standard_normal((40, 3)), np.repeat([0, 1], 20)
+    X[:, 0] = 1 + 1e-12 * X[:, 0]
+    y = random.poisson(np.exp(X[:, 1])).astype(float)
+    dense = MSSLRegressor(loss=loss).fit(X, y, tasks=tasks)
+    again = MSSLRegressor(loss=loss).fit(sparse.csr_array(X), y, tasks=tasks)
+    np.testing.assert_allclose(again.coef_, dense.coef_, rtol=1e-9)
+
+
+def test_predictions_stay_finite_far_outside_of_the_data():
+    X, y, tasks = problem(6)
+    model = MSSLRegressor(loss="poisson").fit(X, np.round(np.exp(y / 4)), tasks=tasks)
+    assert np.isfinite(model.predict(1e6 * X, tasks=tasks)).all()
+
+
+def test_one_row_without_an_intercept_has_units_too():
+    """Targets of 1e90 are as good as any where F does not depend on their units."""
+    X, tasks = np.ones((2, 1)), [0, 1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        small, large = (
+            MSSLRegressor(fit_intercept=False, shared_mean=False).fit(X, unit * np.array([1.0, 2.0]), tasks=tasks)
+            for unit in (1.0, 2.0**300)
+        )
+    np.testing.assert_allclose(large.coef_, 2.0**300 * small.coef_, rtol=1e-12)
+
+
+def test_features_that_squares_cannot_hold_are_refused_one_by_one():
+    X, y, tasks = problem(7)
+    X[:, 2] *= 1e-80
+    with pytest.raises(DataError, match="Feature 2 varies by up to"):
+        MSSLRegressor(formulation="paper").fit(X, y, tasks=tasks)

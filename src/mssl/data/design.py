@@ -35,6 +35,7 @@ from mssl.kernels.threads import spread
 _UNSCALED_RANGE = (1e-76, 1e76)  # features whose fourth powers doubles can hold
 _SQUARE_RANGE = (1e-200, 1e200)  # sums of squares outside are computed again on rescaled columns
 ROUNDING = 32 * float(np.finfo(float).eps)  # a column whose spread is below this share of its mean is constant
+_SMALLEST_SPREAD = 1e-4  # of a column, relative to its size, that implicit centring leaves eight digits of its square
 _CHUNK = 2**22  # numbers in a temporary block (32 MiB): larger ones cost memory, smaller ones calls of NumPy
 _CACHED = 2**18  # numbers (2 MiB) that stay in the cache of a core while they are transposed, averaged and centred
 _FEW_ROWS = 512  # rows that are transposed at a time: with longer strides every number misses the cache
@@ -330,6 +331,22 @@ def _weighted_products(stack: Array, c: Array, out: Array) -> None:
         out *= c[:, :1, None]
 
 
+def _spreads_vanish(X: Any) -> bool:
+    """Whether a column of a sparse matrix varies so little about its mean that it has to be centred explicitly.
+
+    Such a column has hardly any zeros. Centring that stays implicit would subtract numbers that agree in most of their
+    digits; constant columns are known anyway.
+    """
+    columns = sparse.csc_array(X)
+    full = np.flatnonzero(np.diff(columns.indptr) == X.shape[0])
+    for j in full:
+        values = columns.data[columns.indptr[j] : columns.indptr[j + 1]]
+        low, high = float(values.min()), float(values.max())
+        if 0 < high - low < _SMALLEST_SPREAD * max(abs(low), abs(high)):
+            return True
+    return False
+
+
 def _eliminate(gram: Array, sums: Array, totals: Array) -> None:
     """Take the mean part off, in chunks, so that no second array of Grams is needed."""
     means = _means(sums, totals)
@@ -435,6 +452,8 @@ class Design:
         stored_bounds = bounds[[0, 1]] if shared else bounds
         weights, by_task = _split_weights(row_weights, K, shared)
         at_means = centre and centres is None and by_task is None
+        if sparse.issparse(X) and centre and _spreads_vanish(X):
+            X = X.toarray()
         kind = SparseBlocks if sparse.issparse(X) else DenseBlocks
         stored: DenseBlocks | SparseBlocks
         stored, means = kind.gather(X, stored_bounds, weights, at_means)
@@ -643,11 +662,13 @@ def _split_weights(row_weights: Any, K: int, shared: bool) -> tuple[Array | None
 
 def _require_range(stored: DenseBlocks | SparseBlocks) -> None:
     """Raise where features that are not to be scaled are too large or all too small for products of their squares."""
-    largest = float(stored.largest().max(initial=0.0))
+    sizes = stored.largest()
     low, high = _UNSCALED_RANGE
-    if largest > high or 0 < largest < low:
+    odd = (sizes > high) | ((sizes > 0) & (sizes < low))
+    if odd.any():
+        j = int(np.argmax(odd))
         raise DataError(
-            f"The features vary by up to {largest:.2g} and are not scaled (scale_features=False); sums of squares can "
+            f"Feature {j} varies by up to {sizes[j]:.2g} and is not scaled (scale_features=False); sums of squares can "
             f"be computed from {low:g} to {high:g}. Use scale_features=True, or other units (and penalties to suit)."
         )
 

@@ -180,7 +180,8 @@ class TaskPredictor:
         ndarray of shape (N,) or (n, K)
         """
         predictor = self._linear_predictor(X, tasks, unseen)
-        return self.loss_.inverse_link(predictor)
+        # Means beyond the largest double are that double: a row far outside of the training data has no other answer.
+        return np.minimum(self.loss_.inverse_link(predictor), np.finfo(float).max)
 
 
 def _lacks(X: Any, column: Any) -> bool:

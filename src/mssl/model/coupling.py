@@ -107,11 +107,12 @@ class Coupling:
 
     def diagonal(self) -> Array:
         """The diagonal of C."""
-        return np.asarray(self.precision.diagonal() - self.rho * self.u**2)
+        diagonal = self.precision.diagonal()
+        return np.asarray(diagonal - self.rho * self.u**2 if self.rho else diagonal)
 
     def dense(self) -> Array:
         """C as an array."""
-        return np.asarray(self.precision - self.rho * np.outer(self.u, self.u))
+        return np.asarray(self.precision - self.rho * np.outer(self.u, self.u) if self.rho else self.precision)
 
     def value(self, W: Array) -> float:
         """½ tr(W C Wᵀ)."""

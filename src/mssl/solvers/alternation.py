@@ -282,10 +282,12 @@ class _Rounds:
                 break
         found, objective = (self._step_of(rounds, step), float(rounds.facts[1])) if self.history else (step, np.inf)
         coupling, allowed = self.structure.couple(found, self.mean_variance), self.tol * max(1.0, abs(objective))
-        if status in (Status.STALLED, Status.DIVERGED) or not self.problem.has_digits(coupling, rounds.W, allowed):
+        doubted = status in (Status.STALLED, Status.DIVERGED)
+        if len(self.history) < max_iter and (doubted or not self.problem.has_digits(coupling, rounds.W, allowed)):
             # Compiled rounds know Grams alone; where these lack digits, F and its certificate are not to be trusted.
+            remaining = max_iter - len(self.history)
             self.history.clear()
-            return self.alternate(W, step, max_iter, ready)
+            return self.alternate(W, step, remaining, ready)
         if ended == BROKE and status is None and not stop and len(self.history) < max_iter:
             return self.alternate(rounds.W, found, max_iter, ready or bool(self.history))
         return _End(rounds.W, found, rounds.mean, objective, status or Status.MAX_ITER)

@@ -213,7 +213,7 @@ def prepare(
     free = free_units and isinstance(settings.noise, str)
     if not free:
         check_target_sizes(data, free_units=False)
-    unit = _target_unit(data) if free else 1.0
+    unit = _target_unit(data, settings.fit_intercept) if free else 1.0
     if unit != 1.0:
         data = replace(data, y=data.y / unit)
         if not isinstance(settings.shared_mean, str | bool | np.bool_):
@@ -227,9 +227,9 @@ def prepare(
     return replace(prepared, data=data, unit=unit)
 
 
-def _target_unit(data: TaskData) -> float:
-    """A power of two near the targets' typical distance from their task's first one."""
-    spread = np.abs(data.y - np.repeat(data.y[data.offsets[:-1]], data.n_rows))
+def _target_unit(data: TaskData, intercept: bool) -> float:
+    """A power of two near the targets' typical distance from their task's first one, or from 0 without intercepts."""
+    spread = np.abs(data.y - np.repeat(data.y[data.offsets[:-1]], data.n_rows) if intercept else data.y)
     largest = float(spread.max())
     if largest == 0:
         return 1.0

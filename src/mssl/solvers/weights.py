@@ -225,7 +225,7 @@ class CoefficientProblem:
         if not isinstance(penalty, EntrywisePenalty) or not penalty.convex or type(self.unknowns) is not Unknowns:
             return None
         name = choose_solver(loss, penalty) if self.solver == "auto" else self.solver
-        if name not in ("coordinate", "cg") or not descends_in_one_call(loss):
+        if name not in ("coordinate", "cg") or (name == "cg" and not penalty.absent) or not descends_in_one_call(loss):
             return None
         tables = (plain(loss.gram), plain(loss.task_scale), plain(loss.linear), loss.null_value)
         if name == "coordinate":
