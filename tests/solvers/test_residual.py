@@ -302,7 +302,7 @@ def test_data_that_are_not_aligned_are_refused_with_advice():
     missing = data.y.copy()
     missing[3, 1] = np.nan
     with pytest.raises(NotAlignedError, match="missing"):
-        model.fit(data.X, missing)
+        model.fit(data.X, missing, sample_weight=np.full(len(missing), 2.0))
     from scipy import sparse
 
     with pytest.raises(NotAlignedError, match="toarray"):

@@ -21,6 +21,7 @@ from mssl._validation import caller_level, check_choice, refused
 from mssl.data.inputs import is_missing, listing
 from mssl.data.labels import two_classes
 from mssl.data.layouts import TaskData, check_target_sizes, read_tasks
+from mssl.estimators.gaps import complete, fit_with_gaps, has_gaps
 from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
 from mssl.estimators.prediction import TaskPredictor
 from mssl.estimators.spec import FitSpec, TaskShape, warn_if_ordinary
@@ -160,6 +161,9 @@ class MultiTaskEstimator(TaskEstimator):
         self.noise_ = unit * np.sqrt(prepared.noise)
         self.precision_ = spec.user_precision(prepared, result)
         self.covariance_ = None if covariance is None else covariance * scale * unit**2
+        self.residual_covariance_ = None
+        if spec.structure.relates == "residual" and self.covariance_ is not None:
+            self.residual_covariance_ = error_inflation(result) * self.covariance_
         # Tasks that nothing couples (a zero diagonal) have no partial correlation with any other.
         proper = spec.structure.graph(result.structure)
         proper = proper + np.diag(np.where(proper.diagonal() > 0, 0.0, 1.0))
@@ -234,12 +238,17 @@ class MultiTaskEstimator(TaskEstimator):
         data = self._read(X, y, tasks, sample_weight)
         self._remember_input(X, data)
         spec = self.to_spec(data)
-        spec.check(data)
+        gaps = has_gaps(spec, data)
+        spec.check(complete(data)[0] if gaps else data)
         warn_if_ordinary(spec, data)
         context = self._init_callback_context(max_subtasks=spec.settings.max_iter)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        prepared = spec.prepare(data)
-        result = spec.fit(prepared, self._fit_of(data) if self.warm_start else None, self._monitor(context))
+        warm, monitor = self._fit_of(data) if self.warm_start else None, self._monitor(context)
+        if gaps:
+            data, prepared, result = fit_with_gaps(spec, data, warm, monitor)
+        else:
+            prepared = spec.prepare(data)
+            result = spec.fit(prepared, warm, monitor)
         self.from_spec(spec, data, prepared, result)
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
         warn_unless_converged(spec, result)
@@ -300,6 +309,18 @@ def warn_unless_converged(spec: FitSpec, result: FitResult) -> None:
             "orders of magnitude"
         )
     warnings.warn(f"The fit {result.message}; {remedy}.", ConvergenceWarning, stacklevel=caller_level())
+
+
+def error_inflation(result: FitResult) -> float:
+    """By how much new residuals of r-MSSL vary more than those of the fit.
+
+    With p parameters a task (weights, intercept, neighbours in the graph) the residuals of n rows are short by
+    (n − p)/n, and those of new rows vary more by the error of the weights, of which there are d + 1: (n + d + 1)/n.
+    """
+    n = result.scale.n_rows
+    weights = float(np.count_nonzero(result.W, axis=1).mean()) + 1.0
+    edges = float(np.count_nonzero(result.structure.precision, axis=1).mean()) - 1.0
+    return float((n + weights) / max(n - weights - edges, 0.2 * n))
 
 
 def _check_units(unit: float, scales: Array, result: FitResult) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 from sklearn.base import RegressorMixin
 
-from mssl._typing import ArrayLike, ClassWeight, SharedMean, VarianceFloor
+from mssl._typing import Array, ArrayLike, ClassWeight, SharedMean, VarianceFloor
 from mssl._validation import refused
 from mssl.estimators.base import GLMScore, MultiTaskEstimator, TaskClassifier
+from mssl.estimators.prediction import predict_given
 from mssl.estimators.spec import FitSpec, TaskShape, mssl_spec
 from mssl.features import FeatureMap
 from mssl.losses import Loss
@@ -180,6 +182,76 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
     def to_spec(self, data: TaskShape) -> FitSpec:
         """A sparse precision, an elastic net, and the settings."""
         return mssl_spec(self, self._loss(), data)
+
+    def predict(
+        self,
+        X: Any,
+        tasks: Any = None,
+        unseen: str | None = None,
+        *,
+        known: Any = None,
+        return_std: bool = False,
+    ) -> Any:
+        """Predict the mean of the target.
+
+        Parameters
+        ----------
+        X : array or frame of shape (N, d), (n, d) or (n, K, d)
+            Features, in the layout of the fit (the long layout with its task column or ``tasks``).
+        tasks : array of shape (N,), optional
+            Task of each row, instead of a task column.
+        unseen : {"mean", "error"}, optional
+            Tasks that were not there in the fit: predicted from the tasks' mean, with a warning (``unseen_coef_``,
+            ``unseen_intercept_``), or refused. By default "mean" where the estimator has a shared mean, else "error".
+        known : array of shape (n, K), optional
+            Targets of the same occasions that are known, NaN for those to be predicted. The answer holds the known
+            ones, and for the others what is expected given the known ones; for models whose residuals are related
+            (``on="residual"``).
+        return_std : bool, default=False
+            Also return standard deviations of the targets about the prediction (0 for known ones), for the same models.
+
+        Returns
+        -------
+        ndarray of shape (N,) or (n, K), or two of them with ``return_std``
+
+        Examples
+        --------
+        Three stations of which the third has lost every other value:
+
+        >>> import numpy as np
+        >>> from mssl import MSSLRegressor
+        >>> random = np.random.default_rng(0)
+        >>> X = random.standard_normal((200, 2))
+        >>> weather = random.standard_normal((200, 1))
+        >>> Y = X @ [[1.0, 2.0, 3.0], [0.0, 1.0, 0.0]] + weather + 0.3 * random.standard_normal((200, 3))
+        >>> model = MSSLRegressor(0.05, coef_penalty=1e-3, on="residual").fit(X[:100], Y[:100])
+        >>> known = Y[100:].copy()
+        >>> known[::2, 2] = np.nan
+        >>> alone, given = model.predict(X[100:]), model.predict(X[100:], known=known)
+        >>> [round(float(np.std((Y[100:] - answer)[::2, 2])), 1) for answer in (alone, given)]
+        [1.1, 0.4]
+        """
+        mean = super().predict(X, tasks, unseen)
+        if known is None and not return_std:
+            return mean
+        return predict_given(mean, self.residual_covariance_, known, return_std)
+
+    def impute(self, X: Any, y: Any) -> Array:
+        """Fill the missing targets with what is expected given the features and the known targets of the occasion.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, d) or (n, K, d)
+            Features.
+        y : array of shape (n, K)
+            Targets, NaN where they are missing.
+
+        Returns
+        -------
+        ndarray of shape (n, K)
+        """
+        filled: Array = self.predict(X, known=y)
+        return filled
 
     def _loss(self) -> Loss:
         loss = super()._loss()

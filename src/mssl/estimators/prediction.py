@@ -14,9 +14,10 @@ from mssl._validation import caller_level, check_choice
 from mssl.data.encoding import FeatureEncoder, read_features
 from mssl.data.inputs import listing, locate_tasks, refuse_unseen, unseen_tasks, without_columns
 from mssl.data.layouts import TaskData
-from mssl.exceptions import DataError, LayoutError
+from mssl.exceptions import DataError, LayoutError, ParameterError
 from mssl.features import FeatureBlocks
 from mssl.losses import Loss
+from mssl.model.conditional import conditional
 
 
 class Rows(NamedTuple):
@@ -42,6 +43,7 @@ class TaskPredictor:
     """Linear predictors of a fitted estimator with ``coef_``, ``intercept_``, ``tasks_`` and ``layout_``."""
 
     coef_: Array
+    residual_covariance_: Array | None
     intercept_: Array
     tasks_: Labels
     layout_: str
@@ -182,6 +184,42 @@ class TaskPredictor:
         predictor = self._linear_predictor(X, tasks, unseen)
         # Means beyond the largest double are that double: a row far outside of the training data has no other answer.
         return np.minimum(self.loss_.inverse_link(predictor), np.finfo(float).max)
+
+
+def predict_given(mean: Array, covariance: Array | None, known: Any, return_std: bool) -> Any:
+    """Predictions given the known targets of the same occasions, with standard deviations where asked for.
+
+    Parameters
+    ----------
+    mean : ndarray of shape (n, K)
+        Predictions from the features alone.
+    covariance : ndarray of shape (K, K) or (n, K, K), or None
+        Of new targets about these predictions; None where the model has none.
+    known : array of shape (n, K) or None
+        Known targets, NaN for those to be predicted.
+    return_std : bool
+        Whether to return standard deviations too.
+    """
+    if covariance is None or mean.ndim != 2:
+        raise ParameterError(
+            "known and return_std need the covariance of the tasks' residuals, which this model has not. Fit "
+            "MSSLRegressor(on='residual') to targets of shape (n, K), and predict for all tasks at once."
+        )
+    given = conditional(mean, covariance, np.full(mean.shape, np.nan) if known is None else read_known(known))
+    return (given.mean, np.sqrt(given.variance)) if return_std else given.mean
+
+
+def read_known(known: Any) -> Array:
+    """The known targets as numbers, NaN where there is none."""
+    try:
+        values = np.asarray(known, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"known holds something that is no number ({error}); give numbers, and NaN for gaps."
+        ) from error
+    if np.isinf(values).any():
+        raise DataError("known holds infinite values; give finite numbers, and NaN for gaps.")
+    return values
 
 
 def _lacks(X: Any, column: Any) -> bool:

@@ -22,6 +22,7 @@ _NUMBERS = {
     "mean_coef_": "d",
     "precision_": "KK",
     "covariance_": "KK",
+    "residual_covariance_": "KK",
     "partial_correlation_": "KK",
     "means_": "K",
     "normals_": "Km",
@@ -37,7 +38,7 @@ _NUMBERS = {
 _LABELS = {"tasks_": "K", "features_": "d", "feature_names_in_": "c", "classes_": "2", "seasons_": "m"}
 _PLACES = {"member_": ("K", "d")}  # whole numbers of some shape, each below a bound
 _OPTIONAL = {"precision_", "covariance_", "partial_correlation_", "noise_", "mean_coef_", "graph_", "precision", "mean"}
-_OPTIONAL |= {"encoder_", "maps_"}
+_OPTIONAL |= {"encoder_", "maps_", "residual_covariance_"}
 
 
 def _is_number(value: Any) -> bool:

@@ -9,8 +9,9 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtri
 
-from mssl._typing import Array, Index
+from mssl._typing import Array
 from mssl.data.layouts import TaskData
+from mssl.data.occasions import occasion_table, occasions_of
 from mssl.exceptions import ParameterError
 from mssl.graph.inference import GraphEvidence, LazyEvidence, correlation_of, correlation_p, residual_evidence
 from mssl.kernels.threads import one_thread
@@ -124,7 +125,11 @@ def _of_residuals(prepared: Prepared, result: FitResult) -> GraphEvidence:
     problem = prepared.problem(L1(), "residual")
     assert isinstance(problem, ResidualProblem)
     used = np.count_nonzero(result.W, axis=1).mean() + (1.0 if prepared.settings.fit_intercept else 0.0)
-    return residual_evidence(problem.related(result.W), float(used))
+    residuals = problem.related(result.W)
+    if prepared.gaps is not None:
+        missing = prepared.gaps.missing
+        residuals = np.where(missing, np.nan, residuals[:, : missing.shape[1]])
+    return residual_evidence(residuals, float(used))
 
 
 def coefficient_evidence(prepared: Prepared, shared_mean: Any = "auto") -> GraphEvidence:
@@ -296,29 +301,6 @@ def _common_level(sign: Array, p: Array) -> bool:
     t = _LOWER - location
     information = len(low) * max(1 - mills(t) * (t + mills(t)), 1e-6)
     return location > _DOUBT / np.sqrt(information)
-
-
-def occasions_of(data: TaskData) -> Index | None:
-    """The occasion of every flat row; None where no rows of different tasks belong together."""
-    if data.aligned:
-        return np.tile(np.arange(data.n_rows[0]), data.n_tasks)
-    if data.layout != "long":
-        return np.asarray(data.source_rows)
-    if data.groups is None:
-        return None
-    _, places = np.unique(data.groups, return_inverse=True)
-    alone = np.bincount(data.task_of_row * (places.max() + 1) + places).max() == 1
-    return np.asarray(places) if alone else None
-
-
-def occasion_table(data: TaskData, values: Array) -> Array:
-    """Values of the flat rows (N,) or (N, d) by occasion, (K, n) or (K, n, d); NaN where a task has no row."""
-    occasions = occasions_of(data)
-    if occasions is None:
-        raise ParameterError("No rows of different tasks belong together; give y as (n, K), or groups of rows.")
-    table = np.full((data.n_tasks, int(occasions.max()) + 1, *values.shape[1:]), np.nan)
-    table[data.task_of_row, occasions] = values
-    return table
 
 
 def _errors(prepared: Prepared, tasks: _Tasks) -> _Errors | None:

@@ -224,6 +224,8 @@ class MSSLRegressorCV(MSSLSearch):
         Folds; a number stands for :class:`TaskKFold`, or for :class:`TaskGroupKFold` and :class:`TaskBlockKFold` where
         :meth:`fit` gets groups or an order. Parts are row numbers or masks of all rows.
     scoring : str or callable, optional
+        With ``on="residual"``, "conditional" scores how well each target is predicted from the others of the same
+        occasion (:func:`mssl.metrics.conditional_score`), which is what ``predict(X, known=…)`` profits from.
         Any scorer of scikit-learn; None is the noise-scaled deviance. Of (n, K) targets a scorer of scikit-learn's own
         judges the columns one by one, missing targets left out, and their mean counts. Scorers that take
         ``sample_weight`` get that of the test rows.
@@ -360,6 +362,10 @@ class MSSLRegressorCV(MSSLSearch):
     def _template(self) -> MSSLRegressor:
         names = (*_SHARED, "on", "loss", "noise")
         return MSSLRegressor(**{name: getattr(self, name) for name in names})
+
+    def impute(self, X: Any, y: Any) -> Array:
+        """Fill missing targets; see :meth:`mssl.MSSLRegressor.impute`."""
+        return self._chosen().impute(X, y)
 
 
 class MSSLClassifierCV(MSSLSearch):

@@ -31,6 +31,7 @@ from mssl.estimators.base import (
 from mssl.exceptions import DataError
 from mssl.graph.task_graph import TaskGraph
 from mssl.losses import Loss
+from mssl.metrics import conditional_score
 from mssl.model_selection.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.model_selection.folds import Dataset, RowFold, check_splits, make_folds
 from mssl.model_selection.progress import Progress
@@ -368,6 +369,8 @@ class SearchCV(BaseEstimator):
         ]
 
     def _scorer(self, template: Any) -> Callable[..., float]:
+        if isinstance(self.scoring, str) and self.scoring == "conditional":
+            return conditional_score
         try:
             scorer: Callable[..., float] = check_scoring(template, self.scoring)
         except (TypeError, ValueError) as error:
@@ -408,9 +411,9 @@ class SearchCV(BaseEstimator):
         limits: PenaltyLimits = self._template().limits(X, y, tasks, sample_weight)
         return limits
 
-    def predict(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Any:
+    def predict(self, X: Any, tasks: Any = None, unseen: str | None = None, **conditions: Any) -> Any:
         """Predict with the chosen estimator; see its own ``predict``."""
-        return self._chosen().predict(X, tasks=tasks, unseen=unseen)
+        return self._chosen().predict(X, tasks=tasks, unseen=unseen, **conditions)
 
     @score_by_keyword
     def score(self, X: Any, y: Any, *, tasks: Any = None, sample_weight: Any = None) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +78,21 @@ class Settings:
             check_array("noise", self.noise, (), (n_tasks,), above=0, also="'auto'", remedy=remedy)
 
 
+class Gaps(NamedTuple):
+    """Targets that are missing, filled with what is expected of them.
+
+    Attributes
+    ----------
+    missing : ndarray of bool of shape (K, n)
+        Which targets are filled.
+    root : ndarray of shape (K, K)
+        Square root of the sum over occasions of the covariance of the missing targets.
+    """
+
+    missing: NDArray[np.bool_]
+    root: Array
+
+
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """Everything that does not depend on structure and penalty.
@@ -98,6 +113,8 @@ class Prepared:
         Weights of single-task fits from which the start goes on.
     unit : float
         What the targets were divided by.
+    gaps : Gaps or None
+        Missing targets, for residuals that are related across tasks.
     """
 
     base: GramQuadratic | DesignQuadratic
@@ -112,6 +129,7 @@ class Prepared:
     rows: GLMRows | None = None
     near: Array | None = None
     unit: float = 1.0
+    gaps: Gaps | None = None
 
     @property
     def is_small(self) -> bool:
@@ -169,6 +187,7 @@ class Prepared:
             penalty.ridges(s),
             extra=self.settings.residual_loss,
             intercept=self.settings.fit_intercept,
+            unknown=None if self.gaps is None else self.gaps.root,
         )
 
     @property

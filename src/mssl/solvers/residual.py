@@ -355,6 +355,7 @@ def make_residual_problem(
     *,
     extra: float = 0.0,
     intercept: bool = True,
+    unknown: Array | None = None,
 ) -> ResidualProblem:
     """The weight problem of r-MSSL, or an error that says why the data do not allow it.
 
@@ -372,6 +373,9 @@ def make_residual_problem(
         κ.
     intercept : bool
         Whether each task has a free intercept.
+    unknown : ndarray of shape (K, K), optional
+        Square root of what is added to the products of the residuals: the covariances of filled targets. Its columns
+        are residuals of occasions without features, which no weights change.
     """
     check_aligned(data)
     K, d = design.n_tasks, design.n_features
@@ -383,9 +387,13 @@ def make_residual_problem(
     means = Y @ c / total if intercept else np.zeros(K)
     centres = np.matmul(X, c) / total if intercept else np.zeros((len(X), d))
     freedom = n - (1 if intercept else 0)
+    rows, targets = (X - centres[:, :, None]) * np.sqrt(c), (Y - means[:, None]) * np.sqrt(c)
+    if unknown is not None:
+        rows = np.concatenate([rows, np.zeros((*rows.shape[:2], K))], axis=2)
+        targets = np.concatenate([targets, unknown], axis=1)
     problem = ResidualProblem(
-        X=np.ascontiguousarray((X - centres[:, :, None]) * np.sqrt(c)),
-        Y=(Y - means[:, None]) * np.sqrt(c),
+        X=np.ascontiguousarray(rows),
+        Y=targets,
         penalty=EntrywisePenalty.of(penalty, (K, d)),
         ridges=ridges,
         extra=extra,
@@ -413,7 +421,7 @@ def check_aligned(data: TaskData) -> None:
             "relates the tasks' residuals row by row. Give y as (n, K), with X as (n, d) or (n, K, d), or on='coef'."
         )
     raise NotAlignedError(
-        "Some targets are missing (NaN) or row weights differ between tasks; on='residual' relates residuals row by "
-        "row, so every row needs the targets of all tasks and one weight for all. Drop those rows, impute the "
-        "targets, or use on='coef', which allows missing ones."
+        "Some targets are missing (NaN) here, where all are needed, or row weights differ between tasks; on='residual' "
+        "relates residuals row by row. Fit MSSLRegressor(on='residual') without row weights, which fills them, drop "
+        "those rows, or use on='coef', which allows missing ones."
     )

@@ -1,0 +1,138 @@
+"""Laws of predictions given other tasks' targets, and of r-MSSL with missing targets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+import mssl
+from mssl import MSSLRegressor, MSSLRegressorCV
+from mssl.exceptions import DataError, NotAlignedError, ParameterError
+from mssl.metrics import conditional_score
+from mssl.model.conditional import conditional
+
+
+def stations(n=150, K=4, d=3, seed=0, shared=False):
+    random = np.random.default_rng(seed)
+    root = np.linalg.cholesky(0.7 + 0.3 * np.eye(K))
+    E = random.standard_normal((n, K)) @ root.T
+    if shared:
+        X = random.standard_normal((n, d))
+        return X, X @ random.standard_normal((d, K)) + E
+    X = random.standard_normal((n, K, d))
+    return X, np.einsum("nkd,kd->nk", X, random.standard_normal((K, d))) + 1.0 + E
+
+
+def with_gaps(Y, share=0.25, seed=1):
+    gaps = np.array(Y)
+    gaps[np.random.default_rng(seed).random(Y.shape) < share] = np.nan
+    return gaps
+
+
+def test_prediction_is_the_conditional_mean_and_known_targets_stay():
+    X, Y = stations()
+    model = MSSLRegressor(0.05, on="residual").fit(X, Y)
+    known = with_gaps(Y)
+    mean, deviation = model.predict(X, known=known, return_std=True)
+    answer = conditional(model.predict(X), model.residual_covariance_, known)
+    np.testing.assert_allclose(mean, answer.mean)
+    np.testing.assert_allclose(deviation**2, answer.variance)
+    given = np.isfinite(known)
+    np.testing.assert_array_equal(mean[given], Y[given])
+    np.testing.assert_array_equal(model.impute(X, known), mean)
+    nothing, all_of_it = model.predict(X, known=np.full(Y.shape, np.nan), return_std=True)
+    np.testing.assert_allclose(nothing, model.predict(X))
+    np.testing.assert_allclose(all_of_it, np.tile(np.sqrt(np.diag(model.residual_covariance_)), (len(Y), 1)))
+
+
+def test_known_neighbours_help_and_intervals_cover():
+    X, Y = stations(n=600, K=6)
+    model = MSSLRegressorCV(on="residual", coef_penalties=[0.0], scoring="conditional", cv=3).fit(X[:150], Y[:150])
+    known = with_gaps(Y[150:])
+    gaps = np.isnan(known)
+    mean, deviation = model.predict(X[150:], known=known, return_std=True)
+    errors = (mean - Y[150:])[gaps]
+    alone = (model.predict(X[150:]) - Y[150:])[gaps]
+    assert np.mean(errors**2) < 0.6 * np.mean(alone**2)
+    assert 0.86 < np.mean(np.abs(errors) < 1.645 * deviation[gaps]) < 0.94
+
+
+def test_conditional_score_is_the_mean_log_density_given_the_others():
+    X, Y = stations(n=60)
+    model = MSSLRegressor(0.1, on="residual").fit(X, Y)
+    densities = []
+    for k in range(4):
+        known = Y.copy()
+        known[:, k] = np.nan
+        mean, deviation = model.predict(X, known=known, return_std=True)
+        densities.append(stats.norm.logpdf(Y[:, k], mean[:, k], deviation[:, k]))
+    assert conditional_score(model, X, Y) == pytest.approx(np.mean(densities))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_fit_with_gaps_maximises_the_likelihood_of_known_targets(shared):
+    X, Y = stations(n=40, K=3, d=1, shared=shared)
+    known = with_gaps(Y)
+    model = MSSLRegressor(0.0, on="residual", coef_penalty=1e-8, tol=1e-9).fit(X, known)
+    wide = np.broadcast_to(X[:, None, :], (40, 3, 1)) if shared else X
+
+    def criterion(flat):
+        coef, intercept, half = flat[:3].reshape(3, 1), flat[3:6], np.zeros((3, 3))
+        half[np.tril_indices(3)] = flat[6:]
+        sigma = half @ half.T
+        E = known - np.einsum("nkd,kd->nk", wide, coef) - intercept
+        total = 0.0
+        for row in E:
+            seen = np.isfinite(row)
+            if seen.any():
+                total -= stats.multivariate_normal.logpdf(row[seen], cov=sigma[np.ix_(seen, seen)])
+        return total
+
+    # The penalty on the diagonal of Ω, a thousandth of the variances, is left out.
+    start = np.concatenate(
+        [model.coef_.ravel(), model.intercept_, np.linalg.cholesky(model.covariance_)[np.tril_indices(3)]]
+    )
+    best = optimize.minimize(criterion, start, method="BFGS", options={"gtol": 1e-5})
+    assert criterion(start) - best.fun < 0.01
+    np.testing.assert_allclose(model.coef_.ravel(), best.x[:3], atol=0.01)
+
+
+def test_without_gaps_nothing_changes_and_all_gaps_of_a_row_drop_it():
+    X, Y = stations(n=60)
+    extra = np.concatenate([Y, np.full((1, 4), np.nan)])
+    there = MSSLRegressor(0.2, on="residual").fit(np.concatenate([X, X[:1]]), extra)
+    here = MSSLRegressor(0.2, on="residual").fit(X, Y)
+    np.testing.assert_allclose(there.coef_, here.coef_, atol=1e-4)
+    np.testing.assert_allclose(there.precision_, here.precision_, rtol=1e-3, atol=1e-3)
+
+
+def test_gaps_cost_little_and_evidence_counts_them():
+    X, Y = stations(n=400)
+    known = with_gaps(Y, 0.3)
+    whole, gaps = (MSSLRegressor(0.1, on="residual").fit(X, y) for y in (Y, known))
+    np.testing.assert_allclose(gaps.covariance_, whole.covariance_, atol=0.25)
+    counts = np.isfinite(known).astype(float)
+    assert gaps.graph_._evidence().freedom[0, 1] <= counts[:, 0] @ counts[:, 1]
+    assert len(gaps.graph_.relations()) == 6
+
+
+def test_a_model_with_gaps_is_saved(tmp_path):
+    X, Y = stations(n=60)
+    known = with_gaps(Y)
+    model = MSSLRegressor(0.2, on="residual").fit(X, known)
+    again = mssl.load(mssl.save(model, tmp_path / "model.npz"))
+    np.testing.assert_array_equal(again.impute(X, known), model.impute(X, known))
+
+
+def test_what_cannot_be_conditioned_on_is_refused():
+    X, Y = stations(n=40, shared=True)
+    with pytest.raises(ParameterError, match="covariance of the tasks' residuals"):
+        MSSLRegressor().fit(X, Y).predict(X, known=Y)
+    model = MSSLRegressor(0.2, on="residual", coef_penalty=0.1).fit(X, Y)
+    with pytest.raises(DataError, match=r"shape \(40, 3\); give \(40, 4\)"):
+        model.predict(X, known=Y[:, :3])
+    with pytest.raises(DataError, match="no number"):
+        model.predict(X, known=np.full(Y.shape, "a"))
+    with pytest.raises(NotAlignedError, match="row weights differ"):
+        MSSLRegressor(on="residual").fit(X, with_gaps(Y), sample_weight=np.full(40, 2.0))
