@@ -22,7 +22,7 @@ from mssl.solvers.glm import GLMLoss
 from mssl.solvers.linear import conjugate_gradient, kept_inverses, solves_in_one_call, sylvester
 from mssl.solvers.newton import INNER_ITERATIONS, Model, proximal_newton
 from mssl.solvers.proximal import descend_composite, quadratic_certificate
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, Quadratic
+from mssl.solvers.quadratic import BATCHED_UP_TO, DesignQuadratic, GramQuadratic, Quadratic
 from mssl.solvers.reference import admm, fista
 
 Array = NDArray[np.float64]
@@ -330,6 +330,9 @@ class CoefficientProblem:
     def _newton_target(self, quadratic: Quadratic, coupling: Coupling, V: Array, tol: float) -> Array:
         """Weights that nearly minimise the quadratic of a Newton step; what they lack the next step makes up for."""
         penalty = self.penalty
+        if isinstance(quadratic, DesignQuadratic) and quadratic.n_features <= BATCHED_UP_TO:
+            # A Newton step needs no more digits than its Gram has, and sweeps over small Grams are one compiled call.
+            quadratic = GramQuadratic.of_rows(quadratic)
         sparse = isinstance(penalty, EntrywisePenalty) and penalty.convex and not penalty.absent
         if sparse and isinstance(quadratic, GramQuadratic) and self.solver in ("auto", "coordinate"):
             # Curvature of a loss may span many orders of magnitude, which sweeps alone are slow at.
