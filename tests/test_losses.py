@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from negative_binomial import NegativeBinomial
+from scipy.optimize import minimize
 from scipy.special import logit
 from scipy.stats import nbinom
 from sklearn.base import clone
@@ -12,13 +13,14 @@ from sklearn.model_selection import GridSearchCV, KFold
 
 from mssl import MSSLRegressor, MultiTaskGLM, MultiTaskGLMCV
 from mssl.exceptions import DataError, ParameterError
-from mssl.losses import LOSSES, Bernoulli, Gamma, Gaussian, Loss, Poisson, resolve_loss
+from mssl.losses import LOSSES, Bernoulli, Gamma, Gaussian, Huber, Loss, Poisson, resolve_loss
 from mssl.model_selection import TaskKFold
 from mssl.structures import Independent
 
 RNG = np.random.default_rng(0)
 TARGETS = {
     "gaussian": RNG.normal(size=60),
+    "huber": RNG.standard_t(2, size=60),
     "bernoulli": RNG.integers(0, 2, size=60).astype(float),
     "poisson": RNG.poisson(3.0, size=60).astype(float),
     "gamma": RNG.gamma(2.0, size=60),
@@ -28,8 +30,15 @@ ETA = np.concatenate([RNG.normal(scale=2.0, size=57), [-4.0, 0.0, 4.0]])
 
 
 # A loss of a user stands beside those of the package: the same laws, one class and one row.
-CASES = [*LOSSES, NegativeBinomial(0.7)]
-LINKS = {"gaussian": np.asarray, "bernoulli": logit, "poisson": np.log, "gamma": np.log, "negative binomial": np.log}
+CASES = [*LOSSES, Huber(0.8), NegativeBinomial(0.7)]
+LINKS = {
+    "gaussian": np.asarray,
+    "huber": np.asarray,
+    "bernoulli": logit,
+    "poisson": np.log,
+    "gamma": np.log,
+    "negative binomial": np.log,
+}
 
 
 @pytest.fixture(params=CASES, ids=str)
@@ -137,7 +146,7 @@ def test_closed_intercepts_balance_the_gradient(case):
     weights, starts = RNG.uniform(0.5, 2.0, size=60), np.array([0, 10, 35])
     b = loss.balance(y, ETA, weights, starts)
     if b is None:
-        assert isinstance(loss, Bernoulli | NegativeBinomial)  # these have no closed form
+        assert isinstance(loss, Bernoulli | Huber | NegativeBinomial)  # these have no closed form
         return
     slopes = np.add.reduceat(weights * loss.gradient(y, ETA + np.repeat(b, [10, 25, 25])), starts)
     np.testing.assert_allclose(slopes, 0.0, atol=1e-10)
@@ -242,6 +251,7 @@ def test_a_parameter_of_a_loss_is_searched(counts):
     assert ours.loss_.theta == 0.5
 
 
+@pytest.mark.filterwarnings("ignore:All targets are positive")
 def test_losses_of_different_kinds_are_searched_by_one_yardstick(counts):
     X, y, tasks = counts
     search = MultiTaskGLMCV(MultiTaskGLM(Independent(2.0)), {"loss": ["gaussian", "poisson"]}, cv=3)
@@ -263,3 +273,22 @@ def test_losses_of_different_kinds_are_searched_by_one_yardstick(counts):
         assert score == pytest.approx(np.mean(by_hand), rel=1e-4)
     with pytest.raises(DataError, match="out of range for the gamma loss"):
         search.set_params(param_grid={"loss": ["gaussian", "gamma"]}).fit(X, y, tasks=tasks)
+
+
+def test_huber_fits_are_those_of_a_general_solver_and_stay_put_under_outliers(rng):
+    X, tasks = rng.normal(size=(120, 3)), np.repeat([0, 1], 60)
+    y = X @ [1.0, -2.0, 0.5] + 0.3 * rng.standard_t(2, size=120)
+    loss = Huber(0.4)
+    model = MultiTaskGLM(Independent(2.0), loss=loss, noise=1.0, scale_features=False, tol=1e-10).fit(X, y, tasks=tasks)
+    rows = tasks == 0
+
+    def objective(w):
+        return loss.value(y[rows], X[rows] @ w[:3] + w[3]).sum() + w[:3] @ w[:3]
+
+    found = minimize(objective, np.zeros(4), method="BFGS", options={"gtol": 1e-8}).x
+    np.testing.assert_allclose(np.r_[model.coef_[0], model.intercept_[0]], found, atol=1e-5)
+    wild = y.copy()
+    wild[:3] += 1e4
+    plain, robust = (MSSLRegressor(loss=one, noise=1.0) for one in ("gaussian", loss))
+    moved = [np.abs(m.fit(X, wild, tasks=tasks).coef_ - [1.0, -2.0, 0.5]).max() for m in (plain, robust)]
+    assert moved[1] < 0.3 < moved[0]

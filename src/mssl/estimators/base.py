@@ -21,6 +21,7 @@ from mssl._validation import caller_level, check_choice, refused
 from mssl.data.inputs import is_missing, listing
 from mssl.data.labels import two_classes
 from mssl.data.layouts import TaskData, check_target_sizes, read_tasks
+from mssl.data.targets import TargetTransform, learn_transform
 from mssl.estimators.gaps import complete, fit_with_gaps, has_gaps
 from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
 from mssl.estimators.prediction import TaskPredictor
@@ -86,6 +87,7 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
     # Of estimators that have no such parameters.
     features: str | Sequence[FeatureMap] = "linear"
     missing: str = "error"
+    target_transform: str | None = None
 
     def _loss(self) -> Loss:
         return resolve_loss(self.loss)
@@ -101,10 +103,19 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
             y_numeric=y_numeric,
             missing=self.missing,
         )
-        if y_numeric:
-            check_targets(data, self._loss())
         _hint_at_tasks(data)
-        return data
+        if not y_numeric:
+            return data
+        check_targets(data, self._loss())
+        self.target_ = None if self.target_transform is None else self._learn_target(data)
+        return data if self.target_ is None else replace(data, y=self.target_.forward(data.y))
+
+    def _learn_target(self, data: TaskData) -> TargetTransform | None:
+        """The scale that targets are fitted on."""
+        if self._loss().name != "gaussian":
+            allowed = "another scale of the targets goes with the Gaussian loss only"
+            raise refused("target_transform", self.target_transform, allowed, "Leave it at None.")
+        return learn_transform(str(self.target_transform), data)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -252,6 +263,7 @@ class MultiTaskEstimator(TaskEstimator):
         self.from_spec(spec, data, prepared, result)
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
         warn_unless_converged(spec, result)
+        hint_at_other_scales(self, data)
         return self
 
     def _fit_of(self, data: TaskData) -> FitResult | None:
@@ -288,6 +300,22 @@ class MultiTaskEstimator(TaskEstimator):
         spec.check(data)
         prepared = spec.prepare(data)
         return PenaltyLimits(graph_penalty_limit(prepared, spec), coef_penalty_limit(prepared, spec))
+
+
+def hint_at_other_scales(model: Any, data: TaskData) -> None:
+    """Point out other scales where all targets are positive and least squares predicts some of them negative."""
+    if model.loss_.name != "gaussian" or model.target_ is not None or not np.all(data.y > 0):
+        return
+    coef, intercept = model.coef_, model.intercept_
+    parts = (slice(None) if data.shared else slice(*data.offsets[k : k + 2]) for k in range(data.n_tasks))
+    if all(np.all(data.X[rows] @ coef[k] + intercept[k] >= 0) for k, rows in enumerate(parts)):
+        return
+    log = "target_transform='log' or " if "target_transform" in model.get_params(deep=False) else ""
+    warnings.warn(
+        f"All targets are positive, and some are predicted negative; {log}loss='gamma' would suit them better.",
+        UserWarning,
+        stacklevel=caller_level(),
+    )
 
 
 def warn_unless_converged(spec: FitSpec, result: FitResult) -> None:

@@ -52,8 +52,8 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         A mean weight vector that all tasks share. True estimates its variance τ², a number gives it, False is the
         paper's zero mean. "auto" estimates it, and switches it off unless nearly all pairs of tasks agree: clusters
         are the graph's business. Targets of all tasks must share their units for a mean to make sense.
-    loss : {"gaussian", "poisson", "gamma"}, default="gaussian"
-        The loss of one observation.
+    loss : {"gaussian", "poisson", "gamma"} or Loss, default="gaussian"
+        The loss of one observation; for outliers :class:`mssl.losses.Huber`, with δ in the units of y.
     noise : "auto", float or array of shape (K,), default="auto"
         Noise standard deviations. "auto" estimates which share of each task's variation is noise, so that units do not
         matter; tasks with few rows borrow from the others (:mod:`mssl.solvers.start`).
@@ -63,6 +63,10 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
     missing : {"error", "indicator"}, default="error"
         Missing values in X: refused, or filled with their column's mean and marked by a further column. Columns of
         text, categories and truth values of a frame are encoded in either case (a column of 0 and 1 for each level).
+    target_transform : {None, "log", "yeo-johnson", "auto"}, default=None
+        The scale that targets are fitted on, with the Gaussian loss: as they are, their logarithms, a power that the
+        data choose, or whichever of these is clearly the likeliest (:mod:`mssl.data.targets`). Weights and noise are
+        then on that scale, predictions are means on the targets' own.
     scale_features : bool, default=True
         Divide each feature by one scale pooled over tasks; coefficients are reported in the user's units.
     formulation : {"unified", "paper"}, default="unified"
@@ -95,6 +99,8 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         How the columns of X become numbers, where some are categories or may be missing.
     maps_ : FeatureBlocks or None
         How the columns become features, unless they are the features.
+    target_ : TargetTransform or None
+        The scale that targets were fitted on, unless it is their own.
     intercept_ : ndarray of shape (K,)
         Intercepts.
     precision_, covariance_, partial_correlation_ : ndarrays of shape (K, K)
@@ -143,6 +149,7 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         noise: ArrayLike = "auto",
         features: str | Sequence[FeatureMap] = "linear",
         missing: str = "error",
+        target_transform: str | None = None,
         scale_features: bool = True,
         formulation: str = "unified",
         fit_intercept: bool = True,
@@ -168,6 +175,7 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         self.noise = noise
         self.features = features
         self.missing = missing
+        self.target_transform = target_transform
         self.scale_features = scale_features
         self.formulation = formulation
         self.fit_intercept = fit_intercept

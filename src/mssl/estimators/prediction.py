@@ -14,6 +14,7 @@ from mssl._validation import caller_level, check_choice
 from mssl.data.encoding import FeatureEncoder, read_features
 from mssl.data.inputs import listing, locate_tasks, refuse_unseen, unseen_tasks, without_columns
 from mssl.data.layouts import TaskData
+from mssl.data.targets import TargetTransform
 from mssl.exceptions import DataError, LayoutError, ParameterError
 from mssl.features import FeatureBlocks
 from mssl.losses import Loss
@@ -53,6 +54,8 @@ class TaskPredictor:
     encoder_: FeatureEncoder | None = None
     maps_: FeatureBlocks | None = None
     ignored_columns_: tuple[str, ...] = ()  # columns of groups and times, which are no features
+    target_: TargetTransform | None = None
+    noise_: Array
     unseen_: str = "error"  # what is done with tasks that were not there, unless a call says so
     unseen_coef_: Array
     unseen_intercept_: float
@@ -70,7 +73,16 @@ class TaskPredictor:
 
     def _same_input(self, other: TaskPredictor) -> Self:
         """Remember the input that another estimator has read."""
-        names = ("layout_", "features_", "n_features_in_", "feature_names_in_", "classes_", "encoder_", "maps_")
+        names = (
+            "layout_",
+            "features_",
+            "n_features_in_",
+            "feature_names_in_",
+            "classes_",
+            "encoder_",
+            "maps_",
+            "target_",
+        )
         for name in (*names, "ignored_columns_"):
             if hasattr(other, name):
                 setattr(self, name, getattr(other, name))
@@ -145,7 +157,10 @@ class TaskPredictor:
 
     def _linear_predictor(self, X: Any, tasks: Any = None, unseen: str | None = "error") -> Array:
         """x·w_k + b_k, shape (N,) for rows with a task, (n, K) for the shared and aligned layouts."""
-        values, index, layout = self._rows(X, tasks, unseen)
+        return self._predictor_of(self._rows(X, tasks, unseen))
+
+    def _predictor_of(self, rows: Rows) -> Array:
+        values, index, layout = rows
         if layout == "aligned":
             return np.asarray(np.einsum("nkd,kd->nk", values, self.coef_) + self.intercept_)
         if index is None:
@@ -181,9 +196,19 @@ class TaskPredictor:
         -------
         ndarray of shape (N,) or (n, K)
         """
-        predictor = self._linear_predictor(X, tasks, unseen)
+        rows = self._rows(X, tasks, unseen)
+        predictor = self._predictor_of(rows)
+        if self.target_ is not None:
+            return self._back(predictor, rows)
         # Means beyond the largest double are that double: a row far outside of the training data has no other answer.
         return np.minimum(self.loss_.inverse_link(predictor), np.finfo(float).max)
+
+    def _back(self, predictor: Array, rows: Rows) -> Array:
+        """Means of the targets themselves, given those on the scale of the fit and the noise there."""
+        variance = self.noise_**2
+        if rows.index is not None:
+            variance = np.where(rows.index < 0, variance.mean(), variance[rows.index])
+        return predictor if self.target_ is None else self.target_.mean(predictor, variance)
 
 
 def predict_given(mean: Array, covariance: Array | None, known: Any, return_std: bool) -> Any:

@@ -38,7 +38,7 @@ _NUMBERS = {
 _LABELS = {"tasks_": "K", "features_": "d", "feature_names_in_": "c", "classes_": "2", "seasons_": "m"}
 _PLACES = {"member_": ("K", "d")}  # whole numbers of some shape, each below a bound
 _OPTIONAL = {"precision_", "covariance_", "partial_correlation_", "noise_", "mean_coef_", "graph_", "precision", "mean"}
-_OPTIONAL |= {"encoder_", "maps_", "residual_covariance_"}
+_OPTIONAL |= {"encoder_", "maps_", "target_", "residual_covariance_"}
 
 
 def _is_number(value: Any) -> bool:
@@ -91,6 +91,7 @@ _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: _of_class("FeatureBlocks")(value) or _each(_of_class("FeatureMap"), list)(value),
         "feature maps",
     ),
+    "target_": (_of_class("TargetTransform"), "a scale of targets"),
     "curves_": (_each(_of_class("Curves"), list), "a list of curves"),
     "table_": (_of_class("TableSchema"), "a schema of columns"),
 }

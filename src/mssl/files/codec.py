@@ -52,6 +52,7 @@ WORDS = {
     "task_time_series_split": "mssl.data.splitters.TaskTimeSeriesSplit",
     "gaussian": "mssl.losses.Gaussian",
     "bernoulli": "mssl.losses.Bernoulli",
+    "huber": "mssl.losses.Huber",
     "poisson": "mssl.losses.Poisson",
     "gamma": "mssl.losses.Gamma",
     "l1": "mssl.penalties.L1",
@@ -90,6 +91,7 @@ WORDS = {
     "interactions_map": "mssl.features.Interactions",
     "table_schema": "mssl.files.tables.TableSchema",
     "column_schema": "mssl.data.encoding.ColumnSchema",
+    "target_transform": "mssl.data.targets.TargetTransform",
     "feature_encoder": "mssl.data.encoding.FeatureEncoder",
 }
 _WORD_OF = {home.rpartition(".")[2]: word for word, home in WORDS.items()}

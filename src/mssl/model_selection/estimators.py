@@ -216,6 +216,8 @@ class MSSLRegressorCV(MSSLSearch):
         As for :class:`mssl.MSSLRegressor`. "auto" searches with straight lines, then with curves, then with curves and
         products, as long as the score is better by a standard error of the paired difference, over folds or over tasks,
         whichever is larger. Maps learn from the training rows of each fold alone. Sparse X is linear.
+    target_transform : {None, "log", "yeo-johnson", "auto"}, default=None
+        As for :class:`mssl.MSSLRegressor`; it is learned once, from all rows, and the default score is on its scale.
     loss, noise, missing, scale_features, formulation, fit_intercept, task_column, solver, graph_solver, max_iter
         As for :class:`mssl.MSSLRegressor`.
     edges, ridge
@@ -306,6 +308,7 @@ class MSSLRegressorCV(MSSLSearch):
         noise: ArrayLike = "auto",
         features: str | Sequence[FeatureMap] = "linear",
         missing: str = "error",
+        target_transform: str | None = None,
         scale_features: bool = True,
         formulation: str = "unified",
         fit_intercept: bool = True,
@@ -339,6 +342,7 @@ class MSSLRegressorCV(MSSLSearch):
         self.noise = noise
         self.features = features
         self.missing = missing
+        self.target_transform = target_transform
         self.scale_features = scale_features
         self.formulation = formulation
         self.fit_intercept = fit_intercept
@@ -360,7 +364,7 @@ class MSSLRegressorCV(MSSLSearch):
         self.verbose = verbose
 
     def _template(self) -> MSSLRegressor:
-        names = (*_SHARED, "on", "loss", "noise")
+        names = (*_SHARED, "on", "loss", "noise", "target_transform")
         return MSSLRegressor(**{name: getattr(self, name) for name in names})
 
     def impute(self, X: Any, y: Any) -> Array:

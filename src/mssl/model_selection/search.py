@@ -25,6 +25,7 @@ from mssl.estimators.base import (
     MultiTaskEstimator,
     PenaltyLimits,
     estimator_html,
+    hint_at_other_scales,
     score_by_keyword,
     warn_unless_converged,
 )
@@ -210,6 +211,7 @@ class SearchCV(BaseEstimator):
     features_ = Chosen[Labels]()
     encoder_ = Chosen[Any]()
     maps_ = Chosen[Any]()
+    target_ = Chosen[Any]()
     unseen_ = Chosen[str]()
     ignored_columns_ = Chosen[Any]()
     n_features_in_ = Chosen[int]()
@@ -396,6 +398,7 @@ class SearchCV(BaseEstimator):
         result = spec.fit(prepared, warm)
         self.best_estimator_ = model.from_spec(spec, whole.data, prepared, result)
         warn_unless_converged(spec, result)
+        hint_at_other_scales(self.best_estimator_, whole.data)
 
     def _after_fit(self, table: ScoreTable, whole: Dataset) -> None:
         """What is left to do with the fitted model."""

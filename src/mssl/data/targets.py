@@ -1,0 +1,194 @@
+r"""Targets on another scale: the logarithm or a Yeo–Johnson power, learned from training rows, and the way back.
+
+A model of :math:`z = T(y)` that says :math:`z \sim N(\mu, \sigma^2)` says of y that its quantiles are those of z,
+mapped back, and that its mean is :math:`E\,T^{-1}(z)`, not :math:`T^{-1}(\mu)`.
+
+References
+----------
+Box & Cox (1964), doi:10.1111/j.2517-6161.1964.tb00553.x; Yeo & Johnson (2000), doi:10.1093/biomet/87.4.954.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import minimize_scalar
+
+from mssl._typing import Array
+from mssl._validation import check_choice
+from mssl.data.inputs import listing
+from mssl.data.layouts import TaskData
+from mssl.exceptions import DataError
+
+TRANSFORMS = ("log", "yeo-johnson", "auto")
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)  # enough for eight digits of all means that are finite
+_POWERS = (0.0, 2.0)  # between these all numbers have a way back
+_ZERO = 1e-12  # powers below which all digits are those of the logarithm
+_MARGIN = 2.0  # log-likelihood by which "auto" wants another scale to be better than none
+_RIDGE = 1e-3  # of the regression whose residuals scales are compared by, in rows for each row
+_WIDEST = 500  # columns of that regression: more would cost more than the fit
+_LARGEST = 600.0  # exponents beyond which doubles end
+
+
+@dataclass(frozen=True)
+class TargetTransform:
+    r"""A monotone map of targets, and its way back.
+
+    "log" is :math:`z = \log y`. "yeo-johnson" is, of :math:`t = (y - c)/s`,
+
+    .. math:: z = \frac{(1 + t)^\lambda - 1}{\lambda} \;(t \ge 0), \qquad
+              z = -\frac{(1 - t)^{2-\lambda} - 1}{2 - \lambda} \;(t < 0)
+
+    with logarithms in the limits λ = 0 and λ = 2; λ is between them, so that every number has a way back.
+
+    Attributes
+    ----------
+    kind : {"log", "yeo-johnson"}
+        Which map.
+    power : float
+        λ, 1 is a straight line.
+    centre, scale : float
+        c and s.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mssl.data.targets import TargetTransform
+    >>> log = TargetTransform("log")
+    >>> log.inverse(log.forward(np.array([1.0, 10.0]))).round(12).tolist()
+    [1.0, 10.0]
+    >>> round(float(log.mean(np.array([0.0]), np.array([2.0]))[0] / np.e), 12)
+    1.0
+    """
+
+    kind: str
+    power: float = 0.0
+    centre: float = 0.0
+    scale: float = 1.0
+
+    def forward(self, y: Array) -> Array:
+        """T(y)."""
+        if self.kind == "log":
+            return np.log(y)
+        t = (np.asarray(y) - self.centre) / self.scale
+        sizes = np.log1p(np.abs(t))
+        return np.where(t >= 0, _power(sizes, self.power), -_power(sizes, 2.0 - self.power))
+
+    def inverse(self, z: Array) -> Array:
+        """The y whose T(y) is z; quantiles of z become those of y."""
+        z = np.asarray(z)
+        if self.kind == "log":
+            return np.exp(np.minimum(z, _LARGEST))
+        sizes = np.where(z >= 0, _root(np.abs(z), self.power), _root(np.abs(z), 2.0 - self.power))
+        return np.asarray(self.centre + self.scale * np.sign(z) * np.expm1(np.minimum(sizes, _LARGEST)))
+
+    def mean(self, mu: Array, variance: Array) -> Array:
+        """E y where z is normal with these means and variances, elementwise."""
+        mu, variance = np.broadcast_arrays(np.asarray(mu, dtype=np.float64), np.asarray(variance, dtype=np.float64))
+        if self.kind == "log":
+            return np.exp(np.minimum(mu + 0.5 * variance, _LARGEST))
+        total = np.zeros(mu.shape)
+        for node, weight in zip(_NODES, _WEIGHTS / _WEIGHTS.sum(), strict=True):
+            total += weight * self.inverse(mu + np.sqrt(variance) * node)
+        return total
+
+    def log_slope(self, y: Array) -> Array:
+        """Logarithm of T′(y), which a density of z needs to become one of y."""
+        if self.kind == "log":
+            return -np.log(y)
+        t = (np.asarray(y) - self.centre) / self.scale
+        return np.asarray((self.power - 1.0) * np.sign(t) * np.log1p(np.abs(t)) - np.log(self.scale))
+
+
+def _power(sizes: Array, power: float) -> Array:
+    """((1 + |t|)^λ − 1)/λ, of log(1 + |t|)."""
+    return sizes if power < _ZERO else np.expm1(power * sizes) / power
+
+
+def _root(z: Array, power: float) -> Array:
+    """log(1 + |t|) of |z|."""
+    return z if power < _ZERO else np.log1p(power * z) / power
+
+
+def learn_transform(kind: str, data: TaskData) -> TargetTransform | None:
+    """The scale of the targets that suits a linear model with normal errors.
+
+    Powers and, with "auto", the scale itself are those of the largest profile likelihood of a ridge on the columns that
+    all tasks share, with an intercept and a noise variance for every task; "auto" keeps the targets as they are (None)
+    unless another scale is clearly better.
+
+    Parameters
+    ----------
+    kind : {"log", "yeo-johnson", "auto"}
+        The scale that is wanted.
+    data : TaskData
+        Training rows.
+    """
+    check_choice("target_transform", kind, TRANSFORMS, also="None")
+    positive = bool(np.all(data.y > 0))
+    if kind == "log":
+        if not positive:
+            bad = data.y <= 0
+            names = list(data.tasks[np.unique(data.task_of_row[bad])])
+            raise DataError(
+                f"target_transform is 'log', and {int(bad.sum())} targets are not above 0 (tasks {listing(names)}); "
+                "use 'yeo-johnson', which takes all numbers."
+            )
+        return TargetTransform("log")
+    centre, scale = float(data.y.mean()), float(data.y.std())
+    if scale == 0:
+        return None
+    left_by = _Regression(data)
+
+    def yeo_johnson(power: float) -> TargetTransform:
+        return TargetTransform("yeo-johnson", float(power), centre, scale)
+
+    found = minimize_scalar(lambda power: -left_by.log_likelihood(yeo_johnson(power)), bounds=_POWERS, method="bounded")
+    best = yeo_johnson(found.x)
+    if kind == "yeo-johnson":
+        return best
+    none = left_by.log_likelihood(yeo_johnson(1.0))
+    gains: list[tuple[float, TargetTransform]] = [
+        (left_by.log_likelihood(best) - none - 0.5 * np.log(len(data.y)), best)
+    ]
+    if positive:
+        gains.append((left_by.log_likelihood(TargetTransform("log")) - none, TargetTransform("log")))
+    gain, chosen = max(gains, key=lambda pair: pair[0])
+    return chosen if gain > _MARGIN else None
+
+
+class _Regression:
+    """What a ridge on the columns, shared by all tasks, leaves of targets on different scales."""
+
+    def __init__(self, data: TaskData) -> None:
+        self.data = data
+        X: Any = data.X
+        wide = X.shape[1] > _WIDEST
+        X = np.empty((X.shape[0], 0)) if wide else X.toarray() if sparse.issparse(X) else X
+        self.weights = np.ones(len(data.y)) if data.weights is None else data.weights
+        index = data.task_of_row
+        self.columns = self._centred(np.tile(X, (data.n_tasks, 1)) if data.shared else X, index)
+        size = np.sqrt((self.columns**2).mean(axis=0))
+        self.columns = self.columns / np.where(size > 0, size, 1.0)
+        gram = (self.weights[:, None] * self.columns).T @ self.columns
+        gram[np.diag_indices_from(gram)] += _RIDGE * self.weights.sum()
+        self.gram = gram
+
+    def _centred(self, values: Array, index: Any) -> Array:
+        totals = np.bincount(index, self.weights)[:, None]
+        sums = np.add.reduceat(self.weights[:, None] * values, self.data.offsets[:-1], axis=0)
+        return np.asarray(values - (sums / totals)[index])
+
+    def log_likelihood(self, transform: TargetTransform) -> float:
+        """Of the targets themselves, up to a constant, maximised over intercepts and noise variances."""
+        y, index = self.data.y, self.data.task_of_row
+        z = self._centred(transform.forward(y)[:, None], index)[:, 0]
+        coef = np.linalg.solve(self.gram, self.columns.T @ (self.weights * z))
+        squares = self.data.task_sums(self.weights * (z - self.columns @ coef) ** 2)
+        total = self.data.weight_sums()
+        floor = 1e-12 * max(float(np.average(z**2, weights=self.weights)), 1e-300)
+        likelihood = -0.5 * float((total * np.log(np.maximum(squares / total, floor))).sum())
+        return likelihood + float((self.weights * transform.log_slope(y)).sum())
