@@ -28,7 +28,7 @@ from mssl.structures import Independent
 from mssl.transfer import transfer_report
 
 SECTIONS = [
-    "summary", "graph", "relations", "chords", "coefficients", "tasks", "map", "stability", "convergence", "record",
+    "summary", "graph", "relations", "chords", "coefficients", "effects", "tasks", "map", "stability", "convergence", "record",
 ]  # fmt: skip
 HOSTILE = [
     "<script>alert(1)</script>", "</script><img src=x onerror=alert(2)>", "\"'><svg/onload=alert(3)>", "a" * 10_000,

@@ -10,11 +10,12 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mssl._typing import Array, Index, Labels
-from mssl._validation import caller_level, check_choice
+from mssl._validation import caller_level, check_choice, check_number, check_whole_number
 from mssl.data.encoding import FeatureEncoder, read_features
-from mssl.data.inputs import listing, locate_tasks, refuse_unseen, unseen_tasks, without_columns
+from mssl.data.inputs import listing, locate_tasks, read_labels, refuse_unseen, unseen_tasks, without_columns
 from mssl.data.layouts import TaskData
 from mssl.data.targets import TargetTransform
+from mssl.estimators.effects import Columns, PartialEffect, column_quantiles
 from mssl.exceptions import DataError, LayoutError, ParameterError
 from mssl.features import FeatureBlocks
 from mssl.losses import Loss
@@ -53,6 +54,7 @@ class TaskPredictor:
     task_column: Hashable | None
     encoder_: FeatureEncoder | None = None
     maps_: FeatureBlocks | None = None
+    column_quantiles_: Array
     ignored_columns_: tuple[str, ...] = ()  # columns of groups and times, which are no features
     target_: TargetTransform | None = None
     noise_: Array
@@ -66,6 +68,7 @@ class TaskPredictor:
         self.encoder_ = data.encoder
         names = data.feature_names
         self.features_ = np.asarray([f"x{j}" for j in range(data.n_features)] if names is None else names, dtype=object)
+        self.column_quantiles_ = column_quantiles(data.X, self._n_columns)
         if data.layout == "aligned":
             self.n_features_in_ = self._n_columns if data.encoder is None else len(data.encoder.columns)
         else:
@@ -82,8 +85,10 @@ class TaskPredictor:
             "encoder_",
             "maps_",
             "target_",
+            "column_quantiles_",
+            "ignored_columns_",
         )
-        for name in (*names, "ignored_columns_"):
+        for name in names:
             if hasattr(other, name):
                 setattr(self, name, getattr(other, name))
         return self
@@ -203,6 +208,78 @@ class TaskPredictor:
         # Means beyond the largest double are that double: a row far outside of the training data has no other answer.
         return np.minimum(self.loss_.inverse_link(predictor), np.finfo(float).max)
 
+    def partial_effect(
+        self, feature: Any, task: Any = None, *, n_points: int = 50, level: float = 0.9
+    ) -> PartialEffect:
+        """What one column does to the predictions, all other columns at their means.
+
+        Parameters
+        ----------
+        feature : str or int
+            A column of the training X, by name or by number (columns of tasks not counted).
+        task : task name, optional
+            One task; by default the mean of all.
+        n_points : int
+            Values between the smallest and the largest in training; of a category all levels are shown.
+        level : float
+            Probability of the band, for models that have one.
+
+        Returns
+        -------
+        PartialEffect
+            ``feature``, ``x``, ``effect``, and ``lower`` and ``upper`` or None.
+
+        Examples
+        --------
+        >>> from mssl import MSSLRegressor
+        >>> from mssl.datasets import make_curved_tasks
+        >>> data = make_curved_tasks("additive", random_state=0)
+        >>> model = MSSLRegressor(features="spline").fit(data.X, data.y, tasks=data.tasks)
+        >>> curve = model.partial_effect(1)
+        >>> bool(curve.effect[25] < curve.effect[0])  # a parabola
+        True
+        """
+        check_is_fitted(self)
+        check_whole_number("n_points", n_points, low=2)
+        check_number("level", level, above=0, below=1)
+        columns = self._columns()
+        place = columns.place(feature)
+        x, rows = columns.grid(place, n_points)
+        steps = self._mapped(rows) - self._mapped(columns.quantiles[:1])
+        index = None if task is None else _locate_one(task, self.tasks_)
+        coef = self.coef_.mean(axis=0) if index is None else self.coef_[index]
+        effect = steps @ coef
+        return PartialEffect(columns.names[place], x, effect, *self._effect_band(steps, effect, index, level))
+
+    def _effect_band(
+        self, steps: Array, effect: Array, index: int | None, level: float
+    ) -> tuple[Array | None, Array | None]:
+        """Lower and upper ends of an effect's band, given the differences of features; None where there is none."""
+        return None, None
+
+    def _columns(self) -> Columns:
+        return Columns(self.features_[: self._n_columns], self.encoder_, self.column_quantiles_)
+
+    def column_relevance(self) -> dict[str, float]:
+        """How much each column moves the predictions: its line, curve and levels taken together.
+
+        It is the standard deviation of a column's partial effect over its values in training, root mean square over
+        tasks; the order of columns is that of the input.
+
+        Returns
+        -------
+        dict of str → float
+        """
+        check_is_fitted(self)
+        columns = self._columns()
+        found = {}
+        for place, name in enumerate(columns.names):
+            shares = columns.shares(place)
+            effects = self._mapped(columns.typical(place)) @ self.coef_.T
+            spread = shares @ (effects - shares @ effects) ** 2
+            found[name] = float(np.sqrt(spread.mean()))
+        return found
+
     def _back(self, predictor: Array, rows: Rows) -> Array:
         """Means of the targets themselves, given those on the scale of the fit and the noise there."""
         variance = self.noise_**2
@@ -245,6 +322,13 @@ def read_known(known: Any) -> Array:
     if np.isinf(values).any():
         raise DataError("known holds infinite values; give finite numbers, and NaN for gaps.")
     return values
+
+
+def _locate_one(task: Any, known: Labels) -> int:
+    """Place of one task name; one that is not there raises."""
+    index = locate_tasks([task], known)
+    refuse_unseen(read_labels([task]), index, known)
+    return int(index[0])
 
 
 def _lacks(X: Any, column: Any) -> bool:

@@ -29,6 +29,7 @@ from mssl.estimators.base import (
     score_by_keyword,
     warn_unless_converged,
 )
+from mssl.estimators.effects import PartialEffect
 from mssl.exceptions import DataError
 from mssl.graph.task_graph import TaskGraph
 from mssl.losses import Loss
@@ -212,6 +213,7 @@ class SearchCV(BaseEstimator):
     encoder_ = Chosen[Any]()
     maps_ = Chosen[Any]()
     target_ = Chosen[Any]()
+    column_quantiles_ = Chosen[Array]()
     unseen_ = Chosen[str]()
     ignored_columns_ = Chosen[Any]()
     n_features_in_ = Chosen[int]()
@@ -413,6 +415,18 @@ class SearchCV(BaseEstimator):
         """
         limits: PenaltyLimits = self._template().limits(X, y, tasks, sample_weight)
         return limits
+
+    def partial_effect(
+        self, feature: Any, task: Any = None, *, n_points: int = 50, level: float = 0.9
+    ) -> PartialEffect:
+        """What one column does to the predictions of the chosen estimator; see its own ``partial_effect``."""
+        effect: PartialEffect = self._chosen().partial_effect(feature, task, n_points=n_points, level=level)
+        return effect
+
+    def column_relevance(self) -> dict[str, float]:
+        """How much each column moves the predictions; see the estimators' own ``column_relevance``."""
+        relevance: dict[str, float] = self._chosen().column_relevance()
+        return relevance
 
     def predict(self, X: Any, tasks: Any = None, unseen: str | None = None, **conditions: Any) -> Any:
         """Predict with the chosen estimator; see its own ``predict``."""

@@ -1,7 +1,8 @@
 """Figures of fitted models and task graphs with matplotlib (extra ``plot``).
 
-Every function takes ``ax=None`` and returns the axes. Without `ax` it makes a figure that pyplot does not
-keep: save it with ``ax.figure.savefig(…)``. Each takes plain data, or a fitted model.
+Every function takes ``ax=None`` and returns the axes (:func:`plot_effects` draws several and returns all). Without
+`ax` it makes a figure that pyplot does not keep: save it with ``ax.figure.savefig(…)``. Each takes plain
+data, or a fitted model.
 
 Examples
 --------
@@ -23,6 +24,7 @@ Examples
 'gain over single-task fit (%)'
 """
 
+from mssl.plots.effects import plot_effects
 from mssl.plots.fits import plot_box, plot_coefficients, plot_convergence, plot_path, plot_stability, plot_transfer
 from mssl.plots.graphs import plot_chord, plot_graph, plot_map, plot_precision
 
@@ -31,6 +33,7 @@ __all__ = [
     "plot_chord",
     "plot_coefficients",
     "plot_convergence",
+    "plot_effects",
     "plot_graph",
     "plot_map",
     "plot_path",

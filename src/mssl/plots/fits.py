@@ -48,7 +48,8 @@ def plot_coefficients(
     """
     values = numbers(getattr(source, "coef_", source), "coefficients", 2)
     names = as_names(tasks, source, "tasks_", values.shape[0], "tasks")
-    columns = as_names(features, source, "feature_names_in_", values.shape[1], "features")
+    attribute = "features_" if hasattr(source, "features_") else "feature_names_in_"
+    columns = as_names(features, source, attribute, values.shape[1], "features")
     graph = getattr(source, "graph_", None)
     known = isinstance(graph, TaskGraph) and len(graph) == len(values)
     order = task_order(graph) if isinstance(graph, TaskGraph) and known else np.arange(len(values))

@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 from mssl.exceptions import DataError, package_versions
 from mssl.graph.geometry import community_colors, task_order
 from mssl.graph.task_graph import TaskGraph, short_name
+from mssl.plots.effects import most_relevant
 from mssl.plots.support import history_columns
 from mssl.report.scores import Gains, Scores, measure, read_gains
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 
+_MOST_EFFECTS = 6  # columns whose curves are drawn
+_MOST_TASKS = 100  # curves in each of these figures
 _PACKAGES = ("mssl", "numpy", "scipy", "scikit-learn", "bokeh")
 
 
@@ -32,6 +35,17 @@ class Stability(NamedTuple):
     frequencies: FloatArray
     threshold: float
     ends: IntArray | None
+
+
+class Effect(NamedTuple):
+    """Partial effect of one column: values or levels (n,), mean of the tasks (n,), its band, and each task (K, n)."""
+
+    feature: str
+    x: NDArray[Any]
+    mean: FloatArray
+    lower: FloatArray | None
+    upper: FloatArray | None
+    by_task: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +70,10 @@ class Content:
     noise : ndarray of shape (K,) or None
     mean_variance : float
     settings, record : lists of (name, text)
+    relevance : dict of str to float
+        How much each column moves the predictions.
+    effects : list of Effect
+        Curves of the columns that do so most.
     """
 
     title: str
@@ -74,6 +92,8 @@ class Content:
     mean_variance: float
     settings: list[tuple[str, str]]
     record: list[tuple[str, str]]
+    relevance: dict[str, float]
+    effects: list[Effect]
 
     @property
     def n_tasks(self) -> int:
@@ -155,7 +175,22 @@ def gather(model: Any, *, data: Any, transfer: Any, stability: Any, coordinates:
         mean_variance=float(getattr(model, "mean_variance_", 0.0)),
         settings=_settings(model),
         record=_record(model, data),
+        relevance=model.column_relevance() if hasattr(model, "column_relevance") else {},
+        effects=_effects(model, tasks),
     )
+
+
+def _effects(model: Any, tasks: list[Any]) -> list[Effect]:
+    """Curves of the columns that move the predictions most; straight lines are in the coefficients."""
+    curved = getattr(model, "maps_", None) is not None or getattr(model, "encoder_", None) is not None
+    if not curved or not hasattr(model, "partial_effect"):
+        return []
+    found = []
+    for feature in most_relevant(model, _MOST_EFFECTS):
+        shared = model.partial_effect(feature)
+        own = np.stack([model.partial_effect(feature, task).effect for task in tasks[:_MOST_TASKS]])
+        found.append(Effect(shared.feature, shared.x, shared.effect, shared.lower, shared.upper, own))
+    return found
 
 
 def _coefficients(model: Any) -> FloatArray:

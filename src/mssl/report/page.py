@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mssl.report.figures import Section, Shared, bokeh, count
+from mssl.report.sections.effects import effect_section
 from mssl.report.sections.graph import chord_section, graph_section
 from mssl.report.sections.heat import coefficient_section, matrix_section
 from mssl.report.sections.places import map_section
@@ -56,6 +57,7 @@ def all_sections(content: Content, shared: Shared) -> list[Section]:
         matrix_section(content, shared),
         chord_section(content, shared),
         coefficient_section(content, shared),
+        effect_section(content),
         task_section(content, shared),
         map_section(content, shared),
         stability_section(content, shared),

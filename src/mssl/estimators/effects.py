@@ -1,0 +1,111 @@
+"""Reading curves: what one column does to the predictions of a task, all other columns at their means."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from mssl._typing import Array, Index, Labels
+from mssl._validation import refused
+from mssl.data.encoding import FeatureEncoder
+from mssl.data.inputs import listing
+
+_SHARES = np.linspace(0.0, 1.0, 21)  # quantiles of a column that are kept
+_SAMPLE = 4_000_000  # numbers that these are computed from at most
+
+
+class PartialEffect(NamedTuple):
+    """The effect of one column on the linear predictor, against that of its mean.
+
+    Attributes
+    ----------
+    feature : str
+        The column.
+    x : ndarray of shape (n,)
+        Values of the column, or its levels.
+    effect : ndarray of shape (n,)
+        By how much the linear predictor differs from where all columns are at their means. It is on the scale of the
+        fit: that of the link, and of the transformed targets where there is a ``target_transform``.
+    lower, upper : ndarray of shape (n,) or None
+        A band that holds the curve with the given probability, where the model has one.
+    """
+
+    feature: str
+    x: Labels
+    effect: Array
+    lower: Array | None = None
+    upper: Array | None = None
+
+
+def column_quantiles(X: Any, n_columns: int) -> Array:
+    """Mean and quantiles of each of the first columns, (1 + 21, d), of at most some thousands of rows."""
+    step = max(1, -(-X.shape[0] * n_columns // _SAMPLE))
+    rows = X[::step, :n_columns]
+    values = rows.toarray() if sparse.issparse(rows) else np.asarray(rows)
+    return np.vstack([values.mean(axis=0), np.quantile(values, _SHARES, axis=0)])
+
+
+class Columns:
+    """The columns of the input behind the columns of numbers that feature maps see.
+
+    Parameters
+    ----------
+    names : ndarray of shape (d,)
+        Names of the encoded columns.
+    encoder : FeatureEncoder or None
+        What made them.
+    quantiles : ndarray of shape (1 + 21, d)
+        Their means and quantiles.
+    """
+
+    def __init__(self, names: Labels, encoder: FeatureEncoder | None, quantiles: Array) -> None:
+        self.encoder, self.quantiles = encoder, quantiles
+        self.names = [str(name) for name in names] if encoder is None else [column.name for column in encoder.columns]
+        self.of = np.arange(len(names)) if encoder is None else encoder.column_of
+
+    def place(self, feature: Any) -> int:
+        """Number of a column, given by name or by number."""
+        if isinstance(feature, int | np.integer) and not isinstance(feature, bool) and 0 <= feature < len(self.names):
+            return int(feature)
+        if feature in self.names:
+            return self.names.index(feature)
+        allowed = f"give the name of a column, or its number from 0 to {len(self.names) - 1}"
+        raise refused("feature", feature, allowed, f"Columns are {listing(self.names)}.")
+
+    def grid(self, place: int, n_points: int) -> tuple[Labels, Array]:
+        """Values of a column, and rows of encoded columns with these values and all else at its mean."""
+        mean, ranges = self.quantiles[0], self.quantiles[1:]
+        own = np.flatnonzero(self.of == place)
+        schema = None if self.encoder is None else self.encoder.columns[place]
+        if schema is not None and schema.categories is not None:
+            x: Labels = np.asarray(schema.categories, dtype=object)
+            rows = np.tile(mean, (len(x), 1))
+            rows[:, own[: schema.width]] = (x[:, None] == np.asarray(schema.levels, dtype=object)).astype(float)
+        else:
+            x = np.linspace(ranges[0, own[0]], ranges[-1, own[0]], n_points)
+            rows = np.tile(mean, (len(x), 1))
+            rows[:, own[0]] = x
+        rows[:, own[-1:] if schema is not None and schema.indicator else []] = 0.0
+        return x, rows
+
+    def typical(self, place: int) -> Array:
+        """Rows of encoded columns in which a column takes its quantiles (its levels), all else at its mean."""
+        own = np.flatnonzero(self.of == place)
+        schema = None if self.encoder is None else self.encoder.columns[place]
+        if schema is not None and schema.categories is not None:
+            return self.grid(place, 0)[1]
+        rows = np.tile(self.quantiles[0], (len(self.quantiles) - 1, 1))
+        rows[:, own[0]] = self.quantiles[1:, own[0]]
+        return rows
+
+    def shares(self, place: int) -> Array:
+        """Weights of the typical rows: equal for quantiles, the share of each level in training for levels."""
+        schema = None if self.encoder is None else self.encoder.columns[place]
+        if schema is None or schema.categories is None:
+            return np.full(len(_SHARES), 1.0 / len(_SHARES))
+        own: Index = np.flatnonzero(self.of == place)[: schema.width]
+        known = np.clip(self.quantiles[0, own], 0.0, 1.0)
+        shares = known if len(known) == len(schema.categories) else np.r_[max(0.0, 1.0 - known.sum()), known]
+        return np.asarray(shares / shares.sum())

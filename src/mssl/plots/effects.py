@@ -1,0 +1,90 @@
+"""Curves of single columns: what all tasks share, and how each task deviates."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mssl._validation import check_whole_number
+from mssl.exceptions import DataError
+from mssl.graph.geometry import POSITIVE
+from mssl.plots.support import FAINT, GREY, NORMAL, SMALL, drawn, matplotlib_module
+
+_MOST_TASKS = 200  # curves that are drawn beside the shared one: more cannot be told apart
+
+
+def most_relevant(model: Any, most: int) -> list[str]:
+    """The columns that move a model's predictions most, the first first; those that move nothing are left out."""
+    relevance = model.column_relevance()
+    names = sorted((name for name in relevance if relevance[name] > 0), key=lambda name: -relevance[name])
+    return names[:most]
+
+
+def plot_effects(
+    model: Any, features: Sequence[Any] | None = None, *, tasks: Sequence[Any] | None = None, most: int = 6
+) -> Any:
+    """Draw small multiples of partial effects: the mean of all tasks with its band, and each task in grey.
+
+    Parameters
+    ----------
+    model : fitted model with ``partial_effect``
+    features : sequence of columns, optional
+        By default those that move the predictions most.
+    tasks : sequence of task names, optional
+        Tasks whose curves are drawn; by default all, up to 200.
+    most : int
+        Columns that are drawn at most where `features` does not say which.
+
+    Returns
+    -------
+    ndarray of matplotlib Axes
+        One for each column; save the figure with ``axes[0].figure.savefig(…)``.
+
+    Examples
+    --------
+    >>> from mssl import MSSLRegressor
+    >>> from mssl.datasets import make_curved_tasks
+    >>> from mssl.plots import plot_effects
+    >>> data = make_curved_tasks("additive", random_state=0)
+    >>> model = MSSLRegressor(features="spline").fit(data.X, data.y, tasks=data.tasks)
+    >>> [ax.get_xlabel() for ax in plot_effects(model, [0, 1])]
+    ['x0', 'x1']
+    """
+    if not hasattr(model, "partial_effect"):
+        raise DataError(f"{type(model).__name__} has no partial effects; give a fitted estimator of mssl.")
+    check_whole_number("most", most, low=1)
+    chosen = most_relevant(model, most) if features is None else list(features)
+    if not chosen:
+        raise DataError("No column moves the predictions, so there is no effect to draw; name columns with features=.")
+    names = list(model.tasks_)[:_MOST_TASKS] if tasks is None else list(tasks)
+    figure = matplotlib_module("figure")
+    backend = matplotlib_module("backends.backend_agg")
+    across = min(3, len(chosen))
+    down = -(-len(chosen) // across)
+    page = figure.Figure(figsize=(2.4 * across, 2.0 * down), layout="constrained", dpi=150)
+    backend.FigureCanvasAgg(page)
+    made = page.subplots(down, across, sharey=True, squeeze=False).ravel()
+    for ax, feature in zip(made, chosen, strict=False):
+        _draw(ax, model, feature, names)
+    for ax in made[len(chosen) :]:
+        ax.remove()
+    for row in range(down):
+        made[row * across].set_ylabel("partial effect", fontsize=NORMAL)
+    return made[: len(chosen)]
+
+
+def _draw(ax: Any, model: Any, feature: Any, tasks: list[Any]) -> None:
+    shared = model.partial_effect(feature)
+    levels = shared.x.dtype.kind == "O"
+    x = np.arange(len(shared.x)) if levels else shared.x
+    mark = "o" if levels else None
+    for task in tasks:
+        ax.plot(x, model.partial_effect(feature, task).effect, color=FAINT, lw=0.6, marker=mark, ms=2)
+    if shared.lower is not None and shared.upper is not None:
+        ax.fill_between(x, shared.lower, shared.upper, color=POSITIVE, alpha=0.2, lw=0)
+    ax.plot(x, shared.effect, color=POSITIVE, lw=1.6, marker=mark, ms=3)
+    ax.axhline(0, color=GREY, lw=0.5)
+    ax.set_xlabel(drawn(shared.feature), fontsize=NORMAL)
+    ax.tick_params(labelsize=SMALL + 0.5)
+    if levels:
+        ax.set_xticks(x, [drawn(level, 10) for level in shared.x], rotation=45)

@@ -1,0 +1,60 @@
+"""What single columns do: the curve that tasks share, and each task's own."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mssl.graph.geometry import POSITIVE
+from mssl.report.figures import FAINT, Section, base_figure, count, figure_html, plain
+from mssl.report.figures import sentence as say
+
+if TYPE_CHECKING:
+    from mssl.report.content import Content, Effect
+
+
+def effect_section(content: Content) -> Section:
+    """Small multiples of the columns that move the predictions most, and a table of how much each does."""
+    title = "Effects of columns"
+    if not content.relevance:
+        return Section("effects", title, say("The model does not say what single columns do."))
+    figures: dict[str, Any] = {}
+    body = ""
+    for number, effect in enumerate(content.effects):
+        key = f"plot-effect-{number}"
+        alt = f"Partial effect of {plain(effect.feature, 60)}: the mean of all tasks, and each task."
+        figures[key] = _figure(effect, alt)
+        band = " with its band" if effect.lower is not None else ""
+        body += figure_html(key, alt, f"{plain(effect.feature, 60)}: mean of all tasks{band} in blue, tasks in grey.")
+    order = sorted(content.relevance, key=lambda name: -content.relevance[name])
+    shown = order[:20]
+    lines = "".join(
+        f'<tr><th scope="row"><bdi>{escape(plain(name, 60))}</bdi></th><td>{content.relevance[name]:.3g}</td></tr>'
+        for name in shown
+    )
+    rest = f" Shown are the first 20 of {count(len(order), 'column')}." if len(order) > 20 else ""
+    table = (
+        '<div class="table" role="region" aria-label="Relevance of columns" tabindex="0"><table>'
+        "<caption>How much each column moves the predictions (standard deviation of its partial effect over its "
+        f"values in training, root mean square over tasks).{rest}</caption>"
+        '<thead><tr><th scope="col">column</th><th scope="col">relevance</th></tr></thead>'
+        f"<tbody>{lines}</tbody></table></div>"
+    )
+    return Section("effects", title, body + table, figures)
+
+
+def _figure(effect: Effect, alt: str) -> Any:
+    levels = effect.x.dtype.kind == "O"
+    x = np.arange(len(effect.x), dtype=float) if levels else effect.x.astype(float)
+    plot = base_figure(400, 260, alt)
+    plot.multi_line([x] * len(effect.by_task), list(effect.by_task), line_color=FAINT, line_width=0.8)
+    if effect.lower is not None and effect.upper is not None:
+        plot.varea(x=x, y1=effect.lower, y2=effect.upper, fill_color=POSITIVE, fill_alpha=0.2)
+    plot.line(x, effect.mean, line_color=POSITIVE, line_width=2.5)
+    plot.xaxis.axis_label, plot.yaxis.axis_label = plain(effect.feature, 40), "partial effect"
+    if levels:
+        plot.xaxis.ticker = list(range(len(x)))
+        plot.xaxis.major_label_overrides = {k: plain(level, 16) for k, level in enumerate(effect.x)}
+    return plot
