@@ -132,11 +132,12 @@ def transfer_report(
         missing="indicator",  # what the models make of missing features is their own business
     )
     named = {} if tasks is None else {"tasks": tasks}
-    together, alone = (
-        clone(estimator).fit(X, y, **named) for estimator in (model, _single(plain) if single is None else single)
+    together = clone(model).fit(X, y, **named)
+    fitted = getattr(together, "best_estimator_", together)
+    alone = clone(_single(plain, getattr(fitted, "features", "linear")) if single is None else single).fit(
+        X, y, **named
     )
     # Both are compared by the deviance of the model's loss.
-    fitted = getattr(together, "best_estimator_", together)
     loss: Loss = fitted.loss_ if hasattr(fitted, "loss_") else resolve_loss("bernoulli" if classes else "gaussian")
     return _report(test, *(_deviances(one, loss, test, X_test, tasks_test, classes) for one in (together, alone)))
 
@@ -148,8 +149,8 @@ def _searched(model: Any) -> Any:
     return MultiTaskGLM() if model.estimator is None else model.estimator
 
 
-def _single(model: Any) -> Any:
-    """The model with its loss and without anything that relates the tasks; baselines have no loss."""
+def _single(model: Any, features: Any) -> Any:
+    """The model with its loss and features and without anything that relates the tasks; baselines have no loss."""
     names = (
         "task_column",
         "fit_intercept",
@@ -159,7 +160,8 @@ def _single(model: Any) -> Any:
     )
     given = model.get_params(deep=False)
     family = MultiTaskClassifier if is_classifier(model) else MultiTaskGLM
-    return family(SparsePrecision(1e6), **{name: given[name] for name in names if name in given})
+    kept = {name: given[name] for name in names if name in given}
+    return family(SparsePrecision(1e6), features=features, **kept)
 
 
 def _deviances(model: Any, loss: Loss, test: TaskData, X_test: Any, tasks_test: Any, classes: bool) -> Array:

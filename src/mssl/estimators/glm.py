@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from sklearn.base import RegressorMixin
 
 from mssl._typing import ArrayLike, ClassWeight, SharedMean
 from mssl.estimators.base import GLMScore, MultiTaskEstimator, TaskClassifier
 from mssl.estimators.spec import FitSpec, TaskShape, glm_spec
+from mssl.features import FeatureMap
 from mssl.losses import Loss
 from mssl.penalties import Penalty
 from mssl.structures import Structure
@@ -31,6 +32,10 @@ class MultiTaskGLM(GLMScore, RegressorMixin, MultiTaskEstimator):
         Variance τ² of a mean that all tasks share; see :class:`MSSLRegressor`.
     noise : "auto", float or array of shape (K,), default="auto"
         Noise standard deviations; 1 weighs all tasks alike.
+    features : {"linear", "spline", "spline+interactions"} or list of FeatureMap, default="linear"
+        What the model is linear in; see :class:`MSSLRegressor`.
+    missing : {"error", "indicator"}, default="error"
+        Missing values in X: refused, or filled with their column's mean and marked; see :class:`MSSLRegressor`.
     scale_features : bool, default=True
         Divide each feature by one scale pooled over tasks.
     fit_intercept : bool, default=True
@@ -66,6 +71,8 @@ class MultiTaskGLM(GLMScore, RegressorMixin, MultiTaskEstimator):
         loss: str | Loss = "gaussian",
         shared_mean: SharedMean = False,
         noise: ArrayLike = "auto",
+        features: str | Sequence[FeatureMap] = "linear",
+        missing: str = "error",
         scale_features: bool = True,
         fit_intercept: bool = True,
         task_column: Hashable | None = None,
@@ -80,6 +87,8 @@ class MultiTaskGLM(GLMScore, RegressorMixin, MultiTaskEstimator):
         self.loss = loss
         self.shared_mean = shared_mean
         self.noise = noise
+        self.features = features
+        self.missing = missing
         self.scale_features = scale_features
         self.fit_intercept = fit_intercept
         self.task_column = task_column
@@ -108,7 +117,9 @@ class MultiTaskClassifier(TaskClassifier):
         What keeps the weights small or sparse; see :mod:`mssl.penalties`.
     class_weight : None, "balanced" or dict of label → weight, default=None
         Weights of the classes; "balanced" gives both classes of each task equal totals.
-    shared_mean, scale_features, fit_intercept, task_column, solver, tol, max_iter, warm_start, verbose
+    shared_mean, features, missing, scale_features, fit_intercept, task_column
+        As for :class:`mssl.MultiTaskGLM`.
+    solver, tol, max_iter, warm_start, verbose
         As for :class:`mssl.MultiTaskGLM`.
 
     Examples
@@ -128,6 +139,8 @@ class MultiTaskClassifier(TaskClassifier):
         *,
         class_weight: ClassWeight = None,
         shared_mean: SharedMean = False,
+        features: str | Sequence[FeatureMap] = "linear",
+        missing: str = "error",
         scale_features: bool = True,
         fit_intercept: bool = True,
         task_column: Hashable | None = None,
@@ -141,6 +154,8 @@ class MultiTaskClassifier(TaskClassifier):
         self.penalty = penalty
         self.class_weight = class_weight
         self.shared_mean = shared_mean
+        self.features = features
+        self.missing = missing
         self.scale_features = scale_features
         self.fit_intercept = fit_intercept
         self.task_column = task_column

@@ -213,6 +213,7 @@ class SearchCV(BaseEstimator):
     encoder_ = Chosen[Any]()
     maps_ = Chosen[Any]()
     target_ = Chosen[Any]()
+    residual_covariance_ = Chosen[Any]()
     column_quantiles_ = Chosen[Array]()
     unseen_ = Chosen[str]()
     ignored_columns_ = Chosen[Any]()
