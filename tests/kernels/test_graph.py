@@ -73,7 +73,7 @@ def edge_weights(p, seed):
 
 def holds(S, alpha, weights, e, tol, answers, facts):
     """What an answer promises: its inverse, a feasible dual point, a true gap, the conditions of the minimum."""
-    (Omega, Sigma, dual), (gap, objective, log_det, _) = answers, facts
+    (Omega, Sigma, dual), (gap, objective, log_det, *_) = answers, facts
     p = len(S)
     moment, L = S + np.diag(e), penalties(p, alpha, weights)
     assert np.array_equal(Omega == 0, (Omega == 0).T)
@@ -334,3 +334,30 @@ def test_ctrl_c_is_served_while_a_large_graph_is_solved():
         timer.join()
         signal.signal(signal.SIGINT, old)
     assert served - sent[0] < 3 * kernels.SLICE  # a slice, and what one step and a busy machine add
+
+
+@given(p=st.integers(0, 20), place=st.integers(0, 399), wrong=st.sampled_from([np.nan, np.inf, -np.inf, 7.0]))
+def test_a_covariance_is_finite_symmetric_and_has_no_negative_variance(p, place, wrong):
+    A = np.random.default_rng(p).standard_normal((p, p))
+    S = np.ascontiguousarray(A @ A.T)
+    assert kernels.is_covariance(S)
+    if p:
+        i, j = place // 20 % p, place % 20 % p
+        S[i, j] = -1.0 if i == j and wrong == 7.0 else wrong
+        assert not kernels.is_covariance(S)
+
+
+@pytest.mark.parametrize("p", [5, 13, 40, 64])
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
+def test_parameters_have_more_digits_than_the_gap_has(p, share):
+    """A gap of 1e-6 leaves parameters uncertain by its root; the Newton step at the end makes up for it."""
+    rng = np.random.default_rng(p)
+    X = rng.standard_normal((4 * p, p))
+    X[:, 1:] += 0.6 * X[:, :-1]
+    S = np.cov(X.T)
+    alpha, e = share * off_diagonal(S), np.zeros(p)
+    exact = kernels.graph_lasso(S, alpha, None, e, 1e-14, 5000)[1]
+    _, answers, _, facts = kernels.graph_lasso(S, alpha, None, e, 1e-6, 1000)
+    assert facts[0] <= 1e-6 * max(1.0, abs(facts[1]))
+    for found, best in zip(answers[:2], exact[:2], strict=True):
+        np.testing.assert_allclose(found, best, atol=2e-5 * np.abs(best).max())

@@ -40,6 +40,9 @@ class GlassoStatus(StrEnum):
     STALLED = "stalled"
 
 
+_CONVERGED = GlassoStatus.CONVERGED
+
+
 @dataclass(frozen=True, eq=False)
 class GraphicalLassoResult:
     """A precision matrix and what is known about it.
@@ -169,9 +172,7 @@ def graphical_lasso(
     S, L, e = _problem(S, alpha, penalize_diagonal, diagonal_penalty, weights, zeros, check=check)
     if check:
         _check_settings(solver, tol, max_iter, warm_start, len(S))
-    result = solve(S, alpha, L, e, solver=solver, tol=tol, max_iter=max_iter, warm_start=warm_start)
-    if check:
-        _check_range(result)
+    result = solve(S, alpha, L, e, solver=solver, tol=tol, max_iter=max_iter, warm_start=warm_start, check=check)
     if result.status is not GlassoStatus.CONVERGED and result.gap > algorithms.ROUNDING * len(S):
         _warn(result, tol, max_iter, solver)
     return result
@@ -187,6 +188,8 @@ def solve(
     tol: float = 1e-6,
     max_iter: int = 1000,
     warm_start: GraphicalLassoResult | None = None,
+    check: bool = False,
+    digits: bool = True,
 ) -> GraphicalLassoResult:
     """:func:`graphical_lasso` without checks of its input and without a warning where it does not converge.
 
@@ -202,17 +205,25 @@ def solve(
         Penalties of the diagonal.
     solver, tol, max_iter, warm_start
         As for :func:`graphical_lasso`.
+    check : bool
+        Whether a result beyond the range of numbers is an error.
+    digits : bool
+        Whether parameters are to be more accurate than the gap requires, where that is cheap.
     """
     dense = not L.any() if L is not None else alpha == 0
     result = None
-    with one_thread(kernels.LAPACK_FROM <= len(S) <= FEW):
-        if solver == "bcd" and not dense and max_iter >= ENOUGH_SWEEPS:
-            result = _compiled(S, alpha, L, e, tol, max_iter, warm_start)
-        if result is None:
-            prices = np.full(S.shape, float(alpha)) if L is None else L
-            # Callers that check their input refuse a result beyond the range of numbers.
-            with np.errstate(over="ignore"):
-                result = _by_components(S, prices, e, "inverse" if dense else solver, tol, max_iter, warm_start)
+    if solver == "bcd" and not dense and max_iter >= ENOUGH_SWEEPS:
+        if kernels.LAPACK_FROM <= len(S) <= FEW:
+            with one_thread():
+                result = _compiled(S, alpha, L, e, tol, max_iter, warm_start, digits)
+        else:
+            result = _compiled(S, alpha, L, e, tol, max_iter, warm_start, digits)
+    if result is None:
+        prices = np.full(S.shape, float(alpha)) if L is None else L
+        with one_thread(len(S) <= FEW), np.errstate(over="ignore", invalid="ignore"):
+            result = _by_components(S, prices, e, "inverse" if dense else solver, tol, max_iter, warm_start)
+        if check:
+            _check_range(result)
     return result if warm_start is None else _not_worse(result, warm_start, S, alpha if L is None else L, e)
 
 
@@ -292,31 +303,33 @@ def gap_of(
 
 
 def _compiled(
-    S: Array, alpha: float, L: Array | None, e: Array, tol: float, max_iter: int, start: GraphicalLassoResult | None
+    S: Array,
+    alpha: float,
+    L: Array | None,
+    e: Array,
+    tol: float,
+    max_iter: int,
+    start: GraphicalLassoResult | None,
+    digits: bool,
 ) -> GraphicalLassoResult | None:
     """The answer by one compiled call; None where it found none."""
     warm = None if start is None else (kernels.plain(start.precision), kernels.plain(start.covariance))
     accuracy = tol
     for _ in range(3):
         status, answers, labels, facts = kernels.graph_lasso(
-            S, 1.0 if L is not None else alpha, L, e, accuracy, max_iter, warm
+            S, 1.0 if L is not None else alpha, L, e, accuracy, max_iter, warm, digits=digits
         )
         if status == kernels.UNBOUNDED:
             raise algorithms.unbounded_at(int(facts[0]))
         if status != kernels.DONE:
             return None
-        gap, objective, log_determinant, sweeps = facts
+        gap, objective, log_determinant, sweeps, least, largest = facts
+        if not (least > 0 and largest < np.inf):
+            return None
         if gap <= tol * max(1.0, abs(objective)):
+            precision, covariance, dual = answers
             return GraphicalLassoResult(
-                precision=answers[0],
-                covariance=answers[1],
-                gap=gap,
-                objective=objective,
-                status=GlassoStatus.CONVERGED,
-                n_iter=int(sweeps),
-                components=labels,
-                log_determinant=log_determinant,
-                dual=answers[2],
+                precision, covariance, gap, objective, _CONVERGED, int(sweeps), labels, log_determinant, dual
             )
         # The accuracy was relative to an objective of another size.
         warm, accuracy = (answers[0], answers[1]), 0.5 * accuracy * tol * max(1.0, abs(objective)) / gap
@@ -400,6 +413,18 @@ def _check_range(result: GraphicalLassoResult) -> None:
         )
 
 
+def _covariance(values: ArrayLike) -> Array:
+    """S as a float64 array in row order, finite, symmetric and without negative variances, or an error."""
+    if isinstance(values, np.ndarray) and type(values) is np.ndarray and values.dtype == np.float64:
+        square = values.ndim == 2 and 0 < values.shape[0] == values.shape[1]
+        if square and values.flags.c_contiguous and kernels.is_covariance(values):
+            return values
+    matrix = _square(values, "S")
+    if np.any(np.diagonal(matrix) < 0):
+        raise DataError(f"S has the variance {np.diagonal(matrix).min():.3g} on its diagonal; variances are ≥ 0.")
+    return matrix
+
+
 def _square(values: ArrayLike, name: str) -> Array:
     """A symmetric, finite, non-empty float64 copy, or an error."""
     try:
@@ -461,10 +486,8 @@ def _problem(
 ) -> tuple[Array, Array | None, Array]:
     """S, Λ (``inf`` on forbidden edges; None where all are alpha) and e, validated unless `check` is False."""
     if check:
-        check_number("alpha", np.asarray(alpha)[()], low=0)
-        matrix = _square(S, "S")
-        if np.any(np.diagonal(matrix) < 0):
-            raise DataError(f"S has the variance {np.diagonal(matrix).min():.3g} on its diagonal; variances are ≥ 0.")
+        check_number("alpha", alpha if type(alpha) is float else np.asarray(alpha)[()], low=0)
+        matrix = _covariance(S)
     else:
         matrix = np.ascontiguousarray(S, dtype=float)
     p = len(matrix)

@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -34,6 +35,8 @@ DONE, LIMIT, BROKE, UNBOUNDED, AGAIN = range(5)
 _int, _float, _pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 _byte_of = ctypes.c_char.from_buffer
 _FLOATS, _INTS = np.dtype(np.float64), np.dtype(np.int64)
+_UNSCREENED, _SCREENED = range(2)  # how a graphical lasso begins
+SMALL_GRAPH = 64  # variables up to which room for one component of them all costs nothing
 LAPACK_FROM = 48  # variables from which the library asks LAPACK for factorisations
 _SUFFIX = ".dll" if sys.platform == "win32" else ".library"  # not .so, which Python would take for a module of its own
 
@@ -101,9 +104,10 @@ class _Grouping(ctypes.Structure):
 
 _ARGUMENTS: dict[str, tuple[Any, str]] = {
     # name: (what it returns, its arguments: i a whole number, f a number, p an address)
+    "graph_check": (_int, "ip"),
     "graph_components": (_int, "ipf" + 3 * "p"),
     "graph_room": (_int, "i"),
-    "graph_lasso": (_int, "ipfppfif" + 9 * "p" + "ipp"),
+    "graph_lasso": (_int, "ipfppfiif" + 9 * "p" + "ipp"),
     "graph_gap": (_float, "ipf" + 4 * "p" + "ff" + 3 * "p"),
     "graph_sweeps": (_int, "i" + 6 * "p" + "fi" + 2 * "p"),
     "gram_sweeps": (_int, "ii" + 9 * "p" + "iiff" + 3 * "p"),
@@ -215,10 +219,10 @@ def _complaint(array: Any, shape: tuple[int, ...], kind: np.dtype[Any]) -> str:
 
 
 def _apart(*arrays: Array) -> None:
-    """Raise where an array that is written to (the first ones) shares memory with another."""
-    ends = [(start := _start(array), start + array.nbytes) for array in arrays]
-    for a, (start, stop) in enumerate(ends):
-        if any(start < other[1] and other[0] < stop for other in ends[a + 1 :]):
+    """Raise where arrays share memory: those that a kernel writes to, and what it reads beside them."""
+    ends = sorted((start := _start(array), start + array.nbytes) for array in arrays)
+    for (_, stop), (start, _) in pairwise(ends):
+        if start < stop:
             raise TypeError("arrays that a kernel writes to share memory; pass copies.")
 
 
@@ -623,6 +627,7 @@ class TaskLoss:
         kept: tuple[Array, Array] | None,
     ) -> None:
         K, d = self.shape = q.shape
+        self.null = float(null)
         self.arrays = (H, scale, q, penalty, kept)  # so that they live as long as their addresses
         self.penalty = None if penalty is None else _penalty(penalty, (K, d))
         if penalty is not None and penalty[0] != ABSOLUTE:
@@ -635,12 +640,12 @@ class TaskLoss:
             *(_address(H, (1 if len(H) == 1 else K, d, d)), _address(scale, (K,)), _address(q, (K, d))),
             None if self.penalty is None else ctypes.addressof(self.penalty),
             *((None, None) if kept is None else (_target(kept[0], (K,)), _target(kept[1], (K, d, d)))),
-            float(null),
+            self.null,
         )
 
     def __reduce__(self) -> tuple[type[TaskLoss], tuple[Any, ...]]:
         """The arrays, since addresses mean nothing to another process."""
-        return TaskLoss, (*self.arrays[:3], self.fields[-1], *self.arrays[3:])
+        return TaskLoss, (*self.arrays[:3], self.null, *self.arrays[3:])
 
     def _passed(self, max_inner: int) -> _TaskLoss:
         return _TaskLoss(*self.shape, len(self.arrays[0]), max_inner, *self.fields)
@@ -789,32 +794,46 @@ def graph_lasso(
     tol: float,
     max_sweeps: int,
     warm: tuple[Array, Array] | None = None,
+    *,
+    digits: bool = True,
 ) -> tuple[int, Array, Index, tuple[float, ...]]:
     """The whole graphical lasso: screening, components, descent and certificate.
 
     The penalty of an edge is alpha times its weight (1 where there are no weights; infinite forbids it), ``e`` is that
-    of the diagonal; ``warm`` is Ω and its inverse of a problem nearby.
+    of the diagonal; ``warm`` is Ω and its inverse of a problem nearby. ``digits`` asks for parameters more accurate
+    than the gap requires, where that is cheap.
 
     Returns how it ended, Ω, its inverse and a dual point (3, p, p), the components, and gap, objective, log det Ω,
-    sweeps.
+    sweeps, least and largest entry of Ω's diagonal.
     """
     p, lib = len(S), library()
     table = (_address(S, (p, p)), alpha, None if weights is None else _address(weights, (p, p)))
     integers = np.empty(3 * p + 4, dtype=np.int64)
-    labels = _start(integers)
-    largest = lib.graph_components(p, *table, labels, labels + 8 * p)
-    answers, numbers = np.empty((3, p, p)), np.empty(2 * p + 4 + lib.graph_room(largest))
+    labels, largest, stage = _start(integers), p, _UNSCREENED
+    if p > SMALL_GRAPH:  # room for small components may be much smaller
+        largest, stage = lib.graph_components(p, *table, labels, labels + 8 * p), _SCREENED
+    answers, numbers = np.empty((3, p, p)), np.empty(2 * p + 6 + _graph_room(largest))
     out, root = _start(answers), _start(numbers)
     start = (None, None) if warm is None else (_address(warm[0], (p, p)), _address(warm[1], (p, p)))
     lapack = None if largest < LAPACK_FROM else ctypes.addressof(_lapack())
     arguments = (
-        *(p, *table, _address(e, (p,)), tol, max_sweeps, SLICE, labels, *start, out, out + 8 * p * p),
-        *(out + 16 * p * p, root, labels + 8 * p, root + 8 * (2 * p + 4)),
+        *(p, *table, _address(e, (p,)), tol, max_sweeps, digits, SLICE, labels, *start, out, out + 8 * p * p),
+        *(out + 16 * p * p, root, labels + 8 * p, root + 8 * (2 * p + 6)),
     )
-    resume = 0
-    while (status := lib.graph_lasso(*arguments, resume, lapack, root + 16 * p)) == AGAIN:
-        resume = 1
-    return status, answers, integers[:p], tuple(numbers[2 * p : 2 * p + 4].tolist())
+    while (status := lib.graph_lasso(*arguments, stage, lapack, root + 16 * p)) == AGAIN:
+        stage = AGAIN
+    return status, answers, integers[:p], tuple(numbers[2 * p : 2 * p + 6].tolist())
+
+
+@cache
+def _graph_room(largest: int) -> int:
+    return int(library().graph_room(largest))
+
+
+def is_covariance(S: Array) -> bool:
+    """Whether a matrix is finite and symmetric, without negative variances."""
+    p = len(S)
+    return bool(library().graph_check(p, _address(S, (p, p))))
 
 
 def graph_components(S: Array, alpha: float, weights: Array | None = None) -> Index:
@@ -858,7 +877,7 @@ def graph_sweeps(
     Returns the sweeps made, negative where W stopped being positive definite, and the ascent of the last one.
     """
     m = len(S)
-    room, tol, last = np.empty(library().graph_room(m) + m), _float(column_tol), _float(ascent)
+    room, tol, last = np.empty(_graph_room(m) + m), _float(column_tol), _float(ascent)
     _apart(W, B, diagonal, S, L)
     arguments = (
         *(m, _address(S, (m, m)), _address(L, (m, m)), _target(W, (m, m)), _target(B, (m, m)), _target(diagonal, (m,))),

@@ -81,8 +81,8 @@ static inline double factor(const double *A, int64_t p, double *R) {
     return total;
 }
 
-/* (R'R)^-1 from the upper triangle of R. */
-static inline void invert(const double *R, int64_t p, double *out) {
+/* (R'R)^-1 = TT' from the upper triangle of R, T = R^-1; what is below it is overwritten. */
+static inline void invert(double *R, int64_t p, double *out) {
     for (int64_t i = 0; i < p; i++) {
         double *restrict row = out + i * p;
         for (int64_t j = i; j < p; j++) row[j] = 0.0;
@@ -94,14 +94,18 @@ static inline void invert(const double *R, int64_t p, double *out) {
             for (int64_t j = k + 1; j < p; j++) row[j] -= x * other[j];
         }
     }
+    /* T' into R: rows of the answer are then sums of rows, without sums across a vector. */
     for (int64_t i = 0; i < p; i++)
-        for (int64_t j = i; j < p; j++) {
-            const double *one = out + i * p, *other = out + j * p;
-            double x = 0.0;
-            for (int64_t k = j; k < p; k++) x += one[k] * other[k];
-            out[i * p + j] = x;
-            out[j * p + i] = x;
-        }
+        for (int64_t j = i; j < p; j++) R[j * p + i] = out[i * p + j];
+    for (int64_t i = 0; i < p; i++) {
+        double *row = out + i * p, square = 0.0;
+        memset(row, 0, (size_t)i * sizeof(double));
+        add_rows(row + i, R + i * p, p - i, p, i, row);
+        for (int64_t k = i; k < p; k++) square += row[k] * row[k];
+        row[i] = square;
+    }
+    for (int64_t i = 0; i < p; i++)
+        for (int64_t j = 0; j < i; j++) out[j * p + i] = out[i * p + j];
 }
 
 /* x = (R'R)^-1 b, p entries, rows of R have length stride. */

@@ -248,14 +248,14 @@ static int update(rounds *r, const mssl_sparse_prior *prior, int64_t K, int64_t 
                   spot *p) {
     const double weight = prior_weight(prior, d), goal = tol / weight / most(1.0, fabs(p->value / weight));
     const double *Omega = p->known ? p->Omega : NULL, *Sigma = p->known ? p->Sigma : NULL;
-    double accuracy = goal, answer[4];
-    MSSL(graph_components)(K, S, 1.0, prior->L, r->labels, r->labels + K);
+    double accuracy = goal, answer[6];
     for (int attempt = 0;; attempt++) {
         if (attempt == 3) return 0;
         /* What an attempt found is where the next one starts; it writes elsewhere. */
         double *const out = attempt % 2 ? r->P : r->Omega, *const inverse = attempt % 2 ? r->inverse : r->Sigma;
-        const int64_t ended = MSSL(graph_lasso)(K, S, 1.0, prior->L, prior->e, accuracy, GRAPH_SWEEPS, INFINITY, r->labels, Omega, Sigma, out,
-                                                inverse, r->dual, r->root, r->labels + K, r->rest, 0, lapack, answer);
+        const int64_t ended = MSSL(graph_lasso)(K, S, 1.0, prior->L, prior->e, accuracy, GRAPH_SWEEPS, 0, INFINITY, r->labels, Omega, Sigma, out,
+                                                inverse, r->dual, r->root, r->labels + K, r->rest,
+                                                MSSL_UNSCREENED, lapack, answer);
         if (ended != MSSL_DONE) return 0;
         Omega = out, Sigma = inverse;
         const double size = goal * most(1.0, fabs(answer[1]));

@@ -16,6 +16,9 @@
 #define BURST 10          /* sweeps after which Newton steps are tried */
 #define MOST_FACE 160     /* entries of Omega up to which Newton steps pay */
 #define NEWTON_STEPS 8
+#define POLISHED 1e-12     /* gap per variable up to which parameters have six digits without a Newton step */
+#define MOST_PRODUCTS 12   /* for the system of that step, */
+#define ENOUGH_LEFT 1e-5   /* and the share of its squared residual that may be left */
 #define NEAR_ENOUGH 1.0   /* decrement up to which Newton steps from a warm start are better than descent */
 
 /* ---- the working state of one component ---- */
@@ -808,18 +811,84 @@ static int64_t newton(state *s, double *Omega, double *Sigma, face *f, double ta
     return MSSL_LIMIT;
 }
 
-/* One Newton step from a certified point, kept where the gap falls by it: values are known to the gap, parameters to its root. */
+/* out = Sigma D Sigma on the support, D and out being values of the compressed rows. T, U: m x m. */
+static void support_product(const state *s, const double *Sigma, const double *D, double *T, double *U, double *out) {
+    const int64_t m = s->m;
+    int64_t *cols = s->active;
+    memset(T, 0, (size_t)(m * m) * sizeof(double));
+    for (int64_t i = 0; i < m; i++) {
+        const int64_t first = s->starts[i], n = s->starts[i + 1] - first;
+        for (int64_t a = 0; a < n; a++) cols[a] = s->columns[first + a];
+        add_some_rows(D + first, cols, n, Sigma, m, T + i * m);
+    }
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < m; j++) U[j * m + i] = T[i * m + j];
+    int64_t *next = s->active + m; /* where the entry across the diagonal is: rows come in order, and so do their columns */
+    memcpy(next, s->starts, (size_t)m * sizeof(int64_t));
+    for (int64_t i = 0; i < m; i++) {
+        const double *restrict row = U + i * m;
+        for (int64_t a = next[i]; a < s->starts[i + 1]; a++) {
+            const int64_t j = s->columns[a];
+            const double *restrict other = Sigma + j * m;
+            double total = 0.0;
+            for (int64_t k = 0; k < m; k++) total += row[k] * other[k];
+            out[a] = total;
+            if (j > i) out[next[j]++] = total;
+        }
+    }
+}
+
+/* Newton's direction on the support of Omega, Sigma D Sigma = S + L sign(Omega) - Sigma there, by conjugate gradients; returns the
+   decrement. room: 5 values for each entry of Omega. */
+static double support_direction(const state *s, const double *Sigma, double *T, double *U, double *room, double *D) {
+    const int64_t m = s->m, n = s->starts[m];
+    double *G = room, *R = G + n, *E = R + n, *P = E + n, *Q = P + n, size = 0.0, first;
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t a = s->starts[i]; a < s->starts[i + 1]; a++) {
+            const int64_t j = s->columns[a];
+            const double shared = Sigma[i * m + j], own = Sigma[i * m + i] * Sigma[j * m + j];
+            G[a] = moment(s, i, j) + (i == j ? 0.0 : copysign(price(s, i, j), s->entries[a])) - shared;
+            E[a] = 1.0 / (i == j ? own : own + shared * shared);
+            R[a] = G[a], D[a] = 0.0, P[a] = E[a] * R[a];
+            size += R[a] * P[a];
+        }
+    first = size;
+    for (int step = 0; step < MOST_PRODUCTS && size > ENOUGH_LEFT * first; step++) {
+        support_product(s, Sigma, P, T, U, Q);
+        double curved = 0.0, next = 0.0;
+        for (int64_t a = 0; a < n; a++) curved += P[a] * Q[a];
+        if (!(curved > 0.0)) break;
+        const double t = size / curved;
+        for (int64_t a = 0; a < n; a++) {
+            D[a] += t * P[a], R[a] -= t * Q[a];
+            next += R[a] * E[a] * R[a];
+        }
+        for (int64_t a = 0; a < n; a++) P[a] = E[a] * R[a] + next / size * P[a];
+        size = next;
+    }
+    double total = 0.0;
+    for (int64_t a = 0; a < n; a++) total += G[a] * D[a];
+    return sqrt(most(total, 0.0));
+}
+
+/* One Newton step on the support from a certified point, kept where the gap falls by it: values are known to the gap, parameters
+   to its root. Edges stay what the descent found: a step that would pass a zero is not made. */
 static void polish(state *s, double *Sigma, face *f, point *at) {
     const int64_t m = s->m;
-    double *Omega = s->omega, *Z = s->gram + 2 * m * m;
-    scatter(s, Omega);
-    memcpy(Z, Sigma, (size_t)(m * m) * sizeof(double));
-    const double moved = newton_step(s, Omega, Z, s->factor, f, 0.25);
+    double *Omega = s->omega, *Z = s->gram + 2 * m * m, *dual = s->factor, *D = f->F;
+    if (!(support_direction(s, Sigma, Z, dual, f->H, D) < 0.25)) return;
+    memset(Omega, 0, (size_t)(m * m) * sizeof(double));
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t a = s->starts[i]; a < s->starts[i + 1]; a++) {
+            const double w = s->entries[a] - D[a];
+            if (w * s->entries[a] <= 0.0) return;
+            Omega[i * m + s->columns[a]] = w;
+        }
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < i; j++) Omega[i * m + j] = Omega[j * m + i] = 0.5 * (Omega[i * m + j] + Omega[j * m + i]);
+    const double moved = factor(Omega, m, dual);
     if (isnan(moved)) return;
-    int64_t left = 0; /* a step that was cut short at a zero is not the end of the way: edges stay what the descent found */
-    for (int64_t a = 0; a < m * m; a++) left += Omega[a] != 0.0;
-    if (left < s->starts[m]) return;
-    double *dual = s->factor;
+    invert(dual, m, Z);
     const point better = certify_dense(s, Omega, Z, moved, dual);
     if (better.gap < at->gap) {
         *at = better;
@@ -831,8 +900,8 @@ static void polish(state *s, double *Sigma, face *f, point *at) {
 }
 
 /* Descend until the gap is at most target. Sigma gets the inverse; Omega stays in compressed rows. */
-static int64_t solve_block(state *s, progress *to, double target, int64_t max_sweeps, double deadline, const mssl_lapack *lapack,
-                           face *f, double *Sigma, point *at) {
+static int64_t solve_block(state *s, progress *to, double target, int64_t max_sweeps, int64_t digits, double deadline,
+                           const mssl_lapack *lapack, face *f, double *Sigma, point *at) {
     const int64_t m = s->m;
     const int small = m <= DENSE_UP_TO;
     while (to->done < max_sweeps && to->accuracy > 1e-30) {
@@ -845,7 +914,7 @@ static int64_t solve_block(state *s, progress *to, double target, int64_t max_sw
         *at = certify(s, lapack);
         if (at->gap <= target) {
             inverse(s, Sigma, lapack);
-            if (small) polish(s, Sigma, f, at);
+            if (small && digits && at->gap > POLISHED * (double)m) polish(s, Sigma, f, at);
             return MSSL_DONE;
         }
         if (small && made == burst && !isnan(at->log_determinant)) {
@@ -900,6 +969,18 @@ static int warm_start(state *s, const double *Omega, const double *Sigma, face *
 
 /* ---- the whole ---- */
 
+int64_t MSSL(graph_check)(int64_t p, const double *S) {
+    int good = 1;
+    for (int64_t i0 = 0; i0 < p && good; i0 += 8)
+        for (int64_t j0 = 0; j0 <= i0; j0 += 8) {
+            const int64_t i1 = i0 + 8 < p ? i0 + 8 : p, j1 = j0 + 8 < p ? j0 + 8 : p;
+            for (int64_t i = i0; i < i1; i++)
+                for (int64_t j = j0; j < j1; j++) good &= (S[i * p + j] == S[j * p + i]) & (fabs(S[i * p + j]) < INFINITY);
+        }
+    for (int64_t i = 0; i < p; i++) good &= S[i * p + i] >= 0.0;
+    return good;
+}
+
 int64_t MSSL(graph_components)(int64_t p, const double *S, double alpha, const double *weights, int64_t *labels, int64_t *stack) {
     for (int64_t i = 0; i < p; i++) labels[i] = -1;
     int64_t count = 0, largest = 0;
@@ -930,17 +1011,18 @@ int64_t MSSL(graph_components)(int64_t p, const double *S, double alpha, const d
 int64_t MSSL(graph_room)(int64_t largest) { return room_for(largest) + largest * largest + FACE_ROOM + PROGRESS_ROOM + 8; }
 
 int64_t MSSL(graph_lasso)(int64_t p, const double *S, double alpha, const double *weights, const double *e, double tol,
-                          int64_t max_sweeps, double seconds, const int64_t *labels, const double *warm_Omega,
+                          int64_t max_sweeps, int64_t digits, double seconds, int64_t *labels, const double *warm_Omega,
                           const double *warm_Sigma, double *Omega, double *Sigma, double *dual, double *root, int64_t *index,
-                          double *room, int64_t resume, const mssl_lapack *lapack, double *answer) {
+                          double *room, int64_t stage, const mssl_lapack *lapack, double *answer) {
     const double deadline = mssl_seconds() + seconds;
     progress *to = (progress *)room;
     face *f = (face *)(room + PROGRESS_ROOM);
     double *block = room + PROGRESS_ROOM + FACE_ROOM, *units = root + p;
+    if (stage == MSSL_UNSCREENED) MSSL(graph_components)(p, S, alpha, weights, labels, index);
     int64_t count = 0, *begin = index + p;
     for (int64_t i = 0; i < p; i++) count = labels[i] + 1 > count ? labels[i] + 1 : count;
     const int everything = count == 1 && p > DENSE_UP_TO; /* one large component: the answers' space is its room */
-    if (!resume) {
+    if (stage != MSSL_AGAIN) {
         memset(to, 0, sizeof(progress));
         for (int64_t i = 0; i < p; i++) {
             const double d = S[i * p + i] + e[i];
@@ -992,7 +1074,7 @@ int64_t MSSL(graph_lasso)(int64_t p, const double *S, double alpha, const double
                 to->column = 0, to->made = 0, to->inside = attempt + 1;
                 to->before = INFINITY, to->column_tol = attempt == 0 ? 1e-4 : 1e-2, to->accuracy = most(STOP * share, 1e-28);
             }
-            ended = solve_block(&s, to, share, max_sweeps, deadline, lapack, f, Z, &at);
+            ended = solve_block(&s, to, share, max_sweeps, digits, deadline, lapack, f, Z, &at);
             if (ended == MSSL_AGAIN) return ended;
             to->inside = 0;
         }
@@ -1016,6 +1098,8 @@ int64_t MSSL(graph_lasso)(int64_t p, const double *S, double alpha, const double
     answer[1] = to->value - to->log_det + constant;
     answer[2] = to->log_det - constant;
     answer[3] = (double)to->longest;
+    answer[4] = INFINITY, answer[5] = 0.0;
+    for (int64_t i = 0; i < p; i++) answer[4] = least(answer[4], Omega[i * p + i]), answer[5] = most(answer[5], Omega[i * p + i]);
     return MSSL_DONE;
 }
 

@@ -198,6 +198,9 @@ void MSSL(block_grams)(int64_t K, int64_t d, const double *buffer, const int64_t
    min tr(S'Omega) - log det Omega + sum_{i != j} L_ij |Omega_ij|, S' = S + diag(e), L = alpha times the weights (NULL: all 1;
    infinite ones forbid an edge), over positive definite Omega (p, p). */
 
+/* Whether S is finite and symmetric, without negative variances. */
+int64_t MSSL(graph_check)(int64_t p, const double *S);
+
 /* Labels of the components of |S_ij| > L_ij; returns the size of the largest. stack: p. */
 int64_t MSSL(graph_components)(int64_t p, const double *S, double alpha, const double *weights, int64_t *labels, int64_t *stack);
 
@@ -208,12 +211,16 @@ int64_t MSSL(graph_room)(int64_t largest);
    inverse where they are not NULL, with Newton steps where few variables are ill-conditioned, until the gaps' sum is at most
    tol max(1, |p + log det of the scaling|). The certificate takes the descent's own dual point W, support entries put to
    S + L sign(Omega): with E = Omega^1/2 W Omega^1/2 - I of spectral radius r the gap is at most 1/2 |E|^2 / (1 - r).
-   Omega, its inverse Sigma and the dual point get the answer. answer: gap, objective, log det Omega, sweeps; where it ends
-   otherwise, the variable or component at which it did. root: 2 p, index: 2 p + 2 integers. */
+   With `digits` one more Newton step gives the parameters of few variables their digits: a gap leaves them uncertain by its root.
+   Omega, its inverse Sigma and the dual point get the answer. stage: MSSL_UNSCREENED, labels are to be found (and the room is
+   that for p variables); MSSL_SCREENED, they are given; MSSL_AGAIN, the call goes on. answer: gap, objective, log det Omega,
+   sweeps, least and largest entry of Omega's diagonal; where it ends otherwise, the variable or component at which it did.
+   root: 2 p, index: 2 p + 2 integers. */
+enum { MSSL_UNSCREENED = 0, MSSL_SCREENED = 1 };
 int64_t MSSL(graph_lasso)(int64_t p, const double *S, double alpha, const double *weights, const double *e, double tol,
-                          int64_t max_sweeps, double seconds, const int64_t *labels, const double *warm_Omega,
+                          int64_t max_sweeps, int64_t digits, double seconds, int64_t *labels, const double *warm_Omega,
                           const double *warm_Sigma, double *Omega, double *Sigma, double *dual, double *root, int64_t *index,
-                          double *room, int64_t resume, const mssl_lapack *lapack, double *answer);
+                          double *room, int64_t stage, const mssl_lapack *lapack, double *answer);
 
 /* The gap of a given Omega with its inverse and log det, by the same bound, Sigma clipped into the box off the support. Where r
    is above `limit` a dual point is factorised for up to 64 variables; NaN beyond, or where none is found; infinite where Omega

@@ -253,12 +253,13 @@ def diagonal_start(
     scale, W : StructureScale and ndarray of shape (K, d)
         v are the mean squares of these very weights (or residuals): correlations are then at most 1, and so is λ_max.
     """
-    size = max(scale.n_rows, abs(problem.value(np.zeros(W.shape))))
-    if structure.compiled and problem.compiled is not None:
+    loss = problem.compiled if structure.compiled else None
+    if loss is not None:
         v, V = np.array(scale.variances, dtype=float), np.array(W, dtype=float, order="C")
-        prior = (structure.strength, mean_variance, plain(structure.floors(scale)))
-        if problem.compiled.start(*prior, size, _START_TOL, _FIXED_POINT, v, V, max_inner):
+        prior = (structure.strength, mean_variance, plain(structure.floors(scale)), max(scale.n_rows, loss.null))
+        if loss.start(*prior, _START_TOL, _FIXED_POINT, v, V, max_inner):
             return replace(scale, variances=v), V
+    size = max(scale.n_rows, abs(problem.value(np.zeros(W.shape))))
     v, change, secant = scale.variances, 1.0, _Secant()
     for _ in range(_MAX_ROUNDS):
         here = replace(scale, variances=v)

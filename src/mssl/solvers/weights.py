@@ -214,7 +214,7 @@ class CoefficientProblem:
     def is_least_squares(self) -> bool:
         """Whether nothing but the coupling is added to least squares."""
         source = self.source
-        return not isinstance(source, GLMLoss) and not source.ridge.any() and not self.penalised and not self.pooled
+        return not self.penalised and not isinstance(source, GLMLoss) and not self.pooled and not source.ridge.any()
 
     @cached_property
     def compiled(self) -> TaskLoss | None:
@@ -239,6 +239,8 @@ class CoefficientProblem:
 
     def certifies(self, coupling: Coupling) -> bool:
         """Whether the gaps for a coupling bound the suboptimality."""
+        if isinstance(self.penalty, EntrywisePenalty):
+            return self.penalty.convex
         return self._bound(self.unknowns.coupling(coupling))[1]
 
     def gap(self, coupling: Coupling, W: Array) -> float:

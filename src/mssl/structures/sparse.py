@@ -210,7 +210,8 @@ class SparsePrecision(Structure):
     def update(self, S: Array, step: StructureStep, scale: StructureScale, tol: float) -> StructureStep:
         weight = self.weight(scale)
         goal = tol / weight / max(1.0, abs(step.value / weight))
-        result = solve(S, 1.0, *self.prices(scale), solver=self.solver, tol=goal, warm_start=step.warm)
+        prices = self.prices(scale)
+        result = solve(S, 1.0, *prices, solver=self.solver, tol=goal, warm_start=step.warm, digits=False)
         return StructureStep(
             result.precision, result.covariance, weight * result.objective, weight * result.gap, result
         )
