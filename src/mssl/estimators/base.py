@@ -254,7 +254,8 @@ class MultiTaskEstimator(TaskEstimator):
         warn_if_ordinary(spec, data)
         context = self._init_callback_context(max_subtasks=spec.settings.max_iter)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        warm, monitor = self._fit_of(data) if self.warm_start else None, self._monitor(context)
+        warm = self._fit_of(data) if self.warm_start else None
+        monitor = self._monitor(context, spec.settings.max_iter)
         if gaps:
             data, prepared, result = fit_with_gaps(spec, data, warm, monitor)
         else:
@@ -271,7 +272,9 @@ class MultiTaskEstimator(TaskEstimator):
         fitted = hasattr(self, "result_") and len(self.tasks_) == data.n_tasks and np.all(self.tasks_ == data.tasks)
         return self.result_ if fitted else None
 
-    def _monitor(self, context: Any) -> Callable[[Record], bool]:
+    def _monitor(self, context: Any, max_rounds: int) -> Callable[[Record], bool]:
+        announced = iter(range(max_rounds))
+
         def report(record: Record) -> bool:
             if self.verbose:
                 print(
@@ -279,6 +282,9 @@ class MultiTaskEstimator(TaskEstimator):
                     f"gap {record.relative_gap:.1e}  edges {record.edges}",
                     file=sys.stderr,
                 )
+            # Fits with gaps, and fits whose rounds begin again, may have more rounds than were announced.
+            if next(announced, None) is None:
+                return False
             child = context.subcontext(task_name="round")
             child.call_on_fit_task_begin(estimator=self)
             return bool(child.call_on_fit_task_end(estimator=self))
