@@ -208,10 +208,23 @@ def test_aligned_rows_for_residual_graphs(tmp_path):
         raise call(*fit, code=1).exception
 
 
+def test_graph_levels_say_how_much_may_be_false(tmp_path):
+    from mssl.datasets import make_clustered_tasks
+
+    data = make_clustered_tasks(n_tasks=5, clusters=[[0, 1, 2]], random_state=0)
+    model = mssl.MSSLRegressor().fit(data.X, data.y, tasks=data.tasks)
+    mssl.save(model, tmp_path / "m.npz")
+    answer = call("graph", tmp_path / "m.npz", "--level", "relations")
+    assert answer.stdout == model.graph_.relations().to_csv()
+    assert "relations among 10 pairs at a false discovery rate of 10%" in answer.stderr
+    found = call("graph", tmp_path / "m.npz", "--level", "edges", "--fdr", "0.9", "--format", "json").stdout
+    assert mssl.TaskGraph.from_json(found) == model.graph_.selected(0.9, "edges")
+
+
 def test_graph_formats(weather, tmp_path):
     graph = mssl.load(weather / "model.npz").graph_
     for kind in ("csv", "json", "graphml", "dot"):
-        text = call("graph", weather / "model.npz", "--format", kind).output
+        text = call("graph", weather / "model.npz", "--format", kind).stdout
         assert text.strip() == getattr(graph, f"to_{kind}")().strip()
     call("graph", weather / "model.npz", "--format", "json", "-o", tmp_path / "g.json")
     assert mssl.TaskGraph.from_json(tmp_path / "g.json") == graph
@@ -420,5 +433,5 @@ def test_select_finds_the_edges_that_are_there(tmp_path):
     graph = mssl.load(tmp_path / "s.npz").graph_
     assert found["edges"] == graph.n_edges
     assert graph.compare(data.adjacency).f1 > 0.7
-    assert call("graph", tmp_path / "s.npz").output == graph.to_csv()
+    assert call("graph", tmp_path / "s.npz").stdout == graph.to_csv()
     assert "Stable edges" in call(*args).output

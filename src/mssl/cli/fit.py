@@ -10,6 +10,8 @@ import click
 from mssl.cli._options import edges_option, json_option, quiet_option, settings_option, table_options
 from mssl.cli._output import check_target, print_edges, print_facts, print_json, show_progress
 from mssl.cli._tables import Training, read_training
+from mssl.graph.display import display
+from mssl.graph.export import short_name
 from mssl.methods import lacks_graph, make_estimator
 
 
@@ -86,6 +88,8 @@ def summarise(model: Any, training: Training, method: str, fixed: dict[str, Any]
     """What the fit found, in plain values."""
     result, graph = getattr(model, "result_", None), getattr(model, "graph_", None)
     edges = [] if graph is None else graph.edges(10)
+    shown = None if graph is None else display(graph)
+    groups = [] if shown is None or shown.certain is None else _groups(shown)
     # JSON has no infinity, and null would say that the penalty is not known.
     chosen = getattr(model, "best_params_", None) or fixed
     chosen = {name: "inf" if value == float("inf") else value for name, value in chosen.items()}
@@ -111,9 +115,19 @@ def summarise(model: Any, training: Training, method: str, fixed: dict[str, Any]
         "target_varies": training.varies,
         "edges": 0 if graph is None else graph.n_edges,
         "graph_choice": getattr(model, "graph_choice_", None),
+        "evidence": [] if shown is None else shown.notes,
+        "groups": groups,
         "strongest_edges": [edge._asdict() for edge in edges],
         "seconds": round(seconds, 3),
     }
+
+
+def _groups(shown: Any) -> list[list[Any]]:
+    """The groups of at least two related tasks, largest first."""
+    groups: list[list[Any]] = [[] for _ in range(int(shown.groups.max(initial=-1)) + 1)]
+    for task, group in zip(shown.graph.tasks, shown.groups.tolist(), strict=True):
+        groups[group].append(task)
+    return [group for group in groups if len(group) > 1]
 
 
 def gain_over_separate(model: Any) -> float | None:
@@ -153,6 +167,11 @@ def _gain(gain: float | None) -> str:
     return f"{gain:.1%} less deviance in cross-validation than the best separate models per task"
 
 
+def _listed(group: list[Any]) -> str:
+    names = ", ".join(short_name(task) for task in group[:8])
+    return names if len(group) <= 8 else f"{names} and {len(group) - 8} more"
+
+
 def show(summary: dict[str, Any]) -> None:
     """Print the summary for people."""
     low, high = summary["rows_per_task"]
@@ -167,7 +186,9 @@ def show(summary: dict[str, Any]) -> None:
         ("chosen", ", ".join(f"{name} {_short(value)}" for name, value in summary["parameters"].items()) or "defaults"),
         ("certificate", "none" if certificate is None else _certified(certificate)),
         ("gain", _gain(summary["gain_over_separate_models"]) if summary["target_varies"] else _NOTHING),
-        ("edges", f"{summary['edges']} of {pairs}{origin}"),
+        ("edges", f"{summary['edges']} of {pairs} fitted{origin}"),
+        *(("relations" if number == 0 else "", note) for number, note in enumerate(summary["evidence"])),
+        *(("groups" if k == 0 else "", _listed(group)) for k, group in enumerate(summary["groups"][:5])),
         ("time", f"{summary['seconds']:.1f} s"),
     ]
     written = {"saved": summary.get("file"), "report": summary.get("report")}

@@ -128,26 +128,58 @@ def _lines(tasks: Any, rows: Any, answers: list[Any]) -> Iterator[tuple[Any, ...
 @click.option("--output", "-o", type=click.Path(), help="File to write; standard output without it.")
 @click.option("--min-weight", type=click.FloatRange(0, 1), default=0.0, help="Leave out edges weaker than this.")
 @click.option("--min-confidence", type=click.FloatRange(0, 1), default=0.0, help="Leave out edges selected less often.")
+@click.option(
+    "--level",
+    type=click.Choice(["fitted", "relations", "edges"]),
+    default="fitted",
+    show_default=True,
+    help="What was fitted, or the pairs that can be told from chance: correlations, or partial correlations.",
+)
+@click.option(
+    "--fdr",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.1,
+    show_default=True,
+    help="Expected share of false pairs, for --level relations and edges.",
+)
 @safe_csv_option
 def graph(
-    model: str, kind: str, output: str | None, min_weight: float, min_confidence: float, safe: bool | None
+    model: str,
+    kind: str,
+    output: str | None,
+    min_weight: float,
+    min_confidence: float,
+    level: str,
+    fdr: float,
+    safe: bool | None,
 ) -> None:
     r"""Write the task graph of a saved MODEL.
 
     Weights are partial correlations between tasks; confidence, where it was measured, says how often stability
-    selection found the edge.
+    selection found the edge. How many of the pairs can be told from chance, and how many of those may be false, is said
+    on standard error; --level relations or edges writes these pairs, in CSV with intervals and p-values.
 
     \b
     Examples:
       mssl graph model.npz | head
+      mssl graph model.npz --level relations --fdr 0.05
       mssl graph model.npz --format dot | dot -Tsvg -o graph.svg
       mssl graph model.npz --format graphml -o graph.graphml --min-weight 0.1
     """
     from mssl.files.models import load
+    from mssl.graph.display import display
 
     check_target(output, model)
-    found = _graph(load(model), model, min_weight, min_confidence)
-    text = found.to_csv(output, safe=safe) if kind == "csv" else getattr(found, f"to_{kind}")(output)
+    fitted = load(model)
+    found = _graph(fitted, model, 0.0, 0.0)
+    for note in display(found, fdr).notes:
+        click.echo(note, err=True)
+    if level != "fitted" and kind == "csv":
+        table = found.relations(fdr) if level == "relations" else found.edges(fdr=fdr)
+        text = table.to_csv(output, safe=safe)
+    else:
+        found = _graph(fitted, model, min_weight, min_confidence) if level == "fitted" else found.selected(fdr, level)
+        text = found.to_csv(output, safe=safe) if kind == "csv" else getattr(found, f"to_{kind}")(output)
     if output is None:
         print_result(text)
 

@@ -237,6 +237,8 @@ def _mean(u: Array, slopes: Array) -> tuple[Array, Array]:
     """The expected shared mean, and what is taken out of the scores: so much that estimation error remains."""
     _, sizes, directions = np.linalg.svd(slopes.reshape(-1, slopes.shape[-1]), full_matrices=False)
     kept = sizes**2 > _ABSENT * sizes[0] ** 2
+    if not kept.any():
+        return np.zeros(slopes.shape[-1]), np.zeros(slopes.shape[-1])
     M, directions = sizes[kept] ** 2, directions[kept]
     estimate = directions @ np.einsum("kmd,km->d", slopes, u) / M
     squares = estimate**2
@@ -253,10 +255,10 @@ def _cosines(u: Array, h: Array, vectors: Array, v: Array, errors: _Errors | Non
     rank = np.maximum(np.count_nonzero(h, axis=1), 1).astype(float)
     cosines, share = np.eye(K), np.zeros((K, K))
     for k in range(K):
-        others = (g @ vectors[k]) * root[k]
-        sizes = np.maximum(np.linalg.norm(u[k]) * np.linalg.norm(others, axis=1), 1e-300)
-        cosines[k] = others @ u[k] / sizes
-        share[k] = rank[k] * np.sum((others * u[k]) ** 2, axis=1) / sizes**2 - 2 * (cosines[k] ** 2 - 1 / rank[k])
+        products = _unit((g @ vectors[k]) * root[k]) * _unit(u[k : k + 1])
+        cosines[k] = products.sum(axis=1)
+        share[k] = rank[k] * np.sum(products**2, axis=1) - 2 * (cosines[k] ** 2 - 1 / rank[k])
+    np.fill_diagonal(cosines, 1.0)
     off = ~np.eye(K, dtype=bool)
     kappa = max(1.0, float(share[off].mean())) if K > 1 else 1.0
     inverse = np.broadcast_to(kappa / rank[:, None], (K, K))
@@ -264,6 +266,12 @@ def _cosines(u: Array, h: Array, vectors: Array, v: Array, errors: _Errors | Non
         inverse = inverse + errors.variance * _exposure(h, vectors, v, noise, errors.rows) ** 2
     reliability = v * np.sum(h, axis=1) / np.sqrt(rank * vectors.shape[1])
     return _Statistics(cosines, 1 / inverse, np.clip(reliability, 0.0, 1.0))
+
+
+def _unit(rows: Array) -> Array:
+    """Rows of length 1; zeros stay."""
+    sizes = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.divide(rows, sizes, out=np.zeros_like(rows), where=sizes > 0)
 
 
 def _exposure(h: Array, vectors: Array, v: Array, noise: Array, rows: Array) -> Array:

@@ -77,7 +77,7 @@ from mssl._typing import Array, Index
 from mssl._validation import check_array, check_choice, check_number
 from mssl.exceptions import MSSLError, require
 from mssl.glasso.solver import graphical_lasso
-from mssl.graph.export import short_name, written
+from mssl.graph.export import safe_cells, short_name, written
 
 COVERAGE = 0.9  # of the intervals in the tables
 _SMALLEST_RELIABILITY = 0.05  # below it the errors are 20 times the weights' variance, and no edge can be seen
@@ -199,11 +199,13 @@ class RelationTable(Sequence[Relation]):
         pandas: Any = require("pandas", "tables", "RelationTable.to_frame")
         return pandas.DataFrame(list(self._rows), columns=list(Relation._fields))
 
-    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Return the table as CSV text, and write it to `path` if one is given."""
+    def to_csv(self, path: str | os.PathLike[str] | None = None, *, safe: bool | None = None) -> str:
+        """Return the table as CSV text, and write it to `path` if one is given; see `EdgeTable.to_csv` for `safe`."""
+        make = safe_cells({name for pair in self.pairs for name in pair}, safe) or (lambda name: name)
         buffer = io.StringIO()
         writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerows([Relation._fields, *self._rows])
+        writer.writerow(Relation._fields)
+        writer.writerows((make(row.task_i), make(row.task_j), *row[2:]) for row in self._rows)
         return written(buffer.getvalue(), path)
 
 

@@ -1,13 +1,15 @@
 """Pictures of task graphs: points and lines, matrices, circles of chords, maps."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from mssl._validation import check_choice
 from mssl.exceptions import DataError, ParameterError
+from mssl.graph.display import display
 from mssl.graph.geometry import (
     NEGATIVE,
     POSITIVE,
@@ -68,14 +70,14 @@ def plot_graph(source: Any, ax: Any = None, *, max_edges: int | None = None, max
     >>> sorted(text.get_text() for text in ax.texts)
     ['a', 'b', 'c']
     """
-    graph = as_graph(source)
+    graph, certain, groups, notes = display(as_graph(source))
     ax = axes(ax, square(int(10 * np.sqrt(len(graph))), 3.5, 0.042))
     thinned, hidden = thin_edges(graph, max_edges)
     places = graph_layout(graph)
     i, j = thinned.edge_indices()
     radius = float(np.clip(30 / np.sqrt(max(len(graph), 1)), 1.6, 4.5))
-    _edge_lines(ax, np.stack([places[i], places[j]], axis=1), thinned.weights[i, j])
-    colors = community_colors(graph.community_labels())
+    _edge_lines(ax, np.stack([places[i], places[j]], axis=1), thinned.weights[i, j], _of_edges(certain, i, j))
+    colors = community_colors(groups)
     ax.scatter(*places.T, s=(2 * radius) ** 2, c=colors, edgecolors="white", linewidths=0.4, zorder=3)
     reach = np.abs(places).max(axis=0, initial=0.05)
     ax.set(xlim=np.array([-1.18, 1.18]) * reach[0], ylim=np.array([-1.1, 1.1]) * max(reach[1], 0.4))
@@ -83,8 +85,8 @@ def plot_graph(source: Any, ax: Any = None, *, max_edges: int | None = None, max
     ax.spines[:].set_visible(False)
     ranked = np.argsort(-np.abs(graph.weights).sum(axis=1), kind="stable")[:max_labels]
     named = _place_labels(ax, places, graph.tasks, radius, ranked.tolist())
-    _note(ax, hidden, f"{named} of {len(graph)} tasks named" if named < len(graph) else "")
-    _sign_legend(ax, thinned.weights)
+    _note(ax, hidden, f"{named} of {len(graph)} tasks named" if named < len(graph) else "", *notes)
+    _sign_legend(ax, thinned.weights[i, j], _of_edges(certain, i, j))
     return ax
 
 
@@ -144,11 +146,12 @@ def plot_chord(
         Draw the strongest edges only, and say so; see `mssl.graph.geometry.thin_edges`.
     """
     collections = matplotlib_module("collections")
-    whole = as_graph(source)
+    whole, certain, found, notes = display(as_graph(source))
     ax = axes(ax, square(len(whole), 3.8, 0.085))
     graph, hidden = thin_edges(whole, max_edges)
-    chords = chord_geometry(graph, whole.community_labels().tolist() if groups is None else groups)
-    _edge_lines(ax, chords.curves, chords.weights)
+    chords = chord_geometry(graph, found.tolist() if groups is None else groups)
+    sure = _of_edges(certain, *(ends[::-1] for ends in graph.edge_indices()))  # the weakest first, as the chords
+    _edge_lines(ax, chords.curves, chords.weights, sure)
     around = np.linspace(chords.spans[:, 0], chords.spans[:, 1], 9, axis=1)
     rim = np.stack([np.cos(around), np.sin(around)], axis=2) * 1.025
     ax.add_collection(
@@ -157,8 +160,8 @@ def plot_chord(
     limit, names = _chord_labels(ax, graph.tasks, chords.angles)
     ax.set(xlim=(-limit, limit), ylim=(-limit, limit), xticks=[], yticks=[], aspect="equal")
     ax.spines[:].set_visible(False)
-    _note(ax, hidden, "" if names else f"{len(graph)} tasks, too many to name")
-    _sign_legend(ax, chords.weights)
+    _note(ax, hidden, "" if names else f"{len(graph)} tasks, too many to name", *notes)
+    _sign_legend(ax, chords.weights, sure)
     return ax
 
 
@@ -189,9 +192,9 @@ def plot_map(
     coast : bool
         Draw coastlines (needs global-land-mask).
     """
-    whole = as_graph(source)
+    whole, certain, groups, notes = display(as_graph(source))
     if coordinates is not None:
-        whole = TaskGraph(whole.tasks, whole.adjacency, whole.weights, whole.confidence, coordinates)  # type: ignore[arg-type]
+        whole = replace(whole, coordinates=coordinates)  # type: ignore[arg-type]
     if whole.coordinates is None or not len(whole):
         raise DataError("The tasks have no coordinates; give coordinates=, the latitude and longitude of each task.")
     colors = None if values is None else numbers(values, "values", 1)
@@ -207,19 +210,25 @@ def plot_map(
         ax.add_collection(collections.LineCollection(coastlines(box, step), colors=FAINT, lw=0.5, zorder=1))
     i, j = graph.edge_indices()
     arcs = arc_geometry(whole.coordinates, np.column_stack([i, j]))
-    pieces = [(piece, graph.weights[a, b]) for a, b, parts in zip(i, j, arcs, strict=True) for piece in parts]
-    _edge_lines(ax, [piece for piece, _ in pieces], np.array([weight for _, weight in pieces]))
+    owner = np.repeat(np.arange(len(i)), [len(parts) for parts in arcs])
+    pieces = [piece for parts in arcs for piece in parts]
+    _edge_lines(ax, pieces, graph.weights[i, j][owner], _of_edges(certain, i[owner], j[owner]))
     look = {"s": float(np.clip(2000 / len(whole), 9, 30)), "edgecolors": "white", "linewidths": 0.3, "zorder": 3}
     if colors is None:
-        ax.scatter(longitude, latitude, c=community_colors(whole.community_labels()), **look)
+        ax.scatter(longitude, latitude, c=community_colors(groups), **look)
     else:
         colour_bar(ax, ax.scatter(longitude, latitude, c=colors, cmap="cividis", **look), label)
     south, north, west, east = box
     ax.set(xlim=(west, east), ylim=(south, north), aspect=1 / max(np.cos(np.radians((south + north) / 2)), 0.2))
-    ax.set_xlabel(f"longitude (°E)\n{hidden}".strip(), fontsize=NORMAL)
+    ax.set_xlabel("\n".join(["longitude (°E)", *filter(None, [hidden]), *notes]), fontsize=NORMAL)
     ax.set_ylabel("latitude (°N)", fontsize=NORMAL)
-    _sign_legend(ax, graph.weights)
+    _sign_legend(ax, graph.weights[i, j], _of_edges(certain, i, j))
     return ax
+
+
+def _of_edges(certain: NDArray[np.bool_] | None, i: NDArray[Any], j: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which of some edges are certain; all where nothing is known about their error."""
+    return np.ones(len(i), dtype=bool) if certain is None else certain[i, j]
 
 
 def _place_labels(ax: Any, places: FloatArray, names: Sequence[Any], radius: float, ranked: Iterable[int]) -> int:
@@ -267,28 +276,42 @@ def _note(ax: Any, *parts: str) -> None:
         ax.set_xlabel(text, fontsize=SMALL, color=GREY)
 
 
-def _sign_legend(ax: Any, weights: FloatArray) -> None:
-    """Explain the two colours of edges, as far as they occur."""
+def _sign_legend(ax: Any, weights: FloatArray, certain: NDArray[np.bool_]) -> None:
+    """Explain the colours of edges, as far as they occur."""
     lines = matplotlib_module("lines")
-    kinds = [("positive", POSITIVE, "-", weights > 0), ("negative", NEGATIVE, _DASHES, weights < 0)]
+    kinds = [
+        ("positive", POSITIVE, "-", certain & (weights > 0)),
+        ("negative", NEGATIVE, _DASHES, certain & (weights < 0)),
+        ("candidate", GREY, "-", ~certain),
+    ]
     handles = [lines.Line2D([], [], color=c, ls=s, label=label) for label, c, s, there in kinds if there.any()]
     if handles:
-        legend_above(ax, 2, handles=handles)
+        legend_above(ax, 3, handles=handles)
 
 
-def _edge_lines(ax: Any, paths: Sequence[FloatArray] | FloatArray, weights: FloatArray) -> None:
-    """Draw edges: colour and dash by sign, width and opacity by |weight|, the strongest on top."""
+def _edge_lines(
+    ax: Any, paths: Sequence[FloatArray] | FloatArray, weights: FloatArray, certain: NDArray[np.bool_]
+) -> None:
+    """Draw edges: colour and dash by sign, width and opacity by |weight|; candidates thin and grey below them."""
     collections = matplotlib_module("collections")
     if not len(weights):
         return
     share = np.abs(weights) / (np.abs(weights).max(initial=0.0) or 1.0)
-    order = np.argsort(share, kind="stable")
+    order = np.lexsort((share, certain))
+    looks = [
+        (GREY, 0.3, "-", 0.35)
+        if not certain[k]
+        # A sign is shown where it is certain.
+        else (
+            POSITIVE if weights[k] >= 0 else NEGATIVE,
+            0.3 + 1.9 * share[k],
+            "-" if weights[k] >= 0 else _DASHES,
+            0.25 + 0.6 * share[k],
+        )
+        for k in order
+    ]
+    colors, widths, styles, alphas = map(list, zip(*looks, strict=True))
     lines = collections.LineCollection(
-        [paths[k] for k in order],
-        colors=[POSITIVE if weights[k] >= 0 else NEGATIVE for k in order],
-        linewidths=0.3 + 1.9 * share[order],
-        linestyles=["-" if weights[k] >= 0 else _DASHES for k in order],
-        alpha=0.25 + 0.6 * share[order],
-        zorder=2,
+        [paths[k] for k in order], colors=colors, linewidths=widths, linestyles=styles, alpha=alphas, zorder=2
     )
     ax.add_collection(lines, autolim=False)

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl.exceptions import DataError, package_versions
-from mssl.graph.geometry import community_colors, task_order
+from mssl.graph.display import display
+from mssl.graph.geometry import community_colors
 from mssl.graph.task_graph import TaskGraph, short_name
 from mssl.plots.effects import most_relevant
 from mssl.plots.support import history_columns
@@ -22,6 +23,7 @@ from mssl.report.scores import Gains, Scores, measure, read_gains
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
+BoolArray = NDArray[np.bool_]
 
 _MOST_EFFECTS = 6  # columns whose curves are drawn
 _MOST_TASKS = 100  # curves in each of these figures
@@ -57,7 +59,13 @@ class Content:
     title, method : str
         Title of the page, class of the model.
     graph : TaskGraph
-        The graph, with coordinates where known; without edges where the model has no graph.
+        The graph as it is drawn, with coordinates where known; without edges where the model has no graph.
+    certain : (K, K) bool or None
+        Conditional edges that can be told from chance; None where the graph came without evidence.
+    groups : (K,) int
+        Groups of related tasks, or communities.
+    evidence : list of str
+        How many pairs were found, how many may be false, relative to what.
     has_graph : bool
         Whether the model has a graph at all.
     precision : ndarray of shape (K, K) or None
@@ -79,6 +87,9 @@ class Content:
     title: str
     method: str
     graph: TaskGraph
+    certain: BoolArray | None
+    groups: IntArray
+    evidence: list[str]
     has_graph: bool
     precision: FloatArray | None
     coef: FloatArray
@@ -123,8 +134,8 @@ class Content:
 
     @cached_property
     def communities(self) -> IntArray:
-        """Community of each task; 0 is the largest."""
-        return self.graph.community_labels()
+        """Group of related tasks, or community, of each task; 0 is the largest."""
+        return self.groups
 
     @cached_property
     def colors(self) -> list[str]:
@@ -133,8 +144,9 @@ class Content:
 
     @cached_property
     def order(self) -> IntArray:
-        """Tasks by community."""
-        return task_order(self.graph)
+        """Tasks by group, and inside one by falling strength."""
+        strength = np.abs(self.graph.weights).sum(axis=1)
+        return np.lexsort((np.arange(self.n_tasks), -strength, self.groups))
 
     @cached_property
     def position(self) -> IntArray:
@@ -150,6 +162,10 @@ def gather(model: Any, *, data: Any, transfer: Any, stability: Any, coordinates:
     ]
     path = None if stability is None else read_stability(stability, len(tasks))
     graph, has_graph = _graph(model, tasks, coordinates, path)
+    shown = display(graph)
+    notes = list(shown.notes)
+    if notes and getattr(model, "on", "") == "coef" and getattr(model, "layout_", "long") != "long":
+        notes.append("rows of all tasks belong together here: on='residual' relates the tasks' errors as well")
     method = type(model).__name__
     precision: Any = getattr(model, "precision_", None)
     if hasattr(precision, "toarray"):
@@ -161,7 +177,10 @@ def gather(model: Any, *, data: Any, transfer: Any, stability: Any, coordinates:
     return Content(
         title=short_name(title, 200) if title is not None else f"{method}: {len(tasks)} tasks",
         method=method,
-        graph=graph,
+        graph=shown.graph,
+        certain=shown.certain,
+        groups=shown.groups.astype(np.intp),
+        evidence=notes,
         has_graph=has_graph,
         precision=None if precision is None else np.asarray(precision, dtype=float),
         coef=coef,

@@ -28,6 +28,7 @@ _ENLARGED = {"triangle": 1.1, "inverted_triangle": 1.1, "diamond": 1.4, "star": 
 #: Names in a drawing: font size in pixels, and how many there may be before they hide the drawing.
 _FONT, _MOST_NAMES = 11, 60
 INK, FAINT, LIGHT = "#222222", "#9A9A9A", "#E4E4E4"
+CANDIDATE = "#9A9A9A"  # of edges that cannot be told from chance
 #: From the colour of negative edges over white to that of positive ones, darker at the ends.
 _DIVERGING = ("#6B2A00", NEGATIVE, "#F6C7A3", "#FAFAFA", "#A9D0EA", POSITIVE, "#003350")
 
@@ -79,6 +80,8 @@ class Shared:
         # Many edges are drawn with thinner lines, or they would run into each other.
         thin = float(np.clip((120 / max(len(i), 1)) ** 0.35, 0.35, 1.0))
         confidence = np.ones(len(i)) if graph.confidence is None else graph.confidence[i, j]
+        sure = np.ones(len(i), dtype=bool) if content.certain is None else content.certain[i, j]
+        signs = np.where(sure, np.where(weights >= 0, 1, -1), 0)  # a sign is shown where it is certain
         self.edges = models.ColumnDataSource(
             {
                 "i": i.astype(np.int32),
@@ -87,10 +90,10 @@ class Shared:
                 "confidence": confidence,
                 "first": [plain(graph.tasks[k], 40) for k in i],
                 "second": [plain(graph.tasks[k], 40) for k in j],
-                "color": [POSITIVE if weight >= 0 else NEGATIVE for weight in weights],
-                "dash": ["solid" if weight >= 0 else "dashed" for weight in weights],
-                "width": (0.4 + thin * 3.6 * share).astype(np.float32),
-                "alpha": (0.3 + 0.55 * share).astype(np.float32),
+                "color": [{1: POSITIVE, -1: NEGATIVE, 0: CANDIDATE}[sign] for sign in signs.tolist()],
+                "dash": ["dashed" if sign < 0 else "solid" for sign in signs],
+                "width": np.where(sure, 0.4 + thin * 3.6 * share, 0.5).astype(np.float32),
+                "alpha": np.where(sure, 0.3 + 0.55 * share, 0.35).astype(np.float32),
             },
             name="edges",
         )

@@ -9,6 +9,7 @@ import numpy as np
 
 from mssl.graph.geometry import NEGATIVE, POSITIVE, chord_geometry, graph_layout, thin_edges
 from mssl.report.figures import (
+    CANDIDATE,
     INK,
     MARKERS,
     MOST_EDGES,
@@ -28,7 +29,9 @@ _SIGNS = (
     f'<svg class="key" viewBox="0 0 30 8" aria-hidden="true"><path d="M0 4H30" stroke="{POSITIVE}" stroke-width="3"/>'
     "</svg> positive "
     f'<svg class="key" viewBox="0 0 30 8" aria-hidden="true"><path d="M0 4H30" stroke="{NEGATIVE}" stroke-width="3" '
-    'stroke-dasharray="7 4"/></svg> negative partial correlation; thicker is stronger.'
+    'stroke-dasharray="7 4"/></svg> negative partial correlation; thicker is stronger. '
+    f'<svg class="key" viewBox="0 0 30 8" aria-hidden="true"><path d="M0 4H30" stroke="{CANDIDATE}"/></svg> '
+    "candidate that cannot be told from chance."
 )
 
 if TYPE_CHECKING:
@@ -47,8 +50,9 @@ _SHAPES = {
 def graph_section(content: Content, shared: Shared) -> Section:
     """Points and lines, with sliders that hide weak and rarely selected edges."""
     nothing = content.missing_graph
+    evidence = "".join(say(f"{note[:1].upper()}{note[1:]}.") for note in content.evidence)
     if nothing is not None:
-        return Section("graph", "Task graph", say(nothing))
+        return Section("graph", "Task graph", say(nothing) + evidence)
     places = graph_layout(content.graph)
     reach = np.maximum(np.abs(places).max(axis=0), [0.05, 0.02])
     width = 900
@@ -72,7 +76,7 @@ def graph_section(content: Content, shared: Shared) -> Section:
     unnamed = content.n_tasks - shared.draw_names(plot, "graph_x", "graph_y", pixels, "graph", radius=0.6 * size)
     note = f" {count(unnamed, 'name')} had no room; hover or select to read them." if unnamed else ""
     caption = f"Strongly related tasks lie close. {_SIGNS}{note}{_legend(content)}"
-    body = figure_html("plot-graph", alt, caption, _controls(content, shared))
+    body = evidence + figure_html("plot-graph", alt, caption, _controls(content, shared))
     return Section("graph", "Task graph", body, {"plot-graph": plot})
 
 

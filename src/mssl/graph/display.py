@@ -1,0 +1,75 @@
+"""What pictures and pages show of a graph: groups of related tasks, certain edges, and candidates beside them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from mssl._typing import Index, Mask
+from mssl.exceptions import MSSLError
+from mssl.graph.communities import by_size
+from mssl.graph.task_graph import TaskGraph
+
+FDR = 0.1  # false discovery rate of what is shown
+
+
+class Display(NamedTuple):
+    """A graph as it is drawn.
+
+    Attributes
+    ----------
+    graph : TaskGraph
+        Fitted edges and certain conditional edges.
+    certain : ndarray of bool of shape (K, K) or None
+        The conditional edges that can be told from chance; all others are candidates, drawn thin, grey and without a
+        sign. None where the graph came without evidence.
+    groups : ndarray of int of shape (K,)
+        Group of each task, 0 the largest: tasks joined by relations, or communities where there is no evidence.
+    notes : list of str
+        What the picture's reader has to know: how many pairs were found, how many of them may be false, and relative to
+        what.
+    """
+
+    graph: TaskGraph
+    certain: Mask | None
+    groups: Index
+    notes: list[str]
+
+
+def display(graph: TaskGraph, fdr: float = FDR) -> Display:
+    """What is drawn of a graph, with its error.
+
+    Parameters
+    ----------
+    graph : TaskGraph
+        The graph.
+    fdr : float
+        False discovery rate.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mssl import TaskGraph
+    >>> from mssl.graph.inference import GraphEvidence
+    >>> r = np.array([[1.0, 0.9, 0.1], [0.9, 1.0, -0.1], [0.1, -0.1, 1.0]])
+    >>> evidence = GraphEvidence(r, np.full((3, 3), 30.0), np.ones(3))
+    >>> shown = display(TaskGraph.from_precision(np.eye(3), tasks="abc", evidence=evidence))
+    >>> shown.groups.tolist(), shown.notes[0]
+    ([0, 0, 1], '1 relation among 3 pairs at a false discovery rate of 10%: about none may be false')
+    """
+    try:
+        relations, edges = graph.relations(fdr), graph.edges(fdr=fdr)
+    except MSSLError:
+        return Display(graph, None, by_size(graph.community_labels()).astype(np.int64), [])
+    related, certain = (graph.selected(fdr, level) for level in ("relations", "edges"))
+    weights = np.where(certain.adjacency, certain.weights, graph.weights)
+    shown = replace(graph, adjacency=graph.adjacency | certain.adjacency, weights=weights)
+    notes = [relations.summary()]
+    if len(relations):
+        notes.append(edges.summary())
+    evidence = graph.evidence.resolve() if graph.evidence is not None else None
+    if evidence is not None and evidence.relative_to != "zero":
+        notes.append("relations are those beyond a mean that all tasks share")
+    return Display(shown, certain.adjacency, by_size(related.component_labels()).astype(np.int64), notes)
