@@ -60,6 +60,10 @@ _OPTIONS = (
     click.option("--features", help="Columns to predict from, separated by commas; all others by default."),
     click.option("--drop", default="", help="Columns to leave out, separated by commas."),
     click.option("--time", help="Column that says which rows of all tasks belong together (needed by r-mssl)."),
+    click.option(
+        "--group", help="Column of rows that folds must keep together in all tasks, such as a day or a patient."
+    ),
+    click.option("--order", help="Column of times or dates: folds are then blocks of time."),
     click.option("--family", type=click.Choice(FAMILIES), default="auto", show_default=True, help="Kind of target."),
     click.option(
         "--missing",

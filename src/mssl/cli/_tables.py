@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from inspect import signature
 from typing import Any, NamedTuple
 
 import click
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl.data.inputs import listing, number_tasks
-from mssl.data.splitters import TaskKFold
+from mssl.data.splitters import TaskBlockKFold, TaskGroupKFold, TaskKFold
 from mssl.exceptions import DataError, NotAlignedError, ParameterError
 from mssl.methods import lacks_graph
 
@@ -28,6 +29,8 @@ class Training(NamedTuple):
     family: str
     rows_per_task: tuple[int, int]
     edges: list[tuple[int, int, float]] | None = None
+    groups: NDArray[Any] | None = None
+    order: NDArray[Any] | None = None
 
     def can_be_halved(self, method: str) -> bool:
         """Whether stability selection has enough rows of weights (or of residuals) to halve."""
@@ -45,12 +48,16 @@ class Training(NamedTuple):
 
         if self.aligned:
             return list(KFold(folds).split(self.X))
+        if self.groups is not None or self.order is not None:
+            cv = TaskBlockKFold(folds) if self.order is not None else TaskGroupKFold(folds, random_state=seed)
+            return list(cv.of_tasks(self.X, self.y, self.tasks, self.groups, self.order))
         return list(TaskKFold(folds, random_state=seed).split(self.X, self.y, self.tasks))
 
     def rows(self, rows: Any) -> Training:
         """Some of the rows."""
         tasks = self.tasks if self.aligned else self.tasks[rows]
-        return self._replace(X=self.X[rows], y=self.y[rows], tasks=tasks)
+        groups, order = (None if labels is None else labels[rows] for labels in (self.groups, self.order))
+        return self._replace(X=self.X[rows], y=self.y[rows], tasks=tasks, groups=groups, order=order)
 
     def numeric_target(self) -> NDArray[np.float64]:
         """The target as numbers; of two labels the second is 1."""
@@ -91,9 +98,16 @@ class Training(NamedTuple):
             )
         return model.set_params(**{f"{place}__edges": self.edges})
 
+    def fit_rows(self, model: Any) -> Any:
+        """Fit a model, which gets to know groups and times where it makes folds of its own."""
+        given = {"groups": self.groups, "order": self.order}
+        known = signature(model.fit).parameters
+        named = {name: labels for name, labels in given.items() if labels is not None and name in known}
+        return model.fit(self.X, self.y, tasks=self.tasks, **named)
+
     def fit(self, model: Any) -> Any:
         """Fit a model, and let it know the names of its features and what the table's columns mean."""
-        model.fit(self.X, self.y, tasks=self.tasks)
+        self.fit_rows(model)
         model.features_ = np.asarray(self.schema.feature_names, dtype=object)
         model.table_ = self.schema
         return model
@@ -109,6 +123,8 @@ def read_training(
     family: str,
     missing: str,
     edges: str | None = None,
+    group: str | None = None,
+    order: str | None = None,
 ) -> Training:
     """Read a table and turn it into tasks; see :func:`mssl.files.tables.learn_schema` for what is refused."""
     from mssl.files.tables import detect_family, learn_schema, read_table, release_memory
@@ -119,13 +135,19 @@ def read_training(
             f"--features {features!r} names no column; give names separated by commas, such as --features wind,sun, "
             "or leave the option out to use all columns."
         )
-    aligned = [] if time is None else [time]
+    if time is not None and (group is not None or order not in (None, time)):
+        raise click.UsageError(
+            "--time says already which rows belong together; leave out --group, and give --order the same column."
+        )
+    aligned = list(dict.fromkeys(name for name in (time, group, order) if name is not None))
     needed = None if chosen is None else [task, target, *chosen, *aligned]
     unread = set(left_out) - {task, target, *(chosen or ()), *aligned}
     table = read_table(data, columns=needed, drop=list(unread), text=[task, *aligned])
     schema = learn_schema(table, task, target, features=chosen, drop=[*left_out, *aligned], missing=missing)
     truth = _is_boolean(table[target])
-    moments = None if time is None else np.asarray(table[time].text()[1])[table.take(time).text()[0]]
+    labels = {name: _labels(table, name) for name in aligned}
+    for name in aligned:
+        table.take(name)
     encoded = schema.encode(table, with_target=True, by_task=True, training=True)
     release_memory()
     tasks, of_row = number_tasks(encoded.tasks)
@@ -140,10 +162,30 @@ def read_training(
     if family == "binary" and y.dtype.kind == "f" and np.array_equal(y, np.round(y)):
         y = y.astype(bool if truth else np.int64)
     arrays: Any = (encoded.X, y, encoded.tasks)
-    if moments is not None:
-        arrays = _align(encoded.X, y, tasks, counts, moments[encoded.rows])
+    groups, times = (None if name is None else labels[name][encoded.rows] for name in (group, order))
+    if time is not None:
+        arrays = _align(encoded.X, y, tasks, counts, labels[time][encoded.rows])
+        times = None if order is None else np.arange(len(arrays[0]))  # aligned rows are sorted by time
     given = None if edges is None else _read_edges(edges, tasks.tolist())
-    return Training(arrays[0], arrays[1], arrays[2], schema, family, (int(counts.min()), int(counts.max())), given)
+    times = None if times is None else _sortable(times)
+    size = (int(counts.min()), int(counts.max()))
+    return Training(arrays[0], arrays[1], arrays[2], schema, family, size, given, groups, times)
+
+
+def _labels(table: Any, name: str) -> NDArray[Any]:
+    codes, texts = table[name].text()
+    if np.any(codes < 0):
+        row = int(np.argmax(codes < 0)) + 1
+        raise DataError(f"Column {name!r} is empty in row {row} of the data; give every row an entry, or drop it.")
+    return np.asarray(texts)[codes]
+
+
+def _sortable(times: NDArray[Any]) -> NDArray[Any]:
+    """Times as numbers where they are some, since "10" comes before "9"; dates are in the order of their text."""
+    try:
+        return times.astype(float)
+    except ValueError:
+        return times
 
 
 def _read_edges(path: str, tasks: list[str]) -> list[tuple[int, int, float]]:

@@ -67,7 +67,7 @@ def cross_validate(training: Training, names: list[str], folds: int, seed: int, 
             part = training.rows(train)
             for name in names:
                 model = training.prepare(make_estimator(name, training.family), name)
-                model.fit(part.X, part.y, tasks=part.tasks)
+                part.fit_rows(model)
                 means[name][test] = predicted_mean(model, training.rows(test))
                 bar.update(1)
     y = training.numeric_target()
@@ -209,7 +209,7 @@ def select(
         random_state=seed,
         verbose=int(show_progress(quiet)),
     )
-    selection.fit(training.X, training.y, tasks=training.tasks)
+    training.fit_rows(selection)
     if path is not None:
         mssl.save(selection, path)
     edges = selection.graph_.edges()

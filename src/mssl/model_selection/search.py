@@ -20,6 +20,7 @@ from mssl._typing import Array, Labels, Mask
 from mssl._validation import refused
 from mssl.data.inputs import as_given, is_missing, listing, read_labels, take_columns
 from mssl.data.layouts import TaskData
+from mssl.data.leaks import warn_of_ids, warn_of_residuals
 from mssl.data.splitters import Split, read_splits, row_mask, task_ids
 from mssl.estimators.base import (
     MultiTaskEstimator,
@@ -268,6 +269,8 @@ class SearchCV(BaseEstimator):
         columns = template._read_columns(X, y, tasks, sample_weight).with_occasions(groups, order)
         template.to_spec(columns).check(columns)
         self._check(columns)
+        if self._makes_folds():
+            warn_of_ids(columns)
         y = y if hasattr(y, "shape") else as_given(y)
         given, splits = (X, y, tasks, sample_weight), None
         contests: list[Contest] = []
@@ -310,6 +313,23 @@ class SearchCV(BaseEstimator):
         previous = getattr(self, "best_estimator_", None) if self.warm_start else None
         self._refit(whole, reader, None if previous is None else previous._fit_of(whole.data))
         self._after_fit(table, whole)
+        if self._makes_folds():
+            warn_of_residuals(whole.data, self._residuals(whole.data))
+
+    def _makes_folds(self) -> bool:
+        """Whether the folds are this estimator's own, not the user's."""
+        return self.cv is None or isinstance(self.cv, int | np.integer)
+
+    def _residuals(self, data: TaskData) -> Array:
+        """Residuals of all rows in units of their spread."""
+        model = self.best_estimator_
+        if data.shared:
+            predictor = np.ravel(model.coef_ @ data.X.T + model.intercept_[:, None])
+        else:
+            predictor = model._by_task(data.X, data.task_of_row)
+        mean = model.loss_.inverse_link(predictor)
+        residuals: Array = (data.y - mean) / np.sqrt(np.maximum(model.loss_.variance(mean), 1e-12))
+        return residuals
 
     def _check(self, data: TaskData) -> None:
         """Raise where parameters are impossible, before anything is computed."""

@@ -1,0 +1,152 @@
+"""Signs that rows are not independent, so that random folds would leak from training into test parts.
+
+Three signs are looked for, and each asks for a parameter of ``fit``: rows of different tasks that repeat the values of
+a column that looks like an id or a date; rows of different tasks with the same features and alike residuals; residuals
+of neighbouring rows that are alike.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from scipy import sparse
+
+from mssl._typing import Array, Index
+from mssl._validation import caller_level
+from mssl.data.layouts import TaskData
+
+# A column, or all columns, are taken for an occasion where values are (nearly) unique within tasks and repeat across
+# them. Whole numbers drawn by chance are not both: to be unique in K tasks of n rows takes some K n² values, of which
+# two tasks have next to none in common.
+_UNIQUE = 0.98  # share of different values within tasks
+_REPEATED = 0.5  # share of rows whose value another task has too
+_FEWEST = 10  # rows of a task, on average, below which nothing is said
+# Residuals are called alike where they correlate by at least _ALIKE, and by so many standard errors: none of 4 000 sets
+# of independent rows was called so by its neighbours (a part of them is in the tests).
+_ALIKE = 0.3
+_ERRORS = 4.0
+
+
+def repeated_column(data: TaskData) -> tuple[str, float] | None:
+    """A column that looks like an id or a date whose values rows of different tasks share, and the share of such rows.
+
+    None where there is none, or where the layout says which rows belong together.
+    """
+    if not _can_repeat(data):
+        return None
+    X, task = data.X, data.task_of_row
+    largest = slice(*data.offsets[int(np.argmax(data.n_rows)) :][:2])
+    for j in range(X.shape[1]):
+        part = X[largest, j]
+        if np.array_equal(part, np.round(part)) and len(np.unique(part)) >= _UNIQUE * len(part):
+            share = _repeats(X[:, j], task) if np.array_equal(X[:, j], np.round(X[:, j])) else 0.0
+            if share >= _REPEATED:
+                return f"column {j}" if data.feature_names is None else str(data.feature_names[j]), share
+    return None
+
+
+def repeated_rows(data: TaskData, residuals: Array) -> tuple[float, float, float] | None:
+    """Share of rows that have the features of another task's row, the correlation of residuals there, and its errors.
+
+    The correlation is that of pairs of rows with the same features; the last number is how many standard errors it is.
+    """
+    if not _can_repeat(data):
+        return None
+    X, task = np.ascontiguousarray(data.X) + 0.0, data.task_of_row  # −0 becomes 0
+    odd = np.random.default_rng(0).integers(2**62, size=X.shape[1]) * 2 + 1
+    with np.errstate(over="ignore"):
+        keys = (X.view(np.int64) * odd).sum(axis=1)
+    share = _repeats(keys, task)
+    if share < _REPEATED:
+        return None
+    e, code = _standardised(data, residuals), np.unique(keys, return_inverse=True)[1]
+    counts, sums, squares = (np.bincount(code, weights=values) for values in (np.ones(len(e)), e, e**2))
+    pairs = float(np.sum(counts * (counts - 1)) / 2)
+    together = float(np.sum(sums**2 - squares) / 2)
+    return share, together / pairs, together / np.sqrt(pairs)
+
+
+def _can_repeat(data: TaskData) -> bool:
+    enough = data.n_tasks > 1 and len(data.y) >= _FEWEST * data.n_tasks
+    return data.layout == "long" and enough and not sparse.issparse(data.X)
+
+
+def _standardised(data: TaskData, residuals: Array) -> Array:
+    """Residuals less their task's mean, in units of their task's spread."""
+    task = data.task_of_row
+    e = residuals - (data.task_sums(residuals) / data.n_rows)[task]
+    spread = np.sqrt(data.task_sums(e**2) / data.n_rows)[task]
+    return np.divide(e, spread, out=np.zeros_like(e), where=spread > 0)
+
+
+def _repeats(values: Array | Index, task: Index) -> float:
+    """Share of rows whose value another task has too; 0 where values repeat within tasks."""
+    code = np.unique(values, return_inverse=True)[1].astype(np.int64)
+    pairs = np.unique(code * (task.max() + 1) + task)
+    if len(pairs) < _UNIQUE * len(values):
+        return 0.0
+    tasks_with = np.bincount(pairs // (task.max() + 1))
+    return float(np.mean(tasks_with[code] > 1))
+
+
+def neighbour_correlation(data: TaskData, residuals: Array) -> tuple[float, float]:
+    """Correlation of the residuals of rows that follow each other within a task, and how many standard errors it is.
+
+    Rows of one group are no neighbours, nor are those of tasks whose targets are sorted. Where rows hold all tasks,
+    these count as one: their errors may be the same.
+    """
+    first = np.ones(len(data.y), dtype=bool)
+    first[data.offsets[:-1]] = False
+    pair = np.flatnonzero(first)
+    steps = np.sign(data.y[pair] - data.y[pair - 1])
+    task = data.task_of_row[pair]
+    up, down = (np.bincount(task, weights=steps == sign, minlength=data.n_tasks) for sign in (1, -1))
+    ordered = np.minimum(up, down) == 0
+    keep = ~ordered[task]
+    if data.groups is not None:
+        keep &= data.groups[pair] != data.groups[pair - 1]
+    pair, task = pair[keep], task[keep]
+    if len(pair) < _FEWEST:
+        return 0.0, 0.0
+    e = _standardised(data, residuals)
+    r = float(np.mean(e[pair] * e[pair - 1]))
+    n = len(pair) if data.layout == "long" else int(np.bincount(task).max())
+    return r, r * float(np.sqrt(n))
+
+
+def warn_of_ids(data: TaskData) -> None:
+    """Warn where a column looks like an id or a date that tasks share, and no groups or times are given."""
+    found = None if data.groups is not None or data.order is not None else repeated_column(data)
+    if found is not None:
+        name, share = found
+        warnings.warn(
+            f"{share:.0%} of the rows have the value of {name!r} of a row of another task. If such rows share an "
+            f"occasion, a day or a patient, folds that part them leak: give groups={name!r} to fit (the column is then "
+            "no feature), or a vector.",
+            UserWarning,
+            stacklevel=caller_level(),
+        )
+
+
+def warn_of_residuals(data: TaskData, residuals: Array) -> None:
+    """Warn where residuals show that rows share an occasion, or follow each other in time, and nothing says so."""
+    if data.order is not None:
+        return
+    found = None if data.groups is not None else repeated_rows(data, residuals)
+    if found is not None and found[1] >= _ALIKE and found[2] >= _ERRORS:
+        warnings.warn(
+            f"{found[0]:.0%} of the rows have the features of a row of another task, and residuals of such rows have a "
+            f"correlation of {found[1]:.2f}: they seem to share an occasion, and folds that part them leak. Give "
+            "groups= to fit, so that they stay together, or y of shape (n, K).",
+            UserWarning,
+            stacklevel=caller_level(),
+        )
+    r, errors = neighbour_correlation(data, residuals)
+    if r >= _ALIKE and errors >= _ERRORS:
+        warnings.warn(
+            f"Residuals of neighbouring rows have a correlation of {r:.2f}. If rows are in the order of time, random "
+            "folds leak: give order= to fit (times, or a column's name), so that folds are blocks of time.",
+            UserWarning,
+            stacklevel=caller_level(),
+        )
