@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mssl import structures as structures
     from mssl.data import TaskData, pair_tasks, stack_tasks, vote
     from mssl.estimators import MSSLClassifier, MSSLRegressor, MultiTaskClassifier, MultiTaskGLM
+    from mssl.estimators.bayesian import BayesianMSSLClassifier, BayesianMSSLRegressor
     from mssl.files.models import load, save
     from mssl.glasso import GraphicalLasso, GraphicalLassoCV, graphical_lasso
     from mssl.graph import TaskGraph
@@ -31,6 +32,8 @@ __version__ = "0.2.0.dev0"
 _moved.install()
 
 _HOMES = {
+    "BayesianMSSLRegressor": "estimators.bayesian",
+    "BayesianMSSLClassifier": "estimators.bayesian",
     "MSSLRegressor": "estimators",
     "MSSLClassifier": "estimators",
     "MultiTaskClassifier": "estimators",
@@ -57,6 +60,8 @@ _MODULES = frozenset(
 )
 
 __all__ = [
+    "BayesianMSSLClassifier",
+    "BayesianMSSLRegressor",
     "GraphicalLasso",
     "GraphicalLassoCV",
     "MSSLClassifier",

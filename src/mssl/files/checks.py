@@ -113,6 +113,29 @@ _FIELDS: dict[str, dict[str, tuple[Callable[[Any], bool], str]]] = {
         "missing": (lambda value: value in ("error", "indicator"), "a way with missing values"),
         "columns": (_each(_of_class("ColumnSchema"), tuple), "a tuple of columns"),
     },
+    "Options": {
+        "structure": (_is_text, "text"),
+        "intercepts": (lambda value: value in ("flat", "shrunk", "none"), "a kind of intercepts"),
+        "errors": (lambda value: value in ("independent", "shared"), "a kind of errors"),
+    },
+    "Ensemble": {
+        "members": (_each(_of_class("Member"), list), "a list of members"),
+        "maps": (lambda value: value is None or _of_class("FeatureBlocks")(value), "feature maps"),
+    },
+    "Member": {
+        "fit": (_of_class("EvidenceFit"), "a fit"),
+        "width": (_is_count, "a count"),
+        "calibration": (_of_class("Calibration"), "a calibration"),
+        "weight": (_is_number, "a number"),
+    },
+    "EvidenceFit": {
+        "hyper": (_of_class("Hyper"), "hyperparameters"),
+        "posterior": (_of_class("MeanPosterior", "DualPosterior", "SharedPosterior", "JointPosterior"), "a posterior"),
+        "columns": (_of_class("Columns"), "columns of a prior"),
+        "units": (_of_class("Units"), "units"),
+        "options": (_of_class("Options"), "options"),
+        "joined": (_each(_of_class("JoinedTask"), list), "a list of tasks"),
+    },
     "Record": dict.fromkeys(
         ("iteration", "objective", "gap_weights", "gap_structure", "relative_gap", "edges", "seconds"),
         (_is_number, "a number"),
@@ -150,6 +173,12 @@ def check_object(name: str, state: Mapping[str, Any]) -> None:
         if value is None and attribute in _OPTIONAL:
             continue
         where = f"{attribute} of {name}"
+        own = _FIELDS.get(name, {}).get(attribute)  # a class may keep something else under a name
+        rule = own or _VALUES.get(attribute)
+        if rule is not None and not rule[0](value):
+            raise ModelFileError(f"{where} is not {rule[1]}")
+        if own is not None:
+            continue
         if attribute in _NUMBERS:
             _check_array(where, value, _NUMBERS[attribute], sizes)
             if value.dtype != np.float64 or not np.isfinite(value).all():
@@ -160,9 +189,6 @@ def check_object(name: str, state: Mapping[str, Any]) -> None:
                 raise ModelFileError(f"{where} holds a name twice")
         elif attribute in _PLACES:
             _check_array(where, value, _PLACES[attribute][0], sizes)
-        rule = _FIELDS.get(name, {}).get(attribute) or _VALUES.get(attribute)
-        if rule is not None and not rule[0](value):
-            raise ModelFileError(f"{where} is not {rule[1]}")
     for attribute, (_, bound) in _PLACES.items():
         places = state.get(attribute)
         if places is not None and (

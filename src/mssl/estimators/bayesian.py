@@ -1,0 +1,682 @@
+"""Weights integrated out: estimators that need no tuning, know how sure they are, and predict tasks never seen."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from scipy import stats
+from sklearn.base import RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from mssl._typing import Array, ClassWeight, Index, Labels
+from mssl._validation import caller_level, check_choice, check_flag, check_number, check_whole_number, refused
+from mssl.data.inputs import listing, take_columns
+from mssl.data.layouts import TaskData
+from mssl.data.splitters import task_folds
+from mssl.estimators.base import GLMScore, LabelEstimator, TaskEstimator, score_by_keyword, with_callbacks
+from mssl.estimators.prediction import read_known
+from mssl.evidence.adapt import join_task
+from mssl.evidence.choice import Ensemble, Request, choose
+from mssl.evidence.fit import STRUCTURES, Options
+from mssl.evidence.forecast import Forecast, joined
+from mssl.evidence.relations import sparse_precision
+from mssl.exceptions import DataError
+from mssl.features import FeatureMap
+from mssl.graph.evidence import coefficient_evidence
+from mssl.graph.inference import LazyEvidence
+from mssl.graph.task_graph import TaskGraph, partial_correlation
+from mssl.losses import Loss
+from mssl.metrics import deviance_score
+from mssl.model.conditional import conditional
+from mssl.solvers.fit import Settings, prepare
+
+_CHUNK = 2**22  # numbers of features that are mapped and multiplied at a time
+
+
+class BayesianEstimator(TaskEstimator):
+    """What the Bayesian estimators share: read tasks, choose and fit, forecast."""
+
+    structure: str
+    errors: str
+    random_intercepts: bool | str
+    fit_intercept: bool
+    scale_targets: bool | str
+    calibrate: bool
+    cv: Any
+    tol: float
+    max_iter: int
+
+    ensemble_: Ensemble
+    residual_covariance_: Array
+    unseen_ = "mean"
+
+    @with_callbacks
+    def fit(
+        self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None, groups: Any = None, order: Any = None
+    ) -> Self:
+        """Learn hyperparameters, the posterior of all tasks' weights, and how wide forecasts must be.
+
+        Parameters
+        ----------
+        X : array or frame of shape (N, d), (n, d) or (n, K, d)
+            Features in one of three layouts: long (with ``task_column`` or ``tasks``), shared, aligned.
+        y : array of shape (N,) or (n, K)
+            Targets; in the (n, K) layouts NaN marks a missing one.
+        tasks : array of shape (N,), optional
+            Task of each row, instead of a task column.
+        sample_weight : array of the shape of y or of its rows, optional
+            Frequency weights: 2 means the row counts twice, 0 that it is not there.
+        groups : str or array of shape (N,) or (n,), optional
+            Rows that belong together in all tasks, such as those of one day or one patient: folds never part them, and
+            errors that tasks share there can be modelled. A column's name, or one entry a row. In the shared and
+            aligned layouts a row is a group by default.
+        order : str or array of shape (N,) or (n,), optional
+            Time of each row, likewise: folds are then blocks of time.
+
+        Returns
+        -------
+        self
+        """
+        X, groups, order, self.ignored_columns_ = take_columns(X, groups, order)
+        data = self._read_columns(X, y, tasks, sample_weight).with_occasions(groups, order)
+        loss = self._loss()
+        request = self._request(data, loss)
+        self.maps_ = None
+        self._remember_input(X, data)
+        context = self._init_callback_context(max_subtasks=None)
+        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        ensemble = choose(data, request, loss, self._folds(data), self._report(context))
+        self._keep(ensemble, data, loss)
+        context.call_on_fit_task_end(estimator=self, X=X, y=y)
+        late = [member.name for member in ensemble.members if not member.fit.converged]
+        if late:
+            warnings.warn(
+                f"Hyperparameters of {listing(late)} were not within tol ({self.tol:g}) after {self.max_iter} steps; "
+                "raise max_iter, or accept the fit by raising tol.",
+                ConvergenceWarning,
+                stacklevel=caller_level(),
+            )
+        return self
+
+    def _report(self, context: Any) -> Any:
+        def report(name: str) -> None:
+            if self.verbose:
+                print(f"judged by folds: {name}", file=sys.stderr)
+            child = context.subcontext(task_name="candidate")
+            child.call_on_fit_task_begin(estimator=self)
+            child.call_on_fit_task_end(estimator=self)
+
+        return report
+
+    def _request(self, data: TaskData, loss: Loss) -> Request:
+        """What the parameters stand for on these data."""
+        check_choice("structure", self.structure, ("auto", *STRUCTURES))
+        check_choice("errors", self.errors, ("auto", "independent", "shared"))
+        check_flag("fit_intercept", self.fit_intercept)
+        check_number("tol", self.tol, above=0)
+        check_whole_number("max_iter", self.max_iter, low=1)
+        shrunk, scaled = self.random_intercepts, self.scale_targets
+        if isinstance(shrunk, str):
+            check_choice("random_intercepts", shrunk, ("auto",), also="True or False")
+            shrunk = data.layout == "long" and data.n_tasks > 2
+        if isinstance(scaled, str):
+            check_choice("scale_targets", scaled, ("auto",), also="True or False")
+            scaled = data.layout == "shared" and loss.name == "gaussian"
+        if self.errors == "shared" and data.occasions is None:
+            allowed = "shared errors need rows that belong together: the shared or aligned layout, or groups="
+            raise refused("errors", self.errors, allowed)
+        intercepts = "none" if not self.fit_intercept else "shrunk" if shrunk else "flat"
+        features = self.features if isinstance(self.features, str) else tuple(self.features)
+        options = Options(
+            intercepts=intercepts, scale_targets=bool(scaled), tol=float(self.tol), max_iter=int(self.max_iter)
+        )
+        return Request(features, self.structure, self.errors, options)
+
+    def _folds(self, data: TaskData) -> list[Any]:
+        """Folds to choose and to calibrate by; none where nothing is left open, or where rows are too few."""
+        check_flag("calibrate", self.calibrate)
+        open_ = "auto" in (self.structure, self.errors, self.features if isinstance(self.features, str) else "")
+        if not (open_ or self.calibrate):
+            return []
+        units = len(np.unique(data.occasions)) if data.occasions is not None else int(data.n_rows.max())
+        if self.cv is None and (len(data.y) < 10 or units < 3):
+            return []
+        cv = min(5, units) if self.cv is None and data.order is None else self.cv
+        return [(train, test) for train, test in task_folds(data, cv) if train.any() and test.any()]
+
+    def _keep(self, ensemble: Ensemble, data: TaskData, loss: Loss) -> None:
+        self.ensemble_, self.loss_, self.tasks_ = ensemble, loss, data.tasks
+        self.maps_ = ensemble.maps
+        if ensemble.maps is not None:
+            names = data.feature_names
+            names = np.asarray([f"x{j}" for j in range(data.n_features)] if names is None else names, dtype=object)
+            self.features_ = ensemble.maps.get_feature_names_out(names)
+        self._summarise()
+        evidence = LazyEvidence(
+            lambda: coefficient_evidence(prepare(data, loss, Settings(fit_intercept=self.fit_intercept)), "auto")
+        )
+        precision = sparse_precision(ensemble)
+        self.precision_ = precision
+        self.partial_correlation_ = partial_correlation(precision)
+        self.graph_ = TaskGraph.from_precision(precision, tasks=data.tasks.tolist(), evidence=evidence)
+
+    def _summarise(self) -> None:
+        """The attributes that users read, from the ensemble, in their units."""
+        ensemble = self.ensemble_
+        K, D = len(self.tasks_), len(self.features_)
+        coef, square, level = np.zeros((K, D)), np.zeros((K, D)), np.zeros(K)
+        mean, mean_level, relevance = np.zeros(D), 0.0, np.zeros(D)
+        noise, covariance, edf = np.zeros(K), np.zeros((K, K)), np.zeros(K)
+        residual = np.zeros((K, K))
+        for member in ensemble.members:
+            fit, weight = member.fit, member.weight
+            W, b, variances = fit.weights_of_all()
+            own = slice(0, member.width)
+            coef[:, own] += weight * W
+            square[:, own] += weight * (variances + W**2)
+            level += weight * b
+            new, new_level = fit.new_weights()
+            mean[own] += weight * new
+            mean_level += weight * new_level
+            relevance[own] += weight * fit.relevance()
+            spread = member.calibration.spread
+            edf += weight * fit.all_edf()
+            T, R = fit.task_covariances()
+            covariance += weight * T
+            residual += weight * spread**2 * R
+        noise = np.sqrt(np.diag(residual))
+        self.coef_, self.intercept_ = coef, level
+        self.coef_std_ = np.sqrt(np.maximum(square - coef**2, 0.0))
+        self.mean_coef_ = mean
+        self.unseen_coef_, self.unseen_intercept_ = mean, float(mean_level)
+        self.feature_relevance_ = relevance / max(float(relevance.mean()), 1e-300)
+        self.task_covariance_ = self.covariance_ = covariance
+        self.residual_covariance_ = residual
+        self.noise_ = noise
+        self.effective_dof_ = edf
+        first = ensemble.members[0]
+        self.structure_ = first.name
+        self.evidence_ = first.fit.log_evidence
+        self.candidates_ = ensemble.judged
+        self.n_iter_ = int(sum(member.fit.n_iter for member in ensemble.members))
+
+    def _forecast(self, X: Any, tasks: Any, unseen: str | None) -> tuple[Forecast, tuple[int, ...]]:
+        """Distributions of all rows, flat, and the shape of predictions."""
+        values, index, layout = self._rows(X, tasks, unseen)
+        K = len(self.tasks_)
+        shape: tuple[int, ...]
+        if layout == "aligned":
+            n = len(values)
+            flat, shape = values.reshape(n * K, -1), (n, K)
+            index = np.tile(np.arange(K), n)
+        elif index is None:
+            n = values.shape[0]
+            made = [self._by_rows(values, np.full(n, k)) for k in range(K)]
+            order = np.arange(n * K).reshape(K, n).T.ravel()
+            return _taken(joined(made), order), (n, K)
+        else:
+            flat, shape = values, (values.shape[0],)
+        return self._by_rows(flat, index), shape
+
+    def _by_rows(self, values: Any, index: Index) -> Forecast:
+        step = max(1, _CHUNK // max(1, values.shape[1]))
+        parts = [
+            self.ensemble_.forecast(values[start : start + step], index[start : start + step])
+            for start in range(0, max(values.shape[0], 1), step)
+        ]
+        return joined(parts)
+
+    def sample_posterior(self, n_samples: int = 100, *, random_state: Any = None) -> Array:
+        """Draws of all tasks' weights, in the user's units.
+
+        Parameters
+        ----------
+        n_samples : int, default=100
+            How many.
+        random_state : None, int or numpy.random.RandomState
+            Seed.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, K, D)
+        """
+        check_is_fitted(self)
+        check_whole_number("n_samples", n_samples, low=1)
+        rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
+        members = self.ensemble_.members
+        which = rng.choice(len(members), size=n_samples, p=self.ensemble_.weights)
+        draws = np.zeros((n_samples, *self.coef_.shape))
+        for number, member in enumerate(members):
+            rows = np.flatnonzero(which == number)
+            if len(rows):
+                draws[rows, :, : member.width] = member.fit.draw(len(rows), rng)
+        return draws
+
+    def coef_interval(self, coverage: float = 0.9) -> Array:
+        """Posterior intervals of the weights, shape (K, D, 2).
+
+        Parameters
+        ----------
+        coverage : float, default=0.9
+            Posterior probability of each interval.
+        """
+        check_is_fitted(self)
+        check_number("coverage", coverage, above=0, below=1)
+        half = float(stats.norm.ppf(0.5 + coverage / 2)) * self.coef_std_
+        return np.stack([self.coef_ - half, self.coef_ + half], axis=-1)
+
+    def adapt(self, X: Any, y: Any, task: Hashable) -> Self:
+        """Let a new task with a few rows join, without a refit: hyperparameters and other tasks stay as they are.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, d)
+            Its features.
+        y : array of shape (n,)
+            Its targets.
+        task : hashable
+            Its name.
+
+        Returns
+        -------
+        self
+        """
+        check_is_fitted(self)
+        if task in self.tasks_.tolist():
+            raise refused("task", task, "give a name that no task has yet", "Refit to change a task.")
+        names = np.repeat(np.asarray([task]), len(y))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            values, _, _ = self._rows(X, names, "mean")
+        targets = self._targets(y)
+        if len(targets) != values.shape[0]:
+            raise DataError(f"X has {values.shape[0]} rows, y has {len(targets)}; give one target a row.")
+        members = [
+            replace(member, fit=join_task(member.fit, values[:, : member.width], targets, self.loss_))
+            for member in self.ensemble_.members
+        ]
+        self.ensemble_ = replace(self.ensemble_, members=members)
+        self.tasks_ = np.append(self.tasks_.astype(object) if self.tasks_.dtype.kind == "O" else self.tasks_, [task])
+        self._summarise()
+        precision = np.eye(len(self.tasks_))
+        precision[:-1, :-1] = self.precision_
+        self.precision_ = precision
+        self.partial_correlation_ = partial_correlation(precision)
+        self.graph_ = TaskGraph.from_precision(precision, tasks=self.tasks_.tolist())
+        return self
+
+    def _targets(self, y: Any) -> Array:
+        return np.asarray(y, dtype=float)
+
+
+def _taken(forecast: Forecast, rows: Index) -> Forecast:
+    return Forecast(*(getattr(forecast, name)[rows] for name in ("mean", "variance", "noise", "degrees")))
+
+
+class BayesianMSSLRegressor(GLMScore, RegressorMixin, BayesianEstimator):
+    r"""Multi-task regression with the weights integrated out: no tuning, intervals, and tasks never seen.
+
+    The K weights of feature j have the prior :math:`W_j \sim N(0, \psi_j T)`, with a relevance ψ for each feature and a
+    covariance T over tasks: :math:`vI` (ridge), :math:`vI + t 1 1^\top` (a shared mean) or dense. Hyperparameters
+    maximise the evidence; see :mod:`mssl.evidence.prior`. Folds that never part rows of one occasion choose among
+    features, structures and models of the errors, and widen intervals where these are short.
+
+    Parameters
+    ----------
+    structure : {"auto", "mean+ard", "mean", "ard", "ridge", "iw", "iw+ard"}, default="auto"
+        Prior over tasks and features: a shared mean ("mean"), learned relevances ("ard"), both, neither ("ridge"), a
+        dense covariance over tasks ("iw"). "auto" stacks them by what folds say.
+    features : "auto", "linear", "spline", "spline+interactions" or list of maps, default="auto"
+        What is made of the columns; "auto" takes splines where folds prefer them. See :mod:`mssl.features`.
+    errors : {"auto", "independent", "shared"}, default="auto"
+        Whether errors of tasks on one occasion (a row of the shared and aligned layouts, or a group) are related.
+        "auto" lets the folds decide; without occasions it is "independent".
+    random_intercepts : "auto" or bool, default="auto"
+        Whether intercepts are drawn towards their mean, as in a mixed model, or free. "auto" draws them together in the
+        long layout with three tasks or more.
+    fit_intercept : bool, default=True
+        Whether tasks have intercepts at all.
+    scale_targets : "auto" or bool, default="auto"
+        Whether each task's targets have a scale of their own. "auto": in the shared layout, where one design has many
+        targets.
+    loss : {"gaussian", "poisson", "gamma"}, default="gaussian"
+        The loss of one observation; counts and positive targets by a Laplace approximation.
+    calibrate : bool, default=True
+        Whether widths of forecasts are adjusted by what folds say.
+    missing : {"error", "indicator"}, default="error"
+        Missing values in X: refused, or replaced by the mean and marked by a column.
+    cv : None, int, splitter or iterable, default=None
+        Folds to choose and calibrate by; 5 by default.
+    task_column : str or int, optional
+        The column of X that holds task ids.
+    tol : float, default=1e-4
+        Gradient of the evidence in the logarithms of the hyperparameters, per degree of freedom, to reach.
+    max_iter : int, default=300
+        Most computations of the evidence in a stage of a fit.
+    verbose : int, default=0
+        1 prints a line for each candidate.
+
+    Attributes
+    ----------
+    coef_, coef_std_ : ndarrays of shape (K, D)
+        Posterior means and standard deviations of the weights.
+    intercept_ : ndarray of shape (K,)
+        Posterior means of the intercepts.
+    mean_coef_ : ndarray of shape (D,)
+        What a new task is expected to have.
+    feature_relevance_ : ndarray of shape (D,)
+        Prior variances of the features' weights, of mean 1.
+    task_covariance_, residual_covariance_ : ndarrays of shape (K, K)
+        Covariance over tasks of the weights of a feature of relevance one, and of the errors.
+    noise_ : ndarray of shape (K,)
+        Noise standard deviations.
+    effective_dof_ : ndarray of shape (K,)
+        Degrees of freedom that the weights of each task use.
+    evidence_ : float
+        Log evidence of the heaviest member.
+    structure_ : str
+        Name of the heaviest member.
+    candidates_ : list of tuple of (str, float, float)
+        Every candidate: name, mean log density of held-out rows, weight.
+    graph_ : TaskGraph
+        Edges of a dense covariance over tasks, where one was taken; ``graph_.relations()`` tests all pairs.
+    tasks_ : ndarray of shape (K,)
+        Task names.
+
+    References
+    ----------
+    MacKay (1992), Bayesian interpolation, doi:10.1162/neco.1992.4.3.415.
+    Yao, Vehtari, Simpson & Gelman (2018), doi:10.1214/17-BA1091.
+
+    Examples
+    --------
+    >>> from mssl import BayesianMSSLRegressor
+    >>> from mssl.datasets import make_clustered_tasks
+    >>> data = make_clustered_tasks(n_features=5, n_samples=20, random_state=0)
+    >>> model = BayesianMSSLRegressor(structure="mean+ard", features="linear").fit(data.X, data.y, tasks=data.tasks)
+    >>> mean, std = model.predict(data.X_test, tasks=data.tasks_test, return_std=True)
+    >>> model.predict_interval(data.X_test, tasks=data.tasks_test).shape
+    (520, 2)
+    """
+
+    def __init__(
+        self,
+        structure: str = "auto",
+        *,
+        features: str | Sequence[FeatureMap] = "auto",
+        errors: str = "auto",
+        random_intercepts: bool | str = "auto",
+        fit_intercept: bool = True,
+        scale_targets: bool | str = "auto",
+        loss: str | Loss = "gaussian",
+        calibrate: bool = True,
+        missing: str = "error",
+        cv: Any = None,
+        task_column: Hashable | None = None,
+        tol: float = 1e-4,
+        max_iter: int = 300,
+        verbose: int = 0,
+    ) -> None:
+        self.structure = structure
+        self.features = features
+        self.errors = errors
+        self.random_intercepts = random_intercepts
+        self.fit_intercept = fit_intercept
+        self.scale_targets = scale_targets
+        self.loss = loss
+        self.calibrate = calibrate
+        self.missing = missing
+        self.cv = cv
+        self.task_column = task_column
+        self.tol = tol
+        self.max_iter = max_iter
+        self.verbose = verbose
+
+    def _loss(self) -> Loss:
+        loss = super()._loss()
+        if loss.name not in ("gaussian", "poisson", "gamma"):
+            allowed = "a Bayesian regressor takes 'gaussian', 'poisson' or 'gamma'"
+            raise refused("loss", self.loss, allowed, "Use mssl.BayesianMSSLClassifier for two classes.")
+        return loss
+
+    def predict(
+        self,
+        X: Any,
+        tasks: Any = None,
+        unseen: str | None = None,
+        *,
+        return_std: bool = False,
+        known: Any = None,
+    ) -> Any:
+        """Predict the expected target.
+
+        Parameters
+        ----------
+        X : array or frame of shape (N, d), (n, d) or (n, K, d)
+            Features, in the layout of the fit.
+        tasks : array of shape (N,), optional
+            Task of each row, instead of a task column.
+        unseen : {"mean", "error"}, optional
+            Tasks that were not there in the fit: predicted from the mean that all tasks share, with its variance and
+            one warning (the default), or refused.
+        return_std : bool, default=False
+            Whether to return the standard deviations of new targets too.
+        known : array of shape (n, K), optional
+            Targets of the same occasions that are known, NaN where not (shared and aligned layouts, Gaussian loss):
+            the answer is the expectation given these.
+
+        Returns
+        -------
+        ndarray of shape (N,) or (n, K), or two of them
+        """
+        forecast, shape = self._forecast(X, tasks, unseen)
+        mean = forecast.expectation(self.loss_).reshape(shape)
+        if known is not None:
+            answer = self._given(forecast, shape, known)
+            return (answer[0], np.sqrt(answer[1])) if return_std else answer[0]
+        if not return_std:
+            return mean
+        return mean, np.sqrt(self._variance(forecast, mean.ravel())).reshape(shape)
+
+    def _given(self, forecast: Forecast, shape: tuple[int, ...], known: Any) -> tuple[Array, Array]:
+        if len(shape) != 2 or self.loss_.name != "gaussian":
+            raise refused("known", "given", "known targets need the shared or aligned layout and the Gaussian loss")
+        R = self.residual_covariance_
+        own = forecast.variance.reshape(shape)
+        covariance = np.broadcast_to(R, (shape[0], *R.shape)).copy()
+        diagonal = np.arange(len(R))
+        covariance[:, diagonal, diagonal] += own
+        return tuple(conditional(forecast.mean.reshape(shape), covariance, read_known(known))[:2])  # type: ignore[return-value]
+
+    def impute(self, X: Any, Y: Any) -> Array:
+        """Fill the gaps of targets of the shared or aligned layout: known ones stay, NaN becomes its expectation.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, d) or (n, K, d)
+            Features.
+        Y : array of shape (n, K)
+            Targets; NaN marks gaps.
+
+        Returns
+        -------
+        ndarray of shape (n, K)
+        """
+        Y = np.asarray(Y, dtype=float)
+        return np.where(np.isnan(Y), self.predict(X, known=Y), Y)
+
+    def _variance(self, forecast: Forecast, mean: Array) -> Array:
+        if self.loss_.name == "gaussian":
+            factor = forecast.degrees / np.maximum(forecast.degrees - 2, 1.0)
+            return (forecast.variance + forecast.noise) * factor
+        spread = mean**2 * np.expm1(np.minimum(forecast.variance, 100.0))
+        return spread + (mean if self.loss_.name == "poisson" else mean**2)
+
+    def predict_interval(self, X: Any, coverage: float = 0.9, tasks: Any = None, unseen: str | None = None) -> Array:
+        """Intervals that hold new targets with a given probability.
+
+        Parameters
+        ----------
+        X, tasks, unseen
+            As for :meth:`predict`.
+        coverage : float, default=0.9
+            Probability that a new target lies inside.
+
+        Returns
+        -------
+        ndarray of shape (N, 2) or (n, K, 2)
+            Lower and upper ends.
+        """
+        check_number("coverage", coverage, above=0, below=1)
+        forecast, shape = self._forecast(X, tasks, unseen)
+        levels = np.asarray([0.5 - coverage / 2, 0.5 + coverage / 2])
+        return forecast.quantiles(levels, self.loss_).reshape(*shape, 2)
+
+    @score_by_keyword
+    def score(self, X: Any, y: Any, *, tasks: Any = None, sample_weight: Any = None) -> float:
+        """Share of deviance explained; R² for the Gaussian loss. New tasks are predicted from the mean.
+
+        Parameters
+        ----------
+        X, y, tasks, sample_weight
+            As for :meth:`fit`.
+        """
+        return deviance_score(self.loss_, y, self.predict(X, tasks=tasks), sample_weight)
+
+
+class BayesianMSSLClassifier(LabelEstimator, BayesianEstimator):
+    r"""Multi-task classification with the weights integrated out by expectation propagation.
+
+    The model of :class:`BayesianMSSLRegressor` with the logistic likelihood. Probabilities are averages over the
+    posterior, :math:`E\,\sigma(f)`, with the factors of mean and spread that folds suggest: near-separable tasks are
+    then neither under- nor overconfident.
+
+    Parameters
+    ----------
+    structure, features, random_intercepts, fit_intercept, calibrate, missing, cv, task_column, tol, max_iter, verbose
+        As for :class:`BayesianMSSLRegressor`.
+    class_weight : None, "balanced" or dict of label → weight, default=None
+        Weights of the classes; "balanced" gives both classes of each task equal totals.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (2,)
+        The labels; probabilities and decisions are for the second.
+    coef_, coef_std_, intercept_, mean_coef_, feature_relevance_, task_covariance_, effective_dof_, evidence_
+        As for :class:`BayesianMSSLRegressor`, on the scale of log-odds.
+    structure_, candidates_, graph_, tasks_
+        As for :class:`BayesianMSSLRegressor`.
+
+    References
+    ----------
+    Minka (2001), Expectation propagation for approximate Bayesian inference, arXiv:1301.2294.
+
+    Examples
+    --------
+    >>> from mssl import BayesianMSSLClassifier
+    >>> from mssl.datasets import make_clustered_tasks
+    >>> data = make_clustered_tasks(family="binary", n_features=5, n_samples=30, random_state=0)
+    >>> model = BayesianMSSLClassifier("mean+ard", features="linear").fit(data.X, data.y, tasks=data.tasks)
+    >>> model.predict_proba(data.X_test, tasks=data.tasks_test).shape
+    (520, 2)
+    """
+
+    errors = "independent"
+    scale_targets = False
+
+    def __init__(
+        self,
+        structure: str = "auto",
+        *,
+        features: str | Sequence[FeatureMap] = "auto",
+        random_intercepts: bool | str = "auto",
+        fit_intercept: bool = True,
+        class_weight: ClassWeight = None,
+        calibrate: bool = True,
+        missing: str = "error",
+        cv: Any = None,
+        task_column: Hashable | None = None,
+        tol: float = 1e-4,
+        max_iter: int = 300,
+        verbose: int = 0,
+    ) -> None:
+        self.structure = structure
+        self.features = features
+        self.random_intercepts = random_intercepts
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.calibrate = calibrate
+        self.missing = missing
+        self.cv = cv
+        self.task_column = task_column
+        self.tol = tol
+        self.max_iter = max_iter
+        self.verbose = verbose
+
+    def _targets(self, y: Any) -> Array:
+        labels = np.asarray(y)
+        strange = [label for label in np.unique(labels).tolist() if label not in self.classes_.tolist()]
+        if strange:
+            raise DataError(f"y holds labels {listing(strange)}; this model knows {listing(self.classes_)}.")
+        return (labels == self.classes_[1]).astype(float)
+
+    def decision_function(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Array:
+        """Log-odds of the second class's predictive probability.
+
+        Parameters
+        ----------
+        X, tasks, unseen
+            As for :meth:`predict`.
+
+        Returns
+        -------
+        ndarray of shape (N,) or (n, K)
+        """
+        forecast, shape = self._forecast(X, tasks, unseen)
+        return forecast.log_odds().reshape(shape)
+
+    def _second(self, X: Any, tasks: Any, unseen: str | None) -> Array:
+        forecast, shape = self._forecast(X, tasks, unseen)
+        return forecast.probabilities().reshape(shape)
+
+    def predict_proba(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Array:
+        """Predictive probabilities of both classes, in the order of ``classes_``.
+
+        Parameters
+        ----------
+        X, tasks, unseen
+            As for :meth:`predict`.
+
+        Returns
+        -------
+        ndarray of shape (N, 2), or (n, K, 2) for the shared and aligned layouts
+        """
+        p = self._second(X, tasks, unseen)
+        return np.stack([1 - p, p], axis=-1)
+
+    def predict(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Labels:
+        """Predict the likelier class.
+
+        Parameters
+        ----------
+        X : array or frame of shape (N, d), (n, d) or (n, K, d)
+            Features, in the layout of the fit.
+        tasks : array of shape (N,), optional
+            Task of each row, instead of a task column.
+        unseen : {"mean", "error"}, optional
+            Tasks that were not there in the fit: predicted from the mean that all tasks share, with one warning (the
+            default), or refused.
+
+        Returns
+        -------
+        ndarray of shape (N,) or (n, K)
+        """
+        second = self._second(X, tasks, unseen) > 0.5
+        return self.classes_[second.astype(int)]

@@ -1,0 +1,1 @@
+"""Weights integrated out: hyperparameters by type-II likelihood, posteriors, GLM sites, choice of structure."""

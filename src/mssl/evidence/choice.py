@@ -1,0 +1,419 @@
+r"""Which candidates, by what folds say: predictive densities of held-out rows, and the mixture that suits them best.
+
+Every candidate is fitted on the training part of every fold, maps of features included, and gives each held-out row a
+density. Stacking (Yao, Vehtari, Simpson & Gelman 2018, doi:10.1214/17-BA1091) weighs the candidates so that
+
+.. math:: \max_{w \ge 0, \sum w = 1} \; \sum_i \log \sum_m w_m \, p_m(y_i \mid y_{-i}) ,
+
+which does not ask whether one of them is right, and gives a mixture where none is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from mssl._typing import Array, Index, Mask
+from mssl.data.layouts import TaskData, subset
+from mssl.evidence.fit import EvidenceFit, Options, can_share, fit_evidence, relevance_groups
+from mssl.evidence.forecast import Calibration, Forecast, calibrate, forecast, joined, mixed
+from mssl.features import FeatureBlocks, fit_maps
+from mssl.losses import Loss
+
+ROUGH = 1e-3  # tolerance of fits that are only judged: held-out densities agree to a thousandth
+LARGEST_AUTO = 1_500  # compressed rows up to which dense covariances are judged unasked: beyond they cost minutes
+LEAST_WEIGHT = 0.03  # members that weigh less are left out: they cost time and change nothing
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to fit.
+
+    Attributes
+    ----------
+    features : str or sequence of FeatureMap
+        What is made of the columns.
+    options : Options
+        Structure, errors, intercepts, temperature.
+    """
+
+    features: Any
+    options: Options
+
+    def roughly(self) -> Candidate:
+        """The same with the tolerance of fits that are only judged."""
+        return replace(self, options=replace(self.options, tol=max(self.options.tol, ROUGH)))
+
+    @property
+    def name(self) -> str:
+        """Words for tables."""
+        parts = [self.options.structure]
+        if isinstance(self.features, str) and self.features != "linear":
+            parts.append(self.features)
+        if self.options.errors != "independent":
+            parts.append("shared errors")
+        if self.options.temperature != 1:
+            parts.append(f"temperature {self.options.temperature:g}")
+        return ", ".join(parts)
+
+
+@dataclass(eq=False)
+class Part:
+    """Some rows, with their maps of features and fits by candidate, each made once.
+
+    Attributes
+    ----------
+    train : TaskData
+        Rows to fit to, before maps.
+    occasions : ndarray of int or None
+        Occasions of those rows.
+    loss : Loss
+        The loss of one row.
+    """
+
+    train: TaskData
+    occasions: Index | None
+    loss: Loss
+    _maps: dict[str, tuple[FeatureBlocks, TaskData]] = field(default_factory=dict)
+    _fits: dict[Candidate, EvidenceFit] = field(default_factory=dict)
+
+    def mapped(self, features: Any) -> tuple[FeatureBlocks, TaskData]:
+        """The maps, fitted to these rows, and the rows with their features."""
+        key = repr(features)
+        if key not in self._maps:
+            self._maps[key] = _mapped_tasks(features, self.train)
+        return self._maps[key]
+
+    def fit(self, candidate: Candidate, start: EvidenceFit | None = None) -> EvidenceFit:
+        """The candidate's fit to these rows."""
+        if candidate not in self._fits:
+            maps, data = self.mapped(candidate.features)
+            groups = relevance_groups(maps.blocks_, maps.column_of_)
+            before = candidate.options.base
+            base = None if before is None else self.fit(Candidate(candidate.features, before))
+            self._fits[candidate] = fit_evidence(
+                data,
+                maps.blocks_,
+                groups,
+                candidate.options,
+                loss=self.loss,
+                occasions=self.occasions,
+                base=base,
+                start=start,
+            )
+        return self._fits[candidate]
+
+
+def _mapped_tasks(features: Any, data: TaskData) -> tuple[FeatureBlocks, TaskData]:
+    """Maps of features fitted to tasks, and the tasks with their features."""
+    maps = fit_maps(features, data)
+    return maps, data if maps.linear else replace(data, X=maps.map_rows(data.X), feature_names=None)
+
+
+def forecast_part(maps: FeatureBlocks, fit: EvidenceFit, data: TaskData) -> Forecast:
+    """Predictive distributions of the rows of tasks, before maps."""
+    X = maps.map_rows(data.X)
+    if data.shared:
+        X = np.tile(X, (data.n_tasks, 1))
+    return forecast(fit, X, data.task_of_row)
+
+
+@dataclass(eq=False)
+class HeldOut:
+    """Densities of held-out rows under candidates, fold by fold.
+
+    Attributes
+    ----------
+    data : TaskData
+        All rows.
+    folds : sequence of (train, test) masks over flat rows
+        What is fitted and what is held out.
+    """
+
+    data: TaskData
+    folds: Sequence[tuple[Mask, Mask]]
+    occasions: Index | None
+    loss: Loss
+    report: Callable[[str], None] = lambda text: None
+    parts: list[Part] = field(default_factory=list)
+    densities: dict[Candidate, Array] = field(default_factory=dict)
+    forecasts: dict[Candidate, Forecast] = field(default_factory=dict)
+    calibrations: dict[Candidate, Calibration] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for train, _ in self.folds:
+            part = subset(self.data, train, all_tasks=False)
+            self.parts.append(Part(part, None if self.occasions is None else self.occasions[train], self.loss))
+
+    @property
+    def rows(self) -> Index:
+        """The flat rows that are held out, fold after fold."""
+        return np.concatenate([np.flatnonzero(test) for _, test in self.folds])
+
+    def judge(self, candidate: Candidate, start: EvidenceFit | None = None) -> Array:
+        """Log density of every held-out row."""
+        if candidate not in self.densities:
+            made = []
+            for part, (_, test) in zip(self.parts, self.folds, strict=True):
+                held = subset(self.data, test, all_tasks=False)
+                fit = part.fit(candidate.roughly(), start)
+                made.append(forecast_part(part.mapped(candidate.features)[0], fit, held))
+            whole = joined(made)
+            y = self.data.y[self.rows]
+            self.calibrations[candidate] = calibrate(whole, y, self.row_weights(), self.loss)
+            self.forecasts[candidate] = whole.calibrated(self.calibrations[candidate])
+            densities = self.forecasts[candidate].log_density(y, self.loss)
+            self.densities[candidate] = np.nan_to_num(densities, nan=-1e3, neginf=-1e3)
+            self.report(candidate.name)
+        return self.densities[candidate]
+
+    def row_weights(self) -> Array:
+        """Frequency weights of the held-out rows."""
+        return np.ones(len(self.rows)) if self.data.weights is None else self.data.weights[self.rows]
+
+    def lead(self, candidate: Candidate, other: Candidate) -> tuple[float, float]:
+        """How much better the first predicts, in total log density, and its standard error over cells.
+
+        A cell is a fold's rows of one task, or an occasion where tasks share them.
+        """
+        difference = self.row_weights() * (self.judge(candidate) - self.judge(other))
+        if self.occasions is not None:
+            cell = np.unique(self.occasions[self.rows], return_inverse=True)[1].ravel()
+        else:
+            fold = np.concatenate([np.full(int(test.sum()), number) for number, (_, test) in enumerate(self.folds)])
+            cell = fold * self.data.n_tasks + self.data.task_of_row[self.rows]
+        sums = np.bincount(cell, difference)[np.unique(cell)]
+        return float(sums.sum()), float(np.sqrt(len(sums) * np.var(sums, ddof=1))) if len(sums) > 1 else np.inf
+
+
+def stack(densities: Array, weights: Array | None = None, *, prior: float = 1.0) -> Array:
+    """Weights of a mixture that give held-out rows the highest density.
+
+    Parameters
+    ----------
+    densities : ndarray of shape (N, M)
+        Log densities of the rows under each member.
+    weights : ndarray of shape (N,), optional
+        Frequency weights of the rows.
+    prior : float
+        Rows' worth of belief, spread over all members alike.
+
+    Returns
+    -------
+    ndarray of shape (M,)
+        Weights that sum to one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mssl.evidence.choice import stack
+    >>> stack(np.log(np.array([[0.9, 0.1]] * 50))).round(2).tolist()
+    [0.99, 0.01]
+    """
+    N, M = densities.shape
+    counts = np.ones(N) if weights is None else weights
+    p = np.exp(densities - densities.max(axis=1, keepdims=True))
+    w = np.full(M, 1 / M)
+    for _ in range(1000):
+        share = p * w
+        share /= share.sum(axis=1, keepdims=True)
+        new = (counts @ share + prior / M) / (counts.sum() + prior)
+        done = np.max(np.abs(new - w)) < 1e-6
+        w = new
+        if done:
+            break
+    return w
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One fit of an ensemble.
+
+    Attributes
+    ----------
+    name : str
+        Words for tables.
+    fit : EvidenceFit
+        What was learned.
+    width : int
+        How many of the ensemble's features it uses: the first ones.
+    calibration : Calibration
+        Factors of its forecasts.
+    weight : float
+        Its weight.
+    density : float
+        Mean log density that it gave held-out rows, NaN where there were none.
+    """
+
+    name: str
+    fit: EvidenceFit
+    width: int
+    calibration: Calibration
+    weight: float
+    density: float
+
+
+@dataclass(frozen=True, eq=False)
+class Ensemble:
+    """Fits with weights.
+
+    Attributes
+    ----------
+    members : list of Member
+        The heaviest first.
+    maps : FeatureBlocks or None
+        What makes the features of the columns; None where these are the features.
+    judged : list of tuple of (str, float, float)
+        All candidates: name, mean log density of held-out rows, weight.
+    """
+
+    members: list[Member]
+    maps: FeatureBlocks | None
+    judged: list[tuple[str, float, float]]
+
+    @property
+    def weights(self) -> Array:
+        """The members' weights."""
+        return np.asarray([member.weight for member in self.members])
+
+    def forecast(self, X: Any, task: Index) -> Forecast:
+        """Predictive distributions of rows of features; −1 is a new task."""
+        made = [
+            forecast(member.fit, X[:, : member.width], task).calibrated(member.calibration) for member in self.members
+        ]
+        return made[0] if len(made) == 1 else mixed(made, self.weights)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asks for; "auto" leaves it to the folds.
+
+    Attributes
+    ----------
+    features : str or tuple of FeatureMap
+        "auto", a word, or maps.
+    structure : str
+        "auto" or one of ``STRUCTURES``.
+    errors : {"auto", "independent", "shared"}
+        Whether tasks' errors on one occasion are related.
+    options : Options
+        All else.
+    """
+
+    features: Any
+    structure: str
+    errors: str
+    options: Options
+
+
+def choose(
+    data: TaskData,
+    request: Request,
+    loss: Loss,
+    folds: Sequence[tuple[Mask, Mask]],
+    report: Callable[[str], None] = lambda text: None,
+) -> Ensemble:
+    """Fit what was asked for; where something was left open, what folds prefer.
+
+    First the features, judged with the centre of the candidates (mean + ARD); then structures and errors, stacked.
+
+    Parameters
+    ----------
+    data : TaskData
+        Tasks with their columns.
+    request : Request
+        What is asked for.
+    loss : Loss
+        The loss of one row.
+    folds : sequence of (train, test) masks over flat rows
+        To choose and to calibrate by; none: the first candidate as it is.
+    report : callable
+        Told the name of every candidate that was judged.
+    """
+    occasions = data.occasions
+    whole = Part(data, occasions, loss)
+    centre = "mean+ard" if request.structure == "auto" else request.structure
+    errors = "independent" if request.errors == "auto" else request.errors
+    words = _words(request.features, data)
+    candidates = [Candidate(word, replace(request.options, structure=centre, errors=errors)) for word in words]
+    if not folds:
+        return _single(whole, candidates[0])
+    held = HeldOut(data, folds, occasions, loss, report)
+    for candidate in candidates:
+        held.judge(candidate, whole.fit(candidate))
+    best = candidates[0]
+    for candidate in candidates[1:]:
+        lead, error = held.lead(candidate, best)
+        if lead > error:
+            best = candidate
+    for structure, kind in _variants(request, data, whole.mapped(best.features)[1].n_features, occasions, loss):
+        # A dense covariance over tasks is judged unasked with straight lines: with curves it costs far more.
+        features = words[0] if "iw" in structure and request.structure == "auto" else best.features
+        candidate = Candidate(features, replace(best.options, structure=structure, errors=kind))
+        held.judge(candidate, whole.fit(candidate))
+    return _stacked(whole, held, best)
+
+
+def _words(features: Any, data: TaskData) -> list[Any]:
+    """Features to try: straight lines first."""
+    if not (isinstance(features, str) and features == "auto"):
+        return [features]
+    return ["linear"] if sparse.issparse(data.X) else ["linear", "spline"]
+
+
+def _variants(request: Request, data: TaskData, d: int, occasions: Index | None, loss: Loss) -> list[tuple[str, str]]:
+    """Structures and errors that are judged besides the centre."""
+    structures = ["mean+ard"] if request.structure == "auto" else [request.structure]
+    if request.structure == "auto" and data.n_tasks == 1:
+        structures = ["ridge", "ard"]
+    elif request.structure == "auto":
+        total = int(np.minimum(data.n_rows, data.n_features + 1).sum())
+        dense = ["iw", "iw+ard"] if data.shared or total <= LARGEST_AUTO else []
+        structures = ["ridge", "mean", "mean+ard", *dense]
+    pairs = [(structure, "independent") for structure in structures if request.errors != "shared"]
+    shared = request.errors == "shared" or (
+        request.errors == "auto" and loss.name == "gaussian" and can_share(data, occasions, d + 1)
+    )
+    if shared:
+        plain = [structure for structure in structures if "iw" not in structure]
+        pairs += [(structure, "shared") for structure in plain or structures]
+    return pairs
+
+
+def _single(whole: Part, candidate: Candidate) -> Ensemble:
+    maps, data = whole.mapped(candidate.features)
+    member = Member(candidate.name, whole.fit(candidate), data.n_features, Calibration(), 1.0, np.nan)
+    return Ensemble([member], None if maps.linear else maps, [(candidate.name, np.nan, 1.0)])
+
+
+def _stacked(whole: Part, held: HeldOut, best: Candidate) -> Ensemble:
+    """The mixture of all candidates that were judged with the chosen features or with a part of them."""
+    widest = whole.mapped(best.features)[0]
+    names = list(held.densities)
+    densities = np.column_stack([held.densities[candidate] for candidate in names])
+    counts = held.row_weights()
+    usable = np.asarray([candidate.features in (best.features, "linear") for candidate in names])
+    weights = np.zeros(len(names))
+    weights[usable] = stack(densities[:, usable], counts)
+    kept = weights >= min(LEAST_WEIGHT, float(weights.max()))
+    shares = np.where(kept, weights, 0.0) / weights[kept].sum()
+    means = counts @ densities / counts.sum()
+    members = [
+        Member(
+            candidate.name,
+            whole.fit(candidate),
+            whole.mapped(candidate.features)[1].n_features,
+            held.calibrations[candidate],
+            float(share),
+            float(density),
+        )
+        for candidate, share, density in zip(names, shares, means, strict=True)
+        if share > 0
+    ]
+    members.sort(key=lambda member: -member.weight)
+    judged = [(c.name, float(m), float(w)) for c, m, w in zip(names, means, shares, strict=True)]
+    return Ensemble(members, None if widest.linear else widest, judged)

@@ -1,0 +1,749 @@
+r"""From tasks to a posterior: units, route, stages of the climb, and predictions.
+
+Everything is computed in units of its own: features are centred and divided by one scale pooled over tasks, targets by
+theirs, so that y in other units gives the same answer. Stages: a ridge around a mean with relevances and noise; for a
+dense T the same with the noise frozen, since noise learned together with a rich covariance collapses where
+:math:`n \le d`; for errors shared on occasions their covariance from there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from mssl._typing import Array, Index, Mask
+from mssl._validation import refused
+from mssl.data.layouts import TaskData
+from mssl.evidence.maximise import climb
+from mssl.evidence.posterior import WeightPosterior
+from mssl.evidence.prior import FLAT, NOISE_PRIOR, SMALLEST, Columns, Hyper, Learner, Statistics
+from mssl.evidence.routes import DualRoute, MeanRoute, PrimalRoute, Route, SharedRoute
+from mssl.evidence.rows import Rows, compress
+from mssl.evidence.sites import GLMProblem, climb_sites
+from mssl.exceptions import DataError
+from mssl.losses import Loss
+
+STRUCTURES = ("ridge", "ard", "mean", "mean+ard", "iw", "iw+ard")
+LARGEST_DUAL = 5_000  # rows whose covariance is factored as one matrix: a step takes seconds from here on
+LARGEST_PRIMAL = 3_000  # weights whose precision is factored as one matrix
+_GLM_FLAT = 100.0  # prior variance of the mean intercept on the scale of the predictor
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to fit.
+
+    Attributes
+    ----------
+    structure : str
+        One of ``STRUCTURES``.
+    intercepts : {"flat", "shrunk", "none"}
+        Free intercepts, intercepts around a mean, or none.
+    errors : {"independent", "shared"}
+        Whether tasks' errors on one occasion are related.
+    temperature : float
+        Rows count 1/temperature.
+    scale_targets : bool
+        Whether every task's targets have a scale of their own.
+    tol : float
+        Residual per degree of freedom to reach.
+    max_iter : int
+        Most computations of the evidence in a stage.
+    """
+
+    structure: str = "mean+ard"
+    intercepts: str = "flat"
+    errors: str = "independent"
+    temperature: float = 1.0
+    scale_targets: bool = False
+    tol: float = 1e-4
+    max_iter: int = 300
+
+    @property
+    def base(self) -> Options | None:
+        """What is fitted before: one stage less."""
+        if self.temperature != 1:
+            return replace(self, temperature=1.0)
+        if self.errors == "shared":
+            return replace(self, errors="independent")
+        if "iw" in self.structure:
+            return replace(self, structure=self.structure.replace("iw", "mean"))
+        return None
+
+    @property
+    def dense(self) -> bool:
+        """Whether the covariance over tasks is dense."""
+        return "iw" in self.structure
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """Where the fit's numbers stand in the user's units.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (K, d)
+        Centre of each task's features; all equal unless intercepts are flat.
+    centre : ndarray of shape (d,)
+        Centre over all tasks, for new ones.
+    scales : ndarray of shape (d,)
+        Unit of each feature.
+    level : ndarray of shape (K,)
+        Centre of each task's targets.
+    sizes : ndarray of shape (K,)
+        Unit of each task's targets.
+    """
+
+    centres: Array
+    centre: Array
+    scales: Array
+    level: Array
+    sizes: Array
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedTask:
+    """The posterior of a task that joined after the fit, in the units of the fit.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (m,)
+        Its weights, and its intercept last where tasks have one.
+    covariance : ndarray of shape (m, m)
+        Their covariance.
+    count : float
+        Number of its rows.
+    edf : float
+        Degrees of freedom that its weights use.
+    """
+
+    mean: Array
+    covariance: Array
+    count: float
+    edf: float
+
+
+@dataclass(frozen=True, eq=False)
+class EvidenceFit:
+    """What was learned, in the units of the fit.
+
+    Attributes
+    ----------
+    hyper : Hyper
+        Hyperparameters; of the noise those that forecasts have.
+    posterior : WeightPosterior
+        The weights; with an intercept column where intercepts are shrunk.
+    columns : Columns
+        What the columns are.
+    units : Units
+        Units of features and targets.
+    options : Options
+        How it was fitted.
+    counts : ndarray of shape (K,)
+        Total weight of every task's rows.
+    edf : ndarray of shape (K,)
+        Degrees of freedom that the weights of each task use.
+    log_evidence : float
+        log Z in the user's units.
+    objective, residual : float
+        −2 log Z with hyperpriors, and the certificate: the gradient's norm per degree of freedom.
+    n_iter : int
+        Computations of the evidence.
+    converged : bool
+        Whether the certificate is within the tolerance.
+    route : str
+        Which route was taken.
+    joined : list of JoinedTask
+        Tasks that joined after the fit; they are numbered after those that were fitted.
+    """
+
+    hyper: Hyper
+    posterior: WeightPosterior
+    columns: Columns
+    units: Units
+    options: Options
+    counts: Array
+    edf: Array
+    log_evidence: float
+    objective: float
+    residual: float
+    n_iter: int
+    converged: bool
+    route: str
+    joined: list[JoinedTask] = field(default_factory=list)
+
+    @property
+    def base_hyper(self) -> Hyper:
+        """Hyperparameters without an intercept column that stands in for contrasts, to go on from."""
+        if self.has_column and self.options.intercepts == "flat":
+            h = self.hyper
+            return replace(h, v=h.v[:-1], t=h.t[:-1], psi=h.psi[:-1])
+        return self.hyper
+
+    @property
+    def has_column(self) -> bool:
+        """Whether the intercept is a column of the posterior."""
+        return self.columns.intercept
+
+    def features(self, X: Any, task: int | None) -> Array:
+        """Rows in the units of the fit, for one task or, with None, for a new one."""
+        centre = self.units.centre if task is None else self.units.centres[task]
+        U = ((X.toarray() if sparse.issparse(X) else X) - centre) / self.units.scales
+        return np.column_stack([U, np.ones(len(U))]) if self.has_column else U
+
+    def predictor(self, X: Any, task: int | None) -> tuple[Array, Array]:
+        """Mean and variance of the linear predictor of every row, in the user's units; None is a new task."""
+        units, K = self.units, len(self.counts)
+        if task is not None and task < K:
+            U = self.features(X, task)
+            variance = self.posterior.variance(U, task)
+            if self.options.intercepts == "flat":
+                variance = variance + self.noise_variances()[task] / max(self.counts[task], 1.0)
+            size = float(units.sizes[task])
+            return units.level[task] + size * (U @ self.posterior.coef[task]), variance * size**2
+        level, size = self.new_level()
+        if task is not None:
+            joined = self.joined[task - K]
+            U = self._new_features(X)
+            return level + size * (U @ joined.mean), size**2 * np.maximum(
+                np.sum(U * (U @ joined.covariance), axis=1), 0
+            )
+        U = self.features(X, None)
+        variance = self.posterior.new_variance(U) + self._level_variance()
+        return level + size * (U @ self.posterior.mean), variance * size**2
+
+    def new_level(self) -> tuple[float, float]:
+        """Expected level of a new task at the common centre, and the unit of its targets."""
+        return float(np.mean(self._levels())), float(np.exp(np.mean(np.log(self.units.sizes))))
+
+    def _levels(self) -> Array:
+        """The tasks' targets at the common centre, where intercepts are flat."""
+        units = self.units
+        if self.options.intercepts != "flat":
+            return units.level
+        away = (units.centre - units.centres) / units.scales
+        coef = self.posterior.coef[:, : away.shape[1]]
+        return np.asarray(units.level + units.sizes * np.sum(away * coef, axis=1))
+
+    def _level_variance(self) -> float:
+        """Variance of a new task's level about the mean one, in the units of the fit, where intercepts are flat."""
+        if self.options.intercepts != "flat":
+            return 0.0
+        K, size = len(self.counts), self.new_level()[1]
+        return float(np.var(self._levels(), ddof=1)) / size**2 * (1 + 1 / K) if K > 1 else 1.0
+
+    def _new_features(self, X: Any) -> Array:
+        """Rows of a task that joins: always with a column for its intercept, unless there is none."""
+        U = self.features(X, None)
+        flat = self.options.intercepts == "flat" and not self.has_column
+        return np.column_stack([U, np.ones(len(U))]) if flat else U
+
+    def new_prior(self, X: Any) -> tuple[Array, Array, Array]:
+        """Rows of a task that joins, and the mean and covariance that its weights have before them."""
+        mean, covariance = self.posterior.mean, self.posterior.new_covariance()
+        if self.options.intercepts == "flat":
+            if self.has_column:
+                mean, covariance = mean[:-1], covariance[:-1, :-1]
+            d = len(mean)
+            wide = np.zeros((d + 1, d + 1))
+            wide[:d, :d], wide[d, d] = covariance, max(self._level_variance(), SMALLEST)
+            mean, covariance = np.append(mean, 0.0), wide
+        return self._new_features(X), mean, covariance
+
+    def noise_variances(self) -> Array:
+        """Noise variance of each task, in the units of the fit."""
+        noise = self.hyper.noise
+        return noise if noise.ndim == 1 else np.asarray(np.diag(noise))
+
+    def noise(self, task: int | None) -> float:
+        """Noise variance of a task, or a new one, in the user's units."""
+        if task is not None and task < len(self.counts):
+            return float(self.noise_variances()[task] * self.units.sizes[task] ** 2)
+        return float(np.exp(np.mean(np.log(self.noise_variances() * self.units.sizes**2))))
+
+    def degrees(self, task: int | None) -> float:
+        """Degrees of freedom of a Student-t forecast."""
+        free = np.maximum(self.counts - self.edf - (self.options.intercepts == "flat"), 0.0)
+        total = float(free.sum())
+        if task is None or task >= len(self.counts):
+            return max(total, 1.0)
+        # The noise of a task is known from its own rows and, worth ν_n rows, from those of all others.
+        return max(float(free[task]) + min(NOISE_PRIOR, total), 1.0)
+
+    def all_edf(self) -> Array:
+        """Degrees of freedom that each task's weights use, those of joined tasks too."""
+        return np.append(self.edf, [task.edf for task in self.joined])
+
+    def weights_of_all(self) -> tuple[Array, Array, Array]:
+        """Coefficients (K, d), intercepts (K,) and variances of the coefficients (K, d), in the user's units."""
+        W, b = self.weights()
+        units, d = self.units, W.shape[1]
+        variances = np.asarray([np.diag(self.posterior.covariance(k))[:d] for k in range(len(W))])
+        variances = variances * (units.sizes[:, None] / units.scales) ** 2
+        level, size = self.new_level()
+        for task in self.joined:
+            own = task.mean[:d] * size / units.scales
+            extra = size * float(task.mean[d]) if len(task.mean) > d else 0.0
+            W, b = np.vstack([W, own]), np.append(b, level + extra - float(own @ units.centre))
+            variances = np.vstack([variances, np.diag(task.covariance)[:d] * (size / units.scales) ** 2])
+        return W, b, np.maximum(variances, 0.0)
+
+    def new_weights(self) -> tuple[Array, float]:
+        """Expected coefficients and intercept of a new task, in the user's units."""
+        level, size = self.new_level()
+        d = len(self.units.scales)
+        own = self.posterior.mean[:d] * size / self.units.scales
+        extra = size * float(self.posterior.mean[d]) if self.options.intercepts == "shrunk" else 0.0
+        return own, level + extra - float(own @ self.units.centre)
+
+    def relevance(self) -> Array:
+        """Prior variance of every feature's weights, where features have variance one."""
+        h, columns, d = self.hyper, self.columns, len(self.units.scales)
+        spread = 1.0 if h.T is None else float(np.trace(h.T)) / len(h.T)
+        return np.asarray((spread * h.deviation_variances(columns) + h.mean_variances(columns))[:d])
+
+    def task_covariances(self) -> tuple[Array, Array]:
+        """Covariance over tasks of the weights of a feature of relevance one, and of errors, in the user's units."""
+        K, J = len(self.counts), len(self.joined)
+        T = np.full((K + J, K + J), self.hyper.centre[1] if self.hyper.T is not None else float(self.hyper.t[0]))
+        T[:K, :K] = self.hyper.covariance(0, K, intercept=False)
+        R = np.zeros((K + J, K + J))
+        R[:K, :K] = np.diag(self.hyper.noise) if self.hyper.noise.ndim == 1 else self.hyper.noise
+        size = self.new_level()[1]
+        sizes = np.append(self.units.sizes, np.full(J, size))
+        for j in range(K, K + J):
+            T[j, j] += self.hyper.centre[0] if self.hyper.T is not None else float(self.hyper.v[0])
+            R[j, j] = self.noise(None) / size**2
+        return T * np.outer(sizes, sizes), R * np.outer(sizes, sizes)
+
+    def draw(self, count: int, rng: np.random.Generator) -> Array:
+        """Draws of all tasks' coefficients, shape (count, K, d), in the user's units."""
+        d, units = len(self.units.scales), self.units
+        draws = self.posterior.draw(count, rng)[:, :, :d] * (units.sizes[:, None] / units.scales)
+        size = self.new_level()[1]
+        for task in self.joined:
+            own = rng.multivariate_normal(task.mean, task.covariance, size=count, method="eigh")[:, None, :d]
+            draws = np.concatenate([draws, own * size / units.scales], axis=1)
+        return np.asarray(draws)
+
+    def weights(self) -> tuple[Array, Array]:
+        """Coefficients (K, d) and intercepts (K,) of the tasks that were fitted, in the user's units."""
+        units, coef, d = self.units, self.posterior.coef, len(self.units.scales)
+        own, b = coef[:, :d], coef[:, d] if self.has_column else np.zeros(len(coef))
+        W = own * units.sizes[:, None] / units.scales
+        return W, units.level + units.sizes * b - np.sum(W * units.centres, axis=1)
+
+
+def relevance_groups(blocks: Index, column_of: Index) -> Index:
+    """One relevance group for what a block makes of one column; products of several columns have one each."""
+    keys: dict[tuple[int, int], int] = {}
+    groups = np.empty(len(blocks), dtype=np.int64)
+    for j, (block, column) in enumerate(zip(blocks.tolist(), column_of.tolist(), strict=True)):
+        key = (block, column if column >= 0 else ~j)
+        groups[j] = keys.setdefault(key, len(keys))
+    return groups
+
+
+def fit_evidence(
+    data: TaskData,
+    blocks: Index,
+    groups: Index,
+    options: Options,
+    *,
+    loss: Loss | None = None,
+    occasions: Index | None = None,
+    base: EvidenceFit | None = None,
+    start: EvidenceFit | None = None,
+) -> EvidenceFit:
+    """Learn hyperparameters and posterior.
+
+    Parameters
+    ----------
+    data : TaskData
+        Tasks, their features already mapped; tasks may be without rows.
+    blocks, groups : ndarrays of int of shape (d,)
+        Block and relevance group of every column.
+    options : Options
+        How to fit.
+    loss : Loss, optional
+        A loss other than the Gaussian.
+    occasions : ndarray of int of shape (N,), optional
+        Which rows belong to the same occasion; needed for shared errors.
+    base : EvidenceFit, optional
+        The fit of ``options.base`` to the same rows, which this one goes on from; it is made where it is not given.
+    start : EvidenceFit, optional
+        A fit with the same options to other rows, to start from.
+    """
+    if options.structure not in STRUCTURES:
+        raise refused("structure", options.structure, f"allowed are {', '.join(map(repr, STRUCTURES))}")
+    if base is None and options.base is not None:
+        base = fit_evidence(data, blocks, groups, options.base, loss=loss, occasions=occasions)
+    mean = data.n_tasks > 1 and ("mean" in options.structure or "iw" in options.structure)
+    columns = Columns(blocks, groups, "ard" in options.structure, mean)
+    if loss is not None and loss.name != "gaussian":
+        return _fit_glm(data, columns, options, loss, base, start)
+    return _fit_gaussian(data, columns, options, occasions, base, start)
+
+
+def _split(data: TaskData) -> tuple[list[Any], list[Array], list[Array | None]]:
+    bounds = data.offsets
+    parts = [slice(int(bounds[k]), int(bounds[k + 1])) for k in range(data.n_tasks)]
+    blocks = [data.X if data.shared else data.X[part] for part in parts]
+    weights = [None if data.weights is None else data.weights[part] for part in parts]
+    return blocks, [data.y[part] for part in parts], weights
+
+
+def _sums(data: TaskData, values: Array) -> Array:
+    """Sums over each task's rows; tasks may have none."""
+    values = values if data.weights is None else data.weights * values
+    return np.asarray(np.bincount(data.task_of_row, values, data.n_tasks), dtype=float)
+
+
+def _units(data: TaskData, blocks: list[Any], options: Options, *, targets: bool) -> Units:
+    K, d = data.n_tasks, data.n_features
+    counts = _sums(data, np.ones(len(data.y)))
+    full = counts > 0
+    means, squares = np.zeros((K, d)), np.zeros(d)
+    for k in np.flatnonzero(full).tolist():
+        if k and data.shared:
+            means[k] = means[0]
+            continue
+        c = None if data.weights is None else data.weights[data.offsets[k] : data.offsets[k + 1]]
+        means[k] = _mean(blocks[k], c)
+        squares += _squares(blocks[k], means[k], c) * (K if data.shared else 1)
+    centre = counts @ means / counts.sum()
+    means[~full] = centre
+    within, between = np.sqrt(squares / counts.sum()), np.sqrt(counts @ (means - centre) ** 2 / counts.sum())
+    # A column that varies between tasks only has the scale of what is between; a constant one counts for nothing.
+    largest = np.max(np.abs(means), axis=0, initial=0.0)
+    constant = 1e-13 * largest
+    scales = np.where(within > constant, within, np.where(between > constant, between, np.maximum(largest, 1.0)))
+    centres = means if options.intercepts == "flat" else np.repeat(centre[None], K, axis=0)
+    if options.intercepts == "none":
+        centres, centre = np.zeros((K, d)), np.zeros(d)
+    if not targets:
+        return Units(centres, centre, scales, np.zeros(K), np.ones(K))
+    own = _sums(data, data.y) / np.where(full, counts, 1.0)
+    common = float(np.mean(own[full]))
+    own[~full] = common
+    spread = _sums(data, (data.y - own[data.task_of_row]) ** 2)
+    level = {"flat": own, "shrunk": np.full(K, common), "none": np.zeros(K)}[options.intercepts]
+    pooled = np.sqrt(spread.sum() / max(counts.sum() - full.sum(), 1.0))
+    # Without scatter within tasks: that between them, or their size, or anything.
+    pooled = float(next((size for size in (pooled, np.std(own[full]), np.max(np.abs(own))) if size > 0), 1.0))
+    sizes = np.full(K, pooled)
+    if options.scale_targets:
+        apart = np.sqrt(spread / np.maximum(counts - 1, 1.0))
+        sizes = np.where(apart > 0, apart, pooled)
+    return Units(centres, centre, scales, level, sizes)
+
+
+def _mean(X: Any, weights: Array | None) -> Array:
+    if weights is None:
+        return np.asarray(X.mean(axis=0)).ravel()
+    return np.asarray(weights @ X).ravel() / weights.sum()
+
+
+def _squares(X: Any, mean: Array, weights: Array | None) -> Array:
+    deviation = (X.toarray() if sparse.issparse(X) else X) - mean
+    return np.asarray((deviation**2).sum(axis=0) if weights is None else weights @ deviation**2)
+
+
+def _standardised(blocks: list[Any], units: Units, shared: bool) -> list[Array]:
+    if shared:
+        return [(blocks[0] - units.centres[0]) / units.scales] * len(blocks)
+    return [
+        ((X.toarray() if sparse.issparse(X) else X) - centre) / units.scales
+        for X, centre in zip(blocks, units.centres, strict=True)
+    ]
+
+
+def _first(columns: Columns, K: int, noise: float = 0.5, flat: float = FLAT) -> Hyper:
+    """Hyperparameters to start from: half of the variance is noise, the rest is spread over blocks and columns."""
+    G = columns.n_blocks
+    widths = columns.sum_blocks(np.ones(len(columns.block)))
+    share = 0.5 / np.maximum(widths, 1.0) / max(G - columns.intercept, 1)
+    v, t = (0.5 * share, 0.5 * share) if columns.with_mean else (share, np.zeros(G))
+    if columns.intercept:
+        v[-1], t = 0.5, t.copy()
+        t[-1] = flat
+    return Hyper(v, t, np.ones(columns.n_groups), np.full(K, noise))
+
+
+def _fit_gaussian(
+    data: TaskData,
+    columns: Columns,
+    options: Options,
+    occasions: Index | None,
+    base: EvidenceFit | None,
+    start: EvidenceFit | None,
+) -> EvidenceFit:
+    blocks, targets, weights = _split(data)
+    units = _units(data, blocks, options, targets=True)
+    K = data.n_tasks
+    X = _standardised(blocks, units, data.shared)
+    y = [(target - units.level[k]) / units.sizes[k] for k, target in enumerate(targets)]
+    if options.intercepts == "shrunk":
+        columns = columns.with_intercept()
+        X = [np.column_stack([block, np.ones(len(block))]) for block in X]
+    rows = compress(X, y, weights, flat=options.intercepts == "flat")
+    dense = options.dense and K > 1
+    learner = Learner(columns)
+    if options.errors == "shared":
+        plain = base.base_hyper if base is not None else _first(columns, K)
+        route, learner, hyper = _occasion_route(data, X, y, columns, options, occasions, plain)
+        columns = learner.columns
+    elif dense and data.shared and options.intercepts != "shrunk":
+        route = _shared_route(X[0], y, weights, columns, options)
+    else:
+        route = _route(rows, columns, dense)
+    if options.temperature != 1 and base is not None:
+        frozen = base.base_hyper
+        learner = replace(learner, learn_noise=False)
+        hyper = replace(frozen, noise=frozen.noise * options.temperature)
+    elif options.errors == "shared":
+        pass
+    elif dense and base is not None:
+        learner = replace(learner, learn_noise=False)
+        hyper = _dense_start(base.base_hyper, columns)
+    else:
+        hyper = _first(columns, K)
+    if start is not None:
+        hyper = replace(start.base_hyper, noise=hyper.noise)
+    found = climb(route.statistics, learner, hyper, tol=options.tol, max_iter=options.max_iter)
+    s = route.statistics(found.hyper)
+    log_evidence = -0.5 * (s.value + float(rows.dof.sum()) * np.log(2 * np.pi)) - float(rows.dof @ np.log(units.sizes))
+    return EvidenceFit(
+        found.hyper
+        if options.temperature == 1
+        else replace(found.hyper, noise=found.hyper.noise / options.temperature),
+        route.posterior(found.hyper),
+        columns,
+        units,
+        options,
+        _sums(data, np.ones(len(data.y))),
+        _edf(rows, found.hyper, s),
+        log_evidence,
+        found.objective,
+        found.residual,
+        found.n_iter + (0 if base is None else base.n_iter),
+        found.converged,
+        type(route).__name__,
+    )
+
+
+def _edf(rows: Rows, hyper: Hyper, s: Statistics) -> Array:
+    if hyper.noise.ndim == 1:
+        return np.clip(rows.dof - hyper.noise * s.noise_trace, 0.0, None)
+    return np.clip(rows.dof - np.diag(hyper.noise @ s.noise_trace), 0.0, None)
+
+
+def _route(rows: Rows, columns: Columns, dense: bool) -> Route:
+    """The cheapest route that can do it."""
+    K, r, d = rows.X.shape
+    total = int(rows.used.sum())
+    by_mean = K * (r**3 + r * r * d + 2.0 * r * d * d + d * d * d) + d**3
+    by_dual = float(total) ** 3 + 2.0 * total**2 * d
+    if dense:
+        if total > LARGEST_DUAL:
+            raise DataError(
+                f"structure 'iw' needs the covariance of {total} compressed rows; up to {LARGEST_DUAL} are done. "
+                f" Use structure='mean+ard', which scales."
+            )
+        return DualRoute(rows, columns)
+    if by_dual < by_mean and total <= LARGEST_DUAL:
+        return DualRoute(rows, columns)
+    if K * d * d > 2**28:
+        raise DataError(
+            f"{K} tasks with {d} features each and {total} compressed rows are beyond every exact route (4 GiB); use "
+            "fewer features, or mssl.MSSLRegressor."
+        )
+    return MeanRoute(rows, columns)
+
+
+def _shared_route(X: Array, y: list[Array], weights: list[Array | None], columns: Columns, options: Options) -> Route:
+    """One design: compressed once, with the products of what no feature explains."""
+    Z = np.column_stack(y)
+    together = compress([X], [Z[:, 0]], weights[:1], flat=options.intercepts == "flat")
+    table = np.column_stack([X, Z])
+    if weights[0] is not None:
+        table = table * np.sqrt(weights[0])[:, None]
+    if options.intercepts == "flat":
+        direction = np.ones(len(table)) if weights[0] is None else np.sqrt(weights[0])
+        direction = direction / np.linalg.norm(direction)
+        table = table - np.outer(direction, direction @ table)
+    d = X.shape[1]
+    Q, R = np.linalg.qr(table[:, :d]) if len(table) - 1 > d else (np.eye(len(table)), table[:, :d])
+    if len(table) - 1 <= d:  # contrasts are as many as rows less one: turn to the row space
+        U, s, _ = np.linalg.svd(table[:, :d], full_matrices=False)
+        kept = s > 1e-12 * max(s[0], 1e-300)
+        Q, R = U[:, kept], U[:, kept].T @ table[:, :d]
+    along = Q.T @ table[:, d:]
+    rest = table[:, d:] - Q @ along
+    spare = float(together.dof[0]) - len(R)
+    return SharedRoute(R, along, spare, rest.T @ rest, columns)
+
+
+def _dense_start(hyper: Hyper, columns: Columns) -> Hyper:
+    """The dense T that stands for the first block's ridge around a mean."""
+    K = len(hyper.noise)
+    v, t = float(hyper.v[0]), float(hyper.t[0])
+    free = columns.n_blocks - columns.intercept
+    total = hyper.v + hyper.t / K
+    scales = np.append(total[:free] / total[0], hyper.v[free:])
+    means = np.append(np.zeros(free), hyper.t[free:])
+    return replace(hyper, v=scales, t=means, T=v * np.eye(K) + t, centre=(v, t))
+
+
+def occasion_table(data: TaskData, occasions: Index) -> tuple[Index, Index, int]:
+    """For each flat row its occasion's number and its task; raises where a task has two rows on one occasion."""
+    names, number = np.unique(occasions, return_inverse=True)
+    task = data.task_of_row
+    key = number * data.n_tasks + task
+    if len(np.unique(key)) < len(key):
+        raise DataError(
+            "Some task has two rows in one group, so that errors of tasks cannot be paired; use errors='independent'."
+        )
+    return number.ravel(), task, len(names)
+
+
+def can_share(data: TaskData, occasions: Index | None, d: int) -> bool:
+    """Whether errors shared on occasions can be modelled: occasions of several tasks, not too many weights."""
+    if occasions is None or data.n_tasks < 2 or data.n_tasks * d > LARGEST_PRIMAL:
+        return False
+    number = np.unique(occasions, return_inverse=True)[1].ravel()
+    key = number * data.n_tasks + data.task_of_row
+    counts = np.bincount(number)
+    return len(np.unique(key)) == len(key) and bool(np.mean(counts >= 2) > 0.5)
+
+
+def _occasion_route(
+    data: TaskData,
+    X: list[Array],
+    y: list[Array],
+    columns: Columns,
+    options: Options,
+    occasions: Index | None,
+    hyper: Hyper,
+) -> tuple[Route, Learner, Hyper]:
+    if occasions is None:
+        raise refused("errors", options.errors, "shared errors need occasions: shared or aligned rows, or groups")
+    number, task, n = occasion_table(data, occasions)
+    K, d = data.n_tasks, X[0].shape[1]
+    if K * d > LARGEST_PRIMAL:
+        raise DataError(
+            f"Errors shared on occasions need the precision of {K * d} weights; up to {LARGEST_PRIMAL} are done. Use "
+            "errors='independent'."
+        )
+    seen = np.zeros((n, K), dtype=bool)
+    seen[number, task] = True
+    Y = np.zeros((n, K))
+    Y[number, task] = np.concatenate(y)
+    counts = np.ones(n)
+    if data.weights is not None:
+        counts[number] = data.weights
+    flat = options.intercepts == "flat"
+    complete = bool(seen.all())
+    if data.shared:
+        design = X[0][:, None, :]
+        if data.X.shape[0] != n:  # pragma: no cover - a shared design has one row an occasion
+            raise DataError("Rows and occasions of a shared design differ.")
+    else:
+        design = np.zeros((n, K, d))
+        design[number, task] = np.concatenate(X)
+    if flat and not complete:
+        # Incomplete occasions: the intercept is a column with a wide prior instead of a contrast.
+        columns = columns.with_intercept()
+        design = np.concatenate([design, seen[:, :, None].astype(float)], axis=2)
+        hyper = replace(hyper, v=np.append(hyper.v, FLAT), t=np.append(hyper.t, 0.0), psi=np.append(hyper.psi, 1.0))
+    residual = _residual_correlation(data, X, y, hyper, columns, seen, number, task)
+    sd = np.sqrt(hyper.noise)
+    target = residual * np.outer(sd, sd)
+    route = PrimalRoute(design, Y, seen, counts, float(flat and complete), columns)
+    return route, Learner(columns, target=target), replace(hyper, noise=target)
+
+
+def _residual_correlation(
+    data: TaskData,
+    X: list[Array],
+    y: list[Array],
+    hyper: Hyper,
+    columns: Columns,
+    seen: Mask,
+    number: Index,
+    task: Index,
+) -> Array:
+    """Equal correlations between all tasks' errors: the mean one of the residuals of a plain fit."""
+    K = data.n_tasks
+    rows = compress(X, y, [None] * K, flat=False)
+    own = Columns(columns.block[: X[0].shape[1]], columns.group[: X[0].shape[1]], columns.relevance, columns.with_mean)
+    residual = np.zeros(seen.shape)
+    plain = (
+        hyper if hyper.T is None else replace(hyper, T=None, v=hyper.v * hyper.centre[0], t=hyper.v * hyper.centre[1])
+    )
+    G = own.n_blocks
+    plain = replace(plain, v=plain.v[:G], t=plain.t[:G], psi=plain.psi[: own.n_groups])
+    coef = _route(rows, own, False).posterior(plain).coef
+    residual[number, task] = np.concatenate([target - block @ w for target, block, w in zip(y, X, coef, strict=True)])
+    sd = np.sqrt(np.sum(residual**2, axis=0) / np.maximum(seen.sum(axis=0), 1))
+    both = seen.T.astype(float) @ seen
+    moments = residual.T @ residual / np.maximum(both, 1.0) / np.maximum(np.outer(sd, sd), 1e-300)
+    pairs = ~np.eye(K, dtype=bool) & (both > 2)
+    rho = float(np.clip(moments[pairs].mean(), 0.0, 0.95)) if pairs.any() else 0.0
+    return np.asarray((1 - rho) * np.eye(K) + rho)
+
+
+def _fit_glm(
+    data: TaskData,
+    columns: Columns,
+    options: Options,
+    loss: Loss,
+    base: EvidenceFit | None,
+    start: EvidenceFit | None,
+) -> EvidenceFit:
+    if options.errors == "shared":
+        raise refused("errors", options.errors, f"the {loss.name} loss has independent errors")
+    blocks, targets, weights = _split(data)
+    options = replace(options, intercepts="shrunk" if options.intercepts == "flat" else options.intercepts)
+    units = _units(data, blocks, options, targets=False)
+    X = _standardised(blocks, units, data.shared)
+    K = data.n_tasks
+    dense = options.dense and K > 1
+    if options.intercepts != "none":
+        columns = columns.with_intercept()
+        X = [np.column_stack([block, np.ones(len(block))]) for block in X]
+    counts = np.concatenate([np.ones(len(t)) if c is None else c for t, c in zip(targets, weights, strict=True)])
+    problem = GLMProblem(X, np.concatenate(targets), counts / options.temperature, loss)
+    learner = Learner(columns, learn_noise=False, predictor=counts @ np.concatenate(X) ** 2 / counts.sum())
+    if start is not None and options.temperature == 1:
+        hyper = start.hyper
+    elif base is not None:
+        hyper = _dense_start(base.hyper, columns) if dense and options.temperature == 1 else base.hyper
+    else:
+        hyper = replace(_first(columns, K, 1.0, _GLM_FLAT), noise=np.ones(K))
+
+    def route(rows: Rows) -> Route:
+        return _route(rows, columns, dense)
+
+    found = climb_sites(
+        problem, learner, hyper, route, tol=10 * options.tol, max_iter=options.max_iter, learn=options.temperature == 1
+    )
+    s = route(found.rows).statistics(found.hyper)
+    return EvidenceFit(
+        found.hyper,
+        found.posterior,
+        columns,
+        units,
+        options,
+        _sums(data, np.ones(len(data.y))),
+        np.clip(found.rows.used + found.rows.spare - s.noise_trace, 0.0, None),
+        -0.5 * (s.value + found.sites.correction),
+        found.objective,
+        found.residual,
+        found.n_iter + (0 if base is None else base.n_iter),
+        found.converged,
+        "Sites",
+    )

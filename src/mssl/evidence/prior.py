@@ -1,0 +1,476 @@
+r"""The prior of the weights, its hyperparameters, and how they are improved.
+
+The K weights of column j have covariance :math:`\psi_{p(j)} T_{g(j)}` over the tasks: columns come in *blocks* g
+(linear parts, curves, the intercept), each with its own T, and in *relevance groups* p (one original column's part of a
+block), each with its own ψ. T is one of
+
+* :math:`v_g I + t_g 1 1^\top`: weights around a mean that all tasks share (t = 0: ridge);
+* one dense T for all blocks, with an inverse-Wishart prior around :math:`T_0 = v I + t 1 1^\top`.
+
+Hyperpriors are modes under the invariant measure. Written as a penalty of −2 log Z:
+
+.. math:: a \sum_p \Bigl[\frac{b}{\psi_p} + \log\frac{\psi_p}{b}\Bigr], \qquad
+          \nu_n \sum_k \Bigl[\frac{s_0}{\sigma_k^2} + \log\frac{\sigma_k^2}{s_0}\Bigr], \qquad
+          \nu\,[\operatorname{tr} T^{-1} T_0 + \log|T| - \log|T_0|],
+
+with b (one a block) and s₀ at their best values, harmonic means, and ν = K + ½. A GLM has no noise that would bound its
+prior: the mean prior variance of its predictor, :math:`\bar v_f`, is priced by :math:`2 \log(1 + \bar v_f/s^2)`.
+
+Every update is that of a minorise–maximise step: for a variance θ with derivative A − C of −2 log Z,
+:math:`\theta \leftarrow \theta \sqrt{C/A}`, priors added to both; for a matrix the geometric mean
+:math:`A^{-1} \# R`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from mssl._typing import Array, Index, Mask
+
+RELEVANCE_PRIOR = 4.0  # a: rows' worth of a priori knowledge that all columns of a block matter alike; 1 blew up
+NOISE_PRIOR = 10.0  # ν_n: rows' worth of knowledge that tasks are about equally noisy
+PREDICTOR_SCALE = 3.0  # s of a GLM: predictors beyond ± 2 s are out of the ordinary on the log-odds or log scale
+SMALLEST = 1e-10  # least variance, of prior and noise, in units of the targets' variance
+FLAT = 1e4  # prior variance of the mean intercept of shrunk intercepts, in the same units
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """What the columns of the features are to the prior.
+
+    Attributes
+    ----------
+    block : ndarray of int of shape (d,)
+        Block of each column.
+    group : ndarray of int of shape (d,)
+        Relevance group of each column; a group lies in one block.
+    relevance : bool
+        Whether the groups' relevances ψ are learned (ARD), or all one.
+    with_mean : bool
+        Whether tasks share a mean.
+    intercept : bool
+        Whether the last column is an intercept, whose block is the last and whose mean is free.
+    """
+
+    block: Index
+    group: Index
+    relevance: bool = True
+    with_mean: bool = True
+    intercept: bool = False
+
+    @cached_property
+    def n_blocks(self) -> int:
+        """Number of blocks."""
+        return int(self.block.max(initial=-1)) + 1
+
+    @cached_property
+    def n_groups(self) -> int:
+        """Number of relevance groups."""
+        return int(self.group.max(initial=-1)) + 1
+
+    @cached_property
+    def block_of_group(self) -> Index:
+        """Block of each relevance group."""
+        of_group = np.zeros(self.n_groups, dtype=np.int64)
+        of_group[self.group] = self.block
+        return of_group
+
+    @classmethod
+    def plain(cls, d: int, *, relevance: bool = True, mean: bool = True) -> Columns:
+        """One block of d columns, each a relevance group of its own."""
+        return cls(np.zeros(d, dtype=np.int64), np.arange(d), relevance, mean)
+
+    def with_intercept(self) -> Columns:
+        """The same columns and an intercept after them."""
+        block, group = np.append(self.block, self.n_blocks), np.append(self.group, self.n_groups)
+        return Columns(block, group, self.relevance, self.with_mean, True)
+
+    @property
+    def learns_relevance(self) -> Mask:
+        """Which groups' relevances are learned: all but the intercept's."""
+        learned = np.full(self.n_groups, self.relevance)
+        if self.intercept:
+            learned[-1] = False
+        return learned
+
+    @property
+    def learns_mean(self) -> Mask:
+        """Which blocks' variances of the mean are learned."""
+        learned = np.full(self.n_blocks, self.with_mean)
+        if self.intercept:
+            learned[-1] = False
+        return learned
+
+    def sum_blocks(self, values: Array) -> Array:
+        """Sums over the columns of each block."""
+        return np.asarray(np.bincount(self.block, values, self.n_blocks), dtype=float)
+
+    def sum_groups(self, values: Array) -> Array:
+        """Sums over the columns of each relevance group."""
+        return np.asarray(np.bincount(self.group, values, self.n_groups), dtype=float)
+
+
+@dataclass(frozen=True, eq=False)
+class Hyper:
+    """Hyperparameters.
+
+    Attributes
+    ----------
+    v, t : ndarrays of shape (G,)
+        Variances of the tasks' deviations and of the shared mean, block by block.
+    psi : ndarray of shape (P,)
+        Relevances; their harmonic mean within a block is 1.
+    noise : ndarray of shape (K,) or (K, K)
+        Noise variances of the tasks, or the covariance of errors that they share on one occasion.
+    T : ndarray of shape (K, K) or None
+        The dense covariance over tasks of all blocks but the intercept's; v of a block is then its scale, and
+        ``centre`` the two parameters of T₀.
+    centre : tuple of float
+        v and t of T₀.
+    """
+
+    v: Array
+    t: Array
+    psi: Array
+    noise: Array
+    T: Array | None = None
+    centre: tuple[float, float] = (1.0, 0.0)
+
+    def deviation_variances(self, columns: Columns) -> Array:
+        """Prior variance of every column's deviations from the mean."""
+        return np.asarray(self.v[columns.block] * self.psi[columns.group])
+
+    def mean_variances(self, columns: Columns) -> Array:
+        """Prior variance of every column's mean."""
+        return np.asarray(self.t[columns.block] * self.psi[columns.group])
+
+    def covariance(self, block: int, K: int, intercept: bool) -> Array:
+        """T of one block."""
+        if self.T is None or intercept:
+            return self.v[block] * np.eye(K) + self.t[block]
+        return self.v[block] * self.T
+
+    def to_vector(self, columns: Columns) -> Array:
+        """Logarithms of what is learned: a space in which steps may be extrapolated."""
+        parts = [np.log(self.v)]
+        if self.T is None:
+            parts.append(np.log(self.t[columns.learns_mean]))
+        if columns.relevance:
+            parts.append(np.log(self.psi[columns.learns_relevance]))
+        parts.append(np.log(self.noise) if self.noise.ndim == 1 else _log_matrix(self.noise).ravel())
+        if self.T is not None:
+            parts.append(_log_matrix(self.T).ravel())
+        return np.concatenate(parts)
+
+    def from_vector(self, vector: Array, columns: Columns) -> Hyper:
+        """The hyperparameters that :meth:`to_vector` gave."""
+        at, G, K = 0, len(self.v), len(self.noise)
+
+        def take(count: int) -> Array:
+            nonlocal at
+            at += count
+            return vector[at - count : at]
+
+        v, t, psi = np.exp(take(G)), self.t.copy(), self.psi.copy()
+        if self.T is None:
+            t[columns.learns_mean] = np.exp(take(int(columns.learns_mean.sum())))
+        if columns.relevance:
+            psi[columns.learns_relevance] = np.exp(take(int(columns.learns_relevance.sum())))
+        noise = np.exp(take(K)) if self.noise.ndim == 1 else _exp_matrix(take(K * K).reshape(K, K))
+        T = None if self.T is None else _exp_matrix(take(K * K).reshape(K, K))
+        return replace(self, v=v, t=t, psi=psi, noise=noise, T=T)
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    r"""What an exact computation at given hyperparameters says; see :mod:`mssl.evidence.routes`.
+
+    With :math:`\alpha = V^{-1} z`, :math:`P = V^{-1}`, :math:`g_{kj} = \sum_{i \in k} \alpha_i x_{ij}`:
+
+    Attributes
+    ----------
+    value : float
+        −2 log Z without constants.
+    own, own_trace : ndarrays of shape (d,)
+        :math:`\sum_k g_{kj}^2` and :math:`\sum_k x_{kj}^\top P_{kk} x_{kj}`: derivatives in a column's own variance.
+    mean, mean_trace : ndarrays of shape (d,)
+        :math:`(\sum_k g_{kj})^2` and :math:`x_j^\top P x_j`: derivatives in the variance of its mean.
+    noise, noise_trace : ndarrays of shape (K,) or (K, K)
+        :math:`\sum_{i \in k} \alpha_i^2 + \mathrm{rest}_k/\sigma_k^4` and
+        :math:`\sum_{i \in k} P_{ii} + \mathrm{spare}_k/\sigma_k^2`, or their matrix forms for shared occasions.
+    B, C : ndarrays of shape (K, K) or None
+        Derivatives in a dense T: −2 log Z changes by tr((B − C) dT).
+    dense, dense_trace : ndarrays of shape (d,) or None
+        :math:`g_j^\top T g_j` and :math:`x_j^\top (P \circ T) x_j` for the columns under a dense T.
+    alpha, diagonal : ndarrays of shape (R,) or None
+        α and the diagonal of P, row by row.
+    """
+
+    value: float
+    own: Array
+    own_trace: Array
+    mean: Array
+    mean_trace: Array
+    noise: Array
+    noise_trace: Array
+    B: Array | None = None
+    C: Array | None = None
+    dense: Array | None = None
+    dense_trace: Array | None = None
+    alpha: Array | None = None
+    diagonal: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Learner:
+    """Objective and updates of the hyperparameters on one set of rows.
+
+    Attributes
+    ----------
+    columns : Columns
+        What the columns are.
+    learn_noise : bool
+        Whether the noise is learned, or kept.
+    predictor : ndarray of shape (d,) or None
+        For a GLM: mean over rows of every column's square, which turns prior variances into that of the predictor.
+    target : ndarray of shape (K, K) or None
+        For shared occasions: what their covariance is shrunk towards.
+    """
+
+    columns: Columns
+    learn_noise: bool = True
+    predictor: Array | None = None
+    target: Array | None = None
+
+    # --- the penalised objective -------------------------------------------------------------------------------------
+    def objective(self, hyper: Hyper, value: float) -> float:
+        """−2 log Z plus the hyperpriors' share."""
+        total = value
+        columns = self.columns
+        if columns.relevance:
+            learned = columns.learns_relevance
+            for block in np.unique(columns.block_of_group[learned]).tolist():
+                psi = hyper.psi[learned & (columns.block_of_group == block)]
+                b = len(psi) / np.sum(1 / psi)
+                total += RELEVANCE_PRIOR * float(np.sum(b / psi + np.log(psi / b)))
+        if self.learn_noise and hyper.noise.ndim == 1:
+            s0 = _harmonic(hyper.noise)
+            total += NOISE_PRIOR * float(np.sum(s0 / hyper.noise + np.log(hyper.noise / s0)))
+        elif self.learn_noise and self.target is not None:
+            total += self._occasion_prior * _wishart_distance(hyper.noise, self.target)
+        if hyper.T is not None:
+            K = len(hyper.T)
+            v, t = hyper.centre
+            total += (K + 0.5) * _wishart_distance(hyper.T, v * np.eye(K) + t)
+        if self.predictor is not None:
+            total += 2 * np.log1p(self._predictor_variance(hyper) / PREDICTOR_SCALE**2)
+        return float(total)
+
+    @property
+    def _occasion_prior(self) -> float:
+        return 0.0 if self.target is None else len(self.target) + 1.0
+
+    def _predictor_variance(self, hyper: Hyper) -> float:
+        assert self.predictor is not None  # for the type checker
+        columns = self.columns
+        spread = 1.0 if hyper.T is None else float(np.trace(hyper.T)) / len(hyper.T)
+        variances = hyper.deviation_variances(columns)
+        variances = np.where(self._dense(hyper), spread * variances, variances)
+        return float(self.predictor @ (variances + np.where(self._priced, hyper.mean_variances(columns), 0.0)))
+
+    @property
+    def _priced(self) -> Mask:
+        """Columns whose mean's variance counts in that of the predictor: that of the intercept is flat."""
+        priced = np.ones(len(self.columns.block), dtype=bool)
+        if self.columns.intercept:
+            priced[-1] = False
+        return priced
+
+    def _dense(self, hyper: Hyper) -> Mask:
+        """Columns under a dense T: all but the intercept."""
+        return self._priced if hyper.T is not None else np.zeros(len(self.columns.block), dtype=bool)
+
+    # --- one step ----------------------------------------------------------------------------------------------------
+    def step(self, hyper: Hyper, s: Statistics) -> tuple[Hyper, float]:
+        """The next hyperparameters, and how far from stationary the present ones are.
+
+        The second number is the norm of the gradient in the logarithms of all hyperparameters over the number of
+        effective degrees of freedom; it has no units.
+        """
+        columns = self.columns
+        price = 0.0
+        if self.predictor is not None:
+            price = 2.0 / (PREDICTOR_SCALE**2 + self._predictor_variance(hyper))
+        gradient, freedom = [], float(np.sum(s.noise_trace * (hyper.noise if hyper.noise.ndim == 1 else 0.0)))
+        psi_of = hyper.psi[columns.group]
+        dense = self._dense(hyper)
+        cost = np.zeros(len(psi_of)) if self.predictor is None else price * self.predictor
+        v, t = hyper.v, hyper.t
+        if s.dense is None or s.dense_trace is None or hyper.T is None:
+            own, own_trace = s.own, s.own_trace
+        else:
+            own, own_trace = np.where(dense, s.dense, s.own), np.where(dense, s.dense_trace, s.own_trace)
+            cost = np.where(dense, float(np.trace(hyper.T)) / len(hyper.T), 1.0) * cost
+        # Variances of blocks. Under a dense T that of the first block is T's own scale.
+        up, down = columns.sum_blocks(psi_of * own), columns.sum_blocks(psi_of * (own_trace + cost))
+        keep = columns.sum_blocks(dense.astype(float)) > 0
+        first = keep & (np.arange(columns.n_blocks) == 0)
+        new_v = np.where(first, v, _moved(v, up, down))
+        gradient.append(np.where(first, 0.0, v * (down - up)))
+        freedom += float(np.sum(v * columns.sum_blocks(psi_of * own_trace)))
+        up_t, down_t = columns.sum_blocks(psi_of * s.mean), columns.sum_blocks(psi_of * (s.mean_trace + cost))
+        learned = columns.learns_mean & ~keep
+        new_t = np.where(learned, _moved(t, up_t, down_t), t)
+        gradient.append(np.where(learned, t * (down_t - up_t), 0.0))
+        # Relevances of groups.
+        psi, new_psi = hyper.psi, hyper.psi
+        if columns.relevance:
+            of = columns.block
+            share, share_trace = v[of] * own, v[of] * (own_trace + cost)
+            share += np.where(dense, 0.0, t[of] * s.mean)
+            share_trace += np.where(dense, 0.0, t[of] * (s.mean_trace + cost))
+            b = self._harmonic_by_group(psi)
+            up_p = psi**2 * columns.sum_groups(share) + RELEVANCE_PRIOR * b
+            down_p = columns.sum_groups(share_trace) + RELEVANCE_PRIOR / psi
+            new_psi = np.where(columns.learns_relevance, np.sqrt(up_p / down_p), psi)
+            gradient.append(np.where(columns.learns_relevance, psi * down_p - up_p / psi, 0.0))
+        new = replace(hyper, v=new_v, t=new_t, psi=new_psi)
+        if hyper.T is not None and s.B is not None and s.C is not None:
+            new, residual = self._step_dense(new, hyper, s, price, dense)
+            gradient.append(residual)
+        if self.learn_noise:
+            new, residual = self._step_noise(new, hyper, s)
+            gradient.append(residual)
+        total = float(np.linalg.norm(np.concatenate([np.ravel(g) for g in gradient])))
+        return self.normalised(new), total / max(freedom, 1.0)
+
+    def _harmonic_by_group(self, psi: Array) -> Array:
+        """The harmonic mean of the learned relevances of each group's block."""
+        columns = self.columns
+        learned = columns.learns_relevance
+        counts = np.bincount(columns.block_of_group, learned.astype(float), columns.n_blocks)
+        sums = np.bincount(columns.block_of_group, learned / psi, columns.n_blocks)
+        harmonic = np.divide(counts, sums, out=np.ones_like(counts), where=sums > 0)
+        return np.asarray(harmonic[columns.block_of_group])
+
+    def normalised(self, hyper: Hyper) -> Hyper:
+        """The same prior with relevances of harmonic mean 1 in each block, whose variances take over their scale."""
+        columns = self.columns
+        v, t, psi, T = hyper.v, hyper.t, hyper.psi, hyper.T
+        if columns.relevance:
+            learned = columns.learns_relevance
+            counts = np.bincount(columns.block_of_group, learned.astype(float), columns.n_blocks)
+            sums = np.bincount(columns.block_of_group, learned / psi, columns.n_blocks)
+            scale = np.divide(counts, sums, out=np.ones_like(counts), where=sums > 0)
+            psi = np.where(learned, psi / scale[columns.block_of_group], psi)
+            v, t = v * scale, np.where(columns.learns_mean, t * scale, t)
+        v, t = np.maximum(v, SMALLEST), np.where(columns.learns_mean, np.maximum(t, SMALLEST), t)
+        if T is not None:
+            factor = v[0]
+            T, v = T * factor, v / factor
+            if columns.intercept:
+                v[-1] *= factor
+            return replace(hyper, v=v, t=t, psi=psi, T=T, centre=_centre(T))
+        return replace(hyper, v=v, t=t, psi=psi)
+
+    def _step_dense(self, new: Hyper, hyper: Hyper, s: Statistics, price: float, dense: Mask) -> tuple[Hyper, Array]:
+        T, B, C = hyper.T, s.B, s.C
+        assert T is not None  # for the type checker, as the next two
+        assert B is not None
+        assert C is not None
+        K = len(T)
+        nu = K + 0.5
+        v0, t0 = hyper.centre
+        centre = v0 * np.eye(K) + t0
+        inverse = np.linalg.inv(T)
+        A = B + nu * inverse
+        if self.predictor is not None:
+            variances = np.where(dense, hyper.deviation_variances(self.columns), 0.0)
+            A = A + price * float(self.predictor @ variances) / K * np.eye(K)
+        R = T @ C @ T + nu * centre
+        root = _power(T, 0.5)
+        residual = root @ (A - C - nu * inverse @ centre @ inverse) @ root
+        return replace(new, T=geometric_mean(A, R)), residual
+
+    def _step_noise(self, new: Hyper, hyper: Hyper, s: Statistics) -> tuple[Hyper, Array]:
+        noise = hyper.noise
+        if noise.ndim == 1:
+            s0 = _harmonic(noise)
+            up = noise**2 * s.noise + NOISE_PRIOR * s0
+            down = s.noise_trace + NOISE_PRIOR / noise
+            moved = np.maximum(np.sqrt(up / down), SMALLEST)
+            return replace(new, noise=moved), noise * down - up / noise
+        prior = self._occasion_prior
+        target = self.target if self.target is not None else noise
+        A = s.noise_trace + prior * np.linalg.inv(noise)
+        R = noise @ s.noise @ noise + prior * target
+        root = _power(noise, 0.5)
+        inverse = np.linalg.inv(noise)
+        residual = root @ (A - inverse @ R @ inverse) @ root
+        return replace(new, noise=geometric_mean(A, R)), residual
+
+
+def _moved(theta: Array, up: Array, down: Array) -> Array:
+    ratio = np.divide(up, down, out=np.ones_like(up), where=down > 0)
+    return np.asarray(theta * np.sqrt(np.clip(ratio, 1e-6, 1e6)))
+
+
+def _harmonic(values: Array) -> float:
+    return float(len(values) / np.sum(1 / values))
+
+
+def _centre(T: Array) -> tuple[float, float]:
+    """The v and t of the T₀ that suits T best: 1/(v + Kt) = 1ᵀT⁻¹1/K, (K − 1)/v = tr T⁻¹ − 1ᵀT⁻¹1/K, t ≥ 0."""
+    K = len(T)
+    inverse = np.linalg.inv(T)
+    along = float(inverse.sum()) / K
+    across = (float(np.trace(inverse)) - along) / max(K - 1, 1)
+    if K == 1 or along >= across:
+        return K / float(np.trace(inverse)), 0.0
+    v = 1 / across
+    return v, (1 / along - v) / K
+
+
+def _wishart_distance(T: Array, centre: Array) -> float:
+    """How far T is from T₀: tr T⁻¹T₀ + log |T| − log |T₀|."""
+    return float(np.trace(np.linalg.solve(T, centre)) + np.linalg.slogdet(T)[1] - np.linalg.slogdet(centre)[1])
+
+
+def _power(matrix: Array, exponent: float) -> Array:
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray((vectors * np.maximum(values, 1e-300) ** exponent) @ vectors.T)
+
+
+def _log_matrix(matrix: Array) -> Array:
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray((vectors * np.log(np.maximum(values, 1e-300))) @ vectors.T)
+
+
+def _exp_matrix(matrix: Array) -> Array:
+    values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
+    return np.asarray((vectors * np.exp(np.clip(values, -200.0, 200.0))) @ vectors.T)
+
+
+def geometric_mean(A: Array, R: Array) -> Array:
+    r"""The geometric mean of A⁻¹ and R: :math:`A^{-1/2} (A^{1/2} R A^{1/2})^{1/2} A^{-1/2}`, with T A T = R.
+
+    Parameters
+    ----------
+    A, R : ndarrays of shape (K, K)
+        Positive definite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mssl.evidence.prior import geometric_mean
+    >>> A, R = np.diag([1.0, 4.0]), np.diag([9.0, 1.0])
+    >>> geometric_mean(A, R).round(12).tolist()
+    [[3.0, 0.0], [0.0, 0.5]]
+    """
+    root, inverse = _power(A, 0.5), _power(A, -0.5)
+    middle = _power(root @ (0.5 * (R + R.T)) @ root, 0.5)
+    T = inverse @ middle @ inverse
+    return np.asarray(0.5 * (T + T.T))

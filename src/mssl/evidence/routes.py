@@ -1,0 +1,473 @@
+r"""Exact computations with the weights integrated out, at given hyperparameters.
+
+All routes compute the same numbers (:class:`mssl.evidence.prior.Statistics` and the posterior of the weights) for
+
+.. math:: V = \sum_g (X \Psi_g X^\top) \circ T_g[t, t] + \text{noise}, \qquad
+          -2 \log Z = z^\top V^{-1} z + \log |V| + \sum_k \Bigl[\mathrm{spare}_k \log \sigma_k^2
+          + \frac{\mathrm{rest}_k}{\sigma_k^2}\Bigr],
+
+where t is the task of each row. They differ in what they can do and what they cost a step:
+
+=========== ============================================== =====================================
+route       prior and noise                                cost
+=========== ============================================== =====================================
+``MEAN``    a shared mean, own noise of each task          :math:`\sum_k r_k^2 (r_k + d) + K r d^2 + d^3`
+``DUAL``    any                                            :math:`R^3`, R rows in all
+``SHARED``  one design, one T for all blocks, any noise    :math:`K^3 + r^3`
+``PRIMAL``  any, errors shared on occasions                :math:`(K d)^3`
+=========== ============================================== =====================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg.lapack import dpotrf, dpotri
+
+from mssl._typing import Array, Index, Mask
+from mssl.evidence.posterior import DualPosterior, JointPosterior, MeanPosterior, SharedPosterior, WeightPosterior
+from mssl.evidence.prior import Columns, Hyper, Statistics
+from mssl.evidence.rows import Rows
+
+
+class Route(Protocol):
+    """A way to compute with the weights integrated out."""
+
+    def statistics(self, hyper: Hyper) -> Statistics:
+        """−2 log Z and its derivatives."""
+
+    def posterior(self, hyper: Hyper) -> WeightPosterior:
+        """The weights' posterior."""
+
+
+@dataclass(frozen=True, eq=False)
+class MeanRoute:
+    """Condition on the mean that all tasks share: tasks are then independent of each other."""
+
+    rows: Rows
+    columns: Columns
+
+    def _tasks(self, hyper: Hyper) -> tuple[Array, Array, Array, Array, Array]:
+        """Per task: L⁻¹ of V_k = L Lᵀ, U = L⁻¹X, L⁻¹z, M = UᵀU, h = Uᵀ(L⁻¹z)."""
+        X, z = self.rows.X, self.rows.z
+        own = hyper.deviation_variances(self.columns)
+        V = (X * own) @ X.transpose(0, 2, 1)
+        diagonal = np.arange(V.shape[1])
+        V[:, diagonal, diagonal] += hyper.noise[:, None]
+        lower = np.linalg.inv(np.linalg.cholesky(V))
+        U = lower @ X
+        white = (lower @ z[:, :, None])[:, :, 0]
+        return lower, U, white, U.transpose(0, 2, 1) @ U, (white[:, None, :] @ U)[:, 0]
+
+    def _mean(self, hyper: Hyper, M: Array, h: Array) -> tuple[Array, Array, float]:
+        """Posterior mean and covariance of the shared mean, and log |I + C^½ M C^½|."""
+        root = np.sqrt(hyper.mean_variances(self.columns))
+        H = np.eye(len(root)) + root[:, None] * M * root
+        factor = cho_factor(H, lower=True)
+        covariance = root[:, None] * cho_solve(factor, np.diag(root))
+        return covariance @ h, covariance, 2 * float(np.sum(np.log(np.diag(factor[0]))))
+
+    def statistics(self, hyper: Hyper) -> Statistics:
+        """−2 log Z and its derivatives."""
+        rows = self.rows
+        lower, U, white, M, h = self._tasks(hyper)
+        total, sums = M.sum(axis=0), h.sum(axis=0)
+        mean, covariance, log_det = self._mean(hyper, total, sums)
+        noise = hyper.noise
+        filling = rows.X.shape[1] - rows.used
+        log_det += -2 * float(np.sum(np.log(np.diagonal(lower, axis1=1, axis2=2)))) - float(filling @ np.log(noise))
+        value = float(np.sum(white * white)) - float(sums @ mean) + log_det
+        value += float(rows.spare @ np.log(noise) + rows.rest @ (1 / noise))
+        g = h - M @ mean
+        along = M @ covariance
+        own_trace = np.einsum("kjj->j", M) - np.einsum("kij,kji->i", along, M)
+        mean_trace = np.diag(total) - np.einsum("ij,ji->i", total @ covariance, total)
+        residual = white - (U @ mean[:, None])[:, :, 0]
+        alpha = (residual[:, None, :] @ lower)[:, 0]
+        # tr P_kk = ‖L⁻¹‖² − tr(L⁻ᵀ U Var U ᵀ L⁻¹), less what the filling rows hold.
+        turned = lower.transpose(0, 2, 1) @ U
+        diagonal = np.sum(lower * lower, axis=1) - np.einsum("krj,krj->kr", turned @ covariance, turned)
+        trace = diagonal.sum(axis=1) - filling / noise
+        kept = np.arange(rows.X.shape[1]) < rows.used[:, None]
+        return Statistics(
+            value,
+            np.sum(g * g, axis=0),
+            np.maximum(own_trace, 0.0),
+            g.sum(axis=0) ** 2,
+            np.maximum(mean_trace, 0.0),
+            np.sum(alpha * alpha, axis=1) + rows.rest / noise**2,
+            np.maximum(trace, 0.0) + rows.spare / noise,
+            alpha=alpha[kept],
+            diagonal=diagonal[kept],
+        )
+
+    def posterior(self, hyper: Hyper) -> WeightPosterior:
+        """The weights' posterior."""
+        *_, M, h = self._tasks(hyper)
+        mean, covariance, _ = self._mean(hyper, M.sum(axis=0), h.sum(axis=0))
+        own = hyper.deviation_variances(self.columns)
+        coef = mean + own * (h - M @ mean)
+        keep = np.eye(len(own)) - own[:, None] * M
+        within = np.diag(own) - own[:, None] * M * own
+        return MeanPosterior(coef, within, keep, mean, covariance, own)
+
+
+@dataclass(frozen=True, eq=False)
+class DualRoute:
+    """Work with the covariance of all rows; noise may be given for each row (sites of a GLM)."""
+
+    rows: Rows
+    columns: Columns
+
+    def _parts(self, hyper: Hyper) -> tuple[Array, Array, Index, list[Array], Array, Array]:
+        X, z, task = self.rows.flat()
+        K, columns = self.rows.n_tasks, self.columns
+        psi = hyper.psi[columns.group]
+        kernels, covariances = [], []
+        V = np.diag(hyper.noise[task])
+        for block in range(columns.n_blocks):
+            of = columns.block == block
+            kernel = (X[:, of] * psi[of]) @ X[:, of].T
+            T = hyper.covariance(block, K, columns.intercept and block == columns.n_blocks - 1)
+            V += kernel * T[np.ix_(task, task)]
+            kernels.append(kernel)
+            covariances.append(T)
+        return X, z, task, kernels, np.asarray(covariances), V
+
+    def statistics(self, hyper: Hyper) -> Statistics:
+        """−2 log Z and its derivatives."""
+        rows, columns = self.rows, self.columns
+        X, z, task, kernels, _, V = self._parts(hyper)
+        K = rows.n_tasks
+        P, log_det = _inverse(V)
+        alpha = P @ z
+        noise = hyper.noise
+        value = float(z @ alpha) + log_det + float(rows.spare @ np.log(noise) + rows.rest @ (1 / noise))
+        g = _task_sums(alpha[:, None] * X, rows.used)
+        noise_trace = np.bincount(task, np.diag(P), K) + rows.spare / noise
+        squares = np.bincount(task, alpha * alpha, K) + rows.rest / noise**2
+        own, mean = np.sum(g * g, axis=0), g.sum(axis=0) ** 2
+        # Under a dense T the columns' own variances and means are asked for the intercept alone.
+        free = np.ones(len(own), dtype=bool)
+        if hyper.T is not None:
+            free[: len(own) - columns.intercept] = False
+        own_trace, mean_trace = np.zeros(len(own)), np.zeros(len(own))
+        if free.any():
+            own_trace[free] = np.sum(X[:, free] * ((P * (task[:, None] == task)) @ X[:, free]), axis=0)
+            mean_trace[free] = np.sum(X[:, free] * (P @ X[:, free]), axis=0)
+        if hyper.T is None:
+            return Statistics(
+                value, own, own_trace, mean, mean_trace, squares, noise_trace, alpha=alpha, diagonal=np.diag(P)
+            )
+        B, C = np.zeros((K, K)), np.zeros((K, K))
+        psi = hyper.psi[columns.group]
+        for block in range(columns.n_blocks - columns.intercept):
+            of = columns.block == block
+            sums = _task_sums(P * kernels[block], rows.used)
+            B += hyper.v[block] * _task_sums(sums.T, rows.used)
+            C += hyper.v[block] * (g[:, of] * psi[of]) @ g[:, of].T
+        dense = np.sum(g * (hyper.T @ g), axis=0)
+        several = columns.relevance or columns.n_blocks - columns.intercept > 1
+        dense_trace = np.sum(X * ((P * hyper.T[np.ix_(task, task)]) @ X), axis=0) if several else np.zeros(len(own))
+        return Statistics(
+            value,
+            own,
+            own_trace,
+            mean,
+            mean_trace,
+            squares,
+            noise_trace,
+            B,
+            C,
+            dense,
+            dense_trace,
+            alpha,
+            np.diag(P),
+        )
+
+    def posterior(self, hyper: Hyper) -> WeightPosterior:
+        """The weights' posterior."""
+        X, z, task, _, covariances, V = self._parts(hyper)
+        lower = np.asarray(np.linalg.cholesky(V))
+        alpha = solve_triangular(lower, solve_triangular(lower, z, lower=True), lower=True, trans="T")
+        psi = hyper.psi[self.columns.group]
+        common = common_variances(hyper, self.columns)
+        return DualPosterior(X, task, hyper.noise[task], lower, alpha, covariances, self.columns.block, psi, common)
+
+
+@dataclass(frozen=True, eq=False)
+class SharedRoute:
+    r"""One design for all tasks and one T: two eigendecompositions make V diagonal.
+
+    With :math:`\Omega = L L^\top`, :math:`L^{-1} T L^{-\top} = Q \Lambda Q^\top` and
+    :math:`X \Psi X^\top = U D U^\top`, V is diagonal in the basis :math:`L Q \otimes U`, with entries
+    :math:`1 + \lambda_k d_i`.
+
+    Attributes
+    ----------
+    X : ndarray of shape (r, d)
+        Compressed features.
+    Z : ndarray of shape (r, K)
+        Targets.
+    spare : float
+        Occasions outside the compressed rows.
+    rest : ndarray of shape (K, K)
+        Products of what no feature can explain.
+    """
+
+    X: Array
+    Z: Array
+    spare: float
+    rest: Array
+    columns: Columns
+
+    def _basis(self, hyper: Hyper) -> tuple[Array, Array, Array, Array, Array]:
+        K = self.Z.shape[1]
+        omega = np.diag(hyper.noise) if hyper.noise.ndim == 1 else hyper.noise
+        lower = np.linalg.inv(np.linalg.cholesky(omega))
+        T = hyper.covariance(0, K, False)
+        values, Q = np.linalg.eigh(lower @ T @ lower.T)
+        scale = hyper.v[self.columns.block] / hyper.v[0] * hyper.psi[self.columns.group]
+        d, U = np.linalg.eigh((self.X * scale) @ self.X.T)
+        return lower.T @ Q, np.maximum(values, 0.0), U, np.maximum(d, 0.0), T
+
+    def statistics(self, hyper: Hyper) -> Statistics:
+        """−2 log Z and its derivatives."""
+        F, values, U, d, T = self._basis(hyper)  # F diagonalises: FᵀΩF = I, FᵀTF = Λ
+        omega = np.diag(hyper.noise) if hyper.noise.ndim == 1 else hyper.noise
+        weight = 1 / (1 + np.outer(d, values))
+        turned = U.T @ self.Z @ F
+        alpha = U @ (weight * turned) @ F.T
+        log_det = np.linalg.slogdet(omega)[1]
+        value = float(np.sum(weight * turned**2)) - float(np.sum(np.log(weight))) + log_det * (len(d) + self.spare)
+        inverse = np.linalg.inv(omega)
+        value += float(np.sum(inverse * self.rest))
+        g = alpha.T @ self.X
+        scale = hyper.v[self.columns.block] / hyper.v[0] * hyper.psi[self.columns.group]
+        along = U.T @ self.X
+        P = F * (weight.T @ d) @ F.T  # B of the scaled kernel
+        C = (g * scale) @ g.T
+        noise_trace = (F * weight.sum(axis=0)) @ F.T + self.spare * inverse
+        noise = alpha.T @ alpha + inverse @ self.rest @ inverse
+        # Traces of single columns: Σ_kl P_kl,ii' over equal tasks, over all pairs, and weighted by T.
+        own_trace = (along**2).T @ (weight @ np.sum(F * F, axis=0))
+        mean_trace = (along**2).T @ (weight @ np.sum(F, axis=0) ** 2)
+        dense_trace = (along**2).T @ (weight @ values)
+        if hyper.noise.ndim == 1:
+            noise, noise_trace = np.diag(noise), np.diag(noise_trace)
+        own, mean = np.sum(g * g, axis=0), g.sum(axis=0) ** 2
+        if hyper.T is None:
+            return Statistics(value, own, own_trace, mean, mean_trace, noise, noise_trace)
+        dense = np.sum(g * (T @ g), axis=0)
+        return Statistics(value, own, own_trace, mean, mean_trace, noise, noise_trace, P, C, dense, dense_trace)
+
+    def posterior(self, hyper: Hyper) -> WeightPosterior:
+        """The weights' posterior."""
+        F, values, U, d, T = self._basis(hyper)
+        scale = hyper.v[self.columns.block] / hyper.v[0] * hyper.psi[self.columns.group]
+        weight = 1 / (1 + np.outer(d, values))
+        alpha = U @ (weight * (U.T @ self.Z @ F)) @ F.T
+        coef = T @ (alpha.T @ self.X) * scale
+        common = common_variances(hyper, self.columns)[0]
+        along = U.T @ self.X
+        mean = common[0] * np.sum(alpha.T @ self.X, axis=0) * scale
+        return SharedPosterior(coef, along, d, weight, F, values, T, scale, mean, common)
+
+
+@dataclass(frozen=True, eq=False)
+class PrimalRoute:
+    r"""Work with the precision of all K d weights, where errors are shared on occasions.
+
+    On occasion o the tasks with a target there have errors with covariance :math:`\Omega_o = \Omega[o, o]`; with their
+    inverses, padded by zeros, :math:`G_{kl} = \sum_o (\Omega_o^{-1})_{kl} x_{ko} x_{lo}^\top` is the Gram matrix of all
+    weights.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n, K, d) or (n, 1, d)
+        Features on every occasion, zero where a task has no target; one design for all tasks has length 1.
+    Y : ndarray of shape (n, K)
+        Targets, zero where missing.
+    seen : ndarray of bool of shape (n, K)
+        Which targets are there.
+    counts : ndarray of shape (n,)
+        Frequency weights of the occasions.
+    lost : float
+        Degrees of freedom that were taken by flat intercepts: 1 where complete occasions were centred.
+    """
+
+    X: Array
+    Y: Array
+    seen: Mask
+    counts: Array
+    lost: float
+    columns: Columns
+
+    def _solve(self, hyper: Hyper) -> _Primal:
+        K, d = self.Y.shape[1], self.X.shape[2]
+        omega = np.diag(hyper.noise) if hyper.noise.ndim == 1 else hyper.noise
+        complete = bool(self.seen.all())
+        if complete:
+            inverses = np.asarray(np.linalg.inv(omega)[None], dtype=float)
+            log_det = float(np.linalg.slogdet(omega)[1]) * (float(self.counts.sum()) - self.lost)
+        else:
+            patterns, of_row = np.unique(self.seen, axis=0, return_inverse=True)
+            masked = omega * patterns[:, :, None] * patterns[:, None, :]
+            diagonal = np.arange(K)
+            masked[:, diagonal, diagonal] += ~patterns
+            inverses = np.linalg.inv(masked)
+            inverses[:, diagonal, diagonal] -= ~patterns
+            of_row = of_row.ravel()
+            log_det = float(self.counts @ np.linalg.slogdet(masked)[1][of_row])
+            inverses = np.asarray(inverses[of_row])
+        # G in the order (column, task): G[j, k, j', l].
+        G = np.empty((d, K, d, K))
+        for k in range(K):
+            for m in range(k + 1):
+                left, right = self._of(k), self._of(m)
+                weights = self.counts * inverses[:, k, m]
+                G[:, k, :, m] = (left * weights[:, None]).T @ right
+                G[:, m, :, k] = G[:, k, :, m].T
+        white = np.einsum("okl,ol->ok", np.broadcast_to(inverses, (len(self.Y), K, K)), self.Y) * self.counts[:, None]
+        b = np.einsum("okj,ok->jk", np.broadcast_to(self.X, (len(self.Y), K, d)), white)
+        square = float(np.sum(white * self.Y))
+        roots = np.empty((d, K, K))
+        psi = hyper.psi[self.columns.group]
+        for block in range(self.columns.n_blocks):
+            T = hyper.covariance(block, K, self.columns.intercept and block == self.columns.n_blocks - 1)
+            of = self.columns.block == block
+            roots[of] = np.linalg.cholesky(T) * np.sqrt(psi[of])[:, None, None]
+        # SᵀG, then H = I + SᵀGS.
+        SG = np.einsum("jak,jamn->jkmn", roots, G.reshape(d, K, d, K), optimize=True)
+        H = np.einsum("jkmn,mnp->jkmp", SG, roots, optimize=True).reshape(d * K, d * K)
+        H[np.arange(d * K), np.arange(d * K)] += 1.0
+        lower = np.linalg.cholesky(0.5 * (H + H.T))
+        half = solve_triangular(lower, np.einsum("jak,ja->jk", roots, b).ravel(), lower=True)
+        scaled = solve_triangular(lower, half, lower=True, trans="T").reshape(d, K)
+        coef = np.einsum("jka,ja->jk", roots, scaled)
+        value = square - float(half @ half) + 2 * float(np.sum(np.log(np.diag(lower)))) + log_det
+        return _Primal(coef, roots, lower, SG.reshape(d * K, d * K), G, b, value, inverses)
+
+    def _of(self, k: int) -> Array:
+        block = self.X[:, 0] if self.X.shape[1] == 1 else self.X[:, k]
+        return np.asarray(block)
+
+    def statistics(self, hyper: Hyper) -> Statistics:
+        """−2 log Z and its derivatives."""
+        K, d = self.Y.shape[1], self.X.shape[2]
+        p = self._solve(hyper)
+        g = p.b - np.einsum("jkml,ml->jk", p.G, p.coef)  # (d, K)
+        turned = solve_triangular(p.lower, p.SG, lower=True).reshape(d * K, d, K)
+        N = np.einsum("jkjl->jkl", p.G) - np.einsum("mjk,mjl->jkl", turned, turned, optimize=True)
+        own_trace, mean_trace = np.einsum("jkk->j", N), N.sum(axis=(1, 2))
+        own, mean = np.sum(g * g, axis=1), g.sum(axis=1) ** 2
+        residual = np.where(self.seen, self.Y - np.einsum("okj,jk->ok", self._full(), p.coef), 0.0)
+        inverses = np.broadcast_to(p.inverses, (len(self.Y), K, K))
+        alpha = np.einsum("okl,ol->ok", inverses, residual)
+        noise = (alpha * self.counts[:, None]).T @ alpha
+        # Q_o = x_o Cov(w) x_oᵀ over the tasks of an occasion.
+        half = solve_triangular(p.lower, _block_diagonal(p.roots).T, lower=True).reshape(d * K, d, K)
+        noise_trace = np.einsum("o,okl->kl", self.counts, inverses) - self.lost * (p.inverses[0] if self.lost else 0.0)
+        if bool(self.seen.all()):
+            Q = np.empty((K, K))
+            for k in range(K):
+                for m in range(k + 1):
+                    covariance = half[:, :, k].T @ half[:, :, m]
+                    gram = (self._of(k) * self.counts[:, None]).T @ self._of(m)
+                    Q[k, m] = Q[m, k] = float(np.sum(gram * covariance))
+            noise_trace = noise_trace - p.inverses[0] @ Q @ p.inverses[0]
+        else:
+            Q = np.empty((len(self.Y), K, K))
+            for k in range(K):
+                for m in range(k + 1):
+                    covariance = half[:, :, k].T @ half[:, :, m]
+                    Q[:, k, m] = Q[:, m, k] = np.sum((self._of(k) @ covariance) * self._of(m), axis=1)
+            noise_trace = noise_trace - np.einsum(
+                "o,oka,oab,obl->kl", self.counts, inverses, Q, inverses, optimize=True
+            )
+        if hyper.noise.ndim == 1:
+            noise, noise_trace = np.diag(noise), np.diag(noise_trace)
+        B = C = dense = dense_trace = None
+        if hyper.T is not None:
+            free = np.ones(d, dtype=bool)
+            if self.columns.intercept:
+                free[-1] = False
+            scale = np.where(free, hyper.deviation_variances(self.columns), 0.0)
+            B, C = np.einsum("j,jkl->kl", scale, N), (g.T * scale) @ g
+            dense, dense_trace = np.sum(g * (g @ hyper.T), axis=1), np.einsum("kl,jkl->j", hyper.T, N)
+        return Statistics(p.value, own, own_trace, mean, mean_trace, noise, noise_trace, B, C, dense, dense_trace)
+
+    def _full(self) -> Array:
+        return np.broadcast_to(self.X, (len(self.Y), self.Y.shape[1], self.X.shape[2]))
+
+    def posterior(self, hyper: Hyper) -> WeightPosterior:
+        """The weights' posterior."""
+        K, d = self.Y.shape[1], self.X.shape[2]
+        p = self._solve(hyper)
+        half = solve_triangular(p.lower, _block_diagonal(p.roots).T, lower=True).reshape(d * K, d, K)
+        common = common_variances(hyper, self.columns)[self.columns.block]
+        psi = hyper.psi[self.columns.group]
+        g = p.b - np.einsum("jkml,ml->jk", p.G, p.coef)
+        mean = common[:, 0] * psi * g.sum(axis=1)
+        # Var of the mean: its prior, less what g's covariance N takes away.
+        turned = solve_triangular(p.lower, p.SG, lower=True).reshape(d * K, d, K).sum(axis=2)
+        N = p.G.sum(axis=(1, 3)) - turned.T @ turned
+        reach = common[:, 0] * psi
+        spread = np.diag(reach) - reach[:, None] * N * reach
+        return JointPosterior(p.coef.T, half.transpose(2, 1, 0), mean, spread, common[:, 1] * psi)
+
+
+@dataclass(frozen=True, eq=False)
+class _Primal:
+    coef: Array
+    roots: Array
+    lower: Array
+    SG: Array
+    G: Array
+    b: Array
+    value: float
+    inverses: Array
+
+
+def _inverse(V: Array) -> tuple[Array, float]:
+    """V⁻¹ and log |V|."""
+    if not len(V):
+        return V, 0.0
+    lower, failed = dpotrf(V, lower=1, clean=0)
+    if failed:
+        raise np.linalg.LinAlgError("the covariance of the rows is not positive definite")
+    P, _ = dpotri(lower, lower=1)
+    P = np.tril(P)
+    return P + np.tril(P, -1).T, 2 * float(np.sum(np.log(np.diag(lower))))
+
+
+def _task_sums(values: Array, counts: Index) -> Array:
+    """Sums over each task's rows, which lie one below the other; tasks may have none."""
+    sums = np.zeros((len(counts), *values.shape[1:]))
+    full = counts > 0
+    if full.any():
+        starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        sums[full] = np.add.reduceat(values, starts[full], axis=0)
+    return sums
+
+
+def _block_diagonal(roots: Array) -> Array:
+    """The matrix with the blocks (K, K) of every column on its diagonal."""
+    d, K, _ = roots.shape
+    full = np.zeros((d, K, d, K))
+    full[np.arange(d), :, np.arange(d), :] = roots
+    return full.reshape(d * K, d * K)
+
+
+def common_variances(hyper: Hyper, columns: Columns) -> Array:
+    """For each block the variance that a new task has in common with all others, and that of its own, shape (G, 2)."""
+    common = np.column_stack([hyper.t, hyper.v])
+    if hyper.T is not None:
+        v, t = hyper.centre
+        common[: columns.n_blocks - columns.intercept] = np.outer(hyper.v, [t, v])[
+            : columns.n_blocks - columns.intercept
+        ]
+    return common
