@@ -32,6 +32,7 @@ def couplings(random, K=3):
     yield Coupling(P, positive_definite_inverse(P))
     yield Coupling(P, positive_definite_inverse(P), 2.5)
     yield Coupling.diagonal_only(np.full(K, 0.3), 1e3)
+    yield Coupling(P, positive_definite_inverse(P), 1e150)  # as good as infinite
     yield Coupling(np.eye(K) * K - np.ones((K, K)))  # singular: a Laplacian
     yield Coupling.diagonal_only(np.zeros(K))
 

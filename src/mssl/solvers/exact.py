@@ -109,8 +109,12 @@ def solve_exactly(problem: Quadratic, coupling: Coupling, *, tol: float) -> Weig
 
 
 def _least_squares(M: Array, t: Array, root: Array, shape: tuple[int, int], tol: float) -> WeightStep | None:
-    Q, R, order = linalg.qr(M, mode="economic", pivoting=True, check_finite=False)
-    del Q
+    # Columns of one size: a mean of huge variance must not make all others look like rounding.
+    sizes = np.linalg.norm(M, axis=0)
+    sizes = np.where(sizes > 0, sizes, 1.0)
+    M = M / sizes
+    R, order = linalg.qr(M, mode="r", pivoting=True, check_finite=False)
+    R = R[: M.shape[1]]
     diagonal = np.abs(R.diagonal())
     rank = int(np.count_nonzero(diagonal > len(M) * _EPS * diagonal.max(initial=0.0)))
     kept, R = order[:rank], R[:rank, :rank]
@@ -124,7 +128,7 @@ def _least_squares(M: Array, t: Array, root: Array, shape: tuple[int, int], tol:
             break
         best, gap = z.copy(), reached
         z[kept] -= linalg.solve_triangular(R, half, check_finite=False)
-    W = root @ best.reshape(root.shape[1], shape[1])
+    W = root @ (best / sizes).reshape(root.shape[1], shape[1])
     if not np.isfinite(gap) or not np.isfinite(W).all():
         return None
     return WeightStep(W, gap, 1, Status.CONVERGED if gap <= tol else Status.STALLED)

@@ -31,7 +31,7 @@ SOLVERS = ("auto", "coordinate", "cg", "sylvester", "fista", "admm")
 
 # Features from which two eigendecompositions are faster than a few preconditioned iterations; time only.
 _SYLVESTER_FROM = 30
-_LOST_DIGITS = 1e-6  # share of the loss at W = 0 below which a loss from Grams has lost so many of its digits
+_LOST_DIGITS = 1e-10  # relative error of a loss from Grams from which on rows are asked instead
 
 
 def solve_quadratic(
@@ -261,10 +261,8 @@ class CoefficientProblem:
     def value(self, W: Array) -> float:
         """Loss plus penalty."""
         V = self.unknowns.of_weights(W)
-        loss = self.loss.value(V)
-        if isinstance(self.loss, GramQuadratic) and not loss > _LOST_DIGITS * self.loss.null_value:
-            loss = self.exact_loss.value(V)
-        return loss + self.penalty.value(V)
+        loss = self.exact_loss if self._lost_digits(self.loss, V) else self.loss
+        return loss.value(V) + self.penalty.value(V)
 
     def has_digits(self, coupling: Coupling, W: Array, tol: float) -> bool:
         """Whether Grams have digits enough for the value of the loss at W, and for a certificate within ``tol``."""
@@ -311,9 +309,13 @@ class CoefficientProblem:
         return step if certain else replace(step, gap=step.gap + doubt, status=_ended(step.status))
 
     @staticmethod
-    def _lost_digits(loss: Quadratic, W: Array) -> bool:
-        """Whether the loss at W is so small a share of that at zero that Grams hardly know it."""
-        return isinstance(loss, GramQuadratic) and not loss.value(W) > _LOST_DIGITS * loss.null_value
+    def _lost_digits(loss: Quadratic | GLMLoss, W: Array) -> bool:
+        """Whether the terms of which Grams make the loss are so large against it that rounding shows."""
+        if not isinstance(loss, GramQuadratic):
+            return False
+        squares = loss.diagonal().max(axis=1, initial=0.0) @ np.abs(W).sum(axis=1) ** 2
+        terms = float(squares) + loss.null_value
+        return not float(np.finfo(float).eps) * terms <= _LOST_DIGITS * max(1.0, loss.value(W))
 
     def _solve_glm(self, loss: GLMLoss, coupling: Coupling, V: Array, tol: float, max_iter: int) -> WeightStep:
         penalty, (bound, certified) = self.penalty, self._bound(coupling)
