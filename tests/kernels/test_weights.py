@@ -470,3 +470,13 @@ def test_slices_change_no_bit(kernel, monkeypatch):
     again, same = run()
     assert np.array_equal(W, again)
     assert facts == same
+
+
+@given(K=st.integers(1, 6), d=st.integers(1, 40), one=st.booleans(), seed=st.integers(0, 10**6), share=st.floats(0, 1))
+def test_products_with_grams_skip_what_is_zero(K, d, one, seed, share):
+    rng = np.random.default_rng(seed)
+    H = np.stack([random_gram(rng, d, d) for _ in range(1 if one else K)])
+    scale, V = rng.uniform(0.5, 2.0, K), np.where(rng.random((K, d)) < share, rng.standard_normal((K, d)), 0.0)
+    expected = scale[:, None] * np.einsum("kij,kj->ki", np.broadcast_to(H, (K, d, d)), V)
+    H[:, (V == 0).all(axis=0)] = np.nan  # rows that nobody needs are not read
+    np.testing.assert_allclose(kernels.gram_products(H, scale, V), expected, atol=1e-10)

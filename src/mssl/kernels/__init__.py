@@ -116,6 +116,7 @@ _ARGUMENTS: dict[str, tuple[Any, str]] = {
     "shared_sweeps": (_int, "ii" + 7 * "p" + "iff" + 3 * "p"),
     "aligned_sweeps": (_int, "iii" + 8 * "p" + "iff" + 3 * "p"),
     "feature_sweeps": (_int, "iiii" + 7 * "p" + "iff" + 3 * "p"),
+    "gram_products": (None, "iii" + 4 * "p"),
     "weight_descent": (_int, "iii" + 7 * "p" + "fif" + 3 * "p"),
     "weight_system": (_int, "iii" + 8 * "p" + "fi" + 2 * "p"),
     "group_descent": (_int, "iii" + 4 * "p" + "fpf" + 2 * "p" + "fif" + 4 * "p"),
@@ -492,6 +493,17 @@ def feature_sweeps(
 
 
 # ---- whole weight steps of few tasks
+
+
+def gram_products(H: Array, scale: Array, V: Array) -> Array:
+    """Rows s_k H_k v_k, (K, d), for symmetric H_k; the rows of Grams whose weight is zero are not read."""
+    K, d = V.shape
+    out = np.empty((K, d))
+    library().gram_products(
+        *(K, d, len(H), _address(H, (1 if len(H) == 1 else K, d, d)), _address(scale, (K,)), _address(V, (K, d))),
+        _start(out),
+    )
+    return out
 
 
 def _prior(K: int, P: Array, inverse: Array, u: Array, rho: float, tau: float) -> _Prior:

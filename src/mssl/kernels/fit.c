@@ -50,12 +50,7 @@ static double weight_step(const mssl_task_loss *f, const mssl_prior *C, double *
             if (f->g->positive && W[a] < 0.0) W[a] = 0.0;
             if (f->g->strengths[a] == INFINITY) W[a] = 0.0;
         }
-    memset(HW, 0, (size_t)(K * d) * sizeof(double));
-    for (int64_t k = 0; k < K; k++) {
-        double *restrict row = HW + k * d;
-        add_rows(W + k * d, f->H + (f->n_grams > 1 ? k * d * d : 0), d, d, d, row);
-        for (int64_t j = 0; j < d; j++) row[j] *= f->scale[k];
-    }
+    MSSL(gram_products)(K, d, f->n_grams, f->H, f->scale, W, HW);
     if (f->g == NULL) {
         double gap = INFINITY;
         MSSL(weight_system)(K, d, f->n_grams, f->H, f->scale, f->q, C, W, HW, f->ridge, f->inverses, tol, f->max_inner, room, &gap);
@@ -314,11 +309,7 @@ static int begin(rounds *r, const mssl_task_loss *f, const mssl_sparse_prior *pr
                  const mssl_lapack *lapack) {
     const int64_t K = f->K, d = f->d;
     spot *p = &r->now;
-    memset(r->HW, 0, (size_t)(K * d) * sizeof(double));
-    for (int64_t k = 0; k < K; k++) {
-        add_rows(p->W + k * d, f->H + (f->n_grams > 1 ? k * d * d : 0), d, d, d, r->HW + k * d);
-        for (int64_t j = 0; j < d; j++) r->HW[k * d + j] *= f->scale[k];
-    }
+    MSSL(gram_products)(K, d, f->n_grams, f->H, f->scale, p->W, r->HW);
     p->loss = loss_of(f, p->W, r->HW);
     p->log_det = factor(p->Omega, K, r->rest);
     if (isnan(p->log_det)) return 0;

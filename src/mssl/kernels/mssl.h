@@ -159,6 +159,9 @@ int64_t MSSL(feature_sweeps)(int64_t K, int64_t d, int64_t n, int64_t n_blocks, 
                              const mssl_coupling *A, const double *ridge, const mssl_penalty *g, double *W, double *E,
                              int64_t n_sweeps, double enough, double seconds, double *room, int64_t *active, mssl_sweeping *at);
 
+/* out_k = s_k H_k v_k (K, d); rows of Grams whose weight is zero are not read. */
+void MSSL(gram_products)(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const double *V, double *out);
+
 /* A whole weight step on Grams, for few tasks: bursts of sweeps until the bound of the suboptimality,
    1/2 tr((G + U) C^-1 (G + U)') with G the gradient of loss plus coupling and U a subgradient of the penalty, is at most tol.
    MSSL_LIMIT where it is not: too many sweeps, or nothing moves any more.

@@ -580,15 +580,22 @@ int64_t MSSL(weight_descent)(int64_t K, int64_t d, int64_t n_grams, const double
     return to->gap > tol ? MSSL_LIMIT : MSSL_DONE;
 }
 
-/* Row k of out = s_k H_k v_k. */
+/* Row k of out = s_k H_k v_k (scale NULL: ones); rows of a Gram whose weight is zero are not read. */
 static void gram_products(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const double *V, double *out) {
     memset(out, 0, (size_t)(K * d) * sizeof(double));
     for (int64_t k = 0; k < K; k++) {
-        double *restrict row = out + k * d;
-        add_rows(V + k * d, H + (n_grams > 1 ? k * d * d : 0), d, d, d, row);
-        if (scale != NULL)
-            for (int64_t j = 0; j < d; j++) row[j] *= scale[k];
+        double *restrict row = out + k * d, x[4];
+        int64_t used[4], n = 0;
+        const double *v = V + k * d, *G = H + (n_grams > 1 ? k * d * d : 0);
+        for (int64_t j = 0; j < d; j++) {
+            if (v[j] != 0.0) x[n] = scale == NULL ? v[j] : scale[k] * v[j], used[n++] = j;
+            if (n == 4 || (j + 1 == d && n > 0)) add_some_rows(x, used, n, G, d, row), n = 0;
+        }
     }
+}
+
+void MSSL(gram_products)(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const double *V, double *out) {
+    gram_products(K, d, n_grams, H, scale, V, out);
 }
 
 /* Inverses of H_k + C_kk I where those at hand belong to a ridge too far away; 0 where one is not positive definite. */

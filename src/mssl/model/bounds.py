@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
+from mssl.kernels import graph_components, plain
 from mssl.model.coupling import Coupling, positive_definite_inverse
 from mssl.penalties import EntrywisePenalty, Penalty
 
@@ -166,9 +167,11 @@ class Components:
     def __init__(self, coupling: Coupling | sparse.csr_array) -> None:
         if isinstance(coupling, Coupling) and coupling.rho:
             self.n, self.label = 1, np.zeros(coupling.n_tasks, dtype=int)
+        elif isinstance(coupling, Coupling):
+            self.label = graph_components(plain(coupling.precision), 0.0)
+            self.n = int(self.label.max(initial=-1)) + 1
         else:
-            matrix = coupling.matrix if isinstance(coupling, Coupling) else coupling
-            self.n, self.label = connected_components(matrix, directed=False)
+            self.n, self.label = connected_components(coupling, directed=False)
 
     def sums(self, values: Array | NDArray[np.bool_]) -> Array:
         """Sums over the tasks of each component."""

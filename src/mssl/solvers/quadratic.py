@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from mssl.data.design import Design
+from mssl.kernels import gram_products
 from mssl.model.bounds import WeightBound
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
@@ -184,7 +185,7 @@ class GramQuadratic:
         """H_k v_k."""
         if self.is_shared:
             return np.asarray((V @ self.gram[0]) * self.task_scale[:, None])
-        return np.asarray(np.matmul(self.gram, V[:, :, None])[:, :, 0] * self.task_scale[:, None])
+        return gram_products(np.ascontiguousarray(self.gram), self.task_scale, np.ascontiguousarray(V))
 
     def gradient(self, W: Array) -> Array:
         """H_k w_k − q_k."""
