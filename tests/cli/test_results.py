@@ -246,3 +246,23 @@ def test_names_can_be_written_as_they_are(hostile, tmp_path):
     names = set(read_table(data, text=["=site"])["=site"].text()[1])
     assert set(read_table(tmp_path / "a.csv", text=["=site"])["=site"].text()[1]) == names
     assert set(read_table(tmp_path / "a.parquet")["=site"].text()[1]) == names
+
+
+def test_curves_categories_and_gaps_from_a_table(tmp_path):
+    rng = np.random.default_rng(0)
+    x, kind = rng.uniform(-2, 2, size=120), rng.choice(["u", "v", "w"], size=120)
+    y = x**2 + (kind == "v") + 0.1 * rng.normal(size=120)
+    rows = [f"{'ab'[k % 2]},{y[k]:.4f},{'' if k == 7 else f'{x[k]:.4f}'},{kind[k]}" for k in range(120)]
+    path, model = tmp_path / "data.csv", tmp_path / "m.npz"
+    path.write_text("\n".join(["site,y,x,kind", *rows]))
+    columns = ("--task", "site", "--target", "y", "--family", "gaussian", "--missing", "indicator")
+    settings = ("--set", "graph_penalty=0.1", "--set", "features=spline")
+    call("fit", path, *columns, *settings, "--save", model, "--report", tmp_path / "page.html")
+    fitted = mssl.load(model)
+    assert fitted.features_.tolist() == [
+        *("x", "kind=u", "kind=v", "kind=w", "x missing", "x: spline 1", "x: spline 2", "x: spline 3"),
+    ]
+    effect = fitted.partial_effect("x")
+    assert np.corrcoef(effect.effect, effect.x**2)[0, 1] > 0.98
+    predicted = list(csv.DictReader(call("predict", model, path).output.splitlines()))
+    np.testing.assert_allclose([float(row["prediction"]) for row in predicted], y, atol=1.0)

@@ -108,7 +108,9 @@ class Training(NamedTuple):
     def fit(self, model: Any) -> Any:
         """Fit a model, and let it know the names of its features and what the table's columns mean."""
         self.fit_rows(model)
-        model.features_ = np.asarray(self.schema.feature_names, dtype=object)
+        names = np.asarray(self.schema.feature_names, dtype=object)
+        maps = getattr(model, "maps_", None)
+        model.features_ = names if maps is None else maps.get_feature_names_out(names)
         model.table_ = self.schema
         return model
 
