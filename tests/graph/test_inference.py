@@ -252,3 +252,23 @@ def test_evidence_is_computed_once_and_when_asked():
     assert not calls
     graph.relations(), graph.edges(fdr=0.1)
     assert calls == [1]
+
+
+@pytest.mark.parametrize("correlation", ["pearson", "spearman"])
+def test_features_that_are_large_in_all_tasks_count_less(correlation):
+    wrong, right = 0, []
+    clusters = make_clustered_tasks("equicorrelated", n_features=60, random_state=0).covariance
+    root = np.linalg.cholesky(clusters)
+    for seed in range(12):
+        random = np.random.default_rng(seed)
+        spread = 1 / np.sqrt(random.chisquare(2, size=60) / 2)
+        rows = random.standard_normal((13, 60)) * spread
+        X = random.standard_normal((150, 60))
+        E = random.standard_normal((150, 13))
+        model = MSSLRegressor(shared_mean=False, correlation=correlation, max_iter=5, tol=1.0)
+        wrong += len(model.fit(X, X @ rows.T + E).graph_.relations()) > 0
+        table = model.fit(X, X @ (root @ rows).T + E).graph_.relations()
+        found = sum(bool(clusters[pair]) for pair in table.pairs)
+        right.append(2 * found / (len(table) + 21))
+    assert wrong <= 5
+    assert np.mean(right) > {"pearson": 0.3, "spearman": 0.8}[correlation]

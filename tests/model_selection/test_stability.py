@@ -77,7 +77,8 @@ def test_weights_are_those_of_the_model_with_the_stable_edges_only(selection):
 
 def test_frequencies_by_hand():
     data = make_clustered_tasks(n_features=10, random_state=1)
-    found = StabilitySelection(n_subsamples=5, n_points=3, random_state=7).fit(data.X, data.y, tasks=data.tasks)
+    chooser = StabilitySelection(n_subsamples=5, n_points=3, complementary_pairs=False, random_state=7)
+    found = chooser.fit(data.X, data.y, tasks=data.tasks)
     model = MSSLRegressor(0.05, shared_mean=False).fit(data.X, data.y, tasks=data.tasks)
     W, floors = model.result_.W, model.result_.scale.sampling_variances / 8
     random = np.random.default_rng(7)
@@ -119,7 +120,8 @@ def test_half_samples_keep_tasks_and_classes():
     )
     read = MSSLRegressor()._read(data.X, data.y, data.tasks, None)
     strata = np.arange(61) % 2
-    masks = StabilitySelection(n_subsamples=4)._half_samples(read, strata, np.random.default_rng(0))
+    chooser = StabilitySelection(n_subsamples=4, complementary_pairs=False)
+    masks = chooser._half_samples(read, strata, np.random.default_rng(0))
     for mask in masks:
         for task in range(3):
             for value in (0, 1):
@@ -266,3 +268,23 @@ def test_finds_known_graphs_with_defaults(kind):
         scores.append(found.graph_.compare(data.adjacency).f1)
     assert np.mean(scores) >= 0.90
     assert (process_time() - began) / 20 < 5
+
+
+def test_path_is_absolute_so_that_unrelated_tasks_may_have_no_edge():
+    data = make_clustered_tasks(n_features=100, n_samples=200, clusters=[], random_state=0)
+    found = StabilitySelection(n_subsamples=20, random_state=0).fit(data.X, data.y, tasks=data.tasks)
+    np.testing.assert_allclose(found.lambdas_[[0, -1]], [0.9, 0.3])
+    assert found.graph_.n_edges == 0
+    assert found.graph_.relations().level == "relations"
+
+
+def test_ranks_are_honoured():
+    data = make_clustered_tasks(n_features=20, random_state=1)
+    found = {
+        correlation: StabilitySelection(
+            MSSLRegressor(0.05, shared_mean=False, correlation=correlation), n_subsamples=10, random_state=0
+        ).fit(data.X, data.y, tasks=data.tasks)
+        for correlation in ("pearson", "kendall")
+    }
+    assert np.any(found["pearson"].frequencies_ != found["kendall"].frequencies_)
+    assert found["kendall"].graph_.compare(data.adjacency).f1 > 0.6

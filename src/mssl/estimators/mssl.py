@@ -277,7 +277,7 @@ class MSSLClassifier(TaskClassifier):
 
     Parameters
     ----------
-    graph_penalty, coef_penalty, edges, coupling, variance_floor, shrinkage, ridge, shared_mean
+    graph_penalty, coef_penalty, correlation, edges, coupling, variance_floor, shrinkage, ridge, shared_mean
         As for :class:`MSSLRegressor`.
     features, missing, scale_features
         As for :class:`MSSLRegressor`.
@@ -317,13 +317,13 @@ class MSSLClassifier(TaskClassifier):
 
     # p-MSSL only: residuals of labels are no rows that a Gaussian graph could relate.
     on = "coef"
-    correlation = "pearson"
 
     def __init__(
         self,
         graph_penalty: float = 0.3,
         coef_penalty: float = 0.0,
         *,
+        correlation: str = "pearson",
         edges: KnownEdges | None = None,
         coupling: float = 1.0,
         variance_floor: VarianceFloor = "auto",
@@ -346,6 +346,7 @@ class MSSLClassifier(TaskClassifier):
     ) -> None:
         self.graph_penalty = graph_penalty
         self.coef_penalty = coef_penalty
+        self.correlation = correlation
         self.edges = edges
         self.coupling = coupling
         self.variance_floor = variance_floor

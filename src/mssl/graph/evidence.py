@@ -22,6 +22,7 @@ from mssl.solvers.quadratic import GramQuadratic
 from mssl.solvers.residual import ResidualProblem
 from mssl.solvers.start import Spectra, moderated_noise, variance_components
 from mssl.structures.base import Structure
+from mssl.structures.copula import normal_scores
 
 _FEWEST = 4  # tasks from which on a shared mean and relations of single pairs can be told apart
 _LOWER = 1.0  # z values up to this one show the common level of all pairs; stronger ones may be true relations
@@ -114,14 +115,15 @@ def lazy_evidence(prepared: Prepared, result: FitResult, structure: Structure) -
 
     def compute() -> GraphEvidence:
         with one_thread(prepared.is_small):
+            ranks = getattr(structure, "correlation", "pearson") != "pearson"
             if structure.relates == "residual":
-                return _of_residuals(prepared, result)
-            return coefficient_evidence(prepared, prepared.settings.shared_mean)
+                return _of_residuals(prepared, result, ranks)
+            return coefficient_evidence(prepared, prepared.settings.shared_mean, ranks)
 
     return LazyEvidence(compute)
 
 
-def _of_residuals(prepared: Prepared, result: FitResult) -> GraphEvidence:
+def _of_residuals(prepared: Prepared, result: FitResult, ranks: bool) -> GraphEvidence:
     problem = prepared.problem(L1(), "residual")
     assert isinstance(problem, ResidualProblem)
     used = np.count_nonzero(result.W, axis=1).mean() + (1.0 if prepared.settings.fit_intercept else 0.0)
@@ -129,10 +131,10 @@ def _of_residuals(prepared: Prepared, result: FitResult) -> GraphEvidence:
     if prepared.gaps is not None:
         missing = prepared.gaps.missing
         residuals = np.where(missing, np.nan, residuals[:, : missing.shape[1]])
-    return residual_evidence(residuals, float(used))
+    return residual_evidence(normal_scores(residuals) if ranks else residuals, float(used))
 
 
-def coefficient_evidence(prepared: Prepared, shared_mean: Any = "auto") -> GraphEvidence:
+def coefficient_evidence(prepared: Prepared, shared_mean: Any = "auto", ranks: bool = False) -> GraphEvidence:
     """What prepared data say about the relations of the tasks' weights.
 
     Parameters
@@ -142,6 +144,8 @@ def coefficient_evidence(prepared: Prepared, shared_mean: Any = "auto") -> Graph
     shared_mean : "auto", bool or float
         As for the estimators: relations are relative to zero (False), to the mean (True or a variance), or to
         zero, and to the mean as well where all pairs seem to have something in common ("auto").
+    ranks : bool
+        Compare the ranks of each task's weights, as normal quantiles, for heavy tails (a Gaussian copula).
 
     Returns
     -------
@@ -152,11 +156,11 @@ def coefficient_evidence(prepared: Prepared, shared_mean: Any = "auto") -> Graph
     errors = _errors(prepared, tasks)
     automatic = isinstance(shared_mean, str)
     with_mean = not automatic and shared_mean is not False and float(shared_mean) > 0
-    found = _statistics(tasks, errors, with_mean)
+    found = _statistics(tasks, errors, with_mean, ranks)
     sign, p = found.signed_p()
     relative_to = "mean" if with_mean else "zero"
     if automatic and K >= _FEWEST and _common_level(sign, p):
-        other = _statistics(tasks, errors, True)
+        other = _statistics(tasks, errors, True, ranks)
         other_sign, other_p = other.signed_p()
         p = np.where(sign == other_sign, np.maximum(p, other_p), 1.0)
         found, relative_to = other, "both"
@@ -189,7 +193,7 @@ def _read(prepared: Prepared) -> _Tasks:
     return _Tasks(values, vectors, projections, squares, freedom, prepared.noise if known else None)
 
 
-def _statistics(tasks: _Tasks, errors: _Errors | None, with_mean: bool) -> _Statistics:
+def _statistics(tasks: _Tasks, errors: _Errors | None, with_mean: bool, ranks: bool) -> _Statistics:
     noise, v = tasks.variances()
     whitened = _whiten(tasks, noise, v, errors)
     if with_mean:
@@ -201,6 +205,10 @@ def _statistics(tasks: _Tasks, errors: _Errors | None, with_mean: bool) -> _Stat
         u = whitened[0] - np.einsum("kmd,d->km", whitened[1], removed)
     else:
         u = whitened[0]
+    if ranks:
+        # Ranks are those of features, the scores are in the eigenbases.
+        features = normal_scores(np.einsum("kdm,km->kd", tasks.vectors, u))
+        u = np.where(tasks.values > 0, np.einsum("kdm,kd->km", tasks.vectors, features), 0.0)
     a = tasks.values / noise[:, None]
     h = a / (1 + v[:, None] * a)
     return _cosines(u, h, tasks.vectors, v, errors, noise)
@@ -253,14 +261,18 @@ def _cosines(u: Array, h: Array, vectors: Array, v: Array, errors: _Errors | Non
     root = np.sqrt(h)
     g = np.einsum("kdm,km->kd", vectors, root * u)
     rank = np.maximum(np.count_nonzero(h, axis=1), 1).astype(float)
-    cosines, share = np.eye(K), np.zeros((K, K))
+    d = vectors.shape[1]
+    cosines, shares = np.eye(K), np.zeros((2, K, K))
     for k in range(K):
-        products = _unit((g @ vectors[k]) * root[k]) * _unit(u[k : k + 1])
-        cosines[k] = products.sum(axis=1)
-        share[k] = rank[k] * np.sum(products**2, axis=1) - 2 * (cosines[k] ** 2 - 1 / rank[k])
+        others, own = _unit((g @ vectors[k]) * root[k]), _unit(u[k : k + 1])
+        cosines[k] = (others @ own.T)[:, 0]
+        # What is large in all tasks may be features, or directions whose variances the model has wrong.
+        by_feature = (others @ vectors[k].T) ** 2 @ (own @ vectors[k].T)[0] ** 2
+        shares[:, k] = d * by_feature, rank[k] * (others**2 @ own[0] ** 2)
+        shares[:, k] -= 2 * (cosines[k] ** 2 - 1 / rank[k])
     np.fill_diagonal(cosines, 1.0)
     off = ~np.eye(K, dtype=bool)
-    kappa = max(1.0, float(share[off].mean())) if K > 1 else 1.0
+    kappa = max(1.0, *shares[:, off].mean(axis=1)) if K > 1 else 1.0
     inverse = np.broadcast_to(kappa / rank[:, None], (K, K))
     if errors is not None:
         inverse = inverse + errors.variance * _exposure(h, vectors, v, noise, errors.rows) ** 2

@@ -20,12 +20,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mssl._typing import Array
-from mssl._validation import check_number, check_whole_number, refused
+from mssl._validation import check_choice, check_number, check_whole_number, refused
 from mssl.exceptions import DataError, ParameterError
 from mssl.glasso.solver import graphical_lasso
 from mssl.graph.task_graph import TaskGraph
 from mssl.model_selection.stability import correlations, graph_path
 from mssl.structures.base import numeric
+from mssl.structures.copula import CORRELATIONS, row_moment
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +62,7 @@ def ebic_path(
     floors: ArrayLike | None = None,
     gamma: float = 0.5,
     n_points: int = 25,
+    correlation: str = "pearson",
 ) -> EBICPath:
     """Choose a graph by the extended Bayesian information criterion.
 
@@ -78,6 +80,8 @@ def ebic_path(
         Weight of the term that grows with the number of tasks, in [0, 1].
     n_points : int, default=25
         Length of the default path.
+    correlation : {"pearson", "spearman", "kendall"}, default="pearson"
+        How rows are compared; ranks for heavy tails.
 
     Returns
     -------
@@ -98,7 +102,7 @@ def ebic_path(
     names = list(range(K)) if tasks is None else list(tasks)
     if len(names) != K:
         raise ParameterError(f"tasks holds {len(names)} names; give one for each of the {K} tasks of rows.")
-    S = Q @ Q.T / r
+    S = row_moment(Q, check_choice("correlation", correlation, CORRELATIONS))
     e = _read_floors(floors, S, units)
     path = _read_path(lambdas, float(correlations(S, e)[1].max()), n_points)
     # A task in other units moves the criterion of all graphs alike.

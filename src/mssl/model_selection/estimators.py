@@ -39,6 +39,7 @@ _SHARED = (
     "tol",
     "max_iter",
     "ridge",
+    "correlation",
     "edges",
     "formulation",
     "warm_start",
@@ -53,6 +54,7 @@ class MSSLSearch(SearchCV):
     shared_means: Sequence[SharedMean] | None
     stability: StabilitySelection | None
     ridge: float
+    correlation: str
     edges: KnownEdges | None
     features: str | Sequence[FeatureMap]
     missing: str
@@ -220,7 +222,7 @@ class MSSLRegressorCV(MSSLSearch):
         As for :class:`mssl.MSSLRegressor`; it is learned once, from all rows, and the default score is on its scale.
     loss, noise, missing, scale_features, formulation, fit_intercept, task_column, solver, graph_solver, max_iter
         As for :class:`mssl.MSSLRegressor`.
-    edges, ridge
+    correlation, edges, ridge
         As for :class:`mssl.MSSLRegressor`.
     cv : int, splitter or iterable of (train, test), default=5
         Folds; a number stands for :class:`TaskKFold`, or for :class:`TaskGroupKFold` and :class:`TaskBlockKFold` where
@@ -302,6 +304,7 @@ class MSSLRegressorCV(MSSLSearch):
         shared_means: Sequence[SharedMean] | None = None,
         on: str = "coef",
         variance_floors: ArrayLike | None = None,
+        correlation: str = "pearson",
         edges: KnownEdges | None = None,
         ridge: float = 0.0,
         loss: str | Loss = "gaussian",
@@ -336,6 +339,7 @@ class MSSLRegressorCV(MSSLSearch):
         self.shared_means = shared_means
         self.on = on
         self.variance_floors = variance_floors
+        self.correlation = correlation
         self.edges = edges
         self.ridge = ridge
         self.loss = loss
@@ -386,7 +390,8 @@ class MSSLClassifierCV(MSSLSearch):
         As for :class:`mssl.MSSLClassifier`.
     features : {"linear", "auto", "spline", "spline+interactions"} or list of FeatureMap, default="linear"
         As for :class:`MSSLRegressorCV`.
-    edges, ridge, missing, scale_features, formulation, fit_intercept, task_column, solver, graph_solver, max_iter
+    correlation, edges, ridge, missing, scale_features, formulation, fit_intercept, task_column, solver, graph_solver,
+    max_iter
         As for :class:`mssl.MSSLClassifier`.
     cv, scoring, search, one_standard_error, selection, stability, tol, search_tol, n_jobs, checkpoint, warm_start,
     verbose
@@ -422,6 +427,7 @@ class MSSLClassifierCV(MSSLSearch):
         shrinkages: ArrayLike | None = None,
         shared_means: Sequence[SharedMean] | None = None,
         variance_floors: ArrayLike | None = None,
+        correlation: str = "pearson",
         edges: KnownEdges | None = None,
         ridge: float = 0.0,
         class_weight: ClassWeight = None,
@@ -453,6 +459,7 @@ class MSSLClassifierCV(MSSLSearch):
         self.shrinkages = shrinkages
         self.shared_means = shared_means
         self.variance_floors = variance_floors
+        self.correlation = correlation
         self.edges = edges
         self.ridge = ridge
         self.class_weight = class_weight

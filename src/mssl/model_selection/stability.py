@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ from mssl.data.splitters import deal_groups
 from mssl.estimators.mssl import MSSLRegressor
 from mssl.exceptions import ParameterError
 from mssl.glasso.solver import graphical_lasso
+from mssl.graph.evidence import lazy_evidence
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.model_selection.chains import follow, graph_limit, graph_rows
 from mssl.model_selection.checkpoint import IDLE, Checkpoint, fingerprint
@@ -47,6 +49,7 @@ from mssl.model_selection.folds import Dataset
 from mssl.model_selection.parallel import Piece, run
 from mssl.model_selection.progress import Progress
 from mssl.structures import KnownEdges, Structure
+from mssl.structures.copula import row_moment
 
 MIN_ROWS_TO_HALVE = 4  # rows of Ŵ or E to halve: two rows are the fewest that have a correlation
 _CHUNK = 10  # subsamples in one piece of work: fewer lose time between workers, more are lost when one is killed
@@ -68,10 +71,12 @@ class StabilitySelection(BaseEstimator):
     n_subsamples : int, default=100
         Number of subsamples.
     path : (float, float), default=(0.3, 0.9)
-        Weakest and strongest λ, as shares of λ_max.
+        Weakest and strongest λ, on the correlation scale: pairs whose correlation is below the weakest are never
+        selected. (A path that starts at the data's own λ_max always finds the strongest pair, also where no tasks are
+        related.) With ``formulation="paper"`` shares of λ_max.
     n_points : int, default=20
         Points of the path.
-    complementary_pairs : bool, default=False
+    complementary_pairs : bool, default=True
         Draw subsamples in pairs that do not overlap; of an odd number of rows one is left out.
     block_length : int, optional
         Rows of residuals that are kept together in time; n^(1/3) by default. With "samples", rows that tasks share, one
@@ -120,7 +125,7 @@ class StabilitySelection(BaseEstimator):
         n_subsamples: int = 100,
         path: tuple[float, float] = (0.3, 0.9),
         n_points: int = 20,
-        complementary_pairs: bool = False,
+        complementary_pairs: bool = True,
         block_length: int | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -186,7 +191,7 @@ class StabilitySelection(BaseEstimator):
             raise refused("random_state", self.random_state, "give a whole number, a Generator, or None") from error
         (point,) = follow(whole, template, [{}])
         Q, floors = graph_rows(point), structure.floors(point.result.scale)
-        S = Q @ Q.T / Q.shape[1]
+        S = row_moment(Q, structure.correlation)
         with Progress(self.verbose, "stability selection", 1) as progress:
             if self.subsample == "coefficients":
                 pieces = self._halve_coefficients(Q, S, floors, structure, random)
@@ -197,7 +202,9 @@ class StabilitySelection(BaseEstimator):
             progress.stage("subsamples", len(pieces))
             done = run(function, pieces, n_jobs=self.n_jobs, checkpoint=record, progress=progress)
         words = np.hstack([done[name] for name, _ in pieces]).tolist()  # one or several words a piece
-        self._summarise(unpack(words, len(self.lambdas_), len(Q)), S, floors, list(whole.data.tasks), structure.edges)
+        chosen = unpack(words, len(self.lambdas_), len(Q))
+        found = self._summarise(chosen, S, floors, list(whole.data.tasks), structure.edges)
+        self.graph_ = replace(found, evidence=lazy_evidence(point.prepared, point.result, structure))
         return self
 
     def check(self) -> None:
@@ -208,7 +215,7 @@ class StabilitySelection(BaseEstimator):
         check_whole_number("n_points", self.n_points, low=1)
         shares = list(self.path) if np.iterable(self.path) else []
         if len(shares) != 2 or not all(map(finite, shares)) or not 0 < shares[0] <= shares[1] <= 1:
-            raise refused("path", self.path, "give two shares of λ_max, 0 < weakest ≤ strongest ≤ 1")
+            raise refused("path", self.path, "give two correlations, 0 < weakest ≤ strongest ≤ 1")
         if self.block_length is not None:
             check_whole_number("block_length", self.block_length, low=1, also="None")
 
@@ -235,11 +242,15 @@ class StabilitySelection(BaseEstimator):
                 f"There are {n} {what} to halve; subsample='coefficients' needs at least {MIN_ROWS_TO_HALVE} {what}."
                 f"{'' if on_residuals else other}"
             )
-        self.lambdas_ = self._shares() * correlations(S, floors)[1].max(initial=0.0)
+        self.lambdas_ = self._path()
         block = max(1, round(n ** (1 / 3))) if self.block_length is None else int(self.block_length)
         halves = self._halves(n, random, block if on_residuals else 1)
+        correlation = structure.correlation
         return [
-            (f"subsamples from {first}", (Q, halves[first : first + _CHUNK], floors, self.lambdas_, structure.edges))
+            (
+                f"subsamples from {first}",
+                (Q, halves[first : first + _CHUNK], floors, self.lambdas_, structure.edges, correlation),
+            )
             for first in range(0, len(halves), _CHUNK)
         ]
 
@@ -248,7 +259,8 @@ class StabilitySelection(BaseEstimator):
         data: TaskData = whole.data
         _warn_small(data)
         spec = template.to_spec(whole)
-        self.lambdas_ = self._shares() * graph_limit(whole.prepared(spec), spec)
+        # The paper's λ is in other units; there the path is one of shares of λ_max.
+        self.lambdas_ = self._path() * (1.0 if spec.structure.normalize else graph_limit(whole.prepared(spec), spec))
         labels = (data.y > 0.5).astype(np.intp) if whole.loss.name == "bernoulli" else None
         masks = self._half_samples(data, labels, random)
         if labels is not None:
@@ -259,8 +271,8 @@ class StabilitySelection(BaseEstimator):
             for number, mask in enumerate(masks)
         ]
 
-    def _shares(self) -> Array:
-        """The falling path as shares of λ_max."""
+    def _path(self) -> Array:
+        """The falling path, on the correlation scale."""
         return np.geomspace(self.path[1], self.path[0], self.n_points)
 
     def _half_samples(self, data: TaskData, labels: Any, random: np.random.Generator) -> list[Mask]:
@@ -312,7 +324,9 @@ class StabilitySelection(BaseEstimator):
             halves += pair if self.complementary_pairs else pair[:1]
         return halves[: self.n_subsamples]
 
-    def _summarise(self, chosen: Mask, S: Array, floors: Array, tasks: list[Any], known: KnownEdges | None) -> None:
+    def _summarise(
+        self, chosen: Mask, S: Array, floors: Array, tasks: list[Any], known: KnownEdges | None
+    ) -> TaskGraph:
         K = len(tasks)
         off = ~np.eye(K, dtype=bool)
         self.frequencies_ = chosen.mean(axis=0) * off
@@ -330,7 +344,7 @@ class StabilitySelection(BaseEstimator):
         restricted = graphical_lasso(S, 0.0, zeros=~adjacency & off, diagonal_penalty=floors)
         weights = partial_correlation(restricted.precision)
         np.fill_diagonal(weights, 0.0)
-        self.graph_ = TaskGraph(tuple(tasks), adjacency, np.where(adjacency, weights, 0.0), confidence)
+        return TaskGraph(tuple(tasks), adjacency, np.where(adjacency, weights, 0.0), confidence)
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the frequencies along the path; see :func:`mssl.plots.plot_stability`."""
@@ -436,14 +450,15 @@ def graph_path(S: Array, floors: Array, lambdas: Array, known: KnownEdges | None
 
 
 def select_rows(
-    Q: Array, halves: Sequence[Index], floors: Array, lambdas: Array, known: KnownEdges | None = None
+    Q: Array,
+    halves: Sequence[Index],
+    floors: Array,
+    lambdas: Array,
+    known: KnownEdges | None = None,
+    correlation: str = "pearson",
 ) -> list[str]:
     """Edges selected from some rows of Q along the path, one word of bits a subsample."""
-    words = []
-    for rows in halves:
-        part = Q[:, rows]
-        words.append(pack(graph_path(part @ part.T / len(rows), floors, lambdas, known)))
-    return words
+    return [pack(graph_path(row_moment(Q[:, rows], correlation), floors, lambdas, known)) for rows in halves]
 
 
 def select_refitted(part: Dataset, template: Any, chain: Sequence[dict[str, Any]]) -> str:

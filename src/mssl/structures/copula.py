@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 from scipy.stats import rankdata
 
 Array = NDArray[np.float64]
@@ -50,6 +51,39 @@ def rank_correlation(Q: Array, kind: str) -> Array:
     R = 2.0 * np.sin(np.pi * plain / 6.0) if kind == "spearman" else np.sin(np.pi * plain / 2.0)
     np.fill_diagonal(R, 1.0)
     return nearest_correlation(R)
+
+
+def normal_scores(Q: Array) -> Array:
+    """Each row of Q with its ranks turned into normal quantiles, its root mean square kept; NaN stays.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> normal_scores(np.array([[1.0, 100.0, -3.0]])).round(1)
+    array([[  0. ,  70.8, -70.8]])
+    """
+    counts = np.count_nonzero(np.isfinite(Q), axis=1, keepdims=True)
+    scores = ndtri((rankdata(Q, axis=1, nan_policy="omit") - 0.5) / np.maximum(counts, 1))
+    sizes = (np.sqrt(np.nanmean(values**2, axis=1, keepdims=True)) for values in (Q, scores))
+    before, after = sizes
+    return np.asarray(scores * np.divide(before, after, out=np.zeros_like(before), where=after > 0))
+
+
+def row_moment(Q: Array, correlation: str = "pearson") -> Array:
+    """The mean products of the rows of Q, (K, K), with their correlations by ranks where ``correlation`` says so.
+
+    Parameters
+    ----------
+    Q : ndarray of shape (K, r)
+        One row a task.
+    correlation : {"pearson", "spearman", "kendall"}
+        How rows are compared; mean squares stay those of Q.
+    """
+    S: Array = Q @ Q.T / Q.shape[1]
+    if correlation == "pearson":
+        return S
+    roots = np.sqrt(S.diagonal())
+    return np.asarray(roots[:, None] * roots * rank_correlation(Q, correlation))
 
 
 def _rank_products(Q: Array) -> Array:

@@ -1,0 +1,186 @@
+"""How often graphs show relations that are not there, and how many of the true ones they find.
+
+    python -m benchmarks.graph_calibration --draws 40 --output results.json
+
+Null cells: independent tasks, with and without a shared mean, own or shared features, fewer rows than features, errors
+common to all tasks on an occasion, stations' rows shuffled among stations, residuals with autocorrelation. In each the
+share of draws with any relation (or edge) at a false discovery rate of 10 % is counted. Power cells: clusters of known
+tasks; F1, false discovery proportion, coverage of the intervals and wrong signs, beside the same test with W known.
+Cells that the output file holds are not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import time
+import warnings
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mssl import MSSLRegressor
+from mssl.datasets import load_climate, make_clustered_tasks
+from mssl.graph.evidence import coefficient_evidence
+from mssl.graph.inference import GraphEvidence, residual_evidence
+
+
+def weights_evidence(X: Any, y: Any, tasks: Any = None) -> GraphEvidence:
+    """The evidence of a default fit, without the fit."""
+    model = MSSLRegressor()
+    data = model._read(X, y, tasks, None)
+    return coefficient_evidence(model.to_spec(data).prepare(data), "auto")
+
+
+def independent(random: np.random.Generator, K: int, d: int, n: int, mean: float, layout: str, rho: float) -> Any:
+    """Tasks without a relation beyond a shared mean."""
+    W = random.standard_normal((K, d)) + mean * random.standard_normal(d)
+    E = np.sqrt(1 - rho) * random.standard_normal((n, K)) + np.sqrt(rho) * random.standard_normal((n, 1))
+    if layout == "shared":
+        X = random.standard_normal((n, d))
+        return weights_evidence(X, X @ W.T + E)
+    X = random.standard_normal((n, K, d))
+    Y = np.einsum("nkd,kd->nk", X, W) + E
+    if layout == "aligned":
+        return weights_evidence(X, Y)
+    flat = X.transpose(1, 0, 2).reshape(K * n, d)
+    return weights_evidence(flat, Y.T.ravel(), np.repeat(np.arange(K), n))
+
+
+def heavy(random: np.random.Generator, K: int, d: int, n: int, freedom: int) -> GraphEvidence:
+    """Tasks without a relation in which some features are large in all tasks: weights of Student's distribution."""
+    W = random.standard_normal((K, d)) / np.sqrt(random.chisquare(freedom, size=d) / freedom)
+    X = random.standard_normal((K * n, d))
+    tasks = np.repeat(np.arange(K), n)
+    y = np.einsum("nd,nd->n", X, W[tasks]) + random.standard_normal(K * n)
+    return weights_evidence(X, y, tasks)
+
+
+def shuffled(random: np.random.Generator, name: str, n: int) -> GraphEvidence:
+    """Station data in which the stations change places every month."""
+    data = load_climate(name)
+    X, y = np.asarray(data.X, dtype=float), np.asarray(data.y, dtype=float)
+    first = random.integers(0, len(y) - n + 1)
+    X, y = X[first : first + n], y[first : first + n]
+    places = np.argsort(random.random(y.shape), axis=1)
+    return weights_evidence(np.take_along_axis(X, places[:, :, None], 1), np.take_along_axis(y, places, 1))
+
+
+def residuals(random: np.random.Generator, K: int, n: int, autocorrelation: float) -> GraphEvidence:
+    """Independent residuals of three features and an intercept, each remembering the occasion before."""
+    E = random.standard_normal((K, n + 50))
+    for i in range(1, n + 50):
+        E[:, i] = autocorrelation * E[:, i - 1] + np.sqrt(1 - autocorrelation**2) * E[:, i]
+    X = np.column_stack([np.ones(n), random.standard_normal((n, 3))])
+    E = E[:, 50:]
+    return residual_evidence(E - E @ X @ np.linalg.pinv(X), used=4)
+
+
+def null_cells() -> dict[str, Any]:
+    """Every null cell by name: what draws its evidence."""
+    cells: dict[str, Any] = {}
+    for K, d, layout, mean in itertools.product((6, 13, 46), (5, 10, 30, 100), ("own", "shared"), (0.0, 1.0)):
+        for n in (max(8, d // 2), 3 * d):
+            arguments = (K, d, n, mean, layout, 0.0)
+            cells[f"K={K} d={d} n={n} {layout} X{' mean' if mean else ''}"] = (independent, arguments)
+    for K, d, n, layout in (
+        (13, 10, 30, "shared"),
+        (13, 30, 60, "shared"),
+        (13, 10, 60, "aligned"),
+        (46, 5, 40, "shared"),
+    ):
+        cells[f"K={K} d={d} n={n} {layout} X, errors correlated .8"] = (independent, (K, d, n, 0.0, layout, 0.8))
+    cells["K=13 d=60 n=120 own X, t weights of 3 degrees"] = (heavy, (13, 60, 120, 3))
+    cells["fiveloc shuffled"] = (shuffled, ("fiveloc", 300))
+    cells["atlas shuffled"] = (shuffled, ("atlas", 300))
+    for K, n, phi in ((6, 60, 0.0), (13, 100, 0.5), (46, 200, 0.7), (13, 60, 0.8)):
+        cells[f"residuals K={K} n={n} autocorrelation {phi}"] = (residuals, (K, n, phi))
+    return cells
+
+
+def null(name: str, draws: int) -> dict[str, float]:
+    """Shares of draws with any relation and any edge at a false discovery rate of 10 %."""
+    function, arguments = null_cells()[name]
+    random = np.random.default_rng(zlib.crc32(name.encode()))
+    found = []
+    for _ in range(draws):
+        evidence = function(random, *arguments)
+        names = range(len(evidence.correlation))
+        found.append([len(evidence.relations(names)) > 0, len(evidence.edges(names)) > 0])
+    relations, edges = np.mean(found, axis=0)
+    return {"draws": draws, "relations": float(relations), "edges": float(edges)}
+
+
+def rates(pairs: list[tuple[int, int]], truth: Any) -> tuple[float, float]:
+    """F1 and false discovery proportion of some pairs."""
+    right = sum(bool(truth[pair]) for pair in pairs)
+    there = int(np.triu(truth, 1).sum())
+    return 2 * right / max(1, len(pairs) + there), (len(pairs) - right) / max(1, len(pairs))
+
+
+def power(kind: str, d: int, n: int, draws: int) -> dict[str, float]:
+    """What is found of clusters of known tasks."""
+    rows = []
+    K = 13
+    pairs = np.triu_indices(K, 1)
+    for draw in range(draws):
+        data = make_clustered_tasks(
+            kind, n_features=d, n_samples=n, shared_design=bool(draw % 2), random_state=70_000 + draw
+        )
+        evidence = weights_evidence(data.X, data.y, data.tasks)  # tasks are named in their order
+        W = data.coef / np.linalg.norm(data.coef, axis=1, keepdims=True)
+        exact = GraphEvidence(W @ W.T, np.full((K, K), float(d)), np.ones(K))
+        related, joined = data.covariance != 0, data.adjacency
+        sizes, spread = np.sqrt(np.diag(data.covariance)), np.sqrt(np.diag(data.precision))
+        correlation = (data.covariance / np.outer(sizes, sizes))[pairs]
+        partial = (-data.precision / np.outer(spread, spread))[pairs]
+        relations = evidence.relations(range(K))
+        grouped = evidence.groups[pairs[0]] == evidence.groups[pairs[1]]
+        inside = [
+            (low <= truth) & (truth <= high)
+            for (_, low, high, _), truth in ((evidence._relations, correlation), (evidence._edges, partial))
+        ]
+        wrong = [np.sign(r.weight) != np.sign(data.covariance[r[:2]]) for r in relations if related[r[:2]]]
+        rows.append(
+            [
+                *rates(relations.pairs, related),
+                *rates(evidence.edges(range(K)).pairs, joined),
+                rates(exact.edges(range(K)).pairs, joined)[0],
+                inside[0].mean(),
+                inside[1][grouped].mean() if grouped.any() else np.nan,
+                np.mean(wrong) if wrong else 0.0,
+            ]
+        )
+    names = ("f1", "fdp", "edge_f1", "edge_fdp", "edge_f1_known_w", "coverage", "edge_coverage", "wrong_signs")
+    return {"draws": draws, **dict(zip(names, np.nanmean(rows, axis=0).tolist(), strict=True))}
+
+
+def main() -> None:
+    """Run the cells that are not there yet."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--draws", type=int, default=40, help="draws of a null cell (power cells: a quarter)")
+    parser.add_argument("--output", type=Path, default=Path("graph_calibration.json"))
+    parser.add_argument("--match", default="", help="run the cells whose names contain this")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    results: dict[str, Any] = json.loads(options.output.read_text()) if options.output.exists() else {}
+    cells: list[tuple[str, Any]] = [(name, lambda name=name: null(name, options.draws)) for name in null_cells()]
+    for kind, (d, n) in itertools.product(
+        ("centres", "equicorrelated", "chain"), ((30, 30), (30, 60), (30, 200), (60, 60), (60, 200))
+    ):
+        arguments = (kind, d, n, max(5, options.draws // 4))
+        cells.append((f"power {kind} d={d} n={n}", lambda arguments=arguments: power(*arguments)))
+    for name, run in cells:
+        if name in results or options.match not in name:
+            continue
+        start = time.perf_counter()
+        results[name] = run()
+        print(f"{name}: {results[name]} {time.perf_counter() - start:.1f} s", flush=True)
+        options.output.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()
