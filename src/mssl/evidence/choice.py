@@ -181,8 +181,8 @@ class HeldOut:
         A cell is a fold's rows of one task, or an occasion where tasks share them.
         """
         difference = self.row_weights() * (self.judge(candidate) - self.judge(other))
-        if self.occasions is not None:
-            cell = np.unique(self.occasions[self.rows], return_inverse=True)[1].ravel()
+        if self.data.occasions is not None:
+            cell = np.unique(self.data.occasions[self.rows], return_inverse=True)[1].ravel()
         else:
             fold = np.concatenate([np.full(int(test.sum()), number) for number, (_, test) in enumerate(self.folds)])
             cell = fold * self.data.n_tasks + self.data.task_of_row[self.rows]
@@ -334,7 +334,8 @@ def choose(
     report : callable
         Told the name of every candidate that was judged.
     """
-    occasions = data.occasions
+    # Rows of one occasion: those of the input where these hold all tasks, whatever larger groups folds keep together.
+    occasions = data.groups if data.layout == "long" else data.source_rows
     whole = Part(data, occasions, loss)
     centre = "mean+ard" if request.structure == "auto" else request.structure
     errors = "independent" if request.errors == "auto" else request.errors

@@ -379,6 +379,8 @@ def fit_evidence(
     """
     if options.structure not in STRUCTURES:
         raise refused("structure", options.structure, f"allowed are {', '.join(map(repr, STRUCTURES))}")
+    if start is not None and not np.array_equal(start.columns.group[: len(groups)], groups):
+        start = None  # maps of other rows made other features
     if base is None and options.base is not None:
         base = fit_evidence(data, blocks, groups, options.base, loss=loss, occasions=occasions)
     mean = data.n_tasks > 1 and ("mean" in options.structure or "iw" in options.structure)

@@ -21,6 +21,7 @@ route       prior and noise                                cost
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -28,7 +29,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.linalg.lapack import dpotrf, dpotri
 
 from mssl._typing import Array, Index, Mask
-from mssl.evidence.posterior import DualPosterior, JointPosterior, MeanPosterior, SharedPosterior, WeightPosterior
+from mssl.evidence.posterior import DualPosterior, JointPosterior, MeanPosterior, SharedPosterior, WeightPosterior, root
 from mssl.evidence.prior import Columns, Hyper, Statistics
 from mssl.evidence.rows import Rows
 
@@ -64,10 +65,10 @@ class MeanRoute:
 
     def _mean(self, hyper: Hyper, M: Array, h: Array) -> tuple[Array, Array, float]:
         """Posterior mean and covariance of the shared mean, and log |I + C^½ M C^½|."""
-        root = np.sqrt(hyper.mean_variances(self.columns))
-        H = np.eye(len(root)) + root[:, None] * M * root
+        scale = np.sqrt(hyper.mean_variances(self.columns))
+        H = np.eye(len(scale)) + scale[:, None] * M * scale
         factor = cho_factor(H, lower=True)
-        covariance = root[:, None] * cho_solve(factor, np.diag(root))
+        covariance = scale[:, None] * cho_solve(factor, np.diag(scale))
         return covariance @ h, covariance, 2 * float(np.sum(np.log(np.diag(factor[0]))))
 
     def statistics(self, hyper: Hyper) -> Statistics:
@@ -306,88 +307,90 @@ class PrimalRoute:
     lost: float
     columns: Columns
 
-    def _solve(self, hyper: Hyper) -> _Primal:
+    @cached_property
+    def _complete(self) -> bool:
+        return bool(self.seen.all())
+
+    @cached_property
+    def _cross(self) -> Array:
+        """Products of all tasks' features over complete occasions, [j, k, j', l]."""
+        K, d = self.Y.shape[1], self.X.shape[2]
+        if self.X.shape[1] == 1:
+            gram = (self._of(0) * self.counts[:, None]).T @ self._of(0)
+            return np.broadcast_to(gram[:, None, :, None], (d, K, d, K))
+        flat = self.X.transpose(0, 2, 1).reshape(len(self.Y), d * K)
+        return np.asarray(((flat * self.counts[:, None]).T @ flat).reshape(d, K, d, K))
+
+    def _errors(self, hyper: Hyper) -> tuple[Array, float, Array]:
+        """Inverse error covariances (one, or one an occasion), their log determinants' sum, and G[j, k, j', l]."""
         K, d = self.Y.shape[1], self.X.shape[2]
         omega = np.diag(hyper.noise) if hyper.noise.ndim == 1 else hyper.noise
-        complete = bool(self.seen.all())
-        if complete:
-            inverses = np.asarray(np.linalg.inv(omega)[None], dtype=float)
+        if self._complete:
+            inverse = np.asarray(np.linalg.inv(omega), dtype=float)
             log_det = float(np.linalg.slogdet(omega)[1]) * (float(self.counts.sum()) - self.lost)
-        else:
-            patterns, of_row = np.unique(self.seen, axis=0, return_inverse=True)
-            masked = omega * patterns[:, :, None] * patterns[:, None, :]
-            diagonal = np.arange(K)
-            masked[:, diagonal, diagonal] += ~patterns
-            inverses = np.linalg.inv(masked)
-            inverses[:, diagonal, diagonal] -= ~patterns
-            of_row = of_row.ravel()
-            log_det = float(self.counts @ np.linalg.slogdet(masked)[1][of_row])
-            inverses = np.asarray(inverses[of_row])
-        # G in the order (column, task): G[j, k, j', l].
+            return inverse, log_det, self._cross * inverse[None, :, None, :]
+        patterns, of_row = np.unique(self.seen, axis=0, return_inverse=True)
+        of_row = of_row.ravel()
+        masked = omega * patterns[:, :, None] * patterns[:, None, :]
+        diagonal = np.arange(K)
+        masked[:, diagonal, diagonal] += ~patterns
+        inverses = np.linalg.inv(masked)
+        inverses[:, diagonal, diagonal] -= ~patterns
+        inverses = np.asarray(inverses[of_row], dtype=float)
         G = np.empty((d, K, d, K))
         for k in range(K):
             for m in range(k + 1):
-                left, right = self._of(k), self._of(m)
                 weights = self.counts * inverses[:, k, m]
-                G[:, k, :, m] = (left * weights[:, None]).T @ right
+                G[:, k, :, m] = (self._of(k) * weights[:, None]).T @ self._of(m)
                 G[:, m, :, k] = G[:, k, :, m].T
-        white = np.einsum("okl,ol->ok", np.broadcast_to(inverses, (len(self.Y), K, K)), self.Y) * self.counts[:, None]
-        b = np.einsum("okj,ok->jk", np.broadcast_to(self.X, (len(self.Y), K, d)), white)
-        square = float(np.sum(white * self.Y))
+        return inverses, float(self.counts @ np.linalg.slogdet(masked)[1][of_row]), G
+
+    def _whitened(self, inverses: Array, values: Array) -> Array:
+        """Rows of values (n, K) times the inverse error covariance of their occasion."""
+        if self._complete:
+            return np.asarray(values @ inverses)
+        return np.asarray((inverses @ values[:, :, None])[:, :, 0])
+
+    def _solve(self, hyper: Hyper) -> _Primal:
+        K, d = self.Y.shape[1], self.X.shape[2]
+        inverses, log_det, G = self._errors(hyper)
+        white = self._whitened(inverses, self.Y) * self.counts[:, None]
+        b = np.einsum("okj,ok->jk", self._full(), white, optimize=True)
         roots = np.empty((d, K, K))
         psi = hyper.psi[self.columns.group]
         for block in range(self.columns.n_blocks):
             T = hyper.covariance(block, K, self.columns.intercept and block == self.columns.n_blocks - 1)
             of = self.columns.block == block
             roots[of] = np.linalg.cholesky(T) * np.sqrt(psi[of])[:, None, None]
-        # SᵀG, then H = I + SᵀGS.
-        SG = np.einsum("jak,jamn->jkmn", roots, G.reshape(d, K, d, K), optimize=True)
-        H = np.einsum("jkmn,mnp->jkmp", SG, roots, optimize=True).reshape(d * K, d * K)
+        # H = I + SᵀGS with the roots as the blocks of S; Cov(w) = S H⁻¹ Sᵀ.
+        turn = roots.transpose(0, 2, 1)
+        H = (turn @ G.reshape(d, K, d * K)).reshape(d * K, d, K).transpose(1, 0, 2) @ roots
+        H = np.ascontiguousarray(H.transpose(1, 0, 2)).reshape(d * K, d * K)
         H[np.arange(d * K), np.arange(d * K)] += 1.0
-        lower = np.linalg.cholesky(0.5 * (H + H.T))
-        half = solve_triangular(lower, np.einsum("jak,ja->jk", roots, b).ravel(), lower=True)
-        scaled = solve_triangular(lower, half, lower=True, trans="T").reshape(d, K)
-        coef = np.einsum("jka,ja->jk", roots, scaled)
-        value = square - float(half @ half) + 2 * float(np.sum(np.log(np.diag(lower)))) + log_det
-        return _Primal(coef, roots, lower, SG.reshape(d * K, d * K), G, b, value, inverses)
+        inner, log_inner = _inverse(0.5 * (H + H.T))
+        covariance = (roots @ inner.reshape(d, K, d * K)).reshape(d * K, d, K).transpose(1, 0, 2) @ turn
+        covariance = np.ascontiguousarray(covariance.transpose(1, 0, 2)).reshape(d * K, d * K)
+        coef = (covariance @ b.ravel()).reshape(d, K)
+        value = float(np.sum(white * self.Y)) - float(np.sum(coef * b)) + log_inner + log_det
+        return _Primal(coef, covariance, G, b, value, inverses)
 
     def _of(self, k: int) -> Array:
-        block = self.X[:, 0] if self.X.shape[1] == 1 else self.X[:, k]
-        return np.asarray(block)
+        return np.asarray(self.X[:, 0] if self.X.shape[1] == 1 else self.X[:, k])
 
     def statistics(self, hyper: Hyper) -> Statistics:
         """−2 log Z and its derivatives."""
         K, d = self.Y.shape[1], self.X.shape[2]
         p = self._solve(hyper)
-        g = p.b - np.einsum("jkml,ml->jk", p.G, p.coef)  # (d, K)
-        turned = solve_triangular(p.lower, p.SG, lower=True).reshape(d * K, d, K)
-        N = np.einsum("jkjl->jkl", p.G) - np.einsum("mjk,mjl->jkl", turned, turned, optimize=True)
+        g = p.b - (p.G.reshape(d * K, d * K) @ p.coef.ravel()).reshape(d, K)
+        # N = G − G Cov G, of which the blocks of single columns are wanted.
+        along = (p.covariance @ p.G.reshape(d * K, d * K)).reshape(d * K, d, K)
+        N = np.einsum("jkjl->jkl", p.G) - p.G.reshape(d, K, d * K) @ along.transpose(1, 0, 2)
         own_trace, mean_trace = np.einsum("jkk->j", N), N.sum(axis=(1, 2))
         own, mean = np.sum(g * g, axis=1), g.sum(axis=1) ** 2
-        residual = np.where(self.seen, self.Y - np.einsum("okj,jk->ok", self._full(), p.coef), 0.0)
-        inverses = np.broadcast_to(p.inverses, (len(self.Y), K, K))
-        alpha = np.einsum("okl,ol->ok", inverses, residual)
+        fitted = np.einsum("okj,jk->ok", self._full(), p.coef, optimize=True)
+        alpha = self._whitened(p.inverses, np.where(self.seen, self.Y - fitted, 0.0))
         noise = (alpha * self.counts[:, None]).T @ alpha
-        # Q_o = x_o Cov(w) x_oᵀ over the tasks of an occasion.
-        half = solve_triangular(p.lower, _block_diagonal(p.roots).T, lower=True).reshape(d * K, d, K)
-        noise_trace = np.einsum("o,okl->kl", self.counts, inverses) - self.lost * (p.inverses[0] if self.lost else 0.0)
-        if bool(self.seen.all()):
-            Q = np.empty((K, K))
-            for k in range(K):
-                for m in range(k + 1):
-                    covariance = half[:, :, k].T @ half[:, :, m]
-                    gram = (self._of(k) * self.counts[:, None]).T @ self._of(m)
-                    Q[k, m] = Q[m, k] = float(np.sum(gram * covariance))
-            noise_trace = noise_trace - p.inverses[0] @ Q @ p.inverses[0]
-        else:
-            Q = np.empty((len(self.Y), K, K))
-            for k in range(K):
-                for m in range(k + 1):
-                    covariance = half[:, :, k].T @ half[:, :, m]
-                    Q[:, k, m] = Q[:, m, k] = np.sum((self._of(k) @ covariance) * self._of(m), axis=1)
-            noise_trace = noise_trace - np.einsum(
-                "o,oka,oab,obl->kl", self.counts, inverses, Q, inverses, optimize=True
-            )
+        noise_trace = self._noise_trace(p)
         if hyper.noise.ndim == 1:
             noise, noise_trace = np.diag(noise), np.diag(noise_trace)
         B = C = dense = dense_trace = None
@@ -400,6 +403,21 @@ class PrimalRoute:
             dense, dense_trace = np.sum(g * (g @ hyper.T), axis=1), np.einsum("kl,jkl->j", hyper.T, N)
         return Statistics(p.value, own, own_trace, mean, mean_trace, noise, noise_trace, B, C, dense, dense_trace)
 
+    def _noise_trace(self, p: _Primal) -> Array:
+        """Sum over occasions of Ω⁻¹ − Ω⁻¹QΩ⁻¹, with Q = x Cov(w) xᵀ over the tasks of an occasion."""
+        K, d = self.Y.shape[1], self.X.shape[2]
+        covariance = p.covariance.reshape(d, K, d, K)
+        if self._complete:
+            Q = np.sum(self._cross * covariance, axis=(0, 2))
+            return np.asarray((float(self.counts.sum()) - self.lost) * p.inverses - p.inverses @ Q @ p.inverses)
+        each = np.empty((len(self.Y), K, K))
+        for k in range(K):
+            for m in range(k + 1):
+                part = np.ascontiguousarray(covariance[:, k, :, m])
+                each[:, k, m] = each[:, m, k] = np.sum((self._of(k) @ part) * self._of(m), axis=1)
+        left = p.inverses - p.inverses @ each @ p.inverses
+        return np.asarray(np.einsum("o,okl->kl", self.counts, left))
+
     def _full(self) -> Array:
         return np.broadcast_to(self.X, (len(self.Y), self.Y.shape[1], self.X.shape[2]))
 
@@ -407,25 +425,25 @@ class PrimalRoute:
         """The weights' posterior."""
         K, d = self.Y.shape[1], self.X.shape[2]
         p = self._solve(hyper)
-        half = solve_triangular(p.lower, _block_diagonal(p.roots).T, lower=True).reshape(d * K, d, K)
         common = common_variances(hyper, self.columns)[self.columns.block]
         psi = hyper.psi[self.columns.group]
-        g = p.b - np.einsum("jkml,ml->jk", p.G, p.coef)
+        g = p.b - (p.G.reshape(d * K, d * K) @ p.coef.ravel()).reshape(d, K)
         mean = common[:, 0] * psi * g.sum(axis=1)
-        # Var of the mean: its prior, less what g's covariance N takes away.
-        turned = solve_triangular(p.lower, p.SG, lower=True).reshape(d * K, d, K).sum(axis=2)
-        N = p.G.sum(axis=(1, 3)) - turned.T @ turned
+        # Variance of the mean: its prior, less what the covariance N of all g takes away.
+        sums = p.G.sum(axis=1).reshape(d, d * K)
+        N = p.G.sum(axis=(1, 3)) - sums @ p.covariance @ sums.T
         reach = common[:, 0] * psi
         spread = np.diag(reach) - reach[:, None] * N * reach
-        return JointPosterior(p.coef.T, half.transpose(2, 1, 0), mean, spread, common[:, 1] * psi)
+        factor = root(p.covariance).reshape(d, K, d * K).transpose(1, 0, 2)
+        return JointPosterior(p.coef.T, factor, mean, spread, common[:, 1] * psi)
 
 
 @dataclass(frozen=True, eq=False)
 class _Primal:
+    """Weights (d, K) and their covariance (dK, dK), G (d, K, d, K), b (d, K), −2 log Z, inverse error covariances."""
+
     coef: Array
-    roots: Array
-    lower: Array
-    SG: Array
+    covariance: Array
     G: Array
     b: Array
     value: float
@@ -452,14 +470,6 @@ def _task_sums(values: Array, counts: Index) -> Array:
         starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
         sums[full] = np.add.reduceat(values, starts[full], axis=0)
     return sums
-
-
-def _block_diagonal(roots: Array) -> Array:
-    """The matrix with the blocks (K, K) of every column on its diagonal."""
-    d, K, _ = roots.shape
-    full = np.zeros((d, K, d, K))
-    full[np.arange(d), :, np.arange(d), :] = roots
-    return full.reshape(d * K, d * K)
 
 
 def common_variances(hyper: Hyper, columns: Columns) -> Array:
