@@ -334,9 +334,9 @@ class PrimalRoute:
         masked = omega * patterns[:, :, None] * patterns[:, None, :]
         diagonal = np.arange(K)
         masked[:, diagonal, diagonal] += ~patterns
-        inverses = np.linalg.inv(masked)
+        inverses = np.asarray(np.linalg.inv(masked), dtype=float)
         inverses[:, diagonal, diagonal] -= ~patterns
-        inverses = np.asarray(inverses[of_row], dtype=float)
+        inverses = inverses[of_row]
         G = np.empty((d, K, d, K))
         for k in range(K):
             for m in range(k + 1):
