@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import cho_solve, solve_triangular
 
 from mssl._typing import Array, Index
 
@@ -319,17 +319,22 @@ class DualPosterior:
 
     def draw(self, count: int, rng: np.random.Generator) -> Array:
         """Draws of all tasks' weights: prior draws, corrected by what rows drawn from them would have taught."""
-        K, d = self.T.shape[1], len(self.psi)
-        roots = np.asarray([root(T) for T in self.T])
-        draws = np.empty((count, K, d))
-        for n in range(count):
-            normal = rng.standard_normal((K, d))
-            prior = np.empty((K, d))
-            for block, factor in enumerate(roots):
-                of = self.block == block
-                prior[:, of] = factor @ normal[:, of] * np.sqrt(self.psi[of])
-            seen = np.sum(self.X * prior[self.task], axis=1) + np.sqrt(self.noise) * rng.standard_normal(len(self.X))
-            half = solve_triangular(self.lower, seen, lower=True)
-            learned = self._weights(solve_triangular(self.lower, half, lower=True, trans="T"))
-            draws[n] = self.coef + prior - learned
-        return draws
+        K, d, R = self.T.shape[1], len(self.psi), len(self.X)
+        normal = rng.standard_normal((count, K, d))
+        prior = np.empty((count, K, d))
+        for block, T in enumerate(self.T):
+            of = self.block == block
+            prior[:, :, of] = (root(T) @ normal[:, :, of]) * np.sqrt(self.psi[of])
+        seen = np.sqrt(self.noise) * rng.standard_normal((count, R))
+        for k in range(K):
+            own = self.task == k
+            seen[:, own] += prior[:, k] @ self.X[own].T
+        alpha = cho_solve((self.lower, True), seen.T).T
+        learned = np.empty((count, K, d))
+        for k in range(K):
+            own = self.task == k
+            learned[:, k] = alpha[:, own] @ self.X[own]
+        for block, T in enumerate(self.T):
+            of = self.block == block
+            learned[:, :, of] = (T @ learned[:, :, of]) * self.psi[of]
+        return np.asarray(self.coef + prior - learned)
