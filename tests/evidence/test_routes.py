@@ -169,10 +169,7 @@ def test_statistics_are_the_derivatives_of_the_dense_evidence(one) -> None:
             found = slope(dense, hyper, name, np.eye(len(gradient))[place])
             assert gradient[place] == pytest.approx(found, rel=1e-6, abs=1e-6), (name, place)
     direction = rng.normal(size=hyper.noise.shape)
-    if hyper.noise.ndim == 2:
-        direction = 0.3 * (direction + direction.T)
-    else:
-        direction = 0.3 * direction
+    direction = 0.3 * (direction + direction.T) if hyper.noise.ndim == 2 else 0.3 * direction
     claimed = float(np.sum((s.noise_trace - s.noise) * direction))
     assert claimed == pytest.approx(slope(dense, hyper, "noise", direction), rel=1e-6, abs=1e-6)
     if hyper.T is not None:

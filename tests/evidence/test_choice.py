@@ -1,0 +1,49 @@
+"""Stacking and what folds choose."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from mssl.evidence.choice import stack
+
+
+@given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 40))
+def test_stacking_gives_the_best_mixture(seed: int, members: int, rows: int) -> None:
+    rng = np.random.default_rng(seed)
+    densities = rng.normal(size=(rows, members))
+    prior = 1.0
+    w = stack(densities, prior=prior)
+    assert w.sum() == pytest.approx(1)
+    assert np.all(w > 0)
+
+    def objective(weights: np.ndarray) -> float:
+        return float(np.sum(np.log(np.exp(densities) @ weights)) + prior / members * np.sum(np.log(weights)))
+
+    def lost(q: np.ndarray) -> float:
+        weights = np.exp(q - q.max())
+        return -objective(np.maximum(weights / weights.sum(), 1e-12))
+
+    best = -minimize(lost, np.zeros(members), method="BFGS").fun
+    assert objective(w) >= best - 1e-2
+
+
+def test_stacking_laws(rng: np.random.Generator) -> None:
+    densities = rng.normal(size=(30, 3))
+    w = stack(densities)
+    order = [2, 0, 1]
+    np.testing.assert_allclose(stack(densities[:, order]), w[order], atol=1e-5)
+    # What all members give a row alike changes nothing, however small it is.
+    np.testing.assert_allclose(stack(densities - 900 * rng.random((30, 1))), w, atol=1e-5)
+    counts = rng.integers(0, 4, 30)
+    np.testing.assert_allclose(
+        stack(densities, counts.astype(float)), stack(np.repeat(densities, counts, axis=0)), atol=1e-4
+    )
+    np.testing.assert_allclose(stack(np.zeros((5, 4))), 0.25)
+    # Two equal members share what one of them would have.
+    twin = stack(np.column_stack([densities, densities[:, 0]]), prior=1e-6)
+    alone = stack(densities, prior=1e-6)
+    assert twin[0] + twin[3] == pytest.approx(alone[0], abs=5e-3)

@@ -1,0 +1,222 @@
+"""Sites: moments against integrals, EP's evidence against quadrature, its gradient against differences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.special import expit
+
+from mssl.evidence.prior import Columns, Hyper, Learner
+from mssl.evidence.routes import DualRoute, MeanRoute
+from mssl.evidence.sites import GLMProblem, bernoulli_moments, climb_sites
+from mssl.losses import Bernoulli, Gamma, Poisson
+
+COLUMNS = Columns(np.zeros(1, dtype=int), np.zeros(1, dtype=int), relevance=False, with_mean=False)
+
+
+def exact_moments(sign: float, power: float, mean: float, variance: float) -> tuple[float, float, float]:
+    """By a fine trapezoidal rule, which is exact to rounding for smooth integrands that vanish at both ends."""
+    sd = np.sqrt(variance)
+    far = mean + sign * power * variance
+    f = np.linspace(min(mean, far) - 12 * sd, max(mean, far) + 12 * sd, 200_001)
+    log_f = -0.5 * (f - mean) ** 2 / variance - power * np.logaddexp(0.0, -sign * f)
+    top = float(log_f.max())
+    mass = np.exp(log_f - top)
+    total = float(mass.sum())
+    first = float(mass @ f) / total
+    second = float(mass @ (f - first) ** 2) / total
+    return top + np.log(total * (f[1] - f[0])) - 0.5 * np.log(2 * np.pi * variance), first, second
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("power", [1.0, 2.0, 0.3])
+@pytest.mark.parametrize("variance", [1e-6, 0.1, 10.0])
+@pytest.mark.parametrize("mean", [-20.0, -2.0, 0.0, 1.0, 20.0])
+def test_moments_are_those_of_the_integral(sign: float, power: float, mean: float, variance: float) -> None:
+    arguments = [np.array([value]) for value in (sign, power, mean, variance)]
+    found = [float(part[0]) for part in bernoulli_moments(*arguments)]
+    exact = exact_moments(sign, power, mean, variance)
+    assert found[0] == pytest.approx(exact[0], rel=1e-6, abs=1e-5)
+    assert found[1] == pytest.approx(exact[1], rel=1e-6, abs=3e-5)
+    assert found[2] == pytest.approx(exact[2], rel=1e-4)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("variance", [100.0, 1e4])
+@pytest.mark.parametrize("mean", [-50.0, -5.0, 0.0, 30.0])
+def test_moments_of_wide_cavities(sign: float, mean: float, variance: float) -> None:
+    """A kink far narrower than the cavity: the rule is coarse where log-odds of ± 100 are likely, and stays sane."""
+    arguments = [np.array([value]) for value in (sign, 1.0, mean, variance)]
+    found = [float(part[0]) for part in bernoulli_moments(*arguments)]
+    exact = exact_moments(sign, 1.0, mean, variance)
+    sd = np.sqrt(variance)
+    off = 0.01 if variance <= 100 else 0.15
+    assert found[0] == pytest.approx(exact[0], abs=off)
+    assert found[1] == pytest.approx(exact[1], abs=off * sd)
+    assert found[2] == pytest.approx(exact[2], rel=3 * off)
+
+
+@given(
+    st.sampled_from([-1.0, 1.0]),
+    st.floats(0.01, 100),
+    st.floats(-1e6, 1e6),
+    st.floats(-12, 12),
+)
+def test_moments_are_finite_at_any_cavity(sign: float, power: float, mean: float, exponent: float) -> None:
+    arguments = [np.array([value]) for value in (sign, power, mean, 10.0**exponent)]
+    log_z, first, second = bernoulli_moments(*arguments)
+    assert np.isfinite(log_z).all()
+    assert np.isfinite(first).all()
+    assert second[0] > 0
+    assert log_z[0] <= 1e-6
+
+
+def run_ep(problem: GLMProblem, hyper: Hyper, columns: Columns = COLUMNS, dual: bool = False):
+    """EP at fixed hyperparameters to its fixed point: −2 log Z, statistics."""
+    kind = DualRoute if dual else MeanRoute
+    found = climb_sites(
+        problem,
+        Learner(columns, learn_noise=False),
+        hyper,
+        lambda rows: kind(rows, columns),
+        tol=1e-10,
+        max_iter=400,
+        learn=False,
+    )
+    assert found.converged
+    s = kind(found.rows, columns).statistics(hyper)
+    return s.value + found.sites.correction, s, found
+
+
+@pytest.mark.parametrize("y", [(1, 0, 1), (1, 1, 1), (0, 0, 1)])
+@pytest.mark.parametrize("variance", [0.1, 2.0, 20.0])
+@pytest.mark.parametrize("dual", [True, False])
+def test_evidence_of_ep_is_close_to_quadrature(y: tuple[int, ...], variance: float, dual: bool) -> None:
+    rng = np.random.default_rng(1)
+    X, labels = rng.normal(size=(3, 1)), np.asarray(y, dtype=float)
+    hyper = Hyper(np.array([variance]), np.zeros(1), np.ones(1), np.ones(1))
+    value, _, found = run_ep(GLMProblem([X], labels, np.ones(3), Bernoulli()), hyper, dual=dual)
+
+    def density(w: float) -> float:
+        return float(
+            np.exp(-0.5 * w * w / variance)
+            / np.sqrt(2 * np.pi * variance)
+            * np.prod(expit((2 * labels - 1) * X[:, 0] * w))
+        )
+
+    reach = 12 * np.sqrt(variance)
+    total = quad(density, -reach, reach, epsabs=0, epsrel=1e-10, limit=300)[0]
+    mean = quad(lambda w: w * density(w), -reach, reach, epsrel=1e-10, limit=300)[0] / total
+    square = quad(lambda w: (w - mean) ** 2 * density(w), -reach, reach, epsrel=1e-10, limit=300)[0] / total
+    assert value == pytest.approx(-2 * np.log(total), abs=0.02)
+    assert found.posterior.coef[0, 0] == pytest.approx(mean, abs=0.02 * np.sqrt(square))
+    assert found.posterior.covariance(0)[0, 0] == pytest.approx(square, rel=0.05)
+
+
+def test_one_row_is_exact() -> None:
+    """With a single row EP's only site is the likelihood itself: its evidence is the integral's."""
+    hyper = Hyper(np.array([3.0]), np.zeros(1), np.ones(1), np.ones(1))
+    value, _, found = run_ep(GLMProblem([np.array([[0.7]])], np.ones(1), np.ones(1), Bernoulli()), hyper)
+    log_z, mean, variance = bernoulli_moments(np.ones(1), np.ones(1), np.zeros(1), np.array([3.0 * 0.49]))
+    assert value == pytest.approx(-2 * log_z[0], abs=1e-8)
+    assert found.posterior.coef[0, 0] * 0.7 == pytest.approx(mean[0], abs=1e-7)
+    assert found.posterior.covariance(0)[0, 0] * 0.49 == pytest.approx(variance[0], abs=1e-7)
+
+
+@pytest.mark.parametrize("dual", [True, False])
+def test_gradient_of_eps_evidence(dual: bool) -> None:
+    rng = np.random.default_rng(2)
+    K, d = 3, 2
+    X = [rng.normal(size=(n, d)) for n in (2, 5, 8)]
+    y = np.concatenate([(x @ np.array([1.0, -0.5]) + rng.normal(size=len(x)) > 0).astype(float) for x in X])
+    problem = GLMProblem(X, y, np.ones(len(y)), Bernoulli())
+    columns = Columns.plain(d)
+    hyper = Hyper(np.array([1.5]), np.array([0.8]), np.array([1.3, 0.6]), np.ones(K))
+    _, s, _ = run_ep(problem, hyper, columns, dual)
+    own, mean = s.own_trace - s.own, s.mean_trace - s.mean
+    claimed = {"v": [hyper.psi @ own], "t": [hyper.psi @ mean], "psi": hyper.v * own + hyper.t * mean}
+    e = 1e-3
+    for name, gradient in claimed.items():
+        for place, value in enumerate(gradient):
+            step = e * np.eye(len(gradient))[place]
+            up = run_ep(problem, replace(hyper, **{name: getattr(hyper, name) + step}), columns, dual)[0]
+            down = run_ep(problem, replace(hyper, **{name: getattr(hyper, name) - step}), columns, dual)[0]
+            assert value == pytest.approx((up - down) / (2 * e), rel=1e-3, abs=1e-4), (name, place)
+
+
+@pytest.mark.parametrize("loss", [Bernoulli(), Poisson(), Gamma()], ids=lambda loss: loss.name)
+def test_weights_are_repetitions(loss) -> None:
+    rng = np.random.default_rng(3)
+    K, d = 2, 2
+    X = [rng.normal(size=(n, d)) for n in (6, 9)]
+    n = sum(map(len, X))
+    y = {"bernoulli": rng.integers(0, 2, n), "poisson": rng.poisson(3, n), "gamma": rng.gamma(2, size=n)}[loss.name]
+    y = y.astype(float)
+    counts = rng.integers(1, 4, n)
+    columns = Columns.plain(d)
+    hyper = Hyper(np.array([0.7]), np.array([0.4]), np.ones(d), np.ones(K))
+    weighted = run_ep(GLMProblem(X, y, counts.astype(float), loss), hyper, columns)
+    parts = np.split(np.arange(n), [6])
+    repeated = run_ep(
+        GLMProblem(
+            [np.repeat(x, counts[p], axis=0) for x, p in zip(X, parts, strict=True)],
+            np.repeat(y, counts),
+            np.ones(counts.sum()),
+            loss,
+        ),
+        hyper,
+        columns,
+    )
+    assert weighted[0] == pytest.approx(repeated[0], abs=1e-6)
+    np.testing.assert_allclose(weighted[2].posterior.coef, repeated[2].posterior.coef, atol=1e-7)
+    np.testing.assert_allclose(weighted[2].posterior.covariance(1), repeated[2].posterior.covariance(1), atol=1e-7)
+
+
+@pytest.mark.parametrize("loss", [Poisson(), Gamma()], ids=lambda loss: loss.name)
+def test_laplace_is_at_the_mode_and_has_its_evidence(loss) -> None:
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(8, 1))
+    y = (rng.poisson(np.exp(X[:, 0] + 1)) if loss.name == "poisson" else rng.gamma(2, size=8)).astype(float)
+    variance = 0.9
+    hyper = Hyper(np.array([variance]), np.zeros(1), np.ones(1), np.ones(1))
+    value, _, found = run_ep(GLMProblem([X], y, np.ones(8), loss), hyper)
+    w = float(found.posterior.coef[0, 0])
+    eta = X[:, 0] * w
+    slope = float(X[:, 0] @ loss.gradient(y, eta)) + w / variance
+    curvature = float(X[:, 0] ** 2 @ loss.observed_curvature(y, eta)) + 1 / variance
+    assert slope == pytest.approx(0.0, abs=1e-7)
+    assert found.posterior.covariance(0)[0, 0] == pytest.approx(1 / curvature, rel=1e-6)
+    laplace = 2 * float(np.sum(loss.value(y, eta))) + w * w / variance + np.log(variance * curvature)
+    assert value == pytest.approx(laplace, abs=1e-6)
+
+
+@pytest.mark.parametrize("dual", [True, False])
+def test_labels_turned_round_turn_the_weights(dual: bool) -> None:
+    rng = np.random.default_rng(5)
+    X, y = rng.normal(size=(9, 1)), rng.integers(0, 2, 9).astype(float)
+    hyper = Hyper(np.array([2.0]), np.zeros(1), np.ones(1), np.ones(1))
+    a = run_ep(GLMProblem([X], y, np.ones(9), Bernoulli()), hyper, dual=dual)
+    b = run_ep(GLMProblem([X], 1 - y, np.ones(9), Bernoulli()), hyper, dual=dual)
+    assert a[0] == pytest.approx(b[0], abs=1e-7)
+    np.testing.assert_allclose(a[2].posterior.coef, -b[2].posterior.coef, atol=1e-7)
+
+
+def test_a_separable_problem_ends_with_finite_hyperparameters() -> None:
+    rng = np.random.default_rng(6)
+    X = [rng.normal(size=(15, 3)) for _ in range(3)]
+    y = np.concatenate([(x[:, 0] > 0).astype(float) for x in X])
+    columns = Columns.plain(3)
+    hyper = Hyper(np.array([0.1]), np.array([0.1]), np.ones(3), np.ones(3))
+    learner = Learner(columns, learn_noise=False, predictor=np.ones(3))
+    problem = GLMProblem(X, y, np.ones(45), Bernoulli())
+    found = climb_sites(problem, learner, hyper, lambda rows: MeanRoute(rows, columns), max_iter=300)
+    assert found.converged
+    assert found.hyper.t[0] < 1e4
+    assert np.isfinite(found.posterior.coef).all()
+    signs = np.concatenate([x @ w for x, w in zip(X, found.posterior.coef, strict=True)]) > 0
+    assert np.mean(signs == (y > 0.5)) > 0.95
