@@ -216,8 +216,8 @@ class MSSLRegressorCV(MSSLSearch):
         p-MSSL or r-MSSL.
     features : {"linear", "auto", "spline", "spline+interactions"} or list of FeatureMap, default="linear"
         As for :class:`mssl.MSSLRegressor`. "auto" searches with straight lines, then with curves, then with curves and
-        products, as long as the score is better by a standard error of the paired difference, over folds or over tasks,
-        whichever is larger. Maps learn from the training rows of each fold alone. Sparse X is linear.
+        products, as long as the score is better by two standard errors of the paired difference, over folds or over
+        tasks, whichever is larger. Maps learn from the training rows of each fold alone. Sparse X is linear.
     target_transform : {None, "log", "yeo-johnson", "auto"}, default=None
         As for :class:`mssl.MSSLRegressor`; it is learned once, from all rows, and the default score is on its scale.
     loss, noise, missing, scale_features, formulation, fit_intercept, task_column, solver, graph_solver, max_iter
