@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from sklearn.linear_model import Lasso
 
 from mssl.data.design import Design
 from mssl.model.coupling import Coupling
@@ -33,6 +34,8 @@ def rows(seed, K, n, d, *, shared=False, make=np.asarray, intercept=True, weight
 
 
 def coupling_of(rng, K, kind):
+    if kind == "none":
+        return Coupling.diagonal_only(np.zeros(K))
     if kind == "diagonal":
         return Coupling.diagonal_only(rng.uniform(0.5, 2.0, K))
     A = rng.standard_normal((K, 2 * K))
@@ -49,7 +52,7 @@ def coupling_of(rng, K, kind):
     st.booleans(),
     st.sampled_from([np.asarray, sparse.csr_array]),
     st.booleans(),
-    st.sampled_from(["diagonal", "graph", "mean"]),
+    st.sampled_from(["none", "diagonal", "graph", "mean"]),
     st.sampled_from([0.05, 0.3, 0.9]),
 )
 def test_the_minimiser_is_that_of_all_features(seed, K, n, d, shared, make, intercept, kind, share):
@@ -98,10 +101,11 @@ def test_limits_and_diverging_inputs_are_reported():
     assert stalled.gap <= 1e-12 * loss.value(np.zeros((2, 60)))
 
 
-def test_no_gram_of_all_features_is_formed():
+@pytest.mark.parametrize("ridge", [0.0, 1.0])
+def test_no_gram_of_all_features_is_formed(ridge):
     d, n, K = 1500, 100, 4
     *_, loss = rows(0, K, n, d, weights=False)
-    coupling = Coupling.diagonal_only(np.ones(K))
+    coupling = Coupling.diagonal_only(np.full(K, ridge))
     t = np.full(K, 0.2 * np.abs(loss.linear).max())
     tracemalloc.start()
     step = solve_quadratic(loss, coupling, t, np.zeros((K, d)), tol=1e-6 * loss.value(np.zeros((K, d))))
@@ -109,6 +113,23 @@ def test_no_gram_of_all_features_is_formed():
     tracemalloc.stop()
     assert step.status is Status.CONVERGED
     assert peak < 8 * K * n * d  # what the data themselves take
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.6])
+def test_lassos_that_nothing_relates_are_those_of_scikit_learn(share):
+    """To the tolerance that its own tests of coordinate descent use; large Grams are not formed."""
+    design, c, z, loss = rows(1, 3, 400, 170, weights=False)
+    quadratic = make_quadratic(design, c, z)
+    t = share * np.abs(loss.linear).max()
+    free, zero = Coupling.diagonal_only(np.zeros(3)), np.zeros((3, 170))
+    step = solve_quadratic(quadratic, free, np.full(3, t), zero, tol=1e-9 * loss.null_value)
+    assert step.status is Status.CONVERGED
+    assert quadratic.pending is not None or share < 0.2
+    for k in range(3):
+        block = np.sqrt(c[400 * k : 400 * (k + 1)])[:, None]
+        peer = Lasso(t / 400, fit_intercept=False, tol=1e-10, max_iter=10**5)
+        peer.fit(loss.block(k), block[:, 0] * loss.target[400 * k : 400 * (k + 1)])
+        np.testing.assert_allclose(step.W[k], peer.coef_, atol=1e-5)
 
 
 def test_deferred_grams_are_those_formed_at_once():

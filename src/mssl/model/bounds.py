@@ -100,13 +100,21 @@ class WeightBound:
             return self.coupling.inverse_quadratic(R)
         return np.inf if self.covariance is None else 0.5 * float(np.vdot(R, self.covariance @ R))
 
-    def __call__(self, W: Array, G: Array) -> float:
-        """The bound at W, where the loss plus coupling has the gradient G."""
+    @property
+    def scalable(self) -> bool:
+        """Whether the bound is that of a singular C, and no weight is free of a penalty."""
+        return self.covariance is None and self.penalty.convex and bool(np.all(self.penalty.strengths > 0))
+
+    def __call__(self, W: Array, G: Array, values: Array | None = None) -> float:
+        """The bound at W, where the loss plus coupling has the gradient G.
+
+        ``values`` are the losses of the tasks at W for least squares, where they are known: a singular C needs them.
+        """
         if not self.penalty.convex:
             return self._largest_violation(W, G)
         if self.covariance is not None:
             return self._curved(W, G)
-        return np.inf if self.loss is None else self._scaled(W, G, self.loss)
+        return np.inf if self.loss is None else self._scaled(W, G, self.loss, values)
 
     def _curved(self, W: Array, G: Array) -> float:
         penalty = self.penalty
@@ -119,11 +127,16 @@ class WeightBound:
             return on_support
         return min(on_support, self.inverse_quadratic(G + clipped) + max(slack, 0.0))
 
-    def _scaled(self, W: Array, G: Array, loss: DualLoss) -> float:
+    def _scaled(self, W: Array, G: Array, loss: DualLoss, values: Array | None) -> float:
         components = Components(self.coupling)
         scales = components.feasible_scales(self.penalty, G)
-        coupled = 0.5 * np.einsum("kd,kd->k", W, self.coupling.dot(W)) * (1.0 + scales**2)
-        gaps = components.sums(loss.fenchel(W, scales) + coupled + self.penalty.values(W).sum(axis=1))
+        pull = self.coupling.dot(W)
+        coupled = 0.5 * np.einsum("kd,kd->k", W, pull) * (1.0 + scales**2)
+        if values is None:
+            duality = loss.fenchel(W, scales)
+        else:
+            duality = quadratic_duality(values, np.einsum("kd,kd->k", W, G - pull), scales)
+        gaps = components.sums(duality + coupled + self.penalty.values(W).sum(axis=1))
         free = components.free(self.penalty)
         if np.any(free):
             gaps = np.where(free, components.violations(G + self.penalty.subgradient(W, G), *loss.at_zero()), gaps)
@@ -133,6 +146,15 @@ class WeightBound:
         if self.loss is None:
             return np.inf
         return relative_violation(G + self.penalty.subgradient(W, G), *self.loss.at_zero())
+
+
+def quadratic_duality(values: Array, along: Array, scales: Array) -> Array:
+    r"""Least squares at W plus its conjugate at ``scales`` times the gradient in the predictors, task by task.
+
+    With residual r and target z it is ½‖r‖² + ½s²‖r‖² − s z·r, where z·r = ‖r‖² − w·gradient: ``values`` are the
+    ½‖r‖², ``along`` the w·gradient.
+    """
+    return np.asarray(values * (1.0 - scales) ** 2 + scales * along)
 
 
 def weight_gap(

@@ -113,7 +113,8 @@ def descend(
         return coordinate_descent(problem, coupling, penalty, W, tol=tol, max_iter=max_iter)
     by_rows = problem.pending if isinstance(problem, GramQuadratic) else problem
     done = 0
-    if by_rows is not None and quadratic_bound(problem, coupling, penalty).curved and pays_in_sets(by_rows.design):
+    bound = quadratic_bound(problem, coupling, penalty)
+    if by_rows is not None and (bound.curved or bound.scalable) and pays_in_sets(by_rows.design):
         # If Grams can be formed, the descent leaves the sets for them sooner.
         limits: dict[str, Any] = {} if by_rows is problem else {"densest": _DENSE, "fullest": _FULL}
         step = descend_on_sets(by_rows, coupling, penalty, W, tol=tol, max_iter=max_iter, **limits)
@@ -337,7 +338,7 @@ def descend_on_sets(
     problem : DesignQuadratic
         The loss.
     coupling : Coupling
-        C, positive definite, or made so by the loss's ridge.
+        C, positive definite, or made so by the loss's ridge; or else no weight is free of a penalty.
     penalty : EntrywisePenalty, or ndarray of shape (K,) or (K, d)
         A convex g; an array stands for ℓ1 strengths.
     W0 : ndarray of shape (K, d)
@@ -375,8 +376,8 @@ def descend_on_sets(
     nothing = _NOTHING * float(np.dot(problem.c, problem.target**2))
     done, decrease = 0, np.inf
     while True:
-        G = sets.gradient()
-        gap = bound(W, G)
+        G, values = sets.gradient()
+        gap = bound(W, G, values)
         if gap <= tol or not np.isfinite(gap):
             return WeightStep(W, gap, done, Status.CONVERGED if gap <= tol else Status.DIVERGED)
         wanted = _wanted(W, G, penalty, n_rows)
@@ -411,7 +412,7 @@ class _Sets:
 
     def __init__(self, problem: DesignQuadratic, bound: WeightBound, W: Array) -> None:
         self.problem, self.bound, self.coupling, self.W = problem, bound, bound.coupling, W
-        self.root = np.sqrt(problem.c)
+        self.root, self.null_values = np.sqrt(problem.c), problem.at_zero()[1]
         K = len(W)
         self.members: Mask = np.zeros(W.shape, dtype=bool)
         self.features: list[Index] = [np.empty(0, dtype=np.int64) for _ in range(K)]
@@ -446,17 +447,18 @@ class _Sets:
         self.blocks[k] = np.concatenate([self.blocks[k].T, block.T]).T
         self.features[k] = np.concatenate([self.features[k], np.flatnonzero(new)])
 
-    def gradient(self) -> Array:
-        """Of loss plus coupling, by one product with all features, (K, d)."""
+    def gradient(self) -> tuple[Array, Array]:
+        """Of loss plus coupling, by one product with all features, (K, d); and the loss of each task, (K,)."""
         problem, offsets = self.problem, self.problem.design.offsets
         if not np.any(self.W):
-            return -problem.linear
+            return -problem.linear, self.null_values
         r = self.root * problem.target
         for k, block in enumerate(self.blocks):
             if block.shape[1]:
                 r[offsets[k] : offsets[k + 1]] -= block @ self.W[k, self.features[k]]
         coupled = self.coupling.dot(self.W) + problem.ridge[:, None] * self.W
-        return np.asarray(coupled - problem.design.backproject(self.root * r))
+        values = 0.5 * (problem.design.task_sums(r**2) + problem.ridge * np.einsum("kd,kd->k", self.W, self.W))
+        return np.asarray(coupled - problem.design.backproject(self.root * r)), np.asarray(values)
 
     def descend(self, tol: float, nothing: float, max_iter: int) -> tuple[int, float]:
         """Sweeps on the sets until the certificate of these features is within ``tol`` or they gain nothing.
@@ -481,7 +483,8 @@ class _Sets:
             made, decrease = spread_sweeps(groups, min(_BURST, max_iter - done), float(enough), sweep)
             done += made
             slope[tasks, features] = HW - q
-            gap = self.bound(W, np.where(self.members, slope + coupling.dot(W), 0.0))
+            values = self.null_values + 0.5 * np.bincount(tasks, W[tasks, features] * (HW - 2 * q), len(W))
+            gap = self.bound(W, np.where(self.members, slope + coupling.dot(W), 0.0), values)
             if gap <= tol or decrease <= nothing or done >= max_iter:
                 return done, decrease
             # The certificate exceeds the last gain by a factor that hardly changes, which tells the gain to aim at.

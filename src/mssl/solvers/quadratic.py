@@ -22,7 +22,7 @@ from scipy import linalg, sparse
 
 from mssl.data.design import Design
 from mssl.kernels import gram_products
-from mssl.model.bounds import WeightBound
+from mssl.model.bounds import WeightBound, quadratic_duality
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
 
@@ -403,9 +403,7 @@ Quadratic = GramQuadratic | DesignQuadratic
 
 
 def _quadratic_fenchel(problem: Quadratic, W: Array, scales: Array) -> Array:
-    # With the residual r and the target z of least squares: ½‖r‖² + ½s²‖r‖² − s z·r, where z·r = ‖r‖² − w·gradient.
-    along = np.einsum("kd,kd->k", W, problem.gradient(W))
-    return np.asarray(problem.task_values(W) * (1.0 - scales) ** 2 + scales * along)
+    return quadratic_duality(problem.task_values(W), np.einsum("kd,kd->k", W, problem.gradient(W)), scales)
 
 
 def make_quadratic(
