@@ -158,15 +158,45 @@ def power(kind: str, d: int, n: int, draws: int) -> dict[str, float]:
     return {"draws": draws, **dict(zip(names, np.nanmean(rows, axis=0).tolist(), strict=True))}
 
 
+def tables(results: dict[str, Any]) -> str:
+    """The results as two Markdown tables."""
+    lines = ["| no relation is true | draws | any relation | any edge |", "|---|---|---|---|"]
+    nulls = {name: cell for name, cell in results.items() if "relations" in cell}
+    for name, cell in nulls.items():
+        lines.append(f"| {name} | {cell['draws']} | {cell['relations']:.3f} | {cell['edges']:.3f} |")
+    if nulls:
+        means = [np.mean([cell[level] for cell in nulls.values()]) for level in ("relations", "edges")]
+        lines.append(f"| mean of the cells | | {means[0]:.3f} | {means[1]:.3f} |")
+    names = ("f1", "fdp", "coverage", "wrong_signs", "edge_f1", "edge_f1_known_w", "edge_fdp", "edge_coverage")
+    lines += ["", "| clusters | draws | F1 | FDP | coverage | wrong signs | edges: F1 | W known | FDP | coverage |"]
+    lines.append("|---" * 10 + "|")
+    for name, cell in results.items():
+        if name.startswith("power"):
+            lines.append(f"| {name[6:]} | {cell['draws']} | " + " | ".join(f"{cell[key]:.3f}" for key in names) + " |")
+    return "\n".join(lines)
+
+
+def write_page(path: Path, results: dict[str, Any]) -> None:
+    """Put the tables between the marks of a page."""
+    begin, end = "<!-- tables -->", "<!-- end of tables -->"
+    head, _, rest = path.read_text(encoding="utf-8").partition(begin)
+    tail = rest.partition(end)[2]
+    path.write_text(f"{head}{begin}\n\n{tables(results)}\n\n{end}{tail}", encoding="utf-8")
+
+
 def main() -> None:
     """Run the cells that are not there yet."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--draws", type=int, default=40, help="draws of a null cell (power cells: a quarter)")
-    parser.add_argument("--output", type=Path, default=Path("graph_calibration.json"))
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/graph_calibration.json"))
+    parser.add_argument("--page", type=Path, help="write the tables of the output file into this page, run nothing")
     parser.add_argument("--match", default="", help="run the cells whose names contain this")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     results: dict[str, Any] = json.loads(options.output.read_text()) if options.output.exists() else {}
+    if options.page is not None:
+        write_page(options.page, results)
+        return
     cells: list[tuple[str, Any]] = [(name, lambda name=name: null(name, options.draws)) for name in null_cells()]
     for kind, (d, n) in itertools.product(
         ("centres", "equicorrelated", "chain"), ((30, 30), (30, 60), (30, 200), (60, 60), (60, 200))
