@@ -153,13 +153,9 @@ def skip(*_: Any) -> None:
 STAGES_OFF: dict[str, dict[str, Any]] = {
     "nothing": {},
     "all refinement of ridge and mean": {"REFINEMENTS": ()},
-    "the strongest of equal ridges": {"STRONG": ()},
+    "sparse weights": {"_sparse": skip},
     "first look at two λ between the ends": {"COARSE": ()},
     "finer path of λ": {"FINE": ()},
-    "γ": {"_coefficients": skip},
-    "shrinkage": {"_shrinkage": skip},
-    "neighbours after γ or shrinkage": {"_neighbours": skip},
-    "strength of the mean": {"_mean_strength": skip},
 }
 
 

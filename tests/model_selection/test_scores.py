@@ -74,26 +74,26 @@ def test_a_gain_in_one_task_alone_is_one_standard_error_however_large(n_tasks, s
     assert not better.beats(candidate(base), 1.001)
 
 
-@pytest.mark.parametrize(("gain", "margin", "wins"), [(0.9, 1.0, False), (1.1, 1.0, True), (1.1, 1.2, False)])
-def test_a_stage_has_to_win_by_its_margin(scripted, gain, margin, wins):
-    pattern = np.array([-1.0, 0.0, 1.0]) + gain * sem([-1.0, 0.0, 1.0])
+@pytest.mark.parametrize(("loss", "equal"), [(0.9, True), (1.1, False)])
+def test_equals_are_those_within_a_standard_error_best_first(scripted, loss, equal):
+    pattern = np.array([-1.0, 0.0, 1.0]) - loss * sem([-1.0, 0.0, 1.0])
     table = ScoreTable(None, scripted(2, lambda number, params: -5.0 + params["a"] * pattern))
-    table.evaluate("first", [[{"a": 0}]])
-    table.evaluate("second", [[{"a": 1}]], margin=margin)
-    assert table.best().params == {"a": int(wins)}
+    table.evaluate("first", [[{"a": 1}, {"a": 0}, {"a": 0.5}]])
+    table.candidates[name_of({"a": 9})] = Candidate({"a": 9}, "", np.full((2, TASKS + 3), np.nan))
+    best = table.best()
+    assert best.params == {"a": 0}
+    expected = [0, 0.5, 1] if equal else [0]
+    assert [found.params["a"] for found in table.equals(best, 5)] == expected
+    assert [found.params["a"] for found in table.equals(best, 2)] == expected[:2]
 
 
-@pytest.mark.parametrize(("gain", "wins"), [(0.9, False), (1.1, True)])
-def test_a_simple_candidate_stays_unless_it_is_beaten(scripted, gain, wins):
-    pattern = np.array([-1.0, 0.0, 1.0]) + gain * sem([-1.0, 0.0, 1.0])
-    table = ScoreTable(None, scripted(2, lambda number, params: -5.0 + params["a"] * pattern))
-    table.evaluate("simple", [[{"a": 0}]])
-    simple = table.restart()
-    table.evaluate("learned", [[{"a": 1}]])
-    assert table.best().params == {"a": 1}
-    table.take_simple_unless_beaten(simple, 1.0)
-    assert table.best().params == {"a": int(wins)}
-    assert table.best_with_graph.params == {"a": 1}
+def test_the_best_with_a_graph_is_found_among_all(scripted):
+    table = ScoreTable(None, scripted(2, lambda number, params: [-params["graph_penalty"] if params["a"] else 0.0] * 2))
+    table.evaluate("", [[{"a": 0, "graph_penalty": np.inf}]])
+    assert table.best_with_graph is None
+    table.evaluate("", [[{"a": 1, "graph_penalty": 0.5}, {"a": 1, "graph_penalty": 0.2}]])
+    assert table.best_with_graph.params["graph_penalty"] == 0.2
+    assert table.best().params["a"] == 0
 
 
 def reports(scores, edges):
@@ -128,11 +128,3 @@ def test_scores_after_early_stopping_are_nan(monkeypatch, scripted):
     assert np.isnan(np.delete(table[3:], CERTIFIED, axis=1)).all()
     np.testing.assert_array_equal(table[:, CERTIFIED], [1, 1, 1, 0, 0])
     assert np.isfinite(score_chain(fold, None, chain, False)).all()
-
-
-def test_settings_without_a_score_are_no_ties(scripted):
-    table = ScoreTable(None, scripted(3, lambda number, params: [params["a"] - 0.1 * number] * 2))
-    table.evaluate("", [[{"a": 0.0}]])
-    table.candidates[name_of({"a": 1.0})] = Candidate({"a": 1.0}, "", np.full((3, TASKS), np.nan))
-    table.prefer([{"a": 1.0}, {"a": 0.0}], 0.5)
-    assert table.best().params == {"a": 0.0}

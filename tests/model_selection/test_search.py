@@ -161,8 +161,9 @@ def test_sparse_features_and_fewer_rows_than_features():
 @pytest.mark.parametrize("layout", ["long", "shared", "aligned"])
 def test_refit_is_the_plain_estimator_with_the_best_parameters(layout):
     data, more = _data(layout)
-    search = MSSLRegressorCV([0.5, 0.1], [0.0, 4.0], couplings=[1.0], shared_means=[False], cv=3, search="grid")
-    search.fit(data.X, data.y, **more)
+    grid = {"couplings": [1.0], "shared_means": [False], "search": "grid"}
+    search = MSSLRegressorCV([0.5, 0.1], [0.0, 4.0], **grid, cv=3, average=False).fit(data.X, data.y, **more)
+    assert search.members_ == [search.best_params_]
     plain = MSSLRegressor(**search.best_params_).fit(data.X, data.y, **more)
     np.testing.assert_allclose(search.coef_, plain.coef_, rtol=1e-9, atol=1e-12)
     test = {"tasks": data.tasks_test} if layout == "long" else {}
@@ -185,7 +186,7 @@ def test_table_is_ready_for_a_frame():
     splits = frame[["split0_test_score", "split1_test_score"]].to_numpy(dtype=float)
     np.testing.assert_allclose(splits.mean(axis=1), frame.mean_test_score)
     assert len(frame) == len({str(params) for params in frame.params})
-    assert {"shared mean and coupling", "graph penalty", "coefficient penalty"} <= set(frame.stage)
+    assert {"no graph", "no graph, sparse", "graph, mean and coupling", "graph penalty"} <= set(frame.stage)
     assert {np.inf, 1.0, 0.0} <= set(frame.param_graph_penalty)  # no graph, the empty one, the full one
 
 
@@ -244,11 +245,43 @@ def test_the_product_of_given_grids_is_scored_whole():
     assert search.best_score_ == search.cv_results_["mean_test_score"].max()
 
 
-def test_more_tasks_than_features_try_shrinkage():
+def test_the_average_is_that_of_all_settings_within_a_standard_error():
+    data, more = _data("long")
+    settings = {"couplings": [1.0, 5.0], "shared_means": [False, 0.5], "search": "grid", "cv": 4, "tol": 1e-9}
+    search = MSSLRegressorCV([0.5, 0.1], [0.0, 4.0], **settings, search_tol=1e-9).fit(data.X, data.y, **more)
+    best = MSSLRegressorCV([0.5, 0.1], [0.0, 4.0], **settings, search_tol=1e-9, average=False).fit(
+        data.X, data.y, **more
+    )
+    assert search.best_params_ == best.best_params_ == search.members_[0]
+    assert 1 < len(search.members_) < len(search.cv_results_["params"])
+    models = [MSSLRegressor(**params, tol=1e-9).fit(data.X, data.y, **more) for params in search.members_]
+    for name in ("coef_", "intercept_", "mean_coef_", "unseen_coef_", "unseen_intercept_"):
+        expected = np.mean([getattr(model, name) for model in models], axis=0)
+        np.testing.assert_allclose(getattr(search, name), expected, rtol=0.01, atol=2e-3, err_msg=name)
+    assert search.graph_ == best.graph_
+    assert search.objective_ == best.objective_
+    # Within a standard error, over folds or over tasks: by hand from the table.
+    results = search.cv_results_
+    splits = np.stack([results[f"split{i}_test_score"] for i in range(4)], axis=1)
+    gaps = splits[search.best_index_] - splits
+    errors = gaps.std(axis=1, ddof=1) / 2
+    inside = {str(p) for p in search.members_}
+    for params, gap, error in zip(results["params"], gaps.mean(axis=1), errors, strict=True):
+        assert str(params) in inside or gap > error
+
+
+@pytest.mark.parametrize("settings", [{"one_standard_error": True}, {"selection": "graph"}])
+def test_weights_for_the_graph_are_not_averaged(settings):
+    data, more = _data("long")
+    search = MSSLRegressorCV([0.5, 0.1], [0.0], couplings=[1.0], cv=3, **settings).fit(data.X, data.y, **more)
+    assert search.members_ == [search.best_params_]
+
+
+def test_more_tasks_than_features_are_shrunk():
     data = make_clustered_tasks(n_features=4, n_samples=12, random_state=0)
     search = MSSLRegressorCV(couplings=[1.0], coef_penalties=[0.0], shared_means=[False], cv=2)
     search.fit(data.X, data.y, tasks=data.tasks)
-    assert set(search.cv_results_["param_shrinkage"]) == {0.0, 0.5, 2.0}
+    assert set(search.cv_results_["param_shrinkage"]) == {0.5}
 
 
 def test_any_scorer_of_scikit_learn():
@@ -323,8 +356,8 @@ def test_too_little_to_select_from_is_said_before_the_search(settings, monkeypat
 def test_classifier_chooses_and_predicts():
     data = make_clustered_tasks(**SMALL, family="binary", random_state=0)
     labels = np.where(data.y == 1, "yes", "no")
-    search = MSSLClassifierCV([0.5, 0.05], [0.0], couplings=[1.0], shared_means=[True, False], cv=3, search="grid")
-    search.fit(data.X, labels, tasks=data.tasks)
+    grid = {"couplings": [1.0], "shared_means": [True, False], "search": "grid", "average": False}
+    search = MSSLClassifierCV([0.5, 0.05], [0.0], **grid, cv=3).fit(data.X, labels, tasks=data.tasks)
     plain = MSSLClassifier(**search.best_params_).fit(data.X, labels, tasks=data.tasks)
     np.testing.assert_allclose(search.coef_, plain.coef_, atol=1e-9)
     assert search.classes_.tolist() == ["no", "yes"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from html import escape
+from itertools import groupby
 from os import PathLike
 from typing import Any
 
@@ -21,12 +22,14 @@ from mssl.graph.task_graph import TaskGraph
 from mssl.losses import Loss
 from mssl.model_selection.chains import Params, configured, follow, graph_limit
 from mssl.model_selection.folds import Dataset
-from mssl.model_selection.scores import ScoreTable
-from mssl.model_selection.search import SearchCV
+from mssl.model_selection.scores import ScoreTable, name_of
+from mssl.model_selection.search import SearchCV, searched_with
 from mssl.model_selection.search_space import SearchSpace, coordinate_search, full_search
 from mssl.model_selection.stability import MIN_ROWS_TO_HALVE, StabilitySelection
 from mssl.solvers.alternation import FitResult
 from mssl.structures import KnownEdges
+
+MOST_MEMBERS = 30  # of an average: more cost time and change nothing
 
 _SHARED = (
     "features",
@@ -44,6 +47,11 @@ _SHARED = (
     "formulation",
     "warm_start",
 )
+
+
+def _along_graphs(params: Params) -> tuple[str, float]:
+    """What sorts settings into chains that differ in λ alone, which falls."""
+    return name_of({k: v for k, v in params.items() if k != "graph_penalty"}), -float(params["graph_penalty"])
 
 
 class MSSLSearch(SearchCV):
@@ -67,7 +75,9 @@ class MSSLSearch(SearchCV):
     tol: float
     max_iter: int
 
+    average: bool
     graph_params_: dict[str, Any]
+    members_: list[dict[str, Any]]
     graph_choice_: str
     stability_: StabilitySelection
 
@@ -136,6 +146,9 @@ class MSSLSearch(SearchCV):
 
     def _choose(self, table: ScoreTable) -> None:
         super()._choose(table)
+        wanted = self.average and not self.one_standard_error and self.selection != "graph"
+        best = table.candidate(self.best_params_)
+        self.members_ = [dict(member.params) for member in table.equals(best, MOST_MEMBERS if wanted else 1)]
         learns = np.isfinite(self.best_params_["graph_penalty"])
         self.graph_params_ = dict(
             self.best_params_ if learns or table.best_with_graph is None else table.best_with_graph.params
@@ -143,8 +156,24 @@ class MSSLSearch(SearchCV):
 
     def _refit(self, whole: Dataset, template: Any, warm: FitResult | None = None) -> None:
         super()._refit(whole, template, warm)
+        if len(self.members_) > 1:
+            self._average(whole, template)
         if self.shared_means is None or any(mean is not False for mean in self.shared_means):
             self.best_estimator_.unseen_ = "mean"  # also where no shared mean was chosen
+
+    def _average(self, whole: Dataset, template: Any) -> None:
+        """Give the best estimator the mean weights and intercepts of all members; the graph stays its own."""
+        loose = searched_with(template, self.search_tol)
+        others = [params for params in self.members_ if params != self.best_params_]
+        model = self.best_estimator_
+        found = [(model.coef_, model.intercept_, model.mean_coef_)]
+        for _, chain in groupby(sorted(others, key=_along_graphs), key=lambda params: _along_graphs(params)[0]):
+            for point in follow(whole, loose, list(chain)):
+                coef, intercept = point.prepared.to_user(point.result.W, point.result.intercepts)
+                found.append((coef, intercept, point.prepared.unit * point.result.mean / point.prepared.scales))
+        model.coef_, model.intercept_, model.mean_coef_ = (np.mean(parts, axis=0) for parts in zip(*found, strict=True))
+        design = whole.prepared(model.to_spec(whole)).design
+        model._expect_new_task(None if design is None else design.centres)
 
     def _after_fit(self, table: ScoreTable, whole: Dataset) -> None:
         if hasattr(self, "stability_"):
@@ -180,6 +209,7 @@ class MSSLSearch(SearchCV):
         best = min(follow(whole, template, chain), key=disagreement)
         table.evaluate("agreement with the stable graph", [[best.params]])
         self._take(table, table.candidate(best.params))
+        self.members_ = [self.best_params_]
         self._refit(whole, template)
 
     def _repr_html_inner(self) -> str:
@@ -198,9 +228,9 @@ class MSSLRegressorCV(MSSLSearch):
 
     The default grid comes from the data and nests the rivals (separate ridges, ridges around a mean, pooling, the
     Lasso), so that it need not lose to any of them; it is searched one coordinate after the other
-    (:mod:`mssl.model_selection.search_space`). First one ridge for all tasks is tuned (``graph_penalty=inf``: around
-    a shared mean or none, from separate tasks to pooled ones), then learned graphs; these are chosen if they are better
-    by a standard error of the paired difference, over folds or over tasks, whichever is larger.
+    (:mod:`mssl.model_selection.search_space`): one ridge for all tasks (``graph_penalty=inf``: around a shared mean or
+    none, from separate tasks to pooled ones), sparse weights, and learned graphs. Weights and intercepts are the
+    average of all settings within a standard error of the best.
 
     The default score is minus the mean over tasks of the test deviance in units of the task's noise. That
     noise is the training part's, drawn towards a common value as far as its estimation error asks for
@@ -238,6 +268,11 @@ class MSSLRegressorCV(MSSLSearch):
         two graphs in a row show that nothing is left to gain; scores of what would have followed are not a number.
     one_standard_error : bool, default=False
         Take the sparsest settings within one standard error of the best.
+    average : bool, default=True
+        Predict with the mean weights and intercepts of all settings that the best one does not beat by a standard error
+        of the paired difference over folds and tasks, at most 30. The graph, and all that is told of the fit, are the
+        best one's. False gives the weights of the best settings, which are sparse where its γ is above 0. Without
+        effect where `one_standard_error` is set, or the weights are chosen for the graph.
     selection : {"prediction", "graph", "both"}, default="prediction"
         What the choice is for. "prediction": weights and graph of the best predicting settings. "both": weights of the
         best predicting settings, ``graph_`` from stability selection. "graph": ``graph_`` from stability selection, and
@@ -266,6 +301,8 @@ class MSSLRegressorCV(MSSLSearch):
     feature_scores_ : dict
         With ``features="auto"`` the best score with each kind of features that was tried; the winner is among
         ``best_params_``.
+    members_ : list of dict
+        The settings whose weights are averaged, the best first.
     graph_params_ : dict
         The best settings with a learned graph: ``best_params_``, or what lost to one ridge for all tasks. Stability
         selection starts from them.
@@ -320,6 +357,7 @@ class MSSLRegressorCV(MSSLSearch):
         scoring: str | Callable[..., float] | None = None,
         search: str = "coordinate",
         one_standard_error: bool = False,
+        average: bool = True,
         selection: str = "prediction",
         stability: StabilitySelection | None = None,
         solver: str = "auto",
@@ -355,6 +393,7 @@ class MSSLRegressorCV(MSSLSearch):
         self.scoring = scoring
         self.search = search
         self.one_standard_error = one_standard_error
+        self.average = average
         self.selection = selection
         self.stability = stability
         self.solver = solver
@@ -393,8 +432,9 @@ class MSSLClassifierCV(MSSLSearch):
     correlation, edges, ridge, missing, scale_features, formulation, fit_intercept, task_column, solver, graph_solver,
     max_iter
         As for :class:`mssl.MSSLClassifier`.
-    cv, scoring, search, one_standard_error, selection, stability, tol, search_tol, n_jobs, checkpoint, warm_start,
-    verbose
+    cv, scoring, search, one_standard_error, average, selection, stability, tol, search_tol, n_jobs, checkpoint
+        As for :class:`MSSLRegressorCV`.
+    warm_start, verbose
         As for :class:`MSSLRegressorCV`.
 
     Attributes
@@ -441,6 +481,7 @@ class MSSLClassifierCV(MSSLSearch):
         scoring: str | Callable[..., float] | None = None,
         search: str = "coordinate",
         one_standard_error: bool = False,
+        average: bool = True,
         selection: str = "prediction",
         stability: StabilitySelection | None = None,
         solver: str = "auto",
@@ -473,6 +514,7 @@ class MSSLClassifierCV(MSSLSearch):
         self.scoring = scoring
         self.search = search
         self.one_standard_error = one_standard_error
+        self.average = average
         self.selection = selection
         self.stability = stability
         self.solver = solver

@@ -150,8 +150,6 @@ class ScoreTable:
         All that were scored, in order.
     label : str
         Begins the names of pieces in a checkpoint that several tables share.
-    best_with_graph : Candidate or None
-        The best candidate that learns variances or a graph, where it was compared with one ridge for all tasks.
     """
 
     def __init__(
@@ -168,14 +166,10 @@ class ScoreTable:
         self.n_jobs, self.checkpoint, self.progress = n_jobs, checkpoint, progress
         self.label = ""
         self.candidates: dict[str, Candidate] = {}
-        self.best_with_graph: Candidate | None = None
         self._best: Candidate | None = None
 
-    def evaluate(self, stage: str, chains: Iterable[Sequence[Params]], margin: float = 0.0) -> None:
-        """Score the settings of the chains that have no score yet.
-
-        The best of them becomes the best of all if it is better by ``margin`` standard errors of the difference.
-        """
+    def evaluate(self, stage: str, chains: Iterable[Sequence[Params]]) -> None:
+        """Score the settings of the chains that have no score yet; the best of them may become the best of all."""
         chains = self._without_known(chains)
         pieces = [
             (f"{self.label}{number} {name_of(chain)}", (fold, self.template, chain, self.stop_early))
@@ -196,7 +190,7 @@ class ScoreTable:
         finite = [candidate for candidate in scored if np.isfinite(candidate.mean)]
         if finite:
             found = max(finite, key=lambda candidate: candidate.mean)
-            if self._best is None or found.beats(self._best, margin):
+            if self._best is None or found.mean > self._best.mean:
                 self._best = found
 
     def _without_known(self, chains: Iterable[Sequence[Params]]) -> list[list[Params]]:
@@ -215,22 +209,29 @@ class ScoreTable:
             raise DataError("No setting got a finite score; check the scoring function and the folds.")
         return self._best
 
-    def prefer(self, order: Iterable[Params], margin: float) -> None:
-        """Take the first of scored settings that the best does not beat by so many standard errors."""
-        best = self.best()
-        scored = (candidate for candidate in map(self.candidate, order) if np.isfinite(candidate.mean))
-        self._best = next((candidate for candidate in scored if not best.beats(candidate, margin)), best)
+    @property
+    def best_with_graph(self) -> Candidate | None:
+        """The best of the candidates that learn variances or a graph, None where there is none."""
+        learned = [
+            candidate
+            for candidate in self.candidates.values()
+            if np.isfinite(candidate.params.get("graph_penalty", np.inf)) and np.isfinite(candidate.mean)
+        ]
+        return max(learned, key=lambda candidate: candidate.mean, default=None)
 
-    def restart(self) -> Candidate:
-        """Return the best so far and forget it, so that later candidates are compared among themselves."""
-        best, self._best = self.best(), None
-        return best
+    def equals(self, chosen: Candidate, most: int) -> list[Candidate]:
+        """A candidate and those that it does not beat by a standard error of the paired difference, best first.
 
-    def take_simple_unless_beaten(self, simple: Candidate, margin: float) -> None:
-        """Go back to a simple candidate unless the best since the restart beats it by so many standard errors."""
-        self.best_with_graph = self._best
-        if self._best is None or not self._best.beats(simple, margin):
-            self._best = simple
+        Parameters
+        ----------
+        chosen : Candidate
+            The best, or another one to compare with.
+        most : int
+            How many to give at most.
+        """
+        others = [c for c in self.candidates.values() if c is not chosen and np.isfinite(c.mean)]
+        near = [c for c in sorted(others, key=lambda c: -c.mean) if not chosen.beats(c, 1.0)]
+        return [chosen, *near[: most - 1]]
 
     def candidate(self, params: Params) -> Candidate:
         """The candidate with these settings, which must have been scored."""
@@ -251,11 +252,10 @@ class ScoreTable:
             return replace(candidate, params={**candidate.params, "features": features})
 
         places = list(self.candidates.values())
-        best, graph = (None if one is None else places.index(one) for one in (self._best, self.best_with_graph))
+        best = None if self._best is None else places.index(self._best)
         places = [noted(candidate) for candidate in places]
         self.candidates = {name_of(candidate.params): candidate for candidate in places}
         self._best = None if best is None else places[best]
-        self.best_with_graph = None if graph is None else places[graph]
 
     def cv_results(self) -> dict[str, Any]:
         """The table as arrays, in the form of scikit-learn's ``cv_results_``."""

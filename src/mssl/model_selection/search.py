@@ -164,7 +164,7 @@ def _with_features(template: Any, features: Any) -> Any:
     return reader
 
 
-def _searched(reader: Any, tol: float) -> Any:
+def searched_with(reader: Any, tol: float) -> Any:
     """What the search fits: looser than the final fit."""
     return clone(reader).set_params(tol=tol, max_iter=min(reader.max_iter, MOST_ROUNDS))
 
@@ -294,7 +294,7 @@ class SearchCV(BaseEstimator):
                 folds = self._folds(given, columns, whole, reader, splits)
                 for fold, first in zip(folds, contests[0].table.folds if contests else (), strict=False):
                     fold.noise = first.noise  # scores in the same units
-                searched = _searched(reader, self.search_tol)
+                searched = searched_with(reader, self.search_tol)
                 table = ScoreTable(searched, folds, n_jobs=self.n_jobs, checkpoint=record, progress=progress)
                 table.label = f"{features} " if contests else ""
                 self._search(table, whole, reader)

@@ -1,34 +1,30 @@
-r"""Which settings to try, in which order: one coordinate after the other, not the product of all grids.
+r"""Which settings to try, and in which order: contests of equal standing, not the product of all grids.
 
-The grids come from the data, and rivals of multi-task learning are among their settings. There are two parts:
+The grids come from the data, and rivals of multi-task learning are among their settings. There are three contests:
 
-A. *No graph* (λ = ∞): one ridge for all tasks, around zero or around a shared mean of variance τ². A strong ridge
-   around a mean pools all tasks, a weak one leaves each task to itself. Ridge and τ² are searched by decades, then by
-   halves and quarters of a decade about the best. Of ridges that are equally good (within half a standard error of the
-   paired difference) the strongest is taken, which pools most.
-B. *Learned variances and graphs*: λ = 1 is the empty graph, λ = 0 the dense low-rank prior, γ gives the Lasso. Every
-   stage keeps the best of what was found and varies what matters next. A stage that adds freedom (γ, shrinkage) has to
-   improve the score by a standard error of the paired difference, since the best of many settings looks better than it
-   is:
+A. *One ridge for all tasks* (λ = ∞), around zero or around a shared mean of variance τ². A strong ridge around a mean
+   pools all tasks, a weak one leaves each task to itself. Ridge and τ² are searched by decades, then by halves and
+   quarters of a decade about the best.
+B. *Sparse weights* without a graph: γ × ridge, around zero and around the mean of A, then between the neighbours of the
+   best; with a weak ridge it is the Lasso.
+C. *Learned variances and graphs*: shared mean × coupling (× variance floor and shrinkage where several are given) at a
+   few λ, from 1, the empty graph, to 0, the dense low-rank prior; then a finer path of λ at the best of them.
 
-   1. shared mean × coupling (× variance floor where several are given), at a few λ;
-   2. λ on a finer path;
-   3. γ × coupling, with and without the graph: sparse weights need another coupling;
-   4. shrinkage of the tasks' covariance, where there are more tasks than features;
-   5. where γ or the shrinkage has changed: mean and coupling, λ, and γ between its neighbours once more;
-   6. the strength of a chosen mean.
+The best of all settings is the one with the highest score, whichever contest it is from. The best of many looks better
+than it is, and others can often not be told apart from it: predictions are therefore by the average of the settings
+within a standard error of the best (:meth:`mssl.model_selection.scores.ScoreTable.equals`).
 
 Along a falling λ graphs become denser and fits slower. A path ends where two graphs in a row, each with no fewer edges
 than tasks, are sure not to gain a thousandth of the score (:func:`mssl.model_selection.scores.no_gain_left`).
 
-In the paper's formulation there is λ and γ alone, part A is left out, and so is λ = 0, where the objective has no
-minimum; the path begins at λ_max, found by fits.
+Where the user gives graph penalties or couplings, in the paper's formulation, and for graphs of residuals A and B are
+left out, and γ is tried with the graph. In the paper's formulation there is λ and γ alone, without λ = 0, where the
+objective has no minimum; the path begins at λ_max, found by fits.
 
-The winner of B is taken if it is better than that of A by a standard error of their paired difference: it was found
-among more settings, and estimates more from the data.
-
-The grids were set by hand and the stages judged by replaying recorded searches with each of them switched off; what
-that cost is said beside the constants, as the change of the error on test rows (docs/rivals.md, "Which stages pay").
+The grids were set by hand. The contests replaced eight stages of version 0.1.0 (graphs with γ, shrinkages, strengths of
+the mean, neighbours, preferences by standard errors) that no longer paid once settings were averaged; they were judged
+by replaying 123 recorded searches, on cuts 20 to 27 of the sets of benchmarks/rival_sets.py and on synthetic tasks
+(docs/rivals.md, "Contests and averages").
 """
 
 from __future__ import annotations
@@ -48,23 +44,18 @@ if TYPE_CHECKING:
     from mssl.model_selection.scores import ScoreTable
 
 # Grids trade time for accuracy.
-COUPLINGS = (0.5, 1.0, 2.0, 20.0, 100.0)  # with three of them the error is 0.3 % ± 0.2 % larger
+COUPLINGS = (0.5, 1.0, 2.0, 20.0, 100.0)
 POOLING = 2.0  # above it little but a shared mean is left, and the empty and the full graph are all that is tried
-SHRINKAGES = (0.0, 0.5, 2.0)  # tried where tasks outnumber features; without them 0.2 % ± 0.1 %
-FLOOR = "auto"  # variance floor; trying larger ones as well gained 0.1 % ± 0.1 % for a sixth of the settings
-COARSE = (0.3, 0.05)  # shares of λ_max for a first look, beside the empty and the full graph; without 0.1 % ± 0.1 %
-FINE = tuple(np.geomspace(0.8, 0.02, 8).tolist())  # shares of λ_max; without this path 0.2 % ± 0.1 %
-GAMMAS = tuple(np.geomspace(0.4, 0.004, 7).tolist())  # shares of γ_max; with four of them 0.3 % ± 0.2 %
+SHRINKAGE = 0.5  # where tasks outnumber features, else 0
+FLOOR = "auto"  # variance floor
+COARSE = (0.3, 0.05)  # shares of λ_max for a first look, beside the empty and the full graph
+FINE = tuple(np.geomspace(0.8, 0.02, 8).tolist())  # shares of λ_max
+GAMMAS = tuple(np.geomspace(0.4, 0.004, 7).tolist())  # shares of γ_max
 RIDGES = (1e5, 1e4, 1e3, 1e2, 1e1, 1.0, 0.1, 0.01)  # one ridge for all tasks, in rows: from pooled to least squares
+NET_RIDGES = (30.0, 1.0, 0.01)  # the same beside γ
 MEANS = (10.0, 1.0, 0.1, 0.01)  # variances of a shared mean, in units of their estimate, which is off by such factors
-REFINEMENTS = (10**0.5, 10**0.25)  # steps about the best ridge and mean; without the second one 0.4 % ± 0.2 %
-STRONG = tuple(np.geomspace(1e5, 1e1, 9).tolist())  # ridges that pool, by half decades
-MEAN_STEP = 3.0  # factor between variances of a shared mean in B; without this stage 0.1 % ± 0.1 %
-
-# Margins, in standard errors of the paired difference, trade gains that are real for gains that are luck.
-TIE = 0.5  # ridges within this are equally good; docs/rivals.md has what 0 and 1 would do
-CLEAR = 1.0  # for more freedom (γ, shrinkage) and for B over A: the rule of one standard error; docs/rivals.md has 2
-STAGES = 12  # how many stages a coordinate search has, at most
+REFINEMENTS = (10**0.5, 10**0.25)  # steps about the best ridge and mean
+STAGES = 7  # how many stages a search has, at most
 
 # What the paper's objective does not have, and is therefore not searched over.
 ABSENT: dict[str, list[Any]] = {
@@ -128,7 +119,7 @@ class SearchSpace:
             return self.given[name]
         defaults: dict[str, list[Any]] = {
             "couplings": list(COUPLINGS),
-            "shrinkages": list(SHRINKAGES) if self.many_tasks else [0.0],
+            "shrinkages": [SHRINKAGE if self.many_tasks else 0.0],
             "shared_means": [True, False] if self.mean_variance > 0 else [False],
             "variance_floors": [FLOOR],
             "coef_penalties": [self.coef_limit * share for share in GAMMAS],
@@ -137,16 +128,16 @@ class SearchSpace:
 
     def first(self) -> Params:
         """Settings of the first stages that later ones vary."""
-        shrinkages = self.given.get("shrinkages", [0.5 if self.many_tasks else 0.0])
         gamma = min(self.given.get("coef_penalties", [0.0]))
-        floor = self.values("variance_floors")[0]
-        return {"coef_penalty": gamma, "shrinkage": float(shrinkages[0]), "variance_floor": floor}
+        floor, shrinkage = self.values("variance_floors")[0], float(self.values("shrinkages")[0])
+        return {"coef_penalty": gamma, "shrinkage": shrinkage, "variance_floor": floor}
 
     def priors(self) -> list[Params]:
-        """Shared mean × coupling × variance floor; without a mean a strong coupling would only shrink all weights."""
+        """Mean × coupling × floor × shrinkage; without a mean a strong coupling would only shrink all weights."""
+        grids = map(self.values, ("shared_means", "couplings", "variance_floors", "shrinkages"))
         return [
-            {"shared_mean": mean, "coupling": float(coupling), "variance_floor": floor}
-            for mean, coupling, floor in product(*map(self.values, ("shared_means", "couplings", "variance_floors")))
+            {"shared_mean": mean, "coupling": float(coupling), "variance_floor": floor, "shrinkage": float(shrinkage)}
+            for mean, coupling, floor, shrinkage in product(*grids)
             if "couplings" in self.given or mean or coupling <= POOLING
         ]
 
@@ -174,19 +165,14 @@ class SearchSpace:
 
 
 def coordinate_search(table: ScoreTable, space: SearchSpace) -> None:
-    """Search without a graph, then with learned graphs, one coordinate after the other."""
-    simple = None
+    """One ridge for all tasks, sparse weights, and learned graphs, one after the other."""
     if space.without_graph and not {"graph_penalties", "couplings"} & set(space.given):
         _one_ridge(table, space)
-        simple = table.restart()
-    _means_and_couplings(table, space)
-    table.evaluate("graph penalty", [space.path(table.best().params, FINE)])
-    _coefficients(table, space)
-    _shrinkage(table, space)
-    _neighbours(table, space)
-    _mean_strength(table, space)
-    if simple is not None:
-        table.take_simple_unless_beaten(simple, CLEAR)
+        _sparse(table, space, table.best().params)
+        _graphs(table, space)
+    else:
+        _graphs(table, space)
+        _sparse_graphs(table, space)
 
 
 def _one_ridge(table: ScoreTable, space: SearchSpace) -> None:
@@ -203,24 +189,41 @@ def _one_ridge(table: ScoreTable, space: SearchSpace) -> None:
         taus = [tau] if tau is False or "shared_means" in space.given else [tau * ratio for ratio in ratios]
         ridges = [best["coupling"] * ratio for ratio in ratios]
         table.evaluate("no graph, refined", [_ridges({**best, "shared_mean": tau}, ridges) for tau in taus])
-    best = table.best().params
-    if best["shared_mean"] is not False:
-        stronger = _ridges(best, [ridge for ridge in STRONG if ridge > best["coupling"]])
-        table.evaluate("no graph, pooled", [stronger])
-        table.prefer(stronger, TIE)
 
 
 def _ridges(params: Params, ridges: Sequence[float]) -> list[Params]:
     return [{**params, "coupling": float(ridge)} for ridge in ridges]
 
 
-def _means_and_couplings(table: ScoreTable, space: SearchSpace) -> None:
+def _sparse(table: ScoreTable, space: SearchSpace, best: Params) -> None:
+    """γ × ridge without a graph, around zero and around the best mean, or around the means that are given."""
+    means = space.given.get("shared_means", list(dict.fromkeys([False, best["shared_mean"]])))
+    fixed = {**space.first(), "graph_penalty": np.inf}
+    settings = product(means, space.values("coef_penalties"))
+    chains = [_ridges({**fixed, "shared_mean": mean, "coef_penalty": float(g)}, NET_RIDGES) for mean, g in settings]
+    table.evaluate("no graph, sparse", chains)
+    found = max((table.candidate(params) for chain in chains for params in chain), key=lambda one: one.mean).params
+    if "coef_penalties" in space.given or found["coef_penalty"] == 0:
+        return
+    third = (GAMMAS[0] / GAMMAS[1]) ** (1 / 3)
+    gammas = [found["coef_penalty"] * third**power for power in (2, 1, 0, -1, -2)]
+    ridges = [found["coupling"] * ratio for ratio in (REFINEMENTS[0], 1.0, 1 / REFINEMENTS[0])]
+    chains = [_ridges({**found, "coef_penalty": gamma}, ridges) for gamma in gammas]
+    table.evaluate("no graph, sparse, refined", chains)
+
+
+def _graphs(table: ScoreTable, space: SearchSpace) -> None:
+    """Means and couplings at a few λ, then a path of λ at the best of them."""
     settings = [{**space.first(), **prior} for prior in space.priors()]
     chains = [space.path(params, COARSE if params["coupling"] <= POOLING else ()) for params in settings]
-    table.evaluate("shared mean and coupling", chains)
+    table.evaluate("graph, mean and coupling", chains)
+    best = table.best_with_graph
+    if best is not None:
+        table.evaluate("graph penalty", [space.path(best.params, FINE)])
 
 
-def _coefficients(table: ScoreTable, space: SearchSpace) -> None:
+def _sparse_graphs(table: ScoreTable, space: SearchSpace) -> None:
+    """γ × coupling, with and without the graph: sparse weights need another coupling."""
     best = table.best().params
     couplings = sorted({best["coupling"], *(c for c in space.values("couplings") if c <= POOLING)})
     pairs = product(couplings, space.values("coef_penalties"))
@@ -228,42 +231,7 @@ def _coefficients(table: ScoreTable, space: SearchSpace) -> None:
         space.with_and_without_graph({**best, "coef_penalty": float(gamma), "coupling": coupling})
         for coupling, gamma in pairs
     ]
-    table.evaluate("coefficient penalty", chains, margin=CLEAR)
-
-
-def _shrinkage(table: ScoreTable, space: SearchSpace) -> None:
-    best = table.best().params
-    others = [float(value) for value in space.values("shrinkages") if value != best["shrinkage"]]
-    table.evaluate("shrinkage", [space.path({**best, "shrinkage": value}, COARSE) for value in others], margin=CLEAR)
-
-
-def _neighbours(table: ScoreTable, space: SearchSpace) -> None:
-    """What a chosen γ or shrinkage may have changed."""
-    best = table.best().params
-    chains = []
-    if best["coef_penalty"] > 0 or best["shrinkage"] != space.first()["shrinkage"]:
-        chains += [space.with_and_without_graph({**best, **prior}) for prior in space.priors()]
-        chains.append(space.path(best, FINE))
-    if "coef_penalties" not in space.given and best["coef_penalty"] > 0:
-        third = (GAMMAS[0] / GAMMAS[1]) ** (1 / 3)
-        gammas = [best["coef_penalty"] * third**power for power in (-2, -1, 1, 2)]
-        chains += [space.with_and_without_graph({**best, "coef_penalty": gamma}) for gamma in gammas]
-    table.evaluate("neighbours", chains, margin=TIE)
-
-
-def _mean_strength(table: ScoreTable, space: SearchSpace, steps: int = 3) -> None:
-    """Climb along the variance of a shared mean."""
-    for _ in range(steps):
-        best = table.best().params
-        if best["shared_mean"] is False or "shared_means" in space.given:
-            return
-        tau = space.mean_variance if best["shared_mean"] is True else best["shared_mean"]
-        taus = (tau / MEAN_STEP, tau * MEAN_STEP)
-        table.evaluate(
-            "strength of the mean", [space.with_and_without_graph({**best, "shared_mean": value}) for value in taus]
-        )
-        if table.best().params == best:
-            return
+    table.evaluate("graph, sparse", chains)
 
 
 def full_search(table: ScoreTable, space: SearchSpace) -> None:
