@@ -41,7 +41,8 @@ _ARMIJO = 1e-4  # share of the expected fall that a step must reach; the usual v
 _HALVINGS = 40  # limit of the halvings of a step, which is then as short as rounding
 _PATIENCE = 12  # steps without a better certificate before the solver ends as stalled
 _ROUNDING = 1e-14  # relative rise of the objective that counts as rounding, since it is a long sum
-_LONGEST_MOVE = 4.0  # largest change of a predictor in one step if curvature is unbounded: longer ones leave the model
+_LONGEST_MOVE = 4.0  # largest change of a predictor in a first step if curvature is unbounded: longer ones leave the
+# model. Steps of that length that do what the model says are followed by longer ones, or far optima are crept towards.
 _PAIRS = 10  # changes of the gradient that correct a kept Hessian: more cost memory and products
 _FEATURES_PER_STEP = 32  # to form a Hessian costs one step for each so many features
 _RIDGE_DRIFT = 1.5  # factor of a task's ridge up to which a preconditioner is used again
@@ -102,7 +103,9 @@ def proximal_newton(
     point = loss.evaluate(np.asarray(V, dtype=float))
     memory = _Memory(loss, coupling, model)
     reached = Status.CONVERGED if model.certified else Status.STATIONARY
-    gap, best, idle, gain = np.inf, np.inf, 0, np.inf
+    gap, best, idle, gain, reach = np.inf, np.inf, 0, np.inf, _LONGEST_MOVE
+    # Rows of a loss are numbers of about 1, times the precision: that is what a sum that is much smaller rounds by.
+    rounding = float(np.finfo(float).eps * (loss.precisions @ loss.rows.design.task_sums(loss.rows.weights)))
     for done in range(max_iter + 1):
         slope = loss.slope(point)
         G = slope + coupling.dot(point.W)
@@ -129,7 +132,7 @@ def proximal_newton(
             target = point.W + memory.direction(G, _division(loss, quadratic, coupling, inner))
         else:
             target = model.minimise(quadratic, point.W, inner)
-        new, full, gain = _search(loss, coupling, model, point, target, G)
+        new, full, gain, reach = _search(loss, coupling, model, point, target, G, reach, rounding)
         if new is None and fresh:
             return WeightStep(point.W, gap, done, Status.STALLED)
         memory.judge(full)
@@ -208,20 +211,29 @@ def _division(loss: GLMLoss, quadratic: GramQuadratic, coupling: Coupling, tol: 
 
 
 def _search(
-    loss: GLMLoss, coupling: Coupling, model: Model, point: Point, target: Array, G: Array
-) -> tuple[Point | None, bool, float]:
+    loss: GLMLoss,
+    coupling: Coupling,
+    model: Model,
+    point: Point,
+    target: Array,
+    G: Array,
+    reach: float,
+    rounding: float,
+) -> tuple[Point | None, bool, float, float]:
     """The farthest of 1, ½, ¼, … towards the target at which the objective falls enough.
 
-    The second answer says whether that is a full step, the third by how much the objective fell, relatively.
+    The second answer says whether that is a full step, the third by how much the objective fell, relatively, the fourth
+    how far the next step may change a predictor, ``reach`` being what this one may. Falls of the size of ``rounding``
+    count as none.
     """
     D = target - point.W
     if not np.all(np.isfinite(D)) or not np.any(D):
-        return None, False, 0.0
+        return None, False, 0.0, reach
     rows = loss.rows
     move = loss.predictor(D)
     t = 1.0
     if rows.loss.curvature_bound is None:
-        t = min(1.0, _LONGEST_MOVE / max(float(np.abs(move).max(initial=0.0)), 1e-300))
+        t = min(1.0, reach / max(float(np.abs(move).max(initial=0.0)), 1e-300))
     full = t == 1.0
     penalty = model.penalty(point.W)
     expected = float(np.vdot(G, D)) + model.penalty(target) - penalty
@@ -231,12 +243,13 @@ def _search(
     c = loss.curvature(point)
     totals = rows.design.task_sums(c)
     drift = rows.design.task_dots(c, move) / np.where(totals > 0, totals, 1.0)
-    for _ in range(_HALVINGS):
+    for halvings in range(_HALVINGS):
         V = point.W + t * D
         new = loss.evaluate(V, point.predictor + t * move, point.intercepts - t * drift)
         after = new.loss + model.penalty(V) + coupling.value(V)
         if after <= before + _ARMIJO * t * expected + slack:
-            return new, full, (before - after) / max(abs(before), abs(point.loss), 1e-300)
+            fall = max(before - after - rounding, 0.0) / max(abs(before), abs(point.loss), 1e-300)
+            return new, full, fall, max(_LONGEST_MOVE, 0.5 * reach if halvings else reach if full else 2.0 * reach)
         t, full = 0.5 * t, False
     loss.evaluate(point.W, point.predictor, point.intercepts)
-    return None, False, 0.0
+    return None, False, 0.0, _LONGEST_MOVE
