@@ -62,6 +62,7 @@ Array = NDArray[np.float64]
 # showed in the fourth digit of F, at 1e-6 it does not, for a tenth more time of a search.
 _START_TOL = 1e-6
 _CLOSED_TOL = 1e-12  # the same for ridges: smaller, since their weights have a closed form
+_BUDGET = 2  # times the limit of one weight step, for all steps to the fixed point together
 _MAX_ROUNDS = 100  # limit of the rounds to the fixed point; the secant takes five or six
 # Safeguards of the secant: looser ones may leave the domain, stricter ones take more rounds.
 _LONGEST = 5.0  # a step is at most this many residuals long; beyond it the slope is mostly rounding
@@ -260,18 +261,20 @@ def diagonal_start(
         if loss.start(*prior, _START_TOL, _FIXED_POINT, v, V, max_inner):
             return replace(scale, variances=v), V
     size = max(scale.n_rows, abs(problem.value(np.zeros(W.shape))))
-    v, change, secant = scale.variances, 1.0, _Secant()
+    v, change, secant, budget = scale.variances, 1.0, _Secant(), _BUDGET * max_inner
     for _ in range(_MAX_ROUNDS):
         here = replace(scale, variances=v)
         floors = structure.floors(here)
         coupling = Coupling.diagonal_only(structure.strength * structure.diagonal(here), mean_variance)
         # A gap is the square of a distance: weights need be exact to a small share of the last change only.
         accuracy = max(_START_TOL**2, 1e-3 * change**2) * size
-        W = problem.solve(coupling, W, tol=accuracy, max_iter=max_inner).W
+        solved = problem.solve(coupling, W, tol=accuracy, max_iter=min(max_inner, budget))
+        W, budget = solved.W, budget - solved.n_iter
         Q = problem.related(W)
         image = np.maximum(np.sum((Q - coupling.mean(Q)) ** 2, axis=1) / scale.n_rows + coupling.rho, lower)
         change = min(float(np.max(np.abs(image - v) / (image + floors))), 1.0)
-        if change <= _START_TOL:
+        # Solvers that creep have a budget: v is then that of the last weights, as always, and F one fixed function.
+        if change <= _START_TOL or budget <= 0:
             break
         v = secant.next(v, image)
     return replace(scale, variances=image), W
