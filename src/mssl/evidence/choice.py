@@ -25,7 +25,7 @@ from mssl.features import FeatureBlocks, fit_maps
 from mssl.losses import Loss
 
 ROUGH = 1e-3  # tolerance of fits that are only judged: held-out densities agree to a thousandth
-LARGEST_AUTO = 1_500  # compressed rows up to which dense covariances are judged unasked: beyond they cost minutes
+LARGEST_AUTO = 600  # compressed rows up to which dense covariances are judged unasked: beyond they cost minutes
 LEAST_WEIGHT = 0.03  # members that weigh less are left out: they cost time and change nothing
 
 

@@ -29,6 +29,7 @@ from mssl.losses import Loss
 STRUCTURES = ("ridge", "ard", "mean", "mean+ard", "iw", "iw+ard")
 LARGEST_DUAL = 5_000  # rows whose covariance is factored as one matrix: a step takes seconds from here on
 LARGEST_PRIMAL = 3_000  # weights whose precision is factored as one matrix
+_LEAST_OWN = 1e-2  # least share of the mean's variance that tasks' own deviations begin with under a dense T
 _GLM_FLAT = 100.0  # prior variance of the mean intercept on the scale of the predictor
 
 
@@ -593,6 +594,7 @@ def _dense_start(hyper: Hyper, columns: Columns) -> Hyper:
     """The dense T that stands for the first block's ridge around a mean."""
     K = len(hyper.noise)
     v, t = float(hyper.v[0]), float(hyper.t[0])
+    v = max(v, _LEAST_OWN * t)  # tasks that are all alike so far may come apart
     free = columns.n_blocks - columns.intercept
     total = hyper.v + hyper.t / K
     scales = np.append(total[:free] / total[0], hyper.v[free:])

@@ -34,6 +34,7 @@ RELEVANCE_PRIOR = 4.0  # a: rows' worth of a priori knowledge that all columns o
 NOISE_PRIOR = 10.0  # ν_n: rows' worth of knowledge that tasks are about equally noisy
 PREDICTOR_SCALE = 3.0  # s of a GLM: predictors beyond ± 2 s are out of the ordinary on the log-odds or log scale
 SMALLEST = 1e-10  # least variance, of prior and noise, in units of the targets' variance
+_LEAST_EIGENVALUE = 1e-7  # of a dense covariance over tasks, beside its largest
 FLAT = 1e4  # prior variance of the mean intercept of shrunk intercepts, in the same units
 
 
@@ -370,7 +371,7 @@ class Learner:
         v, t = np.maximum(v, SMALLEST), np.where(columns.learns_mean, np.maximum(t, SMALLEST), t)
         if T is not None:
             factor = v[0]
-            T, v = T * factor, v / factor
+            T, v = _floored(T * factor), v / factor
             if columns.intercept:
                 v[-1] *= factor
             return replace(hyper, v=v, t=t, psi=psi, T=T, centre=_centre(T))
@@ -442,6 +443,15 @@ def _wishart_distance(T: Array, centre: Array) -> float:
 def _power(matrix: Array, exponent: float) -> Array:
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray((vectors * np.maximum(values, 1e-300) ** exponent) @ vectors.T)
+
+
+def _floored(T: Array) -> Array:
+    """T with no direction much smaller than the others: inverses of T must keep their digits."""
+    values, vectors = np.linalg.eigh(T)
+    least = _LEAST_EIGENVALUE * max(float(values[-1]), SMALLEST)
+    if values[0] >= least:
+        return T
+    return np.asarray((vectors * np.maximum(values, least)) @ vectors.T)
 
 
 def _log_matrix(matrix: Array) -> Array:
