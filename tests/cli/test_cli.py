@@ -208,6 +208,44 @@ def test_aligned_rows_for_residual_graphs(tmp_path):
         raise call(*fit, code=1).exception
 
 
+def test_predictions_given_the_known_targets(tmp_path):
+    random = np.random.default_rng(0)
+    U = random.normal(size=(80, 3))
+    Y = 2 * U + random.normal(size=(80, 1)) + 0.2 * random.normal(size=(80, 3))
+    path = tmp_path / "data.csv"
+
+    def save(first, last, gaps=()):
+        rows = [
+            [f"t{t:02d}", name, U[t, k], "" if (t, k) in gaps else Y[t, k]]
+            for t in range(first, last)
+            for k, name in enumerate("abc")
+        ]
+        with path.open("w", newline="") as stream:
+            csv.writer(stream).writerows([["t", "place", "u", "y"], *rows])
+
+    save(0, 60)
+    fit = ("fit", path, "--task", "place", "--target", "y", "--time", "t", "--method", "r-mssl", *QUICK)
+    call(*fit, "--save", tmp_path / "m.npz")
+    gaps = {(t, t % 3) for t in range(60, 80)}
+    save(60, 80, gaps)
+    text = call("predict", tmp_path / "m.npz", path, "--known", "t").stdout
+    rows = list(csv.DictReader(text.splitlines()))
+    assert list(rows[0]) == ["place", "prediction", "deviation"]
+    errors, alone = [], []
+    model = mssl.load(tmp_path / "m.npz")
+    for number, row in enumerate(rows):
+        t, k = 60 + number // 3, number % 3
+        if (t, k) in gaps:
+            errors.append(float(row["prediction"]) - Y[t, k])
+            alone.append(2 * U[t, k] - Y[t, k])
+            assert 0 < float(row["deviation"]) < 0.9
+        else:
+            assert float(row["prediction"]) == pytest.approx(Y[t, k])
+            assert float(row["deviation"]) == 0
+    assert model.residual_covariance_.shape == (3, 3)
+    assert np.std(errors) < 0.8 * np.std(alone)
+
+
 def test_graph_levels_say_how_much_may_be_false(tmp_path):
     from mssl.datasets import make_clustered_tasks
 

@@ -35,18 +35,28 @@ _ROWS_AT_ONCE = 2**14  # rows of predictions that are Python objects at a time: 
     type=click.Path(),
     help="File to write (CSV, TSV, Parquet, Feather; .gz); standard output without it.",
 )
+@click.option(
+    "--known",
+    "occasion",
+    metavar="COLUMN",
+    help="Column that says which rows are of the same occasion: targets that are there help to predict those that are "
+    "not. For models of residuals (r-mssl).",
+)
 @json_option
 @safe_csv_option
-def predict(model: str, data: str, output: str | None, as_json: bool, safe: bool | None) -> None:
+def predict(model: str, data: str, output: str | None, occasion: str | None, as_json: bool, safe: bool | None) -> None:
     r"""Predict for every row of DATA with the saved MODEL.
 
     DATA needs the columns of the table that the model was fitted to; the target may be absent. The answer has one
     row per row of DATA, in the same order: the task, the prediction, and for classes the probability of the second
-    one. Where values are missing and the model was fitted with --missing drop, the prediction is left empty.
+    one. Where values are missing and the model was fitted with --missing drop, the prediction is left empty. With
+    --known the target may be there in some rows; the others are predicted given those of the same occasion, with the
+    standard deviation.
 
     \b
     Examples:
       mssl predict model.npz new.csv -o predictions.csv
+      mssl predict stations.npz record.csv --known day -o filled.csv
       mssl predict model.npz new.parquet | head
     """
     from mssl.files.formats import check_ending, is_text, text_file, write_rows, write_table
@@ -62,7 +72,7 @@ def predict(model: str, data: str, output: str | None, as_json: bool, safe: bool
     tasks = read_task_column(table[schema.task], schema.task)
     check_tasks(tasks.names.tolist(), [str(task) for task in fitted.tasks_])
     encoded = schema.encode(table, by_task=True)
-    answers = _answers(fitted, encoded)
+    answers = _answers(fitted, encoded) if occasion is None else _given(fitted, encoded, schema, data, occasion)
     header = [schema.task, *answers]
     lines = _lines(tasks, encoded.rows, list(answers.values()))
     if as_json:
@@ -102,6 +112,32 @@ def _answers(fitted: Any, encoded: Any) -> dict[str, Any]:
     if hasattr(fitted, "classes_"):
         answers["probability"] = fitted.predict_proba(encoded.X, tasks=encoded.tasks)[:, 1]
     return answers
+
+
+def _given(fitted: Any, encoded: Any, schema: Any, data: str, occasion: str) -> dict[str, Any]:
+    """Predictions given the targets of the same occasion that are there, and their standard deviations."""
+    import numpy as np
+
+    from mssl.estimators.prediction import predict_given
+    from mssl.exceptions import DataError
+    from mssl.files.formats import read_table
+    from mssl.files.tables import target_values
+
+    table = read_table(data, columns=[occasion, schema.target], text=[occasion])
+    codes, _ = table.take(occasion).text()
+    targets = np.asarray(target_values(table.take(schema.target)), dtype=float)
+    places = {str(task): k for k, task in enumerate(fitted.tasks_.tolist())}
+    k, i = np.array([places[str(task)] for task in encoded.tasks.tolist()], dtype=np.int64), codes[encoded.rows]
+    if len(k) and np.bincount(i * len(places) + k).max() > 1:
+        raise DataError(
+            f"Column {occasion!r} has the same value in several rows of one task; give each occasion its own."
+        )
+    mean = np.zeros((int(codes.max(initial=-1)) + 1, len(places)))
+    known = np.full(mean.shape, np.nan)
+    mean[i, k] = fitted.predict(encoded.X, tasks=encoded.tasks)
+    known[i, k] = targets[encoded.rows]
+    given, deviation = predict_given(mean, getattr(fitted, "residual_covariance_", None), known, return_std=True)
+    return {"prediction": given[i, k], "deviation": deviation[i, k]}
 
 
 def _lines(tasks: Any, rows: Any, answers: list[Any]) -> Iterator[tuple[Any, ...]]:
