@@ -8,7 +8,7 @@ from scipy import sparse
 import mssl
 from mssl import MSSLClassifier, MSSLRegressor, MSSLRegressorCV
 from mssl.datasets import make_curved_tasks
-from mssl.exceptions import ParameterError, UnseenTaskError
+from mssl.exceptions import DataError, ParameterError, UnseenTaskError
 from mssl.plots import plot_coefficients, plot_effects
 
 
@@ -121,3 +121,14 @@ def test_the_report_draws_curves(model, tmp_path):
     text = report.write(model, tmp_path / "page.html").read_text(encoding="utf-8")
     assert 'id="plot-effect-0"' in text
     assert "How much each column moves the predictions" in text
+
+
+def test_models_saved_before_say_so_and_are_reported(rng, tmp_path):
+    pytest.importorskip("bokeh")
+    from mssl import report
+
+    old = MSSLRegressor().fit(rng.normal(size=(20, 2)), rng.normal(size=20))
+    del old.column_quantiles_
+    with pytest.raises(DataError, match="fit it again"):
+        old.partial_effect(0)
+    assert "does not say" in report.write(old, tmp_path / "page.html").read_text(encoding="utf-8")

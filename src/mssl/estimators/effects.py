@@ -13,7 +13,7 @@ from mssl.data.encoding import FeatureEncoder
 from mssl.data.inputs import listing
 
 _SHARES = np.linspace(0.0, 1.0, 21)  # quantiles of a column that are kept
-_SAMPLE = 4_000_000  # numbers that these are computed from at most
+_SAMPLE = 500_000  # numbers that these are computed from at most
 
 
 class PartialEffect(NamedTuple):

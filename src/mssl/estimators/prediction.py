@@ -258,6 +258,8 @@ class TaskPredictor:
         return None, None
 
     def _columns(self) -> Columns:
+        if not hasattr(self, "column_quantiles_"):
+            raise DataError("This model was saved before columns were summarised; fit it again to read its effects.")
         return Columns(self.features_[: self._n_columns], self.encoder_, self.column_quantiles_)
 
     def column_relevance(self) -> dict[str, float]:

@@ -194,7 +194,7 @@ def gather(model: Any, *, data: Any, transfer: Any, stability: Any, coordinates:
         mean_variance=float(getattr(model, "mean_variance_", 0.0)),
         settings=_settings(model),
         record=_record(model, data),
-        relevance=model.column_relevance() if hasattr(model, "column_relevance") else {},
+        relevance=model.column_relevance() if hasattr(model, "column_quantiles_") else {},
         effects=_effects(model, tasks),
     )
 
@@ -202,7 +202,7 @@ def gather(model: Any, *, data: Any, transfer: Any, stability: Any, coordinates:
 def _effects(model: Any, tasks: list[Any]) -> list[Effect]:
     """Curves of the columns that move the predictions most; straight lines are in the coefficients."""
     curved = getattr(model, "maps_", None) is not None or getattr(model, "encoder_", None) is not None
-    if not curved or not hasattr(model, "partial_effect"):
+    if not curved or not hasattr(model, "column_quantiles_"):
         return []
     found = []
     for feature in most_relevant(model, _MOST_EFFECTS):
