@@ -81,9 +81,10 @@ def climb(
         first, residual = learner.step(hyper, s)
         if residual <= tol or count >= max_iter:
             return Climb(hyper, objective, residual, count, residual <= tol, trace)
-        s_first = statistics(first)
-        value_first = learner.objective(first, s_first.value)
+        s_first, value_first = _evaluate(statistics, learner, first)
         count += 1
+        if not np.isfinite(value_first):  # beyond the numbers that can be computed with: the last good point is kept
+            return Climb(hyper, objective, residual, count, False, trace)
         trace.append(value_first)
         if not accelerate:
             hyper, s, objective = first, s_first, value_first
@@ -105,6 +106,8 @@ def climb(
             count += 1
         elif length >= longest:
             longest *= 4
+        if not np.isfinite(value_next):
+            return Climb(first, value_first, residual, count, False, trace)
         hyper, s, objective = candidate, s_next, value_next
         trace.append(objective)
 

@@ -170,12 +170,12 @@ class GLMProblem:
 
     def rows(self, sites: Sites) -> Rows:
         """The Gaussian problem with unit noise that the sites stand for."""
-        root = np.sqrt(self.weights * sites.precision)
+        root = np.sqrt(sites.precision)
+        target = root * sites.response / sites.precision
         bounds = self.bounds
         parts = [slice(bounds[k], bounds[k + 1]) for k in range(len(self.blocks))]
         blocks = [X * root[part, None] for X, part in zip(self.blocks, parts, strict=True)]
-        target = root * sites.response / sites.precision
-        return compress(blocks, [target[part] for part in parts], [None] * len(parts), flat=False)
+        return compress(blocks, [target[part] for part in parts], [self.weights[part] for part in parts], flat=False)
 
     def marginals(self, route: Route, hyper: Hyper, rows: Rows, s: Statistics, sites: Sites) -> tuple[Array, Array]:
         """Mean and variance of every row's predictor."""
