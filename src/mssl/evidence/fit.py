@@ -28,6 +28,7 @@ from mssl.losses import Loss
 
 STRUCTURES = ("ridge", "ard", "mean", "mean+ard", "iw", "iw+ard")
 LARGEST_DUAL = 5_000  # rows whose covariance is factored as one matrix: a step takes seconds from here on
+LARGEST_MEAN = 2**28  # numbers that tasks' whitened rows may have
 LARGEST_PRIMAL = 3_000  # weights whose precision is factored as one matrix
 _LEAST_OWN = 1e-2  # least share of the mean's variance that tasks' own deviations begin with under a dense T
 _GLM_FLAT = 100.0  # prior variance of the mean intercept on the scale of the predictor
@@ -548,7 +549,7 @@ def _route(rows: Rows, columns: Columns, dense: bool) -> Route:
     """The cheapest route that can do it."""
     K, r, d = rows.X.shape
     total = int(rows.used.sum())
-    by_mean = K * (r**3 + r * r * d + 2.0 * r * d * d + d * d * d) + d**3
+    by_mean = K * (r**3 + 3.0 * r * r * d + 2.0 * r * d * d) + 3.0 * d**3
     by_dual = float(total) ** 3 + 2.0 * total**2 * d
     if dense:
         if total > LARGEST_DUAL:
@@ -559,7 +560,7 @@ def _route(rows: Rows, columns: Columns, dense: bool) -> Route:
         return DualRoute(rows, columns)
     if by_dual < by_mean and total <= LARGEST_DUAL:
         return DualRoute(rows, columns)
-    if K * d * d > 2**28:
+    if K * r * d + d * d > LARGEST_MEAN:
         raise DataError(
             f"{K} tasks with {d} features each and {total} compressed rows are beyond every exact route (4 GiB); use "
             "fewer features, or mssl.MSSLRegressor."

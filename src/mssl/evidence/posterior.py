@@ -50,39 +50,51 @@ def root(covariance: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class MeanPosterior:
-    """Tasks that are independent given the mean: each has ``within`` as covariance around ``links`` times the mean.
+    r"""Tasks that are independent given the mean m that they share.
+
+    With :math:`M_k = U_k^\top U_k` and the prior variances A of deviations, :math:`w_k` given m has covariance
+    :math:`A - A M_k A` and moves with m by :math:`I - A M_k`.
 
     Attributes
     ----------
     coef : ndarray of shape (K, d)
         Posterior means.
-    within : ndarray of shape (K, d, d)
-        Covariance of each task's weights given the shared mean.
-    links : ndarray of shape (K, d, d)
-        How the weights move with the shared mean.
+    U : ndarray of shape (K, r, d)
+        Whitened rows of each task: what its rows teach beyond the mean.
     mean : ndarray of shape (d,)
         Posterior mean of the shared mean.
     mean_covariance : ndarray of shape (d, d)
         Its covariance.
     deviation : ndarray of shape (d,)
-        Prior variances of a task's deviations from the mean.
+        A, prior variances of a task's deviations from the mean.
     """
 
     coef: Array
-    within: Array
-    links: Array
+    U: Array
     mean: Array
     mean_covariance: Array
     deviation: Array
 
+    def _within(self, task: int) -> Array:
+        scaled = self.U[task] * self.deviation
+        return np.asarray(np.diag(self.deviation) - scaled.T @ scaled)
+
+    def _link(self, task: int) -> Array:
+        U = self.U[task]
+        return np.asarray(np.eye(len(self.mean)) - self.deviation[:, None] * (U.T @ U))
+
     def covariance(self, task: int) -> Array:
         """Covariance of one task's weights."""
-        link = self.links[task]
-        return np.asarray(self.within[task] + link @ self.mean_covariance @ link.T)
+        link = self._link(task)
+        return self._within(task) + np.asarray(link @ self.mean_covariance @ link.T)
 
     def variance(self, X: Array, task: int) -> Array:
         """Variance of x·w_k for every row x."""
-        return _rows_variance(X, self.covariance(task))
+        scaled = X * self.deviation
+        along = scaled @ self.U[task].T
+        moved = X - along @ self.U[task]
+        own = np.sum(X * scaled, axis=1) - np.sum(along * along, axis=1)
+        return np.maximum(own, 0.0) + _rows_variance(moved, self.mean_covariance)
 
     def new_covariance(self) -> Array:
         """Covariance of the weights of a task that has no rows."""
@@ -98,8 +110,8 @@ class MeanPosterior:
         mean = rng.standard_normal((count, d)) @ root(self.mean_covariance).T
         draws = np.empty((count, K, d))
         for k in range(K):
-            own = rng.standard_normal((count, d)) @ root(self.within[k]).T
-            draws[:, k] = self.coef[k] + mean @ self.links[k].T + own
+            own = rng.standard_normal((count, d)) @ root(self._within(k)).T
+            draws[:, k] = self.coef[k] + mean @ self._link(k).T + own
         return draws
 
 

@@ -51,17 +51,14 @@ class MeanRoute:
     rows: Rows
     columns: Columns
 
-    def _tasks(self, hyper: Hyper) -> tuple[Array, Array, Array, Array, Array]:
-        """Per task: L⁻¹ of V_k = L Lᵀ, U = L⁻¹X, L⁻¹z, M = UᵀU, h = Uᵀ(L⁻¹z)."""
+    def _tasks(self, hyper: Hyper) -> tuple[Array, Array, Array]:
+        """Per task, with V_k = L Lᵀ: L⁻¹, U = L⁻¹X and L⁻¹z."""
         X, z = self.rows.X, self.rows.z
-        own = hyper.deviation_variances(self.columns)
-        V = (X * own) @ X.transpose(0, 2, 1)
+        V = (X * hyper.deviation_variances(self.columns)) @ X.transpose(0, 2, 1)
         diagonal = np.arange(V.shape[1])
         V[:, diagonal, diagonal] += hyper.noise[:, None]
         lower = np.linalg.inv(np.linalg.cholesky(V))
-        U = lower @ X
-        white = (lower @ z[:, :, None])[:, :, 0]
-        return lower, U, white, U.transpose(0, 2, 1) @ U, (white[:, None, :] @ U)[:, 0]
+        return lower, lower @ X, (lower @ z[:, :, None])[:, :, 0]
 
     def _mean(self, hyper: Hyper, M: Array, h: Array) -> tuple[Array, Array, float]:
         """Posterior mean and covariance of the shared mean, and log |I + C^½ M C^½|."""
@@ -73,26 +70,26 @@ class MeanRoute:
 
     def statistics(self, hyper: Hyper) -> Statistics:
         """−2 log Z and its derivatives."""
-        rows = self.rows
-        lower, U, white, M, h = self._tasks(hyper)
-        total, sums = M.sum(axis=0), h.sum(axis=0)
+        rows, noise = self.rows, hyper.noise
+        K, r, d = rows.X.shape
+        lower, U, white = self._tasks(hyper)
+        flat = U.reshape(K * r, d)
+        total, sums = flat.T @ flat, white.ravel() @ flat
         mean, covariance, log_det = self._mean(hyper, total, sums)
-        noise = hyper.noise
-        filling = rows.X.shape[1] - rows.used
+        filling = r - rows.used
         log_det += -2 * float(np.sum(np.log(np.diagonal(lower, axis1=1, axis2=2)))) - float(filling @ np.log(noise))
         value = float(np.sum(white * white)) - float(sums @ mean) + log_det
         value += float(rows.spare @ np.log(noise) + rows.rest @ (1 / noise))
-        g = h - M @ mean
-        along = M @ covariance
-        own_trace = np.einsum("kjj->j", M) - np.einsum("kij,kji->i", along, M)
+        residual = white - (flat @ mean).reshape(K, r)
+        g = (residual[:, None, :] @ U)[:, 0]
+        # P_kk = L⁻ᵀ (I − U Var U ᵀ) L⁻¹, of which traces with single columns and the diagonal are wanted.
+        inner = (flat @ covariance).reshape(K, r, d) @ U.transpose(0, 2, 1)
+        own_trace = np.sum(flat * flat, axis=0) - np.sum((inner @ U) * U, axis=(0, 1))
         mean_trace = np.diag(total) - np.einsum("ij,ji->i", total @ covariance, total)
-        residual = white - (U @ mean[:, None])[:, :, 0]
         alpha = (residual[:, None, :] @ lower)[:, 0]
-        # tr P_kk = ‖L⁻¹‖² − tr(L⁻ᵀ U Var U ᵀ L⁻¹), less what the filling rows hold.
-        turned = lower.transpose(0, 2, 1) @ U
-        diagonal = np.sum(lower * lower, axis=1) - np.einsum("krj,krj->kr", turned @ covariance, turned)
+        diagonal = np.sum(lower * lower, axis=1) - np.sum(lower * (inner @ lower), axis=1)
         trace = diagonal.sum(axis=1) - filling / noise
-        kept = np.arange(rows.X.shape[1]) < rows.used[:, None]
+        kept = np.arange(r) < rows.used[:, None]
         return Statistics(
             value,
             np.sum(g * g, axis=0),
@@ -107,13 +104,12 @@ class MeanRoute:
 
     def posterior(self, hyper: Hyper) -> WeightPosterior:
         """The weights' posterior."""
-        *_, M, h = self._tasks(hyper)
-        mean, covariance, _ = self._mean(hyper, M.sum(axis=0), h.sum(axis=0))
+        _, U, white = self._tasks(hyper)
+        flat = U.reshape(-1, U.shape[2])
+        mean, covariance, _ = self._mean(hyper, flat.T @ flat, white.ravel() @ flat)
         own = hyper.deviation_variances(self.columns)
-        coef = mean + own * (h - M @ mean)
-        keep = np.eye(len(own)) - own[:, None] * M
-        within = np.diag(own) - own[:, None] * M * own
-        return MeanPosterior(coef, within, keep, mean, covariance, own)
+        residual = white - (flat @ mean).reshape(white.shape)
+        return MeanPosterior(mean + own * (residual[:, None, :] @ U)[:, 0], U, mean, covariance, own)
 
 
 @dataclass(frozen=True, eq=False)
