@@ -52,7 +52,7 @@ COARSE = (0.3, 0.05)  # shares of λ_max for a first look, beside the empty and 
 FINE = tuple(np.geomspace(0.8, 0.02, 8).tolist())  # shares of λ_max
 GAMMAS = tuple(np.geomspace(0.4, 0.004, 7).tolist())  # shares of γ_max
 RIDGES = (1e5, 1e4, 1e3, 1e2, 1e1, 1.0, 0.1, 0.01)  # one ridge for all tasks, in rows: from pooled to least squares
-NET_RIDGES = (30.0, 1.0, 0.01)  # the same beside γ
+NET_RIDGES = (30.0, 1.0)  # the same beside γ: weaker ones hardly differ, and with few rows take far longer
 MEANS = (10.0, 1.0, 0.1, 0.01)  # variances of a shared mean, in units of their estimate, which is off by such factors
 REFINEMENTS = (10**0.5, 10**0.25)  # steps about the best ridge and mean
 STAGES = 7  # how many stages a search has, at most
@@ -206,10 +206,8 @@ def _sparse(table: ScoreTable, space: SearchSpace, best: Params) -> None:
     if "coef_penalties" in space.given or found["coef_penalty"] == 0:
         return
     third = (GAMMAS[0] / GAMMAS[1]) ** (1 / 3)
-    gammas = [found["coef_penalty"] * third**power for power in (2, 1, 0, -1, -2)]
-    ridges = [found["coupling"] * ratio for ratio in (REFINEMENTS[0], 1.0, 1 / REFINEMENTS[0])]
-    chains = [_ridges({**found, "coef_penalty": gamma}, ridges) for gamma in gammas]
-    table.evaluate("no graph, sparse, refined", chains)
+    gammas = [found["coef_penalty"] * third**power for power in (2, 1, -1, -2)]
+    table.evaluate("no graph, sparse, refined", [[{**found, "coef_penalty": gamma}] for gamma in gammas])
 
 
 def _graphs(table: ScoreTable, space: SearchSpace) -> None:
