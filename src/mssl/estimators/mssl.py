@@ -84,6 +84,11 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         Joint relative certificate to reach.
     max_iter : int, default=200
         Most rounds of the alternation.
+    n_starts : int, default=1
+        F is convex in the weights and in the graph, not in both together: a fit ends where neither can be improved
+        alone, which need not be the lowest F that there is. One start is the diagonal fixed point (separate tasks),
+        the same in every run. With more, fits also begin from one variance for all tasks and from ten, a hundred …
+        times larger ones, and the fit with the lowest F is kept.
     warm_start : bool, default=False
         Start the next fit from this one.
     verbose : int, default=0
@@ -158,6 +163,7 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         graph_solver: str = "bcd",
         tol: float = 1e-6,
         max_iter: int = 200,
+        n_starts: int = 1,
         warm_start: bool = False,
         verbose: int = 0,
     ) -> None:
@@ -184,6 +190,7 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         self.graph_solver = graph_solver
         self.tol = tol
         self.max_iter = max_iter
+        self.n_starts = n_starts
         self.warm_start = warm_start
         self.verbose = verbose
 
@@ -283,7 +290,7 @@ class MSSLClassifier(TaskClassifier):
         As for :class:`MSSLRegressor`.
     class_weight : None, "balanced" or dict of label → weight, default=None
         Weights of the classes; "balanced" gives both classes of each task equal totals.
-    formulation, fit_intercept, task_column, graph_solver, tol, max_iter, warm_start, verbose
+    formulation, fit_intercept, task_column, graph_solver, tol, max_iter, n_starts, warm_start, verbose
         As for :class:`MSSLRegressor`.
     solver : {"auto", "coordinate", "cg", "fista", "admm"}, default="auto"
         Accelerated proximal gradients ("fista"), or the solver of the quadratic steps of proximal Newton (all others).
@@ -341,6 +348,7 @@ class MSSLClassifier(TaskClassifier):
         graph_solver: str = "bcd",
         tol: float = 1e-6,
         max_iter: int = 200,
+        n_starts: int = 1,
         warm_start: bool = False,
         verbose: int = 0,
     ) -> None:
@@ -364,6 +372,7 @@ class MSSLClassifier(TaskClassifier):
         self.graph_solver = graph_solver
         self.tol = tol
         self.max_iter = max_iter
+        self.n_starts = n_starts
         self.warm_start = warm_start
         self.verbose = verbose
 

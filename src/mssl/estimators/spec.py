@@ -119,7 +119,8 @@ class FitSpec(NamedTuple):
 def settings_of(estimator: Any, **changes: Any) -> Settings:
     """The settings among an estimator's parameters."""
     names = ("shared_mean", "noise", "scale_features", "fit_intercept", "solver", "tol", "max_iter")
-    return Settings(**({name: getattr(estimator, name) for name in names} | changes))
+    given = {name: getattr(estimator, name) for name in names} | {"n_starts": getattr(estimator, "n_starts", 1)}
+    return Settings(**(given | changes))
 
 
 def glm_spec(estimator: Any, loss: Loss) -> FitSpec:

@@ -8,9 +8,9 @@ r"""From task data to a fit: prepare once, then fit for any structure and penalt
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,11 +64,13 @@ class Settings:
     max_inner: int = 2000
     memory_budget: int | None = None
     residual_loss: float = 0.0
+    n_starts: int = 1
 
     def check(self, n_tasks: int) -> None:
         """Raise where a setting is out of range."""
         check_number("tol", self.tol, above=0, remedy="The default is 1e-6.")
         check_whole_number("max_iter", self.max_iter, low=1)
+        check_whole_number("n_starts", self.n_starts, low=1)
         mean = self.shared_mean
         is_auto = isinstance(mean, str) and mean == "auto"
         if not is_auto and (not finite(mean) or mean < 0):
@@ -374,22 +376,32 @@ class Fits:
             if warm is not None:
                 W = warm.W
                 step = warm.structure if structure.learned else step
-            result = alternate(
+            begin = partial(
+                alternate,
                 self.problem,
                 structure,
                 scale,
-                W,
-                step,
                 mean_variance=prepared.mean_of(structure),
                 tol=settings.tol,
                 max_iter=settings.max_iter,
                 max_inner=settings.max_inner,
                 monitor=monitor,
-                ready=warm is not None or (first is None and bool(W.any())),
             )
+            result = begin(W, step, ready=warm is not None or (first is None and bool(W.any())))
+            if structure.learned and structure.joint:
+                others = (begin(W, other, ready=False) for other in _other_starts(step, settings.n_starts - 1))
+                result = min([result, *others], key=lambda fit: fit.objective if np.isfinite(fit.objective) else np.inf)
         if result.status is Status.CONVERGED and not self.problem.certifies(structure.couple(result.structure)):
             return replace(result, status=Status.STATIONARY)
         return result
+
+
+def _other_starts(step: StructureStep, n: int) -> Iterator[StructureStep]:
+    """Precisions to begin from besides the usual one: a common one for all tasks, then weaker and weaker ones."""
+    diagonal = step.precision.diagonal()
+    for k in range(n):
+        other = np.full(len(diagonal), np.exp(np.mean(np.log(diagonal)))) if k == 0 else 0.1**k * diagonal
+        yield StructureStep(np.diag(other), np.diag(1.0 / other))
 
 
 def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> tuple[StructureScale, Array]:
