@@ -288,3 +288,16 @@ def test_ranks_are_honoured():
     }
     assert np.any(found["pearson"].frequencies_ != found["kendall"].frequencies_)
     assert found["kendall"].graph_.compare(data.adjacency).f1 > 0.6
+
+
+def test_scikit_learn_checks():
+    from sklearn.utils.estimator_checks import check_estimator
+
+    check_estimator(StabilitySelection(n_subsamples=4, n_points=3, random_state=0), on_skip=None)
+
+
+def test_one_task_has_no_edges():
+    data = make_clustered_tasks(n_tasks=1, clusters=[], random_state=0)
+    found = StabilitySelection(n_subsamples=4).fit(data.X, data.y, tasks=data.tasks)
+    assert found.graph_.n_edges == 0
+    assert found.expected_false_edges_ == 0

@@ -166,6 +166,10 @@ class StabilitySelection(BaseEstimator):
             template = clone(self.estimator)
         data = template._read(X, y, tasks, sample_weight).with_occasions(groups, order)
         template.to_spec(data).check(data)
+        template._remember_input(X, data)
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(template, name):
+                setattr(self, name, getattr(template, name))
         record = None
         if self.checkpoint is not None:
             if self.random_state is None:
@@ -192,6 +196,12 @@ class StabilitySelection(BaseEstimator):
         (point,) = follow(whole, template, [{}])
         Q, floors = graph_rows(point), structure.floors(point.result.scale)
         S = row_moment(Q, structure.correlation)
+        if len(Q) == 1:  # one task has no pairs
+            self.lambdas_ = self._path()
+            self.graph_ = self._summarise(
+                np.zeros((1, len(self.lambdas_), 1, 1), dtype=bool), S, floors, list(whole.data.tasks), None
+            )
+            return self
         with Progress(self.verbose, "stability selection", 1) as progress:
             if self.subsample == "coefficients":
                 pieces = self._halve_coefficients(Q, S, floors, structure, random)
@@ -206,6 +216,12 @@ class StabilitySelection(BaseEstimator):
         found = self._summarise(chosen, S, floors, list(whole.data.tasks), structure.edges)
         self.graph_ = replace(found, evidence=lazy_evidence(point.prepared, point.result, structure))
         return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        return tags
 
     def check(self) -> None:
         """Raise where a parameter is impossible."""
