@@ -55,7 +55,7 @@ def display(graph: TaskGraph, fdr: float = FDR) -> Display:
     >>> from mssl.graph.inference import GraphEvidence
     >>> r = np.array([[1.0, 0.9, 0.1], [0.9, 1.0, -0.1], [0.1, -0.1, 1.0]])
     >>> evidence = GraphEvidence(r, np.full((3, 3), 30.0), np.ones(3))
-    >>> shown = display(TaskGraph.from_precision(np.eye(3), tasks="abc", evidence=evidence))
+    >>> shown = display(TaskGraph.from_precision(np.eye(3), tasks=["a", "b", "c"], evidence=evidence))
     >>> shown.groups.tolist(), shown.notes[0]
     ([0, 0, 1], '1 relation among 3 pairs at a false discovery rate of 10%: about none may be false')
     """

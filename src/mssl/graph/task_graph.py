@@ -250,7 +250,7 @@ class TaskGraph:
         >>> data = make_clustered_tasks(n_tasks=4, clusters=[[0, 1]], random_state=0)
         >>> model = MSSLRegressor().fit(data.X, data.y, tasks=data.tasks)
         >>> model.graph_.relations().pairs
-        [('task1', 'task2')]
+        [('task 1', 'task 2')]
         """
         return self._evidence().relations(self.tasks, fdr)
 

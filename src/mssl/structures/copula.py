@@ -60,7 +60,7 @@ def normal_scores(Q: Array) -> Array:
     --------
     >>> import numpy as np
     >>> normal_scores(np.array([[1.0, 100.0, -3.0]])).round(1)
-    array([[  0. ,  70.8, -70.8]])
+    array([[  0. ,  70.7, -70.7]])
     """
     counts = np.count_nonzero(np.isfinite(Q), axis=1, keepdims=True)
     scores = ndtri((rankdata(Q, axis=1, nan_policy="omit") - 0.5) / np.maximum(counts, 1))
