@@ -320,12 +320,12 @@ class Learner:
         keep = columns.sum_blocks(dense.astype(float)) > 0
         first = keep & (np.arange(columns.n_blocks) == 0)
         new_v = np.where(first, v, _moved(v, up, down))
-        gradient.append(np.where(first, 0.0, v * (down - up)))
+        gradient.append(np.where(first, 0.0, _inward(v, v * (down - up))))
         freedom += float(np.sum(v * columns.sum_blocks(psi_of * own_trace)))
         up_t, down_t = columns.sum_blocks(psi_of * s.mean), columns.sum_blocks(psi_of * (s.mean_trace + cost))
         learned = columns.learns_mean & ~keep
         new_t = np.where(learned, _moved(t, up_t, down_t), t)
-        gradient.append(np.where(learned, t * (down_t - up_t), 0.0))
+        gradient.append(np.where(learned, _inward(t, t * (down_t - up_t)), 0.0))
         # Relevances of groups.
         psi, new_psi = hyper.psi, hyper.psi
         if columns.relevance:
@@ -403,7 +403,7 @@ class Learner:
             up = noise**2 * s.noise + NOISE_PRIOR * s0
             down = s.noise_trace + NOISE_PRIOR / noise
             moved = np.maximum(np.sqrt(up / down), SMALLEST)
-            return replace(new, noise=moved), noise * down - up / noise
+            return replace(new, noise=moved), _inward(noise, noise * down - up / noise)
         prior = self._occasion_prior
         target = self.target if self.target is not None else noise
         A = s.noise_trace + prior * np.linalg.inv(noise)
@@ -417,6 +417,11 @@ class Learner:
 def _moved(theta: Array, up: Array, down: Array) -> Array:
     ratio = np.divide(up, down, out=np.ones_like(up), where=down > 0)
     return np.asarray(theta * np.sqrt(np.clip(ratio, 1e-6, 1e6)))
+
+
+def _inward(theta: Array, gradient: Array) -> Array:
+    """The gradient without what would take a variance below the least one: a perfect fit wants no noise at all."""
+    return np.where((theta <= SMALLEST * (1 + 1e-9)) & (gradient > 0), 0.0, gradient)
 
 
 def _harmonic(values: Array) -> float:
