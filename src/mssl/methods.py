@@ -11,11 +11,12 @@ from mssl.exceptions import ParameterError
 
 FAMILIES = ("auto", "gaussian", "binary", "poisson", "gamma")
 LEARNED = ("p-mssl", "r-mssl")
+BAYESIAN = "bayesian"
 
 
 def method_names() -> list[str]:
-    """Names of all methods: the two of this package, tuned by cross-validation, and the presets."""
-    return list(dict.fromkeys([*LEARNED, *(name.replace("_", "-") for name in mssl.presets.available())]))
+    """Names of all methods: the two of the paper, tuned by cross-validation, the Bayesian one, and the presets."""
+    return list(dict.fromkeys([*LEARNED, BAYESIAN, *(name.replace("_", "-") for name in mssl.presets.available())]))
 
 
 def make_estimator(
@@ -33,7 +34,7 @@ def make_estimator(
     Parameters
     ----------
     method : str
-        "p-mssl", "r-mssl" or the name of a preset, with hyphens or underscores.
+        "p-mssl", "r-mssl", "bayesian" or the name of a preset, with hyphens or underscores.
     family : {"gaussian", "binary", "poisson", "gamma"}
         Of the targets.
     fixed : dict, optional
@@ -48,7 +49,10 @@ def make_estimator(
         raise refused("family", family, "r-mssl relates residuals and needs a gaussian target", "Use p-mssl.")
     residual: dict[str, Any] = {"on": "residual"} if name == "r-mssl" else {}
     binary = family == "binary"
-    if name not in LEARNED:
+    if name == BAYESIAN:
+        model = mssl.BayesianMSSLClassifier() if binary else mssl.BayesianMSSLRegressor(loss=family)
+        model = set_known(model, fixed or {})
+    elif name not in LEARNED:
         model = _preset(name, family, fixed or {})
     elif fixed:
         model = mssl.MSSLClassifier() if binary else mssl.MSSLRegressor(loss=family, **residual)

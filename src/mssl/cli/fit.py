@@ -18,7 +18,9 @@ from mssl.methods import lacks_graph, make_estimator
 @click.command()
 @table_options
 @edges_option
-@click.option("--method", default="p-mssl", show_default=True, help="p-mssl, r-mssl, or any name of mssl.presets.")
+@click.option(
+    "--method", default="p-mssl", show_default=True, help="p-mssl, r-mssl, bayesian, or any name of mssl.presets."
+)
 @click.option("--save", "path", type=click.Path(), help="Model file (.npz) to write.")
 @click.option("--report", "page", type=click.Path(), help="HTML page to write, with all there is to see.")
 @settings_option("Fix a parameter, such as graph_penalty=0.3.")
@@ -92,6 +94,8 @@ def summarise(model: Any, training: Training, method: str, fixed: dict[str, Any]
     groups = [] if shown is None or shown.certain is None else _groups(shown)
     # JSON has no infinity, and null would say that the penalty is not known.
     chosen = getattr(model, "best_params_", None) or fixed
+    if isinstance(getattr(model, "structure_", None), str):
+        chosen = {**chosen, "structure": model.structure_}
     chosen = {name: "inf" if value == float("inf") else value for name, value in chosen.items()}
     return {
         "method": method,

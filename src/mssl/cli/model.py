@@ -42,9 +42,31 @@ _ROWS_AT_ONCE = 2**14  # rows of predictions that are Python objects at a time: 
     help="Column that says which rows are of the same occasion: targets that are there help to predict those that are "
     "not. For models of residuals (r-mssl).",
 )
+@click.option(
+    "--interval",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    metavar="SHARE",
+    help="Add columns lower and upper that hold this share of new targets, such as 0.9. For the method bayesian.",
+)
+@click.option(
+    "--unseen",
+    type=click.Choice(["error", "mean"]),
+    default="error",
+    show_default=True,
+    help="Tasks that the model was not fitted to: refused, or predicted from the mean of all tasks.",
+)
 @json_option
 @safe_csv_option
-def predict(model: str, data: str, output: str | None, occasion: str | None, as_json: bool, safe: bool | None) -> None:
+def predict(
+    model: str,
+    data: str,
+    output: str | None,
+    occasion: str | None,
+    interval: float | None,
+    unseen: str,
+    as_json: bool,
+    safe: bool | None,
+) -> None:
     r"""Predict for every row of DATA with the saved MODEL.
 
     DATA needs the columns of the table that the model was fitted to; the target may be absent. The answer has one
@@ -57,6 +79,7 @@ def predict(model: str, data: str, output: str | None, occasion: str | None, as_
     Examples:
       mssl predict model.npz new.csv -o predictions.csv
       mssl predict stations.npz record.csv --known day -o filled.csv
+      mssl predict model.npz new.csv --interval 0.9 --unseen mean
       mssl predict model.npz new.parquet | head
     """
     from mssl.files.formats import check_ending, is_text, text_file, write_rows, write_table
@@ -67,12 +90,21 @@ def predict(model: str, data: str, output: str | None, occasion: str | None, as_
     if output is not None and not as_json:
         check_ending(output)
     fitted = load(model)
+    if interval is not None and (occasion is not None or not hasattr(fitted, "predict_interval")):
+        raise click.UsageError(
+            f"--interval is {interval:g}; this model has no intervals{' with --known' if occasion else ''}. Fit with "
+            "--method bayesian to a target of numbers, or leave it out."
+        )
     schema = _schema(fitted, model)
     table = schema.read(data)
     tasks = read_task_column(table[schema.task], schema.task)
-    check_tasks(tasks.names.tolist(), [str(task) for task in fitted.tasks_])
+    if unseen == "error" or occasion is not None:
+        check_tasks(tasks.names.tolist(), [str(task) for task in fitted.tasks_])
     encoded = schema.encode(table, by_task=True)
-    answers = _answers(fitted, encoded) if occasion is None else _given(fitted, encoded, schema, data, occasion)
+    if occasion is None:
+        answers = _answers(fitted, encoded, interval, unseen)
+    else:
+        answers = _given(fitted, encoded, schema, data, occasion)
     header = [schema.task, *answers]
     lines = _lines(tasks, encoded.rows, list(answers.values()))
     if as_json:
@@ -107,10 +139,14 @@ def _made(make: Any, header: list[str], lines: Iterator[tuple[Any, ...]]) -> tup
     return [make(name) for name in header], ([make(cell) for cell in line] for line in lines)
 
 
-def _answers(fitted: Any, encoded: Any) -> dict[str, Any]:
-    answers = {"prediction": fitted.predict(encoded.X, tasks=encoded.tasks)}
+def _answers(fitted: Any, encoded: Any, interval: float | None, unseen: str) -> dict[str, Any]:
+    rows: dict[str, Any] = {"tasks": encoded.tasks, "unseen": unseen}
+    answers = {"prediction": fitted.predict(encoded.X, **rows)}
     if hasattr(fitted, "classes_"):
-        answers["probability"] = fitted.predict_proba(encoded.X, tasks=encoded.tasks)[:, 1]
+        answers["probability"] = fitted.predict_proba(encoded.X, **rows)[:, 1]
+    if interval is not None:
+        ends = fitted.predict_interval(encoded.X, interval, **rows)
+        answers["lower"], answers["upper"] = ends[:, 0], ends[:, 1]
     return answers
 
 
