@@ -38,6 +38,13 @@ _LEFT_OUT = {
 }
 
 
+_RIVALS = (
+    ("climatology", "climatology", ""),
+    ("average", "average", ", members bias-corrected"),
+    ("best_member", "best member", " ({}, chosen on the training years, bias-corrected)"),
+)
+
+
 @click.command()
 @click.option("--members", required=True, multiple=True, help="Files of the models; a pattern such as 'cmip/*.nc'.")
 @click.option("--observations", required=True, type=click.Path(), help="File of the observation.")
@@ -70,8 +77,12 @@ def climate(
     r"""Combine climate models with observations, one task per grid cell, and say how good that is.
 
     Calendars and grids are brought to those of the observation; K and °C are converted. The NetCDF file holds the
-    weights of each member, the predictions and the errors, on the observation's grid where it has one, and the graph
-    between locations.
+    weights of each member, the predictions and the errors, on the observation's grid where it has one and with its
+    names and coordinates, and the graph between locations.
+
+    The error is compared with what is there without learning: the climatology, the average of the members and the
+    best of them, both after each member's own means of the months were replaced by the observation's (bias-corrected).
+    All means are those of the training years, and the best member is the one that was best in these.
 
     \b
     Example:
@@ -79,6 +90,7 @@ def climate(
         --train 1901:1950 --test 1951:1960 --method r-mssl -o combined.nc
     """
     from mssl.climate import combine, open_field, open_members, write_dataset
+    from mssl.climate.combination import RIVALS
     from mssl.climate.grids import reject_observation
     from mssl.methods import make_estimator
 
@@ -106,8 +118,9 @@ def climate(
         "locations_left_out": answer.attrs["locations_left_out"],
         **{name: answer.attrs[name] for name in _LEFT_OUT},
         **{name: answer.attrs[name] for name in ("combined", "rmse")},
-        **{name: answer.attrs[name] for name in ("rmse_climatology", "rmse_average")},
-        **{name: answer.attrs[name] for name in ("gain_over_climatology", "gain_over_average")},
+        **{f"rmse_{rival}": answer.attrs[f"rmse_{rival}"] for rival in (*RIVALS, "raw_average")},
+        **{f"gain_over_{rival}": answer.attrs[f"gain_over_{rival}"] for rival in RIVALS},
+        "best_member": answer.attrs["best_member"],
         "file": output,
     }
     if as_json:
@@ -123,10 +136,12 @@ def _show(facts: dict[str, Any], units: str) -> None:
         reasons = ", ".join(f"{facts[name]} {reason}" for name, reason in _LEFT_OUT.items() if facts[name])
         lines.append(("left out", f"{facts['locations_left_out']} locations: {reasons}"))
     lines.append(("RMSE", f"{facts['rmse']:.4g} {units}"))
-    for name, words in (("climatology", "climatology"), ("average", "plain average")):
+    for name, words, remark in _RIVALS:
         gain = facts[f"gain_over_{name}"]
         verdict = f"{abs(gain):.1%} {'ahead of' if gain > 0 else 'behind'} it" if gain else "as good"
-        lines.append((words, f"{facts[f'rmse_{name}']:.4g} {units}; the combination is {verdict}"))
+        what = remark.format(facts["best_member"])
+        lines.append((words, f"{facts[f'rmse_{name}']:.4g} {units}{what}; the combination is {verdict}"))
+    lines.append(("raw average", f"{facts['rmse_raw_average']:.4g} {units}, the members' biases left in"))
     if facts["file"]:
         lines.append(("written", facts["file"]))
     print_facts(lines)

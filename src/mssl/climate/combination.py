@@ -14,6 +14,9 @@ from sklearn.base import clone
 from mssl._validation import check_choice, refused
 from mssl.climate.grids import (
     DEGREES,
+    axis_attributes,
+    choose,
+    given_names,
     monthly,
     named_members,
     on_grid,
@@ -22,15 +25,18 @@ from mssl.climate.grids import (
     pick,
     reject_observation,
     select_region,
+    times_of,
     to_cells,
     to_locations,
     to_units,
+    with_given_longitudes,
 )
 from mssl.estimators.baselines import Climatology
 from mssl.exceptions import DataError, DatasetError, MissingDependencyError, require
 from mssl.methods import lacks_graph, make_estimator
 
 Array = NDArray[np.float64]
+RIVALS = ("climatology", "average", "best_member")  # what a combination has to beat
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +54,11 @@ class _Months:
     def climatology(self) -> Array:
         """The observation's month-of-year means of the training years, for the months of testing."""
         return month_means(self.y, self.months, self.train)[~self.train]
+
+    def corrected(self) -> Array:
+        """Every member, its month-of-year means of the training years replaced by the observation's: (n, K, M)."""
+        own = month_means(self.X, self.months, self.train)
+        return np.asarray(self.X - own + month_means(self.y, self.months, self.train)[:, :, None])
 
 
 def combine(
@@ -98,11 +109,22 @@ def combine(
     -------
     xarray.Dataset
         ``prediction``, ``observed`` and ``climatology`` (time, location), ``weights`` (member, location),
-        ``intercept``, ``rmse``, ``rmse_climatology`` and ``rmse_average`` (location), and ``graph`` (location,
-        other_location), the partial correlations between locations. Where the observation is on a grid, so is the
-        answer: (lat, lon) takes the place of location, NaN in cells that were left out, in all but the graph, whose
-        locations have coordinates ``location_lat`` and ``location_lon``. The attributes tell the figures over all
-        locations, and how many were left out: at sea, and without some value of the observation or of a member.
+        ``intercept`` and ``rmse`` (location), and ``graph`` (location, other_location), the partial correlations
+        between locations. Where the observation is on a grid, so is the answer: (lat, lon) takes the place of
+        location, NaN in cells that were left out, in all but the graph, whose locations have coordinates
+        ``location_lat`` and ``location_lon``.
+
+        Axes have the names, the values and the order that they have in the observation, so that
+        ``answer["prediction"] - observations`` has every month of testing, and ``xr.align`` with
+        ``join="exact"`` passes for the observation's months of testing in the region. Where the observation has
+        several values a month, the answer's times are first days of months.
+
+        Errors of what the combination has to beat are beside its own (location): ``rmse_climatology``;
+        ``rmse_average``, of the members' mean after bias correction (each member's month-of-year means of the training
+        years replaced by the observation's); ``rmse_best_member``, of that member, corrected in the same way, whose
+        error over all locations is lowest in the training years; and ``rmse_raw_average``, of the members' mean with
+        their biases left in. The attributes tell the same figures over all locations, the gains over the first three,
+        and how many locations were left out: at sea, and without some value of the observation or of a member.
 
     References
     ----------
@@ -125,7 +147,9 @@ def combine(
     if isinstance(ensemble, list | tuple) and isinstance(observations, str | Path):
         reject_observation([item for item in ensemble if isinstance(item, str | Path)], observations)
     members = named_members(ensemble, variable)
-    observed, grid, at_sea = _observed(observations, variable, region, land_only)
+    is_path = isinstance(observations, str | Path)
+    given = open_field(observations, variable) if is_path else choose(observations, variable, "The observation")
+    observed, grid, at_sea = _observed(given, region, land_only)
     units = observed.attrs.get("units")
     observed = monthly(observed)
     fields = {}
@@ -137,12 +161,14 @@ def combine(
     model = _with_neighbours(model, data, gridded=grid is not None)
     prediction = _predict(model, data, raw)
     left_out = {"at_sea": at_sea, **data.left_out}
-    answer = _errors(xarray, prediction, data).merge(_found(xarray, model))
+    errors, best = _errors(xarray, prediction, data)
+    answer = errors.merge(_found(xarray, model))
     for name, values in answer.data_vars.items():
         values.attrs["units"] = "1" if name in ("weights", "graph") else units or "1"
-    answer = _placed(answer, data)
+    answer = _placed(answer, data, given)
     answer.attrs = {
         **_about(answer),
+        "best_member": best,
         "method": method if estimator is None else repr(estimator),
         "combined": "raw values" if raw else "anomalies from the month-of-year means of the training years",
         "train_years": f"{train[0]}:{train[1]}",
@@ -151,7 +177,8 @@ def combine(
         "locations_left_out": sum(left_out.values()),
         **{f"locations_{reason}": count for reason, count in left_out.items()},
     }
-    return answer if grid is None else on_grid(answer, *grid)
+    answer = answer if grid is None else on_grid(answer, *grid)
+    return answer.rename({axis: name for axis, name in given_names(given).items() if axis in answer.coords})
 
 
 def month_means(values: Array, months: NDArray[np.int64], known: NDArray[np.bool_]) -> Array:
@@ -178,14 +205,18 @@ def month_means(values: Array, months: NDArray[np.int64], known: NDArray[np.bool
     return means
 
 
-def _observed(observations: Any, variable: str | None, region: Any, land_only: bool) -> tuple[Any, Any, int]:
+def _observed(given: Any, region: Any, land_only: bool) -> tuple[Any, Any, int]:
     """The observation on an axis of locations, latitudes and longitudes of its grid (or None), and cells at sea."""
-    is_path = isinstance(observations, str | Path)
-    data = open_field(observations, variable) if is_path else pick(observations, variable, "The observation")
+    data = pick(given, None, "The observation")
     units = data.attrs.get("units")
+    if "lon" in data.coords:
+        lon = given[given_names(given)["lon"]]
+        data = with_given_longitudes(data, lon)
     gridded = "location" not in data.dims
     data = select_region(data, region) if gridded else data
-    grid = (data["lat"].values, data["lon"].values) if {"lat", "lon"} <= set(data.dims) else None
+    grid = None
+    if {"lat", "lon"} <= set(data.dims):
+        grid = data["lat"].values, lon.values[np.isin(lon.values, data["given_lon"].values)]
     data = to_locations(data)
     cells = data.sizes["location"]
     if gridded and land_only:
@@ -277,10 +308,15 @@ def _rmse(prediction: Array, truth: Array) -> Array:
     return np.asarray(np.sqrt(np.mean((prediction - truth) ** 2, axis=0)))
 
 
-def _errors(xarray: Any, prediction: Array, data: _Months) -> Any:
-    """Prediction and observation of the months of testing, and root mean square errors per location."""
+def _errors(xarray: Any, prediction: Array, data: _Months) -> tuple[Any, str]:
+    """Prediction and observation of the months of testing, root mean square errors per location, and the best member.
+
+    The best member is chosen on the training years, since nobody knows which one will be best later.
+    """
     truth, climatology = data.y[~data.train], data.climatology()
-    average = data.X[~data.train].mean(axis=2)
+    corrected = data.corrected()
+    of_members = np.mean((corrected - data.y[:, :, None])[data.train] ** 2, axis=(0, 1))
+    best = int(np.argmin(of_members))
     series = {
         "prediction": (prediction, "combined prediction"),
         "observed": (truth, "observation"),
@@ -289,15 +325,18 @@ def _errors(xarray: Any, prediction: Array, data: _Months) -> Any:
     errors = {
         "rmse": (prediction, "the combination"),
         "rmse_climatology": (climatology, "the climatology"),
-        "rmse_average": (average, "the plain average of the members"),
+        "rmse_average": (corrected[~data.train].mean(axis=2), "the average of the bias-corrected members"),
+        "rmse_best_member": (corrected[~data.train][:, :, best], f"the bias-corrected member {data.members[best]}"),
+        "rmse_raw_average": (data.X[~data.train].mean(axis=2), "the average of the members as they are"),
     }
-    return xarray.Dataset(
+    answer = xarray.Dataset(
         {name: (("time", "location"), values, {"long_name": text}) for name, (values, text) in series.items()}
         | {
             name: ("location", _rmse(values, truth), {"long_name": f"root mean square error of {text}"})
             for name, (values, text) in errors.items()
         }
     )
+    return answer, data.members[best]
 
 
 def _found(xarray: Any, model: Any) -> Any:
@@ -312,37 +351,38 @@ def _found(xarray: Any, model: Any) -> Any:
     return found
 
 
-def _placed(answer: Any, data: _Months) -> Any:
-    """The answer with its coordinates, as the CF conventions want them."""
-    time = (np.datetime64("0000-01", "M") + data.months[~data.train]).astype("datetime64[ns]")
-    names = (
-        data.observed["location"].values.astype(str) if "location" in data.observed.coords else range(data.y.shape[1])
-    )
+def _placed(answer: Any, data: _Months, given: Any) -> Any:
+    """The answer with the observation's coordinates, and what the CF conventions want to be said of them."""
+    axes = {axis: given[name] for axis, name in given_names(given).items() if name in given.coords}
+    time, same = times_of(axes["time"], data.months[~data.train])
+    about = axis_attributes("time", axes["time"]) | ({} if same else {"long_name": "first day of the month"})
+    known = "location" in data.observed.coords
+    names = data.observed["location"].values if known else np.arange(data.y.shape[1])
     answer = answer.assign_coords(
-        time=("time", time, {"standard_name": "time", "long_name": "first day of the month"}),
-        location=("location", list(names), {"long_name": "location"}),
+        time=("time", time, about),
+        location=("location", names, {"long_name": "location"}),
     )
     if "weights" in answer:
         answer = answer.assign_coords(member=("member", data.members, {"long_name": "climate model"}))
     if "graph" in answer:
-        answer = answer.assign_coords(other_location=("other_location", list(names), {"long_name": "location"}))
-    for axis, text in DEGREES.items():
+        answer = answer.assign_coords(other_location=("other_location", names, {"long_name": "location"}))
+    for axis in DEGREES:
         if axis in data.observed.coords:
-            answer = answer.assign_coords({axis: ("location", data.observed[axis].values, text)})
+            values = data.observed["given_lon" if axis == "lon" else axis].values
+            answer = answer.assign_coords({axis: ("location", values, axis_attributes(axis, axes[axis]))})
     return answer
 
 
 def _about(answer: Any) -> dict[str, Any]:
     """Title and the figures over all locations."""
-    names = ("rmse", "rmse_climatology", "rmse_average")
+    names = ("rmse", *(f"rmse_{rival}" for rival in (*RIVALS, "raw_average")))
     total = {name: float(np.sqrt(np.mean(answer[name].values ** 2))) for name in names}
     return {
         "Conventions": "CF-1.11",
         "title": "Climate models combined with observations, one task per location",
         "source": "mssl",
         **total,
-        "gain_over_climatology": _gain(total["rmse"], total["rmse_climatology"]),
-        "gain_over_average": _gain(total["rmse"], total["rmse_average"]),
+        **{f"gain_over_{rival}": _gain(total["rmse"], total[f"rmse_{rival}"]) for rival in RIVALS},
     }
 
 

@@ -46,7 +46,7 @@ def open_member_files(paths: Iterable[str | Path], variable: str | None = None) 
     xarray: Any = require("xarray", "climate", "Reading climate files")
     parts: dict[str, list[Any]] = {}
     for path in sorted(map(str, paths)):
-        parts.setdefault(_DATES.sub("", Path(path).stem), []).append(open_field(path, variable))
+        parts.setdefault(_DATES.sub("", Path(path).stem), []).append(pick(open_field(path, variable), variable, path))
     if not parts:
         raise DataError("No file of ensemble members was found; check the pattern.")
     return {
@@ -56,14 +56,14 @@ def open_member_files(paths: Iterable[str | Path], variable: str | None = None) 
 
 
 def open_field(path: str | Path, variable: str | None = None) -> Any:
-    """One variable of a NetCDF file, lazily; axes named time, lat, lon."""
+    """One variable of a NetCDF file, lazily, with the axes that the file has."""
     xarray: Any = require("xarray", "climate", "Reading climate files")
     require("dask", "climate", "Reading climate files piece by piece")
     try:
         data = xarray.open_dataset(path, chunks={})
     except (OSError, ValueError, TypeError) as error:
         raise DataError(_unreadable(Path(path), error)) from error
-    return pick(data, variable, str(path))
+    return choose(data, variable, str(path))
 
 
 def _unreadable(path: Path, error: Exception) -> str:
@@ -88,27 +88,54 @@ def reject_observation(members: Iterable[str | Path], observations: str | Path) 
             )
 
 
-def pick(data: Any, variable: str | None, source: str) -> Any:
-    """The variable that is asked for (or the only one with a time axis) as a DataArray with known axis names."""
-    if hasattr(data, "data_vars"):
-        names = [name for name in data.data_vars if any(axis in data[name].dims for axis in ("time", *_AXES["time"]))]
-        chosen = variable if variable is not None else (names[0] if len(names) == 1 else None)
-        if chosen is None or chosen not in data.data_vars:
-            asked = "several variables or none" if variable is None else f"no variable {variable!r}"
-            raise DataError(f"{source} has {asked}; name one of {listing([str(name) for name in names])}.")
-        data = data[chosen]
-    renamed = {
-        other: axis for axis, others in _AXES.items() for other in others if other in data.dims or other in data.coords
+def choose(data: Any, variable: str | None, source: str) -> Any:
+    """The variable that is asked for (or the only one with a time axis) as a DataArray, as it was given."""
+    if not hasattr(data, "data_vars"):
+        return data
+    names = [name for name in data.data_vars if any(axis in data[name].dims for axis in ("time", *_AXES["time"]))]
+    chosen = variable if variable is not None else (names[0] if len(names) == 1 else None)
+    if chosen is None or chosen not in data.data_vars:
+        asked = "several variables or none" if variable is None else f"no variable {variable!r}"
+        raise DataError(f"{source} has {asked}; name one of {listing([str(name) for name in names])}.")
+    return data[chosen]
+
+
+def given_names(data: Any) -> dict[str, str]:
+    """What the axes time, lat and lon are called in a DataArray as it was given, as far as it has them."""
+    known = {*data.dims, *data.coords}
+    candidates = {
+        axis: next((name for name in (axis, *others) if name in known), None) for axis, others in _AXES.items()
     }
-    data = data.rename({old: new for old, new in renamed.items() if new not in data.coords and new not in data.dims})
+    return {axis: name for axis, name in candidates.items() if name is not None}
+
+
+def pick(data: Any, variable: str | None, source: str) -> Any:
+    """The variable that is asked for, with axes named time, lat, lon and longitudes from −180 to 180, rising."""
+    data = choose(data, variable, source)
+    data = data.rename({name: axis for axis, name in given_names(data).items() if name != axis})
     if "time" not in data.dims:
         raise DataError(f"The variable of {source} has the axes {listing(list(data.dims))}; it needs one of time.")
     if "lon" in data.coords:
-        data = data.assign_coords(lon=(data["lon"] + 180.0) % 360.0 - 180.0)
+        data = data.assign_coords(lon=around(data["lon"]))
         data = data.sortby("lon") if "lon" in data.dims else data
     return data.squeeze(
         [axis for axis in data.dims if data.sizes[axis] == 1 and axis not in ("time", "location")], drop=True
     )
+
+
+def around(lon: Any) -> Any:
+    """Longitudes from −180 to 180."""
+    return (lon + 180.0) % 360.0 - 180.0
+
+
+def with_given_longitudes(data: Any, lon: Any) -> Any:
+    """What :func:`pick` made of an observation, with its longitudes as they were given beside those it computes with.
+
+    Regions, land and members are found with longitudes from −180 to 180; the answer has those of the observation.
+    """
+    along = data["lon"].dims
+    order = np.argsort(around(lon.values), kind="stable") if along == ("lon",) else slice(None)
+    return data.assign_coords(given_lon=(along, lon.values[order] if along else lon.values))
 
 
 def to_units(data: Any, units: str | None, source: str) -> Any:
@@ -126,12 +153,29 @@ def to_units(data: Any, units: str | None, source: str) -> Any:
     )
 
 
-def monthly(data: Any) -> Any:
-    """Means of every calendar month, on an integer axis of months since year 0, whatever the calendar."""
-    times = data["time"]
+def _months_of(times: Any) -> NDArray[np.int64]:
+    """Months since year 0, whatever the calendar."""
     if not hasattr(times, "dt") or times.dtype.kind not in "MO":
         raise DataError("The time axis holds no dates; give it units such as 'days since 1850-01-01'.")
-    months = (times.dt.year * 12 + times.dt.month - 1).values
+    return np.asarray((times.dt.year * 12 + times.dt.month - 1).values, dtype=np.int64)
+
+
+def times_of(times: Any, months: NDArray[np.int64]) -> tuple[NDArray[Any], bool]:
+    """The time that an axis gives to each month, and True; first days and False where it has several a month."""
+    known = _months_of(times)
+    order = np.argsort(known, kind="stable")
+    if len(np.unique(known)) == len(known):
+        return times.values[order][np.searchsorted(known[order], months)], True
+    if times.dtype.kind == "M":
+        return (np.datetime64("0000-01", "M") + months).astype(times.dtype), False
+    midnight = times.values[0].replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    first = [midnight.replace(year=int(month) // 12, month=int(month) % 12 + 1) for month in months]
+    return np.array(first, dtype=object), False
+
+
+def monthly(data: Any) -> Any:
+    """Means of every calendar month, on an integer axis of months since year 0, whatever the calendar."""
+    months = _months_of(data["time"])
     data = data.assign_coords(time=months)
     if len(np.unique(months)) == len(months):
         return data.sortby("time")
@@ -152,7 +196,7 @@ def select_region(data: Any, region: tuple[float, float, float, float] | None) -
 
 
 def to_locations(data: Any) -> Any:
-    """Grid cells (or locations as they are) on one axis ``location``, with lat and lon beside it where known."""
+    """Grid cells (or locations as they are) on one axis ``location``, with lat, lon and given_lon beside it."""
     if "location" in data.dims:
         return data.transpose("time", "location")
     if not {"lat", "lon"} <= set(data.dims):
@@ -162,7 +206,7 @@ def to_locations(data: Any) -> Any:
     stacked = data.stack(location=("lat", "lon")).transpose("time", "location")
     lat, lon = stacked["lat"].values, stacked["lon"].values
     flat = stacked.drop_vars(["location", "lat", "lon"])
-    names = [f"{a:g} {b:g}" for a, b in zip(lat, lon, strict=True)]
+    names = [f"{a:g} {b:g}" for a, b in zip(lat, stacked["given_lon"].values, strict=True)]
     return flat.assign_coords(location=names, lat=("location", lat), lon=("location", lon))
 
 
@@ -173,11 +217,17 @@ def on_land(data: Any) -> Any:
     return data.isel(location=np.flatnonzero(land))
 
 
+def axis_attributes(axis: str, given: Any) -> dict[str, Any]:
+    """What is said of an axis of the answer: what the observation says of it, and what the CF conventions ask for."""
+    own = {name: text for name, text in given.attrs.items() if name not in ("bounds", "climatology")}
+    return {**(DEGREES.get(axis) or {"standard_name": "time"}), **own}
+
+
 def on_grid(data: Any, lat: Array, lon: Array) -> Any:
     """What has one value a location as maps over (lat, lon), NaN elsewhere; what relates locations stays as it is."""
     axes = {"lat": lat, "lon": lon}
     rows, columns = (_places(data[axis].values, values) for axis, values in axes.items())
-    coordinates = {axis: (axis, values, DEGREES[axis]) for axis, values in axes.items()}
+    coordinates = {axis: (axis, values, data[axis].attrs) for axis, values in axes.items()}
     gridded = data.rename(lat="location_lat", lon="location_lon").assign_coords(coordinates)
     for name, field in data.data_vars.items():
         if "location" in field.dims and "other_location" not in field.dims:
