@@ -387,9 +387,15 @@ def fit_evidence(
         base = fit_evidence(data, blocks, groups, options.base, loss=loss, occasions=occasions)
     mean = data.n_tasks > 1 and ("mean" in options.structure or "iw" in options.structure)
     columns = Columns(blocks, groups, "ard" in options.structure, mean)
-    if loss is not None and loss.name != "gaussian":
-        return _fit_glm(data, columns, options, loss, base, start)
-    return _fit_gaussian(data, columns, options, occasions, base, start)
+    try:
+        if loss is not None and loss.name != "gaussian":
+            return _fit_glm(data, columns, options, loss, base, start)
+        return _fit_gaussian(data, columns, options, occasions, base, start)
+    except np.linalg.LinAlgError as error:
+        raise DataError(
+            "The columns are beyond what can be computed with: some are far larger than they vary, or nearly the same. "
+            "Subtract their level, leave some out, or let tasks have intercepts."
+        ) from error
 
 
 def _split(data: TaskData) -> tuple[list[Any], list[Array], list[Array | None]]:
