@@ -26,6 +26,7 @@ from mssl.losses import Loss
 
 ROUGH = 1e-3  # tolerance of fits that are only judged: held-out densities agree to a thousandth
 LARGEST_AUTO = 600  # compressed rows up to which dense covariances are judged unasked: beyond they cost minutes
+OCCASION_TEMPERATURE = 4.0  # rows of one occasion count a quarter: a model of errors that needs nothing learned
 LEAST_WEIGHT = 0.03  # members that weigh less are left out: they cost time and change nothing
 
 
@@ -351,10 +352,12 @@ def choose(
         lead, error = held.lead(candidate, best)
         if lead > error:
             best = candidate
-    for structure, kind in _variants(request, data, whole.mapped(best.features)[1].n_features, occasions, loss):
+    d = whole.mapped(best.features)[1].n_features
+    for structure, kind, temperature in _variants(request, data, d, occasions, loss):
         # A dense covariance over tasks is judged unasked with straight lines: with curves it costs far more.
         features = words[0] if "iw" in structure and request.structure == "auto" else best.features
-        candidate = Candidate(features, replace(best.options, structure=structure, errors=kind))
+        options = replace(best.options, structure=structure, errors=kind, temperature=temperature)
+        candidate = Candidate(features, options)
         held.judge(candidate, whole.fit(candidate))
     return _stacked(whole, held, best)
 
@@ -366,8 +369,10 @@ def _words(features: Any, data: TaskData) -> list[Any]:
     return ["linear"] if sparse.issparse(data.X) else ["linear", "spline"]
 
 
-def _variants(request: Request, data: TaskData, d: int, occasions: Index | None, loss: Loss) -> list[tuple[str, str]]:
-    """Structures and errors that are judged besides the centre."""
+def _variants(
+    request: Request, data: TaskData, d: int, occasions: Index | None, loss: Loss
+) -> list[tuple[str, str, float]]:
+    """Structures, errors and temperatures that are judged besides the centre."""
     structures = ["mean+ard"] if request.structure == "auto" else [request.structure]
     if request.structure == "auto" and data.n_tasks == 1:
         structures = ["ridge", "ard"]
@@ -375,14 +380,16 @@ def _variants(request: Request, data: TaskData, d: int, occasions: Index | None,
         total = int(np.minimum(data.n_rows, data.n_features + 1).sum())
         dense = ["iw", "iw+ard"] if data.shared or total <= LARGEST_AUTO else []
         structures = ["ridge", "mean", "mean+ard", *dense]
-    pairs = [(structure, "independent") for structure in structures if request.errors != "shared"]
+    made = [(structure, "independent", 1.0) for structure in structures if request.errors != "shared"]
     shared = request.errors == "shared" or (
         request.errors == "auto" and loss.name == "gaussian" and can_share(data, occasions, d + 1)
     )
     if shared:
         plain = [structure for structure in structures if "iw" not in structure]
-        pairs += [(structure, "shared") for structure in plain or structures]
-    return pairs
+        made += [(structure, "shared", 1.0) for structure in plain or structures]
+        if request.errors == "auto":
+            made += [(structure, "independent", OCCASION_TEMPERATURE) for structure in plain]
+    return made
 
 
 def _single(whole: Part, candidate: Candidate) -> Ensemble:
