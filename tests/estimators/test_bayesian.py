@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from scipy import sparse
+from scipy import sparse, stats
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, cross_val_score, cross_validate
 from sklearn.utils.estimator_checks import check_estimator
@@ -260,6 +260,27 @@ def test_draws_intervals_and_standard_deviations_agree(structure: str) -> None:
     assert np.mean((ends[:, 0] < y) & (y < ends[:, 1])) > 0.8
     with pytest.raises(ParameterError, match="coverage"):
         model.predict_interval(X, 1.2, tasks=task)
+
+
+@pytest.mark.parametrize("features", ["linear", "spline"])
+def test_effects_have_bands_of_the_posterior(features: str) -> None:
+    X, y, task = draw()
+    model = BayesianMSSLRegressor("mean+ard", features=features, calibrate=False, errors="independent")
+    model.fit(X, y, tasks=task)
+    curve = model.partial_effect(1, task=2, level=0.8)
+    assert np.all((curve.lower <= curve.effect) & (curve.effect <= curve.upper))
+    if features == "linear":
+        # The effect of a line is its weight times the distance from the mean.
+        steps = curve.x - X[:, 1].mean()
+        np.testing.assert_allclose(curve.effect, steps * model.coef_[2, 1], rtol=1e-8)
+        half = stats.norm.ppf(0.9) * np.abs(steps) * model.coef_std_[2, 1]
+        np.testing.assert_allclose(curve.upper - curve.effect, half, rtol=0.1)
+    wider = model.partial_effect(1, task=2, level=0.95)
+    assert np.all(wider.upper - wider.lower >= curve.upper - curve.lower)
+    # The mean of all tasks is known better than a single one.
+    mean = model.partial_effect(1, level=0.8)
+    assert np.mean(mean.upper - mean.lower) < np.mean(curve.upper - curve.lower)
+    assert list(model.column_relevance()) == ["x0", "x1", "x2"]
 
 
 @pytest.mark.parametrize("loss", ["poisson", "gamma"])

@@ -37,6 +37,7 @@ from mssl.metrics import deviance_score
 from mssl.model.conditional import conditional
 from mssl.solvers.fit import Settings, prepare
 
+_BAND_DRAWS = 1_000  # draws of the weights behind a band: its width is known to some two per cent
 _CHUNK = 2**22  # numbers of features that are mapped and multiplied at a time
 
 
@@ -271,6 +272,21 @@ class BayesianEstimator(TaskEstimator):
         check_number("coverage", coverage, above=0, below=1)
         half = float(stats.norm.ppf(0.5 + coverage / 2)) * self.coef_std_
         return np.stack([self.coef_ - half, self.coef_ + half], axis=-1)
+
+    def _effect_band(
+        self, steps: Array, effect: Array, index: int | None, level: float
+    ) -> tuple[Array | None, Array | None]:
+        """A band of each point of the curve, from draws of the weights; tasks are averaged draw by draw."""
+        size = int(np.clip(_CHUNK // max(self.coef_.size, 1), 1, _BAND_DRAWS))
+        squares = np.zeros(len(effect))
+        count = 0
+        while count < _BAND_DRAWS:
+            draws = self.sample_posterior(size, random_state=count)
+            weights = draws.mean(axis=1) if index is None else draws[:, index]
+            squares += np.sum((weights @ steps.T - effect) ** 2, axis=0)
+            count += size
+        half = float(stats.norm.ppf(0.5 + level / 2)) * np.sqrt(squares / count)
+        return effect - half, effect + half
 
     def adapt(self, X: Any, y: Any, task: Hashable) -> Self:
         """Let a new task with a few rows join, without a refit: hyperparameters and other tasks stay as they are.
