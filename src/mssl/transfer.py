@@ -197,3 +197,27 @@ def _report(test: TaskData, together: Array, alone: Array) -> TransferReport:
     gain = np.divide(change, means[1], out=np.zeros_like(change), where=means[1] > 0)
     verdict = np.where(np.abs(change) <= _SMALL * error, "even", np.where(change > 0, "gain", "loss"))
     return TransferReport(test.tasks, rows, means[0], means[1], gain, error, verdict)
+
+
+def gain_over_separate(model: Any) -> float | None:
+    """By how much cross-validation finds the deviance below that of the best separate models, as a share of it.
+
+    Separate models are those points of a search whose graph is empty and whose tasks share no mean. None where the
+    model is no search, was scored otherwise, or has no such point.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        Of :mod:`mssl.model_selection`, or any other.
+    """
+    scores = getattr(model, "cv_results_", None)
+    if scores is None or not {"param_graph_penalty", "param_shared_mean"} <= set(scores) or model.scoring is not None:
+        return None
+    separate = [
+        score
+        for score, penalty, mean in zip(
+            scores["mean_test_score"], scores["param_graph_penalty"], scores["param_shared_mean"], strict=True
+        )
+        if penalty >= 1 and mean is False
+    ]
+    return float(1 - model.best_score_ / max(separate)) if separate and max(separate) else None

@@ -405,7 +405,9 @@ def test_report(weather, tmp_path):
     page = tmp_path / "fit.html"
     done = call("fit", weather / "data.csv", "--task", "station", "--target", "y", "--report", page, *QUICK)
     assert str(page) in done.stdout
-    assert "Bergen" in page.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
+    assert "Bergen" in text
+    assert "that the model was fitted on the median training RMSE" in text
 
 
 def test_everything_is_chosen_by_cross_validation(tmp_path):

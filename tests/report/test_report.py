@@ -17,7 +17,7 @@ from hypothesis.extra.numpy import arrays
 pytest.importorskip("bokeh")
 
 import mssl
-from mssl import MSSLRegressor, MultiTaskGLM, StabilitySelection, TaskGraph, report
+from mssl import MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, StabilitySelection, TaskGraph, report
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, MissingDependencyError, MSSLError
 from mssl.graph.task_graph import partial_correlation
@@ -317,6 +317,46 @@ def test_errors_are_those_of_the_predictions(model, problem):
         assert scores.rows[k] == rows.sum()
         np.testing.assert_allclose(scores.error[k], np.sqrt(np.mean(off**2)))
         np.testing.assert_allclose(scores.explained[k], 1 - np.sum(off**2) / np.sum((problem.y_test[rows] - problem.y_test[rows].mean()) ** 2))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("held_out", "words"),
+    [(True, "was not fitted on"), (False, "that the model was fitted on"), (None, "is not known")],
+)
+def test_the_page_says_whether_the_rows_were_fitted(model, problem, held_out, words, tmp_path):
+    rows = (problem.X, problem.y, problem.tasks)
+    page = written(model, tmp_path, data=rows, held_out=held_out)
+    good = page.words["summary"].partition("How good it is")[2].partition("How certain it is")[0]
+    assert words in good
+    training = held_out is False
+    assert ("training RMSE" in page.words["tasks"]) == ("training R²" in page.words["tasks"]) == training
+    assert all(
+        ("training RMSE" in line) == training for facts in page.data()["facts"] for line in facts if "RMSE" in line
+    )
+    assert good.startswith("The gain over single-task fits was not measured. How well it predicts new") == training
+    gained = written(model, tmp_path, data=rows, held_out=held_out, transfer=np.ones(13)).words["summary"]
+    order = [gained.index("Against single-task fits"), gained.index("the median")]
+    assert (order == sorted(order)) == training  # what is known of new rows comes first
+    assert "predicts new rows" not in gained
+
+
+def test_the_gain_in_cross_validation_comes_first(problem, tmp_path):
+    found = MSSLRegressorCV([0.3, 1.0], [0.0], couplings=[1.0], cv=2).fit(problem.X, problem.y, tasks=problem.tasks)
+    assert found.best_score_ < 0
+    scores, table = found.cv_results_["mean_test_score"], found.cv_results_
+    alone = [
+        score
+        for score, penalty, mean in zip(scores, table["param_graph_penalty"], table["param_shared_mean"], strict=True)
+        if penalty >= 1 and mean is False
+    ]
+    gain = 1 - found.best_score_ / max(alone)
+    assert gain > 0.01
+    page = written(found, tmp_path, data=(problem.X, problem.y, problem.tasks), held_out=False)
+    good = page.words["summary"].partition("How good it is")[2].partition("How certain it is")[0]
+    assert good.startswith("In cross-validation")
+    assert f"{100 * gain:.1f}\u00a0% below" in good
+    assert "not measured" not in good
+    assert good.index("In cross-validation") < good.index("that the model was fitted on")
 
 
 def test_missing_targets_are_left_out():

@@ -13,6 +13,7 @@ from mssl.cli._tables import Training, read_training
 from mssl.graph.display import display
 from mssl.graph.export import short_name
 from mssl.methods import lacks_graph, make_estimator
+from mssl.transfer import gain_over_separate
 
 
 @click.command()
@@ -80,7 +81,7 @@ def _write_report(model: Any, page: str, training: Training) -> Any:
     from mssl.report import write
 
     rows = (training.X, training.y) if training.aligned else (training.X, training.y, np.asarray(training.tasks))
-    return write(model, page, data=rows, stability=getattr(model, "stability_", None))
+    return write(model, page, data=rows, held_out=False, stability=getattr(model, "stability_", None))
 
 
 _NOTES = ("method", "family", "rows", "task_column", "target_column", "seconds")  # facts that a model file keeps
@@ -132,24 +133,6 @@ def _groups(shown: Any) -> list[list[Any]]:
     for task, group in zip(shown.graph.tasks, shown.groups.tolist(), strict=True):
         groups[group].append(task)
     return [group for group in groups if len(group) > 1]
-
-
-def gain_over_separate(model: Any) -> float | None:
-    """By how much cross-validation finds the deviance below that of the best separate models, as a share of it.
-
-    Separate models are those points of the search whose graph is empty and whose tasks share no mean.
-    """
-    scores = getattr(model, "cv_results_", None)
-    if scores is None or not {"param_graph_penalty", "param_shared_mean"} <= set(scores) or model.scoring is not None:
-        return None
-    separate = [
-        score
-        for score, penalty, mean in zip(
-            scores["mean_test_score"], scores["param_graph_penalty"], scores["param_shared_mean"], strict=True
-        )
-        if penalty >= 1 and mean is False
-    ]
-    return float(1 - model.best_score_ / max(separate)) if separate else None
 
 
 def _short(value: Any) -> str:

@@ -20,6 +20,7 @@ def write(
     path: str | os.PathLike[str],
     *,
     data: Any = None,
+    held_out: bool | None = None,
     transfer: Any = None,
     stability: Any = None,
     coordinates: Any = None,
@@ -36,6 +37,9 @@ def write(
         The file. It is written whole or not at all.
     data : (X, y) or (X, y, tasks), optional
         Rows to measure the model on, task by task; better rows that it was not fitted on.
+    held_out : bool, optional
+        Whether the model was fitted without these rows. The page says which, since errors on rows that were fitted
+        say little of new ones; by default it says that it does not know.
     transfer : TransferReport, optional
         What each task gains over its own single-task fit. Besides :func:`mssl.transfer.transfer_report`'s answer,
         gains in percent: a mapping of task to gain, K numbers in the order of ``model.tasks_``, or rows with ``task``,
@@ -75,8 +79,9 @@ def write(
     ...     page.read_text(encoding="utf-8").count("<section")
     11
     """
-    from mssl.report.content import gather
+    from mssl.report.content import GivenRows, gather
     from mssl.report.page import render
 
-    content = gather(model, data=data, transfer=transfer, stability=stability, coordinates=coordinates, title=title)
+    rows = None if data is None else GivenRows(data, held_out)
+    content = gather(model, rows=rows, transfer=transfer, stability=stability, coordinates=coordinates, title=title)
     return write_text(path, render(content))

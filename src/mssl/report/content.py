@@ -20,6 +20,7 @@ from mssl.graph.task_graph import TaskGraph, short_name
 from mssl.plots.effects import most_relevant
 from mssl.plots.support import history_columns
 from mssl.report.scores import Gains, Scores, measure, read_gains
+from mssl.transfer import gain_over_separate
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
@@ -37,6 +38,13 @@ class Stability(NamedTuple):
     frequencies: FloatArray
     threshold: float
     ends: IntArray | None
+
+
+class GivenRows(NamedTuple):
+    """Rows to measure a model on, and whether it was fitted without them (None: not known)."""
+
+    data: Any
+    held_out: bool | None
 
 
 class Effect(NamedTuple):
@@ -72,6 +80,8 @@ class Content:
     coef : ndarray of shape (K, d)
     features : list of str
     scores, gains, stability : what the caller measured, or None
+    shared_gain : float or None
+        The share of the separate models' deviance that is gone in cross-validation, where that is known.
     history : dict of str to ndarray
         Objective and gaps, round by round.
     certificate : tuple of (relative gap or None, status)
@@ -95,6 +105,7 @@ class Content:
     coef: FloatArray
     features: list[Any]
     scores: Scores | None
+    shared_gain: float | None
     gains: Gains | None
     stability: Stability | None
     history: dict[str, FloatArray]
@@ -154,7 +165,9 @@ class Content:
         return np.argsort(self.order)
 
 
-def gather(model: Any, *, data: Any, transfer: Any, stability: Any, coordinates: Any, title: str | None) -> Content:
+def gather(
+    model: Any, *, rows: GivenRows | None, transfer: Any, stability: Any, coordinates: Any, title: str | None
+) -> Content:
     """Read everything that a page shows off a fitted model and what was measured of it."""
     coef = _coefficients(model)
     tasks = [
@@ -185,7 +198,8 @@ def gather(model: Any, *, data: Any, transfer: Any, stability: Any, coordinates:
         precision=None if precision is None else np.asarray(precision, dtype=float),
         coef=coef,
         features=list(range(coef.shape[1])) if features is None else list(features),
-        scores=None if data is None else measure(model, data),
+        scores=None if rows is None else measure(model, rows.data, held_out=rows.held_out),
+        shared_gain=gain_over_separate(model),
         gains=None if transfer is None else read_gains(transfer, tasks),
         stability=path,
         history=_history(model),
@@ -193,7 +207,7 @@ def gather(model: Any, *, data: Any, transfer: Any, stability: Any, coordinates:
         noise=None if noise is None else np.broadcast_to(np.asarray(noise, dtype=float), len(tasks)),
         mean_variance=float(getattr(model, "mean_variance_", 0.0)),
         settings=_settings(model),
-        record=_record(model, data),
+        record=_record(model, rows),
         relevance=model.column_relevance() if hasattr(model, "column_quantiles_") else {},
         effects=_effects(model, tasks),
     )
@@ -284,7 +298,7 @@ def _settings(model: Any) -> list[tuple[str, str]]:
     return [(str(name), short_name(repr(value), 200)) for name, value in parameters.items()]
 
 
-def _record(model: Any, data: Any) -> list[tuple[str, str]]:
+def _record(model: Any, rows: GivenRows | None) -> list[tuple[str, str]]:
     """Data, versions and date."""
     K, d = np.shape(model.coef_)
     package = type(model).__module__.partition(".")[0]  # the module inside it may move
@@ -293,7 +307,7 @@ def _record(model: Any, data: Any) -> list[tuple[str, str]]:
         if hasattr(model, name):
             value = getattr(model, name)
             facts.append((words, f"{value:.8g}" if isinstance(value, float) else short_name(value, 60)))
-    facts.append(("data given to the report", "none" if data is None else f"y of shape {np.shape(data[1])}"))
+    facts.append(("data given to the report", "none" if rows is None else f"y of shape {np.shape(rows.data[1])}"))
     facts += package_versions(*_PACKAGES).items()
     facts.append(("Python", platform.python_version()))
     facts.append(("written", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")))

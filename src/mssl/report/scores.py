@@ -29,7 +29,9 @@ class Scores:
     error, explained : ndarrays of shape (K,)
         Error, and share of deviance explained.
     error_name, explained_name : str
-        What the two are called.
+        What the two are called; errors of rows that were fitted say so.
+    held_out : bool or None
+        Whether the model was fitted without these rows; None where that is not known.
     """
 
     rows: NDArray[np.intp]
@@ -37,6 +39,7 @@ class Scores:
     explained: FloatArray
     error_name: str
     explained_name: str
+    held_out: bool | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +66,8 @@ class Gains:
         return np.array([word == "loss" for word in self.verdict], dtype=bool)
 
 
-def measure(model: Any, data: Any) -> Scores:
-    """Predict the rows of `data` and score them task by task."""
+def measure(model: Any, data: Any, *, held_out: bool | None = None) -> Scores:
+    """Predict the rows of `data`, on which the model was fitted or not, and score them task by task."""
     if not isinstance(data, Sequence) or not 2 <= len(data) <= 3:
         raise DataError("data has to be (X, y) or (X, y, tasks), the rows to measure the model on.")
     X, y, tasks = (*data, None)[:3]
@@ -88,7 +91,9 @@ def measure(model: Any, data: Any) -> Scores:
             explained[k] = deviance_score(model.loss_, target[rows], mean[rows])
     counts = np.bincount(place[seen], minlength=K)
     name = "R²" if getattr(model.loss_, "name", "") == "gaussian" else "D²"
-    return Scores(counts, error, explained, "error rate" if binary else "RMSE", name)
+    names = ("error rate" if binary else "RMSE", name)
+    names = names if held_out is not False else (f"training {names[0]}", f"training {names[1]}")
+    return Scores(counts, error, explained, *names, held_out)
 
 
 def _code(labels: NDArray[Any], classes: NDArray[Any]) -> FloatArray:

@@ -53,35 +53,70 @@ def _alone(number: int) -> str:
 
 
 def _good(content: Content) -> str:
-    text = []
-    if content.scores is not None and np.isfinite(content.scores.error).any():
-        scores = content.scores
-        worst = int(np.nanargmax(scores.error))
-        text.append(
-            f"On {count(int(scores.rows.sum()), 'row')} given to the report the median {scores.error_name} of a task "
-            f"is {np.nanmedian(scores.error):.3g} and the median {scores.explained_name} is "
-            f"{np.nanmedian(scores.explained):.2f}; the worst task is {named(content.graph.tasks[worst])} "
-            f"({scores.error_name} {scores.error[worst]:.3g})."
-        )
-    else:
-        text.append("No rows were given to the report, so it states no errors.")
-    if content.gains is not None:
-        gain, lost = content.gains.gain, np.flatnonzero(content.gains.lost)
-        measured = count(int(np.isfinite(gain).sum()), "task")
-        text.append(
-            f"Against single-task fits, {content.gains.verdict.count('gain'):,} of {measured} gain (median "
-            f"{np.nanmedian(gain):+.1f}\u00a0%)" + ("." if len(lost) else " and none loses.")
-        )
-        if len(lost):
-            losers = lost[np.argsort(gain[lost], kind="stable")[:5]]
-            names = ", ".join(f"{named(content.graph.tasks[k], 24)} ({gain[k]:+.1f}\u00a0%)" for k in losers)
-            text.append(
-                f"{count(len(lost), 'task')} lose{'s' if len(lost) == 1 else ''}: {names}"
-                f"{' and others' if len(lost) > 5 else ''}."
-            )
-    else:
-        text.append("The gain over single-task fits was not measured.")
-    return " ".join(text)
+    """What rows that were not fitted say comes first; what fitted rows say comes last, and says so."""
+    scores = content.scores
+    training = scores is not None and scores.held_out is False
+    parts = [_shared_gain(content), "" if training else _scores(content), _gains(content)]
+    if training:
+        if content.shared_gain is None and content.gains is None:
+            parts.append("How well it predicts new rows was not measured.")
+        parts.append(_scores(content))
+    return " ".join(part for part in parts if part)
+
+
+def _shared_gain(content: Content) -> str:
+    """What cross-validation says of learning together."""
+    gain = content.shared_gain
+    if gain is None:
+        return ""
+    if gain < 0.0005:
+        return "In cross-validation, on rows left out of the fits, separate models per task do as well."
+    return (
+        f"In cross-validation, on rows left out of the fits, the deviance is {100 * gain:.1f}\u00a0% below that of the "
+        "best separate models per task."
+    )
+
+
+_WHOSE_ROWS = {
+    True: "the {} that the model was not fitted on",
+    False: "the {} that the model was fitted on",
+    None: "{} given to the report (whether the model was fitted on them is not known)",
+}
+
+
+def _scores(content: Content) -> str:
+    scores = content.scores
+    if scores is None or not np.isfinite(scores.error).any():
+        return "No rows were given to the report, so it states no errors."
+    worst = int(np.nanargmax(scores.error))
+    rows = _WHOSE_ROWS[scores.held_out].format(count(int(scores.rows.sum()), "row"))
+    text = (
+        f"On {rows} the median {scores.error_name} of a task is {np.nanmedian(scores.error):.3g} and the median "
+        f"{scores.explained_name} is {np.nanmedian(scores.explained):.2f}; the worst task is "
+        f"{named(content.graph.tasks[worst])} ({scores.error_name} {scores.error[worst]:.3g})."
+    )
+    if scores.held_out is False:
+        text += " Errors of new rows are usually larger."
+    return text
+
+
+def _gains(content: Content) -> str:
+    if content.gains is None:
+        return "" if content.shared_gain is not None else "The gain over single-task fits was not measured."
+    gain, lost = content.gains.gain, np.flatnonzero(content.gains.lost)
+    measured = count(int(np.isfinite(gain).sum()), "task")
+    text = (
+        f"Against single-task fits, {content.gains.verdict.count('gain'):,} of {measured} gain (median "
+        f"{np.nanmedian(gain):+.1f}\u00a0%)" + ("." if len(lost) else " and none loses.")
+    )
+    if not len(lost):
+        return text
+    losers = lost[np.argsort(gain[lost], kind="stable")[:5]]
+    names = ", ".join(f"{named(content.graph.tasks[k], 24)} ({gain[k]:+.1f}\u00a0%)" for k in losers)
+    return (
+        f"{text} {count(len(lost), 'task')} lose{'s' if len(lost) == 1 else ''}: {names}"
+        f"{' and others' if len(lost) > 5 else ''}."
+    )
 
 
 def _certain(content: Content) -> str:
