@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, cross_val_s
 from sklearn.utils.estimator_checks import check_estimator
 
 from mssl import BayesianMSSLClassifier, BayesianMSSLRegressor, load, save
-from mssl.exceptions import ParameterError, UnseenTaskError
+from mssl.exceptions import DataError, ParameterError, UnseenTaskError
 from mssl.report import write
 
 PLAIN: dict[str, Any] = {"structure": "mean+ard", "features": "linear"}
@@ -260,6 +260,42 @@ def test_draws_intervals_and_standard_deviations_agree(structure: str) -> None:
     assert np.mean((ends[:, 0] < y) & (y < ends[:, 1])) > 0.8
     with pytest.raises(ParameterError, match="coverage"):
         model.predict_interval(X, 1.2, tasks=task)
+
+
+@pytest.mark.parametrize("kind", ["log", "yeo-johnson", "auto"])
+def test_targets_on_other_scales_are_predicted_on_their_own(kind: str, tmp_path) -> None:
+    X, z, task = draw(n=40)
+    y = np.exp(0.5 * z)
+    model = BayesianMSSLRegressor(**BARE, target_transform=kind).fit(X, y, tasks=task)
+    on_scale = model.target_.forward(y)
+    plain = BayesianMSSLRegressor(**BARE).fit(X, on_scale, tasks=task)
+    np.testing.assert_allclose(model.coef_, plain.coef_)
+    ends = model.predict_interval(X, tasks=task)
+    np.testing.assert_allclose(ends, model.target_.inverse(plain.predict_interval(X, tasks=task)))
+    mean, std = model.predict(X, tasks=task, return_std=True)
+    # Against draws of the predictive distribution.
+    forecast = plain._forecast(X[:3], task[:3], None)[0]
+    noise = np.random.default_rng(0).standard_normal((200_000, 1))
+    draws = model.target_.inverse(forecast.mean + np.sqrt(forecast.variance + forecast.noise) * noise)
+    np.testing.assert_allclose(mean[:3], draws.mean(axis=0), rtol=0.02)
+    np.testing.assert_allclose(std[:3], draws.std(axis=0), rtol=0.05)
+    assert model.score(X, y, tasks=task) > 0.5
+    again = load(save(model, tmp_path / "model.npz"))
+    np.testing.assert_array_equal(again.predict(X, tasks=task), mean)
+    rows = model.adapt(X[:9], y[:9], task=17).predict(X[:9], tasks=np.full(9, 17))
+    other = plain.adapt(X[:9], on_scale[:9], task=17)
+    np.testing.assert_allclose(model.coef_, other.coef_)
+    assert np.all(rows > 0)
+    if kind == "log":
+        with pytest.raises(DataError, match="above 0"):
+            model.adapt(X[:9], -y[:9], task=18)
+    shared = BayesianMSSLRegressor("mean", features="linear", calibrate=False, target_transform=kind)
+    Y = y.reshape(5, 40).T
+    shared.fit(X[:40], Y)
+    gaps = np.where(np.random.default_rng(1).random(Y.shape) < 0.2, np.nan, Y)
+    filled = shared.impute(X[:40], gaps)
+    np.testing.assert_array_equal(filled[~np.isnan(gaps)], Y[~np.isnan(gaps)])
+    assert np.isfinite(filled).all()
 
 
 @pytest.mark.parametrize("features", ["linear", "spline"])

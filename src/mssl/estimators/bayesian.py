@@ -20,6 +20,7 @@ from mssl._validation import caller_level, check_choice, check_flag, check_numbe
 from mssl.data.inputs import listing, take_columns
 from mssl.data.layouts import TaskData
 from mssl.data.splitters import task_folds
+from mssl.data.targets import TargetTransform
 from mssl.estimators.base import GLMScore, LabelEstimator, TaskEstimator, score_by_keyword, with_callbacks
 from mssl.estimators.prediction import read_known
 from mssl.evidence.adapt import join_task
@@ -37,6 +38,8 @@ from mssl.metrics import deviance_score
 from mssl.model.conditional import conditional
 from mssl.solvers.fit import Settings, prepare
 
+_NODES, _MASS = np.polynomial.hermite_e.hermegauss(32)
+_MASS = _MASS / _MASS.sum()
 _BAND_DRAWS = 1_000  # draws of the weights behind a band: its width is known to some two per cent
 _CHUNK = 2**22  # numbers of features that are mapped and multiplied at a time
 
@@ -336,6 +339,15 @@ def _taken(forecast: Forecast, rows: Index) -> Forecast:
     return Forecast(*(getattr(forecast, name)[rows] for name in ("mean", "variance", "noise", "degrees")))
 
 
+def _own_scale(transform: TargetTransform, mean: Array, variance: Array) -> tuple[Array, Array]:
+    """Means and variances of the targets themselves, given those on the scale of the fit."""
+    own = transform.mean(mean, variance)
+    square = np.zeros_like(own)
+    for node, weight in zip(_NODES, _MASS, strict=True):
+        square += weight * (transform.inverse(mean + np.sqrt(variance) * node) - own) ** 2
+    return own, square
+
+
 class BayesianMSSLRegressor(GLMScore, RegressorMixin, BayesianEstimator):
     r"""Multi-task regression with the weights integrated out: no tuning, intervals, and tasks never seen.
 
@@ -364,6 +376,10 @@ class BayesianMSSLRegressor(GLMScore, RegressorMixin, BayesianEstimator):
         targets.
     loss : {"gaussian", "poisson", "gamma"}, default="gaussian"
         The loss of one observation; counts and positive targets by a Laplace approximation.
+    target_transform : {None, "log", "yeo-johnson", "auto"}, default=None
+        A scale that the targets are fitted on (Gaussian loss), as for :class:`mssl.MSSLRegressor`. Predictions,
+        standard deviations, intervals and scores are in the targets' own units; coefficients, noise and evidence on
+        that scale.
     calibrate : bool, default=True
         Whether widths of forecasts are adjusted by what folds say.
     missing : {"error", "indicator"}, default="error"
@@ -432,6 +448,7 @@ class BayesianMSSLRegressor(GLMScore, RegressorMixin, BayesianEstimator):
         fit_intercept: bool = True,
         scale_targets: bool | str = "auto",
         loss: str | Loss = "gaussian",
+        target_transform: str | None = None,
         calibrate: bool = True,
         missing: str = "error",
         cv: Any = None,
@@ -447,6 +464,7 @@ class BayesianMSSLRegressor(GLMScore, RegressorMixin, BayesianEstimator):
         self.fit_intercept = fit_intercept
         self.scale_targets = scale_targets
         self.loss = loss
+        self.target_transform = target_transform
         self.calibrate = calibrate
         self.missing = missing
         self.cv = cv
@@ -493,13 +511,17 @@ class BayesianMSSLRegressor(GLMScore, RegressorMixin, BayesianEstimator):
         ndarray of shape (N,) or (n, K), or two of them
         """
         forecast, shape = self._forecast(X, tasks, unseen)
-        mean = forecast.expectation(self.loss_).reshape(shape)
         if known is not None:
-            answer = self._given(forecast, shape, known)
-            return (answer[0], np.sqrt(answer[1])) if return_std else answer[0]
-        if not return_std:
-            return mean
-        return mean, np.sqrt(self._variance(forecast, mean.ravel())).reshape(shape)
+            mean, variance = self._given(forecast, shape, known)
+            if self.target_ is not None:
+                mean, variance = _own_scale(self.target_, mean, variance)
+        elif self.target_ is not None:
+            mean, variance = _own_scale(self.target_, forecast.mean, forecast.variance + forecast.noise)
+        else:
+            mean = forecast.expectation(self.loss_)
+            variance = self._variance(forecast, mean)
+        mean = mean.reshape(shape)
+        return (mean, np.sqrt(variance).reshape(shape)) if return_std else mean
 
     def _given(self, forecast: Forecast, shape: tuple[int, ...], known: Any) -> tuple[Array, Array]:
         if len(shape) != 2 or self.loss_.name != "gaussian":
@@ -509,7 +531,10 @@ class BayesianMSSLRegressor(GLMScore, RegressorMixin, BayesianEstimator):
         covariance = np.broadcast_to(R, (shape[0], *R.shape)).copy()
         diagonal = np.arange(len(R))
         covariance[:, diagonal, diagonal] += own
-        return tuple(conditional(forecast.mean.reshape(shape), covariance, read_known(known))[:2])  # type: ignore[return-value]
+        targets = read_known(known)
+        if self.target_ is not None:
+            targets = np.where(np.isnan(targets), np.nan, self._targets(np.where(np.isnan(targets), 1.0, targets)))
+        return tuple(conditional(forecast.mean.reshape(shape), covariance, targets)[:2])  # type: ignore[return-value]
 
     def impute(self, X: Any, Y: Any) -> Array:
         """Fill the gaps of targets of the shared or aligned layout: known ones stay, NaN becomes its expectation.
@@ -527,6 +552,14 @@ class BayesianMSSLRegressor(GLMScore, RegressorMixin, BayesianEstimator):
         """
         Y = np.asarray(Y, dtype=float)
         return np.where(np.isnan(Y), self.predict(X, known=Y), Y)
+
+    def _targets(self, y: Any) -> Array:
+        targets = np.asarray(y, dtype=float)
+        if self.target_ is None:
+            return targets
+        if self.target_.kind == "log" and not np.all(targets > 0):
+            raise DataError("This model was fitted to logarithms of its targets; give targets above 0.")
+        return self.target_.forward(targets)
 
     def _variance(self, forecast: Forecast, mean: Array) -> Array:
         if self.loss_.name == "gaussian":
@@ -553,7 +586,8 @@ class BayesianMSSLRegressor(GLMScore, RegressorMixin, BayesianEstimator):
         check_number("coverage", coverage, above=0, below=1)
         forecast, shape = self._forecast(X, tasks, unseen)
         levels = np.asarray([0.5 - coverage / 2, 0.5 + coverage / 2])
-        return forecast.quantiles(levels, self.loss_).reshape(*shape, 2)
+        ends = forecast.quantiles(levels, self.loss_)
+        return (ends if self.target_ is None else self.target_.inverse(ends)).reshape(*shape, 2)
 
     @score_by_keyword
     def score(self, X: Any, y: Any, *, tasks: Any = None, sample_weight: Any = None) -> float:
