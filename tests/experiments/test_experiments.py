@@ -96,8 +96,10 @@ def test_density_test_counts_relabellings(rng):
         density_test(A, [0, 1, 2, 0, 1, 2, 0])
 
 
-def test_spread_of_one_run_is_zero():
-    assert mean_and_spread([3.0]) == (3.0, 0.0)
+def test_spread_of_one_run_is_not_known():
+    mean, spread = mean_and_spread([3.0])
+    assert mean == 3.0
+    assert np.isnan(spread)
 
 
 # ---- tables and pages
@@ -476,13 +478,49 @@ def test_where_selects_by_key(methods):
 def test_bold_cells_are_the_winners_and_areas_mirror_errors(seed, overlap):
     runs = dict(zip("abcd", np.random.default_rng(seed).normal(size=(4, 6)) + np.arange(4)[:, None], strict=True))
     low = compared_cells(runs, overlap=overlap)
-    assert [cell.bold for cell in low] == list(winners(runs, overlap=overlap).values())
+
+    def told(best):
+        return [won and not all(best.values()) for won in best.values()]
+
+    assert [cell.bold for cell in low] == told(winners(runs, overlap=overlap))
     assert [(cell.value, cell.spread) for cell in low] == [mean_and_spread(values) for values in runs.values()]
     high = compared_cells({name: -values for name, values in runs.items()}, overlap=overlap, higher_is_better=True)
     assert [cell.bold for cell in high] == [cell.bold for cell in low]
     without = compared_cells(runs, overlap=overlap, unfair=["a"])
     fair = winners({name: runs[name] for name in "bcd"}, overlap=overlap)
-    assert [cell.bold for cell in without] == [False, *fair.values()]
+    assert [cell.bold for cell in without] == [False, *told(fair)]
+
+
+def test_one_run_has_no_spread_and_no_winner():
+    """A single run tells nothing of its spread, and bold in every cell would tell nothing of the methods."""
+    cells = compared_cells({"a": [1.0], "b": [2.0]}, digits=3)
+    assert [str(cell) for cell in cells] == ["1.000", "2.000"]
+    assert not any(cell.bold for cell in cells)
+    table = Table("t", "One run", ["set", "a", "b"], [["s", *cells]])
+    assert table.csv() == "set,a,b\ns,1.0,2.0\n"
+    assert all(
+        mark not in text for text in (table.markdown(), table.html(), table.latex()) for mark in ("±", "**", "<b>")
+    )
+    same = compared_cells({"a": [1.0, 2.0, 4.0], "b": [1.0, 2.0, 4.0]})
+    assert str(same[0]) == "2.33 ± 1.53"
+    assert not any(cell.bold for cell in same)
+    apart = compared_cells({"a": [1.0, 1.1, 1.2], "b": [2.0, 2.1, 2.3]})
+    assert [cell.bold for cell in apart] == [True, False]
+
+
+@pytest.mark.parametrize("windows", [1, 3])
+def test_the_climate_table_of_one_window_has_no_spread(windows, monkeypatch):
+    from mssl.experiments import climate_page
+
+    protocol = {"values": ["raw", "anomalies"], "methods": ["OLS", "r-MSSL"]}
+    errors = {"OLS": 1.0 + 0.1 * np.arange(windows), "r-MSSL": 0.9 + 0.1 * np.arange(windows)}
+    monkeypatch.setattr(climate_page, "rmse", lambda results, name, kind, method: errors[method][:, None])
+    table = climate_page._errors(Results(protocol, [], Path()), "fiveloc")
+    assert ("±" in table.caption) == ("±" in table.markdown()) == (windows > 1)
+    assert [[cell.bold for cell in row[1:]] for row in table.rows] == [[False, False], [True, True]]
+    errors["r-MSSL"] = errors["OLS"]
+    table = climate_page._errors(Results(protocol, [], Path()), "fiveloc")
+    assert not any(cell.bold for row in table.rows for cell in row[1:])
 
 
 def test_crossed_keys_are_all_combinations_the_last_name_innermost():

@@ -80,6 +80,4 @@ def test_progress_shows_on_a_terminal_only(monkeypatch):
 
 def test_a_quiet_search_prints_nothing(data, capfd):
     MSSLRegressorCV([0.5], [0.0], couplings=[1.0], cv=2, verbose=1).fit(data.X, data.y, tasks=data.tasks)
-    out, error = capfd.readouterr()
-    assert out == ""
-    assert "compiling" in error or error == ""
+    assert capfd.readouterr() == ("", "")  # nothing is compiled, so that nothing is said of it

@@ -11,7 +11,7 @@ from mssl.experiments.climate_cells import given_graph, load_cells
 from mssl.experiments.figures import NORMAL, SMALL, dots_with_bars, panels
 from mssl.experiments.page import Claim, Comparison, Page, published
 from mssl.experiments.runner import Results
-from mssl.experiments.stats import mean_and_spread
+from mssl.experiments.stats import mean_and_spread, over_runs
 from mssl.experiments.tables import Cell, Table
 
 Array = NDArray[np.float64]
@@ -31,8 +31,8 @@ def present(results: Results) -> Page:
     page = Page("climate", "Combining climate models (Table 2, Figures 4–7)")
     page.text(
         "Each location is a task, each of ten climate models a feature; windows of years move through the record, "
-        "training on one part and testing on what follows. Errors are RMSE in °C, the mean over locations, then mean ± "
-        "sd over windows. Sets: "
+        "training on one part and testing on what follows. Errors are RMSE in °C, the mean over locations, "
+        "then over test windows. Sets: "
         + "; ".join(
             f"*{name}* ({WORDS[name]}; {protocol['years'][name][0]} years of training, "
             f"{protocol['years'][name][1]} of testing)"
@@ -86,20 +86,21 @@ def _errors(results: Results, name: str) -> Table:
         for kind in kinds
         for method in results.protocol["methods"]
     }
-    lowest = {kind: min(float(means[kind, m].mean()) for m in results.protocol["methods"]) for kind in kinds}
+    low = {kind: min(float(means[kind, m].mean()) for m in results.protocol["methods"]) + 5e-4 for kind in kinds}
+    told = {kind: any(means[kind, m].mean() > low[kind] for m in results.protocol["methods"]) for kind in kinds}
     for method in results.protocol["methods"]:
         row: list[Any] = [method]
         for kind in kinds:
             mean, spread = mean_and_spread(means[kind, method])
-            row.append(Cell(mean, spread, digits=3, bold=mean <= lowest[kind] + 5e-4))
+            row.append(Cell(mean, spread, digits=3, bold=told[kind] and mean <= low[kind]))
         rows.append(row)
     windows = len(means[kinds[0], rows[0][0]])
     return Table(
         f"rmse-{name}",
-        f"RMSE (°C) on {name}, mean ± sd over {windows} test window{'s' if windows > 1 else ''}",
+        f"RMSE (°C) on {name}, {over_runs(windows, 'test window')}",
         ["method", *kinds],
         rows,
-        "Bold: lowest mean. The windows share years, so that no test of significance is made. The climatology is the "
+        "Bold: lowest mean. Windows share years, so that no test of significance is made. The climatology is the "
         "same in both columns.",
     )
 
@@ -216,7 +217,8 @@ def _draw(page: Page, results: Results, name: str) -> None:
     for ax, kind in zip(axes, results.protocol["values"], strict=True):
         means = {m: mean_and_spread(rmse(results, name, kind, m).mean(axis=1)) for m in results.protocol["methods"]}
         dots_with_bars(ax, means, label="RMSE (°C)", marks=known).set_title(kind, fontsize=NORMAL)
-    page.figure(f"rmse-{name}", figure, f"RMSE by method, mean ± sd over windows ({name}).")
+    runs = len({record["window"] for record in results.where(set=name)})
+    page.figure(f"rmse-{name}", figure, f"RMSE by method, {over_runs(runs, 'test window')} ({name}).")
     precision, edges = _last_graph(results, name)
     _matrices(page, name, precision, data)
     _locations(page, results, name, data)

@@ -50,7 +50,7 @@ def lines_with_bars(
         Whether the axis is logarithmic.
     """
     x = np.asarray(places, dtype=float)
-    bars = any(np.any(spreads) for _, spreads in curves.values())
+    bars = any(np.any(np.nan_to_num(spreads)) for _, spreads in curves.values())
     shifts = np.linspace(-1, 1, len(curves)) if bars and len(curves) > 1 else np.zeros(len(curves))
     gap = 0.06 * (np.min(np.diff(np.log(x) if log_x else x)) if len(x) > 1 else 1.0)
     for (name, (means, spreads)), shift, color, marker in zip(curves.items(), shifts, _COLORS, _MARKERS, strict=False):

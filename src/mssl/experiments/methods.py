@@ -27,7 +27,10 @@ WORDS = {
     "Pooled": "one weight vector for all tasks, own intercepts",
 }
 MEASURES = {"error": "Error (%)", "auc": "Area under the ROC curve (%)"}
-BOLD = "Bold: best, or not significantly worse than the best (paired t-tests, Holm, α = 0.05)."
+BOLD = (
+    "Bold: best, or not significantly worse than the best (paired t-tests, Holm, α = 0.05); none where no method is "
+    "worse."
+)
 STRENGTHS = (100.0, 10.0, 1.0, 0.1, 0.01)  # of ridges and priors, by decades: a finer grid costs time
 # Strengths of norms of whole matrices: weaker ones hardly change the weights, and take long.
 NORM_STRENGTHS = (100.0, 30.0, 10.0, 3.0)

@@ -10,7 +10,7 @@ from mssl.experiments import methods, sets
 from mssl.experiments.figures import SMALL, lines_with_bars, panels
 from mssl.experiments.page import Claim, Page, published
 from mssl.experiments.runner import Experiment, Key, Record, Results, can_be_had, crossed
-from mssl.experiments.stats import mean_and_spread, paired_p_value
+from mssl.experiments.stats import mean_and_spread, over_runs, paired_p_value
 from mssl.experiments.tables import Table
 
 
@@ -41,7 +41,7 @@ def present(results: Results) -> Page:
     title = sets.TITLES[protocol["set"]]
     page = Page("sample-size", "Error against sample size (Figure 8)")
     page.text(
-        f"{title}: error against the number of training rows a task, mean ± sd over {protocol['seeds']} random splits. "
+        f"{title}: error against the number of training rows a task, {over_runs(protocol['seeds'], 'random split')}. "
         "Methods, features and tuning are those of the classification experiment. The paper's figure has no numbers, "
         "so shapes are compared.",
     )
@@ -62,7 +62,11 @@ def present(results: Results) -> Page:
     }
     lines_with_bars(ax, protocol["sizes"], curves, x_label="training rows a task", y_label="error (%)")
     ax.legend(fontsize=SMALL, frameon=False, ncols=2)
-    page.figure("error", figure, f"Error against the number of training rows a task ({title}), mean ± sd over runs.")
+    page.figure(
+        "error",
+        figure,
+        f"Error against the number of training rows a task ({title}), {over_runs(protocol['seeds'], 'run')}.",
+    )
     return page
 
 

@@ -11,7 +11,7 @@ from mssl.datasets import make_clustered_tasks
 from mssl.experiments.figures import NORMAL, SMALL, heat_map, panels
 from mssl.experiments.page import Claim, Page, published
 from mssl.experiments.runner import Experiment, Key, Record, Results, crossed
-from mssl.experiments.stats import ALPHA, mean_and_spread, paired_p_value, rmse_by_task
+from mssl.experiments.stats import ALPHA, mean_and_spread, over_runs, paired_p_value, rmse_by_task
 from mssl.experiments.tables import Cell, Table
 
 Array = NDArray[np.float64]
@@ -103,7 +103,7 @@ def _summary(results: Results) -> Table:
         ):
             cells = [Cell(*mean_and_spread(rmse[g, k]), digits=3), Cell(*mean_and_spread(f1[g, k]))]
             rows.append([generator, what, f"{lambdas[k]:g}", f"{gammas[g]:g}", *cells])
-    caption = f"Places of the grid, mean ± sd over {results.protocol['seeds']} runs"
+    caption = f"Places of the grid, {over_runs(results.protocol['seeds'], 'run')}"
     note = "The best place is chosen by its test error, so that its lead over the others is slightly flattered."
     return Table("places", caption, ["generator", "where", "λ", "γ / γ_max", "RMSE", "F1"], rows, note)
 

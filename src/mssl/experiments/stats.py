@@ -15,7 +15,7 @@ ALPHA = 0.05  # level of all tests: trades false alarms for differences that are
 
 
 def mean_and_spread(values: ArrayLike) -> tuple[float, float]:
-    """Mean and standard deviation over runs (that of a sample; 0 for a single run).
+    """Mean and standard deviation over runs (that of a sample; NaN for a single run, which says nothing of it).
 
     Examples
     --------
@@ -23,7 +23,18 @@ def mean_and_spread(values: ArrayLike) -> tuple[float, float]:
     (2.0, 1.4142135623730951)
     """
     runs = np.asarray(values, dtype=float)
-    return float(runs.mean()), float(runs.std(ddof=1)) if runs.size > 1 else 0.0
+    return float(runs.mean()), float(runs.std(ddof=1)) if runs.size > 1 else float("nan")
+
+
+def over_runs(number: int, noun: str) -> str:
+    """What the figures of so many runs are, for a caption.
+
+    Examples
+    --------
+    >>> over_runs(5, "test window"), over_runs(1, "test window")
+    ('mean ± sd over 5 test windows', 'one test window')
+    """
+    return f"mean ± sd over {number} {noun}s" if number > 1 else f"one {noun}"
 
 
 def rmse_by_task(data: Any, prediction: ArrayLike) -> list[float]:

@@ -12,7 +12,7 @@ from mssl.experiments.alone import TaskByTask
 from mssl.experiments.figures import NORMAL, panels
 from mssl.experiments.page import Claim, Page, published
 from mssl.experiments.runner import Experiment, Key, Record, Results, crossed
-from mssl.experiments.stats import ALPHA, holm, mean_and_spread, paired_p_value, rmse_by_task
+from mssl.experiments.stats import ALPHA, holm, mean_and_spread, over_runs, paired_p_value, rmse_by_task
 from mssl.experiments.tables import Cell, Table, compared_cells
 
 Array = NDArray[np.float64]
@@ -179,11 +179,11 @@ def _errors(results: Results) -> Table:
             rows.append([generator, name, *compared_cells(means, digits=3, unfair=["true graph"])])
     return Table(
         "errors",
-        f"Test RMSE, mean ± sd over {results.protocol['seeds']} runs (the noise alone gives 1)",
+        f"Test RMSE, {over_runs(results.protocol['seeds'], 'run')} (the noise alone gives 1)",
         ["generator", "tasks", *results.protocol["methods"]],
         rows,
         "Bold: lowest, or not significantly worse than the lowest (paired t-tests, Holm, α = 0.05); the true graph, "
-        "which is not known in practice, does not take part.",
+        "which is not known in practice, does not take part. No cell is bold where no method is worse.",
     )
 
 

@@ -25,15 +25,20 @@ _LATEX = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"
 
 @dataclass(frozen=True)
 class Cell:
-    """A number, with its spread over runs, in bold for the winners."""
+    """A number, with its spread over runs where there are several (not None or NaN), in bold for the winners."""
 
     value: float
     spread: float | None = None
     digits: int = 2
     bold: bool = False
 
+    @property
+    def spreads(self) -> bool:
+        """Whether the spread is known."""
+        return self.spread is not None and not np.isnan(self.spread)
+
     def __str__(self) -> str:
-        if self.spread is None:
+        if not self.spreads:
             return f"{self.value:.{self.digits}f}"
         return f"{self.value:.{self.digits}f} ± {self.spread:.{self.digits}f}"
 
@@ -47,6 +52,8 @@ def compared_cells(
     unfair: Sequence[str] = (),
 ) -> list[Cell]:
     """Mean and spread of every method's runs; the best and those not significantly worse in bold.
+
+    Where no method is worse, as after a single run, bold would say nothing, and no cell is.
 
     Parameters
     ----------
@@ -62,7 +69,8 @@ def compared_cells(
     """
     sign = -1.0 if higher_is_better else 1.0
     best = winners({m: sign * np.asarray(v) for m, v in runs.items() if m not in unfair}, overlap=overlap)
-    return [Cell(*mean_and_spread(v), digits=digits, bold=best.get(m, False)) for m, v in runs.items()]
+    told = not all(best.values())
+    return [Cell(*mean_and_spread(v), digits=digits, bold=told and best.get(m, False)) for m, v in runs.items()]
 
 
 @dataclass(frozen=True)
@@ -98,8 +106,7 @@ class Table:
     def csv(self) -> str:
         """Numbers in full; a spread has a column of its own."""
         spreads = [
-            any(isinstance(row[k], Cell) and row[k].spread is not None for row in self.rows)
-            for k in range(len(self.columns))
+            any(isinstance(row[k], Cell) and row[k].spreads for row in self.rows) for k in range(len(self.columns))
         ]
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
@@ -174,7 +181,7 @@ def _shown(cell: Any) -> str:
 
 def _plain(cell: Any, two: bool) -> list[Any]:
     if isinstance(cell, Cell):
-        return [repr(cell.value), "" if cell.spread is None else repr(cell.spread)] if two else [repr(cell.value)]
+        return [repr(cell.value), repr(cell.spread) if cell.spreads else ""] if two else [repr(cell.value)]
     return [cell, ""] if two else [cell]
 
 
