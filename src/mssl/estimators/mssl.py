@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 from sklearn.base import RegressorMixin
 
@@ -198,6 +198,20 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         """A sparse precision, an elastic net, and the settings."""
         return mssl_spec(self, self._loss(), data)
 
+    @overload
+    def predict(
+        self,
+        X: Any,
+        tasks: Any = None,
+        unseen: str | None = None,
+        *,
+        known: Any = None,
+        return_std: Literal[False] = False,
+    ) -> Array: ...
+    @overload
+    def predict(
+        self, X: Any, tasks: Any = None, unseen: str | None = None, *, known: Any = None, return_std: bool
+    ) -> Any: ...
     def predict(
         self,
         X: Any,
