@@ -53,6 +53,18 @@ def test_climb_never_falls_and_ends_where_lbfgs_ends(relevance: bool, mean: bool
     assert found.objective <= other.fun + 1e-6
 
 
+@pytest.mark.parametrize("seed", [2, 3, 5, 7, 8])
+def test_extrapolations_from_far_away_are_watched(seed: int) -> None:
+    """From a start that is wrong by orders of magnitude, unwatched extrapolations overshoot by tens."""
+    X, y = draw(seed, (4, 6, 5, 3), noise=0.05)
+    columns = Columns.plain(D)
+    route = MeanRoute(compress(X, y, [None] * K, flat=True), columns)
+    first = replace(start(columns), v=np.full(1, 10.0), t=np.full(1, 1e-6), noise=np.full(K, 50.0))
+    found = climb(route.statistics, Learner(columns), first, tol=1e-5, max_iter=2000)
+    assert found.converged
+    assert np.max(np.diff(found.trace)) <= 1e-9 * abs(found.objective)
+
+
 @pytest.mark.parametrize("accelerate", [True, False])
 def test_climb_of_a_dense_covariance_never_falls_and_ends_at_a_maximum(accelerate: bool) -> None:
     X, y = draw(1)
