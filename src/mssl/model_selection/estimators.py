@@ -138,7 +138,7 @@ class MSSLSearch(SearchCV):
             graph_limit=limit,
             coef_limit=coef_penalty_limit(whole.prepared(plain), plain),
             mean_variance=tau,
-            many_tasks=whole.n_tasks > whole.n_features,
+            many_tasks=whole.n_tasks > (whole.n_features if structure.relates == "coef" else whole.data.n_rows.min()),
             without_graph=coefs_only,
         )
         table.stop_early = self.search == "coordinate"

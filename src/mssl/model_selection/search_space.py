@@ -82,7 +82,7 @@ class SearchSpace:
     mean_variance : float
         Estimated variance of a shared mean, 0 where the data show none.
     many_tasks : bool
-        More tasks than features.
+        More tasks than observations of their relations: features, or rows for residuals.
     without_graph : bool
         Whether one ridge for all tasks is among the settings.
     normalised : bool
