@@ -121,6 +121,29 @@ def test_models_without_a_table_are_refused(weather, tmp_path):
         raise call("predict", path, weather / "data.csv", code=1).exception
 
 
+def test_dropped_rows_are_counted_aloud(tmp_path):
+    lines = write_table(tmp_path / "data.csv").read_text().splitlines()
+    holes = {k: lines[k].split(",") for k in (*range(3, 10), *range(91, 121))}
+    for k, cells in holes.items():
+        cells[1 if k < 10 else -1] = ""  # wind in 7 rows, y in all 30 rows of Riga
+        lines[k] = ",".join(cells)
+    (tmp_path / "holes.csv").write_text("\n".join(lines) + "\n")
+    table = ("--task", "station", "--target", "y", "--missing", "drop", *QUICK)
+    done = run("fit", "holes.csv", *table, "--save", "m.npz", cwd=tmp_path)
+    assert "37 of 120 rows lack a value and were dropped" in done.stderr
+    assert "'y' (30), 'wind' (7)" in done.stderr
+    assert "No row is left of the tasks 'Riga'" in done.stderr
+    assert "83 (37 more lack a value and were dropped)" in done.stdout
+    summary = json.loads(run("fit", "holes.csv", *table, "--json", cwd=tmp_path).stdout)
+    assert (summary["rows"], summary["rows_dropped"], summary["tasks"]) == (83, 37, 3)
+    (tmp_path / "few.csv").write_text("\n".join(lines[:80]) + "\n")
+    done = run("report", "m.npz", "--data", "few.csv", "-o", "page.html", cwd=tmp_path)
+    assert "7 of 79 rows lack a value and were dropped" in done.stderr
+    whole = run("fit", "data.csv", *table, cwd=tmp_path)
+    assert whole.stderr == ""
+    assert "dropped" not in whole.stdout
+
+
 def test_missing_rows_get_empty_predictions(tmp_path):
     path = write_table(tmp_path / "data.csv")
     call("fit", path, "--task", "station", "--target", "y", "--missing", "drop", "--save", tmp_path / "m.npz", *QUICK)

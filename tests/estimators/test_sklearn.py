@@ -289,3 +289,41 @@ def test_rows_in_lists_are_rows_in_arrays(scoring: str | None) -> None:
 def test_the_module_is_the_command_line() -> None:
     answer = subprocess.run([sys.executable, "-m", "mssl", "--version"], capture_output=True, text=True, check=True)
     assert answer.stdout.startswith("mssl, version")
+
+
+def forgotten(name="site", levels=6, rows=10):
+    """A frame with a column of ids beside two features, one of whole numbers that hardly recur."""
+    random = np.random.default_rng(0)
+    ids = np.tile(np.arange(levels), rows)
+    X = pd.DataFrame({"x": random.normal(size=len(ids)), "count": random.permutation(len(ids)), name: ids})
+    return X, X["x"] + ids + random.normal(size=len(ids))
+
+
+@pytest.mark.parametrize("estimator", [MSSLRegressor(0.3), MSSLRegressorCV([0.3], [0.0], couplings=[1.0], cv=2)])
+def test_a_frame_whose_task_column_was_forgotten_gets_a_warning(estimator):
+    X, y = forgotten()
+    with pytest.warns(UserWarning, match="one task, and the columns 'site' hold whole numbers.*task_column") as told:
+        clone(estimator).fit(X, y)
+    assert told[0].filename == __file__
+    assert len(told) == 1
+    clone(estimator).set_params(task_column="site").fit(X, y)  # any warning is an error here
+    clone(estimator).fit(X, y, tasks=["all"] * len(X))
+    clone(estimator).fit(X.to_numpy(), y)  # columns of arrays have no names
+    clone(estimator).fit(X.drop(columns="site"), y)
+
+
+@pytest.mark.parametrize(("name", "told"), [("task", True), ("site_id", True), ("siteId", True), ("paid", False)])
+def test_two_tasks_are_missed_where_the_name_says_so(name, told):
+    X, y = forgotten(name, levels=2)
+    if told:
+        with pytest.warns(UserWarning, match=f"'{name}' hold whole numbers"):
+            MSSLRegressor(0.3).fit(X, y)
+    else:
+        MSSLRegressor(0.3).fit(X, y)
+
+
+def test_text_and_numbers_that_may_name_tasks_are_both_told():
+    X, y = forgotten()
+    X["town"] = np.where(np.arange(len(X)) % 2, "Oslo", "Riga")
+    with pytest.warns(UserWarning, match="'town' are encoded as categories and the columns 'site' hold whole"):
+        MSSLRegressor(0.3).fit(X, y)

@@ -120,7 +120,8 @@ def test_parquet_without_pandas_index_and_with_categories(tmp_path):
         }
     )
     parquet.write_table(table, tmp_path / "a.parquet")
-    schema, rows = encode(tmp_path / "a.parquet", missing="drop")
+    with pytest.warns(UserWarning, match="1 of 3 rows lack a value"):
+        schema, rows = encode(tmp_path / "a.parquet", missing="drop")
     assert schema.feature_names == ["sky=b"]
     assert rows.tasks.tolist() == ["1", "1"]
     nested = pa.table({"station": ["a"], "temp": [1.0], "x": [[1, 2]]})
@@ -330,7 +331,8 @@ def test_advice_for_missing_values_can_be_followed(tmp_path):
     assert "--missing mean" in refused("fit", features, *COLUMNS, *QUICK)
     assert "--missing mean" not in refused("fit", target, *COLUMNS, *QUICK)
     called("fit", features, *COLUMNS, *QUICK, "--missing", "mean")
-    called("fit", target, *COLUMNS, *QUICK, "--missing", "drop")
+    with pytest.warns(UserWarning, match="1 of .* rows lack a value and were dropped"):
+        called("fit", target, *COLUMNS, *QUICK, "--missing", "drop")
     called("fit", write(tmp_path, MANY), *COLUMNS, *QUICK, "--save", model)
     assert "fit the model again with --missing" in refused("predict", model, features)
     assert "is no intact model file" in refused("inspect", features)
@@ -376,8 +378,11 @@ MISSING = "station,temp,x,c\na,1,2,u\na,2,,v\nb,3,4,\nb,,6,v\n"
 
 
 def test_missing_rows_are_dropped(reader, tmp_path):
-    _, rows = encode(write(tmp_path, MISSING), missing="drop")
+    told = r"3 of 4 rows lack a value and were dropped .*'temp' \(1\), 'x' \(1\), 'c' \(1\)\. .*tasks 'b'"
+    with pytest.warns(UserWarning, match=told):
+        _, rows = encode(write(tmp_path, MISSING), missing="drop")
     assert rows.rows.tolist() == [0]
+    assert rows.dropped == 3
     with pytest.raises(DataError, match="no row without missing values"):
         encode(write(tmp_path, "station,temp,x,c\na,,2,u\nb,1,,v\n"), missing="drop")
 

@@ -31,6 +31,7 @@ class Training(NamedTuple):
     edges: list[tuple[int, int, float]] | None = None
     groups: NDArray[Any] | None = None
     order: NDArray[Any] | None = None
+    dropped: int = 0
 
     def can_be_halved(self, method: str) -> bool:
         """Whether stability selection has enough rows of weights (or of residuals) to halve."""
@@ -171,7 +172,7 @@ def read_training(
     given = None if edges is None else _read_edges(edges, tasks.tolist())
     times = None if times is None else _sortable(times)
     size = (int(counts.min()), int(counts.max()))
-    return Training(arrays[0], arrays[1], arrays[2], schema, family, size, given, groups, times)
+    return Training(arrays[0], arrays[1], arrays[2], schema, family, size, given, groups, times, encoded.dropped)
 
 
 def _labels(table: Any, name: str) -> NDArray[Any]:

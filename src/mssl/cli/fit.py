@@ -104,6 +104,7 @@ def summarise(model: Any, training: Training, method: str, fixed: dict[str, Any]
         "task_column": training.schema.task,
         "target_column": training.schema.target,
         "rows": training.y.size,
+        "rows_dropped": training.dropped,
         "tasks": len(model.tasks_),
         "rows_per_task": list(training.rows_per_task),
         "features": len(training.schema.feature_names),
@@ -139,6 +140,10 @@ def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def _dropped(number: int) -> str:
+    return f" ({number} more lack a value and were dropped)" if number else ""
+
+
 def _certified(certificate: dict[str, Any]) -> str:
     return f"{certificate['status']} (relative gap {certificate['relative_gap']:.1e})"
 
@@ -168,7 +173,7 @@ def show(summary: dict[str, Any]) -> None:
     facts = [
         ("method", f"{summary['method']} ({summary['family']})"),
         ("tasks", f"{summary['tasks']}, with {low if low == high else f'{low} to {high}'} rows each"),
-        ("rows", summary["rows"]),
+        ("rows", f"{summary['rows']}{_dropped(summary['rows_dropped'])}"),
         ("features", summary["features"]),
         ("chosen", ", ".join(f"{name} {_short(value)}" for name, value in summary["parameters"].items()) or "defaults"),
         ("certificate", "none" if certificate is None else _certified(certificate)),

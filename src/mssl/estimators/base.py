@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from abc import abstractmethod
@@ -12,6 +13,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -48,6 +50,8 @@ if TYPE_CHECKING:  # scikit-learn has no types: its decorator would make every f
 else:
     from sklearn.callback import with_callbacks
 
+_ID_NAME = re.compile(r"task|(^|[\W_])id$|[a-z]I[dD]$", re.ASCII)  # names of columns that hold ids
+_ROWS_LOOKED_AT = 10_000  # of a frame, to tell whether a column holds ids
 _FINITE_RANGE = (1e-290, 1e306)  # sizes of coefficients and precisions that doubles hold in full precision
 
 
@@ -103,7 +107,8 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
             y_numeric=y_numeric,
             missing=self.missing,
         )
-        _hint_at_tasks(data)
+        if tasks is None and self.task_column is None:
+            _hint_at_tasks(data)
         if not y_numeric:
             return data
         check_targets(data, self._loss())
@@ -369,16 +374,40 @@ def _check_units(unit: float, scales: Array, result: FitResult) -> None:
 
 
 def _hint_at_tasks(data: TaskData) -> None:
-    """Point out columns of categories where all rows are one task: one of them may name the tasks."""
-    if data.layout != "long" or data.n_tasks > 1 or data.encoder is None or not data.encoder.has_categories:
+    """Point out columns that may name the tasks where all rows of a frame are one task: categories, and ids."""
+    if data.layout != "long" or data.n_tasks > 1:
         return
-    names = [column.name for column in data.encoder.columns if column.categories is not None]
-    warnings.warn(
-        f"All rows are one task, and the columns {listing(names)} are encoded as categories; if one of them names the "
-        "tasks, give it as task_column.",
-        UserWarning,
-        stacklevel=caller_level(),
-    )
+    columns = () if data.encoder is None else data.encoder.columns
+    names = [column.name for column in columns if column.categories is not None]
+    found = f"the columns {listing(names)} are encoded as categories" if names else ""
+    named = None if sparse.issparse(data.X) else data.feature_names
+    ids = [] if named is None else _like_ids(data.X, named)
+    if ids:
+        found += f"{' and ' if found else ''}the columns {listing(ids)} hold whole numbers that recur, as ids do"
+    if found:
+        warnings.warn(
+            f"All rows are one task, and {found}; if one of them names the tasks, give it as task_column. If there is "
+            "one task, give its name for every row as tasks.",
+            UserWarning,
+            stacklevel=caller_level(),
+        )
+
+
+def _like_ids(X: Array, names: Labels) -> list[str]:
+    """Columns that may hold ids of tasks: whole numbers, three or more, each of them in two rows or more on average.
+
+    Two are enough where the name says so (``task``, ``site_id``): otherwise 0 and 1 are most likely a mark. In large
+    tables some of the rows are looked at.
+    """
+    rows = X[:: -(-len(X) // _ROWS_LOOKED_AT)]
+    whole = np.all(rows == np.round(rows), axis=0)
+    found = []
+    for column in np.flatnonzero(whole):
+        name, levels = str(names[column]), len(np.unique(rows[:, column]))
+        fewest = 2 if _ID_NAME.search(name) else 3
+        if fewest <= levels <= len(rows) / 2:
+            found.append(name)
+    return found
 
 
 def check_targets(data: TaskData, loss: Loss) -> None:

@@ -6,6 +6,7 @@ learned once, as a :class:`TableSchema`, and kept with the model, so that new fi
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mssl._typing import Array, Index, Labels, Mask
-from mssl._validation import check_choice
+from mssl._validation import caller_level, check_choice
 from mssl.data.encoding import ColumnSchema, check_names, encoded_names, learn_column, numbers_of, reject_mixed
 from mssl.data.inputs import CodedTasks, listing
 from mssl.exceptions import DataError, ParameterError, UnseenTaskError
@@ -28,12 +29,16 @@ _LONGEST_TASK = 256  # characters of a task name: a longer one is most likely no
 
 
 class Encoded(NamedTuple):
-    """Rows of a table: features (N, d), tasks (N,), targets (N,), empty if not read, and places in the file."""
+    """Rows of a table: features (N, d), tasks (N,), targets (N,), empty if not read, and places in the file.
+
+    ``dropped`` is the number of rows that were left out, since they lack a value.
+    """
 
     X: Array
     tasks: CodedTasks
     target: Labels
     rows: Index
+    dropped: int = 0
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,10 @@ class TableSchema:
             X, rows = X[keep], rows[keep]
         if not len(rows):
             raise DataError(f"{table.source} has no row without missing values; complete at least one.")
-        return Encoded(X, tasks[rows], target[rows] if with_target else target, rows)
+        dropped = len(tasks) - len(rows)
+        if dropped and with_target:  # a prediction of such a row is left empty, which is seen
+            _tell_dropped(gaps, tasks, rows)
+        return Encoded(X, tasks[rows], target[rows] if with_target else target, rows, dropped)
 
 
 def learn_schema(
@@ -254,6 +262,23 @@ def _usable(gaps: dict[str, Mask], missing: str, target: str, training: bool) ->
     if missing in _FILLING:
         return np.ones(len(next(iter(gaps.values()))), dtype=bool)
     return ~np.logical_or.reduce(list(gaps.values()))
+
+
+def _tell_dropped(gaps: dict[str, Mask], tasks: CodedTasks, rows: Index) -> None:
+    """Say how many rows were left out, which columns they lack, and which tasks have none left."""
+    counts = {name: int(gap.sum()) for name, gap in gaps.items() if gap.any()}
+    worst = sorted(counts, key=lambda name: -counts[name])
+    columns = ", ".join(f"{name!r} ({counts[name]:,})" for name in worst[:8])
+    more = f", … ({len(worst)} columns in all)" if len(worst) > 8 else ""
+    left = np.bincount(tasks.codes[rows], minlength=len(tasks.names))
+    gone = tasks.names[(left == 0) & (np.bincount(tasks.codes, minlength=len(tasks.names)) > 0)]
+    lost = f" No row is left of the tasks {listing(gone)}." if len(gone) else ""
+    warnings.warn(
+        f"{len(tasks) - len(rows):,} of {len(tasks):,} rows lack a value and were dropped (--missing drop); missing "
+        f"are values of {columns}{more}.{lost}",
+        UserWarning,
+        stacklevel=caller_level(),
+    )
 
 
 def _advice(of_target: bool, of_features: bool, training: bool) -> str:
