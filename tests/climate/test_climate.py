@@ -218,6 +218,8 @@ def test_the_command_compares_with_rivals_that_are_corrected(files, capsys):
     assert "(alpha, chosen on the training years" in told["best member"] or "(beta" in told["best member"]
     assert "biases left in" in told["raw average"]
     assert "the combination" not in told["raw average"]
+    commands.main([*map(str, names), *rest[:4], "--method", "climatology", "--all-cells"], standalone_mode=False)
+    assert "the combination is as good" in capsys.readouterr().out
 
 
 def test_interpolation_is_exact_on_linear_fields():

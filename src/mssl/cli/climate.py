@@ -138,7 +138,7 @@ def _show(facts: dict[str, Any], units: str) -> None:
     lines.append(("RMSE", f"{facts['rmse']:.4g} {units}"))
     for name, words, remark in _RIVALS:
         gain = facts[f"gain_over_{name}"]
-        verdict = f"{abs(gain):.1%} {'ahead of' if gain > 0 else 'behind'} it" if gain else "as good"
+        verdict = f"{abs(gain):.1%} {'ahead of' if gain > 0 else 'behind'} it" if abs(gain) >= 0.0005 else "as good"
         what = remark.format(facts["best_member"])
         lines.append((words, f"{facts[f'rmse_{name}']:.4g} {units}{what}; the combination is {verdict}"))
     lines.append(("raw average", f"{facts['rmse_raw_average']:.4g} {units}, the members' biases left in"))
