@@ -240,7 +240,9 @@ def findings(given: Any, model: Any, *, deep: bool) -> Iterator[Finding]:
     if result is None:
         return
     values = np.array([record.objective for record in result.history])
-    if result.status is not Status.SETTLED and len(values) > 1:
+    # Alternations with rank correlations have no joint objective: their weights and graphs belong to different ones.
+    joint = result.status is not Status.SETTLED and getattr(model, "correlation", "pearson") == "pearson"
+    if joint and len(values) > 1:
         rise = float(np.diff(values).max()) / max(1.0, abs(values[-1]))
         if rise > 1e-9:
             yield "F rises", rise
