@@ -21,8 +21,8 @@ RESIDUAL_FLOOR = 1e-3
 
 # Variance floor of p-MSSL, in units of the sampling variance: max(LEAST_FLOOR, FLOOR_PER_TASK · K / d). Clustered, low
 # rank and unrelated weights with d = 20, 100 rows a task and K = 10 … 500: within a few percent of the best floor where
-# a graph helps; with K = 200 and a floor of 1/8 unrelated tasks were 11 % worse than without a graph, with "auto" 2 %,
-# and with K = 500 fits took minutes instead of seconds.
+# a graph helps; with K = 200 and a floor of 1/8 unrelated tasks were 11 % worse than without a graph, with "auto" 2 %.
+# On low rank weights with K = 200 it is the other way round (1/8: .101, "auto": .131, no graph: .192).
 LEAST_FLOOR = 1 / 8
 FLOOR_PER_TASK = 1 / 10
 
