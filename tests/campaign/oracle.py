@@ -247,5 +247,7 @@ def findings(given: Any, model: Any, *, deep: bool) -> Iterator[Finding]:
         if rise > 1e-9:
             yield "F rises", rise
     # A feature that hardly varies, or sizes of 1e90, leave an oracle in other units without digits of its own.
-    if result.status is Status.CONVERGED and given.kind not in ("nearly constant", "extreme"):
+    # Weights that are an average over several settings are the optimum of none of them.
+    averaged = len(getattr(model, "members_", ())) > 1
+    if result.status is Status.CONVERGED and given.kind not in ("nearly constant", "extreme") and not averaged:
         yield from Judge(given, model).judge(deep)

@@ -64,7 +64,7 @@ def no_gain_left(reports: Array) -> bool:
     that a chain seldom stops; its fits are cheap.
     """
     edges, scores = reports[:, EDGES], reports[:, TASKS:]
-    scores = scores[:, ~np.isnan(scores).any(axis=0)]
+    scores = scores[:, np.isfinite(scores).all(axis=0)]
     n_tasks = scores.shape[1]
     if len(reports) <= PATIENCE or n_tasks < 2 or edges[-PATIENCE:].min() < n_tasks:
         return False
