@@ -132,10 +132,10 @@ class Content:
         if self.n_tasks < 2:
             return "There is one task only, so there is no graph between tasks."
         if not self.graph.n_edges:
-            return (
-                "The task graph is empty: no edge between any two tasks. A smaller graph penalty gives edges, if the "
-                "tasks are related."
-            )
+            remedy = " A smaller graph penalty gives edges, if the tasks are related."
+            if self.method.startswith("Bayesian"):
+                remedy = " What relates the tasks is tested apart from it: see the relations."
+            return f"The task graph is empty: no edge between any two tasks.{remedy}"
         return None
 
     @cached_property
