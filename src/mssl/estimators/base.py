@@ -495,7 +495,7 @@ class LabelEstimator(ClassifierMixin, TaskEstimator):
         -------
         ndarray of shape (N, 2), or (n, K, 2) for the shared and aligned layouts
         """
-        eta = self._linear_predictor(X, tasks, unseen)
+        eta = self.decision_function(X, tasks, unseen)
         return np.stack([self.loss_.inverse_link(-eta), self.loss_.inverse_link(eta)], axis=-1)
 
     def predict(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Labels:
@@ -515,7 +515,7 @@ class LabelEstimator(ClassifierMixin, TaskEstimator):
         -------
         ndarray of shape (N,) or (n, K)
         """
-        second = self._linear_predictor(X, tasks, unseen) > 0
+        second = self.decision_function(X, tasks, unseen) > 0
         return self.classes_[second.astype(int)]
 
     @score_by_keyword

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from mssl._typing import Array, ClassWeight, Index, Labels
+from mssl._typing import Array, ClassWeight, Index
 from mssl._validation import caller_level, check_choice, check_flag, check_number, check_whole_number, refused
 from mssl.data.inputs import listing, take_columns
 from mssl.data.layouts import TaskData
@@ -534,7 +534,8 @@ class BayesianMSSLRegressor(GLMScore, RegressorMixin, BayesianEstimator):
         targets = read_known(known)
         if self.target_ is not None:
             targets = np.where(np.isnan(targets), np.nan, self._targets(np.where(np.isnan(targets), 1.0, targets)))
-        return tuple(conditional(forecast.mean.reshape(shape), covariance, targets)[:2])  # type: ignore[return-value]
+        given = conditional(forecast.mean.reshape(shape), covariance, targets)
+        return given.mean, given.variance
 
     def impute(self, X: Any, Y: Any) -> Array:
         """Fill the gaps of targets of the shared or aligned layout: known ones stay, NaN becomes its expectation.
@@ -691,42 +692,3 @@ class BayesianMSSLClassifier(LabelEstimator, BayesianEstimator):
         """
         forecast, shape = self._forecast(X, tasks, unseen)
         return forecast.log_odds().reshape(shape)
-
-    def _second(self, X: Any, tasks: Any, unseen: str | None) -> Array:
-        forecast, shape = self._forecast(X, tasks, unseen)
-        return forecast.probabilities().reshape(shape)
-
-    def predict_proba(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Array:
-        """Predictive probabilities of both classes, in the order of ``classes_``.
-
-        Parameters
-        ----------
-        X, tasks, unseen
-            As for :meth:`predict`.
-
-        Returns
-        -------
-        ndarray of shape (N, 2), or (n, K, 2) for the shared and aligned layouts
-        """
-        p = self._second(X, tasks, unseen)
-        return np.stack([1 - p, p], axis=-1)
-
-    def predict(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Labels:
-        """Predict the likelier class.
-
-        Parameters
-        ----------
-        X : array or frame of shape (N, d), (n, d) or (n, K, d)
-            Features, in the layout of the fit.
-        tasks : array of shape (N,), optional
-            Task of each row, instead of a task column.
-        unseen : {"mean", "error"}, optional
-            Tasks that were not there in the fit: predicted from the mean that all tasks share, with one warning (the
-            default), or refused.
-
-        Returns
-        -------
-        ndarray of shape (N,) or (n, K)
-        """
-        second = self._second(X, tasks, unseen) > 0.5
-        return self.classes_[second.astype(int)]

@@ -81,10 +81,11 @@ def climb(
         first, residual = learner.step(hyper, s)
         if residual <= tol or count >= max_iter:
             return Climb(hyper, objective, residual, count, residual <= tol, trace)
-        s_first, value_first = _evaluate(statistics, learner, first)
+        found = _evaluate(statistics, learner, first)
         count += 1
-        if not np.isfinite(value_first):  # beyond the numbers that can be computed with: the last good point is kept
+        if found is None:  # beyond the numbers that can be computed with: the last good point is kept
             return Climb(hyper, objective, residual, count, False, trace)
+        s_first, value_first = found
         trace.append(value_first)
         if not accelerate:
             hyper, s, objective = first, s_first, value_first
@@ -97,29 +98,31 @@ def climb(
         candidate = second
         if length > 1:
             candidate = learner.normalised(second.from_vector(extrapolated(x0, x1, x2, length), columns))
-        s_next, value_next = _evaluate(statistics, learner, candidate)
+        found = _evaluate(statistics, learner, candidate)
         count += 1
-        if length > 1 and not value_next <= value_first + _FALL * abs(value_first):
+        if length > 1 and (found is None or found[1] > value_first + _FALL * abs(value_first)):
             longest = max(1.0, longest / 4)
             candidate = second
-            s_next, value_next = _evaluate(statistics, learner, candidate)
+            found = _evaluate(statistics, learner, candidate)
             count += 1
         elif length >= longest:
             longest *= 4
-        if not np.isfinite(value_next):
+        if found is None:
             return Climb(first, value_first, residual, count, False, trace)
-        hyper, s, objective = candidate, s_next, value_next
+        hyper, (s, objective) = candidate, found
         trace.append(objective)
 
 
-def _evaluate(statistics: Callable[[Hyper], Statistics], learner: Learner, hyper: Hyper) -> tuple[Statistics, float]:
+def _evaluate(
+    statistics: Callable[[Hyper], Statistics], learner: Learner, hyper: Hyper
+) -> tuple[Statistics, float] | None:
+    """Statistics and penalised objective, or None where they cannot be computed."""
     try:
         s = statistics(hyper)
     except np.linalg.LinAlgError:
-        s = None
-    if s is None or not np.isfinite(s.value):
-        return s, np.inf  # type: ignore[return-value]  # the caller goes back to the plain step
-    return s, learner.objective(hyper, s.value)
+        return None
+    objective = learner.objective(hyper, s.value) if np.isfinite(s.value) else np.inf
+    return (s, objective) if np.isfinite(objective) else None
 
 
 def step_length(x0: Array, x1: Array, x2: Array) -> float:
