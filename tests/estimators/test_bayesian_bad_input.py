@@ -160,5 +160,42 @@ def test_small_problems_of_all_structures(
 def test_what_cannot_be_computed_is_said() -> None:
     with pytest.raises(DataError, match="size"):
         BayesianMSSLRegressor("mean", features="linear").fit(X, 1e300 * Y, tasks=TASK)
+    for size in (1e300, 1e-300):
+        for features in ("auto", "linear", "spline"):
+            with pytest.raises(DataError, match="Column 1 of X is of size"):
+                BayesianMSSLRegressor("mean", features=features).fit(X * np.array([1, size, 1]), Y, tasks=TASK)
     with pytest.raises(MSSLError):
         BayesianMSSLClassifier("mean", features="linear").fit(X, np.ones(K * N, dtype=int), tasks=TASK)
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_a_task_without_rows_is_a_new_one(labels: bool) -> None:
+    y, kind = (LABELS, BayesianMSSLClassifier) if labels else (Y, BayesianMSSLRegressor)
+    options = {"features": "linear", "calibrate": False, "tol": 1e-6, "random_intercepts": True}
+    there = TASK != 1
+    with pytest.warns(UserWarning, match="Tasks 1 have no rows; they are predicted from what all tasks share"):
+        model = kind("mean", **options).fit(X, y, tasks=TASK, sample_weight=there)
+    others = kind("mean", **options).fit(X[there], y[there], tasks=TASK[there])
+    assert model.tasks_.tolist() == [0, 1, 2]
+    assert others.tasks_.tolist() == [0, 2]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # "predicted from the mean"
+        name = "decision_function" if labels else "predict"
+        for tasks in (TASK, np.full(K * N, 99)):
+            expected = getattr(others, name)(X, tasks=tasks)
+            np.testing.assert_allclose(getattr(model, name)(X, tasks=tasks), expected, atol=1e-4)
+    assert model.coef_[1] == pytest.approx(model.mean_coef_, abs=1e-8)
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.filterwarnings("ignore:.*have no rows")
+def test_a_column_of_missing_targets_is_predicted_from_the_others(aligned: bool) -> None:
+    table = np.stack([X] * 3, axis=1) if aligned else X
+    targets = np.column_stack([Y, np.full(K * N, np.nan), Y + 0.1 * X[:, 0]])
+    model = BayesianMSSLRegressor("mean+ard", features="linear").fit(table, targets)
+    mean, std = model.predict(table, return_std=True)
+    assert mean.shape == targets.shape
+    assert np.all(std[:, 1] > std[:, 0])
+    assert np.corrcoef(mean[:, 1], Y)[0, 1] > 0.9
+    with pytest.raises(DataError, match="no row with a target"):
+        model.fit(table, np.full(targets.shape, np.nan))

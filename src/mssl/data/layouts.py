@@ -257,10 +257,11 @@ def read_tasks(
     missing: str = "error",
     groups: Any = None,
     order: Any = None,
+    empty_tasks: bool = False,
 ) -> TaskData:
     """Check X, y and weights in any layout, encode categories and missing features, and sort the rows by task.
 
-    Groups and times follow their rows.
+    Groups and times follow their rows. Tasks without rows are refused unless ``empty_tasks`` says otherwise.
 
     Raises
     ------
@@ -272,6 +273,8 @@ def read_tasks(
     features = read_features(X, task_column, tasks, missing=missing)
     targets, target_names = read_targets(y, features.values, y_numeric)
     data = _by_layout(features, targets, target_names, sample_weight)
+    if not empty_tasks or not len(data.y):
+        _require_rows(data)
     for name, values in (("groups", groups), ("order", order)):
         if values is not None and len(values) != features.values.shape[0]:
             raise LayoutError(f"{name} has {len(values)} entries for {features.values.shape[0]} rows; give one a row.")
@@ -326,7 +329,9 @@ def check_target_sizes(data: TaskData, *, free_units: bool) -> None:
 
     Models whose units are free choose them to suit the largest targets; others take the targets as they are.
     """
-    sizes = np.maximum.reduceat(np.abs(data.y), data.offsets[:-1])
+    full = data.n_rows > 0
+    sizes = np.zeros(data.n_tasks)
+    sizes[full] = np.maximum.reduceat(np.abs(data.y), data.offsets[:-1][full])
     largest, smallest = float(sizes.max()), float(sizes.min(where=sizes > 0, initial=np.inf))
     low, high = _SQUARES if free_units else _FOURTH_POWERS
     if largest > high or 0 < largest < low:
@@ -360,7 +365,6 @@ def _from_long(features: Features, y: Labels, target_names: Labels | None, sampl
         X, y, of_row = X[order], y[order], of_row[order]
         weights = None if weights is None else weights[order]
     counts = np.bincount(of_row, minlength=len(tasks))
-    _require_rows(counts, tasks)
     offsets = np.concatenate([[0], np.cumsum(counts)])
     return TaskData(X, y, weights, offsets, tasks, "long", order, False, features.feature_names)
 
@@ -373,7 +377,6 @@ def _from_shared(features: Features, y: Labels, target_names: Labels | None, sam
     same_rows = bool(np.all(observed == observed[:, :1]))
     if _common(weights) and same_rows and not sparse.issparse(X):
         kept = np.flatnonzero(observed[:, 0])
-        _require_rows(np.full(K, len(kept)), tasks)
         if len(kept) < n:
             X, y = np.ascontiguousarray(X[kept]), y[kept]
             weights = None if weights is None else weights[kept]
@@ -418,7 +421,6 @@ def _expand(
 ) -> TaskData:
     """Give each task a copy of the rows that it has a target for; ``block(k, kept)`` are those of task k."""
     kept = [np.flatnonzero(column) for column in observed.T]
-    _require_rows(observed.sum(axis=0), tasks)
     blocks = [block(k, places) for k, places in enumerate(kept)]
     X = sparse.csr_array(sparse.vstack(blocks)) if sparse.issparse(blocks[0]) else np.concatenate(blocks)
     by_task = observed.T
@@ -429,8 +431,8 @@ def _expand(
     return TaskData(X, flat_y, flat_w, offsets, tasks, layout, rows, aligned, feature_names)
 
 
-def _require_rows(counts: Index, tasks: Labels) -> None:
-    empty = [task for task, count in zip(tasks, counts, strict=True) if count == 0]
+def _require_rows(data: TaskData) -> None:
+    empty = data.tasks[data.n_rows == 0].tolist()
     if empty:
         raise DataError(
             f"Tasks {listing(empty)} have no row with a target and a positive weight; drop these tasks "

@@ -92,6 +92,8 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
     features: str | Sequence[FeatureMap] = "linear"
     missing: str = "error"
     target_transform: str | None = None
+    # Whether tasks without rows are fitted, to be predicted from what all tasks share.
+    _takes_empty_tasks = False
 
     def _loss(self) -> Loss:
         return resolve_loss(self.loss)
@@ -106,6 +108,7 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
             sample_weight=sample_weight,
             y_numeric=y_numeric,
             missing=self.missing,
+            empty_tasks=self._takes_empty_tasks,
         )
         if tasks is None and self.task_column is None:
             _hint_at_tasks(data)

@@ -60,6 +60,7 @@ class BayesianEstimator(TaskEstimator):
     ensemble_: Ensemble
     residual_covariance_: Array
     unseen_ = "mean"
+    _takes_empty_tasks = True
 
     @with_callbacks
     def fit(
@@ -69,20 +70,12 @@ class BayesianEstimator(TaskEstimator):
 
         Parameters
         ----------
-        X : array or frame of shape (N, d), (n, d) or (n, K, d)
-            Features in one of three layouts: long (with ``task_column`` or ``tasks``), shared, aligned.
-        y : array of shape (N,) or (n, K)
-            Targets; in the (n, K) layouts NaN marks a missing one.
-        tasks : array of shape (N,), optional
-            Task of each row, instead of a task column.
-        sample_weight : array of the shape of y or of its rows, optional
-            Frequency weights: 2 means the row counts twice, 0 that it is not there.
-        groups : str or array of shape (N,) or (n,), optional
-            Rows that belong together in all tasks, such as those of one day or one patient: folds never part them, and
-            errors that tasks share there can be modelled. A column's name, or one entry a row. In the shared and
-            aligned layouts a row is a group by default.
-        order : str or array of shape (N,) or (n,), optional
-            Time of each row, likewise: folds are then blocks of time.
+        X, y, tasks, sample_weight
+            As for :class:`mssl.MSSLRegressor`. A task whose rows all have weight 0, or whose targets are all missing,
+            is predicted from what all tasks share.
+        groups, order
+            As for :class:`mssl.MSSLRegressorCV`: folds part neither groups nor blocks of time. Errors that tasks share
+            in a group can be modelled.
 
         Returns
         -------
@@ -91,6 +84,10 @@ class BayesianEstimator(TaskEstimator):
         X, groups, order, self.ignored_columns_ = take_columns(X, groups, order)
         data = self._read_columns(X, y, tasks, sample_weight).with_occasions(groups, order)
         loss = self._loss()
+        empty = data.tasks[data.n_rows == 0].tolist()
+        if empty:
+            told = f"Tasks {listing(empty)} have no rows; they are predicted from what all tasks share."
+            warnings.warn(told, UserWarning, stacklevel=caller_level())
         request = self._request(data, loss)
         self.maps_ = None
         self._remember_input(X, data)
@@ -163,9 +160,10 @@ class BayesianEstimator(TaskEstimator):
             names = np.asarray([f"x{j}" for j in range(data.n_features)] if names is None else names, dtype=object)
             self.features_ = ensemble.maps.get_feature_names_out(names)
         self._summarise()
-        evidence = LazyEvidence(
-            lambda: coefficient_evidence(prepare(data, loss, Settings(fit_intercept=self.fit_intercept)), "auto")
-        )
+        settings = Settings(fit_intercept=self.fit_intercept)
+        evidence = None
+        if np.all(data.n_rows > 0):  # a task without rows is related to none
+            evidence = LazyEvidence(lambda: coefficient_evidence(prepare(data, loss, settings), "auto"))
         precision = sparse_precision(ensemble)
         self.precision_ = precision
         self.partial_correlation_ = partial_correlation(precision)
@@ -224,7 +222,7 @@ class BayesianEstimator(TaskEstimator):
             n = values.shape[0]
             made = [self._by_rows(values, np.full(n, k)) for k in range(K)]
             order = np.arange(n * K).reshape(K, n).T.ravel()
-            return _taken(joined(made), order), (n, K)
+            return joined(made).take(order), (n, K)
         else:
             flat, shape = values, (values.shape[0],)
         return self._by_rows(flat, index), shape
@@ -333,10 +331,6 @@ class BayesianEstimator(TaskEstimator):
 
     def _targets(self, y: Any) -> Array:
         return np.asarray(y, dtype=float)
-
-
-def _taken(forecast: Forecast, rows: Index) -> Forecast:
-    return Forecast(*(getattr(forecast, name)[rows] for name in ("mean", "variance", "noise", "degrees")))
 
 
 def _own_scale(transform: TargetTransform, mean: Array, variance: Array) -> tuple[Array, Array]:

@@ -47,6 +47,10 @@ class Forecast:
     noise: Array
     degrees: Array
 
+    def take(self, rows: Index) -> Forecast:
+        """Some of the rows."""
+        return Forecast(*(part[rows] for part in vars(self).values()))
+
     def calibrated(self, calibration: Calibration) -> Forecast:
         """The same with the factors that folds suggest."""
         a, b = calibration.centre, calibration.spread
@@ -187,5 +191,4 @@ def mixed(forecasts: list[Forecast], weights: Array) -> Forecast:
 
 def joined(forecasts: list[Forecast]) -> Forecast:
     """Forecasts of some rows and of others as one."""
-    names = ("mean", "variance", "noise", "degrees")
-    return Forecast(*(np.concatenate([getattr(f, name) for f in forecasts]) for name in names))
+    return Forecast(*map(np.concatenate, zip(*(vars(f).values() for f in forecasts), strict=True)))

@@ -22,6 +22,7 @@ WORDS: dict[str, tuple[type[FeatureMap], ...]] = {
     "spline+interactions": (Linear, Spline, Interactions),
 }
 _CHUNK = 2**20  # numbers that are made at a time: what maps need in between stays small
+_SQUARES = (1e-152, 1e152)  # columns whose squares doubles can hold
 _RIDGE = 1e-3  # of the regression whose residuals pairs are screened by: rows of one added for each row
 
 
@@ -88,6 +89,7 @@ class FeatureBlocks(TransformerMixin, BaseEstimator):
         """
         maps = self._read_maps()
         values = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
+        _check_sizes(values)
         if sparse.issparse(values) and any(type(made) is not Linear for made in maps):
             raise DataError(
                 f"features is {self.maps!r} and X is sparse; sparse X takes features='linear' only. Give a dense X "
@@ -175,6 +177,19 @@ class FeatureBlocks(TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _check_sizes(X: Any) -> None:
+    """Raise where squares of a column are beyond what doubles hold: its spread could not be computed."""
+    largest = abs(X).max(axis=0)
+    largest = np.ravel(largest.toarray() if sparse.issparse(largest) else largest)
+    low, high = _SQUARES
+    strange = np.flatnonzero((largest > high) | ((largest > 0) & (largest < low)))
+    if len(strange):
+        raise DataError(
+            f"Column {strange[0]} of X is of size {largest[strange[0]]:.2g}; sizes from {low:g} to {high:g} can be "
+            "computed with. Give it in other units."
+        )
 
 
 def _residuals(features: Array, targets: Array, task_of_row: Any, weights: Array) -> Array:
