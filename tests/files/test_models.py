@@ -404,7 +404,7 @@ ODD_ARRAYS = {
     "text": lambda a: a.astype(str),
     "not finite": lambda a: np.full_like(a, np.nan),
     "complex": lambda a: a.astype(complex),
-    "single": lambda a: a.astype(np.float32),
+    "half": lambda a: a.astype(np.float16),
     "a list": lambda a: a.tolist(),
 }
 

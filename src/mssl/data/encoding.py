@@ -384,12 +384,15 @@ class Features:
         Names of the columns, where the input has them (the task column left out).
     encoder : FeatureEncoder or None
         How the columns became numbers; None where they are nothing else.
+    dtype : dtype
+        float32 where all of them came so, else float64, as ``values`` always are.
     """
 
     values: Any
     tasks: Any
     feature_names: Labels | None
     encoder: FeatureEncoder | None = None
+    dtype: Any = np.float64
 
 
 def read_features(
@@ -415,7 +418,7 @@ def read_features(
     X, labels, names = split_task_column(X, task_column, optional=tasks is not None)
     if tasks is not None:
         labels = tasks if isinstance(tasks, CodedTasks) else read_labels(tasks)
-    learns = encoder is None
+    learns, dtype = encoder is None, _dtype(X)
     if encoder is None and hasattr(X, "columns") and _has_text(X):
         encoder, values = FeatureEncoder.learn(X, missing)
     elif encoder is not None and encoder.has_categories:
@@ -436,7 +439,13 @@ def read_features(
         raise LayoutError(f"There are {len(labels)} task ids for {values.shape[0]} rows; give one task id a row.")
     if encoder is not None and names is not None:
         names = np.asarray(encoder.names, dtype=object)
-    return Features(values, labels, names, encoder)
+    return Features(values, labels, names, encoder, dtype)
+
+
+def _dtype(X: Any) -> Any:
+    """float32 where an array, or all columns of a frame, are of it; else float64."""
+    kinds = getattr(X, "dtypes", ()) if hasattr(X, "columns") else [getattr(X, "dtype", None)]
+    return np.float32 if {str(kind).lower() for kind in kinds} == {"float32"} else np.float64
 
 
 def _has_text(X: Any) -> bool:

@@ -70,6 +70,8 @@ class TaskData:
         Which rows belong together, in whichever tasks they are: rows of one group are never split by folds.
     order : ndarray of int of shape (N,) or None
         Rank of each row's time among all times; equal times have equal ranks.
+    dtype : dtype
+        Of the features as they came, float32 or float64: that of coefficients and predictions. X is float64.
 
     Examples
     --------
@@ -91,6 +93,7 @@ class TaskData:
     encoder: FeatureEncoder | None = None
     groups: Index | None = None
     order: Index | None = None
+    dtype: Any = np.float64
 
     @property
     def rows(self) -> Index | None:
@@ -293,7 +296,7 @@ def _by_layout(features: Features, targets: Labels, target_names: Labels | None,
         data = _from_shared(features, targets, target_names, sample_weight)
     else:
         data = _from_long(features, targets, target_names, sample_weight)
-    return data if features.encoder is None else replace(data, encoder=features.encoder)
+    return replace(data, encoder=features.encoder, dtype=features.dtype)
 
 
 def subset(data: TaskData, mask: Mask, *, all_tasks: bool = True) -> TaskData:

@@ -175,7 +175,8 @@ class MultiTaskEstimator(TaskEstimator):
         _check_units(unit, prepared.scales, result)
         covariance = result.structure.covariance
         self.tasks_ = data.tasks
-        self.coef_, self.intercept_ = prepared.to_user(result.W, result.intercepts)
+        coef, intercept = prepared.to_user(result.W, result.intercepts)
+        self.coef_, self.intercept_ = coef.astype(data.dtype, copy=False), intercept.astype(data.dtype, copy=False)
         self.mean_coef_ = unit * result.mean / prepared.scales
         self.noise_ = unit * np.sqrt(prepared.noise)
         self.precision_ = spec.user_precision(prepared, result)

@@ -37,12 +37,12 @@ class _Baseline(GLMScore, RegressorMixin, TaskPredictor, BaseEstimator):
         data = read_tasks(X, y, task_column=self.task_column, tasks=tasks, sample_weight=sample_weight)
         self._remember_input(X, data)
         self.tasks_, self.loss_ = data.tasks, Gaussian()
-        self.intercept_ = np.zeros(data.n_tasks)
+        self.intercept_ = np.zeros(data.n_tasks, data.dtype)
         self._learn(data)
         return self
 
     def _learn(self, data: TaskData) -> None:
-        self.coef_ = np.full((data.n_tasks, data.n_features), 1.0 / data.n_features)
+        self.coef_ = np.full((data.n_tasks, data.n_features), 1.0 / data.n_features, data.dtype)
 
 
 class AverageModel(_Baseline):
@@ -84,7 +84,7 @@ class BestMember(_Baseline):
     def _learn(self, data: TaskData) -> None:
         dense = data.X.toarray() if hasattr(data.X, "toarray") else data.X
         weights = np.ones(len(data.y)) if data.weights is None else data.weights
-        self.coef_ = np.zeros((data.n_tasks, data.n_features))
+        self.coef_ = np.zeros((data.n_tasks, data.n_features), data.dtype)
         self.member_ = np.empty(data.n_tasks, dtype=np.int64)
         for k in range(data.n_tasks):
             rows = slice(data.offsets[k], data.offsets[k + 1])
@@ -156,7 +156,7 @@ class Climatology(_Baseline):
         X, tasks, unseen
             As for :meth:`mssl.MSSLRegressor.predict`; there is no mean for unseen tasks.
         """
-        values, index, layout = self._rows(X, tasks, unseen)
+        values, index, layout, _ = self._rows(X, tasks, unseen)
         place, K = self._place(), len(self.tasks_)
         if layout == "aligned":
             return self._normals(values[:, :, place], np.broadcast_to(np.arange(K), values.shape[:2]))

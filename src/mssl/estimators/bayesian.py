@@ -159,7 +159,7 @@ class BayesianEstimator(TaskEstimator):
             names = data.feature_names
             names = np.asarray([f"x{j}" for j in range(data.n_features)] if names is None else names, dtype=object)
             self.features_ = ensemble.maps.get_feature_names_out(names)
-        self._summarise()
+        self._summarise(data.dtype)
         settings = Settings(fit_intercept=self.fit_intercept)
         evidence = None
         if np.all(data.n_rows > 0):  # a task without rows is related to none
@@ -169,8 +169,8 @@ class BayesianEstimator(TaskEstimator):
         self.partial_correlation_ = partial_correlation(precision)
         self.graph_ = TaskGraph.from_precision(precision, tasks=data.tasks.tolist(), evidence=evidence)
 
-    def _summarise(self) -> None:
-        """The attributes that users read, from the ensemble, in their units."""
+    def _summarise(self, dtype: Any) -> None:
+        """The attributes that users read, from the ensemble, in their units; weights of the type of the features."""
         ensemble = self.ensemble_
         K, D = len(self.tasks_), len(self.features_)
         coef, square, level = np.zeros((K, D)), np.zeros((K, D)), np.zeros(K)
@@ -194,7 +194,7 @@ class BayesianEstimator(TaskEstimator):
             covariance += weight * T
             residual += weight * spread**2 * R
         noise = np.sqrt(np.diag(residual))
-        self.coef_, self.intercept_ = coef, level
+        self.coef_, self.intercept_ = coef.astype(dtype, copy=False), level.astype(dtype, copy=False)
         self.coef_std_ = np.sqrt(np.maximum(square - coef**2, 0.0))
         self.mean_coef_ = mean
         self.unseen_coef_, self.unseen_intercept_ = mean, float(mean_level)
@@ -209,9 +209,9 @@ class BayesianEstimator(TaskEstimator):
         self.candidates_ = ensemble.judged
         self.n_iter_ = int(sum(member.fit.n_iter for member in ensemble.members))
 
-    def _forecast(self, X: Any, tasks: Any, unseen: str | None) -> tuple[Forecast, tuple[int, ...]]:
-        """Distributions of all rows, flat, and the shape of predictions."""
-        values, index, layout = self._rows(X, tasks, unseen)
+    def _forecast(self, X: Any, tasks: Any, unseen: str | None) -> tuple[Forecast, tuple[int, ...], Any]:
+        """Distributions of all rows, flat, and the shape of predictions and the type of the rows."""
+        values, index, layout, dtype = self._rows(X, tasks, unseen)
         K = len(self.tasks_)
         shape: tuple[int, ...]
         if layout == "aligned":
@@ -222,10 +222,10 @@ class BayesianEstimator(TaskEstimator):
             n = values.shape[0]
             made = [self._by_rows(values, np.full(n, k)) for k in range(K)]
             order = np.arange(n * K).reshape(K, n).T.ravel()
-            return joined(made).take(order), (n, K)
+            return joined(made).take(order), (n, K), dtype
         else:
             flat, shape = values, (values.shape[0],)
-        return self._by_rows(flat, index), shape
+        return self._by_rows(flat, index), shape, dtype
 
     def _by_rows(self, values: Any, index: Index) -> Forecast:
         step = max(1, _CHUNK // max(1, values.shape[1]))
@@ -311,7 +311,7 @@ class BayesianEstimator(TaskEstimator):
         names = np.repeat(np.asarray([task]), len(y))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            values, _, _ = self._rows(X, names, "mean")
+            values = self._rows(X, names, "mean").values
         targets = self._targets(y)
         if len(targets) != values.shape[0]:
             raise DataError(f"X has {values.shape[0]} rows, y has {len(targets)}; give one target a row.")
@@ -321,7 +321,7 @@ class BayesianEstimator(TaskEstimator):
         ]
         self.ensemble_ = replace(self.ensemble_, members=members)
         self.tasks_ = np.append(self.tasks_.astype(object) if self.tasks_.dtype.kind == "O" else self.tasks_, [task])
-        self._summarise()
+        self._summarise(self.coef_.dtype)
         precision = np.eye(len(self.tasks_))
         precision[:-1, :-1] = self.precision_
         self.precision_ = precision
@@ -504,7 +504,7 @@ class BayesianMSSLRegressor(GLMScore, RegressorMixin, BayesianEstimator):
         -------
         ndarray of shape (N,) or (n, K), or two of them
         """
-        forecast, shape = self._forecast(X, tasks, unseen)
+        forecast, shape, dtype = self._forecast(X, tasks, unseen)
         if known is not None:
             mean, variance = self._given(forecast, shape, known)
             if self.target_ is not None:
@@ -514,8 +514,8 @@ class BayesianMSSLRegressor(GLMScore, RegressorMixin, BayesianEstimator):
         else:
             mean = forecast.expectation(self.loss_)
             variance = self._variance(forecast, mean)
-        mean = mean.reshape(shape)
-        return (mean, np.sqrt(variance).reshape(shape)) if return_std else mean
+        mean = self._as_given(mean.reshape(shape), dtype)
+        return (mean, self._as_given(np.sqrt(variance).reshape(shape), dtype)) if return_std else mean
 
     def _given(self, forecast: Forecast, shape: tuple[int, ...], known: Any) -> tuple[Array, Array]:
         if len(shape) != 2 or self.loss_.name != "gaussian":
@@ -579,7 +579,7 @@ class BayesianMSSLRegressor(GLMScore, RegressorMixin, BayesianEstimator):
             Lower and upper ends.
         """
         check_number("coverage", coverage, above=0, below=1)
-        forecast, shape = self._forecast(X, tasks, unseen)
+        forecast, shape, _ = self._forecast(X, tasks, unseen)
         levels = np.asarray([0.5 - coverage / 2, 0.5 + coverage / 2])
         ends = forecast.quantiles(levels, self.loss_)
         return (ends if self.target_ is None else self.target_.inverse(ends)).reshape(*shape, 2)
@@ -684,5 +684,5 @@ class BayesianMSSLClassifier(LabelEstimator, BayesianEstimator):
         -------
         ndarray of shape (N,) or (n, K)
         """
-        forecast, shape = self._forecast(X, tasks, unseen)
-        return forecast.log_odds().reshape(shape)
+        forecast, shape, dtype = self._forecast(X, tasks, unseen)
+        return self._as_given(forecast.log_odds().reshape(shape), dtype)

@@ -34,11 +34,14 @@ class Rows(NamedTuple):
         (shared), or K rows are (aligned).
     layout : {"long", "shared", "aligned"}
         What they are; predictions are of shape (N,), or (n, K) for the latter two.
+    dtype : dtype
+        Of the features as they came, float32 or float64.
     """
 
     values: Any
     index: Index | None  # type: ignore[assignment]  # hides tuple.index, which rows have no use for
     layout: str
+    dtype: Any
 
 
 class TaskPredictor:
@@ -115,7 +118,7 @@ class TaskPredictor:
                     f"{d} features."
                 )
             flat = self._mapped(values.reshape(-1, d))
-            return Rows(flat.reshape(len(values), K, -1), None, "aligned")
+            return Rows(flat.reshape(len(values), K, -1), None, "aligned", read.dtype)
         left_out = tasks is not None and self.task_column is not None and _lacks(X, self.task_column)
         if self.layout_ != "aligned" and not left_out:
             validate_data(self, X, skip_check_array=True, reset=False)
@@ -129,11 +132,11 @@ class TaskPredictor:
         if labels is not None:
             index = locate_tasks(labels, self.tasks_)
             self._check_unseen(labels, index, unseen)
-            return Rows(self._mapped(values), index, "long")
+            return Rows(self._mapped(values), index, "long", read.dtype)
         if self.layout_ == "shared":
-            return Rows(self._mapped(values), None, "shared")
+            return Rows(self._mapped(values), None, "shared", read.dtype)
         if self.layout_ == "long" and K == 1:
-            return Rows(self._mapped(values), np.zeros(values.shape[0], dtype=np.int64), "long")
+            return Rows(self._mapped(values), np.zeros(values.shape[0], dtype=np.int64), "long", read.dtype)
         raise LayoutError(
             f"This model knows {K} tasks ({listing(list(self.tasks_))}); say which task each row belongs to, with "
             f"tasks= or the task column, or give aligned X of shape (n, {K}, {d})."
@@ -162,10 +165,11 @@ class TaskPredictor:
 
     def _linear_predictor(self, X: Any, tasks: Any = None, unseen: str | None = "error") -> Array:
         """x·w_k + b_k, shape (N,) for rows with a task, (n, K) for the shared and aligned layouts."""
-        return self._predictor_of(self._rows(X, tasks, unseen))
+        rows = self._rows(X, tasks, unseen)
+        return self._as_given(self._predictor_of(rows), rows.dtype)
 
     def _predictor_of(self, rows: Rows) -> Array:
-        values, index, layout = rows
+        values, index, layout, _ = rows
         if layout == "aligned":
             return np.asarray(np.einsum("nkd,kd->nk", values, self.coef_) + self.intercept_)
         if index is None:
@@ -204,9 +208,17 @@ class TaskPredictor:
         rows = self._rows(X, tasks, unseen)
         predictor = self._predictor_of(rows)
         if self.target_ is not None:
-            return self._back(predictor, rows)
-        # Means beyond the largest double are that double: a row far outside of the training data has no other answer.
-        return np.minimum(self.loss_.inverse_link(predictor), np.finfo(float).max)
+            return self._as_given(self._back(predictor, rows), rows.dtype)
+        return self._as_given(self.loss_.inverse_link(predictor), rows.dtype)
+
+    def _as_given(self, values: Array, dtype: Any) -> Array:
+        """Answers for rows of a type: float32 where these rows and those of the fit are.
+
+        Those beyond the largest number are that number: a row far outside of the training data has no other answer.
+        """
+        kind = np.result_type(dtype, self.coef_.dtype)
+        largest = float(np.finfo(kind).max)
+        return np.clip(values, -largest, largest).astype(kind, copy=False)
 
     def partial_effect(
         self, feature: Any, task: Any = None, *, n_points: int = 50, level: float = 0.9
@@ -310,7 +322,8 @@ def predict_given(mean: Array, covariance: Array | None, known: Any, return_std:
             "MSSLRegressor(on='residual') to targets of shape (n, K), and predict for all tasks at once."
         )
     given = conditional(mean, covariance, np.full(mean.shape, np.nan) if known is None else read_known(known))
-    return (given.mean, np.sqrt(given.variance)) if return_std else given.mean
+    expected, spread = (values.astype(mean.dtype, copy=False) for values in (given.mean, np.sqrt(given.variance)))
+    return (expected, spread) if return_std else expected
 
 
 def read_known(known: Any) -> Array:

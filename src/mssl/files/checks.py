@@ -181,7 +181,7 @@ def check_object(name: str, state: Mapping[str, Any]) -> None:
             continue
         if attribute in _NUMBERS:
             _check_array(where, value, _NUMBERS[attribute], sizes)
-            if value.dtype != np.float64 or not np.isfinite(value).all():
+            if value.dtype not in (np.float64, np.float32) or not np.isfinite(value).all():
                 raise ModelFileError(f"{where} holds what is no finite number")
         elif attribute in _LABELS:
             _check_array(where, value, _LABELS[attribute], sizes)

@@ -36,9 +36,15 @@ class _GraphicalLasso(EmpiricalCovariance):
         S: Array = empirical_covariance(X, assume_centered=self.assume_centered)
         return S
 
-    def _keep(self, S: Array, alpha: float) -> None:
+    def _read(self, X: Any) -> tuple[Array, Any]:
+        """Rows in double precision, and the type they came in: that of the answers."""
+        X = validate_data(self, X, ensure_min_features=2, ensure_min_samples=2, dtype=[np.float64, np.float32])
+        return X.astype(np.float64, copy=False), X.dtype
+
+    def _keep(self, S: Array, alpha: float, dtype: Any) -> None:
         result = _solve(S, alpha, self.tol, self.max_iter)
-        self.covariance_, self.precision_ = result.covariance, result.precision
+        found = (self.location_, result.covariance, result.precision)
+        self.location_, self.covariance_, self.precision_ = (values.astype(dtype, copy=False) for values in found)
         self.n_iter_ = result.n_iter
         self.costs_ = [(result.objective, result.gap)]
 
@@ -71,7 +77,7 @@ class GraphicalLasso(_GraphicalLasso):
     location_ : ndarray of shape (p,)
         Means of the columns.
     covariance_, precision_ : ndarrays of shape (p, p)
-        The estimate and its inverse, which has exact zeros.
+        The estimate and its inverse, which has exact zeros; float32 where X is.
     n_iter_ : int
         Sweeps.
     costs_ : list of (float, float)
@@ -123,14 +129,14 @@ class GraphicalLasso(_GraphicalLasso):
         -------
         self
         """
-        X = validate_data(self, X, ensure_min_features=2, ensure_min_samples=2, dtype=float)
+        X, dtype = self._read(X)
         if self.covariance not in (None, "precomputed"):
             raise refused("covariance", self.covariance, "allowed are 'precomputed' and None")
         if self.covariance is None:
             S = self._covariance_of(X)
         else:
             self.location_, S = np.zeros(X.shape[1]), X
-        self._keep(S, self.alpha)
+        self._keep(S, self.alpha, dtype)
         if self.verbose:
             objective, gap = self.costs_[-1]
             print(f"objective {objective:.8g}  gap {gap:.1e}  sweeps {self.n_iter_}", file=sys.stderr)
@@ -212,7 +218,7 @@ class GraphicalLassoCV(_GraphicalLasso):
         -------
         self
         """
-        X = validate_data(self, X, ensure_min_features=2, ensure_min_samples=2, dtype=float)
+        X, dtype = self._read(X)
         S = self._covariance_of(X)
         folds = [self._fold(X[train], X[test]) for train, test in check_cv(self.cv, y).split(X, y)]
         scores: dict[float, list[float]] = {}
@@ -233,7 +239,7 @@ class GraphicalLassoCV(_GraphicalLasso):
             alphas = np.geomspace(above, below, len(alphas) + 2)[1:-1]
             if self.verbose:
                 print(f"grid {number + 1}: alpha {best:.4g}  score {np.mean(scores[best]):.6g}", file=sys.stderr)
-        self._keep(S, best)
+        self._keep(S, best, dtype)
         self.alpha_ = best
         unpenalised = [log_likelihood(test, np.linalg.pinv(train, hermitian=True)) for train, test in folds]
         table = np.asarray([*(scores[alpha] for alpha in known), unpenalised])

@@ -50,7 +50,8 @@ class GraphicalLassoResult:
     Attributes
     ----------
     precision : ndarray of shape (p, p)
-        Ω, symmetric positive definite, with exact zeros where there is no edge.
+        Ω, symmetric positive definite, with exact zeros where there is no edge; float32 where S is, rounded from the
+        doubles that all else is about.
     covariance : ndarray of shape (p, p)
         The inverse of Ω.
     gap : float
@@ -95,6 +96,22 @@ class GraphicalLassoResult:
         components = np.zeros(len(precision), dtype=np.int64)
         return cls(precision, covariance, gap, objective, status, 0, components, log_determinant)
 
+    def rounded(self) -> GraphicalLassoResult:
+        """The same with matrices of float32."""
+        single: Any = np.float32
+        return replace(
+            self,
+            precision=self.precision.astype(single),
+            covariance=self.covariance.astype(single),
+            dual=None if self.dual is None else self.dual.astype(single),
+        )
+
+    def in_doubles(self) -> GraphicalLassoResult:
+        """The same with matrices of float64: what is known about others than these is known no more."""
+        if self.precision.dtype == np.float64:
+            return self
+        return self.of(self.precision.astype(np.float64), self.covariance.astype(np.float64))
+
 
 def graphical_lasso(
     S: ArrayLike,
@@ -118,7 +135,7 @@ def graphical_lasso(
     Parameters
     ----------
     S : array of shape (p, p)
-        Covariance (or any symmetric matrix for which the problem is bounded).
+        Covariance (or any symmetric matrix for which the problem is bounded). Of float32 the answer is float32.
     alpha : float
         Strength of the penalty, ≥ 0.
     penalize_diagonal : bool
@@ -170,13 +187,16 @@ def graphical_lasso(
            [1, 1, 0],
            [0, 0, 1]])
     """
+    single = getattr(S, "dtype", None) == np.float32
     S, L, e = _problem(S, alpha, penalize_diagonal, diagonal_penalty, weights, zeros, check=check)
     if check:
         _check_settings(solver, tol, max_iter, warm_start, len(S))
+    if warm_start is not None:
+        warm_start = warm_start.in_doubles()
     result = solve(S, alpha, L, e, solver=solver, tol=tol, max_iter=max_iter, warm_start=warm_start, check=check)
     if result.status is not GlassoStatus.CONVERGED and result.gap > algorithms.ROUNDING * len(S):
         _warn(result, tol, max_iter, solver)
-    return result
+    return result.rounded() if single else result
 
 
 def solve(
@@ -287,7 +307,8 @@ def graphical_lasso_gap(
     omega = _square(precision, "precision") if check else np.ascontiguousarray(precision, dtype=float)
     if omega.shape != S.shape:
         raise DataError(f"precision has shape {omega.shape}; S has {S.shape}. Give both the same shape.")
-    return gap_of(S, alpha, L, e, omega, known if known is not None and known.precision is precision else None)
+    given = known is not None and known.precision is precision and known.precision.dtype == np.float64
+    return gap_of(S, alpha, L, e, omega, known if given else None)
 
 
 def gap_of(
@@ -449,7 +470,8 @@ def _square(values: ArrayLike, name: str) -> Array:
         return matrix
     size = np.sqrt(np.abs(np.diagonal(matrix)))
     uneven = np.abs(matrix - matrix.T)
-    if np.any(uneven > 1e-8 * np.maximum(size[:, None] * size, np.abs(matrix))):
+    rounding = 1e-5 if given.dtype == np.float32 else 1e-8
+    if np.any(uneven > rounding * np.maximum(size[:, None] * size, np.abs(matrix))):
         raise DataError(
             f"{name} differs from its transpose by up to {uneven.max():.3g}; it must be symmetric. Give (A + A.T) / 2."
         )

@@ -171,7 +171,9 @@ class MSSLSearch(SearchCV):
             for point in follow(whole, loose, list(chain)):
                 coef, intercept = point.prepared.to_user(point.result.W, point.result.intercepts)
                 found.append((coef, intercept, point.prepared.unit * point.result.mean / point.prepared.scales))
-        model.coef_, model.intercept_, model.mean_coef_ = (np.mean(parts, axis=0) for parts in zip(*found, strict=True))
+        model.coef_, model.intercept_, model.mean_coef_ = (
+            np.mean(parts, axis=0).astype(parts[0].dtype, copy=False) for parts in zip(*found, strict=True)
+        )
         design = whole.prepared(model.to_spec(whole)).design
         model._expect_new_task(None if design is None else design.centres)
 
