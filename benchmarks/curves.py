@@ -34,6 +34,8 @@ from mssl.datasets._curved import CURVES
 RECORDS = Path(__file__).parent / "results" / "curves.jsonl"
 PAGE = Path(__file__).parent.parent / "docs" / "curves.md"
 SIZES = (20, 50, 100)
+LEVEL = 0.9  # of intervals
+Found = tuple[np.ndarray, np.ndarray | None]  # predictions, and intervals where the method has them
 REAL = ("landmine-40", "spam15-20", "letter-20", "digits-30", "atlas-5", "fiveloc-10", "wind-120")
 
 
@@ -59,42 +61,48 @@ PROBLEMS: dict[str, Callable[[int], Cut]] = {
 }
 
 
-def search(features: str) -> Callable[[Cut], np.ndarray]:
+def search(features: str) -> Callable[[Cut], Found]:
     """This package's default search with one kind of features."""
 
-    def method(given: Cut) -> np.ndarray:
+    def method(given: Cut) -> Found:
         family = MSSLClassifierCV if given.labels else MSSLRegressorCV
         named = {} if given.labels else {"fit_intercept": given.intercept}
-        return predicted(fitted(family(features=features, **named), given.train), given.test, given.labels)
+        return predicted(fitted(family(features=features, **named), given.train), given.test, given.labels), None
 
     return method
 
 
-def bayesian(features: str) -> Callable[[Cut], np.ndarray]:
+def bayesian(features: str) -> Callable[[Cut], Found]:
     """This package's estimator that integrates the weights out."""
 
-    def method(given: Cut) -> np.ndarray:
-        family = mssl.BayesianMSSLClassifier if given.labels else mssl.BayesianMSSLRegressor
-        return predicted(fitted(family(features=features), given.train), given.test, given.labels)
+    def method(given: Cut) -> Found:
+        if given.labels:
+            model = fitted(mssl.BayesianMSSLClassifier(features=features), given.train)
+            return predicted(model, given.test, True), None
+        model = fitted(
+            mssl.BayesianMSSLRegressor(features=features, fit_intercept=given.intercept), given.train
+        )
+        named = {} if given.test.tasks is None else {"tasks": given.test.tasks}
+        interval = np.asarray(model.predict_interval(given.test.X, coverage=LEVEL, **named))
+        return predicted(model, given.test, False), interval
 
     return method
 
 
-def trees(given: Cut) -> np.ndarray:
+def trees(given: Cut) -> Found:
     """LightGBM with the task as a category, tuned by folds."""
     predict = boosted(given.train.long(), given)
-    return predict(given.test.long()).reshape(given.test.y.shape)
+    return predict(given.test.long()).reshape(given.test.y.shape), None
 
 
-METHODS: dict[str, Callable[[Cut], np.ndarray]] = {
+METHODS: dict[str, Callable[[Cut], Found]] = {
     "linear": search("linear"),
     "spline": search("spline"),
     "auto": search("auto"),
     "lightgbm": trees,
-    "process": lambda given: process(given)["mean"],
+    "process": lambda given: (process(given)["mean"], None),
+    **{f"bayesian {features}": bayesian(features) for features in ("linear", "spline", "auto")},
 }
-if "BayesianMSSLRegressor" in mssl.__all__:
-    METHODS |= {"bayesian linear": bayesian("linear"), "bayesian auto": bayesian("auto")}
 
 
 def score(given: Cut, mean: np.ndarray) -> float:
@@ -128,11 +136,15 @@ def run(problems: list[str], methods: list[str], seeds: range, path: Path) -> No
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     try:
-                        value = score(given, METHODS[method](given))
+                        mean, interval = METHODS[method](given)
                     except Exception as error:
                         print(f"{problem} {seed} {method}: {type(error).__name__} {error}"[:120])
                         continue
+                value = score(given, mean)
                 line = {"problem": problem, "method": method, "seed": seed, "score": value}
+                if interval is not None:
+                    inside = (interval[..., 0] <= given.test.y) & (given.test.y <= interval[..., 1])
+                    line["coverage"] = float(inside.mean())
                 line["seconds"] = round(perf_counter() - began, 2)
                 with path.open("a") as stream:
                     stream.write(json.dumps(line) + "\n")

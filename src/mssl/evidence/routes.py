@@ -26,7 +26,7 @@ from typing import Protocol
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
-from scipy.linalg.lapack import dpotrf, dpotri
+from scipy.linalg.lapack import dpotrf, dpotri, dtrtri
 
 from mssl._typing import Array, Index, Mask
 from mssl.evidence.posterior import DualPosterior, JointPosterior, MeanPosterior, SharedPosterior, WeightPosterior, root
@@ -54,19 +54,19 @@ class MeanRoute:
     def _tasks(self, hyper: Hyper) -> tuple[Array, Array, Array]:
         """Per task, with V_k = L Lᵀ: L⁻¹, U = L⁻¹X and L⁻¹z."""
         X, z = self.rows.X, self.rows.z
-        V = (X * hyper.deviation_variances(self.columns)) @ X.transpose(0, 2, 1)
+        spread = X * np.sqrt(hyper.deviation_variances(self.columns))
+        V = spread @ spread.transpose(0, 2, 1)  # one array twice: half of the products are made
         diagonal = np.arange(V.shape[1])
         V[:, diagonal, diagonal] += hyper.noise[:, None]
-        lower = np.linalg.inv(np.linalg.cholesky(V))
+        lower = np.linalg.cholesky(V)
+        for k in range(len(lower) if V.shape[1] else 0):
+            lower[k] = dtrtri(lower[k], lower=1)[0]
         return lower, lower @ X, (lower @ z[:, :, None])[:, :, 0]
 
-    def _mean(self, hyper: Hyper, M: Array, h: Array) -> tuple[Array, Array, float]:
-        """Posterior mean and covariance of the shared mean, and log |I + C^½ M C^½|."""
+    def _mean_factor(self, hyper: Hyper, M: Array) -> tuple[Array, Array]:
+        """The scale c^½ of the shared mean's prior, and the lower factor of I + c^½ M c^½."""
         scale = np.sqrt(hyper.mean_variances(self.columns))
-        H = np.eye(len(scale)) + scale[:, None] * M * scale
-        factor = cho_factor(H, lower=True)
-        covariance = scale[:, None] * cho_solve(factor, np.diag(scale))
-        return covariance @ h, covariance, 2 * float(np.sum(np.log(np.diag(factor[0]))))
+        return scale, cho_factor(np.eye(len(scale)) + scale[:, None] * M * scale, lower=True)[0]
 
     def statistics(self, hyper: Hyper) -> Statistics:
         """−2 log Z and its derivatives."""
@@ -75,17 +75,22 @@ class MeanRoute:
         lower, U, white = self._tasks(hyper)
         flat = U.reshape(K * r, d)
         total, sums = flat.T @ flat, white.ravel() @ flat
-        mean, covariance, log_det = self._mean(hyper, total, sums)
+        scale, factor = self._mean_factor(hyper, total)
+        mean = scale * cho_solve((factor, True), scale * sums)
+        log_det = 2 * float(np.sum(np.log(np.diag(factor))))
         filling = r - rows.used
         log_det += -2 * float(np.sum(np.log(np.diagonal(lower, axis1=1, axis2=2)))) - float(filling @ np.log(noise))
         value = float(np.sum(white * white)) - float(sums @ mean) + log_det
         value += float(rows.spare @ np.log(noise) + rows.rest @ (1 / noise))
         residual = white - (flat @ mean).reshape(K, r)
         g = (residual[:, None, :] @ U)[:, 0]
-        # P_kk = L⁻ᵀ (I − U Var U ᵀ) L⁻¹, of which traces with single columns and the diagonal are wanted.
-        inner = (flat @ covariance).reshape(K, r, d) @ U.transpose(0, 2, 1)
-        own_trace = np.sum(flat * flat, axis=0) - np.sum((inner @ U) * U, axis=(0, 1))
-        mean_trace = np.diag(total) - np.einsum("ij,ji->i", total @ covariance, total)
+        # P_kk = L⁻ᵀ (I − U Var Uᵀ) L⁻¹, of which traces with single columns and the diagonal are wanted; Var, the
+        # posterior covariance of the mean, is c^½ F⁻ᵀF⁻¹ c^½ for the factor F.
+        part = solve_triangular(factor, (flat * scale).T, lower=True, overwrite_b=True).T.reshape(K, r, d)
+        inner = part @ part.transpose(0, 2, 1)
+        own_trace = np.diag(total) - np.sum((inner @ U) * U, axis=(0, 1))
+        taken = solve_triangular(factor, scale[:, None] * total, lower=True, overwrite_b=True)
+        mean_trace = np.diag(total) - np.sum(taken * taken, axis=0)
         alpha = (residual[:, None, :] @ lower)[:, 0]
         diagonal = np.sum(lower * lower, axis=1) - np.sum(lower * (inner @ lower), axis=1)
         trace = diagonal.sum(axis=1) - filling / noise
@@ -106,7 +111,9 @@ class MeanRoute:
         """The weights' posterior."""
         _, U, white = self._tasks(hyper)
         flat = U.reshape(-1, U.shape[2])
-        mean, covariance, _ = self._mean(hyper, flat.T @ flat, white.ravel() @ flat)
+        scale, factor = self._mean_factor(hyper, flat.T @ flat)
+        covariance = scale[:, None] * cho_solve((factor, True), np.diag(scale))
+        mean = covariance @ (white.ravel() @ flat)
         own = hyper.deviation_variances(self.columns)
         residual = white - (flat @ mean).reshape(white.shape)
         return MeanPosterior(mean + own * (residual[:, None, :] @ U)[:, 0], U, mean, covariance, own)
