@@ -79,9 +79,7 @@ def bayesian(features: str) -> Callable[[Cut], Found]:
         if given.labels:
             model = fitted(mssl.BayesianMSSLClassifier(features=features), given.train)
             return predicted(model, given.test, True), None
-        model = fitted(
-            mssl.BayesianMSSLRegressor(features=features, fit_intercept=given.intercept), given.train
-        )
+        model = fitted(mssl.BayesianMSSLRegressor(features=features, fit_intercept=given.intercept), given.train)
         named = {} if given.test.tasks is None else {"tasks": given.test.tasks}
         interval = np.asarray(model.predict_interval(given.test.X, coverage=LEVEL, **named))
         return predicted(model, given.test, False), interval

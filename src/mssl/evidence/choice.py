@@ -352,8 +352,8 @@ def choose(
         lead, error = held.lead(candidate, best)
         if lead > error:
             best = candidate
-    d = whole.mapped(best.features)[1].n_features
-    for structure, kind, temperature in _variants(request, data, d, occasions, loss):
+    widths = [whole.mapped(features)[1].n_features for features in (words[0], best.features)]
+    for structure, kind, temperature in _variants(request, data, widths, occasions, loss):
         # A dense covariance over tasks is judged unasked with straight lines: with curves it costs far more.
         features = words[0] if "iw" in structure and request.structure == "auto" else best.features
         options = replace(best.options, structure=structure, errors=kind, temperature=temperature)
@@ -370,19 +370,22 @@ def _words(features: Any, data: TaskData) -> list[Any]:
 
 
 def _variants(
-    request: Request, data: TaskData, d: int, occasions: Index | None, loss: Loss
+    request: Request, data: TaskData, widths: list[int], occasions: Index | None, loss: Loss
 ) -> list[tuple[str, str, float]]:
-    """Structures, errors and temperatures that are judged besides the centre."""
+    """Structures, errors and temperatures that are judged besides the centre.
+
+    ``widths`` are the numbers of features of the first words, with which dense covariances are judged, and of the best.
+    """
     structures = ["mean+ard"] if request.structure == "auto" else [request.structure]
     if request.structure == "auto" and data.n_tasks == 1:
         structures = ["ridge", "ard"]
     elif request.structure == "auto":
-        total = int(np.minimum(data.n_rows, data.n_features + 1).sum())
+        total = int(np.minimum(data.n_rows, widths[0] + 1).sum())
         dense = ["iw", "iw+ard"] if data.shared or total <= LARGEST_AUTO else []
         structures = ["ridge", "mean", "mean+ard", *dense]
     made = [(structure, "independent", 1.0) for structure in structures if request.errors != "shared"]
     shared = request.errors == "shared" or (
-        request.errors == "auto" and loss.name == "gaussian" and can_share(data, occasions, d + 1)
+        request.errors == "auto" and loss.name == "gaussian" and can_share(data, occasions, widths[1] + 1)
     )
     if shared:
         plain = [structure for structure in structures if "iw" not in structure]

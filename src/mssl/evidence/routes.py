@@ -58,7 +58,7 @@ class MeanRoute:
         V = spread @ spread.transpose(0, 2, 1)  # one array twice: half of the products are made
         diagonal = np.arange(V.shape[1])
         V[:, diagonal, diagonal] += hyper.noise[:, None]
-        lower = np.linalg.cholesky(V)
+        lower: Array = np.asarray(np.linalg.cholesky(V), dtype=float)
         for k in range(len(lower) if V.shape[1] else 0):
             lower[k] = dtrtri(lower[k], lower=1)[0]
         return lower, lower @ X, (lower @ z[:, :, None])[:, :, 0]
