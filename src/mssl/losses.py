@@ -96,6 +96,13 @@ class Loss(BaseEstimator, ABC):
         """Variance function V(μ), for Pearson residuals."""
         return np.ones_like(mean)
 
+    def absorb(self, y: Array, offset: Array, weights: Array) -> tuple[Array, Array] | None:
+        """Targets and weights whose loss at η is that of the given ones at η + offset, or None if there are none.
+
+        They may differ by what does not depend on η. A count y with exposure e, for instance, is the rate y/e, e times.
+        """
+        return None
+
 
 class Gaussian(Loss):
     r""":math:`\ell = \tfrac12 (y-\eta)^2`, identity link."""
@@ -128,6 +135,9 @@ class Gaussian(Loss):
 
     def deviance(self, y: Array, mean: Array) -> Array:
         return (y - mean) ** 2
+
+    def absorb(self, y: Array, offset: Array, weights: Array) -> tuple[Array, Array]:
+        return y - offset, weights
 
 
 class Huber(Loss):
@@ -189,6 +199,9 @@ class Huber(Loss):
 
     def deviance(self, y: Array, mean: Array) -> Array:
         return 2.0 * self.value(y, mean)
+
+    def absorb(self, y: Array, offset: Array, weights: Array) -> tuple[Array, Array]:
+        return y - offset, weights
 
 
 class Bernoulli(Loss):
@@ -281,6 +294,9 @@ class Poisson(Loss):
     def variance(self, mean: Array) -> Array:
         return mean
 
+    def absorb(self, y: Array, offset: Array, weights: Array) -> tuple[Array, Array]:
+        return y * _exp(-offset), weights * _exp(offset)
+
 
 class Gamma(Loss):
     r""":math:`\ell = y e^{-\eta} + \eta`, log link, :math:`y > 0`; the expected curvature is 1."""
@@ -324,6 +340,9 @@ class Gamma(Loss):
 
     def variance(self, mean: Array) -> Array:
         return mean**2
+
+    def absorb(self, y: Array, offset: Array, weights: Array) -> tuple[Array, Array]:
+        return y * _exp(-offset), weights
 
 
 def _exp(exponents: Array) -> Array:

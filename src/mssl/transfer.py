@@ -155,6 +155,7 @@ def _single(model: Any, features: Any) -> Any:
         "task_column",
         "fit_intercept",
         "scale_features",
+        "penalty_factor",
         "missing",
         "class_weight" if is_classifier(model) else "loss",
     )

@@ -479,6 +479,13 @@ class Design:
             shift = (target - base) / sigma + (stored.shift if isinstance(stored, SparseBlocks) else 0.0)
         return cls(K, d, bounds, shared, np.array(target), sigma, shift, stored)
 
+    def dearer(self, factors: Array) -> Design:
+        """The same design with features divided by factors, which makes their weights cost so much more."""
+        if not np.any(factors != 1):
+            return self
+        self.stored.divide(factors)
+        return replace(self, scales=self.scales * factors, shift=None if self.shift is None else self.shift / factors)
+
     def without_rows(self) -> Design:
         """The same design without its features, where all products have been formed: centres and scales alone."""
         nothing = DenseBlocks(np.empty(0), np.zeros(1, dtype=np.int64), self.n_features)

@@ -55,6 +55,9 @@ class CodedTasks:
         return [names[code] for code in self.codes.tolist()]
 
 
+_LARGEST_OFFSET = 300.0  # doubles hold exp(300), and its square
+
+
 def split_task_column(X: Any, column: Any, optional: bool = False) -> tuple[Any, Any, Labels | None]:
     """X without the column of task ids, these ids, and the names of the other columns, where there are any."""
     if hasattr(X, "columns") and hasattr(X, "shape"):
@@ -295,6 +298,24 @@ def read_weights(sample_weight: Any, shape: tuple[int, ...]) -> Array | None:
     if not np.any(weights > 0):
         raise DataError("All sample weights are zero; give at least one row of every task a positive weight.")
     return weights
+
+
+def read_offset(offset: Any, shape: tuple[int, ...]) -> Array:
+    """Check offsets and bring them to a shape: that of targets or of predictions."""
+    try:
+        values = np.asarray(offset, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"offset holds values that are not numbers ({error}); give one number a row.") from error
+    if values.shape == shape[:1] and len(shape) == 2:
+        values = np.repeat(values[:, None], shape[1], axis=1)
+    if values.ndim and values.shape != shape:
+        raise LayoutError(f"offset has shape {values.shape}; give {shape} or {shape[:1]}.")
+    if not np.all(np.abs(values) <= _LARGEST_OFFSET):
+        raise DataError(
+            f"offset holds missing values or numbers beyond ±{_LARGEST_OFFSET:g}; give finite numbers on the scale of "
+            "the linear predictor: for counts the logarithm of the exposure."
+        )
+    return np.broadcast_to(values, shape)
 
 
 def number_tasks(labels: Any) -> tuple[Labels, Index]:

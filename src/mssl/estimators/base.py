@@ -20,13 +20,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from mssl._typing import Array, ClassWeight, Labels, Mask
 from mssl._validation import caller_level, check_choice, refused
-from mssl.data.inputs import is_missing, listing
+from mssl.data.inputs import is_missing, listing, read_offset
 from mssl.data.labels import two_classes
 from mssl.data.layouts import TaskData, check_target_sizes, read_tasks
 from mssl.data.targets import TargetTransform, learn_transform
 from mssl.estimators.gaps import complete, fit_with_gaps, has_gaps
 from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
-from mssl.estimators.prediction import TaskPredictor
+from mssl.estimators.prediction import Rows, TaskPredictor
 from mssl.estimators.spec import FitSpec, TaskShape, warn_if_ordinary
 from mssl.exceptions import DataError
 from mssl.features import FeatureMap, fit_maps
@@ -98,8 +98,10 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
     def _loss(self) -> Loss:
         return resolve_loss(self.loss)
 
-    def _read_columns(self, X: Any, y: Any, tasks: Any, sample_weight: Any, y_numeric: bool = True) -> TaskData:
-        """The tasks with their columns, encoded and checked."""
+    def _read_columns(
+        self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any = None, y_numeric: bool = True
+    ) -> TaskData:
+        """The tasks with their columns, encoded and checked; what is known of the predictor is taken out of y."""
         data = read_tasks(
             X,
             y,
@@ -112,11 +114,29 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         )
         if tasks is None and self.task_column is None:
             _hint_at_tasks(data)
+        if offset is not None:
+            data = self._absorb(data, offset, np.shape(y))
         if not y_numeric:
             return data
         check_targets(data, self._loss())
         self.target_ = None if self.target_transform is None else self._learn_target(data)
         return data if self.target_ is None else replace(data, y=self.target_.forward(data.y))
+
+    def _absorb(self, data: TaskData, offset: Any, shape: tuple[int, ...]) -> TaskData:
+        """Targets and weights that need no offset."""
+        loss = self._loss()
+        values = read_offset(offset, shape)
+        rows = data.source_rows
+        flat = values[rows, data.task_of_row] if values.ndim == 2 else values[rows]
+        if self.target_transform is not None:
+            allowed = "with target_transform there is no scale that an offset could be on"
+            raise refused("offset", "given", allowed, "Leave one of them out.")
+        given = np.ones(len(data.y)) if data.weights is None else data.weights
+        found = loss.absorb(data.y, flat, given)
+        if found is None:
+            raise refused("offset", "given", f"the {loss.name} loss takes none", "Leave it out.")
+        y, weights = found
+        return replace(data, y=y, weights=data.weights if weights is given else weights)
 
     def _learn_target(self, data: TaskData) -> TargetTransform | None:
         """The scale that targets are fitted on."""
@@ -213,9 +233,9 @@ class MultiTaskEstimator(TaskEstimator):
             level = level + np.einsum("kd,kd->k", centres, self.coef_ - self.unseen_coef_)
         self.unseen_intercept_ = float(level.mean())
 
-    def _read(self, X: Any, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
+    def _read(self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any = None) -> TaskData:
         """The tasks as the fit sees them: encoded, checked, and mapped into features."""
-        return self._map_features(self._read_columns(X, y, tasks, sample_weight))
+        return self._map_features(self._read_columns(X, y, tasks, sample_weight, offset))
 
     def _map_features(self, data: TaskData, training: Mask | None = None) -> TaskData:
         """The tasks with what ``features`` makes of their columns.
@@ -237,7 +257,7 @@ class MultiTaskEstimator(TaskEstimator):
         return replace(data, X=X, feature_names=self.maps_.get_feature_names_out(names))
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None, offset: Any = None) -> Self:
         """Learn all tasks' weights and what relates the tasks.
 
         Parameters
@@ -250,12 +270,15 @@ class MultiTaskEstimator(TaskEstimator):
             Task of each row, instead of a task column.
         sample_weight : array of the shape of y or of its rows, optional
             Frequency weights: 2 means the row counts twice, 0 that it is not there.
+        offset : array of the shape of y or of its rows, optional
+            What is added to the linear predictor of each row and not learned: for counts the logarithm of the exposure
+            (person-years, area, time). Predictions are then for offset 0, an exposure of 1, unless they are given one.
 
         Returns
         -------
         self
         """
-        data = self._read(X, y, tasks, sample_weight)
+        data = self._read(X, y, tasks, sample_weight, offset)
         self._remember_input(X, data)
         spec = self.to_spec(data)
         gaps = has_gaps(spec, data)
@@ -428,23 +451,56 @@ def check_targets(data: TaskData, loss: Loss) -> None:
     check_target_sizes(data, free_units=True)
 
 
-class GLMScore:
-    """Score by the share of deviance explained: R² for least squares."""
+class MeanPredictor(TaskPredictor):
+    """Predict means, and score by the share of deviance explained: R² for least squares."""
 
-    loss_: Loss
+    def predict(self, X: Any, tasks: Any = None, unseen: str | None = None, *, offset: Any = None) -> Array:
+        """Predict the mean of the target.
+
+        Parameters
+        ----------
+        X : array or frame of shape (N, d), (n, d) or (n, K, d)
+            Features, in the layout of the fit (the long layout with its task column or ``tasks``).
+        tasks : array of shape (N,), optional
+            Task of each row, instead of a task column.
+        unseen : {"mean", "error"}, optional
+            Tasks that were not there in the fit: predicted from the tasks' mean, with a warning (``unseen_coef_``,
+            ``unseen_intercept_``), or refused. By default "mean" where the estimator has a shared mean, else "error".
+        offset : array of the shape of the predictions or of their rows, optional
+            What is added to the linear predictor; see :meth:`fit`.
+
+        Returns
+        -------
+        ndarray of shape (N,) or (n, K)
+        """
+        rows = self._rows(X, tasks, unseen)
+        predictor = self._predictor_of(rows)
+        if offset is not None:
+            predictor = predictor + read_offset(offset, predictor.shape)
+        if self.target_ is not None:
+            return self._as_given(self._back(predictor, rows), rows.dtype)
+        return self._as_given(self.loss_.inverse_link(predictor), rows.dtype)
+
+    def _back(self, predictor: Array, rows: Rows) -> Array:
+        """Means of the targets themselves, given those on the scale of the fit and the noise there."""
+        variance = self.noise_**2
+        if rows.index is not None:
+            variance = np.where(rows.index < 0, variance.mean(), variance[rows.index])
+        return predictor if self.target_ is None else self.target_.mean(predictor, variance)
 
     @score_by_keyword
-    def score(self, X: Any, y: Any, *, tasks: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, *, tasks: Any = None, sample_weight: Any = None, offset: Any = None) -> float:
         """Share of deviance explained, D² = 1 − deviance / deviance of the mean; R² for the Gaussian loss.
 
         For (n, K) targets it is the mean over tasks, each against its own mean, missing targets left out.
 
         Parameters
         ----------
-        X, y, tasks, sample_weight
+        X, y, tasks, sample_weight, offset
             As for :meth:`fit`.
         """
-        predicted = self.predict(X, tasks=tasks)  # type: ignore[attr-defined]
+        known = {} if offset is None else {"offset": offset}
+        predicted = self.predict(X, tasks=tasks, **known)
         return deviance_score(self.loss_, y, predicted, sample_weight)
 
     def __sklearn_tags__(self) -> Any:
@@ -467,8 +523,10 @@ class LabelEstimator(ClassifierMixin, TaskEstimator):
     def _loss(self) -> Loss:
         return Bernoulli()
 
-    def _read_columns(self, X: Any, y: Any, tasks: Any, sample_weight: Any, y_numeric: bool = False) -> TaskData:
-        data = super()._read_columns(X, y, tasks, sample_weight, y_numeric=False)
+    def _read_columns(
+        self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any = None, y_numeric: bool = False
+    ) -> TaskData:
+        data = super()._read_columns(X, y, tasks, sample_weight, offset, y_numeric=False)
         self.classes_ = two_classes(data.y)
         coded = replace(data, y=(data.y == self.classes_[1]).astype(float))
         return replace(coded, weights=class_weights(coded, self.classes_, self.class_weight))

@@ -10,13 +10,13 @@ from sklearn.base import BaseEstimator, RegressorMixin
 
 from mssl._typing import Array, Index
 from mssl._validation import refused
+from mssl.data.inputs import read_offset
 from mssl.data.layouts import TaskData, read_tasks
-from mssl.estimators.base import GLMScore
-from mssl.estimators.prediction import TaskPredictor
+from mssl.estimators.base import MeanPredictor
 from mssl.losses import Gaussian
 
 
-class _Baseline(GLMScore, RegressorMixin, TaskPredictor, BaseEstimator):
+class _Baseline(MeanPredictor, RegressorMixin, BaseEstimator):
     """What the baselines share: they read the three layouts and keep the task names."""
 
     def __init__(self, *, task_column: Hashable | None = None) -> None:
@@ -148,14 +148,18 @@ class Climatology(_Baseline):
         self.means_ = sums.sum(axis=1) / totals.sum(axis=1)
         self.normals_ = np.where(totals > 0, sums / np.where(totals > 0, totals, 1.0), self.means_[:, None])
 
-    def predict(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Array:
+    def predict(self, X: Any, tasks: Any = None, unseen: str | None = None, *, offset: Any = None) -> Array:
         """The mean of each row's season.
 
         Parameters
         ----------
-        X, tasks, unseen
+        X, tasks, unseen, offset
             As for :meth:`mssl.MSSLRegressor.predict`; there is no mean for unseen tasks.
         """
+        normals = self._season_means(X, tasks, unseen)
+        return normals if offset is None else normals + read_offset(offset, normals.shape)
+
+    def _season_means(self, X: Any, tasks: Any, unseen: str | None) -> Array:
         values, index, layout, _ = self._rows(X, tasks, unseen)
         place, K = self._place(), len(self.tasks_)
         if layout == "aligned":

@@ -17,11 +17,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from mssl._typing import Array, ClassWeight, Index
 from mssl._validation import caller_level, check_choice, check_flag, check_number, check_whole_number, refused
-from mssl.data.inputs import listing, take_columns
+from mssl.data.inputs import listing, read_offset, take_columns
 from mssl.data.layouts import TaskData
 from mssl.data.splitters import task_folds
 from mssl.data.targets import TargetTransform
-from mssl.estimators.base import GLMScore, LabelEstimator, TaskEstimator, score_by_keyword, with_callbacks
+from mssl.estimators.base import LabelEstimator, MeanPredictor, TaskEstimator, with_callbacks
 from mssl.estimators.prediction import read_known
 from mssl.evidence.adapt import join_task
 from mssl.evidence.choice import Ensemble, Request, choose
@@ -34,7 +34,6 @@ from mssl.graph.evidence import coefficient_evidence
 from mssl.graph.inference import LazyEvidence
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.losses import Loss
-from mssl.metrics import deviance_score
 from mssl.model.conditional import conditional
 from mssl.solvers.fit import Settings, prepare
 
@@ -64,13 +63,20 @@ class BayesianEstimator(TaskEstimator):
 
     @with_callbacks
     def fit(
-        self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None, groups: Any = None, order: Any = None
+        self,
+        X: Any,
+        y: Any,
+        tasks: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        order: Any = None,
+        offset: Any = None,
     ) -> Self:
         """Learn hyperparameters, the posterior of all tasks' weights, and how wide forecasts must be.
 
         Parameters
         ----------
-        X, y, tasks, sample_weight
+        X, y, tasks, sample_weight, offset
             As for :class:`mssl.MSSLRegressor`. A task whose rows all have weight 0, or whose targets are all missing,
             is predicted from what all tasks share.
         groups, order
@@ -82,7 +88,7 @@ class BayesianEstimator(TaskEstimator):
         self
         """
         X, groups, order, self.ignored_columns_ = take_columns(X, groups, order)
-        data = self._read_columns(X, y, tasks, sample_weight).with_occasions(groups, order)
+        data = self._read_columns(X, y, tasks, sample_weight, offset).with_occasions(groups, order)
         loss = self._loss()
         empty = data.tasks[data.n_rows == 0].tolist()
         if empty:
@@ -209,8 +215,16 @@ class BayesianEstimator(TaskEstimator):
         self.candidates_ = ensemble.judged
         self.n_iter_ = int(sum(member.fit.n_iter for member in ensemble.members))
 
-    def _forecast(self, X: Any, tasks: Any, unseen: str | None) -> tuple[Forecast, tuple[int, ...], Any]:
+    def _forecast(
+        self, X: Any, tasks: Any, unseen: str | None, offset: Any = None
+    ) -> tuple[Forecast, tuple[int, ...], Any]:
         """Distributions of all rows, flat, and the shape of predictions and the type of the rows."""
+        forecast, shape, dtype = self._forecast_rows(X, tasks, unseen)
+        if offset is not None:
+            forecast = replace(forecast, mean=forecast.mean + read_offset(offset, shape).ravel())
+        return forecast, shape, dtype
+
+    def _forecast_rows(self, X: Any, tasks: Any, unseen: str | None) -> tuple[Forecast, tuple[int, ...], Any]:
         values, index, layout, dtype = self._rows(X, tasks, unseen)
         K = len(self.tasks_)
         shape: tuple[int, ...]
@@ -342,7 +356,7 @@ def _own_scale(transform: TargetTransform, mean: Array, variance: Array) -> tupl
     return own, square
 
 
-class BayesianMSSLRegressor(GLMScore, RegressorMixin, BayesianEstimator):
+class BayesianMSSLRegressor(MeanPredictor, RegressorMixin, BayesianEstimator):
     r"""Multi-task regression with the weights integrated out: no tuning, intervals, and tasks never seen.
 
     The K weights of feature j have the prior :math:`W_j \sim N(0, \psi_j T)`, with a relevance ψ for each feature and a
@@ -482,6 +496,7 @@ class BayesianMSSLRegressor(GLMScore, RegressorMixin, BayesianEstimator):
         *,
         return_std: bool = False,
         known: Any = None,
+        offset: Any = None,
     ) -> Any:
         """Predict the expected target.
 
@@ -499,12 +514,14 @@ class BayesianMSSLRegressor(GLMScore, RegressorMixin, BayesianEstimator):
         known : array of shape (n, K), optional
             Targets of the same occasions that are known, NaN where not (shared and aligned layouts, Gaussian loss):
             the answer is the expectation given these.
+        offset : array of the shape of the predictions or of their rows, optional
+            What is added to the linear predictor; see :meth:`fit`.
 
         Returns
         -------
         ndarray of shape (N,) or (n, K), or two of them
         """
-        forecast, shape, dtype = self._forecast(X, tasks, unseen)
+        forecast, shape, dtype = self._forecast(X, tasks, unseen, offset)
         if known is not None:
             mean, variance = self._given(forecast, shape, known)
             if self.target_ is not None:
@@ -563,12 +580,14 @@ class BayesianMSSLRegressor(GLMScore, RegressorMixin, BayesianEstimator):
         spread = mean**2 * np.expm1(np.minimum(forecast.variance, 100.0))
         return spread + (mean if self.loss_.name == "poisson" else mean**2)
 
-    def predict_interval(self, X: Any, coverage: float = 0.9, tasks: Any = None, unseen: str | None = None) -> Array:
+    def predict_interval(
+        self, X: Any, coverage: float = 0.9, tasks: Any = None, unseen: str | None = None, *, offset: Any = None
+    ) -> Array:
         """Intervals that hold new targets with a given probability.
 
         Parameters
         ----------
-        X, tasks, unseen
+        X, tasks, unseen, offset
             As for :meth:`predict`.
         coverage : float, default=0.9
             Probability that a new target lies inside.
@@ -579,21 +598,10 @@ class BayesianMSSLRegressor(GLMScore, RegressorMixin, BayesianEstimator):
             Lower and upper ends.
         """
         check_number("coverage", coverage, above=0, below=1)
-        forecast, shape, _ = self._forecast(X, tasks, unseen)
+        forecast, shape, _ = self._forecast(X, tasks, unseen, offset)
         levels = np.asarray([0.5 - coverage / 2, 0.5 + coverage / 2])
         ends = forecast.quantiles(levels, self.loss_)
         return (ends if self.target_ is None else self.target_.inverse(ends)).reshape(*shape, 2)
-
-    @score_by_keyword
-    def score(self, X: Any, y: Any, *, tasks: Any = None, sample_weight: Any = None) -> float:
-        """Share of deviance explained; R² for the Gaussian loss. New tasks are predicted from the mean.
-
-        Parameters
-        ----------
-        X, y, tasks, sample_weight
-            As for :meth:`fit`.
-        """
-        return deviance_score(self.loss_, y, self.predict(X, tasks=tasks), sample_weight)
 
 
 class BayesianMSSLClassifier(LabelEstimator, BayesianEstimator):

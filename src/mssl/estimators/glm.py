@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from sklearn.base import RegressorMixin
 
 from mssl._typing import ArrayLike, ClassWeight, SharedMean
-from mssl.estimators.base import GLMScore, MultiTaskEstimator, TaskClassifier
+from mssl.estimators.base import MeanPredictor, MultiTaskEstimator, TaskClassifier
 from mssl.estimators.spec import FitSpec, TaskShape, glm_spec
 from mssl.features import FeatureMap
 from mssl.losses import Loss
@@ -15,7 +15,7 @@ from mssl.penalties import Penalty
 from mssl.structures import Structure
 
 
-class MultiTaskGLM(GLMScore, RegressorMixin, MultiTaskEstimator):
+class MultiTaskGLM(MeanPredictor, RegressorMixin, MultiTaskEstimator):
     r"""Any structure × penalty × loss: the general estimator behind the named methods.
 
     .. math:: \min_{W, b}\; \mathrm{loss}(W, b) + \tfrac12\operatorname{tr}(W C W^\top) + g(C) + \mathrm{penalty}(W)
@@ -38,6 +38,8 @@ class MultiTaskGLM(GLMScore, RegressorMixin, MultiTaskEstimator):
         Missing values in X: refused, or filled with their column's mean and marked; see :class:`MSSLRegressor`.
     scale_features : bool, default=True
         Divide each feature by one scale pooled over tasks.
+    penalty_factor : array of shape (d,), optional
+        What the weights of each feature cost, 0 for free ones; as for :class:`mssl.MSSLRegressor`.
     fit_intercept : bool, default=True
         Give each task an unpenalised intercept.
     task_column : str or int, optional
@@ -74,6 +76,7 @@ class MultiTaskGLM(GLMScore, RegressorMixin, MultiTaskEstimator):
         features: str | Sequence[FeatureMap] = "linear",
         missing: str = "error",
         scale_features: bool = True,
+        penalty_factor: ArrayLike | None = None,
         fit_intercept: bool = True,
         task_column: Hashable | None = None,
         solver: str = "auto",
@@ -90,6 +93,7 @@ class MultiTaskGLM(GLMScore, RegressorMixin, MultiTaskEstimator):
         self.features = features
         self.missing = missing
         self.scale_features = scale_features
+        self.penalty_factor = penalty_factor
         self.fit_intercept = fit_intercept
         self.task_column = task_column
         self.solver = solver
@@ -117,7 +121,7 @@ class MultiTaskClassifier(TaskClassifier):
         What keeps the weights small or sparse; see :mod:`mssl.penalties`.
     class_weight : None, "balanced" or dict of label → weight, default=None
         Weights of the classes; "balanced" gives both classes of each task equal totals.
-    shared_mean, features, missing, scale_features, fit_intercept, task_column
+    shared_mean, features, missing, scale_features, penalty_factor, fit_intercept, task_column
         As for :class:`mssl.MultiTaskGLM`.
     solver, tol, max_iter, warm_start, verbose
         As for :class:`mssl.MultiTaskGLM`.
@@ -142,6 +146,7 @@ class MultiTaskClassifier(TaskClassifier):
         features: str | Sequence[FeatureMap] = "linear",
         missing: str = "error",
         scale_features: bool = True,
+        penalty_factor: ArrayLike | None = None,
         fit_intercept: bool = True,
         task_column: Hashable | None = None,
         solver: str = "auto",
@@ -157,6 +162,7 @@ class MultiTaskClassifier(TaskClassifier):
         self.features = features
         self.missing = missing
         self.scale_features = scale_features
+        self.penalty_factor = penalty_factor
         self.fit_intercept = fit_intercept
         self.task_column = task_column
         self.solver = solver

@@ -9,7 +9,7 @@ from sklearn.base import RegressorMixin
 
 from mssl._typing import Array, ArrayLike, ClassWeight, SharedMean, VarianceFloor
 from mssl._validation import refused
-from mssl.estimators.base import GLMScore, MultiTaskEstimator, TaskClassifier
+from mssl.estimators.base import MeanPredictor, MultiTaskEstimator, TaskClassifier
 from mssl.estimators.prediction import predict_given
 from mssl.estimators.spec import FitSpec, TaskShape, mssl_spec
 from mssl.features import FeatureMap
@@ -17,7 +17,7 @@ from mssl.losses import Loss
 from mssl.structures import KnownEdges
 
 
-class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
+class MSSLRegressor(MeanPredictor, RegressorMixin, MultiTaskEstimator):
     r"""Multi-task sparse structure learning: all tasks' weights, and the sparse graph that relates them.
 
     p-MSSL puts a Gaussian prior with sparse precision Ω over the rows of W and learns both; see
@@ -69,6 +69,9 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         then on that scale, predictions are means on the targets' own.
     scale_features : bool, default=True
         Divide each feature by one scale pooled over tasks; coefficients are reported in the user's units.
+    penalty_factor : array of shape (d,), optional
+        What the weights of each feature cost: a factor of the ℓ1 penalty, whose square is that of the ridge and of the
+        prior. 0 leaves a feature free (it is taken as 1/10 000), 2 makes it dear; with curves it is for the lines.
     formulation : {"unified", "paper"}, default="unified"
         "paper" minimises the objective as the paper prints it: λ and γ are then the paper's, raw features, unit noise,
         no shared mean, start from Ω = I and W = 0.
@@ -156,6 +159,7 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         missing: str = "error",
         target_transform: str | None = None,
         scale_features: bool = True,
+        penalty_factor: ArrayLike | None = None,
         formulation: str = "unified",
         fit_intercept: bool = True,
         task_column: Hashable | None = None,
@@ -183,6 +187,7 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         self.missing = missing
         self.target_transform = target_transform
         self.scale_features = scale_features
+        self.penalty_factor = penalty_factor
         self.formulation = formulation
         self.fit_intercept = fit_intercept
         self.task_column = task_column
@@ -205,12 +210,20 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         tasks: Any = None,
         unseen: str | None = None,
         *,
+        offset: Any = None,
         known: Any = None,
         return_std: Literal[False] = False,
     ) -> Array: ...
     @overload
     def predict(
-        self, X: Any, tasks: Any = None, unseen: str | None = None, *, known: Any = None, return_std: bool
+        self,
+        X: Any,
+        tasks: Any = None,
+        unseen: str | None = None,
+        *,
+        offset: Any = None,
+        known: Any = None,
+        return_std: bool,
     ) -> Any: ...
     def predict(
         self,
@@ -218,6 +231,7 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         tasks: Any = None,
         unseen: str | None = None,
         *,
+        offset: Any = None,
         known: Any = None,
         return_std: bool = False,
     ) -> Any:
@@ -232,6 +246,8 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         unseen : {"mean", "error"}, optional
             Tasks that were not there in the fit: predicted from the tasks' mean, with a warning (``unseen_coef_``,
             ``unseen_intercept_``), or refused. By default "mean" where the estimator has a shared mean, else "error".
+        offset : array of the shape of the predictions or of their rows, optional
+            What is added to the linear predictor; see :meth:`fit`.
         known : array of shape (n, K), optional
             Targets of the same occasions that are known, NaN for those to be predicted. The answer holds the known
             ones, and for the others what is expected given the known ones; for models whose residuals are related
@@ -260,7 +276,7 @@ class MSSLRegressor(GLMScore, RegressorMixin, MultiTaskEstimator):
         >>> [round(float(np.std((Y[100:] - answer)[::2, 2])), 1) for answer in (alone, given)]
         [1.0, 0.4]
         """
-        mean = super().predict(X, tasks, unseen)
+        mean = super().predict(X, tasks, unseen, offset=offset)
         if known is None and not return_std:
             return mean
         return predict_given(mean, self.residual_covariance_, known, return_std)
@@ -300,7 +316,7 @@ class MSSLClassifier(TaskClassifier):
     ----------
     graph_penalty, coef_penalty, correlation, edges, coupling, variance_floor, shrinkage, ridge, shared_mean
         As for :class:`MSSLRegressor`.
-    features, missing, scale_features
+    features, missing, scale_features, penalty_factor
         As for :class:`MSSLRegressor`.
     class_weight : None, "balanced" or dict of label → weight, default=None
         Weights of the classes; "balanced" gives both classes of each task equal totals.
@@ -355,6 +371,7 @@ class MSSLClassifier(TaskClassifier):
         features: str | Sequence[FeatureMap] = "linear",
         missing: str = "error",
         scale_features: bool = True,
+        penalty_factor: ArrayLike | None = None,
         formulation: str = "unified",
         fit_intercept: bool = True,
         task_column: Hashable | None = None,
@@ -379,6 +396,7 @@ class MSSLClassifier(TaskClassifier):
         self.features = features
         self.missing = missing
         self.scale_features = scale_features
+        self.penalty_factor = penalty_factor
         self.formulation = formulation
         self.fit_intercept = fit_intercept
         self.task_column = task_column

@@ -12,7 +12,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from mssl._typing import Array, Index, Labels
 from mssl._validation import caller_level, check_choice, check_number, check_whole_number
 from mssl.data.encoding import FeatureEncoder, read_features
-from mssl.data.inputs import listing, locate_tasks, read_labels, refuse_unseen, unseen_tasks, without_columns
+from mssl.data.inputs import (
+    listing,
+    locate_tasks,
+    read_labels,
+    refuse_unseen,
+    unseen_tasks,
+    without_columns,
+)
 from mssl.data.layouts import TaskData
 from mssl.data.targets import TargetTransform
 from mssl.estimators.effects import Columns, PartialEffect, column_quantiles
@@ -188,29 +195,6 @@ class TaskPredictor:
             prediction[rows] = values[rows] @ self.coef_[k] + self.intercept_[k]
         return prediction
 
-    def predict(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Array:
-        """Predict the mean of the target.
-
-        Parameters
-        ----------
-        X : array or frame of shape (N, d), (n, d) or (n, K, d)
-            Features, in the layout of the fit (the long layout with its task column or ``tasks``).
-        tasks : array of shape (N,), optional
-            Task of each row, instead of a task column.
-        unseen : {"mean", "error"}, optional
-            Tasks that were not there in the fit: predicted from the tasks' mean, with a warning (``unseen_coef_``,
-            ``unseen_intercept_``), or refused. By default "mean" where the estimator has a shared mean, else "error".
-
-        Returns
-        -------
-        ndarray of shape (N,) or (n, K)
-        """
-        rows = self._rows(X, tasks, unseen)
-        predictor = self._predictor_of(rows)
-        if self.target_ is not None:
-            return self._as_given(self._back(predictor, rows), rows.dtype)
-        return self._as_given(self.loss_.inverse_link(predictor), rows.dtype)
-
     def _as_given(self, values: Array, dtype: Any) -> Array:
         """Answers for rows of a type: float32 where these rows and those of the fit are.
 
@@ -293,13 +277,6 @@ class TaskPredictor:
             spread = shares @ (effects - shares @ effects) ** 2
             found[name] = float(np.sqrt(spread.mean()))
         return found
-
-    def _back(self, predictor: Array, rows: Rows) -> Array:
-        """Means of the targets themselves, given those on the scale of the fit and the noise there."""
-        variance = self.noise_**2
-        if rows.index is not None:
-            variance = np.where(rows.index < 0, variance.mean(), variance[rows.index])
-        return predictor if self.target_ is None else self.target_.mean(predictor, variance)
 
 
 def predict_given(mean: Array, covariance: Array | None, known: Any, return_std: bool) -> Any:

@@ -120,6 +120,8 @@ def settings_of(estimator: Any, **changes: Any) -> Settings:
     """The settings among an estimator's parameters."""
     names = ("shared_mean", "noise", "scale_features", "fit_intercept", "solver", "tol", "max_iter")
     given = {name: getattr(estimator, name) for name in names} | {"n_starts": getattr(estimator, "n_starts", 1)}
+    if estimator.penalty_factor is not None:
+        given["penalty_factor"] = tuple(np.ravel(estimator.penalty_factor).tolist())
     return Settings(**(given | changes))
 
 

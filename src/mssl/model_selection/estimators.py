@@ -35,6 +35,7 @@ _SHARED = (
     "features",
     "missing",
     "scale_features",
+    "penalty_factor",
     "fit_intercept",
     "task_column",
     "solver",
@@ -67,6 +68,7 @@ class MSSLSearch(SearchCV):
     features: str | Sequence[FeatureMap]
     missing: str
     scale_features: bool
+    penalty_factor: ArrayLike | None
     formulation: str
     fit_intercept: bool
     task_column: Hashable | None
@@ -252,7 +254,8 @@ class MSSLRegressorCV(MSSLSearch):
         tasks, whichever is larger. Maps learn from the training rows of each fold alone. Sparse X is linear.
     target_transform : {None, "log", "yeo-johnson", "auto"}, default=None
         As for :class:`mssl.MSSLRegressor`; it is learned once, from all rows, and the default score is on its scale.
-    loss, noise, missing, scale_features, formulation, fit_intercept, task_column, solver, graph_solver, max_iter
+    loss, noise, missing, scale_features, penalty_factor, formulation, fit_intercept, task_column, solver, graph_solver,
+    max_iter
         As for :class:`mssl.MSSLRegressor`.
     correlation, edges, ridge
         As for :class:`mssl.MSSLRegressor`.
@@ -352,6 +355,7 @@ class MSSLRegressorCV(MSSLSearch):
         missing: str = "error",
         target_transform: str | None = None,
         scale_features: bool = True,
+        penalty_factor: ArrayLike | None = None,
         formulation: str = "unified",
         fit_intercept: bool = True,
         task_column: Hashable | None = None,
@@ -388,6 +392,7 @@ class MSSLRegressorCV(MSSLSearch):
         self.missing = missing
         self.target_transform = target_transform
         self.scale_features = scale_features
+        self.penalty_factor = penalty_factor
         self.formulation = formulation
         self.fit_intercept = fit_intercept
         self.task_column = task_column
@@ -431,8 +436,8 @@ class MSSLClassifierCV(MSSLSearch):
         As for :class:`mssl.MSSLClassifier`.
     features : {"linear", "auto", "spline", "spline+interactions"} or list of FeatureMap, default="linear"
         As for :class:`MSSLRegressorCV`.
-    correlation, edges, ridge, missing, scale_features, formulation, fit_intercept, task_column, solver, graph_solver,
-    max_iter
+    correlation, edges, ridge, missing, scale_features, penalty_factor, formulation, fit_intercept, task_column, solver,
+    graph_solver,     max_iter
         As for :class:`mssl.MSSLClassifier`.
     cv, scoring, search, one_standard_error, average, selection, stability, tol, search_tol, n_jobs, checkpoint
         As for :class:`MSSLRegressorCV`.
@@ -476,6 +481,7 @@ class MSSLClassifierCV(MSSLSearch):
         features: str | Sequence[FeatureMap] = "linear",
         missing: str = "error",
         scale_features: bool = True,
+        penalty_factor: ArrayLike | None = None,
         formulation: str = "unified",
         fit_intercept: bool = True,
         task_column: Hashable | None = None,
@@ -509,6 +515,7 @@ class MSSLClassifierCV(MSSLSearch):
         self.features = features
         self.missing = missing
         self.scale_features = scale_features
+        self.penalty_factor = penalty_factor
         self.formulation = formulation
         self.fit_intercept = fit_intercept
         self.task_column = task_column

@@ -165,7 +165,8 @@ class GramFold(_Fold, _PreparedOnce):
 
     def _scales(self, settings: Settings) -> Array:
         """What to divide the moments' features by: the training part's own pooled scale, or back to the raw units."""
-        return self._pooled if settings.scale_features else 1.0 / self.scales
+        scales = self._pooled if settings.scale_features else 1.0 / self.scales
+        return scales * settings.factors(len(scales))
 
     @cached_property
     def _pooled(self) -> Array:

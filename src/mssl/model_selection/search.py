@@ -241,7 +241,14 @@ class SearchCV(BaseEstimator):
         return graph
 
     def fit(
-        self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None, groups: Any = None, order: Any = None
+        self,
+        X: Any,
+        y: Any,
+        tasks: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        order: Any = None,
+        offset: Any = None,
     ) -> Self:
         """Choose the parameters by cross-validation and fit with them on all rows.
 
@@ -262,6 +269,9 @@ class SearchCV(BaseEstimator):
         order : str or array of shape (N,) or (n,), optional
             Time of each row, likewise: folds are then blocks of time (:class:`TaskBlockKFold`, whose ``forward=True``
             trains on earlier rows only), and splitters of ``cv`` see the rows in this order.
+        offset : array of the shape of y or of its rows, optional
+            What is added to the linear predictor and not learned, as for the estimator itself; not with ``scoring``,
+            whose scorers know no offsets.
 
         Returns
         -------
@@ -269,7 +279,11 @@ class SearchCV(BaseEstimator):
         """
         template = self._template()
         X, groups, order, ignored = take_columns(X, groups, order)
-        columns = template._read_columns(X, y, tasks, sample_weight).with_occasions(groups, order)
+        if offset is not None and self.scoring is not None:
+            raise refused(
+                "scoring", self.scoring, "scorers know no offsets", "Leave it at None, which is the deviance."
+            )
+        columns = template._read_columns(X, y, tasks, sample_weight, offset).with_occasions(groups, order)
         template.to_spec(columns).check(columns)
         self._check(columns)
         if self._makes_folds():
@@ -457,9 +471,9 @@ class SearchCV(BaseEstimator):
         return self._chosen().predict(X, tasks=tasks, unseen=unseen, **conditions)
 
     @score_by_keyword
-    def score(self, X: Any, y: Any, *, tasks: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, *, tasks: Any = None, sample_weight: Any = None, **conditions: Any) -> float:
         """Score of the chosen estimator; see its own ``score``."""
-        return float(self._chosen().score(X, y, tasks=tasks, sample_weight=sample_weight))
+        return float(self._chosen().score(X, y, tasks=tasks, sample_weight=sample_weight, **conditions))
 
     @classmethod
     def _state_from_version_1(cls, state: dict[str, Any]) -> dict[str, Any]:

@@ -47,6 +47,7 @@ from mssl.structures.base import Structure, StructureScale, StructureStep
 
 Array = NDArray[np.float64]
 
+_FREE = 1e-4  # least factor of a penalty: that of weights that are to be free
 _FORBIDDING = 1e6  # a λ at which no graph has an edge: in units of correlations 1 is enough
 
 
@@ -57,6 +58,7 @@ class Settings:
     shared_mean: Any = False
     noise: Any = "auto"
     scale_features: bool = True
+    penalty_factor: tuple[float, ...] = ()
     fit_intercept: bool = True
     solver: str = "auto"
     tol: float = 1e-6
@@ -65,6 +67,16 @@ class Settings:
     memory_budget: int | None = None
     residual_loss: float = 0.0
     n_starts: int = 1
+
+    def factors(self, n_features: int) -> Array:
+        """What the weights of each feature cost, relative to others; curves come after the lines and cost 1."""
+        factors = np.ones(n_features)
+        if self.penalty_factor:
+            given = check_array("penalty_factor", self.penalty_factor, (None,), low=0)
+            if len(given) > n_features:
+                raise refused("penalty_factor", f"{len(given)} numbers", f"give one a feature, which are {n_features}")
+            factors[: len(given)] = np.maximum(given, _FREE)
+        return factors
 
     def check(self, n_tasks: int) -> None:
         """Raise where a setting is out of range."""
@@ -286,7 +298,7 @@ def build_design(data: TaskData, settings: Settings) -> Design:
         data.weights,
         centre=settings.fit_intercept,
         scale=settings.scale_features,
-    )
+    ).dearer(settings.factors(data.n_features))
 
 
 def from_quadratic(
