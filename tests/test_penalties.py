@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize, nnls
+from scipy.optimize import linprog, minimize, nnls
 from sklearn.base import clone
 from sklearn.linear_model import ElasticNet as SklearnElasticNet
 from sklearn.linear_model import Lasso, MultiTaskLasso
@@ -16,7 +16,19 @@ from mssl.exceptions import ParameterError
 from mssl.kernels import ABSOLUTE
 from mssl.model.bounds import WeightBound, composite_gap
 from mssl.model.coupling import Coupling
-from mssl.penalties import L1, L21, MCP, AdaptiveL1, ElasticNet, EntrywisePenalty, Nuclear, Penalty
+from mssl.penalties import (
+    L1,
+    L21,
+    MCP,
+    AdaptiveL1,
+    ClusterNorm,
+    Dirty,
+    ElasticNet,
+    EntrywisePenalty,
+    Nuclear,
+    Penalty,
+    memberships,
+)
 from mssl.solvers.base import Status
 from mssl.solvers.descent import coordinate_descent, descend_on_sets, descend_on_support
 from mssl.solvers.proximal import sub_grams
@@ -26,15 +38,19 @@ from mssl.solvers.weights import solve_composite
 from mssl.structures import FixedPrecision, Independent, Pooled, SparsePrecision
 
 LAWS = settings(max_examples=20, deadline=None)
-NORMS = [L1, L21, Nuclear]
+NORMS = [L1, L21, Nuclear, Dirty]
 seeds = st.integers(0, 2**32 - 1)
 
 
 @LAWS
-@given(seeds, st.sampled_from([*NORMS, ElasticNet]), st.floats(0.05, 3.0))
-def test_prox_is_the_minimiser_it_claims_to_be(seed, kind, step):
+@given(seeds, st.sampled_from([*NORMS, ElasticNet, ClusterNorm]), st.floats(0.05, 3.0), st.floats(0.1, 1.2))
+def test_prox_is_the_minimiser_it_claims_to_be(seed, kind, step, second):
     rng = np.random.default_rng(seed)
-    penalty = kind(0.7) if kind is not ElasticNet else ElasticNet(0.7, 0.4)
+    penalty = {
+        ElasticNet: ElasticNet(0.7, second),
+        Dirty: Dirty(0.7, second),
+        ClusterNorm: ClusterNorm(0.7, 1 + seed % 4, second - 0.1),
+    }.get(kind, kind(0.7))
     W, trial = rng.standard_normal((2, 4, 6))
 
     def cost(V):
@@ -83,7 +99,7 @@ class Task:
 
 @LAWS
 @given(
-    seeds, st.sampled_from([L21, Nuclear]), st.booleans(), st.sampled_from(["full", "singular", "none"]),
+    seeds, st.sampled_from([L21, Nuclear, Dirty]), st.booleans(), st.sampled_from(["full", "singular", "none"]),
     st.floats(0.02, 0.9), st.sampled_from([5, 12, 30])
 )  # fmt: skip
 def test_all_solvers_agree_and_the_certificate_bounds(seed, kind, shared, coupled, share, d):
@@ -115,7 +131,7 @@ def test_grams_of_a_working_set_are_parts_of_the_whole(seed, shared):
         np.testing.assert_allclose(np.broadcast_to(made, (len(whole), *made.shape[1:])), whole, atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", [L1, L21, Nuclear])
+@pytest.mark.parametrize("kind", NORMS)
 @pytest.mark.parametrize("loss", ["gaussian", "poisson"])
 def test_from_strength_max_on_everything_vanishes(kind, loss):
     data = make_clustered_tasks(random_state=0, n_tasks=4, n_features=5, clusters=[[0, 1]], family=loss, amplitude=0.3)
@@ -130,6 +146,92 @@ def test_from_strength_max_on_everything_vanishes(kind, loss):
     for factor, empty in ((1.001, True), (0.98, False)):
         model = MultiTaskGLM(Independent(0.0), kind(factor * limit), **free).fit(data.X, data.y, tasks=data.tasks)
         assert (not model.coef_.any()) == empty
+
+
+@LAWS
+@given(seeds, st.floats(0.15, 1.5))
+def test_the_dirty_norm_is_the_cheapest_way_to_part_the_weights(seed, own):
+    """A linear program over shared part, own part and their sizes, feature by feature."""
+    W = np.random.default_rng(seed).standard_normal((5, 3)) * (np.random.default_rng(seed + 1).random((5, 3)) < 0.8)
+    K, eye, none = 5, np.eye(5), np.zeros((5, 1))
+    least = 0.0
+    for w in W.T:  # unknowns: the largest size t, then b, then |w − b| ≤ z
+        rows = np.block(
+            [[-np.ones((K, 1)), eye, 0 * eye], [-np.ones((K, 1)), -eye, 0 * eye], [none, -eye, -eye], [none, eye, -eye]]
+        )
+        limits = np.concatenate([np.zeros(2 * K), -w, w])
+        cost = np.concatenate([[1.0], np.zeros(K), np.full(K, own)])
+        bounds = [(0, None)] + K * [(None, None)] + K * [(0, None)]
+        least += linprog(cost, A_ub=rows, b_ub=limits, bounds=bounds).fun
+    assert Dirty(1.0, own).norm(W) == pytest.approx(least, abs=1e-8)
+    shared, alone = Dirty(1.0, own).parts(W)
+    np.testing.assert_array_equal(shared + alone, W)
+    assert np.all((shared != 0).any(axis=0) <= ((W != 0).sum(axis=0) * own >= 1))
+
+
+def test_the_dirty_model_is_the_lasso_or_one_choice_of_features_at_its_ends():
+    data = make_clustered_tasks(random_state=3, n_tasks=4, n_features=6, clusters=[[0, 1]])
+    free = {"noise": 1.0, "scale_features": False, "tol": 1e-10}
+
+    def fit(penalty):
+        return MultiTaskGLM(Independent(0.0), penalty, **free).fit(data.X, data.y, tasks=data.tasks)
+
+    np.testing.assert_allclose(fit(Dirty(80.0, 0.25)).coef_, fit(L1(20.0)).coef_, atol=1e-6)
+    assert np.count_nonzero(fit(L1(20.0)).coef_) < 24
+    # ℓ1,∞: t_j bounds the sizes of a feature's weights, and a general solver minimises over both.
+    X, y = ([part[data.tasks == t] for t in data.task_names] for part in (data.X, data.y))
+    X, y = ([v - v.mean(axis=0) for v in part] for part in (X, y))
+
+    def cost(z):
+        W = z[:24].reshape(4, 6)
+        residuals = [a @ w - b for a, w, b in zip(X, W, y, strict=True)]
+        slope = np.concatenate([a.T @ r for a, r in zip(X, residuals, strict=True)])
+        return 0.5 * sum(r @ r for r in residuals) + 60.0 * z[24:].sum(), np.concatenate([slope, np.full(6, 60.0)])
+
+    limits = [{"type": "ineq", "fun": lambda z, s=s: (z[24:] - s * z[:24].reshape(4, 6)).ravel()} for s in (1, -1)]
+    best = minimize(cost, np.zeros(30), jac=True, constraints=limits, options={"maxiter": 500, "ftol": 1e-12})
+    joint = fit(Dirty(60.0, 1.0))
+    assert joint.result_.objective == pytest.approx(best.fun, rel=1e-7)
+    np.testing.assert_allclose(joint.coef_, best.x[:24].reshape(4, 6), atol=1e-3)
+
+
+@LAWS
+@given(seeds, st.integers(1, 4), st.floats(0.0, 2.0))
+def test_cluster_norm_and_its_conjugate_are_a_pair(seed, k, spread):
+    """Fenchel–Young, with equality where G is the gradient at W."""
+    rng, penalty = np.random.default_rng(seed), ClusterNorm(0.7, k, spread)
+    W, G = rng.standard_normal((2, 4, 6))
+    assert np.vdot(W, G) <= penalty.value(W) + penalty.conjugate(G) + 1e-12
+    near = penalty.prox(W, 1.0)
+    pair = penalty.value(near) + penalty.conjugate(W - near)
+    assert np.vdot(near, W - near) == pytest.approx(pair, abs=1e-9 * max(1.0, pair))
+
+
+@LAWS
+@given(seeds, st.floats(0.01, 2.0), st.integers(1, 5))
+def test_memberships_of_clusters_are_optimal(seed, spread, k):
+    rng = np.random.default_rng(seed)
+    sigma = np.abs(rng.standard_normal(5)) + 1e-3
+    m = memberships(sigma, spread, k)
+    assert m.sum() == pytest.approx(k, rel=1e-9)
+    assert np.all((m >= 0) & (m <= 1 + 1e-12))
+    best = np.sum(sigma**2 / (spread + m))
+    for _ in range(20):
+        other = rng.dirichlet(np.ones(5)) * k
+        if other.max() <= 1:
+            assert best <= np.sum(sigma**2 / (spread + other)) * (1 + 1e-9)
+
+
+def test_cluster_norm_knows_the_trace_norm_and_the_ridge():
+    W = np.random.default_rng(0).standard_normal((4, 6))
+    assert ClusterNorm(3.0).value(W) == pytest.approx(1.5 * np.linalg.norm(W, "nuc") ** 2)
+    assert ClusterNorm(3.0, 4, 0.5).value(W) == pytest.approx(np.sum(W**2))
+    assert ClusterNorm(3.0, 4, 0.5).value(W.T[:, :2]) == pytest.approx(1.5 * _fewest(W[:2].T, 4, 0.5))
+
+
+def _fewest(W, k, spread):
+    """Σσ²/(θ + m) with K = 6 tasks of two features: both directions in use take m = 1, two empty ones the rest."""
+    return np.sum(W**2) / (1.0 + spread)
 
 
 def test_shared_x_with_l21_is_the_multi_task_lasso():
@@ -181,7 +283,7 @@ def test_every_structure_goes_with_every_penalty(kind, structure):
     assert model.result_.relative_gap <= 1e-6
 
 
-@pytest.mark.parametrize("kind", [L21, Nuclear])
+@pytest.mark.parametrize("kind", [L21, Nuclear, Dirty])
 def test_other_losses_end_at_the_same_point_as_plain_fista(kind):
     data = make_clustered_tasks(
         random_state=4, n_tasks=3, n_features=5, clusters=[[0, 1]], family="poisson", amplitude=0.3
@@ -208,7 +310,7 @@ def test_a_shared_mean_reaches_penalties_that_tie_tasks_together(kind):
     np.testing.assert_allclose(fits[0].coef_, fits[1].coef_, atol=1e-3)
 
 
-@pytest.mark.parametrize("kind", [L21, Nuclear])
+@pytest.mark.parametrize("kind", [L21, Nuclear, Dirty])
 def test_units_of_the_targets_do_not_matter(kind):
     data = make_clustered_tasks(random_state=5, n_tasks=4, n_features=6, clusters=[[0, 1, 2]])
     units = {task: 10.0 ** (k - 1) for k, task in enumerate(np.unique(data.tasks))}
@@ -234,7 +336,7 @@ def test_fast_solvers_need_far_fewer_iterations_than_plain_fista():
         assert fast.n_iter <= plain.n_iter / 2
 
 
-@pytest.mark.parametrize("penalty", [L1(-1.0), L21(np.nan), Nuclear(np.inf), ElasticNet(1.0, -2.0)])
+@pytest.mark.parametrize("penalty", [L1(-1.0), L21(np.nan), Nuclear(np.inf), ElasticNet(1.0, -2.0), Dirty(-1.0)])
 def test_strengths_out_of_range_are_refused(penalty):
     with pytest.raises(ParameterError, match="≥ 0"):
         MultiTaskGLM(Independent(1.0), penalty).fit(np.eye(3), np.ones((3, 2)))

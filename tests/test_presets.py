@@ -80,6 +80,7 @@ def test_presets_go_with_other_losses(name, loss):
         ("ridge", {"structure__alpha": [0.1, 10.0]}),
         ("jfs", {"penalty__alpha": [1.0, 10.0]}),
         ("low_rank", {"penalty__alpha": [1.0, 10.0]}),
+        ("dirty", {"penalty__own": [0.3, 0.7]}),
         ("cmtl", {"structure__n_clusters": [1, 2]}),
         ("mtrl", {"structure__alpha": [0.1, 1.0]}),
         ("p_mssl", {"graph_penalty": [0.2, 0.5]}),
@@ -96,7 +97,7 @@ def test_grid_search_reaches_every_strength(name, grid):
 
 def test_the_list_says_something_about_each():
     lines = presets.available()
-    assert len(lines) == 17
+    assert len(lines) == 18
     assert all(line.endswith(".") and len(line) < 100 for line in lines.values())
     for name in lines:
         doc = getattr(presets, name).__doc__

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from mssl._validation import check_flag, check_number, refused
+from mssl._validation import check_flag, check_number, check_whole_number, refused
 from mssl.exceptions import ParameterError
 from mssl.kernels import ABSOLUTE, MINIMAX_CONCAVE, plain
 
@@ -191,6 +191,10 @@ class Penalty(BaseEstimator, ABC):
 
     def dual_norm(self, G: Array) -> float | None:
         """Sup ⟨G, W⟩ over all W with g(W) ≤ alpha, for penalties that are alpha times a norm; None if not known."""
+        return None
+
+    def conjugate(self, G: Array) -> float | None:
+        """g*(G) = sup ⟨G, W⟩ − g(W) over all W, where it is finite for every G; None if not known."""
         return None
 
     @abstractmethod
@@ -473,3 +477,165 @@ class Nuclear(Penalty):
     def prox(self, W: Array, step: float) -> Array:
         left, values, right = np.linalg.svd(W, full_matrices=False)
         return np.asarray((left * np.maximum(values - step * self.alpha, 0.0)) @ right)
+
+
+class Dirty(Penalty):
+    r"""Features that tasks share and features of a task's own, each with its price (the dirty model).
+
+    .. math:: g(V) = \alpha\min_{B + S = V}\ \sum_j \max_k |B_{kj}| + \rho\sum_{kj}|S_{kj}|
+
+    A feature is shared (B is not zero) once more than 1/ρ tasks use it. For ρ ≥ 1 no task has features of its own and g
+    is the norm :math:`\ell_{1,\infty}`; for ρ ≤ 1/K nothing is shared and g is ρα times the norm :math:`\ell_1`.
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        Strength, the price of a shared feature.
+    own : float, default=0.5
+        ρ, the price of a weight of a task's own, relative to that of a shared feature.
+
+    References
+    ----------
+    Jalali, Ravikumar, Sanghavi & Ruan (2010), A dirty model for multi-task learning, Advances in Neural Information
+    Processing Systems 23.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> shared, own = Dirty(1.0).parts(np.array([[2.0, 0.0], [2.0, 0.0], [5.0, 1.0]]))
+    >>> shared
+    array([[2., 0.],
+           [2., 0.],
+           [2., 0.]])
+    >>> own
+    array([[0., 0.],
+           [0., 0.],
+           [3., 1.]])
+    """
+
+    def __init__(self, alpha: float = 1.0, own: float = 0.5) -> None:
+        self.alpha = alpha
+        self.own = own
+
+    def check(self) -> None:
+        super().check()
+        check_number("Dirty: own", self.own, above=0)
+
+    def parts(self, W: Array) -> tuple[Array, Array]:
+        """The weights that tasks share and those of their own, B and S, (K, d)."""
+        K, users = len(W), int(np.ceil(1.0 / self.own))  # the sizes of so many tasks decide
+        limits = np.sort(np.abs(W), axis=0)[K - users] if users <= K else np.zeros(W.shape[1])
+        shared = np.clip(W, -limits, limits)
+        return shared, W - shared
+
+    def norm(self, W: Array) -> float:
+        shared, own = self.parts(W)
+        return float(np.abs(shared).max(axis=0, initial=0.0).sum() + self.own * np.abs(own).sum())
+
+    def dual_norm(self, G: Array) -> float:
+        size = np.abs(G)
+        return float(max(size.sum(axis=0).max(initial=0.0), size.max(initial=0.0) / self.own))
+
+    def prox(self, W: Array, step: float) -> Array:
+        total, most, size = step * self.alpha, step * self.alpha * self.own, np.abs(W)
+        # What is taken from a feature is clip(|w| − θ, 0, most) with the least θ ≥ 0 whose sum is at most ``total``:
+        # the sum falls with θ on lines between the corners |w| and |w| − most.
+        corners = np.concatenate([size, size - most])
+        order = np.argsort(-corners, axis=0)
+        corners = np.take_along_axis(corners, order, axis=0)
+        bends = np.where(order < len(W), 1.0, -1.0)
+        slopes, heights = np.cumsum(bends, axis=0), np.cumsum(bends * corners, axis=0)
+        line = np.maximum(np.sum(heights - slopes * corners < total, axis=0) - 1, 0)[None]
+        slope, height, cut = (np.take_along_axis(array, line, axis=0) for array in (slopes, heights, corners))
+        cut = np.divide(height - total, slope, out=cut, where=slope > 0)  # any point of a level line serves
+        return np.asarray(W - np.sign(W) * np.clip(size - np.maximum(cut, 0.0), 0.0, most))
+
+
+class ClusterNorm(Penalty):
+    r"""Half a squared norm of singular values: the squared trace norm (MTRL), or tasks in k clusters (CMTL).
+
+    .. math:: g(V) = \frac\alpha2\min_M \operatorname{tr}\big(V^\top(\theta I + M)^{-1}V\big)
+              = \frac\alpha2\min_m\sum_i\frac{\sigma_i^2}{\theta + m_i}, \qquad
+              0 \preceq M \preceq I,\ \operatorname{tr}M = k
+
+    With k = 1 and θ = 0 it is :math:`\tfrac\alpha2\|V\|_*^2`, with k = K a ridge of strength α/(1 + θ).
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        Strength.
+    n_clusters : int, default=1
+        k.
+    spread : float, default=0.0
+        θ.
+
+    References
+    ----------
+    McDonald, Pontil & Stamos (2016), New perspectives on k-support and cluster norms, Journal of Machine Learning
+    Research 17(155); Jacob, Bach & Vert (2008), arXiv:0809.2085.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ClusterNorm(2.0).value(np.diag([3.0, 1.0]))
+    16.0
+    """
+
+    def __init__(self, alpha: float = 1.0, n_clusters: int = 1, spread: float = 0.0) -> None:
+        self.alpha = alpha
+        self.n_clusters = n_clusters
+        self.spread = spread
+
+    def check(self) -> None:
+        super().check()
+        check_number("ClusterNorm: spread", self.spread, low=0)
+        check_whole_number("ClusterNorm: n_clusters", self.n_clusters, low=1)
+
+    def value(self, W: Array) -> float:
+        sigma = self._padded(np.linalg.svd(W, compute_uv=False), len(W))
+        weights = self.spread + memberships(sigma, self.spread, self.n_clusters)
+        return 0.5 * self.alpha * float(np.sum(np.divide(sigma**2, weights, out=np.zeros_like(sigma), where=sigma > 0)))
+
+    def conjugate(self, G: Array) -> float:
+        squares = np.linalg.svd(G, compute_uv=False) ** 2  # the largest first
+        return float(self.spread * squares.sum() + squares[: self.n_clusters].sum()) / (2.0 * self.alpha)
+
+    def prox(self, W: Array, step: float) -> Array:
+        left, sigma, right = np.linalg.svd(W, full_matrices=False)
+        pull = step * self.alpha
+        weights = self.spread + memberships(self._padded(sigma, len(W)), self.spread + pull, self.n_clusters)
+        return np.asarray((left * (sigma * (weights / (weights + pull))[: len(sigma)])) @ right)
+
+    @staticmethod
+    def _padded(sigma: NDArray[Any], n_tasks: int) -> Array:
+        """Singular values of all K directions: those that fewer features leave empty may take a share of k too."""
+        return np.concatenate([sigma, np.zeros(n_tasks - len(sigma))])
+
+
+def memberships(roots: Array, spread: float, total: float) -> Array:
+    r"""Minimise :math:`\sum_i \sigma_i^2/(\theta + m_i)` over 0 ≤ m ≤ 1 with Σm = total: m = clip(cσ − θ, 0, 1).
+
+    Parameters
+    ----------
+    roots : ndarray of shape (K,)
+        The σ_i ≥ 0.
+    spread : float
+        θ ≥ 0.
+    total : float
+        Sum of the m_i, at most K.
+
+    Examples
+    --------
+    >>> memberships(np.array([5.0, 5.0, 0.1]), 0.1, 2)
+    array([1., 1., 0.])
+    """
+    K = len(roots)
+    size = float(roots.max(initial=0.0))
+    if total >= K or size == 0.0:
+        return np.full(K, total / K)
+    sigma = np.maximum(roots / size, 1e-15)  # a floor: directions without weights take what is left over
+    # The sum of the m_i is piecewise linear in c, so that c lies on a line between two of the corners.
+    corners = np.sort(np.concatenate([spread / sigma, (1.0 + spread) / sigma]))
+    sums = np.clip(corners[:, None] * sigma - spread, 0.0, 1.0).sum(axis=1)
+    m = np.clip(float(np.interp(total, sums, corners)) * sigma - spread, 0.0, 1.0)
+    return np.asarray(np.clip(m * (total / m.sum()), 0.0, 1.0))

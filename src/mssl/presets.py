@@ -22,7 +22,7 @@ from mssl.estimators.glm import MultiTaskClassifier, MultiTaskGLM
 from mssl.estimators.mssl import MSSLClassifier, MSSLRegressor
 from mssl.exceptions import ParameterError
 from mssl.losses import Loss
-from mssl.penalties import L1, L21, Nuclear, Penalty
+from mssl.penalties import L1, L21, Dirty, Nuclear, Penalty
 from mssl.structures import (
     Clustered,
     GraphLaplacian,
@@ -178,6 +178,23 @@ def jfs(alpha: float = 1.0, *, loss: str | Loss = "gaussian", **further: Any) ->
     Obozinski, Taskar & Jordan (2010), doi:10.1007/s11222-008-9111-x.
     """
     return _estimator(Independent(0.0), L21(alpha), loss, further)
+
+
+@_preset
+def dirty(alpha: float = 1.0, own: float = 0.5, *, loss: str | Loss = "gaussian", **further: Any) -> General:
+    r"""Features that tasks share beside features of a task's own (the dirty model).
+
+    .. math:: \min_{B, S, b} \ell(B + S, b) + \alpha\sum_j \max_k\sqrt{s_k}|B_{jk}|
+              + \rho\alpha\sum_{jk}\sqrt{s_k}|S_{jk}|
+
+    ρ is ``own``; ``model.penalty.parts(model.coef_)`` parts the weights where ``noise=1``.
+
+    References
+    ----------
+    Jalali, Ravikumar, Sanghavi & Ruan (2010), *A dirty model for multi-task learning*, Advances in Neural Information
+    Processing Systems 23.
+    """
+    return _estimator(Independent(0.0), Dirty(alpha, own), loss, further)
 
 
 @_preset

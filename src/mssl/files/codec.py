@@ -76,6 +76,8 @@ WORDS = {
     "mcp": "mssl.penalties.MCP",
     "l21": "mssl.penalties.L21",
     "nuclear": "mssl.penalties.Nuclear",
+    "dirty": "mssl.penalties.Dirty",
+    "cluster_norm": "mssl.penalties.ClusterNorm",
     "independent": "mssl.structures.Independent",
     "one_ridge": "mssl.structures.fixed.OneRidge",
     "fixed_precision": "mssl.structures.FixedPrecision",

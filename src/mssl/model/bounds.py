@@ -229,6 +229,7 @@ class CompositeBound:
     .. math:: F(V) - \min F \le \alpha\|V\| + \langle G, V\rangle
               + (\|G\|_* - \alpha)_+ \frac{F(V) - \ell_{\min}}{\alpha}.
 
+    A penalty with a conjugate that is finite everywhere has :math:`g(V) + \langle G, V\rangle + g^*(-G)` instead.
     For C ≻ 0 and any convex penalty the curved bound holds with the subgradient U at P, the point to which a proximal
     step from V leads. Where neither applies, the largest entry of such a step is reported, which certifies nothing.
 
@@ -244,7 +245,7 @@ class CompositeBound:
 
     def __init__(self, coupling: Coupling, penalty: Penalty, gradient: Array, value: float) -> None:
         self.coupling, self.penalty, self.gradient, self.value = coupling, penalty, gradient, value
-        known = penalty.convex and penalty.dual_norm(gradient) is not None
+        known = penalty.dual_norm(gradient) is not None or penalty.conjugate(gradient) is not None
         self.certified = penalty.convex and (known or coupling.covariance is not None)
 
     def __call__(self, loss: float, V: Array, G: Array) -> float:
@@ -253,6 +254,9 @@ class CompositeBound:
         dual = penalty.dual_norm(G) if self.certified else None
         if dual is not None:
             gap = max(size + float(np.vdot(G, V)), 0.0) + max(dual - penalty.alpha, 0.0) * (loss + size) / penalty.alpha
+        conjugate = penalty.conjugate(-G) if self.certified else None
+        if conjugate is not None:
+            gap = min(gap, max(size + float(np.vdot(G, V)) + conjugate, 0.0))
         if self.certified and self.coupling.covariance is None:
             return gap
         # Any length of the proximal step serves; this one changes weights and zeros about equally.

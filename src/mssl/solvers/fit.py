@@ -9,6 +9,7 @@ r"""From task data to a fit: prepare once, then fit for any structure and penalt
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -44,6 +45,7 @@ from mssl.solvers.start import (
 )
 from mssl.solvers.weights import CoefficientProblem, coefficient_problem
 from mssl.structures.base import Structure, StructureScale, StructureStep
+from mssl.structures.fixed import Independent
 
 Array = NDArray[np.float64]
 
@@ -365,7 +367,8 @@ class Fits:
     def __init__(self, prepared: Prepared, structure: Structure, penalty: Penalty) -> None:
         penalty.check()
         structure.check(len(prepared.noise))
-        self.first, self.prepared, self.problem = structure, prepared, prepared.problem(penalty, structure.relates)
+        self.first, self.prepared = structure, prepared
+        self.problem: WeightProblem = prepared.problem(penalty, structure.relates)
 
     def fit(
         self,
@@ -380,6 +383,9 @@ class Fits:
         prepared, settings = self.prepared, self.prepared.settings
         if structure is not self.first:
             structure.check(len(prepared.noise))
+        profile = structure.profile() if prepared.mean_of(structure) == 0 else None
+        if profile is not None and isinstance(self.problem, CoefficientProblem) and not self.problem.penalised:
+            return self._profiled(replace(self.problem, penalty=profile), structure, warm, monitor)
         with one_thread(prepared.is_small):
             scale, W = start(prepared, structure, self.problem) if origin is None else origin
             step = structure.initial(scale) if first is None else first
@@ -406,6 +412,21 @@ class Fits:
         if result.status is Status.CONVERGED and not self.problem.certifies(structure.couple(result.structure)):
             return replace(result, status=Status.STATIONARY)
         return result
+
+    def _profiled(
+        self,
+        problem: CoefficientProblem,
+        structure: Structure,
+        warm: FitResult | None,
+        monitor: Callable[[Record], bool] | None,
+    ) -> FitResult:
+        """The fit of a problem whose penalty knows the best Ω of all weights: one weight step, then that Ω."""
+        fits, none = copy(self), Independent(0.0)
+        fits.first, fits.problem = none, problem
+        result = fits.fit(none, warm=warm, monitor=monitor)
+        moment = structure.moment(result.W, result.scale)
+        step = structure.update(moment, structure.initial(result.scale), result.scale, 0.0)
+        return replace(result, structure=step)
 
 
 def _other_starts(step: StructureStep, n: int) -> Iterator[StructureStep]:

@@ -23,6 +23,7 @@ from sklearn.base import BaseEstimator
 from mssl._validation import refused
 from mssl.model.coupling import Coupling
 from mssl.model.objective import lambda_max
+from mssl.penalties import Penalty
 
 Array = NDArray[np.float64]
 
@@ -184,6 +185,10 @@ class Structure(BaseEstimator, ABC):
     ) -> StructureStep:
         """An Ω that compiled rounds found, with its share of F and its gap."""
         return StructureStep(precision, covariance, value, gap)
+
+    def profile(self) -> Penalty | None:
+        """The penalty of the weights that is left with Ω at its best, where that is convex and known."""
+        return None
 
     def edge_scales(self, scale: StructureScale) -> Array:
         """a, what one unit of λ means for each edge; 0 where edges have no price."""

@@ -1,6 +1,9 @@
 r"""Structures whose best Ω has a closed form in the spectrum of WᵀW: a task covariance, or clusters of tasks.
 
-Both are jointly convex in the weights and the structure, so that the alternation finds the global minimum.
+Both are jointly convex in the weights and Ω. With Ω at its best a penalty of the weights is left
+(:class:`mssl.penalties.ClusterNorm`), with which a fit is one weight step and its certificate bounds the distance from
+the global minimum. Where the weights have a further penalty, weights and Ω alternate, and the certificate is that of
+either block alone.
 """
 
 from __future__ import annotations
@@ -12,11 +15,10 @@ from numpy.typing import NDArray
 
 from mssl._validation import check_number, check_whole_number
 from mssl.model.objective import prior_weight
+from mssl.penalties import ClusterNorm, memberships
 from mssl.structures.base import Structure, StructureScale, StructureStep
 
 Array = NDArray[np.float64]
-
-_HALVINGS = 200  # bisections of c: about 100 reach rounding in a bracket of 15 orders of magnitude
 
 
 class _Spectral(Structure):
@@ -74,17 +76,17 @@ class TaskCovariance(_Spectral):
     .. math:: \frac\alpha2\operatorname{tr}(W\Sigma^{-1}W^\top), \quad \Sigma \succeq 0,\ \operatorname{tr}\Sigma = 1;
               \qquad \hat\Sigma = \frac{(W^\top W)^{1/2}}{\operatorname{tr}(W^\top W)^{1/2}}
 
-    Minimising over Σ leaves :math:`\tfrac\alpha2\|W\|_*^2`, the squared trace norm. Where tasks are dependent
-    :math:`W^\top W` is singular and so is Σ: the form that is minimised has :math:`W^\top W + \varepsilon I`, whose
-    profile exceeds the trace norm's by at most :math:`\tfrac\alpha2[(\|W\|_* + K\sqrt\varepsilon)^2 - \|W\|_*^2]`.
+    Minimising over Σ leaves :math:`\tfrac\alpha2\|W\|_*^2`, the squared trace norm, which is what is minimised. Where
+    tasks are dependent, always with more tasks than features, :math:`W^\top W` is singular and so is Σ: the one that is
+    reported, and with a further penalty of the weights fitted, has :math:`W^\top W + \varepsilon I`. Its objective
+    exceeds the other by at most :math:`\tfrac\alpha2[(\|W\|_* + K\sqrt\varepsilon)^2 - \|W\|_*^2]`.
 
     Parameters
     ----------
     alpha : float, default=1.0
         Strength.
     smoothing : float, default=1e-6
-        ε, in units of the squared norm that sampling alone gives a task's weights. Small values make the weights of
-        dependent tasks exactly dependent, and take more rounds.
+        ε, in units of the squared norm that sampling alone gives a task's weights.
 
     References
     ----------
@@ -102,6 +104,9 @@ class TaskCovariance(_Spectral):
 
     def _lift(self, scale: StructureScale) -> float:
         return float(self.smoothing * scale.n_rows * scale.sampling_variances.mean())
+
+    def profile(self) -> ClusterNorm:
+        return ClusterNorm(self.alpha)
 
     def initial(self, scale: StructureScale) -> StructureStep:
         K = scale.n_tasks
@@ -152,41 +157,11 @@ class Clustered(_Spectral):
         omega = self._omega(np.full(K, self.n_clusters / K))
         return StructureStep(np.diag(omega), np.diag(1.0 / omega))
 
+    def profile(self) -> ClusterNorm:
+        return ClusterNorm(self.alpha * self.spread * (1.0 + self.spread), self.n_clusters, self.spread)
+
     def _omega(self, m: Array) -> Array:
         return np.asarray(self.spread * (1.0 + self.spread) / (self.spread + m))
 
     def spectrum(self, values: Array) -> Array:
         return self._omega(memberships(np.sqrt(values), self.spread, self.n_clusters))
-
-
-def memberships(roots: Array, spread: float, total: float) -> Array:
-    r"""Minimise :math:`\sum_i \sigma_i^2/(\theta + m_i)` over 0 ≤ m ≤ 1 with Σm = total: m = clip(cσ − θ, 0, 1).
-
-    Parameters
-    ----------
-    roots : ndarray of shape (K,)
-        The σ_i ≥ 0.
-    spread : float
-        θ > 0.
-    total : float
-        Sum of the m_i, at most K.
-
-    Examples
-    --------
-    >>> memberships(np.array([5.0, 5.0, 0.1]), 0.1, 2)
-    array([1., 1., 0.])
-    """
-    K = len(roots)
-    size = float(roots.max(initial=0.0))
-    if total >= K or size == 0.0:
-        return np.full(K, total / K)
-    sigma = np.maximum(roots / size, 1e-15)  # a floor: directions without weights take what is left over
-    low, high = 0.0, (1.0 + spread) / float(sigma.min())
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (low + high)
-        if np.clip(middle * sigma - spread, 0.0, 1.0).sum() < total:
-            low = middle
-        else:
-            high = middle
-    m = np.clip(high * sigma - spread, 0.0, 1.0)
-    return np.asarray(np.clip(m * (total / m.sum()), 0.0, 1.0))
