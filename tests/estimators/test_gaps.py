@@ -136,3 +136,12 @@ def test_what_cannot_be_conditioned_on_is_refused():
         model.predict(X, known=np.full(Y.shape, "a"))
     with pytest.raises(NotAlignedError, match="row weights differ"):
         MSSLRegressor(on="residual").fit(X, with_gaps(Y), sample_weight=np.full(40, 2.0))
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_task_with_one_known_target_is_measured_by_the_others():
+    X, Y = stations(n=20)
+    Y[1:, 0] = np.nan
+    model = MSSLRegressor(0.1, on="residual").fit(X, Y)
+    assert np.isfinite(model.coef_).all()
+    assert np.isfinite(model.residual_covariance_).all()

@@ -15,7 +15,14 @@ from mssl.model.coupling import Coupling
 from mssl.solvers import descent as door
 from mssl.solvers.base import Status
 from mssl.solvers.descent import coordinate_descent, descend_on_sets
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic, objective_value, quadratic_gap
+from mssl.solvers.quadratic import (
+    DesignQuadratic,
+    GramQuadratic,
+    make_quadratic,
+    objective_value,
+    quadratic_gap,
+    regular_factor,
+)
 from mssl.solvers.reference import fista
 from mssl.solvers.weights import coefficient_problem, solve_quadratic
 
@@ -177,3 +184,25 @@ def test_sets_are_for_many_features_and_large_tasks(monkeypatch):
                 solve_quadratic(form, Coupling.diagonal_only(np.ones(2)), t, np.zeros((2, d)), tol=1.0).status
                 is Status.CONVERGED
             )
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 8), st.integers(1, 6), st.sampled_from([0.0, 1e-12, 1.0]))
+def test_factors_of_singular_blocks_do_not_depend_on_the_units_of_features(seed, d, rank, ridge):
+    """A factor always exists, and features in other units (powers of two) give the same one in these units."""
+    random = np.random.default_rng(seed)
+    Z = random.standard_normal((rank, d))
+    units = 2.0 ** random.integers(-40, 40, d)
+    block = Z.T @ Z
+    block[:, 0] = block[0] = 0.0
+    plain = np.tril(regular_factor(block.copy(), 0.0)[0])
+    scaled = np.tril(regular_factor(block * np.outer(units, units), 0.0)[0])
+    scale = units.copy()
+    scale[0] = 1.0  # a constant feature has no units
+    np.testing.assert_array_equal(scaled, plain * scale[:, None])
+    with_ridge = np.tril(regular_factor(block.copy(), ridge)[0])
+    np.testing.assert_allclose(
+        with_ridge @ with_ridge.T,
+        block + np.diag(np.where(block.diagonal() + ridge > 0, ridge, 1.0)),
+        atol=1e-9 * (1 + block.max()),
+    )

@@ -89,7 +89,9 @@ def fit_with_gaps(
     whole, known = complete(data)
     K, n = known.shape
     missing = np.isnan(known)
-    spread = np.maximum(np.nanstd(known, axis=1), 1e-300)
+    spread = np.nanstd(known, axis=1)
+    # A task with one known target has no spread of its own: changes are then measured by that of the others.
+    spread = np.where(spread > 0, spread, spread.max() if spread.any() else 1.0)
     filled = np.where(missing, np.nanmean(known, axis=1, keepdims=True), known)
     root = np.zeros((K, K))
     for _ in range(_ROUNDS):

@@ -37,7 +37,7 @@ _SHARE = 0.3  # of the allowed gap, for each of the two blocks: both together st
 _LOOSE = 0.1  # of the present gap, to which a block is solved while far from the end: larger takes more rounds
 _TURNS = 2  # limit of the turns between mean and Ω for one set of weights; a third one gained nothing
 _PATIENCE = 5  # rounds without progress of F or of the gap before the alternation ends as stalled
-_ROUNDING = 1e-12  # relative rise of F that counts as rounding: F sums terms of up to a thousand times its size
+_ROUNDING = 1e-12  # relative change of F that counts as rounding: F sums terms of up to a thousand times its size
 
 
 class WeightProblem(LossAndPenalty, Protocol):
@@ -451,6 +451,6 @@ def verdict(history: list[Record], tol: float) -> Status | None:
     if len(history) <= 2 * _PATIENCE:
         return None
     earlier = history[:-_PATIENCE]
-    flat = earlier[-1].objective - last.objective <= 1e-15 * max(1.0, abs(last.objective))
+    flat = earlier[-1].objective - last.objective <= _ROUNDING * max(1.0, abs(last.objective))
     stuck = min(r.relative_gap for r in history[-_PATIENCE:]) >= 0.9 * min(r.relative_gap for r in earlier)
     return Status.STALLED if flat and stuck else None

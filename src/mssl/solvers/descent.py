@@ -48,6 +48,7 @@ from mssl.solvers.quadratic import (
     objective_value,
     pays_in_sets,
     quadratic_bound,
+    regular_factor,
 )
 
 Array = NDArray[np.float64]
@@ -615,19 +616,15 @@ def _up_to_the_first_zero(W: Array, target: Array) -> Array:
 def _support_preconditioner(problem: Quadratic, coupling: Coupling, support: Mask) -> Callable[[Array], Array]:
     """Inverse of (H_k + C_kk I) on each task's support."""
     ridge = coupling.diagonal()
-    factors: list[tuple[int, Mask, Array]] = []
+    factors: list[tuple[int, Mask, tuple[Array, bool]]] = []
     for k in np.flatnonzero(support.any(axis=1)):
         task_support = support[k]
-        block = problem.gram_of(int(k), task_support)
-        lift = ridge[k] + 1e-14 * float(np.trace(block))
-        block[np.diag_indices(len(block))] += lift if lift > 0 else 1.0
-        factor = linalg.cholesky(block.T, lower=True, overwrite_a=True, check_finite=False)
-        factors.append((int(k), task_support, factor))
+        factors.append((int(k), task_support, regular_factor(problem.gram_of(int(k), task_support), ridge[k])))
 
     def apply(R: Array) -> Array:
         out = np.zeros_like(R)
-        for k, task_support, L in factors:
-            out[k, task_support] = linalg.cho_solve((L, True), R[k, task_support], check_finite=False)
+        for k, task_support, factor in factors:
+            out[k, task_support] = linalg.cho_solve(factor, R[k, task_support], check_finite=False)
         return out
 
     return apply

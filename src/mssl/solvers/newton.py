@@ -39,7 +39,8 @@ _INNER = 0.05  # share of the present gap to which the quadratic is solved: smal
 _POOR = 0.2  # a step that leaves more of the gap than this is poor: a new Hessian is then worth its cost
 _ARMIJO = 1e-4  # share of the expected fall that a step must reach; the usual value
 _HALVINGS = 40  # limit of the halvings of a step, which is then as short as rounding
-_PATIENCE = 12  # steps without a better certificate before the solver ends as stalled
+_PATIENCE = 12  # steps without gain and without a better certificate before the solver ends as stalled
+_SMALLEST_GAIN = 0.01  # share of the tolerance that a step must gain: creeping by less would take thousands of steps
 _ROUNDING = 1e-14  # relative rise of the objective that counts as rounding, since it is a long sum
 _LONGEST_MOVE = 4.0  # largest change of a predictor in a first step if curvature is unbounded: longer ones leave the
 # model. Steps of that length that do what the model says are followed by longer ones, or far optima are crept towards.
@@ -114,7 +115,7 @@ def proximal_newton(
             return WeightStep(point.W, gap, done, reached)
         if not np.isfinite(gap):
             return WeightStep(point.W, gap, done, Status.DIVERGED)
-        idle = 0 if gap < 0.9 * best or gain > _ROUNDING else idle + 1
+        idle = 0 if gap < 0.9 * best or gain > _SMALLEST_GAIN * tol else idle + 1
         if idle >= _PATIENCE:
             return WeightStep(point.W, gap, done, Status.STALLED)
         best = min(best, gap)
@@ -222,9 +223,9 @@ def _search(
 ) -> tuple[Point | None, bool, float, float]:
     """The farthest of 1, ½, ¼, … towards the target at which the objective falls enough.
 
-    The second answer says whether that is a full step, the third by how much the objective fell, relatively, the fourth
-    how far the next step may change a predictor, ``reach`` being what this one may. Falls of the size of ``rounding``
-    count as none.
+    The second answer says whether that is a full step, the third by how much the objective fell, the fourth how far the
+    next step may change a predictor, ``reach`` being what this one may. Falls of the size of ``rounding`` count as
+    none.
     """
     D = target - point.W
     if not np.all(np.isfinite(D)) or not np.any(D):
@@ -248,7 +249,7 @@ def _search(
         new = loss.evaluate(V, point.predictor + t * move, point.intercepts - t * drift)
         after = new.loss + model.penalty(V) + coupling.value(V)
         if after <= before + _ARMIJO * t * expected + slack:
-            fall = max(before - after - rounding, 0.0) / max(abs(before), abs(point.loss), 1e-300)
+            fall = max(before - after - rounding - slack, 0.0)
             return new, full, fall, max(_LONGEST_MOVE, 0.5 * reach if halvings else reach if full else 2.0 * reach)
         t, full = 0.5 * t, False
     loss.evaluate(point.W, point.predictor, point.intercepts)

@@ -34,6 +34,7 @@ STALE_RIDGE = (
     2.0  # factor of the ridge up to which an old preconditioner is used: more iterations, fewer factorisations
 )
 FEW_TASKS = 64  # tasks up to which one compiled call with a dense coupling beats separate products
+_LIFT = 1e-12  # share of its diagonal that is added to a matrix that may be singular: what sums of products round by
 BATCHED_UP_TO = 64  # features up to which batched inverses are faster than a loop over triangular solves
 MANY_FEATURES = 100  # features from which on coordinate descent over all of them may take long
 _LARGE = 2**16  # numbers in a task's features from which products with them cost more than the calls of working sets
@@ -570,13 +571,33 @@ def block_preconditioner(problem: Quadratic, ridge: Array) -> Callable[[Array], 
 
 def _block_inverses(problem: GramQuadratic, ridge: Array) -> Callable[[Array], Array]:
     blocks = problem.gram * problem.task_scale[:, None, None]
-    traces = np.einsum("kdd->k", blocks) / problem.n_features + ridge
-    # A singular block gets a diagonal of the size of rounding; a preconditioner need not be exact.
-    lift = ridge + 1e-12 * np.where(traces > 0, traces, 1.0)
-    np.einsum("kdd->kd", blocks)[...] += lift[:, None]
     if problem.n_features <= BATCHED_UP_TO:
+        diagonals = np.einsum("kdd->kd", blocks)
+        diagonals[...] = _lifted(diagonals, ridge[:, None], _LIFT)
         inverses = np.linalg.inv(blocks)
         return lambda R: np.matmul(inverses, R[:, :, None])[:, :, 0]
-    # Blocks are symmetric, and LAPACK takes their transposes without a copy.
-    factors = [linalg.cho_factor(block.T, lower=True, overwrite_a=True, check_finite=False) for block in blocks]
+    factors = [regular_factor(block, r) for block, r in zip(blocks, ridge, strict=True)]
     return lambda R: np.stack([linalg.cho_solve(f, r, check_finite=False) for f, r in zip(factors, R, strict=True)])
+
+
+def regular_factor(block: Array, ridge: float) -> tuple[Array, bool]:
+    """Cholesky factor of a Gram matrix + ridge I, lifted as far as rounding needs; a preconditioner need not be exact.
+
+    The lift is a share of each diagonal entry, so that features keep their digits whatever their sizes are.
+    """
+    diagonal, lift = block.diagonal().copy(), _LIFT
+    while True:
+        np.fill_diagonal(block, _lifted(diagonal, ridge, lift))
+        try:
+            # Blocks are symmetric, and LAPACK takes their transposes without a copy.
+            return linalg.cho_factor(block.T, lower=True, check_finite=False)
+        except linalg.LinAlgError:
+            lift *= 100.0
+            if not np.isfinite(lift):
+                raise
+
+
+def _lifted(diagonal: Array, ridge: Any, lift: float) -> Array:
+    """A diagonal with a ridge and a share of itself added; 1 where both are 0."""
+    raised = (1.0 + lift) * (diagonal + ridge)
+    return np.where(raised > 0, raised, 1.0)
