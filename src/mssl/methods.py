@@ -29,7 +29,7 @@ def make_estimator(
 ) -> Any:
     """An unfitted estimator for a method's name.
 
-    Without fixed parameters, everything that can be chosen is chosen by cross-validation.
+    What can be chosen is chosen by cross-validation, unless some of it is among the fixed parameters.
 
     Parameters
     ----------
@@ -54,13 +54,13 @@ def make_estimator(
         model = set_known(model, fixed or {})
     elif name not in LEARNED:
         model = _preset(name, family, fixed or {})
-    elif fixed:
-        model = mssl.MSSLClassifier() if binary else mssl.MSSLRegressor(loss=family, **residual)
-        model = set_known(model, fixed)
     else:
         # The graph is selected with a fixed seed, so that the same table gives the same answer.
         chosen: dict[str, Any] = {"selection": selection, "stability": mssl.StabilitySelection(random_state=0)}
         model = mssl.MSSLClassifierCV(**chosen) if binary else mssl.MSSLRegressorCV(loss=family, **chosen, **residual)
+        if fixed and not set(fixed) <= set(model.get_params()):  # something that the search would choose
+            model = mssl.MSSLClassifier() if binary else mssl.MSSLRegressor(loss=family, **residual)
+        model = set_known(model, fixed or {})
     return model.set_params(verbose=verbose) if "verbose" in model.get_params(deep=False) else model
 
 

@@ -10,6 +10,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pandas as pd
 import pytest
 from command_line import ENTRY, QUICK, call, run, write_table
 
@@ -264,5 +265,18 @@ def test_curves_categories_and_gaps_from_a_table(tmp_path):
     ]
     effect = fitted.partial_effect("x")
     assert np.corrcoef(effect.effect, effect.x**2)[0, 1] > 0.98
+    # A category is one column again, with its levels, as for an estimator that was given a frame.
+    assert list(fitted.column_relevance()) == ["x", "kind"]
+    frame = pd.read_csv(path)
+    own = mssl.MSSLRegressor(graph_penalty=0.1, features="spline", missing="indicator", task_column="site")
+    own.fit(frame.drop(columns="y"), frame["y"])
+    levels, expected = fitted.partial_effect("kind", "b"), own.partial_effect("kind", "b")
+    assert levels.x.tolist() == expected.x.tolist() == ["u", "v", "w"]
+    np.testing.assert_allclose(levels.effect, expected.effect, atol=1e-6)
     predicted = list(csv.DictReader(call("predict", model, path).output.splitlines()))
     np.testing.assert_allclose([float(row["prediction"]) for row in predicted], y, atol=1.0)
+    # What the search does not choose leaves it a search, which knows the columns of the table too.
+    call("fit", path, *columns, "--set", "features=spline", "--save", model)
+    searched = mssl.load(model)
+    assert isinstance(searched, mssl.MSSLRegressorCV)
+    assert list(searched.column_relevance()) == ["x", "kind"]

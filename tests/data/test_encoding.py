@@ -138,6 +138,17 @@ def test_fit_predict_save_load_with_categories(rng, columns, tmp_path):
     assert MSSLClassifier().fit(frame, labels, tasks=tasks).coef_.shape == (3, 7)
 
 
+@pytest.mark.parametrize("library", [pd, pl])
+def test_levels_with_an_order_keep_it(library):
+    sizes = ["L", "S", "M", "S"]
+    if library is pd:
+        column = pd.Series(pd.Categorical(sizes, categories=["XS", "S", "M", "L"], ordered=True))
+    else:
+        column = pl.Series(sizes, dtype=pl.Enum(["XS", "S", "M", "L"]))
+    read = read_features(library.DataFrame({"size": column, "plain": sizes}))
+    assert [schema.categories for schema in read.encoder.columns] == [("S", "M", "L"), ("L", "M", "S")]
+
+
 def test_a_new_category_is_none_of_the_known_ones(rng, columns):
     frame, tasks = pd.DataFrame(columns), np.arange(60) % 2
     model = MSSLRegressor().fit(frame, rng.normal(size=60), tasks=tasks)

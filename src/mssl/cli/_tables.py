@@ -112,7 +112,7 @@ class Training(NamedTuple):
         names = np.asarray(self.schema.feature_names, dtype=object)
         maps = getattr(model, "maps_", None)
         model.features_ = names if maps is None else maps.get_feature_names_out(names)
-        model.table_ = self.schema
+        model.table_ = getattr(model, "best_estimator_", model).table_ = self.schema
         return model
 
 

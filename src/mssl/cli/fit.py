@@ -46,6 +46,7 @@ def fit(
       mssl fit weather.csv --task station --target temp --save model.npz --report report.html
       mssl fit visits.parquet --task shop --target visits --family poisson --features day,price
       mssl fit pairs.csv --task pair --target label --set graph_penalty=0.3 --json
+      mssl fit sales.csv --task shop --target sold --set features=auto --missing indicator
     """
     from mssl.files.models import save
 
@@ -94,7 +95,7 @@ def summarise(model: Any, training: Training, method: str, fixed: dict[str, Any]
     shown = None if graph is None else display(graph)
     groups = [] if shown is None or shown.certain is None else _groups(shown)
     # JSON has no infinity, and null would say that the penalty is not known.
-    chosen = getattr(model, "best_params_", None) or fixed
+    chosen = {**fixed, **(getattr(model, "best_params_", None) or {})}
     if isinstance(getattr(model, "structure_", None), str):
         chosen = {**chosen, "structure": model.structure_}
     chosen = {name: "inf" if value == float("inf") else value for name, value in chosen.items()}

@@ -36,6 +36,7 @@ class ColumnValues(Protocol):
     name: str
     kind: str  # "number", "text" or "date"
     blank: Collection[str]  # texts that stand for a missing value
+    order: Sequence[str]  # of its levels, where the column says; else they are sorted
 
     def numbers(self) -> Array:
         """Values as floats, NaN where missing."""
@@ -53,7 +54,8 @@ class ColumnSchema:
     name : str
         Name of the column.
     categories : tuple of str or None
-        Levels seen in training, sorted; None for numbers. Of two levels only the second gets a column.
+        Levels seen in training, sorted unless they have an order; None for numbers. Of two levels only the second gets
+        a column.
     fill : tuple of float
         Mean of each encoded column in training, which stands in for missing values; empty where they are refused.
     indicator : bool
@@ -128,7 +130,8 @@ def learn_column(column: ColumnValues) -> ColumnSchema:
         return ColumnSchema(column.name, None)
     levels = [level for level in column.text()[1] if level not in column.blank]
     _check_levels(column.name, levels)
-    return ColumnSchema(column.name, tuple(sorted(levels)))
+    rank = {level: place for place, level in enumerate(column.order)}
+    return ColumnSchema(column.name, tuple(sorted(levels, key=lambda level: (rank.get(level, len(rank)), level))))
 
 
 def check_names(columns: Sequence[ColumnSchema]) -> None:
@@ -143,6 +146,13 @@ def encoded_names(columns: Sequence[ColumnSchema]) -> list[str]:
     """Names of all encoded columns; those of missing values come last."""
     names = [name for column in columns for name in column.encoded_names]
     return names + [column.indicator_name for column in columns if column.indicator]
+
+
+def column_of(columns: Sequence[ColumnSchema]) -> Index:
+    """For each encoded column the column that it is made of."""
+    widths = [column.width for column in columns]
+    marked = [j for j, column in enumerate(columns) if column.indicator]
+    return np.concatenate([np.repeat(np.arange(len(widths)), widths), marked]).astype(np.int64)
 
 
 def _check_levels(name: str, levels: list[str]) -> None:
@@ -223,6 +233,8 @@ class FrameColumn:
         self._series = series
         self._objects: list[Any] | None = None
         self.kind = self._kind()
+        ordered = getattr(series.dtype, "ordered", str(series.dtype).startswith("Enum"))
+        self.order: Sequence[str] = [str(level) for level in series.dtype.categories] if ordered else ()
 
     def _kind(self) -> str:
         dtype = self._series.dtype
@@ -299,13 +311,6 @@ class FeatureEncoder:
     def names(self) -> list[str]:
         """Names of the encoded columns."""
         return encoded_names(self.columns)
-
-    @property
-    def column_of(self) -> Index:
-        """For each encoded column the column that it is made of."""
-        widths = [column.width for column in self.columns]
-        marked = [j for j, column in enumerate(self.columns) if column.indicator]
-        return np.concatenate([np.repeat(np.arange(len(widths)), widths), marked]).astype(np.int64)
 
     @classmethod
     def learn(cls, X: Any, missing: str) -> tuple[FeatureEncoder, Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ from scipy import sparse
 
 from mssl._typing import Array, Index, Labels
 from mssl._validation import refused
-from mssl.data.encoding import FeatureEncoder
+from mssl.data.encoding import ColumnSchema, column_of
 from mssl.data.inputs import listing
 
 _SHARES = np.linspace(0.0, 1.0, 21)  # quantiles of a column that are kept
@@ -54,16 +55,17 @@ class Columns:
     ----------
     names : ndarray of shape (d,)
         Names of the encoded columns.
-    encoder : FeatureEncoder or None
-        What made them.
+    schemas : sequence of ColumnSchema or None
+        The columns of the input that they were made of; None where there was nothing to encode.
     quantiles : ndarray of shape (1 + 21, d)
         Their means and quantiles.
     """
 
-    def __init__(self, names: Labels, encoder: FeatureEncoder | None, quantiles: Array) -> None:
-        self.encoder, self.quantiles = encoder, quantiles
-        self.names = [str(name) for name in names] if encoder is None else [column.name for column in encoder.columns]
-        self.of = np.arange(len(names)) if encoder is None else encoder.column_of
+    def __init__(self, names: Labels, schemas: Sequence[ColumnSchema] | None, quantiles: Array) -> None:
+        plain = [ColumnSchema(str(name), None) for name in names]
+        self.schemas, self.quantiles = plain if schemas is None else schemas, quantiles
+        self.names = [schema.name for schema in self.schemas]
+        self.of = column_of(self.schemas)
 
     def place(self, feature: Any) -> int:
         """Number of a column, given by name or by number."""
@@ -78,8 +80,8 @@ class Columns:
         """Values of a column, and rows of encoded columns with these values and all else at its mean."""
         mean, ranges = self.quantiles[0], self.quantiles[1:]
         own = np.flatnonzero(self.of == place)
-        schema = None if self.encoder is None else self.encoder.columns[place]
-        if schema is not None and schema.categories is not None:
+        schema = self.schemas[place]
+        if schema.categories is not None:
             x: Labels = np.asarray(schema.categories, dtype=object)
             rows = np.tile(mean, (len(x), 1))
             rows[:, own[: schema.width]] = (x[:, None] == np.asarray(schema.levels, dtype=object)).astype(float)
@@ -87,14 +89,13 @@ class Columns:
             x = np.linspace(ranges[0, own[0]], ranges[-1, own[0]], n_points)
             rows = np.tile(mean, (len(x), 1))
             rows[:, own[0]] = x
-        rows[:, own[-1:] if schema is not None and schema.indicator else []] = 0.0
+        rows[:, own[-1:] if schema.indicator else []] = 0.0
         return x, rows
 
     def typical(self, place: int) -> Array:
         """Rows of encoded columns in which a column takes its quantiles (its levels), all else at its mean."""
         own = np.flatnonzero(self.of == place)
-        schema = None if self.encoder is None else self.encoder.columns[place]
-        if schema is not None and schema.categories is not None:
+        if self.schemas[place].categories is not None:
             return self.grid(place, 0)[1]
         rows = np.tile(self.quantiles[0], (len(self.quantiles) - 1, 1))
         rows[:, own[0]] = self.quantiles[1:, own[0]]
@@ -102,8 +103,8 @@ class Columns:
 
     def shares(self, place: int) -> Array:
         """Weights of the typical rows: equal for quantiles, the share of each level in training for levels."""
-        schema = None if self.encoder is None else self.encoder.columns[place]
-        if schema is None or schema.categories is None:
+        schema = self.schemas[place]
+        if schema.categories is None:
             return np.full(len(_SHARES), 1.0 / len(_SHARES))
         own: Index = np.flatnonzero(self.of == place)[: schema.width]
         known = np.clip(self.quantiles[0, own], 0.0, 1.0)

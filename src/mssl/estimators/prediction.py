@@ -256,7 +256,9 @@ class TaskPredictor:
     def _columns(self) -> Columns:
         if not hasattr(self, "column_quantiles_"):
             raise DataError("This model was saved before columns were summarised; fit it again to read its effects.")
-        return Columns(self.features_[: self._n_columns], self.encoder_, self.column_quantiles_)
+        made_by = getattr(self, "table_", self.encoder_)  # a table was encoded before the estimator saw it
+        schemas = None if made_by is None else made_by.columns
+        return Columns(self.features_[: self._n_columns], schemas, self.column_quantiles_)
 
     def column_relevance(self) -> dict[str, float]:
         """How much each column moves the predictions: its line, curve and levels taken together.

@@ -51,6 +51,7 @@ class Column:
     """One column of a table: numbers, text or dates; converted when it is asked for."""
 
     blank: Collection[str] = MISSING_TEXT
+    order: Sequence[str] = ()  # of levels: a file says none
 
     def __init__(self, name: str, data: Any, kind: str) -> None:
         self.name, self.kind, self._data = name, kind, data

@@ -77,14 +77,18 @@ def _draw(ax: Any, model: Any, feature: Any, tasks: list[Any]) -> None:
     shared = model.partial_effect(feature)
     levels = shared.x.dtype.kind == "O"
     x = np.arange(len(shared.x)) if levels else shared.x
-    mark = "o" if levels else None
+    style: dict[str, Any] = {"marker": "o", "ls": "none"} if levels else {}  # nothing lies between levels
     for task in tasks:
-        ax.plot(x, model.partial_effect(feature, task).effect, color=FAINT, lw=0.6, marker=mark, ms=2)
+        ax.plot(x, model.partial_effect(feature, task).effect, color=FAINT, lw=0.6, ms=2, **style)
     if shared.lower is not None and shared.upper is not None:
-        ax.fill_between(x, shared.lower, shared.upper, color=POSITIVE, alpha=0.2, lw=0)
-    ax.plot(x, shared.effect, color=POSITIVE, lw=1.6, marker=mark, ms=3)
+        if levels:
+            ax.vlines(x, shared.lower, shared.upper, color=POSITIVE, alpha=0.4, lw=4)
+        else:
+            ax.fill_between(x, shared.lower, shared.upper, color=POSITIVE, alpha=0.2, lw=0)
+    ax.plot(x, shared.effect, color=POSITIVE, lw=1.6, ms=4, **style)
     ax.axhline(0, color=GREY, lw=0.5)
     ax.set_xlabel(drawn(shared.feature), fontsize=NORMAL)
     ax.tick_params(labelsize=SMALL + 0.5)
     if levels:
         ax.set_xticks(x, [drawn(level, 10) for level in shared.x], rotation=45)
+        ax.set_xlim(-0.5, len(x) - 0.5)

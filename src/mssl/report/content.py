@@ -215,7 +215,9 @@ def gather(
 
 def _effects(model: Any, tasks: list[Any]) -> list[Effect]:
     """Curves of the columns that move the predictions most; straight lines are in the coefficients."""
-    curved = getattr(model, "maps_", None) is not None or getattr(model, "encoder_", None) is not None
+    made_by = getattr(model, "table_", None) or getattr(model, "encoder_", None)
+    levels = made_by is not None and any(column.categories is not None for column in made_by.columns)
+    curved = levels or getattr(model, "maps_", None) is not None
     if not curved or not hasattr(model, "column_quantiles_"):
         return []
     found = []

@@ -49,10 +49,17 @@ def _figure(effect: Effect, alt: str) -> Any:
     levels = effect.x.dtype.kind == "O"
     x = np.arange(len(effect.x), dtype=float) if levels else effect.x.astype(float)
     plot = base_figure(400, 260, alt)
-    plot.multi_line([x] * len(effect.by_task), list(effect.by_task), line_color=FAINT, line_width=0.8)
-    if effect.lower is not None and effect.upper is not None:
-        plot.varea(x=x, y1=effect.lower, y2=effect.upper, fill_color=POSITIVE, fill_alpha=0.2)
-    plot.line(x, effect.mean, line_color=POSITIVE, line_width=2.5)
+    banded = effect.lower is not None and effect.upper is not None
+    if levels:  # nothing lies between them
+        plot.scatter(np.tile(x, len(effect.by_task)), effect.by_task.ravel(), color=FAINT, size=4)
+        if banded:
+            plot.segment(x, effect.lower, x, effect.upper, line_color=POSITIVE, line_alpha=0.4, line_width=6)
+        plot.scatter(x, effect.mean, color=POSITIVE, size=8)
+    else:
+        plot.multi_line([x] * len(effect.by_task), list(effect.by_task), line_color=FAINT, line_width=0.8)
+        if banded:
+            plot.varea(x=x, y1=effect.lower, y2=effect.upper, fill_color=POSITIVE, fill_alpha=0.2)
+        plot.line(x, effect.mean, line_color=POSITIVE, line_width=2.5)
     plot.xaxis.axis_label, plot.yaxis.axis_label = plain(effect.feature, 40), "partial effect"
     if levels:
         plot.xaxis.ticker = list(range(len(x)))
