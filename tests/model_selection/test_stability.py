@@ -39,17 +39,20 @@ def test_bound_of_false_edges_is_the_published_one(monkeypatch, threshold, n_poi
     """Meinshausen and Bühlmann (2010), Theorem 1: q²/((2π − 1) p), q the mean number of edges found along the path."""
     supports = []
 
-    def unpacked(words, *sizes):
-        supports.append(unpack(words, *sizes))
-        return supports[0]
+    def unpacked(word, *sizes):
+        supports.append(unpack(word, *sizes))
+        return supports[-1]
 
     monkeypatch.setattr("mssl.model_selection.stability.unpack", unpacked)
     data = make_clustered_tasks(n_features=12, random_state=0)
     found = StabilitySelection(n_subsamples=10, n_points=n_points, threshold=threshold, random_state=0)
     found.fit(data.X, data.y, tasks=data.tasks)
-    pairs = [(i, j) for i in range(13) for j in range(i)]
-    q = np.mean([sum(any(graph[i, j] for graph in path) for i, j in pairs) for path in supports[0]])
+    pairs = [(i, j) for i in range(13) for j in range(i + 1, 13)]
+    q = np.mean([sum(any(graph[k] for graph in path) for k in range(len(pairs))) for path in supports])
     assert q > 1
+    i, j = np.transpose(pairs)
+    np.testing.assert_allclose(found.frequencies_[:, i, j], np.mean(supports, axis=0))
+    np.testing.assert_array_equal(found.frequencies_, found.frequencies_.swapaxes(1, 2))
     assert found.n_selected_ == pytest.approx(q)
     assert found.expected_false_edges_ == pytest.approx(q**2 / ((2 * threshold - 1) * len(pairs)))
 
@@ -201,9 +204,9 @@ def test_samples_of_a_general_estimator_follow_its_own_penalty():
 def test_words_of_bits_come_back():
     random = np.random.default_rng(0)
     supports = random.random((4, 3, 6, 6)) < 0.4
-    supports = np.triu(supports, 1)
-    supports = supports | supports.swapaxes(2, 3)
-    np.testing.assert_array_equal(unpack([pack(list(part.astype(float))) for part in supports], 3, 6), supports)
+    upper = np.triu_indices(6, 1)
+    for path in supports:
+        np.testing.assert_array_equal(unpack(pack(path.astype(float)), 3, 6), path[:, *upper])
 
 
 def test_samples_refit_and_warn_where_halves_are_small():

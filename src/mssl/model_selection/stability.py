@@ -26,7 +26,7 @@ Shah & Samworth (2013), doi:10.1111/j.1467-9868.2011.01034.x (complementary pair
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -198,9 +198,7 @@ class StabilitySelection(BaseEstimator):
         S = row_moment(Q, structure.correlation)
         if len(Q) == 1:  # one task has no pairs
             self.lambdas_ = self._path()
-            self.graph_ = self._summarise(
-                np.zeros((1, len(self.lambdas_), 1, 1), dtype=bool), S, floors, list(whole.data.tasks), None
-            )
+            self.graph_ = self._summarise(["00"], S, floors, list(whole.data.tasks), None)
             return self
         with Progress(self.verbose, "stability selection", 1) as progress:
             if self.subsample == "coefficients":
@@ -211,9 +209,9 @@ class StabilitySelection(BaseEstimator):
                 function = select_refitted
             progress.stage("subsamples", len(pieces))
             done = run(function, pieces, n_jobs=self.n_jobs, checkpoint=record, progress=progress)
-        words = np.hstack([done[name] for name, _ in pieces]).tolist()  # one or several words a piece
-        chosen = unpack(words, len(self.lambdas_), len(Q))
-        found = self._summarise(chosen, S, floors, list(whole.data.tasks), structure.edges)
+        found_words = (done[name] for name, _ in pieces)
+        words = [word for part in found_words for word in ([part] if isinstance(part, str) else part)]
+        found = self._summarise(words, S, floors, list(whole.data.tasks), structure.edges)
         self.graph_ = replace(found, evidence=lazy_evidence(point.prepared, point.result, structure))
         return self
 
@@ -341,21 +339,31 @@ class StabilitySelection(BaseEstimator):
         return halves[: self.n_subsamples]
 
     def _summarise(
-        self, chosen: Mask, S: Array, floors: Array, tasks: list[Any], known: KnownEdges | None
+        self, words: Sequence[str], S: Array, floors: Array, tasks: list[Any], known: KnownEdges | None
     ) -> TaskGraph:
-        K = len(tasks)
+        """The stable graph; supports are counted one subsample at a time, never held all together."""
+        K, L = len(tasks), len(self.lambdas_)
         off = ~np.eye(K, dtype=bool)
-        self.frequencies_ = chosen.mean(axis=0) * off
+        # Edges that are forbidden, or free and thus always there, are not selected: they do not count in the bound.
+        priced = off if known is None else off & ~known.zeros(K) & (known.factors(K) > 0)
+        upper = np.triu_indices(K, 1)
+        counted = priced[upper]
+        counts, selected = np.zeros((L, len(counted)), dtype=np.int32), 0
+        for word in words:
+            chosen = unpack(word, L, K)
+            counts += chosen
+            selected += int(np.count_nonzero(chosen.any(axis=0) & counted))
+        self.frequencies_ = np.zeros((L, K, K))
+        for table, row in zip(self.frequencies_, counts, strict=True):
+            table[upper] = row / len(words)
+            table += table.T
         self.mean_frequency_ = self.frequencies_.mean(axis=0)
         self.tasks_ = np.asarray(tasks)
         confidence = self.frequencies_.max(axis=0)
         # The comparison must not fail where 90 of 100 is not quite 0.9 in binary.
         adjacency = (confidence >= self.threshold - 1e-12) & off
-        # Edges that are forbidden, or free and thus always there, are not selected: they do not count in the bound.
-        priced = off if known is None else off & ~known.zeros(K) & (known.factors(K) > 0)
-        union = chosen.any(axis=1) & priced
-        self.n_selected_ = float(union.sum(axis=(1, 2)).mean() / 2)
-        pairs = max(1, int(priced.sum()) // 2)
+        self.n_selected_ = selected / len(words)
+        pairs = max(1, int(counted.sum()))
         self.expected_false_edges_ = self.n_selected_**2 / ((2 * self.threshold - 1) * pairs)
         restricted = graphical_lasso(S, 0.0, zeros=~adjacency & off, diagonal_penalty=floors)
         weights = partial_correlation(restricted.precision)
@@ -444,12 +452,12 @@ def correlations(S: Array, floors: Array) -> tuple[Array, Array]:
     return scales, ratio
 
 
-def graph_path(S: Array, floors: Array, lambdas: Array, known: KnownEdges | None = None) -> list[Array]:
+def graph_path(S: Array, floors: Array, lambdas: Array, known: KnownEdges | None = None) -> Iterator[Array]:
     """Precisions along a falling path of λ, on the correlation scale of S, each from the one before."""
     scales, _ = correlations(S, floors)
     if known is not None:
         scales = scales * known.factors(len(S))
-    found, warm = [], None
+    warm = None
     for value in lambdas:
         warm = graphical_lasso(
             S,
@@ -461,8 +469,7 @@ def graph_path(S: Array, floors: Array, lambdas: Array, known: KnownEdges | None
             warm_start=warm,
             check=False,
         )
-        found.append(warm.precision)
-    return found
+        yield warm.precision
 
 
 def select_rows(
@@ -479,22 +486,17 @@ def select_rows(
 
 def select_refitted(part: Dataset, template: Any, chain: Sequence[dict[str, Any]]) -> str:
     """Edges selected by fits on a subsample along the path, as one word."""
-    return pack([point.result.structure.precision for point in follow(part, template, chain)])
+    return pack(point.result.structure.precision for point in follow(part, template, chain))
 
 
-def pack(precisions: Sequence[Array]) -> str:
+def pack(precisions: Iterable[Array]) -> str:
     """The off-diagonal supports of some precisions as one word."""
-    pairs = np.triu_indices(len(precisions[0]), 1)
-    bits = np.concatenate([precision[pairs] != 0 for precision in precisions])
-    return np.packbits(bits).tobytes().hex()
+    bits = [precision[np.triu_indices(len(precision), 1)] != 0 for precision in precisions]
+    return np.packbits(np.concatenate(bits)).tobytes().hex()
 
 
-def unpack(words: Sequence[str], n_points: int, n_tasks: int) -> Mask:
-    """Symmetric supports (subsamples, points, K, K) from words."""
-    pairs = np.triu_indices(n_tasks, 1)
-    count = n_points * len(pairs[0])
-    chosen = np.zeros((len(words), n_points, n_tasks, n_tasks), dtype=bool)
-    for number, word in enumerate(words):
-        bits = np.unpackbits(np.frombuffer(bytes.fromhex(word), dtype=np.uint8), count=count).astype(bool)
-        chosen[number, :, pairs[0], pairs[1]] = bits.reshape(n_points, -1).T
-    return chosen | chosen.swapaxes(2, 3)
+def unpack(word: str, n_points: int, n_tasks: int) -> Mask:
+    """Supports (points, K(K−1)/2) from a word, pairs in the order of ``triu_indices``."""
+    count = n_points * (n_tasks * (n_tasks - 1) // 2)
+    bits = np.unpackbits(np.frombuffer(bytes.fromhex(word), dtype=np.uint8), count=count)
+    return bits.astype(bool).reshape(n_points, -1)
