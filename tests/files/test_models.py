@@ -23,7 +23,7 @@ from sklearn.base import BaseEstimator, clone
 import mssl
 from mssl import MSSLRegressor, MultiTaskGLM, presets
 from mssl.datasets import make_clustered_tasks
-from mssl.exceptions import ModelFileError, ParameterError
+from mssl.exceptions import DataError, ModelFileError, ParameterError
 from mssl.files.codec import WORDS, Decoder, Encoder, _class_of, _is_storable
 from mssl.files.models import load, read_header, save
 from mssl.graph.inference import LazyEvidence
@@ -232,6 +232,48 @@ def test_an_array_held_twice_is_stored_once():
     first, second = Decoder(encoder.arrays).decode(encoder.encode([array, array], "x"))
     assert len(encoder.arrays) == 1
     assert first is second
+
+
+@pytest.mark.parametrize("order", "CF")
+def test_tables_of_mostly_zeros_are_stored_as_their_entries(order):
+    table = np.zeros((200, 300), order=order)
+    table[[3, 7, 9], [5, 299, 0]] = [1.5, -0.0, np.nan]
+    marks = np.asarray(table != 0, order=order)
+    encoder = Encoder()
+    tree = encoder.encode([table, marks, table], "x")
+    assert sum(array.nbytes for array in encoder.arrays) < 100
+    first, second, third = Decoder(encoder.arrays).decode(tree)
+    assert same([table, marks], [first, second])
+    assert third is first
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"shape": [10**6, 10**6]}, "too large"),
+        ({"shape": [-200, 300]}, "too large"),
+        ({"shape": [2, 3]}, "do not fit"),
+    ],
+)
+def test_zeros_cannot_fill_the_memory(change, message):
+    table = np.zeros((200, 300))
+    table[3, 5] = 1.0
+    encoder = Encoder()
+    tree = encoder.encode(table, "x") | change
+    with pytest.raises(ModelFileError, match=message):
+        Decoder(encoder.arrays).decode(tree)
+
+
+def test_a_file_grows_with_the_edges_not_with_the_pairs(tmp_path):
+    data = make_clustered_tasks(n_tasks=600, clusters=[[0, 1, 2]], n_features=5, n_samples=12, random_state=0)
+    fitted = MSSLRegressor(graph_penalty=0.999).fit(data.X, data.y, tasks=data.tasks)
+    path = mssl.save(fitted, tmp_path / "m.npz")
+    assert fitted.graph_.n_edges < 600
+    assert path.stat().st_size < 8 * 600**2 / 4  # a quarter of one table
+    again = mssl.load(path)
+    assert same(fitted.graph_.weights, again.graph_.weights)
+    with pytest.raises(DataError, match="after relations"):
+        again.graph_.relations()
 
 
 @pytest.mark.parametrize("strange", [print, lambda: 0, {1, 2}, b"bytes", np.ma.array([1.0]), np.random.default_rng(0)])

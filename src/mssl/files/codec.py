@@ -12,6 +12,7 @@ has a class method ``_state_from_version_1(state)``, which turns the old attribu
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterable
 from enum import Enum
@@ -130,6 +131,10 @@ _SCALARS: dict[str, Any] = {
 _SPARSE: dict[str, Any] = {
     kind.__name__: kind for kind in (sparse.csr_array, sparse.csc_array, sparse.csr_matrix, sparse.csc_matrix)
 }
+_THIN_FROM = 2**14  # entries from which on a table of mostly zeros is written as its other entries alone
+_MOST_FILLED = (
+    2**30
+)  # bytes of zeros that a file may stand for: 16 tables of 2000 tasks, and a bound for a hostile file
 _STORED_KINDS = "biufcUSmM"  # NumPy's kinds whose bytes say all: no objects, no records
 _WITH_PARAMETERS = (BaseEstimator, BaseCrossValidator, Loss)
 
@@ -143,7 +148,7 @@ class Encoder:
 
     def __init__(self) -> None:
         self.arrays: list[NDArray[Any]] = []
-        self._places: dict[int, int] = {}
+        self._places: dict[int, tuple[int, NDArray[Any]]] = {}  # with the array itself, so that its id stays its own
         self._user_classes: dict[str, type[Any]] = {}
 
     def encode(self, value: Any, value_path: str) -> Any:
@@ -185,10 +190,17 @@ class Encoder:
             raise ModelFileError(
                 f"{value_path} is an array of {value.dtype}; a model file holds numbers, text and times. Convert it."
             )
-        place = self._places.setdefault(id(value), len(self.arrays))
-        if place == len(self.arrays):
-            self.arrays.append(value)
-        return {"#": "array", "v": place}
+        place, _ = self._places.setdefault(id(value), (len(self.arrays), value))
+        new = place == len(self.arrays)
+        if not _is_thin(value):
+            self.arrays += [value] if new else []
+            return {"#": "array", "v": place}
+        order = "F" if value.flags.f_contiguous else "C"
+        if new:
+            flat = value.ravel(order)
+            kept = np.flatnonzero(_bits(flat))
+            self.arrays += [kept, flat[kept]]
+        return {"#": "thin", "shape": list(value.shape), "order": order, "v": place}
 
     def _object(self, value: Any, value_path: str) -> Any:
         cls = type(value)
@@ -221,6 +233,19 @@ class Encoder:
                 f"{value_path} is a {cls.__name__} without the attribute {lost[0]!r}, which is a parameter of "
                 "its class. Keep every parameter under its own name in __init__, as scikit-learn's estimators do."
             )
+
+
+def _bits(values: NDArray[Any]) -> NDArray[Any]:
+    """Numbers or truth values as whole numbers that are 0 for 0 alone, not for −0."""
+    return values.view(f"u{values.dtype.itemsize}")
+
+
+def _is_thin(value: NDArray[Any]) -> bool:
+    """Whether a table has so few entries other than zero that they and their places take less than half its bytes."""
+    if value.ndim != 2 or value.size < _THIN_FROM or value.dtype not in (np.dtype(float), np.dtype(bool)):
+        return False
+    entries = np.count_nonzero(_bits(value.ravel("K")))
+    return bool(2 * entries * (value.dtype.itemsize + 8) < value.nbytes)
 
 
 def _is_storable(cls: type[Any]) -> bool:
@@ -274,6 +299,7 @@ class Decoder:
         self.version = version
         self._user_classes = {cls.__name__: cls for cls in classes}
         self._used: set[int] = set()
+        self._thin: dict[int, NDArray[Any]] = {}
 
     def model(self, value: Any) -> Any:
         """Return the estimator that the JSON stands for; every array has to have its place in it."""
@@ -312,6 +338,24 @@ class Decoder:
             raise ModelFileError(f"the header names array {str(place)[:40]}, of {len(self.arrays)}.")
         self._used.add(place)
         return self.arrays[place]
+
+    def _read_thin(self, value: dict[str, Any], depth: int) -> NDArray[Any]:
+        """A table of mostly zeros from the places and values of its other entries."""
+        place, shape = value["v"], tuple(int(size) for size in value["shape"])
+        if place in self._thin:
+            return self._thin[place]
+        kept, entries = (self._read_array({"v": at}, depth) for at in (place, place + 1))
+        size = math.prod(shape)
+        filled = sum(table.nbytes for table in self._thin.values()) + size * entries.dtype.itemsize
+        if min(shape) < 0 or filled > _MOST_FILLED:
+            raise ModelFileError(f"a table of mostly zeros has the shape {shape}, which is too large.")
+        in_range = kept.dtype == np.int64 and np.all((kept >= 0) & (kept < size))
+        if not in_range or kept.ndim != 1 or kept.shape != entries.shape:
+            raise ModelFileError("the entries of a table of mostly zeros do not fit it.")
+        table = np.zeros(size, dtype=entries.dtype)
+        table[kept] = entries
+        self._thin[place] = table.reshape(shape, order="F" if value["order"] == "F" else "C")
+        return self._thin[place]
 
     def _read_item(self, value: dict[str, Any], depth: int) -> Any:
         return self.decode(value["v"], depth)[()]

@@ -1,8 +1,9 @@
 """Saved models: one ``.npz`` file without pickles, checked before anything is allocated.
 
 The file is a ZIP archive of plain ``.npy`` members, none compressed, so that reading it never needs more memory than
-the file is large: ``header.npy`` (JSON text as bytes), ``array_0.npy`` …, and ``checksum.npy``, the SHA-256 of all
-others. ``numpy.load(path, allow_pickle=False)`` opens it too.
+the file is large, and 1 GiB for zeros (tables of mostly zeros, such as a sparse graph, are written as their other
+entries): ``header.npy`` (JSON text as bytes), ``array_0.npy`` …, and ``checksum.npy``, the SHA-256 of all others.
+``numpy.load(path, allow_pickle=False)`` opens it too.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def lazy_evidence(prepared: Prepared, result: FitResult, structure: Structure) -
                 return _of_residuals(prepared, result, ranks)
             return coefficient_evidence(prepared, prepared.settings.shared_mean, ranks)
 
-    return LazyEvidence(compute)
+    return LazyEvidence(compute, prepared.base.n_tasks)
 
 
 def _of_residuals(prepared: Prepared, result: FitResult, ranks: bool) -> GraphEvidence:

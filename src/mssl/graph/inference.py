@@ -84,6 +84,7 @@ _SMALLEST_RELIABILITY = 0.05  # below it the errors are 20 times the weights' va
 _SMALLEST_EIGENVALUE = 0.01  # of a group's correlations; errors of W may make smaller ones
 _GROUPED = 0.1  # false discovery rate of the relations inside which conditional edges are looked for
 _MANY = 100.0  # observations from which on the de-sparsified graphical lasso has its limiting distribution
+_MOST_SAVED = 500  # tasks whose evidence is saved unasked: 4 MB
 _SHOWN = 20  # rows that a table prints; its CSV and its frame have all
 
 
@@ -404,9 +405,18 @@ def _sparse_inverse(C: Array, freedom: float) -> Array:
 
 
 class LazyEvidence:
-    """Evidence that is computed when it is first asked for, or when it is saved."""
+    """Evidence that is computed when it is first asked for, or when it is saved.
 
-    def __init__(self, compute: Callable[[], GraphEvidence]) -> None:
+    Parameters
+    ----------
+    compute : callable
+        Computes the evidence.
+    n_tasks : int
+        Number of tasks. Evidence of more than 500 is saved where it was asked for before: it is as large as all pairs.
+    """
+
+    def __init__(self, compute: Callable[[], GraphEvidence], n_tasks: int = 0) -> None:
+        self._n_tasks = n_tasks
         self._compute: Callable[[], GraphEvidence] | None = compute
         self._found: GraphEvidence | None = None
 
@@ -418,7 +428,9 @@ class LazyEvidence:
         return self._found
 
     def saved(self) -> GraphEvidence | None:
-        """What a file keeps: the evidence, or None where the data allow none."""
+        """What a file keeps: the evidence, or None where the data allow none or where it is large and not known yet."""
+        if self._found is None and self._n_tasks > _MOST_SAVED:
+            return None
         try:
             return self.resolve()
         except MSSLError:

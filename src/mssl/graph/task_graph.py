@@ -272,7 +272,8 @@ class TaskGraph:
         if self.evidence is None:
             raise DataError(
                 "This graph came without the data's evidence, so that nothing is known about its error. Use the graph_ "
-                "of a fitted estimator, or of a model file of version 0.2 or later."
+                "of a fitted estimator, or of a model file of version 0.2 or later; with more than 500 tasks, one that "
+                "was saved after relations() was asked for."
             )
         return self.evidence.resolve()
 

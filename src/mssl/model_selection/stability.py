@@ -354,9 +354,9 @@ class StabilitySelection(BaseEstimator):
             counts += chosen
             selected += int(np.count_nonzero(chosen.any(axis=0) & counted))
         self.frequencies_ = np.zeros((L, K, K))
-        for table, row in zip(self.frequencies_, counts, strict=True):
-            table[upper] = row / len(words)
-            table += table.T
+        for point in range(L):
+            self.frequencies_[point][upper] = counts[point] / len(words)
+            self.frequencies_[point] += self.frequencies_[point].T
         self.mean_frequency_ = self.frequencies_.mean(axis=0)
         self.tasks_ = np.asarray(tasks)
         confidence = self.frequencies_.max(axis=0)
