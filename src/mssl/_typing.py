@@ -8,7 +8,18 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Array", "ArrayLike", "ClassWeight", "Index", "Labels", "Mask", "SharedMean", "VarianceFloor"]
+__all__ = [
+    "Array",
+    "ArrayLike",
+    "ClassWeight",
+    "Index",
+    "Labels",
+    "Mask",
+    "Moment",
+    "SharedMean",
+    "TaskMatrix",
+    "VarianceFloor",
+]
 
 Array: TypeAlias = NDArray[np.float64]
 """Numbers."""
@@ -16,6 +27,10 @@ Index: TypeAlias = NDArray[np.int64]
 """Positions: of rows, tasks or features."""
 Mask: TypeAlias = NDArray[np.bool_]
 """Which of some things are meant."""
+TaskMatrix: TypeAlias = Any
+"""Numbers over pairs of tasks: an array, or SciPy's csr_array where there are many tasks."""
+Moment: TypeAlias = Any
+"""S, the moment of Q over pairs of tasks: an array, or where there are many tasks a PairMoment."""
 Labels: TypeAlias = NDArray[Any]
 """Names of tasks or classes, of any type."""
 SharedMean: TypeAlias = str | bool | float

@@ -34,6 +34,7 @@ from mssl.graph.evidence import lazy_evidence
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.losses import Bernoulli, Loss, resolve_loss
 from mssl.metrics import deviance_score, scored_targets
+from mssl.model.task_matrix import with_diagonal
 from mssl.solvers.alternation import FitResult, Record
 from mssl.solvers.base import Status
 from mssl.solvers.fit import Prepared
@@ -206,7 +207,8 @@ class MultiTaskEstimator(TaskEstimator):
             self.residual_covariance_ = error_inflation(result) * self.covariance_
         # Tasks that nothing couples (a zero diagonal) have no partial correlation with any other.
         proper = spec.structure.graph(result.structure)
-        proper = proper + np.diag(np.where(proper.diagonal() > 0, 0.0, 1.0))
+        own = proper.diagonal()
+        proper = with_diagonal(proper, np.where(own > 0, own, 1.0))
         self.partial_correlation_ = partial_correlation(proper)
         evidence = lazy_evidence(prepared, result, spec.structure)
         self.graph_ = TaskGraph.from_precision(proper, tasks=data.tasks.tolist(), evidence=evidence)

@@ -19,9 +19,11 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import clone
 
 from mssl.exceptions import ParameterError
+from mssl.model.task_matrix import count_entries
 from mssl.penalties import Penalty
 from mssl.solvers.fit import Prepared, diagonal_lambda_max, fit_prepared, start_lambda_max
 from mssl.structures.base import Structure, StructureStep
@@ -105,7 +107,10 @@ def _edge_finder(
     def has_edges(value: float) -> bool:
         # The fits share nothing, so that each equals the estimator's fit to the last bit.
         result = fit_prepared(prepared, clone(structure).set_params(alpha=value), penalty, first=first)
+        graph = structure.graph(result.structure)
+        if sparse.issparse(graph):
+            return count_entries(graph) > result.scale.n_tasks
         priced = np.triu(structure.edge_scales(result.scale) > 0, 1)
-        return bool(np.any(structure.graph(result.structure)[priced] != 0))
+        return bool(np.any(graph[priced] != 0))
 
     return has_edges

@@ -112,7 +112,8 @@ class MSSLRegressor(MeanPredictor, RegressorMixin, MultiTaskEstimator):
     intercept_ : ndarray of shape (K,)
         Intercepts.
     precision_, covariance_, partial_correlation_ : ndarrays of shape (K, K)
-        Ω, its inverse, and the partial correlations between tasks.
+        Ω, its inverse, and the partial correlations between tasks; SciPy csr_arrays for more than 2000 tasks, unless
+        residuals are related or known edges are given.
     graph_ : TaskGraph
         The graph, with names and ways to read it.
     tasks_ : ndarray of shape (K,)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from mssl._typing import Array, Labels
+from mssl._typing import Labels, TaskMatrix
 from mssl._validation import caller_level, check_choice, refused
 from mssl.data.layouts import TaskData
 from mssl.losses import Loss
@@ -100,10 +100,10 @@ class FitSpec(NamedTuple):
         identity = np.eye(n_tasks)
         return StructureStep(self.paper.precision * identity, identity / self.paper.precision)
 
-    def user_precision(self, prepared: Prepared, result: FitResult) -> Array:
+    def user_precision(self, prepared: Prepared, result: FitResult) -> TaskMatrix:
         """Ω of a fit in the units of an estimator's ``precision_``."""
         scale = 1.0 if self.paper is None else self.paper.precision
-        return np.asarray(result.structure.precision / scale / prepared.unit**2)
+        return result.structure.precision / scale / prepared.unit**2
 
     def fit(
         self,

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from mssl.exceptions import ModelFileError
+from mssl.model.task_matrix import DENSE_UP_TO
 
 # The shape of each array: K tasks, d features, c columns of the input, m seasons, p
 # penalties. Within one object a letter is one number.
@@ -181,7 +183,8 @@ def check_object(name: str, state: Mapping[str, Any]) -> None:
             continue
         if attribute in _NUMBERS:
             _check_array(where, value, _NUMBERS[attribute], sizes)
-            if value.dtype not in (np.float64, np.float32) or not np.isfinite(value).all():
+            entries = value.data if sparse.issparse(value) else value
+            if value.dtype not in (np.float64, np.float32) or not np.isfinite(entries).all():
                 raise ModelFileError(f"{where} holds what is no finite number")
         elif attribute in _LABELS:
             _check_array(where, value, _LABELS[attribute], sizes)
@@ -214,7 +217,8 @@ def _counts_columns(state: Mapping[str, Any], sizes: dict[str, int]) -> bool:
 
 def _check_array(where: str, value: Any, letters: str, sizes: dict[str, int]) -> None:
     """Raise unless a value is an array whose shape agrees with the sizes known so far; learn those not yet known."""
-    if type(value) is not np.ndarray:
+    many = letters == "KK" and sparse.issparse(value) and value.format == "csr" and value.shape[0] > DENSE_UP_TO
+    if type(value) is not np.ndarray and not many:
         raise ModelFileError(f"{where} is no array")
     fits = value.ndim == len(letters)
     for letter, size in zip(letters, value.shape, strict=False):

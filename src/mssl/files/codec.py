@@ -19,7 +19,7 @@ from enum import Enum
 from functools import cached_property
 from importlib import import_module
 from inspect import Parameter, getattr_static, signature
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -195,7 +195,7 @@ class Encoder:
         if not _is_thin(value):
             self.arrays += [value] if new else []
             return {"#": "array", "v": place}
-        order = "F" if value.flags.f_contiguous else "C"
+        order: Literal["C", "F"] = "F" if value.flags.f_contiguous else "C"
         if new:
             flat = value.ravel(order)
             kept = np.flatnonzero(_bits(flat))

@@ -16,11 +16,15 @@ def by_size(labels: NDArray[Any]) -> NDArray[np.intp]:
     return rank[inverse]
 
 
-def louvain(A: FloatArray, resolution: float) -> NDArray[np.intp]:
-    """Alternate local moves and merging of communities until no move raises the modularity."""
+def louvain(A: FloatArray, resolution: float, total: float | None = None) -> NDArray[np.intp]:
+    """Alternate local moves and merging of communities until no move raises the modularity.
+
+    ``total`` is the sum of all weights where A is one component of a larger graph.
+    """
+    total = float(A.sum()) if total is None else total
     labels = np.arange(len(A))
     while True:
-        moved = by_size(_local_moves(A, resolution))
+        moved = by_size(_local_moves(A, resolution, total))
         n = int(moved.max(initial=-1)) + 1
         if n == len(A):
             return labels
@@ -30,10 +34,10 @@ def louvain(A: FloatArray, resolution: float) -> NDArray[np.intp]:
         A = member.T @ A @ member
 
 
-def _local_moves(A: FloatArray, resolution: float) -> NDArray[np.intp]:
+def _local_moves(A: FloatArray, resolution: float, total: float) -> NDArray[np.intp]:
     """Move nodes, strongest first, to the neighbouring community that raises the modularity most."""
     n, strength = len(A), A.sum(axis=1)
-    labels, volume, total = np.arange(n), strength.copy(), strength.sum()
+    labels, volume = np.arange(n), strength.copy()
     nodes = np.argsort(-strength, kind="stable")
     nodes = nodes[strength[nodes] > 0]
     changed = True

@@ -15,6 +15,7 @@ from mssl.data.occasions import occasion_table, occasions_of
 from mssl.exceptions import ParameterError
 from mssl.graph.inference import GraphEvidence, LazyEvidence, correlation_of, correlation_p, residual_evidence
 from mssl.kernels.threads import one_thread
+from mssl.model.task_matrix import DENSE_UP_TO
 from mssl.penalties import L1
 from mssl.solvers.alternation import FitResult
 from mssl.solvers.fit import Prepared
@@ -114,6 +115,11 @@ def lazy_evidence(prepared: Prepared, result: FitResult, structure: Structure) -
     """
 
     def compute() -> GraphEvidence:
+        if prepared.base.n_tasks > DENSE_UP_TO:
+            raise ParameterError(
+                f"There are {prepared.base.n_tasks} tasks; relations are told from chance for at most {DENSE_UP_TO}, "
+                "since all pairs are compared. Fit the tasks in question alone."
+            )
         with one_thread(prepared.is_small):
             ranks = getattr(structure, "correlation", "pearson") != "pearson"
             if structure.relates == "residual":

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from xml.sax.saxutils import escape
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mssl._typing import TaskMatrix
 from mssl.exceptions import DataError, ModelFileError, require
 from mssl.files.atomic import write_text
+from mssl.model.task_matrix import pair_matrix, upper_pairs
 
 if TYPE_CHECKING:
     from mssl.graph.task_graph import TaskGraph
@@ -314,17 +315,17 @@ def parse_json(text: str) -> dict[str, Any]:
     return {"tasks": tasks, **matrices, "coordinates": coordinates}
 
 
-def _triples(adjacency: NDArray[Any], values: NDArray[Any]) -> list[tuple[int, int, float]]:
-    i, j = np.nonzero(np.triu(adjacency))
+def _triples(adjacency: TaskMatrix, values: TaskMatrix) -> list[tuple[int, int, float]]:
+    i, j = upper_pairs(adjacency)
     return list(zip(i.tolist(), j.tolist(), values[i, j].tolist(), strict=True))
 
 
-def _fill(rows: list[list[Any]], K: int) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+def _fill(rows: list[list[Any]], K: int) -> tuple[TaskMatrix, TaskMatrix]:
     """Return the cells that `rows` of (i, j, value) name, and the symmetric matrix of their values."""
-    named, values = np.zeros((K, K), dtype=bool), np.zeros((K, K))
+    named: dict[tuple[int, int], float] = {}
     for i, j, value in rows:
-        if not (type(i) is type(j) is int and 0 <= i < j):
+        if not (type(i) is type(j) is int and 0 <= i < j < K):
             raise ValueError(f"({i}, {j}) is no pair of task numbers in rising order")
-        named[i, j] = named[j, i] = True
-        values[i, j] = values[j, i] = value
-    return named, values
+        named[i, j] = float(value)
+    pairs = np.array(list(named), dtype=np.intp).reshape(-1, 2)
+    return pair_matrix(pairs, [True] * len(named), K), pair_matrix(pairs, list(named.values()), K)

@@ -19,6 +19,7 @@ from mssl._validation import check_number, check_whole_number, refused
 from mssl.exceptions import DataError, require
 from mssl.graph.communities import by_size
 from mssl.graph.export import short_name
+from mssl.model.task_matrix import largest_entry, pair_matrix, submatrix
 
 if TYPE_CHECKING:
     from mssl.graph.task_graph import TaskGraph
@@ -84,8 +85,7 @@ def thin_edges(graph: TaskGraph, max_edges: int | None = None) -> ThinnedGraph:
     if graph.n_edges <= limit:
         return ThinnedGraph(graph, "")
     i, j = (ends[:limit] for ends in graph.edge_indices())
-    keep = np.zeros_like(graph.adjacency)
-    keep[i, j] = keep[j, i] = True
+    keep = pair_matrix(np.column_stack([i, j]), np.ones(len(i), dtype=bool), len(graph))
     return ThinnedGraph(replace(graph, adjacency=keep), f"strongest {limit} of {graph.n_edges} edges shown")
 
 
@@ -162,8 +162,8 @@ def _component_layout(graph: TaskGraph, nodes: IntArray, communities: IntArray) 
     """Lay out one component, scaled so that neighbouring points are about 1 apart, its long side level."""
     from scipy.sparse.csgraph import shortest_path
 
-    block = np.ix_(nodes, nodes)
-    lengths = _edge_lengths(graph.weights[block], graph.adjacency[block], communities)
+    weights, linked = submatrix(graph.weights, nodes), submatrix(graph.adjacency, nodes) != 0
+    lengths = _edge_lengths(weights, linked, communities)
     distances = shortest_path(_backbone(lengths), directed=False)
     # In larger graphs readers look for communities first, so white space separates these.
     across = communities[:, None] != communities[None, :]
@@ -508,7 +508,7 @@ def graph_svg(graph: TaskGraph, width: int = 420, max_edges: int = 200) -> str:
     height = round(width * max(0.25, min(1.0, float(np.ptp(places[:, 1])) / 2 if len(graph) else 0.25))) + 40
     x, y = width / 2 + places[:, 0] * (width / 2 - 20), height / 2 - places[:, 1] * (width / 2 - 20)
     radius = float(np.clip(60 / np.sqrt(max(len(graph), 1)), 2, 8))
-    strongest = np.abs(thinned.weights).max(initial=0.0) or 1.0
+    strongest = largest_entry(thinned.weights) or 1.0
     lines = [
         f'<line x1="{x[i]:.1f}" y1="{y[i]:.1f}" x2="{x[j]:.1f}" y2="{y[j]:.1f}" '
         f'stroke="{POSITIVE if thinned.weights[i, j] >= 0 else NEGATIVE}" '

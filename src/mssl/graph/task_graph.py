@@ -10,12 +10,23 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
+from mssl._typing import TaskMatrix
 from mssl._validation import check_number, check_whole_number, refused
 from mssl.exceptions import DataError, ModelFileError, require
 from mssl.graph.communities import by_size, louvain
 from mssl.graph.export import Edge, EdgeTable, dot, graphml, json_text, parse_json, short_name, written
 from mssl.graph.inference import GraphEvidence, LazyEvidence, RelationTable
+from mssl.model.task_matrix import (
+    DENSE_UP_TO,
+    count_entries,
+    largest_entry,
+    pair_matrix,
+    submatrix,
+    upper_pairs,
+    with_diagonal,
+)
 
 __all__ = ["Edge", "EdgeTable", "GraphComparison", "TaskGraph", "partial_correlation", "short_name"]
 
@@ -37,7 +48,7 @@ class GraphComparison(NamedTuple):
     f1: float
 
 
-def partial_correlation(precision: ArrayLike) -> FloatArray:
+def partial_correlation(precision: Any) -> TaskMatrix:
     r"""Return the partial correlations of a precision matrix.
 
     .. math:: \rho_{ij} = -\Omega_{ij} / \sqrt{\Omega_{ii} \Omega_{jj}}, \qquad \rho_{ii} = 1.
@@ -49,7 +60,7 @@ def partial_correlation(precision: ArrayLike) -> FloatArray:
 
     Returns
     -------
-    (K, K) array
+    (K, K) array; a csr_array for more than 2000 tasks
 
     Examples
     --------
@@ -61,6 +72,9 @@ def partial_correlation(precision: ArrayLike) -> FloatArray:
     diagonal = omega.diagonal()
     if not (diagonal > 0).all():
         raise DataError(f"precision has {diagonal.min():g} on its diagonal; give a positive definite matrix.")
+    if sparse.issparse(omega):
+        root = sparse.diags_array(1 / np.sqrt(diagonal))
+        return with_diagonal(sparse.csr_array(-(root @ omega @ root)), 1.0)
     # Adding 0.0 turns the -0.0 of absent edges into 0.0.
     result = -omega / np.sqrt(np.outer(diagonal, diagonal)) + 0.0
     np.fill_diagonal(result, 1.0)
@@ -82,6 +96,8 @@ class TaskGraph:
         :math:`-\Omega_{ij} / \sqrt{\Omega_{ii} \Omega_{jj}}`.
     confidence : (K, K), optional
         How often each edge was selected, in [0, 1] (stability selection); kept for non-edges as well.
+
+        For more than 2000 tasks `adjacency`, `weights` and `confidence` are SciPy csr_arrays.
     coordinates : (K, 2), optional
         Latitude and longitude of each task in degrees.
     evidence : GraphEvidence, optional
@@ -106,9 +122,9 @@ class TaskGraph:
     """
 
     tasks: tuple[Any, ...]
-    adjacency: NDArray[np.bool_]
-    weights: FloatArray
-    confidence: FloatArray | None = None
+    adjacency: TaskMatrix
+    weights: TaskMatrix
+    confidence: TaskMatrix | None = None
     coordinates: FloatArray | None = None
     evidence: GraphEvidence | LazyEvidence | None = None
 
@@ -123,7 +139,7 @@ class TaskGraph:
         values = {
             "tasks": tasks,
             "adjacency": adjacency,
-            "weights": _correlations(np.where(adjacency, _matrix(self.weights, K, "weights"), 0.0)),
+            "weights": _correlations(_where(adjacency, _matrix(self.weights, K, "weights"))),
             "confidence": None if self.confidence is None else _confidence(self.confidence, K),
             "coordinates": None if self.coordinates is None else _coordinates(self.coordinates, K),
         }
@@ -146,9 +162,9 @@ class TaskGraph:
         check_number("tol", tol, low=0, remedy="It is the largest |partial correlation| that is read as no edge.")
         weights = partial_correlation(precision)
         _require_semidefinite(weights)
-        np.fill_diagonal(weights, 0.0)
-        names = range(len(weights)) if tasks is None else tasks
-        return cls(names, np.abs(weights) > tol, weights, confidence, coordinates, evidence)  # type: ignore[arg-type]
+        weights = with_diagonal(weights, 0.0)
+        names = range(weights.shape[0]) if tasks is None else tasks
+        return cls(names, abs(weights) > tol, weights, confidence, coordinates, evidence)  # type: ignore[arg-type]
 
     @classmethod
     def from_edges(
@@ -170,17 +186,18 @@ class TaskGraph:
             raise DataError("Some edges have a confidence and others have none; give it for all or for none.")
         names = _task_names(dict.fromkeys(name for row in rows for name in row[:2]) if tasks is None else tasks)
         place = {name: index for index, name in enumerate(names)}
-        weights, confidence = np.zeros((len(names), len(names))), np.zeros((len(names), len(names)))
-        adjacency = np.zeros(weights.shape, dtype=bool)
+        ends: dict[tuple[int, int], None] = {}
         for row in rows:
-            i, j = _index(place, row[0]), _index(place, row[1])
-            if i == j or adjacency[i, j]:
+            i, j = sorted((_index(place, row[0]), _index(place, row[1])))
+            if i == j or (i, j) in ends:
                 kind = "joins a task with itself" if i == j else "is given twice"
                 raise DataError(f"The edge ({row[0]!r}, {row[1]!r}) {kind}; give each pair of distinct tasks once.")
-            adjacency[i, j] = adjacency[j, i] = True
-            weights[i, j] = weights[j, i] = row[2] if len(row) > 2 else 1.0
-            confidence[i, j] = confidence[j, i] = row[3] if measured else 0.0
-        return cls(names, adjacency, weights, confidence if measured else None, coordinates)  # type: ignore[arg-type]
+            ends[i, j] = None
+        pairs = np.array(list(ends), dtype=np.intp).reshape(-1, 2)
+        linked = pair_matrix(pairs, [True] * len(rows), len(names))
+        weights = pair_matrix(pairs, [row[2] if len(row) > 2 else 1.0 for row in rows], len(names))
+        confidence = pair_matrix(pairs, [row[3] for row in rows], len(names)) if measured else None
+        return cls(names, linked, weights, confidence, coordinates)  # type: ignore[arg-type]
 
     @cached_property
     def _place(self) -> dict[Any, int]:
@@ -198,12 +215,12 @@ class TaskGraph:
         )
 
     def __hash__(self) -> int:
-        return hash((self.tasks, self.adjacency.tobytes()))
+        return hash((self.tasks, self.n_edges, self.degree().tobytes()))
 
     @property
     def n_edges(self) -> int:
         """Number of edges."""
-        return int(np.count_nonzero(self.adjacency)) // 2
+        return count_entries(self.adjacency) // 2
 
     def index(self, task: Hashable) -> int:
         """Return the place of a task in `tasks`."""
@@ -211,7 +228,7 @@ class TaskGraph:
 
     def edge_indices(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return the ends (i < j) of every edge, strongest |weight| first, ties by position."""
-        i, j = np.nonzero(np.triu(self.adjacency))
+        i, j = upper_pairs(self.adjacency)
         order = np.lexsort((j, i, -np.abs(self.weights[i, j])))
         return i[order], j[order]
 
@@ -289,8 +306,9 @@ class TaskGraph:
     def neighbors(self, task: Hashable) -> list[Any]:
         """Return the neighbours of a task, strongest first."""
         i = self.index(task)
-        near = np.flatnonzero(self.adjacency[i])
-        return [self.tasks[j] for j in near[np.argsort(-np.abs(self.weights[i, near]), kind="stable")]]
+        near = self.adjacency[[i], :].nonzero()[1]
+        order = np.argsort(-np.abs(self.weights[np.full(len(near), i), near]), kind="stable")
+        return [self.tasks[j] for j in near[order]]
 
     def component_labels(self) -> NDArray[np.intp]:
         """Return the component of each task as an integer; 0 is the largest."""
@@ -305,7 +323,13 @@ class TaskGraph:
     def community_labels(self, resolution: float = 1.0) -> NDArray[np.intp]:
         """Return the community of each task as an integer; 0 is the largest. See `communities`."""
         check_number("resolution", resolution, above=0, remedy="A larger one gives smaller communities.")
-        return by_size(louvain(np.abs(self.weights), resolution))
+        sizes = abs(self.weights)
+        if not sparse.issparse(sizes):
+            return by_size(louvain(sizes, resolution))
+        labels, total = np.arange(len(self)), float(sizes.sum())
+        for nodes in _related(self.component_labels()):
+            labels[nodes] = nodes[louvain(submatrix(sizes, nodes), resolution, total)]
+        return by_size(labels)
 
     def communities(self, resolution: float = 1.0) -> list[list[Any]]:
         r"""Return communities that make the modularity of the \|weights\| large, largest first.
@@ -329,14 +353,13 @@ class TaskGraph:
     def subgraph(self, tasks: Iterable[Hashable]) -> "TaskGraph":
         """Return the graph on some tasks, in the order given."""
         keep = [self.index(task) for task in tasks]
-        block = np.ix_(keep, keep)
         return TaskGraph(
             tuple(self.tasks[k] for k in keep),
-            self.adjacency[block],
-            self.weights[block],
-            None if self.confidence is None else self.confidence[block],
+            self.adjacency[keep][:, keep],
+            self.weights[keep][:, keep],
+            None if self.confidence is None else self.confidence[keep][:, keep],
             None if self.coordinates is None else self.coordinates[keep],
-            None if self.evidence is None else self._evidence().subset(keep),
+            None if self.evidence is None or len(self) > DENSE_UP_TO else self._evidence().subset(keep),
         )
 
     def threshold(self, min_weight: float = 0.0, min_confidence: float = 0.0) -> "TaskGraph":
@@ -346,10 +369,12 @@ class TaskGraph:
         if min_confidence > 0 and self.confidence is None:
             remedy = "StabilitySelection measures them."
             raise refused("min_confidence", min_confidence, "without selection frequencies 0 is allowed", remedy)
-        keep = self.adjacency & (np.abs(self.weights) >= min_weight)
+        i, j = upper_pairs(self.adjacency)
+        keep = np.abs(self.weights[i, j]) >= min_weight
         if self.confidence is not None:
-            keep &= self.confidence >= min_confidence
-        return replace(self, adjacency=keep)
+            keep &= self.confidence[i, j] >= min_confidence
+        pairs = np.column_stack([i, j])[keep]
+        return replace(self, adjacency=pair_matrix(pairs, np.ones(len(pairs), dtype=bool), len(self)))
 
     def compare(self, other: "TaskGraph | ArrayLike") -> GraphComparison:
         """Compare the edges with a reference: a `TaskGraph` on the same tasks, or an adjacency matrix.
@@ -363,11 +388,9 @@ class TaskGraph:
             truth = other.subgraph(self.tasks).adjacency
         else:
             truth = _symmetric(_matrix(other, len(self), "the reference adjacency"), "the reference adjacency") != 0
-        upper = np.triu(np.ones(truth.shape, dtype=bool), 1)
-        found, missed, false = (
-            int(np.count_nonzero(cells & upper))
-            for cells in (self.adjacency & truth, ~self.adjacency & truth, self.adjacency & ~truth)
-        )
+        i, j = upper_pairs(truth)
+        found = int(np.count_nonzero(self.adjacency[i, j]))
+        missed, false = len(i) - found, self.n_edges - found
         precision, recall, f1 = (
             part / whole if whole else 1.0
             for part, whole in (
@@ -462,7 +485,28 @@ def _task_names(tasks: Any) -> tuple[Any, ...]:
     return names
 
 
-def _matrix(values: Any, K: int | None, name: str) -> FloatArray:
+def _related(labels: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+    """The members of each component of two tasks or more, 0 being the label of the largest."""
+    n = int((np.bincount(labels, minlength=1) > 1).sum())
+    order = np.argsort(labels, kind="stable")
+    return np.split(order, np.searchsorted(labels[order], np.arange(1, n + 1)))[:n]
+
+
+def _where(adjacency: TaskMatrix, weights: TaskMatrix) -> TaskMatrix:
+    """The weights of the edges, and zeros elsewhere."""
+    return (
+        sparse.csr_array(adjacency.multiply(weights)) if sparse.issparse(weights) else np.where(adjacency, weights, 0)
+    )
+
+
+def _matrix(values: Any, K: int | None, name: str) -> TaskMatrix:
+    """A parameter as a square matrix of numbers, of its own: an array, or a csr_array for many tasks."""
+    shape: tuple[int, ...] = getattr(values, "shape", ())
+    if len(shape) == 2 and shape[0] == shape[1] > DENSE_UP_TO and K in (None, shape[0]):
+        matrix = sparse.csr_array(values, dtype=np.float64, copy=True)
+        if not np.isfinite(matrix.data).all():
+            raise DataError(f"{name} holds NaN or infinite values; give finite numbers.")
+        return matrix
     dense = values.toarray() if hasattr(values, "toarray") else values
     try:
         matrix = np.array(dense, dtype=np.float64)
@@ -476,26 +520,35 @@ def _matrix(values: Any, K: int | None, name: str) -> FloatArray:
     return matrix
 
 
-def _symmetric(matrix: FloatArray, name: str) -> FloatArray:
-    gap = np.abs(matrix - matrix.T).max(initial=0.0)
-    if gap > _SYMMETRY * np.abs(matrix).max(initial=0.0):
+def _symmetric(matrix: TaskMatrix, name: str) -> TaskMatrix:
+    gap = largest_entry(matrix - matrix.T)
+    if gap > _SYMMETRY * largest_entry(matrix):
         raise DataError(f"{name} is not symmetric (largest difference {gap:.3g}); give (A + A.T) / 2 if that is meant.")
     return (matrix + matrix.T) / 2
 
 
-def _correlations(weights: FloatArray) -> FloatArray:
+def _correlations(weights: TaskMatrix) -> TaskMatrix:
     matrix = _symmetric(weights, "weights")
-    largest = np.abs(matrix).max(initial=0.0)
+    largest = largest_entry(matrix)
     if largest > 1 + _ROUNDED:
         raise DataError(
             f"weights reach {largest:g} in size; give partial correlations, from -1 to 1. Use "
             "TaskGraph.from_precision for a precision matrix, or divide other weights by the largest."
         )
+    if sparse.issparse(matrix):
+        matrix.data = np.clip(matrix.data, -1.0, 1.0)
+        return matrix
     return np.clip(matrix, -1.0, 1.0)
 
 
-def _require_semidefinite(correlations: FloatArray) -> None:
+def _require_semidefinite(correlations: TaskMatrix) -> None:
     """Raise where 2I minus the partial correlations, the precision scaled to a unit diagonal, is indefinite."""
+    if sparse.issparse(correlations):
+        from scipy.sparse.csgraph import connected_components
+
+        for nodes in _related(by_size(connected_components(correlations, directed=False)[1])):
+            _require_semidefinite(submatrix(correlations, nodes))
+        return
     scaled = 2.0 * np.eye(len(correlations)) - correlations
     try:
         np.linalg.cholesky(scaled + _ROUNDED * np.eye(len(scaled)))
@@ -506,10 +559,9 @@ def _require_semidefinite(correlations: FloatArray) -> None:
         ) from None
 
 
-def _confidence(values: Any, K: int) -> FloatArray:
-    matrix = _symmetric(_matrix(values, K, "confidence"), "confidence")
-    np.fill_diagonal(matrix, 0.0)
-    if matrix.size and (matrix.min() < 0 or matrix.max() > 1):
+def _confidence(values: Any, K: int) -> TaskMatrix:
+    matrix = with_diagonal(_symmetric(_matrix(values, K, "confidence"), "confidence"), 0.0)
+    if K and (matrix.min() < 0 or matrix.max() > 1):
         raise DataError(
             f"confidence runs from {matrix.min():g} to {matrix.max():g}; give selection frequencies, from 0 to 1."
         )
@@ -540,4 +592,8 @@ def _index(place: dict[Any, int], task: Hashable) -> int:
 
 
 def _same(first: Any, second: Any) -> bool:
-    return first is second or (first is not None and second is not None and np.array_equal(first, second))
+    if first is second or first is None or second is None:
+        return first is second
+    if sparse.issparse(first):
+        return first.shape == second.shape and count_entries(first != second) == 0
+    return np.array_equal(first, second)

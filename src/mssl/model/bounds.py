@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
+from mssl._typing import TaskMatrix
 from mssl.kernels import graph_components, plain
 from mssl.model.coupling import Coupling, positive_definite_inverse
 from mssl.penalties import EntrywisePenalty, Penalty
@@ -80,7 +81,10 @@ class WeightBound:
         self.coupling, self.penalty, self.loss = coupling, penalty, loss
         self.ridged = ridge is not None and bool(np.any(ridge))
         self.covariance, self.mean_variance = coupling.covariance, coupling.mean_variance
-        if self.ridged:
+        if self.ridged and sparse.issparse(coupling.precision):
+            # The inverse of C alone is larger: the bound holds, and needs no table of all pairs.
+            self.ridged = False
+        elif self.ridged:
             self.covariance = positive_definite_inverse(coupling.dense() + np.diag(np.asarray(ridge)))
             self.mean_variance = 0.0
 
@@ -190,10 +194,16 @@ class Components:
         if isinstance(coupling, Coupling) and coupling.rho:
             self.n, self.label = 1, np.zeros(coupling.n_tasks, dtype=int)
         elif isinstance(coupling, Coupling):
-            self.label = graph_components(plain(coupling.precision), 0.0)
-            self.n = int(self.label.max(initial=-1)) + 1
+            self._read(coupling.precision)
         else:
-            self.n, self.label = connected_components(coupling, directed=False)
+            self._read(coupling)
+
+    def _read(self, precision: TaskMatrix) -> None:
+        if sparse.issparse(precision):
+            self.n, self.label = connected_components(precision, directed=False)
+            return
+        self.label = graph_components(plain(precision), 0.0)
+        self.n = int(self.label.max(initial=-1)) + 1
 
     def sums(self, values: Array | NDArray[np.bool_]) -> Array:
         """Sums over the tasks of each component."""

@@ -19,6 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from mssl._typing import TaskMatrix
+from mssl.model.task_matrix import count_entries, diagonal_matrix
+
 Array = NDArray[np.float64]
 _MANY = 100  # tasks from which on a search for zeros of P costs less than the products it saves; time only
 
@@ -29,45 +32,48 @@ class Coupling:
 
     Attributes
     ----------
-    precision : ndarray of shape (K, K)
+    precision : ndarray or csr_array of shape (K, K)
         The symmetric part P; its zeros are what makes a sparse graph cheap.
-    covariance : ndarray of shape (K, K) or None
+    covariance : ndarray or csr_array of shape (K, K), or None
         P⁻¹ where it is known (P positive definite); None for a singular P.
     mean_variance : float
         τ²; 0 when there is no shared mean.
     """
 
-    precision: Array
-    covariance: Array | None = None
+    precision: TaskMatrix
+    covariance: TaskMatrix | None = None
     mean_variance: float = 0.0
 
     @classmethod
     def from_precision(
         cls,
-        precision: Array,
+        precision: TaskMatrix,
         strength: float = 1.0,
-        covariance: Array | None = None,
+        covariance: TaskMatrix | None = None,
         mean_variance: float = 0.0,
     ) -> Coupling:
         """Scale a precision matrix by the strength η."""
-        inverse = None if covariance is None else np.asarray(covariance) / strength
-        return cls(np.asarray(precision, dtype=float) * strength, inverse, float(mean_variance))
+        inverse = None if covariance is None else covariance / strength
+        return cls(precision * float(strength), inverse, float(mean_variance))
 
     @classmethod
     def diagonal_only(cls, diagonal: Array, mean_variance: float = 0.0) -> Coupling:
         """Independent tasks, each with a ridge strength; 0 means no coupling at all."""
         diagonal = np.asarray(diagonal, dtype=float)
-        inverse = np.diag(1.0 / diagonal) if np.all(diagonal > 0) else None
-        return cls(np.diag(diagonal), inverse, mean_variance)
+        inverse = diagonal_matrix(1.0 / diagonal) if np.all(diagonal > 0) else None
+        return cls(diagonal_matrix(diagonal), inverse, mean_variance)
 
     @property
     def n_tasks(self) -> int:
         """Number of tasks K."""
-        return len(self.precision)
+        return int(self.precision.shape[0])
 
     @cached_property
     def compressed(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
         """Row starts, columns and values of P, the diagonal always stored; plain arrays for the kernels."""
+        if sparse.issparse(self.precision):
+            P = self.precision
+            return P.indptr.astype(np.int64), P.indices.astype(np.int64), P.data
         kept = self.precision != 0
         np.fill_diagonal(kept, True)
         flat = np.flatnonzero(kept)
@@ -84,7 +90,7 @@ class Coupling:
     @cached_property
     def _is_sparse(self) -> bool:
         """Whether products through compressed rows are cheaper than dense ones."""
-        return bool(self.n_tasks > _MANY and np.count_nonzero(self.precision) < 0.05 * self.precision.size)
+        return self.n_tasks > _MANY and count_entries(self.precision) < 0.05 * self.n_tasks**2
 
     @cached_property
     def u(self) -> Array:
@@ -100,7 +106,7 @@ class Coupling:
 
     def dot(self, W: Array) -> Array:
         """C W for weights stored (K, d)."""
-        product = self.matrix @ W if self._is_sparse else self.precision @ W
+        product = (self.matrix if self._is_sparse else self.precision) @ W
         if self.rho:
             product -= self.rho * np.outer(self.u, self.u @ W)
         return np.asarray(product)
@@ -112,7 +118,8 @@ class Coupling:
 
     def dense(self) -> Array:
         """C as an array."""
-        return np.asarray(self.precision - self.rho * np.outer(self.u, self.u) if self.rho else self.precision)
+        P = self.precision.toarray() if sparse.issparse(self.precision) else self.precision
+        return np.asarray(P - self.rho * np.outer(self.u, self.u) if self.rho else P)
 
     def value(self, W: Array) -> float:
         """½ tr(W C Wᵀ)."""

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl._typing import Moment
 from mssl.model.coupling import Coupling
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Point:
         The quadratic form that Ω puts on Q.
     Q : ndarray of shape (K, r)
         The weights, or their residuals.
-    moment : ndarray of shape (K, K)
+    moment : ndarray of shape (K, K), or PairMoment
         S of Q about the shared mean.
     mean : ndarray of shape (r,)
         The shared mean; zero where there is none.
@@ -81,7 +82,7 @@ class Point:
     step: StructureStep
     coupling: Coupling
     Q: Array
-    moment: Array
+    moment: Moment
     mean: Array
     loss: float
     objective: float

@@ -17,6 +17,7 @@ from mssl.exceptions import DataError, package_versions
 from mssl.graph.display import display
 from mssl.graph.geometry import community_colors
 from mssl.graph.task_graph import TaskGraph, short_name
+from mssl.model.task_matrix import DENSE_UP_TO
 from mssl.plots.effects import most_relevant
 from mssl.plots.support import history_columns
 from mssl.report.scores import Gains, Scores, measure, read_gains
@@ -182,7 +183,7 @@ def gather(
     method = type(model).__name__
     precision: Any = getattr(model, "precision_", None)
     if hasattr(precision, "toarray"):
-        precision = precision.toarray()
+        precision = precision.toarray() if len(tasks) <= DENSE_UP_TO else None
     noise = getattr(model, "noise_", None)
     result = getattr(model, "result_", None)
     gap = getattr(result, "relative_gap", None)

@@ -25,9 +25,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl._typing import Moment
 from mssl.kernels import BROKE, LIMIT, FitRounds, RoundsLimits, TaskLoss, plain
 from mssl.model.coupling import Coupling
 from mssl.model.objective import LossAndPenalty, Point, evaluate, evaluate_again
+from mssl.model.task_matrix import count_entries
 from mssl.solvers.base import Status, WeightStep
 from mssl.structures.base import Structure, StructureScale, StructureStep
 
@@ -341,11 +343,11 @@ class _Rounds:
             idle = idle + 1 if change == 0.0 else 0
             enough = needed if careful else _LOOSE * min(point.step.gap, 3 * gained)
             step = self._improve(point, moment, needed, enough, 0.1**idle)
-            change_of_precision = _change(point.step.precision, step.precision)
+            change_of_precision = np.inf if structure.joint else _change(point.step.precision, step.precision)
             coupling = structure.couple(step, self.mean_variance)
 
     def _improve(
-        self, point: Point, moment: Array, needed: float, enough: float, tighter: float = 1.0
+        self, point: Point, moment: Moment, needed: float, enough: float, tighter: float = 1.0
     ) -> StructureStep:
         """A better Ω; with a shared mean, Ω and mean in turns, which needs no pass over the data."""
         structure, step = self.structure, point.step
@@ -365,7 +367,7 @@ class _Rounds:
     def _record(self, point: Point, gap_weights: float) -> bool:
         """Write a round into the history; whether the monitor wants to stop."""
         omega, now = self.structure.graph(point.step), perf_counter()
-        edges = int(np.count_nonzero(omega) - np.count_nonzero(omega.diagonal())) // 2
+        edges = (count_entries(omega) - count_entries(omega.diagonal())) // 2
         seconds, self.began = now - self.began, now
         return self._append(point.objective, gap_weights, point.step.gap, edges, seconds)
 

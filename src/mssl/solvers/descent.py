@@ -172,7 +172,7 @@ def coordinate_descent(
     sweeps: _GramSweeps | _DesignSweeps
     if isinstance(problem, DesignQuadratic):
         sweeps = _DesignSweeps(problem, coupling, penalty, W)
-    elif bound.curved and W.size <= _SMALL:
+    elif bound.curved and W.size <= _SMALL and isinstance(coupling.precision, np.ndarray):
         return _in_one_call(problem, bound, W, tol, max_iter)
     else:
         sweeps = _GramSweeps(problem, coupling, penalty, W)

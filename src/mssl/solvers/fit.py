@@ -25,6 +25,7 @@ from mssl.exceptions import ParameterError
 from mssl.kernels.threads import one_thread
 from mssl.losses import Gaussian, Loss
 from mssl.model.objective import evaluate, gamma_max
+from mssl.model.task_matrix import diagonal_matrix
 from mssl.penalties import L1, Penalty
 from mssl.solvers.alternation import FitResult, Record, WeightProblem, alternate
 from mssl.solvers.base import Status
@@ -434,7 +435,7 @@ def _other_starts(step: StructureStep, n: int) -> Iterator[StructureStep]:
     diagonal = step.precision.diagonal()
     for k in range(n):
         other = np.full(len(diagonal), np.exp(np.mean(np.log(diagonal)))) if k == 0 else 0.1**k * diagonal
-        yield StructureStep(np.diag(other), np.diag(1.0 / other))
+        yield StructureStep(diagonal_matrix(other), diagonal_matrix(1.0 / other))
 
 
 def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> tuple[StructureScale, Array]:

@@ -40,6 +40,7 @@ Breslow & Clayton (1993), Approximate inference in generalized linear mixed mode
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -265,7 +266,7 @@ def diagonal_start(
     for _ in range(_MAX_ROUNDS):
         here = replace(scale, variances=v)
         floors = structure.floors(here)
-        coupling = Coupling.diagonal_only(structure.strength * structure.diagonal(here), mean_variance)
+        coupling = structure.couple(structure.initial(here), mean_variance)
         # A gap is the square of a distance: weights need be exact to a small share of the last change only.
         accuracy = max(_START_TOL**2, 1e-3 * change**2) * size
         solved = problem.solve(coupling, W, tol=accuracy, max_iter=min(max_inner, budget))
@@ -315,27 +316,35 @@ def mean_variance(problem: GramQuadratic | DesignQuadratic, noise: Array, *, cau
     """
     s = 1.0 / noise
     u = s[:, None] * problem.linear
-    pairs = np.triu_indices(len(u), 1)
-    products = (u @ u.T)[pairs]
-    if len(products) == 0 or (cautious and np.mean(products > 0) < _AGREEMENT):
+    if len(u) < 2 or (cautious and _agreement(u) < _AGREEMENT):
         return 0.0
-    scale = float(_cross_traces(problem, s)[pairs].sum())
-    return max(float(products.sum()) / scale, 0.0) if scale > 0 else 0.0
+    scale = _of_pairs(_images(problem, s))
+    return max(_of_pairs([u]) / scale, 0.0) if scale > 0 else 0.0
 
 
-def _cross_traces(problem: GramQuadratic | DesignQuadratic, s: Array) -> Array:
-    """tr(H_k H_l) for all pairs; by random signs (a fixed draw) where no Gram is at hand."""
+def _agreement(u: Array) -> float:
+    """Share of the pairs of rows whose product is above 0."""
+    K, step = len(u), max(1, _AT_ONCE // len(u))
+    above = sum(np.count_nonzero(np.triu(u[first : first + step] @ u[first:].T, 1) > 0) for first in range(0, K, step))
+    return above / (K * (K - 1) / 2)
+
+
+def _of_pairs(tables: Iterable[Array]) -> float:
+    """Sum of the products of different rows, over some tables: half of |Σ rows|² − Σ |row|²."""
+    return sum(0.5 * float(np.sum(rows.sum(axis=0) ** 2) - np.sum(rows**2)) for rows in tables)
+
+
+def _images(problem: GramQuadratic | DesignQuadratic, s: Array) -> Iterator[Array]:
+    """Tables whose rows have the products tr(H_k H_l); by random signs (a fixed draw) where no Gram is at hand."""
     if isinstance(problem, GramQuadratic):
-        factors = s * problem.task_scale
-        flat = problem.gram.reshape(len(problem.gram), -1)
-        return np.asarray(np.outer(factors, factors) * (flat @ flat.T))
+        factors, gram = s * problem.task_scale, problem.gram.reshape(len(problem.gram), -1)
+        yield from (factors[:, None] * gram[:, first : first + 1024] for first in range(0, gram.shape[1], 1024))
+        return
     draw = np.random.default_rng(0)
-    total = np.zeros((problem.n_tasks, problem.n_tasks))
+    shape = (problem.n_tasks, problem.n_features)
     for _ in range(_PROBES):
         signs = draw.choice([-1.0, 1.0], size=problem.n_features)
-        image = s[:, None] * problem.product(np.broadcast_to(signs, (problem.n_tasks, problem.n_features)))
-        total += image @ image.T
-    return total / _PROBES
+        yield s[:, None] * problem.product(np.broadcast_to(signs, shape)) / np.sqrt(_PROBES)
 
 
 def gram_spectra(problem: GramQuadratic, freedom: Array) -> Spectra:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from mssl._typing import Moment, TaskMatrix
 from mssl._validation import refused
 from mssl.model.coupling import Coupling
 from mssl.model.objective import lambda_max
@@ -86,9 +87,9 @@ class StructureStep:
 
     Attributes
     ----------
-    precision : ndarray of shape (K, K)
+    precision : ndarray or csr_array of shape (K, K)
         Ω with exact zeros where there is no edge.
-    covariance : ndarray of shape (K, K) or None
+    covariance : ndarray or csr_array of shape (K, K), or None
         Its inverse; None where Ω is singular.
     value : float
         The structure's whole share of F at the moment it was computed for.
@@ -98,8 +99,8 @@ class StructureStep:
         Whatever makes the next update cheaper.
     """
 
-    precision: Array
-    covariance: Array | None
+    precision: TaskMatrix
+    covariance: TaskMatrix | None
     value: float = 0.0
     gap: float = 0.0
     warm: Any = None
@@ -158,7 +159,7 @@ class Structure(BaseEstimator, ABC):
     def initial(self, scale: StructureScale) -> StructureStep:
         """The first Ω."""
 
-    def moment(self, Q: Array, scale: StructureScale, mean_spread: float = 0.0) -> Array:
+    def moment(self, Q: Array, scale: StructureScale, mean_spread: float = 0.0) -> Moment:
         """S from Q, given as (K, r); ``mean_spread`` is what the uncertainty of a shared mean adds to every entry."""
         return Q @ Q.T / scale.n_rows
 
@@ -167,10 +168,10 @@ class Structure(BaseEstimator, ABC):
         return scale.n_rows if self.learned else 0
 
     @abstractmethod
-    def certify(self, S: Array, step: StructureStep, scale: StructureScale) -> StructureStep:
+    def certify(self, S: Moment, step: StructureStep, scale: StructureScale) -> StructureStep:
         """The same Ω, with value and gap at another moment."""
 
-    def update(self, S: Array, step: StructureStep, scale: StructureScale, tol: float) -> StructureStep:
+    def update(self, S: Moment, step: StructureStep, scale: StructureScale, tol: float) -> StructureStep:
         """The best Ω for the moment S, to the absolute gap ``tol`` in units of F."""
         return self.certify(S, step, scale)
 
@@ -198,11 +199,11 @@ class Structure(BaseEstimator, ABC):
         """What an edge and an entry of the diagonal cost, (K, K) and (K,); infinite for a forbidden edge."""
         return self.edge_scales(scale), self.floors(scale)
 
-    def lambda_max(self, S: Array, scale: StructureScale) -> float:
+    def lambda_max(self, S: Moment, scale: StructureScale) -> float:
         """The λ from which on the diagonal Ω is the best one for the moment S."""
         return lambda_max(S, self.edge_scales(scale))
 
-    def graph(self, step: StructureStep) -> Array:
+    def graph(self, step: StructureStep) -> TaskMatrix:
         """The positive definite matrix whose entries off the diagonal are the edges: Ω itself."""
         return step.precision
 

@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from mssl._typing import VarianceFloor
+from mssl._typing import Moment, VarianceFloor
 from mssl._validation import check_number
 from mssl.structures.base import StructureScale, StructureStep
 from mssl.structures.known import KnownEdges
@@ -137,7 +137,7 @@ class LatentSparsePrecision(SparsePrecision):
         """L, what the hidden variables explain; its rank is their number."""
         return np.zeros_like(step.precision) if step.warm is None else np.asarray(step.warm.low_rank)
 
-    def certify(self, S: Array, step: StructureStep, scale: StructureScale) -> StructureStep:
+    def certify(self, S: Moment, step: StructureStep, scale: StructureScale) -> StructureStep:
         problem = _Scaled(self, S, scale)
         parts = step.warm
         if parts is None:
@@ -146,7 +146,7 @@ class LatentSparsePrecision(SparsePrecision):
         weight = self.weight(scale)
         return StructureStep(step.precision, step.covariance, weight * value, weight * gap, step.warm)
 
-    def update(self, S: Array, step: StructureStep, scale: StructureScale, tol: float) -> StructureStep:
+    def update(self, S: Moment, step: StructureStep, scale: StructureScale, tol: float) -> StructureStep:
         problem, weight = _Scaled(self, S, scale), self.weight(scale)
         before = self.certify(S, step, scale)
         parts = None if step.warm is None else problem.scaled(step.warm)

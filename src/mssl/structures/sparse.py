@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl._typing import VarianceFloor
+from mssl._typing import Moment, VarianceFloor
 from mssl._validation import check_number, refused
 from mssl.glasso.solver import GraphicalLassoResult, gap_of, solve
 from mssl.model.objective import lambda_max, prior_weight
+from mssl.model.task_matrix import DENSE_UP_TO, diagonal_matrix
+from mssl.structures import blocks
 from mssl.structures.base import Structure, StructureScale, StructureStep
+from mssl.structures.blocks import PairMoment, Prices
 from mssl.structures.copula import CORRELATIONS, rank_correlation
 from mssl.structures.known import KnownEdges, known_edges
 
@@ -154,10 +157,12 @@ class SparsePrecision(Structure):
     def edge_scales(self, scale: StructureScale) -> Array:
         """a, what one unit of λ means for each edge."""
         factors = 1.0 if self.edges is None else self.edges.factors(scale.n_tasks)
-        if not self.normalize:
-            return factors * np.ones((scale.n_tasks, scale.n_tasks))
-        spread = np.sqrt(scale.variances + self.floors(scale))
-        return np.asarray(factors * (spread[:, None] * spread))
+        roots = self._roots(scale)
+        return np.asarray(factors * (roots[:, None] * roots))
+
+    def _roots(self, scale: StructureScale) -> Array:
+        """What an edge costs is the product of two of these, without what is known about edges."""
+        return np.sqrt(scale.variances + self.floors(scale)) if self.normalize else np.ones(scale.n_tasks)
 
     def forbidden(self, scale: StructureScale) -> NDArray[np.bool_] | None:
         """Which edges must not be, or None."""
@@ -165,12 +170,22 @@ class SparsePrecision(Structure):
             return None
         return self.edges.zeros(scale.n_tasks)
 
+    def in_blocks(self, n_tasks: int) -> bool:
+        """Whether Ω of so many tasks is held and computed component by component, see :mod:`mssl.structures.blocks`."""
+        plain = type(self) is SparsePrecision and self.joint and self.edges is None
+        return plain and self.on == "coef" and self.alpha > 0 and n_tasks > DENSE_UP_TO
+
     def initial(self, scale: StructureScale) -> StructureStep:
         diagonal = self.diagonal(scale)
+        if self.in_blocks(scale.n_tasks):
+            return StructureStep(diagonal_matrix(diagonal), diagonal_matrix(1.0 / diagonal))
         unit = np.eye(len(diagonal))
         return StructureStep(unit * diagonal, unit / diagonal)
 
-    def moment(self, Q: Array, scale: StructureScale, mean_spread: float = 0.0) -> Array:
+    def moment(self, Q: Array, scale: StructureScale, mean_spread: float = 0.0) -> Moment:
+        if self.in_blocks(scale.n_tasks):
+            prices = Prices(self.alpha, self._roots(scale), self.floors(scale))
+            return PairMoment(Q, scale.n_rows, mean_spread, self.shrinkage, scale.variances, prices)
         S: Array = Q @ Q.T / scale.n_rows
         if not self.joint:
             roots = np.sqrt(S.diagonal())
@@ -180,7 +195,9 @@ class SparsePrecision(Structure):
             S = (S + self.shrinkage * np.diag(scale.variances)) / (1.0 + self.shrinkage)
         return S
 
-    def lambda_max(self, S: Array, scale: StructureScale) -> float:
+    def lambda_max(self, S: Moment, scale: StructureScale) -> float:
+        if isinstance(S, PairMoment):
+            return S.lambda_max()
         prices, forbidden = self.edge_scales(scale), self.forbidden(scale)
         return lambda_max(S, prices if forbidden is None else np.where(forbidden, np.inf, prices))
 
@@ -199,7 +216,11 @@ class SparsePrecision(Structure):
         prices: tuple[Array, Array] = scale.kept[key]
         return prices
 
-    def certify(self, S: Array, step: StructureStep, scale: StructureScale) -> StructureStep:
+    def certify(self, S: Moment, step: StructureStep, scale: StructureScale) -> StructureStep:
+        if isinstance(S, PairMoment):
+            gap, value = blocks.certify(S, step.precision, step.covariance)
+            weight = self.weight(scale)
+            return StructureStep(step.precision, step.covariance, weight * value, weight * gap)
         known = step.warm if step.warm is not None and step.warm.precision is step.precision else None
         if known is None and step.covariance is not None:
             known = GraphicalLassoResult.of(step.precision, step.covariance)
@@ -207,8 +228,11 @@ class SparsePrecision(Structure):
         weight = self.weight(scale)
         return StructureStep(step.precision, step.covariance, weight * value, weight * gap, step.warm)
 
-    def update(self, S: Array, step: StructureStep, scale: StructureScale, tol: float) -> StructureStep:
+    def update(self, S: Moment, step: StructureStep, scale: StructureScale, tol: float) -> StructureStep:
         weight = self.weight(scale)
+        if isinstance(S, PairMoment):
+            omega, sigma, gap, value = blocks.update(S, step.precision, step.covariance, self.solver, tol / weight)
+            return StructureStep(omega, sigma, weight * value, weight * gap)
         goal = tol / weight / max(1.0, abs(step.value / weight))
         prices = self.prices(scale)
         result = solve(S, 1.0, *prices, solver=self.solver, tol=goal, warm_start=step.warm, digits=False)

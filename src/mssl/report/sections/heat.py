@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl.model.task_matrix import DENSE_UP_TO
 from mssl.report.figures import Section, Shared, base_figure, bokeh, count, diverging, figure_html, name_axis, plain
 from mssl.report.figures import sentence as say
 
@@ -65,6 +66,8 @@ def matrix_section(content: Content, shared: Shared) -> Section:
     nothing = content.missing_graph
     if nothing is not None:
         return Section("relations", title, say(nothing))
+    if content.n_tasks > DENSE_UP_TO:
+        return Section("relations", title, say(f"All pairs of {content.n_tasks:,} tasks have no room in a picture."))
     layers = [_Layer("partial", "partial correlation", _off_diagonal(content.graph.weights, content))]
     if content.precision is not None:
         layers.append(_Layer("precision", "precision", _off_diagonal(content.precision, content)))

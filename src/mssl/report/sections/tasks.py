@@ -159,10 +159,11 @@ def _gain_column(gains: Gains) -> _Column:
 
 
 def _strongest(content: Content) -> _Column:
-    weights = content.graph.weights
-    best = np.argmax(np.abs(weights), axis=1) if content.n_tasks else np.zeros(0, dtype=int)
-    cells = [
-        f"{named(content.graph.tasks[j], 24)} ({weights[k, j]:+.2f})" if weights[k, j] else "–"
-        for k, j in enumerate(best)
-    ]
-    return _Column("strongest neighbour", cells, np.abs(weights).max(axis=1, initial=0.0))
+    i, j = content.graph.edge_indices()
+    best, weight = np.full(content.n_tasks, -1), np.zeros(content.n_tasks)
+    # Both ends of every edge, weakest first: what is written last stays.
+    ends, others = np.column_stack([i, j])[::-1].ravel(), np.column_stack([j, i])[::-1].ravel()
+    best[ends], weight[ends] = others, np.repeat(content.graph.weights[i, j][::-1], 2)
+    names = content.graph.tasks
+    cells = [f"{named(names[k], 24)} ({w:+.2f})" if w else "–" for k, w in zip(best, weight, strict=True)]
+    return _Column("strongest neighbour", cells, np.abs(weight))

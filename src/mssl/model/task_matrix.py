@@ -1,0 +1,61 @@
+"""Matrices over pairs of tasks: arrays for few tasks, SciPy's compressed rows for many."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from mssl._typing import Array, TaskMatrix
+
+DENSE_UP_TO = 2000  # tasks up to which these matrices are arrays, of 32 MB each
+
+Places = NDArray[np.intp]
+
+
+def diagonal_matrix(diagonal: Array) -> TaskMatrix:
+    """A diagonal matrix."""
+    return np.diag(diagonal) if len(diagonal) <= DENSE_UP_TO else sparse.csr_array(sparse.diags_array(diagonal))
+
+
+def pair_matrix(pairs: Places, values: ArrayLike, n_tasks: int) -> TaskMatrix:
+    """The symmetric matrix with these values at pairs (i, j) of tasks, shape (E, 2), and zeros elsewhere."""
+    entries, (i, j) = np.asarray(values), np.concatenate([pairs, pairs[:, ::-1]]).T
+    matrix = sparse.csr_array((np.concatenate([entries, entries]), (i, j)), shape=(n_tasks, n_tasks))
+    return matrix.toarray() if n_tasks <= DENSE_UP_TO else matrix
+
+
+def with_diagonal(matrix: TaskMatrix, diagonal: Array | float) -> TaskMatrix:
+    """The same matrix with other numbers on its diagonal."""
+    if not sparse.issparse(matrix):
+        changed = np.array(matrix)
+        np.fill_diagonal(changed, diagonal)
+        return changed
+    changed = sparse.csr_array(matrix + sparse.diags_array(diagonal - matrix.diagonal()))
+    changed.eliminate_zeros()
+    return changed
+
+
+def upper_pairs(matrix: TaskMatrix) -> tuple[Places, Places]:
+    """Rows and columns, i < j, of the entries that are not zero, row by row."""
+    i, j = matrix.nonzero()
+    above = i < j
+    i, j = i[above], j[above]
+    order = np.lexsort((j, i))
+    return i[order].astype(np.intp), j[order].astype(np.intp)
+
+
+def submatrix(matrix: TaskMatrix, tasks: NDArray[np.integer]) -> Array:
+    """The part of a matrix on some tasks, as an array."""
+    part = matrix[tasks][:, tasks]
+    return np.ascontiguousarray(part.toarray() if sparse.issparse(part) else part)
+
+
+def count_entries(matrix: TaskMatrix) -> int:
+    """How many entries are not zero."""
+    return int(matrix.count_nonzero() if sparse.issparse(matrix) else np.count_nonzero(matrix))
+
+
+def largest_entry(matrix: TaskMatrix) -> float:
+    """The largest size of an entry."""
+    return float(np.abs(matrix.data if sparse.issparse(matrix) else matrix).max(initial=0.0))

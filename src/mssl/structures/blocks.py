@@ -1,0 +1,189 @@
+r"""A sparse precision of many tasks, component by component; nothing the size of all pairs of tasks is made.
+
+Tasks i and j of different components have no edge, and none is missed: where
+:math:`|S_{ij}| \le \Lambda_{ij}` for all pairs between two sets of tasks, the best Ω is zero between them
+(Witten, Friedman & Simon 2011). S is formed in panels of rows, of which only the pairs above Λ are kept. Within a
+component S, Ω and its inverse are dense; value and gap of the graphical lasso are sums over components.
+
+References
+----------
+Witten, Friedman & Simon (2011), New insights and faster computations for the graphical lasso,
+doi:10.1198/jcgs.2011.11051a.
+Mazumder & Hastie (2012), Exact covariance thresholding into connected components for large-scale graphical lasso,
+Journal of Machine Learning Research 13.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+from mssl._typing import Array, Index
+from mssl._validation import caller_level
+from mssl.glasso.solver import GraphicalLassoResult, gap_of, solve
+from mssl.model.task_matrix import submatrix
+
+_PANEL = 2**22  # entries of S that are formed at a time, 32 MiB
+_LARGE = 4000  # tasks of one component from which on its tables take gigabytes, and a round minutes
+
+
+class Prices(NamedTuple):
+    r"""What Ω costs: :math:`\Lambda_{ij} = \lambda a_i a_j` for an edge, e for the diagonal.
+
+    Attributes
+    ----------
+    alpha : float
+        λ.
+    roots, floors : ndarrays of shape (K,)
+        a and e.
+    """
+
+    alpha: float
+    roots: Array
+    floors: Array
+
+    def of(self, tasks: Index) -> tuple[Array, Array]:
+        """Λ and e of some tasks, as the graphical lasso takes them."""
+        roots = self.roots[tasks]
+        return self.alpha * (roots[:, None] * roots), self.floors[tasks]
+
+
+class PairMoment:
+    """S = (QQᵀ/r + ρ + ν diag(v)) / (1 + ν) of many tasks, of which any part is formed when it is needed.
+
+    Parameters
+    ----------
+    Q : ndarray of shape (K, r)
+        The weights about their mean.
+    n_rows, mean_spread, shrinkage : float
+        r, ρ and ν.
+    variances : ndarray of shape (K,)
+        v.
+    prices : Prices
+        What an edge costs: decides which pairs may have one.
+    """
+
+    def __init__(
+        self, Q: Array, n_rows: float, mean_spread: float, shrinkage: float, variances: Array, prices: Prices
+    ) -> None:
+        self.Q, self.n_rows, self.mean_spread, self.shrinkage = Q, n_rows, mean_spread, shrinkage
+        self.variances, self.prices = variances, prices
+
+    def diagonal(self) -> Array:
+        """The diagonal of S."""
+        own = np.einsum("kr,kr->k", self.Q, self.Q) / self.n_rows + self.mean_spread
+        return np.asarray((own + self.shrinkage * self.variances) / (1.0 + self.shrinkage))
+
+    def block(self, tasks: Index) -> Array:
+        """S of some tasks."""
+        Q = self.Q[tasks]
+        S = Q @ Q.T / self.n_rows + self.mean_spread
+        return np.asarray((S + self.shrinkage * np.diag(self.variances[tasks])) / (1.0 + self.shrinkage))
+
+    def _panels(self) -> Iterator[tuple[int, Array]]:
+        """|S_ij| / (a_i a_j) for i < j, some rows from the first one on at a time, zeros elsewhere."""
+        K, roots = len(self.Q), self.prices.roots
+        Z = self.Q / (np.sqrt(self.n_rows * (1.0 + self.shrinkage)) * roots)[:, None]
+        level = np.sqrt(self.mean_spread / (1.0 + self.shrinkage)) / roots
+        rows = max(1, _PANEL // K)
+        for first in range(0, K, rows):
+            panel = Z[first : first + rows] @ Z[first:].T
+            if self.mean_spread > 0:
+                panel += np.outer(level[first : first + rows], level[first:])
+            yield first, np.triu(np.abs(panel, out=panel), 1)
+
+    @cached_property
+    def links(self) -> sparse.csr_array:
+        """The pairs (i, j), i < j, whose price the moment exceeds: those that may get an edge if they are alone."""
+        K, rows, columns = len(self.Q), [], []
+        for first, panel in self._panels():
+            i, j = np.nonzero(panel > self.prices.alpha)
+            rows.append(i + first)
+            columns.append(j + first)
+        places = (np.concatenate(rows), np.concatenate(columns))
+        return sparse.csr_array((np.ones(len(places[0]), dtype=bool), places), shape=(K, K))
+
+    def lambda_max(self) -> float:
+        """The λ from which on no pair exceeds its price."""
+        return max((float(panel.max(initial=0.0)) for _, panel in self._panels()), default=0.0)
+
+
+def certify(S: PairMoment, precision: sparse.csr_array, covariance: sparse.csr_array) -> tuple[float, float]:
+    """Gap and value of the graphical lasso at a precision, of which the inverse is known."""
+    single, groups = _components(precision, S.links)
+    omega, own = precision.diagonal()[single], S.diagonal()[single] + S.prices.floors[single]
+    share = own * omega
+    gap, value = float(np.sum(share - 1.0 - np.log(share))), float(np.sum(share - np.log(omega)))
+    for tasks in groups:
+        known = _known(precision, covariance, tasks)
+        more = gap_of(S.block(tasks), 1.0, *S.prices.of(tasks), known.precision, known)
+        gap, value = gap + more[0], value + more[1]
+    return gap, value
+
+
+def update(
+    S: PairMoment, precision: sparse.csr_array, covariance: sparse.csr_array, solver: str, tol: float
+) -> tuple[sparse.csr_array, sparse.csr_array, float, float]:
+    """The best precision for a moment to the absolute gap ``tol``, its inverse, gap and value."""
+    single, groups = _components(precision, S.links)
+    largest = max(map(len, groups), default=0)
+    if largest > _LARGE:
+        warnings.warn(
+            f"The graph joins {largest} of {len(S.Q)} tasks, whose tables take {40 * largest**2 / 2**30:.1f} GiB and "
+            "minutes a round; raise graph_penalty (alpha) or variance_floor for a graph of smaller components.",
+            UserWarning,
+            stacklevel=caller_level(),
+        )
+    own = S.diagonal() + S.prices.floors
+    # The objective of a task alone is 1 + log own: tolerances are relative to the objective, and shared by size.
+    gap, value, total = 0.0, float(np.sum(1.0 + np.log(own[single]))), max(1, sum(map(len, groups)))
+    tables: tuple[list[_Entries], list[_Entries]] = (
+        [(single, single, 1.0 / own[single])],
+        [(single, single, own[single])],
+    )
+    for tasks in groups:
+        size = max(1.0, abs(float(np.sum(1.0 + np.log(own[tasks])))))
+        found = solve(
+            S.block(tasks),
+            1.0,
+            *S.prices.of(tasks),
+            solver=solver,
+            tol=tol * len(tasks) / total / size,
+            warm_start=_known(precision, covariance, tasks),
+            digits=False,
+        )
+        gap, value = gap + found.gap, value + found.objective
+        for table, entries in zip(tables, (found.precision, found.covariance), strict=True):
+            i, j = np.nonzero(entries)
+            table.append((tasks[i], tasks[j], entries[i, j]))
+    omega, sigma = (_joined(table, len(own)) for table in tables)
+    return omega, sigma, gap, value
+
+
+_Entries = tuple[Index, Index, Array]
+
+
+def _joined(entries: list[_Entries], n_tasks: int) -> sparse.csr_array:
+    """A matrix from the rows, columns and values of its parts."""
+    rows, columns, values = (np.concatenate(part) for part in zip(*entries, strict=True))
+    return sparse.csr_array((values, (rows, columns)), shape=(n_tasks, n_tasks))
+
+
+def _components(precision: sparse.csr_array, links: sparse.csr_array) -> tuple[Index, list[Index]]:
+    """Tasks that neither an edge nor a link joins to others, and the components of the others."""
+    _, labels = connected_components(precision.astype(bool) + links, directed=False)
+    order, sizes = np.argsort(labels, kind="stable"), np.bincount(labels)
+    parts = np.split(order, np.cumsum(sizes)[:-1])
+    single = np.flatnonzero(sizes[labels] == 1)
+    return single, [part for part in parts if len(part) > 1]
+
+
+def _known(precision: sparse.csr_array, covariance: sparse.csr_array, tasks: Index) -> GraphicalLassoResult:
+    """What is known of the tasks of whole components: their precision and its inverse."""
+    return GraphicalLassoResult.of(submatrix(precision, tasks), submatrix(covariance, tasks))
