@@ -13,7 +13,15 @@ from mssl._typing import Array
 from mssl.data.layouts import TaskData
 from mssl.data.occasions import occasion_table, occasions_of
 from mssl.exceptions import ParameterError
-from mssl.graph.inference import GraphEvidence, LazyEvidence, correlation_of, correlation_p, residual_evidence
+from mssl.graph.inference import (
+    GROUPED,
+    GraphEvidence,
+    LazyEvidence,
+    benjamini_hochberg,
+    correlation_of,
+    correlation_p,
+    residual_evidence,
+)
 from mssl.kernels.threads import one_thread
 from mssl.model.task_matrix import DENSE_UP_TO
 from mssl.penalties import L1
@@ -27,7 +35,7 @@ from mssl.structures.copula import normal_scores
 
 _FEWEST = 4  # tasks from which on a shared mean and relations of single pairs can be told apart
 _LOWER = 1.0  # z values up to this one show the common level of all pairs; stronger ones may be true relations
-_DOUBT = 1.645  # standard errors from which on a common level is taken seriously
+_DOUBT = 1.0  # standard errors from which on a common level is taken seriously: a mean missed costs more than one too many
 _ROUNDS = 3  # of the shared mean and the variances about it, each given the other
 _GRID = np.concatenate([[0.0], np.geomspace(1e-4, 3.0, 60)])  # variance of the shared mean, by its own mean square
 _ABSENT = 1e-10  # eigenvalues of a Gram below this share of its largest are rounding
@@ -165,7 +173,7 @@ def coefficient_evidence(prepared: Prepared, shared_mean: Any = "auto", ranks: b
     found = _statistics(tasks, errors, with_mean, ranks)
     sign, p = found.signed_p()
     relative_to = "mean" if with_mean else "zero"
-    if automatic and K >= _FEWEST and _common_level(sign, p):
+    if automatic and K >= _FEWEST and _common_level(sign, p, found.freedom):
         other = _statistics(tasks, errors, True, ranks)
         other_sign, other_p = other.signed_p()
         p = np.where(sign == other_sign, np.maximum(p, other_p), 1.0)
@@ -303,15 +311,18 @@ def _exposure(h: Array, vectors: Array, v: Array, noise: Array, rows: Array) -> 
     return np.asarray(Y @ Y.T / np.sqrt(np.maximum(rank[:, None] * (H @ H.T), 1e-300)))
 
 
-def _common_level(sign: Array, p: Array) -> bool:
+def _common_level(sign: Array, p: Array, freedom: Array) -> bool:
     """Whether all pairs seem to have a correlation in common, judged by the lower part of their z values.
 
     The location of a normal distribution of unit variance is estimated from the values below a bound; relations above
-    it have no influence.
+    it have no influence. The values of (k, l) and (k', l') are correlated by R_kk' R_ll' + R_kl' R_lk': tasks that are
+    related, at a false discovery rate of 10 %, are not counted as so many witnesses.
     """
-    pairs = np.triu_indices(len(p), 1)
+    K = len(p)
+    pairs = np.triu_indices(K, 1)
     z = -sign[pairs] * ndtri(np.clip(p[pairs], 1e-300, 1.0) / 2)
-    low = z[z <= _LOWER]
+    lower = z <= _LOWER
+    low = z[lower]
     if len(low) < 3:
         return True
 
@@ -325,7 +336,13 @@ def _common_level(sign: Array, p: Array) -> bool:
         return True
     location = float(brentq(surplus, -20.0, 10.0))
     t = _LOWER - location
-    information = len(low) * max(1 - mills(t) * (t + mills(t)), 1e-6)
+    R, used = np.zeros((K, K)), np.zeros((K, K))
+    related = benjamini_hochberg(p[pairs]) <= GROUPED
+    R[pairs] = np.where(related, correlation_of(p[pairs], sign[pairs], freedom[pairs]), 0.0)
+    used[pairs] = lower
+    R, used = R + R.T + np.eye(K), used + used.T
+    repeated = max(1.0, 0.5 * float(np.sum(used * (R @ used @ R))) / len(low))
+    information = len(low) / repeated * max(1 - mills(t) * (t + mills(t)), 1e-6)
     return location > _DOUBT / np.sqrt(information)
 
 

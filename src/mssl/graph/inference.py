@@ -82,7 +82,7 @@ from mssl.graph.export import safe_cells, short_name, written
 COVERAGE = 0.9  # of the intervals in the tables
 _SMALLEST_RELIABILITY = 0.05  # below it the errors are 20 times the weights' variance, and no edge can be seen
 _SMALLEST_EIGENVALUE = 0.01  # of a group's correlations; errors of W may make smaller ones
-_GROUPED = 0.1  # false discovery rate of the relations inside which conditional edges are looked for
+GROUPED = 0.1  # false discovery rate of the relations inside which conditional edges are looked for
 _MANY = 100.0  # observations from which on the de-sparsified graphical lasso has its limiting distribution
 _MOST_SAVED = 500  # tasks whose evidence is saved unasked: 4 MB
 _SHOWN = 20  # rows that a table prints; its CSV and its frame have all
@@ -333,7 +333,7 @@ class GraphEvidence:
         """Group of every task, as an integer: tasks that relations at a false discovery rate of 10 % join."""
         K = len(self.correlation)
         joined = np.zeros((K, K), dtype=bool)
-        joined[np.triu_indices(K, 1)] = benjamini_hochberg(self._relations[3]) <= _GROUPED
+        joined[np.triu_indices(K, 1)] = benjamini_hochberg(self._relations[3]) <= GROUPED
         return np.asarray(connected_components(joined, directed=False)[1], dtype=np.int64)
 
     @cached_property
