@@ -25,15 +25,15 @@ from scipy.special import ndtr
 
 from mssl import MSSLRegressor
 from mssl.datasets import load_climate, make_clustered_tasks
-from mssl.graph.evidence import coefficient_evidence
-from mssl.graph.inference import GraphEvidence, benjamini_hochberg, residual_evidence
+from mssl.graph.evidence import read_weights
+from mssl.graph.inference import GraphEvidence, adjusted_p, residual_evidence
 
 
 def weights_evidence(X: Any, y: Any, tasks: Any = None) -> GraphEvidence:
     """The evidence of a default fit, without the fit."""
     model = MSSLRegressor()
     data = model._read(X, y, tasks, None)
-    return coefficient_evidence(model.to_spec(data).prepare(data), "auto")
+    return read_weights(model.to_spec(data).prepare(data), "auto").evidence()
 
 
 def independent(random: np.random.Generator, K: int, d: int, n: int, mean: float, layout: str, rho: float) -> Any:
@@ -126,7 +126,7 @@ def edge_bound(random: np.random.Generator, precision: Any, X: Any, joined: Any)
     """F1 of conditional edges that efficient estimates of the precision would reach, given the errors of the weights.
 
     An eigenvector of XᵀX with eigenvalue s gives one observation of covariance Σ = Ω⁻¹ + I/s (noise 1). From one
-    observation no unbiased estimate of Ω_ij has a variance below B_ii B_jj + B_ij², B = ΩΣΩ; their reciprocals are added.
+    observation no unbiased estimate of Ω_ij has a variance below B_ii B_jj + B_ij², B = ΩΣΩ; reciprocals are added.
     Pairs are those of the true groups, and the estimates are normal.
     """
     covariance = np.linalg.inv(precision)
@@ -137,7 +137,7 @@ def edge_bound(random: np.random.Generator, precision: Any, X: Any, joined: Any)
         information += 1 / (np.outer(np.diag(B), np.diag(B)) + B**2)
     pairs = np.nonzero(np.triu(covariance.round(12) != 0, 1))
     z = (precision * np.sqrt(information))[pairs] + random.standard_normal(len(pairs[0]))
-    found = benjamini_hochberg(2 * ndtr(-np.abs(z))) <= 0.1
+    found = adjusted_p(2 * ndtr(-np.abs(z))) <= 0.1
     return rates(list(zip(*(ends[found] for ends in pairs), strict=True)), joined)[0]
 
 
@@ -169,13 +169,23 @@ def power(kind: str, d: int, n: int, draws: int) -> dict[str, float]:
                 *rates(relations.pairs, related),
                 *rates(evidence.edges(range(K)).pairs, joined),
                 rates(exact.edges(range(K)).pairs, joined)[0],
-                edge_bound(random, data.precision, data.X[: n], joined),
+                edge_bound(random, data.precision, data.X[:n], joined),
                 inside[0].mean(),
                 inside[1][grouped].mean() if grouped.any() else np.nan,
                 np.mean(wrong) if wrong else 0.0,
             ]
         )
-    names = ("f1", "fdp", "edge_f1", "edge_fdp", "edge_f1_known_w", "edge_f1_bound", "coverage", "edge_coverage", "wrong_signs")
+    names = (
+        "f1",
+        "fdp",
+        "edge_f1",
+        "edge_fdp",
+        "edge_f1_known_w",
+        "edge_f1_bound",
+        "coverage",
+        "edge_coverage",
+        "wrong_signs",
+    )
     return {"draws": draws, **dict(zip(names, np.nanmean(rows, axis=0).tolist(), strict=True))}
 
 
@@ -188,8 +198,21 @@ def tables(results: dict[str, Any]) -> str:
     if nulls:
         means = [np.mean([cell[level] for cell in nulls.values()]) for level in ("relations", "edges")]
         lines.append(f"| mean of the cells | | {means[0]:.3f} | {means[1]:.3f} |")
-    names = ("f1", "fdp", "coverage", "wrong_signs", "edge_f1", "edge_f1_bound", "edge_f1_known_w", "edge_fdp", "edge_coverage")
-    lines += ["", "| clusters | draws | F1 | FDP | coverage | wrong signs | edges: F1 | bound | W known | FDP | coverage |"]
+    names = (
+        "f1",
+        "fdp",
+        "coverage",
+        "wrong_signs",
+        "edge_f1",
+        "edge_f1_bound",
+        "edge_f1_known_w",
+        "edge_fdp",
+        "edge_coverage",
+    )
+    lines += [
+        "",
+        "| clusters | draws | F1 | FDP | coverage | wrong signs | edges: F1 | bound | W known | FDP | coverage |",
+    ]
     lines.append("|---" * 11 + "|")
     for name, cell in results.items():
         if name.startswith("power"):

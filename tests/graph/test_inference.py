@@ -12,11 +12,12 @@ import mssl
 from mssl import MSSLClassifier, MSSLRegressor, MultiTaskGLM, TaskGraph
 from mssl.datasets import make_clustered_tasks, make_residual_graph
 from mssl.exceptions import DataError, ParameterError
-from mssl.graph.evidence import coefficient_evidence
+from mssl.graph.evidence import _recoloured, _white, read_weights
 from mssl.graph.inference import (
     GraphEvidence,
     LazyEvidence,
-    benjamini_hochberg,
+    Residuals,
+    adjusted_p,
     correlation_of,
     correlation_p,
     residual_evidence,
@@ -27,7 +28,7 @@ from mssl.structures import TaskCovariance
 def evidence_of(X, y, tasks=None, shared_mean="auto", **parameters):
     model = MSSLRegressor(shared_mean=shared_mean, **parameters)
     data = model._read(X, y, tasks, None)
-    return coefficient_evidence(model.to_spec(data).prepare(data), shared_mean)
+    return read_weights(model.to_spec(data).prepare(data), shared_mean).evidence()
 
 
 def independent(seed, K=8, d=10, n=30, mean=0.0, rho=0.0, layout="shared"):
@@ -48,7 +49,13 @@ def test_adjusted_p_values_reject_what_the_step_up_procedure_rejects():
         order = np.sort(p)
         passed = np.flatnonzero(order <= rate * np.arange(1, len(p) + 1) / len(p))
         limit = order[passed[-1]] if len(passed) else -1.0
-        np.testing.assert_array_equal(benjamini_hochberg(p) <= rate, p <= limit)
+        np.testing.assert_array_equal(adjusted_p(p) <= rate, p <= limit)
+
+
+def test_price_of_any_dependence_is_a_harmonic_sum():
+    p = np.random.default_rng(0).random(30) ** 3
+    price = np.sum(1 / np.arange(1, 31))
+    np.testing.assert_allclose(adjusted_p(p, "by"), np.minimum(price * adjusted_p(p), 1.0))
 
 
 def test_p_value_is_that_of_the_correlation_of_numbers_with_known_means():
@@ -243,15 +250,80 @@ def test_tables_say_what_they_hold():
 def test_evidence_is_computed_once_and_when_asked():
     calls = []
 
-    def compute():
+    def read():
         calls.append(1)
-        return GraphEvidence(np.eye(2), np.full((2, 2), 5.0), np.ones(2))
+        return Residuals(np.random.default_rng(0).standard_normal((2, 30)), 0.0)
 
-    lazy = LazyEvidence(compute)
-    graph = TaskGraph.from_precision(np.eye(2), evidence=lazy)
+    graph = TaskGraph.from_precision(np.eye(2), evidence=LazyEvidence(read))
     assert not calls
-    graph.relations(), graph.edges(fdr=0.1)
+    graph.relations(), graph.edges(fdr=0.1), graph.global_test(3)
     assert calls == [1]
+
+
+def weights_of(X, y, shared_mean="auto"):
+    model = MSSLRegressor(shared_mean=shared_mean)
+    data = model._read(X, y, None, None)
+    return read_weights(model.to_spec(data).prepare(data), shared_mean)
+
+
+@pytest.mark.parametrize("options", [{}, {"n": 8, "d": 12}, {"rho": 0.8}, {"rho": 0.8, "layout": "aligned", "n": 40}])
+def test_white_scores_are_transformed_back(options):
+    source = weights_of(*independent(0, **options), shared_mean=False)
+    assert source.errors is not None or "rho" not in options
+    white = _white(source.tasks, source.errors, False)
+    again = _recoloured(source.tasks, source.errors, white, white.scores)
+    np.testing.assert_allclose(again.projections, source.tasks.projections, atol=1e-9)
+    np.testing.assert_allclose(again.squares, source.tasks.squares)
+    # Squares of the targets follow the projections: what the features do not reach stays.
+    other = source.permuted(np.random.default_rng(1)).tasks
+    reached = [
+        np.sum(np.divide(t.projections**2, t.values, out=np.zeros_like(t.values), where=t.values > 0), axis=1)
+        for t in (source.tasks, other)
+    ]
+    np.testing.assert_allclose(other.squares - reached[1], source.tasks.squares - reached[0], atol=1e-9)
+
+
+def test_permuted_tasks_keep_their_mean_and_lose_their_relations():
+    data = make_clustered_tasks(n_tasks=6, clusters=[[0, 1, 2]], layout="shared", random_state=0)
+    source = weights_of(data.X, data.y, shared_mean=False)
+    assert source.evidence().smallest_q < 1e-4
+    random = np.random.default_rng(0)
+    assert sum(source.permuted(random).evidence().smallest_q < 0.1 for _ in range(20)) <= 6
+    X, Y = independent(3, mean=3.0)
+    source = weights_of(X, Y)
+    assert source.evidence().relative_to == "both"
+    assert all(source.permuted(random).evidence().relative_to == "both" for _ in range(5))
+
+
+def test_global_test_errs_at_its_level_and_finds_clusters():
+    p = []
+    for seed in range(40):
+        random = np.random.default_rng(seed)
+        X, W = random.standard_normal((30, 8)), random.standard_normal((8, 5))
+        source = weights_of(X, X @ W + random.standard_normal((30, 5)), shared_mean=False)
+        p.append(LazyEvidence(lambda source=source: source).global_test(19, seed).p)
+    assert stats.kstest(p, "uniform").pvalue > 0.01  # discrete, so that the test is cautious
+    data = make_clustered_tasks(n_tasks=6, clusters=[[0, 1, 2]], random_state=0)
+    found = MSSLRegressor().fit(data.X, data.y, tasks=data.tasks).graph_.global_test(39)
+    assert found.p == 1 / 40
+    assert found.analytic < 1e-3
+
+
+def test_global_test_of_residuals_keeps_their_autocorrelation():
+    random = np.random.default_rng(0)
+    E = np.cumsum(random.standard_normal((4, 200)), axis=1)
+    source = Residuals(E - E.mean(axis=1, keepdims=True), 1.0)
+    moved = source.permuted(random)
+    np.testing.assert_allclose(np.sort(moved.values, axis=1), np.sort(source.values, axis=1))
+    assert moved.evidence().freedom.max() < 40  # rows in any order count nearly 200
+
+
+def test_global_test_needs_the_data(tmp_path):
+    data = make_clustered_tasks(n_tasks=4, clusters=[[0, 1]], n_features=12, random_state=0)
+    model = MSSLRegressor().fit(data.X, data.y, tasks=data.tasks)
+    again = mssl.load(mssl.save(model, tmp_path / "model.npz")).graph_
+    with pytest.raises(DataError, match="without the data, which the test permutes"):
+        again.global_test()
 
 
 @pytest.mark.parametrize("correlation", ["pearson", "spearman"])

@@ -214,6 +214,14 @@ def _lines(tasks: Any, rows: Any, answers: list[Any]) -> Iterator[tuple[Any, ...
     show_default=True,
     help="Expected share of false pairs, for --level relations and edges.",
 )
+@click.option(
+    "--fdr-method",
+    "method",
+    type=click.Choice(["bh", "by"]),
+    default="bh",
+    show_default=True,
+    help="Benjamini and Hochberg's procedure, or Benjamini and Yekutieli's for any dependence.",
+)
 @safe_csv_option
 def graph(
     model: str,
@@ -223,6 +231,7 @@ def graph(
     min_confidence: float,
     level: str,
     fdr: float,
+    method: str,
     safe: bool | None,
 ) -> None:
     r"""Write the task graph of a saved MODEL.
@@ -244,13 +253,17 @@ def graph(
     check_target(output, model)
     fitted = load(model)
     found = _graph(fitted, model, 0.0, 0.0)
-    for note in display(found, fdr).notes:
+    for note in display(found, fdr, method).notes:
         click.echo(note, err=True)
     if level != "fitted" and kind == "csv":
-        table = found.relations(fdr) if level == "relations" else found.edges(fdr=fdr)
+        table = found.relations(fdr, method) if level == "relations" else found.edges(fdr=fdr, method=method)
         text = table.to_csv(output, safe=safe)
     else:
-        found = _graph(fitted, model, min_weight, min_confidence) if level == "fitted" else found.selected(fdr, level)
+        found = (
+            _graph(fitted, model, min_weight, min_confidence)
+            if level == "fitted"
+            else found.selected(fdr, level, method)
+        )
         text = found.to_csv(output, safe=safe) if kind == "csv" else getattr(found, f"to_{kind}")(output)
     if output is None:
         print_result(text)

@@ -38,7 +38,7 @@ class Display(NamedTuple):
     notes: list[str]
 
 
-def display(graph: TaskGraph, fdr: float = FDR) -> Display:
+def display(graph: TaskGraph, fdr: float = FDR, method: str = "bh") -> Display:
     """What is drawn of a graph, with its error.
 
     Parameters
@@ -47,6 +47,8 @@ def display(graph: TaskGraph, fdr: float = FDR) -> Display:
         The graph.
     fdr : float
         False discovery rate.
+    method : {"bh", "by"}
+        How it is held, as for :meth:`TaskGraph.relations`.
 
     Examples
     --------
@@ -60,10 +62,10 @@ def display(graph: TaskGraph, fdr: float = FDR) -> Display:
     ([0, 0, 1], '1 relation among 3 pairs at a false discovery rate of 10%: about none may be false')
     """
     try:
-        relations, edges = graph.relations(fdr), graph.edges(fdr=fdr)
+        relations, edges = graph.relations(fdr, method), graph.edges(fdr=fdr, method=method)
     except MSSLError:
         return Display(graph, None, by_size(graph.community_labels()).astype(np.int64), [])
-    related, certain = (graph.selected(fdr, level) for level in ("relations", "edges"))
+    related, certain = (graph.selected(fdr, level, method) for level in ("relations", "edges"))
     weights = np.where(certain.adjacency, certain.weights, graph.weights)
     shown = replace(graph, adjacency=graph.adjacency | certain.adjacency, weights=weights)
     notes = [relations.summary()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +17,10 @@ from mssl.graph.inference import (
     GROUPED,
     GraphEvidence,
     LazyEvidence,
-    benjamini_hochberg,
+    Residuals,
+    adjusted_p,
     correlation_of,
     correlation_p,
-    residual_evidence,
 )
 from mssl.kernels.threads import one_thread
 from mssl.model.task_matrix import DENSE_UP_TO
@@ -35,7 +35,9 @@ from mssl.structures.copula import normal_scores
 
 _FEWEST = 4  # tasks from which on a shared mean and relations of single pairs can be told apart
 _LOWER = 1.0  # z values up to this one show the common level of all pairs; stronger ones may be true relations
-_DOUBT = 1.0  # standard errors from which on a common level is taken seriously: a mean missed costs more than one too many
+_DOUBT = (
+    1.0  # standard errors from which on a common level is taken seriously: a mean missed costs more than one too many
+)
 _ROUNDS = 3  # of the shared mean and the variances about it, each given the other
 _GRID = np.concatenate([[0.0], np.geomspace(1e-4, 3.0, 60)])  # variance of the shared mean, by its own mean square
 _ABSENT = 1e-10  # eigenvalues of a Gram below this share of its largest are rounding
@@ -122,7 +124,7 @@ def lazy_evidence(prepared: Prepared, result: FitResult, structure: Structure) -
         The data as they were fitted, the fit, and what relates its tasks.
     """
 
-    def compute() -> GraphEvidence:
+    def read() -> Residuals | Weights:
         if prepared.base.n_tasks > DENSE_UP_TO:
             raise ParameterError(
                 f"There are {prepared.base.n_tasks} tasks; relations are told from chance for at most {DENSE_UP_TO}, "
@@ -131,13 +133,13 @@ def lazy_evidence(prepared: Prepared, result: FitResult, structure: Structure) -
         with one_thread(prepared.is_small):
             ranks = getattr(structure, "correlation", "pearson") != "pearson"
             if structure.relates == "residual":
-                return _of_residuals(prepared, result, ranks)
-            return coefficient_evidence(prepared, prepared.settings.shared_mean, ranks)
+                return _residuals(prepared, result, ranks)
+            return read_weights(prepared, prepared.settings.shared_mean, ranks)
 
-    return LazyEvidence(compute, prepared.base.n_tasks)
+    return LazyEvidence(read, prepared.base.n_tasks)
 
 
-def _of_residuals(prepared: Prepared, result: FitResult, ranks: bool) -> GraphEvidence:
+def _residuals(prepared: Prepared, result: FitResult, ranks: bool) -> Residuals:
     problem = prepared.problem(L1(), "residual")
     assert isinstance(problem, ResidualProblem)
     used = np.count_nonzero(result.W, axis=1).mean() + (1.0 if prepared.settings.fit_intercept else 0.0)
@@ -145,43 +147,89 @@ def _of_residuals(prepared: Prepared, result: FitResult, ranks: bool) -> GraphEv
     if prepared.gaps is not None:
         missing = prepared.gaps.missing
         residuals = np.where(missing, np.nan, residuals[:, : missing.shape[1]])
-    return residual_evidence(normal_scores(residuals) if ranks else residuals, float(used))
+    return Residuals(normal_scores(residuals) if ranks else residuals, float(used))
 
 
-def coefficient_evidence(prepared: Prepared, shared_mean: Any = "auto", ranks: bool = False) -> GraphEvidence:
-    """What prepared data say about the relations of the tasks' weights.
+class Weights(NamedTuple):
+    """The tasks' scores, as a source of evidence on the relations of their weights.
 
-    Parameters
+    Attributes
     ----------
-    prepared : Prepared
-        The data as they are fitted.
+    tasks, errors
+        Single tasks, and what their errors have in common.
     shared_mean : "auto", bool or float
         As for the estimators: relations are relative to zero (False), to the mean (True or a variance), or to
         zero, and to the mean as well where all pairs seem to have something in common ("auto").
     ranks : bool
         Compare the ranks of each task's weights, as normal quantiles, for heavy tails (a Gaussian copula).
-
-    Returns
-    -------
-    GraphEvidence
+    small : bool
+        Whether one thread is fastest.
     """
+
+    tasks: _Tasks
+    errors: _Errors | None
+    shared_mean: Any
+    ranks: bool
+    small: bool
+
+    @property
+    def _automatic(self) -> bool:
+        return isinstance(self.shared_mean, str)
+
+    @property
+    def _with_mean(self) -> bool:
+        return not self._automatic and self.shared_mean is not False and float(self.shared_mean) > 0
+
+    def _about_zero(self) -> tuple[_Statistics, bool]:
+        """The statistics about zero, or about the mean where it is given, and whether the mean has to be tested too."""
+        found = self._statistics(self._with_mean)
+        common = (
+            self._automatic and len(self.tasks.values) >= _FEWEST and _common_level(*found.signed_p(), found.freedom)
+        )
+        return found, common
+
+    def evidence(self) -> GraphEvidence:
+        """What the scores say."""
+        with one_thread(self.small):
+            found, common = self._about_zero()
+            sign, p = found.signed_p()
+            relative_to = "mean" if self._with_mean else "zero"
+            if common:
+                other = self._statistics(True)
+                other_sign, other_p = other.signed_p()
+                p = np.where(sign == other_sign, np.maximum(p, other_p), 1.0)
+                found, relative_to = other, "both"
+            freedom = np.minimum(found.freedom, found.freedom.T)
+            r = correlation_of(p, sign, freedom)
+            np.fill_diagonal(r, 1.0)
+            return GraphEvidence(r, freedom, found.reliability, "coef", relative_to)
+
+    def permuted(self, random: np.random.Generator) -> Weights:
+        """Scores of tasks without relations beyond the mean: white ones change places and signs, task by task."""
+        with one_thread(self.small):
+            white = _white(self.tasks, self.errors, self._with_mean or self._about_zero()[1])
+            present = self.tasks.values > 0
+            u = np.zeros_like(white.scores)
+            for k, kept in enumerate(present):
+                u[k, kept] = random.permutation(white.scores[k, kept]) * random.choice([-1.0, 1.0], size=kept.sum())
+            return self._replace(tasks=_recoloured(self.tasks, self.errors, white, u))
+
+    def _statistics(self, with_mean: bool) -> _Statistics:
+        tasks, white = self.tasks, _white(self.tasks, self.errors, with_mean)
+        u = white.scores
+        if self.ranks:
+            # Ranks are those of features, the scores are in the eigenbases.
+            features = normal_scores(np.einsum("kdm,km->kd", tasks.vectors, u))
+            u = np.where(tasks.values > 0, np.einsum("kdm,kd->km", tasks.vectors, features), 0.0)
+        a = tasks.values / white.noise[:, None]
+        h = a / (1 + white.v[:, None] * a)
+        return _cosines(u, h, tasks.vectors, white.v, self.errors, white.noise)
+
+
+def read_weights(prepared: Prepared, shared_mean: Any = "auto", ranks: bool = False) -> Weights:
+    """The scores of prepared data; the parameters are those of :class:`Weights`."""
     tasks = _read(prepared)
-    K = len(tasks.values)
-    errors = _errors(prepared, tasks)
-    automatic = isinstance(shared_mean, str)
-    with_mean = not automatic and shared_mean is not False and float(shared_mean) > 0
-    found = _statistics(tasks, errors, with_mean, ranks)
-    sign, p = found.signed_p()
-    relative_to = "mean" if with_mean else "zero"
-    if automatic and K >= _FEWEST and _common_level(sign, p, found.freedom):
-        other = _statistics(tasks, errors, True, ranks)
-        other_sign, other_p = other.signed_p()
-        p = np.where(sign == other_sign, np.maximum(p, other_p), 1.0)
-        found, relative_to = other, "both"
-    freedom = np.minimum(found.freedom, found.freedom.T)
-    r = correlation_of(p, sign, freedom)
-    np.fill_diagonal(r, 1.0)
-    return GraphEvidence(r, freedom, found.reliability, "coef", relative_to)
+    return Weights(tasks, _errors(prepared, tasks), shared_mean, ranks, prepared.is_small)
 
 
 def _read(prepared: Prepared) -> _Tasks:
@@ -207,44 +255,77 @@ def _read(prepared: Prepared) -> _Tasks:
     return _Tasks(values, vectors, projections, squares, freedom, prepared.noise if known else None)
 
 
-def _statistics(tasks: _Tasks, errors: _Errors | None, with_mean: bool, ranks: bool) -> _Statistics:
+class _White(NamedTuple):
+    """White scores.
+
+    Attributes
+    ----------
+    noise, v : ndarrays of shape (K,)
+        Variances of the noise and of the weights.
+    scores : ndarray of shape (K, m)
+        The scores, so much of a shared mean taken out that estimation error remains.
+    expected : ndarray of shape (K, m)
+        What the expected mean contributes to them.
+    """
+
+    noise: Array
+    v: Array
+    scores: Array
+    expected: Array
+
+
+def _white(tasks: _Tasks, errors: _Errors | None, with_mean: bool) -> _White:
     noise, v = tasks.variances()
-    whitened = _whiten(tasks, noise, v, errors)
-    if with_mean:
-        for _ in range(_ROUNDS):
-            mean, removed = _mean(*whitened)
-            noise, v = tasks.variances(mean)
-            whitened = _whiten(tasks, noise, v, errors)
-        mean, removed = _mean(*whitened)
-        u = whitened[0] - np.einsum("kmd,d->km", whitened[1], removed)
-    else:
-        u = whitened[0]
-    if ranks:
-        # Ranks are those of features, the scores are in the eigenbases.
-        features = normal_scores(np.einsum("kdm,km->kd", tasks.vectors, u))
-        u = np.where(tasks.values > 0, np.einsum("kdm,kd->km", tasks.vectors, features), 0.0)
+    u, slopes = _whiten(tasks, noise, v, errors)
+    if not with_mean:
+        return _White(noise, v, u, np.zeros_like(u))
+    for _ in range(_ROUNDS):
+        noise, v = tasks.variances(_mean(u, slopes)[0])
+        u, slopes = _whiten(tasks, noise, v, errors)
+    mean, removed = _mean(u, slopes)
+    return _White(noise, v, u - slopes @ removed, slopes @ mean)
+
+
+def _scale(tasks: _Tasks, noise: Array, v: Array) -> Array:
+    """What makes the scores of single tasks white, (K, m)."""
     a = tasks.values / noise[:, None]
-    h = a / (1 + v[:, None] * a)
-    return _cosines(u, h, tasks.vectors, v, errors, noise)
+    spread = a * (1 + v[:, None] * a)
+    return np.divide(1.0, np.sqrt(spread), out=np.zeros_like(a), where=spread > 0)
 
 
 def _whiten(tasks: _Tasks, noise: Array, v: Array, errors: _Errors | None) -> tuple[Array, Array]:
     """White scores (K, m), and how they depend on a mean that all tasks share (K, m, d)."""
     a, b = tasks.values / noise[:, None], tasks.projections / noise[:, None]
-    spread = a * (1 + v[:, None] * a)
-    scale = np.divide(1.0, np.sqrt(spread), out=np.zeros_like(a), where=spread > 0)
+    scale = _scale(tasks, noise, v)
     u, slopes = scale * b, (scale * a)[:, :, None] * tasks.vectors.transpose(0, 2, 1)
     if errors is None:
         return u, slopes
-    K, m = u.shape
+    values, vectors = _spread_of_errors(tasks, noise, scale, errors)
+    root = (vectors / np.sqrt(values)) @ vectors.T
+    return (root @ u.ravel()).reshape(u.shape), (root @ slopes.reshape(u.size, -1)).reshape(slopes.shape)
+
+
+def _recoloured(tasks: _Tasks, errors: _Errors | None, white: _White, u: Array) -> _Tasks:
+    """The tasks whose white scores about the mean are u."""
+    u = white.expected + u
+    scale = _scale(tasks, white.noise, white.v)
+    if errors is not None:
+        values, vectors = _spread_of_errors(tasks, white.noise, scale, errors)
+        u = (vectors @ (np.sqrt(values) * (vectors.T @ u.ravel()))).reshape(u.shape)
+    q = white.noise[:, None] * np.divide(u, scale, out=np.zeros_like(u), where=scale > 0)
+    more = np.divide(q**2 - tasks.projections**2, tasks.values, out=np.zeros_like(q), where=scale > 0)
+    return replace(tasks, projections=q, squares=tasks.squares + more.sum(axis=1))
+
+
+def _spread_of_errors(tasks: _Tasks, noise: Array, scale: Array, errors: _Errors) -> tuple[Array, Array]:
+    """Eigenvalues and eigenvectors of the covariance of all tasks' scores, white in each task."""
+    K, m = scale.shape
     N = _joint(tasks, noise, scale, errors.rows)
     N *= np.repeat(np.repeat(errors.correlation, m, axis=0), m, axis=1)
     for k in range(K):
         N[k * m : (k + 1) * m, k * m : (k + 1) * m] = np.eye(m)
     values, vectors = np.linalg.eigh(N)
-    values = np.maximum(values, 1e-3)
-    root = (vectors / np.sqrt(values)) @ vectors.T
-    return (root @ u.ravel()).reshape(K, m), (root @ slopes.reshape(K * m, -1)).reshape(slopes.shape)
+    return np.maximum(values, 1e-3), vectors
 
 
 def _joint(tasks: _Tasks, noise: Array, scale: Array, rows: Array) -> Array:
@@ -337,7 +418,7 @@ def _common_level(sign: Array, p: Array, freedom: Array) -> bool:
     location = float(brentq(surplus, -20.0, 10.0))
     t = _LOWER - location
     R, used = np.zeros((K, K)), np.zeros((K, K))
-    related = benjamini_hochberg(p[pairs]) <= GROUPED
+    related = adjusted_p(p[pairs]) <= GROUPED
     R[pairs] = np.where(related, correlation_of(p[pairs], sign[pairs], freedom[pairs]), 0.0)
     used[pairs] = lower
     R, used = R + R.T + np.eye(K), used + used.T

@@ -43,12 +43,20 @@ and ν less the K − 2 other tasks of the group; without errors it is the parti
 fewer than 2K observations, and at least 100, Θ is the graphical lasso, de-sparsified: :math:`2\Theta - \Theta C\Theta`
 stands in the numerator. With still fewer no edge can be told from chance. Pairs of different groups are not tested.
 
-**What is controlled.** Benjamini and Hochberg's procedure holds the expected share of false rows in a table at ``fdr``.
-Correlations of independent tasks are pairwise independent, for which simulations (``docs/graph.md``) confirm it.
+**What is controlled.** Benjamini and Hochberg's procedure (``method="bh"``) holds the expected share of false rows in a
+table at ``fdr``. Correlations of independent tasks are pairwise independent, for which simulations (``docs/graph.md``)
+confirm it; ``method="by"`` (Benjamini and Yekutieli) holds it under any dependence and finds less.
+
+**The global test** asks whether there is any relation at all. Its p-value counts how often permuted data have a
+smallest q like the one found: the white scores of each task change places and signs (residuals: each task moves along
+by a number of occasions of its own), are transformed back, and everything is estimated again, the mean too. It checks
+the analytic p-values, and it errs at its own level where no tasks are related (weak control of the family-wise error).
+It says nothing about single pairs.
 
 References
 ----------
 Benjamini & Hochberg (1995), doi:10.1111/j.2517-6161.1995.tb02031.x.
+Benjamini & Yekutieli (2001), doi:10.1214/aos/1013699998.
 Janková & van de Geer (2015), Confidence intervals for high-dimensional inverse covariance estimation,
 doi:10.1214/15-EJS1031.
 Efron (2004), Large-scale simultaneous hypothesis testing: the choice of a null hypothesis,
@@ -67,14 +75,14 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, Protocol, overload
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 from scipy.special import ndtri, stdtr, stdtrit
 
 from mssl._typing import Array, Index
-from mssl._validation import check_array, check_choice, check_number
+from mssl._validation import check_array, check_choice, check_number, check_whole_number
 from mssl.exceptions import MSSLError, require
 from mssl.glasso.solver import graphical_lasso
 from mssl.graph.export import safe_cells, short_name, written
@@ -127,10 +135,13 @@ class RelationTable(Sequence[Relation]):
         Expected share of false rows.
     n_pairs : int
         Pairs that were tested.
+    method : {"bh", "by"}
+        How the false discovery rate is held: for pairs as they are (Benjamini and Hochberg), or under any dependence
+        (Benjamini and Yekutieli).
     """
 
-    def __init__(self, rows: Sequence[Relation], level: str, fdr: float, n_pairs: int) -> None:
-        self._rows, self.level, self.fdr, self.n_pairs = tuple(rows), level, fdr, n_pairs
+    def __init__(self, rows: Sequence[Relation], level: str, fdr: float, n_pairs: int, method: str = "bh") -> None:
+        self._rows, self.level, self.fdr, self.n_pairs, self.method = tuple(rows), level, fdr, n_pairs, method
 
     @property
     def pairs(self) -> list[tuple[Any, Any]]:
@@ -145,11 +156,12 @@ class RelationTable(Sequence[Relation]):
     def summary(self) -> str:
         """One sentence: how many pairs, and how many of them may be false."""
         noun = "relation" if self.level == "relations" else "conditional edge"
+        rate = f"{self.fdr:.0%}" + (" under any dependence" if self.method == "by" else "")
         if not len(self):
-            return f"no {noun} between tasks can be told from chance at {self.fdr:.0%}"
+            return f"no {noun} between tasks can be told from chance at {rate}"
         plural = "" if len(self) == 1 else "s"
         return (
-            f"{len(self)} {noun}{plural} among {self.n_pairs} pairs at a false discovery rate of {self.fdr:.0%}: "
+            f"{len(self)} {noun}{plural} among {self.n_pairs} pairs at a false discovery rate of {rate}: "
             f"about {max(round(self.expected_false), 1) if self.expected_false >= 0.5 else 'none'} may be false"
         )
 
@@ -162,7 +174,7 @@ class RelationTable(Sequence[Relation]):
     def __getitem__(self, index: slice) -> RelationTable: ...
     def __getitem__(self, index: int | slice) -> Relation | RelationTable:
         if isinstance(index, slice):
-            return RelationTable(self._rows[index], self.level, self.fdr, self.n_pairs)
+            return RelationTable(self._rows[index], self.level, self.fdr, self.n_pairs, self.method)
         return self._rows[index]
 
     def _cells(self) -> list[list[str]]:
@@ -210,20 +222,47 @@ class RelationTable(Sequence[Relation]):
         return written(buffer.getvalue(), path)
 
 
-def benjamini_hochberg(p: Array) -> Array:
-    """Adjusted p-values: the smallest false discovery rate at which each hypothesis is rejected.
+def adjusted_p(p: Array, method: str = "bh") -> Array:
+    """The smallest false discovery rate at which each hypothesis is rejected.
+
+    Parameters
+    ----------
+    p : ndarray of shape (m,)
+        p-values.
+    method : {"bh", "by"}
+        Benjamini and Hochberg's procedure, or Benjamini and Yekutieli's for any dependence, which divides the rate by
+        1 + 1/2 + … + 1/m.
 
     Examples
     --------
     >>> import numpy as np
-    >>> benjamini_hochberg(np.array([0.01, 0.5, 0.02]))
+    >>> adjusted_p(np.array([0.01, 0.5, 0.02]))
     array([0.03, 0.5 , 0.03])
     """
     order = np.argsort(p)[::-1]
     ranks = np.arange(len(p), 0, -1)
+    price = float(np.sum(1 / ranks)) if method == "by" else 1.0
     adjusted = np.empty(len(p))
-    adjusted[order] = np.minimum.accumulate(np.minimum(p[order] * len(p) / ranks, 1.0))
+    adjusted[order] = np.minimum.accumulate(np.minimum(price * p[order] * len(p) / ranks, 1.0))
     return adjusted
+
+
+class GlobalTest(NamedTuple):
+    """Whether there is any relation between tasks at all.
+
+    Attributes
+    ----------
+    p : float
+        Share of permuted data, the data themselves among them, whose smallest q is as small as the one found.
+    analytic : float
+        The smallest q, which is the p-value of Simes' test: without any relation it should be like `p`.
+    n_permutations : int
+        Permutations that were drawn.
+    """
+
+    p: float
+    analytic: float
+    n_permutations: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,7 +316,9 @@ class GraphEvidence:
             self.correlation[block], self.freedom[block], self.reliability[keep], self.on, self.relative_to
         )
 
-    def table(self, tasks: Sequence[Any], level: str = "relations", fdr: float = 0.1) -> RelationTable:
+    def table(
+        self, tasks: Sequence[Any], level: str = "relations", fdr: float = 0.1, method: str = "bh"
+    ) -> RelationTable:
         """The pairs that are selected at a false discovery rate; 1 gives all pairs.
 
         Parameters
@@ -288,15 +329,18 @@ class GraphEvidence:
             Correlations, or partial correlations.
         fdr : float
             In (0, 1].
+        method : {"bh", "by"}
+            See :func:`adjusted_p`.
         """
         check_choice("level", level, ("relations", "edges"))
+        check_choice("method", method, ("bh", "by"))
         check_number("fdr", fdr, above=0, high=1, remedy="It is the share of false pairs that you accept.")
         weight, low, high, p = self._relations if level == "relations" else self._edges
         i, j = np.triu_indices(len(self.correlation), 1)
         q, tested = np.ones(len(p)), np.ones(len(p), dtype=bool)
         if level == "edges":
             tested = self.groups[i] == self.groups[j]
-        q[tested] = benjamini_hochberg(p[tested])
+        q[tested] = adjusted_p(p[tested], method)
         chosen = np.flatnonzero(q <= fdr)
         chosen = chosen[np.lexsort((chosen, -np.abs(weight[chosen]), p[chosen]))]
         columns = [values[chosen].tolist() for values in (weight, low, high, p, q, 1 - p / 2)]
@@ -305,15 +349,20 @@ class GraphEvidence:
             Relation(names[a], names[b], *numbers)
             for a, b, *numbers in zip(i[chosen].tolist(), j[chosen].tolist(), *columns, strict=True)
         ]
-        return RelationTable(rows, level, float(fdr), int(tested.sum()))
+        return RelationTable(rows, level, float(fdr), int(tested.sum()), method)
 
-    def relations(self, tasks: Sequence[Any], fdr: float = 0.1) -> RelationTable:
+    def relations(self, tasks: Sequence[Any], fdr: float = 0.1, method: str = "bh") -> RelationTable:
         """The pairs whose correlation is not zero, see :meth:`table`."""
-        return self.table(tasks, "relations", fdr)
+        return self.table(tasks, "relations", fdr, method)
 
-    def edges(self, tasks: Sequence[Any], fdr: float = 0.1) -> RelationTable:
+    def edges(self, tasks: Sequence[Any], fdr: float = 0.1, method: str = "bh") -> RelationTable:
         """The pairs whose partial correlation is not zero, see :meth:`table`."""
-        return self.table(tasks, "edges", fdr)
+        return self.table(tasks, "edges", fdr, method)
+
+    @property
+    def smallest_q(self) -> float:
+        """The smallest false discovery rate at which there is a relation: the p-value of Simes' test."""
+        return float(adjusted_p(self._relations[3]).min(initial=1.0))
 
     @property
     def _attenuation(self) -> Array:
@@ -333,7 +382,7 @@ class GraphEvidence:
         """Group of every task, as an integer: tasks that relations at a false discovery rate of 10 % join."""
         K = len(self.correlation)
         joined = np.zeros((K, K), dtype=bool)
-        joined[np.triu_indices(K, 1)] = benjamini_hochberg(self._relations[3]) <= GROUPED
+        joined[np.triu_indices(K, 1)] = adjusted_p(self._relations[3]) <= GROUPED
         return np.asarray(connected_components(joined, directed=False)[1], dtype=np.int64)
 
     @cached_property
@@ -404,28 +453,51 @@ def _sparse_inverse(C: Array, freedom: float) -> Array:
     return np.asarray(graphical_lasso(C, penalty, diagonal_penalty=1e-3).precision)
 
 
+class EvidenceSource(Protocol):
+    """Data that evidence is computed from, and that can be permuted."""
+
+    def evidence(self) -> GraphEvidence:
+        """What the data say."""
+        ...
+
+    def permuted(self, random: np.random.Generator) -> EvidenceSource:
+        """The same data without relations between tasks."""
+        ...
+
+
 class LazyEvidence:
     """Evidence that is computed when it is first asked for, or when it is saved.
 
     Parameters
     ----------
-    compute : callable
-        Computes the evidence.
+    read : callable
+        Gives the data; files and pickles keep the evidence alone.
     n_tasks : int
         Number of tasks. Evidence of more than 500 is saved where it was asked for before: it is as large as all pairs.
     """
 
-    def __init__(self, compute: Callable[[], GraphEvidence], n_tasks: int = 0) -> None:
+    def __init__(self, read: Callable[[], EvidenceSource], n_tasks: int = 0) -> None:
         self._n_tasks = n_tasks
-        self._compute: Callable[[], GraphEvidence] | None = compute
+        self._read: Callable[[], EvidenceSource] | None = read
+        self._source: EvidenceSource | None = None
         self._found: GraphEvidence | None = None
 
     def resolve(self) -> GraphEvidence:
         """The evidence."""
         if self._found is None:
-            assert self._compute is not None
-            self._found, self._compute = self._compute(), None
+            assert self._read is not None
+            self._source = self._read()
+            self._found, self._read = self._source.evidence(), None
         return self._found
+
+    def global_test(self, n_permutations: int = 199, random_state: Any = 0) -> GlobalTest:
+        """Whether there is any relation at all, see :meth:`mssl.TaskGraph.global_test`."""
+        n = check_whole_number("n_permutations", n_permutations, low=1)
+        random = np.random.default_rng(random_state)
+        found = self.resolve().smallest_q
+        assert self._source is not None
+        chance = [self._source.permuted(random).evidence().smallest_q for _ in range(n)]
+        return GlobalTest((1 + sum(q <= found for q in chance)) / (1 + n), found, n)
 
     def saved(self) -> GraphEvidence | None:
         """What a file keeps: the evidence, or None where the data allow none or where it is large and not known yet."""
@@ -472,3 +544,20 @@ def residual_evidence(residuals: Array, used: float = 0.0) -> GraphEvidence:
     product = np.multiply.outer(phi, phi)
     freedom = np.maximum(counts - used, 1.0) * np.minimum((1 - product) / (1 + product), 1.0)
     return GraphEvidence(r, freedom, np.ones(len(E)), "residual")
+
+
+class Residuals(NamedTuple):
+    """Residuals by occasion, and the number of parameters that were fitted to each task: a source of evidence."""
+
+    values: Array
+    used: float
+
+    def evidence(self) -> GraphEvidence:
+        """See :func:`residual_evidence`."""
+        return residual_evidence(self.values, self.used)
+
+    def permuted(self, random: np.random.Generator) -> Residuals:
+        """Each task moved along by a number of occasions of its own, ends joined: autocorrelations stay."""
+        steps = random.integers(self.values.shape[1], size=len(self.values)).tolist()
+        rows = [np.roll(row, step) for row, step in zip(self.values, steps, strict=True)]
+        return self._replace(values=np.stack(rows))

@@ -17,7 +17,7 @@ from mssl._validation import check_number, check_whole_number, refused
 from mssl.exceptions import DataError, ModelFileError, require
 from mssl.graph.communities import by_size, louvain
 from mssl.graph.export import Edge, EdgeTable, dot, graphml, json_text, parse_json, short_name, written
-from mssl.graph.inference import GraphEvidence, LazyEvidence, RelationTable
+from mssl.graph.inference import GlobalTest, GraphEvidence, LazyEvidence, RelationTable
 from mssl.model.task_matrix import (
     DENSE_UP_TO,
     count_entries,
@@ -235,30 +235,34 @@ class TaskGraph:
     @overload
     def edges(self, top: int | None = None) -> EdgeTable: ...
     @overload
-    def edges(self, top: int | None = None, *, fdr: float) -> RelationTable: ...
-    def edges(self, top: int | None = None, *, fdr: float | None = None) -> EdgeTable | RelationTable:
+    def edges(self, top: int | None = None, *, fdr: float, method: str = "bh") -> RelationTable: ...
+    def edges(
+        self, top: int | None = None, *, fdr: float | None = None, method: str = "bh"
+    ) -> EdgeTable | RelationTable:
         """Return the edges (or the `top` strongest, all where there are fewer) sorted by falling |weight|.
 
         With `fdr`, return instead the conditional edges that can be told from chance, with intervals and p-values: the
-        expected share of false ones is at most `fdr`. See `mssl.graph.inference`.
+        expected share of false ones is at most `fdr`, by `method` as for `relations`. See `mssl.graph.inference`.
         """
         if top is not None:
             top = check_whole_number("top", top, low=0, also="None for all edges")
         if fdr is not None:
-            return self._evidence().edges(self.tasks, fdr)[:top]
+            return self._evidence().edges(self.tasks, fdr, method)[:top]
         i, j = (ends[:top] for ends in self.edge_indices())
         weight = self.weights[i, j].tolist()
         confidence = [None] * len(i) if self.confidence is None else self.confidence[i, j].tolist()
         names = self.tasks
         return EdgeTable(Edge(names[a], names[b], w, c) for a, b, w, c in zip(i, j, weight, confidence, strict=True))
 
-    def relations(self, fdr: float = 0.1) -> RelationTable:
+    def relations(self, fdr: float = 0.1, method: str = "bh") -> RelationTable:
         """Return the pairs of tasks whose weights (or residuals) are correlated: who belongs together.
 
         Parameters
         ----------
         fdr : float
             False discovery rate: the expected share of pairs in the table that are not related. 1 gives all pairs.
+        method : {"bh", "by"}
+            Benjamini and Hochberg's procedure, or Benjamini and Yekutieli's: valid under any dependence, finds less.
 
         Examples
         --------
@@ -269,9 +273,42 @@ class TaskGraph:
         >>> model.graph_.relations().pairs
         [('task 1', 'task 2')]
         """
-        return self._evidence().relations(self.tasks, fdr)
+        return self._evidence().relations(self.tasks, fdr, method)
 
-    def selected(self, fdr: float = 0.1, level: str = "relations") -> "TaskGraph":
+    def global_test(self, n_permutations: int = 199, random_state: Any = 0) -> GlobalTest:
+        """Test by permutations whether the tasks have any relation at all.
+
+        A small p says that some tasks are related, not which: that is what `relations` lists.
+
+        Parameters
+        ----------
+        n_permutations : int
+            Permutations; each takes as long as the first call of `relations`.
+        random_state : int, Generator or None
+            Seed of the permutations.
+
+        Returns
+        -------
+        GlobalTest
+            ``p`` by permutation, ``analytic`` as the tables have it, and ``n_permutations``.
+
+        Examples
+        --------
+        >>> from mssl import MSSLRegressor
+        >>> from mssl.datasets import make_clustered_tasks
+        >>> data = make_clustered_tasks(n_tasks=4, clusters=[[0, 1]], random_state=0)
+        >>> MSSLRegressor().fit(data.X, data.y, tasks=data.tasks).graph_.global_test(n_permutations=19).p
+        0.05
+        """
+        self._evidence()
+        if not isinstance(self.evidence, LazyEvidence):
+            raise DataError(
+                "This graph came without the data, which the test permutes. Use the graph_ of an estimator that was "
+                "fitted in this session."
+            )
+        return self.evidence.global_test(n_permutations, random_state)
+
+    def selected(self, fdr: float = 0.1, level: str = "relations", method: str = "bh") -> "TaskGraph":
         """Return the graph of the pairs that can be told from chance: all relations, or the conditional edges.
 
         Parameters
@@ -280,8 +317,10 @@ class TaskGraph:
             False discovery rate.
         level : {"relations", "edges"}
             Correlations, or partial correlations.
+        method : {"bh", "by"}
+            As for `relations`.
         """
-        table = self._evidence().table(self.tasks, level, fdr)
+        table = self._evidence().table(self.tasks, level, fdr, method)
         chosen = TaskGraph.from_edges([row[:3] for row in table], tasks=self.tasks, coordinates=self.coordinates)
         return replace(chosen, evidence=self.evidence)
 
