@@ -24,13 +24,16 @@ from mssl.data.inputs import is_missing, listing, read_offset
 from mssl.data.labels import two_classes
 from mssl.data.layouts import TaskData, check_target_sizes, read_tasks
 from mssl.data.targets import TargetTransform, learn_transform
+from mssl.estimators.errors import later_errors
 from mssl.estimators.gaps import complete, fit_with_gaps, has_gaps
 from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
 from mssl.estimators.prediction import Rows, TaskPredictor
 from mssl.estimators.spec import FitSpec, TaskShape, warn_if_ordinary
+from mssl.estimators.summary import Summary, summarise
 from mssl.exceptions import DataError
 from mssl.features import FeatureMap, fit_maps
 from mssl.graph.evidence import lazy_evidence
+from mssl.graph.inference import Later
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.losses import Bernoulli, Loss, resolve_loss
 from mssl.metrics import deviance_score, scored_targets
@@ -146,6 +149,21 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
             raise refused("target_transform", self.target_transform, allowed, "Leave it at None.")
         return learn_transform(str(self.target_transform), data)
 
+    def summary(self, coverage: float = 0.9) -> Summary:
+        """Weights with standard errors or posterior intervals, noise, degrees of freedom, scores and relations.
+
+        Parameters
+        ----------
+        coverage : float, default=0.9
+            Of the weights' intervals.
+
+        Returns
+        -------
+        Summary
+            Prints as text, shows as HTML, and ``to_frame()`` gives all weights.
+        """
+        return summarise(self, coverage)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -162,6 +180,7 @@ class MultiTaskEstimator(TaskEstimator):
     """
 
     warm_start: bool
+    errors_: Any = None  # models of earlier versions have none
 
     @abstractmethod
     def to_spec(self, data: TaskShape) -> FitSpec:
@@ -212,6 +231,7 @@ class MultiTaskEstimator(TaskEstimator):
         self.partial_correlation_ = partial_correlation(proper)
         evidence = lazy_evidence(prepared, result, spec.structure)
         self.graph_ = TaskGraph.from_precision(proper, tasks=data.tasks.tolist(), evidence=evidence)
+        self.errors_ = later_errors(spec, prepared, result)
         self.objective_ = result.objective
         self.n_iter_ = len(result.history)
         self.history_ = result.history
@@ -220,6 +240,25 @@ class MultiTaskEstimator(TaskEstimator):
         self._expect_new_task(None if prepared.design is None else prepared.design.centres)
         self.loss_ = spec.loss
         return self
+
+    def _found(self, name: str) -> Any:
+        found = self.errors_.resolve() if isinstance(self.errors_, Later) else self.errors_
+        return None if found is None else found[name]
+
+    @property
+    def coef_std_(self) -> Array | None:
+        """Standard errors of the weights given graph and noise, (K, D); see :mod:`mssl.estimators.errors`."""
+        return self._found("std")
+
+    @property
+    def effective_dof_(self) -> Array | None:
+        """Degrees of freedom that the weights of each task use, (K,)."""
+        return self._found("dof")
+
+    @property
+    def log_likelihood_(self) -> float | None:
+        """Of the training rows."""
+        return self._found("log_likelihood")
 
     def _expect_new_task(self, centres: Array | None) -> None:
         """Weights and intercept of a task without rows: the tasks' average weights, and their average level.

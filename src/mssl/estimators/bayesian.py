@@ -59,6 +59,7 @@ class BayesianEstimator(TaskEstimator):
     ensemble_: Ensemble
     residual_covariance_: Array
     unseen_ = "mean"
+    log_likelihood_ = None
     _takes_empty_tasks = True
 
     @with_callbacks

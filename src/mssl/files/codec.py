@@ -30,7 +30,7 @@ from sklearn.model_selection import BaseCrossValidator
 from mssl._validation import refused
 from mssl.exceptions import ModelFileError
 from mssl.files.checks import check_object
-from mssl.graph.inference import LazyEvidence
+from mssl.graph.inference import Later
 from mssl.losses import Loss
 
 VERSION = 2  # of the format that is written; versions up to it are read
@@ -171,7 +171,7 @@ class Encoder:
         if type(value).__name__ in _SPARSE and sparse.issparse(value):
             parts = {name: self._array(getattr(value, name), value_path) for name in ("data", "indices", "indptr")}
             return {"#": "sparse", "kind": type(value).__name__, "shape": list(value.shape), **parts}
-        if type(value) is LazyEvidence:
+        if isinstance(value, Later):
             return self.encode(value.saved(), value_path)
         return self._object(value, value_path)
 

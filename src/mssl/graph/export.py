@@ -35,6 +35,19 @@ class Edge(NamedTuple):
     confidence: float | None
 
 
+def text_table(lines: Sequence[Sequence[str]]) -> str:
+    """Lines of cells, the head first, as columns of text."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+
+def html_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A head and lines of cells as a table of HTML."""
+    names = "".join(f"<th scope='col'>{html.escape(name)}</th>" for name in head)
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
+    return f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
+
+
 class EdgeTable(Sequence[Edge]):
     """Edges as a table: a sequence of `Edge` that prints well and turns into CSV or a data frame."""
 
@@ -74,17 +87,10 @@ class EdgeTable(Sequence[Edge]):
         return f"… {hidden} more" if hidden > 0 else ""
 
     def __repr__(self) -> str:
-        lines = [list(Edge._fields), *self._cells()]
-        widths = [max(len(line[column]) for line in lines) for column in range(4)]
-        text = ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines]
-        return "\n".join([*text, self._rest()] if self._rest() else text)
+        return "\n".join([text_table([list(Edge._fields), *self._cells()]), *filter(None, [self._rest()])])
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th scope='col'>{name}</th>" for name in Edge._fields)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self._cells()
-        )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{self._rest()}</p>"
+        return f"{html_table(Edge._fields, self._cells())}<p>{self._rest()}</p>"
 
     def __rich__(self) -> Any:
         from rich.table import Table

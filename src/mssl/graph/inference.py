@@ -75,7 +75,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, overload
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
@@ -85,7 +85,9 @@ from mssl._typing import Array, Index
 from mssl._validation import check_array, check_choice, check_number, check_whole_number
 from mssl.exceptions import MSSLError, require
 from mssl.glasso.solver import graphical_lasso
-from mssl.graph.export import safe_cells, short_name, written
+from mssl.graph.export import html_table, safe_cells, short_name, text_table, written
+
+T = TypeVar("T")
 
 COVERAGE = 0.9  # of the intervals in the tables
 _SMALLEST_RELIABILITY = 0.05  # below it the errors are 20 times the weights' variance, and no edge can be seen
@@ -194,17 +196,11 @@ class RelationTable(Sequence[Relation]):
     def __repr__(self) -> str:
         if not len(self):
             return self.summary()
-        lines = [list(Relation._fields), *self._cells()]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines]
-        return "\n".join([self.summary(), *text, *filter(None, [self._rest()])])
+        text = text_table([list(Relation._fields), *self._cells()])
+        return "\n".join([self.summary(), text, *filter(None, [self._rest()])])
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th scope='col'>{name}</th>" for name in Relation._fields)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self._cells()
-        )
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if len(self) else ""
+        table = html_table(Relation._fields, self._cells()) if len(self) else ""
         return f"<p>{html.escape(self.summary())}</p>{table}<p>{self._rest()}</p>"
 
     def to_frame(self) -> Any:
@@ -465,42 +461,32 @@ class EvidenceSource(Protocol):
         ...
 
 
-class LazyEvidence:
-    """Evidence that is computed when it is first asked for, or when it is saved.
+class Later(Generic[T]):
+    """What is computed when it is first asked for, or when it is saved.
 
     Parameters
     ----------
-    read : callable
-        Gives the data; files and pickles keep the evidence alone.
+    compute : callable
+        Computes it; files and pickles keep what it found.
     n_tasks : int
-        Number of tasks. Evidence of more than 500 is saved where it was asked for before: it is as large as all pairs.
+        Number of tasks. What belongs to more than 500 is saved where it was asked for before: it may be as large as all
+        pairs.
     """
 
-    def __init__(self, read: Callable[[], EvidenceSource], n_tasks: int = 0) -> None:
+    def __init__(self, compute: Callable[[], T], n_tasks: int = 0) -> None:
         self._n_tasks = n_tasks
-        self._read: Callable[[], EvidenceSource] | None = read
-        self._source: EvidenceSource | None = None
-        self._found: GraphEvidence | None = None
+        self._compute: Callable[[], T] | None = compute
+        self._found: T | None = None
 
-    def resolve(self) -> GraphEvidence:
-        """The evidence."""
+    def resolve(self) -> T:
+        """What is computed."""
         if self._found is None:
-            assert self._read is not None
-            self._source = self._read()
-            self._found, self._read = self._source.evidence(), None
+            assert self._compute is not None
+            self._found, self._compute = self._compute(), None
         return self._found
 
-    def global_test(self, n_permutations: int = 199, random_state: Any = 0) -> GlobalTest:
-        """Whether there is any relation at all, see :meth:`mssl.TaskGraph.global_test`."""
-        n = check_whole_number("n_permutations", n_permutations, low=1)
-        random = np.random.default_rng(random_state)
-        found = self.resolve().smallest_q
-        assert self._source is not None
-        chance = [self._source.permuted(random).evidence().smallest_q for _ in range(n)]
-        return GlobalTest((1 + sum(q <= found for q in chance)) / (1 + n), found, n)
-
-    def saved(self) -> GraphEvidence | None:
-        """What a file keeps: the evidence, or None where the data allow none or where it is large and not known yet."""
+    def saved(self) -> T | None:
+        """What a file keeps: what is computed, or None where the data allow none or it is large and not known yet."""
         if self._found is None and self._n_tasks > _MOST_SAVED:
             return None
         try:
@@ -512,8 +498,38 @@ class LazyEvidence:
         return _itself, (self.saved(),)
 
 
-def _itself(evidence: GraphEvidence | None) -> GraphEvidence | None:
-    return evidence
+def _itself(found: T) -> T:
+    return found
+
+
+class LazyEvidence(Later[GraphEvidence]):
+    """Evidence that is computed when it is first asked for, or when it is saved.
+
+    Parameters
+    ----------
+    read : callable
+        Gives the data; files and pickles keep the evidence alone.
+    n_tasks : int
+        As for :class:`Later`.
+    """
+
+    def __init__(self, read: Callable[[], EvidenceSource], n_tasks: int = 0) -> None:
+        self._source: EvidenceSource | None = None
+
+        def compute() -> GraphEvidence:
+            self._source = read()
+            return self._source.evidence()
+
+        super().__init__(compute, n_tasks)
+
+    def global_test(self, n_permutations: int = 199, random_state: Any = 0) -> GlobalTest:
+        """Whether there is any relation at all, see :meth:`mssl.TaskGraph.global_test`."""
+        n = check_whole_number("n_permutations", n_permutations, low=1)
+        random = np.random.default_rng(random_state)
+        found = self.resolve().smallest_q
+        assert self._source is not None
+        chance = [self._source.permuted(random).evidence().smallest_q for _ in range(n)]
+        return GlobalTest((1 + sum(q <= found for q in chance)) / (1 + n), found, n)
 
 
 def residual_evidence(residuals: Array, used: float = 0.0) -> GraphEvidence:

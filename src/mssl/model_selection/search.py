@@ -31,6 +31,7 @@ from mssl.estimators.base import (
     warn_unless_converged,
 )
 from mssl.estimators.effects import PartialEffect
+from mssl.estimators.summary import Summary, summarise
 from mssl.exceptions import DataError
 from mssl.graph.task_graph import TaskGraph
 from mssl.losses import Loss
@@ -197,6 +198,9 @@ class SearchCV(BaseEstimator):
 
     coef_ = Chosen[Array]()
     intercept_ = Chosen[Array]()
+    coef_std_ = Chosen["Array | None"]()
+    effective_dof_ = Chosen["Array | None"]()
+    log_likelihood_ = Chosen["float | None"]()
     mean_coef_ = Chosen[Array]()
     mean_variance_ = Chosen[float]()
     noise_ = Chosen[Array]()
@@ -465,6 +469,10 @@ class SearchCV(BaseEstimator):
         """How much each column moves the predictions; see the estimators' own ``column_relevance``."""
         relevance: dict[str, float] = self._chosen().column_relevance()
         return relevance
+
+    def summary(self, coverage: float = 0.9) -> Summary:
+        """The chosen estimator in short, with its cross-validated score; see its own ``summary``."""
+        return summarise(self, coverage)
 
     def predict(self, X: Any, tasks: Any = None, unseen: str | None = None, **conditions: Any) -> Any:
         """Predict with the chosen estimator; see its own ``predict``."""

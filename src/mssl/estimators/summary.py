@@ -1,0 +1,222 @@
+"""What a statistician reads first of a fitted model: weights with their errors, noise, scores and relations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+import numpy as np
+from scipy import stats
+from sklearn.utils.validation import check_is_fitted
+
+from mssl._typing import Array, Labels
+from mssl._validation import check_number
+from mssl.exceptions import MSSLError, require
+from mssl.graph.export import html_table, short_name, text_table
+from mssl.graph.inference import RelationTable
+
+_MOST_LINES = 40  # of a printed table of weights; with more, features are summarised over tasks
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """A fitted model in short, as text, HTML (``_repr_html_``) or a frame.
+
+    Attributes
+    ----------
+    title : str
+        Class of the model.
+    facts : list of (str, str)
+        What it was fitted to, and how well it is known to do.
+    tasks, features : ndarrays of shape (K,) and (D,)
+        Names.
+    estimate : ndarray of shape (K, D)
+        Weights in the user's units.
+    std_error, lower, upper : ndarrays of shape (K, D) or None
+        Their standard errors or posterior standard deviations, and intervals; None where the model has none.
+    coverage : float
+        Of the intervals.
+    relations : RelationTable or None
+        Pairs of tasks that can be told from chance at a false discovery rate of 10 %.
+    notes : list of str
+        What the numbers do not say.
+    """
+
+    title: str
+    facts: list[tuple[str, str]]
+    tasks: Labels
+    features: Labels
+    estimate: Array
+    std_error: Array | None
+    lower: Array | None
+    upper: Array | None
+    coverage: float
+    relations: RelationTable | None
+    notes: list[str] = field(default_factory=list)
+
+    def to_frame(self) -> Any:
+        """One row a weight: task, feature, estimate, std_error, lower, upper, as a pandas DataFrame."""
+        pandas: Any = require("pandas", "tables", "Summary.to_frame")
+        K, D = self.estimate.shape
+        columns: dict[str, Any] = {"task": np.repeat(self.tasks, D), "feature": np.tile(self.features, K)}
+        for name in ("estimate", "std_error", "lower", "upper"):
+            values = getattr(self, name)
+            columns[name] = np.full(K * D, np.nan) if values is None else values.ravel()
+        return pandas.DataFrame(columns)
+
+    def _lines(self) -> list[list[str]]:
+        """Head and rows of the table of weights; of many, their mean and spread over tasks."""
+        K, D = self.estimate.shape
+        if K * D > _MOST_LINES:
+            order = np.argsort(-np.abs(self.estimate).mean(axis=0), kind="stable")[:_MOST_LINES]
+            head = ["feature", "mean over tasks", "smallest", "largest", "tasks whose interval is off 0"]
+            own = self.estimate[:, order]
+            sure = ["" for _ in order]
+            if self.lower is not None and self.upper is not None:
+                certain = (self.lower[:, order] > 0) | (self.upper[:, order] < 0)
+                sure = [f"{count} of {K}" for count in certain.sum(axis=0).tolist()]
+            columns = (own.mean(axis=0), own.min(axis=0), own.max(axis=0))
+            return [
+                head,
+                *(
+                    [short_name(self.features[j]), *(f"{values[row]:.4g}" for values in columns), sure[row]]
+                    for row, j in enumerate(order.tolist())
+                ),
+            ]
+        parts = [part for part in (self.estimate, self.std_error, self.lower, self.upper) if part is not None]
+        ends = [f"{100 * edge:g} %" for edge in (0.5 - self.coverage / 2, 0.5 + self.coverage / 2)]
+        head = ["task", "feature", "estimate", *(["std. error", *ends] if len(parts) > 1 else [])]
+        cells = [
+            [short_name(self.tasks[k]), short_name(self.features[j]), *(f"{part[k, j]:.4g}" for part in parts)]
+            for k in range(K)
+            for j in range(D)
+        ]
+        return [head, *cells]
+
+    def _hidden(self) -> str:
+        D = self.estimate.shape[1]
+        many = self.estimate.size > _MOST_LINES and D > _MOST_LINES
+        return f"… {D - _MOST_LINES} more features; to_frame() has all" if many else ""
+
+    def __str__(self) -> str:
+        width = max(len(name) for name, _ in self.facts)
+        blocks = [self.title, "\n".join(f"{name.ljust(width)}  {value}" for name, value in self.facts)]
+        blocks.append("\n".join([text_table(self._lines()), *filter(None, [self._hidden()])]))
+        if self.relations is not None:
+            blocks.append(repr(self.relations))
+        return "\n\n".join([*blocks, *self.notes])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        facts = "".join(f"<tr><th scope='row'>{escape(a)}</th><td>{escape(b)}</td></tr>" for a, b in self.facts)
+        lines = self._lines()
+        relations = "" if self.relations is None else self.relations._repr_html_()
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return (
+            f"<h4>{escape(self.title)}</h4><table><tbody>{facts}</tbody></table>{html_table(lines[0], lines[1:])}"
+            f"<p>{escape(self._hidden())}</p>{relations}{notes}"
+        )
+
+
+def summarise(model: Any, coverage: float = 0.9) -> Summary:
+    """Sum up a fitted estimator of this package, a search over one, or a pipeline that ends in one.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted.
+    coverage : float, default=0.9
+        Of the weights' intervals.
+
+    Returns
+    -------
+    Summary
+
+    Examples
+    --------
+    >>> from mssl import MSSLRegressor
+    >>> from mssl.datasets import make_clustered_tasks
+    >>> data = make_clustered_tasks(n_features=5, random_state=0)
+    >>> summary = MSSLRegressor().fit(data.X, data.y, tasks=data.tasks).summary()
+    >>> summary.estimate.shape == summary.std_error.shape
+    True
+    """
+    check_number("coverage", coverage, above=0, below=1)
+    model = last_step(model)
+    check_is_fitted(model)
+    fitted = getattr(model, "best_estimator_", model)
+    std = fitted.coef_std_
+    half = None if std is None else float(stats.norm.ppf(0.5 + coverage / 2)) * std
+    notes = []
+    if std is None:
+        notes.append("This model has no standard errors: its penalty, its kind or its size allows none.")
+    elif hasattr(fitted, "candidates_"):
+        notes.append("Standard errors are posterior standard deviations; the choice among priors is in them.")
+    else:
+        notes.append("Standard errors take graph and noise as known; that these are estimates is not in them.")
+    return Summary(
+        type(model).__name__,
+        _facts(model, fitted),
+        fitted.tasks_,
+        fitted.features_,
+        fitted.coef_,
+        std,
+        None if half is None else fitted.coef_ - half,
+        None if half is None else fitted.coef_ + half,
+        coverage,
+        _relations(model),
+        notes,
+    )
+
+
+def last_step(model: Any) -> Any:
+    """The estimator at the end of a pipeline; other models as they are."""
+    return last_step(model.steps[-1][1]) if hasattr(model, "steps") else model
+
+
+def _relations(model: Any) -> RelationTable | None:
+    try:
+        table: RelationTable = model.graph_.relations(0.1)
+    except (AttributeError, MSSLError):
+        return None
+    return table
+
+
+def _facts(model: Any, fitted: Any) -> list[tuple[str, str]]:
+    K, D = fitted.coef_.shape
+    facts = [("tasks", f"{K}"), ("features", f"{D}"), ("loss", fitted.loss_.name)]
+    noise = getattr(fitted, "noise_", None)
+    if fitted.loss_.has_dispersion and noise is not None:
+        facts.append(("noise (std. deviation)", _range(np.asarray(noise))))
+    dof = fitted.effective_dof_
+    if dof is not None:
+        facts.append(("degrees of freedom a task", _range(np.asarray(dof))))
+    if hasattr(fitted, "candidates_"):
+        held_out = [score for _, score, weight in fitted.candidates_ if weight > 0 and np.isfinite(score)]
+        facts.append(("prior", fitted.structure_))
+        facts.append(("log evidence", f"{fitted.evidence_:.6g}"))
+        if held_out:
+            facts.append(("mean log density of held-out rows", f"{max(held_out):.4g}"))
+    if hasattr(model, "best_score_"):
+        facts.append(("cross-validated score", f"{model.best_score_:.4g} ({model.n_splits_} folds)"))
+        facts.append(("chosen", ", ".join(f"{name}={_short(value)}" for name, value in model.best_params_.items())))
+    likelihood = fitted.log_likelihood_
+    if likelihood is not None and dof is not None:
+        used = float(np.sum(dof)) + (K if fitted.fit_intercept else 0)
+        rows = fitted._found("rows")
+        facts.append(("log-likelihood (training rows)", f"{likelihood:.6g}"))
+        facts.append(("AIC, BIC", f"{2 * (used - likelihood):.6g}, {np.log(rows) * used - 2 * likelihood:.6g}"))
+    if hasattr(fitted, "result_"):
+        facts.append(("certificate", f"relative gap {fitted.result_.relative_gap:.1e}, {fitted.result_.status.value}"))
+    return facts
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _range(values: Array) -> str:
+    low, high = float(values.min()), float(values.max())
+    return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
