@@ -1,19 +1,22 @@
 """How often graphs show relations that are not there, and how many of the true ones they find.
 
-    python -m benchmarks.graph_calibration --draws 40 --output results.json
+    python -m benchmarks.graph_calibration --draws 200
+    python -m benchmarks.graph_calibration --page docs/graph.md
 
 Null cells: independent tasks, with and without a shared mean, own or shared features, fewer rows than features, errors
 common to all tasks on an occasion, stations' rows shuffled among stations, residuals with autocorrelation. In each the
 share of draws with any relation (or edge) at a false discovery rate of 10 % is counted. Power cells: clusters of known
 tasks; F1, false discovery proportion, coverage of the intervals and wrong signs, beside the same test with W known.
-Cells that the output file holds with as many draws are not run again.
+Draws that the output file holds are not made again.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
+import re
 import time
 import warnings
 import zlib
@@ -25,7 +28,7 @@ from scipy.special import ndtr
 
 from mssl import MSSLRegressor
 from mssl.datasets import load_climate, make_clustered_tasks
-from mssl.graph.evidence import read_weights
+from mssl.graph.evidence import read_scores
 from mssl.graph.inference import GraphEvidence, adjusted_p, residual_evidence
 
 
@@ -33,7 +36,7 @@ def weights_evidence(X: Any, y: Any, tasks: Any = None) -> GraphEvidence:
     """The evidence of a default fit, without the fit."""
     model = MSSLRegressor()
     data = model._read(X, y, tasks, None)
-    return read_weights(model.to_spec(data).prepare(data), "auto").evidence()
+    return read_scores(model.to_spec(data).prepare(data), "auto").evidence()
 
 
 def independent(random: np.random.Generator, K: int, d: int, n: int, mean: float, layout: str, rho: float) -> Any:
@@ -102,17 +105,12 @@ def null_cells() -> dict[str, Any]:
     return cells
 
 
-def null(name: str, draws: int) -> dict[str, float]:
-    """Shares of draws with any relation and any edge at a false discovery rate of 10 %."""
+def null(name: str, draw: int) -> dict[str, float]:
+    """Whether one draw has any relation and any edge at a false discovery rate of 10 %."""
     function, arguments = null_cells()[name]
-    random = np.random.default_rng(zlib.crc32(name.encode()))
-    found = []
-    for _ in range(draws):
-        evidence = function(random, *arguments)
-        names = range(len(evidence.correlation))
-        found.append([len(evidence.relations(names)) > 0, len(evidence.edges(names)) > 0])
-    relations, edges = np.mean(found, axis=0)
-    return {"draws": draws, "relations": float(relations), "edges": float(edges)}
+    evidence = function(np.random.default_rng([zlib.crc32(name.encode()), draw]), *arguments)
+    names = range(len(evidence.correlation))
+    return {"relations": float(len(evidence.relations(names)) > 0), "edges": float(len(evidence.edges(names)) > 0)}
 
 
 def rates(pairs: list[tuple[int, int]], truth: Any) -> tuple[float, float]:
@@ -141,82 +139,63 @@ def edge_bound(random: np.random.Generator, precision: Any, X: Any, joined: Any)
     return rates(list(zip(*(ends[found] for ends in pairs), strict=True)), joined)[0]
 
 
-def power(kind: str, d: int, n: int, draws: int) -> dict[str, float]:
-    """What is found of clusters of known tasks."""
-    rows = []
-    K, random = 13, np.random.default_rng(0)
+def power(kind: str, d: int, n: int, draw: int) -> dict[str, float]:
+    """What is found of clusters of known tasks in one draw."""
+    K, random = 13, np.random.default_rng(draw)
     pairs = np.triu_indices(K, 1)
-    for draw in range(draws):
-        data = make_clustered_tasks(
-            kind, n_features=d, n_samples=n, shared_design=bool(draw % 2), random_state=70_000 + draw
-        )
-        evidence = weights_evidence(data.X, data.y, data.tasks)  # tasks are named in their order
-        W = data.coef / np.linalg.norm(data.coef, axis=1, keepdims=True)
-        exact = GraphEvidence(W @ W.T, np.full((K, K), float(d)), np.ones(K))
-        related, joined = data.covariance != 0, data.adjacency
-        sizes, spread = np.sqrt(np.diag(data.covariance)), np.sqrt(np.diag(data.precision))
-        correlation = (data.covariance / np.outer(sizes, sizes))[pairs]
-        partial = (-data.precision / np.outer(spread, spread))[pairs]
-        relations = evidence.relations(range(K))
-        grouped = evidence.groups[pairs[0]] == evidence.groups[pairs[1]]
-        inside = [
-            (low <= truth) & (truth <= high)
-            for (_, low, high, _), truth in ((evidence._relations, correlation), (evidence._edges, partial))
-        ]
-        wrong = [np.sign(r.weight) != np.sign(data.covariance[r[:2]]) for r in relations if related[r[:2]]]
-        rows.append(
-            [
-                *rates(relations.pairs, related),
-                *rates(evidence.edges(range(K)).pairs, joined),
-                rates(exact.edges(range(K)).pairs, joined)[0],
-                edge_bound(random, data.precision, data.X[:n], joined),
-                inside[0].mean(),
-                inside[1][grouped].mean() if grouped.any() else np.nan,
-                np.mean(wrong) if wrong else 0.0,
-            ]
-        )
-    names = (
-        "f1",
-        "fdp",
-        "edge_f1",
-        "edge_fdp",
-        "edge_f1_known_w",
-        "edge_f1_bound",
-        "coverage",
-        "edge_coverage",
-        "wrong_signs",
+    data = make_clustered_tasks(
+        kind, n_features=d, n_samples=n, shared_design=bool(draw % 2), random_state=70_000 + draw
     )
-    return {"draws": draws, **dict(zip(names, np.nanmean(rows, axis=0).tolist(), strict=True))}
+    evidence = weights_evidence(data.X, data.y, data.tasks)  # tasks are named in their order
+    W = data.coef / np.linalg.norm(data.coef, axis=1, keepdims=True)
+    exact = GraphEvidence(W @ W.T, np.full((K, K), float(d)), np.ones(K))
+    related, joined = data.covariance != 0, data.adjacency
+    sizes, spread = np.sqrt(np.diag(data.covariance)), np.sqrt(np.diag(data.precision))
+    correlation = (data.covariance / np.outer(sizes, sizes))[pairs]
+    partial = (-data.precision / np.outer(spread, spread))[pairs]
+    relations = evidence.relations(range(K))
+    grouped = evidence.groups[pairs[0]] == evidence.groups[pairs[1]]
+    inside = [
+        (low <= truth) & (truth <= high)
+        for (_, low, high, _), truth in ((evidence._relations, correlation), (evidence._edges, partial))
+    ]
+    wrong = [np.sign(r.weight) != np.sign(data.covariance[r[:2]]) for r in relations if related[r[:2]]]
+    f1, fdp = rates(relations.pairs, related)
+    edge_f1, edge_fdp = rates(evidence.edges(range(K)).pairs, joined)
+    return {
+        "f1": f1,
+        "known_w": rates(exact.relations(range(K)).pairs, related)[0],
+        "fdp": fdp,
+        "coverage": float(inside[0].mean()),
+        "wrong_signs": float(np.mean(wrong)) if wrong else 0.0,
+        "edge_f1": edge_f1,
+        "edge_f1_bound": edge_bound(random, data.precision, data.X[:n], joined),
+        "edge_known_w": rates(exact.edges(range(K)).pairs, joined)[0],
+        "edge_fdp": edge_fdp,
+        "edge_coverage": float(inside[1][grouped].mean()) if grouped.any() else float("nan"),
+    }
 
 
 def tables(results: dict[str, Any]) -> str:
     """The results as two Markdown tables."""
     lines = ["| no relation is true | draws | any relation | any edge |", "|---|---|---|---|"]
-    nulls = {name: cell for name, cell in results.items() if "relations" in cell}
-    for name, cell in nulls.items():
-        lines.append(f"| {name} | {cell['draws']} | {cell['relations']:.3f} | {cell['edges']:.3f} |")
-    if nulls:
-        means = [np.mean([cell[level] for cell in nulls.values()]) for level in ("relations", "edges")]
-        lines.append(f"| mean of the cells | | {means[0]:.3f} | {means[1]:.3f} |")
-    names = (
-        "f1",
-        "fdp",
-        "coverage",
-        "wrong_signs",
-        "edge_f1",
-        "edge_f1_bound",
-        "edge_f1_known_w",
-        "edge_fdp",
-        "edge_coverage",
-    )
+    means = {name: {key: np.nanmean(values) for key, values in cell.items()} for name, cell in results.items()}
+    count = {name: len(next(iter(cell.values()))) for name, cell in results.items()}
+    nulls = [name for name in results if not name.startswith("power")]
     lines += [
-        "",
-        "| clusters | draws | F1 | FDP | coverage | wrong signs | edges: F1 | bound | W known | FDP | coverage |",
+        f"| {name} | {count[name]} | {means[name]['relations']:.3f} | {means[name]['edges']:.3f} |" for name in nulls
     ]
-    lines.append("|---" * 11 + "|")
+    whole = [np.mean([means[name][level] for name in nulls]) for level in ("relations", "edges")]
+    total = sum(count[name] for name in nulls)
+    lines.append(f"| mean of {len(nulls)} cells | {total} | {whole[0]:.3f} | {whole[1]:.3f} |")
+    head = ["clusters", "draws", "F1 (s.e.)", "W known", "FDP", "coverage", "wrong signs"]
+    head += ["edges: F1", "bound", "W known", "FDP", "coverage"]
+    lines += ["", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name, cell in results.items():
         if name.startswith("power"):
-            lines.append(f"| {name[6:]} | {cell['draws']} | " + " | ".join(f"{cell[key]:.3f}" for key in names) + " |")
+            numbers = [f"{value:.3f}" for value in means[name].values()]
+            numbers[0] += f" ({np.std(cell['f1'], ddof=1) / np.sqrt(count[name]):.3f})"
+            lines.append(f"| {name[6:]} | {count[name]} | {' | '.join(numbers)} |")
     return "\n".join(lines)
 
 
@@ -228,34 +207,43 @@ def write_page(path: Path, results: dict[str, Any]) -> None:
     path.write_text(f"{head}{begin}\n\n{tables(results)}\n\n{end}{tail}", encoding="utf-8")
 
 
+def all_cells() -> dict[str, Any]:
+    """What makes one draw of every cell, given its number."""
+    cells: dict[str, Any] = {name: functools.partial(null, name) for name in null_cells()}
+    for kind, (d, n) in itertools.product(
+        ("centres", "equicorrelated", "chain"), ((30, 30), (30, 60), (30, 200), (60, 60), (60, 200))
+    ):
+        cells[f"power {kind} d={d} n={n}"] = functools.partial(power, kind, d, n)
+    return cells
+
+
 def main() -> None:
-    """Run the cells that are not there yet."""
+    """Make the draws that are not there yet, a few of every cell in turn."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--draws", type=int, default=40, help="draws of a null cell (power cells: a quarter)")
+    parser.add_argument("--draws", type=int, default=200, help="draws of a null cell (power cells: a quarter)")
+    parser.add_argument("--at-once", type=int, default=20, help="draws of a cell before the next one has its turn")
+    parser.add_argument("--seconds", type=float, default=np.inf, help="stop after this much time of the processor")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/graph_calibration.json"))
     parser.add_argument("--page", type=Path, help="write the tables of the output file into this page, run nothing")
-    parser.add_argument("--match", default="", help="run the cells whose names contain this")
+    parser.add_argument("--match", default="", help="run the cells whose names match this expression")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     results: dict[str, Any] = json.loads(options.output.read_text()) if options.output.exists() else {}
     if options.page is not None:
         write_page(options.page, results)
         return
-    power_draws = max(5, options.draws // 4)
-    cells: list[tuple[str, Any]] = [(name, lambda name=name: null(name, options.draws)) for name in null_cells()]
-    for kind, (d, n) in itertools.product(
-        ("centres", "equicorrelated", "chain"), ((30, 30), (30, 60), (30, 200), (60, 60), (60, 200))
-    ):
-        arguments = (kind, d, n, power_draws)
-        cells.append((f"power {kind} d={d} n={n}", lambda arguments=arguments: power(*arguments)))
-    for name, run in cells:
-        wanted = power_draws if name.startswith("power") else options.draws
-        if results.get(name, {}).get("draws", 0) >= wanted or options.match not in name:
-            continue
-        start = time.perf_counter()
-        results[name] = run()
-        print(f"{name}: {results[name]} {time.perf_counter() - start:.1f} s", flush=True)
-        options.output.write_text(json.dumps(results, indent=1))
+    cells = {name: draw for name, draw in all_cells().items() if re.search(options.match, name)}
+    for first, (name, draw) in itertools.product(range(0, options.draws, options.at_once), cells.items()):
+        wanted = min(first + options.at_once, options.draws)
+        if name.startswith("power"):
+            wanted = min(wanted, options.draws // 4)
+        cell = results.setdefault(name, {})
+        for number in range(len(next(iter(cell.values()), [])), wanted):
+            for key, value in draw(number).items():
+                cell.setdefault(key, []).append(value)
+        options.output.write_text(json.dumps(results))
+        if time.process_time() > options.seconds:
+            break
 
 
 if __name__ == "__main__":

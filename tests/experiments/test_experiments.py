@@ -304,7 +304,7 @@ def test_warnings_of_solvers_are_recorded_and_counted(tmp_path):
 # ---- the experiments
 
 
-def check_folder(folder: Path, name: str) -> str:
+def check_folder(folder: Path, name: str, heading: str = "Published beside measured") -> str:
     """Everything that a run must leave behind; returns the page's text."""
     assert (folder / "settings.json").exists()
     records = read_records(folder / "records.jsonl")
@@ -315,7 +315,7 @@ def check_folder(folder: Path, name: str) -> str:
     assert keys
     text, html = ((folder / f"page.{ending}").read_text("utf-8") for ending in ("md", "html"))
     assert f"mssl reproduce {name}" in text or "mssl.experiments.run" in text
-    assert "Published beside measured" in text
+    assert heading in text
     assert "| verdict |" in text or "| difference |" in text
     pictures = re.findall(r"\]\(([\w.-]+)\.png\)", text)
     assert pictures
@@ -331,7 +331,16 @@ def check_folder(folder: Path, name: str) -> str:
 
 def test_available_names_every_experiment():
     names = [name for name, _ in experiments.available()]
-    assert names == ["synthetic", "sensitivity", "climate", "classification", "sample-size", "landmine-graph", "all"]
+    assert names == [
+        "synthetic",
+        "sensitivity",
+        "climate",
+        "classification",
+        "sample-size",
+        "landmine-graph",
+        "regimes",
+        "all",
+    ]
 
 
 def test_synthetic(tmp_path):
@@ -426,6 +435,15 @@ def test_windows_of_the_paper_use_all_years(monkeypatch):
 
 
 @pytest.mark.usefixtures("data_folder")
+def test_certain_edges_stop_at_the_borders_of_regimes(tmp_path):
+    experiments.run("regimes", tmp_path, quick=True)
+    check_folder(tmp_path, "regimes", "Set beforehand beside measured")
+    (record,) = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    assert record["inside"] >= 0.95
+    assert record["across"] <= 0.01
+    assert record["false"] <= 0.15
+
+
 def test_landmine_graph_knows_the_ground(tmp_path):
     experiments.run("landmine-graph", tmp_path, quick=True)
     text = check_folder(tmp_path, "landmine-graph")

@@ -12,7 +12,7 @@ import mssl
 from mssl import MSSLClassifier, MSSLRegressor, MultiTaskGLM, TaskGraph
 from mssl.datasets import make_clustered_tasks, make_residual_graph
 from mssl.exceptions import DataError, ParameterError
-from mssl.graph.evidence import _recoloured, _white, read_weights
+from mssl.graph.evidence import _by_occasion, _recoloured, _white, read_scores
 from mssl.graph.inference import (
     GraphEvidence,
     LazyEvidence,
@@ -28,7 +28,7 @@ from mssl.structures import TaskCovariance
 def evidence_of(X, y, tasks=None, shared_mean="auto", **parameters):
     model = MSSLRegressor(shared_mean=shared_mean, **parameters)
     data = model._read(X, y, tasks, None)
-    return read_weights(model.to_spec(data).prepare(data), shared_mean).evidence()
+    return read_scores(model.to_spec(data).prepare(data), shared_mean).evidence()
 
 
 def independent(seed, K=8, d=10, n=30, mean=0.0, rho=0.0, layout="shared"):
@@ -116,6 +116,43 @@ def test_errors_of_common_rows_are_taken_for_relations_without_the_whitening():
 
     assert wrong("shared") <= 5
     assert wrong("long") >= 10
+
+
+def test_errors_of_common_rows_are_whitened_away_for_labels_too():
+    def wrong(layout):
+        found = 0
+        for seed in range(12):
+            random = np.random.default_rng(seed)
+            X, common = random.standard_normal((150, 25)), random.standard_normal((150, 1))
+            latent = 0.05 * X @ random.standard_normal((25, 6)) + 0.3 * random.standard_normal((150, 6)) + common
+            y, tasks = latent > 0, None
+            if layout == "long":
+                X, y, tasks = np.tile(X, (6, 1)), y.T.ravel(), np.repeat(np.arange(6), 150)
+            model = MSSLClassifier(shared_mean=False)
+            data = model._read(X, y, tasks, None)
+            prepared = model.to_spec(data).prepare(data)
+            found += len(read_scores(prepared, False).evidence().relations(range(6))) > 0
+        return found
+
+    assert wrong("shared") <= 4
+    assert wrong("long") >= 9
+
+
+def test_weighted_rows_count_as_copies():
+    X, Y = independent(0, K=4, d=5, n=30, rho=0.8)
+    copies = np.repeat(np.arange(30), 1 + np.arange(30) % 3)
+    weighted = MSSLRegressor()._read(X, Y, None, 1.0 + np.arange(30) % 3)
+    repeated = MSSLRegressor()._read(X[copies], Y[copies], None, None)
+    errors = [
+        (features @ features.transpose(0, 2, 1), targets @ targets.T)
+        for data in (weighted, repeated)
+        for features, targets, _ in [_by_occasion(data, MSSLRegressor().to_spec(data).prepare(data))]
+    ]
+    for found, expected in zip(*errors, strict=True):
+        np.testing.assert_allclose(
+            found / np.trace(found.reshape(found.shape[-2:])),
+            expected / np.trace(expected.reshape(expected.shape[-2:])),
+        )
 
 
 def test_unit_of_targets_order_and_sign_of_tasks_play_no_part():
@@ -263,7 +300,7 @@ def test_evidence_is_computed_once_and_when_asked():
 def weights_of(X, y, shared_mean="auto"):
     model = MSSLRegressor(shared_mean=shared_mean)
     data = model._read(X, y, None, None)
-    return read_weights(model.to_spec(data).prepare(data), shared_mean)
+    return read_scores(model.to_spec(data).prepare(data), shared_mean)
 
 
 @pytest.mark.parametrize("options", [{}, {"n": 8, "d": 12}, {"rho": 0.8}, {"rho": 0.8, "layout": "aligned", "n": 40}])

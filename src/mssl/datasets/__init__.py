@@ -21,6 +21,7 @@ from mssl.datasets._real import (
     load_mnist_pairs,
     load_spam,
 )
+from mssl.datasets._regimes import make_regime_grid
 from mssl.datasets._regression import load_enb, load_irish_wind, load_slump
 
 __all__ = [
@@ -40,5 +41,6 @@ __all__ = [
     "make_climate_like",
     "make_clustered_tasks",
     "make_curved_tasks",
+    "make_regime_grid",
     "make_residual_graph",
 ]

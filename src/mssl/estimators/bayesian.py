@@ -30,7 +30,7 @@ from mssl.evidence.forecast import Forecast, joined
 from mssl.evidence.relations import sparse_precision
 from mssl.exceptions import DataError
 from mssl.features import FeatureMap
-from mssl.graph.evidence import read_weights
+from mssl.graph.evidence import read_scores
 from mssl.graph.inference import LazyEvidence
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.losses import Loss
@@ -170,7 +170,7 @@ class BayesianEstimator(TaskEstimator):
         settings = Settings(fit_intercept=self.fit_intercept)
         evidence = None
         if np.all(data.n_rows > 0):  # a task without rows is related to none
-            evidence = LazyEvidence(lambda: read_weights(prepare(data, loss, settings), "auto"))
+            evidence = LazyEvidence(lambda: read_scores(prepare(data, loss, settings), "auto"))
         precision = sparse_precision(ensemble)
         self.precision_ = precision
         self.partial_correlation_ = partial_correlation(precision)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtri
 
-from mssl._typing import Array
+from mssl._typing import Array, Mask
 from mssl.data.layouts import TaskData
 from mssl.data.occasions import occasion_table, occasions_of
 from mssl.exceptions import ParameterError
@@ -23,7 +23,6 @@ from mssl.graph.inference import (
     correlation_p,
 )
 from mssl.kernels.threads import one_thread
-from mssl.model.task_matrix import DENSE_UP_TO
 from mssl.penalties import L1
 from mssl.solvers.alternation import FitResult
 from mssl.solvers.fit import Prepared
@@ -44,6 +43,7 @@ _ABSENT = 1e-10  # eigenvalues of a Gram below this share of its largest are rou
 _FREE_ROWS = 1.5  # rows per feature from which on residuals are those of least squares, which hold no weights
 _NEGLIGIBLE = 0.9  # shrinkage of the residuals' correlations from which on they are taken for chance
 _SMALLEST_EIGENVALUE = 0.02  # of the residuals' correlations
+_MOST_TASKS = 4000  # all pairs of which are compared: a dozen arrays of 128 MB
 _LARGEST = 5000  # weights of all tasks whose errors are whitened together: more take minutes
 
 
@@ -124,17 +124,17 @@ def lazy_evidence(prepared: Prepared, result: FitResult, structure: Structure) -
         The data as they were fitted, the fit, and what relates its tasks.
     """
 
-    def read() -> Residuals | Weights:
-        if prepared.base.n_tasks > DENSE_UP_TO:
+    def read() -> Residuals | Scores:
+        if prepared.base.n_tasks > _MOST_TASKS:
             raise ParameterError(
-                f"There are {prepared.base.n_tasks} tasks; relations are told from chance for at most {DENSE_UP_TO}, "
+                f"There are {prepared.base.n_tasks} tasks; relations are told from chance for at most {_MOST_TASKS}, "
                 "since all pairs are compared. Fit the tasks in question alone."
             )
         with one_thread(prepared.is_small):
             ranks = getattr(structure, "correlation", "pearson") != "pearson"
             if structure.relates == "residual":
                 return _residuals(prepared, result, ranks)
-            return read_weights(prepared, prepared.settings.shared_mean, ranks)
+            return read_scores(prepared, prepared.settings.shared_mean, ranks)
 
     return LazyEvidence(read, prepared.base.n_tasks)
 
@@ -150,7 +150,7 @@ def _residuals(prepared: Prepared, result: FitResult, ranks: bool) -> Residuals:
     return Residuals(normal_scores(residuals) if ranks else residuals, float(used))
 
 
-class Weights(NamedTuple):
+class Scores(NamedTuple):
     """The tasks' scores, as a source of evidence on the relations of their weights.
 
     Attributes
@@ -204,7 +204,7 @@ class Weights(NamedTuple):
             np.fill_diagonal(r, 1.0)
             return GraphEvidence(r, freedom, found.reliability, "coef", relative_to)
 
-    def permuted(self, random: np.random.Generator) -> Weights:
+    def permuted(self, random: np.random.Generator) -> Scores:
         """Scores of tasks without relations beyond the mean: white ones change places and signs, task by task."""
         with one_thread(self.small):
             white = _white(self.tasks, self.errors, self._with_mean or self._about_zero()[1])
@@ -226,10 +226,10 @@ class Weights(NamedTuple):
         return _cosines(u, h, tasks.vectors, white.v, self.errors, white.noise)
 
 
-def read_weights(prepared: Prepared, shared_mean: Any = "auto", ranks: bool = False) -> Weights:
-    """The scores of prepared data; the parameters are those of :class:`Weights`."""
+def read_scores(prepared: Prepared, shared_mean: Any = "auto", ranks: bool = False) -> Scores:
+    """The scores of prepared data; the parameters are those of :class:`Scores`."""
     tasks = _read(prepared)
-    return Weights(tasks, _errors(prepared, tasks), shared_mean, ranks, prepared.is_small)
+    return Scores(tasks, _errors(prepared, tasks), shared_mean, ranks, prepared.is_small)
 
 
 def _read(prepared: Prepared) -> _Tasks:
@@ -435,10 +435,7 @@ def _errors(prepared: Prepared, tasks: _Tasks) -> _Errors | None:
     K, m = tasks.values.shape
     if K < 2:
         return None
-    rows = _rows_by_occasion(data, prepared)
-    targets = occasion_table(data, data.y)
-    known = np.isfinite(targets)
-    targets = np.where(known, targets - np.nanmean(targets, axis=1, keepdims=True), 0.0)
+    rows, targets, known = _by_occasion(data, prepared)
     noise, v = tasks.variances()
     ratio = (v / noise)[:, None] * tasks.values
     ample = known.sum(axis=1) - 1 >= _FREE_ROWS * np.count_nonzero(tasks.values, axis=1)
@@ -447,13 +444,18 @@ def _errors(prepared: Prepared, tasks: _Tasks) -> _Errors | None:
     F = np.matmul(tasks.vectors.transpose(0, 2, 1), rows) * root[:, :, None]
     E = targets - np.einsum("kmn,km->kn", F * share[:, :, None], np.einsum("kmn,kn->km", F, targets))
     shares = share.sum(axis=1)
-    flat = (F * np.sqrt(share)[:, :, None]).reshape(K * m, -1)
-    if len(flat) > _LARGEST:
+    if K * m > _LARGEST:
         raise ParameterError(
             f"There are {K} tasks with {m} features whose errors are related by common rows; relations of the weights "
             f"are computed for at most {_LARGEST} weights. Relate the residuals instead, with on='residual'."
         )
-    common = np.sum((flat @ flat.T).reshape(K, m, K, m) ** 2, axis=(1, 3))
+    F *= np.sqrt(share)[:, :, None]
+    if F.shape[2] ** 2 < K * m**2:  # traces of products of the tasks' hat matrices, the cheaper way
+        hats = np.matmul(F.transpose(0, 2, 1), F).reshape(K, -1)
+        common = hats @ hats.T
+    else:
+        flat = F.reshape(K * m, -1)
+        common = np.sum((flat @ flat.T).reshape(K, m, K, m) ** 2, axis=(1, 3))
     counts = known.astype(float) @ known.T
     freedom = np.maximum(counts - 1 - shares[:, None] - shares[None, :] + common, 2.0)
     products = E @ E.T / freedom
@@ -474,11 +476,26 @@ def _errors(prepared: Prepared, tasks: _Tasks) -> _Errors | None:
     return _Errors(rows, rho / np.outer(size, size), variance)
 
 
-def _rows_by_occasion(data: TaskData, prepared: Prepared) -> Array:
-    """Centred features by occasion, (K or 1, d, n), zeros where a task has no row, in the units of the fit."""
+def _by_occasion(data: TaskData, prepared: Prepared) -> tuple[Array, Array, Mask]:
+    """Features (K or 1, d, n) and targets (K, n) of the least squares problem that tasks are read from, by occasion.
+
+    Both are centred and times the roots of the rows' weights (other losses: of the curvatures near the fit); 0 where a
+    task has no row, which the third array says.
+    """
+    weights = np.ones(len(data.y)) if data.weights is None else data.weights
+    targets, near = data.y, prepared.rows
+    if near is not None:
+        predictor = near.design.predictor(
+            np.zeros(prepared.base.linear.shape) if prepared.near is None else prepared.near
+        )
+        weights, targets = near.working(predictor, predictor + near.design.per_task(near.best_intercepts(predictor)))
+    c, z = (occasion_table(data, values) for values in (weights, targets))
+    known = np.isfinite(z)
+    c, z = np.nan_to_num(c), np.nan_to_num(z)
     X = np.asarray(data.X, dtype=float) / prepared.scales
-    if data.shared:
-        return np.ascontiguousarray((X - X.mean(axis=0)).T)[None]
-    table = occasion_table(data, X)
-    table = table - np.nanmean(table, axis=1, keepdims=True)
-    return np.ascontiguousarray(np.nan_to_num(table).transpose(0, 2, 1))
+    features = X.T[None] if data.shared else np.nan_to_num(occasion_table(data, X)).transpose(0, 2, 1)
+    own = c[:1] if data.shared and np.all(c == c[0]) else c
+    z = np.sqrt(c) * (z - np.average(z, axis=1, weights=c)[:, None])
+    means = np.einsum("kdn,kn->kd", np.broadcast_to(features, (len(own), *features.shape[1:])), own)
+    features = np.sqrt(own)[:, None, :] * (features - (means / own.sum(axis=1)[:, None])[:, :, None])
+    return np.ascontiguousarray(features), z, known

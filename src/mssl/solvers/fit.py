@@ -284,11 +284,11 @@ def _prepare_glm(data: TaskData, design: Design, loss: Loss, settings: Settings,
         noise = np.ones(K)
     if noise is not None and not needs_start and not settings.shared_mean:
         base = rows.null_quadratic()
-        return Prepared(base, noise, np.ones(K), np.ones(K), 0.0, None, settings, design, rows=rows)
+        return Prepared(base, noise, np.ones(K), np.ones(K), 0.0, None, settings, design, data, rows=rows)
     near = linearise(rows, data.weight_sums() - (1.0 if settings.fit_intercept else 0.0), noise)
     tau = mean_of_settings(near.base, near.noise, settings) if K > 1 else 0.0
     return Prepared(
-        near.base, near.noise, near.signal, near.sampling, tau, near.spectra, settings, design, rows=rows, near=near.W
+        near.base, near.noise, near.signal, near.sampling, tau, near.spectra, settings, design, data, rows, near.W
     )
 
 
