@@ -16,7 +16,7 @@
 #define BURST 10          /* sweeps after which Newton steps are tried */
 #define MOST_FACE 160     /* entries of Omega up to which Newton steps pay */
 #define NEWTON_STEPS 8
-#define POLISHED 1e-12     /* gap per variable up to which parameters have six digits without a Newton step */
+#define POLISHED 5e-13     /* gap per variable up to which parameters have six digits without a Newton step */
 #define MOST_PRODUCTS 12   /* for the system of that step, */
 #define ENOUGH_LEFT 1e-5   /* and the share of its squared residual that may be left */
 #define NEAR_ENOUGH 1.0   /* decrement up to which Newton steps from a warm start are better than descent */
@@ -899,6 +899,25 @@ static void polish(state *s, double *Sigma, face *f, point *at) {
     }
 }
 
+/* The digits of the parameters: a Newton step on the support, and where that was not enough (edges come or go by it) others over
+   a face that may change. What these leave undone is taken back. */
+static void refine(state *s, double *Sigma, face *f, point *at) {
+    const int64_t m = s->m;
+    const double goal = POLISHED * (double)m;
+    if (at->gap > goal) polish(s, Sigma, f, at);
+    if (at->gap <= goal) return;
+    point better = *at;
+    scatter(s, s->omega);
+    memcpy(s->value, s->omega, (size_t)(m * m) * sizeof(double)); /* the regressions have served */
+    if (newton(s, s->omega, Sigma, f, goal, NEAR_ENOUGH, &better) == MSSL_DONE) {
+        *at = better;
+    } else {
+        compress(s, s->value);
+        factor(s->value, m, s->factor);
+        invert(s->factor, m, Sigma);
+    }
+}
+
 /* Descend until the gap is at most target. Sigma gets the inverse; Omega stays in compressed rows. */
 static int64_t solve_block(state *s, progress *to, double target, int64_t max_sweeps, int64_t digits, double deadline,
                            const mssl_lapack *lapack, face *f, double *Sigma, point *at) {
@@ -914,7 +933,7 @@ static int64_t solve_block(state *s, progress *to, double target, int64_t max_sw
         *at = certify(s, lapack);
         if (at->gap <= target) {
             inverse(s, Sigma, lapack);
-            if (small && digits && at->gap > POLISHED * (double)m) polish(s, Sigma, f, at);
+            if (small && digits) refine(s, Sigma, f, at);
             return MSSL_DONE;
         }
         if (small && made == burst && !isnan(at->log_determinant)) {

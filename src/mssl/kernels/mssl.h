@@ -214,7 +214,7 @@ int64_t MSSL(graph_room)(int64_t largest);
    inverse where they are not NULL, with Newton steps where few variables are ill-conditioned, until the gaps' sum is at most
    tol max(1, |p + log det of the scaling|). The certificate takes the descent's own dual point W, support entries put to
    S + L sign(Omega): with E = Omega^1/2 W Omega^1/2 - I of spectral radius r the gap is at most 1/2 |E|^2 / (1 - r).
-   With `digits` one more Newton step gives the parameters of few variables their digits: a gap leaves them uncertain by its root.
+   With `digits` Newton steps at the end give the parameters of few variables six digits: a gap leaves them uncertain by its root.
    Omega, its inverse Sigma and the dual point get the answer. stage: MSSL_UNSCREENED, labels are to be found (and the room is
    that for p variables); MSSL_SCREENED, they are given; MSSL_AGAIN, the call goes on. answer: gap, objective, log det Omega,
    sweeps, least and largest entry of Omega's diagonal; where it ends otherwise, the variable or component at which it did.

@@ -38,6 +38,7 @@ Array = NDArray[np.float64]
 _SHARE = 0.3  # of the allowed gap, for each of the two blocks: both together stay within it, with some room
 _LOOSE = 0.1  # of the present gap, to which a block is solved while far from the end: larger takes more rounds
 _TURNS = 2  # limit of the turns between mean and Ω for one set of weights; a third one gained nothing
+_POLISH = 5  # most iterations that end the fit for a given structure; Newton's need one or two
 _PATIENCE = 5  # rounds without progress of F or of the gap before the alternation ends as stalled
 _ROUNDING = 1e-12  # relative change of F that counts as rounding: F sums terms of up to a thousand times its size
 
@@ -240,6 +241,12 @@ class _Rounds:
             if weights.gap <= self.tol * point.size or ended or remaining <= 0:
                 break
             W, size = weights.W, point.size
+        fine = self.tol**2 * point.size
+        if fine < weights.gap <= self.tol * point.size:
+            # Parameters are only as accurate as the root of a gap: a few iterations more give them digits.
+            more = self.problem.solve(coupling, weights.W, tol=fine, max_iter=_POLISH)
+            if more.gap < weights.gap:
+                weights, point = more, evaluate(self.problem, self.structure, self.scale, more.W, step, coupling)
         self._record(point, weights.gap)
         return _End.at(point, Status.CONVERGED if weights.gap <= self.tol * point.size else weights.status)
 
