@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mssl import presets as presets
     from mssl import report as report
     from mssl import structures as structures
-    from mssl.data import TaskData, pair_tasks, stack_tasks, vote
+    from mssl.data import Moments, TaskData, pair_tasks, stack_tasks, vote
     from mssl.estimators import MSSLClassifier, MSSLRegressor, MultiTaskClassifier, MultiTaskGLM
     from mssl.estimators.bayesian import BayesianMSSLClassifier, BayesianMSSLRegressor
     from mssl.files.models import load, save
@@ -45,6 +45,7 @@ _HOMES = {
     "MultiTaskGLMCV": "model_selection.glm",
     "StabilitySelection": "model_selection.stability",
     "TaskGraph": "graph",
+    "Moments": "data",
     "TaskData": "data",
     "graphical_lasso": "glasso",
     "GraphicalLasso": "glasso.estimators",
@@ -68,6 +69,7 @@ __all__ = [
     "MSSLClassifierCV",
     "MSSLRegressor",
     "MSSLRegressorCV",
+    "Moments",
     "MultiTaskClassifier",
     "MultiTaskGLM",
     "MultiTaskGLMCV",

@@ -9,7 +9,7 @@ from scipy import sparse
 
 from mssl.evidence.prior import Columns, Hyper
 from mssl.evidence.routes import MeanRoute
-from mssl.evidence.rows import Rows, compress, from_moments
+from mssl.evidence.rows import Rows, compress
 
 K, D = 3, 4
 COLUMNS = Columns.plain(D)
@@ -81,18 +81,6 @@ def test_sparse_features_are_dense_ones(problem, hyper) -> None:
     X, y = problem
     a = compress(X, y, [None] * K, flat=True)
     same(compress([sparse.csr_array(x) for x in X], y, [None] * K, flat=True), a, hyper)
-
-
-@pytest.mark.parametrize("flat", [True, False])
-def test_moments_are_rows(problem, hyper, flat: bool) -> None:
-    X, y = problem
-    if flat:
-        X, y = [x - x.mean(axis=0) for x in X], [part - part.mean() for part in y]
-    gram = np.asarray([x.T @ x for x in X])
-    xy = np.asarray([x.T @ part for x, part in zip(X, y, strict=True)])
-    yy = np.asarray([part @ part for part in y])
-    dof = np.asarray([len(part) - flat for part in y], dtype=float)
-    same(from_moments(gram, xy, yy, dof), compress(X, y, [None] * K, flat=flat), hyper, tolerance=1e-7)
 
 
 def test_tasks_without_rows_count_for_nothing(problem, hyper, rng: np.random.Generator) -> None:

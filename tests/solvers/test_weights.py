@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.linalg import block_diag
 from sklearn.linear_model import ElasticNet, Lasso, LinearRegression, Ridge
 
-from mssl.data.design import Design
+from mssl.data.design import Design, default_memory_limit
 from mssl.exceptions import ParameterError
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
@@ -19,7 +19,6 @@ from mssl.solvers.descent import coordinate_descent
 from mssl.solvers.quadratic import (
     DesignQuadratic,
     GramQuadratic,
-    default_memory_budget,
     make_quadratic,
     objective_value,
     quadratic_gap,
@@ -342,7 +341,7 @@ def test_form_is_chosen_by_rows_and_budget():
     one = make_quadratic(shared, np.repeat(rng.random(100) + 1, 9), rng.random(900), memory_budget=8 * 9)
     assert isinstance(one, GramQuadratic)
     assert one.is_shared
-    assert 0 < default_memory_budget() <= 2 * 2**30
+    assert 0 < default_memory_limit() <= 2 * 2**30
 
 
 def test_auto_chooses_by_penalty_and_shape():

@@ -2,5 +2,6 @@
 
 from mssl.data.labels import PairTasks, pair_tasks, vote
 from mssl.data.layouts import TaskData, read_tasks, stack_tasks
+from mssl.data.moments import Moments
 
-__all__ = ["PairTasks", "TaskData", "pair_tasks", "read_tasks", "stack_tasks", "vote"]
+__all__ = ["Moments", "PairTasks", "TaskData", "pair_tasks", "read_tasks", "stack_tasks", "vote"]

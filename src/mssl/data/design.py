@@ -18,6 +18,7 @@ the same questions; methods named ``…shared`` treat a single block as that of 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,6 +33,7 @@ from mssl.exceptions import DataError
 from mssl.kernels import block_grams, gather_blocks, plain
 from mssl.kernels.threads import spread
 
+MAX_GRAM_BYTES = 2 * 2**30  # memory that Grams may take by default; beyond it products with the features take longer
 _UNSCALED_RANGE = (1e-76, 1e76)  # features whose fourth powers doubles can hold
 _SQUARE_RANGE = (1e-200, 1e200)  # sums of squares outside are computed again on rescaled columns
 ROUNDING = 32 * float(np.finfo(float).eps)  # a column whose spread is below this share of its mean is constant
@@ -717,3 +719,12 @@ def _divide_by_pooled_scale(
     relative = np.where(varies, np.sqrt(np.where(varies, within, 1.0) / max(sizes.sum(), 1e-300)), 1.0 / factor)
     stored.divide(relative)
     return factor * relative
+
+
+def default_memory_limit() -> int:
+    """A quarter of the machine's memory, at most 2 GiB."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # some systems do not report their memory
+        return MAX_GRAM_BYTES
+    return min(memory // 4, MAX_GRAM_BYTES)

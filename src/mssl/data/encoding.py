@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_array
 
 from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import caller_level, check_choice
-from mssl.data.inputs import CodedTasks, absent, listing, read_labels, split_task_column
+from mssl.data.inputs import CodedTasks, absent, in_memory, listing, read_labels, split_task_column
 from mssl.exceptions import DataError, LayoutError
 
 MOST_CATEGORIES = 100  # levels of a text column: each becomes a feature, and with more it is most likely free text
@@ -420,7 +420,7 @@ def read_features(
     check_choice("missing", missing, ("error", "indicator"))
     if hasattr(X, "collect") and not hasattr(X, "shape"):
         raise DataError("X is a lazy frame that holds no values yet; call .collect() on it first.")
-    X, labels, names = split_task_column(X, task_column, optional=tasks is not None)
+    X, labels, names = split_task_column(in_memory("X", X), task_column, optional=tasks is not None)
     if tasks is not None:
         labels = tasks if isinstance(tasks, CodedTasks) else read_labels(tasks)
     learns, dtype = encoder is None, _dtype(X)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +15,36 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import _num_samples
 
 from mssl._typing import Array, Index, Labels, Mask
-from mssl._validation import refused
+from mssl._validation import caller_level, refused
 from mssl.exceptions import DataError, LayoutError, UnseenTaskError
+
+LARGEST_PULLED = 2**28  # bytes of a Dask array that are pulled into memory where its rows are needed
+
+
+def is_dask(values: Any) -> bool:
+    """Whether these are a Dask collection, which holds no values yet."""
+    return hasattr(values, "__dask_graph__")
+
+
+def in_memory(name: str, values: Any) -> Any:
+    """The values of a Dask array that is small, with a warning; a large or unknown one raises. Others are as given."""
+    if not is_dask(values):
+        return values
+    size = float(getattr(values, "nbytes", math.nan)) if hasattr(values, "chunks") else math.nan
+    known = math.isfinite(size)
+    what = f"{size / 2**20:.3g} MiB" if known else "unknown size"
+    if not known or size > LARGEST_PULLED:
+        raise DataError(
+            f"{name} is a Dask collection of {what}, and its rows are needed in memory; arrays up to "
+            f"{LARGEST_PULLED // 2**20} MiB are pulled in. Only least squares with linear features is fitted, and "
+            f"means are predicted, on the workers. Call .compute() on {name} if it fits, or give a sample of the rows."
+        )
+    warnings.warn(
+        f"{name} is a Dask collection, and its rows are needed: {what} are pulled into memory.",
+        UserWarning,
+        stacklevel=caller_level(),
+    )
+    return values.compute()
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +141,7 @@ def read_row_labels(name: str, values: Any) -> Labels:
 
 
 def _row_labels(values: Any, whose: str, what: str, remedy: str) -> Labels:
-    labels = as_given(values)
+    labels = as_given(in_memory(what, values))
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels.ravel()
     if labels.ndim != 1:
@@ -214,6 +243,7 @@ def read_targets(y: Any, X: Any, numeric: bool) -> tuple[Labels, Labels | None]:
     """Check y against the features' shape; the second answer is the targets' column names, where there are any."""
     if y is None:
         raise DataError("y is None: requires y to be passed, but the target y is None; give one target a row.")
+    y = in_memory("y", y)
     names = np.asarray(list(y.columns), dtype=object) if hasattr(y, "columns") else None
     targets = as_given(y)
     if targets.dtype.kind == "c":
@@ -282,7 +312,7 @@ def read_weights(sample_weight: Any, shape: tuple[int, ...]) -> Array | None:
     if sample_weight is None:
         return None
     try:
-        weights = np.asarray(sample_weight, dtype=np.float64)
+        weights = np.asarray(in_memory("sample_weight", sample_weight), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise DataError(
             f"sample_weight holds values that are not numbers ({error}); give one number ≥ 0 a row."

@@ -1,134 +1,498 @@
-r"""Sums over rows that a least-squares fit needs, task by task.
+r"""Moments: all that a least-squares fit needs to know of the rows, task by task.
 
-They are additive: the moments of some rows together are the sum of their moments. Folds are made that way
-(:mod:`mssl.model_selection.folds`), and chunks of data that do not fit the memory can be added in the same way.
+For every task they are the number of rows (their total weight) n, the means of features and target, and the sums of
+products about these means:
 
-Sums of raw products lose digits where means are large. All moments that are to be added refer to the same
-:class:`Reference`, a centre and a unit for every feature and for the targets:
+.. math:: xx = \sum c\,(x - \bar x)(x - \bar x)^\top,\quad xy = \sum c\,(x - \bar x)(y - \bar y),\quad
+          yy = \sum c\,(y - \bar y)^2 .
 
-.. math:: n = \sum c,\quad x = \sum c\,u,\quad y = \sum c\,v,\quad xx = \sum c\,u u^\top,\quad xy = \sum c\,v u,\quad
-          yy = \sum c\,v^2
+They are additive. Parts with n_i rows and means m_i have together the mean :math:`m = \sum n_i m_i / \sum n_i` and
 
-with row weights c, features u and targets v in the reference's units.
+.. math:: xx = \sum_i xx_i + \sum_i n_i (m_i - m)(m_i - m)^\top
+
+(Chan, Golub & LeVeque 1983, doi:10.1080/00031305.1983.10483115), so that nothing is lost where means are large beside
+the spread. Rows that do not fit the memory are read in chunks, by one process or by many; folds are kept apart, so that
+cross-validation needs one pass as well; and a few rows with the same moments (:meth:`Moments.to_tasks`) give every
+least-squares estimator the same fit as all rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from operator import add
 from typing import Any
 
 import numpy as np
+from scipy import linalg
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
 
-from mssl._typing import Array, Index, Mask
-from mssl.data.design import Design
-from mssl.data.layouts import TaskData
+from mssl._typing import Array, Index, Labels, Mask
+from mssl._validation import check_whole_number, refused
+from mssl.data.design import Design, default_memory_limit
+from mssl.data.distributed import reduce_chunks
+from mssl.data.inputs import listing
+from mssl.data.layouts import TaskData, read_tasks
 from mssl.data.splitters import Split, row_mask
+from mssl.exceptions import DataError, LayoutError
 
 _ROWS_AT_ONCE = 100_000  # trades memory (a copy of so many rows) for calls; more rows do not save time
-
-
-@dataclass(frozen=True, eq=False)
-class Reference:
-    """Centres and units that moments refer to.
-
-    Attributes
-    ----------
-    centres : ndarray of shape (K, d)
-        Centre of each task's features; for a shared design all rows are equal.
-    scales : ndarray of shape (d,)
-        Unit of each feature.
-    target_centres : ndarray of shape (K,)
-        Centre of each task's targets.
-    target_scale : float
-        Unit of the targets.
-    """
-
-    centres: Array
-    scales: Array
-    target_centres: Array
-    target_scale: float
-
-    @classmethod
-    def of(cls, data: TaskData, design: Design, target_scale: float, *, centred: bool) -> Reference:
-        """The reference of a whole data set, whose standardised features are known; about zero unless ``centred``."""
-        scales = design.scales
-        if not np.any(scales != 1):  # features that are fitted in their own units
-            scales = Design.build(data.X, None if data.shared else data.offsets, data.n_tasks, data.weights).scales
-        if not centred:
-            return cls(np.zeros((data.n_tasks, data.n_features)), scales, np.zeros(data.n_tasks), target_scale)
-        weighted = data.y if data.weights is None else data.weights * data.y
-        return cls(design.centres, scales, data.task_sums(weighted) / data.weight_sums(), target_scale)
+_SUMS = ("n", "means", "target_means", "xx", "xy", "yy")
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Sums over rows, of K tasks with d features.
+    """Numbers, means and centred sums of products over the rows of K tasks with d features.
 
-    Where features and weights are the same for all tasks, x and xx are kept once. A further first axis may stand for
-    cells, see :meth:`by_cell`.
+    A further first axis stands for folds, or for other cells of rows, that are kept apart. Where features and weights
+    are the same for all tasks, ``means`` and ``xx`` are kept once.
 
     Attributes
     ----------
-    n : ndarray of shape (K,)
-        Sum of weights.
-    x : ndarray of shape (K, d) or (1, d)
-        Features.
-    y : ndarray of shape (K,)
-        Targets.
-    xx : ndarray of shape (K, d, d) or (1, d, d)
-        Products of features.
-    xy : ndarray of shape (K, d)
-        Products of features and targets.
-    yy : ndarray of shape (K,)
-        Squares of targets.
+    n : ndarray of shape ([F,] K)
+        Number of rows, or their total weight.
+    means : ndarray of shape ([F,] K, d) or ([F,] 1, d)
+        Means of the features; any number where n is 0.
+    target_means : ndarray of shape ([F,] K)
+        Means of the targets.
+    xx : ndarray of shape ([F,] K, d, d) or ([F,] 1, d, d)
+        Products of features, about their means.
+    xy : ndarray of shape ([F,] K, d)
+        Products of features and targets, about their means.
+    yy : ndarray of shape ([F,] K)
+        Squares of targets, about their means.
+    tasks : ndarray of shape (K,)
+        Task names, sorted.
+    columns : tuple
+        Names (or numbers) of all columns of the input, that of the tasks included.
+    feature_names : ndarray of shape (d,) or None
+        Names of the features, where the input has them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mssl import Moments
+    >>> X, y, tasks = np.arange(8.0).reshape(4, 2), np.arange(4.0), np.array(["a", "b", "a", "b"])
+    >>> whole = Moments.from_rows(X, y, tasks)
+    >>> parts = Moments.from_rows(X[:1], y[:1], tasks[:1]) + Moments.from_rows(X[1:], y[1:], tasks[1:])
+    >>> whole.n, bool(np.allclose(whole.xx, parts.xx))
+    (array([2., 2.]), True)
     """
 
     n: Array
-    x: Array
-    y: Array
+    means: Array
+    target_means: Array
     xx: Array
     xy: Array
     yy: Array
+    tasks: Labels
+    columns: tuple[Any, ...] = ()
+    feature_names: Labels | None = None
+
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks K."""
+        return len(self.tasks)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features d."""
+        return int(self.xy.shape[-1])
+
+    @property
+    def n_folds(self) -> int:
+        """Number of folds that are kept apart; 1 where all rows are together."""
+        return len(self.n) if self.n.ndim == 2 else 1
 
     @classmethod
-    def of(cls, data: TaskData, reference: Reference) -> Moments:
-        """Moments of all rows."""
-        cells = cls.by_cell(data, reference, np.zeros(len(data.y), dtype=np.intp), 1)
-        return cells.gather(np.ones(1, dtype=bool))
+    def from_rows(
+        cls,
+        X: Any,
+        y: Any,
+        tasks: Any = None,
+        sample_weight: Any = None,
+        *,
+        task_column: Any = None,
+        n_folds: int | None = None,
+        random_state: int | Sequence[int] = 0,
+        memory_limit: int | None = None,
+    ) -> Moments:
+        """Moments of rows in the long layout.
+
+        Parameters
+        ----------
+        X : array or frame of shape (N, d)
+            Features, all of them numbers; there may be no row at all.
+        y : array of shape (N,)
+            Targets.
+        tasks : array of shape (N,), optional
+            Task of each row, instead of a task column.
+        sample_weight : array of shape (N,), optional
+            Frequency weights.
+        task_column : str or int, optional
+            The column of X that holds task ids.
+        n_folds : int, optional
+            Deal each task's rows to so many folds at random, and keep these apart.
+        random_state : int or sequence of int
+            Seed of the folds.
+        memory_limit : int, optional
+            Bytes that the moments may take; by default a quarter of the machine's memory, at most 2 GiB.
+
+        Returns
+        -------
+        Moments
+        """
+        if n_folds is not None:
+            check_whole_number("n_folds", n_folds, low=2, also="None")
+        columns = _columns_of(X)
+        if sample_weight is not None and np.ndim(sample_weight) == 1 and np.any(np.asarray(sample_weight) == 0):
+            kept = np.flatnonzero(np.asarray(sample_weight) != 0)
+            X, y, tasks, sample_weight = (
+                None if part is None else _safe_indexing(part, kept) for part in (X, y, tasks, sample_weight)
+            )
+        if _num_samples(X) == 0:
+            return cls._empty(columns, task_column, n_folds)
+        data = read_tasks(X, y, tasks=tasks, task_column=task_column, sample_weight=sample_weight)
+        if data.layout != "long":
+            raise LayoutError(
+                f"The rows have the {data.layout} layout; moments are made of the long one: X of shape (N, d), y of "
+                "shape (N,), and tasks or task_column."
+            )
+        if data.encoder is not None:
+            texts = [column.name for column in data.encoder.columns if column.categories is not None]
+            raise DataError(
+                f"The columns {listing(texts)} hold text or categories; moments need numbers that mean the same in all "
+                "chunks. Give one column of 0 and 1 a category, or leave them out."
+            )
+        check_memory(data.n_tasks, data.n_features, n_folds, memory_limit)
+        fold = np.zeros(len(data.y), dtype=np.intp) if n_folds is None else _deal(data, n_folds, random_state)
+        with np.errstate(over="ignore", invalid="ignore"):
+            made = cls.by_cell(data, fold, n_folds or 1)
+        if not all(np.isfinite(getattr(made, name)).all() for name in _SUMS):
+            raise DataError("Squares of some features or targets are beyond what doubles hold; give other units.")
+        made = replace(made, columns=columns)
+        return made if n_folds is not None else made.together()
 
     @classmethod
-    def by_cell(cls, data: TaskData, reference: Reference, cell: Index, n_cells: int) -> Moments:
+    def _empty(cls, columns: tuple[Any, ...], task_column: Any, n_folds: int | None) -> Moments:
+        """Moments of no rows: of no task at all."""
+        place = task_column % len(columns) if isinstance(task_column, int) and columns else task_column
+        kept = [j for j, name in enumerate(columns) if name not in (task_column, place)]
+        d, lead = len(kept), () if n_folds is None else (n_folds,)
+        shapes = ((0,), (0, d), (0,), (0, d, d), (0, d), (0,))
+        names = _names([columns[j] for j in kept])
+        sums: dict[str, Any] = {name: np.zeros((*lead, *shape)) for name, shape in zip(_SUMS, shapes, strict=True)}
+        return cls(**sums, tasks=np.empty(0), columns=columns, feature_names=names)
+
+    @classmethod
+    def from_chunks(
+        cls,
+        chunks: Iterable[Any],
+        *,
+        target: Any = None,
+        task_column: Any = None,
+        n_folds: int | None = None,
+        random_state: int = 0,
+        memory_limit: int | None = None,
+    ) -> Moments:
+        """Moments of rows that come in chunks, one of which is in memory at a time.
+
+        Parameters
+        ----------
+        chunks : iterable
+            Each (X, y), (X, y, tasks) or (X, y, tasks, sample_weight); or, with `target`, a frame that holds the
+            targets too. All have the same columns; a task may be in any of them, and a chunk may have no rows.
+        target : str, optional
+            The column of targets, where chunks are frames.
+        task_column, n_folds, random_state, memory_limit
+            As for :meth:`from_rows`.
+
+        Returns
+        -------
+        Moments
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from mssl import Moments, MSSLRegressor
+        >>> random = np.random.default_rng(0)
+        >>> def chunks():
+        ...     for _ in range(5):
+        ...         X, tasks = random.standard_normal((100, 3)), random.integers(0, 4, 100)
+        ...         yield X, X @ [1.0, 2.0, 0.0] + tasks, tasks
+        >>> model = MSSLRegressor().fit_moments(Moments.from_chunks(chunks()))
+        >>> model.coef_.round(1)[0] + 0.0
+        array([1., 2., 0.])
+        """
+        settings = {"task_column": task_column, "n_folds": n_folds, "memory_limit": memory_limit}
+        parts = (
+            _of_chunk(chunk, number, target, {**settings, "random_state": [random_state, number]})
+            for number, chunk in enumerate(chunks)
+        )
+        first = next(parts, None)
+        if first is None:
+            raise DataError("There are no chunks at all; give at least one with rows.")
+        return reduce(add, parts, first).checked(memory_limit)
+
+    @classmethod
+    def from_dask(
+        cls,
+        X: Any,
+        y: Any = None,
+        tasks: Any = None,
+        sample_weight: Any = None,
+        *,
+        target: Any = None,
+        task_column: Any = None,
+        n_folds: int | None = None,
+        random_state: int = 0,
+        memory_limit: int | None = None,
+        compute: bool = True,
+    ) -> Any:
+        """Moments of a Dask collection in the long layout, by tree reduction where its partitions are (extra ``dask``).
+
+        Parameters
+        ----------
+        X : dask.dataframe.DataFrame or dask.array.Array of shape (N, d)
+            Features.
+        y : dask series or array of shape (N,), optional
+            Targets, in the partitions of X; or else `target`.
+        tasks, sample_weight : dask series or arrays of shape (N,), optional
+            Task and weight of each row, likewise.
+        target : str, optional
+            The column of X that holds the targets.
+        task_column, n_folds, random_state, memory_limit
+            As for :meth:`from_rows`.
+        compute : bool
+            False gives Dask's delayed value instead, to be computed by your own client.
+
+        Returns
+        -------
+        Moments or dask.delayed.Delayed
+        """
+        settings = {"task_column": task_column, "n_folds": n_folds, "memory_limit": memory_limit}
+        if target is not None and target not in list(getattr(X, "columns", ())):
+            raise refused("target", target, f"give one of the columns of X, {listing(list(getattr(X, 'columns', ())))}")
+        if (y is None) == (target is None):
+            raise DataError("Targets are given twice or not at all; give y, or target, a column of X.")
+        made = reduce_chunks(partial(_of_partition, settings, random_state), X, y, tasks, sample_weight, target)
+        return made.compute().checked(memory_limit) if compute else made
+
+    def together(self) -> Moments:
+        """The moments of all folds together."""
+        return self if self.n.ndim == 1 else self.gather(np.ones(len(self.n), dtype=bool))
+
+    def checked(self, memory_limit: int | None = None) -> Moments:
+        """These moments; an error where there is no row, or where they take too much memory."""
+        if not self.n_tasks:
+            raise DataError("There is no row in any chunk; give at least one.")
+        check_memory(self.n_tasks, self.n_features, self.n_folds, memory_limit)
+        return self
+
+    @classmethod
+    def by_cell(
+        cls, data: TaskData, cell: Index, n_cells: int, scales: Array | None = None, target_scale: float = 1.0
+    ) -> Moments:
         """Moments of each cell of rows, collected in one pass over the data.
 
         Parameters
         ----------
         data : TaskData
             The rows.
-        reference : Reference
-            Centres and units.
         cell : ndarray of shape (N,)
             Number of the cell of each flat row; for a shared design the same for every task.
         n_cells : int
             How many cells there are.
+        scales, target_scale : ndarray of shape (d,) and float
+            Units of the moments; by default those of the data.
         """
+        scales = np.ones(data.n_features) if scales is None else scales
         if data.shared:
-            return _shared(data, reference, cell[: len(data.X)], n_cells)
-        blocks, first = [], 0
-        while first < data.n_tasks:  # some tasks at a time, so that no second copy of all rows is made
-            end = int(np.searchsorted(data.offsets, data.offsets[first] + _ROWS_AT_ONCE, side="right")) - 1
-            last = max(end, first + 1)
-            blocks.append(_of_tasks(data, reference, cell, n_cells, slice(first, last)))
-            first = last
-        return cls(*(np.concatenate(sums, axis=1) for sums in zip(*blocks, strict=True)))
+            sums = _shared(data, cell[: len(data.X)], n_cells, scales, target_scale)
+        else:
+            blocks, first = [], 0
+            while first < data.n_tasks:  # some tasks at a time, so that no second copy of all rows is made
+                end = int(np.searchsorted(data.offsets, data.offsets[first] + _ROWS_AT_ONCE, side="right")) - 1
+                last = max(end, first + 1)
+                blocks.append(_of_tasks(data, cell, n_cells, slice(first, last), scales, target_scale))
+                first = last
+            sums = tuple(np.concatenate(parts, axis=1) for parts in zip(*blocks, strict=True))
+        made: dict[str, Any] = dict(zip(_SUMS, sums, strict=True))
+        return cls(**made, tasks=data.tasks, feature_names=data.feature_names)
 
     def gather(self, cells: Mask) -> Moments:
-        """The sum over some cells."""
-        return Moments(*(np.tensordot(cells.astype(float), getattr(self, f.name), axes=1) for f in fields(self)))
+        """The moments of some cells together."""
+        return self._together(*(getattr(self, name)[cells] for name in _SUMS))
 
     def __add__(self, other: Moments) -> Moments:
-        """The moments of both sets of rows together; they must have the same reference."""
-        return Moments(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+        """The moments of both sets of rows together, task by task; columns must be the same."""
+        if not isinstance(other, Moments):
+            return NotImplemented
+        if self.columns != other.columns or self.n_features != other.n_features:
+            raise DataError(
+                f"The columns are {listing(self.columns)} in one chunk and {listing(other.columns)} in another; give "
+                "all chunks the same columns in the same order."
+            )
+        if self.n_folds != other.n_folds:
+            raise DataError(f"There are {self.n_folds} folds in one part, {other.n_folds} in the other; give as many.")
+        tasks = _union(self.tasks, other.tasks)
+        parts = self._spread(tasks), other._spread(tasks)
+        return replace(self._together(*(np.stack(pair) for pair in zip(*parts, strict=True))), tasks=tasks)
+
+    def _spread(self, tasks: Labels) -> list[Array]:
+        """The sums for more tasks, of which some have no rows."""
+        sums = [getattr(self, name) for name in _SUMS]
+        if len(tasks) == self.n_tasks:
+            return sums
+        place, axis = np.searchsorted(tasks, self.tasks), self.n.ndim - 1
+        full = [np.zeros((*old.shape[:axis], len(tasks), *old.shape[axis + 1 :])) for old in sums]
+        for new, old in zip(full, sums, strict=True):
+            new[(slice(None),) * axis + (place,)] = old
+        return full
+
+    def _together(self, n: Array, means: Array, target_means: Array, xx: Array, xy: Array, yy: Array) -> Moments:
+        """Chan's update over the first axis."""
+        total = n.sum(axis=0)
+        share = n / np.where(total > 0, total, 1.0)
+        common = n[..., : means.shape[-2]]
+        mean = np.sum(share[..., : means.shape[-2], None] * means, axis=0)
+        target_mean = np.sum(share * target_means, axis=0)
+        off, target_off = means - mean, target_means - target_mean
+        rooted = np.moveaxis(np.sqrt(common)[..., None] * off, 0, -2)
+        return replace(
+            self,
+            n=total,
+            means=mean,
+            target_means=target_mean,
+            xx=xx.sum(axis=0) + np.matmul(np.swapaxes(rooted, -1, -2), rooted),
+            xy=xy.sum(axis=0) + np.sum((n * target_off)[..., None] * off, axis=0),
+            yy=yy.sum(axis=0) + np.sum(n * target_off**2, axis=0),
+        )
+
+    def to_tasks(self) -> TaskData:
+        r"""At most d + 2 weighted rows a task and fold that have these moments; ``groups`` are the folds.
+
+        With the scatter :math:`L L^\top` of p = d + 1 columns (features and target) about their means m, and a Helmert
+        matrix H, whose p columns of length p + 1 are orthonormal and sum to zero, they are
+        :math:`m + \sqrt{(p + 1)/n}\, H L^\top`, each of weight n / (p + 1). A least-squares fit to them is that to the
+        rows themselves, and so are test errors; nothing else about the rows is the same.
+        """
+        n = np.atleast_2d(self.n).T
+        (K, F), d = n.shape, self.n_features
+        means, xx, xy = (
+            np.swapaxes(np.reshape(part, (F, K, *part.shape[self.n.ndim :])), 0, 1)
+            for part in (self.means, self.xx, self.xy)
+        )
+        scatter = np.empty((K, F, d + 1, d + 1))
+        scatter[..., :d, :d] = xx
+        scatter[..., :d, d] = scatter[..., d, :d] = xy
+        scatter[..., d, d] = np.atleast_2d(self.yy).T
+        spread = np.sqrt(np.einsum("...jj->...j", scatter))
+        spread = np.where(spread > 0, spread, 1.0)
+        scatter /= spread[..., :, None] * spread[..., None, :]
+        table = np.matmul(linalg.helmert(d + 2).T, np.swapaxes(_roots(scatter), -1, -2))
+        del scatter
+        table *= np.sqrt((d + 2) / np.where(n > 0, n, 1.0))[..., None, None] * spread[..., None, :]
+        table[..., :d] += means[:, :, None]
+        table[..., d] += np.atleast_2d(self.target_means).T[..., None]
+        table = table[n > 0].reshape(-1, d + 1)
+        task, fold = np.repeat(np.nonzero(n > 0), d + 2, axis=1)
+        return TaskData(
+            np.ascontiguousarray(table[:, :d]),
+            table[:, d].copy(),
+            n[task, fold] / (d + 2),
+            np.searchsorted(task, np.arange(K + 1)),
+            self.tasks,
+            "long",
+            feature_names=self.feature_names,
+            groups=fold if F > 1 else None,
+        )
+
+
+def check_memory(n_tasks: int, n_features: int, n_folds: int | None, memory_limit: int | None) -> None:
+    """Raise where moments would take more memory than they may."""
+    limit = default_memory_limit() if memory_limit is None else memory_limit
+    size = 8 * n_tasks * n_features**2 * (n_folds or 1)
+    if size > limit:
+        folds = "" if n_folds in (None, 1) else f" in {n_folds} folds"
+        raise DataError(
+            f"Moments of {n_tasks} tasks with {n_features} features{folds} take {size / 2**30:.3g} GiB; memory_limit "
+            f"allows {limit / 2**30:.3g} GiB. Raise memory_limit, or take fewer features or folds."
+        )
+
+
+def _columns_of(X: Any) -> tuple[Any, ...]:
+    if hasattr(X, "columns"):
+        return tuple(X.columns)
+    shape = np.shape(X)
+    return tuple(range(shape[1])) if len(shape) == 2 else ()
+
+
+def _names(columns: Sequence[Any]) -> Labels | None:
+    return np.asarray(columns, dtype=object) if all(isinstance(name, str) for name in columns) else None
+
+
+def _of_chunk(chunk: Any, number: int, target: Any, settings: dict[str, Any]) -> Moments:
+    """Moments of one chunk, whose number errors name."""
+    if target is not None:
+        if target not in list(getattr(chunk, "columns", ())):
+            raise DataError(f"Chunk {number} has no column {target!r} of targets; give frames that hold it.")
+        chunk = (chunk.drop(columns=target) if hasattr(chunk, "iloc") else chunk.drop(target), chunk[target])
+    elif not isinstance(chunk, tuple) or not 2 <= len(chunk) <= 4:
+        raise LayoutError(
+            f"Chunk {number} is {type(chunk).__name__}; give (X, y), (X, y, tasks) or (X, y, tasks, sample_weight), or "
+            "frames and the name of their column of targets."
+        )
+    return _named(number, chunk, settings)
+
+
+def _of_partition(
+    settings: dict[str, Any], seed: int, X: Any, y: Any, tasks: Any, weights: Any, number: int
+) -> Moments:
+    return _named(number, (X, y, tasks, weights), {**settings, "random_state": [seed, number]})
+
+
+def _named(number: int, chunk: tuple[Any, ...], settings: dict[str, Any]) -> Moments:
+    try:
+        return Moments.from_rows(*chunk, **settings)
+    except (DataError, LayoutError) as error:
+        raise type(error)(f"Chunk {number}: {error}") from error
+
+
+def _union(one: Labels, other: Labels) -> Labels:
+    """Sorted names of the tasks of both."""
+    if len(one) == 0 or len(other) == 0 or (len(one) == len(other) and np.array_equal(one, other)):
+        return one if len(one) else other
+    if (one.dtype.kind in "US") != (other.dtype.kind in "US"):
+        raise DataError(
+            f"Tasks are named {listing(one[:1])} in one chunk and {listing(other[:1])} in another; give all as text or "
+            "all as numbers."
+        )
+    return np.union1d(one, other)
+
+
+def _deal(data: TaskData, n_folds: int, random_state: int | Sequence[int]) -> Index:
+    """Fold of each flat row: the rows of every task at random, as many to each fold."""
+    random = np.random.default_rng(random_state)
+    task = data.task_of_row
+    order = np.lexsort((random.random(len(task)), task))
+    place = np.arange(len(task)) - data.offsets[task] + random.integers(0, n_folds, data.n_tasks)[task]
+    fold = np.empty(len(task), dtype=np.intp)
+    fold[order] = place % n_folds
+    return fold
+
+
+def _roots(scatter: Array) -> Array:
+    """L with L Lᵀ = S, of many matrices with ones (or zeros) on the diagonal."""
+    empty = np.einsum("...jj->...j", scatter) == 0
+    try:
+        root = np.linalg.cholesky(scatter + empty[..., None] * np.eye(scatter.shape[-1]))
+        return np.where(empty[..., None, :], 0.0, root)
+    except np.linalg.LinAlgError:  # columns that depend on each other
+        values, vectors = np.linalg.eigh(scatter)
+        return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :])
 
 
 def cells_of(splits: Sequence[Split], n: int) -> tuple[Index, Mask, Mask]:
@@ -159,45 +523,50 @@ def cells_of(splits: Sequence[Split], n: int) -> tuple[Index, Mask, Mask]:
     return cell.astype(np.intp), train_cells, test_cells
 
 
-def _of_tasks(data: TaskData, ref: Reference, cell: Index, n_cells: int, tasks: slice) -> tuple[Array, ...]:
+def _of_tasks(
+    data: TaskData, cell: Index, n_cells: int, tasks: slice, scales: Array, target_scale: float
+) -> tuple[Array, ...]:
     """Moments of a run of tasks by cell: every (task, cell) is treated as a task of its own."""
     K = tasks.stop - tasks.start
     rows = slice(data.offsets[tasks.start], data.offsets[tasks.stop])
+    X, y = data.X[rows], data.y[rows] / target_scale
+    c = None if data.weights is None else data.weights[rows]
     group = (data.task_of_row[rows] - tasks.start) * n_cells + cell[rows]
-    order = np.argsort(group, kind="stable")
-    filled, starts = np.unique(group[order], return_index=True)
-    task = tasks.start + filled // n_cells
-    pieces = Design.build(
-        data.X[rows][order], np.append(starts, len(order)), centres=ref.centres[task], scales=ref.scales
-    )
-    c = np.ones(len(order)) if data.weights is None else data.weights[rows][order]
-    y = ((data.y[rows] - ref.target_centres[data.task_of_row[rows]]) / ref.target_scale)[order]
+    if n_cells > 1:
+        order = np.argsort(group, kind="stable")
+        X, y, group, c = X[order], y[order], group[order], None if c is None else c[order]
+    filled, starts = np.unique(group, return_index=True)
+    pieces = Design.build(X, np.append(starts, len(y)), row_weights=c, scales=scales)
+    c = np.ones(len(y)) if c is None else c
+    n = pieces.task_sums(c)
+    # The mean of deviations from a first value has more digits than that of the values.
+    first = y[starts]
+    target_means = first + pieces.task_sums(c * (y - pieces.per_task(first))) / n
+    off = y - pieces.per_task(target_means)
+    gram, _, products = pieces.normal_equations(c, c * off)
 
     def spread(values: Array) -> Array:
         full = np.zeros((K * n_cells, *values.shape[1:]))
         full[filled] = values
         return np.ascontiguousarray(np.moveaxis(full.reshape(K, n_cells, *values.shape[1:]), 1, 0))
 
-    return (
-        spread(pieces.task_sums(c)),
-        spread(pieces.backproject(c)),
-        spread(pieces.task_sums(c * y)),
-        spread(pieces.gram(c, intercept=False)),
-        spread(pieces.backproject(c * y)),
-        spread(pieces.task_sums(c * y * y)),
-    )
+    sums = (n, pieces.centres / scales, target_means, gram, products, pieces.task_sums(c * off * off))
+    return tuple(map(spread, sums))
 
 
-def _shared(data: TaskData, ref: Reference, cell: Index, n_cells: int) -> Moments:
+def _shared(data: TaskData, cell: Index, n_cells: int, scales: Array, target_scale: float) -> tuple[Array, ...]:
     """Moments of one design with many targets, whose weights all tasks share: its products are kept once."""
     K, n = data.n_tasks, len(data.X)
     weights = np.ones((K, n)) if data.weights is None else data.weights.reshape(K, n)
-    targets = (data.y.reshape(K, n) - ref.target_centres[:, None]) / ref.target_scale
+    targets = data.y.reshape(K, n) / target_scale
     cells: list[tuple[Any, ...]] = []
     for number in range(n_cells):
         rows = np.flatnonzero(cell == number)
-        X, c, y = (data.X[rows] - ref.centres[0]) / ref.scales, weights[:, rows], targets[:, rows]
-        common, cy = c[0], c * y
-        products = ((common[:, None] * X).T @ X)[None]
-        cells.append((c.sum(axis=1), (common @ X)[None], cy.sum(axis=1), products, cy @ X, (cy * y).sum(axis=1)))
-    return Moments(*(np.stack(sums) for sums in zip(*cells, strict=True)))
+        X, c, y = data.X[rows] / scales, weights[:, rows], targets[:, rows]
+        total = c.sum(axis=1)
+        safe = np.where(total > 0, total, 1.0)
+        mean, target_mean = c[:1] @ X / safe[0], np.sum(c * y, axis=1) / safe
+        X, y = X - mean, y - target_mean[:, None]
+        products = ((c[0][:, None] * X).T @ X)[None]
+        cells.append((total, mean, target_mean, products, (c * y) @ X, np.sum(c * y * y, axis=1)))
+    return tuple(np.stack(sums) for sums in zip(*cells, strict=True))

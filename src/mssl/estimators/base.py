@@ -8,7 +8,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Self, TypeVar
 
@@ -20,13 +20,16 @@ from sklearn.exceptions import ConvergenceWarning
 
 from mssl._typing import Array, ClassWeight, Labels, Mask
 from mssl._validation import caller_level, check_choice, refused
-from mssl.data.inputs import is_missing, listing, read_offset
+from mssl.data.distributed import predict_lazily
+from mssl.data.inputs import is_dask, is_missing, listing, read_offset
 from mssl.data.labels import two_classes
 from mssl.data.layouts import TaskData, check_target_sizes, read_tasks
+from mssl.data.moments import Moments
 from mssl.data.targets import TargetTransform, learn_transform
 from mssl.estimators.errors import later_errors
 from mssl.estimators.gaps import complete, fit_with_gaps, has_gaps
 from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
+from mssl.estimators.moments import check_moments, remember_moments
 from mssl.estimators.prediction import Rows, TaskPredictor
 from mssl.estimators.spec import FitSpec, TaskShape, warn_if_ordinary
 from mssl.estimators.summary import Summary, summarise
@@ -101,6 +104,14 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
 
     def _loss(self) -> Loss:
         return resolve_loss(self.loss)
+
+    def _fitted_on_workers(self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any) -> bool:
+        """Whether X is a Dask collection that was fitted where its partitions are; regressors can do so."""
+        return False
+
+    def _moment_folds(self) -> int | None:
+        """How many folds moments of chunks are to keep apart; None: all rows are together."""
+        return None
 
     def _read_columns(
         self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any = None, y_numeric: bool = True
@@ -319,8 +330,22 @@ class MultiTaskEstimator(TaskEstimator):
         -------
         self
         """
+        if self._fitted_on_workers(X, y, tasks, sample_weight, offset):
+            return self
         data = self._read(X, y, tasks, sample_weight, offset)
         self._remember_input(X, data)
+        self._fit_tasks(data, X, y)
+        hint_at_other_scales(self, data)
+        return self
+
+    def _fit_moments(self, moments: Moments) -> Self:
+        check_moments(self)
+        remember_moments(self, moments)
+        data = moments.together().to_tasks()
+        return self._fit_tasks(data, data.X, data.y)
+
+    def _fit_tasks(self, data: TaskData, X: Any, y: Any) -> Self:
+        """Fit to tasks that were read; callbacks are told X and y."""
         spec = self.to_spec(data)
         gaps = has_gaps(spec, data)
         spec.check(complete(data)[0] if gaps else data)
@@ -337,7 +362,6 @@ class MultiTaskEstimator(TaskEstimator):
         self.from_spec(spec, data, prepared, result)
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
         warn_unless_converged(spec, result)
-        hint_at_other_scales(self, data)
         return self
 
     def _fit_of(self, data: TaskData) -> FitResult | None:
@@ -512,8 +536,10 @@ class MeanPredictor(TaskPredictor):
 
         Returns
         -------
-        ndarray of shape (N,) or (n, K)
+        ndarray of shape (N,) or (n, K); lazy for Dask collections
         """
+        if is_dask(X) and offset is None:
+            return predict_lazily(partial(MeanPredictor.predict, self, unseen=unseen), X, tasks)
         rows = self._rows(X, tasks, unseen)
         predictor = self._predictor_of(rows)
         if offset is not None:

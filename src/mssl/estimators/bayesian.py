@@ -19,9 +19,11 @@ from mssl._typing import Array, ClassWeight, Index
 from mssl._validation import caller_level, check_choice, check_flag, check_number, check_whole_number, refused
 from mssl.data.inputs import listing, read_offset, take_columns
 from mssl.data.layouts import TaskData
+from mssl.data.moments import Moments
 from mssl.data.splitters import task_folds
 from mssl.data.targets import TargetTransform
 from mssl.estimators.base import LabelEstimator, MeanPredictor, TaskEstimator, with_callbacks
+from mssl.estimators.moments import FromMoments, check_moments, remember_moments
 from mssl.estimators.prediction import read_known
 from mssl.evidence.adapt import join_task
 from mssl.evidence.choice import Ensemble, Request, choose
@@ -88,19 +90,32 @@ class BayesianEstimator(TaskEstimator):
         -------
         self
         """
+        if self._fitted_on_workers(X, y, tasks, sample_weight, offset):
+            return self
         X, groups, order, self.ignored_columns_ = take_columns(X, groups, order)
         data = self._read_columns(X, y, tasks, sample_weight, offset).with_occasions(groups, order)
-        loss = self._loss()
         empty = data.tasks[data.n_rows == 0].tolist()
         if empty:
             told = f"Tasks {listing(empty)} have no rows; they are predicted from what all tasks share."
             warnings.warn(told, UserWarning, stacklevel=caller_level())
-        request = self._request(data, loss)
         self.maps_ = None
         self._remember_input(X, data)
+        return self._fit_tasks(data, self._folds(data), X, y)
+
+    def _fit_moments(self, moments: Moments) -> Self:
+        """Without folds: densities of single rows, by which candidates are judged, are not among the moments."""
+        check_moments(self)
+        remember_moments(self, moments)
+        data = moments.together().to_tasks()
+        return self._fit_tasks(data, [], data.X, data.y)
+
+    def _fit_tasks(self, data: TaskData, folds: list[Any], X: Any, y: Any) -> Self:
+        """Fit to tasks that were read; callbacks are told X and y."""
+        loss = self._loss()
+        request = self._request(data, loss)
         context = self._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        ensemble = choose(data, request, loss, self._folds(data), self._report(context))
+        ensemble = choose(data, request, loss, folds, self._report(context))
         self._keep(ensemble, data, loss)
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
         late = [member.name for member in ensemble.members if not member.fit.converged]
@@ -357,8 +372,11 @@ def _own_scale(transform: TargetTransform, mean: Array, variance: Array) -> tupl
     return own, square
 
 
-class BayesianMSSLRegressor(MeanPredictor, RegressorMixin, BayesianEstimator):
+class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, BayesianEstimator):
     r"""Multi-task regression with the weights integrated out: no tuning, intervals, and tasks never seen.
+
+    From moments and from Dask collections (:meth:`fit_moments`) it is fitted without folds: ``structure="auto"`` is
+    then "mean+ard", and widths are as the evidence has them.
 
     The K weights of feature j have the prior :math:`W_j \sim N(0, \psi_j T)`, with a relevance ψ for each feature and a
     covariance T over tasks: :math:`vI` (ridge), :math:`vI + t 1 1^\top` (a shared mean) or dense. Hyperparameters

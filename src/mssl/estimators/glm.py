@@ -8,6 +8,7 @@ from sklearn.base import RegressorMixin
 
 from mssl._typing import ArrayLike, ClassWeight, SharedMean
 from mssl.estimators.base import MeanPredictor, MultiTaskEstimator, TaskClassifier
+from mssl.estimators.moments import FromMoments
 from mssl.estimators.spec import FitSpec, TaskShape, glm_spec
 from mssl.features import FeatureMap
 from mssl.losses import Loss
@@ -15,7 +16,7 @@ from mssl.penalties import Penalty
 from mssl.structures import Structure
 
 
-class MultiTaskGLM(MeanPredictor, RegressorMixin, MultiTaskEstimator):
+class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimator):
     r"""Any structure × penalty × loss: the general estimator behind the named methods.
 
     .. math:: \min_{W, b}\; \mathrm{loss}(W, b) + \tfrac12\operatorname{tr}(W C W^\top) + g(C) + \mathrm{penalty}(W)

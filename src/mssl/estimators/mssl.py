@@ -10,6 +10,7 @@ from sklearn.base import RegressorMixin
 from mssl._typing import Array, ArrayLike, ClassWeight, SharedMean, VarianceFloor
 from mssl._validation import refused
 from mssl.estimators.base import MeanPredictor, MultiTaskEstimator, TaskClassifier
+from mssl.estimators.moments import FromMoments
 from mssl.estimators.prediction import predict_given
 from mssl.estimators.spec import FitSpec, TaskShape, mssl_spec
 from mssl.features import FeatureMap
@@ -17,7 +18,7 @@ from mssl.losses import Loss
 from mssl.structures import KnownEdges
 
 
-class MSSLRegressor(MeanPredictor, RegressorMixin, MultiTaskEstimator):
+class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimator):
     r"""Multi-task sparse structure learning: all tasks' weights, and the sparse graph that relates them.
 
     p-MSSL puts a Gaussian prior with sparse precision Ω over the rows of W and learns both; see

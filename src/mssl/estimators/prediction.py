@@ -255,7 +255,10 @@ class TaskPredictor:
 
     def _columns(self) -> Columns:
         if not hasattr(self, "column_quantiles_"):
-            raise DataError("This model was saved before columns were summarised; fit it again to read its effects.")
+            raise DataError(
+                "This model knows no values of its columns (it was fitted to moments, or saved before they were "
+                "summarised); fit it again, to rows in memory, to read its effects."
+            )
         made_by = getattr(self, "table_", self.encoder_)  # a table was encoded before the estimator saw it
         schemas = None if made_by is None else made_by.columns
         return Columns(self.features_[: self._n_columns], schemas, self.column_quantiles_)

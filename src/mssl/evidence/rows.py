@@ -110,32 +110,3 @@ def _without(table: Array, direction: Array) -> Array:
     normal[0] += np.copysign(1.0, direction[0])
     normal /= np.linalg.norm(normal)
     return np.asarray(table[1:] - 2.0 * np.outer(normal[1:], normal @ table))
-
-
-def from_moments(gram: Array, xy: Array, yy: Array, dof: Array) -> Rows:
-    r"""Compressed rows from each task's (centred) sums of products: :math:`R_k^\top R_k` is the Gram matrix.
-
-    Half of the digits that rows hold are lost where features are nearly collinear.
-
-    Parameters
-    ----------
-    gram : ndarray of shape (K, d, d)
-        Products of features.
-    xy : ndarray of shape (K, d)
-        Products of features and targets.
-    yy : ndarray of shape (K,)
-        Squares of targets.
-    dof : ndarray of shape (K,)
-        Degrees of freedom: total weight, less one where the sums are about the tasks' means.
-    """
-    values, vectors = np.linalg.eigh(gram)
-    d = gram.shape[1]
-    kept = values > d * np.finfo(float).eps * values[:, -1:]
-    roots = np.sqrt(np.where(kept, values, 1.0))
-    X = np.where(kept[:, :, None], roots[:, :, None] * vectors.transpose(0, 2, 1), 0.0)
-    z = np.where(kept, np.einsum("kji,kj->ki", vectors, xy) / roots, 0.0)
-    # The largest eigenvalues come last; rows in use come first.
-    X, z, used = X[:, ::-1], z[:, ::-1], kept.sum(axis=1)
-    width = int(used.max(initial=0))
-    rest = np.maximum(yy - np.sum(z * z, axis=1), 0.0)
-    return Rows(X[:, :width], z[:, :width], used.astype(np.int64), np.asarray(dof, float), rest)

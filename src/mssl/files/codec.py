@@ -119,7 +119,8 @@ _WORD_OF_VERSION_1 = {word.replace("_", ""): word for word in WORDS}
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*")  # names of classes that an error may quote as they are
 _DEPTH = 60  # levels of nested values: models have far fewer, and a hostile file must not exhaust Python's stack
 _ATTRIBUTE = re.compile(r"_?[a-z][a-zA-Z0-9_]*")  # attributes that a file may set
-_SKIPPED = re.compile(r"_skl_|_callback_|_parent_callback_")  # scikit-learn's callbacks belong to a run, not to a model
+# Scikit-learn's callbacks belong to a run, and moments, as large as all Grams, to the rows: neither is part of a model.
+_SKIPPED = re.compile(r"_skl_|_callback_|_parent_callback_|moments_$")
 _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 _SCALARS: dict[str, Any] = {
     kind.__name__: kind

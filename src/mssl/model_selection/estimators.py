@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from html import escape
 from itertools import groupby
 from os import PathLike
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import clone
@@ -14,7 +14,9 @@ from sklearn.base import clone
 from mssl._typing import Array, ArrayLike, ClassWeight, SharedMean
 from mssl._validation import check_choice, check_instance, refused
 from mssl.data.layouts import TaskData
+from mssl.data.moments import Moments
 from mssl.estimators.limits import coef_penalty_limit
+from mssl.estimators.moments import FromMoments
 from mssl.estimators.mssl import MSSLClassifier, MSSLRegressor
 from mssl.exceptions import ParameterError
 from mssl.features import FeatureMap
@@ -115,6 +117,11 @@ class MSSLSearch(SearchCV):
                 f"{MIN_ROWS_TO_HALVE} {what}. Give "
                 "stability=StabilitySelection(subsample='samples'), or selection='prediction'."
             )
+
+    def _fit_moments(self, moments: Moments) -> Self:
+        if self.selection != "prediction" and self._stability().subsample == "samples":
+            raise refused("subsample", "samples", "moments have no rows to halve: 'coefficients'")
+        return super()._fit_moments(moments)
 
     def _stability(self) -> StabilitySelection:
         """A fixed seed by default, so that equal fits have equal graphs."""
@@ -227,7 +234,7 @@ class MSSLSearch(SearchCV):
         return f"{html}<p>{escape(description)}</p>"
 
 
-class MSSLRegressorCV(MSSLSearch):
+class MSSLRegressorCV(FromMoments, MSSLSearch):
     r"""MSSL regression that chooses λ, γ, coupling, shrinkage and shared mean by cross-validation.
 
     The default grid comes from the data and nests the rivals (separate ridges, ridges around a mean, pooling, the

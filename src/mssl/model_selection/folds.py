@@ -1,12 +1,12 @@
 r"""Folds that a path of fits can be run on: by moments, whose cost does not grow with n, or by rows.
 
-For least squares everything a fit and its test deviance need are sums over rows. They are collected once, for every
-cell of rows that are always together in training or test parts; a training part is then a sum of cells
+For least squares everything a fit and its test deviance need are moments (:mod:`mssl.data.moments`). They are collected
+once, for every cell of rows that are always together in training or test parts; a training part is then a sum of cells
 (for K folds: the total less one fold), the intercept is eliminated and the features scaled again, so that the fit is
 the one that the rows themselves would give:
 
-.. math:: G = \sum x x^\top - n \bar x \bar x^\top,\quad q = \sum x y - n \bar x \bar y,\quad
-          \sum_{test}(y - x\cdot w - b)^2 = \sum y^2 - 2 w \cdot \sum xy + w^\top (\textstyle\sum x x^\top) w + \dots
+.. math:: G = xx,\quad q = xy,\quad
+          \sum_{test}(y - x\cdot w - b)^2 = yy - 2 w \cdot xy + w^\top xx\, w + n (\bar y - \bar x \cdot w - b)^2
 
 Test deviances are divided by each task's noise variance in the training part, moderated
 (:mod:`mssl.solvers.start`). The noise variance of all rows would be smallest for the tasks whose test rows a
@@ -25,17 +25,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl._typing import Array, Index, Mask
+from mssl.data.design import ROUNDING, Design, default_memory_limit
 from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData, subset
-from mssl.data.moments import Moments, Reference, cells_of
+from mssl.data.moments import Moments, cells_of
 from mssl.data.splitters import Split, row_mask
 from mssl.estimators.spec import FitSpec
 from mssl.exceptions import DataError
 from mssl.losses import Loss
 from mssl.solvers.fit import Prepared, Settings, from_quadratic, mean_of_settings, prepare
-from mssl.solvers.quadratic import GramQuadratic, default_memory_budget
-
-_ROUNDING = 1e-13  # share of a sum that may be rounding: some hundred units of the last digit of a double
+from mssl.solvers.quadratic import GramQuadratic
 
 
 def check_splits(splits: Sequence[Split], data: TaskData, input_rows: Index) -> None:
@@ -142,25 +141,15 @@ class GramFold(_Fold, _PreparedOnce):
     ----------
     train, test : Moments
         Of the two parts.
-    reference : Reference
-        Centres and units of both.
+    scales, unit : ndarray of shape (d,) and float
+        Units of both.
     spec : FitSpec
         What the units of the deviances are estimated with.
-    tasks : ndarray of shape (K,)
-        Task names.
     """
 
-    def __init__(
-        self,
-        train: Moments,
-        test: Moments,
-        reference: Reference,
-        spec: FitSpec,
-        tasks: NDArray[Any],
-    ) -> None:
-        super().__init__(tasks, train.xy.shape[1])
-        self.train, self.test = train, test
-        self.scales, self.unit = reference.scales, reference.target_scale
+    def __init__(self, train: Moments, test: Moments, scales: Array, unit: float, spec: FitSpec) -> None:
+        super().__init__(train.tasks, train.n_features)
+        self.train, self.test, self.scales, self.unit = train, test, scales, unit
         self.spec, self.intercept = spec, spec.settings.fit_intercept
 
     def _scales(self, settings: Settings) -> Array:
@@ -171,38 +160,35 @@ class GramFold(_Fold, _PreparedOnce):
     @cached_property
     def _pooled(self) -> Array:
         m = self.train
-        means = m.x / m.n[: len(m.x), None]
+        n = m.n[: len(m.means), None]
         squares = np.einsum("kjj->kj", m.xx)
-        within = (squares - m.n[: len(m.x), None] * means**2).sum(axis=0)
-        varies = within > _ROUNDING * squares.sum(axis=0)
-        return np.where(varies, np.sqrt(np.where(varies, within, 1.0) / m.n[: len(m.x)].sum()), 1.0)
+        within = np.where(squares > n * (ROUNDING * m.means) ** 2, squares, 0.0).sum(axis=0)
+        return np.where(within > 0, np.sqrt(np.where(within > 0, within, 1.0) / n.sum()), 1.0)
 
     def _prepare(self, loss: Loss, settings: Settings, needs_start: bool, free_units: bool) -> Prepared:
         m, sigma = self.train, self._scales(settings)
-        gram, linear, constants = m.xx, m.xy, 0.5 * m.yy
+        gram, linear, squares = m.xx, m.xy, m.yy
         target_means = feature_means = None
         if self.intercept:
-            n = m.n[: len(m.x)]
-            means, target_means = m.x / n[:, None], m.y / m.n
-            gram = gram - n[:, None, None] * means[:, :, None] * means[:, None, :]
-            linear = linear - means * m.y[:, None]
-            constants = constants - 0.5 * m.y * target_means
-            constants = np.where(constants > _ROUNDING * m.yy, constants, 0.0)
-            feature_means = np.broadcast_to(means / sigma, linear.shape)
+            squares = np.where(squares > m.n * (ROUNDING * m.target_means) ** 2, squares, 0.0)
+            target_means, feature_means = m.target_means, np.broadcast_to(m.means / sigma, linear.shape)
+        else:
+            n = m.n[: len(m.means)]
+            gram = gram + n[:, None, None] * m.means[:, :, None] * m.means[:, None, :]
+            linear = linear + (m.n * m.target_means)[:, None] * m.means
+            squares = squares + m.n * m.target_means**2
         base = GramQuadratic(
-            gram / np.outer(sigma, sigma), linear / sigma, constants, None, target_means, feature_means
+            gram / np.outer(sigma, sigma), linear / sigma, 0.5 * squares, None, target_means, feature_means
         )
         prepared = from_quadratic(base, m.n - (1.0 if self.intercept else 0.0), settings, needs_start=needs_start)
         return replace(prepared, unit=self.unit)
 
     def deviances(self, prepared: Prepared, W: Array, intercepts: Array, loss: Loss) -> Array:
         """Mean squared error of each task's test rows over its noise variance in the training part."""
-        t, V, b = self.test, W / self._scales(prepared.settings), intercepts
-        if len(t.xx) == len(V):
-            fitted, level = np.matmul(t.xx, V[:, :, None])[:, :, 0], np.einsum("kd,kd->k", t.x, V)
-        else:
-            fitted, level = V @ t.xx[0], V @ t.x[0]
-        total = t.yy + np.einsum("kd,kd->k", V, fitted - 2 * t.xy) + b * (t.n * b - 2 * (t.y - level))
+        t, V = self.test, W / self._scales(prepared.settings)
+        fitted = np.matmul(t.xx, V[:, :, None])[:, :, 0] if len(t.xx) == len(V) else V @ t.xx[0]
+        level = t.target_means - np.sum(t.means * V, axis=1) - intercepts
+        total = t.yy + np.einsum("kd,kd->k", V, fitted - 2 * t.xy) + t.n * level**2
         return np.maximum(total, 0.0) / self._units
 
     @cached_property
@@ -316,12 +302,11 @@ def make_folds(
     if not by_rows and loss.name == "gaussian" and prepared.design is not None and _has_grams(prepared, data):
         cell, train_cells, test_cells = cells_of(splits, n)
         n_cells, grams = train_cells.shape[1], 1 if data.shared else data.n_tasks
-        if 8 * (n_cells + 2 * len(splits)) * grams * data.n_features**2 <= default_memory_budget():
-            centred = prepared.settings.fit_intercept
-            reference = Reference.of(data, prepared.design, prepared.unit, centred=centred)
-            moments = Moments.by_cell(data, reference, cell[input_rows], n_cells)
+        if 8 * (n_cells + 2 * len(splits)) * grams * data.n_features**2 <= default_memory_limit():
+            scales, unit = _units_of(data, prepared), prepared.unit
+            moments = Moments.by_cell(data, cell[input_rows], n_cells, scales, unit)
             return [
-                GramFold(moments.gather(train), moments.gather(test), reference, spec, data.tasks)
+                GramFold(moments.gather(train), moments.gather(test), scales, unit, spec)
                 for train, test in zip(train_cells, test_cells, strict=True)
             ]
     masks = ([row_mask(part, n)[input_rows] for part in split] for split in splits)
@@ -331,3 +316,10 @@ def make_folds(
 def _has_grams(prepared: Prepared, data: TaskData) -> bool:
     """Whether fits of the data go by Grams, one for all tasks where they share the features."""
     return isinstance(prepared.base, GramQuadratic) and (prepared.base.is_shared or not data.shared)
+
+
+def _units_of(data: TaskData, prepared: Prepared) -> Array:
+    """Scales of the features, also where these are fitted in their own units."""
+    if np.any(prepared.scales != 1):
+        return prepared.scales
+    return Design.build(data.X, None if data.shared else data.offsets, data.n_tasks, data.weights).scales

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from itertools import groupby, product
 from os import PathLike
 from typing import Any
@@ -15,6 +15,7 @@ from mssl._validation import refused
 from mssl.estimators.base import check_targets
 from mssl.estimators.glm import MultiTaskClassifier, MultiTaskGLM
 from mssl.estimators.limits import graph_penalty_limit
+from mssl.estimators.moments import FromMoments
 from mssl.exceptions import ParameterError
 from mssl.model_selection.chains import GRAPH_PENALTIES, Params, grid_values
 from mssl.model_selection.folds import Dataset
@@ -28,7 +29,7 @@ def _has(name: str) -> Any:
     return available_if(lambda search: hasattr(search.estimator, name) if search.estimator is not None else False)
 
 
-class MultiTaskGLMCV(SearchCV):
+class MultiTaskGLMCV(FromMoments, SearchCV):
     """Any structure × penalty × loss, its parameters chosen by cross-validation.
 
     Parameters
@@ -91,6 +92,12 @@ class MultiTaskGLMCV(SearchCV):
         if template.penalty is None:
             template.set_params(penalty=L1())
         return template
+
+    @property
+    def task_column(self) -> Hashable | None:  # type: ignore[override]  # a parameter of others
+        """The estimator's column of task ids."""
+        column: Hashable | None = self._template().task_column
+        return column
 
     def _needs_rows(self) -> bool:
         # Moments are sums of squares: they serve the Gaussian loss alone.

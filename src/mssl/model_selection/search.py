@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
+from dataclasses import replace
 from functools import wraps
 from inspect import getattr_static, signature
 from os import PathLike
@@ -21,6 +22,7 @@ from mssl._validation import refused
 from mssl.data.inputs import as_given, is_missing, listing, read_labels, take_columns
 from mssl.data.layouts import TaskData
 from mssl.data.leaks import warn_of_ids, warn_of_residuals
+from mssl.data.moments import Moments
 from mssl.data.splitters import Split, read_splits, row_mask, task_ids
 from mssl.estimators.base import (
     MultiTaskEstimator,
@@ -31,6 +33,7 @@ from mssl.estimators.base import (
     warn_unless_converged,
 )
 from mssl.estimators.effects import PartialEffect
+from mssl.estimators.moments import check_moments, remember_moments
 from mssl.estimators.summary import Summary, summarise
 from mssl.exceptions import DataError
 from mssl.graph.task_graph import TaskGraph
@@ -281,6 +284,8 @@ class SearchCV(BaseEstimator):
         -------
         self
         """
+        if self._fitted_on_workers(X, y, tasks, sample_weight, offset):
+            return self
         template = self._template()
         X, groups, order, ignored = take_columns(X, groups, order)
         if offset is not None and self.scoring is not None:
@@ -288,12 +293,84 @@ class SearchCV(BaseEstimator):
                 "scoring", self.scoring, "scorers know no offsets", "Leave it at None, which is the deviance."
             )
         columns = template._read_columns(X, y, tasks, sample_weight, offset).with_occasions(groups, order)
-        template.to_spec(columns).check(columns)
-        self._check(columns)
+        y = y if hasattr(y, "shape") else as_given(y)
         if self._makes_folds():
             warn_of_ids(columns)
-        y = y if hasattr(y, "shape") else as_given(y)
-        given, splits = (X, y, tasks, sample_weight), None
+
+        def remember(reader: Any, data: TaskData) -> None:
+            reader._remember_input(X, data)
+            reader.ignored_columns_ = ignored
+
+        def split(data: TaskData) -> list[Split]:
+            return self._splits(X, y, tasks, data, template.task_column, groups, order)
+
+        data = self._fit_columns(template, columns, (X, y, tasks, sample_weight), remember, split)
+        hint_at_other_scales(self.best_estimator_, data)
+        if self._makes_folds():
+            warn_of_residuals(data, self._residuals(data))
+        return self
+
+    def _fitted_on_workers(self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any) -> bool:
+        """Whether X is a Dask collection that was fitted where its partitions are; regressors can do so."""
+        return False
+
+    def _loss(self) -> Loss:
+        loss: Loss = self._template()._loss()
+        return loss
+
+    def _moment_folds(self) -> int | None:
+        if self._makes_folds():
+            return 5 if self.cv is None else int(self.cv)
+        raise refused("cv", self.cv, "rows of a Dask collection or a chunk are dealt to folds: give their number")
+
+    def _fit_moments(self, moments: Moments) -> Self:
+        template = self._template()
+        check_moments(template)
+        if self._needs_rows():
+            allowed = "moments tell squared errors only"
+            raise refused("scoring", self.scoring, allowed, "Leave it at None, and losses out of the grid.")
+        if moments.n_folds < 2:
+            raise DataError("The moments are of all rows together; make them in folds (n_folds=5) to cross-validate.")
+        if getattr(template, "features", None) == "auto":
+            template.features = "linear"
+        data = moments.to_tasks()
+        fold = data.groups
+        splits = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(moments.n_folds)]
+        self._fit_columns(
+            template,
+            replace(data, groups=None),
+            (None, None, None, None),
+            lambda reader, data: remember_moments(reader, moments),
+            lambda data: splits,
+        )
+        return self
+
+    def _fit_columns(
+        self,
+        template: Any,
+        columns: TaskData,
+        given: tuple[Any, Any, Any, Any],
+        remember: Callable[[Any, TaskData], None],
+        split: Callable[[TaskData], list[Split]],
+    ) -> TaskData:
+        """Choose and fit on tasks with their columns; the answer is the tasks with the features that were chosen.
+
+        Parameters
+        ----------
+        template : estimator
+            Whose parameters are chosen.
+        columns : TaskData
+            The tasks.
+        given : tuple of (X, y, tasks, sample_weight)
+            As they came, for scorers.
+        remember : callable
+            Lets an estimator keep what later calls are checked against.
+        split : callable
+            The folds.
+        """
+        template.to_spec(columns).check(columns)
+        self._check(columns)
+        splits = None
         contests: list[Contest] = []
         with Progress(self.verbose, type(self).__name__, STAGES) as progress:
             for features in feature_choices(template.features, columns):
@@ -301,14 +378,13 @@ class SearchCV(BaseEstimator):
                 data = reader._map_features(columns)
                 if contests and data.n_features == contests[-1].whole.n_features:
                     break  # nothing was added
-                reader._remember_input(X, data)
-                reader.ignored_columns_ = ignored
+                remember(reader, data)
                 whole = Dataset(data, reader._loss())
                 # Before the splits, which are as large as some columns: preparing needs a copy of the features for a
                 # while.
                 whole.prepared(reader.to_spec(data))
                 if splits is None:
-                    splits = self._splits(X, y, tasks, data, template.task_column, groups, order)
+                    splits = split(data)
                     record = Checkpoint(self.checkpoint, self._identity(columns, splits))
                 folds = self._folds(given, columns, whole, reader, splits)
                 for fold, first in zip(folds, contests[0].table.folds if contests else (), strict=False):
@@ -320,11 +396,10 @@ class SearchCV(BaseEstimator):
                 contests.append(Contest(features, table, whole, reader))
                 if len(contests) > 1 and not contests[-1].beats(contests[-2]):
                     break
-        self._settle(contests, isinstance(template.features, str) and template.features == "auto")
-        return self
+        return self._settle(contests, isinstance(template.features, str) and template.features == "auto")
 
-    def _settle(self, contests: list[Contest], chosen: bool) -> None:
-        """Take the features that won, choose the settings among theirs, and fit all rows."""
+    def _settle(self, contests: list[Contest], chosen: bool) -> TaskData:
+        """Take the features that won, choose the settings among theirs, and fit all rows; the tasks with them."""
         lost = len(contests) > 1 and not contests[-1].beats(contests[-2])
         features, table, whole, reader = contests[-2] if lost else contests[-1]
         if chosen:
@@ -334,8 +409,7 @@ class SearchCV(BaseEstimator):
         previous = getattr(self, "best_estimator_", None) if self.warm_start else None
         self._refit(whole, reader, None if previous is None else previous._fit_of(whole.data))
         self._after_fit(table, whole)
-        if self._makes_folds():
-            warn_of_residuals(whole.data, self._residuals(whole.data))
+        return whole.data
 
     def _makes_folds(self) -> bool:
         """Whether the folds are this estimator's own, not the user's."""
@@ -442,7 +516,6 @@ class SearchCV(BaseEstimator):
         result = spec.fit(prepared, warm)
         self.best_estimator_ = model.from_spec(spec, whole.data, prepared, result)
         warn_unless_converged(spec, result)
-        hint_at_other_scales(self.best_estimator_, whole.data)
 
     def _after_fit(self, table: ScoreTable, whole: Dataset) -> None:
         """What is left to do with the fitted model."""

@@ -10,7 +10,6 @@ Weights are stored (K, d), row k is :math:`w_k`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-from mssl.data.design import Design
+from mssl.data.design import Design, default_memory_limit
 from mssl.kernels import gram_products
 from mssl.model.bounds import WeightBound, quadratic_duality
 from mssl.model.coupling import Coupling
@@ -28,7 +27,6 @@ from mssl.penalties import EntrywisePenalty
 
 Array = NDArray[np.float64]
 
-MAX_GRAM_BYTES = 2 * 2**30  # memory that Grams may take by default; beyond it products with the features take longer
 # The other constants trade time only.
 STALE_RIDGE = (
     2.0  # factor of the ridge up to which an old preconditioner is used: more iterations, fewer factorisations
@@ -451,7 +449,7 @@ def make_quadratic(
     """
     common = design.common_weights(c)
     matrices = design.n_tasks if common is None else 1
-    budget = default_memory_budget() if memory_budget is None else memory_budget
+    budget = default_memory_limit() if memory_budget is None else memory_budget
     counts = design.n_rows if n_rows is None else n_rows
     needed = _ROWS_PER_FEATURE * design.n_features
     enough_rows = needed <= float(counts.min()) or needed <= float(np.median(counts))
@@ -478,15 +476,6 @@ def make_quadratic(
 def pays_in_sets(design: Design) -> bool:
     """Whether products with a typical task's features cost more than the calls around them."""
     return bool(design.n_features >= MANY_FEATURES and np.median(design.n_rows) * design.n_features >= _LARGE)
-
-
-def default_memory_budget() -> int:
-    """A quarter of the machine's memory, at most 2 GiB."""
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # some systems do not report their memory
-        return MAX_GRAM_BYTES
-    return min(memory // 4, MAX_GRAM_BYTES)
 
 
 def objective_value(problem: Smooth, W: Array, coupling: Coupling, penalty: EntrywisePenalty | Array) -> float:

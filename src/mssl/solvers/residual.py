@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-from mssl.data.design import Design
+from mssl.data.design import Design, default_memory_limit
 from mssl.data.layouts import TaskData
 from mssl.exceptions import NotAlignedError, ParameterError
 from mssl.kernels import aligned_sweeps, feature_sweeps, shared_sweeps
@@ -34,7 +34,6 @@ from mssl.model.coupling import Coupling, positive_definite_inverse
 from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import Status, WeightStep, solve_cg
 from mssl.solvers.descent import descend_in_bursts
-from mssl.solvers.quadratic import default_memory_budget
 
 Array = NDArray[np.float64]
 
@@ -225,7 +224,7 @@ def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, i
     graph = (A.indptr.astype(np.int64), A.indices.astype(np.int64), np.array(A.data, dtype=float))
     rest = (problem.ridges, problem.penalty.kernel)
     d, n = problem.n_features, problem.Y.shape[1]
-    fits = 8 * len(problem.X) * d * d <= default_memory_budget()
+    fits = 8 * len(problem.X) * d * d <= default_memory_limit()
     if problem.is_shared and fits:
 
         def on_the_gram(W: Array, n_sweeps: int, enough: float) -> tuple[int, float]:

@@ -1,0 +1,150 @@
+"""Dask collections: their moments by tree reduction on the workers, and predictions that stay lazy.
+
+Nothing here schedules anything: the graphs are Dask's, and so is what happens to lost workers. Whatever needs the rows
+themselves meets a collection at :func:`mssl.data.inputs.in_memory`, which pulls small arrays in, says so, and refuses
+the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mssl._typing import Array, Labels
+from mssl.data.inputs import is_dask
+from mssl.exceptions import LayoutError
+
+_FAN_IN = 8  # moments that are added in one step of the tree
+_TARGET, _TASK, _WEIGHT = "mssl target", "mssl task", "mssl weight"  # columns that travel with their rows
+
+
+def reduce_chunks(
+    of_chunk: Callable[..., Any], X: Any, y: Any, tasks: Any, sample_weight: Any, target: Any = None
+) -> Any:
+    """The sum over all partitions of what a function makes of one, as a tree of Dask's delayed values.
+
+    Parameters
+    ----------
+    of_chunk : callable
+        Of (X, y, tasks, sample_weight) and the number of the partition; its values can be added.
+    X : dask.dataframe.DataFrame or dask.array.Array of shape (N, d)
+        Features.
+    y, tasks, sample_weight : dask collections of shape (N,), or None
+        Their partitions are those of X. For arrays also NumPy's.
+    target : str, optional
+        The column of X that holds the targets, where y is None.
+    """
+    from dask import delayed
+
+    if hasattr(X, "to_delayed") and hasattr(X, "columns"):
+        names = {_TARGET: y, _TASK: tasks, _WEIGHT: sample_weight}
+        frame = _assigned(X, {name: values for name, values in names.items() if values is not None})
+        parts = [delayed(_of_frame)(of_chunk, part, target, k) for k, part in enumerate(frame.to_delayed())]
+    else:
+        if getattr(X, "ndim", 0) != 2 or y is None:
+            raise LayoutError("A Dask array is read in the long layout: X of shape (N, d), y and tasks of shape (N,).")
+        X = X.rechunk({1: -1})
+        rows = [_blocks(name, values, X) for name, values in (("y", y), ("tasks", tasks), ("weights", sample_weight))]
+        blocks = zip(X.to_delayed().ravel(), *rows, strict=True)
+        parts = [delayed(of_chunk)(*chunk, k) for k, chunk in enumerate(blocks)]
+    while len(parts) > 1:
+        parts = [delayed(_sum)(parts[k : k + _FAN_IN]) for k in range(0, len(parts), _FAN_IN)]
+    return parts[0]
+
+
+def _sum(parts: list[Any]) -> Any:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _of_frame(of_chunk: Callable[..., Any], frame: Any, target: Any, number: int) -> Any:
+    """What a function makes of a partition whose targets, tasks and weights are columns."""
+    y, tasks, weights = (frame.get(name) for name in (_TARGET, _TASK, _WEIGHT))
+    if y is None:
+        y = frame[target]
+    taken = [name for name in (target, _TARGET, _TASK, _WEIGHT) if name is not None and name in frame]
+    return of_chunk(frame.drop(columns=taken), y, tasks, weights, number)
+
+
+def _assigned(X: Any, columns: dict[str, Any]) -> Any:
+    """A frame with further columns, whose partitions are those of the frame."""
+    for name, values in columns.items():
+        if not is_dask(values) or not hasattr(values, "npartitions") or values.npartitions != X.npartitions:
+            what = f"{values.npartitions} partitions" if hasattr(values, "npartitions") else type(values).__name__
+            raise LayoutError(
+                f"{name.removeprefix('mssl ')} comes as {what} beside a Dask frame of {X.npartitions} partitions; "
+                "give a column of the same frame, or a Dask series with the same partitions."
+            )
+    return X.assign(**columns) if columns else X
+
+
+def _blocks(name: str, values: Any, X: Any) -> list[Any]:
+    """Blocks of a vector beside those of a Dask array's rows."""
+    n_blocks = X.numblocks[0]
+    if values is None:
+        return [None] * n_blocks
+    if not is_dask(values):
+        from dask import array
+
+        values = array.from_array(np.asarray(values), chunks=-1)
+    if not any(math.isnan(size) for size in (*X.chunks[0], *values.chunks[0])):
+        if values.shape[0] != X.shape[0]:
+            raise LayoutError(f"{name} has {values.shape[0]} entries for {X.shape[0]} rows of X; give one a row.")
+        values = values.rechunk((X.chunks[0],))
+    if values.ndim != 1 or values.numblocks[0] != n_blocks:
+        raise LayoutError(
+            f"{name} has {values.numblocks[0]} blocks of unknown size beside {n_blocks} of X; give both the same "
+            "blocks, or call compute_chunk_sizes() on them."
+        )
+    return list(values.to_delayed().ravel())
+
+
+def predict_lazily(predict: Callable[..., Array], X: Any, tasks: Any) -> Any:
+    """Predictions of a Dask collection in the long layout, partition by partition, when they are asked for.
+
+    Parameters
+    ----------
+    predict : callable
+        Of X and tasks in memory.
+    X : dask.dataframe.DataFrame or dask.array.Array of shape (N, d)
+        Features.
+    tasks : dask collection of shape (N,), optional
+        Task of each row.
+
+    Returns
+    -------
+    dask.dataframe.Series or dask.array.Array of shape (N,)
+    """
+    if hasattr(X, "columns"):
+        frame = _assigned(X, {} if tasks is None else {_TASK: tasks})
+        return frame.map_partitions(_predicted_frame, predict, meta=(None, float))
+    from dask import array
+
+    X = X.rechunk({1: -1})
+    if tasks is None:
+        return X.map_blocks(_predicted, predict=predict, drop_axis=1, dtype=float)
+    ids = array.concatenate([array.from_delayed(b, (n,), dtype=object) for b, n in _sized(tasks, X)])
+    return array.map_blocks(_predicted, X, ids[:, None], predict=predict, drop_axis=1, dtype=float)
+
+
+def _sized(tasks: Any, X: Any) -> list[tuple[Any, Any]]:
+    return list(zip(_blocks("tasks", tasks, X), X.chunks[0], strict=True))
+
+
+def _predicted(rows: Any, tasks: Labels | None = None, *, predict: Callable[..., Array]) -> Array:
+    if not len(rows):
+        return np.empty(0)
+    return predict(rows, None if tasks is None else tasks.ravel())
+
+
+def _predicted_frame(frame: Any, predict: Callable[..., Array]) -> Any:
+    from pandas import Series
+
+    tasks = frame.get(_TASK)
+    rows = frame.drop(columns=_TASK) if tasks is not None else frame
+    return Series(_predicted(rows, None if tasks is None else tasks.to_numpy(), predict=predict), index=frame.index)

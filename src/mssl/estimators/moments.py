@@ -1,0 +1,146 @@
+"""Fits to moments: rows that come in chunks, from files, or from the workers of a Dask cluster."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.utils.validation import validate_data
+
+from mssl._validation import caller_level, check_instance, refused
+from mssl.data.inputs import is_dask
+from mssl.data.moments import Moments
+from mssl.losses import Loss
+
+
+class FromMoments:
+    """Regressors that can be fitted to moments, in the place of rows in the long layout.
+
+    The fit is that to the rows: least squares knows nothing else of them.
+    """
+
+    task_column: Hashable | None
+    moments_: Moments
+
+    if TYPE_CHECKING:  # what the estimators have that this is mixed into
+
+        def _loss(self) -> Loss: ...
+
+        def _fit_moments(self, moments: Moments) -> Self: ...
+
+        def _moment_folds(self) -> int | None: ...
+
+    def _fitted_on_workers(self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any) -> bool:
+        """Forget moments of earlier calls; fit a Dask collection where its partitions are, if the loss allows it."""
+        vars(self).pop("moments_", None)
+        if not is_dask(X) or self._loss().name != "gaussian":
+            return False
+        self._fit_moments(self._read_moments(X, y if offset is None else y - offset, tasks, sample_weight))
+        return True
+
+    def _read_moments(self, X: Any, y: Any, tasks: Any, sample_weight: Any, number: int = 0) -> Moments:
+        """Moments of rows in memory, or of a Dask collection."""
+        make = Moments.from_dask if is_dask(X) else Moments.from_rows
+        return make(
+            X,
+            y,
+            tasks,
+            sample_weight,
+            task_column=self.task_column,
+            n_folds=self._moment_folds(),
+            random_state=number,
+            memory_limit=getattr(self, "memory_limit", None),
+        )
+
+    def fit_moments(self, moments: Moments) -> Self:
+        """Fit to moments, as to the rows that they are of.
+
+        Parameters
+        ----------
+        moments : Moments
+            Of the rows of all tasks; see :meth:`mssl.Moments.from_chunks` for rows that come in chunks. Estimators that
+            cross-validate need moments in folds (``n_folds``).
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from mssl import Moments, MSSLRegressor
+        >>> from mssl.datasets import make_clustered_tasks
+        >>> data = make_clustered_tasks(random_state=0)
+        >>> model = MSSLRegressor().fit_moments(Moments.from_rows(data.X, data.y, data.tasks))
+        >>> bool(np.allclose(model.coef_, MSSLRegressor().fit(data.X, data.y, tasks=data.tasks).coef_, atol=1e-4))
+        True
+        """
+        check_instance("moments", moments, Moments)
+        self._fit_moments(moments.checked(getattr(self, "memory_limit", None)))
+        self.moments_ = moments
+        return self
+
+    def partial_fit(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> Self:
+        """Add rows to those of earlier calls (or of :meth:`fit_moments`), and fit to all.
+
+        Every call costs a fit; to read many chunks and fit once, use :meth:`mssl.Moments.from_chunks`.
+
+        Parameters
+        ----------
+        X, y, tasks, sample_weight
+            As for :meth:`fit`, in the long layout.
+
+        Returns
+        -------
+        self
+        """
+        before = getattr(self, "moments_", None)
+        if before is None and hasattr(self, "coef_"):
+            warnings.warn(
+                "This model was fitted to rows that it does not keep: partial_fit begins anew, without them. Begin "
+                "with fit_moments or partial_fit to add rows to others.",
+                UserWarning,
+                stacklevel=caller_level(),
+            )
+        if before is not None:
+            validate_data(self, X, skip_check_array=True, reset=False)
+        added = self._read_moments(X, y, tasks, sample_weight, 0 if before is None else int(before.n.sum()))
+        return self.fit_moments(added if before is None else before + added)
+
+
+def check_moments(model: Any) -> None:
+    """Raise where parameters ask for more than moments tell."""
+    compute = "Fit rows in memory (.compute() a Dask collection)."
+    if model._loss().name != "gaussian":
+        raise refused(
+            "loss", model._loss().name, "moments tell all that least squares needs, and no other loss", compute
+        )
+    features = getattr(model, "features", "linear")
+    if not isinstance(features, str) or features not in ("linear", "auto"):
+        raise refused("features", features, "moments are of the columns as they are: 'linear'", compute)
+    if getattr(model, "target_transform", None) is not None:
+        raise refused(
+            "target_transform", model.target_transform, "moments are of the targets as they are: None", compute
+        )
+    if getattr(model, "missing", "error") != "error":
+        raise refused(
+            "missing", model.missing, "rows without missing values have moments: 'error'", "Fill the gaps first."
+        )
+    if getattr(model, "on", "coef") == "residual":
+        raise refused("on", model.on, "moments say nothing about single residuals: 'coef'", compute)
+
+
+def remember_moments(model: Any, moments: Moments) -> None:
+    """Keep what later calls are checked against, as for rows in the long layout."""
+    d, names, columns = moments.n_features, moments.feature_names, moments.columns
+    model.layout_, model.encoder_, model.maps_, model.target_ = "long", None, None, None
+    model.features_ = np.asarray([f"x{j}" for j in range(d)] if names is None else names, dtype=object)
+    if model.task_column is None or len(columns) == d:
+        columns = tuple(range(d)) if names is None else tuple(names)
+    model.n_features_in_ = len(columns)
+    for name in ("feature_names_in_", "column_quantiles_"):
+        vars(model).pop(name, None)
+    if all(isinstance(name, str) for name in columns):
+        model.feature_names_in_ = np.asarray(columns, dtype=object)
