@@ -235,6 +235,12 @@ def _coupling(K: int, starts: Index, columns: Index, values: Array, u: Array | N
     return _Coupling(*where, None if u is None else _address(u, (K,)), rho)
 
 
+def _grams(K: int, d: int, H: Array, scale: Array, q: Array) -> tuple[int, int, int, int]:
+    """How many Grams there are, and addresses of these, of their scales and of a matrix of the weights' shape."""
+    n = len(H)
+    return n, _address(H, (1 if n == 1 else K, d, d)), _address(scale, (K,)), _address(q, (K, d))
+
+
 def _penalty(penalty: PenaltyArrays, shape: tuple[int, ...]) -> _Penalty:
     code, positive, parameters = penalty
     if len(parameters) != (1 if code == ABSOLUTE else 2):
@@ -296,7 +302,7 @@ def gram_sweeps(
     _apart(W, HW, mean, H, q, penalty[2])
     return _sweep(
         library().gram_sweeps,
-        *(d, len(H), _address(H, (1 if len(H) == 1 else K, d, d)), _address(scale, (K,)), _address(q, (K, d))),
+        *(d, *_grams(K, d, H, scale, q)),
         *(ctypes.addressof(C), ctypes.addressof(g), _target(W, (K, d)), _target(HW, (K, d)), _target(mean, (d,))),
         *(_check_places(tasks, K), len(tasks), n_sweeps, enough, SLICE, _start(room), _start(active)),
     )
@@ -500,7 +506,7 @@ def gram_products(H: Array, scale: Array, V: Array) -> Array:
     K, d = V.shape
     out = np.empty((K, d))
     library().gram_products(
-        *(K, d, len(H), _address(H, (1 if len(H) == 1 else K, d, d)), _address(scale, (K,)), _address(V, (K, d))),
+        *(K, d, *_grams(K, d, H, scale, V)),
         _start(out),
     )
     return out
@@ -535,7 +541,7 @@ def weight_descent(
     to = _Descending(0, 0, tol, np.inf)
     _apart(W, HW, H, q, penalty[2])
     arguments = (
-        *(K, d, len(H), _address(H, (1 if len(H) == 1 else K, d, d)), _address(scale, (K,)), _address(q, (K, d))),
+        *(K, d, *_grams(K, d, H, scale, q)),
         *(ctypes.addressof(g), ctypes.addressof(C), _target(W, (K, d)), _target(HW, (K, d)), tol, max_sweeps, SLICE),
         *(_start(room), _start(active), ctypes.addressof(to)),
     )
@@ -569,7 +575,7 @@ def weight_system(
     room, gap = np.empty(5 * K * d + 2 * d * d + d + 1), _float(np.inf)
     _apart(W, HW, inverses, H, q)
     made = library().weight_system(
-        *(K, d, len(H), _address(H, (1 if len(H) == 1 else K, d, d)), _address(scale, (K,)), _address(q, (K, d))),
+        *(K, d, *_grams(K, d, H, scale, q)),
         *(ctypes.addressof(C), _target(W, (K, d)), _target(HW, (K, d)), _target(ridge, (K,))),
         *(_target(inverses, (K, d, d)), tol, max_iter, _start(room), ctypes.addressof(gap)),
     )
@@ -601,9 +607,10 @@ def group_descent(
     room = np.empty(len(H) * m * m + (11 * m + 3) * K + 6 * m + 8)
     active, at, gap = np.empty(m + 1, dtype=np.int64), _Grouping(0, 0, -1, 0.0, np.inf), _float(np.inf)
     _apart(V, G, H, q)
+    *grams, linear = _grams(K, m, H, scale, q)
     arguments = (
-        *(K, m, len(H), _address(H, (1 if len(H) == 1 else K, m, m)), _address(scale, (K,)), ctypes.addressof(C)),
-        *(_address(lift, (K,)), alpha, _address(q, (K, m)), constant, _target(V, (K, m)), _target(G, (K, m)), tol),
+        *(K, m, *grams, ctypes.addressof(C)),
+        *(_address(lift, (K,)), alpha, linear, constant, _target(V, (K, m)), _target(G, (K, m)), tol),
         *(max_iter, SLICE, _start(room), _start(active), ctypes.addressof(at), ctypes.addressof(gap)),
     )
     while library().group_descent(*arguments) == AGAIN:
@@ -649,7 +656,7 @@ class TaskLoss:
         if kept is not None:
             _apart(*kept, H, scale, q)
         self.fields = (
-            *(_address(H, (1 if len(H) == 1 else K, d, d)), _address(scale, (K,)), _address(q, (K, d))),
+            *_grams(K, d, H, scale, q)[1:],
             None if self.penalty is None else ctypes.addressof(self.penalty),
             *((None, None) if kept is None else (_target(kept[0], (K,)), _target(kept[1], (K, d, d)))),
             self.null,
