@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from mssl.evidence.choice import stack
+from mssl import BayesianMSSLRegressor
+from mssl.evidence.choice import HeldOut, stack
 
 
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 40))
@@ -47,3 +48,17 @@ def test_stacking_laws(rng: np.random.Generator) -> None:
     twin = stack(np.column_stack([densities, densities[:, 0]]), prior=1e-6)
     alone = stack(densities, prior=1e-6)
     assert twin[0] + twin[3] == pytest.approx(alone[0], abs=5e-3)
+
+
+def test_curves_that_do_not_lead_clearly_still_get_their_weight(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, tasks = rng.uniform(-2, 2, size=(120, 2)), np.repeat([0, 1, 2], 40)
+    y = X[:, 0] ** 2 + X[:, 1] + 0.1 * rng.normal(size=120)
+    monkeypatch.setattr(HeldOut, "lead", lambda *candidates: (0.0, 1.0))
+    model = BayesianMSSLRegressor().fit(X, y, tasks=tasks)
+    best = model.ensemble_.members[0]
+    assert best.name == "mean+ard, spline"
+    assert best.weight > 0.9
+    assert best.width == model.coef_.shape[1] == model.ensemble_.maps.transform(X).shape[1]
+    assert np.mean((model.predict(X, tasks=tasks) - y) ** 2) < 0.05

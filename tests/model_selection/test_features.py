@@ -9,6 +9,7 @@ import mssl
 from mssl import MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV
 from mssl.features import FeatureMap, Spline
 from mssl.model_selection import TaskKFold, regularization_path
+from mssl.model_selection.search import Contest
 
 QUICK = {"graph_penalties": [np.inf], "coef_penalties": [0.0], "shrinkages": [0.0], "cv": 3}
 
@@ -30,6 +31,22 @@ def test_auto_takes_curves_where_there_are_some_and_lines_where_there_are_none(r
     plain = MSSLRegressorCV(**QUICK).fit(X, straight, tasks=tasks)
     np.testing.assert_array_equal(lines.coef_, plain.coef_)
     assert set(lines.cv_results_["params"][0]) == {*plain.cv_results_["params"][0], "features"}
+
+
+def test_what_is_better_and_not_clearly_so_is_averaged(rng, monkeypatch):
+    X, y, tasks = curved(rng)
+    monkeypatch.setattr(Contest, "beats", lambda self, other, margin=2.0: margin == 0.0)
+    search = MSSLRegressorCV(features="auto", **QUICK).fit(X, y, tasks=tasks)
+    assert search.feature_members_ == ["linear", "spline"]
+    assert search.best_params_["features"] == "spline"
+    alone = [MSSLRegressorCV(features=word, **QUICK).fit(X, y, tasks=tasks) for word in search.feature_members_]
+    expected = np.mean([model.predict(X, tasks=tasks) for model in alone], axis=0)
+    np.testing.assert_allclose(search.predict(X, tasks=tasks), expected, atol=1e-10)
+    # Of a task without rows too; where nothing is averaged, lines stand.
+    np.testing.assert_allclose(search.unseen_intercept_, np.mean([model.unseen_intercept_ for model in alone]))
+    single = MSSLRegressorCV(features="auto", average=False, **QUICK).fit(X, y, tasks=tasks)
+    assert single.feature_members_ == ["linear"]
+    assert single.best_params_["features"] == "linear"
 
 
 def test_scores_of_all_contestants_have_one_unit(rng):

@@ -359,7 +359,7 @@ def choose(
         options = replace(best.options, structure=structure, errors=kind, temperature=temperature)
         candidate = Candidate(features, options)
         held.judge(candidate, whole.fit(candidate))
-    return _stacked(whole, held, best)
+    return _stacked(whole, held)
 
 
 def _words(features: Any, data: TaskData) -> list[Any]:
@@ -401,15 +401,12 @@ def _single(whole: Part, candidate: Candidate) -> Ensemble:
     return Ensemble([member], None if maps.linear else maps, [(candidate.name, np.nan, 1.0)])
 
 
-def _stacked(whole: Part, held: HeldOut, best: Candidate) -> Ensemble:
-    """The mixture of all candidates that were judged with the chosen features or with a part of them."""
-    widest = whole.mapped(best.features)[0]
+def _stacked(whole: Part, held: HeldOut) -> Ensemble:
+    """The mixture of all candidates that were judged; features of the narrower ones are the first of the widest."""
     names = list(held.densities)
     densities = np.column_stack([held.densities[candidate] for candidate in names])
     counts = held.row_weights()
-    usable = np.asarray([candidate.features in (best.features, "linear") for candidate in names])
-    weights = np.zeros(len(names))
-    weights[usable] = stack(densities[:, usable], counts)
+    weights = stack(densities, counts)
     kept = weights >= min(LEAST_WEIGHT, float(weights.max()))
     shares = np.where(kept, weights, 0.0) / weights[kept].sum()
     means = counts @ densities / counts.sum()
@@ -424,6 +421,9 @@ def _stacked(whole: Part, held: HeldOut, best: Candidate) -> Ensemble:
         )
         for candidate, share, density in zip(names, shares, means, strict=True)
         if share > 0
+    ]
+    widest = max((whole.mapped(names[k].features) for k in np.flatnonzero(kept)), key=lambda made: made[1].n_features)[
+        0
     ]
     members.sort(key=lambda member: -member.weight)
     judged = [(c.name, float(m), float(w)) for c, m, w in zip(names, means, shares, strict=True)]

@@ -25,7 +25,7 @@ from mssl.losses import Loss
 from mssl.model_selection.chains import Params, configured, follow, graph_limit
 from mssl.model_selection.folds import Dataset
 from mssl.model_selection.scores import ScoreTable, name_of
-from mssl.model_selection.search import SearchCV, searched_with
+from mssl.model_selection.search import SearchCV, searched_with, take_mean
 from mssl.model_selection.search_space import SearchSpace, coordinate_search, full_search
 from mssl.model_selection.stability import MIN_ROWS_TO_HALVE, StabilitySelection
 from mssl.solvers.alternation import FitResult
@@ -153,11 +153,14 @@ class MSSLSearch(SearchCV):
         table.stop_early = self.search == "coordinate"
         (coordinate_search if table.stop_early else full_search)(table, space)
 
+    @property
+    def _averages(self) -> bool:
+        return self.average and not self.one_standard_error and self.selection != "graph"
+
     def _choose(self, table: ScoreTable) -> None:
         super()._choose(table)
-        wanted = self.average and not self.one_standard_error and self.selection != "graph"
         best = table.candidate(self.best_params_)
-        self.members_ = [dict(member.params) for member in table.equals(best, MOST_MEMBERS if wanted else 1)]
+        self.members_ = [dict(member.params) for member in table.equals(best, MOST_MEMBERS if self._averages else 1)]
         learns = np.isfinite(self.best_params_["graph_penalty"])
         self.graph_params_ = dict(
             self.best_params_ if learns or table.best_with_graph is None else table.best_with_graph.params
@@ -174,17 +177,12 @@ class MSSLSearch(SearchCV):
         """Give the best estimator the mean weights and intercepts of all members; the graph stays its own."""
         loose = searched_with(template, self.search_tol)
         others = [params for params in self.members_ if params != self.best_params_]
-        model = self.best_estimator_
-        found = [(model.coef_, model.intercept_, model.mean_coef_)]
+        found = []
         for _, chain in groupby(sorted(others, key=_along_graphs), key=lambda params: _along_graphs(params)[0]):
             for point in follow(whole, loose, list(chain)):
                 coef, intercept = point.prepared.to_user(point.result.W, point.result.intercepts)
                 found.append((coef, intercept, point.prepared.unit * point.result.mean / point.prepared.scales))
-        model.coef_, model.intercept_, model.mean_coef_ = (
-            np.mean(parts, axis=0).astype(parts[0].dtype, copy=False) for parts in zip(*found, strict=True)
-        )
-        design = whole.prepared(model.to_spec(whole)).design
-        model._expect_new_task(None if design is None else design.centres)
+        take_mean(self.best_estimator_, found, whole)
 
     def _after_fit(self, table: ScoreTable, whole: Dataset) -> None:
         if hasattr(self, "stability_"):
@@ -258,7 +256,8 @@ class MSSLRegressorCV(FromMoments, MSSLSearch):
     features : {"linear", "auto", "spline", "spline+interactions"} or list of FeatureMap, default="linear"
         As for :class:`mssl.MSSLRegressor`. "auto" searches with straight lines, then with curves, then with curves and
         products, as long as the score is better by two standard errors of the paired difference, over folds or over
-        tasks, whichever is larger. Maps learn from the training rows of each fold alone. Sparse X is linear.
+        tasks, whichever is larger; what is better by less is averaged with what came before, where ``average`` is.
+        Maps learn from the training rows of each fold alone. Sparse X is linear.
     target_transform : {None, "log", "yeo-johnson", "auto"}, default=None
         As for :class:`mssl.MSSLRegressor`; it is learned once, from all rows, and the default score is on its scale.
     loss, noise, missing, scale_features, penalty_factor, formulation, fit_intercept, task_column, solver, graph_solver,
@@ -313,6 +312,8 @@ class MSSLRegressorCV(FromMoments, MSSLSearch):
     feature_scores_ : dict
         With ``features="auto"`` the best score with each kind of features that was tried; the winner is among
         ``best_params_``.
+    feature_members_ : list
+        With ``features="auto"`` the kinds of features whose weights are averaged.
     members_ : list of dict
         The settings whose weights are averaged, the best first.
     graph_params_ : dict

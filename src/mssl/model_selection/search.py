@@ -149,9 +149,9 @@ class Contest(NamedTuple):
     whole: Dataset
     reader: Any
 
-    def beats(self, other: Contest) -> bool:
-        """Whether the best settings are better than another's by two standard errors of the paired difference."""
-        return self.table.best().beats(other.table.best(), FEATURE_MARGIN)
+    def beats(self, other: Contest, margin: float = FEATURE_MARGIN) -> bool:
+        """Whether the best settings are better than another's by so many standard errors of the paired difference."""
+        return self.table.best().beats(other.table.best(), margin)
 
 
 def feature_choices(features: Any, columns: TaskData) -> list[Any]:
@@ -167,6 +167,20 @@ def _with_features(template: Any, features: Any) -> Any:
     if "features" in reader.get_params(deep=False):
         reader.features = features
     return reader
+
+
+def take_mean(model: Any, others: list[tuple[Array, Array, Array]], whole: Dataset) -> None:
+    """Give an estimator the mean of its and others' weights, intercepts and mean weights; the graph stays its own.
+
+    Others may have fewer features, the first ones: their weights of the rest are zero.
+    """
+    for name, *parts in zip(("coef_", "intercept_", "mean_coef_"), *others, strict=True):
+        own = getattr(model, name)
+        wide = [np.pad(part, [(0, n - m) for n, m in zip(own.shape, part.shape, strict=True)]) for part in parts]
+        setattr(model, name, np.mean([own, *wide], axis=0).astype(own.dtype, copy=False))
+    design, unseen = whole.prepared(model.to_spec(whole.data)).design, model.unseen_
+    model._expect_new_task(None if design is None else design.centres)
+    model.unseen_ = unseen
 
 
 def searched_with(reader: Any, tol: float) -> Any:
@@ -198,6 +212,7 @@ class SearchCV(BaseEstimator):
     cv_results_: dict[str, Any]
     n_splits_: int
     feature_scores_: dict[str, float]
+    feature_members_: list[Any]
 
     coef_ = Chosen[Array]()
     intercept_ = Chosen[Array]()
@@ -400,16 +415,32 @@ class SearchCV(BaseEstimator):
 
     def _settle(self, contests: list[Contest], chosen: bool) -> TaskData:
         """Take the features that won, choose the settings among theirs, and fit all rows; the tasks with them."""
-        lost = len(contests) > 1 and not contests[-1].beats(contests[-2])
-        features, table, whole, reader = contests[-2] if lost else contests[-1]
+        previous = getattr(self, "best_estimator_", None) if self.warm_start else None
+        members = contests[-1:]
+        if len(contests) > 1 and not contests[-1].beats(contests[-2]):
+            # Features that are better, and not clearly so, are averaged with the simpler ones.
+            members = contests[-2:] if self._averages and contests[-1].beats(contests[-2], 0.0) else contests[-2:-1]
+        features, table, whole, reader = members[-1]
+        simpler = []
+        for contest in members[:-1]:
+            self._choose(contest.table)
+            self._refit(contest.whole, contest.reader)
+            simpler.append(self.best_estimator_)
         if chosen:
             self.feature_scores_ = {contest.features: contest.table.best().mean for contest in contests}
+            self.feature_members_ = [contest.features for contest in members]
             table.note_features(features)
         self._choose(table)
-        previous = getattr(self, "best_estimator_", None) if self.warm_start else None
         self._refit(whole, reader, None if previous is None else previous._fit_of(whole.data))
+        if simpler:
+            take_mean(self.best_estimator_, [(m.coef_, m.intercept_, m.mean_coef_) for m in simpler], whole)
         self._after_fit(table, whole)
         return whole.data
+
+    @property
+    def _averages(self) -> bool:
+        """Whether predictions are by the average of what the folds cannot tell apart."""
+        return False
 
     def _makes_folds(self) -> bool:
         """Whether the folds are this estimator's own, not the user's."""
