@@ -117,6 +117,28 @@ def test_gaps_cost_little_and_evidence_counts_them():
     assert len(gaps.graph_.relations()) == 6
 
 
+def test_search_of_one_setting_is_the_fit_with_gaps():
+    X, Y = stations(n=60)
+    known = with_gaps(Y)
+    grids = {"coef_penalties": [0.1], "couplings": [1.0], "shrinkages": [0.0], "variance_floors": [0.1]}
+    search = MSSLRegressorCV([0.2], on="residual", cv=3, **grids).fit(X, known)
+    alone = MSSLRegressor(**search.best_params_, on="residual").fit(X, known)
+    np.testing.assert_allclose(search.coef_, alone.coef_, atol=1e-10)
+    np.testing.assert_allclose(search.precision_, alone.precision_, atol=1e-10)
+    np.testing.assert_allclose(search.impute(X, known), alone.impute(X, known), atol=1e-10)
+
+
+@pytest.mark.parametrize("scoring", [None, "conditional"])
+def test_folds_judge_known_targets_as_if_gaps_were_rare(scoring):
+    X, Y = stations(n=90)
+    grids = {"coef_penalties": [0.0], "couplings": [1.0], "shrinkages": [0.0], "variance_floors": [0.1]}
+    known = Y.copy()
+    known[::30, 1] = np.nan  # a thirtieth of one task
+    search = MSSLRegressorCV([0.05, 0.5], on="residual", scoring=scoring, cv=3, **grids)
+    whole, gaps = (search.fit(X, y).cv_results_["mean_test_score"] for y in (Y, known))
+    np.testing.assert_allclose(gaps, whole, rtol=0.1)
+
+
 def test_a_model_with_gaps_is_saved(tmp_path):
     X, Y = stations(n=60)
     known = with_gaps(Y)

@@ -27,7 +27,7 @@ from mssl.data.layouts import TaskData, check_target_sizes, read_tasks
 from mssl.data.moments import Moments
 from mssl.data.targets import TargetTransform, learn_transform
 from mssl.estimators.errors import later_errors
-from mssl.estimators.gaps import complete, fit_with_gaps, has_gaps
+from mssl.estimators.gaps import check_rows, fit_rows
 from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
 from mssl.estimators.moments import check_moments, remember_moments
 from mssl.estimators.prediction import Rows, TaskPredictor
@@ -347,18 +347,13 @@ class MultiTaskEstimator(TaskEstimator):
     def _fit_tasks(self, data: TaskData, X: Any, y: Any) -> Self:
         """Fit to tasks that were read; callbacks are told X and y."""
         spec = self.to_spec(data)
-        gaps = has_gaps(spec, data)
-        spec.check(complete(data)[0] if gaps else data)
+        check_rows(spec, data)
         warn_if_ordinary(spec, data)
         context = self._init_callback_context(max_subtasks=spec.settings.max_iter)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         warm = self._fit_of(data) if self.warm_start else None
         monitor = self._monitor(context, spec.settings.max_iter)
-        if gaps:
-            data, prepared, result = fit_with_gaps(spec, data, warm, monitor)
-        else:
-            prepared = spec.prepare(data)
-            result = spec.fit(prepared, warm, monitor)
+        data, prepared, result = fit_rows(spec, data, warm, monitor)
         self.from_spec(spec, data, prepared, result)
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
         warn_unless_converged(spec, result)

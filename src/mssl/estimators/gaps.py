@@ -65,6 +65,21 @@ def complete(data: TaskData) -> tuple[TaskData, Array]:
     return whole, known
 
 
+def check_rows(spec: FitSpec, data: TaskData) -> None:
+    """Raise where the fit is not possible on these data, in which targets may be missing."""
+    spec.check(complete(data)[0] if has_gaps(spec, data) else data)
+
+
+def fit_rows(
+    spec: FitSpec, data: TaskData, warm: FitResult | None = None, monitor: Callable[[Record], bool] | None = None
+) -> tuple[TaskData, Prepared, FitResult]:
+    """A fit of data in which targets may be missing; the answer is that of :func:`fit_with_gaps`."""
+    if has_gaps(spec, data):
+        return fit_with_gaps(spec, data, warm, monitor)
+    prepared = spec.prepare(data)
+    return data, prepared, spec.fit(prepared, warm, monitor)
+
+
 def fit_with_gaps(
     spec: FitSpec, data: TaskData, warm: FitResult | None = None, monitor: Callable[[Record], bool] | None = None
 ) -> tuple[TaskData, Prepared, FitResult]:

@@ -34,7 +34,8 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         γ, the ℓ1 penalty on the weights; from ``limits(X, y).coef_penalty`` on all weights are zero.
     on : {"coef", "residual"}, default="coef"
         What the graph relates: the tasks' coefficients (p-MSSL), or their residuals (r-MSSL), for which the rows of
-        all tasks must belong together (shared or aligned layout, no missing target, Gaussian loss).
+        all tasks must belong together (shared or aligned layout, Gaussian loss; a missing target is expected from
+        the others of its occasion).
     correlation : {"pearson", "spearman", "kendall"}, default="pearson"
         How coefficients or residuals of two tasks are compared. Rank correlations find the graph of heavy-tailed ones
         better; they serve the graph more than the prediction, and the fit has no joint objective.

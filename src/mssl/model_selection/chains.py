@@ -17,6 +17,7 @@ from sklearn.base import clone
 
 from mssl._typing import Array
 from mssl._validation import refused
+from mssl.estimators.gaps import fit_with_gaps
 from mssl.estimators.limits import graph_penalty_limit
 from mssl.estimators.spec import FitSpec
 from mssl.exceptions import ParameterError
@@ -56,6 +57,11 @@ def follow(source: Any, template: Any, chain: Sequence[Params]) -> Iterator[Path
         model = configured(template, params)
         spec = model.to_spec(source)
         result = None if previous is None or not _shares_start(spec, params, previous) else previous.result
+        if source.has_gaps(spec):
+            _, prepared, result = fit_with_gaps(spec, source.rows, result)
+            previous = PathPoint(params, model, spec, prepared, result)
+            yield previous
+            continue
         if result is None:
             prepared = source.prepared(spec)
             fits = Fits(prepared, spec.structure, spec.penalty)

@@ -30,6 +30,7 @@ from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData, subset
 from mssl.data.moments import Moments, cells_of
 from mssl.data.splitters import Split, row_mask
+from mssl.estimators.gaps import fit_with_gaps, has_gaps
 from mssl.estimators.spec import FitSpec
 from mssl.exceptions import DataError
 from mssl.losses import Loss
@@ -86,6 +87,10 @@ class _PreparedOnce:
             tau /= known.unit**2  # given in the targets' units
         return replace(known, mean_variance=tau, settings=settings)
 
+    def has_gaps(self, spec: FitSpec) -> bool:
+        """Whether targets are missing that a fit has to expect: :mod:`mssl.estimators.gaps`."""
+        return False
+
 
 def _without_rows(prepared: Prepared) -> Prepared:
     """The same without the standardised features, a second copy of the data, where Grams have taken their place."""
@@ -112,9 +117,25 @@ class Dataset(_PreparedOnce):
         self.data, self.loss, self.mask = data, loss, mask
         self.y = data.y if mask is None else data.y[mask]
 
+    @property
+    def rows(self) -> TaskData:
+        """The rows as task data."""
+        return self.data if self.mask is None else subset(self.data, self.mask)
+
+    def has_gaps(self, spec: FitSpec) -> bool:
+        """Whether targets are missing that a fit has to expect: :mod:`mssl.estimators.gaps`."""
+        return has_gaps(spec, self.data)
+
+    def prepared(self, spec: FitSpec) -> Prepared:
+        """The data, ready to fit; where targets are missing, with those that a first fit expects."""
+        if not self.has_gaps(spec):
+            return super().prepared(spec)
+        if "gaps" not in self._known:
+            self._known["gaps"] = fit_with_gaps(spec, self.rows)[1]
+        return replace(self._known["gaps"], settings=spec.settings)
+
     def _prepare(self, loss: Loss, settings: Settings, needs_start: bool, free_units: bool) -> Prepared:
-        data = self.data if self.mask is None else subset(self.data, self.mask)
-        return prepare(data, loss, settings, needs_start=needs_start, free_units=free_units)
+        return prepare(self.rows, loss, settings, needs_start=needs_start, free_units=free_units)
 
 
 class _Fold:
@@ -252,7 +273,7 @@ class RowFold(_Fold, Dataset):
         """Dispersion of each task in the training part, in the targets' units."""
         if isinstance(self.spec.settings.noise, str) and not self.loss.has_dispersion:
             return np.ones(self.n_tasks)
-        known = self.prepared(self.spec)
+        known = _PreparedOnce.prepared(self, self.spec)  # of known targets: expected ones vary less
         return known.unit**2 * noise_units(known)
 
 

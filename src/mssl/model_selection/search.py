@@ -33,6 +33,7 @@ from mssl.estimators.base import (
     warn_unless_converged,
 )
 from mssl.estimators.effects import PartialEffect
+from mssl.estimators.gaps import check_rows, fit_with_gaps
 from mssl.estimators.moments import check_moments, remember_moments
 from mssl.estimators.summary import Summary, summarise
 from mssl.exceptions import DataError
@@ -383,7 +384,7 @@ class SearchCV(BaseEstimator):
         split : callable
             The folds.
         """
-        template.to_spec(columns).check(columns)
+        check_rows(template.to_spec(columns), columns)
         self._check(columns)
         splits = None
         contests: list[Contest] = []
@@ -543,9 +544,12 @@ class SearchCV(BaseEstimator):
         """Fit all rows with what was chosen."""
         model = clone(template).set_params(**self.best_params_)._same_input(template)
         spec = model.to_spec(whole.data)
-        prepared = whole.prepared(spec)
-        result = spec.fit(prepared, warm)
-        self.best_estimator_ = model.from_spec(spec, whole.data, prepared, result)
+        if whole.has_gaps(spec):
+            data, prepared, result = fit_with_gaps(spec, whole.data, warm)
+        else:
+            data, prepared = whole.data, whole.prepared(spec)
+            result = spec.fit(prepared, warm)
+        self.best_estimator_ = model.from_spec(spec, data, prepared, result)
         warn_unless_converged(spec, result)
 
     def _after_fit(self, table: ScoreTable, whole: Dataset) -> None:
