@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import ndtri
 
+from mssl._validation import check_choice, check_number
 from mssl.exceptions import DataError
 from mssl.graph.geometry import NEGATIVE, PALETTE, POSITIVE, task_order
 from mssl.graph.task_graph import TaskGraph
@@ -27,6 +29,8 @@ from mssl.plots.support import (
     size_in_points,
 )
 
+_FOREST = 60  # lines of a forest plot that can be read
+
 
 def plot_coefficients(
     source: Any,
@@ -35,8 +39,10 @@ def plot_coefficients(
     tasks: Iterable[Any] | None = None,
     features: Iterable[Any] | None = None,
     label: str = "coefficient",
+    kind: str = "heat",
+    coverage: float = 0.9,
 ) -> Any:
-    """Draw coefficients as a heat map, tasks down (by community where there is a graph), features across.
+    """Draw coefficients, tasks down (by community where there is a graph), features across; or with their intervals.
 
     Parameters
     ----------
@@ -44,8 +50,15 @@ def plot_coefficients(
     ax : matplotlib Axes, optional
     tasks, features : K and d names, optional
     label : str
-        What the colours show.
+        What the colours or lengths show.
+    kind : {"heat", "forest"}
+        A heat map, or one line for each weight with its interval (of models that have ``coef_std_``), feature by
+        feature. A forest shows the 60 weights of the features that are largest on average.
+    coverage : float
+        Of the intervals.
     """
+    if check_choice("kind", kind, ("heat", "forest")) == "forest":
+        return _forest(source, ax, tasks, features, label, coverage)
     values = numbers(getattr(source, "coef_", source), "coefficients", 2)
     names = as_names(tasks, source, "tasks_", values.shape[0], "tasks")
     attribute = "features_" if hasattr(source, "features_") else "feature_names_in_"
@@ -61,9 +74,38 @@ def plot_coefficients(
     return ax
 
 
+def _forest(source: Any, ax: Any, tasks: Any, features: Any, label: str, coverage: float) -> Any:
+    """Weights with intervals, one line each, grouped by feature."""
+    check_number("coverage", coverage, above=0, below=1)
+    values = numbers(getattr(source, "coef_", source), "coefficients", 2)
+    std = getattr(source, "coef_std_", None)
+    K, d = values.shape
+    names = as_names(tasks, source, "tasks_", K, "tasks")
+    columns = as_names(features, source, "features_", d, "features")
+    shown = np.argsort(-np.abs(values).mean(axis=0), kind="stable")[: max(1, _FOREST // K)]
+    lines = [(j, k) for j in sorted(shown.tolist()) for k in range(min(K, _FOREST))]
+    heights = np.array([row + row // min(K, _FOREST) for row in range(len(lines))])  # a gap after every feature
+    ax = axes(ax, (4.2, float(np.clip(0.13 * heights[-1] + 0.8, 2.0, 9.0))))
+    centre = np.array([values[k, j] for j, k in lines])
+    half = np.zeros(len(lines))
+    if std is not None:
+        half = float(ndtri(0.5 + coverage / 2)) * np.array([std[k, j] for j, k in lines])
+    sure = np.abs(centre) > half
+    for part, color in ((sure, POSITIVE), (~sure, GREY)):
+        ax.errorbar(centre[part], heights[part], xerr=half[part], fmt="o", ms=2.5, lw=0.9, color=color, ecolor=color)
+    ax.axvline(0, color=GREY, lw=0.6)
+    ax.set_ylim(heights[-1] + 0.7, -0.7)
+    ax.set_yticks(heights, [drawn(f"{columns[j]} · {names[k]}", 28) for j, k in lines], fontsize=SMALL)
+    hidden = d - len(shown)
+    ax.set_xlabel(f"{label}, {coverage:.0%} interval" if std is not None else label, fontsize=NORMAL)
+    if hidden or K > _FOREST:
+        ax.set_title(f"largest {len(shown)} of {d} features", fontsize=SMALL, loc="left")
+    return ax
+
+
 def plot_path(
-    lambdas: ArrayLike,
-    values: ArrayLike,
+    lambdas: Any,
+    values: ArrayLike | None = None,
     ax: Any = None,
     *,
     names: Iterable[Any] | None = None,
@@ -74,9 +116,10 @@ def plot_path(
 
     Parameters
     ----------
-    lambdas : (L,)
-    values : (L, …)
-        One row per strength; further axes are flattened.
+    lambdas : RegularizationPath, or (L,)
+        A path of fits, or strengths.
+    values : (L, …), optional
+        One row per strength; further axes are flattened. Of a path by default the coefficients.
     ax : matplotlib Axes, optional
     names : names of the flattened columns, optional
         The seven that get largest are named and coloured, the others grey.
@@ -85,6 +128,9 @@ def plot_path(
     chosen : float, optional
         Mark the strength that was chosen.
     """
+    if hasattr(lambdas, "coefs"):
+        values = lambdas.coefs if values is None else values
+        lambdas = lambdas.values("graph_penalty")
     table = numbers(values, "values along the path", 2, 3)
     table = table.reshape(len(table), -1)
     strengths = _strengths(lambdas, len(table))
@@ -106,22 +152,30 @@ def plot_path(
     return ax
 
 
-def plot_stability(lambdas: ArrayLike, frequencies: ArrayLike, ax: Any = None, *, threshold: float = 0.9) -> Any:
+def plot_stability(
+    lambdas: Any, frequencies: ArrayLike | None = None, ax: Any = None, *, threshold: float | None = None
+) -> Any:
     """Draw how often each edge is selected against the penalty strength, and the threshold.
 
     Parameters
     ----------
-    lambdas : (L,)
-    frequencies : (L, n_edges) or (L, K, K)
-        Selection frequencies in [0, 1]; of square matrices, the upper triangle.
+    lambdas : fitted StabilitySelection, or (L,)
+        A selection, or strengths.
+    frequencies : (L, n_edges) or (L, K, K), optional
+        Selection frequencies in [0, 1]; of square matrices, the upper triangle. Those of the selection by default.
     ax : matplotlib Axes, optional
-    threshold : float
-        Edges that reach it somewhere are selected.
+    threshold : float, optional
+        Edges that reach it somewhere are selected. That of the selection by default, or 0.9.
 
     References
     ----------
     Meinshausen & Bühlmann, Stability selection, 2010, doi:10.1111/j.1467-9868.2010.00740.x.
     """
+    if hasattr(lambdas, "frequencies_"):
+        frequencies = lambdas.frequencies_ if frequencies is None else frequencies
+        threshold = lambdas.threshold if threshold is None else threshold
+        lambdas = lambdas.lambdas_
+    threshold = 0.9 if threshold is None else threshold
     table = numbers(frequencies, "selection frequencies", 2, 3)
     if table.ndim == 3:
         if table.shape[1] != table.shape[2]:
