@@ -121,3 +121,17 @@ def test_a_pipeline_is_summed_up_by_its_last_step():
     alone = MSSLRegressor().fit(StandardScaler().fit_transform(DATA.X), DATA.y, tasks=DATA.tasks)
     pipe = make_pipeline(StandardScaler(), MSSLRegressor()).fit(DATA.X, DATA.y, msslregressor__tasks=DATA.tasks)
     assert str(summarise(pipe)) == str(alone.summary())
+
+
+def test_the_column_of_tasks_is_no_feature():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(DATA.X, columns=["a", "b", "c", "d"]).assign(site=DATA.tasks)
+    model = MSSLRegressor(task_column="site").fit(frame, DATA.y)
+    assert list(model.feature_names_in_) == list(model.features_) == ["a", "b", "c", "d"]
+    assert model.n_features_in_ == model.coef_.shape[1]
+    expected = model.predict(frame)
+    np.testing.assert_array_equal(model.predict(frame.drop(columns="site"), tasks=DATA.tasks), expected)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame.rename(columns={"a": "z"}))
+    numbered = MSSLRegressor(task_column=0).fit(np.c_[np.unique(DATA.tasks, return_inverse=True)[1], DATA.X], DATA.y)
+    assert numbered.n_features_in_ == 4

@@ -14,10 +14,12 @@ from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from mssl import plots
+from mssl import MSSLRegressor, StabilitySelection, plots
+from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, ParameterError
 from mssl.graph.geometry import NEGATIVE, POSITIVE, task_order
 from mssl.graph.task_graph import TaskGraph
+from mssl.model_selection import regularization_path
 
 HOSTILE = ["<script>alert(1)</script>", "$x_1$ and $", "a" * 10_000, "مرحبا", "👩‍🔬", "two\nlines", "\\frac{1}{2}", " "]
 LAMBDAS = np.geomspace(1, 0.01, 12)
@@ -344,3 +346,37 @@ def test_boxes_show_medians_per_task_and_method():
 def test_bad_input_is_a_stated_error(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def _lines(ax):
+    return [np.asarray(line.get_xydata(), dtype=float) for line in ax.get_lines()]
+
+
+def test_paths_and_selections_are_drawn_as_their_numbers():
+    data = make_clustered_tasks(n_features=6, n_samples=15, random_state=0)
+    path = regularization_path(data.X, data.y, data.tasks, n_points=4)
+    by_numbers = plots.plot_path(path.values("graph_penalty"), path.coefs)
+    for one, other in zip(_lines(plots.plot_path(path)), _lines(by_numbers), strict=True):
+        np.testing.assert_array_equal(one, other)
+    chosen = StabilitySelection(n_subsamples=4, threshold=0.8, random_state=0).fit(data.X, data.y, tasks=data.tasks)
+    by_numbers = plots.plot_stability(chosen.lambdas_, chosen.frequencies_, threshold=0.8)
+    for one, other in zip(_lines(plots.plot_stability(chosen)), _lines(by_numbers), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_forest_shows_estimates_and_intervals():
+    pandas = pytest.importorskip("pandas")
+    data = make_clustered_tasks(n_features=3, n_samples=20, random_state=0)
+    frame = pandas.DataFrame(data.X, columns=["a", "b", "c"]).assign(site=data.tasks)
+    model = MSSLRegressor(task_column="site").fit(frame, data.y)
+    ax = plots.plot_coefficients(model, kind="forest", coverage=0.8)
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    assert len(names) == model.coef_.size
+    assert names[0] == f"a · {model.tasks_[0]}"
+    drawn = {tuple(point) for line in ax.get_lines()[:-1] for point in np.round(line.get_xydata(), 9).tolist()}
+    assert {x for x, _ in drawn} >= set(np.round(model.coef_.ravel(), 9).tolist())
+    ends = [segment for bars in ax.collections for segment in bars.get_segments()]
+    widths = sorted(segment[1, 0] - segment[0, 0] for segment in ends)
+    np.testing.assert_allclose(widths, np.sort(2 * 1.2815515655 * model.coef_std_.ravel()), rtol=1e-8)
+    with pytest.raises(ParameterError, match="kind"):
+        plots.plot_coefficients(model, kind="tree")

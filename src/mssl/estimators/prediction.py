@@ -82,7 +82,19 @@ class TaskPredictor:
         if data.layout == "aligned":
             self.n_features_in_ = self._n_columns if data.encoder is None else len(data.encoder.columns)
         else:
-            validate_data(self, X, skip_check_array=True)
+            validate_data(self, _head(X, self.task_column), skip_check_array=True)
+
+    @classmethod
+    def _state_from_version_1(cls, state: dict[str, Any]) -> dict[str, Any]:
+        """Files of version 1 count the column of tasks among the features."""
+        column = state.get("task_column")
+        names = state.get("feature_names_in_")
+        if column is None or "n_features_in_" not in state:
+            return state
+        changed = {"n_features_in_": state["n_features_in_"] - 1}
+        if names is not None:
+            changed["feature_names_in_"] = names[names != (names[column] if isinstance(column, int) else column)]
+        return state | changed
 
     def _same_input(self, other: TaskPredictor) -> Self:
         """Remember the input that another estimator has read."""
@@ -126,9 +138,8 @@ class TaskPredictor:
                 )
             flat = self._mapped(values.reshape(-1, d))
             return Rows(flat.reshape(len(values), K, -1), None, "aligned", read.dtype)
-        left_out = tasks is not None and self.task_column is not None and _lacks(X, self.task_column)
-        if self.layout_ != "aligned" and not left_out:
-            validate_data(self, X, skip_check_array=True, reset=False)
+        if self.layout_ != "aligned":
+            validate_data(self, _head(X, self.task_column), skip_check_array=True, reset=False)
         elif values.shape[1] != d or (
             read.feature_names is not None and np.any(read.feature_names != self.features_[:d])
         ):
@@ -328,6 +339,11 @@ def _locate_one(task: Any, known: Labels) -> int:
     return int(index[0])
 
 
-def _lacks(X: Any, column: Any) -> bool:
-    """Whether X is a frame without the column of task ids."""
-    return hasattr(X, "columns") and column not in list(X.columns)
+def _head(X: Any, task_column: Any) -> Any:
+    """The columns of X without rows, and without the one that holds tasks: it is no feature."""
+    if hasattr(X, "columns"):
+        names = list(X.columns)
+        own = task_column if task_column in names or not isinstance(task_column, int) else names[task_column]
+        return without_columns(X.head(0), (own,))
+    width = X.shape[1] if hasattr(X, "shape") else len(X[0])
+    return np.empty((0, width - (task_column is not None)))

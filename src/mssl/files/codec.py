@@ -111,6 +111,24 @@ WORDS = {
     "column_schema": "mssl.data.encoding.ColumnSchema",
     "target_transform": "mssl.data.targets.TargetTransform",
     "feature_encoder": "mssl.data.encoding.FeatureEncoder",
+    # Steps of pipelines: transformers that hold numbers, text and arrays alone.
+    "pipeline": "sklearn.pipeline.Pipeline",
+    "column_transformer": "sklearn.compose.ColumnTransformer",
+    "function_transformer": "sklearn.preprocessing.FunctionTransformer",
+    "standard_scaler": "sklearn.preprocessing.StandardScaler",
+    "min_max_scaler": "sklearn.preprocessing.MinMaxScaler",
+    "max_abs_scaler": "sklearn.preprocessing.MaxAbsScaler",
+    "robust_scaler": "sklearn.preprocessing.RobustScaler",
+    "normalizer": "sklearn.preprocessing.Normalizer",
+    "power_transformer": "sklearn.preprocessing.PowerTransformer",
+    "quantile_transformer": "sklearn.preprocessing.QuantileTransformer",
+    "polynomial_features": "sklearn.preprocessing.PolynomialFeatures",
+    "one_hot_encoder": "sklearn.preprocessing.OneHotEncoder",
+    "ordinal_encoder": "sklearn.preprocessing.OrdinalEncoder",
+    "simple_imputer": "sklearn.impute.SimpleImputer",
+    "variance_threshold": "sklearn.feature_selection.VarianceThreshold",
+    "pca": "sklearn.decomposition.PCA",
+    "truncated_svd": "sklearn.decomposition.TruncatedSVD",
 }
 _WORD_OF = {home.rpartition(".")[2]: word for word, home in WORDS.items()}
 # Version 1 named classes by their paths of that time; a word is the class name in small letters with underscores.
@@ -136,6 +154,7 @@ _THIN_FROM = 2**14  # entries from which on a table of mostly zeros is written a
 _MOST_FILLED = (
     2**30
 )  # bytes of zeros that a file may stand for: 16 tables of 2000 tasks, and a bound for a hostile file
+_DTYPE = re.compile(r"[<>|=][biufcUSmM][0-9]{1,4}(\[[a-zA-Z0-9]{1,6}\])?")
 _STORED_KINDS = "biufcUSmM"  # NumPy's kinds whose bytes say all: no objects, no records
 _WITH_PARAMETERS = (BaseEstimator, BaseCrossValidator, Loss)
 
@@ -166,6 +185,12 @@ class Encoder:
             return [self.encode(item, f"{value_path}[{k}]") for k, item in enumerate(value)]
         if type(value) is tuple:
             return {"#": "tuple", "v": self.encode(list(value), value_path)}
+        if isinstance(value, np.dtype) and value.kind in _STORED_KINDS:
+            return {"#": "dtype", "v": value.str}
+        if isinstance(value, type) and value in _SCALARS.values():
+            return {"#": "number_type", "v": np.dtype(value).str}
+        if type(value) is slice:
+            return {"#": "slice", "v": self.encode([value.start, value.stop, value.step], value_path)}
         if type(value) is dict:
             pairs = [[self.encode(k, value_path), self.encode(v, f"{value_path}[{k!r}]")] for k, v in value.items()]
             return {"#": "dict", "v": pairs}
@@ -326,6 +351,20 @@ class Decoder:
 
     def _read_float(self, value: dict[str, Any], depth: int) -> float:
         return _FLOATS[value["v"]]
+
+    def _read_dtype(self, value: dict[str, Any], depth: int) -> np.dtype[Any]:
+        if type(value["v"]) is not str or not _DTYPE.fullmatch(value["v"]):
+            raise ModelFileError("the header holds a type of numbers that is none.")
+        return np.dtype(value["v"])
+
+    def _read_number_type(self, value: dict[str, Any], depth: int) -> type[Any]:
+        return self._read_dtype(value, depth).type
+
+    def _read_slice(self, value: dict[str, Any], depth: int) -> slice:
+        ends = self._items(value["v"], depth)
+        if len(ends) != 3 or not all(end is None or type(end) is int for end in ends):
+            raise ModelFileError("the header holds a slice that is none.")
+        return slice(*ends)
 
     def _read_tuple(self, value: dict[str, Any], depth: int) -> tuple[Any, ...]:
         return tuple(self._items(value["v"], depth))
