@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from mssl import kernels
 from mssl.data.layouts import read_tasks
+from mssl.exceptions import DataError
 from mssl.losses import Gaussian
 from mssl.model.objective import evaluate
 from mssl.penalties import L1, L21, Nuclear
@@ -304,3 +305,21 @@ def test_more_tasks_than_features(mean, seed):
     fit = alternate(*arguments, **more, tol=1e-6)
     assert fit.status is Status.CONVERGED
     assert falls(fit, 1e-10)
+
+
+def test_a_convex_fit_that_ends_above_its_start_raises():
+    given, options = begin(tasks(), Independent(1.0))
+    problem, end = given[0], np.full(given[3].shape, 1e6)
+
+    class Wrong:
+        """The same problem with a weight step that walks away."""
+
+        def __getattr__(self, name):
+            return getattr(problem, name)
+
+        def solve(self, coupling, W, *, tol, max_iter):
+            return WeightStep(end, 0.0, 1, Status.CONVERGED)
+
+    assert alternate(*given, **options).status is Status.CONVERGED
+    with pytest.raises(DataError, match=r"above .* where it began"):
+        alternate(Wrong(), *given[1:], **options)

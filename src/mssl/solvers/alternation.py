@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl._typing import Moment
+from mssl.exceptions import DataError
 from mssl.kernels import BROKE, LIMIT, FitRounds, RoundsLimits, TaskLoss, plain
 from mssl.model.coupling import Coupling
 from mssl.model.objective import LossAndPenalty, Point, evaluate, evaluate_again
@@ -40,6 +41,7 @@ _LOOSE = 0.1  # of the present gap, to which a block is solved while far from th
 _TURNS = 2  # limit of the turns between mean and Ω for one set of weights; a third one gained nothing
 _POLISH = 5  # most iterations that end the fit for a given structure; Newton's need one or two
 _PATIENCE = 5  # rounds without progress of F or of the gap before the alternation ends as stalled
+_FAR = 1e-3  # relative rise of F over a whole convex fit that no rounding explains
 _ROUNDING = 1e-12  # relative change of F that counts as rounding: F sums terms of up to a thousand times its size
 
 
@@ -230,8 +232,8 @@ class _Rounds:
     def only(self, W: Array, step: StructureStep, max_iter: int) -> _End:
         """The fit for a given Ω: one weight step."""
         coupling = self.structure.couple(step, self.mean_variance)
-        size = max(1.0, abs(self.problem.value(W)))
-        remaining = max_iter * self.max_inner
+        first = evaluate(self.problem, self.structure, self.scale, W, step, coupling)
+        size, remaining = max(1.0, abs(first.loss)), max_iter * self.max_inner
         while True:
             weights = self.problem.solve(coupling, W, tol=self.tol * size, max_iter=remaining)
             point = evaluate(self.problem, self.structure, self.scale, weights.W, step, coupling)
@@ -248,6 +250,12 @@ class _Rounds:
             if more.gap < weights.gap:
                 weights, point = more, evaluate(self.problem, self.structure, self.scale, more.W, step, coupling)
         self._record(point, weights.gap)
+        if point.objective > first.objective + _FAR * max(size, first.size):
+            raise DataError(
+                f"The fit ends at the objective {point.objective:.6g}, above {first.objective:.6g} where it began: its "
+                "steps have no digits left. Rescale features, and targets of tasks, that differ by many orders of "
+                "magnitude, or raise the noise."
+            )
         return _End.at(point, Status.CONVERGED if weights.gap <= self.tol * point.size else weights.status)
 
     def compiled(self, loss: TaskLoss, W: Array, step: StructureStep, max_iter: int, ready: bool) -> _End:
