@@ -473,6 +473,15 @@ def test_arrays_of_known_names_are_checked(name, kind, model, tmp_path):
         mssl.load(tmp_path / "odd.npz")
 
 
+@pytest.mark.parametrize("name", ["intercept_", "tasks_", "features_", "layout_", "loss_"])
+def test_weights_come_with_all_that_predictions_need(name, model, tmp_path):
+    partial = copy.copy(model)
+    delattr(partial, name)
+    mssl.save(partial, tmp_path / "partial.npz")
+    with pytest.raises(ModelFileError, match=f"{name} of MSSLRegressor is missing"):
+        mssl.load(tmp_path / "partial.npz")
+
+
 ODD_VALUES = {
     "n_features_in_": [-1, 3.5, "4", 10**6, True],
     "tasks_": [np.array(["a"] * 4), np.zeros((4, 1)), "abcd"],

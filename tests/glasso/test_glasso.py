@@ -667,3 +667,11 @@ def test_sweeps_end_at_a_matrix_and_its_inverse():
 def test_importing_stays_cheap():
     code = "import sys, mssl.glasso.solver; assert 'numba' not in sys.modules and 'sklearn' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.slow
+def test_smooth_covariances_are_certified_though_the_first_start_never_arrives():
+    t = np.sort(np.random.default_rng(0).random(80))
+    S = np.exp(-((t[:, None] - t) ** 2) / 0.1)
+    result = graphical_lasso(S, 9e-5, diagonal_penalty=1.7e-4)
+    assert result.status.name == "CONVERGED"

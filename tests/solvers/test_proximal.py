@@ -10,7 +10,7 @@ from mssl import kernels
 from mssl.data.design import Design
 from mssl.model.bounds import composite_gap
 from mssl.model.coupling import Coupling
-from mssl.penalties import L21
+from mssl.penalties import L21, Nuclear
 from mssl.solvers import proximal
 from mssl.solvers.base import Status
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic
@@ -176,3 +176,17 @@ def test_nothing_is_done_where_nothing_is_to_do():
     assert (idle.n_iter, idle.W.any()) == (0, False)
     best = problem.solve()
     assert problem.solve(V=best.W).n_iter == 0
+
+
+def test_a_descent_that_creeps_ends_and_says_so():
+    """Features far from zero without an intercept: so ill-conditioned that proximal steps hardly move."""
+    random = np.random.default_rng(1)
+    X = 1e4 + random.standard_normal((15, 3)) @ random.standard_normal((3, 3))
+    Y = X @ random.standard_normal((3, 6)) + random.standard_normal((15, 6))
+    H, q = X.T @ X, Y.T @ X
+    quadratic = GramQuadratic(H[None], q, 0.5 * np.sum(Y**2, axis=0))
+    free = Coupling.diagonal_only(np.full(6, 1e-4))
+    step = solve_composite(quadratic, free, Nuclear(0.1), np.zeros((6, 3)), tol=1e-6, max_iter=400_000)
+    assert step.status is Status.STALLED
+    assert step.n_iter < 40_000
+    assert step.gap > 1e-6

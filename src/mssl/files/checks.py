@@ -97,6 +97,7 @@ _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "curves_": (_each(_of_class("Curves"), list), "a list of curves"),
     "table_": (_of_class("TableSchema"), "a schema of columns"),
 }
+_WITH_COEF = ("intercept_", "tasks_", "features_", "layout_", "loss_")  # what weights predict with
 # Fields of the small classes, by class.
 _FIELDS: dict[str, dict[str, tuple[Callable[[Any], bool], str]]] = {
     "TableSchema": {
@@ -198,6 +199,9 @@ def check_object(name: str, state: Mapping[str, Any]) -> None:
             places.dtype.kind != "i" or not np.all((places >= 0) & (places < sizes.get(bound, 0)))
         ):
             raise ModelFileError(f"{attribute} of {name} points outside of the features")
+    missing = [attribute for attribute in _WITH_COEF if attribute not in state]
+    if "coef_" in state and missing:
+        raise ModelFileError(f"{missing[0]} of {name} is missing")
     if "n_features_in_" in state and not _counts_columns(state, sizes):
         raise ModelFileError(f"n_features_in_ of {name} is not the number of its columns")
 

@@ -42,7 +42,9 @@ NEAR_LARGE = 0.8
 STOP = 0.3  # the descent stops when its estimate of the gap is this share of the target; the true gap is larger
 LOOSE = 1e-2  # gap per variable at which a stage with larger penalties ends: it gives a start, not an answer
 # Limits.
-STAGE = 200  # sweeps of one such stage: stages that succeed take a tenth of it, the others never arrive
+STAGE = (
+    200  # sweeps of one such stage, and of a start until its first certificate: those that succeed take a tenth of it
+)
 PATIENCE = 200  # ADMM iterations after a failed descent in which the gap must fall by a tenth
 
 Known = tuple[Array, float, Array | None]  # Ω⁻¹, log det Ω, and a dual point of a problem nearby
@@ -468,14 +470,24 @@ def descend(block: Block, target: float, max_iter: int) -> None:
     Columns that are solved too loosely can make an ill-conditioned W indefinite. The last two attempts are therefore to
     solve them accurately from the beginning, and to start from the solution for larger penalties.
     """
-    if block.W is not None and _descend_from(block, block.W, target, max_iter):
+    if block.W is not None and _arrives(block, block.W, target, max_iter):
         return
     starts = ((soft_start, 1e-2), (shrunk_start, 1e-2), (shrunk_start, 1e-5), (shrunk_start, 1e-8))
     for start, block.column_tol in starts:
         W = start(block.S, block.L)
-        if W is not None and _descend_from(block, W, target, max_iter):
+        if W is not None and _arrives(block, W, target, max_iter):
             return
     _descend_along(block, target, max_iter)
+
+
+def _arrives(block: Block, W: Array, target: float, max_iter: int) -> bool:
+    """Descend from W; False where that breaks down, or has nothing to show after the sweeps of a stage."""
+    if not _descend_from(block, W, target, min(max_iter, block.n_iter + STAGE)):
+        return False
+    if block.point.gap == np.inf and block.n_iter < max_iter:
+        block.W, block.B = None, None
+        return False
+    return block.point.gap <= target or _descend_from(block, W, target, max_iter)
 
 
 def _descend_along(block: Block, target: float, max_iter: int) -> None:

@@ -35,6 +35,7 @@ Mask = NDArray[np.bool_]
 
 # All constants trade time only; the certificate decides when a descent ends.
 _GAP_EVERY = 5  # iterations between two certificates: fewer cost more certificates, more may iterate in vain
+_PATIENCE, _FALL = 4000, 0.9  # iterations in which the gap must fall to this share: else there is no end to them
 _GROWTH = 1.5  # smallest factor of the curvature when a step proves it too small
 _FIRST = 64  # smallest number of features in the first working set, and of those that join it later
 _INNER = 0.01  # share of the present gap to which a working set is solved: smaller polishes sets that will change
@@ -87,6 +88,7 @@ def _accelerated(
     q = quadratic.linear
     L = _curvature(operate, HV - q)
     previous, H_previous, momentum, gap = V, HV, 1.0, np.inf
+    least, last_fall = np.inf, 0
     for iteration in range(max_iter + 1):
         if iteration % _GAP_EVERY == 0 or iteration == max_iter:
             gap = certificate(V, HV - q)
@@ -94,6 +96,10 @@ def _accelerated(
                 return WeightStep(V, gap, iteration, reached)
             if not np.isfinite(gap):
                 return WeightStep(V, gap, iteration, Status.DIVERGED)
+            if gap < _FALL * least:
+                least, last_fall = gap, iteration
+            if iteration - last_fall >= _PATIENCE:
+                return WeightStep(V, gap, iteration, Status.STALLED)
         following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
         push = (momentum - 1.0) / following if penalty.convex else 0.0
         Y, HY = V + push * (V - previous), HV + push * (HV - H_previous)
