@@ -166,10 +166,11 @@ def check_object(name: str, state: Mapping[str, Any]) -> None:
 
     Examples
     --------
-    >>> check_object("MSSLRegressor", {"coef_": np.zeros((2, 3)), "intercept_": np.zeros(3)})
+    >>> check_object("MSSLRegressor", {"coef_": np.zeros((2, 3)), "intercept_": np.zeros(2)})
     Traceback (most recent call last):
-    mssl.exceptions.ModelFileError: intercept_ of MSSLRegressor has shape (3,), which does not fit the other arrays
+    mssl.exceptions.ModelFileError: tasks_ of MSSLRegressor is missing
     """
+    _check_complete(name, state)
     sizes = {"2": 2}
     for attribute in sorted(state, key=lambda attribute: attribute != "coef_"):
         value = state[attribute]
@@ -199,11 +200,15 @@ def check_object(name: str, state: Mapping[str, Any]) -> None:
             places.dtype.kind != "i" or not np.all((places >= 0) & (places < sizes.get(bound, 0)))
         ):
             raise ModelFileError(f"{attribute} of {name} points outside of the features")
-    missing = [attribute for attribute in _WITH_COEF if attribute not in state]
-    if "coef_" in state and missing:
-        raise ModelFileError(f"{missing[0]} of {name} is missing")
     if "n_features_in_" in state and not _counts_columns(state, sizes):
         raise ModelFileError(f"n_features_in_ of {name} is not the number of its columns")
+
+
+def _check_complete(name: str, state: Mapping[str, Any]) -> None:
+    """Raise where there are weights and not all that predictions with them need."""
+    for attribute in _WITH_COEF:
+        if "coef_" in state and attribute not in state:
+            raise ModelFileError(f"{attribute} of {name} is missing")
 
 
 def _counts_columns(state: Mapping[str, Any], sizes: dict[str, int]) -> bool:
