@@ -15,6 +15,7 @@ from benchmarks.measures import CAP, GOAL, LEAST_CAP, exponent, geometric_mean
 
 Row = dict[str, Any]
 VERSIONS = Path(__file__).parent / "versions.json"
+REMARKS = VERSIONS.with_suffix(".md")  # on what the comparison with the version before shows
 FEW = 20  # variables of a small component
 PEERS = ("scikit-learn", "scikit-learn, Gram", "skglm", "celer", "gglasso")
 TITLES = {
@@ -404,7 +405,7 @@ def preface(results: Row) -> str:
     return f"""# Benchmarks
 
 Written by `python -m benchmarks report` from `benchmarks/results.json`; `python -m benchmarks run --full` fills it.
-No figure here is typed by hand.
+No figure here is typed by hand, but for the remarks on the version before (`benchmarks/versions.md`).
 
 - **Time** is processor time of one thread (BLAS limited to one), the least of interleaved repeats (runs under 10 ms are
   looped). Ratios are times of a rival over ours (ours = 1). Our certificate is inside our time.
@@ -455,6 +456,7 @@ def versions_section(rows: Sequence[Row]) -> str:
         "(`python -m benchmarks.versions`). Ratios are this version's time over the older one's.\n\n"
     )
     text += table(["group", "problems", "geometric mean", "least", "largest", "slower by more than 5 %"], means)
+    text += "\n" + REMARKS.read_text(encoding="utf-8")
     return text + ("\n" + table(["slower", "before, ms", "now, ms", "ratio"], slow) if slow else "")
 
 
