@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_rel
 
 import mssl.experiments as experiments
+from mssl import presets
 from mssl.exceptions import DataError, DatasetError, ParameterError
-from mssl.experiments import classification, climate, sample_size, sets
+from mssl.experiments import classification, climate, methods, sample_size, scaling, sets
 from mssl.experiments.page import Claim, Comparison, Page, published
 from mssl.experiments.runner import Experiment, Results, crossed, read_records, run_experiment
 from mssl.experiments.stats import density_test, holm, mean_and_spread, paired_p_value, winners
@@ -338,6 +339,7 @@ def test_available_names_every_experiment():
         "classification",
         "sample-size",
         "landmine-graph",
+        "scaling",
         "regimes",
         "all",
     ]
@@ -372,7 +374,7 @@ def test_sensitivity(tmp_path):
 @pytest.fixture
 def no_downloads(monkeypatch):
     """Only what comes with the package can be had."""
-    for module in (climate, classification, sample_size):
+    for module in (climate, classification, sample_size, scaling):
         monkeypatch.setattr(module, "can_be_had", lambda load, name: False)
 
 
@@ -391,7 +393,9 @@ def test_climate_without_data_takes_a_simulated_ensemble(tmp_path):
 
 @pytest.mark.usefixtures("no_downloads")
 def test_classification_without_data_takes_the_digits(tmp_path):
-    experiments.run("classification", tmp_path, quick=True, runs={"digits": [1]}, methods=["LR", "p-MSSL", "Pooled"])
+    chosen = ["LR", methods.DEFAULT, "Pooled"]
+    shares = {"digits": [0.1, 0.2]}
+    experiments.run("classification", tmp_path, quick=True, runs={"digits": 1}, methods=chosen, fractions=shares)
     text = check_folder_without_published(tmp_path)
     assert "landmine, spam-15, letter" in text
 
@@ -399,7 +403,8 @@ def test_classification_without_data_takes_the_digits(tmp_path):
 def check_folder_without_published(folder):
     """The digits are not in the paper, so there is a claim of ours but no published figure."""
     text = check_folder(folder, "classification")
-    assert "with few rows p-MSSL errs no more than LR" in text
+    assert "mssl default errs no more than LR" in text
+    assert "of 1 without" in text
     assert "| AUC" not in text or "Area under the ROC curve" in text
     assert "Area under the ROC curve (%)" in text
     return text
@@ -455,13 +460,40 @@ def test_landmine_graph_knows_the_ground(tmp_path):
 
 @pytest.mark.usefixtures("data_folder")
 def test_sample_size(tmp_path):
-    experiments.run("sample-size", tmp_path, quick=True, seeds=1, methods=["LR", "CMTL", "p-MSSL"], sizes=[10, 20])
+    chosen = ["LR", methods.PAPER]
+    experiments.run("sample-size", tmp_path, quick=True, seeds=1, methods=chosen, sizes=[10, 20])
     text = check_folder(tmp_path, "sample-size")
     assert "Spam, 15 users" in text
     records = read_records(tmp_path / "records.jsonl")
     assert np.mean([r["error"] for r in records if r["size"] == 20]) < np.mean(
         [r["error"] for r in records if r["size"] == 10]
     )
+
+
+@pytest.mark.usefixtures("no_downloads")
+def test_scaling_shows_what_division_and_one_sided_intercepts_do(tmp_path):
+    experiments.run("scaling", tmp_path, quick=True, rows=30)
+    text = check_folder(tmp_path, "scaling")
+    assert "errs about twice as much" in text
+    rmse = {
+        (r["method"], r["setting"]): np.mean(r["rmse"]) for r in read_records(tmp_path / "records.jsonl") if r["rmse"]
+    }
+    assert rmse["OLS", "with"] < rmse["OLS", "without"]  # the members have biases
+    assert abs(rmse["r-MSSL", "with"] / rmse["OLS", "with"] - 1) < 0.05
+
+
+def test_weights_of_one_over_n_are_a_strength_of_n(rng):
+    """A loss divided by n at λ is the sum at nλ."""
+    X, y, tasks = rng.standard_normal((60, 4)), rng.integers(0, 2, 60), np.repeat([0, 1, 2], 20)
+    free = {"loss": "bernoulli", "scale_features": False, "tol": 1e-10}
+    divided = presets.low_rank(0.1, **free).fit(X, y, tasks=tasks, sample_weight=np.full(60, 1 / 20))
+    summed = presets.low_rank(2.0, **free).fit(X, y, tasks=tasks)
+    np.testing.assert_allclose(divided.coef_, summed.coef_, atol=1e-4)
+
+
+@pytest.mark.parametrize(("known", "met"), [(12.0, "below 5 %"), (3.0, "above 80 %"), (10.0, "5 %"), (5.0, "20 %")])
+def test_the_share_that_meets_a_figure(known, met):
+    assert classification.meeting([0.05, 0.2, 0.8], [10.0, 5.0, 4.0], known) == met
 
 
 def test_all_leaves_out_what_cannot_be_had(tmp_path):
@@ -522,11 +554,12 @@ def test_one_run_has_no_spread_and_no_winner():
     same = compared_cells({"a": [1.0, 2.0, 4.0], "b": [1.0, 2.0, 4.0]})
     assert str(same[0]) == "2.33 ± 1.53"
     assert not any(cell.bold for cell in same)
-    apart = compared_cells({"a": [1.0, 1.1, 1.2], "b": [2.0, 2.1, 2.3]})
-    assert [cell.bold for cell in apart] == [True, False]
+    for n in (4, 5):
+        apart = compared_cells({"a": np.linspace(1.0, 1.2, n), "b": np.linspace(2.0, 2.3, n)})
+        assert [cell.bold for cell in apart] == [n == 5, False]  # fewer than five runs are no ground for bold
 
 
-@pytest.mark.parametrize("windows", [1, 3])
+@pytest.mark.parametrize("windows", [1, 5])
 def test_the_climate_table_of_one_window_has_no_spread(windows, monkeypatch):
     from mssl.experiments import climate_page
 
@@ -535,7 +568,7 @@ def test_the_climate_table_of_one_window_has_no_spread(windows, monkeypatch):
     monkeypatch.setattr(climate_page, "rmse", lambda results, name, kind, method: errors[method][:, None])
     table = climate_page._errors(Results(protocol, [], Path()), "fiveloc")
     assert ("±" in table.caption) == ("±" in table.markdown()) == (windows > 1)
-    assert [[cell.bold for cell in row[1:]] for row in table.rows] == [[False, False], [True, True]]
+    assert [[cell.bold for cell in row[1:]] for row in table.rows] == [[False] * 2, [windows > 1] * 2]
     errors["r-MSSL"] = errors["OLS"]
     table = climate_page._errors(Results(protocol, [], Path()), "fiveloc")
     assert not any(cell.bold for row in table.rows for cell in row[1:])

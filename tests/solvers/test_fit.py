@@ -387,7 +387,7 @@ def test_the_papers_objective_is_reached_as_printed(lam: float, gamma: float) ->
 
 def test_the_dictionary_to_the_paper() -> None:
     K, d, n = 4, 7, 20
-    regression, glm = paper_scale(K, d), paper_scale(K, d, gaussian=False)
+    regression, glm = paper_scale(K, d), paper_scale(K, d, "glm")
     residual = paper_scale(K, d, residual_rows=n)
     assert (regression.coupling, regression.precision) == (K / d, 2 * d / K)
     assert glm.graph_penalty == 2 / d

@@ -13,7 +13,7 @@ from sklearn.linear_model import GammaRegressor, LogisticRegression, PoissonRegr
 from mssl import MSSLClassifier, MSSLRegressor, MultiTaskGLM
 from mssl.data.layouts import read_tasks
 from mssl.datasets import make_clustered_tasks
-from mssl.exceptions import DataError
+from mssl.exceptions import DataError, ParameterError
 from mssl.losses import resolve_loss
 from mssl.model.coupling import Coupling
 from mssl.penalties import L1
@@ -378,6 +378,36 @@ def test_paper_formulation_minimises_the_literal_objective():
             assert literal(model.coef_ + shift, model.intercept_, model.precision_) >= best - 1e-5
             bump = size * np.diag(rng.normal(size=K)) * np.diag(model.precision_).min()
             assert literal(model.coef_, model.intercept_, model.precision_ + bump) >= best - 1e-5
+
+
+def test_both_logistic_objectives_of_the_paper_are_those_it_prints():
+    """Equation 16 (half the loss, the whole trace) and 17: F is a multiple of the printed sum, which no move lowers."""
+    X, y, tasks = draw("bernoulli")
+    rng, K = np.random.default_rng(2), len(np.unique(tasks))
+
+    def printed(coef, intercept, precision, lam, gamma, halved):
+        index = np.searchsorted(np.unique(tasks), tasks)
+        eta = np.einsum("nd,nd->n", X, coef[index]) + intercept[index]
+        loss, trace = np.sum(np.logaddexp(0, eta) - y * eta), np.trace(coef.T @ precision @ coef)
+        sizes = lam * np.abs(precision).sum() + gamma * np.abs(coef).sum()
+        smooth = 0.5 * loss + trace if halved else loss + 0.5 * trace
+        return smooth - K / 2 * np.linalg.slogdet(precision)[1] + sizes
+
+    for formulation, halved in (("paper-logistic", True), ("paper", False)):
+        differences = []
+        for lam, gamma in ((0.8, 0.3), (2.0, 0.1)):
+            model = MSSLClassifier(lam, gamma, formulation=formulation, tol=1e-9, max_iter=2000).fit(X, y, tasks=tasks)
+            fitted = (model.coef_, model.intercept_, model.precision_)
+            best = printed(*fitted, lam, gamma, halved)
+            differences.append(model.objective_ - (2 if halved else 1) * best)
+            for size in (1e-4, 1e-2):
+                coef = fitted[0] + size * rng.normal(size=fitted[0].shape)
+                bump = size * np.diag(rng.normal(size=K)) * np.diag(fitted[2]).min()
+                assert printed(coef, *fitted[1:], lam, gamma, halved) >= best - 1e-5
+                assert printed(*fitted[:2], fitted[2] + bump, lam, gamma, halved) >= best - 1e-5
+        assert differences[0] == pytest.approx(differences[1], abs=1e-4)
+    with pytest.raises(ParameterError, match="made for classifiers"):
+        MSSLRegressor(formulation="paper-logistic").fit(X, y, tasks=tasks)
 
 
 def test_warm_start_needs_fewer_rounds():

@@ -74,9 +74,10 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
     penalty_factor : array of shape (d,), optional
         What the weights of each feature cost: a factor of the ℓ1 penalty, whose square is that of the ridge and of the
         prior. 0 leaves a feature free (it is taken as 1/10 000), 2 makes it dear; with curves it is for the lines.
-    formulation : {"unified", "paper"}, default="unified"
+    formulation : {"unified", "paper", "paper-logistic"}, default="unified"
         "paper" minimises the objective as the paper prints it: λ and γ are then the paper's, raw features, unit noise,
-        no shared mean, start from Ω = I and W = 0.
+        no shared mean, start from Ω = I and W = 0. For classifiers the paper prints two that differ by factors of 2:
+        "paper" is its eq. 17, "paper-logistic" its eq. 16 (:func:`mssl.model.objective.paper_scale`).
     fit_intercept : bool, default=True
         Give each task an unpenalised intercept.
     task_column : str or int, optional

@@ -116,6 +116,9 @@ class FitSpec(NamedTuple):
         return fit_prepared(prepared, self.structure, self.penalty, warm=warm, first=first, monitor=monitor)
 
 
+FORMULATIONS = ("unified", "paper", "paper-logistic")
+
+
 def settings_of(estimator: Any, **changes: Any) -> Settings:
     """The settings among an estimator's parameters."""
     names = ("shared_mean", "noise", "scale_features", "fit_intercept", "solver", "tol", "max_iter")
@@ -146,7 +149,7 @@ def mssl_spec(estimator: Any, loss: Loss, data: TaskShape) -> FitSpec:
         "solver": estimator.graph_solver,
     }
     shared_mean = _mean_of(estimator, on)
-    if check_choice("formulation", estimator.formulation, ("unified", "paper")) == "unified":
+    if check_choice("formulation", estimator.formulation, FORMULATIONS) == "unified":
         learned = SparsePrecision(
             estimator.graph_penalty,
             coupling=estimator.coupling,
@@ -159,7 +162,12 @@ def mssl_spec(estimator: Any, loss: Loss, data: TaskShape) -> FitSpec:
         penalty = ElasticNet(estimator.coef_penalty, estimator.ridge)
         return FitSpec(structure, penalty, loss, settings_of(estimator, shared_mean=shared_mean))
     n_rows = len(data.y) // data.n_tasks if on == "residual" else 0
-    paper = paper_scale(data.n_tasks, data.n_features, gaussian=loss.name == "gaussian", residual_rows=n_rows)
+    form = "regression" if loss.name == "gaussian" else "glm"
+    if estimator.formulation == "paper-logistic":
+        if loss.name != "bernoulli":
+            raise refused("formulation", estimator.formulation, "it is made for classifiers", "Use 'paper'.")
+        form = "logistic"
+    paper = paper_scale(data.n_tasks, data.n_features, form, residual_rows=n_rows)
     structure = SparsePrecision(
         paper.graph_penalty * estimator.graph_penalty,
         coupling=paper.coupling,

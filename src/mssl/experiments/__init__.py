@@ -30,6 +30,7 @@ _MODULES = {
     "classification": "classification",
     "sample-size": "sample_size",
     "landmine-graph": "landmine_graph",
+    "scaling": "scaling",
     "regimes": "regimes",
 }
 

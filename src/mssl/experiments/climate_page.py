@@ -12,7 +12,7 @@ from mssl.experiments.figures import NORMAL, SMALL, dots_with_bars, panels
 from mssl.experiments.page import Claim, Comparison, Page, published
 from mssl.experiments.runner import Results
 from mssl.experiments.stats import mean_and_spread, over_runs
-from mssl.experiments.tables import Cell, Table
+from mssl.experiments.tables import FEWEST_RUNS, Cell, Table
 
 Array = NDArray[np.float64]
 
@@ -87,21 +87,24 @@ def _errors(results: Results, name: str) -> Table:
         for method in results.protocol["methods"]
     }
     low = {kind: min(float(means[kind, m].mean()) for m in results.protocol["methods"]) + 5e-4 for kind in kinds}
-    told = {kind: any(means[kind, m].mean() > low[kind] for m in results.protocol["methods"]) for kind in kinds}
+    windows = len(next(iter(means.values())))
+    told = {
+        kind: windows >= FEWEST_RUNS and any(means[kind, m].mean() > low[kind] for m in results.protocol["methods"])
+        for kind in kinds
+    }
     for method in results.protocol["methods"]:
         row: list[Any] = [method]
         for kind in kinds:
             mean, spread = mean_and_spread(means[kind, method])
             row.append(Cell(mean, spread, digits=3, bold=told[kind] and mean <= low[kind]))
         rows.append(row)
-    windows = len(means[kinds[0], rows[0][0]])
     return Table(
         f"rmse-{name}",
         f"RMSE (°C) on {name}, {over_runs(windows, 'test window')}",
         ["method", *kinds],
         rows,
-        "Bold: lowest mean. Windows share years, so that no test of significance is made. The climatology is the "
-        "same in both columns.",
+        "Bold: lowest mean of five or more windows. Windows share years, so that no test of significance is made. The "
+        "climatology is the same in both columns.",
     )
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from mssl.exceptions import DatasetError
-from mssl.experiments.page import Page, document, published
+from mssl.experiments.page import Page, document, published, save_figure
 from mssl.experiments.runner import RECORDS, run_experiment
 from mssl.files.atomic import prepare_folder, write_text
+
+_SCREEN = 80  # dots an inch of the figures in reproduction.md: small files
 
 
 def run_all(
@@ -52,7 +54,16 @@ def run_all(
             missing[name] = str(error)
     write_text(folder / "index.html", _index(pages, missing))
     write_text(folder / "reproduction.md", reproduction(pages, missing, quick))
+    for name, page in pages.items():
+        for kind, item in page.blocks:
+            if kind == "figure":
+                save_figure(item.figure, folder / f"{_prefix(name)}{item.name}", dpi=_SCREEN, vectors=False)
     return folder / "index.html"
+
+
+def _prefix(name: str) -> str:
+    """How the files of an experiment's figures beside ``reproduction.md`` begin."""
+    return f"reproduction-{name}-"
 
 
 def _index(pages: dict[str, Page], missing: dict[str, str]) -> str:
@@ -76,13 +87,13 @@ def reproduction(pages: dict[str, Page], missing: dict[str, str], quick: bool) -
     source: dict[str, Any] = published()["source"]
     command = f"mssl reproduce all{' --quick' if quick else ''} --output results --resume"
     head = (
-        f"# The paper's experiments, reproduced\n\nThis document was written by `{command}`; figures, records and "
-        f"settings lie in the folders it writes. Published figures are those of {source['citation']}, "
+        f"# The paper's experiments, reproduced\n\nThis document was written by `{command}`; records, settings "
+        f"and larger figures lie in the folders it writes. Published figures are those of {source['citation']}, "
         f"doi:{source['doi']}; they come from one file (`src/mssl/experiments/published.json`) and were used neither "
         "for tuning nor as a target.\n"
     )
     if quick:
         head += "\n**Quick protocol: far fewer runs and smaller grids than the paper's.**\n"
-    parts = [head, *(page.markdown(level=2, figures=False) for page in pages.values())]
+    parts = [head, *(page.markdown(level=2, prefix=_prefix(name)) for name, page in pages.items())]
     parts += [f"## {name}\n\nNot run: {why}\n" for name, why in missing.items()]
     return "\n".join(parts)

@@ -150,8 +150,8 @@ class Page:
             "Protocol: " + "; ".join(f"`{name}` = {_brief(value)}" for name, value in protocol.items()) + ".",
         )
 
-    def markdown(self, *, level: int = 1, figures: bool = True) -> str:
-        """The page as Markdown, headings from a given level on."""
+    def markdown(self, *, level: int = 1, prefix: str = "") -> str:
+        """The page as Markdown, headings from a given level on, figures in files whose names begin with a prefix."""
         parts = [f"{'#' * level} {self.title}"]
         for kind, item in self.blocks:
             if kind == "heading":
@@ -159,7 +159,7 @@ class Page:
             elif kind == "table":
                 parts += [f"**{item.caption}**", item.markdown(), *([item.note] if item.note else [])]
             elif kind == "figure":
-                parts += [f"![{item.caption}]({item.name}.png)", f"*{item.caption}*"] if figures else []
+                parts += [f"![{item.caption}]({prefix}{item.name}.png)", f"*{item.caption}*"]
             else:
                 parts.append(f"```\n{item}\n```" if kind == "code" else item)
         return "\n\n".join(parts) + "\n"
@@ -204,14 +204,17 @@ def document(title: str, body: str) -> str:
     )
 
 
-def save_figure(figure: Any, stem: Path) -> None:
-    """Write a figure as PNG and SVG, equal bytes for equal figures."""
+def save_figure(figure: Any, stem: Path, *, dpi: int = 200, vectors: bool = True) -> None:
+    """Write a figure as PNG, and as SVG where vectors are wanted; equal bytes for equal figures."""
     import io
 
     import matplotlib as mpl
 
+    kinds: list[tuple[str, dict[str, Any]]] = [("png", {"dpi": dpi})]
+    if vectors:
+        kinds.append(("svg", {"metadata": {"Date": None}}))
     with mpl.rc_context({"svg.hashsalt": "mssl", "svg.fonttype": "path"}):
-        for ending, extra in (("png", {"dpi": 200}), ("svg", {"metadata": {"Date": None}})):
+        for ending, extra in kinds:
             buffer = io.BytesIO()
             figure.savefig(buffer, format=ending, **extra)
             write_bytes(stem.with_name(f"{stem.name}.{ending}"), buffer.getvalue())

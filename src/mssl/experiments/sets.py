@@ -21,14 +21,15 @@ TITLES = {
     "digits": "Digits pairs",
     "mnist": "MNIST pairs",
 }
-# Shares of every task's rows for training; the paper states none. The middle one is the main one.
+# Shares of every task's rows for training; the paper states none. At the first all methods are compared: it is where
+# logistic regression errs about as much as published, or as near to that as time allows. At the others it runs alone.
 FRACTIONS = {
-    "landmine": (0.1, 0.3, 0.6),
-    "spam-3": (0.02, 0.1, 0.4),
-    "spam-15": (0.1, 0.2, 0.5),
-    "mnist": (0.1, 0.2, 0.5),
-    "letter": (0.01, 0.05, 0.2),
-    "digits": (0.1, 0.2, 0.5),
+    "landmine": (0.2, 0.05, 0.1, 0.3, 0.6),
+    "spam-3": (0.1, 0.02, 0.4, 0.8),
+    "spam-15": (0.07, 0.03, 0.1, 0.2),
+    "letter": (0.05, 0.1, 0.2, 0.4, 0.7),
+    "mnist": (0.2, 0.1, 0.5, 0.8),
+    "digits": (0.2, 0.1, 0.5),
 }
 MNIST_ROWS = 200  # rows of each of MNIST's 45 pairs: the whole set has 630 000 rows
 WORDS_KEPT = 500  # words of the mails: trades accuracy (see "LR, all words") for time

@@ -43,6 +43,9 @@ class Cell:
         return f"{self.value:.{self.digits}f} ± {self.spread:.{self.digits}f}"
 
 
+FEWEST_RUNS = 5  # from which on a cell may be bold
+
+
 def compared_cells(
     runs: Mapping[str, Any],
     *,
@@ -53,7 +56,7 @@ def compared_cells(
 ) -> list[Cell]:
     """Mean and spread of every method's runs; the best and those not significantly worse in bold.
 
-    Where no method is worse, as after a single run, bold would say nothing, and no cell is.
+    Where no method is worse, or there are fewer than five runs, bold would say nothing, and no cell is.
 
     Parameters
     ----------
@@ -69,7 +72,7 @@ def compared_cells(
     """
     sign = -1.0 if higher_is_better else 1.0
     best = winners({m: sign * np.asarray(v) for m, v in runs.items() if m not in unfair}, overlap=overlap)
-    told = not all(best.values())
+    told = not all(best.values()) and min(len(v) for v in runs.values()) >= FEWEST_RUNS
     return [Cell(*mean_and_spread(v), digits=digits, bold=told and best.get(m, False)) for m, v in runs.items()]
 
 

@@ -206,29 +206,33 @@ class PaperScale(NamedTuple):
     residual_loss: float
 
 
-def paper_scale(n_tasks: int, n_features: int, *, gaussian: bool = True, residual_rows: int = 0) -> PaperScale:
+def paper_scale(n_tasks: int, n_features: int, form: str = "regression", *, residual_rows: int = 0) -> PaperScale:
     r"""Translate the paper's printed constants, which differ between its objectives.
 
     - p-MSSL, regression:
       :math:`\tfrac12\sum\|X_kw_k-y_k\|^2 - \tfrac K2\log|\Omega| + \operatorname{Tr}(W\Omega W^\top)`;
-    - p-MSSL, other losses: the same with :math:`\tfrac12\operatorname{Tr}(W\Omega W^\top)`;
+    - p-MSSL, other losses (eq. 17): the whole loss, and :math:`\tfrac12\operatorname{Tr}(W\Omega W^\top)`;
+    - p-MSSL, logistic loss (eq. 16): half the loss, and :math:`\operatorname{Tr}(W\Omega W^\top)`; the sign of the
+      printed loss is that of the likelihood, which nobody minimises, and is turned round;
     - r-MSSL: :math:`\sum\|y_k-X_kw_k\|^2 - \tfrac K2\log|\Omega| + \operatorname{Tr}(E\Omega E^\top)`.
 
     Parameters
     ----------
     n_tasks, n_features : int
         K and d.
-    gaussian : bool
-        Which of the two p-MSSL objectives.
+    form : {"regression", "glm", "logistic"}
+        Which of the p-MSSL objectives.
     residual_rows : int
         n for r-MSSL, 0 for p-MSSL.
     """
     K, d, n = float(n_tasks), float(n_features), float(residual_rows)
     if residual_rows:
         return PaperScale(1.0, 1.0 / n, n / K, 2 * n / K, n / K, 2 * n / K)
-    if gaussian:
-        return PaperScale(K / d, 1.0 / d, 1.0, 2 * d / K, 1.0, 0.0)
-    return PaperScale(K / d, 2.0 / d, 1.0, d / K, 1.0, 0.0)
+    return {
+        "regression": PaperScale(K / d, 1.0 / d, 1.0, 2 * d / K, 1.0, 0.0),
+        "glm": PaperScale(K / d, 2.0 / d, 1.0, d / K, 1.0, 0.0),
+        "logistic": PaperScale(2 * K / d, 1.0 / d, 2.0, 2 * d / K, 2.0, 0.0),
+    }[form]
 
 
 def lambda_max(moment: Array, edge_prices: Array) -> float:

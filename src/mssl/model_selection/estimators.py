@@ -134,7 +134,7 @@ class MSSLSearch(SearchCV):
 
         def limit(params: Params) -> float:
             spec = clone(template).set_params(**params).to_spec(whole)
-            known = coefs_only or template.formulation == "paper"
+            known = coefs_only or template.formulation != "unified"
             return graph_limit(whole.prepared(spec), spec) if known else 1.0
 
         tau = 0.0

@@ -107,7 +107,7 @@ class SearchSpace:
                 given[name] = list(value) if name == "shared_means" else grid_values(value, name)
                 if not given[name]:
                     raise ParameterError(f"{name} is empty; give at least one value, or None for the default grid.")
-        if estimator.formulation == "paper":
+        if estimator.formulation != "unified":
             # One λ_max for all settings, found once: γ alone moves it, and downwards.
             largest = cache(lambda: facts["graph_limit"]({"coef_penalty": 0.0}))
             return cls(ABSENT | given, **facts | {"graph_limit": lambda params: largest()}, normalised=False)
