@@ -1,5 +1,7 @@
 """Many tasks, component by component: the answers are those of tables over all pairs."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -145,6 +147,21 @@ def test_many_tasks_are_saved_continued_and_shown(few_are_many, tmp_path, monkey
     assert "80 tasks" in model._repr_html_()
     text = model.graph_.to_json()
     assert task_graph.TaskGraph.from_json(text) == model.graph_
+
+
+def test_slow_graph_steps_are_announced_once():
+    rng = np.random.default_rng(0)
+    X, W = rng.standard_normal((120, 40, 6)), rng.standard_normal((120, 2)) @ rng.standard_normal((2, 6))
+    y = np.einsum("knd,kd->kn", X, W) + 0.5 * rng.standard_normal((120, 40))
+    rows, tasks = X.reshape(-1, 6), np.repeat(np.arange(120), 40)
+    with pytest.warns(UserWarning, match="sweeps") as heard:
+        MSSLRegressor(0.1, variance_floor=0.01, max_iter=30).fit(rows, y.ravel(), tasks=tasks)
+    slow = [str(warning.message) for warning in heard if "sweeps" in str(warning.message)]
+    assert len(slow) == 1
+    assert "variance_floor (now 0.01)" in slow[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        MSSLRegressor().fit(rows, y.ravel(), tasks=tasks)
 
 
 def test_a_large_component_is_announced(monkeypatch, few_are_many):

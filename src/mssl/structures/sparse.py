@@ -2,11 +2,13 @@ r"""A sparse task precision learned from the data: the structure of p-MSSL and r
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 from numpy.typing import NDArray
 
 from mssl._typing import Moment, VarianceFloor
-from mssl._validation import check_number, refused
+from mssl._validation import caller_level, check_number, refused
 from mssl.glasso.solver import GraphicalLassoResult, gap_of, solve
 from mssl.model.objective import lambda_max, prior_weight
 from mssl.model.task_matrix import DENSE_UP_TO, diagonal_matrix
@@ -28,6 +30,10 @@ RESIDUAL_FLOOR = 1e-3
 # On low rank weights with K = 200 it is the other way round (1/8: .101, "auto": .131, no graph: .192).
 LEAST_FLOOR = 1 / 8
 FLOOR_PER_TASK = 1 / 10
+
+# Sweeps of one graph step, and tasks, from which on the reader is told why it takes so long: usual steps take 2 to 40.
+_MANY_SWEEPS = 100
+_MANY_TASKS = 100
 
 
 class SparsePrecision(Structure):
@@ -236,8 +242,24 @@ class SparsePrecision(Structure):
         goal = tol / weight / max(1.0, abs(step.value / weight))
         prices = self.prices(scale)
         result = solve(S, 1.0, *prices, solver=self.solver, tol=goal, warm_start=step.warm, digits=False)
+        if result.n_iter >= _MANY_SWEEPS and len(S) > _MANY_TASKS:
+            self._announce(result.n_iter, scale)
         return StructureStep(
             result.precision, result.covariance, weight * result.objective, weight * result.gap, result
+        )
+
+    def _announce(self, sweeps: int, scale: StructureScale) -> None:
+        """Say once a fit that its graph steps have become slow, and what helps."""
+        if scale.kept.setdefault("announced", False):
+            return
+        scale.kept["announced"] = True
+        floor = f"variance_floor (now {self.variance_floor})" if self.on == "coef" else "coef_penalty or ridge"
+        warnings.warn(
+            f"A step of the graph of {scale.n_tasks} tasks took {sweeps} sweeps: Ω is close to singular, and the fit "
+            f"may take very long. Raise {floor} or graph_penalty (alpha, now {self.alpha:g}). max_iter bounds the "
+            "rounds; what a fit has reached by then is its best point, with its certificate.",
+            UserWarning,
+            stacklevel=caller_level(),
         )
 
     def found(
