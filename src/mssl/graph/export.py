@@ -15,7 +15,7 @@ import numpy as np
 from mssl._typing import TaskMatrix
 from mssl.exceptions import DataError, ModelFileError, require
 from mssl.files.atomic import write_text
-from mssl.model.task_matrix import pair_matrix, upper_pairs
+from mssl.model.task_matrix import entries_at, pair_matrix, upper_pairs
 
 if TYPE_CHECKING:
     from mssl.graph.task_graph import TaskGraph
@@ -323,7 +323,7 @@ def parse_json(text: str) -> dict[str, Any]:
 
 def _triples(adjacency: TaskMatrix, values: TaskMatrix) -> list[tuple[int, int, float]]:
     i, j = upper_pairs(adjacency)
-    return list(zip(i.tolist(), j.tolist(), values[i, j].tolist(), strict=True))
+    return list(zip(i.tolist(), j.tolist(), entries_at(values, i, j).tolist(), strict=True))
 
 
 def _fill(rows: list[list[Any]], K: int) -> tuple[TaskMatrix, TaskMatrix]:

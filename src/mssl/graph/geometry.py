@@ -19,7 +19,7 @@ from mssl._validation import check_number, check_whole_number, refused
 from mssl.exceptions import DataError, require
 from mssl.graph.communities import by_size
 from mssl.graph.export import short_name
-from mssl.model.task_matrix import largest_entry, pair_matrix, submatrix
+from mssl.model.task_matrix import entries_at, largest_entry, pair_matrix, submatrix
 
 if TYPE_CHECKING:
     from mssl.graph.task_graph import TaskGraph
@@ -337,7 +337,7 @@ def chord_geometry(
     angles = spans.mean(axis=1)
     i, j = (ends[::-1] for ends in graph.edge_indices())
     curves = _chords(angles[i], angles[j], points)
-    return ChordGeometry(order, angles, spans, labels, np.column_stack([i, j]), curves, graph.weights[i, j])
+    return ChordGeometry(order, angles, spans, labels, np.column_stack([i, j]), curves, entries_at(graph.weights, i, j))
 
 
 def _chords(first: FloatArray, second: FloatArray, points: int) -> FloatArray:

@@ -21,6 +21,7 @@ from mssl.graph.inference import GlobalTest, GraphEvidence, LazyEvidence, Relati
 from mssl.model.task_matrix import (
     DENSE_UP_TO,
     count_entries,
+    entries_at,
     largest_entry,
     pair_matrix,
     submatrix,
@@ -229,7 +230,7 @@ class TaskGraph:
     def edge_indices(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return the ends (i < j) of every edge, strongest |weight| first, ties by position."""
         i, j = upper_pairs(self.adjacency)
-        order = np.lexsort((j, i, -np.abs(self.weights[i, j])))
+        order = np.lexsort((j, i, -np.abs(entries_at(self.weights, i, j))))
         return i[order], j[order]
 
     @overload
@@ -249,8 +250,8 @@ class TaskGraph:
         if fdr is not None:
             return self._evidence().edges(self.tasks, fdr, method)[:top]
         i, j = (ends[:top] for ends in self.edge_indices())
-        weight = self.weights[i, j].tolist()
-        confidence = [None] * len(i) if self.confidence is None else self.confidence[i, j].tolist()
+        weight = entries_at(self.weights, i, j).tolist()
+        confidence = [None] * len(i) if self.confidence is None else entries_at(self.confidence, i, j).tolist()
         names = self.tasks
         return EdgeTable(Edge(names[a], names[b], w, c) for a, b, w, c in zip(i, j, weight, confidence, strict=True))
 
@@ -346,7 +347,7 @@ class TaskGraph:
         """Return the neighbours of a task, strongest first."""
         i = self.index(task)
         near = self.adjacency[[i], :].nonzero()[1]
-        order = np.argsort(-np.abs(self.weights[np.full(len(near), i), near]), kind="stable")
+        order = np.argsort(-np.abs(entries_at(self.weights, np.full(len(near), i), near)), kind="stable")
         return [self.tasks[j] for j in near[order]]
 
     def component_labels(self) -> NDArray[np.intp]:
@@ -409,9 +410,9 @@ class TaskGraph:
             remedy = "StabilitySelection measures them."
             raise refused("min_confidence", min_confidence, "without selection frequencies 0 is allowed", remedy)
         i, j = upper_pairs(self.adjacency)
-        keep = np.abs(self.weights[i, j]) >= min_weight
+        keep = np.abs(entries_at(self.weights, i, j)) >= min_weight
         if self.confidence is not None:
-            keep &= self.confidence[i, j] >= min_confidence
+            keep &= entries_at(self.confidence, i, j) >= min_confidence
         pairs = np.column_stack([i, j])[keep]
         return replace(self, adjacency=pair_matrix(pairs, np.ones(len(pairs), dtype=bool), len(self)))
 
@@ -428,7 +429,7 @@ class TaskGraph:
         else:
             truth = _symmetric(_matrix(other, len(self), "the reference adjacency"), "the reference adjacency") != 0
         i, j = upper_pairs(truth)
-        found = int(np.count_nonzero(self.adjacency[i, j]))
+        found = int(np.count_nonzero(entries_at(self.adjacency, i, j)))
         missed, false = len(i) - found, self.n_edges - found
         precision, recall, f1 = (
             part / whole if whole else 1.0

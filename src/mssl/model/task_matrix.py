@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
@@ -43,6 +45,11 @@ def upper_pairs(matrix: TaskMatrix) -> tuple[Places, Places]:
     i, j = i[above], j[above]
     order = np.lexsort((j, i))
     return i[order].astype(np.intp), j[order].astype(np.intp)
+
+
+def entries_at(matrix: TaskMatrix, i: NDArray[np.integer], j: NDArray[np.integer]) -> NDArray[Any]:
+    """The entries at rows i and columns j, one for each pair."""
+    return np.asarray(matrix[i, j]) if len(i) else np.zeros(0, dtype=matrix.dtype)  # SciPy's are no array without any
 
 
 def submatrix(matrix: TaskMatrix, tasks: NDArray[np.integer]) -> Array:

@@ -24,6 +24,7 @@ from mssl.graph.geometry import (
     thin_edges,
 )
 from mssl.graph.task_graph import TaskGraph
+from mssl.model.task_matrix import entries_at
 from mssl.plots.support import (
     FAINT,
     GREY,
@@ -76,7 +77,9 @@ def plot_graph(source: Any, ax: Any = None, *, max_edges: int | None = None, max
     places = graph_layout(graph)
     i, j = thinned.edge_indices()
     radius = float(np.clip(30 / np.sqrt(max(len(graph), 1)), 1.6, 4.5))
-    _edge_lines(ax, np.stack([places[i], places[j]], axis=1), thinned.weights[i, j], _of_edges(certain, i, j))
+    _edge_lines(
+        ax, np.stack([places[i], places[j]], axis=1), entries_at(thinned.weights, i, j), _of_edges(certain, i, j)
+    )
     colors = community_colors(groups)
     ax.scatter(*places.T, s=(2 * radius) ** 2, c=colors, edgecolors="white", linewidths=0.4, zorder=3)
     reach = np.abs(places).max(axis=0, initial=0.05)
@@ -86,7 +89,7 @@ def plot_graph(source: Any, ax: Any = None, *, max_edges: int | None = None, max
     ranked = np.argsort(-np.abs(graph.weights).sum(axis=1), kind="stable")[:max_labels]
     named = _place_labels(ax, places, graph.tasks, radius, ranked.tolist())
     _note(ax, hidden, f"{named} of {len(graph)} tasks named" if named < len(graph) else "", *notes)
-    _sign_legend(ax, thinned.weights[i, j], _of_edges(certain, i, j))
+    _sign_legend(ax, entries_at(thinned.weights, i, j), _of_edges(certain, i, j))
     return ax
 
 
@@ -212,7 +215,7 @@ def plot_map(
     arcs = arc_geometry(whole.coordinates, np.column_stack([i, j]))
     owner = np.repeat(np.arange(len(i)), [len(parts) for parts in arcs])
     pieces = [piece for parts in arcs for piece in parts]
-    _edge_lines(ax, pieces, graph.weights[i, j][owner], _of_edges(certain, i[owner], j[owner]))
+    _edge_lines(ax, pieces, entries_at(graph.weights, i, j)[owner], _of_edges(certain, i[owner], j[owner]))
     look = {"s": float(np.clip(2000 / len(whole), 9, 30)), "edgecolors": "white", "linewidths": 0.3, "zorder": 3}
     if colors is None:
         ax.scatter(longitude, latitude, c=community_colors(groups), **look)
@@ -222,7 +225,7 @@ def plot_map(
     ax.set(xlim=(west, east), ylim=(south, north), aspect=1 / max(np.cos(np.radians((south + north) / 2)), 0.2))
     ax.set_xlabel("\n".join(["longitude (°E)", *filter(None, [hidden]), *notes]), fontsize=NORMAL)
     ax.set_ylabel("latitude (°N)", fontsize=NORMAL)
-    _sign_legend(ax, graph.weights[i, j], _of_edges(certain, i, j))
+    _sign_legend(ax, entries_at(graph.weights, i, j), _of_edges(certain, i, j))
     return ax
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from mssl.exceptions import require
 from mssl.graph.geometry import NEGATIVE, POSITIVE, label_offsets
 from mssl.graph.task_graph import short_name
+from mssl.model.task_matrix import entries_at
 
 if TYPE_CHECKING:
     from mssl.report.content import Content
@@ -75,11 +76,11 @@ class Shared:
         )
         i, j = (ends[:MOST_EDGES][::-1] for ends in graph.edge_indices())
         self.ends = np.column_stack([i, j])
-        weights = graph.weights[i, j]
+        weights = entries_at(graph.weights, i, j)
         share = np.abs(weights) / (np.abs(weights).max(initial=0.0) or 1.0)
         # Many edges are drawn with thinner lines, or they would run into each other.
         thin = float(np.clip((120 / max(len(i), 1)) ** 0.35, 0.35, 1.0))
-        confidence = np.ones(len(i)) if graph.confidence is None else graph.confidence[i, j]
+        confidence = np.ones(len(i)) if graph.confidence is None else entries_at(graph.confidence, i, j)
         sure = np.ones(len(i), dtype=bool) if content.certain is None else content.certain[i, j]
         signs = np.where(sure, np.where(weights >= 0, 1, -1), 0)  # a sign is shown where it is certain
         self.edges = models.ColumnDataSource(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mssl.graph.geometry import NEGATIVE, POSITIVE
 from mssl.graph.task_graph import short_name
+from mssl.model.task_matrix import entries_at
 from mssl.report.figures import Section, Shared, base_figure, count, figure_html, named
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def _strongest(content: Content) -> _Column:
     best, weight = np.full(content.n_tasks, -1), np.zeros(content.n_tasks)
     # Both ends of every edge, weakest first: what is written last stays.
     ends, others = np.column_stack([i, j])[::-1].ravel(), np.column_stack([j, i])[::-1].ravel()
-    best[ends], weight[ends] = others, np.repeat(content.graph.weights[i, j][::-1], 2)
+    best[ends], weight[ends] = others, np.repeat(entries_at(content.graph.weights, i, j)[::-1], 2)
     names = content.graph.tasks
     cells = [f"{named(names[k], 24)} ({w:+.2f})" if w else "–" for k, w in zip(best, weight, strict=True)]
     return _Column("strongest neighbour", cells, np.abs(weight))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mssl.model.task_matrix import entries_at
 from mssl.report.figures import Section, count, named
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def _fitted(content: Content) -> str:
     if not graph.n_edges:
         return f"{text} No two tasks are joined: the graph is empty."
     sizes = np.bincount(content.communities)
-    negative = int((graph.weights[graph.edge_indices()] < 0).sum())
+    negative = int((entries_at(graph.weights, *graph.edge_indices()) < 0).sum())
     signs = "all positive" if not negative else f"{negative:,} of them negative"
     text += (
         f" The task graph has {count(graph.n_edges, 'edge')} of {pairs:,} possible ({graph.n_edges / pairs:.1%}), "
