@@ -12,6 +12,7 @@ from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import ParameterError
 from mssl.glasso.solver import graphical_lasso, graphical_lasso_gap
 from mssl.graph import task_graph
+from mssl.graph.display import display
 from mssl.model import task_matrix
 from mssl.structures import SparsePrecision, blocks
 from mssl.structures import sparse as sparse_structure
@@ -154,7 +155,8 @@ def test_slow_graph_steps_are_announced_once():
     X, W = rng.standard_normal((120, 40, 6)), rng.standard_normal((120, 2)) @ rng.standard_normal((2, 6))
     y = np.einsum("knd,kd->kn", X, W) + 0.5 * rng.standard_normal((120, 40))
     rows, tasks = X.reshape(-1, 6), np.repeat(np.arange(120), 40)
-    with pytest.warns(UserWarning, match="sweeps") as heard:
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
         MSSLRegressor(0.1, variance_floor=0.01, max_iter=30).fit(rows, y.ravel(), tasks=tasks)
     slow = [str(warning.message) for warning in heard if "sweeps" in str(warning.message)]
     assert len(slow) == 1
@@ -162,6 +164,17 @@ def test_slow_graph_steps_are_announced_once():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         MSSLRegressor().fit(rows, y.ravel(), tasks=tasks)
+
+
+def test_pictures_of_many_tasks_are_the_same(request):
+    usual = display(MSSLRegressor(0.4).fit(DATA.X, DATA.y, tasks=DATA.tasks).graph_)
+    request.getfixturevalue("few_are_many")
+    found = display(MSSLRegressor(0.4).fit(DATA.X, DATA.y, tasks=DATA.tasks).graph_)
+    assert isinstance(found.certain, sparse.csr_array)
+    np.testing.assert_array_equal(found.certain.toarray(), usual.certain)
+    np.testing.assert_allclose(found.graph.weights.toarray(), usual.graph.weights, atol=1e-3)
+    np.testing.assert_array_equal(found.groups, usual.groups)
+    assert found.notes == usual.notes
 
 
 def test_a_large_component_is_announced(monkeypatch, few_are_many):

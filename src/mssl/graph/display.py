@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mssl._typing import Index, Mask
+from mssl._typing import Index, TaskMatrix
 from mssl.exceptions import MSSLError
 from mssl.graph.communities import by_size
 from mssl.graph.task_graph import TaskGraph
+from mssl.model.task_matrix import entries_at, pair_matrix, upper_pairs
 
 FDR = 0.1  # false discovery rate of what is shown
 
@@ -22,7 +23,7 @@ class Display(NamedTuple):
     ----------
     graph : TaskGraph
         Fitted edges and certain conditional edges.
-    certain : ndarray of bool of shape (K, K) or None
+    certain : ndarray or csr_array of bool of shape (K, K), or None
         The conditional edges that can be told from chance; all others are candidates, drawn thin, grey and without a
         sign. None where the graph came without evidence.
     groups : ndarray of int of shape (K,)
@@ -33,7 +34,7 @@ class Display(NamedTuple):
     """
 
     graph: TaskGraph
-    certain: Mask | None
+    certain: TaskMatrix | None
     groups: Index
     notes: list[str]
 
@@ -66,8 +67,11 @@ def display(graph: TaskGraph, fdr: float = FDR, method: str = "bh") -> Display:
     except MSSLError:
         return Display(graph, None, by_size(graph.community_labels()).astype(np.int64), [])
     related, certain = (graph.selected(fdr, level, method) for level in ("relations", "edges"))
-    weights = np.where(certain.adjacency, certain.weights, graph.weights)
-    shown = replace(graph, adjacency=graph.adjacency | certain.adjacency, weights=weights)
+    i, j = upper_pairs(graph.adjacency + certain.adjacency)
+    fitted, told = entries_at(graph.weights, i, j), entries_at(certain.weights, i, j)
+    weights = np.where(entries_at(certain.adjacency, i, j), told, fitted)
+    pairs, K = np.column_stack([i, j]), len(graph)
+    shown = replace(graph, adjacency=pair_matrix(pairs, [True] * len(i), K), weights=pair_matrix(pairs, weights, K))
     notes = [relations.summary()]
     if len(relations):
         notes.append(edges.summary())

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mssl._typing import TaskMatrix
 from mssl._validation import check_choice
 from mssl.exceptions import DataError, ParameterError
 from mssl.graph.display import display
@@ -229,9 +230,9 @@ def plot_map(
     return ax
 
 
-def _of_edges(certain: NDArray[np.bool_] | None, i: NDArray[Any], j: NDArray[Any]) -> NDArray[np.bool_]:
+def _of_edges(certain: TaskMatrix | None, i: NDArray[Any], j: NDArray[Any]) -> NDArray[np.bool_]:
     """Which of some edges are certain; all where nothing is known about their error."""
-    return np.ones(len(i), dtype=bool) if certain is None else certain[i, j]
+    return np.ones(len(i), dtype=bool) if certain is None else entries_at(certain, i, j)
 
 
 def _place_labels(ax: Any, places: FloatArray, names: Sequence[Any], radius: float, ranked: Iterable[int]) -> int:

@@ -81,7 +81,7 @@ class Shared:
         # Many edges are drawn with thinner lines, or they would run into each other.
         thin = float(np.clip((120 / max(len(i), 1)) ** 0.35, 0.35, 1.0))
         confidence = np.ones(len(i)) if graph.confidence is None else entries_at(graph.confidence, i, j)
-        sure = np.ones(len(i), dtype=bool) if content.certain is None else content.certain[i, j]
+        sure = np.ones(len(i), dtype=bool) if content.certain is None else entries_at(content.certain, i, j)
         signs = np.where(sure, np.where(weights >= 0, 1, -1), 0)  # a sign is shown where it is certain
         self.edges = models.ColumnDataSource(
             {
