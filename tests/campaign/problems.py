@@ -26,10 +26,11 @@ class Problem:
     layout: str
     kind: str
     shape: tuple[int, int]
+    groups: Any = None  # of rows, for searches
 
     def fit(self, model: Any) -> Any:
         """Fit an estimator to it."""
-        given = {"tasks": self.tasks, "sample_weight": self.weights}
+        given = {"tasks": self.tasks, "sample_weight": self.weights, "groups": self.groups}
         return model.fit(self.X, self.y, **{name: value for name, value in given.items() if value is not None})
 
     def predict(self, model: Any) -> Any:
@@ -231,17 +232,21 @@ def _glm(random: np.random.Generator, given: Problem) -> Any:
 
 
 def search(random: np.random.Generator, given: Problem) -> Any:
-    """A cross-validated or Bayesian estimator for the problem's family; None where there is none."""
+    """A cross-validated or Bayesian estimator for the problem's family; its rows may come in groups."""
     classifies = given.family == "bernoulli"
+    kind = "Classifier" if classifies else "Regressor"
     names = (
-        ["MSSLClassifierCV", "BayesianMSSLClassifier"] if classifies else ["MSSLRegressorCV", "BayesianMSSLRegressor"]
+        [f"MSSL{kind}CV", f"BayesianMSSL{kind}"] if classifies or given.family == "gaussian" else ["MSSLRegressorCV"]
     )
-    found = [getattr(mssl, name) for name in names if hasattr(mssl, name)]
-    if not classifies and given.family != "gaussian":
-        found = found[:1]
-    make = found[int(random.integers(len(found)))]
-    parameters = make().get_params(deep=False)
-    chosen = {"cv": 2} if "cv" in parameters else {}
-    if "loss" in parameters and not classifies:
+    make = getattr(mssl, str(random.choice(names)))
+    chosen: dict[str, Any] = {"cv": 2}
+    if not classifies:
         chosen["loss"] = given.family
-    return make(**chosen)
+    elif random.random() < 0.3:
+        chosen["class_weight"] = "balanced"
+    if random.random() < 0.25:
+        chosen["features"] = str(random.choice(["linear", "spline", "spline+interactions"]))
+    if random.random() < 0.25:
+        given.groups = random.integers(0, 4, len(given.y))
+    known = make().get_params(deep=False)
+    return make(**{name: value for name, value in chosen.items() if name in known})

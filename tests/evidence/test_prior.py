@@ -141,3 +141,11 @@ def test_vectors_hold_all_that_is_learned(seed: int, relevance: bool, dense: boo
     again = replace(hyper, v=hyper.v * 2, noise=hyper.noise * 3).from_vector(hyper.to_vector(columns), columns)
     for name in ("v", "t", "psi", "noise", *(["T"] if dense else [])):
         np.testing.assert_allclose(getattr(again, name), getattr(hyper, name), rtol=1e-9, err_msg=name)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_traces_that_rounding_made_negative_count_as_zero() -> None:
+    route, learner, hyper = make(0, relevance=True, dense=False)
+    s = route.statistics(hyper)
+    negative, nothing = (replace(s, own_trace=np.full(D, x), mean_trace=np.full(D, x)) for x in (-100.0, 0.0))
+    np.testing.assert_array_equal(learner.step(hyper, negative)[0].psi, learner.step(hyper, nothing)[0].psi)

@@ -335,7 +335,8 @@ class Learner:
             share_trace += np.where(dense, 0.0, t[of] * (s.mean_trace + cost))
             b = self._harmonic_by_group(psi)
             up_p = psi**2 * columns.sum_groups(share) + RELEVANCE_PRIOR * b
-            down_p = columns.sum_groups(share_trace) + RELEVANCE_PRIOR / psi
+            # Traces are not negative; collinear columns may leave rounding of either sign in their place.
+            down_p = np.maximum(columns.sum_groups(share_trace), 0.0) + RELEVANCE_PRIOR / psi
             new_psi = np.where(columns.learns_relevance, np.sqrt(up_p / down_p), psi)
             gradient.append(np.where(columns.learns_relevance, psi * down_p - up_p / psi, 0.0))
         new = replace(hyper, v=new_v, t=new_t, psi=new_psi)
