@@ -33,6 +33,11 @@ class Training(NamedTuple):
     order: NDArray[Any] | None = None
     dropped: int = 0
 
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, of all tasks."""
+        return int(self.y.size)
+
     def can_be_halved(self, method: str) -> bool:
         """Whether stability selection has enough rows of weights (or of residuals) to halve."""
         rows = self.X.shape[0] if method.replace("_", "-") == "r-mssl" else self.X.shape[-1]

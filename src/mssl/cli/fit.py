@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from mssl.cli._distributed import DistributedTraining, read_distributed
 from mssl.cli._options import edges_option, json_option, quiet_option, settings_option, table_options
 from mssl.cli._output import check_target, print_edges, print_facts, print_json, show_progress
 from mssl.cli._tables import Training, read_training
@@ -24,6 +25,14 @@ from mssl.transfer import gain_over_separate
 )
 @click.option("--save", "path", type=click.Path(), help="Model file (.npz) to write.")
 @click.option("--report", "page", type=click.Path(), help="HTML page to write, with all there is to see.")
+@click.option(
+    "--dask",
+    "cluster",
+    is_flag=False,
+    flag_value="local",
+    metavar="[ADDRESS|local]",
+    help="Read DATA, a folder or a pattern of files, on the workers of a Dask cluster; local starts some here.",
+)
 @settings_option("Fix a parameter, such as graph_penalty=0.3.")
 @json_option
 @quiet_option
@@ -31,6 +40,7 @@ def fit(
     method: str,
     path: str | None,
     page: str | None,
+    cluster: str | None,
     fixed: dict[str, Any],
     as_json: bool,
     quiet: bool,
@@ -47,27 +57,35 @@ def fit(
       mssl fit visits.parquet --task shop --target visits --family poisson --features day,price
       mssl fit pairs.csv --task pair --target label --set graph_penalty=0.3 --json
       mssl fit sales.csv --task shop --target sold --set features=auto --missing indicator
+      mssl fit 'readings/*.parquet' --task sensor --target value --dask local --save model.npz
     """
     from mssl.files.models import save
 
     check_target(path, table["data"])
     check_target(page, table["data"], path)
-    training = read_training(**table)
-    began = time.perf_counter()
-    model = make_estimator(
-        method,
-        training.family,
-        fixed,
-        selection="both" if training.can_be_halved(method) else "prediction",
-        verbose=int(show_progress(quiet)),
-    )
-    if training.edges is not None and lacks_graph(model) is None:
-        raise click.UsageError(f"--edges is given, and {method} takes no known graph; leave it out, or use s2m2r.")
-    training.fit(training.prepare(model, method))
+    verbose = int(show_progress(quiet))
+    training: Training | DistributedTraining
+    if cluster is not None:
+        began = time.perf_counter()
+        model = make_estimator(method, "gaussian", fixed, verbose=verbose)
+        if not hasattr(model, "fit_moments"):
+            raise click.UsageError(f"--method {method} needs all rows in memory; leave out --dask.")
+        training = read_distributed(cluster, model._moment_folds(), bool(verbose), report=page, **table)
+        if training.can_be_halved() and "selection" in model.get_params(deep=False):
+            model.set_params(selection="both")
+        training.fit(model)
+    else:
+        training = read_training(**table)
+        began = time.perf_counter()
+        selection = "both" if training.can_be_halved(method) else "prediction"
+        model = make_estimator(method, training.family, fixed, selection=selection, verbose=verbose)
+        if training.edges is not None and lacks_graph(model) is None:
+            raise click.UsageError(f"--edges is given, and {method} takes no known graph; leave it out, or use s2m2r.")
+        training.fit(training.prepare(model, method))
     summary = summarise(model, training, method, fixed, time.perf_counter() - began)
     if path is not None:
         summary["file"] = str(save(model, path, notes={k: v for k, v in summary.items() if k in _NOTES}))
-    if page is not None:
+    if page is not None and isinstance(training, Training):
         summary["report"] = str(_write_report(model, page, training))
     if as_json:
         print_json(summary)
@@ -88,7 +106,9 @@ def _write_report(model: Any, page: str, training: Training) -> Any:
 _NOTES = ("method", "family", "rows", "task_column", "target_column", "seconds")  # facts that a model file keeps
 
 
-def summarise(model: Any, training: Training, method: str, fixed: dict[str, Any], seconds: float) -> dict[str, Any]:
+def summarise(
+    model: Any, training: Training | DistributedTraining, method: str, fixed: dict[str, Any], seconds: float
+) -> dict[str, Any]:
     """What the fit found, in plain values."""
     result, graph = getattr(model, "result_", None), getattr(model, "graph_", None)
     edges = [] if graph is None else graph.edges(10)
@@ -104,7 +124,7 @@ def summarise(model: Any, training: Training, method: str, fixed: dict[str, Any]
         "family": training.family,
         "task_column": training.schema.task,
         "target_column": training.schema.target,
-        "rows": training.y.size,
+        "rows": training.n_rows,
         "rows_dropped": training.dropped,
         "tasks": len(model.tasks_),
         "rows_per_task": list(training.rows_per_task),
