@@ -13,7 +13,8 @@ What is subsampled:
 
 - ``"coefficients"``: the rows of :math:`\hat W - m1^\top` (features), or blocks of rows of the residuals for r-MSSL.
   One fit, then graphical lassos only.
-- ``"samples"``: half of every task's rows, refitted along the path (the paper's way). Needs n_k/2 well above d. For
+- ``"samples"``: half of every task's rows, refitted along the path (the paper's way). Needs n_k/2 well above d. Chance
+  correlations of d weights are in every half, so that more edges are false than the bound says (``docs/graph.md``). For
   classifiers half of every class: task by task, or, where the tasks share their rows, half of the rows with the same
   labels in all tasks; where some labels occur once only, half of the rows that hold the same rarest class.
 
