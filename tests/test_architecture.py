@@ -15,9 +15,9 @@ import mssl
 SOURCE = Path(mssl.__file__).parent
 
 # A module may import from its own layer and from those above it in this list, at load or inside functions. The longest
-# name that fits decides: files.atomic needs nothing and serves everybody, the other files know the estimators.
+# name that fits decides: files.atomic and files.checkpoint serve everybody, the other files know the estimators.
 LAYERS = [
-    {"exceptions", "_typing", "_validation", "_moved", "files.atomic"},
+    {"exceptions", "_typing", "_validation", "_moved", "files.atomic", "files.checkpoint"},
     {"kernels"},
     {"data", "losses", "penalties", "features", "metrics"},
     {"model"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, cross_val_s
 from sklearn.utils.estimator_checks import check_estimator
 
 from mssl import BayesianMSSLClassifier, BayesianMSSLRegressor, load, save
+from mssl.evidence import choice
 from mssl.exceptions import DataError, ParameterError, UnseenTaskError
+from mssl.model_selection import CheckpointError
 from mssl.report import write
 
 PLAIN: dict[str, Any] = {"structure": "mean+ard", "features": "linear"}
@@ -348,6 +351,72 @@ def test_class_weights_and_sample_weights() -> None:
     odds = plain.decision_function(X, tasks=task)
     np.testing.assert_allclose(plain.predict_proba(X, tasks=task)[:, 1], 1 / (1 + np.exp(-odds)), atol=1e-10)
     np.testing.assert_array_equal(plain.predict(X, tasks=task), (odds > 0).astype(int))
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_a_killed_fit_goes_on_to_the_same_answer(labels: bool, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y, task = draw(labels=labels)
+    kind = BayesianMSSLClassifier if labels else BayesianMSSLRegressor
+    whole = kind().fit(X, y, tasks=task)
+    count, most, fit_once = 0, 12, choice.fit_evidence
+
+    def counted(*args: Any, **named: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count > most:
+            raise KeyboardInterrupt
+        return fit_once(*args, **named)
+
+    monkeypatch.setattr(choice, "fit_evidence", counted)
+    path = tmp_path / "record"
+    with pytest.raises(KeyboardInterrupt):
+        kind(checkpoint=path).fit(X, y, tasks=task)
+    judged = path.read_text().count('"key"')
+    assert judged >= 1
+    count, most = 0, 10**6
+    model = kind(checkpoint=path).fit(X, y, tasks=task)
+    going_on, count = count, 0
+    kind().fit(X, y, tasks=task)
+    assert going_on <= count - 5 * judged + 2 * 5  # bases of later candidates may be fitted again
+    np.testing.assert_array_equal(model.coef_, whole.coef_)
+    assert model.candidates_ == whole.candidates_
+    count = 0
+    np.testing.assert_array_equal(kind(checkpoint=path).fit(X, y, tasks=task).coef_, whole.coef_)
+    assert count < going_on
+    with pytest.raises(CheckpointError, match="other data or other settings"):
+        kind(checkpoint=path, tol=1e-3).fit(X, y, tasks=task)
+
+
+def test_folds_that_would_leak_are_warned_of() -> None:
+    rng = np.random.default_rng(0)
+    task, day = np.repeat(np.arange(4), 30), np.tile(np.arange(30), 4)
+    X = np.column_stack([rng.standard_normal((120, 2)), day])
+    y = X[:, 0] + rng.standard_normal(30)[day] + 0.1 * rng.standard_normal(120)
+    with pytest.warns(UserWarning, match="give groups='column 2' to fit"):
+        BayesianMSSLRegressor(**PLAIN).fit(X, y, tasks=task)
+    X, y, task = draw(n=60)
+    drift = np.cumsum(rng.standard_normal(len(y)))
+    with pytest.warns(UserWarning, match="give order= to fit"):
+        BayesianMSSLRegressor(**PLAIN).fit(X, y + drift, tasks=task)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        BayesianMSSLRegressor(**PLAIN).fit(X, y + drift, tasks=task, order=np.arange(len(y)))
+
+
+def test_mapie_wraps_the_estimator() -> None:
+    regression = pytest.importorskip("mapie.regression")
+    X, y, task = draw(n=60)
+    table = np.column_stack([task, X])
+    parts = np.array_split(np.random.default_rng(0).permutation(len(y)), 3)
+    model = regression.SplitConformalRegressor(
+        BayesianMSSLRegressor(**BARE, task_column=0), confidence_level=0.9, prefit=False
+    )
+    model.fit(table[parts[0]], y[parts[0]]).conformalize(table[parts[1]], y[parts[1]])
+    mean, ends = model.predict_interval(table[parts[2]])
+    assert np.all((ends[:, 0, 0] < mean) & (mean < ends[:, 1, 0]))
+    # The share of 100 rows inside, given 100 to conformalise with, has a standard deviation of about 0.04.
+    inside = (ends[:, 0, 0] <= y[parts[2]]) & (y[parts[2]] <= ends[:, 1, 0])
+    assert 0.75 <= np.mean(inside) <= 1.0
 
 
 def test_attributes_say_what_was_learned(capsys: pytest.CaptureFixture[str]) -> None:

@@ -159,7 +159,9 @@ class TaskData:
 
     def task_sums(self, values: Array) -> Array:
         """Sum a flat vector over each task's rows."""
-        return np.add.reduceat(values, self.offsets[:-1])
+        sums, full = np.zeros(self.n_tasks), self.n_rows > 0
+        sums[full] = np.add.reduceat(values, self.offsets[:-1][full])
+        return sums
 
     def weight_sums(self) -> Array:
         """Total weight of each task's rows."""

@@ -74,9 +74,9 @@ def _can_repeat(data: TaskData) -> bool:
 
 def _standardised(data: TaskData, residuals: Array) -> Array:
     """Residuals less their task's mean, in units of their task's spread."""
-    task = data.task_of_row
-    e = residuals - (data.task_sums(residuals) / data.n_rows)[task]
-    spread = np.sqrt(data.task_sums(e**2) / data.n_rows)[task]
+    task, counts = data.task_of_row, np.maximum(data.n_rows, 1)
+    e = residuals - (data.task_sums(residuals) / counts)[task]
+    spread = np.sqrt(data.task_sums(e**2) / counts)[task]
     return np.divide(e, spread, out=np.zeros_like(e), where=spread > 0)
 
 
@@ -97,7 +97,7 @@ def neighbour_correlation(data: TaskData, residuals: Array) -> tuple[float, floa
     these count as one: their errors may be the same.
     """
     first = np.ones(len(data.y), dtype=bool)
-    first[data.offsets[:-1]] = False
+    first[data.offsets[:-1][data.n_rows > 0]] = False
     pair = np.flatnonzero(first)
     steps = np.sign(data.y[pair] - data.y[pair - 1])
     task = data.task_of_row[pair]

@@ -6,6 +6,8 @@ import sys
 import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from os import PathLike
+from time import monotonic
 from typing import Any, Self
 
 import numpy as np
@@ -19,6 +21,7 @@ from mssl._typing import Array, ClassWeight, Index
 from mssl._validation import caller_level, check_choice, check_flag, check_number, check_whole_number, refused
 from mssl.data.inputs import listing, read_offset, take_columns
 from mssl.data.layouts import TaskData
+from mssl.data.leaks import warn_of_ids, warn_of_residuals
 from mssl.data.moments import Moments
 from mssl.data.splitters import task_folds
 from mssl.data.targets import TargetTransform
@@ -32,6 +35,7 @@ from mssl.evidence.forecast import Forecast, joined
 from mssl.evidence.relations import sparse_precision
 from mssl.exceptions import DataError
 from mssl.features import FeatureMap
+from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.graph.evidence import read_scores
 from mssl.graph.inference import LazyEvidence
 from mssl.graph.task_graph import TaskGraph, partial_correlation
@@ -57,6 +61,7 @@ class BayesianEstimator(TaskEstimator):
     cv: Any
     tol: float
     max_iter: int
+    checkpoint: str | PathLike[str] | None
 
     ensemble_: Ensemble
     residual_covariance_: Array
@@ -100,7 +105,15 @@ class BayesianEstimator(TaskEstimator):
             warnings.warn(told, UserWarning, stacklevel=caller_level())
         self.maps_ = None
         self._remember_input(X, data)
-        return self._fit_tasks(data, self._folds(data), X, y)
+        folds = self._folds(data)
+        own = bool(folds) and (self.cv is None or isinstance(self.cv, int | np.integer))
+        if own:
+            warn_of_ids(data)
+        self._fit_tasks(data, folds, X, y)
+        if own:
+            mapped = data if self.maps_ is None else replace(data, X=self.maps_.map_rows(data.X))
+            warn_of_residuals(data, self._residuals(mapped))
+        return self
 
     def _fit_moments(self, moments: Moments) -> Self:
         """Without folds: densities of single rows, by which candidates are judged, are not among the moments."""
@@ -115,7 +128,8 @@ class BayesianEstimator(TaskEstimator):
         request = self._request(data, loss)
         context = self._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        ensemble = choose(data, request, loss, folds, self._report(context))
+        record = Checkpoint(self.checkpoint, self._identity(data, folds))
+        ensemble = choose(data, request, loss, folds, self._report(context), record)
         self._keep(ensemble, data, loss)
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
         late = [member.name for member in ensemble.members if not member.fit.converged]
@@ -129,14 +143,27 @@ class BayesianEstimator(TaskEstimator):
         return self
 
     def _report(self, context: Any) -> Any:
-        def report(name: str) -> None:
+        began, count = monotonic(), 0
+
+        def report(name: str, density: float) -> None:
+            nonlocal count
+            count += 1
             if self.verbose:
-                print(f"judged by folds: {name}", file=sys.stderr)
+                told = f"candidate {count}: {name}, log density {density:.4f} a held-out row"
+                print(f"{told}, after {monotonic() - began:.1f} s", file=sys.stderr)
             child = context.subcontext(task_name="candidate")
             child.call_on_fit_task_begin(estimator=self)
             child.call_on_fit_task_end(estimator=self)
 
         return report
+
+    def _identity(self, data: TaskData, folds: list[Any]) -> str:
+        """Hash of all that decides on the candidates' forecasts; of cv nothing but its folds does."""
+        if self.checkpoint is None:
+            return ""
+        settings = {name: value for name, value in self.get_params(deep=False).items() if name not in ("cv", *IDLE)}
+        parts = (data.X, data.y, data.weights, data.offsets, data.occasions, data.order)
+        return fingerprint(*parts, data.tasks.tolist(), settings, folds)
 
     def _request(self, data: TaskData, loss: Loss) -> Request:
         """What the parameters stand for on these data."""
@@ -419,8 +446,10 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         Gradient of the evidence in the logarithms of the hyperparameters, per degree of freedom, to reach.
     max_iter : int, default=300
         Most computations of the evidence in a stage of a fit.
+    checkpoint : path, optional
+        A file for the forecasts of every candidate that was judged, so that a fit can be killed and continued.
     verbose : int, default=0
-        1 prints a line for each candidate.
+        1 prints a line for each candidate, with its number and the time since the fit began.
 
     Attributes
     ----------
@@ -482,6 +511,7 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         task_column: Hashable | None = None,
         tol: float = 1e-4,
         max_iter: int = 300,
+        checkpoint: str | PathLike[str] | None = None,
         verbose: int = 0,
     ) -> None:
         self.structure = structure
@@ -498,6 +528,7 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         self.task_column = task_column
         self.tol = tol
         self.max_iter = max_iter
+        self.checkpoint = checkpoint
         self.verbose = verbose
 
     def _loss(self) -> Loss:
@@ -632,7 +663,9 @@ class BayesianMSSLClassifier(LabelEstimator, BayesianEstimator):
 
     Parameters
     ----------
-    structure, features, random_intercepts, fit_intercept, calibrate, missing, cv, task_column, tol, max_iter, verbose
+    structure, features, random_intercepts, fit_intercept, calibrate, missing
+        As for :class:`BayesianMSSLRegressor`.
+    cv, task_column, tol, max_iter, checkpoint, verbose
         As for :class:`BayesianMSSLRegressor`.
     class_weight : None, "balanced" or dict of label → weight, default=None
         Weights of the classes; "balanced" gives both classes of each task equal totals.
@@ -677,6 +710,7 @@ class BayesianMSSLClassifier(LabelEstimator, BayesianEstimator):
         task_column: Hashable | None = None,
         tol: float = 1e-4,
         max_iter: int = 300,
+        checkpoint: str | PathLike[str] | None = None,
         verbose: int = 0,
     ) -> None:
         self.structure = structure
@@ -690,6 +724,7 @@ class BayesianMSSLClassifier(LabelEstimator, BayesianEstimator):
         self.task_column = task_column
         self.tol = tol
         self.max_iter = max_iter
+        self.checkpoint = checkpoint
         self.verbose = verbose
 
     def _targets(self, y: Any) -> Array:

@@ -206,6 +206,15 @@ class TaskPredictor:
             prediction[rows] = values[rows] @ self.coef_[k] + self.intercept_[k]
         return prediction
 
+    def _residuals(self, data: TaskData) -> Array:
+        """Residuals of the rows of tasks, their features mapped, in units of their spread."""
+        if data.shared:
+            predictor = np.ravel(self.coef_ @ data.X.T + self.intercept_[:, None])
+        else:
+            predictor = self._by_task(data.X, data.task_of_row)
+        mean = self.loss_.inverse_link(predictor)
+        return np.asarray((data.y - mean) / np.sqrt(np.maximum(self.loss_.variance(mean), 1e-12)))
+
     def _as_given(self, values: Array, dtype: Any) -> Array:
         """Answers for rows of a type: float32 where these rows and those of the fit are.
 

@@ -22,11 +22,15 @@ from mssl.data.layouts import TaskData, subset
 from mssl.evidence.fit import EvidenceFit, Options, can_share, fit_evidence, relevance_groups
 from mssl.evidence.forecast import Calibration, Forecast, calibrate, forecast, joined, mixed
 from mssl.features import FeatureBlocks, fit_maps
+from mssl.files.checkpoint import Checkpoint
 from mssl.losses import Loss
 
-ROUGH = 1e-3  # tolerance of fits that are only judged: held-out densities agree to a thousandth
+ROUGH = 3e-3  # tolerance of fits that are only judged: densities of held-out rows agree to one or two thousandths
+ROUGH_SITES = 1e-3  # the same where a likelihood has sites, which must settle too
 LARGEST_AUTO = 600  # compressed rows up to which dense covariances are judged unasked: beyond they cost minutes
 OCCASION_TEMPERATURE = 4.0  # rows of one occasion count a quarter: a model of errors that needs nothing learned
+LEAST_LEAD = 1.0  # of curves over lines in total log density: less is what the fits' tolerance leaves open
+FIRST_FOLDS = 2  # after which curves that do not lead are dropped
 LEAST_WEIGHT = 0.03  # members that weigh less are left out: they cost time and change nothing
 
 
@@ -45,9 +49,10 @@ class Candidate:
     features: Any
     options: Options
 
-    def roughly(self) -> Candidate:
+    def roughly(self, loss: Loss) -> Candidate:
         """The same with the tolerance of fits that are only judged."""
-        return replace(self, options=replace(self.options, tol=max(self.options.tol, ROUGH)))
+        rough = ROUGH if loss.name == "gaussian" else ROUGH_SITES
+        return replace(self, options=replace(self.options, tol=max(self.options.tol, rough)))
 
     @property
     def name(self) -> str:
@@ -133,16 +138,18 @@ class HeldOut:
         All rows.
     folds : sequence of (train, test) masks over flat rows
         What is fitted and what is held out.
+    record : Checkpoint
+        Forecasts of held-out rows by the candidates' names; what is there is not computed again.
     """
 
     data: TaskData
     folds: Sequence[tuple[Mask, Mask]]
     occasions: Index | None
     loss: Loss
-    report: Callable[[str], None] = lambda text: None
+    report: Callable[[str, float], None] = lambda name, density: None
+    record: Checkpoint = field(default_factory=lambda: Checkpoint(None, ""))
     parts: list[Part] = field(default_factory=list)
     densities: dict[Candidate, Array] = field(default_factory=dict)
-    forecasts: dict[Candidate, Forecast] = field(default_factory=dict)
     calibrations: dict[Candidate, Calibration] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -155,21 +162,45 @@ class HeldOut:
         """The flat rows that are held out, fold after fold."""
         return np.concatenate([np.flatnonzero(test) for _, test in self.folds])
 
-    def judge(self, candidate: Candidate, start: EvidenceFit | None = None) -> Array:
+    def fit(self, candidate: Candidate, folds: int) -> list[EvidenceFit]:
+        """The candidate's fits to the first training parts, each started from the one before."""
+        if candidate.options.base is not None:
+            self.fit(replace(candidate, options=candidate.options.base), folds)
+        made: list[EvidenceFit] = []
+        for part in self.parts[:folds]:
+            made.append(part.fit(candidate, made[-1] if made else None))
+        return made
+
+    def _forecast(self, candidate: Candidate, folds: int) -> Forecast:
+        made = []
+        fits = self.fit(candidate.roughly(self.loss), folds)
+        for part, fit, (_, test) in zip(self.parts, fits, self.folds, strict=False):
+            held = subset(self.data, test, all_tasks=False)
+            made.append(forecast_part(part.mapped(candidate.features)[0], fit, held))
+        return joined(made)
+
+    def trails(self, candidate: Candidate, other: Candidate) -> bool:
+        """Whether the first predicts no better in the first folds, so that the others are not worth their time."""
+        if len(self.folds) <= FIRST_FOLDS or candidate.name in self.record:
+            return False
+        y = np.concatenate([self.data.y[test] for _, test in self.folds[:FIRST_FOLDS]])
+        first = self._forecast(candidate, FIRST_FOLDS).log_density(y, self.loss)
+        second = self._forecast(other, FIRST_FOLDS).log_density(y, self.loss)
+        return not self.row_weights()[: len(y)] @ (first - second) > 0
+
+    def judge(self, candidate: Candidate) -> Array:
         """Log density of every held-out row."""
         if candidate not in self.densities:
-            made = []
-            for part, (_, test) in zip(self.parts, self.folds, strict=True):
-                held = subset(self.data, test, all_tasks=False)
-                fit = part.fit(candidate.roughly(), start)
-                made.append(forecast_part(part.mapped(candidate.features)[0], fit, held))
-            whole = joined(made)
+            if candidate.name not in self.record:
+                made = self._forecast(candidate, len(self.folds))
+                self.record.add(candidate.name, {name: part.tolist() for name, part in vars(made).items()})
+            whole = Forecast(**{name: np.asarray(part, float) for name, part in self.record[candidate.name].items()})
             y = self.data.y[self.rows]
             self.calibrations[candidate] = calibrate(whole, y, self.row_weights(), self.loss)
-            self.forecasts[candidate] = whole.calibrated(self.calibrations[candidate])
-            densities = self.forecasts[candidate].log_density(y, self.loss)
+            densities = whole.calibrated(self.calibrations[candidate]).log_density(y, self.loss)
             self.densities[candidate] = np.nan_to_num(densities, nan=-1e3, neginf=-1e3)
-            self.report(candidate.name)
+            counts = self.row_weights()
+            self.report(candidate.name, float(counts @ self.densities[candidate] / counts.sum()))
         return self.densities[candidate]
 
     def row_weights(self) -> Array:
@@ -316,7 +347,8 @@ def choose(
     request: Request,
     loss: Loss,
     folds: Sequence[tuple[Mask, Mask]],
-    report: Callable[[str], None] = lambda text: None,
+    report: Callable[[str, float], None] = lambda name, density: None,
+    record: Checkpoint | None = None,
 ) -> Ensemble:
     """Fit what was asked for; where something was left open, what folds prefer.
 
@@ -333,7 +365,9 @@ def choose(
     folds : sequence of (train, test) masks over flat rows
         To choose and to calibrate by; none: the first candidate as it is.
     report : callable
-        Told the name of every candidate that was judged.
+        Told the name of every candidate that was judged, and its mean log density of held-out rows.
+    record : Checkpoint, optional
+        Where finished candidates are written down, and looked up.
     """
     # Rows of one occasion: those of the input where these hold all tasks, whatever larger groups folds keep together.
     occasions = data.groups if data.layout == "long" else data.source_rows
@@ -344,21 +378,20 @@ def choose(
     candidates = [Candidate(word, replace(request.options, structure=centre, errors=errors)) for word in words]
     if not folds:
         return _single(whole, candidates[0])
-    held = HeldOut(data, folds, occasions, loss, report)
-    for candidate in candidates:
-        held.judge(candidate, whole.fit(candidate))
+    held = HeldOut(data, folds, occasions, loss, report, Checkpoint(None, "") if record is None else record)
     best = candidates[0]
     for candidate in candidates[1:]:
-        lead, error = held.lead(candidate, best)
-        if lead > error:
-            best = candidate
+        if not held.trails(candidate, best):
+            held.judge(candidate)
+            lead, error = held.lead(candidate, best)
+            if lead > max(error, LEAST_LEAD):
+                best = candidate
     widths = [whole.mapped(features)[1].n_features for features in (words[0], best.features)]
     for structure, kind, temperature in _variants(request, data, widths, occasions, loss):
         # A dense covariance over tasks is judged unasked with straight lines: with curves it costs far more.
         features = words[0] if "iw" in structure and request.structure == "auto" else best.features
         options = replace(best.options, structure=structure, errors=kind, temperature=temperature)
-        candidate = Candidate(features, options)
-        held.judge(candidate, whole.fit(candidate))
+        held.judge(Candidate(features, options))
     return _stacked(whole, held)
 
 

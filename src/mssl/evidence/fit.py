@@ -522,7 +522,7 @@ def _fit_gaussian(
     else:
         hyper = _first(columns, K)
     if start is not None and len(start.hyper.psi) == len(hyper.psi):
-        hyper = replace(start.hyper, noise=hyper.noise)
+        hyper = start.hyper if learner.learn_noise else replace(start.hyper, noise=hyper.noise)
     found = climb(route.statistics, learner, hyper, tol=options.tol, max_iter=options.max_iter)
     s = route.statistics(found.hyper)
     log_evidence = -0.5 * (s.value + float(rows.dof.sum()) * np.log(2 * np.pi)) - float(rows.dof @ np.log(units.sizes))

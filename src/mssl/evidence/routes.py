@@ -126,18 +126,29 @@ class DualRoute:
     rows: Rows
     columns: Columns
 
+    @cached_property
+    def _flat(self) -> tuple[Array, Array, Index]:
+        return self.rows.flat()
+
+    @cached_property
+    def _plain_kernels(self) -> list[Array]:
+        """Products of the rows' features, block by block, all relevances being one."""
+        return self._kernels(np.ones(len(self.columns.group)))
+
+    def _kernels(self, psi: Array) -> list[Array]:
+        X = self._flat[0]
+        blocks = [self.columns.block == block for block in range(self.columns.n_blocks)]
+        return [(X[:, of] * psi[of]) @ X[:, of].T for of in blocks]
+
     def _parts(self, hyper: Hyper) -> tuple[Array, Array, Index, list[Array], Array, Array]:
-        X, z, task = self.rows.flat()
+        X, z, task = self._flat
         K, columns = self.rows.n_tasks, self.columns
-        psi = hyper.psi[columns.group]
-        kernels, covariances = [], []
+        kernels = self._kernels(hyper.psi[columns.group]) if columns.relevance else self._plain_kernels
+        covariances = []
         V = np.diag(hyper.noise[task])
-        for block in range(columns.n_blocks):
-            of = columns.block == block
-            kernel = (X[:, of] * psi[of]) @ X[:, of].T
+        for block, kernel in enumerate(kernels):
             T = hyper.covariance(block, K, columns.intercept and block == columns.n_blocks - 1)
-            V += kernel * T[np.ix_(task, task)]
-            kernels.append(kernel)
+            V += kernel * T[task][:, task]
             covariances.append(T)
         return X, z, task, kernels, np.asarray(covariances), V
 
@@ -175,7 +186,7 @@ class DualRoute:
             C += hyper.v[block] * (g[:, of] * psi[of]) @ g[:, of].T
         dense = np.sum(g * (hyper.T @ g), axis=0)
         several = columns.relevance or columns.n_blocks - columns.intercept > 1
-        dense_trace = np.sum(X * ((P * hyper.T[np.ix_(task, task)]) @ X), axis=0) if several else np.zeros(len(own))
+        dense_trace = np.sum(X * ((P * hyper.T[task][:, task]) @ X), axis=0) if several else np.zeros(len(own))
         return Statistics(
             value,
             own,
@@ -457,12 +468,14 @@ def _inverse(V: Array) -> tuple[Array, float]:
     """V⁻¹ and log |V|."""
     if not len(V):
         return V, 0.0
-    lower, failed = dpotrf(V, lower=1, clean=0)
+    lower, failed = dpotrf(V, lower=1, clean=1)
     if failed:
         raise np.linalg.LinAlgError("the covariance of the rows is not positive definite")
-    P, _ = dpotri(lower, lower=1)
-    P = np.tril(P)
-    return P + np.tril(P, -1).T, 2 * float(np.sum(np.log(np.diag(lower))))
+    P, _ = dpotri(lower, lower=1)  # the lower half; the other is zero
+    diagonal = np.diag(P).copy()
+    P = P + P.T
+    np.fill_diagonal(P, diagonal)
+    return P, 2 * float(np.sum(np.log(np.diag(lower))))
 
 
 def _task_sums(values: Array, counts: Index) -> Array:

@@ -7,8 +7,8 @@ from typing import Any
 
 from joblib import Parallel, delayed, effective_n_jobs
 
+from mssl.files.checkpoint import Checkpoint
 from mssl.kernels.threads import one_thread
-from mssl.model_selection.checkpoint import Checkpoint
 from mssl.model_selection.progress import Progress
 
 Piece = tuple[str, tuple[Any, ...]]

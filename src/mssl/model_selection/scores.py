@@ -12,8 +12,8 @@ import numpy as np
 
 from mssl._typing import Array
 from mssl.exceptions import DataError
+from mssl.files.checkpoint import Checkpoint
 from mssl.model_selection.chains import Params, follow
-from mssl.model_selection.checkpoint import Checkpoint
 from mssl.model_selection.parallel import run
 from mssl.model_selection.progress import Progress
 from mssl.solvers.base import Status

@@ -37,10 +37,10 @@ from mssl.estimators.gaps import check_rows, fit_with_gaps
 from mssl.estimators.moments import check_moments, remember_moments
 from mssl.estimators.summary import Summary, summarise
 from mssl.exceptions import DataError
+from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.graph.task_graph import TaskGraph
 from mssl.losses import Loss
 from mssl.metrics import conditional_score
-from mssl.model_selection.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.model_selection.folds import Dataset, RowFold, check_splits, make_folds
 from mssl.model_selection.progress import Progress
 from mssl.model_selection.scores import Candidate, ScoreTable
@@ -323,7 +323,7 @@ class SearchCV(BaseEstimator):
         data = self._fit_columns(template, columns, (X, y, tasks, sample_weight), remember, split)
         hint_at_other_scales(self.best_estimator_, data)
         if self._makes_folds():
-            warn_of_residuals(data, self._residuals(data))
+            warn_of_residuals(data, self.best_estimator_._residuals(data))
         return self
 
     def _fitted_on_workers(self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any) -> bool:
@@ -446,17 +446,6 @@ class SearchCV(BaseEstimator):
     def _makes_folds(self) -> bool:
         """Whether the folds are this estimator's own, not the user's."""
         return self.cv is None or isinstance(self.cv, int | np.integer)
-
-    def _residuals(self, data: TaskData) -> Array:
-        """Residuals of all rows in units of their spread."""
-        model = self.best_estimator_
-        if data.shared:
-            predictor = np.ravel(model.coef_ @ data.X.T + model.intercept_[:, None])
-        else:
-            predictor = model._by_task(data.X, data.task_of_row)
-        mean = model.loss_.inverse_link(predictor)
-        residuals: Array = (data.y - mean) / np.sqrt(np.maximum(model.loss_.variance(mean), 1e-12))
-        return residuals
 
     def _check(self, data: TaskData) -> None:
         """Raise where parameters are impossible, before anything is computed."""

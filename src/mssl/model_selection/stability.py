@@ -41,11 +41,11 @@ from mssl.data.layouts import TaskData
 from mssl.data.splitters import deal_groups
 from mssl.estimators.mssl import MSSLRegressor
 from mssl.exceptions import ParameterError
+from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.glasso.solver import graphical_lasso
 from mssl.graph.evidence import lazy_evidence
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.model_selection.chains import follow, graph_limit, graph_rows
-from mssl.model_selection.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.model_selection.folds import Dataset
 from mssl.model_selection.parallel import Piece, run
 from mssl.model_selection.progress import Progress

@@ -18,9 +18,9 @@ import mssl
 from mssl import MSSLRegressorCV, StabilitySelection
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import ParameterError
-from mssl.files import atomic
-from mssl.model_selection import CheckpointError, TaskKFold, checkpoint, scores, stability
-from mssl.model_selection.checkpoint import FORMAT, Checkpoint, fingerprint
+from mssl.files import atomic, checkpoint
+from mssl.files.checkpoint import FORMAT, Checkpoint, fingerprint
+from mssl.model_selection import CheckpointError, TaskKFold, scores, stability
 
 GRID = {"graph_penalties": [0.5, 0.1], "coef_penalties": [0.0, 3.0], "couplings": [0.5, 1.0], "shared_means": [False]}
 
@@ -82,7 +82,8 @@ SCRIPT = """
     import numpy as np
     from mssl import MSSLRegressorCV, StabilitySelection
     from mssl.datasets import make_clustered_tasks
-    from mssl.model_selection import checkpoint, scores, stability
+    from mssl.files import checkpoint
+    from mssl.model_selection import scores, stability
 
     stop, count = int(sys.argv[3]), 0
     plain = checkpoint.append
@@ -161,7 +162,7 @@ def test_a_file_of_another_version_is_refused_and_left_alone(tmp_path, monkeypat
     assert FORMAT.encode() in before
     for name, said in (("__version__", "made by mssl"), ("FORMAT", "has the format")):
         with monkeypatch.context() as other:
-            other.setattr(f"mssl.model_selection.checkpoint.{name}", "something else")
+            other.setattr(f"mssl.files.checkpoint.{name}", "something else")
             with pytest.raises(CheckpointError, match=said):
                 Checkpoint(path, "abc")
     assert path.read_bytes() == before
@@ -305,7 +306,7 @@ THINGS = """
     from functools import partial
     import numpy as np
     from sklearn.metrics import make_scorer, mean_absolute_error
-    from mssl.model_selection.checkpoint import fingerprint
+    from mssl.files.checkpoint import fingerprint
 
     blocks = [bytearray(10**5) for _ in range(int(sys.argv[1]))]  # other places in memory
     def named(x, /, y={"a", "b", "c"}, *, z=None):
