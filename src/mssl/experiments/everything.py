@@ -87,7 +87,8 @@ def reproduction(pages: dict[str, Page], missing: dict[str, str], quick: bool) -
     source: dict[str, Any] = published()["source"]
     command = f"mssl reproduce all{' --quick' if quick else ''} --output results --resume"
     head = (
-        f"# The paper's experiments, reproduced\n\nThis document was written by `{command}`; records, settings "
+        f"# The paper's experiments, reproduced\n\nThis document was written by `{command}`, or section "
+        "by section by the calls that each of them names, which may be of fewer runs; records, settings "
         f"and larger figures lie in the folders it writes. Published figures are those of {source['citation']}, "
         f"doi:{source['doi']}; they come from one file (`src/mssl/experiments/published.json`) and were used neither "
         "for tuning nor as a target.\n"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from mssl.exceptions import require
 from mssl.graph.geometry import PALETTE
@@ -92,6 +92,51 @@ def dots_with_bars(ax: Any, values: Mapping[str, tuple[float, float]], *, label:
     ax.grid(axis="y", lw=0.3, color="#DDDDDD")
     ax.set_xlabel(label, fontsize=NORMAL)
     return ax
+
+
+def graph_panels(
+    weights: Mapping[str, NDArray[np.float64]], names: Sequence[str], groups: Sequence[str], width: float = 7.0
+) -> Any:
+    """Graphs of the same tasks side by side, every task in one place on a circle, edges on one scale of colours.
+
+    Parameters
+    ----------
+    weights : mapping of title to (K, K) array
+        Partial correlations, 0 where there is no edge.
+    names : sequence of str
+        The tasks.
+    groups : sequence of str
+        What they are known to belong to: the colours of the tasks.
+    width : float
+        Inches.
+    """
+    figure, grid = panels(width, 3.5, 1, len(weights), squeeze=False)
+    collections: Any = require("matplotlib.collections", "plot", "Figures of an experiment")
+    angles = np.pi / 2 - 2 * np.pi * np.arange(len(names)) / len(names)
+    places = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    kinds = list(dict.fromkeys(groups))
+    largest = max(float(np.abs(matrix).max()) for matrix in weights.values()) or 1.0
+    for ax, (title, matrix) in zip(grid[0], weights.items(), strict=True):
+        i, j = np.nonzero(np.triu(matrix, 1))
+        order = np.argsort(np.abs(matrix[i, j]))  # the strongest on top
+        i, j = i[order], j[order]
+        lines = collections.LineCollection(list(np.stack([places[i], places[j]], axis=1)), cmap="coolwarm_r", zorder=1)
+        lines.set(array=matrix[i, j], clim=(-largest, largest), linewidths=0.5 + 2.5 * np.abs(matrix[i, j]) / largest)
+        ax.add_collection(lines)
+        for k, kind in enumerate(kinds):
+            own = np.array([group == kind for group in groups])
+            ax.scatter(*places[own].T, s=26, color=PALETTE[k + 1], zorder=2, label=kind)
+        for name, place in zip(names, places, strict=True):
+            ax.text(*(1.13 * place), name, fontsize=SMALL, ha="center", va="center")
+        ax.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), aspect="equal")
+        ax.set_axis_off()
+        ax.set_title(title, fontsize=NORMAL)
+    bar = figure.colorbar(lines, ax=list(grid[0]), shrink=0.8, pad=0.01)
+    bar.set_label("partial correlation", fontsize=NORMAL)
+    bar.ax.tick_params(labelsize=SMALL)
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(kinds), fontsize=SMALL, frameon=False)
+    return figure
 
 
 def heat_map(

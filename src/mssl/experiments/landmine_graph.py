@@ -7,17 +7,14 @@ from typing import Any
 import numpy as np
 
 from mssl.experiments import sets
-from mssl.experiments.figures import NORMAL, SMALL, lines_with_bars, panels
+from mssl.experiments.figures import NORMAL, SMALL, graph_panels, lines_with_bars, panels
 from mssl.experiments.page import Claim, Page, published
 from mssl.experiments.runner import Experiment, Key, Record, Results
 from mssl.experiments.stats import ALPHA, density_test
 from mssl.experiments.tables import Cell, Table
-from mssl.graph.geometry import PALETTE
-from mssl.graph.task_graph import TaskGraph
 
 STABLE = "stability selection"
 SHOWN = 0.4  # share of λ_max whose graph is drawn: in the middle of the path
-_COLORS = {"foliage": PALETTE[2], "desert": PALETTE[1]}
 
 
 def protocol(quick: bool) -> dict[str, Any]:
@@ -113,22 +110,15 @@ def _claim(results: Results, mean: bool) -> Claim:
 
 
 def _draw(page: Page, results: Results) -> None:
-    from matplotlib.lines import Line2D
-
     data = sets.load("landmine")
     names = [str(k + 1) for k in range(len(data.task_names))]
-    colors = [_COLORS[str(ground)] for ground in data.groups]
-    figure, axes = panels(7.0, 3.9, 1, 2)
-    for ax, choice in zip(axes, (f"{SHOWN:g} λ_max", STABLE), strict=True):
-        record = results.where(**{"shared mean": False, "choice": choice})[0]
-        edges = [(names[i], names[j], weight or 1e-3) for i, j, weight in record["edges"]]
-        _coloured(ax, TaskGraph.from_edges(edges, tasks=names), colors)
-        ax.set_title(choice.replace("λ_max", r"$\lambda_{\max}$"), fontsize=NORMAL, y=1.1)
-    marks = [
-        Line2D([], [], marker="o", lw=0, color=_COLORS[word], label=f"{word} (fields {which})")
-        for word, which in (("foliage", "1–10"), ("desert", "11–19"))
-    ]
-    figure.legend(handles=marks, loc="outside lower center", ncols=2, fontsize=SMALL, frameon=False)
+    weights = {}
+    for choice in (f"{SHOWN:g} λ_max", STABLE):
+        matrix = np.zeros((len(names), len(names)))
+        for i, j, weight in results.where(**{"shared mean": False, "choice": choice})[0]["edges"]:
+            matrix[i, j] = matrix[j, i] = weight or 1e-3
+        weights[choice.replace("λ_max", r"$\lambda_{\max}$")] = matrix
+    figure = graph_panels(weights, names, [str(ground) for ground in data.groups])
     page.figure(
         "graph",
         figure,
@@ -144,18 +134,6 @@ def _draw(page: Page, results: Results) -> None:
         ax.set_title(f"{'with' if mean else 'without'} a shared mean", fontsize=NORMAL)
     axes[0, 0].legend(fontsize=SMALL, frameon=False)
     page.figure("densities", figure, "Density of edges within and between the two kinds of ground along the path.")
-
-
-def _coloured(ax: Any, graph: TaskGraph, colors: list[str]) -> None:
-    """The task graph with given colours instead of its communities."""
-    from matplotlib.collections import PathCollection
-
-    from mssl import plots
-
-    plots.plot_graph(graph, ax)
-    for drawn in ax.collections:
-        if isinstance(drawn, PathCollection):
-            drawn.set_facecolor(colors)
 
 
 EXPERIMENT = Experiment(

@@ -117,6 +117,10 @@ def present(results: Results) -> Page:
         for m in (PLAIN, *SHARED)
     }
     lines_with_bars(ax, places, curves, x_label="λ of a loss divided by n", y_label="error (%)")
+    ax.set_yscale("log")
+    ticks = (2, 3, 5, 10, 20, 50)
+    ax.set_yticks(ticks, [str(tick) for tick in ticks])
+    ax.minorticks_off()
     ax.legend(fontsize=SMALL, frameon=False)
     page.figure("loss", figure, f"Error on {protocol['pairs']} against one λ, with losses divided by their rows.")
     return page

@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from mssl.datasets import make_clustered_tasks
 from mssl.experiments.alone import TaskByTask
-from mssl.experiments.figures import NORMAL, panels
+from mssl.experiments.figures import NORMAL, graph_panels, panels
 from mssl.experiments.page import Claim, Page, published
 from mssl.experiments.runner import Experiment, Key, Record, Results, crossed
 from mssl.experiments.stats import ALPHA, mean_and_spread, over_runs, paired_p_value, rmse_by_task
 from mssl.experiments.tables import Cell, Table, compared_cells
+from mssl.graph.task_graph import partial_correlation
 
 Array = NDArray[np.float64]
 
@@ -302,27 +303,20 @@ def _draw(page: Page, results: Results, generator: str) -> None:
         figure,
         f"Partial correlations between the tasks' weights, true and learned (first run, {generator}).",
     )
-    figure, axes = panels(7.0, 3.6, 1, 2)
-    for ax, edges, title in (
-        (axes[0], np.argwhere(np.triu(true.adjacency)).tolist(), "true"),
-        (axes[1], record["graph"]["edges"], "learned, stability selection"),
-    ):
-        _graph(ax, edges, np.array(record["matrix"]) if ax is axes[1] else true.precision, names, title)
+    edges = np.array(record["graph"]["edges"], dtype=int).reshape(-1, 2).T
+    found = np.zeros_like(true.precision)
+    found[edges[0], edges[1]] = found[edges[1], edges[0]] = 1.0
+    learned = partial_correlation(np.array(record["matrix"]))
+    weights = {
+        "true": true.adjacency * partial_correlation(true.precision),
+        "learned, stability selection": found * np.where(learned == 0, 0.01, learned),
+    }
+    figure = graph_panels(weights, names, [group for group, members in GROUPS.items() for _ in members])
     page.figure(
         f"graph-{generator}",
         figure,
         f"Task graph, true and learned, with the tasks in the same places (first run, {generator}).",
     )
-
-
-def _graph(ax: Any, edges: list[list[int]], matrix: Array, names: list[str], title: str) -> None:
-    from mssl import plots
-    from mssl.graph.task_graph import TaskGraph, partial_correlation
-
-    weights = partial_correlation(matrix)
-    graph = TaskGraph.from_edges([(names[i], names[j], float(weights[i, j]) or 0.01) for i, j in edges], tasks=names)
-    groups = [name for name, members in GROUPS.items() for _ in members]
-    plots.plot_chord(graph, ax, groups=groups).set_title(title, fontsize=NORMAL)
 
 
 EXPERIMENT = Experiment(
