@@ -120,7 +120,7 @@ def graph_panels(
         i, j = np.nonzero(np.triu(matrix, 1))
         order = np.argsort(np.abs(matrix[i, j]))  # the strongest on top
         i, j = i[order], j[order]
-        lines = collections.LineCollection(list(np.stack([places[i], places[j]], axis=1)), cmap="coolwarm_r", zorder=1)
+        lines = collections.LineCollection(list(np.stack([places[i], places[j]], axis=1)), cmap="coolwarm", zorder=1)
         lines.set(array=matrix[i, j], clim=(-largest, largest), linewidths=0.5 + 2.5 * np.abs(matrix[i, j]) / largest)
         ax.add_collection(lines)
         for k, kind in enumerate(kinds):
