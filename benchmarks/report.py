@@ -329,7 +329,7 @@ def operations_section(entry: Row) -> str:
 
 
 DEGREE = (
-    "λ is chosen anew for four edges a task at every K. At the default λ the number of edges grows like K², and time "
+    "λ is chosen anew for four edges a task at every K. At the default λ the mean degree grows with K, and time "
     "faster: [scale.md](scale.md) has growth at default settings."
 )
 

@@ -14,7 +14,7 @@ if not (ROOT / "benchmarks").is_dir():
     pytest.skip("benchmarks are not part of this installation", allow_module_level=True)
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import bars, measures, report, versions  # noqa: E402
+from benchmarks import bars, growth, measures, report, versions  # noqa: E402
 from benchmarks.problems import GraphStep, JointLasso, WeightStep, WholeFit  # noqa: E402
 from benchmarks.solvers import SOLVERS, Solver, solvers_of  # noqa: E402
 
@@ -185,3 +185,11 @@ def test_command_says_what_it_can_do():
     out = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout
     assert "--quick" in out
     assert "--full" in out
+
+
+def test_the_page_of_growth_shows_what_was_measured():
+    cases, page = json.loads(growth.RESULTS.read_text())["cases"], growth.PAGE.read_text(encoding="utf-8")
+    assert set(cases) <= set(growth.CASES)
+    for part in (growth.table(cases), growth.exponents(cases), growth.accuracy(cases)):
+        assert len(part) > 100
+        assert part in page
