@@ -13,6 +13,7 @@ from mssl._typing import Array, Index, Labels
 from mssl._validation import caller_level, check_choice, check_number, check_whole_number
 from mssl.data.encoding import FeatureEncoder, read_features
 from mssl.data.inputs import (
+    as_given,
     listing,
     locate_tasks,
     read_labels,
@@ -354,5 +355,5 @@ def _head(X: Any, task_column: Any) -> Any:
         names = list(X.columns)
         own = task_column if task_column in names or not isinstance(task_column, int) else names[task_column]
         return without_columns(X.head(0), (own,))
-    width = X.shape[1] if hasattr(X, "shape") else len(X[0])
+    width = (X if hasattr(X, "shape") else as_given(X)).shape[1]
     return np.empty((0, width - (task_column is not None)))
