@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 import mssl
-from mssl import MSSLRegressor, MultiTaskClassifier, MultiTaskGLM
+from mssl import MSSLRegressor, MSSLRegressorCV, MultiTaskClassifier, MultiTaskGLM, StabilitySelection
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import ParameterError
 from mssl.glasso.solver import graphical_lasso, graphical_lasso_gap
@@ -175,6 +175,25 @@ def test_pictures_of_many_tasks_are_the_same(request):
     np.testing.assert_allclose(found.graph.weights.toarray(), usual.graph.weights, atol=1e-3)
     np.testing.assert_array_equal(found.groups, usual.groups)
     assert found.notes == usual.notes
+
+
+@pytest.mark.filterwarnings("ignore:subsample='samples' refits")
+@pytest.mark.parametrize("subsample", ["coefficients", "samples"])
+def test_stability_selection_of_many_tasks(subsample, request):
+    choosers = [StabilitySelection(subsample=subsample, n_subsamples=4, n_points=3, random_state=0) for _ in range(2)]
+    usual = choosers[0].fit(DATA.X, DATA.y, tasks=DATA.tasks)
+    request.getfixturevalue("few_are_many")
+    found = choosers[1].fit(DATA.X, DATA.y, tasks=DATA.tasks)
+    np.testing.assert_allclose(found.frequencies_, usual.frequencies_, atol=0.26)
+    assert np.mean(found.frequencies_ != usual.frequencies_) < 1e-3
+    np.testing.assert_allclose(found.graph_.weights.toarray(), usual.graph_.weights, atol=1e-3)
+
+
+def test_searches_of_many_tasks(few_are_many):
+    """A path of λ down to zero, where all tasks are one component."""
+    found = MSSLRegressorCV(cv=2).fit(DATA.X, DATA.y, tasks=DATA.tasks)
+    assert isinstance(found.precision_, sparse.csr_array)
+    assert found.best_estimator_.result_.relative_gap <= found.best_estimator_.tol
 
 
 def test_a_large_component_is_announced(monkeypatch, few_are_many):

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
-from mssl._typing import Array, Index, Mask
+from mssl._typing import Array, Index, Mask, TaskMatrix
 from mssl._validation import caller_level, check_choice, check_number, check_whole_number, finite, refused
 from mssl.data.inputs import take_columns
 from mssl.data.layouts import TaskData
@@ -45,6 +45,7 @@ from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.glasso.solver import graphical_lasso
 from mssl.graph.evidence import lazy_evidence
 from mssl.graph.task_graph import TaskGraph, partial_correlation
+from mssl.model.task_matrix import entries_at
 from mssl.model_selection.chains import follow, graph_limit, graph_rows
 from mssl.model_selection.folds import Dataset
 from mssl.model_selection.parallel import Piece, run
@@ -367,9 +368,7 @@ class StabilitySelection(BaseEstimator):
         pairs = max(1, int(counted.sum()))
         self.expected_false_edges_ = self.n_selected_**2 / ((2 * self.threshold - 1) * pairs)
         restricted = graphical_lasso(S, 0.0, zeros=~adjacency & off, diagonal_penalty=floors)
-        weights = partial_correlation(restricted.precision)
-        np.fill_diagonal(weights, 0.0)
-        return TaskGraph(tuple(tasks), adjacency, np.where(adjacency, weights, 0.0), confidence)
+        return TaskGraph(tuple(tasks), adjacency, partial_correlation(restricted.precision), confidence)
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the frequencies along the path; see :func:`mssl.plots.plot_stability`."""
@@ -490,9 +489,9 @@ def select_refitted(part: Dataset, template: Any, chain: Sequence[dict[str, Any]
     return pack(point.result.structure.precision for point in follow(part, template, chain))
 
 
-def pack(precisions: Iterable[Array]) -> str:
+def pack(precisions: Iterable[TaskMatrix]) -> str:
     """The off-diagonal supports of some precisions as one word."""
-    bits = [precision[np.triu_indices(len(precision), 1)] != 0 for precision in precisions]
+    bits = [entries_at(precision, *np.triu_indices(precision.shape[0], 1)) != 0 for precision in precisions]
     return np.packbits(np.concatenate(bits)).tobytes().hex()
 
 

@@ -179,7 +179,7 @@ class SparsePrecision(Structure):
     def in_blocks(self, n_tasks: int) -> bool:
         """Whether Ω of so many tasks is held and computed component by component, see :mod:`mssl.structures.blocks`."""
         plain = type(self) is SparsePrecision and self.joint and self.edges is None
-        return plain and self.on == "coef" and self.alpha > 0 and n_tasks > DENSE_UP_TO
+        return plain and self.on == "coef" and n_tasks > DENSE_UP_TO
 
     def initial(self, scale: StructureScale) -> StructureStep:
         diagonal = self.diagonal(scale)
