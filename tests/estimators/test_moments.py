@@ -165,3 +165,20 @@ def test_a_search_needs_folds():
         MSSLRegressorCV(cv=TaskKFold(3)).partial_fit(*rows_of())
     with pytest.raises(ParameterError, match="moments is 3"):
         MSSLRegressor().fit_moments(3)
+
+
+def test_the_memory_of_grams_is_limited_and_a_switch_is_told():
+    X, y, tasks, _ = rows_of()
+    exact = MSSLRegressor(0.1, **TIGHT).fit(X, y, tasks=tasks)
+    with pytest.warns(UserWarning, match=r"Grams would take .* memory_limit allows"):
+        small = MSSLRegressor(0.1, memory_limit=100, **TIGHT).fit(X, y, tasks=tasks)
+    np.testing.assert_allclose(small.coef_, exact.coef_, atol=1e-7)
+    with pytest.raises(DataError, match="memory_limit"):
+        MSSLRegressor(memory_limit=100).partial_fit(X, y, tasks)
+    grid = {"graph_penalties": [0.1], "couplings": [1.0], "shared_means": [False], "cv": 3}
+    folds = MSSLRegressorCV(**grid).fit(X, y, tasks=tasks)
+    with pytest.warns(UserWarning, match=r"Moments of all folds would take"):
+        rows = MSSLRegressorCV(memory_limit=1000, **grid).fit(X, y, tasks=tasks)
+    assert rows.best_score_ == pytest.approx(folds.best_score_, rel=1e-3)
+    with pytest.raises(ParameterError, match="memory_limit is 0"):
+        MSSLRegressor(memory_limit=0).fit(X, y, tasks=tasks)

@@ -335,10 +335,11 @@ def test_form_is_chosen_by_rows_and_budget():
     rng = np.random.default_rng(13)
     tall, wide = Design.build(rng.random((20, 3)), [0, 10, 20]), Design.build(rng.random((8, 9)), [0, 4, 8])
     assert isinstance(make_quadratic(tall, np.ones(20), rng.random(20)), GramQuadratic)
-    assert isinstance(make_quadratic(tall, np.ones(20), rng.random(20), memory_budget=8 * 17), DesignQuadratic)
+    with pytest.warns(UserWarning, match=r"Grams would take .* memory_limit allows"):
+        assert isinstance(make_quadratic(tall, np.ones(20), rng.random(20), memory_limit=8 * 17), DesignQuadratic)
     assert isinstance(make_quadratic(wide, np.ones(8), rng.random(8)), DesignQuadratic)
     shared = Design.build(rng.random((9, 3)), n_tasks=100)
-    one = make_quadratic(shared, np.repeat(rng.random(100) + 1, 9), rng.random(900), memory_budget=8 * 9)
+    one = make_quadratic(shared, np.repeat(rng.random(100) + 1, 9), rng.random(900), memory_limit=8 * 9)
     assert isinstance(one, GramQuadratic)
     assert one.is_shared
     assert 0 < default_memory_limit() <= 2 * 2**30

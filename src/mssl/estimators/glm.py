@@ -53,6 +53,9 @@ class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimato
         Most rounds of the alternation.
     warm_start : bool, default=False
         Start the next fit from this one.
+    memory_limit : int, optional
+        Bytes that Grams may take (8 K d²; folds have some each); by default a quarter of the machine's memory, at most
+        2 GiB. Beyond it fits multiply by the rows, which takes longer and is told by a warning.
     verbose : int, default=0
         1 prints one line a round.
 
@@ -84,6 +87,7 @@ class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimato
         tol: float = 1e-6,
         max_iter: int = 200,
         warm_start: bool = False,
+        memory_limit: int | None = None,
         verbose: int = 0,
     ) -> None:
         self.structure = structure
@@ -101,6 +105,7 @@ class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimato
         self.tol = tol
         self.max_iter = max_iter
         self.warm_start = warm_start
+        self.memory_limit = memory_limit
         self.verbose = verbose
 
     def to_spec(self, data: TaskShape) -> FitSpec:
@@ -124,7 +129,7 @@ class MultiTaskClassifier(TaskClassifier):
         Weights of the classes; "balanced" gives both classes of each task equal totals.
     shared_mean, features, missing, scale_features, penalty_factor, fit_intercept, task_column
         As for :class:`mssl.MultiTaskGLM`.
-    solver, tol, max_iter, warm_start, verbose
+    solver, tol, max_iter, warm_start, memory_limit, verbose
         As for :class:`mssl.MultiTaskGLM`.
 
     Examples
@@ -154,6 +159,7 @@ class MultiTaskClassifier(TaskClassifier):
         tol: float = 1e-6,
         max_iter: int = 200,
         warm_start: bool = False,
+        memory_limit: int | None = None,
         verbose: int = 0,
     ) -> None:
         self.structure = structure
@@ -170,6 +176,7 @@ class MultiTaskClassifier(TaskClassifier):
         self.tol = tol
         self.max_iter = max_iter
         self.warm_start = warm_start
+        self.memory_limit = memory_limit
         self.verbose = verbose
 
     def to_spec(self, data: TaskShape) -> FitSpec:

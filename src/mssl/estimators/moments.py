@@ -12,6 +12,7 @@ from sklearn.utils.validation import validate_data
 from mssl._validation import caller_level, check_instance, refused
 from mssl.data.inputs import is_dask
 from mssl.data.moments import Moments
+from mssl.estimators.prediction import head
 from mssl.losses import Loss
 
 
@@ -104,8 +105,8 @@ class FromMoments:
                 UserWarning,
                 stacklevel=caller_level(),
             )
-        if before is not None:
-            validate_data(self, X, skip_check_array=True, reset=False)
+        if before is not None and not is_dask(X):
+            validate_data(self, head(X, self.task_column), skip_check_array=True, reset=False)
         added = self._read_moments(X, y, tasks, sample_weight, 0 if before is None else int(before.n.sum()))
         return self.fit_moments(added if before is None else before + added)
 
@@ -134,13 +135,11 @@ def check_moments(model: Any) -> None:
 
 def remember_moments(model: Any, moments: Moments) -> None:
     """Keep what later calls are checked against, as for rows in the long layout."""
-    d, names, columns = moments.n_features, moments.feature_names, moments.columns
+    d, names = moments.n_features, moments.feature_names
     model.layout_, model.encoder_, model.maps_, model.target_ = "long", None, None, None
     model.features_ = np.asarray([f"x{j}" for j in range(d)] if names is None else names, dtype=object)
-    if model.task_column is None or len(columns) == d:
-        columns = tuple(range(d)) if names is None else tuple(names)
-    model.n_features_in_ = len(columns)
+    model.n_features_in_ = d
     for name in ("feature_names_in_", "column_quantiles_"):
         vars(model).pop(name, None)
-    if all(isinstance(name, str) for name in columns):
-        model.feature_names_in_ = np.asarray(columns, dtype=object)
+    if names is not None:
+        model.feature_names_in_ = names

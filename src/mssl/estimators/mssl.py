@@ -97,6 +97,9 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         times larger ones, and the fit with the lowest F is kept.
     warm_start : bool, default=False
         Start the next fit from this one.
+    memory_limit : int, optional
+        Bytes that Grams may take (8 K d²; folds have some each); by default a quarter of the machine's memory, at most
+        2 GiB. Beyond it fits multiply by the rows, which takes longer and is told by a warning.
     verbose : int, default=0
         1 prints one line a round.
 
@@ -173,6 +176,7 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         max_iter: int = 200,
         n_starts: int = 1,
         warm_start: bool = False,
+        memory_limit: int | None = None,
         verbose: int = 0,
     ) -> None:
         self.graph_penalty = graph_penalty
@@ -201,6 +205,7 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         self.max_iter = max_iter
         self.n_starts = n_starts
         self.warm_start = warm_start
+        self.memory_limit = memory_limit
         self.verbose = verbose
 
     def to_spec(self, data: TaskShape) -> FitSpec:
@@ -324,7 +329,7 @@ class MSSLClassifier(TaskClassifier):
         As for :class:`MSSLRegressor`.
     class_weight : None, "balanced" or dict of label → weight, default=None
         Weights of the classes; "balanced" gives both classes of each task equal totals.
-    formulation, fit_intercept, task_column, graph_solver, tol, max_iter, n_starts, warm_start, verbose
+    formulation, fit_intercept, task_column, graph_solver, tol, max_iter, n_starts, warm_start, memory_limit, verbose
         As for :class:`MSSLRegressor`.
     solver : {"auto", "coordinate", "cg", "fista", "admm"}, default="auto"
         Accelerated proximal gradients ("fista"), or the solver of the quadratic steps of proximal Newton (all others).
@@ -385,6 +390,7 @@ class MSSLClassifier(TaskClassifier):
         max_iter: int = 200,
         n_starts: int = 1,
         warm_start: bool = False,
+        memory_limit: int | None = None,
         verbose: int = 0,
     ) -> None:
         self.graph_penalty = graph_penalty
@@ -410,6 +416,7 @@ class MSSLClassifier(TaskClassifier):
         self.max_iter = max_iter
         self.n_starts = n_starts
         self.warm_start = warm_start
+        self.memory_limit = memory_limit
         self.verbose = verbose
 
     def to_spec(self, data: TaskShape) -> FitSpec:

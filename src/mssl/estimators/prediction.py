@@ -83,7 +83,7 @@ class TaskPredictor:
         if data.layout == "aligned":
             self.n_features_in_ = self._n_columns if data.encoder is None else len(data.encoder.columns)
         else:
-            validate_data(self, _head(X, self.task_column), skip_check_array=True)
+            validate_data(self, head(X, self.task_column), skip_check_array=True)
 
     @classmethod
     def _state_from_version_1(cls, state: dict[str, Any]) -> dict[str, Any]:
@@ -140,7 +140,7 @@ class TaskPredictor:
             flat = self._mapped(values.reshape(-1, d))
             return Rows(flat.reshape(len(values), K, -1), None, "aligned", read.dtype)
         if self.layout_ != "aligned":
-            validate_data(self, _head(X, self.task_column), skip_check_array=True, reset=False)
+            validate_data(self, head(X, self.task_column), skip_check_array=True, reset=False)
         elif values.shape[1] != d or (
             read.feature_names is not None and np.any(read.feature_names != self.features_[:d])
         ):
@@ -349,7 +349,7 @@ def _locate_one(task: Any, known: Labels) -> int:
     return int(index[0])
 
 
-def _head(X: Any, task_column: Any) -> Any:
+def head(X: Any, task_column: Any) -> Any:
     """The columns of X without rows, and without the one that holds tasks: it is no feature."""
     if hasattr(X, "columns"):
         names = list(X.columns)

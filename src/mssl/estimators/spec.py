@@ -125,6 +125,7 @@ def settings_of(estimator: Any, **changes: Any) -> Settings:
     given = {name: getattr(estimator, name) for name in names} | {"n_starts": getattr(estimator, "n_starts", 1)}
     if estimator.penalty_factor is not None:
         given["penalty_factor"] = tuple(np.ravel(estimator.penalty_factor).tolist())
+    given["memory_limit"] = getattr(estimator, "memory_limit", None)
     return Settings(**(given | changes))
 
 

@@ -49,6 +49,7 @@ _SHARED = (
     "edges",
     "formulation",
     "warm_start",
+    "memory_limit",
 )
 
 
@@ -302,6 +303,9 @@ class MSSLRegressorCV(FromMoments, MSSLSearch):
         File in which finished pieces are recorded, so that a killed search continues.
     warm_start : bool, default=False
         Start the fit with the chosen settings from that of the previous call; the search itself starts anew.
+    memory_limit : int, optional
+        Bytes that Grams may take (8 K d²; folds have some each); by default a quarter of the machine's memory, at most
+        2 GiB. Beyond it fits multiply by the rows, which takes longer and is told by a warning.
     verbose : int, default=0
         1 shows progress bars on a terminal.
 
@@ -382,6 +386,7 @@ class MSSLRegressorCV(FromMoments, MSSLSearch):
         n_jobs: int | None = None,
         checkpoint: str | PathLike[str] | None = None,
         warm_start: bool = False,
+        memory_limit: int | None = None,
         verbose: int = 0,
     ) -> None:
         self.graph_penalties = graph_penalties
@@ -419,6 +424,7 @@ class MSSLRegressorCV(FromMoments, MSSLSearch):
         self.n_jobs = n_jobs
         self.checkpoint = checkpoint
         self.warm_start = warm_start
+        self.memory_limit = memory_limit
         self.verbose = verbose
 
     def _template(self) -> MSSLRegressor:
@@ -449,7 +455,7 @@ class MSSLClassifierCV(MSSLSearch):
         As for :class:`mssl.MSSLClassifier`.
     cv, scoring, search, one_standard_error, average, selection, stability, tol, search_tol, n_jobs, checkpoint
         As for :class:`MSSLRegressorCV`.
-    warm_start, verbose
+    warm_start, memory_limit, verbose
         As for :class:`MSSLRegressorCV`.
 
     Attributes
@@ -508,6 +514,7 @@ class MSSLClassifierCV(MSSLSearch):
         n_jobs: int | None = None,
         checkpoint: str | PathLike[str] | None = None,
         warm_start: bool = False,
+        memory_limit: int | None = None,
         verbose: int = 0,
     ) -> None:
         self.graph_penalties = graph_penalties
@@ -542,6 +549,7 @@ class MSSLClassifierCV(MSSLSearch):
         self.n_jobs = n_jobs
         self.checkpoint = checkpoint
         self.warm_start = warm_start
+        self.memory_limit = memory_limit
         self.verbose = verbose
 
     def _template(self) -> MSSLClassifier:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl._typing import Array, Index, Mask
-from mssl.data.design import ROUNDING, Design, default_memory_limit
+from mssl.data.design import ROUNDING, Design
 from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData, subset
 from mssl.data.moments import Moments, cells_of
@@ -35,7 +35,7 @@ from mssl.estimators.spec import FitSpec
 from mssl.exceptions import DataError
 from mssl.losses import Loss
 from mssl.solvers.fit import Prepared, Settings, from_quadratic, mean_of_settings, prepare
-from mssl.solvers.quadratic import GramQuadratic
+from mssl.solvers.quadratic import GramQuadratic, tell_beyond
 
 
 def check_splits(splits: Sequence[Split], data: TaskData, input_rows: Index) -> None:
@@ -323,7 +323,8 @@ def make_folds(
     if not by_rows and loss.name == "gaussian" and prepared.design is not None and _has_grams(prepared, data):
         cell, train_cells, test_cells = cells_of(splits, n)
         n_cells, grams = train_cells.shape[1], 1 if data.shared else data.n_tasks
-        if 8 * (n_cells + 2 * len(splits)) * grams * data.n_features**2 <= default_memory_limit():
+        size = 8 * (n_cells + 2 * len(splits)) * grams * data.n_features**2
+        if not tell_beyond(size, spec.settings.memory_limit, "Moments of all folds"):
             scales, unit = _units_of(data, prepared), prepared.unit
             moments = Moments.by_cell(data, cell[input_rows], n_cells, scales, unit)
             return [

@@ -67,7 +67,7 @@ class Settings:
     tol: float = 1e-6
     max_iter: int = 200
     max_inner: int = 2000
-    memory_budget: int | None = None
+    memory_limit: int | None = None
     residual_loss: float = 0.0
     n_starts: int = 1
 
@@ -86,6 +86,8 @@ class Settings:
         check_number("tol", self.tol, above=0, remedy="The default is 1e-6.")
         check_whole_number("max_iter", self.max_iter, low=1)
         check_whole_number("n_starts", self.n_starts, low=1)
+        if self.memory_limit is not None:
+            check_whole_number("memory_limit", self.memory_limit, low=1, also="None", remedy="It is in bytes.")
         mean = self.shared_mean
         is_auto = isinstance(mean, str) and mean == "auto"
         if not is_auto and (not finite(mean) or mean < 0):
@@ -255,9 +257,7 @@ def prepare(
         if not isinstance(settings.shared_mean, str | bool | np.bool_):
             settings = replace(settings, shared_mean=float(settings.shared_mean) / unit**2)
     weights = np.ones(len(data.y)) if data.weights is None else data.weights
-    base = make_quadratic(
-        design, weights, data.y, intercept=settings.fit_intercept, memory_budget=settings.memory_budget
-    )
+    base = make_quadratic(design, weights, data.y, intercept=settings.fit_intercept, memory_limit=settings.memory_limit)
     freedom = data.weight_sums() - (1.0 if settings.fit_intercept else 0.0)
     prepared = from_quadratic(base, freedom, settings, needs_start=needs_start, design=design)
     return replace(prepared, data=data, unit=unit)
@@ -276,7 +276,7 @@ def _target_unit(data: TaskData, intercept: bool) -> float:
 def _prepare_glm(data: TaskData, design: Design, loss: Loss, settings: Settings, *, needs_start: bool) -> Prepared:
     """:func:`prepare` for other losses, from the quadratic near single-task fits."""
     K = data.n_tasks
-    rows = GLMRows.build(data, design, loss, intercept=settings.fit_intercept, memory_budget=settings.memory_budget)
+    rows = GLMRows.build(data, design, loss, intercept=settings.fit_intercept, memory_limit=settings.memory_limit)
     noise: Array | None = None
     if not isinstance(settings.noise, str):
         noise = np.broadcast_to(np.asarray(settings.noise, float) ** 2, (K,))

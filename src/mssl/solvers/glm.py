@@ -75,7 +75,7 @@ class GLMRows:
         The loss of one observation.
     intercept : bool
         Whether each task has a free intercept.
-    memory_budget : int or None
+    memory_limit : int or None
         Bytes that Grams may take.
     """
 
@@ -84,18 +84,18 @@ class GLMRows:
     weights: Array
     loss: Loss
     intercept: bool = True
-    memory_budget: int | None = None
+    memory_limit: int | None = None
 
     @classmethod
     def build(
-        cls, data: TaskData, design: Design, loss: Loss, *, intercept: bool = True, memory_budget: int | None = None
+        cls, data: TaskData, design: Design, loss: Loss, *, intercept: bool = True, memory_limit: int | None = None
     ) -> GLMRows:
         """Rows of task data; targets of tasks at the edge of their range are moved off it, with a warning."""
         weights = np.ones(len(data.y)) if data.weights is None else data.weights
         y = np.asarray(data.y, dtype=float)
         if intercept:
             y = _off_the_edge(y, weights, data, loss)
-        return cls(design, y, weights, loss, intercept, memory_budget)
+        return cls(design, y, weights, loss, intercept, memory_limit)
 
     @cached_property
     def perfect_fit(self) -> Array:
@@ -132,7 +132,7 @@ class GLMRows:
             c,
             z,
             intercept=self.intercept,
-            memory_budget=self.memory_budget,
+            memory_limit=self.memory_limit,
             n_rows=self.design.task_sums(self.weights),
             defer=False,
             form=self._in_single_precision if self._is_large else None,

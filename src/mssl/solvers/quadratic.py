@@ -10,6 +10,7 @@ Weights are stored (K, d), row k is :math:`w_k`.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from mssl._validation import caller_level
 from mssl.data.design import Design, default_memory_limit
 from mssl.kernels import gram_products
 from mssl.model.bounds import WeightBound, quadratic_duality
@@ -411,7 +413,7 @@ def make_quadratic(
     z: Array,
     *,
     intercept: bool = True,
-    memory_budget: int | None = None,
+    memory_limit: int | None = None,
     n_rows: Array | None = None,
     defer: bool = True,
     form: Callable[[Array, Array], tuple[Array, Array, Array]] | None = None,
@@ -426,7 +428,7 @@ def make_quadratic(
         Row weights ≥ 0 and targets.
     intercept : bool
         Whether each task has a free intercept.
-    memory_budget : int, optional
+    memory_limit : int, optional
         Bytes that Grams may take; default a quarter of the machine's memory, at most 2 GiB.
     n_rows : ndarray of shape (K,), optional
         How many rows each task counts as when the form is chosen; default those of the design.
@@ -449,11 +451,10 @@ def make_quadratic(
     """
     common = design.common_weights(c)
     matrices = design.n_tasks if common is None else 1
-    budget = default_memory_limit() if memory_budget is None else memory_budget
     counts = design.n_rows if n_rows is None else n_rows
     needed = _ROWS_PER_FEATURE * design.n_features
     enough_rows = needed <= float(counts.min()) or needed <= float(np.median(counts))
-    if 8 * matrices * design.n_features**2 > budget or not enough_rows:
+    if not enough_rows or tell_beyond(8 * matrices * design.n_features**2, memory_limit, "Grams"):
         return DesignQuadratic(design, c, z, intercept)
     if defer and common is None and not design.is_sparse and pays_in_sets(design):
         return GramQuadratic.of_rows(DesignQuadratic(design, c, z, intercept))
@@ -471,6 +472,19 @@ def make_quadratic(
     feature_means = np.broadcast_to(sums / (safe[:, None] if common is None else safe[0]), linear.shape)
     constants = 0.5 * design.task_dots(weighted, target)
     return GramQuadratic(gram, linear, constants, scale, target_means, feature_means)
+
+
+def tell_beyond(size: int, memory_limit: int | None, what: str) -> bool:
+    """Whether something would take more bytes than it may, so that the rows serve instead, which is told."""
+    limit = default_memory_limit() if memory_limit is None else memory_limit
+    if size > limit:
+        warnings.warn(
+            f"{what} would take {size / 2**20:.3g} MiB, and memory_limit allows {limit / 2**20:.3g} MiB: the fit "
+            "multiplies by the rows instead, which takes longer. Raise memory_limit if there is room.",
+            UserWarning,
+            stacklevel=caller_level(),
+        )
+    return size > limit
 
 
 def pays_in_sets(design: Design) -> bool:
