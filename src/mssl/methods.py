@@ -25,7 +25,8 @@ def make_estimator(
     fixed: dict[str, Any] | None = None,
     *,
     selection: str = "prediction",
-    verbose: int = 0,
+    seed: int = 0,
+    **running: Any,
 ) -> Any:
     """An unfitted estimator for a method's name.
 
@@ -41,8 +42,10 @@ def make_estimator(
         Parameters that are given instead of chosen.
     selection : {"prediction", "both"}
         Whether the graph comes with the prediction, or from stability selection.
-    verbose : int
-        1 shows progress on a terminal.
+    seed : int
+        Of stability selection.
+    running : dict
+        Parameters that change no result, such as verbose, n_jobs and checkpoint; set where the estimator has them.
     """
     name = method.replace("_", "-")
     if name == "r-mssl" and family != "gaussian":
@@ -56,12 +59,12 @@ def make_estimator(
         model = _preset(name, family, fixed or {})
     else:
         # The graph is selected with a fixed seed, so that the same table gives the same answer.
-        chosen: dict[str, Any] = {"selection": selection, "stability": mssl.StabilitySelection(random_state=0)}
+        chosen: dict[str, Any] = {"selection": selection, "stability": mssl.StabilitySelection(random_state=seed)}
         model = mssl.MSSLClassifierCV(**chosen) if binary else mssl.MSSLRegressorCV(loss=family, **chosen, **residual)
         if fixed and not set(fixed) <= set(model.get_params()):  # something that the search would choose
             model = mssl.MSSLClassifier() if binary else mssl.MSSLRegressor(loss=family, **residual)
         model = set_known(model, fixed or {})
-    return model.set_params(verbose=verbose) if "verbose" in model.get_params(deep=False) else model
+    return model.set_params(**{key: value for key, value in running.items() if key in model.get_params(deep=False)})
 
 
 def set_known(model: Any, fixed: dict[str, Any]) -> Any:

@@ -80,8 +80,11 @@ def test_a_model_without_intervals_says_so(folder):
 @pytest.mark.filterwarnings("ignore:.*predicted from the mean")
 @pytest.mark.parametrize("model", ["y.npz", "sick.npz"])
 def test_new_tasks_are_refused_or_predicted_from_the_mean(folder, model):
-    refused = call("predict", folder / model, folder / "new.csv", code=1)
+    refused = call("predict", folder / model, folder / "new.csv", "--unseen", "error", code=1)
     assert "east" in str(refused.exception)
+    with pytest.warns(UserWarning, match="predicted from the mean"):  # by default as in Python
+        default = call("predict", folder / model, folder / "new.csv").stdout
+    assert default == call("predict", folder / model, folder / "new.csv", "--unseen", "mean").stdout
     interval = ["--interval", "0.9"] if model == "y.npz" else []
     rows = table(call("predict", folder / model, folder / "new.csv", "--unseen", "mean", *interval))
     assert len(rows) == 21

@@ -378,7 +378,7 @@ MISSING = "station,temp,x,c\na,1,2,u\na,2,,v\nb,3,4,\nb,,6,v\n"
 
 
 def test_missing_rows_are_dropped(reader, tmp_path):
-    told = r"3 of 4 rows lack a value and were dropped .*'temp' \(1\), 'x' \(1\), 'c' \(1\)\. .*tasks 'b'"
+    told = r"3 of 4 rows lack a value and were dropped; .*'temp' \(1\), 'x' \(1\), 'c' \(1\)\. .*tasks 'b'"
     with pytest.warns(UserWarning, match=told):
         _, rows = encode(write(tmp_path, MISSING), missing="drop")
     assert rows.rows.tolist() == [0]
@@ -388,12 +388,24 @@ def test_missing_rows_are_dropped(reader, tmp_path):
 
 
 def test_missing_features_are_filled_with_training_means(reader, tmp_path):
-    with pytest.raises(DataError, match="target cannot be filled"):
-        encode(write(tmp_path, MISSING), missing="mean")
+    with pytest.warns(UserWarning, match=r"1 of 4 rows .*dropped; missing are values of 'temp' \(1\)\."):
+        _, rows = encode(write(tmp_path, MISSING), missing="mean")
+    assert rows.X.tolist() == [[2, 0], [4, 1], [4, 2 / 3]]
     schema, rows = encode(write(tmp_path, MISSING.replace("b,,6", "b,9,6")), missing="mean")
     assert rows.X.tolist() == [[2, 0], [4, 1], [4, 2 / 3], [6, 1]]
     new = schema.read(write(tmp_path, "c,x,station\n,,a\n", "new.csv"))
     assert schema.encode(new).X.tolist() == [[4, 2 / 3]]
+
+
+def test_missing_targets_and_features_are_treated_apart(reader, tmp_path):
+    table = read_table(write(tmp_path, MISSING), text=["station"])
+    schema = learn_schema(table, "station", "temp", missing="mean")
+    with pytest.raises(DataError, match=r"in 'temp' \(1 rows\), first in row 4; .*which cannot be filled\.$"):
+        schema.encode(table, with_target=True, training=True, missing_target="error")
+    table = read_table(write(tmp_path, MISSING), text=["station"])
+    schema = learn_schema(table, "station", "temp")
+    with pytest.raises(DataError, match=r"in 'x' \(1 rows\), 'c' \(1 rows\), first in row 2; .*--missing drop"):
+        schema.encode(table, with_target=True, training=True, missing_target="drop")
 
 
 def test_new_rows_are_read_as_in_training(reader, tmp_path):

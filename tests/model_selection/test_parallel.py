@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from mssl import MSSLRegressorCV, StabilitySelection
+from mssl._progress import Progress
 from mssl.datasets import make_clustered_tasks
 from mssl.model_selection.parallel import run
-from mssl.model_selection.progress import Progress
 
 
 @pytest.fixture(scope="module")

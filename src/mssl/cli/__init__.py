@@ -6,6 +6,7 @@ Exit codes: 0 all is well, 1 something is wrong with the data or the files, 2 th
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import warnings
@@ -134,7 +135,7 @@ _WARNINGS_SHOWN: set[str] = set()  # warnings that this process has printed
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    """Print every warning once, however many fits it comes from."""
-    if str(message) not in _WARNINGS_SHOWN:
+    """Print every warning once, however many fits it comes from; none with --quiet."""
+    if str(message) not in _WARNINGS_SHOWN and logging.getLogger("mssl").isEnabledFor(logging.WARNING):
         _WARNINGS_SHOWN.add(str(message))
         _complain(f"Note: {message}")

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ENDINGS = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
-_ROWS_ONLY = ("time", "group", "order", "edges", "report")  # options that need the rows in memory
+_ROWS_ONLY = (
+    "time",
+    "group",
+    "order",
+    "weight",
+    "offset",
+    "missing_target",
+    "edges",
+    "report",
+)  # options that need the rows in memory
 
 
 class DistributedTraining(NamedTuple):
@@ -80,7 +89,7 @@ def read_distributed(address: str, folds: int | None, progress: bool, **table: A
 
     for name in _ROWS_ONLY:
         if table.get(name) is not None:
-            raise click.UsageError(f"--{name} needs all rows in memory; leave it out with --dask.")
+            raise click.UsageError(f"--{name.replace('_', '-')} needs all rows in memory; leave it out with --dask.")
     if table["family"] not in ("auto", "gaussian"):
         raise click.UsageError(
             f"--family {table['family']} needs all rows in memory; with --dask targets are numbers (gaussian). Fit a "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,49 @@ import click
 from mssl.methods import FAMILIES
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
-quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+quiet_option = click.option("--quiet", "-q", is_flag=True, is_eager=True, help="Print nothing but errors.")
+jobs_option = click.option("--jobs", type=int, help="Worker processes, -1 for all cores; the answer is the same.")
+
+
+class _StandardError(logging.Handler):
+    """Lines on the standard error of the moment."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(self.format(record), err=True)
+
+
+def _start_logging(ctx: click.Context, param: click.Parameter, level: str) -> None:
+    logger = logging.getLogger("mssl")
+    logger.setLevel("ERROR" if ctx.params.get("quiet") else level.upper())
+    if not logger.handlers:
+        logger.addHandler(_StandardError())
+
+
+log_option = click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    expose_value=False,
+    callback=_start_logging,
+    help="What is said on standard error: every stage, long work now and then, notes, errors alone.",
+)
+
+
+def seed_option(help_text: str) -> Callable[..., Any]:
+    """``--seed``, 0 by default."""
+    return click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help=help_text)
+
+
+def resume_option(file: str) -> Callable[..., Any]:
+    """``--resume``: finished work is kept in a file, which a later call continues and removes at the end."""
+    return click.option(
+        "--resume",
+        is_flag=True,
+        help=f"Keep finished work in {file}; called again after it was ended, the command continues from there.",
+    )
+
+
 safe_csv_option = click.option(
     "--safe-csv/--no-safe-csv",
     "safe",
@@ -64,13 +107,23 @@ _OPTIONS = (
         "--group", help="Column of rows that folds must keep together in all tasks, such as a day or a patient."
     ),
     click.option("--order", help="Column of times or dates: folds are then blocks of time."),
+    click.option("--weight", help="Column of weights: a row of weight 2 counts twice."),
+    click.option(
+        "--offset",
+        help="Column that is added to the linear predictor as it is: for counts the logarithm of the exposure.",
+    ),
     click.option("--family", type=click.Choice(FAMILIES), default="auto", show_default=True, help="Kind of target."),
     click.option(
         "--missing",
         type=click.Choice(["error", "drop", "mean", "indicator"]),
         default="error",
         show_default=True,
-        help="Rows with missing values: refuse, leave out, fill features with their mean, or fill and mark them.",
+        help="Missing features: refuse, leave their rows out, fill with the column's mean, or fill and mark them.",
+    ),
+    click.option(
+        "--missing-target",
+        type=click.Choice(["error", "drop"]),
+        help="Rows without a target: refuse, or leave out. By default refused with --missing error, else left out.",
     ),
 )
 

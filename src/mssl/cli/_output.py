@@ -65,7 +65,7 @@ def print_facts(facts: Iterable[tuple[str, Any]]) -> None:
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
-    """Print a table; names are shortened and made harmless."""
+    """Print a table; names are made harmless, and on a terminal shortened."""
     cells = [[_cell(value) for value in row] for row in rows]
     widths = [max([len(name), *(len(row[k]) for row in cells)]) for k, name in enumerate(header)]
     if title:
@@ -82,7 +82,9 @@ def print_edges(edges: Iterable[Sequence[Any]], title: str) -> None:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:.4g}" if isinstance(value, float) else short_name(value, 40)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return short_name(value, 40 if standard_output().isatty() else sys.maxsize)
 
 
 def _line(text: str) -> str:

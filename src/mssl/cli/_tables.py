@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl.data.inputs import listing, number_tasks
-from mssl.data.splitters import TaskBlockKFold, TaskGroupKFold, TaskKFold
+from mssl.data.splitters import TaskGroupKFold, TaskKFold, read_splits
 from mssl.exceptions import DataError, NotAlignedError, ParameterError
 from mssl.methods import lacks_graph
 
@@ -32,6 +32,8 @@ class Training(NamedTuple):
     groups: NDArray[Any] | None = None
     order: NDArray[Any] | None = None
     dropped: int = 0
+    weights: NDArray[np.float64] | None = None
+    offset: NDArray[np.float64] | None = None
 
     @property
     def n_rows(self) -> int:
@@ -52,18 +54,21 @@ class Training(NamedTuple):
         """Training and test rows: within every task, or for rows that belong together in stretches of time."""
         from sklearn.model_selection import KFold
 
-        if self.aligned:
-            return list(KFold(folds).split(self.X))
-        if self.groups is not None or self.order is not None:
-            cv = TaskBlockKFold(folds) if self.order is not None else TaskGroupKFold(folds, random_state=seed)
-            return list(cv.of_tasks(self.X, self.y, self.tasks, self.groups, self.order))
-        return list(TaskKFold(folds, random_state=seed).split(self.X, self.y, self.tasks))
+        cv = KFold(folds) if self.aligned else self.drawn_folds(folds, seed) or folds
+        return read_splits(cv, self.X, self.y, self.tasks, self.groups, None if self.aligned else self.order)
+
+    def drawn_folds(self, folds: int, seed: int) -> TaskKFold | TaskGroupKFold | None:
+        """Folds of rows, or of groups, drawn at random; None where time says what they are."""
+        if self.aligned or self.order is not None:
+            return None
+        return (TaskKFold if self.groups is None else TaskGroupKFold)(folds, random_state=seed)
 
     def rows(self, rows: Any) -> Training:
         """Some of the rows."""
         tasks = self.tasks if self.aligned else self.tasks[rows]
-        groups, order = (None if labels is None else labels[rows] for labels in (self.groups, self.order))
-        return self._replace(X=self.X[rows], y=self.y[rows], tasks=tasks, groups=groups, order=order)
+        beside = {name: getattr(self, name) for name in ("groups", "order", "weights", "offset")}
+        parts: dict[str, Any] = {name: None if values is None else values[rows] for name, values in beside.items()}
+        return self._replace(X=self.X[rows], y=self.y[rows], tasks=tasks, **parts)
 
     def numeric_target(self) -> NDArray[np.float64]:
         """The target as numbers; of two labels the second is 1."""
@@ -72,11 +77,12 @@ class Training(NamedTuple):
         return self.y.astype(float)
 
     def by_task(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Mean of a value over each task's rows."""
+        """Mean of a value over each task's rows, by their weights."""
+        weights = np.ones(self.y.shape) if self.weights is None else self.weights
         if self.aligned:
-            return np.asarray(values.mean(axis=0))
+            return np.asarray(np.average(values, axis=0, weights=weights))
         _, place = number_tasks(self.tasks)
-        return np.bincount(place, values) / np.bincount(place)
+        return np.bincount(place, weights * values) / np.bincount(place, weights)
 
     @property
     def varies(self) -> bool:
@@ -106,9 +112,11 @@ class Training(NamedTuple):
 
     def fit_rows(self, model: Any) -> Any:
         """Fit a model, which gets to know groups and times where it makes folds of its own."""
-        given = {"groups": self.groups, "order": self.order}
+        given = {"groups": self.groups, "order": self.order, "sample_weight": self.weights, "offset": self.offset}
         known = signature(model.fit).parameters
-        named = {name: labels for name, labels in given.items() if labels is not None and name in known}
+        if self.offset is not None and "offset" not in known:
+            raise ParameterError(f"{type(model).__name__} takes no offset; leave out --offset, or use another method.")
+        named = {name: values for name, values in given.items() if values is not None and name in known}
         return model.fit(self.X, self.y, tasks=self.tasks, **named)
 
     def fit(self, model: Any) -> Any:
@@ -133,6 +141,9 @@ def read_training(
     edges: str | None = None,
     group: str | None = None,
     order: str | None = None,
+    weight: str | None = None,
+    offset: str | None = None,
+    missing_target: str | None = None,
 ) -> Training:
     """Read a table and turn it into tasks; see :func:`mssl.files.tables.learn_schema` for what is refused."""
     from mssl.files.tables import detect_family, learn_schema, read_table, release_memory
@@ -148,15 +159,22 @@ def read_training(
             "--time says already which rows belong together; leave out --group, and give --order the same column."
         )
     aligned = list(dict.fromkeys(name for name in (time, group, order) if name is not None))
-    needed = None if chosen is None else [task, target, *chosen, *aligned]
-    unread = set(left_out) - {task, target, *(chosen or ()), *aligned}
+    numbers = [name for name in (weight, offset) if name is not None]
+    beside = [*aligned, *numbers]
+    if len({task, target, *beside}) < 2 + len(beside):
+        raise click.UsageError("One column has two roles; give --task, --target, --weight and --offset different ones.")
+    needed = None if chosen is None else [task, target, *chosen, *beside]
+    unread = set(left_out) - {task, target, *(chosen or ()), *beside}
     table = read_table(data, columns=needed, drop=list(unread), text=[task, *aligned])
-    schema = learn_schema(table, task, target, features=chosen, drop=[*left_out, *aligned], missing=missing)
+    left_out += beside
+    schema = learn_schema(table, task, target, features=chosen, drop=left_out, missing=missing, offset=offset)
     truth = _is_boolean(table[target])
     labels = {name: _labels(table, name) for name in aligned}
     for name in aligned:
         table.take(name)
-    encoded = schema.encode(table, with_target=True, by_task=True, training=True)
+    encoded = schema.encode(
+        table, with_target=True, by_task=True, training=True, missing_target=missing_target, weight=weight
+    )
     release_memory()
     tasks, of_row = number_tasks(encoded.tasks)
     counts = np.bincount(of_row)
@@ -169,15 +187,22 @@ def read_training(
         )
     if family == "binary" and y.dtype.kind == "f" and np.array_equal(y, np.round(y)):
         y = y.astype(bool if truth else np.int64)
-    arrays: Any = (encoded.X, y, encoded.tasks)
     groups, times = (None if name is None else labels[name][encoded.rows] for name in (group, order))
-    if time is not None:
-        arrays = _align(encoded.X, y, tasks, counts, labels[time][encoded.rows])
-        times = None if order is None else np.arange(len(arrays[0]))  # aligned rows are sorted by time
-    given = None if edges is None else _read_edges(edges, tasks.tolist())
-    times = None if times is None else _sortable(times)
-    size = (int(counts.min()), int(counts.max()))
-    return Training(arrays[0], arrays[1], arrays[2], schema, family, size, given, groups, times, encoded.dropped)
+    training = Training(
+        encoded.X,
+        y,
+        encoded.tasks,
+        schema,
+        family,
+        (int(counts.min()), int(counts.max())),
+        None if edges is None else _read_edges(edges, tasks.tolist()),
+        groups,
+        None if times is None else _sortable(times),
+        encoded.dropped,
+        encoded.weight,
+        encoded.offset,
+    )
+    return training if time is None else _aligned(training, tasks, counts, labels[time][encoded.rows])
 
 
 def _labels(table: Any, name: str) -> NDArray[Any]:
@@ -235,7 +260,7 @@ def _point_out_blanks(tasks: list[str], column: str) -> None:
         )
 
 
-def _align(X: Any, y: Any, tasks: Any, counts: Any, moments: Any) -> tuple[Any, Any, Any]:
+def _aligned(training: Training, tasks: Any, counts: Any, moments: Any) -> Training:
     """Rows sorted by task as (n, K, d) and (n, K): the same moments in every task, each once."""
     K, n = len(tasks), int(counts[0])
     ends = np.cumsum(counts)
@@ -247,8 +272,16 @@ def _align(X: Any, y: Any, tasks: Any, counts: Any, moments: Any) -> tuple[Any, 
                 f"Task {str(name)!r} has other times than task {str(tasks[0])!r}, or one twice; with --time every task "
                 "needs one row at each of the same times."
             )
-    order = np.concatenate([place + end - n for place, end in zip(orders, ends, strict=True)])
-    return X[order].reshape(K, n, -1).swapaxes(0, 1).copy(), y[order].reshape(K, n).T.copy(), tasks
+    places = np.concatenate([place + end - n for place, end in zip(orders, ends, strict=True)]).reshape(K, n).T
+    given = {name: getattr(training, name) for name in ("weights", "offset")}
+    beside: dict[str, Any] = {name: None if values is None else values[places] for name, values in given.items()}
+    return training._replace(
+        X=training.X[places],
+        y=training.y[places],
+        tasks=tasks,
+        order=None if training.order is None else np.arange(n),  # rows are sorted by time
+        **beside,
+    )
 
 
 def names_in(text: str | None) -> list[str] | None:

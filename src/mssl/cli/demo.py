@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from mssl.cli._options import jobs_option
 from mssl.cli._output import print_table
 
 
@@ -21,15 +22,15 @@ Examples:
     "-o", "--output", type=click.Path(path_type=Path), default=Path("mssl-demo"), show_default=True,
     help="Folder for the pictures.",
 )  # fmt: skip
-@click.option("--jobs", type=int, default=None, help="Workers of the cross-validation (−1: all cores).")
+@jobs_option
 def demo(seeds: int, output: Path, jobs: int | None) -> None:
     """See what mssl does: the paper's synthetic problem, 13 tasks in two clusters and three outliers.
 
     Prints the test error of separate least squares, separate ridge regressions and p-MSSL, and how many edges of the
     true task graph were found; writes box plots, precision matrices and graphs as PNG files.
     """
+    from mssl._progress import Progress
     from mssl.experiments import demo as experiment
-    from mssl.model_selection.progress import Progress
 
     click.echo(f"13 tasks, 60 training and 40 test rows each, 30 features, unit noise; {seeds} data sets.", err=True)
     with Progress(1, "demonstration", 1) as bars:

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import logging
 import time
+import warnings
+from pathlib import Path
 from typing import Any
 
 import click
 
 from mssl.cli._distributed import DistributedTraining, read_distributed
-from mssl.cli._options import edges_option, json_option, quiet_option, settings_option, table_options
+from mssl.cli._options import (
+    edges_option,
+    jobs_option,
+    json_option,
+    log_option,
+    quiet_option,
+    resume_option,
+    seed_option,
+    settings_option,
+    table_options,
+)
 from mssl.cli._output import check_target, print_edges, print_facts, print_json, show_progress
 from mssl.cli._tables import Training, read_training
+from mssl.data.inputs import number_tasks
 from mssl.graph.display import display
 from mssl.graph.export import short_name
 from mssl.methods import lacks_graph, make_estimator
 from mssl.transfer import gain_over_separate
+
+_log = logging.getLogger("mssl")
+_MANY_ROWS = 100_000  # of a table that takes long enough to say what is being done with it
 
 
 @click.command()
@@ -34,14 +51,21 @@ from mssl.transfer import gain_over_separate
     help="Read DATA, a folder or a pattern of files, on the workers of a Dask cluster; local starts some here.",
 )
 @settings_option("Fix a parameter, such as graph_penalty=0.3.")
+@jobs_option
+@seed_option("Which rows go into which fold, and which halves stability selection looks at.")
+@resume_option("MODEL.checkpoint, beside the file of --save")
 @json_option
 @quiet_option
+@log_option
 def fit(
     method: str,
     path: str | None,
     page: str | None,
     cluster: str | None,
     fixed: dict[str, Any],
+    jobs: int | None,
+    seed: int,
+    resume: bool,
     as_json: bool,
     quiet: bool,
     **table: Any,
@@ -57,40 +81,73 @@ def fit(
       mssl fit visits.parquet --task shop --target visits --family poisson --features day,price
       mssl fit pairs.csv --task pair --target label --set graph_penalty=0.3 --json
       mssl fit sales.csv --task shop --target sold --set features=auto --missing indicator
+      mssl fit visits.csv --task clinic --target visits --offset log_days --weight copies
+      mssl fit weather.csv --task station --target temp --save model.npz --jobs -1 --resume
       mssl fit 'readings/*.parquet' --task sensor --target value --dask local --save model.npz
     """
     from mssl.files.models import save
 
     check_target(path, table["data"])
     check_target(page, table["data"], path)
-    verbose = int(show_progress(quiet))
+    if resume and path is None:
+        raise click.UsageError("--resume keeps finished work beside the model; give its file with --save.")
+    record = f"{path}.checkpoint" if resume else None
+    running: dict[str, Any] = {"verbose": int(show_progress(quiet)), "n_jobs": jobs, "checkpoint": record}
+    how: dict[str, Any] = {"method": method, "fixed": fixed, "seed": seed, "running": running}
     training: Training | DistributedTraining
-    if cluster is not None:
-        began = time.perf_counter()
-        model = make_estimator(method, "gaussian", fixed, verbose=verbose)
-        if not hasattr(model, "fit_moments"):
-            raise click.UsageError(f"--method {method} needs all rows in memory; leave out --dask.")
-        training = read_distributed(cluster, model._moment_folds(), bool(verbose), report=page, **table)
-        if training.can_be_halved() and "selection" in model.get_params(deep=False):
-            model.set_params(selection="both")
-        training.fit(model)
-    else:
+    if cluster is None:
         training = read_training(**table)
         began = time.perf_counter()
-        selection = "both" if training.can_be_halved(method) else "prediction"
-        model = make_estimator(method, training.family, fixed, selection=selection, verbose=verbose)
-        if training.edges is not None and lacks_graph(model) is None:
-            raise click.UsageError(f"--edges is given, and {method} takes no known graph; leave it out, or use s2m2r.")
-        training.fit(training.prepare(model, method))
+        model = _fit_rows(training, **how)
+    else:
+        began = time.perf_counter()
+        training, model = _fit_distributed(cluster, show_progress(quiet), table | {"report": page}, **how)
+    if record is not None and not Path(record).exists():
+        warnings.warn(f"{method} keeps no record of finished work here; ended early, it begins anew.", stacklevel=1)
+    _forget_running(model)
     summary = summarise(model, training, method, fixed, time.perf_counter() - began)
     if path is not None:
         summary["file"] = str(save(model, path, notes={k: v for k, v in summary.items() if k in _NOTES}))
+        if record is not None:
+            Path(record).unlink(missing_ok=True)
     if page is not None and isinstance(training, Training):
         summary["report"] = str(_write_report(model, page, training))
     if as_json:
         print_json(summary)
     elif not quiet:
         show(summary)
+
+
+def _fit_rows(training: Training, method: str, fixed: dict[str, Any], seed: int, running: dict[str, Any]) -> Any:
+    selection = "both" if training.can_be_halved(method) else "prediction"
+    model = make_estimator(method, training.family, fixed, selection=selection, seed=seed, **running)
+    if seed and "cv" in model.get_params(deep=False):
+        model.set_params(cv=training.drawn_folds(5, seed))
+    if training.edges is not None and lacks_graph(model) is None:
+        raise click.UsageError(f"--edges is given, and {method} takes no known graph; leave it out, or use s2m2r.")
+    _log.log(
+        logging.INFO if training.n_rows >= _MANY_ROWS else logging.DEBUG,
+        f"{training.n_rows:,} rows of {len(number_tasks(training.tasks)[0]):,} tasks were read; {method} is fitted.",
+    )
+    return training.fit(training.prepare(model, method))
+
+
+def _fit_distributed(
+    cluster: str,
+    progress: bool,
+    table: dict[str, Any],
+    method: str,
+    fixed: dict[str, Any],
+    seed: int,
+    running: dict[str, Any],
+) -> tuple[DistributedTraining, Any]:
+    model = make_estimator(method, "gaussian", fixed, seed=seed, **running)
+    if not hasattr(model, "fit_moments"):
+        raise click.UsageError(f"--method {method} needs all rows in memory; leave out --dask.")
+    training = read_distributed(cluster, model._moment_folds(), progress, **table)
+    if training.can_be_halved() and "selection" in model.get_params(deep=False):
+        model.set_params(selection="both")
+    return training, training.fit(model)
 
 
 def _write_report(model: Any, page: str, training: Training) -> Any:
@@ -100,10 +157,20 @@ def _write_report(model: Any, page: str, training: Training) -> Any:
     from mssl.report import write
 
     rows = (training.X, training.y) if training.aligned else (training.X, training.y, np.asarray(training.tasks))
-    return write(model, page, data=rows, held_out=False, stability=getattr(model, "stability_", None))
+    shown = rows if training.offset is None else None  # the page's scores know no offsets
+    return write(model, page, data=shown, held_out=False, stability=getattr(model, "stability_", None))
 
 
-_NOTES = ("method", "family", "rows", "task_column", "target_column", "seconds")  # facts that a model file keeps
+_NOTES = ("method", "family", "rows", "task_column", "target_column")  # facts that a model file keeps
+
+
+def _forget_running(model: Any) -> None:
+    """Take back what says how the fit ran, so that equal fits are equal files."""
+    for part in (model, getattr(model, "stability_", None), getattr(model, "best_estimator_", None)):
+        if part is not None:
+            known = part.get_params(deep=False)
+            idle = {"n_jobs": None, "checkpoint": None, "verbose": 0}
+            part.set_params(**{name: value for name, value in idle.items() if name in known})
 
 
 def summarise(

@@ -51,10 +51,10 @@ _ROWS_AT_ONCE = 2**14  # rows of predictions that are Python objects at a time: 
 @click.option(
     "--unseen",
     type=click.Choice(["error", "mean"]),
-    default="error",
-    show_default=True,
-    help="Tasks that the model was not fitted to: refused, or predicted from the mean of all tasks.",
+    help="Tasks that the model was not fitted to: refused, or predicted from the mean of all tasks. By default as in "
+    "Python: the mean, with a note, if the model has learned one.",
 )
+@click.option("--offset", metavar="COLUMN", help="Column of offsets; by default the one that mssl fit was given.")
 @json_option
 @safe_csv_option
 def predict(
@@ -63,7 +63,8 @@ def predict(
     output: str | None,
     occasion: str | None,
     interval: float | None,
-    unseen: str,
+    unseen: str | None,
+    offset: str | None,
     as_json: bool,
     safe: bool | None,
 ) -> None:
@@ -71,7 +72,8 @@ def predict(
 
     DATA needs the columns of the table that the model was fitted to; the target may be absent. The answer has one
     row per row of DATA, in the same order: the task, the prediction, and for classes the probability of the second
-    one. Where values are missing and the model was fitted with --missing drop, the prediction is left empty. With
+    one. Where values are missing and the model was fitted with --missing drop, the prediction is left empty. A task
+    whose name differs from a known one only in blanks is refused unless --unseen says mean. With
     --known the target may be there in some rows; the others are predicted given those of the same occasion, with the
     standard deviation.
 
@@ -95,11 +97,12 @@ def predict(
             f"--interval is {interval:g}; this model has no intervals{' with --known' if occasion else ''}. Fit with "
             "--method bayesian to a target of numbers, or leave it out."
         )
-    schema = _schema(fitted, model)
+    schema = _schema(fitted, model, offset)
     table = schema.read(data)
     tasks = read_task_column(table[schema.task], schema.task)
-    if unseen == "error" or occasion is not None:
-        check_tasks(tasks.names.tolist(), [str(task) for task in fitted.tasks_])
+    if unseen != "mean" or occasion is not None:
+        refused = "error" in (unseen, fitted.unseen_) or occasion is not None
+        check_tasks(tasks.names.tolist(), [str(task) for task in fitted.tasks_], only_misspelt=not refused)
     encoded = schema.encode(table, by_task=True)
     if occasion is None:
         answers = _answers(fitted, encoded, interval, unseen)
@@ -139,8 +142,10 @@ def _made(make: Any, header: list[str], lines: Iterator[tuple[Any, ...]]) -> tup
     return [make(name) for name in header], ([make(cell) for cell in line] for line in lines)
 
 
-def _answers(fitted: Any, encoded: Any, interval: float | None, unseen: str) -> dict[str, Any]:
+def _answers(fitted: Any, encoded: Any, interval: float | None, unseen: str | None) -> dict[str, Any]:
     rows: dict[str, Any] = {"tasks": encoded.tasks, "unseen": unseen}
+    if encoded.offset is not None:
+        rows["offset"] = encoded.offset
     answers = {"prediction": fitted.predict(encoded.X, **rows)}
     if hasattr(fitted, "classes_"):
         answers["probability"] = fitted.predict_proba(encoded.X, **rows)[:, 1]
@@ -170,7 +175,7 @@ def _given(fitted: Any, encoded: Any, schema: Any, data: str, occasion: str) -> 
         )
     mean = np.zeros((int(codes.max(initial=-1)) + 1, len(places)))
     known = np.full(mean.shape, np.nan)
-    mean[i, k] = fitted.predict(encoded.X, tasks=encoded.tasks)
+    mean[i, k] = fitted.predict(encoded.X, tasks=encoded.tasks, offset=encoded.offset)
     known[i, k] = targets[encoded.rows]
     given, deviation = predict_given(mean, getattr(fitted, "residual_covariance_", None), known, return_std=True)
     return {"prediction": given[i, k], "deviation": deviation[i, k]}
@@ -351,16 +356,23 @@ def report(model: str, data: str | None, output: str) -> None:
     rows = None
     if data is not None:
         schema = _schema(fitted, model)
+        if schema.offset is not None:
+            raise click.UsageError(
+                "--data is given, and the model has offsets, which the page knows not; leave it out."
+            )
         encoded = schema.encode(schema.read(data, with_target=True), with_target=True)
         rows = (encoded.X, encoded.target, np.asarray(encoded.tasks))
     click.echo(f"Report written to {write(fitted, output, data=rows)}")
 
 
-def _schema(fitted: Any, model: str) -> Any:
+def _schema(fitted: Any, model: str, offset: str | None = None) -> Any:
+    """What the columns of a table mean to the model; the column of offsets may have another name by now."""
     schema = getattr(fitted, "table_", None)
     if schema is None:
         raise ModelFileError(
             f"{model!r} was not fitted to a table, so it does not know what the columns of one mean; "
             "use mssl.load and the methods of the model."
         )
-    return schema
+    if offset is not None and hasattr(fitted, "classes_"):
+        raise click.UsageError(f"--offset is {offset!r}; a model of labels takes none. Leave it out.")
+    return schema if offset is None else replace(schema, offset=offset)

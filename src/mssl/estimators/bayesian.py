@@ -17,6 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from mssl._progress import Progress
 from mssl._typing import Array, ClassWeight, Index
 from mssl._validation import caller_level, check_choice, check_flag, check_number, check_whole_number, refused
 from mssl.data.inputs import listing, read_offset, take_columns
@@ -143,11 +144,13 @@ class BayesianEstimator(TaskEstimator):
         return self
 
     def _report(self, context: Any) -> Any:
-        began, count = monotonic(), 0
+        progress, began, count = Progress(0, type(self).__name__, 1), monotonic(), 0
+        progress.stage("candidates judged by folds", 0)
 
         def report(name: str, density: float) -> None:
             nonlocal count
             count += 1
+            progress.advance()
             if self.verbose:
                 told = f"candidate {count}: {name}, log density {density:.4f} a held-out row"
                 print(f"{told}, after {monotonic() - began:.1f} s", file=sys.stderr)

@@ -103,6 +103,7 @@ _FIELDS: dict[str, dict[str, tuple[Callable[[Any], bool], str]]] = {
     "TableSchema": {
         "task": (_is_text, "text"),
         "target": (_is_text, "text"),
+        "offset": (lambda value: value is None or _is_text(value), "text"),
         "missing": (lambda value: value in ("error", "drop", "mean", "indicator"), "a way with missing values"),
         "columns": (_each(_of_class("ColumnSchema"), tuple), "a tuple of columns"),
     },

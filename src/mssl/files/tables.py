@@ -24,14 +24,14 @@ from mssl.files.formats import MISSING_TEXT, Column, Table, read_table, release_
 __all__ = ["Column", "ColumnSchema", "Encoded", "Table", "TableSchema", "learn_schema", "read_table", "release_memory"]
 
 MISSING = ("error", "drop", "mean", "indicator")  # what can be done with rows that lack a value
-_FILLING = ("mean", "indicator")
 _LONGEST_TASK = 256  # characters of a task name: a longer one is most likely not a name, and fills every table
 
 
 class Encoded(NamedTuple):
     """Rows of a table: features (N, d), tasks (N,), targets (N,), empty if not read, and places in the file.
 
-    ``dropped`` is the number of rows that were left out, since they lack a value.
+    ``dropped`` is the number of rows that were left out, since they lack a value; ``offset`` and ``weight`` are of each
+    row, None without a column of them.
     """
 
     X: Array
@@ -39,6 +39,8 @@ class Encoded(NamedTuple):
     target: Labels
     rows: Index
     dropped: int = 0
+    offset: Array | None = None
+    weight: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -54,12 +56,15 @@ class TableSchema:
     missing : {"error", "drop", "mean", "indicator"}
         What happens to missing features: an error, their rows are left out, they are filled with their column's mean,
         or are filled and marked by a further column.
+    offset : str or None
+        Name of the column that is added to the linear predictor.
     """
 
     task: str
     target: str
     columns: tuple[ColumnSchema, ...]
     missing: str = "error"
+    offset: str | None = None
 
     @property
     def feature_names(self) -> list[str]:
@@ -69,10 +74,18 @@ class TableSchema:
     def read(self, path: str | Path, *, with_target: bool = False) -> Table:
         """Read the columns that are needed from a file."""
         wanted = [self.task, *(column.name for column in self.columns), *([self.target] if with_target else [])]
+        wanted += [] if self.offset is None else [self.offset]
         return read_table(path, columns=wanted, text=[self.task])
 
     def encode(
-        self, table: Table, *, with_target: bool = False, by_task: bool = False, training: bool = False
+        self,
+        table: Table,
+        *,
+        with_target: bool = False,
+        by_task: bool = False,
+        training: bool = False,
+        missing_target: str | None = None,
+        weight: str | None = None,
     ) -> Encoded:
         """Features, task names and (if asked for) targets of the rows that can be used; the table is used up.
 
@@ -81,15 +94,24 @@ class TableSchema:
         table : Table
             With the columns of this schema.
         with_target : bool
-            Read the target too, and leave out rows without one (``missing="drop"``).
+            Read the target too.
         by_task : bool
             Sort the rows by task, which spares the estimator a copy.
         training : bool
             The rows are to be fitted to, so that it can still be chosen what happens to missing values.
+        missing_target : {"error", "drop"}, optional
+            What happens to rows without a target, an offset or a weight; by default an error where missing features are
+            one.
+        weight : str, optional
+            Column of the rows' weights.
         """
+        lost = missing_target or ("error" if self.missing == "error" else "drop")
         tasks = read_task_column(table.take(self.task), self.task)
         target = target_values(table.take(self.target)) if with_target else np.empty(0)
-        gaps = {self.target: _is_blank(target)} if with_target else {}
+        beside = {name: numbers_of(table.take(name)) for name in (self.offset, weight) if name is not None}
+        vital = {self.target: _is_blank(target)} if with_target else {}
+        vital |= {name: np.isnan(values) for name, values in beside.items()}
+        gaps: dict[str, Mask] = {}
         rows = np.argsort(tasks.codes, kind="stable") if by_task else np.arange(len(tasks))
         release_memory()
         X = np.empty((len(rows), len(self.feature_names)))
@@ -107,15 +129,16 @@ class TableSchema:
             if column.indicator:
                 X[:, place] = gaps[column.name][rows]
                 place += 1
-        keep = _usable(gaps, self.missing, self.target, training)[rows]
+        keep = _usable(gaps, self.missing, vital, lost, training)[rows]
         if not keep.all():
             X, rows = X[keep], rows[keep]
         if not len(rows):
             raise DataError(f"{table.source} has no row without missing values; complete at least one.")
         dropped = len(tasks) - len(rows)
         if dropped and with_target:  # a prediction of such a row is left empty, which is seen
-            _tell_dropped(gaps, tasks, rows)
-        return Encoded(X, tasks[rows], target[rows] if with_target else target, rows, dropped)
+            _tell_dropped(vital | (gaps if self.missing == "drop" else {}), tasks, rows)
+        offset, weights = (None if name is None else beside[name][rows] for name in (self.offset, weight))
+        return Encoded(X, tasks[rows], target[rows] if with_target else target, rows, dropped, offset, weights)
 
 
 def learn_schema(
@@ -126,6 +149,7 @@ def learn_schema(
     features: Sequence[str] | None = None,
     drop: Sequence[str] = (),
     missing: str = "error",
+    offset: str | None = None,
 ) -> TableSchema:
     """Find out what the columns of a training table mean.
 
@@ -142,6 +166,8 @@ def learn_schema(
     missing : {"error", "drop", "mean", "indicator"}
         What happens to missing features: an error, their rows are left out, they are filled with their column's mean,
         or are filled and marked by a further column.
+    offset : str, optional
+        Column that is added to the linear predictor; list it in ``drop`` too.
 
     Returns
     -------
@@ -169,7 +195,7 @@ def learn_schema(
         )
     columns = tuple(_learn_column(table[name], missing) for name in chosen)
     check_names(columns)
-    return TableSchema(task, target, columns, missing)
+    return TableSchema(task, target, columns, missing, offset)
 
 
 def _learn_column(column: Column, missing: str) -> ColumnSchema:
@@ -247,21 +273,29 @@ def _is_blank(target: Labels) -> Mask:
     return np.asarray(target == "" if target.dtype.kind == "U" else np.isnan(target))
 
 
-def _usable(gaps: dict[str, Mask], missing: str, target: str, training: bool) -> Mask:
-    """Which rows can be used; raise where missing values are not provided for."""
-    counts = {name: int(gap.sum()) for name, gap in gaps.items()}
-    refused = {
-        name: n for name, n in counts.items() if n and (missing == "error" or (missing in _FILLING and name == target))
-    }
-    if refused:
-        columns = ", ".join(f"{name!r} ({n} rows)" for name, n in list(refused.items())[:8])
-        more = f", … ({len(refused)} columns in all)" if len(refused) > 8 else ""
-        first = int(np.argmax(gaps[next(iter(refused))])) + 1
-        advice = _advice(target in refused, len(refused) > 1 or target not in refused, training)
+def _usable(gaps: dict[str, Mask], missing: str, vital: dict[str, Mask], lost: str, training: bool) -> Mask:
+    """Which rows can be used; raise where missing values are not provided for.
+
+    Parameters
+    ----------
+    gaps, vital : dict of str to ndarray
+        Where values are missing, of each feature, and of each column that cannot be filled.
+    missing, lost : str
+        What happens to either.
+    training : bool
+        Whether that can still be chosen.
+    """
+    refused = {name: gap for name, gap in gaps.items() if missing == "error" and gap.any()}
+    without = {name: gap for name, gap in vital.items() if lost == "error" and gap.any()}
+    if refused or without:
+        every = without | refused
+        columns = ", ".join(f"{name!r} ({int(gap.sum())} rows)" for name, gap in list(every.items())[:8])
+        more = f", … ({len(every)} columns in all)" if len(every) > 8 else ""
+        first = int(np.argmax(next(iter(every.values())))) + 1
+        advice = _advice(bool(without), bool(refused), training)
         raise DataError(f"Values are missing in {columns}{more}, first in row {first}; complete them, or: {advice}.")
-    if missing in _FILLING:
-        return np.ones(len(next(iter(gaps.values()))), dtype=bool)
-    return ~np.logical_or.reduce(list(gaps.values()))
+    lacking = [*vital.values(), *(gaps.values() if missing == "drop" else ())]
+    return ~np.logical_or.reduce([np.zeros(len(next(iter(gaps.values()))), dtype=bool), *lacking])
 
 
 def _tell_dropped(gaps: dict[str, Mask], tasks: CodedTasks, rows: Index) -> None:
@@ -274,8 +308,8 @@ def _tell_dropped(gaps: dict[str, Mask], tasks: CodedTasks, rows: Index) -> None
     gone = tasks.names[(left == 0) & (np.bincount(tasks.codes, minlength=len(tasks.names)) > 0)]
     lost = f" No row is left of the tasks {listing(gone)}." if len(gone) else ""
     warnings.warn(
-        f"{len(tasks) - len(rows):,} of {len(tasks):,} rows lack a value and were dropped (--missing drop); missing "
-        f"are values of {columns}{more}.{lost}",
+        f"{len(tasks) - len(rows):,} of {len(tasks):,} rows lack a value and were dropped; missing are "
+        f"values of {columns}{more}.{lost}",
         UserWarning,
         stacklevel=caller_level(),
     )
@@ -286,23 +320,26 @@ def _advice(of_target: bool, of_features: bool, training: bool) -> str:
     if not training:
         again = " (or fit the model again with --missing drop, mean or indicator)" if of_features else ""
         return f"leave these rows out{again}"
-    if of_target:
-        return "--missing drop leaves these rows out; the target cannot be filled"
-    return (
-        "--missing drop leaves these rows out, --missing mean fills features with their mean, --missing indicator "
-        "marks them too"
-    )
+    parts = ["--missing-target drop leaves out rows without a target, which cannot be filled"] if of_target else []
+    if of_features:
+        parts.append(
+            "--missing drop leaves rows out, --missing mean fills features with their mean, --missing indicator marks "
+            "them too"
+        )
+    return "; ".join(parts)
 
 
-def check_tasks(tasks: Sequence[str], known: Sequence[str]) -> None:
-    """Raise for tasks that the model does not know, and point out those that differ only in blanks."""
+def check_tasks(tasks: Sequence[str], known: Sequence[str], *, only_misspelt: bool = False) -> None:
+    """Raise for tasks that the model does not know, or only for those that differ from one it knows in blanks."""
     strangers = sorted(set(tasks) - set(known))
     if not strangers:
         return
     twins = {"".join(name.split()): name for name in known}
     near = [(name, twins["".join(name.split())]) for name in strangers if "".join(name.split()) in twins]
+    if only_misspelt and not near:
+        return
     hint = f" {near[0][0]!r} differs from {near[0][1]!r} only in blanks." if near else ""
     raise UnseenTaskError(
         f"Tasks {listing(strangers)} are not in the model; it knows {listing(sorted(known))}.{hint} "
-        "Correct the names, or fit again with rows of these tasks."
+        "Correct the names, or fit again with rows of these tasks; mssl predict --unseen mean takes the tasks' mean."
     )

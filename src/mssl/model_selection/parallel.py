@@ -7,9 +7,9 @@ from typing import Any
 
 from joblib import Parallel, delayed, effective_n_jobs
 
+from mssl._progress import Progress
 from mssl.files.checkpoint import Checkpoint
 from mssl.kernels.threads import one_thread
-from mssl.model_selection.progress import Progress
 
 Piece = tuple[str, tuple[Any, ...]]
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from mssl._progress import Progress
 from mssl._typing import Array
 from mssl.exceptions import DataError
 from mssl.files.checkpoint import Checkpoint
 from mssl.model_selection.chains import Params, follow
 from mssl.model_selection.parallel import run
-from mssl.model_selection.progress import Progress
 from mssl.solvers.base import Status
 
 # What score_chain says of one fit; the scores of the single tasks follow.

@@ -17,6 +17,7 @@ from sklearn.metrics import check_scoring
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
+from mssl._progress import Progress
 from mssl._typing import Array, Labels, Mask
 from mssl._validation import refused
 from mssl.data.inputs import as_given, is_missing, listing, read_labels, take_columns
@@ -42,7 +43,6 @@ from mssl.graph.task_graph import TaskGraph
 from mssl.losses import Loss
 from mssl.metrics import conditional_score
 from mssl.model_selection.folds import Dataset, RowFold, check_splits, make_folds
-from mssl.model_selection.progress import Progress
 from mssl.model_selection.scores import Candidate, ScoreTable
 from mssl.model_selection.search_space import STAGES
 from mssl.solvers.alternation import FitResult, Record

@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
+from mssl._progress import Progress
 from mssl._typing import Array, Index, Mask, TaskMatrix
 from mssl._validation import caller_level, check_choice, check_number, check_whole_number, finite, refused
 from mssl.data.inputs import take_columns
@@ -49,7 +50,6 @@ from mssl.model.task_matrix import entries_at
 from mssl.model_selection.chains import follow, graph_limit, graph_rows
 from mssl.model_selection.folds import Dataset
 from mssl.model_selection.parallel import Piece, run
-from mssl.model_selection.progress import Progress
 from mssl.structures import KnownEdges, Structure
 from mssl.structures.copula import row_moment
 

@@ -1,0 +1,150 @@
+"""How a command runs: workers, seeds, kills and continuations, and what is said meanwhile."""
+
+import csv
+import json
+import logging
+import subprocess
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from command_line import ENTRY, QUICK, call, run, write_table
+
+import mssl
+from mssl import _progress
+from mssl.cli import _show_warning
+
+pytest.importorskip("pyarrow")
+FIT = ("fit", "data.csv", "--task", "task", "--target", "y", "--quiet")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A table whose search takes long enough to be ended in the middle, and the model that comes of it."""
+    folder, random = tmp_path_factory.mktemp("running"), np.random.default_rng(0)
+    centre = random.normal(size=5)
+    with (folder / "data.csv").open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["task", *"abcde", "y"])
+        for k in range(6):
+            weights = centre + 0.3 * random.normal(size=5)
+            writer.writerows([f"t{k}", *x, x @ weights + random.normal()] for x in random.normal(size=(20, 5)))
+    run(*FIT, "--save", "whole.npz", cwd=folder)
+    return folder
+
+
+def content(path):
+    """A model file without the times that were measured, which are never the same twice."""
+    model = mssl.load(path)
+    model.cv_results_["mean_fit_time"] *= 0
+    best = model.best_estimator_
+    best.history_ = [step._replace(seconds=0.0) for step in best.history_]
+    best.result_ = replace(best.result_, history=best.history_)
+    return mssl.save(model, path.with_suffix(".timeless")).read_bytes()
+
+
+def test_two_workers_write_the_same_file(folder):
+    run(*FIT, "--save", "two.npz", "--jobs", "2", cwd=folder)
+    assert content(folder / "two.npz") == content(folder / "whole.npz")
+
+
+def test_killed_fits_end_in_the_same_file(folder):
+    record, command = folder / "m.npz.checkpoint", [*ENTRY, *FIT, "--save", "m.npz", "--resume"]
+    lines, kills = 0, 0
+    for _ in range(3):
+        process = subprocess.Popen(command, cwd=folder)
+        while process.poll() is None:
+            known = record.read_bytes().count(b"\n") if record.exists() else 0
+            if known > lines + 1:  # something new is finished
+                process.kill()
+                lines, kills = known, kills + 1
+                break
+            time.sleep(0.002)
+        process.wait()
+    assert kills == 3
+    assert not (folder / "m.npz").exists()
+    assert record.exists()
+    run(*command[3:], cwd=folder)
+    assert content(folder / "m.npz") == content(folder / "whole.npz")
+    assert not record.exists()
+
+
+def test_seeds_decide_on_folds_and_subsamples(folder):
+    run(*FIT, "--save", "seed.npz", "--seed", "1", cwd=folder)
+    model, other = (mssl.load(folder / f"{name}.npz") for name in ("seed", "whole"))
+    assert model.stability_.random_state == model.cv.random_state == 1
+    assert model.best_score_ != other.best_score_
+
+
+def test_resume_needs_a_place_and_says_where_there_is_no_record(folder):
+    call("fit", folder / "data.csv", *FIT[2:], "--resume", code=2)
+    with pytest.warns(UserWarning, match="begins anew"):
+        call("fit", folder / "data.csv", *FIT[2:], *QUICK, "--save", folder / "n.npz", "--resume")
+
+
+def test_weights_count_rows(tmp_path):
+    lines = write_table(tmp_path / "data.csv").read_text().splitlines()
+    counts = np.random.default_rng(1).integers(1, 4, len(lines) - 1)
+    (tmp_path / "short.csv").write_text(
+        "\n".join([lines[0] + ",n", *(f"{a},{n}" for a, n in zip(lines[1:], counts, strict=True))])
+    )
+    (tmp_path / "long.csv").write_text(
+        "\n".join([lines[0], *(a for a, n in zip(lines[1:], counts, strict=True) for _ in range(n))])
+    )
+    columns = ("--task", "station", "--target", "y", *QUICK)
+    call("fit", tmp_path / "short.csv", *columns, "--weight", "n", "--save", tmp_path / "short.npz")
+    call("fit", tmp_path / "long.csv", *columns, "--save", tmp_path / "long.npz")
+    short, long = (mssl.load(tmp_path / f"{name}.npz") for name in ("short", "long"))
+    assert short.features_.tolist() == long.features_.tolist()
+    np.testing.assert_allclose(short.coef_, long.coef_, atol=1e-4)
+
+
+def test_offsets_are_exposures(tmp_path):
+    """Counts of twice the exposure, with the offset that says so, are the same model; predictions follow the offset."""
+    random, lines = np.random.default_rng(2), ["site,a,log_days,visits"]
+    for site in ("north", "south", "west"):
+        for a, days in zip(random.normal(size=40), random.integers(1, 30, 40), strict=True):
+            lines.append(f"{site},{a},{np.log(days)},{random.poisson(days * np.exp(0.4 * a - 1))}")
+    (tmp_path / "data.csv").write_text("\n".join(lines))
+    columns = ("--task", "site", "--target", "visits", "--family", "poisson", "--offset", "log_days", *QUICK)
+    call("fit", tmp_path / "data.csv", *columns, "--save", tmp_path / "m.npz")
+    model = mssl.load(tmp_path / "m.npz")
+    assert model.features_.tolist() == ["a"]
+    assert np.allclose(model.coef_, 0.4, atol=0.15)
+    assert np.allclose(model.intercept_, -1, atol=0.2)
+    answers = list(csv.DictReader(call("predict", tmp_path / "m.npz", tmp_path / "data.csv").stdout.splitlines()))
+    rows = list(csv.DictReader(lines))
+    rates = [float(b["prediction"]) / np.exp(float(a["log_days"])) for a, b in zip(rows, answers, strict=True)]
+    X = np.array([[float(row["a"])] for row in rows])
+    np.testing.assert_allclose(rates, model.predict(X, tasks=[row["site"] for row in rows]), rtol=1e-10)
+    (tmp_path / "no.csv").write_text("site,a\nnorth,1\n")
+    call("predict", tmp_path / "m.npz", tmp_path / "no.csv", code=1)
+    call("fit", tmp_path / "data.csv", *columns, "--weight", "log_days", code=2)
+
+
+def test_long_work_says_a_line_now_and_then(monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "mssl")
+    moments = iter([0.0, 10.0, 31.0, 40.0, 62.0])
+    monkeypatch.setattr(_progress.time, "monotonic", lambda: next(moments))
+    with _progress.Progress(0, "search", 2) as progress:
+        progress.stage("penalties", 7)
+        for _ in range(4):
+            progress.advance()
+    assert [record.message for record in caplog.records] == [
+        "search: penalties, 2 of 7 done after 31 s",
+        "search: penalties, 4 of 7 done after 62 s",
+    ]
+
+
+def test_levels_say_more_or_less(folder, capsys):
+    fit = ("fit", folder / "data.csv", *FIT[2:-1], *QUICK)
+    assert "120 rows of 6 tasks were read" in call(*fit, "--log-level", "debug").stderr
+    assert call(*fit).stderr == ""
+    call(*fit, "--log-level", "error")
+    _show_warning("something odd", UserWarning)
+    assert capsys.readouterr().err == ""
+    call(*fit)
+    _show_warning("something odd", UserWarning)
+    assert "something odd" in capsys.readouterr().err
+    assert json.loads(call(*fit, "--json").stdout)["rows"] == 120
