@@ -148,3 +148,28 @@ def test_levels_say_more_or_less(folder, capsys):
     _show_warning("something odd", UserWarning)
     assert "something odd" in capsys.readouterr().err
     assert json.loads(call(*fit, "--json").stdout)["rows"] == 120
+
+
+COMPARE = ("compare", "data.csv", "--task", "task", "--target", "y", "--methods", "ridge,pooled,mean-regularized")
+
+
+def test_comparisons_are_continued_and_shared_among_workers(folder):
+    whole = run(*COMPARE, "--json", cwd=folder).stdout
+    assert run(*COMPARE, "--json", "--jobs", "2", cwd=folder).stdout == whole
+    record = folder / "data.csv.compare.checkpoint"
+    process = subprocess.Popen([*ENTRY, *COMPARE, "--quiet", "--resume"], cwd=folder)
+    while process.poll() is None and not (record.exists() and record.read_bytes().count(b"\n") > 3):
+        time.sleep(0.002)
+    process.kill()
+    process.wait()
+    assert record.exists()
+    assert run(*COMPARE, "--json", "--resume", cwd=folder).stdout == whole
+    assert not record.exists()
+
+
+def test_selections_are_recorded_and_shared_among_workers(folder):
+    select = ("select", folder / "data.csv", *COMPARE[2:6], "--subsamples", "6", "--quiet", "--save")
+    call(*select, folder / "one.npz")
+    call(*select, folder / "two.npz", "--jobs", "2", "--resume")
+    assert (folder / "one.npz").read_bytes() == (folder / "two.npz").read_bytes()
+    assert not (folder / "two.npz.checkpoint").exists()

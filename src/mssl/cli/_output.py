@@ -113,3 +113,19 @@ def check_target(path: str | None, *inputs: str | None) -> None:
 def show_progress(quiet: bool) -> bool:
     """Whether progress may be drawn: only on a terminal."""
     return sys.stderr.isatty() and not quiet
+
+
+def record_beside(path: str | None) -> str:
+    """The file of finished work beside the file that a command writes at its end."""
+    if path is None:
+        raise click.UsageError("--resume keeps finished work beside the model; give its file with --save.")
+    return f"{path}.checkpoint"
+
+
+def forget_running(model: Any) -> None:
+    """Take back what says how the fit ran, so that equal fits are equal files."""
+    for part in (model, getattr(model, "stability_", None), getattr(model, "best_estimator_", None)):
+        if part is not None:
+            known = part.get_params(deep=False)
+            idle = {"n_jobs": None, "checkpoint": None, "verbose": 0}
+            part.set_params(**{name: value for name, value in idle.items() if name in known})

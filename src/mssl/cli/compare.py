@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
-import sys
+from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.cli._options import edges_option, json_option, quiet_option, table_options
-from mssl.cli._output import check_target, print_edges, print_facts, print_json, print_table, show_progress
+from mssl._progress import Progress
+from mssl.cli._options import (
+    edges_option,
+    jobs_option,
+    json_option,
+    log_option,
+    quiet_option,
+    resume_option,
+    seed_option,
+    table_options,
+)
+from mssl.cli._output import (
+    check_target,
+    forget_running,
+    print_edges,
+    print_facts,
+    print_json,
+    print_table,
+    record_beside,
+    show_progress,
+    standard_output,
+)
 from mssl.cli._tables import Training, names_in, read_training
 from mssl.data.inputs import number_tasks
-from mssl.exceptions import DataError
-from mssl.methods import make_estimator
+from mssl.exceptions import DataError, require
+from mssl.files.checkpoint import Checkpoint, fingerprint
+from mssl.methods import BAYESIAN, make_estimator
+from mssl.model_selection.parallel import run
 
 Array = NDArray[np.float64]
-_SHOWN = 20  # tasks listed for people; JSON has them all
+_SHOWN = 20  # tasks listed on a terminal; pipes and JSON have them all
 
 
 @click.command()
@@ -27,54 +49,118 @@ _SHOWN = 20  # tasks listed for people; JSON has them all
     "--methods", help="Methods to compare, separated by commas; the first is the one that others are held to."
 )
 @click.option("--folds", type=click.IntRange(2, 50), default=5, show_default=True, help="Parts to test on in turn.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Which rows go into which part.")
+@click.option("--picture", type=click.Path(), help="Picture of the comparison to write (.png, .pdf or .svg).")
+@jobs_option
+@seed_option("Which rows go into which part.")
+@resume_option("DATA.compare.checkpoint in this folder")
 @json_option
 @quiet_option
-def compare(methods: str | None, folds: int, seed: int, as_json: bool, quiet: bool, **table: Any) -> None:
+@log_option
+def compare(
+    methods: str | None,
+    folds: int,
+    picture: str | None,
+    jobs: int | None,
+    seed: int,
+    resume: bool,
+    as_json: bool,
+    quiet: bool,
+    **table: Any,
+) -> None:
     r"""Compare methods on DATA by cross-validation, and say which tasks gain and which lose.
 
-    Every method chooses its parameters within each training part. The gain of a task is the share of its mean deviance
-    under the first method that another method takes off.
+    By default one model a task, one model for all, p-mssl and bayesian. Every method chooses its parameters within each
+    training part, and every figure is of rows that were not fitted on. Differences from the first method are paired,
+    part by part; their standard errors allow for the rows that training parts share (Nadeau & Bengio 2003). The gain of
+    a task is the share of its mean deviance under the first method that another method takes off.
 
     \b
     Examples:
-      mssl compare weather.csv --task station --target temp
+      mssl compare weather.csv --task station --target temp --picture methods.png --jobs -1
       mssl compare pairs.csv --task pair --target label --methods logistic,pooled,p-mssl --json
     """
+    _check_picture(picture, table["data"])
     training = read_training(**table)
     alone = "logistic" if training.family == "binary" else "ridge"
-    names = names_in(methods) or [alone, "pooled", "p-mssl"]
-    outcome = cross_validate(training, names, folds, seed, verbose=show_progress(quiet))
+    names = names_in(methods) or [alone, "pooled", "p-mssl", BAYESIAN]
+    record = f"{Path(table['data']).name}.compare.checkpoint" if resume else None
+    outcome = cross_validate(training, names, folds, seed, verbose=show_progress(quiet), jobs=jobs, record=record)
+    if picture is not None:
+        draw_comparison(outcome, picture)
+    if record is not None:
+        Path(record).unlink()
     if as_json:
         print_json(outcome)
     elif not quiet:
         _show_comparison(outcome)
 
 
-def cross_validate(training: Training, names: list[str], folds: int, seed: int, *, verbose: bool) -> dict[str, Any]:
-    """Scores of every method in every fold, and each task's mean deviance under every method."""
+def _check_picture(picture: str | None, data: str) -> None:
+    """Raise before the work where its picture could not be drawn after it."""
+    check_target(picture, data)
+    if picture is None:
+        return
+    require("matplotlib", "plot", "--picture")
+    if Path(picture).suffix.lower() not in (".png", ".pdf", ".svg"):
+        raise click.UsageError(f"--picture is {picture!r}; give a name that ends in .png, .pdf or .svg.")
+
+
+def cross_validate(
+    training: Training,
+    names: list[str],
+    folds: int,
+    seed: int,
+    *,
+    verbose: bool = False,
+    jobs: int | None = None,
+    record: str | None = None,
+) -> dict[str, Any]:
+    """Scores of every method in every fold, differences from the first, and each task's mean deviance.
+
+    Parameters
+    ----------
+    training : Training
+        The rows.
+    names : list of str
+        The methods.
+    folds, seed : int
+        How many parts, and which rows go into which.
+    verbose : bool
+        Whether bars may be drawn.
+    jobs : int, optional
+        Workers.
+    record : str, optional
+        File of finished fits.
+    """
     from mssl.losses import resolve_loss
 
     loss = resolve_loss("bernoulli" if training.family == "binary" else training.family)
     splits = training.splits(folds, seed)
-    means = {name: np.full(training.y.shape, np.nan) for name in names}
     for name in names:
         model = training.prepare(make_estimator(name, training.family), name)  # faults are told before any work
         if "cv" in model.get_params(deep=False):
             _check_parts(training, splits, name)
-    with click.progressbar(length=len(names) * len(splits), label="fits", file=sys.stderr, hidden=not verbose) as bar:
-        for train, test in splits:
-            part = training.rows(train)
-            for name in names:
-                model = training.prepare(make_estimator(name, training.family), name)
-                part.fit_rows(model)
-                means[name][test] = predicted_mean(model, training.rows(test))
-                bar.update(1)
+    pieces = [(f"{name}, part {k + 1}", (training, *split, name)) for k, split in enumerate(splits) for name in names]
+    identity = "" if record is None else fingerprint(training, splits)
+    with Progress(int(verbose), "comparison", 1) as progress:
+        progress.stage("fits", len(pieces))
+        found = run(_held_out, pieces, n_jobs=jobs, checkpoint=Checkpoint(record, identity), progress=progress)
     y = training.numeric_target()
+    weights = np.ones(y.shape) if training.weights is None else training.weights
+    means = {name: np.full(y.shape, np.nan) for name in names}
+    for k, (_, test) in enumerate(splits):
+        for name in names:
+            means[name][test] = found[f"{name}, part {k + 1}"]
     scores = {
-        name: [measures(training.family, y[test], mean[test]) for _, test in splits] for name, mean in means.items()
+        name: [measures(training.family, y[test], mean[test], weights[test]) for _, test in splits]
+        for name, mean in means.items()
     }
-    lost = {name: training.by_task(loss.deviance(y, _inside(training.family, mean))) for name, mean in means.items()}
+    deviance = {name: loss.deviance(y, _inside(training.family, mean)) for name, mean in means.items()}
+    parts = {
+        name: np.array([np.average(rows[test], weights=weights[test]) for _, test in splits])
+        for name, rows in deviance.items()
+    }
+    lost = {name: training.by_task(rows) for name, rows in deviance.items()}
     return {
         "family": training.family,
         "folds": len(splits),
@@ -86,11 +172,33 @@ def cross_validate(training: Training, names: list[str], folds: int, seed: int, 
             }
             for name, rows in scores.items()
         },
+        "differences": {name: paired_difference(parts[names[0]], parts[name]) for name in names[1:]},
         "tasks": [
             {"task": str(task), "deviance": {name: float(lost[name][k]) for name in names}}
             for k, task in enumerate(number_tasks(training.tasks)[0])
         ],
     }
+
+
+def _held_out(training: Training, train: Any, test: Any, name: str) -> list[Any]:
+    """Predicted means of the test rows by a method fitted to the others."""
+    model = training.prepare(make_estimator(name, training.family), name)
+    training.rows(train).fit_rows(model)
+    answer: list[Any] = predicted_mean(model, training.rows(test)).tolist()
+    return answer
+
+
+def paired_difference(first: Array, other: Array) -> dict[str, float]:
+    """Mean deviance that a method takes off the first one's, from the same parts, with its standard error.
+
+    Training parts share rows, so that differences are correlated: with k parts their variance s² gives that of the mean
+    as s² (1/k + 1/(k − 1)) (Nadeau & Bengio 2003, doi:10.1023/A:1024068626366).
+    """
+    gained, k = first - other, len(first)
+    error = float(gained.std(ddof=1) * np.sqrt(1 / k + 1 / (k - 1)))
+    mean, scale = float(gained.mean()), float(first.mean())
+    share = {"share": mean / scale, "share_error": error / scale} if scale > 0 else {"share": 0.0, "share_error": 0.0}
+    return {"deviance": mean, "standard_error": error, **share}
 
 
 def _check_parts(training: Training, splits: list[tuple[Any, Any]], method: str) -> None:
@@ -112,7 +220,8 @@ def predicted_mean(model: Any, rows: Training) -> Array:
     """The predicted mean of the target; for labels the probability of the second one."""
     if hasattr(model, "predict_proba"):
         return np.asarray(model.predict_proba(rows.X, tasks=rows.tasks)[..., 1])
-    return np.asarray(model.predict(rows.X, tasks=rows.tasks))
+    known = {} if rows.offset is None else {"offset": rows.offset}
+    return np.asarray(model.predict(rows.X, tasks=rows.tasks, **known))
 
 
 def _inside(family: str, mean: Array) -> Array:
@@ -120,41 +229,71 @@ def _inside(family: str, mean: Array) -> Array:
     return np.clip(mean, 1e-12, 1 - 1e-12) if family == "binary" else mean
 
 
-def measures(family: str, y: Array, mean: Array) -> dict[str, float]:
+def measures(family: str, y: Array, mean: Array, weights: Array) -> dict[str, float]:
     """The usual measures of a family, over all rows."""
     from sklearn.metrics import d2_tweedie_score, log_loss, r2_score, roc_auc_score
 
-    y, mean = y.ravel(), mean.ravel()
+    y, mean, weights = y.ravel(), mean.ravel(), weights.ravel()
+    by: dict[str, Any] = {"sample_weight": weights}
     if family == "binary":
         return {
-            "error": float(np.mean((mean > 0.5) != (y == 1))),
-            "AUC": float(roc_auc_score(y, mean)),
-            "log loss": float(log_loss(y, _inside(family, mean))),
+            "error": float(np.average((mean > 0.5) != (y == 1), weights=weights)),
+            "AUC": float(roc_auc_score(y, mean, **by)),
+            "log loss": float(log_loss(y, _inside(family, mean), **by)),
         }
-    rmse = float(np.sqrt(np.mean((y - mean) ** 2)))
+    rmse = float(np.sqrt(np.average((y - mean) ** 2, weights=weights)))
     if family == "gaussian":
-        return {"RMSE": rmse, "R2": float(r2_score(y, mean))}
-    return {"RMSE": rmse, "D2": float(d2_tweedie_score(y, mean, power=1 if family == "poisson" else 2))}
+        return {"RMSE": rmse, "R2": float(r2_score(y, mean, **by))}
+    return {"RMSE": rmse, "D2": float(d2_tweedie_score(y, mean, power=1 if family == "poisson" else 2, **by))}
 
 
 def _show_comparison(outcome: dict[str, Any]) -> None:
-    methods = outcome["methods"]
+    methods, differences = outcome["methods"], outcome["differences"]
     names = list(next(iter(methods.values())))
+    first, *others = methods
     rows = [
-        [method, *(f"{cells[name]['mean']:.4g} ± {cells[name]['sd']:.2g}" for name in names)]
+        [
+            method,
+            *(f"{cells[name]['mean']:.4g} ± {cells[name]['sd']:.2g}" for name in names),
+            *([_difference(differences.get(method))] if others else []),
+        ]
         for method, cells in methods.items()
     ]
-    print_table(["method", *names], rows, f"Mean ± sd over {outcome['folds']} test parts")
-    first, *others = methods
+    title = f"Rows not fitted on: mean ± sd over {outcome['folds']} test parts"
+    last = [f"less deviance than {first}, ± standard error"] if others else []
+    print_table(["method", *names, *last], rows, title)
     if not others:
         return
     gains = [[row["task"], *(_gain(row["deviance"], first, name) for name in others)] for row in outcome["tasks"]]
     gains.sort(key=lambda row: -row[-1])
-    shown = gains if len(gains) <= _SHOWN else [*gains[: _SHOWN // 2], *gains[-_SHOWN // 2 :]]
+    whole = len(gains) <= _SHOWN or not standard_output().isatty()
+    shown = gains if whole else [*gains[: _SHOWN // 2], *gains[-_SHOWN // 2 :]]
     title = f"Gain of each task over {first} (share of its mean deviance on rows not seen)"
     print_table(["task", *others], [[task, *(f"{gain:+.1%}" for gain in row)] for task, *row in shown], title)
     lost = sum(row[-1] < 0 for row in gains)
     click.echo(f"With {others[-1]}, {len(gains) - lost} tasks gain and {lost} lose.")
+
+
+def _difference(found: dict[str, float] | None) -> str:
+    if found is None:
+        return "—"
+    size = f"{found['deviance']:.3g} ± {found['standard_error']:.2g}"
+    return f"{size} ({found['share']:+.1%} ± {found['share_error']:.1%})"
+
+
+def draw_comparison(outcome: dict[str, Any], path: str) -> None:
+    """One row a method: its first measure in the test parts, and its paired difference from the first method."""
+    from mssl.experiments.figures import dots_with_bars, panels
+
+    methods = outcome["methods"]
+    first, measure = next(iter(methods)), next(iter(next(iter(methods.values()))))
+    figure, (left, right) = panels(7.0, 0.9 + 0.28 * len(methods), 1, 2, sharey=True)
+    scores = {name: (cells[measure]["mean"], cells[measure]["sd"]) for name, cells in methods.items()}
+    dots_with_bars(left, scores, label=f"{measure} of rows not fitted on, mean ± sd of {outcome['folds']} parts")
+    shares = {name: (100 * d["share"], 200 * d["share_error"]) for name, d in outcome["differences"].items()}
+    dots_with_bars(right, {first: (0.0, 0.0)} | shares, label=f"% less deviance than {first}, ± 2 standard errors")
+    right.axvline(0, color="#555555", lw=0.6)
+    figure.savefig(path, dpi=200)
 
 
 def _gain(deviance: dict[str, float], first: str, name: str) -> float:
@@ -173,17 +312,22 @@ def _gain(deviance: dict[str, float], first: str, name: str) -> float:
     show_default=True,
     help="Halve the weights (quick) or every task's rows (the paper's way, slow).",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Which halves are drawn.")
 @click.option("--save", "path", type=click.Path(), help="File (.npz) to write the selection to, for mssl graph.")
+@jobs_option
+@seed_option("Which halves are drawn.")
+@resume_option("FILE.checkpoint, beside the file of --save")
 @json_option
 @quiet_option
+@log_option
 def select(
     method: str,
     threshold: float,
     subsamples: int,
     subsample: str,
-    seed: int,
     path: str | None,
+    jobs: int | None,
+    seed: int,
+    resume: bool,
     as_json: bool,
     quiet: bool,
     **table: Any,
@@ -199,6 +343,7 @@ def select(
     import mssl
 
     check_target(path, table["data"])
+    record = record_beside(path) if resume else None
     training = read_training(**table)
     given = {"graph_penalty": 0.1} | ({"shared_mean": False} if method == "p-mssl" else {})
     selection = mssl.StabilitySelection(
@@ -207,11 +352,16 @@ def select(
         n_subsamples=subsamples,
         subsample=subsample,
         random_state=seed,
+        n_jobs=jobs,
+        checkpoint=record,
         verbose=int(show_progress(quiet)),
     )
     training.fit_rows(selection)
+    forget_running(selection)
     if path is not None:
         mssl.save(selection, path)
+    if record is not None:
+        Path(record).unlink(missing_ok=True)
     edges = selection.graph_.edges()
     facts = {
         "tasks": len(selection.tasks_),
@@ -225,4 +375,4 @@ def select(
     elif not quiet:
         words = {"expected_false_edges": "false, at most", "file": "saved"}
         print_facts((words.get(name, name), value) for name, value in facts.items() if value is not None)
-        print_edges(edges[:_SHOWN], "Stable edges, strongest first")
+        print_edges(edges[: _SHOWN if standard_output().isatty() else None], "Stable edges, strongest first")

@@ -22,7 +22,15 @@ from mssl.cli._options import (
     settings_option,
     table_options,
 )
-from mssl.cli._output import check_target, print_edges, print_facts, print_json, show_progress
+from mssl.cli._output import (
+    check_target,
+    forget_running,
+    print_edges,
+    print_facts,
+    print_json,
+    record_beside,
+    show_progress,
+)
 from mssl.cli._tables import Training, read_training
 from mssl.data.inputs import number_tasks
 from mssl.graph.display import display
@@ -89,9 +97,7 @@ def fit(
 
     check_target(path, table["data"])
     check_target(page, table["data"], path)
-    if resume and path is None:
-        raise click.UsageError("--resume keeps finished work beside the model; give its file with --save.")
-    record = f"{path}.checkpoint" if resume else None
+    record = record_beside(path) if resume else None
     running: dict[str, Any] = {"verbose": int(show_progress(quiet)), "n_jobs": jobs, "checkpoint": record}
     how: dict[str, Any] = {"method": method, "fixed": fixed, "seed": seed, "running": running}
     training: Training | DistributedTraining
@@ -104,7 +110,7 @@ def fit(
         training, model = _fit_distributed(cluster, show_progress(quiet), table | {"report": page}, **how)
     if record is not None and not Path(record).exists():
         warnings.warn(f"{method} keeps no record of finished work here; ended early, it begins anew.", stacklevel=1)
-    _forget_running(model)
+    forget_running(model)
     summary = summarise(model, training, method, fixed, time.perf_counter() - began)
     if path is not None:
         summary["file"] = str(save(model, path, notes={k: v for k, v in summary.items() if k in _NOTES}))
@@ -162,15 +168,6 @@ def _write_report(model: Any, page: str, training: Training) -> Any:
 
 
 _NOTES = ("method", "family", "rows", "task_column", "target_column")  # facts that a model file keeps
-
-
-def _forget_running(model: Any) -> None:
-    """Take back what says how the fit ran, so that equal fits are equal files."""
-    for part in (model, getattr(model, "stability_", None), getattr(model, "best_estimator_", None)):
-        if part is not None:
-            known = part.get_params(deep=False)
-            idle = {"n_jobs": None, "checkpoint": None, "verbose": 0}
-            part.set_params(**{name: value for name, value in idle.items() if name in known})
 
 
 def summarise(

@@ -1,0 +1,78 @@
+"""Comparisons of methods: held-out rows alone, paired differences, weights, a picture."""
+
+import json
+
+import numpy as np
+import pytest
+from command_line import call, run, write_table
+
+from mssl.cli._tables import read_training
+from mssl.cli.compare import cross_validate, measures, paired_difference
+from mssl.methods import make_estimator
+
+pytest.importorskip("pyarrow")
+TABLE = {"features": None, "drop": "", "time": None, "family": "auto", "missing": "error"}
+
+
+@pytest.fixture
+def training(tmp_path):
+    return read_training(str(write_table(tmp_path / "data.csv")), "station", "y", **TABLE)
+
+
+def test_figures_are_of_rows_that_were_not_fitted_on(training):
+    """The same by hand; and targets of a part that are changed change no fit that predicts it."""
+    outcome = cross_validate(training, ["ols", "pooled"], 3, 0)
+    errors = []
+    for train, test in training.splits(3, 0):
+        model = make_estimator("ols", "gaussian").fit(training.X[train], training.y[train], tasks=training.tasks[train])
+        errors.append(np.mean((model.predict(training.X[test], tasks=training.tasks[test]) - training.y[test]) ** 2))
+    assert outcome["methods"]["ols"]["RMSE"]["mean"] == pytest.approx(np.mean(np.sqrt(errors)))
+    fitted = make_estimator("ols", "gaussian").fit(training.X, training.y, tasks=training.tasks)
+    inside = np.mean((fitted.predict(training.X, tasks=training.tasks) - training.y) ** 2)
+    assert np.mean(errors) > inside
+
+
+def test_differences_are_paired_and_corrected():
+    rng = np.random.default_rng(0)
+    first = 5 + rng.normal(size=5)
+    found = paired_difference(first, first - np.array([0.1, 0.2, 0.3, 0.2, 0.2]))
+    assert found["deviance"] == pytest.approx(0.2)
+    assert found["standard_error"] == pytest.approx(np.sqrt(0.005 * (1 / 5 + 1 / 4)))
+    assert found["share"] == pytest.approx(0.2 / first.mean())
+    assert paired_difference(first, first)["standard_error"] == 0
+    constant = paired_difference(first, first - 0.3)
+    assert constant["standard_error"] == pytest.approx(0, abs=1e-12)
+
+
+def test_differences_agree_with_the_tasks(training):
+    outcome = cross_validate(training, ["ols", "pooled", "ridge"], 2, 0)  # parts and tasks are of equal size
+    for name in ("pooled", "ridge"):
+        by_task = [row["deviance"]["ols"] - row["deviance"][name] for row in outcome["tasks"]]
+        assert outcome["differences"][name]["deviance"] == pytest.approx(np.mean(by_task))
+
+
+@pytest.mark.parametrize("family", ["gaussian", "binary", "poisson"])
+def test_measures_count_weighted_rows(family):
+    rng = np.random.default_rng(1)
+    y = (rng.random(40) < 0.5).astype(float) if family == "binary" else rng.poisson(3, 40).astype(float)
+    mean, weights = rng.uniform(0.1, 0.9, 40), rng.integers(1, 4, 40)
+    one = measures(family, y, mean, weights.astype(float))
+    two = measures(family, np.repeat(y, weights), np.repeat(mean, weights), np.ones(weights.sum()))
+    assert one == pytest.approx(two)
+
+
+def test_the_picture_and_the_words(tmp_path):
+    pytest.importorskip("matplotlib")
+    path = write_table(
+        tmp_path / "data.csv", names=[f"a station with quite a long name {k}" for k in range(25)], rows=9
+    )
+    columns = ("--task", "station", "--target", "y", "--methods", "ols,pooled", "--folds", "2")
+    done = run("compare", path, *columns, "--picture", tmp_path / "methods.png")
+    assert (tmp_path / "methods.png").read_bytes().startswith(b"\x89PNG")
+    assert "Rows not fitted on" in done.stdout
+    assert "less deviance than ols, ± standard error" in done.stdout
+    assert all(f"a station with quite a long name {k} " in done.stdout for k in range(25))  # a pipe is not cut
+    call("compare", path, *columns, "--picture", tmp_path / "no" / "methods.png", code=1)
+    call("compare", path, *columns, "--picture", tmp_path / "methods.xls", code=2)
+    outcome = json.loads(run("compare", path, *columns, "--json").stdout)
+    assert set(outcome["differences"]) == {"pooled"}
