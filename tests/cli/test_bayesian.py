@@ -54,7 +54,9 @@ def test_a_fit_says_what_was_chosen(folder):
     assert (folder / "y.html").stat().st_size > 1000
     quick = ["--method", "bayesian", "--set", "features=linear", "--set", "structure=mean"]
     result = call("fit", folder / "data.csv", "--task", "site", "--target", "y", *quick, "--json")
-    assert json.loads(result.stdout)["parameters"]["structure"] == "mean"
+    found = json.loads(result.stdout)
+    assert found["parameters"]["structure"] == "mean"
+    assert "held-out rows" in found["held_out"]["what"]
 
 
 def test_intervals_lie_around_predictions(folder):

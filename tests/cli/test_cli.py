@@ -25,6 +25,7 @@ def weather(tmp_path_factory):
     write_table(folder / "data.csv")
     done = run("fit", "data.csv", "--task", "station", "--target", "y", "--save", "model.npz", *QUICK, cwd=folder)
     assert "certificate  converged" in done.stdout
+    assert "held out     not measured" in done.stdout  # a score of training rows is none
     assert done.stderr == ""
     return folder
 
@@ -450,6 +451,8 @@ def test_everything_is_chosen_by_cross_validation(tmp_path):
     assert {"graph_penalty", "coef_penalty", "coupling"} <= set(one["parameters"])
     assert one["gain_over_separate_models"] > 0.1
     assert "stability selection" in one["graph_choice"]
+    assert one["held_out"]["score"] == mssl.load(tmp_path / "a.npz").best_score_
+    assert "cross-validated" in one["held_out"]["what"]
     assert all(edge["confidence"] >= 0.9 for edge in one["strongest_edges"])
     drop = ("seconds", "file")
     assert {k: v for k, v in one.items() if k not in drop} == {k: v for k, v in two.items() if k not in drop}

@@ -50,7 +50,7 @@ def resume_option(file: str) -> Callable[..., Any]:
     return click.option(
         "--resume",
         is_flag=True,
-        help=f"Keep finished work in {file}; called again after it was ended, the command continues from there.",
+        help=f"Keep finished work in {file}; called again after it was stopped, the command continues from there.",
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mssl.cli._options import json_option, quiet_option, settings_option
+from mssl.cli._options import json_option, log_option, quiet_option, settings_option
 from mssl.cli._output import check_target, print_facts, print_json, show_progress
 
 
@@ -53,14 +53,23 @@ _RIVALS = (
 @click.option("--region", callback=_region, help="west,east,south,north in degrees.")
 @click.option("--train", required=True, callback=_years, metavar="FIRST:LAST", help="Years to learn from.")
 @click.option("--test", required=True, callback=_years, metavar="FIRST:LAST", help="Years to predict.")
-@click.option("--method", default="r-mssl", show_default=True, help="p-mssl, r-mssl, or any name of mssl.presets.")
+@click.option(
+    "--method", default="r-mssl", show_default=True, help="p-mssl, r-mssl, bayesian, or any name of mssl.presets."
+)
 @click.option("--raw", is_flag=True, help="Combine values as they are, not anomalies (the paper's way).")
-@click.option("--regrid", type=click.Choice(["bilinear", "nearest"]), default="bilinear", show_default=True)
+@click.option(
+    "--regrid",
+    type=click.Choice(["bilinear", "nearest"]),
+    default="bilinear",
+    show_default=True,
+    help="How members are brought to the observation's grid.",
+)
 @click.option("--all-cells", is_flag=True, help="Keep cells at sea.")
 @settings_option("Fix a parameter instead of choosing it.")
 @click.option("--output", "-o", type=click.Path(), help="NetCDF file to write.")
 @json_option
 @quiet_option
+@log_option
 def climate(
     members: tuple[str, ...],
     observations: str,

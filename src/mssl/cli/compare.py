@@ -302,7 +302,13 @@ def _gain(deviance: dict[str, float], first: str, name: str) -> float:
 
 @click.command()
 @table_options
-@click.option("--method", type=click.Choice(["p-mssl", "r-mssl"]), default="p-mssl", show_default=True)
+@click.option(
+    "--method",
+    type=click.Choice(["p-mssl", "r-mssl"]),
+    default="p-mssl",
+    show_default=True,
+    help="Graph over the tasks' weights, or over their residuals (needs --time).",
+)
 @click.option("--threshold", type=float, default=0.9, show_default=True, help="How often an edge has to be found.")
 @click.option("--subsamples", type=click.IntRange(2), default=100, show_default=True, help="Halves to look at.")
 @click.option(

@@ -29,7 +29,12 @@ def datasets(ctx: click.Context, as_json: bool) -> None:
 @datasets.command("list")
 @json_option
 def listed(as_json: bool) -> None:
-    """List the data sets: what they hold, and whether they are here."""
+    r"""List the data sets: what they hold, and whether they are here.
+
+    \b
+    Example:
+      mssl datasets list
+    """
     _list(as_json)
 
 
@@ -37,7 +42,12 @@ def listed(as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def fetch(name: str, as_json: bool) -> None:
-    """Download the files of the data set NAME once, and check them."""
+    r"""Download the files of the data set NAME once, and check them.
+
+    \b
+    Example:
+      mssl datasets fetch landmine
+    """
     from mssl.datasets import fetch as get
 
     files = [str(path) for path in get(name)]

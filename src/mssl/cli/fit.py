@@ -33,6 +33,7 @@ from mssl.cli._output import (
 )
 from mssl.cli._tables import Training, read_training
 from mssl.data.inputs import number_tasks
+from mssl.estimators.summary import held_out_score
 from mssl.graph.display import display
 from mssl.graph.export import short_name
 from mssl.methods import lacks_graph, make_estimator
@@ -175,6 +176,7 @@ def summarise(
 ) -> dict[str, Any]:
     """What the fit found, in plain values."""
     result, graph = getattr(model, "result_", None), getattr(model, "graph_", None)
+    score = held_out_score(model)
     edges = [] if graph is None else graph.edges(10)
     shown = None if graph is None else display(graph)
     groups = [] if shown is None or shown.certain is None else _groups(shown)
@@ -202,6 +204,7 @@ def summarise(
             "objective": result.objective,
             "rounds": len(result.history),
         },
+        "held_out": None if score is None else dict(zip(("what", "score"), score, strict=True)),
         "gain_over_separate_models": gain_over_separate(model) if training.varies else None,
         "target_varies": training.varies,
         "edges": 0 if graph is None else graph.n_edges,
@@ -236,6 +239,12 @@ def _certified(certificate: dict[str, Any]) -> str:
 _NOTHING = "none: the target does not vary within any task, so there is nothing to explain"
 
 
+def _held_out(score: dict[str, Any] | None) -> str:
+    if score is None:
+        return "not measured (nothing was chosen by folds; mssl compare measures it)"
+    return f"{score['score']:.4g}, {score['what']}"
+
+
 def _gain(gain: float | None) -> str:
     if gain is None:
         return "not measured (parameters were given, or the method has no separate models to compare with)"
@@ -262,6 +271,7 @@ def show(summary: dict[str, Any]) -> None:
         ("features", summary["features"]),
         ("chosen", ", ".join(f"{name} {_short(value)}" for name, value in summary["parameters"].items()) or "defaults"),
         ("certificate", "none" if certificate is None else _certified(certificate)),
+        ("held out", _held_out(summary["held_out"])),
         ("gain", _gain(summary["gain_over_separate_models"]) if summary["target_varies"] else _NOTHING),
         ("edges", f"{summary['edges']} of {pairs} fitted{origin}"),
         *(("relations" if number == 0 else "", note) for number, note in enumerate(summary["evidence"])),

@@ -82,6 +82,7 @@ def predict(
       mssl predict model.npz new.csv -o predictions.csv
       mssl predict stations.npz record.csv --known day -o filled.csv
       mssl predict model.npz new.csv --interval 0.9 --unseen mean
+      mssl predict visits.npz new.csv --offset log_days
       mssl predict model.npz new.parquet | head
     """
     from mssl.files.formats import check_ending, is_text, text_file, write_rows, write_table
@@ -200,7 +201,12 @@ def _lines(tasks: Any, rows: Any, answers: list[Any]) -> Iterator[tuple[Any, ...
 @click.command()
 @_MODEL
 @click.option(
-    "--format", "kind", type=click.Choice(["csv", "json", "graphml", "dot"]), default="csv", show_default=True
+    "--format",
+    "kind",
+    type=click.Choice(["csv", "json", "graphml", "dot"]),
+    default="csv",
+    show_default=True,
+    help="What to write: a table, or what programs that draw graphs read.",
 )
 @click.option("--output", "-o", type=click.Path(), help="File to write; standard output without it.")
 @click.option("--min-weight", type=click.FloatRange(0, 1), default=0.0, help="Leave out edges weaker than this.")

@@ -194,13 +194,12 @@ def _facts(model: Any, fitted: Any) -> list[tuple[str, str]]:
     if dof is not None:
         facts.append(("degrees of freedom a task", _range(np.asarray(dof))))
     if hasattr(fitted, "candidates_"):
-        held_out = [score for _, score, weight in fitted.candidates_ if weight > 0 and np.isfinite(score)]
         facts.append(("prior", fitted.structure_))
         facts.append(("log evidence", f"{fitted.evidence_:.6g}"))
-        if held_out:
-            facts.append(("mean log density of held-out rows", f"{max(held_out):.4g}"))
-    if hasattr(model, "best_score_"):
-        facts.append(("cross-validated score", f"{model.best_score_:.4g} ({model.n_splits_} folds)"))
+    score = held_out_score(model)
+    if score is not None:
+        facts.append((score[0], f"{score[1]:.4g}"))
+    if hasattr(model, "best_params_"):
         facts.append(("chosen", ", ".join(f"{name}={_short(value)}" for name, value in model.best_params_.items())))
     likelihood = fitted.log_likelihood_
     if likelihood is not None and dof is not None:
@@ -211,6 +210,22 @@ def _facts(model: Any, fitted: Any) -> list[tuple[str, str]]:
     if hasattr(fitted, "result_"):
         facts.append(("certificate", f"relative gap {fitted.result_.relative_gap:.1e}, {fitted.result_.status.value}"))
     return facts
+
+
+def held_out_score(model: Any) -> tuple[str, float] | None:
+    """What a fit knows of rows that it held out, and what the number is; None where it has held out none.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted.
+    """
+    if hasattr(model, "best_score_"):
+        what = "minus the deviance in units of the noise" if model.scoring is None else model.scoring
+        return f"cross-validated score ({what}, {model.n_splits_} folds)", float(model.best_score_)
+    judged = getattr(model, "candidates_", [])
+    held_out = [score for _, score, weight in judged if weight > 0 and np.isfinite(score)]
+    return ("mean log density of held-out rows", float(max(held_out))) if held_out else None
 
 
 def _short(value: Any) -> str:
