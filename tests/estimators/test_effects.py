@@ -131,4 +131,4 @@ def test_models_saved_before_say_so_and_are_reported(rng, tmp_path):
     del old.column_quantiles_
     with pytest.raises(DataError, match="fit it again"):
         old.partial_effect(0)
-    assert "does not say" in report.write(old, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Effects of columns" not in report.write(old, tmp_path / "page.html").read_text(encoding="utf-8")

@@ -1,8 +1,10 @@
 """What the report page does in a browser: hovering, sliders, linked selection, search; and that it asks for nothing."""
 
 import json
+import os
 import shutil
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,15 @@ FLAGS = [
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update", "--window-size=1200,900",
 ]  # fmt: skip
+#: The script of axe-core (npm install axe-core), where it is there: it looks for barriers.
+AXE = next(
+    (
+        path
+        for path in (Path(os.environ.get("MSSL_AXE", "")), Path("node_modules/axe-core/axe.min.js"))
+        if path.is_file()
+    ),
+    None,
+)
 HELPERS = """
 const named = (name) => Bokeh.documents[0].get_model_by_name(name);
 const views = Object.values(Bokeh.index.roots ?? {}).length ? Object.values(Bokeh.index.roots) : [...Bokeh.index];
@@ -52,6 +63,17 @@ class Browser:
                 return float(ready) / 1000
             time.sleep(0.05)
         raise AssertionError("the page did not become ready")
+
+    @contextmanager
+    def screen(self, width: int, scheme: str):
+        """A screen of that width whose owner likes it light or dark."""
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        liked = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", liked)
+        yield
+        self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
     def run(self, code: str, *arguments, bare: bool = False):
         return self.driver.execute_script(code if bare else HELPERS + code, *arguments)
@@ -101,7 +123,7 @@ class Browser:
     def chosen(self) -> list[int]:
         """Tasks that the table marks as selected."""
         rows = self.driver.find_elements(By.CSS_SELECTOR, "#task-table tr.chosen")
-        return sorted(int(row.get_attribute("data-task")) for row in rows)
+        return sorted(int(row.get_attribute("data-tasks")) for row in rows)
 
     def selected(self) -> list[int]:
         """Tasks that the figures mark as selected."""
@@ -162,7 +184,11 @@ def page(browser, path):
 
 def test_everything_is_drawn_and_nothing_is_asked_for(browser, path):
     browser.open(path)
-    assert browser.run("return [...document.querySelectorAll('section')].map((s) => s.id)") == SECTIONS
+    assert browser.run("return [...document.querySelectorAll('section')].map((s) => s.id)") == [
+        *SECTIONS[:9],
+        "map",
+        *SECTIONS[9:],
+    ]
     drawn = browser.run(
         """return [...document.querySelectorAll(".plot")].map((element) => {
           const view = holding(element.id), canvas = view.export("auto", false).canvas;
@@ -231,9 +257,9 @@ def test_a_task_selected_in_one_view_is_selected_in_all(page, fitted):
     assert "task 03" in page.find("#chosen").text
     page.find("#chosen button").click()
     assert page.chosen() == page.selected() == []
-    page.find("tr[data-task='5'] button.task").send_keys(Keys.ENTER)
+    page.find("#task-table tr[data-tasks='5'] button").send_keys(Keys.ENTER)
     assert page.chosen() == page.selected() == [5]
-    assert page.find("tr[data-task='5'] button.task").get_attribute("aria-pressed") == "true"
+    assert page.find("#task-table tr[data-tasks='5'] button").get_attribute("aria-pressed") == "true"
     page.find("body").send_keys(Keys.ESCAPE)
     assert page.selected() == []
 
@@ -272,35 +298,89 @@ def test_heat_maps_switch_what_they_show(page, fitted):
 
 
 def test_the_table_is_searched_and_sorted(page, fitted):
-    visible = "return [...document.querySelectorAll('#task-table tbody tr')].filter((r) => !r.hidden).map((r) => Number(r.dataset.task))"
+    visible = "return [...document.querySelectorAll('#task-table tbody tr')].filter((r) => !r.hidden).map((r) => Number(r.dataset.tasks))"
     assert page.run(visible) == list(range(13))
-    search = page.find("#search")
+    search = page.find("#task-search")
     search.send_keys("TASK 1")
     assert sorted(page.run(visible)) == [9, 10, 11, 12]
-    assert page.find("#search-count").text == "4 of 13 tasks"
+    assert page.find("#task-count").text == "4 of 13 tasks"
     search.clear()
     search.send_keys(" ", Keys.BACKSPACE)
-    button = page.find("thead button[data-column='2']")
+    button = page.find("#task-table thead button[data-column='2']")
     assert button.text.startswith("RMSE")
     button.send_keys(Keys.ENTER)
     falling = page.run(visible)
     errors = [
-        float(page.find(f"tr[data-task='{k}'] td[data-value]:nth-of-type(2)").get_attribute("data-value"))
+        float(page.find(f"#task-table tr[data-tasks='{k}'] td[data-value]:nth-of-type(2)").get_attribute("data-value"))
         for k in falling
     ]
     assert errors == sorted(errors, reverse=True)
-    assert page.find("thead th[aria-sort]").get_attribute("aria-sort") == "descending"
+    assert page.find("#task-table thead th[aria-sort]").get_attribute("aria-sort") == "descending"
     button.send_keys(Keys.SPACE)
     assert page.run(visible) == falling[::-1]
 
 
-def test_nothing_is_clipped_or_wider_than_the_page(page):
-    sizes = page.run("return [document.documentElement.scrollWidth, innerWidth]")
-    assert sizes[0] <= sizes[1]
-    cut = page.run(
-        "return [...document.querySelectorAll('.plot')].filter((p) => p.scrollWidth > p.clientWidth + 1).map((p) => p.id)"
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 800, 1400])
+def test_every_screen_gets_the_whole_page(browser, path, width, scheme):
+    with browser.screen(width, scheme):
+        browser.open(path)
+        assert browser.run("return document.documentElement.scrollWidth") <= width
+        # Tables may be scrolled; nothing else is cut.
+        cut = browser.run(
+            """const beyond = (e) => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".table, .skip");
+            const narrow = (p) => p.scrollWidth > p.clientWidth + 1;
+            return [...document.querySelectorAll("main *, header *")].filter(beyond).map((e) => e.outerHTML.slice(0, 80))
+              .concat([...document.querySelectorAll(".plot")].filter(narrow).map((p) => p.id))"""
+        )
+        assert cut == []
+        ink, paper = browser.run(
+            "const s = getComputedStyle(document.body); return [s.color, s.backgroundColor].map((c) => parseInt(c.slice(4)))"
+        )
+        assert (ink < 60 < 200 < paper) if scheme == "light" else (paper < 60 < 200 < ink)
+        names = browser.run(
+            """return ["wide", "narrow"].map((look) => holding("plot-graph").model.renderers.find((r) => r.tags.includes(look)).visible)"""
+        )
+        assert names == [width > 1000 * 0.75, width <= 1000 * 0.75]
+        if AXE is not None:
+            browser.run(AXE.read_text(encoding="utf-8"), bare=True)
+            found = browser.driver.execute_async_script(
+                "axe.run().then((r) => arguments[0](r.violations.map((v) => [v.impact, v.id, v.nodes[0].html])))"
+            )
+            assert [each for each in found if each[0] in ("serious", "critical")] == []
+        assert browser.complaints() == []
+        assert browser.requests() == [path.as_uri()]
+
+
+def test_the_keyboard_reaches_everything(page):
+    """Tabs from the top: the link past the head, every link, slider, switch, search field and table, in that order."""
+    wanted = page.run(
+        """return [...document.querySelectorAll("a, input:not([type=radio]:not(:checked)), .table, .linked button")]
+        .filter((e) => e.checkVisibility()).map((e, k) => e.dataset.stop = String(k))"""
     )
-    assert cut == []
+    page.run("document.body.tabIndex = -1; document.body.focus()", bare=True)
+    reached = []
+    for _ in range(3 * len(wanted)):
+        page.driver.switch_to.active_element.send_keys(Keys.TAB)
+        stop, ring = page.run(
+            "const e = document.activeElement; return [e.dataset.stop, getComputedStyle(e).outlineStyle]", bare=True
+        )
+        if stop is None and reached and len(reached) == len(wanted):
+            break
+        if stop is not None and stop not in reached:
+            reached.append(stop)
+            assert ring != "none"
+    assert reached == wanted
+
+
+def test_a_pair_selects_its_two_tasks(page, fitted):
+    button = page.find("#pair-table tbody button")
+    ends = sorted(int(k) for k in page.find("#pair-table tbody tr").get_attribute("data-tasks").split())
+    button.send_keys(Keys.ENTER)
+    assert page.chosen() == page.selected() == ends
+    assert button.get_attribute("aria-pressed") == "true"
+    button.send_keys(Keys.SPACE)
+    assert page.selected() == []
 
 
 def test_paper_gets_pictures(page):
@@ -321,8 +401,8 @@ def test_hostile_names_run_nothing(browser, tmp_path):
     assert browser.told("<script>alert(1)</script>")
     browser.point("plot-coefficients", 1.5, 5.5)
     browser.wait("return !document.getElementById('tip').hidden")
-    browser.find("#search").send_keys("onerror")
-    assert browser.find("#search-count").text == f"1 of {len(names)} tasks"
+    browser.find("#task-search").send_keys("onerror")
+    assert browser.find("#task-count").text == f"1 of {len(names)} tasks"
     assert browser.run("return document.querySelectorAll('img, iframe').length") == 0
     assert browser.complaints() == []
     assert len(browser.requests()) == 1
@@ -331,7 +411,7 @@ def test_hostile_names_run_nothing(browser, tmp_path):
 @pytest.mark.parametrize("K", [1, 2])
 def test_a_page_with_nothing_to_draw_still_works(browser, tmp_path, K):
     browser.open(report.write(fake(K, 1, edges=False), tmp_path / "report.html"))
-    browser.find("tr[data-task='0'] button.task").click()
+    browser.find("#task-table tr[data-tasks='0'] button").click()
     assert browser.chosen() == [0]
     assert browser.complaints() == []
 
@@ -357,10 +437,15 @@ def test_a_thousand_tasks_are_soon_interactive(browser, tmp_path):
     # Three chances: the page is to be fast, the machine may be busy.
     assert any(browser.open(path) < 5 for _ in range(3))
     assert browser.complaints() == []
-    browser.find("#search").send_keys("number 777")
-    assert browser.find("#search-count").text == "1 of 1000 tasks"
-    browser.find("tr[data-task='777'] button.task").click()
+    browser.find("#task-search").send_keys("number 777")
+    assert browser.find("#task-count").text == "1 of 1000 tasks"
+    browser.find("#task-table tr[data-tasks='777'] button").click()
     assert browser.selected() == [777]
     page_holds = browser.run("return Array.from(named('edges').get_column('i')).length")
     assert page_holds == 3000
     assert "of 19500 edges shown" in browser.find("#edge-count").text
+    browser.find("#community-search").send_keys("number 777")
+    assert browser.find("#community-count").text == "1 of 25 communities"
+    browser.find("#community-table tr:not([hidden]) button").click()
+    assert len(browser.selected()) == 40
+    assert 777 in browser.selected()

@@ -16,8 +16,19 @@ from hypothesis.extra.numpy import arrays
 
 pytest.importorskip("bokeh")
 
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
 import mssl
-from mssl import MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, StabilitySelection, TaskGraph, report
+from mssl import (
+    BayesianMSSLRegressor,
+    MSSLRegressor,
+    MSSLRegressorCV,
+    MultiTaskGLM,
+    StabilitySelection,
+    TaskGraph,
+    report,
+)
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, MissingDependencyError, MSSLError
 from mssl.graph.task_graph import partial_correlation
@@ -28,7 +39,8 @@ from mssl.structures import Independent
 from mssl.transfer import transfer_report
 
 SECTIONS = [
-    "summary", "graph", "relations", "chords", "coefficients", "effects", "tasks", "map", "stability", "convergence", "record",
+    "summary", "graph", "relations", "pairs", "chords", "coefficients", "effects", "new-task", "tasks", "stability",
+    "convergence", "record",
 ]  # fmt: skip
 HOSTILE = [
     "<script>alert(1)</script>", "</script><img src=x onerror=alert(2)>", "\"'><svg/onload=alert(3)>", "a" * 10_000,
@@ -43,7 +55,7 @@ class Page(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
         self.tags, self.scripts, self.words, self.rows = [], [], {}, []
-        self._section = self._script = None
+        self._section = self._script = self._table = None
         self.feed(text)
         self.close()
 
@@ -53,7 +65,9 @@ class Page(HTMLParser):
         if tag == "section":
             self._section = attrs["id"]
             self.words[self._section] = ""
-        if tag == "tr" and "data-task" in attrs:
+        if tag == "table":
+            self._table = attrs.get("id")
+        if tag == "tr" and "data-tasks" in attrs and self._table == "task-table":
             self.rows.append(attrs)
         self._script = attrs if tag == "script" else None
 
@@ -161,7 +175,7 @@ def test_every_figure_has_words_for_those_who_cannot_see_it(full):
     assert all(len(attrs["aria-label"]) > 20 for attrs in figures)
     assert sum(tag == "figcaption" for tag, _ in full.tags) == 7
     labelled = {attrs["for"] for tag, attrs in full.tags if tag == "label" and "for" in attrs}
-    assert {"min-weight", "search"} <= labelled
+    assert {"min-weight", "task-search", "pair-search"} <= labelled
 
 
 def test_the_summary_states_counts_and_losers(full, model):
@@ -173,7 +187,7 @@ def test_the_summary_states_counts_and_losers(full, model):
 
 
 def test_the_table_is_sorted_by_gain_and_marks_losers(full):
-    assert [int(row["data-task"]) for row in full.rows] == list(range(13))
+    assert [int(row["data-tasks"]) for row in full.rows] == list(range(13))
     assert [row.get("class") for row in full.rows] == [None] * 6 + ["loses"] * 7
     assert full.words["tasks"].count("▼ loses") == 7
 
@@ -202,7 +216,7 @@ def test_hostile_names_stay_text(tmp_path):
     assert [attrs for attrs, _ in page.scripts] == [{"type": "application/json", "id": "report-data"}, {}, {}]
     assert {tag for tag, _ in page.tags}.isdisjoint({"img", "iframe", "object"})
     assert not [name for _, attrs in page.tags for name in attrs if name.startswith("on")]
-    assert page.rows[0]["data-task"] == "0"
+    assert page.rows[0]["data-tasks"] == "0"
     assert "<script>alert(1)</script>" in page.words["tasks"]
     assert "مرحبا بالعالم" in page.words["tasks"]
     assert page.data()["names"][0] == "<script>alert(1)</script>"
@@ -220,36 +234,100 @@ def test_formulas_in_names_are_no_formulas(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("subject", "section", "words"),
+    ("subject", "absent", "words"),
     [
-        (SimpleNamespace(coef_=np.ones((3, 2))), "graph", "has no task graph"),
-        (SimpleNamespace(coef_=np.ones((3, 2))), "convergence", "no history"),
-        (fake(1), "graph", "one task only"),
-        (fake(5, edges=False), "graph", "graph is empty"),
-        (fake(5, edges=False), "chords", "graph is empty"),
-        (fake(5), "map", "no coordinates"),
-        (fake(5), "stability", "No stability path"),
-        (fake(5), "tasks", "not measured"),
-        (SimpleNamespace(coef_=np.zeros((3, 2))), "coefficients", "All coefficients are zero"),
+        (SimpleNamespace(coef_=np.ones((3, 2))), {"graph", "relations", "pairs", "chords"}, "has no task graph"),
+        (SimpleNamespace(coef_=np.ones((3, 2))), {"convergence", "effects", "new-task", "map", "stability"}, ""),
+        (fake(1), {"graph", "new-task"}, "one task only"),
+        (fake(5, edges=False), {"graph", "relations", "pairs", "chords"}, "graph is empty"),
+        (fake(5), {"map", "stability"}, "No rows were given"),
+        (SimpleNamespace(coef_=np.zeros((3, 2))), {"coefficients"}, "All coefficients are zero"),
     ],
 )
-def test_a_section_without_content_says_so(subject, section, words, tmp_path):
+def test_a_section_without_content_leaves_the_page(subject, absent, words, tmp_path):
     page = written(subject, tmp_path)
-    assert words in page.words[section]
-    assert list(page.words) == SECTIONS
+    assert absent.isdisjoint(page.words)
+    assert words in page.words["summary"]
+    links = {attrs["href"][1:] for tag, attrs in page.tags if tag == "a"}
+    assert links == set(page.words)
+
+
+def test_a_bayesian_page_has_no_empty_section(tmp_path):
+    problem = make_clustered_tasks(n_features=2, random_state=0)
+    model = BayesianMSSLRegressor("mean", features="linear").fit(problem.X, problem.y, tasks=problem.tasks)
+    rows = (problem.X_test, problem.y_test, problem.tasks_test)
+    page = written(model, tmp_path, data=rows, held_out=True)
+    assert {"graph", "convergence", "stability"}.isdisjoint(page.words)
+    assert {"plot-coefficients", "plot-intervals"} <= page.figures()
+    ends = model.predict_interval(rows[0], 0.9, tasks=rows[2])
+    inside = (ends[:, 0] <= rows[1]) & (rows[1] <= ends[:, 1])
+    scores = measure(model, rows)
+    np.testing.assert_allclose(scores.inside, [inside[rows[2] == name].mean() for name in model.tasks_])
+    assert f"{inside.mean():.0%} of the rows lie inside their 90% prediction interval" in page.words["summary"]
+    assert "inside 90% interval" in page.words["tasks"]
+
+
+def test_the_pairs_are_the_relations_with_their_q_values(full, model):
+    relations = model.graph_.relations(0.1)
+    certain = set(model.graph_.edges(fdr=0.1).pairs)
+    pairs = [attrs["data-tasks"] for tag, attrs in full.tags if tag == "tr" and " " in attrs.get("data-tasks", "")]
+    place = {name: str(k) for k, name in enumerate(model.tasks_)}
+    assert pairs == [f"{place[row.task_i]} {place[row.task_j]}" for row in relations]
+    words = full.words["pairs"]
+    assert all(f"{row.q:.2g}" in words and f"{row.low:+.2f} to {row.high:+.2f}" in words for row in relations)
+    assert words.count("yes") == len(certain)
+
+
+def test_without_evidence_the_pairs_are_the_edges(tmp_path):
+    page = written(fake(4), tmp_path)
+    assert "q-value" not in page.words["pairs"]
+    assert page.words["pairs"].count(" – ") == 3
+
+
+@pytest.mark.filterwarnings("ignore:Tasks 'new' were not there")
+def test_a_new_task_is_shown_what_predict_gives_it(model, problem, full):
+    new = model.predict(np.eye(30)[:1] * 0.0, tasks=["new"], unseen="mean")
+    assert f"intercept{new[0]:.4g}" in full.words["new-task"]
+    top = int(np.argmax(np.abs(model.unseen_coef_)))
+    step = model.predict(np.eye(30)[[top]], tasks=["new"], unseen="mean") - new
+    assert f"x{top}{step[0]:.4g}" in full.words["new-task"]
+
+
+def test_a_pipeline_is_measured_through_its_steps(problem, tmp_path):
+    chain = make_pipeline(StandardScaler(), "passthrough", MSSLRegressor(0.5))
+    chain.fit(problem.X, problem.y, msslregressor__tasks=problem.tasks)
+    rows = (problem.X_test, problem.y_test, problem.tasks_test)
+    off = chain.predict(problem.X_test, tasks=problem.tasks_test) - problem.y_test
+    scores = measure(chain, rows)
+    first = problem.tasks_test == chain[-1].tasks_[0]
+    np.testing.assert_allclose(scores.error[0] ** 2, np.mean(off[first] ** 2))
+    page = written(chain, tmp_path, data=rows)
+    assert page.words["summary"].split("What was fitted")[1].startswith("MSSLRegressor learned 13 tasks")
+    assert f"{np.median(scores.error):.3g}" in page.words["summary"]
+
+
+def test_communities_beyond_the_palette_can_be_searched(tmp_path):
+    edges = [(f"left {k}", f"right {k}", 0.5) for k in range(9)]
+    graph = TaskGraph.from_edges(edges)
+    subject = SimpleNamespace(coef_=np.ones((18, 2)), graph_=graph, tasks_=np.array(graph.tasks, dtype=object))
+    page = written(subject, tmp_path)
+    listed = [attrs["data-words"].split("\n") for tag, attrs in page.tags if tag == "tr" and "data-words" in attrs]
+    assert sorted(map(sorted, listed)) == [[f"left {k}", f"right {k}"] for k in range(9)]
+    assert "community-table" not in str(written(fake(6), tmp_path).tags)
 
 
 def test_independent_tasks_give_a_page_without_graph(problem, tmp_path):
     alone = MultiTaskGLM(Independent(1.0)).fit(problem.X, problem.y, tasks=problem.tasks)
     page = written(alone, tmp_path)
-    assert "graph is empty" in page.words["graph"]
+    assert "graph is empty" in page.words["summary"]
     assert "plot-coefficients" in page.figures()
 
 
 def test_a_saved_model_gives_the_same_page(model, problem, tmp_path):
     again = mssl.load(mssl.save(model, tmp_path / "model.npz"))
     first, second = (written(each, tmp_path, data=(problem.X, problem.y, problem.tasks)) for each in (model, again))
-    for key in SECTIONS[:-1]:
+    assert list(first.words) == list(second.words)
+    for key in list(first.words)[:-1]:
         assert first.words[key] == second.words[key]
 
 

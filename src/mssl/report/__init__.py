@@ -31,8 +31,8 @@ def write(
     Parameters
     ----------
     model : fitted estimator
-        Any estimator of mssl, also one read with :func:`mssl.load`. Only its fitted attributes are used, so a model
-        without a graph or without a history gives a page that says so.
+        Any estimator of mssl, also one read with :func:`mssl.load`, or a pipeline that ends in one. What the model does
+        not have, such as a graph or a history, is not on the page.
     path : str or path-like
         The file. It is written whole or not at all.
     data : (X, y) or (X, y, tasks), optional
@@ -77,7 +77,7 @@ def write(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     page = report.write(model, pathlib.Path(folder, "report.html"))
     ...     page.read_text(encoding="utf-8").count("<section")
-    11
+    9
     """
     from mssl.report.content import GivenRows, gather
     from mssl.report.page import render

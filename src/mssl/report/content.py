@@ -12,10 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
-from mssl.exceptions import DataError, package_versions
-from mssl.graph.display import display
+from mssl.estimators.summary import last_step
+from mssl.exceptions import DataError, MSSLError, package_versions
+from mssl.graph.display import FDR, display
 from mssl.graph.geometry import community_colors
+from mssl.graph.inference import COVERAGE, RelationTable
 from mssl.graph.task_graph import TaskGraph, short_name
 from mssl.model.task_matrix import DENSE_UP_TO
 from mssl.plots.effects import most_relevant
@@ -29,6 +32,7 @@ BoolArray = NDArray[np.bool_]
 
 _MOST_EFFECTS = 6  # columns whose curves are drawn
 _MOST_TASKS = 100  # curves in each of these figures
+_MOST_WEIGHTS = 100  # weights that are drawn one by one, with intervals
 _PACKAGES = ("mssl", "numpy", "scipy", "scikit-learn", "bokeh")
 
 
@@ -59,6 +63,14 @@ class Effect(NamedTuple):
     by_task: FloatArray
 
 
+class NewTask(NamedTuple):
+    """What an unseen task is predicted with: weights (d,), intercept, and whether `predict` does so unasked."""
+
+    coef: FloatArray
+    intercept: float
+    unasked: bool
+
+
 @dataclass(frozen=True, eq=False)
 class Content:
     """What a page is made of.
@@ -75,14 +87,21 @@ class Content:
         Groups of related tasks, or communities.
     evidence : list of str
         How many pairs were found, how many may be false, relative to what.
+    relations, edges : RelationTable or None
+        Relations and conditional edges that can be told from chance; None where the graph came without evidence.
     has_graph : bool
         Whether the model has a graph at all.
     precision : ndarray of shape (K, K) or None
     coef : ndarray of shape (K, d)
+    coef_error : ndarray of shape (K, d) or None
+        Half widths of the weights' 90 % intervals, of models with few weights.
     features : list of str
+    new_task : NewTask or None
     scores, gains, stability : what the caller measured, or None
     shared_gain : float or None
         The share of the separate models' deviance that is gone in cross-validation, where that is known.
+    cross_validated : str
+        What else folds say of the fit: a sentence, or nothing.
     history : dict of str to ndarray
         Objective and gaps, round by round.
     certificate : tuple of (relative gap or None, status)
@@ -101,12 +120,17 @@ class Content:
     certain: BoolArray | None
     groups: IntArray
     evidence: list[str]
+    relations: RelationTable | None
+    edges: RelationTable | None
     has_graph: bool
     precision: FloatArray | None
     coef: FloatArray
+    coef_error: FloatArray | None
     features: list[Any]
+    new_task: NewTask | None
     scores: Scores | None
     shared_gain: float | None
+    cross_validated: str
     gains: Gains | None
     stability: Stability | None
     history: dict[str, FloatArray]
@@ -135,7 +159,7 @@ class Content:
         if not self.graph.n_edges:
             remedy = " A smaller graph penalty gives edges, if the tasks are related."
             if self.method.startswith("Bayesian"):
-                remedy = " What relates the tasks is tested apart from it: see the relations."
+                remedy = " What relates the tasks is tested apart from it."
             return f"The task graph is empty: no edge between any two tasks.{remedy}"
         return None
 
@@ -169,7 +193,9 @@ class Content:
 def gather(
     model: Any, *, rows: GivenRows | None, transfer: Any, stability: Any, coordinates: Any, title: str | None
 ) -> Content:
-    """Read everything that a page shows off a fitted model and what was measured of it."""
+    """Read what a page shows off a fitted model, or a pipeline that ends in one, and what was measured of it."""
+    scores = None if rows is None else measure(model, rows.data, held_out=rows.held_out)
+    model = last_step(model)
     coef = _coefficients(model)
     tasks = [
         name.item() if isinstance(name, np.generic) else name for name in getattr(model, "tasks_", range(len(coef)))
@@ -177,6 +203,7 @@ def gather(
     path = None if stability is None else read_stability(stability, len(tasks))
     graph, has_graph = _graph(model, tasks, coordinates, path)
     shown = display(graph)
+    relations, edges = _tables(graph)
     notes = list(shown.notes)
     if notes and getattr(model, "on", "") == "coef" and getattr(model, "layout_", "long") != "long":
         notes.append("rows of all tasks belong together here: on='residual' relates the tasks' errors as well")
@@ -195,12 +222,17 @@ def gather(
         certain=shown.certain,
         groups=shown.groups.astype(np.intp),
         evidence=notes,
+        relations=relations,
+        edges=edges,
         has_graph=has_graph,
         precision=None if precision is None else np.asarray(precision, dtype=float),
         coef=coef,
+        coef_error=_errors(model, coef),
         features=list(range(coef.shape[1])) if features is None else list(features),
-        scores=None if rows is None else measure(model, rows.data, held_out=rows.held_out),
+        new_task=_new_task(model),
+        scores=scores,
         shared_gain=gain_over_separate(model),
+        cross_validated=_cross_validated(model),
         gains=None if transfer is None else read_gains(transfer, tasks),
         stability=path,
         history=_history(model),
@@ -212,6 +244,42 @@ def gather(
         relevance=model.column_relevance() if hasattr(model, "column_quantiles_") else {},
         effects=_effects(model, tasks),
     )
+
+
+def _tables(graph: TaskGraph) -> tuple[RelationTable | None, RelationTable | None]:
+    try:
+        return graph.relations(FDR), graph.edges(fdr=FDR)
+    except MSSLError:
+        return None, None
+
+
+def _errors(model: Any, coef: FloatArray) -> FloatArray | None:
+    """Half widths of the weights' intervals, where there are few weights."""
+    std = getattr(getattr(model, "best_estimator_", model), "coef_std_", None) if coef.size <= _MOST_WEIGHTS else None
+    return None if std is None else float(ndtri(0.5 + COVERAGE / 2)) * std
+
+
+def _new_task(model: Any) -> NewTask | None:
+    coef = getattr(model, "unseen_coef_", None)
+    return None if coef is None else NewTask(coef, float(model.unseen_intercept_), model.unseen_ == "mean")
+
+
+def _cross_validated(model: Any) -> str:
+    """Scores of rows that were left out of the fits."""
+    if hasattr(model, "candidates_"):
+        scores = {name: score for name, score, _ in model.candidates_ if np.isfinite(score)}
+        if not scores:
+            return ""
+        best = max(scores, key=lambda name: scores[name])
+        apart = scores.get("ridge")
+        alone = "" if apart is None or best == "ridge" else f", {apart:.4g} with separate tasks (ridge)"
+        return (
+            "In cross-validation, on rows left out of the fits, the mean log density of a row is "
+            f"{scores[best]:.4g} with the prior {best}{alone}."
+        )
+    if hasattr(model, "best_score_"):
+        return f"The cross-validated score is {model.best_score_:.4g} ({model.n_splits_} folds)."
+    return ""
 
 
 def _effects(model: Any, tasks: list[Any]) -> list[Effect]:

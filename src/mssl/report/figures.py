@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex"
 _ENLARGED = {"triangle": 1.1, "inverted_triangle": 1.1, "diamond": 1.4, "star": 1.5}
 #: Names in a drawing: font size in pixels, and how many there may be before they hide the drawing.
 _FONT, _MOST_NAMES = 11, 60
+#: Pixels that a drawing has across on a phone.
+PHONE = 310
 INK, FAINT, LIGHT = "#222222", "#9A9A9A", "#E4E4E4"
 CANDIDATE = "#9A9A9A"  # of edges that cannot be told from chance
 #: From the colour of negative edges over white to that of positive ones, darker at the ends.
@@ -160,12 +163,22 @@ class Shared:
         width : int
             Most letters of a name.
         """
+        size = np.array([plot.frame_width, plot.frame_height])
+        found = 0
+        for look, scale in (("wide", 1.0), ("narrow", min(1.0, PHONE / size[0]))):
+            named_here = self._write_names(plot, x, y, pixels * scale, size * scale, f"{key}_{look}", radius, width)
+            found = found or named_here
+        return found
+
+    def _write_names(
+        self, plot: Any, x: str, y: str, pixels: FloatArray, size: FloatArray, key: str, radius: float, width: int
+    ) -> int:
+        """The names that have room in a drawing of that size; the page shows them where it has about that size."""
         models = bokeh("models")
         tasks = self.content.graph.tasks
         texts = {int(k): plain(tasks[k], width) for k in by_community(self.content)}
         half_sizes = {k: (text_width(text, _FONT) / 2, 0.6 * _FONT) for k, text in texts.items()}
-        size = (plot.frame_width, plot.frame_height)
-        found = label_offsets(pixels, half_sizes, size, radius=radius, most=_MOST_NAMES)
+        found = label_offsets(pixels, half_sizes, (size[0], size[1]), radius=radius, most=_MOST_NAMES)
         # A selected task whose name had no room gets it above its marker.
         offsets = np.array([found.get(k, (0.0, -14.0)) for k in range(len(tasks))], dtype=np.float32)
         self.tasks.add([texts[k] if k in found else "" for k in range(len(tasks))], f"{key}_label")
@@ -184,7 +197,8 @@ class Shared:
         usual = models.Text(text=f"{key}_label", **common)
         faded = models.Text(text=f"{key}_label", **(common | {"text_alpha": 0.35}))
         bold = models.Text(text="short", **(common | {"text_font_style": "bold"}))
-        plot.add_glyph(self.tasks, usual, selection_glyph=bold, nonselection_glyph=faded, level="overlay")
+        names = plot.add_glyph(self.tasks, usual, selection_glyph=bold, nonselection_glyph=faded, level="overlay")
+        names.tags, names.visible = [key.rpartition("_")[2]], key.endswith("wide")
         return len(found)
 
 
@@ -208,8 +222,11 @@ def text_width(text: str, font: float) -> float:
     return font * (0.57 * (len(text) - wide) + 1.1 * wide)
 
 
-def base_figure(width: int, height: int, alt: str, **options: Any) -> Any:
-    """An empty figure of the page's look, its drawing `width` × `height` pixels."""
+def base_figure(width: int, height: int, alt: str, *, even: bool = False, **options: Any) -> Any:
+    """An empty figure of the page's look, its drawing `width` × `height` pixels where the screen has room.
+
+    On narrower screens the page makes it narrower, and lower too where it has to stay `even`.
+    """
     plotting = bokeh("plotting")
     plot = plotting.figure(
         frame_width=width,
@@ -222,7 +239,7 @@ def base_figure(width: int, height: int, alt: str, **options: Any) -> Any:
     plot.outline_line_color = None
     plot.min_border = 6
     plot.title = None
-    plot.tags = [alt]
+    plot.tags = [alt, "even" if even else ""]
     plot.grid.grid_line_color = LIGHT
     plot.axis.axis_label_text_font_style = "normal"
     plot.axis.minor_tick_line_color = None
@@ -254,16 +271,17 @@ def diverging(steps: int = 255, power: float = 0.65) -> list[str]:
     return ["#{:02X}{:02X}{:02X}".format(*row) for row in channels.round().astype(int)]
 
 
-def name_axis(axis: Any, names: list[Any], places: NDArray[Any], room: float) -> bool:
+def name_axis(axis: Any, names: list[Any], places: NDArray[Any], room: float, width: int = 20) -> bool:
     """Write a name at each place if there are at least `room` = 9 pixels for each; return whether there were."""
     models = bokeh("models")
     axis.major_tick_line_color = None
     axis.axis_line_color = None
+    axis.tags = ["names"]  # the page hides them where a narrow screen has no room
     if room < 9:
         axis.ticker = models.FixedTicker(ticks=[])
         return False
     axis.ticker = models.FixedTicker(ticks=[float(at) for at in places])
-    axis.major_label_overrides = {float(at): plain(name, 20) for at, name in zip(places, names, strict=True)}
+    axis.major_label_overrides = {float(at): plain(name, width) for at, name in zip(places, names, strict=True)}
     axis.major_label_text_font_size = f"{min(11, round(room))}px"
     return True
 
@@ -271,8 +289,22 @@ def name_axis(axis: Any, names: list[Any], places: NDArray[Any], room: float) ->
 def figure_html(element: str, alt: str, caption: str, controls: str = "") -> str:
     """The frame of one figure: controls, the place of the drawing, and what it shows in words."""
     return (
-        f'<figure role="group" aria-label="{escape(alt)}">{controls}'
+        f'<figure aria-label="{escape(alt)}">{controls}'
         f'<div class="plot" id="{escape(element)}"></div><figcaption>{caption}</figcaption></figure>'
+    )
+
+
+def small_table(label: str, caption: str, headings: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
+    """A plain table; the first cell of a line names it."""
+    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
+    body = "".join(
+        f'<tr><th scope="row"><bdi>{escape(name)}</bdi></th><td>{"</td><td>".join(map(escape, cells))}</td></tr>'
+        for name, *cells in lines
+    )
+    return (
+        f'<p class="caption">{caption}</p>'
+        f'<div class="table small" role="region" aria-label="{escape(label)}" tabindex="0">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 

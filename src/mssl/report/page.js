@@ -3,10 +3,12 @@
 (async () => {
   const byId = (id) => document.getElementById(id);
   const report = JSON.parse(byId("report-data").textContent);
-  const rows = new Map([...document.querySelectorAll("#task-table tbody tr")].map((row) => [Number(row.dataset.task), row]));
+  // Rows of tables select tasks: one, two, or a community.
+  const rows = new Map([...document.querySelectorAll(".linked tbody tr")].map((row) => [row, row.dataset.tasks.split(" ").map(Number)]));
   let bokeh = null, views = [];
   if (report.items.length) {
-    views = (await Bokeh.embed.embed_items(report.docs, report.items)).flatMap((manager) => [...manager]);
+    views = (await Bokeh.embed.embed_items(report.docs, report.items)).flatMap((manager) => [...manager])
+      .filter((view) => view.model.id in report.items[0].roots);
     bokeh = Bokeh.documents[0];
   }
   const model = (name) => (bokeh === null ? null : bokeh.get_model_by_name(name));
@@ -22,9 +24,10 @@
     return found.length || !several ? found : i.map((_, k) => k).filter((k) => chosen.has(i[k]) || chosen.has(j[k]));
   };
   const show = () => {
-    for (const [task, row] of rows) {
-      row.classList.toggle("chosen", chosen.has(task));
-      row.querySelector(".task").setAttribute("aria-pressed", String(chosen.has(task)));
+    for (const [row, own] of rows) {
+      const all = own.every((task) => chosen.has(task));
+      row.classList.toggle("chosen", all);
+      row.querySelector(".pick").setAttribute("aria-pressed", String(all));
     }
     for (const source of [edges, path]) if (source !== null) source.selected.indices = incident(source);
     const names = [...chosen].slice(0, 8).map((task) => report.names[task]);
@@ -42,14 +45,13 @@
   if (tasks !== null) tasks.selected.properties.indices.change.connect(() => choose([...tasks.selected.indices]));
   byId("chosen").querySelector("button").addEventListener("click", () => choose([]));
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") choose([]); });
-  byId("task-table").addEventListener("click", (event) => {
-    const button = event.target.closest("button.task");
+  document.querySelector("main").addEventListener("click", (event) => {
+    const button = event.target.closest("button.pick");
     if (button === null) return;
-    const task = Number(button.closest("tr").dataset.task);
-    const others = [...chosen].filter((other) => other !== task);
+    const own = rows.get(button.closest("tr")), all = own.every((task) => chosen.has(task));
+    const others = [...chosen].filter((other) => !own.includes(other));
     const keep = event.shiftKey || event.ctrlKey || event.metaKey ? others : [];
-    choose(chosen.has(task) ? keep : [...keep, task]);
-    if (chosen.has(task) && chosen.size === 1) button.focus();
+    choose(all && keep.length + own.length === chosen.size ? keep : [...keep, ...own]);
   });
 
   // Sliders: the edges that every view draws.
@@ -169,41 +171,58 @@
   };
   for (const [key, heat] of Object.entries(report.heats)) heatMap(key, heat);
 
-  // Table: search and sort.
-  const search = byId("search");
-  const find = () => {
-    const wanted = search.value.trim().toLocaleLowerCase();
-    let hits = 0;
-    for (const row of rows.values()) {
-      const hit = row.querySelector(".task").title.toLocaleLowerCase().includes(wanted);
-      row.hidden = !hit;
-      hits += hit;
-    }
-    byId("search-count").textContent = wanted === "" ? "" : `${hits} of ${rows.size} tasks`;
-  };
-  search.addEventListener("input", find);
-  const body = byId("task-table").tBodies[0];
-  const key = (row, column) => {
-    const text = row.cells[column].dataset.value;
-    return text === undefined ? row.cells[column].textContent : Number(text);
-  };
-  const compare = (a, b) => {
-    if (typeof a === "string") return a.localeCompare(b, undefined, { numeric: true });
-    return a - b;
-  };
-  for (const button of document.querySelectorAll("#task-table thead button")) {
-    button.addEventListener("click", () => {
-      const heading = button.closest("th"), column = Number(button.dataset.column);
-      const falling = heading.getAttribute("aria-sort") === "ascending" || (column > 0 && !heading.hasAttribute("aria-sort"));
-      for (const other of heading.parentElement.children) other.removeAttribute("aria-sort");
-      heading.setAttribute("aria-sort", falling ? "descending" : "ascending");
-      const keyed = [...rows.values()].map((row) => [key(row, column), row]);
-      // What was not measured comes last, whichever way the table is sorted.
-      const missing = (value) => Number.isNaN(value) ? 1 : 0;
-      keyed.sort(([a], [b]) => missing(a) - missing(b) || (falling ? compare(b, a) : compare(a, b)));
-      body.replaceChildren(...keyed.map(([, row]) => row));
+  // Tables: search and sort.
+  const compare = (a, b) => typeof a === "string" ? a.localeCompare(b, undefined, { numeric: true }) : a - b;
+  for (const table of document.querySelectorAll(".linked")) {
+    const body = table.tBodies[0], all = [...body.rows], { key, many } = table.dataset;
+    const search = byId(`${key}-search`);
+    search.addEventListener("input", () => {
+      const wanted = search.value.trim().toLocaleLowerCase();
+      let hits = 0;
+      for (const row of all) {
+        const hit = (row.dataset.words ?? row.querySelector(".pick").title).toLocaleLowerCase().includes(wanted);
+        row.hidden = !hit;
+        hits += hit;
+      }
+      byId(`${key}-count`).textContent = wanted === "" ? "" : `${hits} of ${all.length} ${many}`;
     });
+    const value = (row, column) => {
+      const text = row.cells[column].dataset.value;
+      return text === undefined ? row.cells[column].textContent : Number(text);
+    };
+    for (const button of table.querySelectorAll("thead button")) {
+      button.addEventListener("click", () => {
+        const heading = button.closest("th"), column = Number(button.dataset.column);
+        const falling = heading.getAttribute("aria-sort") === "ascending" || (column > 0 && !heading.hasAttribute("aria-sort"));
+        for (const other of heading.parentElement.children) other.removeAttribute("aria-sort");
+        heading.setAttribute("aria-sort", falling ? "descending" : "ascending");
+        const keyed = all.map((row) => [value(row, column), row]);
+        // What was not measured comes last, whichever way the table is sorted.
+        const missing = (each) => Number.isNaN(each) ? 1 : 0;
+        keyed.sort(([a], [b]) => missing(a) - missing(b) || (falling ? compare(b, a) : compare(a, b)));
+        body.replaceChildren(...keyed.map(([, row]) => row));
+      });
+    }
   }
+
+  // Narrow screens get narrower drawings, with the names that have room there.
+  const whole = new Map(views.map((view) => [view, [view.model.frame_width, view.model.frame_height]]));
+  const fit = () => {
+    for (const [view, [width, height]] of whole) {
+      const figure = view.model, beside = view.bbox.width - view.frame.bbox.width;
+      const room = byId(report.items[0].roots[figure.id]).clientWidth - beside;
+      const across = Math.floor(Math.min(width, Math.max(room, 140)));
+      const even = figure.tags[1] === "even";
+      if (across !== figure.frame_width) figure.setv({ frame_width: across, frame_height: even ? Math.round(height * across / width) : height });
+      for (const each of figure.renderers) {
+        if (each.tags.includes("wide")) each.visible = across > 0.75 * width;
+        if (each.tags.includes("narrow")) each.visible = across <= 0.75 * width;
+      }
+      for (const axis of figure.below) {
+        if (axis.tags.includes("names")) axis.visible = across >= 9 * (axis.ticker.ticks.length || 1);
+      }
+    }
+  };
 
   // Paper is narrower than the figures: print pictures of them, which shrink to fit.
   addEventListener("beforeprint", () => {
@@ -217,11 +236,14 @@
   });
   addEventListener("afterprint", () => document.querySelectorAll("img.printed").forEach((picture) => picture.remove()));
 
-  const ready = () => {
-    document.documentElement.dataset.ready = performance.now().toFixed(0);
-  };
-  if (bokeh === null || bokeh.is_idle) ready();
-  else bokeh.idle.connect(ready);
+  const frame = () => new Promise((done) => { requestAnimationFrame(done); });
+  const idle = () => new Promise((done) => { if (bokeh === null || bokeh.is_idle) done(); else bokeh.idle.connect(done); });
+  await idle();
+  fit();
+  addEventListener("resize", fit);
+  await frame();
+  await idle();
+  document.documentElement.dataset.ready = performance.now().toFixed(0);
 })().catch((error) => {
   console.error(error);
   document.documentElement.dataset.failed = String(error);

@@ -20,6 +20,8 @@ from mssl.report.figures import Section, Shared, bokeh, count
 from mssl.report.sections.effects import effect_section
 from mssl.report.sections.graph import chord_section, graph_section
 from mssl.report.sections.heat import coefficient_section, matrix_section
+from mssl.report.sections.newcomers import new_task_section
+from mssl.report.sections.pairs import pair_section
 from mssl.report.sections.places import map_section
 from mssl.report.sections.runs import convergence_section, stability_section
 from mssl.report.sections.tasks import task_section
@@ -50,20 +52,23 @@ def render(content: Content) -> str:
 
 
 def all_sections(content: Content, shared: Shared) -> list[Section]:
-    """Every section in the order of reading; one that has nothing to show says why."""
-    return [
+    """Every section that has something to show, in the order of reading."""
+    found = [
         summary_section(content),
         graph_section(content, shared),
         matrix_section(content, shared),
+        pair_section(content),
         chord_section(content, shared),
         coefficient_section(content, shared),
         effect_section(content),
+        new_task_section(content),
         task_section(content, shared),
         map_section(content, shared),
         stability_section(content, shared),
         convergence_section(content),
         record_section(content),
     ]
+    return [section for section in found if section is not None]
 
 
 def _body(content: Content, sections: list[Section]) -> str:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from mssl.data.encoding import read_features
 from mssl.data.inputs import is_missing, listing, locate_tasks, refuse_unseen
 from mssl.exceptions import DataError
+from mssl.graph.inference import COVERAGE
 from mssl.graph.task_graph import short_name
 from mssl.metrics import deviance_score
 
@@ -30,6 +31,8 @@ class Scores:
         Error, and share of deviance explained.
     error_name, explained_name : str
         What the two are called; errors of rows that were fitted say so.
+    inside : ndarray of shape (K,) or None
+        Share of rows inside the 90 % prediction interval, of models that have intervals.
     held_out : bool or None
         Whether the model was fitted without these rows; None where that is not known.
     """
@@ -39,6 +42,7 @@ class Scores:
     explained: FloatArray
     error_name: str
     explained_name: str
+    inside: FloatArray | None = None
     held_out: bool | None = None
 
 
@@ -71,6 +75,10 @@ def measure(model: Any, data: Any, *, held_out: bool | None = None) -> Scores:
     if not isinstance(data, Sequence) or not 2 <= len(data) <= 3:
         raise DataError("data has to be (X, y) or (X, y, tasks), the rows to measure the model on.")
     X, y, tasks = (*data, None)[:3]
+    while hasattr(model, "steps"):  # a pipeline: X as its last step sees it
+        for _, step in model.steps[:-1]:
+            X = X if step is None or isinstance(step, str) else step.transform(X)
+        model = model.steps[-1][1]
     labels = np.asarray(y)
     binary = hasattr(model, "classes_") and hasattr(model, "predict_proba")
     mean = np.asarray(model.predict_proba(X, tasks=tasks)[..., 1] if binary else model.predict(X, tasks=tasks))
@@ -89,11 +97,16 @@ def measure(model: Any, data: Any, *, held_out: bool | None = None) -> Scores:
             off = (mean[rows] > 0.5) != target[rows] if binary else (mean[rows] - target[rows]) ** 2
             error[k] = off.mean() if binary else np.sqrt(off.mean())
             explained[k] = deviance_score(model.loss_, target[rows], mean[rows])
+    inside = None
+    if hasattr(model, "predict_interval"):
+        ends = model.predict_interval(X, COVERAGE, tasks=tasks)
+        hit = (ends[..., 0] <= target) & (target <= ends[..., 1])
+        inside = np.array([hit[own].mean() if own.any() else np.nan for own in (seen & (place == k) for k in range(K))])
     counts = np.bincount(place[seen], minlength=K)
     name = "R²" if getattr(model.loss_, "name", "") == "gaussian" else "D²"
     names = ("error rate" if binary else "RMSE", name)
     names = names if held_out is not False else (f"training {names[0]}", f"training {names[1]}")
-    return Scores(counts, error, explained, *names, held_out)
+    return Scores(counts, error, explained, *names, inside, held_out)
 
 
 def _code(labels: NDArray[Any], classes: NDArray[Any]) -> FloatArray:

@@ -2,47 +2,48 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mssl.graph.geometry import POSITIVE
-from mssl.report.figures import FAINT, Section, base_figure, count, figure_html, plain
-from mssl.report.figures import sentence as say
+from mssl.report.figures import FAINT, Section, base_figure, count, figure_html, plain, small_table
 
 if TYPE_CHECKING:
     from mssl.report.content import Content, Effect
 
 
-def effect_section(content: Content) -> Section:
+def effect_section(content: Content) -> Section | None:
     """Small multiples of the columns that move the predictions most, and a table of how much each does."""
-    title = "Effects of columns"
     if not content.relevance:
-        return Section("effects", title, say("The model does not say what single columns do."))
+        return None
     figures: dict[str, Any] = {}
     body = ""
     for number, effect in enumerate(content.effects):
         key = f"plot-effect-{number}"
-        alt = f"Partial effect of {plain(effect.feature, 60)}: the mean of all tasks, and each task."
+        alt = _words(effect)
         figures[key] = _figure(effect, alt)
         band = " with its band" if effect.lower is not None else ""
         body += figure_html(key, alt, f"{plain(effect.feature, 60)}: mean of all tasks{band} in blue, tasks in grey.")
     order = sorted(content.relevance, key=lambda name: -content.relevance[name])
-    shown = order[:20]
-    lines = "".join(
-        f'<tr><th scope="row"><bdi>{escape(plain(name, 60))}</bdi></th><td>{content.relevance[name]:.3g}</td></tr>'
-        for name in shown
-    )
+    lines = [(plain(name, 60), f"{content.relevance[name]:.3g}") for name in order[:20]]
     rest = f" Shown are the first 20 of {count(len(order), 'column')}." if len(order) > 20 else ""
-    table = (
-        '<div class="table" role="region" aria-label="Relevance of columns" tabindex="0"><table>'
-        "<caption>How much each column moves the predictions (standard deviation of its partial effect over its "
-        f"values in training, root mean square over tasks).{rest}</caption>"
-        '<thead><tr><th scope="col">column</th><th scope="col">relevance</th></tr></thead>'
-        f"<tbody>{lines}</tbody></table></div>"
+    caption = (
+        "How much each column moves the predictions (standard deviation of its partial effect over its values in "
+        f"training, root mean square over tasks).{rest}"
     )
-    return Section("effects", title, body + table, figures)
+    table = small_table("Relevance of columns", caption, ("column", "relevance"), lines)
+    return Section("effects", "Effects of columns", f'<div class="multiples">{body}</div>{table}', figures)
+
+
+def _words(effect: Effect) -> str:
+    """What the curve says, for those who cannot see it."""
+    name, low, high = plain(effect.feature, 60), int(np.argmin(effect.mean)), int(np.argmax(effect.mean))
+    at = [plain(value, 20) if effect.x.dtype.kind == "O" else f"{value:.3g}" for value in effect.x]
+    return (
+        f"Partial effect of {name}, mean of all tasks: lowest at {at[low]} ({effect.mean[low]:+.3g}), highest at "
+        f"{at[high]} ({effect.mean[high]:+.3g}); at most {np.ptp(effect.by_task, axis=0).max():.3g} between two tasks."
+    )
 
 
 def _figure(effect: Effect, alt: str) -> Any:

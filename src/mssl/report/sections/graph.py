@@ -23,7 +23,7 @@ from mssl.report.figures import (
     plain,
     text_width,
 )
-from mssl.report.figures import sentence as say
+from mssl.report.tables import Column, Row, linked_table, numbers
 
 _SIGNS = (
     f'<svg class="key" viewBox="0 0 30 8" aria-hidden="true"><path d="M0 4H30" stroke="{POSITIVE}" stroke-width="3"/>'
@@ -47,20 +47,19 @@ _SHAPES = {
 }
 
 
-def graph_section(content: Content, shared: Shared) -> Section:
+def graph_section(content: Content, shared: Shared) -> Section | None:
     """Points and lines, with sliders that hide weak and rarely selected edges."""
-    nothing = content.missing_graph
-    evidence = "".join(say(f"{note[:1].upper()}{note[1:]}.") for note in content.evidence)
-    if nothing is not None:
-        return Section("graph", "Task graph", say(nothing) + evidence)
+    if content.missing_graph is not None:
+        return None
     places = graph_layout(content.graph)
     reach = np.maximum(np.abs(places).max(axis=0), [0.05, 0.02])
     width = 900
     unit = 2.16 * reach[0] / width
     height = int(np.clip(2 * reach[1] / unit + 60, 260, 760))
     unit = max(unit, 2 * reach[1] / (height - 60))
-    alt = f"Task graph: {count(content.n_tasks, 'task')} joined by {count(content.graph.n_edges, 'edge')}."
-    plot = bare(base_figure(width, height, alt, active_drag="pan"))
+    size_in_words = f"{count(content.n_tasks, 'task')} joined by {count(content.graph.n_edges, 'edge')}"
+    alt = f"Task graph: {size_in_words}.{_strongest(content)}"
+    plot = bare(base_figure(width, height, alt, even=True, active_drag="pan"))
     plot.x_range.start, plot.x_range.end = -unit * width / 2, unit * width / 2
     plot.y_range.start, plot.y_range.end = -unit * height / 2, unit * height / 2
     for axis, values in zip("xy", places.T, strict=True):
@@ -76,8 +75,14 @@ def graph_section(content: Content, shared: Shared) -> Section:
     unnamed = content.n_tasks - shared.draw_names(plot, "graph_x", "graph_y", pixels, "graph", radius=0.6 * size)
     note = f" {count(unnamed, 'name')} had no room; hover or select to read them." if unnamed else ""
     caption = f"Strongly related tasks lie close. {_SIGNS}{note}{_legend(content)}"
-    body = evidence + figure_html("plot-graph", alt, caption, _controls(content, shared))
+    body = figure_html("plot-graph", alt, caption, _controls(content, shared)) + _all_communities(content)
     return Section("graph", "Task graph", body, {"plot-graph": plot})
+
+
+def _strongest(content: Content) -> str:
+    """The strongest edges in words."""
+    edges = ", ".join(f"{plain(e.task_i)} and {plain(e.task_j)} {e.weight:+.2f}" for e in content.graph.edges(5))
+    return f" Strongest partial correlations: {edges}."
 
 
 def _controls(content: Content, shared: Shared) -> str:
@@ -126,18 +131,35 @@ def _legend(content: Content) -> str:
     rest = int(sizes[sizes > 1][len(MARKERS) :].sum())
     alone = int((sizes == 1).sum())
     if rest:
-        entries.append(f"<li>grey circles: {count(rest, 'task')} in smaller communities</li>")
+        entries.append(f"<li>grey circles: {count(rest, 'task')} in smaller communities, listed below</li>")
     if alone:
-        entries.append(f"<li>grey circles: {count(alone, 'task')} without a neighbour</li>")
+        missing = "neighbour" if content.certain is None else "relation that can be told from chance"
+        entries.append(f"<li>grey circles: {count(alone, 'task')} without a {missing}</li>")
     return f'<ul class="legend">{"".join(entries)}</ul>'
 
 
-def chord_section(content: Content, shared: Shared) -> Section:
+def _all_communities(content: Content) -> str:
+    """A list to search, where colours and marks do not suffice for all communities."""
+    sizes = np.bincount(content.communities)
+    labels = np.flatnonzero(sizes > 1)
+    if len(labels) <= len(MARKERS):
+        return ""
+    members = [content.order[content.communities[content.order] == label] for label in labels]
+    rows = [
+        Row(f"community {label + 1}", own, f"Select community {label + 1}", "\n".join(content.names[k] for k in own))
+        for label, own in zip(labels, members, strict=True)
+    ]
+    first = [", ".join(named(content.graph.tasks[k], 24) for k in own[:4]) for own in members]
+    cells = [names + "\u00a0…" * (len(own) > 4) for names, own in zip(first, members, strict=True)]
+    caption = f"All {len(labels):,} communities: the name of a task finds its own; choose one to highlight its tasks."
+    columns = [numbers("tasks", sizes[labels].astype(float), ",.0f"), Column("strongest", cells)]
+    return linked_table("community", caption, "community", rows, columns)
+
+
+def chord_section(content: Content, shared: Shared) -> Section | None:
     """Tasks on a circle, community by community, edges as curves inside it."""
-    nothing = content.missing_graph
-    title = "Chord diagram"
-    if nothing is not None:
-        return Section("chords", title, say(nothing))
+    if content.missing_graph is not None:
+        return None
     # The geometry orders all edges as the shared source does: weakest first.
     drawn = thin_edges(content.graph, MOST_EDGES).graph
     chords = chord_geometry(drawn, content.communities.tolist(), points=25)
@@ -145,8 +167,11 @@ def chord_section(content: Content, shared: Shared) -> Section:
     radius = 300.0
     side = int(2 * (radius + margin))
     limit = 1 + margin / radius
-    alt = f"Chord diagram: {count(content.n_tasks, 'task')} on a circle, joined by curves where they are related."
-    plot = bare(base_figure(side, side, alt, x_range=(-limit, limit), y_range=(-limit, limit)))
+    alt = (
+        f"Chord diagram: {count(content.n_tasks, 'task')} on a circle, {count(content.graph.n_edges, 'curve')} between "
+        f"those that are related.{_strongest(content)}"
+    )
+    plot = bare(base_figure(side, side, alt, even=True, x_range=(-limit, limit), y_range=(-limit, limit)))
     for axis in (0, 1):
         shared.edges.add(list(chords.curves[:, :, axis].astype(np.float32)), f"chord_{'xy'[axis]}")
     shared.draw_edges(plot, "multi_line", xs="chord_x", ys="chord_y")
@@ -165,9 +190,10 @@ def chord_section(content: Content, shared: Shared) -> Section:
         line_color="color",
     )
     _write_rim(plot, shared, chords.angles, names, font, 1.01 + 19 / radius)
-    words = "" if any(names) else " There are too many tasks to name; hover or select to read them."
+    words = " There are too many tasks to name; hover or select to read them."
+    words = f'<span class="phone">{words}</span>' if any(names) else words
     body = figure_html("plot-chords", alt, f"Edges are those that the sliders above leave. {_SIGNS}{words}")
-    return Section("chords", title, body, {"plot-chords": plot})
+    return Section("chords", "Chord diagram", body, {"plot-chords": plot})
 
 
 def _rim_names(content: Content, radius: float = 310.0) -> tuple[list[str], float, float]:
@@ -193,9 +219,10 @@ def _write_rim(plot: Any, shared: Shared, angles: Any, names: list[str], font: f
     shared.tasks.add([plain(name, 20) for name in shared.content.graph.tasks], "rim_short")
     look = {"x": "rim_x", "y": "rim_y", "angle": "rim_angle", "text_align": "rim_align", "text_baseline": "middle"}
     look |= {"text_font_size": f"{font:.1f}px", "text_color": INK}
-    plot.add_glyph(
+    names_drawn = plot.add_glyph(
         shared.tasks,
         Text(text="rim_name", **look),
         selection_glyph=Text(text="rim_short", **(look | {"text_font_style": "bold"})),
         nonselection_glyph=Text(text="rim_name", **(look | {"text_alpha": 0.35})),
     )
+    names_drawn.tags = ["wide"]

@@ -8,9 +8,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl.graph.geometry import NEGATIVE, POSITIVE
+from mssl.graph.inference import COVERAGE
 from mssl.model.task_matrix import DENSE_UP_TO
-from mssl.report.figures import Section, Shared, base_figure, bokeh, count, diverging, figure_html, name_axis, plain
-from mssl.report.figures import sentence as say
+from mssl.report.figures import (
+    LIGHT,
+    Section,
+    Shared,
+    base_figure,
+    bokeh,
+    count,
+    diverging,
+    figure_html,
+    name_axis,
+    plain,
+)
 
 if TYPE_CHECKING:
     from mssl.report.content import Content
@@ -60,20 +72,20 @@ class _Layer:
         self.limit = float(np.quantile(sizes, quantile)) if sizes.size else 1.0
 
 
-def matrix_section(content: Content, shared: Shared) -> Section:
-    """Partial correlations and precisions between tasks, by community."""
-    title = "Relations between tasks"
-    nothing = content.missing_graph
-    if nothing is not None:
-        return Section("relations", title, say(nothing))
-    if content.n_tasks > DENSE_UP_TO:
-        return Section("relations", title, say(f"All pairs of {content.n_tasks:,} tasks have no room in a picture."))
+def matrix_section(content: Content, shared: Shared) -> Section | None:
+    """Partial correlations and precisions between tasks, by community, where all pairs have room in a picture."""
+    if content.missing_graph is not None or content.n_tasks > DENSE_UP_TO:
+        return None
     layers = [_Layer("partial", "partial correlation", _off_diagonal(content.graph.weights, content))]
     if content.precision is not None:
         layers.append(_Layer("precision", "precision", _off_diagonal(content.precision, content)))
     K = content.n_tasks
     side = int(np.clip(30 * K, 240, 640))
-    alt = f"Heat map of the partial correlations between {count(K, 'task')}, ordered by community."
+    low, high = np.nanmin(layers[0].values), np.nanmax(layers[0].values)
+    alt = (
+        f"Heat map of the partial correlations between {count(K, 'task')}, ordered by community: from {low:+.2f} to "
+        f"{high:+.2f}, {1 - content.graph.density():.0%} of the pairs 0."
+    )
     plot, data = _heat_map(layers, (side, side), alt, "relations")
     _mark_rows(plot, shared, data["height"])
     at = content.position.astype(float)
@@ -92,23 +104,27 @@ def matrix_section(content: Content, shared: Shared) -> Section:
     if not fits:
         notes.append(f"{K:,} names have no room; point at a cell to read its two tasks, click to select them.")
     body = figure_html("plot-relations", alt, " ".join(notes).strip(), _switch("relations", layers))
-    return Section("relations", title, body, {"plot-relations": plot}, {"relations": data})
+    return Section("relations", "Partial correlations", body, {"plot-relations": plot}, {"relations": data})
 
 
-def coefficient_section(content: Content, shared: Shared) -> Section:
+def coefficient_section(content: Content, shared: Shared) -> Section | None:
     """Coefficients, tasks down by community, features across."""
     K, d = content.coef.shape
     ordered = content.coef[content.order]
     layers = [_Layer("fitted", "coefficient", ordered, 0.99)]
     reach = np.abs(ordered).max(axis=0)
     if not reach.any():
-        return Section("coefficients", "Coefficients", say("All coefficients are zero: the features explain nothing."))
+        return None
     relative = _Layer("relative", "share of the feature's largest", ordered / np.where(reach > 0, reach, 1.0))
     spread = reach[reach > 0]
     # Features in very different units: a common colour scale would show one of them only.
     layers = [relative, *layers] if spread.max() > 20 * np.median(spread) else [*layers, relative]
     width, height = int(np.clip(36 * d, 300, 760)), int(np.clip(18 * K, 60, 620))
-    alt = f"Heat map of the coefficients of {count(K, 'task')} on {count(d, 'feature')}."
+    top = np.unravel_index(np.argmax(np.abs(content.coef)), content.coef.shape)
+    alt = (
+        f"Heat map of the coefficients of {count(K, 'task')} on {count(d, 'feature')}; the largest is "
+        f"{content.coef[top]:+.3g}, of {plain(content.graph.tasks[top[0]])} on {plain(content.features[top[1]])}."
+    )
     plot, data = _heat_map(layers, (width, height), alt, "coefficients")
     _mark_rows(plot, shared, data["height"])
     names = [content.graph.tasks[k] for k in content.order]
@@ -126,7 +142,31 @@ def coefficient_section(content: Content, shared: Shared) -> Section:
     if not (tasks_fit and features_fit):
         notes.append("Names without room show beside the pointer.")
     body = figure_html("plot-coefficients", alt, " ".join(filter(None, notes)), _switch("coefficients", layers))
-    return Section("coefficients", "Coefficients", body, {"plot-coefficients": plot}, {"coefficients": data})
+    figures = {"plot-coefficients": plot}
+    if content.coef_error is not None:
+        words, figures["plot-intervals"] = _forest(content, content.coef_error)
+        body += figure_html("plot-intervals", words, f"Coefficients with {COVERAGE:.0%} intervals; orange ones hold 0.")
+    return Section("coefficients", "Coefficients", body, figures, {"coefficients": data})
+
+
+def _forest(content: Content, error: FloatArray) -> tuple[str, Any]:
+    """Every weight with its interval, feature by feature."""
+    K, d = content.coef.shape
+    mean, half = content.coef[content.order].T.ravel(), error[content.order].T.ravel()
+    unsure = np.abs(mean) <= half
+    alt = f"Coefficients with {COVERAGE:.0%} intervals: {count(int((~unsure).sum()), 'interval')} of {K * d} lie off 0."
+    plot = base_figure(560, 14 * K * d + 20, alt, y_range=(K * d - 0.3, -0.7))
+    at = np.arange(K * d)
+    colors = [NEGATIVE if each else POSITIVE for each in unsure]
+    plot.vspan(x=[0], line_color="black", line_width=1)
+    plot.hspan(y=np.arange(1, d) * K - 0.5, line_color=LIGHT, line_width=1)
+    plot.segment(mean - half, at, mean + half, at, line_color=colors, line_width=2)
+    plot.scatter(mean, at, color=colors, size=6, marker=["diamond" if each else "circle" for each in unsure])
+    tasks = [content.graph.tasks[k] for k in content.order]
+    name_axis(plot.yaxis[0], [f"{plain(f, 12)}, {plain(t, 14)}" for f in content.features for t in tasks], at, 14, 28)
+    plot.ygrid.visible = False
+    plot.xaxis.axis_label = "coefficient"
+    return alt, plot
 
 
 def _off_diagonal(matrix: FloatArray, content: Content) -> FloatArray:
@@ -142,7 +182,7 @@ def _heat_map(layers: list[_Layer], size: tuple[int, int], alt: str, key: str) -
     first = pooled[0]
     height, width = (n * step for n, step in zip(first.values.shape, first.block, strict=True))
     rows, columns = layers[0].values.shape
-    plot = base_figure(*size, alt, x_range=(0, columns), y_range=(height - rows, height))
+    plot = base_figure(*size, alt, even=key == "relations", x_range=(0, columns), y_range=(height - rows, height))
     plot.grid.visible = False
     plot.background_fill_color = "#D0D0D0"
     # Beside a low map there is no room for the name of an upright bar.

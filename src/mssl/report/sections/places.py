@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from mssl.exceptions import MissingDependencyError
 from mssl.graph.geometry import arc_geometry, coastlines, map_region
 from mssl.report.figures import FAINT, Section, Shared, base_figure, bokeh, count, figure_html
-from mssl.report.figures import sentence as say
 
 if TYPE_CHECKING:
     from mssl.report.content import Content
@@ -20,16 +19,19 @@ _WIDEST, _TALLEST = 820, 560
 Box = tuple[float, float, float, float]
 
 
-def map_section(content: Content, shared: Shared) -> Section:
+def map_section(content: Content, shared: Shared) -> Section | None:
     """The map, where coordinates are known."""
     if content.graph.coordinates is None:
-        return Section("map", "Map", say("The tasks have no coordinates, so there is no map."))
+        return None
     latitude, longitude = content.graph.coordinates[:, 0], (content.graph.coordinates[:, 1] + 180) % 360 - 180
     box = map_region(latitude, longitude)
     width, height = _size(box)
-    alt = f"Map of {count(content.n_tasks, 'task')}, with arcs between tasks that are related."
     south, north, west, east = box
-    plot = base_figure(width, height, alt, x_range=(west, east), y_range=(south, north), active_drag="pan")
+    alt = (
+        f"Map of {count(content.n_tasks, 'task')} from {latitude.min():.1f} to {latitude.max():.1f}°N and "
+        f"{longitude.min():.1f} to {longitude.max():.1f}°E, with arcs between tasks that are related."
+    )
+    plot = base_figure(width, height, alt, even=True, x_range=(west, east), y_range=(south, north), active_drag="pan")
     plot.xaxis.axis_label, plot.yaxis.axis_label = "longitude (°E)", "latitude (°N)"
     notes = [_coast(plot, box)]
     if content.graph.n_edges:

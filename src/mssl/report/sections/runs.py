@@ -17,25 +17,29 @@ if TYPE_CHECKING:
 _MOST_LINES = 600  # curves of edges: more make the page slow, and cannot be told from each other
 
 
-def stability_section(content: Content, shared: Shared) -> Section:
+def stability_section(content: Content, shared: Shared) -> Section | None:
     """How often each edge is selected, against the penalty."""
-    title, found = "Stability path", content.stability
+    found = content.stability
     if found is None or not found.frequencies.size:
-        words = "No stability path was given; StabilitySelection measures one."
-        if content.graph.confidence is not None:
-            words += " The selection frequencies of the edges are known: use the slider at the task graph."
-        return Section("stability", title, say(words))
+        return None
     top = found.frequencies.max(axis=0)
     stable = top >= found.threshold
     # Stable edges first, then those that come nearest; the weakest drawn first, so that the stable ones lie on top.
     kept = np.argsort(-top, kind="stable")[:_MOST_LINES][::-1]
     reach = count(int(stable.sum()), "edge")
-    alt = f"Selection frequency of edges along the path of penalties; {reach} reach the threshold."
+    source = _path_source(content, found, kept, stable)
+    first = [f"{edge} ({share:.0%})" for edge, share in zip(source.data["edge"], source.data["top"], strict=True)][
+        :-6:-1
+    ]
+    alt = (
+        f"Selection frequency of edges along the path of penalties; {reach} reach the threshold. Most often selected: "
+        f"{', '.join(first)}."
+    )
     plot = _path_figure(found, alt)
     lines = plot.multi_line(
         "x",
         "y",
-        source=_path_source(content, found, kept, stable),
+        source=source,
         line_color="color",
         line_width="width",
         line_alpha=0.8,
@@ -50,7 +54,7 @@ def stability_section(content: Content, shared: Shared) -> Section:
         f"Blue: the {reach} selected in at least {found.threshold:.0%} of the subsamples somewhere (dashed line); "
         f"grey: the others.{drawn} The penalty falls from left to right."
     )
-    return Section("stability", title, figure_html("plot-stability", alt, caption), {"plot-stability": plot})
+    return Section("stability", "Stability path", figure_html("plot-stability", alt, caption), {"plot-stability": plot})
 
 
 def _path_figure(found: Stability, alt: str) -> Any:
@@ -83,11 +87,11 @@ def _path_source(content: Content, found: Stability, kept: Any, stable: Any) -> 
     return models.ColumnDataSource(columns, name="stability")
 
 
-def convergence_section(content: Content) -> Section:
+def convergence_section(content: Content) -> Section | None:
     """Objective and gaps, round by round."""
     models = bokeh("models")
     if not content.history:
-        return Section("convergence", "Convergence", say("The model keeps no history of its rounds."))
+        return None
     rounds = max(map(len, content.history.values()))
     gap, status = content.certificate
     words = (
@@ -100,7 +104,9 @@ def convergence_section(content: Content) -> Section:
             "Convergence",
             say(f"{words} It took {count(rounds, 'round')}; objective and gaps have no distance left to draw.".strip()),
         )
-    alt = f"Objective and duality gaps over {count(rounds, 'round')}, on a log scale."
+    ends = [(name, values[np.isfinite(values)]) for name, values in shown.items()]
+    fell = "; ".join(f"{name} from {values[0]:.1e} to {values[-1]:.1e}" for name, values in ends)
+    alt = f"Objective and duality gaps over {count(rounds, 'round')}, on a log scale: {fell}."
     drawn = np.concatenate(list(shown.values()))
     lowest, highest = float(np.nanmin(drawn)), float(np.nanmax(drawn))
     # Values fourteen decades below the start are rounding; drawing them would compress the other curves.
@@ -117,7 +123,7 @@ def convergence_section(content: Content) -> Section:
     plot.xaxis.ticker.desired_num_ticks = min(10, rounds)
     plot.xaxis.ticker.num_minor_ticks = 0
     plot.xaxis.ticker.min_interval = 1
-    plot.add_layout(plot.legend[0], "right")
+    plot.add_layout(plot.legend[0], "below")
     plot.legend.border_line_color = None
     body = figure_html("plot-convergence", alt, f"{words} Values of zero cannot be drawn on a log scale.".strip())
     return Section("convergence", "Convergence", body, {"plot-convergence": plot})

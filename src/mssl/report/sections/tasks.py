@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mssl.graph.geometry import NEGATIVE, POSITIVE
+from mssl.graph.inference import COVERAGE
 from mssl.graph.task_graph import short_name
 from mssl.model.task_matrix import entries_at
 from mssl.report.figures import Section, Shared, base_figure, count, figure_html, named
+from mssl.report.tables import Column, Row, linked_table, numbers
 
 if TYPE_CHECKING:
     from mssl.report.content import Content
     from mssl.report.scores import Gains
 
 FloatArray = NDArray[np.float64]
+_GAIN = "gain over single-task (%)"
 _GAIN_CAPTION = "Gain over the single-task fit, best first; losses lie below zero, in orange."
-
-
-class _Column:
-    """One column: its heading, a sorting value for each task (None: by text), and the cells as HTML."""
-
-    def __init__(self, heading: str, cells: list[str], values: FloatArray | None = None) -> None:
-        self.heading, self.cells, self.values = heading, cells, values
 
 
 def task_section(content: Content, shared: Shared) -> Section:
     """Bars of gains where they were measured, and the table."""
     figures: dict[str, Any] = {}
-    parts = []
-    if content.scores is None:
-        parts.append("No rows were given to the report, so it states no errors.")
-    if content.gains is None:
-        parts.append("The gain over single-task fits was not measured.")
-    body = f'<p class="nothing">{" ".join(parts)}</p>' if parts else ""
+    body = ""
     if content.gains is not None:
         plot, alt = _gain_bars(content.gains, shared)
         figures["plot-gains"] = plot
@@ -51,7 +41,10 @@ def _gain_bars(gains: Gains, shared: Shared) -> tuple[Any, str]:
     rank[order] = np.arange(len(gain))
     lost = gain < 0
     losers = count(int(gains.lost.sum()), "task")
-    alt = f"Bars of the gain of {count(len(gain), 'task')} over single-task fits; {losers} lose."
+    alt = (
+        f"Bars of the gain of {count(len(gain), 'task')} over single-task fits, from {np.nanmin(gain):+.1f} to "
+        f"{np.nanmax(gain):+.1f} %; {losers} lose."
+    )
     plot = base_figure(860, 220, alt, x_range=(-0.7, len(gain) - 0.3))
     for name, values in {
         "gain": np.nan_to_num(gain),
@@ -82,84 +75,57 @@ def _gain_bars(gains: Gains, shared: Shared) -> tuple[Any, str]:
 
 def _table(content: Content) -> str:
     columns = _columns(content)
-    sort = next((k for k, column in enumerate(columns) if column.heading.startswith("gain")), None)
-    order = content.order if sort is None else _falling(columns[sort].values)
-    head = "".join(
-        f'<th scope="col"{_sorted(k, sort)}><button type="button" data-column="{k}">{escape(column.heading)}'
-        "</button></th>"
-        for k, column in enumerate(columns)
-    )
+    falling = None if content.gains is None else _GAIN
+    order = content.order if content.gains is None else np.argsort(-content.gains.gain, kind="stable")
     lost = np.zeros(content.n_tasks, dtype=bool) if content.gains is None else content.gains.lost
-    table_rows = "".join(_row(content, columns, int(k), bool(lost[k])) for k in order)
-    return (
-        '<div class="search"><label for="search">Search tasks</label> <input type="search" id="search" '
-        'autocomplete="off" spellcheck="false"> <span id="search-count" role="status"></span></div>'
-        '<div class="table" role="region" aria-label="Table of tasks" tabindex="0"><table id="task-table">'
-        "<caption>Choose a task's name to highlight it in all views; a heading sorts.</caption>"
-        f"<thead><tr>{head}</tr></thead><tbody>{table_rows}</tbody></table></div>"
-    )
+    tasks = content.graph.tasks
+    rows = [
+        Row(
+            f'<span class="chip" style="background:{content.colors[k]}"></span>{named(tasks[k])}',
+            [k],
+            short_name(tasks[k], 500),
+            look="loses" if lost[k] else "",
+        )
+        for k in range(content.n_tasks)
+    ]
+    caption = "Choose a task's name to highlight it in all views; a heading sorts."
+    return linked_table("task", caption, "task", rows, columns, order=order, falling=falling)
 
 
-def _sorted(column: int, by: int | None) -> str:
-    return ' aria-sort="descending"' if column == by else ""
-
-
-def _falling(values: FloatArray | None) -> Any:
-    known = np.zeros(0) if values is None else values
-    return np.argsort(np.where(np.isnan(known), np.inf, -known), kind="stable")
-
-
-def _row(content: Content, columns: list[_Column], k: int, lost: bool) -> str:
-    cells = []
-    for column in columns:
-        key = "" if column.values is None else f' data-value="{column.values[k]:.10g}"'
-        cells.append(f"<td{key}>{column.cells[k]}</td>")
-    look = ' class="loses"' if lost else ""
-    full = escape(short_name(content.graph.tasks[k], 500))
-    button = (
-        f'<button type="button" class="task" aria-pressed="false" title="{full}"><span class="chip" '
-        f'style="background:{content.colors[k]}"></span>{named(content.graph.tasks[k])}</button>'
-    )
-    return f'<tr data-task="{k}"{look}><th scope="row">{button}</th>{"".join(cells[1:])}</tr>'
-
-
-def _columns(content: Content) -> list[_Column]:
-    names = content.names
-    columns = [_Column("task", names)]
+def _columns(content: Content) -> list[Column]:
+    columns: list[Column] = []
     if content.scores is not None:
         scores = content.scores
-        columns.append(_numbers("rows", scores.rows.astype(float), ",.0f"))
-        columns.append(_numbers(scores.error_name, scores.error, ".4g"))
-        columns.append(_numbers(scores.explained_name, scores.explained, ".3f"))
+        columns.append(numbers("rows", scores.rows.astype(float), ",.0f"))
+        columns.append(numbers(scores.error_name, scores.error, ".4g"))
+        columns.append(numbers(scores.explained_name, scores.explained, ".3f"))
+        if scores.inside is not None:
+            columns.append(numbers(f"inside {COVERAGE:.0%} interval (%)", 100 * scores.inside, ".0f"))
     if content.gains is not None:
-        columns += [_numbers(name.replace("_", " "), values, ".4g") for name, values in content.gains.others.items()]
+        columns += [numbers(name.replace("_", " "), values, ".4g") for name, values in content.gains.others.items()]
         columns.append(_gain_column(content.gains))
-    if content.has_graph:
+    if content.missing_graph is None:
         sizes = np.bincount(content.communities, minlength=1)[content.communities]
         groups = np.where(sizes > 1, content.communities + 1.0, np.nan)
-        columns.append(_numbers("community", groups, ".0f"))
-        columns.append(_numbers("neighbours", content.graph.degree().astype(float), ".0f"))
+        columns.append(numbers("community", groups, ".0f"))
+        columns.append(numbers("neighbours", content.graph.degree().astype(float), ".0f"))
         columns.append(_strongest(content))
     if content.noise is not None:
-        columns.append(_numbers("noise", content.noise, ".4g"))
+        columns.append(numbers("noise", content.noise, ".4g"))
     return columns
 
 
-def _numbers(heading: str, values: FloatArray, spec: str) -> _Column:
-    return _Column(heading, ["–" if np.isnan(value) else format(value, spec) for value in values], values)
-
-
-def _gain_column(gains: Gains) -> _Column:
+def _gain_column(gains: Gains) -> Column:
     """Gains with a word and a mark for losers, so that colour is not needed to see them."""
     marks = {"loss": ' <strong class="loss">▼ loses</strong>', "even": ' <span class="quiet">even</span>'}
     cells = [
         "–" if np.isnan(value) else f"{value:+.1f}{marks.get(word, '')}"
         for value, word in zip(gains.gain, gains.verdict, strict=True)
     ]
-    return _Column("gain over single-task (%)", cells, gains.gain)
+    return Column(_GAIN, cells, gains.gain)
 
 
-def _strongest(content: Content) -> _Column:
+def _strongest(content: Content) -> Column:
     i, j = content.graph.edge_indices()
     best, weight = np.full(content.n_tasks, -1), np.zeros(content.n_tasks)
     # Both ends of every edge, weakest first: what is written last stays.
@@ -167,4 +133,4 @@ def _strongest(content: Content) -> _Column:
     best[ends], weight[ends] = others, np.repeat(entries_at(content.graph.weights, i, j)[::-1], 2)
     names = content.graph.tasks
     cells = [f"{named(names[k], 24)} ({w:+.2f})" if w else "–" for k, w in zip(best, weight, strict=True)]
-    return _Column("strongest neighbour", cells, np.abs(weight))
+    return Column("strongest neighbour", cells, np.abs(weight))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mssl.graph.inference import COVERAGE
 from mssl.model.task_matrix import entries_at
 from mssl.report.figures import Section, count, named
 
@@ -29,13 +30,11 @@ def _fitted(content: Content) -> str:
     K, d = content.coef.shape
     text = f"{escape(content.method)} learned {count(K, 'task')} with {count(d, 'feature')} each."
     graph = content.graph
-    if not content.has_graph:
-        return f"{text} It learns no graph between tasks."
-    if K < 2:
-        return f"{text} With one task there is no graph."
+    if not content.coef.any():
+        text += " All coefficients are zero: the features explain nothing."
+    if content.missing_graph is not None:
+        return f"{text} {escape(content.missing_graph)}"
     pairs = K * (K - 1) // 2
-    if not graph.n_edges:
-        return f"{text} No two tasks are joined: the graph is empty."
     sizes = np.bincount(content.communities)
     negative = int((entries_at(graph.weights, *graph.edge_indices()) < 0).sum())
     signs = "all positive" if not negative else f"{negative:,} of them negative"
@@ -59,7 +58,7 @@ def _good(content: Content) -> str:
     training = scores is not None and scores.held_out is False
     parts = [_shared_gain(content), "" if training else _scores(content), _gains(content)]
     if training:
-        if content.shared_gain is None and content.gains is None:
+        if not _shared_gain(content) and content.gains is None:
             parts.append("How well it predicts new rows was not measured.")
         parts.append(_scores(content))
     return " ".join(part for part in parts if part)
@@ -69,7 +68,7 @@ def _shared_gain(content: Content) -> str:
     """What cross-validation says of learning together."""
     gain = content.shared_gain
     if gain is None:
-        return ""
+        return escape(content.cross_validated)
     if gain < 0.0005:
         return "In cross-validation, on rows left out of the fits, separate models per task do as well."
     return (
@@ -89,13 +88,16 @@ def _scores(content: Content) -> str:
     scores = content.scores
     if scores is None or not np.isfinite(scores.error).any():
         return "No rows were given to the report, so it states no errors."
-    worst = int(np.nanargmax(scores.error))
+    worst, known = int(np.nanargmax(scores.error)), scores.rows > 0
     rows = _WHOSE_ROWS[scores.held_out].format(count(int(scores.rows.sum()), "row"))
     text = (
         f"On {rows} the median {scores.error_name} of a task is {np.nanmedian(scores.error):.3g} and the median "
         f"{scores.explained_name} is {np.nanmedian(scores.explained):.2f}; the worst task is "
         f"{named(content.graph.tasks[worst])} ({scores.error_name} {scores.error[worst]:.3g})."
     )
+    if scores.inside is not None:
+        inside = np.average(scores.inside[known], weights=scores.rows[known])
+        text += f" {inside:.0%} of the rows lie inside their {COVERAGE:.0%} prediction interval."
     if scores.held_out is False:
         text += " Errors of new rows are usually larger."
     return text
@@ -123,9 +125,10 @@ def _gains(content: Content) -> str:
 def _certain(content: Content) -> str:
     gap, status = content.certificate
     rounds = max((len(values) for values in content.history.values()), default=0)
-    text = f"The fit {escape(status)}" if status else "How the fit ended is not known"
-    text += f", with a relative gap of {gap:.1e}" if gap is not None else ""
-    text += f", after {count(rounds, 'round')}." if rounds else "."
+    text = " ".join(f"{escape(note[:1].upper() + note[1:])}." for note in content.evidence)
+    if status:
+        text += f" The fit {escape(status)}" + (f", with a relative gap of {gap:.1e}" if gap is not None else "")
+        text += f", after {count(rounds, 'round')}." if rounds else "."
     confidence = content.graph.confidence
     if confidence is not None and content.graph.n_edges:
         seen = confidence[content.graph.edge_indices()]
@@ -137,7 +140,7 @@ def _certain(content: Content) -> str:
         text += f" The tasks share a mean, of variance {content.mean_variance:.3g}."
     if content.noise is not None and content.noise.max() > content.noise.min():
         text += f" Noise of the tasks runs from {content.noise.min():.3g} to {content.noise.max():.3g}."
-    return text
+    return text or "Nothing was measured that says so."
 
 
 def record_section(content: Content) -> Section:

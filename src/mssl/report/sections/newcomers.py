@@ -1,0 +1,43 @@
+"""What a task that was not in the fit is predicted with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mssl.report.figures import Section, count, plain, small_table
+
+if TYPE_CHECKING:
+    from mssl.report.content import Content
+
+_MOST_FEATURES = 20
+
+
+def new_task_section(content: Content) -> Section | None:
+    """The weights that an unseen task gets, and how far the tasks that were seen lie from them."""
+    new = content.new_task
+    if new is None or content.n_tasks < 2:
+        return None
+    how = (
+        "<code>predict</code> does so unasked, with a warning"
+        if new.unasked
+        else "give <code>predict</code> <code>unseen='mean'</code> for it; without it such a task is refused"
+    )
+    d = len(new.coef)
+    spread = np.sqrt(((content.coef - new.coef) ** 2).mean(axis=0))
+    order = np.argsort(-np.abs(new.coef), kind="stable")[:_MOST_FEATURES]
+    lines = [("intercept", f"{new.intercept:.4g}", "–")]
+    lines += [(plain(content.features[k], 60), f"{new.coef[k]:.4g}", f"{spread[k]:.3g}") for k in order]
+    rest = f" Shown are the largest {_MOST_FEATURES} of {count(d, 'weight')}." if d > _MOST_FEATURES else ""
+    words = (
+        f"<p>A task that was not in the fit is predicted with the tasks' mean: {how}. Where the tasks' own weights lie "
+        "far from it, a new task may too.</p>"
+    )
+    table = small_table(
+        "Weights of a new task",
+        f"Weights of a new task, largest first, and the root mean square distance of the tasks' own from them.{rest}",
+        ("feature", "weight", "distance of the tasks"),
+        lines,
+    )
+    return Section("new-task", "A new task", words + table)
