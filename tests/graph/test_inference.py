@@ -381,3 +381,15 @@ def test_features_that_are_large_in_all_tasks_count_less(correlation):
         right.append(2 * found / (len(table) + 21))
     assert wrong <= 5
     assert np.mean(right) > {"pearson": 0.3, "spearman": 0.8}[correlation]
+
+
+def test_a_mean_that_helps_to_predict_makes_no_relations_of_clusters():
+    data = make_clustered_tasks(n_samples=60, random_state=0)
+    graphs = [
+        MSSLRegressor(shared_mean=mean).fit(data.X, data.y, tasks=data.tasks).graph_ for mean in ("auto", True, 0.3)
+    ]
+    pairs = [set(graph.relations(fdr=0.1).pairs) for graph in graphs]
+    assert pairs[1] == pairs[0]
+    assert pairs[2] == pairs[0]
+    true = {(graphs[0].tasks[i], graphs[0].tasks[j]) for i, j in np.argwhere(np.triu(data.adjacency))}
+    assert len(pairs[0] - true) <= 3

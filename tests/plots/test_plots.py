@@ -380,3 +380,14 @@ def test_a_forest_shows_estimates_and_intervals():
     np.testing.assert_allclose(widths, np.sort(2 * 1.2815515655 * model.coef_std_.ravel()), rtol=1e-8)
     with pytest.raises(ParameterError, match="kind"):
         plots.plot_coefficients(model, kind="tree")
+
+
+def test_where_pyplot_is_in_use_it_has_the_figure():
+    code = (
+        "import matplotlib; matplotlib.use('agg')\n"
+        "import matplotlib.pyplot as plt, numpy as np\n"
+        "from mssl import plots\n"
+        "ax = plots.plot_precision(np.eye(3))\n"
+        "assert plt.gcf() is ax.figure"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -38,7 +38,7 @@ from mssl.exceptions import DataError
 from mssl.features import FeatureMap
 from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.graph.evidence import read_scores
-from mssl.graph.inference import LazyEvidence
+from mssl.graph.inference import Later, LazyEvidence
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.losses import Loss
 from mssl.model.conditional import conditional
@@ -386,7 +386,9 @@ class BayesianEstimator(TaskEstimator):
         precision[:-1, :-1] = self.precision_
         self.precision_ = precision
         self.partial_correlation_ = partial_correlation(precision)
-        self.graph_ = TaskGraph.from_precision(precision, tasks=self.tasks_.tolist())
+        known = self.graph_.evidence
+        evidence = None if known is None else Later(lambda: known.resolve().with_unknown(), len(precision))
+        self.graph_ = TaskGraph.from_precision(precision, tasks=self.tasks_.tolist(), evidence=evidence)
         return self
 
     def _targets(self, y: Any) -> Array:

@@ -150,7 +150,7 @@ def graphical_lasso(
         Dual block coordinate descent (fast), or the alternating direction method of multipliers. Where that is not
         accurate enough after `max_iter` iterations, as with small penalties, descent gives the answer.
     tol : float
-        Stop when gap ≤ tol · max(1, |objective|).
+        Stop when the gap is at most tol · max(1, abs(objective)).
     max_iter : int
         Most sweeps per component, and as many ADMM iterations where these do not reach the gap.
     warm_start : GraphicalLassoResult, optional

@@ -134,7 +134,10 @@ def lazy_evidence(prepared: Prepared, result: FitResult, structure: Structure) -
             ranks = getattr(structure, "correlation", "pearson") != "pearson"
             if structure.relates == "residual":
                 return _residuals(prepared, result, ranks)
-            return read_scores(prepared, prepared.settings.shared_mean, ranks)
+            # Deviations from a mean that is not shared by all are related where the tasks are not: clusters repel each
+            # other about their common mean. So a mean that helps to predict is no reason to test about it alone.
+            about = "auto" if prepared.settings.shared_mean else False
+            return read_scores(prepared, about, ranks)
 
     return LazyEvidence(read, prepared.base.n_tasks)
 

@@ -312,6 +312,13 @@ class GraphEvidence:
             self.correlation[block], self.freedom[block], self.reliability[keep], self.on, self.relative_to
         )
 
+    def with_unknown(self) -> GraphEvidence:
+        """The evidence with one more task, of which nothing is known."""
+        K = len(self.reliability)
+        correlation, freedom = np.eye(K + 1), np.ones((K + 1, K + 1))
+        correlation[:K, :K], freedom[:K, :K] = self.correlation, self.freedom
+        return GraphEvidence(correlation, freedom, np.append(self.reliability, 0.0), self.on, self.relative_to)
+
     def table(
         self, tasks: Sequence[Any], level: str = "relations", fdr: float = 0.1, method: str = "bh"
     ) -> RelationTable:

@@ -17,7 +17,7 @@ from mssl._validation import check_number, check_whole_number, refused
 from mssl.exceptions import DataError, ModelFileError, require
 from mssl.graph.communities import by_size, louvain
 from mssl.graph.export import Edge, EdgeTable, dot, graphml, json_text, parse_json, short_name, written
-from mssl.graph.inference import GlobalTest, GraphEvidence, LazyEvidence, RelationTable
+from mssl.graph.inference import GlobalTest, GraphEvidence, Later, LazyEvidence, RelationTable
 from mssl.model.task_matrix import (
     DENSE_UP_TO,
     count_entries,
@@ -127,7 +127,7 @@ class TaskGraph:
     weights: TaskMatrix
     confidence: TaskMatrix | None = None
     coordinates: FloatArray | None = None
-    evidence: GraphEvidence | LazyEvidence | None = None
+    evidence: GraphEvidence | Later[GraphEvidence] | None = None
 
     def __post_init__(self) -> None:
         tasks = _task_names(self.tasks)
@@ -157,9 +157,9 @@ class TaskGraph:
         tol: float = 0.0,
         confidence: ArrayLike | None = None,
         coordinates: ArrayLike | None = None,
-        evidence: GraphEvidence | LazyEvidence | None = None,
+        evidence: GraphEvidence | Later[GraphEvidence] | None = None,
     ) -> "TaskGraph":
-        """Read the graph off a precision matrix: an edge where the |partial correlation| exceeds `tol`."""
+        """Read the graph off a precision matrix: an edge where the size of the partial correlation exceeds `tol`."""
         check_number("tol", tol, low=0, remedy="It is the largest |partial correlation| that is read as no edge.")
         weights = partial_correlation(precision)
         _require_semidefinite(weights)
@@ -228,7 +228,7 @@ class TaskGraph:
         return _index(self._place, task)
 
     def edge_indices(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return the ends (i < j) of every edge, strongest |weight| first, ties by position."""
+        """Return the ends (i < j) of every edge, strongest first, ties by position."""
         i, j = upper_pairs(self.adjacency)
         order = np.lexsort((j, i, -np.abs(entries_at(self.weights, i, j))))
         return i[order], j[order]
@@ -240,7 +240,7 @@ class TaskGraph:
     def edges(
         self, top: int | None = None, *, fdr: float | None = None, method: str = "bh"
     ) -> EdgeTable | RelationTable:
-        """Return the edges (or the `top` strongest, all where there are fewer) sorted by falling |weight|.
+        """Return the edges (or the `top` strongest, all where there are fewer) by falling size of their weights.
 
         With `fdr`, return instead the conditional edges that can be told from chance, with intervals and p-values: the
         expected share of false ones is at most `fdr`, by `method` as for `relations`. See `mssl.graph.inference`.

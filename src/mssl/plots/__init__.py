@@ -1,8 +1,8 @@
 """Figures of fitted models and task graphs with matplotlib (extra ``plot``).
 
 Every function takes ``ax=None`` and returns the axes (:func:`plot_effects` draws several and returns all). Without
-`ax` it makes a figure that pyplot does not keep: save it with ``ax.figure.savefig(…)``. Each takes plain
-data, or a fitted model.
+`ax` it makes a figure, which ``plt.show()`` shows where pyplot is in use; save it with ``ax.figure.savefig(…)``. Each
+takes plain data, or a fitted model.
 
 Examples
 --------

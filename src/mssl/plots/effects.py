@@ -8,7 +8,7 @@ import numpy as np
 from mssl._validation import check_whole_number
 from mssl.exceptions import DataError
 from mssl.graph.geometry import POSITIVE
-from mssl.plots.support import FAINT, GREY, NORMAL, SMALL, drawn, matplotlib_module
+from mssl.plots.support import FAINT, GREY, NORMAL, SMALL, drawn, new_figure
 
 _MOST_TASKS = 200  # curves that are drawn beside the shared one: more cannot be told apart
 
@@ -57,12 +57,9 @@ def plot_effects(
     if not chosen:
         raise DataError("No column moves the predictions, so there is no effect to draw; name columns with features=.")
     names = list(model.tasks_)[:_MOST_TASKS] if tasks is None else list(tasks)
-    figure = matplotlib_module("figure")
-    backend = matplotlib_module("backends.backend_agg")
     across = min(3, len(chosen))
     down = -(-len(chosen) // across)
-    page = figure.Figure(figsize=(2.4 * across, 2.0 * down), layout="constrained", dpi=150)
-    backend.FigureCanvasAgg(page)
+    page = new_figure((2.4 * across, 2.0 * down))
     made = page.subplots(down, across, sharey=True, squeeze=False).ravel()
     for ax, feature in zip(made, chosen, strict=False):
         _draw(ax, model, feature, names)

@@ -225,13 +225,15 @@ def plot_transfer(
 
     Parameters
     ----------
-    gains : mapping of task to gain, (K,) array, or rows with ``task`` and ``gain``
+    gains : TransferReport, mapping of task to gain in per cent, (K,) array, or rows with ``task`` and ``gain``
     ax : matplotlib Axes, optional
     tasks : K names, optional
     label : str
         What the gain is, with its unit.
     """
-    if isinstance(gains, Mapping):
+    if hasattr(gains, "verdict"):
+        found, amounts = list(gains.tasks), (100 * gains.gain).tolist()
+    elif isinstance(gains, Mapping):
         found, amounts = list(gains), list(gains.values())
     else:
         reports = list(gains)

@@ -1,5 +1,6 @@
 """What the figures share: axes, names that are safe to draw, labels that do not overlap, fitted models."""
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -20,15 +21,21 @@ def matplotlib_module(name: str = "") -> Any:
     return require(f"matplotlib.{name}".rstrip("."), "plot", "Drawing a figure")
 
 
+def new_figure(size: tuple[float, float]) -> Any:
+    """A figure that ``plt.show()`` shows where pyplot is in use, and that nobody has to close where it is not."""
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is not None:
+        return pyplot.figure(figsize=size, layout="constrained", dpi=150)
+    figure = matplotlib_module("figure").Figure(figsize=size, layout="constrained", dpi=150)
+    matplotlib_module("backends.backend_agg").FigureCanvasAgg(figure)
+    return figure
+
+
 def axes(ax: Any, size: tuple[float, float] = (3.6, 3.0)) -> Any:
-    """Return `ax`, or the axes of a new figure that pyplot does not keep."""
+    """Return `ax`, or the axes of a new figure."""
     if ax is not None:
         return ax
-    figure = matplotlib_module("figure")
-    backend = matplotlib_module("backends.backend_agg")
-    new = figure.Figure(figsize=size, layout="constrained", dpi=150)
-    backend.FigureCanvasAgg(new)
-    made = new.subplots()
+    made = new_figure(size).subplots()
     made.tick_params(labelsize=SMALL + 0.5)
     return made
 

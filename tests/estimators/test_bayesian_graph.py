@@ -1,0 +1,18 @@
+"""The graph of a Bayesian fit that a task has joined."""
+
+import numpy as np
+
+from mssl import BayesianMSSLRegressor
+from mssl.datasets import make_clustered_tasks
+
+
+def test_a_task_that_joined_leaves_the_relations_of_the_others():
+    data = make_clustered_tasks(n_features=20, n_samples=40, random_state=0)
+    model = BayesianMSSLRegressor("mean", features="linear", calibrate=False).fit(data.X, data.y, tasks=data.tasks)
+    before = model.graph_.relations(fdr=1.0)
+    model.adapt(data.X[:5], data.y[:5], task="new")
+    after = model.graph_.relations(fdr=1.0)
+    assert len(model.graph_) == 14
+    p = {frozenset(row[:2]): row.p for row in after}
+    np.testing.assert_allclose([p[frozenset(row[:2])] for row in before], [row.p for row in before])
+    assert all(value > 0.99 for pair, value in p.items() if "new" in pair)
