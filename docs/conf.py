@@ -59,3 +59,13 @@ html_theme_options = {
 }
 # Formulas are drawn by a copy of MathJax only where one is installed; without a network they stay readable as TeX.
 mathjax_path = os.environ.get("MSSL_MATHJAX", "mathjax.js")
+
+
+def _plain_stars(app: object, ctx: object, lines: list[str]) -> None:
+    """Help texts hold patterns of files such as ``*.nc``, which are no emphasis."""
+    lines[:] = [line.replace("*", r"\*") for line in lines]
+
+
+def setup(app: object) -> None:
+    for part in ("description", "options"):
+        app.connect(f"sphinx-click-process-{part}", _plain_stars)  # type: ignore[attr-defined]

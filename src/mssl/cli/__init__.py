@@ -34,7 +34,7 @@ _COMMANDS = {
 
 _EPILOG = """\b
 Start here:
-  mssl datasets export digit-pairs pairs.csv
+  mssl datasets export digit-pairs pairs.csv --subsample 30
   mssl fit pairs.csv --task pair --target label --save model.npz
   mssl predict model.npz pairs.csv -o predictions.csv
 

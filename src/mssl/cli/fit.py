@@ -247,7 +247,7 @@ def _held_out(score: dict[str, Any] | None) -> str:
 
 def _gain(gain: float | None) -> str:
     if gain is None:
-        return "not measured (parameters were given, or the method has no separate models to compare with)"
+        return "not measured (no separate models were searched; mssl compare measures it)"
     if gain < 0.0005:
         return "none: separate models per task do as well in cross-validation"
     return f"{gain:.1%} less deviance in cross-validation than the best separate models per task"
