@@ -21,6 +21,7 @@ extensions = [
     "sphinx.ext.mathjax",
     "sphinx_click",
     "sphinx_gallery.gen_gallery",
+    "sphinx-mathjax-offline",
 ]
 exclude_patterns = ["_build", "gallery_src", "**/*.py.md5"]
 myst_enable_extensions = ["dollarmath", "amsmath"]
@@ -49,6 +50,7 @@ html_title = "mssl"
 templates_path = ["_templates"]
 html_static_path = ["_static"]
 html_show_sourcelink = False
+html_sidebars = {"[!ag]*": [], "architecture": [], "graph": [], "guides/*": []}  # only API and gallery have children
 html_theme_options = {
     "show_prev_next": True,
     "navigation_with_keys": False,
@@ -57,8 +59,6 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
 }
-# Formulas are drawn by a copy of MathJax only where one is installed; without a network they stay readable as TeX.
-mathjax_path = os.environ.get("MSSL_MATHJAX", "mathjax.js")
 
 
 def _plain_stars(app: object, ctx: object, lines: list[str]) -> None:

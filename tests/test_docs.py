@@ -10,7 +10,7 @@ import pytest
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
 PAGES = [
-    *("index", "start", "layouts", "reading-the-graph", "uncertainty", "features", "folds"),
+    *("../README", "index", "start", "layouts", "reading-the-graph", "uncertainty", "features", "folds"),
     *("guides/climate", "guides/hospitals", "guides/statistician", "guides/engineer"),
 ]
 
@@ -20,7 +20,7 @@ PAGES = [
 def test_code_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pandas")
     monkeypatch.chdir(tmp_path)
-    blocks = BLOCK.findall((DOCS / f"{page}.md").read_text(encoding="utf-8"))
+    blocks = BLOCK.findall((DOCS / f"{page}.md").resolve().read_text(encoding="utf-8"))
     assert blocks
     names: dict[str, object] = {}
     for number, block in enumerate(blocks):

@@ -402,7 +402,7 @@ def test_ids_can_stand_in_for_the_task_column(rng: np.random.Generator) -> None:
     without = MSSLRegressor(task_column="task").fit(frame, y, tasks=tasks)
     np.testing.assert_array_equal(without.coef_, model.coef_)
     np.testing.assert_array_equal(model.predict(frame, tasks=tasks), model.predict(frame.assign(task=tasks)))
-    with pytest.raises(DataError, match="same order"):
+    with pytest.raises(ValueError, match="same order"):
         model.predict(frame[["v", "u", "w"]], tasks=tasks)
 
 

@@ -220,6 +220,7 @@ class SearchCV(BaseEstimator):
     coef_std_ = Chosen["Array | None"]()
     effective_dof_ = Chosen["Array | None"]()
     log_likelihood_ = Chosen["float | None"]()
+    errors_ = Chosen[Any]()
     mean_coef_ = Chosen[Array]()
     mean_variance_ = Chosen[float]()
     noise_ = Chosen[Array]()
