@@ -23,7 +23,7 @@ from scipy.stats import ttest_rel
 import mssl.experiments as experiments
 from mssl import presets
 from mssl.exceptions import DataError, DatasetError, ParameterError
-from mssl.experiments import classification, climate, methods, sample_size, scaling, sets
+from mssl.experiments import classification, climate, figures, methods, sample_size, scaling, sets
 from mssl.experiments.page import Claim, Comparison, Page, published
 from mssl.experiments.runner import Experiment, Results, crossed, read_records, run_experiment
 from mssl.experiments.stats import density_test, holm, mean_and_spread, paired_p_value, winners
@@ -447,6 +447,29 @@ def test_certain_edges_stop_at_the_borders_of_regimes(tmp_path):
     assert record["inside"] >= 0.95
     assert record["across"] <= 0.01
     assert record["false"] <= 0.15
+
+
+def test_truth_and_estimate_stand_in_one_layout_on_one_scale():
+    names = [f"task {k:02d}" for k in range(13)]
+    rng = np.random.default_rng(0)
+    weights = {}
+    for title, scale in (("true", 0.3), ("learned", 0.9)):
+        half = np.triu(rng.uniform(-scale, scale, (13, 13)), 1)
+        weights[title] = half + half.T
+    figure = figures.graph_panels(weights, names, ["a"] * 10 + ["b"] * 3)
+    figure.draw_without_rendering()
+    first, second = (ax for ax in figure.axes if len(ax.texts))
+    assert [text.get_position() for text in first.texts] == [text.get_position() for text in second.texts]
+    assert first.collections[0].get_clim() == second.collections[0].get_clim()
+    for ax in (first, second):  # no name lies on an edge or on a task
+        edges = np.array(ax.collections[0].get_segments())
+        along = np.linspace(0, 1, 101)[:, None, None]
+        drawn = ax.transData.transform((along * edges[:, 0] + (1 - along) * edges[:, 1]).reshape(-1, 2))
+        boxes = [text.get_window_extent() for text in ax.texts]
+        assert not any(box.count_contains(drawn) for box in boxes)
+    matrices = figures.precision_panels({"true": np.eye(13) * 2 + 0.1, "learned": np.eye(13) + 0.4}, names)
+    left, right = (ax.images[0].get_clim() for ax in matrices.axes if ax.images)
+    assert left == right
 
 
 def test_landmine_graph_knows_the_ground(tmp_path):

@@ -446,6 +446,6 @@ def test_a_thousand_tasks_are_soon_interactive(browser, tmp_path):
     assert "of 19500 edges shown" in browser.find("#edge-count").text
     browser.find("#community-search").send_keys("number 777")
     assert browser.find("#community-count").text == "1 of 25 communities"
-    browser.find("#community-table tr:not([hidden]) button").click()
+    browser.find("#community-table tbody tr:not([hidden]) button").click()
     assert len(browser.selected()) == 40
     assert 777 in browser.selected()

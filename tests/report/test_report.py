@@ -386,6 +386,19 @@ def test_a_map_without_the_package_of_coastlines_says_so(tmp_path, monkeypatch):
     assert "Coastlines are left out" in page.words["map"]
 
 
+def test_a_crowded_map_shows_the_strongest_edges(tmp_path, monkeypatch):
+    monkeypatch.setattr("mssl.report.sections.places.coastlines", lambda *_: ())
+    weights = np.random.default_rng(0).uniform(0.1, 1.0, (40, 40)) / 100
+    weights = np.triu(weights, 1) + np.triu(weights, 1).T
+    graph = TaskGraph(list(range(40)), weights > 0, weights)
+    subject = SimpleNamespace(coef_=np.ones((40, 2)), graph_=graph, tasks_=np.arange(40))
+    page = written(subject, tmp_path, coordinates=np.random.default_rng(1).uniform(-50, 50, (40, 2)))
+    assert "of the strongest 300" in page.words["map"]
+    held = json.dumps(page.data())
+    kept = [list(map(int, found.split(", "))) for found in re.findall(r'"indices": \[([\d, ]+)\]', held)]
+    assert list(range(480, 780)) in kept  # edges are held from the weakest to the strongest
+
+
 def test_errors_are_those_of_the_predictions(model, problem):
     scores = measure(model, (problem.X_test, problem.y_test, problem.tasks_test))
     for k, name in enumerate(model.tasks_):

@@ -14,6 +14,7 @@ from mssl import MSSLRegressorCV
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import require
 from mssl.experiments.alone import TaskByTask
+from mssl.experiments.figures import graph_panels, precision_panels
 from mssl.experiments.stats import rmse_by_task
 from mssl.files.atomic import prepare_folder, write_bytes
 from mssl.graph.task_graph import TaskGraph
@@ -21,6 +22,7 @@ from mssl.graph.task_graph import TaskGraph
 Array = NDArray[np.float64]
 
 METHODS = ("OLS", "ridge, CV", "p-MSSL")
+GROUPS = {"tasks 1–4": range(4), "tasks 5–10": range(4, 10), "outliers 11–13": range(10, 13)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +106,7 @@ def run(
     stacked = {method: np.stack(rows) for method, rows in errors.items()}
     result = DemoResult(
         tasks=names,
-        groups={"tasks 1–4": list(range(4)), "tasks 5–10": list(range(4, 10)), "outliers 11–13": list(range(10, 13))},
+        groups={name: list(members) for name, members in GROUPS.items()},
         errors=stacked,
         edges=edges,
         graph=model.graph_,
@@ -124,14 +126,19 @@ def draw(result: DemoResult, folder: Path) -> list[Path]:
 
     boxes = Figure(figsize=(9, 3.6), layout="constrained")
     plots.plot_box(result.errors, boxes.subplots(), tasks=result.tasks, label="test RMSE")
-    matrices = Figure(figsize=(9, 4.2), layout="constrained")
-    left, right = matrices.subplots(1, 2)
-    plots.plot_precision(result.true_graph, left, ordered=False).set_title("true partial correlations")
-    plots.plot_precision(result.fitted_graph, right, ordered=False).set_title("learned, at the λ that predicts best")
-    graphs = Figure(figsize=(9, 4.6), layout="constrained")
-    left, right = graphs.subplots(1, 2)
-    plots.plot_graph(result.true_graph, left).set_title("true graph", pad=22)
-    plots.plot_graph(result.graph, right).set_title("learned graph (stability selection)", pad=22)
+    matrices = precision_panels(
+        {"true partial correlations": result.true_graph, "learned, at the λ that predicts best": result.fitted_graph},
+        result.tasks,
+        9.0,
+    )
+    found = result.graph.adjacency * np.where(result.graph.weights == 0, 0.01, result.graph.weights)
+    groups = [name for name, members in GROUPS.items() for _ in members]
+    graphs = graph_panels(
+        {"true graph": result.true_graph.weights, "learned graph (stability selection)": found},
+        result.tasks,
+        groups,
+        9.0,
+    )
     pictures = []
     for name, figure in (("boxes", boxes), ("precision", matrices), ("graph", graphs)):
         path = folder / f"{name}.png"

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mssl.exceptions import require
 from mssl.graph.geometry import PALETTE
+from mssl.plots.graphs import plot_precision
 
 SMALL, NORMAL = 7.0, 8.5
 _COLORS = (*PALETTE[:6], "#000000", "#8C8C8C", *PALETTE[6:])
@@ -126,9 +127,10 @@ def graph_panels(
         for k, kind in enumerate(kinds):
             own = np.array([group == kind for group in groups])
             ax.scatter(*places[own].T, s=26, color=PALETTE[k + 1], zorder=2, label=kind)
-        for name, place in zip(names, places, strict=True):
-            ax.text(*(1.13 * place), name, fontsize=SMALL, ha="center", va="center")
-        ax.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), aspect="equal")
+        for name, (x, y) in zip(names, places, strict=True):
+            side = "center" if abs(x) < 0.15 else "left" if x > 0 else "right"  # outside, where no edge runs
+            ax.text(1.09 * x, 1.13 * y, name, fontsize=SMALL, ha=side, va="center")
+        ax.set(xlim=(-1.6, 1.6), ylim=(-1.25, 1.25), aspect="equal")
         ax.set_axis_off()
         ax.set_title(title, fontsize=NORMAL)
     bar = figure.colorbar(lines, ax=list(grid[0]), shrink=0.8, pad=0.01)
@@ -136,6 +138,27 @@ def graph_panels(
     bar.ax.tick_params(labelsize=SMALL)
     handles, labels = grid[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(kinds), fontsize=SMALL, frameon=False)
+    return figure
+
+
+def precision_panels(sources: Mapping[str, Any], names: Sequence[str], width: float = 7.0) -> Any:
+    """Partial correlations of the same tasks side by side, on one scale of colours.
+
+    Parameters
+    ----------
+    sources : mapping of title to TaskGraph, fitted model or (K, K) precision matrix
+    names : sequence of str
+        The tasks.
+    width : float
+        Inches.
+    """
+    figure, grid = panels(width, 3.2, 1, len(sources), squeeze=False)
+    for ax, (title, source) in zip(grid[0], sources.items(), strict=True):
+        plot_precision(source, ax, tasks=names, ordered=False).set_title(title, fontsize=NORMAL)
+    images = [ax.images[0] for ax in grid[0]]
+    largest = max(float(np.nanmax(np.abs(image.get_array()))) for image in images)
+    for image in images:
+        image.set_clim(-largest, largest)
     return figure
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mssl.datasets import make_clustered_tasks
 from mssl.experiments.alone import TaskByTask
-from mssl.experiments.figures import NORMAL, graph_panels, panels
+from mssl.experiments.figures import graph_panels, panels, precision_panels
 from mssl.experiments.page import Claim, Page, published
 from mssl.experiments.runner import Experiment, Key, Record, Results, crossed
 from mssl.experiments.stats import ALPHA, mean_and_spread, over_runs, paired_p_value, rmse_by_task
@@ -289,15 +289,8 @@ def _draw(page: Page, results: Results, generator: str) -> None:
     )
     record = results.where(generator=generator, method="p-MSSL", seed=0)[0]
     true = problem(generator, 0, results.protocol)
-    figure, axes = panels(7.0, 3.2, 1, 2)
-    for ax, matrix, title in (
-        (axes[0], true.precision, "true"),
-        (axes[1], np.array(record["matrix"]), "learned, λ by cross-validation"),
-    ):
-        plots.plot_precision(matrix, ax, tasks=names, ordered=False).set_title(title, fontsize=NORMAL)
-    largest = max(float(np.nanmax(np.abs(ax.images[0].get_array()))) for ax in axes)
-    for ax in axes:
-        ax.images[0].set_clim(-largest, largest)
+    matrices = {"true": true.precision, "learned, λ by cross-validation": np.array(record["matrix"])}
+    figure = precision_panels(matrices, names)
     page.figure(
         f"precision-{generator}",
         figure,

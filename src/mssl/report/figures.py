@@ -96,8 +96,8 @@ class Shared:
                 "second": [plain(graph.tasks[k], 40) for k in j],
                 "color": [{1: POSITIVE, -1: NEGATIVE, 0: CANDIDATE}[sign] for sign in signs.tolist()],
                 "dash": ["dashed" if sign < 0 else "solid" for sign in signs],
-                "width": np.where(sure, 0.4 + thin * 3.6 * share, 0.5).astype(np.float32),
-                "alpha": np.where(sure, 0.3 + 0.55 * share, 0.35).astype(np.float32),
+                "width": np.where(sure, 0.4 + thin * 3.6 * share, 0.7).astype(np.float32),
+                "alpha": np.where(sure, 0.3 + 0.55 * share, 0.6).astype(np.float32),
             },
             name="edges",
         )
@@ -112,12 +112,15 @@ class Shared:
         models = bokeh("models")
         plot.add_tools(models.HoverTool(renderers=[renderer], tooltips=None, description="Details"))
 
-    def draw_edges(self, plot: Any, glyph: str, **columns: str) -> Any:
-        """Draw the edges that the sliders leave; those of selected tasks stand out."""
+    def draw_edges(self, plot: Any, glyph: str, most: int = MOST_EDGES, **columns: str) -> Any:
+        """Draw the edges that the sliders leave, the strongest `most` of all; those of selected tasks stand out."""
+        models, held = bokeh("models"), len(self.ends)
+        strongest = models.IndexFilter(indices=list(range(max(held - most, 0), held)))
+        thinned = models.CDSView(filter=models.IntersectionFilter(operands=[self.edge_filter, strongest]))
         renderer = getattr(plot, glyph)(
             **columns,
             source=self.edges,
-            view=self.edge_view,
+            view=self.edge_view if held <= most else thinned,
             line_color="color",
             line_dash="dash",
             line_width="width",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 _WIDEST, _TALLEST = 820, 560
+_MOST_ARCS = 300  # more hide the map
 Box = tuple[float, float, float, float]
 
 
@@ -38,8 +39,9 @@ def map_section(content: Content, shared: Shared) -> Section | None:
         arcs = arc_geometry(content.graph.coordinates, shared.ends, points=33)
         for axis in (0, 1):
             shared.edges.add([_joined(pieces, axis) for pieces in arcs], f"arc_{'xy'[axis]}")
-        shared.draw_edges(plot, "multi_line", xs="arc_x", ys="arc_y")
-        notes.append("Edges are those that the sliders leave.")
+        shared.draw_edges(plot, "multi_line", _MOST_ARCS, xs="arc_x", ys="arc_y")
+        most = f", of the strongest {_MOST_ARCS}" if content.graph.n_edges > _MOST_ARCS else ""
+        notes.append(f"Edges are those that the sliders leave{most}.")
     else:
         notes.append("There is no edge to draw.")
     shared.tasks.add(longitude, "longitude")

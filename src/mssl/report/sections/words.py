@@ -35,21 +35,24 @@ def _fitted(content: Content) -> str:
     if content.missing_graph is not None:
         return f"{text} {escape(content.missing_graph)}"
     pairs = K * (K - 1) // 2
-    sizes = np.bincount(content.communities)
     negative = int((entries_at(graph.weights, *graph.edge_indices()) < 0).sum())
     signs = "all positive" if not negative else f"{negative:,} of them negative"
     text += (
         f" The task graph has {count(graph.n_edges, 'edge')} of {pairs:,} possible ({graph.n_edges / pairs:.1%}), "
-        f"{signs}, in {count(int((sizes > 1).sum()), 'community')}{_alone(int((sizes == 1).sum()))}."
+        f"{signs}, {_groups(content)}."
     )
     edges = ", ".join(f"{named(e.task_i, 24)} – {named(e.task_j, 24)} ({e.weight:+.2f})" for e in graph.edges(3))
     return f"{text} Strongest: {edges}."
 
 
-def _alone(number: int) -> str:
-    if not number:
-        return ""
-    return f"; {count(number, 'task')} stand{'s' if number == 1 else ''} alone"
+def _groups(content: Content) -> str:
+    """How many groups of tasks there are, and tasks in none."""
+    sizes = np.bincount(content.communities)
+    groups, alone = int((sizes > 1).sum()), int((sizes == 1).sum())
+    if content.certain is not None and not groups:
+        return "none of which can be told from chance"
+    stand = f"; {count(alone, 'task')} stand{'s' if alone == 1 else ''} alone" if alone else ""
+    return f"in {count(groups, 'community')}{stand}"
 
 
 def _good(content: Content) -> str:
