@@ -304,3 +304,15 @@ def test_one_task_has_no_edges():
     found = StabilitySelection(n_subsamples=4).fit(data.X, data.y, tasks=data.tasks)
     assert found.graph_.n_edges == 0
     assert found.expected_false_edges_ == 0
+
+
+def test_every_table_of_stable_edges_says_how_many_may_be_false():
+    data = make_clustered_tasks(n_features=10, n_samples=20, random_state=0)
+    chosen = StabilitySelection(n_subsamples=6, random_state=0).fit(data.X, data.y, tasks=data.tasks)
+    words = f"at most {chosen.expected_false_edges_:.2g} edges of the graph are expected to be false"
+    assert chosen.graph_.n_edges
+    for graph in (chosen.graph_, chosen.graph_.threshold(min_weight=0.01), chosen.graph_.subgraph(chosen.tasks_)):
+        table = graph.edges()
+        assert words in repr(table)
+        assert words in table._repr_html_()
+        assert words in repr(table[:1])

@@ -51,8 +51,8 @@ def html_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 class EdgeTable(Sequence[Edge]):
     """Edges as a table: a sequence of `Edge` that prints well and turns into CSV or a data frame."""
 
-    def __init__(self, rows: Iterable[Edge]) -> None:
-        self._rows = tuple(rows)
+    def __init__(self, rows: Iterable[Edge], false_edges: float | None = None) -> None:
+        self._rows, self.false_edges = tuple(rows), false_edges
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -62,7 +62,7 @@ class EdgeTable(Sequence[Edge]):
     @overload
     def __getitem__(self, index: slice) -> "EdgeTable": ...
     def __getitem__(self, index: int | slice) -> "Edge | EdgeTable":
-        return EdgeTable(self._rows[index]) if isinstance(index, slice) else self._rows[index]
+        return EdgeTable(self._rows[index], self.false_edges) if isinstance(index, slice) else self._rows[index]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, EdgeTable) and self._rows == other._rows
@@ -84,7 +84,10 @@ class EdgeTable(Sequence[Edge]):
 
     def _rest(self) -> str:
         hidden = len(self) - _ROWS_SHOWN
-        return f"… {hidden} more" if hidden > 0 else ""
+        words = [f"… {hidden} more"] if hidden > 0 else []
+        if self.false_edges is not None:
+            words.append(f"at most {self.false_edges:.2g} edges of the graph are expected to be false")
+        return "; ".join(words)
 
     def __repr__(self) -> str:
         return "\n".join([text_table([list(Edge._fields), *self._cells()]), *filter(None, [self._rest()])])

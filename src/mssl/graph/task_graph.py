@@ -104,6 +104,8 @@ class TaskGraph:
     evidence : GraphEvidence, optional
         What the data say about relations and edges, for `relations`, ``edges(fdr=…)`` and `selected`; graphs of fitted
         estimators have it. It plays no part in comparisons and is not written to JSON.
+    false_edges : float, optional
+        How many edges are expected to be false at most (the bound of stability selection); tables of edges say it.
 
     References
     ----------
@@ -128,6 +130,7 @@ class TaskGraph:
     confidence: TaskMatrix | None = None
     coordinates: FloatArray | None = None
     evidence: GraphEvidence | Later[GraphEvidence] | None = None
+    false_edges: float | None = None
 
     def __post_init__(self) -> None:
         tasks = _task_names(self.tasks)
@@ -253,7 +256,8 @@ class TaskGraph:
         weight = entries_at(self.weights, i, j).tolist()
         confidence = [None] * len(i) if self.confidence is None else entries_at(self.confidence, i, j).tolist()
         names = self.tasks
-        return EdgeTable(Edge(names[a], names[b], w, c) for a, b, w, c in zip(i, j, weight, confidence, strict=True))
+        rows = (Edge(names[a], names[b], w, c) for a, b, w, c in zip(i, j, weight, confidence, strict=True))
+        return EdgeTable(rows, self.false_edges)
 
     def relations(self, fdr: float = 0.1, method: str = "bh") -> RelationTable:
         """Return the pairs of tasks whose weights (or residuals) are correlated: who belongs together.
@@ -305,7 +309,7 @@ class TaskGraph:
         if not isinstance(self.evidence, LazyEvidence):
             raise DataError(
                 "This graph came without the data, which the test permutes. Use the graph_ of an estimator that was "
-                "fitted in this session."
+                "fitted in this process."
             )
         return self.evidence.global_test(n_permutations, random_state)
 
@@ -400,6 +404,7 @@ class TaskGraph:
             None if self.confidence is None else self.confidence[keep][:, keep],
             None if self.coordinates is None else self.coordinates[keep],
             None if self.evidence is None or len(self) > DENSE_UP_TO else self._evidence().subset(keep),
+            self.false_edges,
         )
 
     def threshold(self, min_weight: float = 0.0, min_confidence: float = 0.0) -> "TaskGraph":

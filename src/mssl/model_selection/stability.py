@@ -368,7 +368,8 @@ class StabilitySelection(BaseEstimator):
         pairs = max(1, int(counted.sum()))
         self.expected_false_edges_ = self.n_selected_**2 / ((2 * self.threshold - 1) * pairs)
         restricted = graphical_lasso(S, 0.0, zeros=~adjacency & off, diagonal_penalty=floors)
-        return TaskGraph(tuple(tasks), adjacency, partial_correlation(restricted.precision), confidence)
+        weights = partial_correlation(restricted.precision)
+        return TaskGraph(tuple(tasks), adjacency, weights, confidence, false_edges=self.expected_false_edges_)
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the frequencies along the path; see :func:`mssl.plots.plot_stability`."""
