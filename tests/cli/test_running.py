@@ -173,3 +173,17 @@ def test_selections_are_recorded_and_shared_among_workers(folder):
     call(*select, folder / "two.npz", "--jobs", "2", "--resume")
     assert (folder / "one.npz").read_bytes() == (folder / "two.npz").read_bytes()
     assert not (folder / "two.npz.checkpoint").exists()
+
+
+def test_many_tasks_are_searched_shortly_and_aloud(folder, monkeypatch):
+    from mssl.cli import fit
+
+    monkeypatch.setattr(fit, "_MANY_TASKS", 5)
+    command = ("fit", folder / "data.csv", *FIT[2:], "--save", folder / "short.npz")
+    with pytest.warns(UserWarning, match="there are 6 tasks, so that the search is a short one: eight settings"):
+        call(*command)
+    model = mssl.load(folder / "short.npz")
+    assert len(model.cv_results_["params"]) == 8
+    assert model.selection == "prediction"
+    call(*command, "--set", "selection=both")  # what is said is done
+    assert mssl.load(folder / "short.npz").selection == "both"

@@ -41,6 +41,14 @@ from mssl.transfer import gain_over_separate
 
 _log = logging.getLogger("mssl")
 _MANY_ROWS = 100_000  # of a table that takes long enough to say what is being done with it
+_MANY_TASKS = 500  # beyond which the whole search takes from a quarter of an hour to hours
+_SHORT_SEARCH: dict[str, Any] = {
+    "graph_penalties": [0.2, 0.3, 0.5, float("inf")],
+    "coef_penalties": [0.0],
+    "couplings": [0.5, 2.0],
+    "shared_means": [True],
+    "selection": "prediction",
+}
 
 
 @click.command()
@@ -128,13 +136,16 @@ def fit(
 def _fit_rows(training: Training, method: str, fixed: dict[str, Any], seed: int, running: dict[str, Any]) -> Any:
     selection = "both" if training.can_be_halved(method) else "prediction"
     model = make_estimator(method, training.family, fixed, selection=selection, seed=seed, **running)
+    n_tasks = len(number_tasks(training.tasks)[0])
+    if not fixed:
+        _shorten(model, n_tasks)
     if seed and "cv" in model.get_params(deep=False):
         model.set_params(cv=training.drawn_folds(5, seed))
     if training.edges is not None and lacks_graph(model) is None:
         raise click.UsageError(f"--edges is given, and {method} takes no known graph; leave it out, or use s2m2r.")
     _log.log(
         logging.INFO if training.n_rows >= _MANY_ROWS else logging.DEBUG,
-        f"{training.n_rows:,} rows of {len(number_tasks(training.tasks)[0]):,} tasks were read; {method} is fitted.",
+        f"{training.n_rows:,} rows of {n_tasks:,} tasks were read; {method} is fitted.",
     )
     return training.fit(training.prepare(model, method))
 
@@ -154,7 +165,23 @@ def _fit_distributed(
     training = read_distributed(cluster, model._moment_folds(), progress, **table)
     if training.can_be_halved() and "selection" in model.get_params(deep=False):
         model.set_params(selection="both")
+    if not fixed:
+        _shorten(model, training.moments.n_tasks)
     return training, training.fit(model)
+
+
+def _shorten(model: Any, n_tasks: int) -> None:
+    """Search among fewer settings where there are many tasks, and say so."""
+    known = model.get_params(deep=False)
+    if n_tasks <= _MANY_TASKS or "graph_penalties" not in known or known.get("on", "coef") != "coef":
+        return
+    model.set_params(**_SHORT_SEARCH)
+    warnings.warn(
+        f"there are {n_tasks:,} tasks, so that the search is a short one: eight settings, and no stability selection. "
+        "--set selection=both makes the whole search, which takes hours from 1,000 tasks on; mssl select finds the "
+        "stable edges alone.",
+        stacklevel=2,
+    )
 
 
 def _write_report(model: Any, page: str, training: Training) -> Any:

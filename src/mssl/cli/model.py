@@ -81,7 +81,7 @@ def predict(
     Examples:
       mssl predict model.npz new.csv -o predictions.csv
       mssl predict stations.npz record.csv --known day -o filled.csv
-      mssl predict model.npz new.csv --interval 0.9 --unseen mean
+      mssl predict bayesian.npz new.csv --interval 0.9 --unseen mean
       mssl predict visits.npz new.csv --offset log_days
       mssl predict model.npz new.parquet | head
     """
