@@ -8,6 +8,7 @@ from scipy import sparse
 import mssl
 from mssl import MSSLClassifier, MSSLRegressor, MSSLRegressorCV
 from mssl.datasets import make_curved_tasks
+from mssl.estimators.effects import column_quantiles
 from mssl.exceptions import DataError, ParameterError, UnseenTaskError
 from mssl.plots import plot_coefficients, plot_effects
 
@@ -132,3 +133,11 @@ def test_models_saved_before_say_so_and_are_reported(rng, tmp_path):
     with pytest.raises(DataError, match="fit it again"):
         old.partial_effect(0)
     assert "Effects of columns" not in report.write(old, tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("rows", [1, 2, 21, 100])
+def test_quantiles_are_those_of_numpy(rows, rng):
+    X = rng.normal(size=(rows, 4))
+    expected = np.quantile(X[:, :3], np.linspace(0, 1, 21), axis=0)
+    for table in (X, sparse.csr_array(X)):
+        np.testing.assert_allclose(column_quantiles(table, 3), np.vstack([X[:, :3].mean(axis=0), expected]), atol=1e-12)

@@ -4,11 +4,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
 from scipy.special import polygamma
 from scipy.stats import f as f_distribution
 
 from mssl import MSSLRegressor
-from mssl.solvers.start import Spectra, _excess, _trigamma_inverse, moderate, residual_freedom, ridge_fixed_point
+from mssl.solvers.start import (
+    Spectra,
+    _excess,
+    _trigamma_inverse,
+    moderate,
+    residual_freedom,
+    ridge_fixed_point,
+    variance_components,
+)
 
 POSITIVE = st.floats(1e-6, 1e6)
 
@@ -166,3 +175,48 @@ def test_the_ridge_fixed_point_is_that_of_the_plain_iteration(seed, strength):
             w = np.linalg.solve(X[k].T @ X[k] / noise[k] + strength / (here + floors[k]) * np.eye(4), X[k].T @ y[k])
             here, last = np.mean((w / noise[k]) ** 2), here
         assert found[k] == pytest.approx(here, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_variance_components_are_the_likeliest(known, rng):
+    tasks = [(rng.normal(size=(25, 4)), weight) for weight in (0.1, 0.5, 2.0, 30.0)]
+    rows = [(X, X @ rng.normal(size=4) * weight + rng.normal(size=25)) for X, weight in tasks]
+    spectra = [np.linalg.eigh(X.T @ X) for X, _ in rows]
+    q = [U.T @ X.T @ y for (X, y), (_, U) in zip(rows, spectra, strict=True)]
+    squares = np.array([y @ y for _, y in rows])
+    found = Spectra(np.array([g for g, _ in spectra]), np.array(q), squares, np.full(4, 25.0), 4)
+    noise, signal = variance_components(found, np.full(4, 1.5) if known else None)
+    for (X, y), own, variance in zip(rows, noise, signal, strict=True):
+
+        def deviance(log_ratio, X=X, y=y):
+            shape = np.eye(25) + np.exp(log_ratio) * X @ X.T
+            square = y @ np.linalg.solve(shape, y)
+            level = 1.5 if known else square / 25
+            return 25 * np.log(level) + square / level + np.linalg.slogdet(shape)[1]
+
+        best = min((deviance(u), u) for u in np.linspace(-15, 15, 301))[1]
+        best = minimize_scalar(deviance, bounds=(best - 0.2, best + 0.2), options={"xatol": 1e-9}).x
+        np.testing.assert_allclose(np.log(variance / own), best, atol=1e-5)
+        if known:
+            assert own == 1.5
+        else:
+            shape = np.eye(25) + variance / own * X @ X.T
+            np.testing.assert_allclose(own, y @ np.linalg.solve(shape, y) / 25, rtol=1e-9)
+
+
+def test_variance_components_of_a_task_do_not_depend_on_the_others(rng):
+    values, q = rng.uniform(0.1, 50.0, size=(6, 5)), rng.normal(size=(6, 5)) * np.geomspace(0.01, 100.0, 6)[:, None]
+    squares = 20 + (q**2 / values).sum(axis=1)
+    together = np.array(variance_components(Spectra(values, q, squares, np.full(6, 20.0), 5)))
+    for k in range(6):
+        own = (np.array(part[k : k + 1]) for part in (values, q, squares, np.full(6, 20.0)))
+        np.testing.assert_allclose(np.ravel(variance_components(Spectra(*own, 5))), together[:, k], rtol=1e-12)
+
+
+def test_noise_alone_and_targets_without_noise(rng):
+    values = rng.uniform(1.0, 5.0, size=(2, 3))
+    q = np.array([np.zeros(3), values[1]])  # nothing explained; all of it, by weights of 1
+    noise, signal = variance_components(Spectra(values, q, np.array([10.0, values[1].sum()]), np.full(2, 10.0), 3))
+    np.testing.assert_array_equal([noise[0], signal[0]], [1.0, 0.0])
+    assert 0 < noise[1] < 1e-4
+    assert signal[1] > 0.1

@@ -76,7 +76,8 @@ _AGREEMENT = 7 / 8
 _PROBES = 32  # random signs behind a trace that is too large to compute: its relative error falls as 1/√32
 _GRID = np.linspace(-9.0, 9.0, 49) * np.log(10) / 2  # log of τ²·(mean eigenvalue)/σ²: nine decades, a factor 1.5 apart
 _AT_ONCE = 2**16  # eigenvalues times points of the grid in one array: bounds its memory
-_HALVINGS = 45  # bisections of a grid cell, down to rounding
+_MAX_NEWTON = 45  # steps to the minimum within a grid cell: as many halvings of it alone would reach rounding
+_NEWTON_TOL = 1e-9  # length of such a step that ends them: what is left to go is of the size of its square
 _ROUNDING = 1e-13  # a target whose share of variation is below this is constant
 _NOISE_FLOOR = 1e-10  # smallest noise variance, as a share of the target's: keeps noise precisions finite
 _SMALLEST_FREEDOM = 1e-3  # degrees of freedom below which an estimate of a variance is ignored
@@ -138,15 +139,23 @@ def variance_components(spectra: Spectra, noise: Array | None = None) -> tuple[A
     typical = spectra.typical_value()
     chunks = np.array_split(_GRID[:, None], min(len(_GRID), 1 + len(_GRID) * spectra.values.size // _AT_ONCE))
     grid = np.concatenate([_criterion(spectra, np.exp(chunk) / typical, noise) for chunk in chunks])
-    best = np.clip(np.argmin(grid, axis=0), 1, len(_GRID) - 2)
-    low, high = _GRID[best - 1], _GRID[best + 1]
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        falling = _slope(spectra, np.exp(middle) / typical, noise) < 0
-        low, high = np.where(falling, middle, low), np.where(falling, high, middle)
-    ratio = np.exp((low + high) / 2) / typical
-    ratio = np.where(np.argmin(grid, axis=0) == 0, 0.0, ratio)  # nothing but noise
-    variance = _noise_variance(spectra, ratio) if noise is None else noise
+    best = np.argmin(grid, axis=0)
+    moving = best > 0  # the others are nothing but noise
+    inner = np.clip(best, 1, len(_GRID) - 2)
+    low, high = _GRID[inner - 1], _GRID[inner + 1]
+    point = _GRID[inner]
+    for _ in range(_MAX_NEWTON):
+        slope, curvature = _derivatives(spectra, np.exp(point) / typical, noise)
+        low, high = np.where(slope < 0, point, low), np.where(slope < 0, high, point)
+        after = point - np.divide(slope, curvature, out=np.full_like(slope, np.inf), where=curvature > 0)
+        after = np.where((low <= after) & (after <= high), after, (low + high) / 2)
+        after = np.where(moving, after, point)
+        moving &= np.abs(after - point) > _NEWTON_TOL
+        point = after
+        if not moving.any():
+            break
+    ratio = np.where(best > 0, np.exp(point) / typical, 0.0)
+    variance = _noise_variance(spectra, _explained(spectra, ratio)) if noise is None else noise
     return variance, ratio * variance
 
 
@@ -155,28 +164,34 @@ def _explained(spectra: Spectra, ratio: Array) -> Array:
     return np.asarray(np.sum(t * q**2 / (1 + t * g), axis=-1))
 
 
-def _noise_variance(spectra: Spectra, ratio: Array) -> Array:
+def _noise_variance(spectra: Spectra, explained: Array) -> Array:
     freedom = np.maximum(spectra.freedom, 1.0)
     floor = np.where(spectra.target_squares > 0, _NOISE_FLOOR * spectra.target_squares / freedom, 1.0)
-    return np.maximum((spectra.target_squares - _explained(spectra, ratio)) / freedom, floor)
+    return np.maximum((spectra.target_squares - explained) / freedom, floor)
 
 
 def _criterion(spectra: Spectra, ratio: Array, noise: Array | None) -> Array:
     """−2 log-likelihood as a function of τ²/σ², σ² profiled out where it is not known."""
     determinant = np.sum(np.log1p(ratio[..., None] * spectra.values), axis=-1)
+    explained = _explained(spectra, ratio)
     if noise is None:
-        return np.asarray(spectra.freedom * np.log(_noise_variance(spectra, ratio)) + determinant)
-    return np.asarray(determinant - _explained(spectra, ratio) / noise)
+        return np.asarray(spectra.freedom * np.log(_noise_variance(spectra, explained)) + determinant)
+    return np.asarray(determinant - explained / noise)
 
 
-def _slope(spectra: Spectra, ratio: Array, noise: Array | None) -> Array:
-    """Derivative of the criterion in log(τ²/σ²)."""
-    g, q, t = spectra.values, spectra.projections, ratio[:, None]
-    grows = np.sum(t * g / (1 + t * g), axis=1)
-    gained = np.sum(t * q**2 / (1 + t * g) ** 2, axis=1)
-    scale = _noise_variance(spectra, ratio) if noise is None else noise
-    factor = spectra.freedom / np.maximum(spectra.freedom, 1.0) if noise is None else 1.0
-    return np.asarray(grows - factor * gained / scale)
+def _derivatives(spectra: Spectra, ratio: Array, noise: Array | None) -> tuple[Array, Array]:
+    """First and second derivative of the criterion in log(τ²/σ²)."""
+    seen = ratio[:, None] * spectra.values
+    left = 1 / (1 + seen)
+    parts = ratio[:, None] * spectra.projections**2 * left
+    gained = np.einsum("kj,kj->k", parts, left)  # derivative of what is explained
+    bends = np.einsum("kj,kj,kj->k", parts, left, 1 - 2 * seen * left)
+    grows, slows = np.einsum("kj,kj->k", seen, left), np.einsum("kj,kj,kj->k", seen, left, left)
+    if noise is not None:
+        return grows - gained / noise, slows - bends / noise
+    freedom, variance = np.maximum(spectra.freedom, 1.0), _noise_variance(spectra, parts.sum(axis=1))
+    share = spectra.freedom / freedom / variance
+    return grows - share * gained, slows - share * (bends + gained**2 / (freedom * variance))
 
 
 def residual_freedom(spectra: Spectra, noise: Array, signal: Array) -> Array:
@@ -444,14 +459,15 @@ def moderate(variances: Array, freedom: Array) -> Array:
 
 def _mean(z: Array, errors: Array, excess: float) -> float:
     """Mean weighted by the inverse variances."""
-    return float(np.average(z, weights=1 / (errors + excess)))
+    weights = 1 / (errors + excess)
+    return float(weights @ z / weights.sum())
 
 
 def _excess(z: Array, errors: Array) -> float:
     r"""The variance e ≥ 0 beside the errors for which :math:`\sum_k (z_k - \bar z)^2/(e + \epsilon_k) = K - 1`."""
 
     def surplus(e: float) -> float:
-        return float(np.sum((z - _mean(z, errors, e)) ** 2 / (errors + e))) - (len(z) - 1)
+        return float(((z - _mean(z, errors, e)) ** 2 / (errors + e)).sum()) - (len(z) - 1)
 
     # Without any errors e would be the plain variance; with them it is smaller.
     return float(brentq(surplus, 0.0, z.var(ddof=1) * (1 + 1e-9))) if surplus(0.0) > 0 else 0.0
