@@ -34,7 +34,7 @@ _COMMANDS = {
 
 _EPILOG = """\b
 Start here:
-  mssl datasets export digit-pairs pairs.csv --subsample 30
+  mssl datasets export digit-pairs pairs.csv --subsample 20
   mssl fit pairs.csv --task pair --target label --save model.npz
   mssl predict model.npz pairs.csv -o predictions.csv
 

@@ -41,7 +41,7 @@ from mssl.transfer import gain_over_separate
 
 _log = logging.getLogger("mssl")
 _MANY_ROWS = 100_000  # of a table that takes long enough to say what is being done with it
-_MANY_TASKS = 500  # beyond which the whole search takes from a quarter of an hour to hours
+_MANY_TASKS = 500  # beyond which the whole search and stability selection take many minutes
 _SHORT_SEARCH: dict[str, Any] = {
     "graph_penalties": [0.2, 0.3, 0.5, float("inf")],
     "coef_penalties": [0.0],
@@ -178,8 +178,8 @@ def _shorten(model: Any, n_tasks: int) -> None:
     model.set_params(**_SHORT_SEARCH)
     warnings.warn(
         f"there are {n_tasks:,} tasks, so that the search is a short one: eight settings, and no stability selection. "
-        "--set selection=both makes the whole search, which takes hours from 1,000 tasks on; mssl select finds the "
-        "stable edges alone.",
+        "--set selection=both makes the whole search, whose time grows with the square of the tasks; mssl select finds "
+        "the stable edges alone.",
         stacklevel=2,
     )
 
