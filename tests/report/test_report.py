@@ -165,14 +165,20 @@ def test_every_section_is_there_with_a_heading_and_a_link(full):
     assert headed == {attrs["id"] for tag, attrs in full.tags if tag == "h2"}
 
 
-def test_every_figure_has_words_for_those_who_cannot_see_it(full):
+def test_every_figure_has_words_for_those_who_cannot_see_it(full, model):
     assert full.figures() == {
         "plot-graph", "plot-relations", "plot-chords", "plot-coefficients", "plot-gains", "plot-stability",
         "plot-convergence",
     }  # fmt: skip
     figures = [attrs for tag, attrs in full.tags if tag == "figure"]
     assert len(figures) == 7
-    assert all(len(attrs["aria-label"]) > 20 for attrs in figures)
+    words = [attrs["aria-label"] for attrs in figures]
+    strongest = model.graph_.edges(1)[0]
+    assert f"{strongest.task_i} and {strongest.task_j} {strongest.weight:+.2f}" in words[0]
+    assert f"{model.partial_correlation_[~np.eye(13, dtype=bool)].max():+.2f}" in words[1]
+    task, feature = np.unravel_index(np.argmax(np.abs(model.coef_)), model.coef_.shape)
+    assert f"{model.coef_[task, feature]:+.3g}, of {model.tasks_[task]} on x{feature}" in words[3]
+    assert "from -7.0 to +5.0 %; 7 tasks lose" in words[4]
     assert sum(tag == "figcaption" for tag, _ in full.tags) == 7
     labelled = {attrs["for"] for tag, attrs in full.tags if tag == "label" and "for" in attrs}
     assert {"min-weight", "task-search", "pair-search"} <= labelled

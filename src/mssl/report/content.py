@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from mssl.estimators.summary import last_step
+from mssl.estimators.summary import held_out_score, last_step
 from mssl.exceptions import DataError, MSSLError, package_versions
 from mssl.graph.display import FDR, display
 from mssl.graph.geometry import community_colors
@@ -265,21 +265,13 @@ def _new_task(model: Any) -> NewTask | None:
 
 
 def _cross_validated(model: Any) -> str:
-    """Scores of rows that were left out of the fits."""
-    if hasattr(model, "candidates_"):
-        scores = {name: score for name, score, _ in model.candidates_ if np.isfinite(score)}
-        if not scores:
-            return ""
-        best = max(scores, key=lambda name: scores[name])
-        apart = scores.get("ridge")
-        alone = "" if apart is None or best == "ridge" else f", {apart:.4g} with separate tasks (ridge)"
-        return (
-            "In cross-validation, on rows left out of the fits, the mean log density of a row is "
-            f"{scores[best]:.4g} with the prior {best}{alone}."
-        )
-    if hasattr(model, "best_score_"):
-        return f"The cross-validated score is {model.best_score_:.4g} ({model.n_splits_} folds)."
-    return ""
+    """What is known of rows that were left out of the fits."""
+    score = held_out_score(model)
+    if score is None:
+        return ""
+    apart = {name: value for name, value, _ in getattr(model, "candidates_", [])}.get("ridge", np.nan)
+    alone = f"; with separate tasks (ridge) it is {apart:.4g}" if apart < score[1] else ""
+    return f"The {score[0]} is {score[1]:.4g}{alone}."
 
 
 def _effects(model: Any, tasks: list[Any]) -> list[Effect]:
