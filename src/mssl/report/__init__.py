@@ -77,7 +77,7 @@ def write(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     page = report.write(model, pathlib.Path(folder, "report.html"))
     ...     page.read_text(encoding="utf-8").count("<section")
-    9
+    11
     """
     from mssl.report.content import GivenRows, gather
     from mssl.report.page import render
