@@ -13,7 +13,7 @@ from mssl.exceptions import DataError
 from mssl.losses import Gaussian
 from mssl.model.objective import evaluate
 from mssl.penalties import L1, L21, Nuclear
-from mssl.solvers.alternation import alternate
+from mssl.solvers.alternation import Record, alternate, verdict
 from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.fit import Fits, Settings, fit_prepared, prepare, start
 from mssl.structures import GraphLaplacian, Independent, KnownEdges, MeanRegularized, SparsePrecision
@@ -226,6 +226,31 @@ def test_a_bad_structure_step_is_taken_back():
     assert arguments[1].calls_ > 2
     assert falls(fit)
     assert fit.status is Status.CONVERGED
+
+
+class HelplessStructure(SparsePrecision):
+    """A sparse precision that is not improved from the third update on, as where rounding forbids it."""
+
+    def update(self, S, step, scale, tol):
+        self.calls_ = getattr(self, "calls_", 0) + 1
+        return super().update(S, step, scale, tol) if self.calls_ <= 2 else step
+
+
+def test_structure_steps_without_progress_are_not_tried_again():
+    arguments, more = begin(tasks(n=9), HelplessStructure(0.1), 0.02, noise=0.5)
+    fit = alternate(*arguments, **more, tol=1e-8)
+    assert arguments[1].calls_ <= 4
+    assert falls(fit)
+    assert fit.status is Status.STALLED
+    assert len(fit.history) <= 20
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-6, 1e-9])
+@pytest.mark.parametrize(("gain", "gap", "status"), [(1e-5, 1.0, Status.STALLED), (1e-2, 1.0, None), (1e-5, 0.9, None)])
+def test_rounds_that_would_take_thousands_to_gain_the_tolerance_end(tol, gain, gap, status):
+    """Shares of the tolerance gained in a round, and of the gap left by it: either is progress."""
+    history = [Record(i, 50.0 * (1 - gain * tol * i), 0.0, 0.0, 100.0 * gap**i, 0, 0.0) for i in range(1, 12)]
+    assert verdict(history, tol) is status
 
 
 @pytest.mark.parametrize("penalty", [L1(0.0), L1(2.0), L21(3.0), Nuclear(3.0)], ids=str)

@@ -117,6 +117,27 @@ def test_permuting_tasks_permutes_the_answer() -> None:
     np.testing.assert_allclose(second.precision_[np.ix_(place, place)], first.precision_, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("loss", ["gaussian", "gamma", "poisson"])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_order_of_tasks_does_not_change_f(loss: str, seed: int) -> None:
+    """Also with one to four rows a task, where little is known of noise and dispersion."""
+    random = np.random.default_rng(seed)
+    K, d = 6, int(random.integers(2, 9))
+    tasks = np.repeat(np.arange(K), random.integers(1, 5 if seed % 2 else 30, K))
+    X = random.standard_normal((len(tasks), d)) + 10.0 ** random.uniform(0, 4)
+    eta = (X - X.mean(axis=0)) @ random.standard_normal(d) / d
+    y = {"gaussian": eta, "gamma": np.exp(eta) + 0.1, "poisson": random.poisson(np.exp(eta))}[loss]
+    y = y + (random.standard_normal(len(eta)) if loss == "gaussian" else 0)
+    values = []
+    for names in (np.arange(K), random.permutation(K)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            result = MSSLRegressor(0.1, loss=loss, tol=1e-8, max_iter=1000).fit(X, y, tasks=names[tasks]).result_
+        values.append(result.objective)
+        assert result.status is Status.CONVERGED
+    assert abs(values[1] - values[0]) <= 1e-7 * max(1.0, abs(values[0]))
+
+
 def test_units_of_a_target_do_not_matter() -> None:
     data = make_clustered_tasks(random_state=3, n_tasks=6, clusters=((0, 1, 2), (3, 4)), n_features=10, n_samples=40)
     factor = np.array([1.0, 1000.0, 1e-4, 3.0, 1.0, 70.0])

@@ -220,3 +220,18 @@ def test_noise_alone_and_targets_without_noise(rng):
     np.testing.assert_array_equal([noise[0], signal[0]], [1.0, 0.0])
     assert 0 < noise[1] < 1e-4
     assert signal[1] > 0.1
+
+
+def test_one_degree_of_freedom_has_equal_shares_of_signal_and_noise_whatever_rounding_says():
+    """Its criterion is flat: log(y²/(1 + tg)) + log(1 + tg) is the same for all t."""
+    random = np.random.default_rng(4)
+    g, y = 10.0 ** random.uniform(-6, 6, (200, 1)), 10.0 ** random.uniform(-3, 3, (200, 1))
+    rounded = np.sqrt(g) * y * (1 + 1e-14 * random.standard_normal((200, 1)))
+    noise, signal = variance_components(Spectra(g, rounded, y[:, 0] ** 2, np.ones(200), 1))
+    np.testing.assert_allclose(noise, y[:, 0] ** 2 / 2, rtol=1e-6)
+    np.testing.assert_allclose(signal * g[:, 0], noise, rtol=1e-6)
+
+
+def test_a_task_without_features_that_vary_has_no_signal():
+    _, signal = variance_components(Spectra(np.zeros((2, 3)), np.zeros((2, 3)), np.ones(2), np.full(2, 4.0), 3))
+    np.testing.assert_array_equal(signal, 0.0)

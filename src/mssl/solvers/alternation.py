@@ -40,7 +40,9 @@ _SHARE = 0.3  # of the allowed gap, for each of the two blocks: both together st
 _LOOSE = 0.1  # of the present gap, to which a block is solved while far from the end: larger takes more rounds
 _TURNS = 2  # limit of the turns between mean and Ω for one set of weights; a third one gained nothing
 _POLISH = 5  # most iterations that end the fit for a given structure; Newton's need one or two
+_IDLE = 0.5  # share of its gap that a structure step leaves where it makes no progress
 _PATIENCE = 5  # rounds without progress of F or of the gap before the alternation ends as stalled
+_SMALLEST_GAIN = 1e-3  # share of the tolerance by which so many rounds must lower F: less would take thousands of them
 _FAR = 1e-3  # relative rise of F over a whole convex fit that no rounding explains
 _ROUNDING = 1e-12  # relative change of F that counts as rounding: F sums terms of up to a thousand times its size
 
@@ -228,6 +230,7 @@ class _Rounds:
         self.tol, self.max_inner, self.monitor = tol, max_inner, monitor
         self.history: list[Record] = []
         self.began = perf_counter()
+        self.unreachable = 0.0  # gap below which structure steps make no progress: none is tried there again
 
     def only(self, W: Array, step: StructureStep, max_iter: int) -> _End:
         """The fit for a given Ω: one weight step."""
@@ -368,9 +371,12 @@ class _Rounds:
         structure, step = self.structure, point.step
         goal = max(needed, enough)
         for _ in range(_TURNS):
-            if step.gap <= needed:
+            if step.gap <= max(needed, self.unreachable):
                 break
-            step = structure.update(moment, step, self.scale, tighter * max(needed, min(enough, _LOOSE * step.gap)))
+            before, asked = step.gap, tighter * max(needed, min(enough, _LOOSE * step.gap))
+            step = structure.update(moment, step, self.scale, asked)
+            if structure.joint and step.gap > max(2 * asked, _IDLE * before):
+                self.unreachable = 2 * step.gap
             if self.mean_variance <= 0 or not structure.joint:
                 break
             point = evaluate_again(point, structure, self.scale, step, structure.couple(step, self.mean_variance))
@@ -468,6 +474,7 @@ def verdict(history: list[Record], tol: float) -> Status | None:
     if len(history) <= 2 * _PATIENCE:
         return None
     earlier = history[:-_PATIENCE]
-    flat = earlier[-1].objective - last.objective <= _ROUNDING * max(1.0, abs(last.objective))
+    fall = earlier[-1].objective - last.objective
+    flat = fall <= max(_ROUNDING, _SMALLEST_GAIN * tol) * max(1.0, abs(last.objective))
     stuck = min(r.relative_gap for r in history[-_PATIENCE:]) >= 0.9 * min(r.relative_gap for r in earlier)
     return Status.STALLED if flat and stuck else None

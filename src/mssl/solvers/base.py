@@ -25,7 +25,7 @@ class Status(StrEnum):
         "convex or gives no dual norm"
     )
     MAX_ITER = "stopped at the iteration limit before the certificate reached the tolerance"
-    STALLED = "stopped: no further progress is possible in floating point"
+    STALLED = "stopped: neither the objective nor the certificate makes progress any more"
     DIVERGED = "stopped: the objective is not finite"
 
 

@@ -50,6 +50,7 @@ from mssl.structures.fixed import Independent
 
 Array = NDArray[np.float64]
 
+_NEWTON_STEPS = 100  # of a weight step on the way to the start, where a dozen is usual: more of them creep
 _FREE = 1e-4  # least factor of a penalty: that of weights that are to be free
 _FORBIDDING = 1e6  # a λ at which no graph has an edge: in units of correlations 1 is enough
 
@@ -461,6 +462,8 @@ def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> t
     scale = replace(scale, variances=v)
     if closed:
         return scale, W
+    if prepared.rows is not None:
+        max_inner = min(max_inner, _NEWTON_STEPS)
     W = W if prepared.near is None else prepared.near
     return diagonal_start(problem, structure, scale, W, mean_variance=tau, max_inner=max_inner)
 

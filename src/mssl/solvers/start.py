@@ -42,6 +42,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -78,6 +79,7 @@ _GRID = np.linspace(-9.0, 9.0, 49) * np.log(10) / 2  # log of τ²·(mean eigenv
 _AT_ONCE = 2**16  # eigenvalues times points of the grid in one array: bounds its memory
 _MAX_NEWTON = 45  # steps to the minimum within a grid cell: as many halvings of it alone would reach rounding
 _NEWTON_TOL = 1e-9  # length of such a step that ends them: what is left to go is of the size of its square
+_FLAT = 1e-9  # differences of a criterion, and slopes of it, that may be rounding
 _ROUNDING = 1e-13  # a target whose share of variation is below this is constant
 _NOISE_FLOOR = 1e-10  # smallest noise variance, as a share of the target's: keeps noise precisions finite
 _SMALLEST_FREEDOM = 1e-3  # degrees of freedom below which an estimate of a variance is ignored
@@ -121,6 +123,13 @@ class Spectra:
         mean = self.values.sum(axis=1) / self.n_features
         return np.where(mean > 0, mean, 1.0)
 
+    @cached_property
+    def least_squares(self) -> tuple[Array, Array]:
+        """What least squares explain of each task's squares, direction by direction (K, m), and the rest (K,)."""
+        explained = np.divide(self.projections**2, self.values, out=np.zeros(self.values.shape), where=self.values > 0)
+        rest = self.target_squares - explained.sum(axis=1)
+        return explained, np.where(rest > _ROUNDING * self.target_squares, rest, 0.0)
+
 
 def variance_components(spectra: Spectra, noise: Array | None = None) -> tuple[Array, Array]:
     """Noise variance σ² and signal variance τ² of every task by restricted maximum likelihood.
@@ -139,13 +148,17 @@ def variance_components(spectra: Spectra, noise: Array | None = None) -> tuple[A
     typical = spectra.typical_value()
     chunks = np.array_split(_GRID[:, None], min(len(_GRID), 1 + len(_GRID) * spectra.values.size // _AT_ONCE))
     grid = np.concatenate([_criterion(spectra, np.exp(chunk) / typical, noise) for chunk in chunks])
-    best = np.argmin(grid, axis=0)
-    moving = best > 0  # the others are nothing but noise
+    # One degree of freedom cannot tell signal from noise: where the criterion is flat, both have equal shares.
+    equal = grid <= grid.min(axis=0) + _FLAT
+    best = np.argmin(np.where(equal, np.abs(_GRID)[:, None], np.inf), axis=0)
+    signals = (best > 0) & spectra.values.any(axis=1)  # the others are nothing but noise
+    moving = signals.copy()
     inner = np.clip(best, 1, len(_GRID) - 2)
     low, high = _GRID[inner - 1], _GRID[inner + 1]
     point = _GRID[inner]
     for _ in range(_MAX_NEWTON):
         slope, curvature = _derivatives(spectra, np.exp(point) / typical, noise)
+        moving &= np.abs(slope) > _FLAT
         low, high = np.where(slope < 0, point, low), np.where(slope < 0, high, point)
         after = point - np.divide(slope, curvature, out=np.full_like(slope, np.inf), where=curvature > 0)
         after = np.where((low <= after) & (after <= high), after, (low + high) / 2)
@@ -154,29 +167,26 @@ def variance_components(spectra: Spectra, noise: Array | None = None) -> tuple[A
         point = after
         if not moving.any():
             break
-    ratio = np.where(best > 0, np.exp(point) / typical, 0.0)
-    variance = _noise_variance(spectra, _explained(spectra, ratio)) if noise is None else noise
+    ratio = np.where(signals, np.exp(point) / typical, 0.0)
+    variance = _noise_variance(spectra, ratio) if noise is None else noise
     return variance, ratio * variance
 
 
-def _explained(spectra: Spectra, ratio: Array) -> Array:
-    g, q, t = spectra.values, spectra.projections, ratio[..., None]
-    return np.asarray(np.sum(t * q**2 / (1 + t * g), axis=-1))
-
-
-def _noise_variance(spectra: Spectra, explained: Array) -> Array:
+def _noise_variance(spectra: Spectra, ratio: Array) -> Array:
     freedom = np.maximum(spectra.freedom, 1.0)
     floor = np.where(spectra.target_squares > 0, _NOISE_FLOOR * spectra.target_squares / freedom, 1.0)
-    return np.maximum((spectra.target_squares - explained) / freedom, floor)
+    explained, rest = spectra.least_squares
+    unexplained = rest + np.sum(explained / (1 + ratio[..., None] * spectra.values), axis=-1)
+    return np.maximum(unexplained / freedom, floor)
 
 
 def _criterion(spectra: Spectra, ratio: Array, noise: Array | None) -> Array:
     """−2 log-likelihood as a function of τ²/σ², σ² profiled out where it is not known."""
     determinant = np.sum(np.log1p(ratio[..., None] * spectra.values), axis=-1)
-    explained = _explained(spectra, ratio)
     if noise is None:
-        return np.asarray(spectra.freedom * np.log(_noise_variance(spectra, explained)) + determinant)
-    return np.asarray(determinant - explained / noise)
+        return np.asarray(spectra.freedom * np.log(_noise_variance(spectra, ratio)) + determinant)
+    g, q, t = spectra.values, spectra.projections, ratio[..., None]
+    return np.asarray(determinant - np.sum(t * q**2 / (1 + t * g), axis=-1) / noise)
 
 
 def _derivatives(spectra: Spectra, ratio: Array, noise: Array | None) -> tuple[Array, Array]:
@@ -189,7 +199,7 @@ def _derivatives(spectra: Spectra, ratio: Array, noise: Array | None) -> tuple[A
     grows, slows = np.einsum("kj,kj->k", seen, left), np.einsum("kj,kj,kj->k", seen, left, left)
     if noise is not None:
         return grows - gained / noise, slows - bends / noise
-    freedom, variance = np.maximum(spectra.freedom, 1.0), _noise_variance(spectra, parts.sum(axis=1))
+    freedom, variance = np.maximum(spectra.freedom, 1.0), _noise_variance(spectra, ratio)
     share = spectra.freedom / freedom / variance
     return grows - share * gained, slows - share * (bends + gained**2 / (freedom * variance))
 
