@@ -37,7 +37,7 @@ _byte_of = ctypes.c_char.from_buffer
 _FLOATS, _INTS = np.dtype(np.float64), np.dtype(np.int64)
 _UNSCREENED, _SCREENED = range(2)  # how a graphical lasso begins
 SMALL_GRAPH = 64  # variables up to which room for one component of them all costs nothing
-LAPACK_FROM = 48  # variables from which the library asks LAPACK for factorisations
+LAPACK_FROM = 64  # variables from which the library asks LAPACK for factorisations
 _SUFFIX = ".dll" if sys.platform == "win32" else ".library"  # not .so, which Python would take for a module of its own
 
 

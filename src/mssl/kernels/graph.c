@@ -10,7 +10,7 @@
 #define MOST_PASSES 2000  /* and where W would lose its definiteness otherwise */
 #define ROUNDS 20         /* rounds in which violators join a column's variables */
 #define SINGULAR 1e-7     /* least entry on the diagonal of a factor that is trusted */
-#define LAPACK_FROM 48    /* variables from which LAPACK factorises faster than the loops here */
+#define LAPACK_FROM 64    /* variables from which LAPACK factorises faster than the loops here */
 #define SPARSE_FROM 150   /* variables from which sparsity of Omega is used to factorise it */
 #define STOP 0.3          /* the descent stops where its estimate of the gap is this part of the target */
 #define BURST 10          /* sweeps after which Newton steps are tried */
