@@ -134,4 +134,4 @@ def test_the_column_of_tasks_is_no_feature():
     with pytest.raises(ValueError, match="feature names"):
         model.predict(frame.rename(columns={"a": "z"}))
     numbered = MSSLRegressor(task_column=0).fit(np.c_[np.unique(DATA.tasks, return_inverse=True)[1], DATA.X], DATA.y)
-    assert numbered.n_features_in_ == 4
+    assert numbered.n_features_in_ == 5  # columns of an array are known by their number

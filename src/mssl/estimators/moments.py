@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
 from mssl._validation import caller_level, check_instance, refused
@@ -14,6 +15,12 @@ from mssl.data.inputs import is_dask
 from mssl.data.moments import Moments
 from mssl.estimators.prediction import head
 from mssl.losses import Loss
+
+
+def _is_gaussian(model: Any) -> bool:
+    """Whether moments tell all that the model needs of its rows."""
+    loss = getattr(model, "loss", "gaussian")
+    return bool(getattr(loss, "name", loss) == "gaussian")
 
 
 class FromMoments:
@@ -83,6 +90,7 @@ class FromMoments:
         self.moments_ = moments
         return self
 
+    @available_if(_is_gaussian)
     def partial_fit(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> Self:
         """Add rows to those of earlier calls (or of :meth:`fit_moments`), and fit to all.
 

@@ -87,15 +87,12 @@ class TaskPredictor:
 
     @classmethod
     def _state_from_version_1(cls, state: dict[str, Any]) -> dict[str, Any]:
-        """Files of version 1 count the column of tasks among the features."""
-        column = state.get("task_column")
-        names = state.get("feature_names_in_")
-        if column is None or "n_features_in_" not in state:
+        """Files of version 1 count the column of tasks among the features of a frame."""
+        column, names = state.get("task_column"), state.get("feature_names_in_")
+        if column is None or names is None:
             return state
-        changed = {"n_features_in_": state["n_features_in_"] - 1}
-        if names is not None:
-            changed["feature_names_in_"] = names[names != (names[column] if isinstance(column, int) else column)]
-        return state | changed
+        kept = names[names != (names[column] if isinstance(column, int) else column)]
+        return state | {"n_features_in_": len(kept), "feature_names_in_": kept}
 
     def _same_input(self, other: TaskPredictor) -> Self:
         """Remember the input that another estimator has read."""
@@ -350,10 +347,9 @@ def _locate_one(task: Any, known: Labels) -> int:
 
 
 def head(X: Any, task_column: Any) -> Any:
-    """The columns of X without rows, and without the one that holds tasks: it is no feature."""
+    """The columns of X without rows: of a frame without the one that holds tasks, of an array all of them."""
     if hasattr(X, "columns"):
         names = list(X.columns)
         own = task_column if task_column in names or not isinstance(task_column, int) else names[task_column]
         return without_columns(X.head(0), (own,))
-    width = (X if hasattr(X, "shape") else as_given(X)).shape[1]
-    return np.empty((0, width - (task_column is not None)))
+    return np.empty((0, (X if hasattr(X, "shape") else as_given(X)).shape[1]))
