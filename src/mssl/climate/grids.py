@@ -96,7 +96,10 @@ def choose(data: Any, variable: str | None, source: str) -> Any:
     chosen = variable if variable is not None else (names[0] if len(names) == 1 else None)
     if chosen is None or chosen not in data.data_vars:
         asked = "several variables or none" if variable is None else f"no variable {variable!r}"
-        raise DataError(f"{source} has {asked}; name one of {listing([str(name) for name in names])}.")
+        raise DataError(
+            f"{source} has {asked}; name one of {listing([str(name) for name in names])} (that of the observation may "
+            "have a name of its own, observed_variable)."
+        )
     return data[chosen]
 
 

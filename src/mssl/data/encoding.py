@@ -57,7 +57,8 @@ class ColumnSchema:
         Levels seen in training, sorted unless they have an order; None for numbers. Of two levels only the second gets
         a column.
     fill : tuple of float
-        Mean of each encoded column in training, which stands in for missing values; empty where they are refused.
+        What stands in for missing values: the mean of each encoded column in training, or none of the levels where a
+        mark says that the category is missing; empty where they are refused.
     indicator : bool
         Whether a further column says where the value was missing.
     """
@@ -119,7 +120,10 @@ class ColumnSchema:
         """The same with the means of encoded training values; those of a column without any value are zero."""
         gaps = np.isnan(values[:, 0])
         fill = values[~gaps].mean(axis=0) if not gaps.all() else np.zeros(self.width)
-        return replace(self, fill=tuple(fill.tolist()), indicator=indicator and bool(gaps.any() and not gaps.all()))
+        marked = indicator and bool(gaps.any() and not gaps.all())
+        if marked and self.categories is not None:
+            fill = np.zeros(self.width)  # none of the levels: the mark is a level of its own
+        return replace(self, fill=tuple(fill.tolist()), indicator=marked)
 
 
 def learn_column(column: ColumnValues) -> ColumnSchema:

@@ -44,6 +44,7 @@ from mssl.plots.support import (
     numbers,
     size_in_points,
     square,
+    wrapped,
 )
 
 _DASHES = (0, (3, 1.5))  # of negative edges, so that colour alone does not tell the sign
@@ -224,7 +225,8 @@ def plot_map(
         colour_bar(ax, ax.scatter(longitude, latitude, c=colors, cmap="cividis", **look), label)
     south, north, west, east = box
     ax.set(xlim=(west, east), ylim=(south, north), aspect=1 / max(np.cos(np.radians((south + north) / 2)), 0.2))
-    ax.set_xlabel("\n".join(["longitude (°E)", *filter(None, [hidden]), *notes]), fontsize=NORMAL)
+    lines = ["longitude (°E)", *(wrapped(ax, note, NORMAL) for note in (hidden, *notes) if note)]
+    ax.set_xlabel("\n".join(lines), fontsize=NORMAL)
     ax.set_ylabel("latitude (°N)", fontsize=NORMAL)
     _sign_legend(ax, entries_at(graph.weights, i, j), _of_edges(certain, i, j))
     return ax
@@ -277,7 +279,7 @@ def _note(ax: Any, *parts: str) -> None:
     """Say below the drawing what it does not show."""
     text = "; ".join(part for part in parts if part)
     if text:
-        ax.set_xlabel(text, fontsize=SMALL, color=GREY)
+        ax.set_xlabel(wrapped(ax, text, SMALL), fontsize=SMALL, color=GREY)
 
 
 def _sign_legend(ax: Any, weights: FloatArray, certain: NDArray[np.bool_]) -> None:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,12 @@ def _glyphs(families: tuple[str, ...]) -> frozenset[int]:
     fonts = matplotlib_module("font_manager")
     found = (fonts.get_font(fonts.findfont(fonts.FontProperties(family=[family]))) for family in families)
     return frozenset().union(*(font.get_charmap() for font in found))
+
+
+def wrapped(ax: Any, text: str, font: float) -> str:
+    """Text in lines that the place of the axes is wide enough for."""
+    points = 72 * ax.figure.figure.get_figwidth() * ax.get_position(original=True).width
+    return fill(text, max(20, int(1.15 * points / (0.5 * font))))
 
 
 def size_in_points(ax: Any) -> tuple[float, float]:
