@@ -6,11 +6,11 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 
-from mssl import BayesianMSSLRegressor, MSSLClassifier, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM
+from mssl import BayesianMSSLRegressor, MSSLClassifier, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, MultiTaskGLMCV
 from mssl.exceptions import DataError, LayoutError, ParameterError
 from mssl.losses import Gamma, Gaussian, Huber, Poisson
 from mssl.penalties import L1, AdaptiveL1
-from mssl.structures import Independent
+from mssl.structures import Independent, SparsePrecision
 
 
 def counts(seed=0, K=4, n=40, d=3):
@@ -153,10 +153,12 @@ def test_factors_of_an_l1_penalty_are_those_of_the_adaptive_lasso():
 
 def test_folds_of_moments_and_of_rows_take_the_same_factors():
     X, y, tasks = lines()
-    settings = {"graph_penalties": [0.3], "coef_penalties": [0.0, 5.0, 50.0], "penalty_factor": [0.0, 3.0, 1.0, 1.0]}
-    by_moments = MSSLRegressorCV(**settings).fit(X, y, tasks=tasks)
-    by_rows = MSSLRegressorCV(**settings, scoring="neg_mean_squared_error").fit(X, y, tasks=tasks)
-    plain = MSSLRegressorCV(**settings | {"penalty_factor": None}).fit(X, y, tasks=tasks)
+    model = MultiTaskGLM(Independent(1.0), L1(1.0), penalty_factor=[0.0, 3.0, 1.0, 1.0])
+    grid = {"penalty__alpha": [0.0, 5.0, 50.0], "structure__alpha": [1.0, 30.0]}
+    cv = list(KFold(3, shuffle=True, random_state=0).split(X))
+    by_moments = MultiTaskGLMCV(model, grid, cv=cv).fit(X, y, tasks=tasks)
+    by_rows = MultiTaskGLMCV(model, grid, cv=cv, scoring="neg_mean_squared_error").fit(X, y, tasks=tasks)
+    plain = MultiTaskGLMCV(clone(model).set_params(penalty_factor=None), grid, cv=cv).fit(X, y, tasks=tasks)
     np.testing.assert_allclose(by_moments.coef_, by_rows.coef_, rtol=0.2)
     assert np.abs(by_moments.coef_ - plain.coef_).max() > 1e-4
 
@@ -164,6 +166,8 @@ def test_folds_of_moments_and_of_rows_take_the_same_factors():
 def test_factors_are_checked():
     X, y, tasks = lines()
     with pytest.raises(ParameterError, match="give one a feature"):
-        MSSLRegressor(penalty_factor=np.ones(5)).fit(X, y, tasks=tasks)
+        MultiTaskGLM(penalty_factor=np.ones(5)).fit(X, y, tasks=tasks)
     with pytest.raises(ParameterError, match="penalty_factor"):
-        MSSLRegressor(penalty_factor=[-1.0, 1.0, 1.0, 1.0]).fit(X, y, tasks=tasks)
+        MultiTaskGLM(penalty_factor=[-1.0, 1.0, 1.0, 1.0]).fit(X, y, tasks=tasks)
+    with pytest.raises(ParameterError, match="structure that is given"):
+        MultiTaskGLM(SparsePrecision(0.1), penalty_factor=np.ones(4)).fit(X, y, tasks=tasks)

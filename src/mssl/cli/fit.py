@@ -307,5 +307,5 @@ def show(summary: dict[str, Any]) -> None:
     ]
     written = {"saved": summary.get("file"), "report": summary.get("report")}
     print_facts([*facts, *((name, path) for name, path in written.items() if path is not None)])
-    if summary["strongest_edges"]:
+    if summary["strongest_edges"] and summary["groups"]:
         print_edges([list(edge.values()) for edge in summary["strongest_edges"]], "Strongest edges")

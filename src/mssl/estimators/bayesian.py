@@ -96,6 +96,7 @@ class BayesianEstimator(TaskEstimator):
         -------
         self
         """
+        self.exposed_ = offset is not None and self._loss().name != "gaussian"
         if self._fitted_on_workers(X, y, tasks, sample_weight, offset):
             return self
         X, groups, order, self.ignored_columns_ = take_columns(X, groups, order)
@@ -633,7 +634,7 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
             factor = forecast.degrees / np.maximum(forecast.degrees - 2, 1.0)
             return (forecast.variance + forecast.noise) * factor
         spread = mean**2 * np.expm1(np.minimum(forecast.variance, 100.0))
-        return spread + (mean if self.loss_.name == "poisson" else mean**2)
+        return spread + (mean if self.loss_.name == "poisson" else forecast.noise * mean**2)
 
     def predict_interval(
         self, X: Any, coverage: float = 0.9, tasks: Any = None, unseen: str | None = None, *, offset: Any = None

@@ -40,7 +40,10 @@ class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimato
     scale_features : bool, default=True
         Divide each feature by one scale pooled over tasks.
     penalty_factor : array of shape (d,), optional
-        What the weights of each feature cost, 0 for free ones; as for :class:`mssl.MSSLRegressor`.
+        What the weights of each feature cost: a factor of the ℓ1 penalty, whose square is that of the ridge and of the
+        prior. 0 leaves a feature free (it is taken as 1/10 000), 2 makes it dear; with curves it is for the lines.
+        For structures that are given, such as :class:`mssl.structures.Independent`: one that is learned would learn
+        from the scaled weights.
     fit_intercept : bool, default=True
         Give each task an unpenalised intercept.
     task_column : str or int, optional

@@ -71,9 +71,6 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         then on that scale, predictions are means on the targets' own.
     scale_features : bool, default=True
         Divide each feature by one scale pooled over tasks; coefficients are reported in the user's units.
-    penalty_factor : array of shape (d,), optional
-        What the weights of each feature cost: a factor of the ℓ1 penalty, whose square is that of the ridge and of the
-        prior. 0 leaves a feature free (it is taken as 1/10 000), 2 makes it dear; with curves it is for the lines.
     formulation : {"unified", "paper", "paper-logistic"}, default="unified"
         "paper" minimises the objective as the paper prints it: λ and γ are then the paper's, raw features, unit noise,
         no shared mean, start from Ω = I and W = 0. For classifiers the paper prints two that differ by factors of 2:
@@ -166,7 +163,6 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         missing: str = "error",
         target_transform: str | None = None,
         scale_features: bool = True,
-        penalty_factor: ArrayLike | None = None,
         formulation: str = "unified",
         fit_intercept: bool = True,
         task_column: Hashable | None = None,
@@ -195,7 +191,6 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         self.missing = missing
         self.target_transform = target_transform
         self.scale_features = scale_features
-        self.penalty_factor = penalty_factor
         self.formulation = formulation
         self.fit_intercept = fit_intercept
         self.task_column = task_column
@@ -325,7 +320,7 @@ class MSSLClassifier(TaskClassifier):
     ----------
     graph_penalty, coef_penalty, correlation, edges, coupling, variance_floor, shrinkage, ridge, shared_mean
         As for :class:`MSSLRegressor`.
-    features, missing, scale_features, penalty_factor
+    features, missing, scale_features
         As for :class:`MSSLRegressor`.
     class_weight : None, "balanced" or dict of label → weight, default=None
         Weights of the classes; "balanced" gives both classes of each task equal totals.
@@ -380,7 +375,6 @@ class MSSLClassifier(TaskClassifier):
         features: str | Sequence[FeatureMap] = "linear",
         missing: str = "error",
         scale_features: bool = True,
-        penalty_factor: ArrayLike | None = None,
         formulation: str = "unified",
         fit_intercept: bool = True,
         task_column: Hashable | None = None,
@@ -406,7 +400,6 @@ class MSSLClassifier(TaskClassifier):
         self.features = features
         self.missing = missing
         self.scale_features = scale_features
-        self.penalty_factor = penalty_factor
         self.formulation = formulation
         self.fit_intercept = fit_intercept
         self.task_column = task_column

@@ -123,8 +123,12 @@ def settings_of(estimator: Any, **changes: Any) -> Settings:
     """The settings among an estimator's parameters."""
     names = ("shared_mean", "noise", "scale_features", "fit_intercept", "solver", "tol", "max_iter")
     given = {name: getattr(estimator, name) for name in names} | {"n_starts": getattr(estimator, "n_starts", 1)}
-    if estimator.penalty_factor is not None:
-        given["penalty_factor"] = tuple(np.ravel(estimator.penalty_factor).tolist())
+    factor = getattr(estimator, "penalty_factor", None)
+    if factor is not None:
+        if estimator.structure is not None and getattr(estimator.structure, "learned", False):
+            allowed = "it goes with a structure that is given; one that is learned would learn from the scaled weights"
+            raise refused("penalty_factor", factor, allowed, "Use structure=Independent(…), or leave it out.")
+        given["penalty_factor"] = tuple(np.ravel(factor).tolist())
     given["memory_limit"] = getattr(estimator, "memory_limit", None)
     return Settings(**(given | changes))
 

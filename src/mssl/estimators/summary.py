@@ -153,7 +153,9 @@ def summarise(model: Any, coverage: float = 0.9) -> Summary:
     if std is None:
         notes.append("This model has no standard errors: its penalty, its kind or its size allows none.")
     elif hasattr(fitted, "candidates_"):
-        notes.append("Standard errors are posterior standard deviations; the choice among priors is in them.")
+        chosen = len(fitted.candidates_) > 1
+        more = "the choice among priors is in them" if chosen else "hyperparameters are taken as known"
+        notes.append(f"Standard errors are posterior standard deviations; {more}.")
     else:
         notes.append("Standard errors take graph and noise as known; that these are estimates is not in them.")
     return Summary(
@@ -195,7 +197,8 @@ def _facts(model: Any, fitted: Any) -> list[tuple[str, str]]:
         facts.append(("degrees of freedom a task", _range(np.asarray(dof))))
     if hasattr(fitted, "candidates_"):
         facts.append(("prior", fitted.structure_))
-        facts.append(("log evidence", f"{fitted.evidence_:.6g}"))
+        exact = fitted.loss_.name == "gaussian"
+        facts.append(("log evidence" if exact else "log evidence, up to a constant", f"{fitted.evidence_:.6g}"))
     score = held_out_score(model)
     if score is not None:
         facts.append((score[0], f"{score[1]:.4g}"))
@@ -223,7 +226,7 @@ def held_out_score(model: Any) -> tuple[str, float] | None:
     if hasattr(model, "best_score_"):
         what = "minus the deviance in units of the noise" if model.scoring is None else model.scoring
         return f"cross-validated score ({what}, {model.n_splits_} folds)", float(model.best_score_)
-    judged = getattr(model, "candidates_", [])
+    judged = [] if getattr(model, "exposed_", False) else getattr(model, "candidates_", [])  # rates, not counts
     held_out = [score for _, score, weight in judged if weight > 0 and np.isfinite(score)]
     return ("mean log density of held-out rows", float(max(held_out))) if held_out else None
 

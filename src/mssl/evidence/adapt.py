@@ -32,7 +32,7 @@ def join_task(fit: EvidenceFit, X: Array, y: Array, loss: Loss) -> EvidenceFit:
         precision, response = np.full(len(y), 1.0 / max(fit.noise(None) / size**2, 1e-300)), (y - level) / size
         post, cov = _update(U, mean, covariance, precision, precision * response)
     else:
-        problem = GLMProblem([U], y, np.ones(len(y)), loss)
+        problem = GLMProblem([U], y, np.full(len(y), 1 / fit.noise(None)), loss)
         sites = problem.start()
         post, cov = mean, covariance
         for _ in range(100):

@@ -25,6 +25,7 @@ from mssl.evidence.rows import Rows, compress
 from mssl.evidence.sites import GLMProblem, climb_sites
 from mssl.exceptions import DataError
 from mssl.losses import Loss
+from mssl.solvers.fit import Settings, prepare
 
 STRUCTURES = ("ridge", "ard", "mean", "mean+ard", "iw", "iw+ard")
 LARGEST_DUAL = 5_000  # rows whose covariance is factored as one matrix: a step takes seconds from here on
@@ -707,6 +708,21 @@ def _residual_correlation(
     return np.asarray((1 - rho) * np.eye(K) + rho)
 
 
+def _dispersions(data: TaskData, loss: Loss, options: Options) -> Array:
+    """Dispersion of each task's targets, from fits of single tasks; one where the loss has none.
+
+    Tasks without rows have the mean of the others.
+    """
+    if not loss.has_dispersion:
+        return np.ones(data.n_tasks)
+    kept = data.n_rows > 0
+    part = replace(data, tasks=data.tasks[kept], offsets=np.append(0, np.cumsum(data.n_rows[kept])))
+    found = prepare(part, loss, Settings(fit_intercept=options.intercepts != "none")).noise
+    dispersions = np.full(data.n_tasks, float(found.mean()))
+    dispersions[kept] = found
+    return dispersions
+
+
 def _fit_glm(
     data: TaskData,
     columns: Columns,
@@ -727,14 +743,17 @@ def _fit_glm(
         columns = columns.with_intercept()
         X = [np.column_stack([block, np.ones(len(block))]) for block in X]
     counts = np.concatenate([np.ones(len(t)) if c is None else c for t, c in zip(targets, weights, strict=True)])
-    problem = GLMProblem(X, np.concatenate(targets), counts / options.temperature, loss)
+    dispersion = _dispersions(data, loss, options)
+    exact = counts / dispersion[data.task_of_row]  # rows whose targets vary less say more
+    problem = GLMProblem(X, np.concatenate(targets), exact / options.temperature, loss)
     learner = Learner(columns, learn_noise=False, predictor=counts @ np.concatenate(X) ** 2 / counts.sum())
     if start is not None and options.temperature == 1:
         hyper = start.hyper
     elif base is not None:
         hyper = _dense_start(base.hyper, columns) if dense and options.temperature == 1 else base.hyper
     else:
-        hyper = replace(_first(columns, K, 1.0, _GLM_FLAT), noise=np.ones(K))
+        hyper = _first(columns, K, 1.0, _GLM_FLAT)
+    hyper = replace(hyper, noise=np.ones(K))  # the sites hold the errors
 
     def route(rows: Rows) -> Route:
         return _route(rows, columns, dense)
@@ -744,7 +763,7 @@ def _fit_glm(
     )
     s = route(found.rows).statistics(found.hyper)
     return EvidenceFit(
-        found.hyper,
+        replace(found.hyper, noise=dispersion),
         found.posterior,
         columns,
         units,

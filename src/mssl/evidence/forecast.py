@@ -37,7 +37,7 @@ class Forecast:
     mean, variance : ndarrays of shape (N,)
         Of the linear predictor.
     noise : ndarray of shape (N,)
-        Noise variance (Gaussian loss).
+        Noise variance (Gaussian loss), or dispersion (gamma).
     degrees : ndarray of shape (N,)
         Degrees of freedom of the Student-t distribution (Gaussian loss).
     """
@@ -65,8 +65,11 @@ class Forecast:
             return np.asarray(np.log(np.maximum(np.where(y > 0.5, p, 1 - p), 1e-300)))
         f = self._nodes()
         values = -loss.value(np.repeat(y[:, None], len(_NODES), axis=1), f)
+        constant = -gammaln(y + 1)
+        if loss.name == "gamma":
+            shape = 1 / self.noise
+            values, constant = shape[:, None] * values, shape * np.log(shape) + (shape - 1) * np.log(y) - gammaln(shape)
         top = values.max(axis=1)
-        constant = -gammaln(y + 1) if loss.name == "poisson" else 0.0
         return np.asarray(top + np.log(np.exp(values - top[:, None]) @ _MASS) + constant)
 
     def _nodes(self) -> Array:
@@ -89,7 +92,7 @@ class Forecast:
             return self.probabilities()
         return np.exp(np.minimum(self.mean + 0.5 * self.variance, 700.0))
 
-    def quantiles(self, levels: Array, loss: Loss, dispersion: float = 1.0) -> Array:
+    def quantiles(self, levels: Array, loss: Loss) -> Array:
         """Quantiles of the target at some levels, shape (N, len(levels))."""
         if loss.name == "gaussian":
             scale = np.sqrt(self.variance + self.noise)
@@ -97,11 +100,11 @@ class Forecast:
         rates = np.exp(np.clip(self._nodes(), -700.0, 700.0))
         made = np.empty((len(rates), len(levels)))
         for place, level in enumerate(levels.tolist()):
-            made[:, place] = _mixture_quantile(rates, level, loss, dispersion)
+            made[:, place] = _mixture_quantile(rates, level, loss, self.noise[:, None])
         return made
 
 
-def _mixture_quantile(rates: Array, level: float, loss: Loss, dispersion: float) -> Array:
+def _mixture_quantile(rates: Array, level: float, loss: Loss, dispersion: Array) -> Array:
     """Where the distribution function of a mixture of counts or positive numbers crosses a level, by halving."""
 
     def below(value: Array) -> Array:

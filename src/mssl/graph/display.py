@@ -60,7 +60,8 @@ def display(graph: TaskGraph, fdr: float = FDR, method: str = "bh") -> Display:
     >>> evidence = GraphEvidence(r, np.full((3, 3), 30.0), np.ones(3))
     >>> shown = display(TaskGraph.from_precision(np.eye(3), tasks=["a", "b", "c"], evidence=evidence))
     >>> shown.groups.tolist(), shown.notes[0]
-    ([0, 0, 1], '1 relation among 3 pairs at a false discovery rate of 10%: about none may be false')
+    ([0, 0, 1], '1 relation among 3 pairs at a false discovery rate of 10%: at most 0.1 of them are expected to be
+    false')
     """
     try:
         relations, edges = graph.relations(fdr, method), graph.edges(fdr=fdr, method=method)

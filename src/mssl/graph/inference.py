@@ -164,7 +164,7 @@ class RelationTable(Sequence[Relation]):
         plural = "" if len(self) == 1 else "s"
         return (
             f"{len(self)} {noun}{plural} among {self.n_pairs} pairs at a false discovery rate of {rate}: "
-            f"about {max(round(self.expected_false), 1) if self.expected_false >= 0.5 else 'none'} may be false"
+            f"at most {self.expected_false:.1f} of them are expected to be false"
         )
 
     def __len__(self) -> int:

@@ -37,7 +37,6 @@ _SHARED = (
     "features",
     "missing",
     "scale_features",
-    "penalty_factor",
     "fit_intercept",
     "task_column",
     "solver",
@@ -71,7 +70,6 @@ class MSSLSearch(SearchCV):
     features: str | Sequence[FeatureMap]
     missing: str
     scale_features: bool
-    penalty_factor: ArrayLike | None
     formulation: str
     fit_intercept: bool
     task_column: Hashable | None
@@ -261,7 +259,7 @@ class MSSLRegressorCV(FromMoments, MSSLSearch):
         Maps learn from the training rows of each fold alone. Sparse X is linear.
     target_transform : {None, "log", "yeo-johnson", "auto"}, default=None
         As for :class:`mssl.MSSLRegressor`; it is learned once, from all rows, and the default score is on its scale.
-    loss, noise, missing, scale_features, penalty_factor, formulation, fit_intercept, task_column, solver, graph_solver,
+    loss, noise, missing, scale_features, formulation, fit_intercept, task_column, solver, graph_solver,
     max_iter
         As for :class:`mssl.MSSLRegressor`.
     correlation, edges, ridge
@@ -367,7 +365,6 @@ class MSSLRegressorCV(FromMoments, MSSLSearch):
         missing: str = "error",
         target_transform: str | None = None,
         scale_features: bool = True,
-        penalty_factor: ArrayLike | None = None,
         formulation: str = "unified",
         fit_intercept: bool = True,
         task_column: Hashable | None = None,
@@ -405,7 +402,6 @@ class MSSLRegressorCV(FromMoments, MSSLSearch):
         self.missing = missing
         self.target_transform = target_transform
         self.scale_features = scale_features
-        self.penalty_factor = penalty_factor
         self.formulation = formulation
         self.fit_intercept = fit_intercept
         self.task_column = task_column
@@ -450,7 +446,7 @@ class MSSLClassifierCV(MSSLSearch):
         As for :class:`mssl.MSSLClassifier`.
     features : {"linear", "auto", "spline", "spline+interactions"} or list of FeatureMap, default="linear"
         As for :class:`MSSLRegressorCV`.
-    correlation, edges, ridge, missing, scale_features, penalty_factor, formulation, fit_intercept, task_column, solver,
+    correlation, edges, ridge, missing, scale_features, formulation, fit_intercept, task_column, solver,
     graph_solver,     max_iter
         As for :class:`mssl.MSSLClassifier`.
     cv, scoring, search, one_standard_error, average, selection, stability, tol, search_tol, n_jobs, checkpoint
@@ -495,7 +491,6 @@ class MSSLClassifierCV(MSSLSearch):
         features: str | Sequence[FeatureMap] = "linear",
         missing: str = "error",
         scale_features: bool = True,
-        penalty_factor: ArrayLike | None = None,
         formulation: str = "unified",
         fit_intercept: bool = True,
         task_column: Hashable | None = None,
@@ -530,7 +525,6 @@ class MSSLClassifierCV(MSSLSearch):
         self.features = features
         self.missing = missing
         self.scale_features = scale_features
-        self.penalty_factor = penalty_factor
         self.formulation = formulation
         self.fit_intercept = fit_intercept
         self.task_column = task_column

@@ -90,7 +90,7 @@ def _forest(source: Any, ax: Any, tasks: Any, features: Any, label: str, coverag
     half = np.zeros(len(lines))
     if std is not None:
         half = float(ndtri(0.5 + coverage / 2)) * np.array([std[k, j] for j, k in lines])
-    sure = np.abs(centre) > half
+    sure = np.abs(centre) > half if std is not None else np.zeros(len(lines), dtype=bool)
     for part, color in ((sure, POSITIVE), (~sure, GREY)):
         ax.errorbar(centre[part], heights[part], xerr=half[part], fmt="o", ms=2.5, lw=0.9, color=color, ecolor=color)
     ax.axvline(0, color=GREY, lw=0.6)
