@@ -159,10 +159,10 @@ def test_exponent_of_a_power():
 
 def test_memory_of_a_run_is_at_least_what_it_holds():
     def hungry(problem, setting):
-        return np.ones(2**22) + setting  # 32 MiB that are touched
+        return np.ones(2**24) + setting  # 128 MiB that are touched: more than a process keeps of what it freed
 
     peak = measures.peak_memory(Solver("x", "graph", hungry), GraphStep("chain", 5, 20, 0.5), 1.0)
-    assert 2**25 <= peak <= 2**28
+    assert 2**27 <= peak <= 2**29
 
 
 @pytest.mark.filterwarnings("ignore")

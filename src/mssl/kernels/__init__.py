@@ -43,6 +43,8 @@ _SUFFIX = ".dll" if sys.platform == "win32" else ".library"  # not .so, which Py
 
 PenaltyArrays: TypeAlias = tuple[int, bool, Array]
 
+_LARGEST_KEPT = 2**25 - 2**13  # bytes: above 32 MiB the limit does not rise
+
 
 class _Coupling(ctypes.Structure):
     _fields_ = (("starts", _pointer), ("columns", _pointer), ("values", _pointer), ("u", _pointer), ("rho", _float))
@@ -171,6 +173,9 @@ def _open(path: Path) -> ctypes.CDLL:
 @cache
 def library() -> Any:
     """The library, loaded when first asked for."""
+    # glibc gives freed blocks of more than 128 KiB back to the system, and zeros new ones page by page: a third of the
+    # time of fits to labels. Its limit rises to the largest block that was freed, so one is freed, never touched.
+    np.empty(_LARGEST_KEPT, dtype=np.uint8)
     return _Library()
 
 
