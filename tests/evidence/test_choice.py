@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
 
-from mssl import BayesianMSSLRegressor
-from mssl.evidence.choice import HeldOut, stack
+from mssl import BayesianMSSLClassifier, BayesianMSSLRegressor
+from mssl.datasets import make_clustered_tasks
+from mssl.evidence.choice import HeldOut, Part, stack
+from mssl.evidence.forecast import Forecast
 
 
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 40))
@@ -62,3 +68,33 @@ def test_curves_that_do_not_lead_clearly_still_get_their_weight(
     assert best.weight > 0.9
     assert best.width == model.coef_.shape[1] == model.ensemble_.maps.transform(X).shape[1]
     assert np.mean((model.predict(X, tasks=tasks) - y) ** 2) < 0.05
+
+
+@pytest.mark.parametrize("unsettled", [{"mean"}, {"ridge", "mean", "mean+ard", "iw", "iw+ard"}])
+def test_a_fit_to_labels_that_swings_to_the_end_is_no_member(unsettled, monkeypatch):
+    data = make_clustered_tasks(family="binary", n_tasks=4, clusters=[[0, 1], [2, 3]], n_features=3, random_state=0)
+    fit = Part.fit
+
+    def swinging(part, candidate, start=None):
+        found = fit(part, candidate, start)
+        return replace(found, converged=False) if candidate.name in unsettled else found
+
+    monkeypatch.setattr(Part, "fit", swinging)
+    model = BayesianMSSLClassifier(features="linear", cv=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(data.X, data.y, tasks=data.tasks)
+    names = {member.name for member in model.ensemble_.members}
+    assert sum(model.ensemble_.weights) == pytest.approx(1.0)
+    assert names
+    assert not names & unsettled or names <= unsettled
+    assert len(unsettled) > 1 or "mean" not in names
+
+
+def test_log_odds_of_huge_predictors_are_finite():
+    f = np.array([-2000.0, -30.0, 0.0, 30.0, 2000.0])
+    forecast = Forecast(f, np.ones(5), np.ones(5), np.full(5, 30.0))
+    odds = forecast.log_odds()
+    assert np.all(np.isfinite(odds))
+    np.testing.assert_allclose(odds, -odds[::-1], atol=1e-9)
+    assert np.all(np.diff(odds) > 0)

@@ -36,9 +36,9 @@ def test_log_odds_stay_exact_where_probabilities_round() -> None:
 
 @pytest.mark.parametrize("loss", [Poisson(), Gamma()], ids=lambda loss: loss.name)
 def test_counts_have_the_moments_and_quantiles_of_a_simulation(loss, rng: np.random.Generator) -> None:
-    forecast = make(1.2, 0.2)
+    forecast = make(1.2, 0.2, 0.4)
     rate = np.exp(1.2 + np.sqrt(0.2) * rng.normal(size=400_000))
-    y = rng.poisson(rate) if loss.name == "poisson" else rng.gamma(1.0, rate)
+    y = rng.poisson(rate) if loss.name == "poisson" else rng.gamma(2.5, rate / 2.5)
     assert forecast.expectation(loss)[0] == pytest.approx(y.mean(), rel=0.01)
     levels = np.array([0.05, 0.5, 0.95])
     found = forecast.quantiles(levels, loss)[0]

@@ -441,12 +441,16 @@ def _stacked(whole: Part, held: HeldOut) -> Ensemble:
     counts = held.row_weights()
     weights = stack(densities, counts)
     kept = weights >= min(LEAST_WEIGHT, float(weights.max()))
+    fits = {candidate: whole.fit(candidate) for candidate, taken in zip(names, kept, strict=True) if taken}
+    # Sites of labels and counts that swing to the end may be anywhere: what held-out rows said is not about such a fit.
+    settled = np.array([c in fits and (fits[c].converged or whole.loss.name == "gaussian") for c in names])
+    kept = settled if settled.any() else kept
     shares = np.where(kept, weights, 0.0) / weights[kept].sum()
     means = counts @ densities / counts.sum()
     members = [
         Member(
             candidate.name,
-            whole.fit(candidate),
+            fits[candidate],
             whole.mapped(candidate.features)[1].n_features,
             held.calibrations[candidate],
             float(share),

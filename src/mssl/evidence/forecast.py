@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 from scipy.optimize import minimize
-from scipy.special import expit, gammaln
+from scipy.special import expit, gammaln, log_expit, logsumexp
 
 from mssl._typing import Array, Index
 from mssl.evidence.fit import EvidenceFit
@@ -82,7 +82,7 @@ class Forecast:
     def log_odds(self) -> Array:
         """Log-odds of the second class, exact where its probability rounds to one."""
         f = self._nodes()
-        return np.asarray(np.log(expit(f) @ _MASS) - np.log(expit(-f) @ _MASS))
+        return np.asarray(logsumexp(log_expit(f), axis=1, b=_MASS) - logsumexp(log_expit(-f), axis=1, b=_MASS))
 
     def expectation(self, loss: Loss) -> Array:
         """Expected target."""
