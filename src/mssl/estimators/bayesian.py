@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from mssl._progress import Progress
 from mssl._typing import Array, ClassWeight, Index
 from mssl._validation import caller_level, check_choice, check_flag, check_number, check_whole_number, refused
-from mssl.data.inputs import listing, read_offset, take_columns
+from mssl.data.inputs import listing, read_labels, read_offset, take_columns
 from mssl.data.layouts import TaskData
 from mssl.data.leaks import warn_of_ids, warn_of_residuals
 from mssl.data.moments import Moments
@@ -369,6 +369,11 @@ class BayesianEstimator(TaskEstimator):
         check_is_fitted(self)
         if task in self.tasks_.tolist():
             raise refused("task", task, "give a name that no task has yet", "Refit to change a task.")
+        if hasattr(X, "columns") and self.task_column in list(X.columns):
+            named = sorted({str(name) for name in read_labels(X[self.task_column])})
+            if named != [str(task)]:
+                allowed = f"the column {self.task_column!r} says {listing(named)}"
+                raise refused("task", task, allowed, "Give the rows of one task, or leave the column out.")
         names = np.repeat(np.asarray([task]), len(y))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
