@@ -165,7 +165,7 @@ def test_the_dirty_norm_is_the_cheapest_way_to_part_the_weights(seed, own):
         least += linprog(cost, A_ub=rows, b_ub=limits, bounds=bounds).fun
     assert Dirty(1.0, own).norm(W) == pytest.approx(least, abs=1e-8)
     shared, alone = Dirty(1.0, own).parts(W)
-    np.testing.assert_array_equal(shared + alone, W)
+    np.testing.assert_allclose(shared + alone, W, rtol=1e-14, atol=1e-15)  # one subtraction and one addition
     assert np.all((shared != 0).any(axis=0) <= ((W != 0).sum(axis=0) * own >= 1))
 
 
