@@ -48,7 +48,7 @@ def refused(
     value: object,
     allowed: str,
     remedy: str = "",
-    error: type[Refusal] = ParameterError,  # type: ignore[assignment]
+    error: type[Refusal] = ParameterError,  # type: ignore[assignment]  # mypy allows no default of a type variable
 ) -> Refusal:
     """The error to raise for a value that is not allowed.
 
@@ -114,7 +114,7 @@ def check_number(
 ) -> float:
     """One finite real number in an interval; ``low`` and ``high`` belong to it, ``above`` and ``below`` do not."""
     if finite(value) and _inside(value, low, above, high, below):
-        return float(value)  # type: ignore[arg-type]
+        return float(value)  # type: ignore[arg-type]  # finite() has found it to be a real number
     raise refused(name, value, f"give a number{_range(low, above, high, below)}{_or(also)}", remedy)
 
 

@@ -201,6 +201,11 @@ def _taken(X: Any, name: str, given: Any) -> Any:
     return labels
 
 
+def feature_labels(names: Labels | None, n_features: int) -> Labels:
+    """Names of features: those of the columns, or x0, x1, … where they have none."""
+    return np.asarray([f"x{j}" for j in range(n_features)] if names is None else names, dtype=object)
+
+
 def without_columns(X: Any, names: tuple[str, ...]) -> Any:
     """A frame without those of the columns that it has; anything else as it is."""
     present = [name for name in names if name in list(X.columns)] if hasattr(X, "columns") else []

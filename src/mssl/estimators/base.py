@@ -21,7 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from mssl._typing import Array, ClassWeight, Labels, Mask
 from mssl._validation import caller_level, check_choice, refused
 from mssl.data.distributed import predict_lazily
-from mssl.data.inputs import is_dask, is_missing, listing, read_offset
+from mssl.data.inputs import feature_labels, is_dask, is_missing, listing, read_offset
 from mssl.data.labels import two_classes
 from mssl.data.layouts import TaskData, check_target_sizes, read_tasks
 from mssl.data.moments import Moments
@@ -303,8 +303,7 @@ class MultiTaskEstimator(TaskEstimator):
         if isinstance(self.features, str) and self.features == "linear":
             return data
         self.maps_ = fit_maps(self.features, data, training)
-        names = data.feature_names
-        names = np.asarray([f"x{j}" for j in range(data.n_features)] if names is None else names, dtype=object)
+        names = feature_labels(data.feature_names, data.n_features)
         X = self.maps_.map_rows(data.X)
         return replace(data, X=X, feature_names=self.maps_.get_feature_names_out(names))
 
@@ -519,15 +518,8 @@ class MeanPredictor(TaskPredictor):
 
         Parameters
         ----------
-        X : array or frame of shape (N, d), (n, d) or (n, K, d)
-            Features, in the layout of the fit (the long layout with its task column or ``tasks``).
-        tasks : array of shape (N,), optional
-            Task of each row, instead of a task column.
-        unseen : {"mean", "error"}, optional
-            Tasks that were not there in the fit: predicted from the tasks' mean, with a warning (``unseen_coef_``,
-            ``unseen_intercept_``), or refused. By default "mean" where the estimator has a shared mean, else "error".
-        offset : array of the shape of the predictions or of their rows, optional
-            What is added to the linear predictor; see :meth:`fit`.
+        X, tasks, unseen, offset
+            As for :meth:`mssl.MSSLRegressor.predict`.
 
         Returns
         -------
@@ -561,12 +553,10 @@ class MeanPredictor(TaskPredictor):
         X, y, tasks, sample_weight, offset
             As for :meth:`fit`.
         """
-        known = {} if offset is None else {"offset": offset}
-        predicted = self.predict(X, tasks=tasks, **known)
-        return deviance_score(self.loss_, y, predicted, sample_weight)
+        return deviance_score(self.loss_, y, self.predict(X, tasks=tasks, offset=offset), sample_weight)
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags = super().__sklearn_tags__()  # type: ignore[misc]  # scikit-learn's mixins, beside this class, have it
         loss = getattr(self, "loss", None)
         tags.target_tags.positive_only = getattr(loss, "name", loss) in ("poisson", "gamma")
         return tags

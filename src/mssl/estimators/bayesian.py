@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from mssl._progress import Progress
 from mssl._typing import Array, ClassWeight, Index
 from mssl._validation import caller_level, check_choice, check_flag, check_number, check_whole_number, refused
-from mssl.data.inputs import listing, read_labels, read_offset, take_columns
+from mssl.data.inputs import feature_labels, listing, read_labels, read_offset, take_columns
 from mssl.data.layouts import TaskData
 from mssl.data.leaks import warn_of_ids, warn_of_residuals
 from mssl.data.moments import Moments
@@ -209,8 +209,7 @@ class BayesianEstimator(TaskEstimator):
         self.ensemble_, self.loss_, self.tasks_ = ensemble, loss, data.tasks
         self.maps_ = ensemble.maps
         if ensemble.maps is not None:
-            names = data.feature_names
-            names = np.asarray([f"x{j}" for j in range(data.n_features)] if names is None else names, dtype=object)
+            names = feature_labels(data.feature_names, data.n_features)
             self.features_ = ensemble.maps.get_feature_names_out(names)
         self._summarise(data.dtype)
         settings = Settings(fit_intercept=self.fit_intercept)

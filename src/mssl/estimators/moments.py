@@ -6,12 +6,11 @@ import warnings
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
 from mssl._validation import caller_level, check_instance, refused
-from mssl.data.inputs import is_dask
+from mssl.data.inputs import feature_labels, is_dask
 from mssl.data.moments import Moments
 from mssl.estimators.prediction import head
 from mssl.losses import Loss
@@ -145,7 +144,7 @@ def remember_moments(model: Any, moments: Moments) -> None:
     """Keep what later calls are checked against, as for rows in the long layout."""
     d, names = moments.n_features, moments.feature_names
     model.layout_, model.encoder_, model.maps_, model.target_ = "long", None, None, None
-    model.features_ = np.asarray([f"x{j}" for j in range(d)] if names is None else names, dtype=object)
+    model.features_ = feature_labels(names, d)
     model.n_features_in_ = d
     for name in ("feature_names_in_", "column_quantiles_"):
         vars(model).pop(name, None)

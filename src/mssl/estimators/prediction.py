@@ -14,6 +14,7 @@ from mssl._validation import caller_level, check_choice, check_number, check_who
 from mssl.data.encoding import FeatureEncoder, read_features
 from mssl.data.inputs import (
     as_given,
+    feature_labels,
     listing,
     locate_tasks,
     read_labels,
@@ -77,8 +78,7 @@ class TaskPredictor:
         """Keep what later calls are checked against: layout, encoder, number and names of features."""
         self.layout_ = data.layout
         self.encoder_ = data.encoder
-        names = data.feature_names
-        self.features_ = np.asarray([f"x{j}" for j in range(data.n_features)] if names is None else names, dtype=object)
+        self.features_ = feature_labels(data.feature_names, data.n_features)
         self.column_quantiles_ = column_quantiles(data.X, self._n_columns)
         if data.layout == "aligned":
             self.n_features_in_ = self._n_columns if data.encoder is None else len(data.encoder.columns)

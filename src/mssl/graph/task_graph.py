@@ -168,6 +168,7 @@ class TaskGraph:
         _require_semidefinite(weights)
         weights = with_diagonal(weights, 0.0)
         names = range(weights.shape[0]) if tasks is None else tasks
+        # The constructor makes arrays of what it is given; its fields are annotated as what they become.
         return cls(names, abs(weights) > tol, weights, confidence, coordinates, evidence)  # type: ignore[arg-type]
 
     @classmethod
@@ -201,7 +202,7 @@ class TaskGraph:
         linked = pair_matrix(pairs, [True] * len(rows), len(names))
         weights = pair_matrix(pairs, [row[2] if len(row) > 2 else 1.0 for row in rows], len(names))
         confidence = pair_matrix(pairs, [row[3] for row in rows], len(names)) if measured else None
-        return cls(names, linked, weights, confidence, coordinates)  # type: ignore[arg-type]
+        return cls(names, linked, weights, confidence, coordinates)  # type: ignore[arg-type]  # as above
 
     @cached_property
     def _place(self) -> dict[Any, int]:
