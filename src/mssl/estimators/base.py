@@ -553,7 +553,8 @@ class MeanPredictor(TaskPredictor):
         X, y, tasks, sample_weight, offset
             As for :meth:`fit`.
         """
-        return deviance_score(self.loss_, y, self.predict(X, tasks=tasks, offset=offset), sample_weight)
+        predictions = self.predict(X, tasks=tasks, offset=offset)  # before loss_: an unfitted model says so
+        return deviance_score(self.loss_, y, predictions, sample_weight)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]  # scikit-learn's mixins, beside this class, have it
