@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import optimize, stats
+from tests.campaign import problems
 
 import mssl
 from mssl import MSSLRegressor, MSSLRegressorCV
+from mssl.estimators.spec import FitSpec
 from mssl.exceptions import DataError, NotAlignedError, ParameterError
 from mssl.metrics import conditional_score
 from mssl.model.conditional import conditional
@@ -96,6 +98,17 @@ def test_fit_with_gaps_maximises_the_likelihood_of_known_targets(shared):
     best = optimize.minimize(criterion, start, method="BFGS", options={"gtol": 1e-5})
     assert criterion(start) - best.fun < 0.01
     np.testing.assert_allclose(model.coef_.ravel(), best.x[:3], atol=0.01)
+
+
+def test_rounds_that_go_to_and_fro_come_to_an_end(monkeypatch):
+    """With more features than rows the constants of F follow the filled targets, and two fits can lead to each other."""
+    random = np.random.default_rng([992211, 34])
+    given = problems.problem(random, large=random.random() < 0.02)
+    model = problems.estimator(random, given)
+    fits, fit = [], FitSpec.fit
+    monkeypatch.setattr(FitSpec, "fit", lambda *args: fits.append(fit(*args)) or fits[-1])
+    given.fit(model)
+    assert len(fits) < 60
 
 
 def test_without_gaps_nothing_changes_and_all_gaps_of_a_row_drop_it():

@@ -8,11 +8,12 @@ from sklearn.linear_model import Lasso, MultiTaskLasso
 
 from mssl import kernels
 from mssl.data.design import Design
-from mssl.model.bounds import composite_gap
+from mssl.model.bounds import CompositeBound, composite_gap
 from mssl.model.coupling import Coupling
-from mssl.penalties import L21, Nuclear
+from mssl.penalties import L21, ClusterNorm, Dirty, Nuclear
 from mssl.solvers import proximal
 from mssl.solvers.base import Status
+from mssl.solvers.proximal import quadratic_certificate
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic
 from mssl.solvers.weights import solve_composite
 
@@ -178,15 +179,53 @@ def test_nothing_is_done_where_nothing_is_to_do():
     assert problem.solve(V=best.W).n_iter == 0
 
 
-def test_a_descent_that_creeps_ends_and_says_so():
-    """Features far from zero without an intercept: so ill-conditioned that proximal steps hardly move."""
+def far_from_zero(shift):
+    """Features far from zero without an intercept, the more ill-conditioned the farther."""
     random = np.random.default_rng(1)
-    X = 1e4 + random.standard_normal((15, 3)) @ random.standard_normal((3, 3))
+    X = shift + random.standard_normal((15, 3)) @ random.standard_normal((3, 3))
     Y = X @ random.standard_normal((3, 6)) + random.standard_normal((15, 6))
-    H, q = X.T @ X, Y.T @ X
-    quadratic = GramQuadratic(H[None], q, 0.5 * np.sum(Y**2, axis=0))
-    free = Coupling.diagonal_only(np.full(6, 1e-4))
-    step = solve_composite(quadratic, free, Nuclear(0.1), np.zeros((6, 3)), tol=1e-6, max_iter=400_000)
+    quadratic = GramQuadratic((X.T @ X)[None], Y.T @ X, 0.5 * np.sum(Y**2, axis=0))
+    return quadratic, Coupling.diagonal_only(np.full(6, 1e-4))
+
+
+@pytest.mark.parametrize("penalty", [Nuclear(0.1), ClusterNorm(0.1, 2, 0.1), Dirty(0.1)], ids=str)
+def test_few_unknowns_need_as_many_steps_whatever_their_condition(penalty, monkeypatch):
+    for shift in (30.0, 1e3):
+        problem = (*far_from_zero(shift), penalty)
+        step = solve_composite(*problem, np.zeros((6, 3)), tol=1e-5, max_iter=20_000)
+        assert step.status is Status.CONVERGED
+        assert step.n_iter < 600
+    monkeypatch.setattr(proximal, "_FEW", 0)
+    quadratic, coupling = far_from_zero(30.0)
+    plain = solve_composite(quadratic, coupling, penalty, np.zeros((6, 3)), tol=1e-7, max_iter=20_000)
+    monkeypatch.setattr(proximal, "_FEW", 18)
+    newton = solve_composite(quadratic, coupling, penalty, np.zeros((6, 3)), tol=1e-7, max_iter=20_000)
+    assert plain.n_iter > 1000
+    values = [quadratic.value(step.W) + coupling.value(step.W) + penalty.value(step.W) for step in (plain, newton)]
+    assert abs(values[0] - values[1]) <= 1e-7 + 1e-10 * quadratic.null_value
+
+
+def test_newton_steps_from_near_the_minimum_do_not_raise_the_objective():
+    quadratic, coupling = far_from_zero(1e3)
+    penalty, start = Nuclear(0.1), np.zeros((6, 3))
+    bound = quadratic_certificate(quadratic, CompositeBound(coupling, penalty, -quadratic.linear, quadratic.null_value))
+
+    def value(V):
+        return quadratic.value(V) + coupling.value(V) + penalty.value(V)
+
+    values = [value(start)]
+    for tol in (1e2, 1e2, 1.0, 1.0, 1e-4):
+        step = proximal._augmented(quadratic, coupling, penalty, start, bound, Status.CONVERGED, tol)
+        assert step.status is Status.CONVERGED
+        start = step.W
+        values.append(value(start))
+    assert np.all(np.diff(values) <= 1e-14 * quadratic.null_value)
+
+
+def test_a_descent_that_creeps_ends_and_says_so(monkeypatch):
+    monkeypatch.setattr(proximal, "_FEW", 0)
+    quadratic, coupling = far_from_zero(1e4)
+    step = solve_composite(quadratic, coupling, Nuclear(0.1), np.zeros((6, 3)), tol=1e-6, max_iter=400_000)
     assert step.status is Status.STALLED
     assert step.n_iter < 40_000
     assert step.gap > 1e-6

@@ -108,7 +108,7 @@ def fit_with_gaps(
     # A task with one known target has no spread of its own: changes are then measured by that of the others.
     spread = np.where(spread > 0, spread, spread.max() if spread.any() else 1.0)
     filled = np.where(missing, np.nanmean(known, axis=1, keepdims=True), known)
-    root = np.zeros((K, K))
+    root, last, share = np.zeros((K, K)), np.zeros((K, n)), 1.0
     for _ in range(_ROUNDS):
         whole = replace(whole, y=filled.ravel())
         prepared = spec.prepare(whole)
@@ -120,12 +120,14 @@ def fit_with_gaps(
         mean = (coef @ X.T if whole.shared else np.einsum("knd,kd->kn", X, coef)) + intercept[:, None]
         covariance = np.asarray(np.linalg.inv(spec.user_precision(prepared, result)), dtype=np.float64)
         answer = conditional(mean.T, covariance, known.T)
-        change = float(np.max(np.abs(answer.mean.T - filled) / spread[:, None]))
-        filled = answer.mean.T
+        move = (answer.mean.T - filled) / spread[:, None]
+        if np.vdot(move, last) < 0:
+            # The round turns back: constants of F that follow the targets can let rounds go to and fro for ever.
+            share *= 0.5
         values, vectors = np.linalg.eigh(answer.covariance_sum)
-        new = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-        change = max(change, float(np.max(np.abs(new - root) / spread[:, None])) / np.sqrt(n))
-        root = new
+        turn = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T - root
+        change = share * max(float(np.abs(move).max()), float(np.max(np.abs(turn) / spread[:, None])) / np.sqrt(n))
+        filled, root, last = filled + share * (answer.mean.T - filled), root + share * turn, move
         if change <= _SETTLED:
             break
     return whole, prepared, result

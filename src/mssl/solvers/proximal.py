@@ -7,10 +7,14 @@ through the quadratics of Newton's steps. :class:`~mssl.penalties.L21` has a wor
 nothing is left out: on the set, block descent over features finds out which of them are in use, and Newton steps by
 conjugate gradients solve for those; both take the Grams of the set alone, and features that stay at zero cost one
 gradient now and then. Any other penalty, and L21 where Grams would get too large, takes accelerated proximal steps with
-one product each. The bound is :class:`mssl.model.bounds.CompositeBound`.
+one product each. Such steps number about the root of the condition; problems of few unknowns that are not done after
+some hundreds of them go on with Newton steps (:func:`_augmented`), which conditioning does not slow down. The bound is
+:class:`mssl.model.bounds.CompositeBound`.
 
 References
 ----------
+Li, Sun & Toh (2018), A highly efficient semismooth Newton augmented Lagrangian method for solving Lasso problems,
+doi:10.1137/16M1097572.
 Qin, Scheinberg & Goldfarb (2013), Efficient block-coordinate descent algorithms for the group Lasso,
 doi:10.1007/s12532-013-0051-x.
 """
@@ -18,6 +22,7 @@ doi:10.1007/s12532-013-0051-x.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +46,11 @@ _FIRST = 64  # smallest number of features in the first working set, and of thos
 _INNER = 0.01  # share of the present gap to which a working set is solved: smaller polishes sets that will change
 _LAST = 0.5  # share of the tolerance to which it is solved in the end, which leaves room for the other features
 _ALL_FROM = 0.5  # share of the features in a set from which on it takes all, so that Grams need not be copied
+_PLAIN, _FEW = 300, 200  # proximal steps before Newton steps, and unknowns up to which these are cheap
+_NEWTON, _IDLE = 100, 4  # most Newton steps, of which some twenty do, and rounds without a better gap that end them
+_WEAK, _STRONGER = 0.01, 5.0  # share of the usual slope that first pulls the two copies of the weights together, and
+# the factor by which the pull grows from round to round: a weak one takes more rounds, a strong one shorter steps
+_LOOSE = 0.05  # share of what separates the copies to which Newton steps solve
 _DENSE, _LARGE = 0.6, 2**28  # share of features in use, and bytes of the set's Grams, beyond which FISTA is faster
 
 
@@ -56,7 +66,17 @@ def descend_composite(
             return step
         V0, max_iter = step.W, max_iter - step.n_iter
     reached = Status.CONVERGED if bound.certified else Status.STATIONARY
-    return _accelerated(quadratic, coupling, penalty, V0, certificate, reached, tol, max_iter)
+    few = V0.size <= _FEW and penalty.convex and max_iter > _PLAIN
+    step = _accelerated(quadratic, coupling, penalty, V0, certificate, reached, tol, _PLAIN if few else max_iter)
+    if not few or step.status is not Status.MAX_ITER:
+        return step
+    better = _augmented(quadratic, coupling, penalty, step.W, certificate, reached, tol)
+    spent = step.n_iter + better.n_iter
+    if better.status is reached or spent >= max_iter:
+        return replace(better, n_iter=spent)
+    V0 = better.W if better.gap < step.gap else step.W
+    last = _accelerated(quadratic, coupling, penalty, V0, certificate, reached, tol, max_iter - spent)
+    return replace(last, n_iter=spent + last.n_iter)
 
 
 def quadratic_certificate(quadratic: Quadratic, bound: CompositeBound) -> Callable[[Array, Array], float]:
@@ -116,6 +136,89 @@ def _accelerated(
         momentum = 1.0 if uphill else following
         V, HV = new, H_new
     return WeightStep(V, gap, max_iter, Status.MAX_ITER)
+
+
+def _augmented(
+    quadratic: Quadratic,
+    coupling: Coupling,
+    penalty: Penalty,
+    V0: Array,
+    certificate: Callable[[Array, Array], float],
+    reached: Status,
+    tol: float,
+) -> WeightStep:
+    """Weights in two copies, v for the loss and z for the penalty, with a multiplier for their difference.
+
+    For a given multiplier the best z is a proximal map of v, and what is left is a smooth function of v, which Newton
+    steps minimise with all of its second derivatives; those of the proximal map are differences. Of the points z the
+    one with the smallest gap is returned; it is reached if F is no higher there than at the start. An iteration is a
+    proximal map: as many as unknowns for one Newton step.
+    """
+    shape, n = V0.shape, V0.size
+
+    def operate(v: Array) -> Array:
+        V = v.reshape(shape)
+        return (quadratic.product(V) + coupling.dot(V)).ravel()
+
+    def prox(y: Array) -> Array:
+        return penalty.prox(y.reshape(shape), 1.0 / pull).ravel()
+
+    def value(v: Array) -> tuple[float, Array, Array]:
+        """What Newton steps minimise, its slope, and z."""
+        y = v + multiplier / pull
+        z, Hv = prox(y), H @ v
+        rest = y - z
+        size = 0.5 * float(v @ Hv) - float(b @ v) + 0.5 * pull * float(rest @ rest) + penalty.value(z.reshape(shape))
+        return size, Hv - b + pull * rest, z
+
+    H, b = np.stack([operate(unit) for unit in np.eye(n)]), quadratic.linear.ravel()
+    v, done, idle = V0.ravel(), 0, 0
+    multiplier, length = b - H @ v, float(np.linalg.norm(V0))
+    # The first proximal maps move weights by far more than there is of them, the last ones hardly at all.
+    pull = _WEAK * (float(np.linalg.norm(multiplier)) / length if length > 0 else float(np.trace(H)) / n)
+    best, first = WeightStep(V0, np.inf, 0, Status.STALLED), 0.5 * float(v @ (H @ v - 2 * b)) + penalty.value(V0)
+    while done < _NEWTON and idle < _IDLE and best.status is not reached:
+        size, slope, z = value(v)
+        while done < _NEWTON:
+            if np.linalg.norm(slope) <= max(_LOOSE * pull * np.linalg.norm(v - z), 1e-15 * np.linalg.norm(b)):
+                break
+            done += 1
+            move = -_solved(H + pull * (np.eye(n) - _derivative(prox, v + multiplier / pull)), slope)
+            t, along = 1.0, float(slope @ move)
+            while t > 1e-8:
+                after = value(v + t * move)
+                if after[0] <= size + 1e-4 * t * along + 1e-14 * abs(size):
+                    break
+                t *= 0.5
+            else:
+                break
+            v, (size, slope, z) = v + t * move, after
+        multiplier = multiplier + pull * (v - z)
+        Z, Hz = z.reshape(shape), H @ z
+        gap = certificate(Z, (Hz - b).reshape(shape))
+        idle = 0 if gap < _FALL * best.gap else idle + 1
+        if gap < best.gap:
+            lower = 0.5 * float(z @ (Hz - 2 * b)) + penalty.value(Z) <= first
+            best = WeightStep(Z, gap, 0, reached if gap <= tol and lower else Status.STALLED)
+        pull *= _STRONGER
+    return replace(best, n_iter=done * n)
+
+
+def _derivative(prox: Callable[[Array], Array], y: Array) -> Array:
+    """The derivatives of a proximal map, from differences; they are symmetric."""
+    length = 1e-7 * float(np.linalg.norm(y))
+    if length == 0.0:
+        return np.zeros((len(y), len(y)))
+    z = prox(y)
+    J = np.stack([(prox(y + length * unit) - z) / length for unit in np.eye(len(y))])
+    return np.asarray((J + J.T) / 2)
+
+
+def _solved(A: Array, r: Array) -> Array:
+    """A⁻¹r of a symmetric A ≽ 0 up to rounding, whose directions without curvature are left alone."""
+    values, vectors = np.linalg.eigh(A)
+    values = np.maximum(values, 1e-15 * values[-1])
+    return np.asarray(vectors @ ((vectors.T @ r) / values))
 
 
 def _curvature(operate: Callable[[Array], Array], direction: Array) -> float:

@@ -31,6 +31,7 @@ SOLVERS = ("auto", "coordinate", "cg", "sylvester", "fista", "admm")
 
 # Features from which two eigendecompositions are faster than a few preconditioned iterations; time only.
 _SYLVESTER_FROM = 30
+_INNER_BUDGET = 20_000  # iterations of all Newton steps of a weight step together; usual ones take some hundreds
 _LOST_DIGITS = 1e-10  # relative error of a loss from Grams from which on rows are asked instead
 
 
@@ -324,14 +325,21 @@ class CoefficientProblem:
             return step if certified else replace(step, status=_honest(step.status))
         smooth = coupling.covariance is not None and not self.penalised and self.solver in ("auto", "cg")
 
+        spent = 0
+
         def minimise(quadratic: Quadratic, V: Array, goal: float) -> Array:
-            return self._newton_target(quadratic, coupling, V, goal)
+            nonlocal spent
+            if spent >= _INNER_BUDGET:
+                return V  # no move ends the steps
+            target = self._newton_target(quadratic, coupling, V, goal)
+            spent += target.n_iter
+            return target.W
 
         keeps = isinstance(bound, WeightBound) and bound.covariance is not None
         model = Model(penalty.value, bound, minimise, certified, keeps=keeps, corrects=smooth)
         return proximal_newton(loss, coupling, model, V, tol=tol, max_iter=max_iter)
 
-    def _newton_target(self, quadratic: Quadratic, coupling: Coupling, V: Array, tol: float) -> Array:
+    def _newton_target(self, quadratic: Quadratic, coupling: Coupling, V: Array, tol: float) -> WeightStep:
         """Weights that nearly minimise the quadratic of a Newton step; what they lack the next step makes up for."""
         penalty = self.penalty
         if isinstance(quadratic, DesignQuadratic) and quadratic.n_features <= BATCHED_UP_TO:
@@ -340,8 +348,8 @@ class CoefficientProblem:
         sparse = isinstance(penalty, EntrywisePenalty) and penalty.convex and not penalty.absent
         if sparse and isinstance(quadratic, GramQuadratic) and self.solver in ("auto", "coordinate"):
             # Curvature of a loss may span many orders of magnitude, which sweeps alone are slow at.
-            return descend_on_support(quadratic, coupling, penalty, V, tol=tol, max_iter=INNER_ITERATIONS).W
-        return self._solve_quadratic(quadratic, coupling, V, tol, INNER_ITERATIONS).W
+            return descend_on_support(quadratic, coupling, penalty, V, tol=tol, max_iter=INNER_ITERATIONS)
+        return self._solve_quadratic(quadratic, coupling, V, tol, INNER_ITERATIONS)
 
 
 def coefficient_problem(
