@@ -14,7 +14,7 @@ xr = pytest.importorskip("xarray")
 cftime = pytest.importorskip("cftime")
 pytest.importorskip("dask")
 
-from mssl.climate import combine, month_means, open_members, to_dataset, write_dataset  # noqa: E402
+from mssl.climate import combine, month_means, open_members, plot_combination, to_dataset, write_dataset  # noqa: E402
 
 FIRST, LAST = 1990, 1996
 TRAIN, TEST = (1990, 1994), (1995, 1996)
@@ -228,9 +228,9 @@ def test_interpolation_is_exact_on_linear_fields():
     captured = {}
 
     class Spy(MSSLRegressor):
-        def fit(self, X, y):
+        def fit(self, X, y, tasks=None):
             captured["X"], captured["y"] = X, y
-            return super().fit(X, y)
+            return super().fit(X, y, tasks=tasks)
 
     combine(members, inner, train=TRAIN, test=TEST, raw=True, land_only=False, estimator=Spy(tol=1e-3))
     assert np.allclose(captured["X"][:, :, 0], captured["y"], atol=1e-10)
@@ -282,8 +282,8 @@ def test_land_mask_and_region():
 def test_every_location_left_out_has_a_reason():
     grid = (np.array([-10.0, 0.0, 10.0]), np.array([-25.0, 0.0, 20.0]))
     observed, member = field(grid, noise=0.1), field(grid)
-    observed[5, 0, 2] = np.nan  # on land
-    observed[5, 0, 0] = np.nan  # at sea
+    observed[12::12, 0, 2] = np.nan  # on land; January is there once
+    observed[:, 0, 0] = np.nan  # at sea
     member[7, 1, 2] = np.nan
     member[7, 0, 2] = np.nan
     options = {"train": TRAIN, "test": TEST, "estimator": ridge(), "regrid": "nearest"}
@@ -293,6 +293,81 @@ def test_every_location_left_out_has_a_reason():
         counts[land] = [about[f"locations_{reason}"] for reason in ("at_sea", "not_observed", "not_modelled")]
         assert about["locations_left_out"] == sum(counts[land]) == 9 - about["locations"]
     assert counts == {True: [5, 1, 1], False: [0, 2, 1]}
+
+
+def with_gaps(seed=0, share=0.1):
+    """Two members and an observation on a small grid, some values of which are missing."""
+    grid = (np.array([-10.0, 0.0, 10.0]), np.array([10.0, 20.0]))
+    observed = field(grid, noise=0.3, seed=8)
+    parts = {"good": 0.9 * (observed - field(grid)), "poor": 0.0}
+    members = {
+        name: (field(grid, noise=0.2, seed=k) + part).assign_attrs(observed.attrs)
+        for k, (name, part) in enumerate(parts.items())
+    }
+    lost = np.random.default_rng(seed).random(observed.shape) < share
+    return members, observed.where(~lost)
+
+
+def test_gaps_are_left_out_of_learning_and_of_errors():
+    """What is learned at a location is least squares on the months observed there, less the means of these."""
+    members, observed = with_gaps()
+    options = {"train": TRAIN, "test": TEST, "land_only": False, "regrid": "nearest", "method": "ols"}
+    answer, model = combine(members, observed, return_model=True, **options)
+    assert answer.attrs["locations"] == 6
+    early, late = (observed.sel(time=slice(*map(str, years))) for years in (TRAIN, TEST))
+    assert answer.attrs["missing_train"] == int(early.isnull().sum()) > 0
+    assert answer.attrs["missing_test"] == int(late.isnull().sum()) > 0
+    assert np.isfinite(answer["prediction"]).all()
+    assert np.allclose(answer["rmse"], np.sqrt(((answer["prediction"] - late) ** 2).mean("time")))
+    total = np.sqrt(np.nanmean((answer["prediction"] - late).values ** 2))
+    assert answer.attrs["rmse"] == pytest.approx(total)
+    assert list(model.features_) == ["good", "poor"]
+    assert model.tasks_.tolist() == answer["location"].values.tolist()
+    place = {"lat": 0.0, "lon": 20.0}
+    y = early.sel(place)
+    X = [member.sel(place).sel(time=y["time"]).where(y.notnull()) for member in members.values()]
+    centred = [(part.groupby("time.month") - part.groupby("time.month").mean()).values for part in (y, *X)]
+    known = y.notnull().values
+    design = np.column_stack([np.ones(known.sum()), *(part[known] for part in centred[1:])])
+    expected = np.linalg.lstsq(design, centred[0][known], rcond=None)[0]
+    assert np.allclose(answer["weights"].sel(place), expected[1:], atol=1e-6)
+
+
+def test_standard_errors_of_gains_are_those_of_years_left_out():
+    """A year that nobody observed is a year left out."""
+    members, observed = with_gaps(share=0.0)
+    options = {"train": (1990, 1992), "test": (1993, 1996), "land_only": False, "regrid": "nearest", "method": "ols"}
+    about = combine(members, observed, **options).attrs
+    parts = [
+        combine(members, observed.where(observed["time.year"] != year), **options).attrs for year in range(1993, 1997)
+    ]
+    for rival in ("climatology", "average", "best_member"):
+        without = [part[f"gain_over_{rival}"] for part in parts]
+        assert about[f"gain_over_{rival}_se"] == pytest.approx(np.sqrt(3 * np.var(without)))
+    single = combine(members, observed, **options | {"test": (1993, 1993)}).attrs
+    assert np.isnan(single["gain_over_average_se"])
+    future = combine(members, observed.where(observed["time.year"] < 1993), **options)
+    assert np.isnan(future.attrs["rmse"])
+    assert np.isfinite(future["prediction"]).all()
+
+
+def test_pictures_show_every_location_where_it_is():
+    pytest.importorskip("matplotlib")
+    members, observed = with_gaps()
+    options = {"train": TRAIN, "test": TEST, "land_only": False, "regrid": "nearest", "method": "ols"}
+    answer = combine(members, observed.isel(lat=slice(None, None, -1)), **options)
+    drawings = plot_combination(answer, coast=False)
+    cells = drawings[1].collections[0].get_array().reshape(3, 2)
+    assert np.allclose(cells, 100 * (1 - answer["rmse"] / answer["rmse_average"]).sortby("lat"))
+    assert len({ax.collections[0].get_clim() for ax in drawings[:2]}) == 1
+    assert [text.get_text() for text in drawings[2].figure.axes[-1].get_legend().get_texts()] == ["good (6)"]
+    places = {"lat": ("location", [-9.0, 5.0]), "lon": ("location", [10.0, 20.0]), "location": ["a", "b"]}
+    flat = observed.isel(lat=0, drop=True).rename(lon="location").assign_coords(places)
+    stations = combine(members, flat, **options)
+    dots = plot_combination(stations, coast=False)[0].collections[0]
+    assert np.allclose(dots.get_offsets(), [[10, -9], [20, 5]])
+    with pytest.raises(DataError, match="no latitudes"):
+        plot_combination(stations.drop_vars(["lat", "lon"]))
 
 
 @pytest.mark.parametrize("method", ["p-mssl", "r-mssl"])

@@ -135,3 +135,15 @@ def test_the_column_of_tasks_is_no_feature():
         model.predict(frame.rename(columns={"a": "z"}))
     numbered = MSSLRegressor(task_column=0).fit(np.c_[np.unique(DATA.tasks, return_inverse=True)[1], DATA.X], DATA.y)
     assert numbered.n_features_in_ == 5  # columns of an array are known by their number
+
+
+def test_the_order_of_features_is_that_of_their_effects_whatever_the_units():
+    X, y, tasks = DATA.X, DATA.y, DATA.tasks
+    units = np.array([1.0, 1e4, 1e-3, 10.0])
+    tables = [summarise(MSSLRegressor(tol=1e-8).fit(X * scale, y, tasks=tasks)) for scale in (np.ones(4), units)]
+    orders = [[line[0] for line in table._lines()[1:]] for table in tables]
+    assert orders[0] == orders[1]
+    assert orders[0] != np.argsort(-np.abs(tables[1].estimate).mean(axis=0)).tolist()
+    assert all("× spread of the column" in str(table) for table in tables)
+    assert "conditional on penalties, graph and noise" in str(tables[0])
+    assert "BayesianMSSLRegressor" in str(tables[0])

@@ -316,3 +316,16 @@ def test_every_table_of_stable_edges_says_how_many_may_be_false():
         assert words in repr(table)
         assert words in table._repr_html_()
         assert words in repr(table[:1])
+
+
+@pytest.mark.parametrize(("threshold", "weakest"), [(0.9, 0.6), (0.55, 0.05)])
+def test_edges_that_may_all_be_chance_are_told(threshold, weakest, caplog):
+    data = make_clustered_tasks(n_features=50, n_samples=20, random_state=0)
+    selection = StabilitySelection(n_subsamples=6, threshold=threshold, path=(weakest, 0.9), random_state=0)
+    with caplog.at_level("WARNING", logger="mssl"):
+        found = selection.fit(data.X, data.y, tasks=data.tasks)
+    edges, bound = found.graph_.n_edges, found.expected_false_edges_
+    assert edges
+    assert (bound >= edges) == (threshold < 0.9)
+    assert ("may all be chance" in caplog.text) == (bound >= edges)
+    assert ("may all be chance" in repr(found.graph_.edges())) == (bound >= edges)

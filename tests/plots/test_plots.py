@@ -364,6 +364,32 @@ def test_paths_and_selections_are_drawn_as_their_numbers():
         np.testing.assert_array_equal(one, other)
 
 
+def test_a_path_is_drawn_along_either_strength():
+    data = make_clustered_tasks(n_features=3, n_samples=15, random_state=0)
+    grid = {"graph_penalties": [0.3, 0.1], "coef_penalties": [0.5, 0.2, 0.1]}
+    path = regularization_path(data.X, data.y, data.tasks, **grid)
+    for along, symbol, strengths in (("coef_penalty", "γ", [0.5, 0.2, 0.1]), ("graph_penalty", "λ", [0.3, 0.1])):
+        ax = plots.plot_path(path, along=along)
+        assert ax.get_xlabel() == f"penalty strength {symbol}"
+        assert sorted(_lines(ax)[0][:, 0].tolist(), reverse=True) == strengths
+        held = [params for point, params in enumerate(path.params) if point in path.along(along)]
+        assert len({str({**params, along: None}) for params in held}) == 1
+    assert plots.plot_path(path).get_xlabel() == "penalty strength γ"  # has more values
+    names = [text.get_text() for text in plots.plot_path(path).get_legend().get_texts()]
+    assert set(names) <= {f"x{j} · {task}" for j in range(3) for task in path.tasks}
+    single = regularization_path(data.X, data.y, data.tasks, graph_penalties=[0.3])
+    with pytest.raises(DataError, match="several values"):
+        plots.plot_path(single, along="coef_penalty")
+
+
+def test_signs_have_the_same_colours_as_cells_and_as_edges():
+    image = plots.plot_coefficients(np.array([[-1.0, 0.0, 1.0]])).images[0]
+    negative, zero, positive = (np.array(image.cmap(image.norm(value))) for value in (-0.7, 0.0, 0.7))
+    assert negative[0] > negative[2]  # orange, as negative edges
+    assert positive[2] > positive[0]  # blue, as positive edges
+    assert zero[:3].min() > 0.9
+
+
 def test_a_forest_shows_estimates_and_intervals():
     pandas = pytest.importorskip("pandas")
     data = make_clustered_tasks(n_features=3, n_samples=20, random_state=0)

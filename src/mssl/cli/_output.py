@@ -14,7 +14,7 @@ from typing import IO, Any
 import click
 import numpy as np
 
-from mssl.exceptions import DatasetError
+from mssl.exceptions import DatasetError, require
 from mssl.graph.export import short_name, visible
 
 
@@ -72,6 +72,16 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]], title: str
         click.echo(f"\n{click.style(title, bold=True)}")
     for line in ([*header], *cells):
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def check_picture(picture: str | None, *inputs: str) -> None:
+    """Raise before the work where its picture could not be drawn after it."""
+    check_target(picture, *inputs)
+    if picture is None:
+        return
+    require("matplotlib", "plot", "--picture")
+    if Path(picture).suffix.lower() not in (".png", ".pdf", ".svg"):
+        raise click.UsageError(f"--picture is {picture!r}; give a name that ends in .png, .pdf or .svg.")
 
 
 def print_edges(edges: Iterable[Sequence[Any]], title: str) -> None:

@@ -6,9 +6,10 @@ from glob import glob
 from typing import Any
 
 import click
+import numpy as np
 
 from mssl.cli._options import json_option, log_option, quiet_option, settings_option
-from mssl.cli._output import check_target, print_facts, print_json, show_progress
+from mssl.cli._output import check_picture, check_target, print_facts, print_json, show_progress
 
 
 def _years(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, int]:
@@ -33,7 +34,7 @@ def _region(ctx: click.Context, param: click.Parameter, value: str | None) -> tu
 
 _LEFT_OUT = {
     "locations_at_sea": "at sea (--all-cells keeps them)",
-    "locations_not_observed": "with gaps in the observation",
+    "locations_not_observed": "observed too seldom in the training years",
     "locations_not_modelled": "with gaps in a member, or outside its grid",
 }
 
@@ -67,6 +68,8 @@ _RIVALS = (
 @click.option("--all-cells", is_flag=True, help="Keep cells at sea.")
 @settings_option("Fix a parameter instead of choosing it.")
 @click.option("--output", "-o", type=click.Path(), help="NetCDF file to write.")
+@click.option("--picture", type=click.Path(), help="Maps of gains and leading members to write (.png, .pdf or .svg).")
+@click.option("--save", type=click.Path(), help="File of the fitted model to write (.npz), for mssl graph and report.")
 @json_option
 @quiet_option
 @log_option
@@ -79,6 +82,8 @@ def climate(
     all_cells: bool,
     fixed: dict[str, Any],
     output: str | None,
+    picture: str | None,
+    save: str | None,
     as_json: bool,
     quiet: bool,
     **options: Any,
@@ -93,32 +98,42 @@ def climate(
     best of them, both after each member's own means of the months were replaced by the observation's (bias-corrected).
     All means are those of the training years, and the best member is the one that was best in these.
 
+    Gaps in the observation are allowed: what is there is learned from and compared with, all months are predicted.
+
     \b
     Example:
       mssl climate --members 'cmip/*.nc' --observations cru.nc --variable tas --region -82,-34,-56,13 \
         --train 1901:1950 --test 1951:1960 --method r-mssl -o combined.nc
     """
-    from mssl.climate import combine, open_field, open_members, write_dataset
+    import mssl
+    from mssl.climate import combine, open_field, open_members, plot_combination, write_dataset
     from mssl.climate.combination import RIVALS
     from mssl.climate.grids import reject_observation
     from mssl.methods import make_estimator
 
     # Path.glob takes no absolute patterns.
     paths = sorted({path for pattern in members for path in glob(pattern, recursive=True)})  # noqa: PTH207
-    check_target(output, observations, *paths)
+    for target in (output, save):
+        check_target(target, observations, *paths)
+    check_picture(picture, observations, *paths)
     if observed_variable in (None, variable):  # else one file may hold both
         reject_observation(paths, observations)
     model = make_estimator(method, "gaussian", fixed, verbose=int(show_progress(quiet)))
-    answer = combine(
+    answer, fitted = combine(
         open_members(paths, variable),
         open_field(observations, observed_variable or variable),
         estimator=model,
         land_only=not all_cells,
+        return_model=True,
         **options,
     )
     answer.attrs["method"] = method
     if output is not None:
         write_dataset(answer, output)
+    if save is not None:
+        mssl.save(fitted, save, notes={name: answer.attrs[name] for name in ("combined", "train_years", "rmse")})
+    if picture is not None:
+        plot_combination(answer)[0].figure.savefig(picture, dpi=200)
     facts = {
         "method": method,
         "members": len(answer["member"]) if "member" in answer.coords else None,
@@ -128,9 +143,12 @@ def climate(
         **{name: answer.attrs[name] for name in _LEFT_OUT},
         **{name: answer.attrs[name] for name in ("combined", "rmse")},
         **{f"rmse_{rival}": answer.attrs[f"rmse_{rival}"] for rival in (*RIVALS, "raw_average")},
-        **{f"gain_over_{rival}": answer.attrs[f"gain_over_{rival}"] for rival in RIVALS},
+        **{name: answer.attrs[name] for rival in RIVALS for name in (f"gain_over_{rival}", f"gain_over_{rival}_se")},
+        **{name: answer.attrs[name] for name in ("missing_train", "missing_test", "train_years", "test_years")},
         "best_member": answer.attrs["best_member"],
         "file": output,
+        "picture": picture,
+        "model": save,
     }
     if as_json:
         print_json(facts)
@@ -144,13 +162,27 @@ def _show(facts: dict[str, Any], units: str) -> None:
     if facts["locations_left_out"]:
         reasons = ", ".join(f"{facts[name]} {reason}" for name, reason in _LEFT_OUT.items() if facts[name])
         lines.append(("left out", f"{facts['locations_left_out']} locations: {reasons}"))
-    lines.append(("RMSE", f"{facts['rmse']:.4g} {units}"))
+    if facts["missing_train"] or facts["missing_test"]:
+        parts = f"{facts['missing_train']} values in the training years, {facts['missing_test']} in those of testing"
+        lines.append(("missing", f"{parts}; learned from and compared with the others, all months predicted"))
+    known = not np.isnan(facts["rmse"])
+    lines += _errors(facts, units) if known else [("RMSE", "unknown: nothing was observed in the years of testing")]
+    lines += [("written", facts[name]) for name in ("file", "picture", "model") if facts[name]]
+    print_facts(lines)
+
+
+def _errors(facts: dict[str, Any], units: str) -> list[tuple[str, str]]:
+    """Lines of the combination's error, of its rivals' errors, and of its gains over these."""
+    lines = [("RMSE", f"{facts['rmse']:.4g} {units}")]
     for name, words, remark in _RIVALS:
-        gain = facts[f"gain_over_{name}"]
-        verdict = f"{abs(gain):.1%} {'ahead of' if gain > 0 else 'behind'} it" if abs(gain) >= 0.0005 else "as good"
+        gain, error = facts[f"gain_over_{name}"], facts[f"gain_over_{name}_se"]
+        spread = f" ± {error:.1%}" if np.isfinite(error) else ""
+        ahead = f"{abs(gain):.1%}{spread} {'ahead of' if gain > 0 else 'behind'} it"
+        verdict = ahead if abs(gain) >= 0.0005 else "as good"
         what = remark.format(facts["best_member"])
         lines.append((words, f"{facts[f'rmse_{name}']:.4g} {units}{what}; the combination is {verdict}"))
     lines.append(("raw average", f"{facts['rmse_raw_average']:.4g} {units}, the members' biases left in"))
-    if facts["file"]:
-        lines.append(("written", facts["file"]))
-    print_facts(lines)
+    first, last = map(int, facts["test_years"].split(":"))
+    years = f"one standard error, paired, from leaving out each of the {last - first + 1} years of testing in turn"
+    lines.append(("±", years if last > first else "none: testing on two years or more would tell the error of gains"))
+    return lines

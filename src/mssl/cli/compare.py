@@ -21,6 +21,7 @@ from mssl.cli._options import (
     table_options,
 )
 from mssl.cli._output import (
+    check_picture,
     check_target,
     forget_running,
     print_edges,
@@ -33,7 +34,7 @@ from mssl.cli._output import (
 )
 from mssl.cli._tables import Training, names_in, read_training
 from mssl.data.inputs import number_tasks
-from mssl.exceptions import DataError, require
+from mssl.exceptions import DataError
 from mssl.files.checkpoint import Checkpoint, fingerprint
 from mssl.methods import BAYESIAN, make_estimator
 from mssl.model_selection.parallel import run
@@ -79,7 +80,7 @@ def compare(
       mssl compare weather.csv --task station --target temp --picture methods.png --jobs -1
       mssl compare pairs.csv --task pair --target label --methods logistic,pooled,p-mssl --json
     """
-    _check_picture(picture, table["data"])
+    check_picture(picture, table["data"])
     training = read_training(**table)
     alone = "logistic" if training.family == "binary" else "ridge"
     names = names_in(methods) or [alone, "pooled", "p-mssl", BAYESIAN]
@@ -93,16 +94,6 @@ def compare(
         print_json(outcome)
     elif not quiet:
         _show_comparison(outcome)
-
-
-def _check_picture(picture: str | None, data: str) -> None:
-    """Raise before the work where its picture could not be drawn after it."""
-    check_target(picture, data)
-    if picture is None:
-        return
-    require("matplotlib", "plot", "--picture")
-    if Path(picture).suffix.lower() not in (".png", ".pdf", ".svg"):
-        raise click.UsageError(f"--picture is {picture!r}; give a name that ends in .png, .pdf or .svg.")
 
 
 def cross_validate(

@@ -3,5 +3,6 @@
 from mssl.climate.combination import combine, month_means, to_dataset, write_dataset
 from mssl.climate.grids import open_field
 from mssl.climate.grids import open_member_files as open_members
+from mssl.climate.picture import plot_combination
 
-__all__ = ["combine", "month_means", "open_field", "open_members", "to_dataset", "write_dataset"]
+__all__ = ["combine", "month_means", "open_field", "open_members", "plot_combination", "to_dataset", "write_dataset"]

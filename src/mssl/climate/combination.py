@@ -41,7 +41,10 @@ RIVALS = ("climatology", "average", "best_member")  # what a combination has to 
 
 @dataclass(frozen=True, eq=False)
 class _Months:
-    """Ensemble (n, K, M) and observation (n, K) at the same months and locations, and where these are."""
+    """Ensemble (n, K, M) and observation (n, K) at the same months and locations, and where these are.
+
+    The observation is NaN where it has gaps; means are then those of the months that are observed, for members too.
+    """
 
     X: Array
     y: Array
@@ -51,14 +54,28 @@ class _Months:
     observed: Any
     left_out: dict[str, int]
 
+    @property
+    def locations(self) -> NDArray[Any]:
+        """Names of the locations, or their numbers."""
+        known = "location" in self.observed.coords
+        return np.asarray(self.observed["location"].values if known else np.arange(self.y.shape[1]))
+
+    def means(self, values: Array) -> Array:
+        """Month-of-year means of the training months that are observed, for every month."""
+        return month_means(values, self.months, self.train[:, None] & np.isfinite(self.y))
+
     def climatology(self) -> Array:
         """The observation's month-of-year means of the training years, for the months of testing."""
-        return month_means(self.y, self.months, self.train)[~self.train]
+        return self.means(self.y)[~self.train]
 
     def corrected(self) -> Array:
         """Every member, its month-of-year means of the training years replaced by the observation's: (n, K, M)."""
-        own = month_means(self.X, self.months, self.train)
-        return np.asarray(self.X - own + month_means(self.y, self.months, self.train)[:, :, None])
+        return np.asarray(self.X - self.means(self.X) + self.means(self.y)[:, :, None])
+
+    def missing(self) -> dict[str, int]:
+        """Gaps of the observation in the training years and in those of testing."""
+        gaps = np.isnan(self.y)
+        return {"missing_train": int(gaps[self.train].sum()), "missing_test": int(gaps[~self.train].sum())}
 
 
 def combine(
@@ -74,6 +91,7 @@ def combine(
     regrid: str = "bilinear",
     land_only: bool = True,
     estimator: Any = None,
+    return_model: bool = False,
 ) -> Any:
     r"""Combine an ensemble of climate models into one prediction, one task per location.
 
@@ -81,6 +99,11 @@ def combine(
     of the training years, :math:`\bar y_{km}` of the observation and :math:`\bar x_{kjm}` of model j,
 
     .. math:: \hat y_k(t) = \bar y_{km(t)} + b_k + \sum_j w_{kj}\,\big(x_{kj}(t) - \bar x_{kjm(t)}\big).
+
+    The observation may have gaps (NaN). Weights and means are learned from the months that are observed (those of the
+    members too, so that both are means of the same months), every month is predicted, and errors are those of months
+    that are observed. A location is left out where some month of the year is observed less than twice in the training
+    years (once for raw values).
 
     Parameters
     ----------
@@ -104,10 +127,13 @@ def combine(
         Leave out cells of a grid that lie at sea (locations are left as they are).
     estimator : estimator, optional
         Instead of a method's name.
+    return_model : bool, default=False
+        Return the fitted model too: its tasks are the locations, its features the members, and it takes and gives
+        what is combined, anomalies unless `raw`, of shapes (months, locations, members) and (months, locations).
 
     Returns
     -------
-    xarray.Dataset
+    xarray.Dataset, or (xarray.Dataset, estimator)
         ``prediction``, ``observed`` and ``climatology`` (time, location), ``weights`` (member, location),
         ``intercept`` and ``rmse`` (location), and ``graph`` (location, other_location), the partial correlations
         between locations. Where the observation is on a grid, so is the answer: (lat, lon) takes the place of
@@ -123,8 +149,11 @@ def combine(
         ``rmse_average``, of the members' mean after bias correction (each member's month-of-year means of the training
         years replaced by the observation's); ``rmse_best_member``, of that member, corrected in the same way, whose
         error over all locations is lowest in the training years; and ``rmse_raw_average``, of the members' mean with
-        their biases left in. The attributes tell the same figures over all locations, the gains over the first three,
-        and how many locations were left out: at sea, and without some value of the observation or of a member.
+        their biases left in. The attributes tell the same figures over all locations; the gains over the first three
+        (``gain_over_average`` and the like: the share of the rival's error that is gone) with their standard errors
+        (``…_se``, paired: a jackknife over the years of testing, NaN for a single year); how many locations were left
+        out: at sea, too seldom observed, without some value of a member; and how many values of the observation are
+        missing at the others, in training and in testing (``missing_train``, ``missing_test``).
 
     References
     ----------
@@ -156,19 +185,21 @@ def combine(
     for name, field in members.items():
         placed = to_cells(to_units(field, units, f"member {name!r}"), observed, regrid, f"member {name!r}")
         fields[name] = monthly(placed)
-    data = _align(observed, fields, train, test)
+    data = _align(observed, fields, train, test, raw)
     model = make_estimator(method, "gaussian") if estimator is None else estimator
     model = _with_neighbours(model, data, gridded=grid is not None)
     prediction = _predict(model, data, raw)
     left_out = {"at_sea": at_sea, **data.left_out}
-    errors, best = _errors(xarray, prediction, data)
+    errors, figures = _errors(xarray, prediction, data)
     answer = errors.merge(_found(xarray, model))
     for name, values in answer.data_vars.items():
         values.attrs["units"] = "1" if name in ("weights", "graph") else units or "1"
     answer = _placed(answer, data, given)
     answer.attrs = {
-        **_about(answer),
-        "best_member": best,
+        "Conventions": "CF-1.11",
+        "title": "Climate models combined with observations, one task per location",
+        "source": "mssl",
+        **figures,
         "method": method if estimator is None else repr(estimator),
         "combined": "raw values" if raw else "anomalies from the month-of-year means of the training years",
         "train_years": f"{train[0]}:{train[1]}",
@@ -176,9 +207,11 @@ def combine(
         "locations": answer.sizes["location"],
         "locations_left_out": sum(left_out.values()),
         **{f"locations_{reason}": count for reason, count in left_out.items()},
+        **data.missing(),
     }
     answer = answer if grid is None else on_grid(answer, *grid)
-    return answer.rename({axis: name for axis, name in given_names(given).items() if axis in answer.coords})
+    answer = answer.rename({axis: name for axis, name in given_names(given).items() if axis in answer.coords})
+    return (answer, model) if return_model else answer
 
 
 def month_means(values: Array, months: NDArray[np.int64], known: NDArray[np.bool_]) -> Array:
@@ -190,18 +223,19 @@ def month_means(values: Array, months: NDArray[np.int64], known: NDArray[np.bool
         One row a month.
     months : ndarray of shape (n,)
         Months since year 0 (or any January).
-    known : ndarray of bool of shape (n,)
-        The rows to take means over.
+    known : ndarray of bool of shape (n,) or (n, K)
+        The rows to take means over, for all columns or for each.
     """
+    known = known.reshape(known.shape + (1,) * (values.ndim - known.ndim))
     means = np.empty_like(values)
     for month in np.unique(months % 12):
         rows = months % 12 == month
-        if not np.any(rows & known):
+        if not known[rows].any(axis=0).all():
             raise DataError(
                 f"Month {month + 1} of the year occurs in testing and not in training; give training years "
                 "that have it."
             )
-        means[rows] = values[rows & known].mean(axis=0)
+        means[rows] = values[rows].mean(axis=0, where=known[rows])
     return means
 
 
@@ -248,8 +282,8 @@ def _inside(months: NDArray[np.int64], years: tuple[int, int]) -> NDArray[np.boo
     return (months >= years[0] * 12) & (months < (years[1] + 1) * 12)
 
 
-def _align(observed: Any, fields: dict[str, Any], train: tuple[int, int], test: tuple[int, int]) -> _Months:
-    """Observation and members at all months of training and testing, locations with gaps left out."""
+def _align(observed: Any, fields: dict[str, Any], train: tuple[int, int], test: tuple[int, int], raw: bool) -> _Months:
+    """Observation and members at all months of training and testing, at the locations that can be learned."""
     wanted = np.concatenate([np.arange(first * 12, (last + 1) * 12) for first, last in (train, test)])
     for name, field in {"the observation": observed, **fields}.items():
         absent = np.setdiff1d(wanted, field["time"].values)
@@ -261,16 +295,20 @@ def _align(observed: Any, fields: dict[str, Any], train: tuple[int, int], test: 
             )
     observed = observed.sel(time=wanted).load()
     stack = np.stack([np.asarray(field.sel(time=wanted).values, dtype=float) for field in fields.values()], axis=2)
-    seen = np.isfinite(observed.values).all(axis=0)
+    learning, least = _inside(wanted, train), 1 if raw else 2  # a single value is its own mean, its anomaly 0
+    counts = np.isfinite(observed.values[learning]).reshape(-1, 12, observed.sizes["location"]).sum(axis=0)
+    seen = counts.min(axis=0) >= least
     whole = seen & np.isfinite(stack).all(axis=(0, 2))
     if not whole.any():
         raise DataError(
-            "Every location lacks some value of the observation or of a member; give at least one complete location."
+            f"Every location lacks some value of a member, or has a month of the year with less than {least} observed "
+            "values in the training years; give more training years, or members without gaps."
         )
     kept = observed.isel(location=np.flatnonzero(whole)).astype(float)
     X = np.ascontiguousarray(stack[:, whole])
+    y = np.where(np.isfinite(kept.values), kept.values, np.nan)
     left_out = {"not_observed": int(np.sum(~seen)), "not_modelled": int(np.sum(seen & ~whole))}
-    return _Months(X, kept.values, wanted, _inside(wanted, train), list(fields), kept, left_out)
+    return _Months(X, y, wanted, learning, list(fields), kept, left_out)
 
 
 def _with_neighbours(model: Any, data: _Months, *, gridded: bool) -> Any:
@@ -291,52 +329,87 @@ def _predict(model: Any, data: _Months, raw: bool) -> Array:
     """Fit on the training months and predict the others, on anomalies or raw values."""
     if isinstance(model, Climatology) and model.month is None:
         return data.climatology()
-    X_means = 0.0 if raw else month_means(data.X, data.months, data.train)
-    y_means = np.zeros_like(data.y) if raw else month_means(data.y, data.months, data.train)
+    X_means = 0.0 if raw else data.means(data.X)
+    y_means = np.zeros_like(data.y) if raw else data.means(data.y)
     X, y = data.X - X_means, data.y - y_means
-    if np.ptp(y[data.train], axis=0).max() <= 1e-12 * np.abs(data.y).max():
+    known = y[data.train]
+    if np.max(np.nanmax(known, axis=0) - np.nanmin(known, axis=0)) <= 1e-12 * np.nanmax(np.abs(data.y)):
         first, last = data.months[data.train][[0, -1]] // 12
         raise DataError(
             f"The observation does not vary in the training period {first}:{last} at any of the {y.shape[1]} "
             "locations, so there is nothing to learn; choose other training years, or check the variable."
         )
-    model.fit(X[data.train], y[data.train])
+    model.fit(X[data.train], known, tasks=data.locations)
+    fitted = getattr(model, "best_estimator_", model)
+    if len(getattr(fitted, "features_", ())) == len(data.members):  # as they come; an array has no names for them
+        fitted.features_ = np.array(data.members, dtype=object)
     return np.asarray(model.predict(X[~data.train]) + y_means[~data.train])
 
 
-def _rmse(prediction: Array, truth: Array) -> Array:
-    return np.asarray(np.sqrt(np.mean((prediction - truth) ** 2, axis=0)))
+def _rmse(errors: Array, axis: int | None = None) -> Array:
+    """Root of the mean square of the errors that are known; NaN where none is."""
+    count = np.isfinite(errors).sum(axis=axis)
+    return np.asarray(np.sqrt(np.nansum(errors**2, axis=axis) / np.where(count, count, np.nan)))
 
 
-def _errors(xarray: Any, prediction: Array, data: _Months) -> tuple[Any, str]:
-    """Prediction and observation of the months of testing, root mean square errors per location, and the best member.
+def _errors(xarray: Any, prediction: Array, data: _Months) -> tuple[Any, dict[str, Any]]:
+    """Series and root mean square errors per location; and the figures over all locations.
 
     The best member is chosen on the training years, since nobody knows which one will be best later.
     """
     truth, climatology = data.y[~data.train], data.climatology()
     corrected = data.corrected()
-    of_members = np.mean((corrected - data.y[:, :, None])[data.train] ** 2, axis=(0, 1))
+    of_members = np.nanmean((corrected - data.y[:, :, None])[data.train] ** 2, axis=(0, 1))
     best = int(np.argmin(of_members))
     series = {
         "prediction": (prediction, "combined prediction"),
         "observed": (truth, "observation"),
         "climatology": (climatology, "month-of-year mean of the training years"),
     }
-    errors = {
+    rivals = {
         "rmse": (prediction, "the combination"),
         "rmse_climatology": (climatology, "the climatology"),
         "rmse_average": (corrected[~data.train].mean(axis=2), "the average of the bias-corrected members"),
         "rmse_best_member": (corrected[~data.train][:, :, best], f"the bias-corrected member {data.members[best]}"),
         "rmse_raw_average": (data.X[~data.train].mean(axis=2), "the average of the members as they are"),
     }
+    off = {name: values - truth for name, (values, _) in rivals.items()}
     answer = xarray.Dataset(
         {name: (("time", "location"), values, {"long_name": text}) for name, (values, text) in series.items()}
         | {
-            name: ("location", _rmse(values, truth), {"long_name": f"root mean square error of {text}"})
-            for name, (values, text) in errors.items()
+            name: ("location", _rmse(off[name], 0), {"long_name": f"root mean square error of {text}"})
+            for name, (_, text) in rivals.items()
         }
     )
-    return answer, data.members[best]
+    figures: dict[str, Any] = {name: float(_rmse(errors)) for name, errors in off.items()}
+    years = data.months[~data.train] // 12
+    for rival in RIVALS:
+        gain, error = _gain(off["rmse"], off[f"rmse_{rival}"], years)
+        figures |= {f"gain_over_{rival}": gain, f"gain_over_{rival}_se": error}
+    return answer, figures | {"best_member": data.members[best]}
+
+
+def _gain(errors: Array, rival: Array, years: NDArray[np.int64]) -> tuple[float, float]:
+    """The share of the rival's error that is gone, and its standard error.
+
+    The jackknife leaves out whole years, at all locations: months that follow each other, and places, are not
+    independent. It is paired, since both errors lack the same years.
+    """
+    every = np.unique(years[np.isfinite(errors).any(axis=1)])
+    if not len(every):
+        return float("nan"), float("nan")
+    mine, theirs = (np.array([np.nansum(values[years == y] ** 2) for y in every]) for values in (errors, rival))
+    without = np.array([_share_gone(np.delete(mine, k).sum(), np.delete(theirs, k).sum()) for k in range(len(every))])
+    known = len(every) > 1 and bool(np.isfinite(without).all())
+    error = float(np.sqrt((len(every) - 1) * np.var(without))) if known else float("nan")
+    return _share_gone(mine.sum(), theirs.sum()), error
+
+
+def _share_gone(squares: float, rival: float) -> float:
+    """1 − the ratio of root mean squares. Where the rival has no error: 0 for no error, −∞ for any."""
+    if rival > 0:
+        return float(1.0 - np.sqrt(squares / rival))
+    return float("-inf") if squares > 0 else 0.0
 
 
 def _found(xarray: Any, model: Any) -> Any:
@@ -356,8 +429,7 @@ def _placed(answer: Any, data: _Months, given: Any) -> Any:
     axes = {axis: given[name] for axis, name in given_names(given).items() if name in given.coords}
     time, same = times_of(axes["time"], data.months[~data.train])
     about = axis_attributes("time", axes["time"]) | ({} if same else {"long_name": "first day of the month"})
-    known = "location" in data.observed.coords
-    names = data.observed["location"].values if known else np.arange(data.y.shape[1])
+    names = data.locations
     answer = answer.assign_coords(
         time=("time", time, about),
         location=("location", names, {"long_name": "location"}),
@@ -371,26 +443,6 @@ def _placed(answer: Any, data: _Months, given: Any) -> Any:
             values = data.observed["given_lon" if axis == "lon" else axis].values
             answer = answer.assign_coords({axis: ("location", values, axis_attributes(axis, axes[axis]))})
     return answer
-
-
-def _about(answer: Any) -> dict[str, Any]:
-    """Title and the figures over all locations."""
-    names = ("rmse", *(f"rmse_{rival}" for rival in (*RIVALS, "raw_average")))
-    total = {name: float(np.sqrt(np.mean(answer[name].values ** 2))) for name in names}
-    return {
-        "Conventions": "CF-1.11",
-        "title": "Climate models combined with observations, one task per location",
-        "source": "mssl",
-        **total,
-        **{f"gain_over_{rival}": _gain(total["rmse"], total[f"rmse_{rival}"]) for rival in RIVALS},
-    }
-
-
-def _gain(error: float, rival: float) -> float:
-    """The share of the rival's error that is gone. Where the rival has none: 0 for no error, −∞ for any."""
-    if rival:
-        return 1.0 - error / rival
-    return float("-inf") if error else 0.0
 
 
 def to_dataset(bunch: Any, *, calendar: str = "standard", units: str = "degC") -> Any:

@@ -483,12 +483,45 @@ def _numbers(X: Any, names: Labels | None) -> Any:
             input_name="X",
         )
     except (ValueError, TypeError) as error:
-        if isinstance(error, TypeError) and "sparse" not in str(error).lower():
-            raise
-        raise DataError(f"{error}") from error
+        told = str(error).split("\n")[0].rstrip(".:")
+        if isinstance(error, TypeError) and "sparse" not in told.lower():
+            raise TypeError(f"{told}: {_not_numbers(X)}") from error  # scikit-learn's protocol asks for this class
+        raise DataError(f"{told}; {_remedy(X, error)}.") from error
     if values.ndim > 3:
         raise LayoutError(f"X has {values.ndim} dimensions; give (rows, features) or (rows, tasks, features).")
     return sparse.csr_array(values) if sparse.issparse(values) else values
+
+
+def _remedy(X: Any, error: Exception) -> str:
+    """What to do about an X that cannot be read as numbers."""
+    shape = np.shape(X)
+    if len(shape) < 2:
+        return "give X of shape (rows, features). Reshape your data: X.reshape(-1, 1) is a single feature"
+    if 0 in shape:
+        return "give at least one row and one feature"
+    told = str(error).lower()
+    if "complex" in told:
+        return "X holds complex numbers; give real ones, such as real and imaginary parts as columns of their own"
+    if "infinity" in told:
+        return "replace infinite values or drop their rows"
+    if "convert string" in told:
+        return _not_numbers(X)
+    return "give an array, a sparse matrix or a frame of numbers"
+
+
+def _not_numbers(X: Any) -> str:
+    """Which column of an array holds something else than numbers, for example what, and what to do."""
+    values = np.asarray(X, dtype=object)
+    for column, entries in enumerate(values.reshape(-1, values.shape[-1]).T if values.ndim > 1 else ()):
+        for entry in entries.tolist():
+            try:
+                float(entry)
+            except (TypeError, ValueError):
+                return (
+                    f"column {column} holds {listing([entry])}; give numbers, or a frame (pandas, polars), whose "
+                    "columns of text become categories"
+                )
+    return "give numbers"
 
 
 def _refuse_gaps(values: Array, names: Labels | None) -> None:

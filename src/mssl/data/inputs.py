@@ -273,10 +273,11 @@ def read_targets(y: Any, X: Any, numeric: bool) -> tuple[Labels, Labels | None]:
     if numeric:
         targets = targets.astype(np.float64)
         if np.isinf(targets).any():
-            raise DataError("Input y contains infinity; replace or drop those rows.")
+            raise DataError("Input y contains infinity; replace infinite values or drop their rows.")
         if targets.ndim == 1 and np.isnan(targets).any():
             raise DataError(
-                "Input y contains NaN; drop those rows (missing targets are allowed in (n, K) layouts only)."
+                f"Input y contains NaN in {int(np.isnan(targets).sum())} of {len(targets)} rows; drop those rows "
+                "(missing targets are allowed in (n, K) layouts only)."
             )
     return targets, names
 
@@ -291,7 +292,8 @@ def _as_numbers(targets: Labels) -> Labels:
         return targets.astype(float)
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"y holds values that are not numbers (for example {listing(targets.ravel()[:1])}); give numbers."
+            f"y holds values that are not numbers (for example {listing(targets.ravel()[:1])}); give numbers, or use a "
+            "classifier where they are labels."
         ) from error
 
 

@@ -15,6 +15,7 @@ from mssl._validation import check_number
 from mssl.exceptions import MSSLError, require
 from mssl.graph.export import html_table, short_name, text_table
 from mssl.graph.inference import RelationTable
+from mssl.plots.support import feature_spreads
 
 _MOST_LINES = 40  # of a printed table of weights; with more, features are summarised over tasks
 
@@ -41,6 +42,9 @@ class Summary:
         Pairs of tasks that can be told from chance at a false discovery rate of 10 %.
     notes : list of str
         What the numbers do not say.
+    spreads : ndarray of shape (D,) or None
+        Standard deviations of the columns in training, where they are known: features are sorted by mean |weight|
+        times these, which does not depend on the columns' units.
     """
 
     title: str
@@ -54,6 +58,7 @@ class Summary:
     coverage: float
     relations: RelationTable | None
     notes: list[str] = field(default_factory=list)
+    spreads: Array | None = None
 
     def to_frame(self) -> Any:
         """One row a weight: task, feature, estimate, std_error, lower, upper, as a pandas DataFrame."""
@@ -69,7 +74,8 @@ class Summary:
         """Head and rows of the table of weights; of many, their mean and spread over tasks."""
         K, D = self.estimate.shape
         if K * D > _MOST_LINES:
-            order = np.argsort(-np.abs(self.estimate).mean(axis=0), kind="stable")[:_MOST_LINES]
+            sizes = np.abs(self.estimate).mean(axis=0) * (1.0 if self.spreads is None else self.spreads)
+            order = np.argsort(-sizes, kind="stable")[:_MOST_LINES]
             head = ["feature", "mean over tasks", "smallest", "largest", "tasks whose interval is off 0"]
             own = self.estimate[:, order]
             sure = ["" for _ in order]
@@ -95,9 +101,11 @@ class Summary:
         return [head, *cells]
 
     def _hidden(self) -> str:
-        D = self.estimate.shape[1]
-        many = self.estimate.size > _MOST_LINES and D > _MOST_LINES
-        return f"… {D - _MOST_LINES} more features; to_frame() has all" if many else ""
+        if self.estimate.size <= _MOST_LINES:
+            return ""
+        hidden = self.estimate.shape[1] - _MOST_LINES
+        more = f"… {hidden} more features; to_frame() has all. " if hidden > 0 else ""
+        return f"{more}Sorted by mean |weight|{'' if self.spreads is None else ' × spread of the column'}."
 
     def __str__(self) -> str:
         width = max(len(name) for name, _ in self.facts)
@@ -157,7 +165,11 @@ def summarise(model: Any, coverage: float = 0.9) -> Summary:
         more = "the choice among priors is in them" if chosen else "hyperparameters are taken as known"
         notes.append(f"Standard errors are posterior standard deviations; {more}.")
     else:
-        notes.append("Standard errors take graph and noise as known; that these are estimates is not in them.")
+        sibling = "BayesianMSSLClassifier" if fitted.loss_.name == "bernoulli" else "BayesianMSSLRegressor"
+        notes.append(
+            "Standard errors and intervals are conditional on penalties, graph and noise as fitted, so that they are "
+            f"narrow; {sibling} learns its prior from the data and has the choice among priors in its intervals."
+        )
     return Summary(
         type(model).__name__,
         _facts(model, fitted),
@@ -170,6 +182,7 @@ def summarise(model: Any, coverage: float = 0.9) -> Summary:
         coverage,
         _relations(model),
         notes,
+        feature_spreads(fitted, fitted.coef_.shape[1]),
     )
 
 

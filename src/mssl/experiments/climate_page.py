@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl.experiments.climate_cells import given_graph, load_cells
-from mssl.experiments.figures import NORMAL, SMALL, dots_with_bars, panels
+from mssl.experiments.figures import NORMAL, SMALL, dots_with_bars, one_scale, panels
 from mssl.experiments.page import Claim, Comparison, Page, published
 from mssl.experiments.runner import Results
 from mssl.experiments.stats import mean_and_spread, over_runs
@@ -245,6 +245,7 @@ def _matrices(page: Page, name: str, precision: Array, data: Any) -> None:
     for ax, matrix, title in ((axes[0], proper, "given to S²M²R"), (axes[1], precision, "learned by r-MSSL")):
         plots.plot_precision(matrix, ax, tasks=names, ordered=False).set_title(title, fontsize=NORMAL)
         _region_ticks(ax, [str(region) for region in data.regions], both=ax is axes[0])
+    one_scale(axes)
     page.figure(
         f"precision-{name}",
         figure,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from mssl.exceptions import require
 from mssl.graph.geometry import PALETTE
 from mssl.plots.graphs import plot_precision
+from mssl.plots.support import signed_colours
 
 SMALL, NORMAL = 7.0, 8.5
 _COLORS = (*PALETTE[:6], "#000000", "#8C8C8C", *PALETTE[6:])
@@ -117,12 +118,18 @@ def graph_panels(
     places = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     kinds = list(dict.fromkeys(groups))
     largest = max(float(np.abs(matrix).max()) for matrix in weights.values()) or 1.0
+    signs = signed_colours(largest)["cmap"]
     for ax, (title, matrix) in zip(grid[0], weights.items(), strict=True):
         i, j = np.nonzero(np.triu(matrix, 1))
         order = np.argsort(np.abs(matrix[i, j]))  # the strongest on top
         i, j = i[order], j[order]
-        lines = collections.LineCollection(list(np.stack([places[i], places[j]], axis=1)), cmap="coolwarm", zorder=1)
-        lines.set(array=matrix[i, j], clim=(-largest, largest), linewidths=0.5 + 2.5 * np.abs(matrix[i, j]) / largest)
+        lines = collections.LineCollection(list(np.stack([places[i], places[j]], axis=1)), zorder=1)
+        lines.set(
+            array=matrix[i, j],
+            cmap=signs,
+            clim=(-largest, largest),
+            linewidths=0.5 + 2.5 * np.abs(matrix[i, j]) / largest,
+        )
         ax.add_collection(lines)
         for k, kind in enumerate(kinds):
             own = np.array([group == kind for group in groups])
@@ -155,11 +162,16 @@ def precision_panels(sources: Mapping[str, Any], names: Sequence[str], width: fl
     figure, grid = panels(width, 3.2, 1, len(sources), squeeze=False)
     for ax, (title, source) in zip(grid[0], sources.items(), strict=True):
         plot_precision(source, ax, tasks=names, ordered=False).set_title(title, fontsize=NORMAL)
-    images = [ax.images[0] for ax in grid[0]]
+    one_scale(grid[0])
+    return figure
+
+
+def one_scale(axes: Iterable[Any]) -> None:
+    """Give the heat maps of all axes the same colours for the same values."""
+    images = [ax.images[0] for ax in axes]
     largest = max(float(np.nanmax(np.abs(image.get_array()))) for image in images)
     for image in images:
         image.set_clim(-largest, largest)
-    return figure
 
 
 def heat_map(

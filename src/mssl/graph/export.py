@@ -87,6 +87,8 @@ class EdgeTable(Sequence[Edge]):
         words = [f"… {hidden} more"] if hidden > 0 else []
         if self.false_edges is not None:
             words.append(f"at most {self.false_edges:.2g} edges of the graph are expected to be false")
+            if self._rows and self.false_edges >= len(self):
+                words.append(f"the {len(self)} shown may all be chance")
         return "; ".join(words)
 
     def __repr__(self) -> str:

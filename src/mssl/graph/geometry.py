@@ -33,6 +33,8 @@ PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B
 NEUTRAL = "#8C8C8C"
 #: Sign of an edge: positive and negative partial correlation.
 POSITIVE, NEGATIVE = "#0072B2", "#D55E00"
+#: The same signs as a scale, from negative over white (zero, always in the middle) to positive, darker at the ends.
+DIVERGING = ("#6B2A00", NEGATIVE, "#F6C7A3", "#FAFAFA", "#A9D0EA", POSITIVE, "#003350")
 
 _LABEL_SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (0.75, 0.8), (-0.75, 0.8), (0.75, -0.8), (-0.75, -0.8))
 

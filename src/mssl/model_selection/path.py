@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -14,6 +15,8 @@ from sklearn.base import clone
 
 from mssl._typing import Array, Mask
 from mssl._validation import refused
+from mssl.data.inputs import feature_labels
+from mssl.data.layouts import TaskData
 from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
 from mssl.estimators.mssl import MSSLRegressor
 from mssl.graph.task_graph import TaskGraph
@@ -40,8 +43,8 @@ class RegularizationPath:
         F and its relative certificate.
     converged : ndarray of bool of shape (P,)
         Whether the certificate reached the tolerance.
-    tasks : tuple
-        Task names.
+    tasks, features : tuple
+        Names of tasks and features.
     """
 
     params: list[Params]
@@ -52,6 +55,7 @@ class RegularizationPath:
     gaps: Array
     converged: Mask
     tasks: tuple[Any, ...]
+    features: tuple[Any, ...] = ()
 
     def __len__(self) -> int:
         return len(self.params)
@@ -62,6 +66,12 @@ class RegularizationPath:
     def values(self, name: str) -> Array:
         """One parameter along the path, (P,)."""
         return np.asarray([params[name] for params in self.params], dtype=float)
+
+    def along(self, name: str) -> list[int]:
+        """The most fits that differ in one parameter alone."""
+        others = [str({key: value for key, value in params.items() if key != name}) for params in self.params]
+        most = max(others, key=Counter(others).__getitem__)
+        return [point for point, rest in enumerate(others) if rest == most]
 
     @property
     def n_edges(self) -> NDArray[np.intp]:
@@ -149,7 +159,7 @@ def regularization_path(
             lambdas = limit * np.geomspace(1.0, smallest, n_points)
         ordered = sorted(grid_values(lambdas, "graph_penalties"), reverse=True)
         points.extend(follow(whole, template, [{"graph_penalty": value, **fixed} for value in ordered]))
-    return _collect(points, data.tasks)
+    return _collect(points, data)
 
 
 def _followed(estimator: Any) -> Any:
@@ -161,7 +171,7 @@ def _followed(estimator: Any) -> Any:
     return clone(estimator)
 
 
-def _collect(points: Sequence[PathPoint], tasks: NDArray[Any]) -> RegularizationPath:
+def _collect(points: Sequence[PathPoint], data: TaskData) -> RegularizationPath:
     users = [point.prepared.to_user(point.result.W, point.result.intercepts) for point in points]
     return RegularizationPath(
         params=[point.params for point in points],
@@ -171,5 +181,6 @@ def _collect(points: Sequence[PathPoint], tasks: NDArray[Any]) -> Regularization
         objectives=np.asarray([point.result.objective for point in points]),
         gaps=np.asarray([point.result.relative_gap for point in points]),
         converged=np.asarray([point.result.status is Status.CONVERGED for point in points]),
-        tasks=tuple(tasks.tolist()),
+        tasks=tuple(data.tasks.tolist()),
+        features=tuple(feature_labels(data.feature_names, data.n_features).tolist()),
     )

@@ -26,6 +26,7 @@ Shah & Samworth (2013), doi:10.1111/j.1467-9868.2011.01034.x (complementary pair
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -53,6 +54,7 @@ from mssl.model_selection.parallel import Piece, run
 from mssl.structures import KnownEdges, Structure
 from mssl.structures.copula import row_moment
 
+_LOG = logging.getLogger("mssl")
 MIN_ROWS_TO_HALVE = 4  # rows of Ŵ or E to halve: two rows are the fewest that have a correlation
 _CHUNK = 10  # subsamples in one piece of work: fewer lose time between workers, more are lost when one is killed
 _GRAPH_TOL = 1e-4  # relative gap of a subsample's graphical lasso: trades time for edges of weight near zero
@@ -215,7 +217,19 @@ class StabilitySelection(BaseEstimator):
         words = [word for part in found_words for word in ([part] if isinstance(part, str) else part)]
         found = self._summarise(words, S, floors, list(whole.data.tasks), structure.edges)
         self.graph_ = replace(found, evidence=lazy_evidence(point.prepared, point.result, structure))
+        self._warn_of_chance()
         return self
+
+    def _warn_of_chance(self) -> None:
+        """Say where the bound on false edges is no less than the edges that were found."""
+        found = self.graph_.n_edges
+        if 0 < found <= self.expected_false_edges_:
+            _LOG.warning(
+                "The bound on false edges, %.2g, is no less than the %d stable edges: by it, they may all be chance. "
+                "Raise threshold or the weakest λ of path, or take edges by false discoveries (graph_.edges(fdr=0.1)).",
+                self.expected_false_edges_,
+                found,
+            )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -20,6 +20,7 @@ from mssl.plots.support import (
     axes,
     distances,
     drawn,
+    feature_spreads,
     heat,
     history_columns,
     legend_above,
@@ -53,7 +54,8 @@ def plot_coefficients(
         What the colours or lengths show.
     kind : {"heat", "forest"}
         A heat map, or one line for each weight with its interval (of models that have ``coef_std_``), feature by
-        feature. A forest shows the 60 weights of the features that are largest on average.
+        feature. A forest shows the 60 weights of the features that are largest on average, times the spread of their
+        columns where the model knows it.
     coverage : float
         Of the intervals.
     """
@@ -82,7 +84,9 @@ def _forest(source: Any, ax: Any, tasks: Any, features: Any, label: str, coverag
     K, d = values.shape
     names = as_names(tasks, source, "tasks_", K, "tasks")
     columns = as_names(features, source, "features_", d, "features")
-    shown = np.argsort(-np.abs(values).mean(axis=0), kind="stable")[: max(1, _FOREST // K)]
+    spreads = feature_spreads(source, d)
+    sizes = np.abs(values).mean(axis=0) * (1.0 if spreads is None else spreads)
+    shown = np.argsort(-sizes, kind="stable")[: max(1, _FOREST // K)]
     lines = [(j, k) for j in sorted(shown.tolist()) for k in range(min(K, _FOREST))]
     heights = np.array([row + row // min(K, _FOREST) for row in range(len(lines))])  # a gap after every feature
     ax = axes(ax, (4.2, float(np.clip(0.13 * heights[-1] + 0.8, 2.0, 9.0))))
@@ -111,6 +115,7 @@ def plot_path(
     names: Iterable[Any] | None = None,
     label: str = "coefficient",
     chosen: float | None = None,
+    along: str | None = None,
 ) -> Any:
     """Draw coefficients or edge weights along a path of penalty strengths.
 
@@ -122,15 +127,27 @@ def plot_path(
         One row per strength; further axes are flattened. Of a path by default the coefficients.
     ax : matplotlib Axes, optional
     names : names of the flattened columns, optional
-        The seven that get largest are named and coloured, the others grey.
+        The seven that get largest are named and coloured, the others grey. By default those of a path's coefficients.
     label : str
         What the values are.
     chosen : float, optional
         Mark the strength that was chosen.
+    along : {"graph_penalty", "coef_penalty"}, optional
+        Which strength of a RegularizationPath: that of the graph, λ, or that of the coefficients, γ; by default the one
+        with more values. The fits drawn have all other parameters in common, and the title says which.
+
+    Examples
+    --------
+    >>> from mssl.datasets import make_clustered_tasks
+    >>> from mssl.model_selection import regularization_path
+    >>> data = make_clustered_tasks(n_features=8, n_samples=40, random_state=0)
+    >>> path = regularization_path(data.X, data.y, data.tasks, graph_penalties=[0.1], coef_penalties=4)
+    >>> plot_path(path).get_xlabel()
+    'penalty strength γ'
     """
+    symbol, held = "λ", ""
     if hasattr(lambdas, "coefs"):
-        values = lambdas.coefs if values is None else values
-        lambdas = lambdas.values("graph_penalty")
+        lambdas, values, names, symbol, held = _of_path(lambdas, values, names, along)
     table = numbers(values, "values along the path", 2, 3)
     table = table.reshape(len(table), -1)
     strengths = _strengths(lambdas, len(table))
@@ -145,11 +162,32 @@ def plot_path(
     ax.axhline(0, color=GREY, lw=0.5)
     if chosen is not None:
         ax.axvline(chosen, color="black", lw=0.8, ls=":", label="chosen")
-    _strength_axis(ax, strengths)
+    _strength_axis(ax, strengths, symbol)
+    ax.set_title(held, fontsize=SMALL, loc="left")
     ax.set_ylabel(label, fontsize=NORMAL)
     if names is not None or chosen is not None:
         ax.legend(fontsize=SMALL, frameon=False)
     return ax
+
+
+def _of_path(path: Any, values: Any, names: Any, along: str | None) -> tuple[Any, Any, Any, str, str]:
+    """Strengths, values and names along one parameter of a path, its symbol, and what the other one is held at."""
+    symbols = {"graph_penalty": "λ", "coef_penalty": "γ"}
+    if along is None:
+        along = max(symbols, key=lambda name: len(path.along(name)))
+    other = next(name for name in symbols if name != check_choice("along", along, tuple(symbols)))
+    points = path.along(along)
+    if len(points) < 2:
+        raise DataError(
+            f"No two fits of the path differ in {along} alone; give regularization_path several values of it, and the "
+            f"same values of {other} for each."
+        )
+    if values is None:
+        values = path.coefs
+        titles = [f"{feature} · {task}" for task in path.tasks for feature in path.features]
+        names = titles if names is None and len(titles) == values[0].size else names
+    held = f"{symbols[other]} = {path.values(other)[points[0]]:.3g}"
+    return path.values(along)[points], np.asarray(values)[points], names, symbols[along], held
 
 
 def plot_stability(
@@ -321,10 +359,10 @@ def _strengths(values: ArrayLike, count: int) -> Any:
     return lambdas
 
 
-def _strength_axis(ax: Any, lambdas: Any) -> None:
+def _strength_axis(ax: Any, lambdas: Any, symbol: str = "λ") -> None:
     """Let the model grow from left to right: strong penalty first, on a log scale where possible."""
     if (lambdas > 0).all():
         ax.set_xscale("log")
     if len(lambdas) > 1:
         ax.set_xlim(lambdas.max(), lambdas.min())
-    ax.set_xlabel("penalty strength λ", fontsize=NORMAL)
+    ax.set_xlabel(f"penalty strength {symbol}", fontsize=NORMAL)

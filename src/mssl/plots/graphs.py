@@ -16,11 +16,9 @@ from mssl.graph.geometry import (
     POSITIVE,
     arc_geometry,
     chord_geometry,
-    coastlines,
     community_colors,
     graph_layout,
     label_offsets,
-    map_region,
     task_order,
     thin_edges,
 )
@@ -39,6 +37,7 @@ from mssl.plots.support import (
     drawn,
     heat,
     legend_above,
+    map_frame,
     matplotlib_module,
     name_ticks,
     numbers,
@@ -208,11 +207,7 @@ def plot_map(
     graph, hidden = thin_edges(whole, min(300, max(60, len(whole))) if max_edges is None else max_edges)
     latitude, longitude = whole.coordinates[:, 0], (whole.coordinates[:, 1] + 180) % 360 - 180
     ax = axes(ax, (3.8, 3.2))
-    box = map_region(latitude, longitude)
-    if coast:
-        collections = matplotlib_module("collections")
-        step = float(np.clip((box[3] - box[2]) / 250, 0.1, 0.5))
-        ax.add_collection(collections.LineCollection(coastlines(box, step), colors=FAINT, lw=0.5, zorder=1))
+    map_frame(ax, latitude, longitude, coast=coast)
     i, j = graph.edge_indices()
     arcs = arc_geometry(whole.coordinates, np.column_stack([i, j]))
     owner = np.repeat(np.arange(len(i)), [len(parts) for parts in arcs])
@@ -223,11 +218,8 @@ def plot_map(
         ax.scatter(longitude, latitude, c=community_colors(groups), **look)
     else:
         colour_bar(ax, ax.scatter(longitude, latitude, c=colors, cmap="cividis", **look), label)
-    south, north, west, east = box
-    ax.set(xlim=(west, east), ylim=(south, north), aspect=1 / max(np.cos(np.radians((south + north) / 2)), 0.2))
-    lines = ["longitude (°E)", *(wrapped(ax, note, NORMAL) for note in (hidden, *notes) if note)]
+    lines = [ax.get_xlabel(), *(wrapped(ax, note, NORMAL) for note in (hidden, *notes) if note)]
     ax.set_xlabel("\n".join(lines), fontsize=NORMAL)
-    ax.set_ylabel("latitude (°N)", fontsize=NORMAL)
     _sign_legend(ax, entries_at(graph.weights, i, j), _of_edges(certain, i, j))
     return ax
 

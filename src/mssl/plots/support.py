@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl.exceptions import DataError, require
+from mssl.graph.geometry import DIVERGING, coastlines, map_region
 from mssl.graph.task_graph import TaskGraph, short_name
 
 FloatArray = NDArray[np.float64]
@@ -68,6 +69,12 @@ def as_names(given: Iterable[Any] | None, source: Any, attribute: str, count: in
     if len(listed) != count:
         raise DataError(f"There are {len(listed)} names for {count} {what}; give one name each, or none.")
     return listed
+
+
+def feature_spreads(model: Any, n_features: int) -> FloatArray | None:
+    """Standard deviations of a model's columns in training; None where it knows none, or maps columns to others."""
+    quantiles = np.asarray(getattr(model, "column_quantiles_", np.empty((0, 0))))
+    return quantiles[1:].std(axis=0) if quantiles.shape[1] == n_features else None
 
 
 def numbers(values: Any, what: str, *dimensions: int) -> FloatArray:
@@ -171,10 +178,15 @@ def _field(record: Any, name: str) -> Any:
     return record.get(name) if isinstance(record, Mapping) else getattr(record, name, None)
 
 
+def signed_colours(reach: float) -> dict[str, Any]:
+    """The colours of signed values from −reach to reach, as options of a drawing."""
+    colours = matplotlib_module("colors").LinearSegmentedColormap.from_list("signs", DIVERGING)
+    return {"cmap": colours, "vmin": -reach, "vmax": reach}
+
+
 def heat(ax: Any, values: Any, label: str, aspect: str = "auto") -> Any:
     """Draw a matrix on a diverging map centred at zero; a large sparse one as dots, which would else vanish."""
-    reach = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
-    look = {"cmap": "RdBu_r", "vmin": -reach, "vmax": reach}
+    look = signed_colours(float(np.nanmax(np.abs(values), initial=0.0)) or 1.0)
     rows, columns = np.nonzero(np.nan_to_num(values))
     if max(values.shape) > 200 and len(rows) < 0.1 * values.size:
         order = np.argsort(np.abs(values[rows, columns]), kind="stable")
@@ -186,6 +198,18 @@ def heat(ax: Any, values: Any, label: str, aspect: str = "auto") -> Any:
         ax.set_facecolor("#E6E6E6")
     colour_bar(ax, drawing, label, fraction=0.046)
     return drawing
+
+
+def map_frame(ax: Any, latitude: FloatArray, longitude: FloatArray, *, coast: bool = True) -> None:
+    """Make axes a map around places: limits, aspect, names of the axes, coastlines."""
+    south, north, west, east = box = map_region(latitude, longitude)
+    if coast:
+        step = float(np.clip((east - west) / 250, 0.1, 0.5))
+        lines = matplotlib_module("collections").LineCollection(coastlines(box, step), colors=FAINT, lw=0.5, zorder=1)
+        ax.add_collection(lines, autolim=False)
+    ax.set(xlim=(west, east), ylim=(south, north), aspect=1 / max(np.cos(np.radians((south + north) / 2)), 0.2))
+    ax.set_xlabel("longitude (°E)", fontsize=NORMAL)
+    ax.set_ylabel("latitude (°N)", fontsize=NORMAL)
 
 
 def colour_bar(ax: Any, drawing: Any, label: str, **options: Any) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl.exceptions import require
-from mssl.graph.geometry import NEGATIVE, POSITIVE, label_offsets
+from mssl.graph.geometry import DIVERGING, NEGATIVE, POSITIVE, label_offsets
 from mssl.graph.task_graph import short_name
 from mssl.model.task_matrix import entries_at
 
@@ -33,8 +33,6 @@ _FONT, _MOST_NAMES = 11, 60
 PHONE = 310
 INK, FAINT, LIGHT = "#222222", "#9A9A9A", "#E4E4E4"
 CANDIDATE = "#9A9A9A"  # of edges that cannot be told from chance
-#: From the colour of negative edges over white to that of positive ones, darker at the ends.
-_DIVERGING = ("#6B2A00", NEGATIVE, "#F6C7A3", "#FAFAFA", "#A9D0EA", POSITIVE, "#003350")
 
 
 def bokeh(module: str) -> Any:
@@ -267,7 +265,7 @@ def bare(plot: Any) -> Any:
 
 def diverging(steps: int = 255, power: float = 0.65) -> list[str]:
     """Colours from negative over white to positive; a `power` below 1 lets small values stand out from zero."""
-    anchors = np.array([[int(color[k : k + 2], 16) for k in (1, 3, 5)] for color in _DIVERGING])
+    anchors = np.array([[int(color[k : k + 2], 16) for k in (1, 3, 5)] for color in DIVERGING])
     even = np.linspace(-1, 1, steps)
     at = (np.sign(even) * np.abs(even) ** power + 1) / 2 * (len(anchors) - 1)
     channels = np.column_stack([np.interp(at, np.arange(len(anchors)), channel) for channel in anchors.T])
