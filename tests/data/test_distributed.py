@@ -1,5 +1,8 @@
 """Dask collections: every way to hand over the same rows gives the same moments and the same fit."""
 
+import os
+import signal
+
 import numpy as np
 import pytest
 
@@ -71,6 +74,44 @@ def test_every_way_in_gives_the_same_fit(frame, rows, tmp_path):
     weighted = dd.from_pandas(frame, npartitions=3)
     made = Moments.from_dask(weighted[[*COLUMNS, "site"]], weighted.y, None, weighted.weight, task_column="site")
     close(made, Moments.from_rows(X, y, tasks, frame.weight.to_numpy()))
+
+
+def test_a_million_rows_give_the_fit_of_the_rows_in_memory():
+    rng = np.random.default_rng(1)
+    X, tasks = 1e3 + rng.standard_normal((1_000_000, 5)), rng.integers(0, 20, 1_000_000)
+    y = np.einsum("nd,nd->n", X, rng.standard_normal((20, 5))[tasks]) + rng.standard_normal(len(X))
+    given = [da.from_array(part, chunks=(70_000, *part.shape[1:])) for part in (X, y, tasks)]
+    ours = MSSLRegressor(0.1, **TIGHT).fit(*given[:2], tasks=given[2])
+    theirs = MSSLRegressor(0.1, **TIGHT).fit(X, y, tasks=tasks)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-8)
+    np.testing.assert_allclose(ours.precision_, theirs.precision_, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("default")  # of Dask's own processes
+def test_a_killed_worker_changes_nothing(frame, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    done = tmp_path / "killed"
+
+    def die_once(part, partition_info=None):
+        """The fourth partition kills the worker that reads it first."""
+        if partition_info is not None and partition_info["number"] == 3 and not done.exists():
+            done.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return part
+
+    collection = dd.from_pandas(frame.drop(columns="weight"), npartitions=8)
+    plain = Moments.from_dask(collection, target="y", task_column="site")
+    settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    with (
+        distributed.LocalCluster(host="127.0.0.1", processes=True, **settings) as cluster,
+        distributed.Client(cluster),
+        dask.config.set(scheduler="distributed"),
+    ):
+        risky = collection.map_partitions(die_once, meta=collection._meta)
+        moments = Moments.from_dask(risky, target="y", task_column="site")
+    assert done.exists()
+    for name in ("n", "means", "target_means", "xx", "xy", "yy"):
+        np.testing.assert_array_equal(getattr(moments, name), getattr(plain, name))
 
 
 def test_estimators_take_collections(frame, rows):
