@@ -100,7 +100,7 @@ def test_predictions_are_those_of_the_library(weather, tmp_path):
     with (tmp_path / "out.csv").open() as stream:
         predicted = np.array([float(row["prediction"]) for row in csv.DictReader(stream)])
     rows = model.table_.encode(model.table_.read(weather / "data.csv"))
-    assert np.array_equal(predicted, model.predict(rows.X, tasks=rows.tasks))
+    assert np.array_equal(predicted, model.predict(rows.features, tasks=rows.tasks))
     document = json.loads(call("predict", weather / "model.npz", weather / "data.csv", "--json").output)
     assert [row["prediction"] for row in document["predictions"]] == predicted.tolist()
     assert list(model.features_) == ["wind", "sun", "sky=blue", "sky=grey", "sky=red"]
@@ -254,7 +254,8 @@ def test_predictions_given_the_known_targets(tmp_path):
     save(60, 80, gaps)
     text = call("predict", tmp_path / "m.npz", path, "--known", "t").stdout
     rows = list(csv.DictReader(text.splitlines()))
-    assert list(rows[0]) == ["place", "prediction", "deviation"]
+    assert list(rows[0]) == ["place", "t", "prediction", "deviation"]
+    assert [row["t"] for row in rows] == [f"t{t}" for t in range(60, 80) for _ in range(3)]
     errors, alone = [], []
     model = mssl.load(tmp_path / "m.npz")
     for number, row in enumerate(rows):
@@ -475,7 +476,8 @@ def test_compare_holds_methods_against_each_other(weather):
     for name, cells in outcome["methods"].items():
         # Folds and tasks are of equal size, so that both ways of averaging squared errors agree.
         deviance = np.mean([row["deviance"][name] for row in outcome["tasks"]])
-        assert deviance == pytest.approx(cells["RMSE"]["mean"] ** 2 + cells["RMSE"]["sd"] ** 2, rel=1e-6)
+        spread = cells["RMSE"]["standard_error"] / np.sqrt(3)  # of two parts: s √(1/2 + 1), where s is √2 times theirs
+        assert deviance == pytest.approx(cells["RMSE"]["mean"] ** 2 + spread**2, rel=1e-6)
     shown = call(*args, "--methods", "ols,pooled").output
     assert "Gain of each task over ols" in shown
     with pytest.raises(mssl.exceptions.ParameterError, match="method is 'nonsense'; allowed are 'p-mssl'"):

@@ -49,6 +49,27 @@ def test_differences_agree_with_the_tasks(training):
     for name in ("pooled", "ridge"):
         by_task = [row["deviance"]["ols"] - row["deviance"][name] for row in outcome["tasks"]]
         assert outcome["differences"][name]["deviance"] == pytest.approx(np.mean(by_task))
+        for row in outcome["tasks"]:  # gains are the tasks' own paired differences
+            expected = 1 - row["deviance"][name] / row["deviance"]["ols"]
+            assert row["gain"][name]["share"] == pytest.approx(expected)
+
+
+def test_a_task_alone_gains_what_all_gain(tmp_path):
+    """One task: the gain of the task, with its standard error, is the difference of the methods."""
+    path = write_table(tmp_path / "one.csv", names=["Oslo"], rows=40)
+    outcome = cross_validate(read_training(str(path), "station", "y", **TABLE), ["ols", "ridge"], 4, 0)
+    (row,) = outcome["tasks"]
+    for name in ("share", "share_error"):
+        assert row["gain"]["ridge"][name] == pytest.approx(outcome["differences"]["ridge"][name])
+
+
+def test_deviances_are_averaged_by_part_and_task(training):
+    deviance = np.arange(len(training.y), dtype=float)
+    splits = training.splits(3, 0)
+    whole = training.parts_by_task(deviance, splits)
+    for k, name in enumerate(sorted(set(training.tasks.tolist()))):
+        rows = [test[np.asarray(training.tasks)[test] == name] for _, test in splits]
+        np.testing.assert_allclose(whole[:, k], [deviance[part].mean() for part in rows])
 
 
 @pytest.mark.parametrize("family", ["gaussian", "binary", "poisson"])
@@ -70,7 +91,8 @@ def test_the_picture_and_the_words(tmp_path):
     done = run("compare", path, *columns, "--picture", tmp_path / "methods.png")
     assert (tmp_path / "methods.png").read_bytes().startswith(b"\x89PNG")
     assert "Rows not fitted on" in done.stdout
-    assert "less deviance than ols, ± standard error" in done.stdout
+    assert "less deviance than ols" in done.stdout
+    assert "± is one standard error over the test parts" in done.stdout
     assert all(f"a station with quite a long name {k} " in done.stdout for k in range(25))  # a pipe is not cut
     call("compare", path, *columns, "--picture", tmp_path / "no" / "methods.png", code=1)
     call("compare", path, *columns, "--picture", tmp_path / "methods.xls", code=2)

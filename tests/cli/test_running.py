@@ -3,6 +3,7 @@
 import csv
 import json
 import logging
+import re
 import subprocess
 import time
 from dataclasses import replace
@@ -15,6 +16,7 @@ import mssl
 from mssl import _progress
 from mssl.cli import _show_warning
 
+pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 FIT = ("fit", "data.csv", "--task", "task", "--target", "y", "--quiet")
 
@@ -116,8 +118,10 @@ def test_offsets_are_exposures(tmp_path):
     answers = list(csv.DictReader(call("predict", tmp_path / "m.npz", tmp_path / "data.csv").stdout.splitlines()))
     rows = list(csv.DictReader(lines))
     rates = [float(b["prediction"]) / np.exp(float(a["log_days"])) for a, b in zip(rows, answers, strict=True)]
-    X = np.array([[float(row["a"])] for row in rows])
-    np.testing.assert_allclose(rates, model.predict(X, tasks=[row["site"] for row in rows]), rtol=1e-10)
+    frame = pd.read_csv(tmp_path / "data.csv")
+    np.testing.assert_allclose(rates, model.predict(frame), rtol=1e-10)
+    known = [float(row["prediction"]) for row in answers]
+    np.testing.assert_allclose(known, model.predict(frame, offset=frame["log_days"]), rtol=1e-10)
     (tmp_path / "no.csv").write_text("site,a\nnorth,1\n")
     call("predict", tmp_path / "m.npz", tmp_path / "no.csv", code=1)
     call("fit", tmp_path / "data.csv", *columns, "--weight", "log_days", code=2)
@@ -163,7 +167,9 @@ def test_comparisons_are_continued_and_shared_among_workers(folder):
     process.kill()
     process.wait()
     assert record.exists()
-    assert run(*COMPARE, "--json", "--resume", cwd=folder).stdout == whole
+    done = run(*COMPARE, "--json", "--resume", cwd=folder)
+    assert done.stdout == whole
+    assert re.search(r"compare.checkpoint holds \d+ finished pieces of work; the work continues", done.stderr)
     assert not record.exists()
 
 
@@ -187,3 +193,20 @@ def test_many_tasks_are_searched_shortly_and_aloud(folder, monkeypatch):
     assert model.selection == "prediction"
     call(*command, "--set", "selection=both")  # what is said is done
     assert mssl.load(folder / "short.npz").selection == "both"
+
+
+def test_selections_take_offsets(tmp_path):
+    """For least squares an offset is the same as the target without it."""
+    path = write_table(tmp_path / "data.csv")
+    cells = [line.split(",") for line in path.read_text(encoding="utf-8").splitlines()[1:]]
+    shifts = [0.5 * (k % 3) for k in range(len(cells))]
+    rows = [
+        ",".join([*row[:3], f"{shift}", f"{float(row[4]) + shift!r}", row[4]])
+        for row, shift in zip(cells, shifts, strict=True)
+    ]
+    path.write_text("\n".join(["station,wind,sun,shift,y,z", *rows]), encoding="utf-8")
+    select = ("select", path, "--task", "station", "--subsamples", "4", "--subsample", "samples", "--quiet", "--save")
+    call(*select, tmp_path / "a.npz", "--target", "y", "--drop", "z", "--offset", "shift")
+    call(*select, tmp_path / "b.npz", "--target", "z", "--drop", "y,shift")
+    one, two = (mssl.load(tmp_path / f"{name}.npz").mean_frequency_ for name in "ab")
+    np.testing.assert_allclose(one, two)

@@ -1,5 +1,7 @@
 """Tasks that were not there in the fit: predicted from the mean of the tasks, or refused."""
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.model_selection import GroupKFold, cross_val_score, cross_validate
@@ -55,7 +57,8 @@ def test_without_a_shared_mean_it_is_on_request_only():
     new[:, 0] += 100
     with pytest.raises(UnseenTaskError, match="unseen='mean'"):
         model.predict(new)
-    with pytest.warns(UserWarning, match="predicted from the mean"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # who asks for the mean is not told that it is the mean
         predicted = model.predict(new, unseen="mean")
     assert np.all(np.isfinite(predicted))
     with pytest.raises(UnseenTaskError):
@@ -75,7 +78,7 @@ def test_saved_models_still_predict_new_tasks(tmp_path):
         np.testing.assert_array_equal(again.predict(new), model.predict(new))
 
 
-@pytest.mark.filterwarnings("ignore:Tasks .* were not there", "ignore:All targets of")
+@pytest.mark.filterwarnings("error:Tasks .* were not there", "ignore:All targets of")
 @pytest.mark.parametrize(
     "model",
     [MSSLRegressor(), MSSLRegressorCV([1.0, 0.1], **QUICK), MSSLClassifier(), MSSLClassifierCV([1.0], **QUICK)],

@@ -417,3 +417,18 @@ def test_where_pyplot_is_in_use_it_has_the_figure():
         "assert plt.gcf() is ax.figure"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_heat_maps_have_the_colours_of_the_report():
+    """White at zero, the colours of positive and negative edges on its sides, and limits as on the page."""
+    pytest.importorskip("bokeh")
+    from mssl.plots.support import COEF_SHARE, colour_limit, heat
+    from mssl.report.figures import diverging
+
+    values = np.random.default_rng(0).normal(size=(6, 9))
+    drawing = heat(Figure().subplots(), values, "weight", share=COEF_SHARE)
+    assert drawing.get_clim() == (-colour_limit(values, COEF_SHARE), colour_limit(values, COEF_SHARE))
+    page = diverging(steps=7, power=1.0)
+    drawn = [to_hex(drawing.cmap(float(at))).upper() for at in np.linspace(0, 1, 7)]
+    for one, other in zip(page, drawn, strict=True):
+        assert max(abs(int(one[k : k + 2], 16) - int(other[k : k + 2], 16)) for k in (1, 3, 5)) <= 3

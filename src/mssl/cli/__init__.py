@@ -16,6 +16,8 @@ from typing import Any
 
 import click
 
+from mssl.cli._words import in_options
+
 __all__ = ["main"]
 
 _COMMANDS = {
@@ -114,7 +116,7 @@ def _explain(error: Exception) -> str:
     from mssl.exceptions import MSSLError
 
     if isinstance(error, MSSLError):
-        return f"Error: {error}"
+        return f"Error: {in_options(str(error))}"
     if isinstance(error, OSError) and error.strerror:
         return f"Error: {error.strerror}: {error.filename!r}." if error.filename else f"Error: {error.strerror}."
     if isinstance(error, MemoryError):
@@ -138,4 +140,4 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__
     """Print every warning once, however many fits it comes from; none with --quiet."""
     if str(message) not in _WARNINGS_SHOWN and logging.getLogger("mssl").isEnabledFor(logging.WARNING):
         _WARNINGS_SHOWN.add(str(message))
-        _complain(f"Note: {message}")
+        _complain(f"Note: {in_options(str(message))}")

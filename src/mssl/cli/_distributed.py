@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -61,11 +60,9 @@ class DistributedTraining(NamedTuple):
         return bool(np.any(self.moments.together().yy > 0))
 
     def fit(self, model: Any) -> Any:
-        """Fit a model, and let it know the names of its features and what the tables' columns mean."""
-        names = np.asarray(self.schema.feature_names, dtype=object)
-        # Later rows come as arrays, as from any table.
-        model.fit_moments(replace(self.moments, feature_names=None, columns=tuple(range(len(names)))))
-        model.features_, model.table_ = names, self.schema
+        """Fit a model, and let it know what the tables' columns mean."""
+        model.fit_moments(self.moments)
+        self.schema.attach(model)
         return model
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from inspect import signature
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl.data.encoding import Features
 from mssl.data.inputs import listing, number_tasks
 from mssl.data.splitters import TaskGroupKFold, TaskKFold, read_splits
 from mssl.exceptions import DataError, NotAlignedError, ParameterError
@@ -84,6 +86,26 @@ class Training(NamedTuple):
         _, place = number_tasks(self.tasks)
         return np.bincount(place, weights * values) / np.bincount(place, weights)
 
+    def parts_by_task(self, values: NDArray[np.float64], splits: list[tuple[Any, Any]]) -> NDArray[np.float64]:
+        """Mean of a value over each task's rows in each test part, (parts, K); NaN where it has none."""
+        weights = np.ones(self.y.shape) if self.weights is None else self.weights
+        if self.aligned:
+            return np.array([np.average(values[test], axis=0, weights=weights[test]) for _, test in splits])
+        tasks, place = number_tasks(self.tasks)
+        means = np.full((len(splits), len(tasks)), np.nan)
+        for part, (_, test) in zip(means, splits, strict=True):
+            total, sums = (np.bincount(place[test], w, len(tasks)) for w in (weights[test], (weights * values)[test]))
+            np.divide(sums, total, out=part, where=total > 0)
+        return means
+
+    def base_log_loss(self, over_tasks: bool) -> float:
+        """Log loss of predicting every task's labels by their share, as a mean over tasks or over rows."""
+        rate = self.by_task(self.numeric_target())
+        known = np.clip(rate, 1e-300, 1.0), np.clip(1 - rate, 1e-300, 1.0)
+        loss = -rate * np.log(known[0]) - (1 - rate) * np.log(known[1])
+        rows = None if over_tasks or self.aligned else np.bincount(number_tasks(self.tasks)[1])
+        return float(np.average(loss, weights=rows))
+
     @property
     def varies(self) -> bool:
         """Whether the target takes two values in some task."""
@@ -115,17 +137,15 @@ class Training(NamedTuple):
         given = {"groups": self.groups, "order": self.order, "sample_weight": self.weights, "offset": self.offset}
         known = signature(model.fit).parameters
         if self.offset is not None and "offset" not in known:
-            raise ParameterError(f"{type(model).__name__} takes no offset; leave out --offset, or use another method.")
+            raise ParameterError("This method takes no offset for such targets; leave out --offset.")
         named = {name: values for name, values in given.items() if values is not None and name in known}
-        return model.fit(self.X, self.y, tasks=self.tasks, **named)
+        X = Features(self.X, feature_names=np.asarray(self.schema.feature_names, dtype=object))
+        return model.fit(X, self.y, tasks=self.tasks, **named)
 
     def fit(self, model: Any) -> Any:
-        """Fit a model, and let it know the names of its features and what the table's columns mean."""
+        """Fit a model, and let it know what the table's columns mean."""
         self.fit_rows(model)
-        names = np.asarray(self.schema.feature_names, dtype=object)
-        maps = getattr(model, "maps_", None)
-        model.features_ = names if maps is None else maps.get_feature_names_out(names)
-        model.table_ = getattr(model, "best_estimator_", model).table_ = self.schema
+        self.schema.attach(model)
         return model
 
 
@@ -146,7 +166,7 @@ def read_training(
     missing_target: str | None = None,
 ) -> Training:
     """Read a table and turn it into tasks; see :func:`mssl.files.tables.learn_schema` for what is refused."""
-    from mssl.files.tables import detect_family, learn_schema, read_table, release_memory
+    from mssl.files.tables import detect_family, learn_schema, read_table, release_memory, text_target
 
     chosen, left_out = names_in(features), names_in(drop) or []
     if chosen == []:
@@ -169,7 +189,7 @@ def read_training(
     left_out += beside
     schema = learn_schema(table, task, target, features=chosen, drop=left_out, missing=missing, offset=offset)
     truth = _is_boolean(table[target])
-    labels = {name: _labels(table, name) for name in aligned}
+    labels = {name: column_labels(table, name) for name in aligned}
     for name in aligned:
         table.take(name)
     encoded = schema.encode(
@@ -179,12 +199,14 @@ def read_training(
     tasks, of_row = number_tasks(encoded.tasks)
     counts = np.bincount(of_row)
     _point_out_blanks(tasks.tolist(), task)
+    if chosen is None:
+        _point_out_ids(encoded.X, schema.columns)
     y = encoded.target
     family = detect_family(y, target) if family == "auto" else family
+    if len(y) < 2:
+        raise DataError(f"{data!r} has one row that can be used; give at least two, of which a task can learn.")
     if family != "binary" and y.dtype.kind == "U":
-        raise DataError(
-            f"Column {target!r} holds text (for example {str(y[0])!r}); give numbers to the family {family}."
-        )
+        raise text_target(y, target)
     if family == "binary" and y.dtype.kind == "f" and np.array_equal(y, np.round(y)):
         y = y.astype(bool if truth else np.int64)
     groups, times = (None if name is None else labels[name][encoded.rows] for name in (group, order))
@@ -205,7 +227,8 @@ def read_training(
     return training if time is None else _aligned(training, tasks, counts, labels[time][encoded.rows])
 
 
-def _labels(table: Any, name: str) -> NDArray[Any]:
+def column_labels(table: Any, name: str) -> NDArray[Any]:
+    """The text of a column in each row; an empty cell raises."""
     codes, texts = table[name].text()
     if np.any(codes < 0):
         row = int(np.argmax(codes < 0)) + 1
@@ -256,6 +279,38 @@ def _point_out_blanks(tasks: list[str], column: str) -> None:
         warnings.warn(
             f"the tasks {listing(group)} differ only in blanks; they are fitted as different tasks. "
             f"If they are one, correct the column {column!r}.",
+            stacklevel=3,
+        )
+
+
+_ID_NAME = re.compile(r"(.*[\W_])?(?i:id|nr|uuid|guid|row|row[\W_]?number)|.*[a-z]I[dD]")
+_FEWEST_ROWS = 10  # below which distinct values say nothing
+
+
+def _point_out_ids(X: NDArray[np.float64], columns: tuple[Any, ...]) -> None:
+    """Warn of features that look like ids: by their name, or since they count the rows or name each of them."""
+    found, first = [], 0
+    for column in columns:
+        values = X[:, first : first + column.width]
+        first += column.width
+        rows = len(values)
+        named = _ID_NAME.fullmatch(column.name) is not None
+        if column.categories is not None:
+            like_id = len(column.categories) > (0.5 if named else 0.9) * rows
+        else:
+            numbers = values[:, 0]
+            whole = np.array_equal(numbers[:1], np.round(numbers[:1])) and np.array_equal(numbers, np.round(numbers))
+            counts = whole and bool(np.ptp(numbers) < 2 * rows) and len(np.unique(numbers)) == rows
+            like_id = whole and (named or counts)
+        if like_id and rows >= _FEWEST_ROWS:
+            found.append(column.name)
+    if found:
+        one, names = len(found) == 1, listing(found)
+        what = f"the column {names} looks like an id and is" if one else f"the columns {names} look like ids and are"
+        warnings.warn(
+            f"{what} used to predict from, as any other; leave {'it' if one else 'them'} out with "
+            f"--drop {','.join(found)}, or name one that says which rows belong together with --group. --features "
+            "names the columns to use, and ends this note.",
             stacklevel=3,
         )
 

@@ -72,8 +72,8 @@ def compare(
 
     By default one model a task, one model for all, p-mssl and bayesian. Every method chooses its parameters within each
     training part, and every figure is of rows that were not fitted on. Differences from the first method are paired,
-    part by part; their standard errors allow for the rows that training parts share (Nadeau & Bengio 2003). The gain of
-    a task is the share of its mean deviance under the first method that another method takes off.
+    part by part. The gain of a task is the share of its deviance under the first method that another method takes off.
+    Every ± is one standard error, which allows for the rows that training parts share (Nadeau & Bengio 2003).
 
     \b
     Examples:
@@ -152,12 +152,14 @@ def cross_validate(
         for name, rows in deviance.items()
     }
     lost = {name: training.by_task(rows) for name, rows in deviance.items()}
+    tasks = number_tasks(training.tasks)[0]
+    of_task = {name: training.parts_by_task(rows, splits) for name, rows in deviance.items()}
     return {
         "family": training.family,
         "folds": len(splits),
         "methods": {
             name: {
-                measure: {"mean": float(np.mean(values)), "sd": float(np.std(values))}
+                measure: {"mean": float(np.mean(values)), "standard_error": standard_error(np.asarray(values))}
                 for measure in rows[0]
                 for values in [[row[measure] for row in rows]]
             }
@@ -165,8 +167,12 @@ def cross_validate(
         },
         "differences": {name: paired_difference(parts[names[0]], parts[name]) for name in names[1:]},
         "tasks": [
-            {"task": str(task), "deviance": {name: float(lost[name][k]) for name in names}}
-            for k, task in enumerate(number_tasks(training.tasks)[0])
+            {
+                "task": str(task),
+                "deviance": {name: float(lost[name][k]) for name in names},
+                "gain": {name: _gain(*(of_task[each][:, k] for each in (names[0], name))) for name in names[1:]},
+            }
+            for k, task in enumerate(tasks)
         ],
     }
 
@@ -179,14 +185,20 @@ def _held_out(training: Training, train: Any, test: Any, name: str) -> list[Any]
     return answer
 
 
-def paired_difference(first: Array, other: Array) -> dict[str, float]:
-    """Mean deviance that a method takes off the first one's, from the same parts, with its standard error.
+def standard_error(values: Array) -> float:
+    """Standard error of the mean of one figure a test part.
 
-    Training parts share rows, so that differences are correlated: with k parts their variance s² gives that of the mean
+    Training parts share rows, so that the figures are correlated: with k parts their variance s² gives that of the mean
     as s² (1/k + 1/(k − 1)) (Nadeau & Bengio 2003, doi:10.1023/A:1024068626366).
     """
-    gained, k = first - other, len(first)
-    error = float(gained.std(ddof=1) * np.sqrt(1 / k + 1 / (k - 1)))
+    k = len(values)
+    return float(values.std(ddof=1) * np.sqrt(1 / k + 1 / (k - 1)))
+
+
+def paired_difference(first: Array, other: Array) -> dict[str, float]:
+    """Mean deviance that a method takes off the first one's, from the same parts, with its standard error."""
+    gained = first - other
+    error = standard_error(gained)
     mean, scale = float(gained.mean()), float(first.mean())
     share = {"share": mean / scale, "share_error": error / scale} if scale > 0 else {"share": 0.0, "share_error": 0.0}
     return {"deviance": mean, "standard_error": error, **share}
@@ -245,31 +257,47 @@ def _show_comparison(outcome: dict[str, Any]) -> None:
     rows = [
         [
             method,
-            *(f"{cells[name]['mean']:.4g} ± {cells[name]['sd']:.2g}" for name in names),
+            *(f"{cells[name]['mean']:.4g} ± {cells[name]['standard_error']:.2g}" for name in names),
             *([_difference(differences.get(method))] if others else []),
         ]
         for method, cells in methods.items()
     ]
-    title = f"Rows not fitted on: mean ± sd over {outcome['folds']} test parts"
-    last = [f"less deviance than {first}, ± standard error"] if others else []
+    title = f"Rows not fitted on: means over {outcome['folds']} test parts"
+    last = [f"less deviance than {first}"] if others else []
     print_table(["method", *names, *last], rows, title)
-    if not others:
-        return
-    gains = [[row["task"], *(_gain(row["deviance"], first, name) for name in others)] for row in outcome["tasks"]]
-    gains.sort(key=lambda row: -row[-1])
+    if others:
+        _show_gains(outcome["tasks"], first, others)
+    click.echo("± is one standard error over the test parts, which allows for the rows that training parts share.")
+
+
+def _show_gains(tasks: list[dict[str, Any]], first: str, others: list[str]) -> None:
+    """Print what each task gains, best first."""
+    gains = sorted(([row["task"], *(row["gain"][name] for name in others)] for row in tasks), key=_falling)
     whole = len(gains) <= _SHOWN or not standard_output().isatty()
     shown = gains if whole else [*gains[: _SHOWN // 2], *gains[-_SHOWN // 2 :]]
-    title = f"Gain of each task over {first} (share of its mean deviance on rows not seen)"
-    print_table(["task", *others], [[task, *(f"{gain:+.1%}" for gain in row)] for task, *row in shown], title)
-    lost = sum(row[-1] < 0 for row in gains)
-    click.echo(f"With {others[-1]}, {len(gains) - lost} tasks gain and {lost} lose.")
+    title = f"Gain of each task over {first} (share of its deviance on rows not seen)"
+    print_table(["task", *others], [[task, *map(_share, row)] for task, *row in shown], title)
+    lost = sum(row[-1]["share"] < 0 for row in gains)
+    clear = sum(row[-1]["share"] < -2 * row[-1]["share_error"] for row in gains)
+    click.echo(
+        f"With {others[-1]}, {len(gains) - lost} tasks gain and {lost} lose, {clear} of them by more than two standard "
+        "errors."
+    )
+
+
+def _falling(row: list[Any]) -> float:
+    return -float(row[-1]["share"])
+
+
+def _share(found: dict[str, float]) -> str:
+    return f"{found['share']:+.1%} ± {found['share_error']:.1%}"
 
 
 def _difference(found: dict[str, float] | None) -> str:
     if found is None:
         return "—"
     size = f"{found['deviance']:.3g} ± {found['standard_error']:.2g}"
-    return f"{size} ({found['share']:+.1%} ± {found['share_error']:.1%})"
+    return f"{size} ({_share(found)})"
 
 
 def draw_comparison(outcome: dict[str, Any], path: str) -> None:
@@ -279,16 +307,25 @@ def draw_comparison(outcome: dict[str, Any], path: str) -> None:
     methods = outcome["methods"]
     first, measure = next(iter(methods)), next(iter(next(iter(methods.values()))))
     figure, (left, right) = panels(7.0, 0.9 + 0.28 * len(methods), 1, 2, sharey=True)
-    scores = {name: (cells[measure]["mean"], cells[measure]["sd"]) for name, cells in methods.items()}
-    dots_with_bars(left, scores, label=f"{measure} of rows not fitted on, mean ± sd of {outcome['folds']} parts")
-    shares = {name: (100 * d["share"], 200 * d["share_error"]) for name, d in outcome["differences"].items()}
-    dots_with_bars(right, {first: (0.0, 0.0)} | shares, label=f"% less deviance than {first}, ± 2 standard errors")
+    scores = {name: (cells[measure]["mean"], cells[measure]["standard_error"]) for name, cells in methods.items()}
+    dots_with_bars(
+        left, scores, label=f"{measure} of rows not fitted on, ± standard error over {outcome['folds']} parts"
+    )
+    shares = {name: (100 * d["share"], 100 * d["share_error"]) for name, d in outcome["differences"].items()}
+    dots_with_bars(right, {first: (0.0, 0.0)} | shares, label=f"% less deviance than {first}, ± standard error")
     right.axvline(0, color="#555555", lw=0.6)
     figure.savefig(path, dpi=200)
 
 
-def _gain(deviance: dict[str, float], first: str, name: str) -> float:
-    return 1 - deviance[name] / deviance[first] if deviance[first] > 0 else 0.0
+def _gain(first: Array, other: Array) -> dict[str, float]:
+    """Share of a task's deviance that a method takes off the first one's, over the parts with rows of the task."""
+    there = np.isfinite(first)
+    if there.sum() < 2:
+        scale = float(first[there].sum())
+        share = float((first - other)[there].sum()) / scale if scale > 0 else 0.0
+        return {"share": share, "share_error": float("nan")}
+    found = paired_difference(first[there], other[there])
+    return {name: found[name] for name in ("share", "share_error")}
 
 
 @click.command()

@@ -32,6 +32,7 @@ from mssl.cli._output import (
     show_progress,
 )
 from mssl.cli._tables import Training, read_training
+from mssl.cli._words import in_options
 from mssl.data.inputs import number_tasks
 from mssl.estimators.summary import held_out_score
 from mssl.graph.display import display
@@ -188,9 +189,11 @@ def _write_report(model: Any, page: str, training: Training) -> Any:
     """One HTML page about the fit, on the rows that it was fitted to."""
     import numpy as np
 
+    from mssl.data.encoding import Features
     from mssl.report import write
 
-    rows = (training.X, training.y) if training.aligned else (training.X, training.y, np.asarray(training.tasks))
+    X = Features(training.X)
+    rows = (X, training.y) if training.aligned else (X, training.y, np.asarray(training.tasks))
     shown = rows if training.offset is None else None  # the page's scores know no offsets
     return write(model, page, data=shown, held_out=False, stability=getattr(model, "stability_", None))
 
@@ -204,6 +207,9 @@ def summarise(
     """What the fit found, in plain values."""
     result, graph = getattr(model, "result_", None), getattr(model, "graph_", None)
     score = held_out_score(model)
+    held_out: dict[str, Any] | None = None if score is None else dict(zip(("what", "score"), score, strict=True))
+    if held_out is not None and isinstance(training, Training) and "log loss" in held_out["what"]:
+        held_out["base_rate"] = training.base_log_loss("over tasks" in held_out["what"])
     edges = [] if graph is None else graph.edges(10)
     shown = None if graph is None else display(graph)
     groups = [] if shown is None or shown.certain is None else _groups(shown)
@@ -231,7 +237,7 @@ def summarise(
             "objective": result.objective,
             "rounds": len(result.history),
         },
-        "held_out": None if score is None else dict(zip(("what", "score"), score, strict=True)),
+        "held_out": held_out,
         "gain_over_separate_models": gain_over_separate(model) if training.varies else None,
         "target_varies": training.varies,
         "edges": 0 if graph is None else graph.n_edges,
@@ -269,7 +275,8 @@ _NOTHING = "none: the target does not vary within any task, so there is nothing 
 def _held_out(score: dict[str, Any] | None) -> str:
     if score is None:
         return "not measured (nothing was chosen by folds; mssl compare measures it)"
-    return f"{score['score']:.4g}, {score['what']}"
+    base = f"; each task's base rate alone has {score['base_rate']:.4g}" if "base_rate" in score else ""
+    return f"{score['score']:.4g}, {score['what']}{base}"
 
 
 def _gain(gain: float | None) -> str:
@@ -290,7 +297,7 @@ def show(summary: dict[str, Any]) -> None:
     low, high = summary["rows_per_task"]
     certificate = summary["certificate"]
     pairs = summary["tasks"] * (summary["tasks"] - 1) // 2
-    origin = f", from {summary['graph_choice']}" if summary["graph_choice"] else ""
+    origin = f", from {in_options(summary['graph_choice'])}" if summary["graph_choice"] else ""
     facts = [
         ("method", f"{summary['method']} ({summary['family']})"),
         ("tasks", f"{summary['tasks']}, with {low if low == high else f'{low} to {high}'} rows each"),

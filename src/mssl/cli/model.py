@@ -71,11 +71,11 @@ def predict(
     r"""Predict for every row of DATA with the saved MODEL.
 
     DATA needs the columns of the table that the model was fitted to; the target may be absent. The answer has one
-    row per row of DATA, in the same order: the task, the prediction, and for classes the probability of the second
-    one. Where values are missing and the model was fitted with --missing drop, the prediction is left empty. A task
-    whose name differs from a known one only in blanks is refused unless --unseen says mean. With
-    --known the target may be there in some rows; the others are predicted given those of the same occasion, with the
-    standard deviation.
+    row per row of DATA, in the same order: the task (with --known the occasion too), the prediction, and for classes
+    the probability of the second one. Where values are missing and the model was fitted with --missing drop, the
+    prediction is left empty. A task whose name differs from a known one only in blanks is refused unless --unseen says
+    mean. With --known the target may be there in some rows; the others are predicted given those of the same occasion,
+    with the standard deviation.
 
     \b
     Examples:
@@ -105,12 +105,14 @@ def predict(
         refused = "error" in (unseen, fitted.unseen_) or occasion is not None
         check_tasks(tasks.names.tolist(), [str(task) for task in fitted.tasks_], only_misspelt=not refused)
     encoded = schema.encode(table, by_task=True)
+    keys: dict[str, Any] = {schema.task: tasks}
     if occasion is None:
         answers = _answers(fitted, encoded, interval, unseen)
     else:
-        answers = _given(fitted, encoded, schema, data, occasion)
-    header = [schema.task, *answers]
-    lines = _lines(tasks, encoded.rows, list(answers.values()))
+        keys[occasion], answers = _given(fitted, encoded, schema, data, occasion)
+    header = [*keys, *answers]
+    lines = _lines(list(keys.values()), encoded.rows, list(answers.values()))
+    names = [*header, *fitted.tasks_.tolist(), *getattr(fitted, "classes_", []), *set(keys.get(occasion or "", []))]
     if as_json:
         predictions = [dict(zip(header, line, strict=True)) for line in lines]
         document = json_text({"rows": len(predictions), "predictions": predictions})
@@ -121,19 +123,14 @@ def predict(
                 stream.write(f"{document}\n")
     elif output is None:
         stream = standard_output()
-        make = safe_cells(_names(fitted, header), safe or stream.isatty() or safe)
+        make = safe_cells(names, safe or stream.isatty() or safe)
         write_rows(stream, *_made(make, header, lines))
     elif is_text(output):
-        write_table(output, *_made(safe_cells(_names(fitted, header), safe), header, lines))
+        write_table(output, *_made(safe_cells(names, safe), header, lines))
     else:
         write_table(output, header, lines)
     if output is not None and sys.stdout is not None and sys.stdout.isatty():
         click.echo(f"{len(tasks)} predictions written to {output}")
-
-
-def _names(fitted: Any, header: list[str]) -> list[Any]:
-    """Every name that predictions hold."""
-    return [*header, *fitted.tasks_.tolist(), *getattr(fitted, "classes_", [])]
 
 
 def _made(make: Any, header: list[str], lines: Iterator[tuple[Any, ...]]) -> tuple[list[str], Iterator[Any]]:
@@ -147,26 +144,28 @@ def _answers(fitted: Any, encoded: Any, interval: float | None, unseen: str | No
     rows: dict[str, Any] = {"tasks": encoded.tasks, "unseen": unseen}
     if encoded.offset is not None:
         rows["offset"] = encoded.offset
-    answers = {"prediction": fitted.predict(encoded.X, **rows)}
+    answers = {"prediction": fitted.predict(encoded.features, **rows)}
     if hasattr(fitted, "classes_"):
-        answers["probability"] = fitted.predict_proba(encoded.X, **rows)[:, 1]
+        answers["probability"] = fitted.predict_proba(encoded.features, **rows)[:, 1]
     if interval is not None:
-        ends = fitted.predict_interval(encoded.X, interval, **rows)
+        ends = fitted.predict_interval(encoded.features, interval, **rows)
         answers["lower"], answers["upper"] = ends[:, 0], ends[:, 1]
     return answers
 
 
-def _given(fitted: Any, encoded: Any, schema: Any, data: str, occasion: str) -> dict[str, Any]:
-    """Predictions given the targets of the same occasion that are there, and their standard deviations."""
+def _given(fitted: Any, encoded: Any, schema: Any, data: str, occasion: str) -> tuple[Any, dict[str, Any]]:
+    """The occasion of every row of the file; predictions given its targets that are there, standard deviations."""
     import numpy as np
 
+    from mssl.cli._tables import column_labels
     from mssl.estimators.prediction import predict_given
     from mssl.exceptions import DataError
     from mssl.files.formats import read_table
     from mssl.files.tables import target_values
 
     table = read_table(data, columns=[occasion, schema.target], text=[occasion])
-    codes, _ = table.take(occasion).text()
+    labels = column_labels(table, occasion)
+    codes = np.unique(labels, return_inverse=True)[1]
     targets = np.asarray(target_values(table.take(schema.target)), dtype=float)
     places = {str(task): k for k, task in enumerate(fitted.tasks_.tolist())}
     k, i = np.array([places[str(task)] for task in encoded.tasks.tolist()], dtype=np.int64), codes[encoded.rows]
@@ -176,26 +175,27 @@ def _given(fitted: Any, encoded: Any, schema: Any, data: str, occasion: str) -> 
         )
     mean = np.zeros((int(codes.max(initial=-1)) + 1, len(places)))
     known = np.full(mean.shape, np.nan)
-    mean[i, k] = fitted.predict(encoded.X, tasks=encoded.tasks, offset=encoded.offset)
+    mean[i, k] = fitted.predict(encoded.features, tasks=encoded.tasks, offset=encoded.offset)
     known[i, k] = targets[encoded.rows]
     given, deviation = predict_given(mean, getattr(fitted, "residual_covariance_", None), known, return_std=True)
-    return {"prediction": given[i, k], "deviation": deviation[i, k]}
+    return labels, {"prediction": given[i, k], "deviation": deviation[i, k]}
 
 
-def _lines(tasks: Any, rows: Any, answers: list[Any]) -> Iterator[tuple[Any, ...]]:
-    """The task and the answers of each row of the file, empty where there are none; some rows at a time."""
+def _lines(keys: list[Any], rows: Any, answers: list[Any]) -> Iterator[tuple[Any, ...]]:
+    """The keys and the answers of each row of the file, empty where there are none; some rows at a time."""
     import numpy as np
 
-    place = np.full(len(tasks), -1, dtype=np.int64)
+    n = len(keys[0])
+    place = np.full(n, -1, dtype=np.int64)
     place[rows] = np.arange(len(rows))
-    for first in range(0, len(tasks), _ROWS_AT_ONCE):
+    for first in range(0, n, _ROWS_AT_ONCE):
         here = slice(first, first + _ROWS_AT_ONCE)
         absent = np.flatnonzero(place[here] < 0).tolist()
         columns = [answer[place[here]].tolist() for answer in answers]
         for column in columns:
             for row in absent:
                 column[row] = None
-        yield from zip(tasks[here].tolist(), *columns, strict=True)
+        yield from zip(*(key[here].tolist() for key in keys), *columns, strict=True)
 
 
 @click.command()
@@ -287,8 +287,8 @@ def _graph(fitted: Any, model: str, min_weight: float, min_confidence: float) ->
     whole = getattr(fitted, "graph_", None)
     if whole is None:
         raise ModelFileError(
-            f"{model!r} holds no task graph: {type(fitted).__name__} "
-            + ("learns none." if hasattr(fitted, "tasks_") else "was saved before it was fitted.")
+            f"{model!r} holds no task graph: "
+            + ("its method learns none." if hasattr(fitted, "tasks_") else "it was saved before it was fitted.")
             + " Fit a model that learns one, such as mssl fit --method p-mssl."
         )
     found = whole.threshold(min_weight, min_confidence)
@@ -367,7 +367,7 @@ def report(model: str, data: str | None, output: str) -> None:
                 "--data is given, and the model has offsets, which the page knows not; leave it out."
             )
         encoded = schema.encode(schema.read(data, with_target=True), with_target=True)
-        rows = (encoded.X, encoded.target, np.asarray(encoded.tasks))
+        rows = (encoded.features, encoded.target, np.asarray(encoded.tasks))
     click.echo(f"Report written to {write(fitted, output, data=rows)}")
 
 

@@ -192,8 +192,8 @@ def reject_mixed(what: str, levels: list[str]) -> None:
         )
     if len(text) < len(levels) / 2:
         raise DataError(
-            f"{what} holds numbers and text (for example {text[0]!r}); correct the text or leave it empty, which "
-            "counts as missing."
+            f"{what} holds numbers and text (for example {next(filter(is_number, levels))!r} and {text[0]!r}); correct "
+            "the text or leave it empty, which counts as missing."
         )
 
 
@@ -398,10 +398,15 @@ class Features:
     """
 
     values: Any
-    tasks: Any
-    feature_names: Labels | None
+    tasks: Any = None
+    feature_names: Labels | None = None
     encoder: FeatureEncoder | None = None
     dtype: Any = np.float64
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the values."""
+        return tuple(self.values.shape)
 
 
 def read_features(
@@ -411,8 +416,8 @@ def read_features(
 
     Parameters
     ----------
-    X : array, sparse array or frame
-        In any layout.
+    X : array, sparse array, frame or Features
+        In any layout; features that were read before are taken as they are.
     task_column, tasks
         Where the task ids are. An explicit ``tasks`` overrides the column's content; the column, where there, is still
         left out of X.
@@ -422,11 +427,13 @@ def read_features(
         What a new encoder does about missing values.
     """
     check_choice("missing", missing, ("error", "indicator"))
+    if isinstance(X, Features):
+        return X if tasks is None else replace(X, tasks=_task_labels(tasks))
     if hasattr(X, "collect") and not hasattr(X, "shape"):
         raise DataError("X is a lazy frame that holds no values yet; call .collect() on it first.")
     X, labels, names = split_task_column(in_memory("X", X), task_column, optional=tasks is not None)
     if tasks is not None:
-        labels = tasks if isinstance(tasks, CodedTasks) else read_labels(tasks)
+        labels = _task_labels(tasks)
     learns, dtype = encoder is None, _dtype(X)
     if encoder is None and hasattr(X, "columns") and _has_text(X):
         encoder, values = FeatureEncoder.learn(X, missing)
@@ -449,6 +456,10 @@ def read_features(
     if encoder is not None and names is not None:
         names = np.asarray(encoder.names, dtype=object)
     return Features(values, labels, names, encoder, dtype)
+
+
+def _task_labels(tasks: Any) -> Any:
+    return tasks if isinstance(tasks, CodedTasks) else read_labels(tasks)
 
 
 def _dtype(X: Any) -> Any:

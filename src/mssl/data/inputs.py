@@ -104,7 +104,7 @@ def split_task_column(X: Any, column: Any, optional: bool = False) -> tuple[Any,
             names.remove(column)
         feature_names = np.asarray(names, dtype=object) if all(isinstance(n, str) for n in names) else None
         return X, labels, feature_names
-    if column is None:
+    if column is None or (optional and isinstance(column, str)):  # an array has no column of a name
         return X, None, None
     if not sparse.issparse(X):
         X = as_given(X)

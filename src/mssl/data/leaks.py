@@ -122,8 +122,8 @@ def warn_of_ids(data: TaskData) -> None:
         name, share = found
         warnings.warn(
             f"{share:.0%} of the rows have the value of {name!r} of a row of another task. If such rows share an "
-            f"occasion, a day or a patient, folds that part them leak: give groups={name!r} to fit (the column is then "
-            "no feature), or a vector.",
+            f"occasion, a day or a patient, folds that part them leak: give groups={name!r} to fit, and the column "
+            "is no feature any more.",
             UserWarning,
             stacklevel=caller_level(),
         )
@@ -146,7 +146,7 @@ def warn_of_residuals(data: TaskData, residuals: Array) -> None:
     if r >= _ALIKE and errors >= _ERRORS:
         warnings.warn(
             f"Residuals of neighbouring rows have a correlation of {r:.2f}. If rows are in the order of time, random "
-            "folds leak: give order= to fit (times, or a column's name), so that folds are blocks of time.",
+            "folds leak: give order= to fit, a column of times, so that folds are blocks of time.",
             UserWarning,
             stacklevel=caller_level(),
         )

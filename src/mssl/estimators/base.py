@@ -553,7 +553,8 @@ class MeanPredictor(TaskPredictor):
         X, y, tasks, sample_weight, offset
             As for :meth:`fit`.
         """
-        predictions = self.predict(X, tasks=tasks, offset=offset)  # before loss_: an unfitted model says so
+        # Before loss_, since an unfitted model says so; of new tasks there is no warning, as folds may leave tasks out.
+        predictions = self.predict(X, tasks=tasks, unseen=self.unseen_, offset=offset)
         return deviance_score(self.loss_, y, predictions, sample_weight)
 
     def __sklearn_tags__(self) -> Any:
@@ -642,7 +643,7 @@ class LabelEstimator(ClassifierMixin, TaskEstimator):
         X, y, tasks, sample_weight
             As for :meth:`fit`.
         """
-        prediction = self.predict(X, tasks=tasks)
+        prediction = self.predict(X, tasks=tasks, unseen=self.unseen_)
         labels, weights = scored_targets(np.asarray(y), prediction, sample_weight)
         missing = is_missing(labels) if labels.ndim == 2 else np.zeros(labels.shape, dtype=bool)
         strange = ~(missing | (labels == self.classes_[0]) | (labels == self.classes_[1]))

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mssl._typing import Array, Index, Labels
 from mssl._validation import caller_level, check_choice, check_number, check_whole_number
-from mssl.data.encoding import FeatureEncoder, read_features
+from mssl.data.encoding import FeatureEncoder, Features, read_features
 from mssl.data.inputs import (
     as_given,
     feature_labels,
@@ -76,6 +76,7 @@ class TaskPredictor:
 
     def _remember_input(self, X: Any, data: TaskData) -> None:
         """Keep what later calls are checked against: layout, encoder, number and names of features."""
+        vars(self).pop("table_", None)  # of an earlier fit
         self.layout_ = data.layout
         self.encoder_ = data.encoder
         self.features_ = feature_labels(data.feature_names, data.n_features)
@@ -124,7 +125,7 @@ class TaskPredictor:
         Tasks that were not there are refused, or found and warned about where ``unseen`` is "mean".
         """
         check_is_fitted(self)
-        X = without_columns(X, self.ignored_columns_)
+        X = self._own_columns(X)
         read = read_features(X, self.task_column, tasks, encoder=self.encoder_)
         values, labels = read.values, read.tasks
         K, d = len(self.tasks_), self._n_columns
@@ -136,7 +137,7 @@ class TaskPredictor:
                 )
             flat = self._mapped(values.reshape(-1, d))
             return Rows(flat.reshape(len(values), K, -1), None, "aligned", read.dtype)
-        if self.layout_ != "aligned":
+        if self.layout_ != "aligned" and not isinstance(X, Features):
             validate_data(self, head(X, self.task_column), skip_check_array=True, reset=False)
         elif values.shape[1] != d or (
             read.feature_names is not None and np.any(read.feature_names != self.features_[:d])
@@ -158,22 +159,30 @@ class TaskPredictor:
             f"tasks= or the task column, or give aligned X of shape (n, {K}, {d})."
         )
 
+    def _own_columns(self, X: Any) -> Any:
+        """A frame without columns that are no features; those of a model of a table are found by name."""
+        table = getattr(self, "table_", None)
+        if table is None or not hasattr(X, "columns"):
+            return without_columns(X, self.ignored_columns_)
+        return X[[name for name in table.names if name in X.columns]]
+
     def _check_unseen(self, labels: Any, index: Index, unseen: str | None) -> None:
-        """Refuse tasks that were not there, or warn that they are predicted from the mean of the others."""
-        if unseen is None:
-            unseen = self.unseen_
-        check_choice("unseen", unseen, ("mean", "error"), also="None")
+        """Refuse tasks that were not there, or warn that the others' mean predicts them, unless that is asked for."""
+        rule = self.unseen_ if unseen is None else unseen
+        check_choice("unseen", rule, ("mean", "error"), also="None")
         if not np.any(index < 0):
             return
         knows_mean = hasattr(self, "unseen_coef_")
-        if unseen == "error" or not knows_mean:
+        if rule == "error" or not knows_mean:
             refuse_unseen(labels, index, self.tasks_, " (or give unseen='mean')" if knows_mean else "")
-        warnings.warn(
-            f"Tasks {listing(unseen_tasks(labels, index))} were not there when the model was fitted; they are "
-            "predicted from the mean of the tasks (unseen='mean'). unseen='error' refuses them.",
-            UserWarning,
-            stacklevel=caller_level(),
-        )
+        if unseen is None:
+            warnings.warn(
+                f"Tasks {listing(unseen_tasks(labels, index))} were not there when the model was fitted; they are "
+                "predicted from the mean of the tasks. unseen='error' refuses them, unseen='mean' says that it is so "
+                "meant.",
+                UserWarning,
+                stacklevel=caller_level(),
+            )
 
     def _mapped(self, values: Any) -> Any:
         """Encoded columns of shape (n, d) as the features that coefficients are of."""
@@ -277,8 +286,7 @@ class TaskPredictor:
                 "This model knows no values of its columns (it was fitted to moments, or saved before they were "
                 "summarised); fit it again, to rows in memory, to read its effects."
             )
-        made_by = getattr(self, "table_", self.encoder_)  # a table was encoded before the estimator saw it
-        schemas = None if made_by is None else made_by.columns
+        schemas = None if self.encoder_ is None else self.encoder_.columns
         return Columns(self.features_[: self._n_columns], schemas, self.column_quantiles_)
 
     def column_relevance(self) -> dict[str, float]:

@@ -236,12 +236,18 @@ def held_out_score(model: Any) -> tuple[str, float] | None:
     model : estimator
         Fitted.
     """
+    labels = hasattr(model, "classes_")
     if hasattr(model, "best_score_"):
+        if labels and model.scoring is None:  # the deviance of a label is twice its log loss
+            return f"cross-validated log loss ({model.n_splits_} folds, mean over tasks)", -float(model.best_score_) / 2
         what = "minus the deviance in units of the noise" if model.scoring is None else model.scoring
         return f"cross-validated score ({what}, {model.n_splits_} folds)", float(model.best_score_)
     judged = [] if getattr(model, "exposed_", False) else getattr(model, "candidates_", [])  # rates, not counts
     held_out = [score for _, score, weight in judged if weight > 0 and np.isfinite(score)]
-    return ("mean log density of held-out rows", float(max(held_out))) if held_out else None
+    if not held_out:
+        return None
+    best = float(max(held_out))
+    return ("log loss of held-out rows", -best) if labels else ("mean log density of held-out rows", best)
 
 
 def _short(value: Any) -> str:

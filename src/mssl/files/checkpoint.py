@@ -10,6 +10,7 @@ and left as it is.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import zlib
@@ -29,6 +30,7 @@ from mssl._validation import refused
 from mssl.exceptions import MSSLError
 from mssl.files.atomic import append_line, atomic, keep_lines, whole_lines
 
+_log = logging.getLogger("mssl")
 FORMAT = "mssl checkpoint 5"  # a file of another format is refused
 HEAD = b'{"crc":'  # how every line begins
 IDLE = ("n_jobs", "checkpoint", "warm_start", "verbose")  # parameters that change nothing about a result
@@ -95,6 +97,7 @@ class Checkpoint(Mapping[str, Any]):
         self._accept(path, records[0], identity)
         good = next((i for i, record in enumerate(records) if record is None), len(records))
         self._done = {record["key"]: record["value"] for record in records[1:good] if record is not None}
+        _log.info("%s holds %d finished pieces of work; the work continues after them.", path, len(self._done))
         try:
             keep_lines(path, lines[:good])
         except OSError as error:

@@ -139,7 +139,11 @@ def load(path: str | os.PathLike[str], *, classes: Iterable[type[Any]] = ()) -> 
     known = check_classes(classes)
     with _reading(path):
         header, arrays = _read(Path(path))
-        return Decoder(arrays, header["version"], known).model(header["model"])
+        model = Decoder(arrays, header["version"], known).model(header["model"])
+        table = getattr(model, "table_", None)
+        if table is not None and model.task_column is None:  # files of mssl fit before version 0.2
+            table.attach(model)
+        return model
 
 
 def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -6,17 +6,27 @@ learned once, as a :class:`TableSchema`, and kept with the model, so that new fi
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import caller_level, check_choice
-from mssl.data.encoding import ColumnSchema, check_names, encoded_names, learn_column, numbers_of, reject_mixed
+from mssl.data.encoding import (
+    ColumnSchema,
+    FeatureEncoder,
+    Features,
+    check_names,
+    encoded_names,
+    learn_column,
+    numbers_of,
+    reject_mixed,
+)
 from mssl.data.inputs import CodedTasks, listing
 from mssl.exceptions import DataError, ParameterError, UnseenTaskError
 from mssl.files.formats import MISSING_TEXT, Column, Table, read_table, release_memory
@@ -41,6 +51,11 @@ class Encoded(NamedTuple):
     dropped: int = 0
     offset: Array | None = None
     weight: Array | None = None
+
+    @property
+    def features(self) -> Features:
+        """What a model that knows this table's columns takes in the place of a frame with them."""
+        return Features(self.X)
 
 
 @dataclass(frozen=True)
@@ -70,6 +85,31 @@ class TableSchema:
     def feature_names(self) -> list[str]:
         """Names of the encoded features."""
         return encoded_names(self.columns)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns that predictions need: of tasks and of features."""
+        return [self.task, *(column.name for column in self.columns)]
+
+    def attach(self, model: Any) -> None:
+        """Let a model that was fitted to encoded rows take frames with the columns of the table, as if fitted to one.
+
+        Its parameters then say what the columns mean; encoded rows are given to it as
+        :class:`mssl.data.encoding.Features`.
+        """
+        filled = any(column.fill for column in self.columns)
+        encoder = FeatureEncoder(self.columns, "indicator" if filled else "error")
+        parameters = {"task_column": self.task} | ({"missing": "indicator"} if self.missing == "indicator" else {})
+        columns = np.asarray(self.names[1:], dtype=object)
+        features = np.asarray(self.feature_names, dtype=object)
+        for part in (model, getattr(model, "best_estimator_", model)):
+            known = part.get_params()
+            given = {key: parameters.get(key.removeprefix("estimator__")) for key in known}
+            part.set_params(**{key: value for key, value in given.items() if value is not None})
+            part.table_, part.feature_names_in_, part.n_features_in_ = self, columns, len(columns)
+            part.encoder_ = encoder if filled or encoder.has_categories else None
+            maps = getattr(part, "maps_", None)
+            part.features_ = features if maps is None else maps.get_feature_names_out(features)
 
     def read(self, path: str | Path, *, with_target: bool = False) -> Table:
         """Read the columns that are needed from a file."""
@@ -261,12 +301,26 @@ def detect_family(target: Labels, name: str = "the target") -> str:
     if len(values) == 2:
         return "binary"
     if text:
-        raise DataError(
-            f"Column {name!r} holds {len(values)} labels ({listing(values.tolist())}); two are needed. "
-            "mssl.pair_tasks turns a set with more classes into one task per pair of classes."
-        )
+        raise text_target(values, name)
     counts = len(values) > 2 and values[0] == 0 and bool(np.all(values == np.round(values)))
     return "poisson" if counts else "gaussian"
+
+
+_QUANTITY = re.compile(r"\s*[^\w\s.,+-]?\s*[-+]?[\d.,]+\s*[^\d\s].*")  # 12kg, 3.5 %, € 20 p.a.
+
+
+def text_target(target: Labels, name: str) -> DataError:
+    """What is wrong with a target of text that is not two labels, two of its values, and what can be done."""
+    values = np.unique(target[~_is_blank(target)]).tolist()
+    shown = " and ".join(map(repr, values[:2]))
+    if values and all(_QUANTITY.fullmatch(value) for value in values[:100]):
+        digits = re.sub(r"[^\d.+-]", "", values[0])
+        remedy = f"write the numbers alone, {digits} for {values[0]!r}, and the unit into the column's name"
+        return DataError(f"The target column {name!r} holds text, such as {shown}, where numbers are needed; {remedy}.")
+    return DataError(
+        f"The target column {name!r} holds {len(values)} different texts, such as {shown}; give numbers or two labels. "
+        "mssl.pair_tasks turns a set with more classes into one task per pair of classes."
+    )
 
 
 def _is_blank(target: Labels) -> Mask:

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from mssl._progress import Progress
 from mssl._typing import Array, Labels, Mask
 from mssl._validation import refused
+from mssl.data.encoding import Features
 from mssl.data.inputs import as_given, is_missing, listing, read_labels, take_columns
 from mssl.data.layouts import TaskData
 from mssl.data.leaks import warn_of_ids, warn_of_residuals
@@ -245,6 +246,7 @@ class SearchCV(BaseEstimator):
     column_quantiles_ = Chosen[Array]()
     unseen_ = Chosen[str]()
     ignored_columns_ = Chosen[Any]()
+    table_ = Chosen[Any]()
     n_features_in_ = Chosen[int]()
     feature_names_in_ = Chosen[Labels]()
 
@@ -498,7 +500,7 @@ class SearchCV(BaseEstimator):
         scorer = self._scorer(reader)
         weights = None if np.ndim(sample_weight) == 0 else np.asarray(sample_weight, dtype=float)
         ids = None if tasks is None else read_labels(tasks)
-        rows = X if hasattr(X, "shape") else as_given(X)
+        rows = X.values if isinstance(X, Features) else X if hasattr(X, "shape") else as_given(X)
         tests = (
             [
                 None if part is None else _safe_indexing(part, test[np.isin(test, input_rows)])

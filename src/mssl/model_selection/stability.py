@@ -150,13 +150,20 @@ class StabilitySelection(BaseEstimator):
         self.verbose = verbose
 
     def fit(
-        self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None, groups: Any = None, order: Any = None
+        self,
+        X: Any,
+        y: Any,
+        tasks: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        order: Any = None,
+        offset: Any = None,
     ) -> StabilitySelection:
         """Find the stable edges.
 
         Parameters
         ----------
-        X, y, tasks, sample_weight
+        X, y, tasks, sample_weight, offset
             Data in any layout, as for :meth:`mssl.MSSLRegressor.fit`.
         groups, order : str or array of shape (N,) or (n,), optional
             Rows that belong together, and the time of each row, as for :meth:`mssl.MSSLRegressorCV.fit`. Where rows are
@@ -168,7 +175,7 @@ class StabilitySelection(BaseEstimator):
         if self.estimator is not None:
             graph_penalty_name(self.estimator)
             template = clone(self.estimator)
-        data = template._read(X, y, tasks, sample_weight).with_occasions(groups, order)
+        data = template._read(X, y, tasks, sample_weight, offset).with_occasions(groups, order)
         template.to_spec(data).check(data)
         template._remember_input(X, data)
         for name in ("n_features_in_", "feature_names_in_"):

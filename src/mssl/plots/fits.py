@@ -12,6 +12,7 @@ from mssl.exceptions import DataError
 from mssl.graph.geometry import NEGATIVE, PALETTE, POSITIVE, task_order
 from mssl.graph.task_graph import TaskGraph
 from mssl.plots.support import (
+    COEF_SHARE,
     FAINT,
     GREY,
     NORMAL,
@@ -69,7 +70,7 @@ def plot_coefficients(
     known = isinstance(graph, TaskGraph) and len(graph) == len(values)
     order = task_order(graph) if isinstance(graph, TaskGraph) and known else np.arange(len(values))
     ax = axes(ax, (4.2, 3.2))
-    heat(ax, values[order], label)
+    heat(ax, values[order], label, share=COEF_SHARE)
     width, height = size_in_points(ax)
     name_ticks(ax.yaxis, [names[k] for k in order], height, "tasks, by community" if known else "tasks")
     name_ticks(ax.xaxis, columns, width, "features")

@@ -184,9 +184,18 @@ def signed_colours(reach: float) -> dict[str, Any]:
     return {"cmap": colours, "vmin": -reach, "vmax": reach}
 
 
-def heat(ax: Any, values: Any, label: str, aspect: str = "auto") -> Any:
+COEF_SHARE = 0.99  # of the coefficients that are not zero, which the colours of a heat map tell apart
+
+
+def colour_limit(values: Any, share: float = 1.0) -> float:
+    """Where the colours of a heat map end, on both sides of zero: a quantile of the sizes that are not zero."""
+    sizes = np.abs(values[np.isfinite(values) & (values != 0)])
+    return float(np.quantile(sizes, share)) if sizes.size else 1.0
+
+
+def heat(ax: Any, values: Any, label: str, aspect: str = "auto", share: float = 1.0) -> Any:
     """Draw a matrix on a diverging map centred at zero; a large sparse one as dots, which would else vanish."""
-    look = signed_colours(float(np.nanmax(np.abs(values), initial=0.0)) or 1.0)
+    look = signed_colours(colour_limit(values, share))
     rows, columns = np.nonzero(np.nan_to_num(values))
     if max(values.shape) > 200 and len(rows) < 0.1 * values.size:
         order = np.argsort(np.abs(values[rows, columns]), kind="stable")

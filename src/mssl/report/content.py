@@ -22,7 +22,7 @@ from mssl.graph.inference import COVERAGE, RelationTable
 from mssl.graph.task_graph import TaskGraph, short_name
 from mssl.model.task_matrix import DENSE_UP_TO
 from mssl.plots.effects import most_relevant
-from mssl.plots.support import history_columns
+from mssl.plots.support import feature_spreads, history_columns
 from mssl.report.scores import Gains, Scores, measure, read_gains
 from mssl.transfer import gain_over_separate
 
@@ -96,6 +96,8 @@ class Content:
     coef_error : ndarray of shape (K, d) or None
         Half widths of the weights' 90 % intervals, of models with few weights.
     features : list of str
+    spread : ndarray of shape (d,) or None
+        Standard deviation of each feature in training, where the model knows it.
     new_task : NewTask or None
     scores, gains, stability : what the caller measured, or None
     shared_gain : float or None
@@ -127,6 +129,7 @@ class Content:
     coef: FloatArray
     coef_error: FloatArray | None
     features: list[Any]
+    spread: FloatArray | None
     new_task: NewTask | None
     scores: Scores | None
     shared_gain: float | None
@@ -229,6 +232,7 @@ def gather(
         coef=coef,
         coef_error=_errors(model, coef),
         features=list(range(coef.shape[1])) if features is None else list(features),
+        spread=feature_spreads(model, coef.shape[1]),
         new_task=_new_task(model),
         scores=scores,
         shared_gain=gain_over_separate(model),
@@ -269,16 +273,16 @@ def _cross_validated(model: Any) -> str:
     score = held_out_score(model)
     if score is None:
         return ""
-    apart = {name: value for name, value, _ in getattr(model, "candidates_", [])}.get("ridge", np.nan)
-    alone = f"; with separate tasks (ridge) it is {apart:.4g}" if apart < score[1] else ""
+    sign = -1.0 if "log loss" in score[0] else 1.0  # candidates are scored by log densities
+    apart = sign * {name: value for name, value, _ in getattr(model, "candidates_", [])}.get("ridge", np.nan)
+    alone = f"; with separate tasks (ridge) it is {apart:.4g}" if sign * apart < sign * score[1] else ""
     return f"The {score[0]} is {score[1]:.4g}{alone}."
 
 
 def _effects(model: Any, tasks: list[Any]) -> list[Effect]:
     """Curves of the columns that move the predictions most; straight lines are in the coefficients."""
-    made_by = getattr(model, "table_", None) or getattr(model, "encoder_", None)
-    levels = made_by is not None and any(column.categories is not None for column in made_by.columns)
-    curved = levels or getattr(model, "maps_", None) is not None
+    encoder = getattr(model, "encoder_", None)
+    curved = (encoder is not None and encoder.has_categories) or getattr(model, "maps_", None) is not None
     if not curved or not hasattr(model, "column_quantiles_"):
         return []
     found = []
@@ -366,6 +370,9 @@ def _record(model: Any, rows: GivenRows | None) -> list[tuple[str, str]]:
     K, d = np.shape(model.coef_)
     package = type(model).__module__.partition(".")[0]  # the module inside it may move
     facts = [("model", f"{package}.{type(model).__qualname__}"), ("tasks", str(K)), ("features", str(d))]
+    table = getattr(model, "table_", None)
+    if table is not None:
+        facts += [("column of tasks", table.task), ("target", table.target), ("missing features", table.missing)]
     for name, words in (("layout_", "layout of the data"), ("n_iter_", "rounds"), ("objective_", "objective")):
         if hasattr(model, name):
             value = getattr(model, name)

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics import log_loss, roc_auc_score
 
 from mssl.data.encoding import read_features
-from mssl.data.inputs import is_missing, listing, locate_tasks, refuse_unseen
+from mssl.data.inputs import is_missing, listing, locate_tasks, unseen_tasks
 from mssl.exceptions import DataError
 from mssl.graph.inference import COVERAGE
 from mssl.graph.task_graph import short_name
 from mssl.metrics import deviance_score
 
 FloatArray = NDArray[np.float64]
+
+
+class LabelScores(NamedTuple):
+    """How good probabilities of labels are: log loss, that of the tasks' base rates alone, and area under the curve."""
+
+    log_loss: float
+    base_log_loss: float
+    auc: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +44,14 @@ class Scores:
         Share of rows inside the 90 % prediction interval, of models that have intervals.
     held_out : bool or None
         Whether the model was fitted without these rows; None where that is not known.
+    strangers : list
+        Tasks of further rows that the model was not fitted to.
+    n_strange : int
+        Number of these rows.
+    strange_error, strange_explained : float
+        Their error and share of deviance explained, predicted as new tasks; NaN where the model has no such answer.
+    labels : LabelScores or None
+        Of labels: how good the probabilities are, over all rows of known tasks.
     """
 
     rows: NDArray[np.intp]
@@ -44,6 +61,11 @@ class Scores:
     explained_name: str
     inside: FloatArray | None = None
     held_out: bool | None = None
+    strangers: list[Any] = field(default_factory=list)
+    n_strange: int = 0
+    strange_error: float = np.nan
+    strange_explained: float = np.nan
+    labels: LabelScores | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,32 +103,46 @@ def measure(model: Any, data: Any, *, held_out: bool | None = None) -> Scores:
         model = model.steps[-1][1]
     labels = np.asarray(y)
     binary = hasattr(model, "classes_") and hasattr(model, "predict_proba")
-    mean = np.asarray(model.predict_proba(X, tasks=tasks)[..., 1] if binary else model.predict(X, tasks=tasks))
+    known = {"tasks": tasks} | ({"unseen": "mean"} if hasattr(model, "unseen_coef_") else {})
+    mean = np.asarray(model.predict_proba(X, **known)[..., 1] if binary else model.predict(X, **known))
     if labels.shape != mean.shape and labels.size == mean.size:
         labels = labels.reshape(mean.shape)
     if labels.shape != mean.shape:
         raise DataError(f"y has shape {labels.shape}, the predictions have {mean.shape}; give one target a prediction.")
     target = _code(labels, model.classes_) if binary else np.asarray(labels, dtype=float)
-    place = _tasks_of(model, X, tasks, mean)
+    place, strangers = _tasks_of(model, X, tasks, mean)
     seen = ~np.isnan(target)
     K = len(model.tasks_)
-    error, explained = np.full(K, np.nan), np.full(K, np.nan)
-    for k in range(K):
-        rows = seen & (place == k)
-        if rows.any():
-            off = (mean[rows] > 0.5) != target[rows] if binary else (mean[rows] - target[rows]) ** 2
-            error[k] = off.mean() if binary else np.sqrt(off.mean())
-            explained[k] = deviance_score(model.loss_, target[rows], mean[rows])
+
+    def judge(rows: NDArray[np.bool_]) -> tuple[float, float]:
+        if not rows.any():
+            return np.nan, np.nan
+        off = (mean[rows] > 0.5) != target[rows] if binary else (mean[rows] - target[rows]) ** 2
+        error = float(off.mean() if binary else np.sqrt(off.mean()))
+        return error, float(deviance_score(model.loss_, target[rows], mean[rows]))
+
+    error, explained = np.array([judge(seen & (place == k)) for k in range(K)]).reshape(K, 2).T
     inside = None
     if hasattr(model, "predict_interval"):
-        ends = model.predict_interval(X, COVERAGE, tasks=tasks)
+        ends = model.predict_interval(X, COVERAGE, **known)
         hit = (ends[..., 0] <= target) & (target <= ends[..., 1])
         inside = np.array([hit[own].mean() if own.any() else np.nan for own in (seen & (place == k) for k in range(K))])
-    counts = np.bincount(place[seen], minlength=K)
+    own = seen & (place >= 0)
+    strange = judge(seen & (place < 0))
+    counts = np.bincount(place[own], minlength=K)
     name = "R²" if getattr(model.loss_, "name", "") == "gaussian" else "D²"
     names = ("error rate" if binary else "RMSE", name)
     names = names if held_out is not False else (f"training {names[0]}", f"training {names[1]}")
-    return Scores(counts, error, explained, *names, inside, held_out)
+    probabilities = _label_scores(target[own], mean[own], place[own]) if binary and own.any() else None
+    n_strange = int((seen & (place < 0)).sum())
+    return Scores(counts, error, explained, *names, inside, held_out, strangers, n_strange, *strange, probabilities)
+
+
+def _label_scores(target: FloatArray, mean: FloatArray, place: NDArray[np.intp]) -> LabelScores:
+    base = (np.bincount(place, target) / np.maximum(np.bincount(place), 1))[place]
+    auc = float(roc_auc_score(target, mean)) if np.ptp(target) > 0 else np.nan
+    own, alone = (float(log_loss(target, p, labels=[0, 1])) for p in (mean, base))
+    return LabelScores(own, alone, auc)
 
 
 def _code(labels: NDArray[Any], classes: NDArray[Any]) -> FloatArray:
@@ -122,17 +158,16 @@ def _code(labels: NDArray[Any], classes: NDArray[Any]) -> FloatArray:
     return np.where(missing, np.nan, second.astype(float))
 
 
-def _tasks_of(model: Any, X: Any, tasks: Any, mean: FloatArray) -> NDArray[np.intp]:
-    """The task of every prediction, in the shape of the predictions."""
+def _tasks_of(model: Any, X: Any, tasks: Any, mean: FloatArray) -> tuple[NDArray[np.intp], list[Any]]:
+    """The task of every prediction, in the shape of the predictions, −1 for new tasks; and the names of these."""
     K = len(model.tasks_)
     if mean.ndim == 2:
-        return np.broadcast_to(np.arange(K), mean.shape).astype(np.intp)
+        return np.broadcast_to(np.arange(K), mean.shape).astype(np.intp), []
     labels = read_features(X, getattr(model, "task_column", None), tasks, missing="indicator").tasks
     if labels is None:
-        return np.zeros(len(mean), dtype=np.intp)
+        return np.zeros(len(mean), dtype=np.intp), []
     index = locate_tasks(labels, model.tasks_)
-    refuse_unseen(labels, index, model.tasks_)
-    return index.astype(np.intp)
+    return index.astype(np.intp), unseen_tasks(labels, index)
 
 
 def read_gains(transfer: Any, tasks: Sequence[Any]) -> Gains:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from mssl.graph.geometry import NEGATIVE, POSITIVE
 from mssl.graph.inference import COVERAGE
 from mssl.model.task_matrix import DENSE_UP_TO
+from mssl.plots.support import COEF_SHARE, colour_limit
 from mssl.report.figures import (
     LIGHT,
     Section,
@@ -66,10 +67,9 @@ def pool(matrix: FloatArray, max_side: int = 500) -> Pooled:
 class _Layer:
     """One way to colour a heat map: values, the colour scale's end, and what it is called."""
 
-    def __init__(self, key: str, label: str, values: FloatArray, quantile: float = 1.0) -> None:
+    def __init__(self, key: str, label: str, values: FloatArray, share: float = 1.0) -> None:
         self.key, self.label, self.values = key, label, values
-        sizes = np.abs(values[np.isfinite(values) & (values != 0)])
-        self.limit = float(np.quantile(sizes, quantile)) if sizes.size else 1.0
+        self.limit = colour_limit(values, share)
 
 
 def matrix_section(content: Content, shared: Shared) -> Section | None:
@@ -111,7 +111,7 @@ def coefficient_section(content: Content, shared: Shared) -> Section | None:
     """Coefficients, tasks down by community, features across."""
     K, d = content.coef.shape
     ordered = content.coef[content.order]
-    layers = [_Layer("fitted", "coefficient", ordered, 0.99)]
+    layers = [_Layer("fitted", "coefficient", ordered, COEF_SHARE)]
     reach = np.abs(ordered).max(axis=0)
     if not reach.any():
         return None

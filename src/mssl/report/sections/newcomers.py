@@ -26,17 +26,19 @@ def new_task_section(content: Content) -> Section | None:
     )
     d = len(new.coef)
     spread = np.sqrt(((content.coef - new.coef) ** 2).mean(axis=0))
-    order = np.argsort(-np.abs(new.coef), kind="stable")[:_MOST_FEATURES]
+    size = np.abs(new.coef) * (1.0 if content.spread is None else content.spread)
+    by = "largest first" if content.spread is None else "largest times the spread of its feature first"
+    order = np.argsort(-size, kind="stable")[:_MOST_FEATURES]
     lines = [("intercept", f"{new.intercept:.4g}", "–")]
     lines += [(plain(content.features[k], 60), f"{new.coef[k]:.4g}", f"{spread[k]:.3g}") for k in order]
-    rest = f" Shown are the largest {_MOST_FEATURES} of {count(d, 'weight')}." if d > _MOST_FEATURES else ""
+    rest = f" Shown are the first {_MOST_FEATURES} of {count(d, 'weight')}." if d > _MOST_FEATURES else ""
     words = (
         f"<p>A task that was not in the fit is predicted with the tasks' mean: {how}. Where the tasks' own weights lie "
         "far from it, a new task may too.</p>"
     )
     table = small_table(
         "Weights of a new task",
-        f"Weights of a new task, largest first, and the root mean square distance of the tasks' own from them.{rest}",
+        f"Weights of a new task, {by}, and the root mean square distance of the tasks' own from them.{rest}",
         ("feature", "weight", "distance of the tasks"),
         lines,
     )

@@ -13,6 +13,7 @@ from mssl.report.figures import Section, count, named
 
 if TYPE_CHECKING:
     from mssl.report.content import Content
+    from mssl.report.scores import Scores
 
 
 def summary_section(content: Content) -> Section:
@@ -89,8 +90,14 @@ _WHOSE_ROWS = {
 
 def _scores(content: Content) -> str:
     scores = content.scores
-    if scores is None or not np.isfinite(scores.error).any():
+    if scores is None or not (scores.rows.any() or scores.n_strange):
         return "No rows were given to the report, so it states no errors."
+    return " ".join(filter(None, [_known_tasks(content, scores), _labels(scores), _strangers(scores)]))
+
+
+def _known_tasks(content: Content, scores: Scores) -> str:
+    if not scores.rows.any():
+        return ""
     worst, known = int(np.nanargmax(scores.error)), scores.rows > 0
     rows = _WHOSE_ROWS[scores.held_out].format(count(int(scores.rows.sum()), "row"))
     text = (
@@ -104,6 +111,34 @@ def _scores(content: Content) -> str:
     if scores.held_out is False:
         text += " Errors of new rows are usually larger."
     return text
+
+
+def _labels(scores: Scores) -> str:
+    """What the probabilities of labels are worth, beside what the tasks' base rates alone are."""
+    found = scores.labels
+    if found is None:
+        return ""
+    auc = "" if np.isnan(found.auc) else f", and the area under the ROC curve {found.auc:.3f} (0.5 is chance)"
+    whose = "training " if scores.held_out is False else ""
+    return (
+        f"Over all rows the {whose}log loss is {found.log_loss:.3g}, where each task's base rate alone has "
+        f"{found.base_log_loss:.3g}{auc}."
+    )
+
+
+def _strangers(scores: Scores) -> str:
+    """What rows of tasks that the model was not fitted to say."""
+    if not scores.n_strange:
+        return ""
+    names = ", ".join(named(name, 24) for name in scores.strangers[:5])
+    more = f" and {len(scores.strangers) - 5:,} more" if len(scores.strangers) > 5 else ""
+    measure = scores.error_name
+    return (
+        f"{count(scores.n_strange, 'further row')} are of {count(len(scores.strangers), 'task')} that the model was "
+        f"not fitted to ({names}{more}), and are in no other figure of this page: predicted as a new task, from the "
+        f"mean of the tasks, their {measure} is {scores.strange_error:.3g} and their {scores.explained_name} "
+        f"{scores.strange_explained:.2f}."
+    )
 
 
 def _gains(content: Content) -> str:
