@@ -64,7 +64,7 @@ def test_a_column_that_names_every_row_is_an_id(tmp_path):
     [
         ("{:.1f}kg", "auto", r"'y' holds text, such as '.*kg' and '.*kg', where numbers are needed; write the numbers"),
         ("{:.1f} %", "gaussian", r"'y' holds text, such as '.* %' and '.* %'.* the unit into the column's name"),
-        ("grade {:.0f}", "auto", r"'y' holds .* different texts, such as 'grade .*' and 'grade .*'; give numbers or"),
+        ("grade {:.0f}", "auto", r"'y' holds .* labels, such as 'grade .*' and 'grade .*'; give numbers or"),
     ],
 )
 def test_targets_of_text_are_shown_with_a_remedy(text, family, match, tmp_path):

@@ -318,7 +318,7 @@ def text_target(target: Labels, name: str) -> DataError:
         remedy = f"write the numbers alone, {digits} for {values[0]!r}, and the unit into the column's name"
         return DataError(f"The target column {name!r} holds text, such as {shown}, where numbers are needed; {remedy}.")
     return DataError(
-        f"The target column {name!r} holds {len(values)} different texts, such as {shown}; give numbers or two labels. "
+        f"The target column {name!r} holds {len(values)} labels, such as {shown}; give numbers or two labels. "
         "mssl.pair_tasks turns a set with more classes into one task per pair of classes."
     )
 
