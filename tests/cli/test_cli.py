@@ -487,7 +487,7 @@ def test_compare_holds_methods_against_each_other(weather):
 def test_compare_of_labels(tmp_path):
     path = write_table(tmp_path / "data.csv", kind="binary", rows=40)
     args = ("compare", path, "--task", "station", "--target", "y", "--folds", "2", "--methods", "logistic,pooled")
-    outcome = json.loads(call(*args, "--json").output)
+    outcome = json.loads(call(*args, "--json").stdout)
     for cells in outcome["methods"].values():
         assert cells["error"]["mean"] < 0.4
         assert cells["AUC"]["mean"] > 0.7
