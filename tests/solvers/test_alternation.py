@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mssl import kernels
+from mssl import MSSLClassifier, kernels
 from mssl.data.layouts import read_tasks
 from mssl.exceptions import DataError
 from mssl.losses import Gaussian
@@ -348,3 +348,16 @@ def test_a_convex_fit_that_ends_above_its_start_raises():
     assert alternate(*given, **options).status is Status.CONVERGED
     with pytest.raises(DataError, match=r"above .* where it began"):
         alternate(Wrong(), *given[1:], **options)
+
+
+def test_steps_of_a_graph_are_asked_for_no_more_than_rounding(monkeypatch):
+    """Weights held at zero leave graph and mean alone to move, for many rounds."""
+    random = np.random.default_rng(0)
+    X, tasks = random.integers(-3, 4, (60, 8)).astype(float), np.repeat(np.arange(20), 3)
+    y = np.tile([0, 1, 0, 1, 1, 0], 10)
+    asked, update = [], SparsePrecision.update
+    monkeypatch.setattr(SparsePrecision, "update", lambda *args: asked.append(args[-1]) or update(*args))
+    model = MSSLClassifier(0.02, coef_penalty=1e3, shared_mean=6.0, scale_features=False).fit(X, y, tasks=tasks)
+    assert not model.coef_.any()
+    assert len(asked) > 15
+    assert min(asked) >= 1e-12 * abs(model.result_.objective)

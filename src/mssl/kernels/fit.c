@@ -342,7 +342,8 @@ static int advance(rounds *r, const mssl_task_loss *f, const mssl_sparse_prior *
         moment(prior, K, d, r->from, mean, rho, S);
     }
     const double enough = r->careful ? needed : by->loose * least(r->last.gap, 3.0 * gained);
-    const int found = improve(r, prior, by, K, d, S, needed, enough, pow(0.1, (double)r->idle), lapack);
+    const double tighter = most(pow(0.1, (double)r->idle), least(by->rounding / (by->share * by->tol), 1.0));
+    const int found = improve(r, prior, by, K, d, S, needed, enough, tighter, lapack);
     if (r->used) memcpy(r->now.W, r->from, (size_t)(K * d) * sizeof(double));
     return found;
 }

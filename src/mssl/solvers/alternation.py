@@ -357,10 +357,11 @@ class _Rounds:
             W, moment = (
                 momentum.extrapolated(point, structure, scale) if structure.joint else (point.W, moments.mean(point))
             )
-            # The weights did not change: Ω has to be solved more accurately to satisfy the certificate.
+            # The weights did not change: Ω has to be solved more accurately to satisfy the certificate, to rounding.
             idle = idle + 1 if change == 0.0 else 0
+            tighter = max(0.1**idle, min(_ROUNDING / (_SHARE * tol), 1.0))
             enough = needed if careful else _LOOSE * min(point.step.gap, 3 * gained)
-            step = self._improve(point, moment, needed, enough, 0.1**idle)
+            step = self._improve(point, moment, needed, enough, tighter)
             change_of_precision = np.inf if structure.joint else _change(point.step.precision, step.precision)
             coupling = structure.couple(step, self.mean_variance)
 
