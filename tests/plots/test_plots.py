@@ -432,3 +432,20 @@ def test_heat_maps_have_the_colours_of_the_report():
     drawn = [to_hex(drawing.cmap(float(at))).upper() for at in np.linspace(0, 1, 7)]
     for one, other in zip(page, drawn, strict=True):
         assert max(abs(int(one[k : k + 2], 16) - int(other[k : k + 2], 16)) for k in (1, 3, 5)) <= 3
+
+
+@pytest.mark.parametrize("kind", ["heat", "forest"])
+def test_coefficients_a_spread_do_not_depend_on_the_units(kind):
+    data = make_clustered_tasks(n_features=3, n_samples=20, random_state=0)
+    units = np.array([1.0, 1e3, 1e-2])
+    fits = [MSSLRegressor(tol=1e-8).fit(data.X * scale, data.y, tasks=data.tasks) for scale in (np.ones(3), units)]
+    drawings = [plots.plot_coefficients(fit, kind=kind, per="spread") for fit in fits]
+    if kind == "heat":
+        first, second = (ax.images[0].get_array() for ax in drawings)
+        plain = plots.plot_coefficients(fits[0]).images[0].get_array()
+        np.testing.assert_allclose(first / plain, np.broadcast_to(data.X.std(axis=0), first.shape), rtol=0.15)
+    else:
+        first, second = (np.concatenate([line[:, 0] for line in _lines(ax)]) for ax in drawings)
+    np.testing.assert_allclose(first, second, rtol=1e-3, atol=1e-6)
+    with pytest.raises(DataError, match="spread of the columns is not known"):
+        plots.plot_coefficients(np.eye(3), per="spread")

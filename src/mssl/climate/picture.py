@@ -12,6 +12,7 @@ from mssl.exceptions import DataError
 from mssl.graph.geometry import NEUTRAL, PALETTE
 from mssl.plots.support import (
     NORMAL,
+    NOTHING,
     SMALL,
     drawn,
     map_frame,
@@ -93,6 +94,7 @@ def _draw(ax: Any, field: Any, places: dict[str, str], look: dict[str, Any], coa
         field = field.transpose(places["lat"], places["lon"]).sortby([places["lat"], places["lon"]])
         lat, lon = _edges(lat), _edges(lon)
         drawing = ax.pcolormesh(lon, lat, field.values, **look)
+        ax.set_facecolor(NOTHING)
     else:
         size = float(np.clip(2000 / max(len(lat), 1), 9, 40))
         drawing = ax.scatter(lon, lat, c=field.values, s=size, edgecolors="#555555", linewidths=0.3, zorder=3, **look)

@@ -345,8 +345,11 @@ class FeatureEncoder:
         place = {str(name): name for name in X.columns}
         lost = [column.name for column in self.columns if column.name not in place]
         if lost or len(place) != len(self.columns):
+            more = [name for name in place if name not in {column.name for column in self.columns}]
+            lacks = f" lacks the columns {listing(lost)}" if lost else ""
+            has = f" has the columns {listing(more)}, which were not in training" if more else ""
             raise DataError(
-                f"X has the columns {listing(list(place))}; give those of training, "
+                f"X{' and'.join(filter(None, (lacks, has)))}; give those of training, "
                 f"{listing([column.name for column in self.columns])}."
             )
         return self._assemble(

@@ -342,7 +342,8 @@ def read_offset(offset: Any, shape: tuple[int, ...]) -> Array:
     try:
         values = np.asarray(offset, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(f"offset holds values that are not numbers ({error}); give one number a row.") from error
+        what = f"is {offset!r}" if isinstance(offset, str) else f"holds values that are not numbers ({error})"
+        raise DataError(f"offset {what}; give one number a row, such as np.log(frame['exposure']).") from error
     if values.shape == shape[:1] and len(shape) == 2:
         values = np.repeat(values[:, None], shape[1], axis=1)
     if values.ndim and values.shape != shape:

@@ -39,6 +39,10 @@ class PartialEffect(NamedTuple):
     lower: Array | None = None
     upper: Array | None = None
 
+    def __repr__(self) -> str:
+        low, high = float(np.min(self.effect)), float(np.max(self.effect))
+        return f"PartialEffect({self.feature!r}, {len(self.x)} points, effects from {low:.3g} to {high:.3g})"
+
 
 def column_quantiles(X: Any, n_columns: int) -> Array:
     """Mean and quantiles of each of the first columns, (1 + 21, d), of at most some thousands of rows."""

@@ -17,6 +17,7 @@ from mssl.plots.support import (
     GREY,
     NORMAL,
     SMALL,
+    FloatArray,
     as_names,
     axes,
     distances,
@@ -43,6 +44,7 @@ def plot_coefficients(
     label: str = "coefficient",
     kind: str = "heat",
     coverage: float = 0.9,
+    per: str = "unit",
 ) -> Any:
     """Draw coefficients, tasks down (by community where there is a graph), features across; or with their intervals.
 
@@ -59,10 +61,21 @@ def plot_coefficients(
         columns where the model knows it.
     coverage : float
         Of the intervals.
+    per : {"unit", "spread"}
+        What a coefficient is the change for: one unit of its column, or one standard deviation of it in training, which
+        makes columns of different units comparable.
     """
-    if check_choice("kind", kind, ("heat", "forest")) == "forest":
-        return _forest(source, ax, tasks, features, label, coverage)
     values = numbers(getattr(source, "coef_", source), "coefficients", 2)
+    spreads = feature_spreads(source, values.shape[1])
+    scale = np.ones(values.shape[1])
+    if check_choice("per", per, ("unit", "spread")) == "spread":
+        if spreads is None:
+            raise DataError("The spread of the columns is not known; give a fitted model without feature maps.")
+        scale, label = spreads, f"{label} × spread of the column"
+    if check_choice("kind", kind, ("heat", "forest")) == "forest":
+        sizes = np.abs(values).mean(axis=0) * (1.0 if spreads is None else spreads)
+        return _forest(source, ax, tasks, features, label, coverage, scale, sizes)
+    values = values * scale
     names = as_names(tasks, source, "tasks_", values.shape[0], "tasks")
     attribute = "features_" if hasattr(source, "features_") else "feature_names_in_"
     columns = as_names(features, source, attribute, values.shape[1], "features")
@@ -77,16 +90,17 @@ def plot_coefficients(
     return ax
 
 
-def _forest(source: Any, ax: Any, tasks: Any, features: Any, label: str, coverage: float) -> Any:
-    """Weights with intervals, one line each, grouped by feature."""
+def _forest(
+    source: Any, ax: Any, tasks: Any, features: Any, label: str, coverage: float, scale: FloatArray, sizes: FloatArray
+) -> Any:
+    """Weights with intervals, one line each, grouped by feature: those of the largest sizes."""
     check_number("coverage", coverage, above=0, below=1)
-    values = numbers(getattr(source, "coef_", source), "coefficients", 2)
+    values = scale * numbers(getattr(source, "coef_", source), "coefficients", 2)
     std = getattr(source, "coef_std_", None)
+    std = None if std is None else scale * std
     K, d = values.shape
     names = as_names(tasks, source, "tasks_", K, "tasks")
     columns = as_names(features, source, "features_", d, "features")
-    spreads = feature_spreads(source, d)
-    sizes = np.abs(values).mean(axis=0) * (1.0 if spreads is None else spreads)
     shown = np.argsort(-sizes, kind="stable")[: max(1, _FOREST // K)]
     lines = [(j, k) for j in sorted(shown.tolist()) for k in range(min(K, _FOREST))]
     heights = np.array([row + row // min(K, _FOREST) for row in range(len(lines))])  # a gap after every feature
@@ -167,7 +181,7 @@ def plot_path(
     ax.set_title(held, fontsize=SMALL, loc="left")
     ax.set_ylabel(label, fontsize=NORMAL)
     if names is not None or chosen is not None:
-        ax.legend(fontsize=SMALL, frameon=False)
+        ax.legend(fontsize=SMALL, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))  # covers no line
     return ax
 
 

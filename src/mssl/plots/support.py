@@ -16,6 +16,7 @@ from mssl.graph.task_graph import TaskGraph, short_name
 FloatArray = NDArray[np.float64]
 SMALL, NORMAL = 6.5, 8.0
 GREY, FAINT = "#555555", "#A0A0A0"
+NOTHING = "#E6E6E6"  # where a heat map or a map of cells has no value
 
 
 def matplotlib_module(name: str = "") -> Any:
@@ -204,7 +205,7 @@ def heat(ax: Any, values: Any, label: str, aspect: str = "auto", share: float = 
         ax.set(xlim=(-0.5, values.shape[1] - 0.5), ylim=(values.shape[0] - 0.5, -0.5), aspect=aspect)
     else:
         drawing = ax.imshow(values, aspect=aspect, interpolation="nearest", **look)
-        ax.set_facecolor("#E6E6E6")
+        ax.set_facecolor(NOTHING)
     colour_bar(ax, drawing, label, fraction=0.046)
     return drawing
 
