@@ -1,6 +1,7 @@
 """A model of a table, taken up in Python: it knows the table's own columns."""
 
 import csv
+import json
 
 import numpy as np
 import pytest
@@ -57,7 +58,8 @@ def test_the_tables_own_rows_are_predicted_in_python_as_on_the_command_line(meth
     assert model.feature_names_in_.tolist() == ["dose", "sex", "grade"]
     assert model.task_column == "site"
     fitted = getattr(model, "best_estimator_", model)
-    assert fitted.missing == ("indicator" if missing == "indicator" else "error")
+    assert fitted.missing == ("error" if missing == "error" else "indicator")
+    assert json.loads(call("inspect", path, "--json").stdout)["notes"]["missing_features"] == missing
     with pytest.raises(mssl.exceptions.DataError, match="sex"):
         model.predict(frame.drop(columns="sex"))
     polars = pytest.importorskip("polars")

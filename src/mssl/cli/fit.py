@@ -198,7 +198,14 @@ def _write_report(model: Any, page: str, training: Training) -> Any:
     return write(model, page, data=shown, held_out=False, stability=getattr(model, "stability_", None))
 
 
-_NOTES = ("method", "family", "rows", "task_column", "target_column")  # facts that a model file keeps
+_NOTES = (
+    "method",
+    "family",
+    "rows",
+    "task_column",
+    "target_column",
+    "missing_features",
+)  # facts that a model file keeps
 
 
 def summarise(
@@ -223,6 +230,7 @@ def summarise(
         "family": training.family,
         "task_column": training.schema.task,
         "target_column": training.schema.target,
+        "missing_features": training.schema.missing,
         "rows": training.n_rows,
         "rows_dropped": training.dropped,
         "tasks": len(model.tasks_),

@@ -99,7 +99,7 @@ class TableSchema:
         """
         filled = any(column.fill for column in self.columns)
         encoder = FeatureEncoder(self.columns, "indicator" if filled else "error")
-        parameters = {"task_column": self.task} | ({"missing": "indicator"} if self.missing == "indicator" else {})
+        parameters = {"task_column": self.task, "missing": encoder.missing}
         columns = np.asarray(self.names[1:], dtype=object)
         features = np.asarray(self.feature_names, dtype=object)
         for part in (model, getattr(model, "best_estimator_", model)):
