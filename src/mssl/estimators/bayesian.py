@@ -567,8 +567,8 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         tasks : array of shape (N,), optional
             Task of each row, instead of a task column.
         unseen : {"mean", "error"}, optional
-            Tasks that were not there in the fit: predicted from the mean that all tasks share, with its variance and
-            one warning (the default), or refused.
+            Tasks that were not there in the fit: predicted from the mean that all tasks share, with its variance (the
+            default, which warns unless it is given in words), or refused.
         return_std : bool, default=False
             Whether to return the standard deviations of new targets too.
         known : array of shape (n, K), optional

@@ -248,8 +248,9 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         tasks : array of shape (N,), optional
             Task of each row, instead of a task column.
         unseen : {"mean", "error"}, optional
-            Tasks that were not there in the fit: predicted from the tasks' mean, with a warning (``unseen_coef_``,
-            ``unseen_intercept_``), or refused. By default "mean" where the estimator has a shared mean, else "error".
+            Tasks that were not there in the fit: predicted from the tasks' mean (``unseen_coef_``,
+            ``unseen_intercept_``), or refused. By default "mean", with a warning, where the estimator has a shared
+            mean, else "error".
         offset : array of the shape of the predictions or of their rows, optional
             What is added to the linear predictor; see :meth:`fit`.
         known : array of shape (n, K), optional
