@@ -468,3 +468,19 @@ def test_parameters_are_checked(parameters: dict[str, Any], named: str) -> None:
     X, y, task = draw(n=6)
     with pytest.raises(ParameterError, match=named):
         BayesianMSSLRegressor(**parameters).fit(X, y, tasks=task)
+
+
+def test_free_intercepts_of_labels_do_not_mind_where_a_task_has_its_features() -> None:
+    """Shifting one task's features moves its intercept and nothing else; intercepts drawn together do mind."""
+    rng = np.random.default_rng(3)
+    tasks = np.repeat(np.arange(4), 25)
+    X = rng.standard_normal((100, 3))
+    y = (X @ [1.0, -1.0, 0.5] + 0.5 * tasks - 0.7 + rng.logistic(size=100) > 0).astype(int)
+    moved = X + np.where(tasks == 2, 1.5, 0.0)[:, None]
+
+    def probabilities(features: np.ndarray, free: bool) -> np.ndarray:
+        model = BayesianMSSLClassifier("mean", features="linear", random_intercepts=not free, calibrate=False, tol=1e-8)
+        return model.fit(features, y, tasks=tasks).predict_proba(features, tasks=tasks)[:, 1]
+
+    np.testing.assert_allclose(probabilities(moved, True), probabilities(X, True), atol=1e-5)
+    assert np.abs(probabilities(moved, False) - probabilities(X, False)).max() > 1e-3

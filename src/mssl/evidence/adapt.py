@@ -34,6 +34,8 @@ def join_task(fit: EvidenceFit, X: Array, y: Array, loss: Loss) -> EvidenceFit:
     else:
         problem = GLMProblem([U], y, np.full(len(y), 1 / fit.noise(None)), loss)
         sites = problem.start()
+        if level != 0:  # of free intercepts; predictions add it
+            mean = np.append(mean[:-1], mean[-1] + level)
         post, cov = mean, covariance
         for _ in range(100):
             post, cov = _update(U, mean, covariance, sites.precision, sites.response)
@@ -42,6 +44,8 @@ def join_task(fit: EvidenceFit, X: Array, y: Array, loss: Loss) -> EvidenceFit:
             if change < 1e-4:
                 break
         post, cov = _update(U, mean, covariance, sites.precision, sites.response)
+        if level != 0:
+            post[-1] -= level
     edf = float(len(post) - np.trace(np.linalg.lstsq(covariance, cov, rcond=None)[0]))
     return replace(fit, joined=[*fit.joined, JoinedTask(post, cov, float(len(y)), max(edf, 0.0))])
 

@@ -203,7 +203,7 @@ class EvidenceFit:
         if task is not None and task < K:
             U = self.features(X, task)
             variance = self.posterior.variance(U, task)
-            if self.options.intercepts == "flat":
+            if self.options.intercepts == "flat" and not self.has_column:
                 variance = variance + self.noise_variances()[task] / max(self.counts[task], 1.0)
             size = float(units.sizes[task])
             return units.level[task] + size * (U @ self.posterior.coef[task]), variance * size**2
@@ -228,8 +228,9 @@ class EvidenceFit:
         if self.options.intercepts != "flat":
             return units.level
         away = (units.centre - units.centres) / units.scales
-        coef = self.posterior.coef[:, : away.shape[1]]
-        return np.asarray(units.level + units.sizes * np.sum(away * coef, axis=1))
+        coef, d = self.posterior.coef, away.shape[1]
+        extra = coef[:, d] if self.has_column else 0.0
+        return np.asarray(units.level + units.sizes * (extra + np.sum(away * coef[:, :d], axis=1)))
 
     def _level_variance(self) -> float:
         """Variance of a new task's level about the mean one, in the units of the fit, where intercepts are flat."""
@@ -734,7 +735,7 @@ def _fit_glm(
     if options.errors == "shared":
         raise refused("errors", options.errors, f"the {loss.name} loss has independent errors")
     blocks, targets, weights = _split(data)
-    options = replace(options, intercepts="shrunk" if options.intercepts == "flat" else options.intercepts)
+    free = options.intercepts == "flat"
     units = _units(data, blocks, options, targets=False)
     X = _standardised(blocks, units, data.shared)
     K = data.n_tasks
@@ -746,13 +747,16 @@ def _fit_glm(
     dispersion = _dispersions(data, loss, options)
     exact = counts / dispersion[data.task_of_row]  # rows whose targets vary less say more
     problem = GLMProblem(X, np.concatenate(targets), exact / options.temperature, loss)
-    learner = Learner(columns, learn_noise=False, predictor=counts @ np.concatenate(X) ** 2 / counts.sum())
+    squares = counts @ np.concatenate(X) ** 2 / counts.sum()
+    learner = Learner(columns, learn_noise=False, predictor=squares, free_intercepts=free)
     if start is not None and options.temperature == 1:
         hyper = start.hyper
     elif base is not None:
         hyper = _dense_start(base.hyper, columns) if dense and options.temperature == 1 else base.hyper
     else:
         hyper = _first(columns, K, 1.0, _GLM_FLAT)
+        if free:
+            hyper.v[-1], hyper.t[-1] = _GLM_FLAT, 0.0
     hyper = replace(hyper, noise=np.ones(K))  # the sites hold the errors
 
     def route(rows: Rows) -> Route:

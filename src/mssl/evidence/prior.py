@@ -239,12 +239,15 @@ class Learner:
         For a GLM: mean over rows of every column's square, which turns prior variances into that of the predictor.
     target : ndarray of shape (K, K) or None
         For shared occasions: what their covariance is shrunk towards.
+    free_intercepts : bool
+        Whether the variance of the intercept column is kept as it is and costs nothing.
     """
 
     columns: Columns
     learn_noise: bool = True
     predictor: Array | None = None
     target: Array | None = None
+    free_intercepts: bool = False
 
     # --- the penalised objective -------------------------------------------------------------------------------------
     def objective(self, hyper: Hyper, value: float) -> float:
@@ -280,6 +283,8 @@ class Learner:
         spread = 1.0 if hyper.T is None else float(np.trace(hyper.T)) / len(hyper.T)
         variances = hyper.deviation_variances(columns)
         variances = np.where(self._dense(hyper), spread * variances, variances)
+        if self.free_intercepts:
+            variances = np.where(self._priced, variances, 0.0)
         return float(self.predictor @ (variances + np.where(self._priced, hyper.mean_variances(columns), 0.0)))
 
     @property
@@ -318,9 +323,11 @@ class Learner:
         # Variances of blocks. Under a dense T that of the first block is T's own scale.
         up, down = columns.sum_blocks(psi_of * own), columns.sum_blocks(psi_of * (own_trace + cost))
         keep = columns.sum_blocks(dense.astype(float)) > 0
-        first = keep & (np.arange(columns.n_blocks) == 0)
-        new_v = np.where(first, v, _moved(v, up, down))
-        gradient.append(np.where(first, 0.0, _inward(v, v * (down - up))))
+        fixed = keep & (np.arange(columns.n_blocks) == 0)
+        if self.free_intercepts:
+            fixed[-1] = True
+        new_v = np.where(fixed, v, _moved(v, up, down))
+        gradient.append(np.where(fixed, 0.0, _inward(v, v * (down - up))))
         freedom += float(np.sum(v * columns.sum_blocks(psi_of * own_trace)))
         up_t, down_t = columns.sum_blocks(psi_of * s.mean), columns.sum_blocks(psi_of * (s.mean_trace + cost))
         learned = columns.learns_mean & ~keep
