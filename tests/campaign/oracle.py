@@ -74,8 +74,8 @@ class Judge:
     def rounding(self) -> float:
         """What the last digits of targets, predictors and intercepts make of the loss."""
         eta = np.einsum("nd,nd->n", self.X, self.W[self.task]) + self.b[self.task]
-        terms = np.einsum("nd,nd->n", np.abs(self.X), np.abs(self.W[self.task])) + np.abs(self.b[self.task])
-        digits = float(np.finfo(float).eps) * (terms + np.abs(self.y))
+        terms = np.einsum("nd,nd->n", np.abs(self.X), np.abs(self.W[self.task])) + np.abs(self.y)
+        digits = np.finfo(float).eps * terms + np.finfo(self.b.dtype).eps * np.abs(self.b[self.task])
         return float(np.sum(self.c * (np.abs(_losses(self.family, self.y, eta)[1]) * digits + digits**2)))
 
     def penalty(self, W: np.ndarray) -> float:

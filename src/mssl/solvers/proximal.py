@@ -47,7 +47,7 @@ _INNER = 0.01  # share of the present gap to which a working set is solved: smal
 _LAST = 0.5  # share of the tolerance to which it is solved in the end, which leaves room for the other features
 _ALL_FROM = 0.5  # share of the features in a set from which on it takes all, so that Grams need not be copied
 _PLAIN, _FEW = 300, 200  # proximal steps before Newton steps, and unknowns up to which these are cheap
-_NEWTON, _IDLE = 100, 4  # most Newton steps, of which some twenty do, and rounds without a better gap that end them
+_NEWTON, _IDLE = 60, 4  # most Newton steps, of which some twenty do, and rounds without a better gap that end them
 _WEAK, _STRONGER = 0.01, 5.0  # share of the usual slope that first pulls the two copies of the weights together, and
 # the factor by which the pull grows from round to round: a weak one takes more rounds, a strong one shorter steps
 _LOOSE = 0.05  # share of what separates the copies to which Newton steps solve
@@ -71,11 +71,10 @@ def descend_composite(
     if not few or step.status is not Status.MAX_ITER:
         return step
     better = _augmented(quadratic, coupling, penalty, step.W, certificate, reached, tol)
-    spent = step.n_iter + better.n_iter
+    best, spent = better if better.gap < step.gap else step, step.n_iter + better.n_iter
     if better.status is reached or spent >= max_iter:
-        return replace(better, n_iter=spent)
-    V0 = better.W if better.gap < step.gap else step.W
-    last = _accelerated(quadratic, coupling, penalty, V0, certificate, reached, tol, max_iter - spent)
+        return replace(best, n_iter=spent)
+    last = _accelerated(quadratic, coupling, penalty, best.W, certificate, reached, tol, max_iter - spent)
     return replace(last, n_iter=spent + last.n_iter)
 
 
