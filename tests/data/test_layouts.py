@@ -427,3 +427,13 @@ def test_old_names_of_task_data_answer_with_a_warning(old: str, new: str) -> Non
     data = read_tasks(pd.DataFrame({"a": [1.0, 2.0, 3.0]}), [1.0, 2.0, 3.0], tasks=["u", "v", "u"])
     with pytest.warns(FutureWarning, match=f"TaskData.{new}"):
         assert getattr(data, old) is getattr(data, new) is not None
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_a_frame_that_still_holds_its_target_is_told(frame) -> None:
+    rng = np.random.default_rng(0)
+    table = {"site": np.repeat(["b", "a"], 10), "x": rng.normal(size=20), "sales": rng.normal(size=20)}
+    with pytest.warns(UserWarning, match="The column 'sales' of X is the target itself"):
+        read_tasks(frame(table), table["sales"], task_column="site")
+    read_tasks(frame(table), np.append(table["sales"][:-1], 0.0), task_column="site")  # one row is another one
+    read_tasks(frame(table | {"sales": np.ones(20)}), np.ones(20), task_column="site")

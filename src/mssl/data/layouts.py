@@ -23,6 +23,7 @@ import numpy as np
 from scipy import sparse
 
 from mssl._typing import Array, Index, Labels, Mask
+from mssl._validation import caller_level
 from mssl.data.encoding import FeatureEncoder, Features, read_features
 from mssl.data.inputs import (
     is_missing,
@@ -35,6 +36,7 @@ from mssl.data.inputs import (
 )
 from mssl.exceptions import DataError, LayoutError
 
+_FEW = 10  # rows in which a column may be the target by chance
 _SQUARES = (1e-152, 1e152)  # targets whose squares doubles can hold
 _FOURTH_POWERS = (1e-70, 1e70)  # targets whose fourth powers doubles can hold, with room for products in the fit
 
@@ -283,7 +285,23 @@ def read_tasks(
     for name, values in (("groups", groups), ("order", order)):
         if values is not None and len(values) != features.values.shape[0]:
             raise LayoutError(f"{name} has {len(values)} entries for {features.values.shape[0]} rows; give one a row.")
+    _warn_of_target(data)
     return data.with_occasions(groups, order)
+
+
+def _warn_of_target(data: TaskData) -> None:
+    """Say where a column of a frame is the target itself."""
+    names, y = data.feature_names, data.y
+    if names is None or data.layout != "long" or sparse.issparse(data.X) or len(y) < _FEW or y.dtype.kind not in "biuf":
+        return
+    alike = np.flatnonzero((data.X[:_FEW] == y[:_FEW, None]).all(axis=0))
+    same = [names[j] for j in alike if np.array_equal(data.X[:, j], y)]
+    if same and np.any(y != y[0]):
+        warnings.warn(
+            f"The column {listing(same)} of X is the target itself, so nothing is left to predict; drop it from X.",
+            UserWarning,
+            stacklevel=caller_level(),
+        )
 
 
 def _by_layout(features: Features, targets: Labels, target_names: Labels | None, sample_weight: Any) -> TaskData:
