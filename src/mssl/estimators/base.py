@@ -227,7 +227,7 @@ class MultiTaskEstimator(TaskEstimator):
         covariance = result.structure.covariance
         self.tasks_ = data.tasks
         coef, intercept = prepared.to_user(result.W, result.intercepts)
-        self.coef_, self.intercept_ = coef.astype(data.dtype, copy=False), intercept.astype(data.dtype, copy=False)
+        self._keep_weights(coef, intercept, data.dtype)
         self.mean_coef_ = unit * result.mean / prepared.scales
         self.noise_ = unit * np.sqrt(prepared.noise)
         self.precision_ = spec.user_precision(prepared, result)

@@ -246,7 +246,7 @@ class BayesianEstimator(TaskEstimator):
             covariance += weight * T
             residual += weight * spread**2 * R
         noise = np.sqrt(np.diag(residual))
-        self.coef_, self.intercept_ = coef.astype(dtype, copy=False), level.astype(dtype, copy=False)
+        self._keep_weights(coef, level, dtype)
         self.coef_std_ = np.sqrt(np.maximum(square - coef**2, 0.0))
         self.mean_coef_ = mean
         self.unseen_coef_, self.unseen_intercept_ = mean, float(mean_level)

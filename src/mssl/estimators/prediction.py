@@ -222,6 +222,12 @@ class TaskPredictor:
         mean = self.loss_.inverse_link(predictor)
         return np.asarray((data.y - mean) / np.sqrt(np.maximum(self.loss_.variance(mean), 1e-12)))
 
+    def _keep_weights(self, coef: Array, intercept: Array, dtype: Any) -> None:
+        """Weights of the type of the features, or doubles where the targets are too large for it."""
+        largest = max(np.abs(coef).max(initial=0.0), np.abs(intercept).max(initial=0.0))
+        kind = dtype if largest <= np.finfo(dtype).max else coef.dtype
+        self.coef_, self.intercept_ = coef.astype(kind, copy=False), intercept.astype(kind, copy=False)
+
     def _as_given(self, values: Array, dtype: Any) -> Array:
         """Answers for rows of a type: float32 where these rows and those of the fit are.
 
