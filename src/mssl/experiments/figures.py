@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from mssl.exceptions import require
 from mssl.graph.geometry import PALETTE
 from mssl.plots.graphs import plot_precision
-from mssl.plots.support import signed_colours
+from mssl.plots.support import FAINT, signed_colours
 
 SMALL, NORMAL = 7.0, 8.5
 _COLORS = (*PALETTE[:6], "#000000", "#8C8C8C", *PALETTE[6:])
@@ -131,6 +131,8 @@ def graph_panels(
             linewidths=0.5 + 2.5 * np.abs(matrix[i, j]) / largest,
         )
         ax.add_collection(lines)
+        rims = np.asarray(lines.get_linewidths()) + 0.5  # so that edges near zero, which are nearly white, are seen
+        ax.add_collection(collections.LineCollection(lines.get_segments(), colors=FAINT, linewidths=rims, zorder=0))
         for k, kind in enumerate(kinds):
             own = np.array([group == kind for group in groups])
             ax.scatter(*places[own].T, s=26, color=PALETTE[k + 1], zorder=2, label=kind)
