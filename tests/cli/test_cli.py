@@ -427,6 +427,13 @@ def test_climate(tmp_path):
     answer = xr.open_dataset(tmp_path / "answer.nc")
     assert answer.attrs["method"] == "r-mssl"
     assert answer["weights"].shape == (10, 9)
+    refused = run(
+        *("climate", "--members", "*.nc", "--observations", "obs/cru.nc", "--variable", "tas", "--observed-variable", "tmp"),
+        *("--train", "1901:1915", "--test", "1916:1920", "--method", "climatology", "--save", "none.npz"),
+        cwd=tmp_path, code=1,
+    )  # fmt: skip
+    assert "no model that could be saved" in refused.stderr
+    assert not (tmp_path / "none.npz").exists()
     call("climate", "--members", "x", "--observations", "y", "--train", "soon", "--test", "1916", code=2)
     call("climate", "--members", "x", "--observations", "y", "--train", "1", "--test", "2", "--region", "1,2", code=2)
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
+from mssl._validation import refused
 from mssl.cli._options import json_option, log_option, quiet_option, settings_option
 from mssl.cli._output import check_picture, check_target, print_facts, print_json, show_progress
 
@@ -109,6 +110,7 @@ def climate(
     from mssl.climate import combine, open_field, open_members, plot_combination, write_dataset
     from mssl.climate.combination import RIVALS
     from mssl.climate.grids import reject_observation
+    from mssl.estimators.baselines import Climatology
     from mssl.methods import make_estimator
 
     # Path.glob takes no absolute patterns.
@@ -119,6 +121,8 @@ def climate(
     if observed_variable in (None, variable):  # else one file may hold both
         reject_observation(paths, observations)
     model = make_estimator(method, "gaussian", fixed, verbose=int(show_progress(quiet)))
+    if save is not None and isinstance(model, Climatology):
+        raise refused("save", save, "the climatology is no model that could be saved", "Leave --save out.")
     answer, fitted = combine(
         open_members(paths, variable),
         open_field(observations, observed_variable or variable),
