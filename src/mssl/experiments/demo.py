@@ -43,6 +43,9 @@ class DemoResult:
         Of the last seed.
     fitted_graph : TaskGraph
         Of the last seed's fit, at the λ that predicts best.
+    relations, true_relations : ndarrays of shape (K, K)
+        Of the last seed: correlations of tasks' weights, 0 where none is found at a false discovery rate of 10 %, or
+        where there is none.
     pictures : list of Path
         Files written.
     """
@@ -54,6 +57,8 @@ class DemoResult:
     graph: TaskGraph
     true_graph: TaskGraph
     fitted_graph: TaskGraph
+    relations: Array
+    true_relations: Array
     pictures: list[Path]
 
     def table(self) -> list[tuple[str, dict[str, tuple[float, float]]]]:
@@ -112,6 +117,8 @@ def run(
         graph=model.graph_,
         true_graph=true_graph,
         fitted_graph=TaskGraph.from_precision(model.precision_, tasks=names),
+        relations=np.asarray(model.graph_.selected(fdr=0.1, level="relations").weights),
+        true_relations=_correlations(data.covariance),
         pictures=[],
     )
     result.pictures.extend(draw(result, folder))
@@ -131,13 +138,13 @@ def draw(result: DemoResult, folder: Path) -> list[Path]:
         result.tasks,
         9.0,
     )
-    found = result.graph.adjacency * np.where(result.graph.weights == 0, 0.01, result.graph.weights)
     groups = [name for name, members in GROUPS.items() for _ in members]
     graphs = graph_panels(
-        {"true graph": result.true_graph.weights, "learned graph (stability selection)": found},
+        {"true relations": result.true_relations, "learned, false discovery rate 10 %": result.relations},
         result.tasks,
         groups,
         9.0,
+        "correlation of weights",
     )
     pictures = []
     for name, figure in (("boxes", boxes), ("precision", matrices), ("graph", graphs)):
@@ -145,6 +152,12 @@ def draw(result: DemoResult, folder: Path) -> list[Path]:
         write_bytes(path, _png(figure))
         pictures.append(path)
     return pictures
+
+
+def _correlations(covariance: Array) -> Array:
+    """Correlations, with a diagonal of zeros."""
+    sizes = np.sqrt(np.diag(covariance))
+    return np.asarray(covariance / np.outer(sizes, sizes) - np.eye(len(sizes)))
 
 
 def _png(figure: Any) -> bytes:

@@ -97,20 +97,26 @@ def dots_with_bars(ax: Any, values: Mapping[str, tuple[float, float]], *, label:
 
 
 def graph_panels(
-    weights: Mapping[str, NDArray[np.float64]], names: Sequence[str], groups: Sequence[str], width: float = 7.0
+    weights: Mapping[str, NDArray[np.float64]],
+    names: Sequence[str],
+    groups: Sequence[str],
+    width: float = 7.0,
+    label: str = "partial correlation",
 ) -> Any:
     """Graphs of the same tasks side by side, every task in one place on a circle, edges on one scale of colours.
 
     Parameters
     ----------
     weights : mapping of title to (K, K) array
-        Partial correlations, 0 where there is no edge.
+        What edges weigh, 0 where there is none.
     names : sequence of str
         The tasks.
     groups : sequence of str
         What they are known to belong to: the colours of the tasks.
     width : float
         Inches.
+    label : str
+        What the weights are.
     """
     figure, grid = panels(width, 3.5, 1, len(weights), squeeze=False)
     collections: Any = require("matplotlib.collections", "plot", "Figures of an experiment")
@@ -143,7 +149,7 @@ def graph_panels(
         ax.set_axis_off()
         ax.set_title(title, fontsize=NORMAL)
     bar = figure.colorbar(lines, ax=list(grid[0]), shrink=0.8, pad=0.01)
-    bar.set_label("partial correlation", fontsize=NORMAL)
+    bar.set_label(label, fontsize=NORMAL)
     bar.ax.tick_params(labelsize=SMALL)
     handles, labels = grid[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(kinds), fontsize=SMALL, frameon=False)
