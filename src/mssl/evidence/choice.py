@@ -27,7 +27,9 @@ from mssl.losses import Loss
 
 ROUGH = 3e-3  # tolerance of fits that are only judged: densities of held-out rows agree to one or two thousandths
 ROUGH_SITES = 1e-3  # the same where a likelihood has sites, which must settle too
-LARGEST_AUTO = 600  # compressed rows up to which dense covariances are judged unasked: beyond they cost minutes
+# Compressed rows up to which dense covariances are judged unasked. At the limit they take some 20 s; labels and counts,
+# whose sites are found by many such computations, take as long with fewer rows.
+LARGEST_AUTO, LARGEST_AUTO_SITES = 1500, 600
 OCCASION_TEMPERATURE = 4.0  # rows of one occasion count a quarter: a model of errors that needs nothing learned
 LEAST_LEAD = 1.0  # of curves over lines in total log density: less is what the fits' tolerance leaves open
 FIRST_FOLDS = 2  # after which curves that do not lead are dropped
@@ -414,7 +416,8 @@ def _variants(
         structures = ["ridge", "ard"]
     elif request.structure == "auto":
         total = int(np.minimum(data.n_rows, widths[0] + 1).sum())
-        dense = ["iw", "iw+ard"] if data.shared or total <= LARGEST_AUTO else []
+        largest = LARGEST_AUTO if loss.name == "gaussian" else LARGEST_AUTO_SITES
+        dense = ["iw", "iw+ard"] if data.shared or total <= largest else []
         structures = ["ridge", "mean", "mean+ard", *dense]
     made = [(structure, "independent", 1.0) for structure in structures if request.errors != "shared"]
     shared = request.errors == "shared" or (
