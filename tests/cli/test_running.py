@@ -186,6 +186,10 @@ def test_many_tasks_are_searched_shortly_and_aloud(folder, monkeypatch):
 
     monkeypatch.setattr(fit, "_MANY_TASKS", 5)
     command = ("fit", folder / "data.csv", *FIT[2:], "--save", folder / "short.npz")
+    with pytest.warns(UserWarning, match="there are 6 tasks, so that --method bayesian is fitted"):
+        call(*command)
+    assert isinstance(mssl.load(folder / "short.npz"), mssl.BayesianMSSLRegressor)
+    command = (*command, "--method", "p-mssl")
     with pytest.warns(UserWarning, match="there are 6 tasks, so that the search is a short one: eight settings"):
         call(*command)
     model = mssl.load(folder / "short.npz")

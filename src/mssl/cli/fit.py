@@ -56,7 +56,9 @@ _SHORT_SEARCH: dict[str, Any] = {
 @table_options
 @edges_option
 @click.option(
-    "--method", default="p-mssl", show_default=True, help="p-mssl, r-mssl, bayesian, or any name of mssl.presets."
+    "--method",
+    help=f"p-mssl, r-mssl, bayesian, or any name of mssl.presets.  [default: p-mssl; beyond {_MANY_TASKS} tasks with "
+    "numbers to predict, bayesian]",
 )
 @click.option("--save", "path", type=click.Path(), help="Model file (.npz) to write.")
 @click.option("--report", "page", type=click.Path(), help="HTML page to write, with all there is to see.")
@@ -76,7 +78,7 @@ _SHORT_SEARCH: dict[str, Any] = {
 @quiet_option
 @log_option
 def fit(
-    method: str,
+    method: str | None,
     path: str | None,
     page: str | None,
     cluster: str | None,
@@ -109,15 +111,17 @@ def fit(
     check_target(page, table["data"], path)
     record = record_beside(path) if resume else None
     running: dict[str, Any] = {"verbose": int(show_progress(quiet)), "n_jobs": jobs, "checkpoint": record}
-    how: dict[str, Any] = {"method": method, "fixed": fixed, "seed": seed, "running": running}
+    how: dict[str, Any] = {"fixed": fixed, "seed": seed, "running": running}
     training: Training | DistributedTraining
     if cluster is None:
         training = read_training(**table)
+        method = method or _usual_method(training, fixed)
         began = time.perf_counter()
-        model = _fit_rows(training, **how)
+        model = _fit_rows(training, method, **how)
     else:
+        method = method or "p-mssl"
         began = time.perf_counter()
-        training, model = _fit_distributed(cluster, show_progress(quiet), table | {"report": page}, **how)
+        training, model = _fit_distributed(cluster, show_progress(quiet), table | {"report": page}, method, **how)
     if record is not None and not Path(record).exists():
         warnings.warn(f"{method} keeps no record of finished work here; ended early, it begins anew.", stacklevel=1)
     forget_running(model)
@@ -132,6 +136,19 @@ def fit(
         print_json(summary)
     elif not quiet:
         show(summary)
+
+
+def _usual_method(training: Training, fixed: dict[str, Any]) -> str:
+    """What is fitted where no method is asked for: graphs over many related tasks take hours."""
+    n_tasks = len(number_tasks(training.tasks)[0])
+    if n_tasks <= _MANY_TASKS or training.family != "gaussian" or fixed or training.edges is not None:
+        return "p-mssl"
+    warnings.warn(
+        f"there are {n_tasks:,} tasks, so that --method bayesian is fitted: p-mssl learns a graph over all of them, "
+        "which takes hours where many are related. --method p-mssl fits it nevertheless.",
+        stacklevel=2,
+    )
+    return "bayesian"
 
 
 def _fit_rows(training: Training, method: str, fixed: dict[str, Any], seed: int, running: dict[str, Any]) -> Any:
