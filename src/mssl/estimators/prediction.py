@@ -223,9 +223,10 @@ class TaskPredictor:
         return np.asarray((data.y - mean) / np.sqrt(np.maximum(self.loss_.variance(mean), 1e-12)))
 
     def _keep_weights(self, coef: Array, intercept: Array, dtype: Any) -> None:
-        """Weights of the type of the features, or doubles where the targets are too large for it."""
+        """Weights of the type of the features, or doubles where the targets are too large or too small for it."""
         largest = max(np.abs(coef).max(initial=0.0), np.abs(intercept).max(initial=0.0))
-        kind = dtype if largest <= np.finfo(dtype).max else coef.dtype
+        limits = np.finfo(dtype)
+        kind = dtype if largest == 0 or limits.tiny / limits.eps <= largest <= limits.max else coef.dtype
         self.coef_, self.intercept_ = coef.astype(kind, copy=False), intercept.astype(kind, copy=False)
 
     def _as_given(self, values: Array, dtype: Any) -> Array:
