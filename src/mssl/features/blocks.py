@@ -114,14 +114,15 @@ class FeatureBlocks(TransformerMixin, BaseEstimator):
         return self
 
     def _read_maps(self) -> list[FeatureMap]:
+        allowed = (
+            f"allowed are {', '.join(map(repr, WORDS))}, a list of maps of mssl.features, or 'auto' where folds choose"
+        )
         if isinstance(self.maps, str):
             if self.maps not in WORDS:
-                words = ", ".join(map(repr, WORDS))
-                raise refused("features", self.maps, f"allowed are {words}, or a list of maps of mssl.features")
+                raise refused("features", self.maps, allowed)
             return [kind() for kind in WORDS[self.maps]]
         if not isinstance(self.maps, list | tuple) or not self.maps:
-            words = ", ".join(map(repr, WORDS))
-            raise refused("features", self.maps, f"allowed are {words}, or a list of maps of mssl.features")
+            raise refused("features", self.maps, allowed)
         maps = [clone(check_instance("features", made, FeatureMap)) for made in self.maps]
         return [Linear(), *(made for made in maps if type(made) is not Linear)]
 
