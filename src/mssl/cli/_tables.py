@@ -42,10 +42,15 @@ class Training(NamedTuple):
         """Number of rows, of all tasks."""
         return int(self.y.size)
 
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks."""
+        return len(number_tasks(self.tasks)[0])
+
     def can_be_halved(self, method: str) -> bool:
         """Whether stability selection has enough rows of weights (or of residuals) to halve."""
         rows = self.X.shape[0] if method.replace("_", "-") == "r-mssl" else self.X.shape[-1]
-        return rows >= 4 and len(number_tasks(self.tasks)[0]) > 1
+        return rows >= 4 and self.n_tasks > 1
 
     @property
     def aligned(self) -> bool:

@@ -33,7 +33,6 @@ from mssl.cli._output import (
 )
 from mssl.cli._tables import Training, read_training
 from mssl.cli._words import in_options
-from mssl.data.inputs import number_tasks
 from mssl.estimators.summary import held_out_score
 from mssl.graph.display import display
 from mssl.graph.export import short_name
@@ -140,7 +139,7 @@ def fit(
 
 def _usual_method(training: Training, fixed: dict[str, Any]) -> str:
     """What is fitted where no method is asked for: graphs over many related tasks take hours."""
-    n_tasks = len(number_tasks(training.tasks)[0])
+    n_tasks = training.n_tasks
     if n_tasks <= _MANY_TASKS or training.family != "gaussian" or fixed or training.edges is not None:
         return "p-mssl"
     warnings.warn(
@@ -154,7 +153,7 @@ def _usual_method(training: Training, fixed: dict[str, Any]) -> str:
 def _fit_rows(training: Training, method: str, fixed: dict[str, Any], seed: int, running: dict[str, Any]) -> Any:
     selection = "both" if training.can_be_halved(method) else "prediction"
     model = make_estimator(method, training.family, fixed, selection=selection, seed=seed, **running)
-    n_tasks = len(number_tasks(training.tasks)[0])
+    n_tasks = training.n_tasks
     if not fixed:
         _shorten(model, n_tasks)
     if seed and "cv" in model.get_params(deep=False):
