@@ -19,6 +19,7 @@ PAGES = [
 @pytest.mark.parametrize("page", PAGES)
 def test_code_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pandas")
+    pytest.importorskip("skops")
     monkeypatch.chdir(tmp_path)
     blocks = BLOCK.findall((DOCS / f"{page}.md").resolve().read_text(encoding="utf-8"))
     assert blocks

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mssl.data import Moments, TaskData, pair_tasks, stack_tasks, vote
     from mssl.estimators import MSSLClassifier, MSSLRegressor, MultiTaskClassifier, MultiTaskGLM
     from mssl.estimators.bayesian import BayesianMSSLClassifier, BayesianMSSLRegressor
+    from mssl.files.codec import skops_types
     from mssl.files.models import load, save
     from mssl.glasso import GraphicalLasso, GraphicalLassoCV, graphical_lasso
     from mssl.graph import TaskGraph
@@ -52,6 +53,7 @@ _HOMES = {
     "GraphicalLassoCV": "glasso.estimators",
     "save": "files.models",
     "load": "files.models",
+    "skops_types": "files.codec",
     "stack_tasks": "data",
     "transfer_report": "transfer",
 }
@@ -81,6 +83,7 @@ __all__ = [
     "load",
     "pair_tasks",
     "save",
+    "skops_types",
     "stack_tasks",
     "transfer_report",
     "vote",

@@ -36,7 +36,7 @@ from mssl.estimators.summary import Summary, summarise
 from mssl.exceptions import DataError
 from mssl.features import FeatureMap, fit_maps
 from mssl.graph.evidence import lazy_evidence
-from mssl.graph.inference import Later
+from mssl.graph.inference import Later, saved_state
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.losses import Bernoulli, Loss, resolve_loss
 from mssl.metrics import deviance_score, scored_targets
@@ -192,6 +192,9 @@ class MultiTaskEstimator(TaskEstimator):
 
     warm_start: bool
     errors_: Any = None  # models of earlier versions have none
+
+    def __getstate__(self) -> dict[str, Any]:
+        return saved_state(super().__getstate__())
 
     @abstractmethod
     def to_spec(self, data: TaskShape) -> FitSpec:
@@ -712,7 +715,7 @@ def _facts(model: Any) -> list[tuple[str, str]]:
         ("shared mean", f"variance {model.mean_variance_:.3g}" if model.mean_variance_ > 0 else "none"),
         ("edges", f"{model.graph_.n_edges} of {len(model.tasks_) * (len(model.tasks_) - 1) // 2}"),
         ("certificate", f"relative gap {result.relative_gap:.1e} after {len(result.history)} rounds"),
-        ("status", result.status.value),
+        ("status", str(result.status)),
     ]
 
 

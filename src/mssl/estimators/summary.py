@@ -224,7 +224,7 @@ def _facts(model: Any, fitted: Any) -> list[tuple[str, str]]:
         facts.append(("log-likelihood (training rows)", f"{likelihood:.6g}"))
         facts.append(("AIC, BIC", f"{2 * (used - likelihood):.6g}, {np.log(rows) * used - 2 * likelihood:.6g}"))
     if hasattr(fitted, "result_"):
-        facts.append(("certificate", f"relative gap {fitted.result_.relative_gap:.1e}, {fitted.result_.status.value}"))
+        facts.append(("certificate", f"relative gap {fitted.result_.relative_gap:.1e}, {fitted.result_.status}"))
     return facts
 
 

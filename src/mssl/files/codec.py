@@ -286,6 +286,27 @@ def _class_of(word: str) -> type[Any]:
     return cls
 
 
+def skops_types() -> list[str]:
+    """The types that a model of this package is made of, for the argument ``trusted`` of ``skops.io.load``.
+
+    skops has no list that other packages can add their types to, so that this one is handed in. Scikit-learn's
+    transformers in a pipeline are known to skops.
+
+    Returns
+    -------
+    list of str
+        Names of classes with their modules; a class of your own is added to them.
+
+    Examples
+    --------
+    >>> import mssl, skops.io  # doctest: +SKIP
+    >>> skops.io.dump(model, "model.skops")  # doctest: +SKIP
+    >>> model = skops.io.load("model.skops", trusted=mssl.skops_types())  # doctest: +SKIP
+    """
+    classes = (_class_of(word) for word, home in WORDS.items() if home.startswith("mssl."))
+    return [f"{cls.__module__}.{cls.__qualname__}" for cls in classes]
+
+
 def _parameters(cls: type[Any]) -> set[str]:
     """Names of the parameters of a class, other than ``*args`` and ``**kwargs``."""
     if cls.__init__ is object.__init__:

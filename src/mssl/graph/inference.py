@@ -501,12 +501,10 @@ class Later(Generic[T]):
         except MSSLError:
             return None
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _itself, (self.saved(),)
 
-
-def _itself(found: T) -> T:
-    return found
+def saved_state(state: dict[str, Any]) -> dict[str, Any]:
+    """The state of an object for pickles and other files: what is computed later is computed now."""
+    return {name: value.saved() if isinstance(value, Later) else value for name, value in state.items()}
 
 
 class LazyEvidence(Later[GraphEvidence]):

@@ -17,7 +17,7 @@ from mssl._validation import check_number, check_whole_number, refused
 from mssl.exceptions import DataError, ModelFileError, require
 from mssl.graph.communities import by_size, louvain
 from mssl.graph.export import Edge, EdgeTable, dot, graphml, json_text, parse_json, short_name, written
-from mssl.graph.inference import GlobalTest, GraphEvidence, Later, LazyEvidence, RelationTable
+from mssl.graph.inference import GlobalTest, GraphEvidence, Later, LazyEvidence, RelationTable, saved_state
 from mssl.model.task_matrix import (
     DENSE_UP_TO,
     count_entries,
@@ -151,6 +151,9 @@ class TaskGraph:
             if isinstance(value, np.ndarray):
                 value.setflags(write=False)
             object.__setattr__(self, name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return saved_state(vars(self))
 
     @classmethod
     def from_precision(

@@ -138,7 +138,7 @@ class FitResult:
     @property
     def message(self) -> str:
         """The status in words, with the figures."""
-        return f"{self.status.value} (relative gap {self.relative_gap:.2e} after {len(self.history)} rounds)"
+        return f"{self.status} (relative gap {self.relative_gap:.2e} after {len(self.history)} rounds)"
 
 
 def alternate(

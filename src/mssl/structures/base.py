@@ -80,6 +80,9 @@ class StructureScale:
         """What structures work out from these constants once; not saved."""
         return {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "kept"}
+
 
 @dataclass(frozen=True, eq=False)
 class StructureStep:
