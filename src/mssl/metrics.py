@@ -73,6 +73,37 @@ def _explained(loss: Loss, y: Array, prediction: Array, weights: Array) -> float
     return 1.0 - lost / total
 
 
+def area_under_curve(y: Array, score: Array, sample_weight: Array | None = None) -> float:
+    """Area under the ROC curve: how often a row of the second class scores above one of the first, ties half.
+
+    Parameters
+    ----------
+    y : ndarray of shape (N,)
+        0 and 1.
+    score : ndarray of shape (N,)
+        Probabilities or linear predictors.
+    sample_weight : ndarray of shape (N,), optional
+        Weights.
+
+    Returns
+    -------
+    float
+        Between 0 and 1, 0.5 is chance; NaN where a class has no row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mssl.metrics import area_under_curve
+    >>> area_under_curve(np.array([0, 1, 0, 1]), np.array([0.1, 0.4, 0.4, 0.8]))
+    0.875
+    """
+    weights = np.ones(len(y)) if sample_weight is None else sample_weight
+    place = np.unique(score, return_inverse=True)[1].ravel()
+    upper, lower = (np.bincount(place, weights * own) for own in (y, 1 - y))
+    pairs = upper.sum() * lower.sum()
+    return float(upper @ (np.cumsum(lower) - lower / 2) / pairs) if pairs > 0 else float("nan")
+
+
 def conditional_score(model: Any, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> float:
     r"""Mean log density of each target given the other targets of the same occasion, for residual models.
 

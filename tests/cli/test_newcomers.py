@@ -128,3 +128,20 @@ def test_held_out_labels_are_told_beside_their_base_rate(tmp_path):
     rates = [np.mean([row[4] == "yes" for row in rows if row[0] == task]) for task in {row[0] for row in rows}]
     assert told["base_rate"] == pytest.approx(np.mean([-p * np.log(p) - (1 - p) * np.log(1 - p) for p in rates]))
     assert told["score"] < told["base_rate"]
+    bayesian = json.loads(call("fit", data, *COLUMNS, "--method", "bayesian", "--json").stdout)["held_out"]
+    assert min(told["auc"], bayesian["auc"]) > 0.6
+
+
+def test_the_area_under_the_curve_is_of_rows_that_were_held_out(tmp_path):
+    """Labels that nothing explains: on training rows many features would tell them apart, on held-out rows none."""
+    random = np.random.default_rng(0)
+    lines = [f"{'ab'[i % 2]},{','.join(map(str, random.normal(size=15)))},{random.integers(2)}" for i in range(120)]
+    data = tmp_path / "noise.csv"
+    data.write_text("\n".join([f"task,{','.join(f'x{j}' for j in range(15))},y", *lines]), encoding="utf-8")
+    for settings in (["--set", "graph_penalty=0.3"], ["--method", "bayesian"], ["--method", "logistic"]):
+        where = ("--task", "task", "--target", "y", *settings)
+        told = json.loads(call("fit", data, *where, "--save", tmp_path / "m.npz", "--json").stdout)["held_out"]
+        assert (told is None) == ("--set" in settings)  # nothing held out, nothing told
+        assert told is None or abs(told["auc"] - 0.5) < 0.2
+    assert "area under the ROC curve" in call("fit", data, *where).stdout
+    assert "area under the ROC curve of the same rows" in str(mssl.load(tmp_path / "m.npz").summary())

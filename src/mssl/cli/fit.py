@@ -230,7 +230,9 @@ def summarise(
     """What the fit found, in plain values."""
     result, graph = getattr(model, "result_", None), getattr(model, "graph_", None)
     score = held_out_score(model)
-    held_out: dict[str, Any] | None = None if score is None else dict(zip(("what", "score"), score, strict=True))
+    held_out: dict[str, Any] | None = (
+        None if score is None else {k: v for k, v in score._asdict().items() if v is not None}
+    )
     if held_out is not None and isinstance(training, Training) and "log loss" in held_out["what"]:
         held_out["base_rate"] = training.base_log_loss("over tasks" in held_out["what"])
     edges = [] if graph is None else graph.edges(10)
@@ -300,7 +302,8 @@ def _held_out(score: dict[str, Any] | None) -> str:
     if score is None:
         return "not measured (nothing was chosen by folds; mssl compare measures it)"
     base = f"; each task's base rate alone has {score['base_rate']:.4g}" if "base_rate" in score else ""
-    return f"{score['score']:.4g}, {score['what']}{base}"
+    area = f"; area under the ROC curve {score['auc']:.3f} (0.5 is chance)" if "auc" in score else ""
+    return f"{score['score']:.4g}, {score['what']}{base}{area}"
 
 
 def _gain(gain: float | None) -> str:

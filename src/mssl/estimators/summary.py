@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -214,7 +214,9 @@ def _facts(model: Any, fitted: Any) -> list[tuple[str, str]]:
         facts.append(("log evidence" if exact else "log evidence, up to a constant", f"{fitted.evidence_:.6g}"))
     score = held_out_score(model)
     if score is not None:
-        facts.append((score[0], f"{score[1]:.4g}"))
+        facts.append((score.what, f"{score.score:.4g}"))
+        if score.auc is not None:
+            facts.append(("area under the ROC curve of the same rows", f"{score.auc:.4g}"))
     if hasattr(model, "best_params_"):
         facts.append(("chosen", ", ".join(f"{name}={_short(value)}" for name, value in model.best_params_.items())))
     likelihood = fitted.log_likelihood_
@@ -228,8 +230,16 @@ def _facts(model: Any, fitted: Any) -> list[tuple[str, str]]:
     return facts
 
 
-def held_out_score(model: Any) -> tuple[str, float] | None:
-    """What a fit knows of rows that it held out, and what the number is; None where it has held out none.
+class HeldOutScore(NamedTuple):
+    """What a number about held-out rows is, the number, and of labels the area under the ROC curve."""
+
+    what: str
+    score: float
+    auc: float | None = None
+
+
+def held_out_score(model: Any) -> HeldOutScore | None:
+    """What a fit knows of rows that it held out; None where it has held out none.
 
     Parameters
     ----------
@@ -239,15 +249,24 @@ def held_out_score(model: Any) -> tuple[str, float] | None:
     labels = hasattr(model, "classes_")
     if hasattr(model, "best_score_"):
         if labels and model.scoring is None:  # the deviance of a label is twice its log loss
-            return f"cross-validated log loss ({model.n_splits_} folds, mean over tasks)", -float(model.best_score_) / 2
-        what = "minus the deviance in units of the noise" if model.scoring is None else model.scoring
-        return f"cross-validated score ({what}, {model.n_splits_} folds)", float(model.best_score_)
+            what, score = f"cross-validated log loss ({model.n_splits_} folds, mean over tasks)", -model.best_score_ / 2
+        else:
+            judge = "minus the deviance in units of the noise" if model.scoring is None else model.scoring
+            what, score = f"cross-validated score ({judge}, {model.n_splits_} folds)", model.best_score_
+        areas = model.cv_results_.get("mean_auc")
+        return HeldOutScore(what, float(score), None if areas is None else _known(areas[model.best_index_]))
     judged = [] if getattr(model, "exposed_", False) else getattr(model, "candidates_", [])  # rates, not counts
     held_out = [score for _, score, weight in judged if weight > 0 and np.isfinite(score)]
     if not held_out:
         return None
     best = float(max(held_out))
-    return ("log loss of held-out rows", -best) if labels else ("mean log density of held-out rows", best)
+    if not labels:
+        return HeldOutScore("mean log density of held-out rows", best)
+    return HeldOutScore("log loss of held-out rows", -best, _known(model.ensemble_.auc))
+
+
+def _known(number: float) -> float | None:
+    return None if np.isnan(number) else float(number)
 
 
 def _short(value: Any) -> str:

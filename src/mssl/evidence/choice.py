@@ -24,6 +24,7 @@ from mssl.evidence.forecast import Calibration, Forecast, calibrate, forecast, j
 from mssl.features import FeatureBlocks, fit_maps
 from mssl.files.checkpoint import Checkpoint
 from mssl.losses import Loss
+from mssl.metrics import area_under_curve
 
 ROUGH = 3e-3  # tolerance of fits that are only judged: densities of held-out rows agree to one or two thousandths
 ROUGH_SITES = 1e-3  # the same where a likelihood has sites, which must settle too
@@ -303,11 +304,14 @@ class Ensemble:
         What makes the features of the columns; None where these are the features.
     judged : list of tuple of (str, float, float)
         All candidates: name, mean log density of held-out rows, weight.
+    auc : float
+        Of labels the area under the ROC curve of held-out rows, by the best of the members; NaN where there is none.
     """
 
     members: list[Member]
     maps: FeatureBlocks | None
     judged: list[tuple[str, float, float]]
+    auc: float = np.nan
 
     @property
     def weights(self) -> Array:
@@ -467,4 +471,8 @@ def _stacked(whole: Part, held: HeldOut) -> Ensemble:
     ]
     members.sort(key=lambda member: -member.weight)
     judged = [(c.name, float(m), float(w)) for c, m, w in zip(names, means, shares, strict=True)]
-    return Ensemble(members, None if widest.linear else widest, judged)
+    auc = np.nan
+    if whole.loss.name == "bernoulli":
+        y, hit = held.data.y[held.rows], np.exp(densities[:, np.argmax(np.where(shares > 0, means, -np.inf))])
+        auc = area_under_curve(y, np.where(y == 1, hit, 1 - hit), counts)
+    return Ensemble(members, None if widest.linear else widest, judged, auc)

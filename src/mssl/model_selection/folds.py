@@ -34,6 +34,7 @@ from mssl.estimators.gaps import fit_with_gaps, has_gaps
 from mssl.estimators.spec import FitSpec
 from mssl.exceptions import DataError
 from mssl.losses import Loss
+from mssl.metrics import area_under_curve
 from mssl.solvers.fit import Prepared, Settings, from_quadratic, mean_of_settings, prepare
 from mssl.solvers.quadratic import GramQuadratic, tell_beyond
 
@@ -154,6 +155,10 @@ class _Fold:
         """Minus the scaled test deviance of each task; NaN for tasks without test rows."""
         return -self.deviances(point.prepared, point.result.W, point.result.intercepts, point.spec.loss)
 
+    def auc(self, point: Any) -> float:
+        """Of labels the area under the ROC curve, over the test rows of all tasks; NaN for other targets."""
+        return float("nan")
+
 
 class GramFold(_Fold, _PreparedOnce):
     """A fold held by its moments.
@@ -267,6 +272,13 @@ class RowFold(_Fold, Dataset):
         seen = totals > 0
         mean = np.bincount(task, weights=deviance, minlength=self.n_tasks) / np.where(seen, totals, 1.0)
         return np.where(seen, mean / self.noise, np.nan)
+
+    def auc(self, point: Any) -> float:
+        """Of labels the area under the ROC curve, over the test rows of all tasks; NaN for other targets."""
+        if self.loss.name != "bernoulli":
+            return float("nan")
+        part, predictor = self.predictors(point.prepared, point.result.W, point.result.intercepts)
+        return area_under_curve(part.y, predictor, part.weights)
 
     @cached_property
     def noise(self) -> Array:

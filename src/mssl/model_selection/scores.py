@@ -19,8 +19,8 @@ from mssl.model_selection.parallel import run
 from mssl.solvers.base import Status
 
 # What score_chain says of one fit; the scores of the single tasks follow.
-SCORE, EDGES, NONZERO, SECONDS, CERTIFIED = range(5)
-TASKS = CERTIFIED + 1  # where the scores of the single tasks begin
+SCORE, EDGES, NONZERO, SECONDS, CERTIFIED, AUC = range(6)
+TASKS = AUC + 1  # where the scores of the single tasks begin
 
 # Early stopping of a chain trades settings that might still win for time. Both values are cautious choices and are not
 # tuned: test_search.py shows that a search which stops early chooses as well as one that does not.
@@ -34,8 +34,9 @@ def score_chain(fold: Any, template: Any, chain: Sequence[Params], stop_early: b
     Returns
     -------
     list of list of float
-        For each setting its score, edges, nonzero weights, seconds and whether the fit is certified (1 or 0), then the
-        scores of the single tasks where the score is their mean. After early stopping (:func:`no_gain_left`) all of
+        For each setting its score, edges, nonzero weights, seconds, whether the fit is certified (1 or 0) and the area
+        under the ROC curve (NaN where there are no labels), then the scores of the single tasks where the score is
+        their mean. After early stopping (:func:`no_gain_left`) all of
         these are NaN, and the fit is not certified.
     """
     reports: list[list[float]] = []
@@ -46,9 +47,8 @@ def score_chain(fold: Any, template: Any, chain: Sequence[Params], stop_early: b
         took, began = perf_counter() - began, perf_counter()
         certified = float(point.result.status is Status.CONVERGED)
         nonzero = float(np.count_nonzero(point.result.W))
-        reports.append(
-            [float(score), float(point.result.history[-1].edges), nonzero, took, certified, *by_task.tolist()]
-        )
+        edges = float(point.result.history[-1].edges)
+        reports.append([float(score), edges, nonzero, took, certified, fold.auc(point), *by_task.tolist()])
         if stop_early and no_gain_left(np.asarray(reports)):
             break
     skipped = [np.nan] * len(reports[0])
@@ -83,7 +83,7 @@ class Candidate:
         The settings.
     stage : str
         The stage of the search that asked for them.
-    folds : ndarray of shape (n_folds, 5 + n_tasks)
+    folds : ndarray of shape (n_folds, 6 + n_tasks)
         For each fold what :func:`score_chain` says of the fit; without the tasks where a scorer judges them together.
     """
 
@@ -270,6 +270,10 @@ class ScoreTable:
             for name in names
         }
         results |= {f"split{i}_test_score": scores[:, i] for i in range(scores.shape[1])}
+        measured = ~np.isnan(folds[:, :, AUC])
+        if measured.any():
+            areas = np.where(measured, folds[:, :, AUC], 0.0).sum(axis=1)
+            results["mean_auc"] = np.where(measured.any(axis=1), areas / np.maximum(measured.sum(axis=1), 1), np.nan)
         return results | {
             "params": [candidate.params for candidate in candidates],
             "stage": np.asarray([candidate.stage for candidate in candidates]),

@@ -273,10 +273,11 @@ def _cross_validated(model: Any) -> str:
     score = held_out_score(model)
     if score is None:
         return ""
-    sign = -1.0 if "log loss" in score[0] else 1.0  # candidates are scored by log densities
+    sign = -1.0 if "log loss" in score.what else 1.0  # candidates are scored by log densities
     apart = sign * {name: value for name, value, _ in getattr(model, "candidates_", [])}.get("ridge", np.nan)
-    alone = f"; with separate tasks (ridge) it is {apart:.4g}" if sign * apart < sign * score[1] else ""
-    return f"The {score[0]} is {score[1]:.4g}{alone}."
+    alone = f"; with separate tasks (ridge) it is {apart:.4g}" if sign * apart < sign * score.score else ""
+    area = "" if score.auc is None else f" Their area under the ROC curve is {score.auc:.3f} (0.5 is chance)."
+    return f"The {score.what} is {score.score:.4g}{alone}.{area}"
 
 
 def _effects(model: Any, tasks: list[Any]) -> list[Effect]:

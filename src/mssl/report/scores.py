@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.metrics import log_loss
 
 from mssl.data.encoding import read_features
 from mssl.data.inputs import is_missing, listing, locate_tasks, unseen_tasks
 from mssl.exceptions import DataError
 from mssl.graph.inference import COVERAGE
 from mssl.graph.task_graph import short_name
-from mssl.metrics import deviance_score
+from mssl.metrics import area_under_curve, deviance_score
 
 FloatArray = NDArray[np.float64]
 
@@ -140,9 +140,8 @@ def measure(model: Any, data: Any, *, held_out: bool | None = None) -> Scores:
 
 def _label_scores(target: FloatArray, mean: FloatArray, place: NDArray[np.intp]) -> LabelScores:
     base = (np.bincount(place, target) / np.maximum(np.bincount(place), 1))[place]
-    auc = float(roc_auc_score(target, mean)) if np.ptp(target) > 0 else np.nan
     own, alone = (float(log_loss(target, p, labels=[0, 1])) for p in (mean, base))
-    return LabelScores(own, alone, auc)
+    return LabelScores(own, alone, area_under_curve(target, mean))
 
 
 def _code(labels: NDArray[Any], classes: NDArray[Any]) -> FloatArray:
