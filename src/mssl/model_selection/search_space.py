@@ -7,8 +7,8 @@ A. *One ridge for all tasks* (λ = ∞), around zero or around a shared mean of 
    quarters of a decade about the best.
 B. *Sparse weights* without a graph: γ × ridge, around zero and around the mean of A, then between the neighbours of the
    best; with a weak ridge it is the Lasso.
-C. *Learned variances and graphs*: shared mean × coupling (× variance floor and shrinkage where several are given) at a
-   few λ, from 1, the empty graph, to 0, the dense low-rank prior; then a finer path of λ at the best of them.
+C. *Learned variances and graphs*: shared mean × coupling (× variance floor and shrinkage where several are given) at
+   three λ, from 1, the empty graph, to 0, the dense low-rank prior; then a finer path of λ at the best of them.
 
 The best of all settings is the one with the highest score, whichever contest it is from. The best of many looks better
 than it is, and others can often not be told apart from it: predictions are therefore by the average of the settings
@@ -48,7 +48,7 @@ COUPLINGS = (0.5, 1.0, 2.0, 20.0, 100.0)
 POOLING = 2.0  # above it little but a shared mean is left, and the empty and the full graph are all that is tried
 SHRINKAGE = 0.5  # where tasks outnumber features, else 0
 FLOOR = "auto"  # variance floor
-COARSE = (0.3, 0.05)  # shares of λ_max for a first look, beside the empty and the full graph
+COARSE = 0.3  # share of λ_max for a first look, beside the empty and the full graph: denser ones take most of the time
 FINE = tuple(np.geomspace(0.8, 0.02, 8).tolist())  # shares of λ_max
 GAMMAS = tuple(np.geomspace(0.4, 0.004, 7).tolist())  # shares of γ_max
 RIDGES = (1e5, 1e4, 1e3, 1e2, 1e1, 1.0, 0.1, 0.01)  # one ridge for all tasks, in rows: from pooled to least squares
@@ -213,7 +213,7 @@ def _sparse(table: ScoreTable, space: SearchSpace, best: Params) -> None:
 def _graphs(table: ScoreTable, space: SearchSpace) -> None:
     """Means and couplings at a few λ, then a path of λ at the best of them."""
     settings = [{**space.first(), **prior} for prior in space.priors()]
-    chains = [space.path(params, COARSE if params["coupling"] <= POOLING else ()) for params in settings]
+    chains = [space.path(params, (COARSE,) if params["coupling"] <= POOLING else ()) for params in settings]
     table.evaluate("graph, mean and coupling", chains)
     best = table.best_with_graph
     if best is not None:
