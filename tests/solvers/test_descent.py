@@ -14,7 +14,7 @@ from mssl.data.design import Design
 from mssl.model.coupling import Coupling
 from mssl.solvers import descent as door
 from mssl.solvers.base import Status
-from mssl.solvers.descent import coordinate_descent, descend_on_sets
+from mssl.solvers.descent import coordinate_descent, descend_on_sets, descend_on_support
 from mssl.solvers.quadratic import (
     DesignQuadratic,
     GramQuadratic,
@@ -206,3 +206,21 @@ def test_factors_of_singular_blocks_do_not_depend_on_the_units_of_features(seed,
         block + np.diag(np.where(block.diagonal() + ridge > 0, ridge, 1.0)),
         atol=1e-9 * (1 + block.max()),
     )
+
+
+def test_support_solves_of_many_tasks_take_few_more_sweeps_than_those_of_one():
+    K, n, d = 30, 15, 20
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((K, n, d))
+    X[:, 0] *= 1e3  # one row far above the others: sweeps alone stand still
+    y = np.einsum("knd,kd->kn", X, rng.standard_normal((K, d)) * (rng.random((K, d)) < 0.5))
+    loss = GramQuadratic(np.einsum("kni,knj->kij", X, X), np.einsum("kni,kn->ki", X, y), np.zeros(K))
+
+    def sweeps(tasks):
+        some = GramQuadratic(loss.gram[tasks], loss.linear[tasks], np.zeros(len(tasks)))
+        free = Coupling.diagonal_only(np.full(len(tasks), 0.1))
+        step = descend_on_support(some, free, np.ones(len(tasks)), np.zeros((len(tasks), d)), tol=1e-6)
+        assert step.status is Status.CONVERGED
+        return step.n_iter
+
+    assert sweeps(np.arange(K)) <= 2 * max(sweeps(np.array([k])) for k in range(K))

@@ -569,7 +569,8 @@ def descend_on_support(
 def _solve_on_support(problem: Quadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array, drops: int) -> Array:
     """The best weights on the support of W; weights that would change sign on the way leave it.
 
-    They leave all at once, or only the first one, if that gains more. The rest is solved again, up to ``drops`` times.
+    They leave all at once, or only the first one of each task, or of all, whichever gains most. The rest is solved
+    again, up to ``drops`` times.
     """
     value = objective_value(problem, W, coupling, penalty)
     for _ in range(drops):
@@ -577,7 +578,7 @@ def _solve_on_support(problem: Quadratic, coupling: Coupling, penalty: Entrywise
         crosses = target * W < 0
         candidates = [np.where(crosses, 0.0, target)]
         if np.any(crosses):
-            candidates.append(_up_to_the_first_zero(W, target))
+            candidates += [_up_to_the_first_zero(W, target, axis) for axis in (1, None)]
         values = [objective_value(problem, candidate, coupling, penalty) for candidate in candidates]
         best = int(np.argmin(values))
         if not values[best] < value:
@@ -605,11 +606,12 @@ def _best_on_support(problem: Quadratic, coupling: Coupling, penalty: EntrywiseP
     return solve_cg(operate, precondition, R, W, enough, _SOLVE_ITERATIONS)[0]
 
 
-def _up_to_the_first_zero(W: Array, target: Array) -> Array:
+def _up_to_the_first_zero(W: Array, target: Array, axis: int | None) -> Array:
+    """From W towards the target until a weight is zero: each task for itself (``axis`` 1), or all as far as the first."""
     crosses = target * W < 0
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = np.where(crosses, W / (W - target), 1.0)
-    share = float(shares.min())
+    share = shares.min(axis=axis, keepdims=True)
     return np.where(crosses & (shares <= share), 0.0, W + share * (target - W))
 
 
