@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from fractions import Fraction
+from math import log
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from mssl import kernels
 from mssl.exceptions import DataError, ParameterError
 from mssl.glasso import algorithms as solvers
 from mssl.glasso.algorithms import Block, normalise
-from mssl.glasso.solver import GlassoStatus, graphical_lasso, graphical_lasso_gap
+from mssl.glasso.solver import GlassoStatus, GraphicalLassoResult, graphical_lasso, graphical_lasso_gap
 
 
 def covariance(p, n, seed=0, spread=0.0):
@@ -642,6 +644,34 @@ def test_simple_pieces():
     distance, radius = solvers.relative_distance(omega, sigma, M)
     assert np.isclose(distance, np.sqrt(np.trace(product @ product)))
     assert np.abs(np.linalg.eigvals(product)).max() <= radius * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_the_gap_next_to_a_singular_precision_is_that_of_exact_arithmetic(seed, known):
+    rng, small, price = np.random.default_rng(seed), 1e-12, 0.4
+    v = 1.0 + 2e-7 * rng.standard_normal(3)  # Ω is nearly zero along it, S is large along ones
+    v /= np.linalg.norm(v)
+    omega = np.eye(3) - (1 - small) * np.outer(v, v)
+    omega = (omega + omega.T) / 2
+    S, e = np.full((3, 3), 3 / small), np.full(3, 1e-3)
+    # Signs of Ω give a dual point, of which the gap is known without a solver.
+    A = [[Fraction(float(x)) for x in row] for row in omega]
+    M = [
+        [Fraction(float(S[i, j])) + Fraction(float(e[i]) if i == j else price * np.sign(omega[i, j])) for j in range(3)]
+        for i in range(3)
+    ]
+
+    def log_determinant(B):
+        minors = [B[1][j - 2] * B[2][j - 1] - B[1][j - 1] * B[2][j - 2] for j in range(3)]
+        return log(sum(B[0][j] * minors[j] for j in range(3)))
+
+    exact = (
+        float(sum(A[i][j] * M[i][j] for i in range(3) for j in range(3))) - 3 - log_determinant(A) - log_determinant(M)
+    )
+    result = GraphicalLassoResult.of(omega, np.linalg.inv(omega), np.linalg.slogdet(omega)[1]) if known else None
+    gap, _ = graphical_lasso_gap(S, omega, price, diagonal_penalty=e, known=result)
+    assert gap >= 0.99 * exact > 1
 
 
 def test_regressions_and_assemble_are_inverse_to_each_other():

@@ -33,6 +33,7 @@ DENSE = 400  # up to this many variables an extra factorisation costs less than 
 WHOLE = 64  # up to this many variables splitting into components costs more than it saves
 LARGE = 150  # from this many variables on, components are spread over threads; smaller ones do not repay the start
 # Accuracies.
+_EPS = float(np.finfo(float).eps)
 ROUNDING = 1e-13  # a gap below this times p is rounding error of the log-determinants: to go on would gain nothing
 NEARLY = 3.0  # a gap within this factor of the target gets a second, more expensive bound instead of more sweeps
 # Relative distance of primal and dual point up to which the gap is bounded without a factorisation. A larger limit
@@ -261,9 +262,15 @@ def near_limit(p: int) -> float:
 
 
 def relative_distance(omega: Array, sigma: Array, M: Array) -> tuple[float, float]:
-    """‖E‖_F of E = Ω^½ (M − Σ) Ω^½, and a bound on its spectral radius; E and Ω(M − Σ) have the same eigenvalues."""
-    Y = omega @ (M - sigma)
-    distance = float(np.sqrt(max(float(np.vdot(Y, Y.T)), 0.0)))
+    """‖E‖_F of E = Ω^½ (M − Σ) Ω^½, and a bound on its spectral radius; E and Ω(M − Σ) have the same eigenvalues.
+
+    Rounding is counted in: where Ω is close to singular, the terms of tr(YY) cancel.
+    """
+    difference = M - sigma
+    Y = omega @ difference
+    size = float(np.linalg.norm(Y))
+    rounding = 2.0 * _EPS * size * float(np.linalg.norm(omega)) * float(np.linalg.norm(difference))
+    distance = min(float(np.sqrt(max(float(np.vdot(Y, Y.T)), 0.0) + rounding)), size)
     sizes = np.abs(Y)
     return distance, min(distance, float(sizes.sum(axis=0).max()), float(sizes.sum(axis=1).max()))
 
@@ -355,7 +362,8 @@ def certify(
     if bound == -np.inf or (thorough and dual is None):
         feasible = drawn(clip_box(sigma, S, L), anchor)
         bound = bound if feasible is None else max(bound, feasible[1])
-    return Point(omega, sigma, log_determinant, trace, max(trace - p - log_determinant - bound, 0.0))
+    rounding = _EPS * float(np.abs(M * omega).sum())
+    return Point(omega, sigma, log_determinant, trace, max(trace - p - log_determinant - bound, 0.0) + rounding)
 
 
 def certify_components(problem: Problem, omega: Array, known: Known | None) -> tuple[float, float] | None:

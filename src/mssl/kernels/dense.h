@@ -2,6 +2,7 @@
 #ifndef MSSL_DENSE_H
 #define MSSL_DENSE_H
 
+#include <float.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -548,18 +548,28 @@ typedef struct {
     double gap, trace, log_determinant;
 } point;
 
+/* The sum of squared eigenvalues tr(Y Y) of a product Y = A B as it was computed, plus what rounding may have made of it: of a
+   Y far from symmetric (Omega close to singular) its terms cancel. All squares are sums over the entries. */
+static double with_rounding(double computed, double square_Y, double square_A, double square_B) {
+    return least(most(computed, 0.0) + 2.0 * DBL_EPSILON * sqrt(square_Y) * sqrt(square_A) * sqrt(square_B), square_Y);
+}
+
 /* Spectral radius and Frobenius norm of E = Omega^1/2 W Omega^1/2 - I, from Y = Omega W - I, which has the same
    eigenvalues: *square gets sum of squared eigenvalues tr(Y Y), the answer is a bound of the largest |eigenvalue|. */
 static double distance(state *s, const double *W, double *square) {
     const int64_t m = s->m;
-    double *down = s->vectors, across = 0.0, frobenius = 0.0;
+    double *down = s->vectors, across = 0.0, frobenius = 0.0, of_omega = 0.0, of_W = 0.0;
     int64_t *cols = s->active;
     memset(down, 0, (size_t)m * sizeof(double));
     for (int64_t i = 0; i < m; i++) {
         double *restrict row = s->product + i * m;
         memset(row, 0, (size_t)m * sizeof(double));
         const int64_t first = s->starts[i], n = s->starts[i + 1] - first;
-        for (int64_t a = 0; a < n; a++) cols[a] = s->columns[first + a];
+        for (int64_t a = 0; a < n; a++) {
+            cols[a] = s->columns[first + a];
+            of_omega += s->entries[first + a] * s->entries[first + a];
+        }
+        for (int64_t j = 0; j < m; j++) of_W += W[i * m + j] * W[i * m + j];
         add_some_rows(s->entries + first, cols, n, W, m, row);
         row[i] -= 1.0;
         double sum = 0.0, squares = 0.0;
@@ -583,7 +593,7 @@ static double distance(state *s, const double *W, double *square) {
                 for (int64_t j = j0; j < j1; j++) part += Y[i * m + j] * Y[j * m + i];
             total += i0 == j0 ? part : 2.0 * part;
         }
-    *square = least(most(total, 0.0), frobenius);
+    *square = with_rounding(total, frobenius, of_omega, of_W);
     return least(sqrt(*square), least(across, largest));
 }
 
@@ -592,12 +602,13 @@ static double distance(state *s, const double *W, double *square) {
 static point certify(state *s, const mssl_lapack *lapack) {
     const int64_t m = s->m;
     point at = {INFINITY, 0.0, log_determinant(s, lapack)};
+    double terms = 0.0;
     if (isnan(at.log_determinant)) return at;
     for (int64_t i = 0; i < m; i++)
         for (int64_t a = s->starts[i]; a < s->starts[i + 1]; a++) {
             const int64_t j = s->columns[a], at_ij = i * m + j;
             const double w = s->entries[a], bound = moment(s, i, j) + copysign(price(s, i, j), w);
-            at.trace += bound * w;
+            at.trace += bound * w, terms += fabs(bound * w);
             s->W[at_ij] = bound;
         }
     double square;
@@ -609,7 +620,7 @@ static point certify(state *s, const mssl_lapack *lapack) {
     memcpy(s->product, s->W, (size_t)(m * m) * sizeof(double));
     const double dual = m < LAPACK_FROM || lapack == NULL ? factor(s->product, m, s->gram + 2 * m * m)
                                                           : factor_in_place(s->product, m, NULL, lapack);
-    if (!isnan(dual)) at.gap = most(at.trace - (double)m - at.log_determinant - dual, 0.0);
+    if (!isnan(dual)) at.gap = most(at.trace - (double)m - at.log_determinant - dual, 0.0) + DBL_EPSILON * terms;
     return at;
 }
 
@@ -1154,6 +1165,7 @@ double MSSL(graph_gap)(int64_t p, const double *S, double alpha, const double *w
     int64_t *starts = index, *dstarts = starts + p + 1;
     int32_t *cols = (int32_t *)(dstarts + p + 1), *dcols = cols + p * p;
     int64_t n = 0, k = 0;
+    double of_omega = 0.0, of_delta = 0.0, terms = 0.0;
     *trace = 0.0;
     for (int64_t i = 0; i < p; i++) root[i] = sqrt(S[i * p + i] + e[i]);
     for (int64_t i = 0; i < p; i++) {
@@ -1167,17 +1179,21 @@ double MSSL(graph_gap)(int64_t p, const double *S, double alpha, const double *w
                 x = least(most(Sigma[a], x - l), x + l);
             } else {
                 if (i != j) x += copysign(l, w);
-                *trace += x * w;
+                *trace += x * w, terms += fabs(x * w);
+                of_omega += w * unit * (w * unit);
                 cols[n] = (int32_t)j, entries[n++] = w * unit;
             }
-            if (x != Sigma[a]) dcols[k] = (int32_t)j, delta[k++] = (x - Sigma[a]) / unit;
+            if (x != Sigma[a]) {
+                dcols[k] = (int32_t)j, delta[k] = (x - Sigma[a]) / unit;
+                of_delta += delta[k] * delta[k], k++;
+            }
         }
     }
     starts[p] = n, dstarts[p] = k;
     if (!isfinite(*trace)) return INFINITY;
     if (p > 64 && 64.0 * (double)n * (double)k > (double)p * (double)p * (double)p * (double)p) return NAN;
     memset(row, 0, (size_t)(2 * p) * sizeof(double));
-    double total = 0.0, across = 0.0, down = 0.0;
+    double total = 0.0, across = 0.0, down = 0.0, frobenius = 0.0;
     for (int64_t i = 0; i < p; i++) {
         for (int64_t a = starts[i]; a < starts[i + 1]; a++)
             for (int64_t b = dstarts[cols[a]]; b < dstarts[cols[a] + 1]; b++) row[dcols[b]] += entries[a] * delta[b];
@@ -1185,18 +1201,19 @@ double MSSL(graph_gap)(int64_t p, const double *S, double alpha, const double *w
             for (int64_t a = starts[dcols[b]]; a < starts[dcols[b] + 1]; a++) column[cols[a]] += delta[b] * entries[a];
         double u = 0.0, v = 0.0;
         for (int64_t j = 0; j < p; j++) {
-            total += row[j] * column[j];
+            total += row[j] * column[j], frobenius += row[j] * row[j];
             u += fabs(row[j]), v += fabs(column[j]);
             row[j] = 0.0, column[j] = 0.0;
         }
         across = most(across, u), down = most(down, v);
         if (p > DENSE_UP_TO && least(across, down) > limit && total > 4.0 * limit * limit) return NAN;
     }
-    const double square = most(total, 0.0), radius = least(sqrt(square), least(across, down));
+    const double square = with_rounding(total, frobenius, of_omega, of_delta);
+    const double radius = least(sqrt(square), least(across, down));
     if (radius < limit) return 0.5 * square / (1.0 - radius);
     if (p > DENSE_UP_TO) return NAN;
     const double dual = dual_log_determinant(p, S, alpha, weights, e, Omega, Sigma, entries, delta, room + 2 * p * p + 3 * p);
-    return isnan(dual) ? NAN : most(*trace - (double)p - log_det - dual, 0.0);
+    return isnan(dual) ? NAN : most(*trace - (double)p - log_det - dual, 0.0) + DBL_EPSILON * terms;
 }
 
 int64_t MSSL(graph_sweeps)(int64_t m, const double *S, const double *L, double *W, double *B, double *diagonal, double *column_tol,
