@@ -607,7 +607,7 @@ def _best_on_support(problem: Quadratic, coupling: Coupling, penalty: EntrywiseP
 
 
 def _up_to_the_first_zero(W: Array, target: Array, axis: int | None) -> Array:
-    """From W towards the target until a weight is zero: each task for itself (``axis`` 1), or all as far as the first."""
+    """From W towards the target until a weight is zero: each task for itself (``axis`` 1), or all to the first zero."""
     crosses = target * W < 0
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = np.where(crosses, W / (W - target), 1.0)
