@@ -158,12 +158,17 @@ def solve_cg(
     W: Array,
     enough: Callable[[Array, Array], bool],
     max_iter: int,
+    accuracy: float = 0.0,
 ) -> tuple[Array, int]:
-    """Conjugate gradients from W with residual R until ``enough(W, R)``; returns W and the iterations made."""
+    """Conjugate gradients from W with residual R; returns W and the iterations made.
+
+    They end where ``enough(W, R)`` is true, or the squared residual in the preconditioner's norm has fallen to
+    ``accuracy`` times the first one.
+    """
     Z = precondition(R)
     P, rz = Z, float(np.vdot(R, Z))
-    made = 0
-    while made < max_iter and rz > 0:
+    made, least = 0, accuracy * rz
+    while made < max_iter and rz > least:
         AP = operate(P)
         curvature = float(np.vdot(P, AP))
         if not curvature > 0:

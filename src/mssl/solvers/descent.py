@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from mssl.kernels import design_sweeps, gram_sweeps, plain, set_sweeps, weight_descent
+from mssl.kernels import design_sweeps, gram_products, gram_sweeps, plain, set_sweeps, weight_descent
 from mssl.kernels.threads import spread
 from mssl.model.bounds import Components, WeightBound
 from mssl.model.coupling import Coupling
@@ -598,12 +598,7 @@ def _best_on_support(problem: Quadratic, coupling: Coupling, penalty: EntrywiseP
         return np.where(support, problem.product(V) + coupling.dot(V), 0.0)
 
     R = np.where(support, problem.linear - penalty.slopes(W), 0.0) - operate(W)
-    first = float(np.vdot(R, precondition(R)))
-
-    def enough(_: Array, S: Array) -> bool:
-        return float(np.vdot(S, precondition(S))) <= _SOLVE_ACCURACY * first
-
-    return solve_cg(operate, precondition, R, W, enough, _SOLVE_ITERATIONS)[0]
+    return solve_cg(operate, precondition, R, W, lambda V, S: False, _SOLVE_ITERATIONS, _SOLVE_ACCURACY)[0]
 
 
 def _up_to_the_first_zero(W: Array, target: Array, axis: int | None) -> Array:
@@ -617,16 +612,18 @@ def _up_to_the_first_zero(W: Array, target: Array, axis: int | None) -> Array:
 
 def _support_preconditioner(problem: Quadratic, coupling: Coupling, support: Mask) -> Callable[[Array], Array]:
     """Inverse of (H_k + C_kk I) on each task's support."""
-    ridge = coupling.diagonal()
-    factors: list[tuple[int, Mask, tuple[Array, bool]]] = []
-    for k in np.flatnonzero(support.any(axis=1)):
-        task_support = support[k]
-        factors.append((int(k), task_support, regular_factor(problem.gram_of(int(k), task_support), ridge[k])))
+    ridge, counts = coupling.diagonal(), support.sum(axis=1)
+    width = int(counts.max(initial=1))
+    first = np.argsort(~support, axis=1, kind="stable")[:, :width]  # features of the support, then others
+    inverses = np.zeros((len(support), width, width))
+    for k in np.flatnonzero(counts).tolist():
+        factor = regular_factor(problem.gram_of(k, support[k]), ridge[k])
+        inverses[k, : counts[k], : counts[k]] = linalg.cho_solve(factor, np.eye(counts[k]), check_finite=False)
+    ones = np.ones(len(support))
 
     def apply(R: Array) -> Array:
         out = np.zeros_like(R)
-        for k, task_support, factor in factors:
-            out[k, task_support] = linalg.cho_solve(factor, R[k, task_support], check_finite=False)
+        np.put_along_axis(out, first, gram_products(inverses, ones, np.take_along_axis(R, first, axis=1)), axis=1)
         return out
 
     return apply
