@@ -12,6 +12,7 @@ __all__ = [
     "Array",
     "ArrayLike",
     "ClassWeight",
+    "GraphPenalty",
     "Index",
     "Labels",
     "Mask",
@@ -35,6 +36,8 @@ Labels: TypeAlias = NDArray[Any]
 """Names of tasks or classes, of any type."""
 SharedMean: TypeAlias = str | bool | float
 """The parameter of the shared mean: "auto", whether there is one, or its variance."""
+GraphPenalty: TypeAlias = str | float
+"""The parameter of the graph penalty: "auto", or a number."""
 VarianceFloor: TypeAlias = str | float
 """The parameter of the variance floor: "auto", or a number."""
 ClassWeight: TypeAlias = str | Mapping[Any, float] | None

@@ -24,7 +24,7 @@ from mssl.solvers import alternation as alternating
 from mssl.solvers.alternation import FitResult
 from mssl.solvers.base import Status
 from mssl.solvers.fit import Prepared, Settings, fit_prepared, prepare, start
-from mssl.structures import FixedPrecision, Independent, SparsePrecision
+from mssl.structures import FixedPrecision, Independent, KnownEdges, SparsePrecision
 from mssl.structures.base import StructureStep
 
 PLAIN = {"noise": 1.0, "scale_features": False}
@@ -503,3 +503,40 @@ def test_parameters_out_of_range_are_refused_in_words(parameters: dict[str, obje
     X, y, tasks = problem()
     with pytest.raises(ParameterError, match=words):
         MSSLRegressor(**parameters).fit(X, y, tasks=tasks)
+
+
+def many_tasks(spread: float, seed: int, K: int = 60, d: int = 8) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Tasks in groups of ten, the less alike the larger the spread."""
+    rng = np.random.default_rng(seed)
+    W = rng.normal(size=(6, d))[np.arange(K) % 6] + spread * rng.normal(size=(K, d))
+    X, tasks = rng.normal(size=(40 * K, d)), np.repeat(np.arange(K), 40)
+    return X, np.einsum("nd,nd->n", X, W[tasks]) + rng.normal(size=len(X)), tasks
+
+
+def test_tasks_that_are_no_more_alike_than_chance_have_no_edges_by_default() -> None:
+    found = []
+    for seed, spread in enumerate((0.5, 1.0, 1.5, 2.0, 3.0, 100.0, 100.0, 100.0)):
+        X, y, tasks = many_tasks(spread, seed)
+        model, none, usual = (MSSLRegressor(lam, tol=1e-8).fit(X, y, tasks=tasks) for lam in ("auto", 1e6, 0.3))
+        W = none.result_.W - none.result_.mean
+        r = np.corrcoef(np.hstack([W, -W]))[np.triu_indices(len(W), 1)]  # about zero, not about the features' mean
+        K, d = W.shape
+        pairs = K * (K - 1) / 2
+        found.append((np.sum(r**2) - pairs / d) / np.sqrt(2 * pairs * (d - 1) / (d**2 * (d + 2))))
+        same = usual if found[-1] > 3 else none
+        np.testing.assert_allclose(model.coef_, same.coef_, atol=1e-4)
+        np.testing.assert_array_equal(model.precision_ != 0, same.precision_ != 0)
+    assert max(found) > 20
+    assert min(found) < 3
+
+
+def test_few_tasks_and_given_graphs_have_the_usual_edges() -> None:
+    X, y, tasks = many_tasks(100.0, 5, K=16)
+    np.testing.assert_array_equal(
+        MSSLRegressor().fit(X, y, tasks=tasks).coef_, MSSLRegressor(0.3).fit(X, y, tasks=tasks).coef_
+    )
+    X, y, tasks = many_tasks(100.0, 5)
+    assert MSSLRegressor().fit(X, y, tasks=tasks).graph_.n_edges == 0
+    assert MSSLRegressor(edges=KnownEdges(free=[(0, 1)])).fit(X, y, tasks=tasks).graph_.n_edges > 0
+    with pytest.raises(ParameterError, match=r"graph_penalty \(alpha\) is 'none'"):
+        MSSLRegressor("none").fit(X, y, tasks=tasks)

@@ -7,7 +7,7 @@ from typing import Any, Literal, overload
 
 from sklearn.base import RegressorMixin
 
-from mssl._typing import Array, ArrayLike, ClassWeight, SharedMean, VarianceFloor
+from mssl._typing import Array, ArrayLike, ClassWeight, GraphPenalty, SharedMean, VarianceFloor
 from mssl._validation import refused
 from mssl.estimators.base import MeanPredictor, MultiTaskEstimator, TaskClassifier
 from mssl.estimators.moments import FromMoments
@@ -26,9 +26,11 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
 
     Parameters
     ----------
-    graph_penalty : float, default=0.3
+    graph_penalty : "auto" or float, default="auto"
         λ, the price of an edge on the correlation scale: 0 is dense, from ``limits(X, y).graph_penalty`` on the
-        graph is empty. Prediction likes 0.02–0.1, reading the graph 0.35–0.7. ``inf`` learns neither a graph nor the
+        graph is empty. Prediction likes 0.02–0.1, reading the graph 0.35–0.7. "auto" is 0.3, and no edge where there
+        are more than two tasks a feature and their weights are no more alike than chance has it
+        (:func:`mssl.solvers.fit.without_chance_edges`). ``inf`` learns neither a graph nor the
         tasks' variances: `coupling` is then one ridge for all tasks (around the shared mean), in units of rows.
     coef_penalty : float, default=0.0
         γ, the ℓ1 penalty on the weights; from ``limits(X, y).coef_penalty`` on all weights are zero.
@@ -146,7 +148,7 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
 
     def __init__(
         self,
-        graph_penalty: float = 0.3,
+        graph_penalty: GraphPenalty = "auto",
         coef_penalty: float = 0.0,
         *,
         on: str = "coef",
@@ -362,7 +364,7 @@ class MSSLClassifier(TaskClassifier):
 
     def __init__(
         self,
-        graph_penalty: float = 0.3,
+        graph_penalty: GraphPenalty = "auto",
         coef_penalty: float = 0.0,
         *,
         correlation: str = "pearson",

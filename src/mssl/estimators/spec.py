@@ -15,7 +15,7 @@ from mssl.losses import Loss
 from mssl.model.objective import PaperScale, paper_scale
 from mssl.penalties import L1, ElasticNet, Penalty
 from mssl.solvers.alternation import FitResult, Record
-from mssl.solvers.fit import Prepared, Settings, fit_prepared, prepare
+from mssl.solvers.fit import Prepared, Settings, fit_prepared, prepare, without_chance_edges
 from mssl.solvers.residual import check_aligned
 from mssl.structures import Independent, SparsePrecision, Structure, StructureStep
 from mssl.structures.fixed import OneRidge
@@ -57,6 +57,8 @@ class FitSpec(NamedTuple):
         Noise, shared mean, scaling, solver and tolerance.
     paper : PaperScale or None
         Factors between this package's units and those of the paper, where the parameters are in the latter.
+    screens : bool
+        Whether there are edges only where tasks seem related, see :func:`mssl.solvers.fit.without_chance_edges`.
     """
 
     structure: Structure
@@ -64,6 +66,7 @@ class FitSpec(NamedTuple):
     loss: Loss
     settings: Settings
     paper: PaperScale | None = None
+    screens: bool = False
 
     @property
     def free_units(self) -> bool:
@@ -112,10 +115,13 @@ class FitSpec(NamedTuple):
         monitor: Callable[[Record], bool] | None = None,
     ) -> FitResult:
         """Fit prepared data, from a previous fit where one is given."""
-        first = self.first_step(len(prepared.noise))
-        return fit_prepared(prepared, self.structure, self.penalty, warm=warm, first=first, monitor=monitor)
+        first, structure, origin = self.first_step(len(prepared.noise)), self.structure, None
+        if self.screens:
+            structure, origin = without_chance_edges(prepared, structure, self.penalty)
+        return fit_prepared(prepared, structure, self.penalty, warm=warm, first=first, origin=origin, monitor=monitor)
 
 
+GRAPH_PENALTY = 0.3  # λ where none is given
 FORMULATIONS = ("unified", "paper", "paper-logistic")
 
 
@@ -153,19 +159,22 @@ def mssl_spec(estimator: Any, loss: Loss, data: TaskShape) -> FitSpec:
         "edges": None if edges is None else known_edges(edges).resolve(data.tasks),
         "solver": estimator.graph_solver,
     }
-    shared_mean = _mean_of(estimator, on)
+    shared_mean, price = _mean_of(estimator, on), estimator.graph_penalty
+    screens = isinstance(price, str) and price == "auto"
+    price = GRAPH_PENALTY if screens else price
     if check_choice("formulation", estimator.formulation, FORMULATIONS) == "unified":
         learned = SparsePrecision(
-            estimator.graph_penalty,
+            price,
             coupling=estimator.coupling,
             variance_floor=estimator.variance_floor,
             shrinkage=estimator.shrinkage,
             **precision_settings,
         )
-        no_graph = estimator.graph_penalty == np.inf and on == "coef"
+        no_graph = price == np.inf and on == "coef"
         structure = OneRidge(estimator.coupling) if no_graph else learned
         penalty = ElasticNet(estimator.coef_penalty, estimator.ridge)
-        return FitSpec(structure, penalty, loss, settings_of(estimator, shared_mean=shared_mean))
+        settings = settings_of(estimator, shared_mean=shared_mean)
+        return FitSpec(structure, penalty, loss, settings, screens=screens and on == "coef" and edges is None)
     n_rows = len(data.y) // data.n_tasks if on == "residual" else 0
     form = "regression" if loss.name == "gaussian" else "glm"
     if estimator.formulation == "paper-logistic":
@@ -174,7 +183,7 @@ def mssl_spec(estimator: Any, loss: Loss, data: TaskShape) -> FitSpec:
         form = "logistic"
     paper = paper_scale(data.n_tasks, data.n_features, form, residual_rows=n_rows)
     structure = SparsePrecision(
-        paper.graph_penalty * estimator.graph_penalty,
+        paper.graph_penalty * price,
         coupling=paper.coupling,
         normalize=False,
         **precision_settings,

@@ -53,6 +53,8 @@ Array = NDArray[np.float64]
 _NEWTON_STEPS = 100  # of a weight step on the way to the start, where a dozen is usual: more of them creep
 _FREE = 1e-4  # least factor of a penalty: that of weights that are to be free
 _FORBIDDING = 1e6  # a λ at which no graph has an edge: in units of correlations 1 is enough
+_MANY_TASKS = 2  # tasks a feature from which on edges by chance cost accuracy
+_RELATED = 3.0  # spreads above chance: of unrelated tasks one set in some hundred, what helps to predict has tens
 
 
 @dataclass(frozen=True)
@@ -482,12 +484,48 @@ def start_lambda_max(
 ) -> float:
     """An estimate of λ_max by one weight step: at the best weights for the first Ω, the start's or a given one."""
     problem = prepared.problem(penalty, structure.relates)
+    scale, W, step = _first_weights(prepared, structure, problem, first)
+    return _lambda_max(prepared, structure, problem, scale, W, step)
+
+
+def _first_weights(
+    prepared: Prepared, structure: Structure, problem: WeightProblem, first: StructureStep | None = None
+) -> tuple[StructureScale, Array, StructureStep]:
+    """The best weights for the first Ω, the start's or a given one."""
     scale, W = start(prepared, structure, problem)
     step = structure.initial(scale) if first is None else first
     coupling = structure.couple(step, prepared.mean_of(structure))
     tol = 1e-6 * max(1.0, abs(problem.value(W)))
-    W = problem.solve(coupling, W, tol=tol, max_iter=prepared.settings.max_inner).W
-    return _lambda_max(prepared, structure, problem, scale, W, step)
+    return scale, problem.solve(coupling, W, tol=tol, max_iter=prepared.settings.max_inner).W, step
+
+
+def without_chance_edges(
+    prepared: Prepared, structure: Structure, penalty: Penalty
+) -> tuple[Structure, tuple[StructureScale, Array] | None]:
+    r"""The structure, without edges where many tasks show no more relations than chance, and a start if it is known.
+
+    With d features the correlations r of K unrelated tasks' weights have a spread of 1/√d. With more than two tasks a
+    feature some are above any useful λ, and their edges cost accuracy. The weights of tasks that nothing relates
+    decide: in units of its spread, the sum of all :math:`r^2` less what chance expects,
+
+    .. math:: \sum_{k<l} r_{kl}^2 - \frac Md, \qquad \text{spread}^2 = \frac{2M(d-1)}{d^2(d+2)},\;
+              M = \tfrac12 K(K-1),
+
+    must exceed 3 (Schott 2005, A test for independence in high dimension, doi:10.1093/biomet/92.4.951). Groups and
+    factors that help to predict give tens and hundreds. See docs/scale.md for what it gains.
+    """
+    K, d = prepared.base.n_tasks, prepared.base.n_features
+    if d < 2 or _MANY_TASKS * d >= K:
+        return structure, None
+    scale, W, step = _first_weights(prepared, structure, prepared.problem(penalty))
+    Q = W - structure.couple(step, prepared.mean_of(structure)).mean(W)
+    size = np.linalg.norm(Q, axis=1, keepdims=True)
+    Q, n = Q / np.where(size > 0, size, 1.0), np.count_nonzero(size)
+    pairs = 0.5 * n * (n - 1)
+    excess = 0.5 * (float(np.sum((Q.T @ Q) ** 2)) - n) - pairs / d  # ‖QᵀQ‖² is the sum over all pairs, twice, and n
+    if excess <= _RELATED * np.sqrt(2.0 * pairs * (d - 1) / (d**2 * (d + 2))):
+        structure = clone(structure).set_params(alpha=_FORBIDDING)
+    return structure, (scale, W)
 
 
 def _lambda_max(
