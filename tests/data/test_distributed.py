@@ -5,10 +5,24 @@ import signal
 
 import numpy as np
 import pytest
+from sklearn.base import clone, is_classifier
 
-from mssl import BayesianMSSLRegressor, Moments, MSSLClassifier, MSSLRegressor, MSSLRegressorCV
+from mssl import (
+    BayesianMSSLRegressor,
+    Moments,
+    MSSLClassifier,
+    MSSLClassifierCV,
+    MSSLRegressor,
+    MSSLRegressorCV,
+    MultiTaskClassifier,
+    MultiTaskGLM,
+)
+from mssl.data.design import Design
 from mssl.data.inputs import in_memory
+from mssl.data.workers import read_on_workers
 from mssl.exceptions import DataError, LayoutError, ParameterError
+from mssl.penalties import L21
+from mssl.structures import TaskCovariance
 
 pd = pytest.importorskip("pandas")
 dask = pytest.importorskip("dask")
@@ -104,12 +118,19 @@ def test_a_killed_worker_changes_nothing(frame, tmp_path):
     settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
     with (
         distributed.LocalCluster(host="127.0.0.1", processes=True, **settings) as cluster,
-        distributed.Client(cluster),
+        distributed.Client(cluster) as client,
         dask.config.set(scheduler="distributed"),
     ):
         risky = collection.map_partitions(die_once, meta=collection._meta)
         moments = Moments.from_dask(risky, target="y", task_column="site")
-    assert done.exists()
+        assert done.exists()
+        data = read_on_workers(collection[[*COLUMNS, "site"]], collection.y, task_column="site")
+        design = Design.build(data.X, data.offsets)
+        before = design.gram(data.y), design.predictor(np.ones((3, 3)))
+        os.kill(min(client.run(os.getpid).values()), signal.SIGKILL)  # it keeps some of the features
+        after = design.gram(data.y), design.predictor(np.ones((3, 3)))
+    for lost, found in zip(before, after, strict=True):
+        np.testing.assert_array_equal(lost, found)
     for name in ("n", "means", "target_means", "xx", "xy", "yy"):
         np.testing.assert_array_equal(getattr(moments, name), getattr(plain, name))
 
@@ -178,19 +199,71 @@ def test_partitions_that_differ_fit_or_say_so(frame):
             lazy.compute()
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        MSSLRegressor(0.1, loss="poisson", **TIGHT),
+        MSSLRegressor(0.1, 2.0, loss="poisson", fit_intercept=False, **TIGHT),
+        MSSLClassifier(0.1, class_weight="balanced", **TIGHT),
+        MultiTaskGLM(TaskCovariance(), loss="poisson", **TIGHT),
+        MultiTaskClassifier(penalty=L21(1.0), **TIGHT),
+    ],
+    ids=lambda model: repr(model)[:40],
+)
+def test_other_losses_pass_over_features_that_workers_keep(model, frame, rows):
+    X, y, tasks = rows
+    high = y + frame.b > (y + frame.b).groupby(tasks).transform("mean")
+    made = frame.assign(target=np.where(high, "high", "low") if is_classifier(model) else abs(y).round())
+    weighted = {"sample_weight": frame.weight.to_numpy()}
+    plain = clone(model).fit(X, made.target.to_numpy(), tasks=tasks, **weighted)
+    rest = made[800:]
+    parts = [made[:800], made[:0], rest[rest.site == "x"], rest[rest.site != "x"]]
+    collection = dd.from_map(lambda part: part, parts)
+    by_frame = clone(model).set_params(task_column="site")
+    by_frame.fit(collection[[*COLUMNS, "site"]], collection.target, sample_weight=collection.weight)
+    vectors = made.target.to_numpy(), tasks, weighted["sample_weight"]
+    target, task, weight = (da.from_array(part, chunks=700) for part in vectors)
+    by_array = clone(model).fit(da.from_array(X, chunks=(700, 2)), target, tasks=task, sample_weight=weight)
+    for ours in (by_frame, by_array):
+        np.testing.assert_allclose(ours.coef_, plain.coef_, atol=1e-8)
+        np.testing.assert_allclose(ours.intercept_, plain.intercept_, atol=1e-8)
+        np.testing.assert_array_equal(ours.tasks_, plain.tasks_)
+        if plain.coef_std_ is not None:
+            np.testing.assert_allclose(ours.coef_std_, plain.coef_std_, rtol=1e-6)
+    assert by_frame.feature_names_in_.tolist() == COLUMNS
+
+
+def test_what_workers_cannot_keep_or_pass_over_is_refused(frame, rows, monkeypatch):
+    collection = dd.from_pandas(frame, npartitions=4)
+    model = MSSLClassifier(task_column="site")
+    given = collection[[*COLUMNS, "site"]], collection.b + collection.c > 20
+    with pytest.raises(ParameterError, match="features is 'spline'"):
+        MSSLClassifier(features="spline", task_column="site").fit(*given)
+    with pytest.raises(DataError, match=r"Chunk \d: .*'site' hold text"):
+        MSSLClassifier().fit(given[0], given[1], tasks=collection.site)
+    with pytest.raises(DataError, match="There is no row"):
+        model.fit(given[0][collection.a < 0], given[1][collection.a < 0])
+    with pytest.raises(DataError, match="needs Grams"), pytest.warns(UserWarning, match="Grams would take"):
+        MSSLClassifier(coef_penalty=1.0, memory_limit=8, task_column="site").fit(*given)
+    monkeypatch.setattr("mssl.data.workers._workers_memory", lambda: 1000.0)
+    with pytest.raises(DataError, match="Dask's workers can keep"):
+        model.fit(*given)
+
+
 def test_what_is_needed_in_memory_says_so_or_is_refused(frame, rows, monkeypatch):
     X, y, tasks = (da.from_array(part, chunks=1000) for part in rows)
     counts = abs(rows[1]).round()
+    search = MSSLRegressorCV([0.1], [0.0], couplings=[1.0], cv=2, loss="poisson")
     with pytest.warns(UserWarning, match="pulled into memory"):
-        ours = MSSLRegressor(loss="poisson").fit(X, counts, tasks=rows[2])
-    np.testing.assert_allclose(ours.coef_, MSSLRegressor(loss="poisson").fit(rows[0], counts, tasks=rows[2]).coef_)
+        ours = search.fit(X, counts, tasks=rows[2]).coef_
+    np.testing.assert_allclose(ours, search.fit(rows[0], counts, tasks=rows[2]).coef_)
     monkeypatch.setattr("mssl.data.inputs.LARGEST_PULLED", 1000)
     with pytest.raises(DataError, match=r"X is a Dask collection of 0.0687 MiB.*\.compute\(\)"):
-        MSSLRegressor(loss="poisson").fit(X, counts, tasks=rows[2])
+        search.fit(X, counts, tasks=rows[2])
     with pytest.raises(DataError, match="y is a Dask collection"):
         MSSLRegressor().fit(rows[0], y, tasks=rows[2])
     with pytest.raises(DataError, match="Dask collection of unknown size"):
-        MSSLClassifier(task_column="site").fit(dd.from_pandas(frame, npartitions=2), frame.y > 0)
+        MSSLClassifierCV(task_column="site").fit(dd.from_pandas(frame, npartitions=2), frame.y > 0)
     with pytest.raises(ParameterError, match="features is 'spline'"):
         MSSLRegressor(features="spline").fit(X, y, tasks=tasks)
     assert in_memory("X", 3) == 3

@@ -1,4 +1,4 @@
-"""Folders of tables as tasks to fit, read by the workers of a Dask cluster; only their moments come back."""
+"""Folders of tables as tasks to fit, read by the workers of a Dask cluster, which keep the features to themselves."""
 
 from __future__ import annotations
 
@@ -31,42 +31,27 @@ _ROWS_ONLY = (
 
 
 class DistributedTraining(NamedTuple):
-    """Moments of a folder of tables, ready to be fitted; has what :class:`mssl.cli._tables.Training` tells of a fit."""
+    """What a folder of tables holds; has what :class:`mssl.cli._tables.Training` tells of a fit."""
 
-    moments: Any
+    counts: Any  # rows of each task
+    varies: bool  # whether the target takes two values in some task
     schema: Any
     family: str = "gaussian"
     edges: None = None
     dropped: int = 0
 
-    def can_be_halved(self) -> bool:
-        """Whether stability selection has enough rows of weights to halve."""
-        return self.moments.n_features >= 4 and self.moments.n_tasks > 1
-
     @property
     def n_rows(self) -> int:
         """Number of rows."""
-        return int(self.moments.n.sum())
+        return int(self.counts.sum())
 
     @property
     def rows_per_task(self) -> tuple[int, int]:
         """Fewest and most rows of a task."""
-        n = self.moments.together().n
-        return int(n.min()), int(n.max())
-
-    @property
-    def varies(self) -> bool:
-        """Whether the target takes two values in some task."""
-        return bool(np.any(self.moments.together().yy > 0))
-
-    def fit(self, model: Any) -> Any:
-        """Fit a model, and let it know what the tables' columns mean."""
-        model.fit_moments(self.moments)
-        self.schema.attach(model)
-        return model
+        return int(self.counts.min()), int(self.counts.max())
 
 
-def read_distributed(address: str, folds: int | None, progress: bool, **table: Any) -> DistributedTraining:
+def read_moments(address: str, folds: int | None, progress: bool, **table: Any) -> tuple[DistributedTraining, Any]:
     """Moments of all files that a pattern or a folder names.
 
     Parameters
@@ -80,38 +65,52 @@ def read_distributed(address: str, folds: int | None, progress: bool, **table: A
     table : dict
         The options that say what the columns mean.
     """
-    from mssl.data.encoding import ColumnSchema
     from mssl.data.moments import Moments
+
+    with _reading(address, **table) as (client, frame, schema):
+        lazy = Moments.from_dask(frame, target=schema.target, task_column=schema.task, n_folds=folds, compute=False)
+        future = client.compute(lazy)
+        if progress:
+            from distributed import progress as show
+
+            with redirect_stdout(sys.stderr):
+                show(future, notebook=False)
+        moments = future.result().checked()
+    whole = moments.together()
+    return DistributedTraining(whole.n, bool(np.any(whole.yy > 0)), schema), moments
+
+
+def fit_by_passes(address: str, model: Any, **table: Any) -> tuple[DistributedTraining, Any]:
+    """A model of labels or counts, fitted to features that the workers keep; the options are those of the table."""
+    with _reading(address, **table) as (_, frame, schema):
+        X, y, tasks = frame.drop(columns=[schema.task, schema.target]), frame[schema.target], frame[schema.task]
+        model.fit(X, y, tasks=tasks)
+        counts = tasks.value_counts().compute().to_numpy()
+    schema.attach(model)
+    return DistributedTraining(counts, True, schema, table["family"]), model
+
+
+@contextmanager
+def _reading(address: str, **table: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """A client, the lazy frame of all files, and what its columns mean; what cannot be read is told in their terms."""
+    from mssl.data.encoding import ColumnSchema
     from mssl.files.tables import TableSchema
 
     for name in _ROWS_ONLY:
         if table.get(name) is not None:
             raise click.UsageError(f"--{name.replace('_', '-')} needs all rows in memory; leave it out with --dask.")
-    if table["family"] not in ("auto", "gaussian"):
-        raise click.UsageError(
-            f"--family {table['family']} needs all rows in memory; with --dask targets are numbers (gaussian). Fit a "
-            "sample of the rows without --dask."
-        )
     if table["missing"] != "error":
         raise click.UsageError("--missing needs all rows in memory; drop or fill them before, or leave out --dask.")
-    task, target = table["task"], table["target"]
-    paths = find_files(table["data"])
+    task, target, labels = table["task"], table["target"], table["family"] == "binary"
+    paths, chosen, drop = find_files(table["data"]), names_in(table["features"]), names_in(table["drop"]) or []
     with _client(address) as client:
         try:
-            frame, features = _read(paths, task, target, names_in(table["features"]), names_in(table["drop"]) or [])
-            lazy = Moments.from_dask(frame, target=target, task_column=task, n_folds=folds, compute=False)
-            future = client.compute(lazy)
-            if progress:
-                from distributed import progress as show
-
-                with redirect_stdout(sys.stderr):
-                    show(future, notebook=False)
-            moments = future.result().checked()
+            frame, features = _read(paths, task, target, chosen, drop, "string" if labels else "float64")
+            yield client, frame, TableSchema(task, target, tuple(ColumnSchema(n, None) for n in features))
         except (ValueError, TypeError) as error:
             if isinstance(error, MSSLError):
                 raise
             raise DataError(f"{table['data']!r} cannot be read as numbers ({error}); correct the column.") from error
-    return DistributedTraining(moments, TableSchema(task, target, tuple(ColumnSchema(n, None) for n in features)))
 
 
 def find_files(pattern: str) -> list[str]:
@@ -126,8 +125,10 @@ def find_files(pattern: str) -> list[str]:
     return paths
 
 
-def _read(paths: list[str], task: str, target: str, chosen: list[str] | None, drop: list[str]) -> tuple[Any, list[str]]:
-    """A lazy frame of the columns that are needed, tasks as text, and the names of its features."""
+def _read(
+    paths: list[str], task: str, target: str, chosen: list[str] | None, drop: list[str], kind: str
+) -> tuple[Any, list[str]]:
+    """A lazy frame of the columns that are needed, tasks as text, targets of a kind, and the names of its features."""
     import dask.dataframe as dd
 
     separator = "\t" if ".tsv" in paths[0] else ","
@@ -141,7 +142,7 @@ def _read(paths: list[str], task: str, target: str, chosen: list[str] | None, dr
     if parquet:
         frame = dd.read_parquet(paths, columns=wanted)
         return frame.assign(**{task: frame[task].astype("string")}), features
-    kinds = {name: "string" if name == task else "float64" for name in wanted}
+    kinds = dict.fromkeys(features, "float64") | {task: "string", target: kind}
     blocks = None if any(path.endswith(".gz") for path in paths) else "default"
     return dd.read_csv(paths, usecols=wanted, dtype=kinds, sep=separator, blocksize=blocks)[wanted], features
 

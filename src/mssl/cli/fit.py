@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from mssl.cli._distributed import DistributedTraining, read_distributed
+from mssl.cli._distributed import DistributedTraining, fit_by_passes, read_moments
 from mssl.cli._options import (
     edges_option,
     jobs_option,
@@ -33,6 +33,7 @@ from mssl.cli._output import (
 )
 from mssl.cli._tables import Training, read_training
 from mssl.cli._words import in_options
+from mssl.estimators.base import MultiTaskEstimator
 from mssl.estimators.summary import held_out_score
 from mssl.graph.display import display
 from mssl.graph.export import short_name
@@ -176,15 +177,26 @@ def _fit_distributed(
     seed: int,
     running: dict[str, Any],
 ) -> tuple[DistributedTraining, Any]:
-    model = make_estimator(method, "gaussian", fixed, seed=seed, **running)
+    family = "gaussian" if table["family"] == "auto" else table["family"]
+    model = make_estimator(method, family, fixed, seed=seed, **running)
+    if family != "gaussian":
+        if not isinstance(model, MultiTaskEstimator):
+            raise click.UsageError(
+                f"--family {family} with --dask fits settings that are given, and --method {method} would choose them "
+                "on rows in memory. Give them (--set graph_penalty=0.3), or fit a sample of the rows without --dask."
+            )
+        return fit_by_passes(cluster, model, **table)
     if not hasattr(model, "fit_moments"):
         raise click.UsageError(f"--method {method} needs all rows in memory; leave out --dask.")
-    training = read_distributed(cluster, model._moment_folds(), progress, **table)
-    if training.can_be_halved() and "selection" in model.get_params(deep=False):
+    training, moments = read_moments(cluster, model._moment_folds(), progress, **table)
+    can_be_halved = moments.n_features >= 4 and moments.n_tasks > 1
+    if can_be_halved and "selection" in model.get_params(deep=False):
         model.set_params(selection="both")
     if not fixed:
-        _shorten(model, training.moments.n_tasks)
-    return training, training.fit(model)
+        _shorten(model, moments.n_tasks)
+    model.fit_moments(moments)
+    training.schema.attach(model)
+    return training, model
 
 
 def _shorten(model: Any, n_tasks: int) -> None:

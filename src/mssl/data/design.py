@@ -12,8 +12,9 @@ within each task; sparse ones keep their zeros, and what is left of the centring
 Flat vectors are in task-major order: task k owns ``offsets[k]:offsets[k+1]``. A shared design (one X for all
 tasks) is stored once, yet flat vectors have length K·n.
 
-:class:`DenseBlocks` and :class:`SparseBlocks` are the two ways to store the features, one block per task. Both answer
-the same questions; methods named ``…shared`` treat a single block as that of every task.
+:class:`DenseBlocks` and :class:`SparseBlocks` are two ways to store the features, one block per task. Both answer
+the same questions; methods named ``…shared`` treat a single block as that of every task. A third one leaves them with
+the workers of a Dask cluster (:mod:`mssl.data.workers`).
 """
 
 from __future__ import annotations
@@ -183,7 +184,7 @@ class DenseBlocks:
             products = np.empty((K, self.d))
             r = c if also is None else also
             block_grams(self.buffer, self.bounds, c, r, out, totals, products)
-            _eliminate(out, totals, task_totals(self.bounds, c))
+            eliminate(out, totals, task_totals(self.bounds, c))
             return out, totals, products
 
         def fill(group: tuple[slice, Array]) -> None:
@@ -203,7 +204,7 @@ class DenseBlocks:
             for group in groups:
                 fill(group)
         if totals is not None:
-            _eliminate(out, totals, task_totals(self.bounds, c))
+            eliminate(out, totals, task_totals(self.bounds, c))
         return out, totals, products
 
     def columns(self) -> tuple[Array, Index, Index]:
@@ -313,7 +314,7 @@ class SparseBlocks:
                 out[k] = (block.T @ (block * weights[:, None])).toarray()
         totals, column_sums = task_totals(self.bounds, c), self.transposed(c)
         if sums:
-            _eliminate(out, column_sums, totals)
+            eliminate(out, column_sums, totals)
         elif shift is not None:
             for k, delta in enumerate(shift):
                 cross = np.outer(column_sums[k], delta)
@@ -349,7 +350,7 @@ def _spreads_vanish(X: Any) -> bool:
     return False
 
 
-def _eliminate(gram: Array, sums: Array, totals: Array) -> None:
+def eliminate(gram: Array, sums: Array, totals: Array) -> None:
     """Take the mean part off, in chunks, so that no second array of Grams is needed."""
     means = _means(sums, totals)
     step = max(1, _CHUNK // max(1, sums.shape[1] ** 2))
@@ -456,9 +457,12 @@ class Design:
         at_means = centre and centres is None and by_task is None
         if sparse.issparse(X) and centre and _spreads_vanish(X):
             X = X.toarray()
-        kind = SparseBlocks if sparse.issparse(X) else DenseBlocks
         stored: DenseBlocks | SparseBlocks
-        stored, means = kind.gather(X, stored_bounds, weights, at_means)
+        if hasattr(X, "gather"):  # features that are elsewhere
+            stored, means = X.gather(stored_bounds, weights, at_means)
+        else:
+            kind = SparseBlocks if sparse.issparse(X) else DenseBlocks
+            stored, means = kind.gather(X, stored_bounds, weights, at_means)
         task_means = stored.means_of_shared(by_task) if by_task is not None else np.broadcast_to(means, (K, d))
         if centres is not None:
             target = np.broadcast_to(np.asarray(centres, dtype=float), (K, d))

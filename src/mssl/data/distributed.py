@@ -1,4 +1,4 @@
-"""Dask collections: their moments by tree reduction on the workers, and predictions that stay lazy.
+"""Dask collections: what their partitions give, sums over them by trees, and predictions that stay lazy.
 
 Nothing here schedules anything: the graphs are Dask's, and so is what happens to lost workers. Whatever needs the rows
 themselves meets a collection at :func:`mssl.data.inputs.in_memory`, which pulls small arrays in, says so, and refuses
@@ -9,27 +9,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from mssl._typing import Array, Labels
 from mssl.data.inputs import is_dask
-from mssl.exceptions import LayoutError
+from mssl.exceptions import DataError, LayoutError
 
+T = TypeVar("T")
 _FAN_IN = 8  # moments that are added in one step of the tree
 _TARGET, _TASK, _WEIGHT = "mssl target", "mssl task", "mssl weight"  # columns that travel with their rows
 
 
-def reduce_chunks(
+def chunks_of(
     of_chunk: Callable[..., Any], X: Any, y: Any, tasks: Any, sample_weight: Any, target: Any = None
-) -> Any:
-    """The sum over all partitions of what a function makes of one, as a tree of Dask's delayed values.
+) -> list[Any]:
+    """What a function makes of each partition, as Dask's delayed values.
 
     Parameters
     ----------
     of_chunk : callable
-        Of (X, y, tasks, sample_weight) and the number of the partition; its values can be added.
+        Of (X, y, tasks, sample_weight) and the number of the partition.
     X : dask.dataframe.DataFrame or dask.array.Array of shape (N, d)
         Features.
     y, tasks, sample_weight : dask collections of shape (N,), or None
@@ -42,14 +43,27 @@ def reduce_chunks(
     if hasattr(X, "to_delayed") and hasattr(X, "columns"):
         names = {_TARGET: y, _TASK: tasks, _WEIGHT: sample_weight}
         frame = _assigned(X, {name: values for name, values in names.items() if values is not None})
-        parts = [delayed(_of_frame)(of_chunk, part, target, k) for k, part in enumerate(frame.to_delayed())]
-    else:
-        if getattr(X, "ndim", 0) != 2 or y is None:
-            raise LayoutError("A Dask array is read in the long layout: X of shape (N, d), y and tasks of shape (N,).")
-        X = X.rechunk({1: -1})
-        rows = [_blocks(name, values, X) for name, values in (("y", y), ("tasks", tasks), ("weights", sample_weight))]
-        blocks = zip(X.to_delayed().ravel(), *rows, strict=True)
-        parts = [delayed(of_chunk)(*chunk, k) for k, chunk in enumerate(blocks)]
+        return [delayed(_of_frame)(of_chunk, part, target, k) for k, part in enumerate(frame.to_delayed())]
+    if getattr(X, "ndim", 0) != 2 or y is None:
+        raise LayoutError("A Dask array is read in the long layout: X of shape (N, d), y and tasks of shape (N,).")
+    X = X.rechunk({1: -1})
+    rows = [_blocks(name, values, X) for name, values in (("y", y), ("tasks", tasks), ("weights", sample_weight))]
+    blocks = zip(X.to_delayed().ravel(), *rows, strict=True)
+    return [delayed(of_chunk)(*chunk, k) for k, chunk in enumerate(blocks)]
+
+
+def numbered(number: int, read: Callable[..., T], *chunk: Any) -> T:
+    """What a function reads from a chunk; errors say its number."""
+    try:
+        return read(*chunk)
+    except (DataError, LayoutError) as error:
+        raise type(error)(f"Chunk {number}: {error}") from error
+
+
+def tree_sum(parts: list[Any]) -> Any:
+    """The sum of delayed values, added a few at a time where they are."""
+    from dask import delayed
+
     while len(parts) > 1:
         parts = [delayed(_sum)(parts[k : k + _FAN_IN]) for k in range(0, len(parts), _FAN_IN)]
     return parts[0]

@@ -36,8 +36,9 @@ def in_memory(name: str, values: Any) -> Any:
     if not known or size > LARGEST_PULLED:
         raise DataError(
             f"{name} is a Dask collection of {what}, and its rows are needed in memory; arrays up to "
-            f"{LARGEST_PULLED // 2**20} MiB are pulled in. Only least squares with linear features is fitted, and "
-            f"means are predicted, on the workers. Call .compute() on {name} if it fits, or give a sample of the rows."
+            f"{LARGEST_PULLED // 2**20} MiB are pulled in. On the workers are fits with linear features, searches of "
+            f"least squares, and predictions of means. Call .compute() on {name} if it fits, or give a sample of the "
+            "rows."
         )
     warnings.warn(
         f"{name} is a Dask collection, and its rows are needed: {what} are pulled into memory.",
@@ -236,6 +237,27 @@ def _uniform(labels: Labels) -> Labels:
             )
         return text
     return np.asarray(labels.tolist())
+
+
+def union_of_names(one: Labels, other: Labels) -> Labels:
+    """Sorted names of the tasks of two chunks."""
+    if len(one) == 0 or len(other) == 0 or (len(one) == len(other) and np.array_equal(one, other)):
+        return one if len(one) else other
+    if (one.dtype.kind in "US") != (other.dtype.kind in "US"):
+        raise DataError(
+            f"Tasks are named {listing(one[:1])} in one chunk and {listing(other[:1])} in another; give all as text or "
+            "all as numbers."
+        )
+    return np.union1d(one, other)
+
+
+def check_same_columns(one: Sequence[Any], other: Sequence[Any]) -> None:
+    """Raise where two chunks have other columns."""
+    if list(one) != list(other):
+        raise DataError(
+            f"The columns are {listing(one)} in one chunk and {listing(other)} in another; give all chunks the same "
+            "columns in the same order."
+        )
 
 
 def listing(names: Sequence[Any] | Labels, limit: int = 8) -> str:

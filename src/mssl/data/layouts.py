@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
 
 from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import caller_level
@@ -287,6 +289,35 @@ def read_tasks(
             raise LayoutError(f"{name} has {len(values)} entries for {features.values.shape[0]} rows; give one a row.")
     _warn_of_target(data)
     return data.with_occasions(groups, order)
+
+
+def read_chunk(
+    X: Any, y: Any, tasks: Any = None, sample_weight: Any = None, *, task_column: Any = None, y_numeric: bool = True
+) -> TaskData | None:
+    """Some of the rows of tasks in the long layout, all of them numbers; None where there are none.
+
+    Rows without weight are left out: their task may have others elsewhere.
+    """
+    if sample_weight is not None and np.ndim(sample_weight) == 1 and np.any(np.asarray(sample_weight) == 0):
+        kept = np.flatnonzero(np.asarray(sample_weight) != 0)
+        X, y, tasks, sample_weight = (
+            None if part is None else _safe_indexing(part, kept) for part in (X, y, tasks, sample_weight)
+        )
+    if _num_samples(X) == 0:
+        return None
+    data = read_tasks(X, y, tasks=tasks, task_column=task_column, sample_weight=sample_weight, y_numeric=y_numeric)
+    if data.layout != "long":
+        raise LayoutError(
+            f"The rows have the {data.layout} layout; chunks have the long one: X of shape (N, d), y of shape (N,), "
+            "and tasks or task_column."
+        )
+    if data.encoder is not None:
+        texts = [column.name for column in data.encoder.columns if column.categories is not None]
+        raise DataError(
+            f"The columns {listing(texts)} hold text or categories; chunks need numbers that mean the same in all of "
+            "them. Give one column of 0 and 1 a category, or leave them out."
+        )
+    return data
 
 
 def _warn_of_target(data: TaskData) -> None:

@@ -26,15 +26,13 @@ from typing import Any
 
 import numpy as np
 from scipy import linalg
-from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _num_samples
 
 from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import check_whole_number, refused
 from mssl.data.design import Design, default_memory_limit
-from mssl.data.distributed import reduce_chunks
-from mssl.data.inputs import listing
-from mssl.data.layouts import TaskData, read_tasks
+from mssl.data.distributed import chunks_of, numbered, tree_sum
+from mssl.data.inputs import check_same_columns, listing, union_of_names
+from mssl.data.layouts import TaskData, read_chunk
 from mssl.data.splitters import Split, row_mask
 from mssl.exceptions import DataError, LayoutError
 
@@ -147,25 +145,9 @@ class Moments:
         if n_folds is not None:
             check_whole_number("n_folds", n_folds, low=2, also="None")
         columns = _columns_of(X)
-        if sample_weight is not None and np.ndim(sample_weight) == 1 and np.any(np.asarray(sample_weight) == 0):
-            kept = np.flatnonzero(np.asarray(sample_weight) != 0)
-            X, y, tasks, sample_weight = (
-                None if part is None else _safe_indexing(part, kept) for part in (X, y, tasks, sample_weight)
-            )
-        if _num_samples(X) == 0:
+        data = read_chunk(X, y, tasks, sample_weight, task_column=task_column)
+        if data is None:
             return cls._empty(columns, task_column, n_folds)
-        data = read_tasks(X, y, tasks=tasks, task_column=task_column, sample_weight=sample_weight)
-        if data.layout != "long":
-            raise LayoutError(
-                f"The rows have the {data.layout} layout; moments are made of the long one: X of shape (N, d), y of "
-                "shape (N,), and tasks or task_column."
-            )
-        if data.encoder is not None:
-            texts = [column.name for column in data.encoder.columns if column.categories is not None]
-            raise DataError(
-                f"The columns {listing(texts)} hold text or categories; moments need numbers that mean the same in all "
-                "chunks. Give one column of 0 and 1 a category, or leave them out."
-            )
         check_memory(data.n_tasks, data.n_features, n_folds, memory_limit)
         fold = np.zeros(len(data.y), dtype=np.intp) if n_folds is None else _deal(data, n_folds, random_state)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -277,7 +259,8 @@ class Moments:
             raise refused("target", target, f"give one of the columns of X, {listing(list(getattr(X, 'columns', ())))}")
         if (y is None) == (target is None):
             raise DataError("Targets are given twice or not at all; give y, or target, a column of X.")
-        made = reduce_chunks(partial(_of_partition, settings, random_state), X, y, tasks, sample_weight, target)
+        of_partition = partial(_of_partition, settings, random_state)
+        made = tree_sum(chunks_of(of_partition, X, y, tasks, sample_weight, target))
         return made.compute().checked(memory_limit) if compute else made
 
     def together(self) -> Moments:
@@ -330,14 +313,10 @@ class Moments:
         """The moments of both sets of rows together, task by task; columns must be the same."""
         if not isinstance(other, Moments):
             return NotImplemented
-        if self.columns != other.columns or self.n_features != other.n_features:
-            raise DataError(
-                f"The columns are {listing(self.columns)} in one chunk and {listing(other.columns)} in another; give "
-                "all chunks the same columns in the same order."
-            )
+        check_same_columns(*(part.columns or range(part.n_features) for part in (self, other)))
         if self.n_folds != other.n_folds:
             raise DataError(f"There are {self.n_folds} folds in one part, {other.n_folds} in the other; give as many.")
-        tasks = _union(self.tasks, other.tasks)
+        tasks = union_of_names(self.tasks, other.tasks)
         parts = self._spread(tasks), other._spread(tasks)
         return replace(self._together(*(np.stack(pair) for pair in zip(*parts, strict=True))), tasks=tasks)
 
@@ -445,32 +424,13 @@ def _of_chunk(chunk: Any, number: int, target: Any, settings: dict[str, Any]) ->
             f"Chunk {number} is {type(chunk).__name__}; give (X, y), (X, y, tasks) or (X, y, tasks, sample_weight), or "
             "frames and the name of their column of targets."
         )
-    return _named(number, chunk, settings)
+    return numbered(number, partial(Moments.from_rows, **settings), *chunk)
 
 
 def _of_partition(
     settings: dict[str, Any], seed: int, X: Any, y: Any, tasks: Any, weights: Any, number: int
 ) -> Moments:
-    return _named(number, (X, y, tasks, weights), {**settings, "random_state": [seed, number]})
-
-
-def _named(number: int, chunk: tuple[Any, ...], settings: dict[str, Any]) -> Moments:
-    try:
-        return Moments.from_rows(*chunk, **settings)
-    except (DataError, LayoutError) as error:
-        raise type(error)(f"Chunk {number}: {error}") from error
-
-
-def _union(one: Labels, other: Labels) -> Labels:
-    """Sorted names of the tasks of both."""
-    if len(one) == 0 or len(other) == 0 or (len(one) == len(other) and np.array_equal(one, other)):
-        return one if len(one) else other
-    if (one.dtype.kind in "US") != (other.dtype.kind in "US"):
-        raise DataError(
-            f"Tasks are named {listing(one[:1])} in one chunk and {listing(other[:1])} in another; give all as text or "
-            "all as numbers."
-        )
-    return np.union1d(one, other)
+    return numbered(number, partial(Moments.from_rows, **settings, random_state=[seed, number]), X, y, tasks, weights)
 
 
 def _deal(data: TaskData, n_folds: int, random_state: int | Sequence[int]) -> Index:

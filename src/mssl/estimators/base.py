@@ -26,10 +26,11 @@ from mssl.data.labels import two_classes
 from mssl.data.layouts import TaskData, check_target_sizes, read_tasks
 from mssl.data.moments import Moments
 from mssl.data.targets import TargetTransform, learn_transform
+from mssl.data.workers import read_on_workers
 from mssl.estimators.errors import later_errors
 from mssl.estimators.gaps import check_rows, fit_rows
 from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
-from mssl.estimators.moments import check_moments, remember_moments
+from mssl.estimators.moments import check_columns, check_moments, remember_columns, remember_moments
 from mssl.estimators.prediction import Rows, TaskPredictor
 from mssl.estimators.spec import FitSpec, TaskShape, warn_if_ordinary
 from mssl.estimators.summary import Summary, summarise
@@ -101,21 +102,20 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
     target_transform: str | None = None
     # Whether tasks without rows are fitted, to be predicted from what all tasks share.
     _takes_empty_tasks = False
+    _numeric = True  # whether targets are numbers
 
     def _loss(self) -> Loss:
         return resolve_loss(self.loss)
 
     def _fitted_on_workers(self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any) -> bool:
-        """Whether X is a Dask collection that was fitted where its partitions are; regressors can do so."""
+        """Whether X is a Dask collection that was fitted where its partitions are."""
         return False
 
     def _moment_folds(self) -> int | None:
         """How many folds moments of chunks are to keep apart; None: all rows are together."""
         return None
 
-    def _read_columns(
-        self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any = None, y_numeric: bool = True
-    ) -> TaskData:
+    def _read_columns(self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any = None) -> TaskData:
         """The tasks with their columns, encoded and checked; what is known of the predictor is taken out of y."""
         data = read_tasks(
             X,
@@ -123,7 +123,7 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
             task_column=self.task_column,
             tasks=tasks,
             sample_weight=sample_weight,
-            y_numeric=y_numeric,
+            y_numeric=self._numeric,
             missing=self.missing,
             empty_tasks=self._takes_empty_tasks,
         )
@@ -131,8 +131,10 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
             _hint_at_tasks(data)
         if offset is not None:
             data = self._absorb(data, offset, np.shape(y))
-        if not y_numeric:
-            return data
+        return self._with_targets(data)
+
+    def _with_targets(self, data: TaskData) -> TaskData:
+        """The tasks with targets as the loss takes them, checked."""
         check_targets(data, self._loss())
         self.target_ = None if self.target_transform is None else self._learn_target(data)
         return data if self.target_ is None else replace(data, y=self.target_.forward(data.y))
@@ -345,6 +347,17 @@ class MultiTaskEstimator(TaskEstimator):
         remember_moments(self, moments)
         data = moments.together().to_tasks()
         return self._fit_tasks(data, data.X, data.y)
+
+    def _fitted_on_workers(self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any) -> bool:
+        if not is_dask(X) or offset is not None:
+            return False
+        check_columns(self)
+        read = read_on_workers(X, y, tasks, sample_weight, task_column=self.task_column, y_numeric=self._numeric)
+        data = self._with_targets(read)
+        remember_columns(self, data.n_features, data.feature_names)
+        self._fit_tasks(data, X, y)
+        self.errors_.resolve()  # while the workers have the rows
+        return True
 
     def _fit_tasks(self, data: TaskData, X: Any, y: Any) -> Self:
         """Fit to tasks that were read; callbacks are told X and y."""
@@ -574,16 +587,14 @@ class LabelEstimator(ClassifierMixin, TaskEstimator):
     # Fixed by the loss; the estimators of means have them as parameters.
     loss = "bernoulli"
     noise = "auto"
+    _numeric = False
 
     classes_: Labels
 
     def _loss(self) -> Loss:
         return Bernoulli()
 
-    def _read_columns(
-        self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any = None, y_numeric: bool = False
-    ) -> TaskData:
-        data = super()._read_columns(X, y, tasks, sample_weight, offset, y_numeric=False)
+    def _with_targets(self, data: TaskData) -> TaskData:
         self.classes_ = two_classes(data.y)
         coded = replace(data, y=(data.y == self.classes_[1]).astype(float))
         return replace(coded, weights=class_weights(coded, self.classes_, self.class_weight))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
+from mssl._typing import Labels
 from mssl._validation import caller_level, check_instance, refused
 from mssl.data.inputs import feature_labels, is_dask
 from mssl.data.moments import Moments
@@ -40,10 +41,11 @@ class FromMoments:
         def _moment_folds(self) -> int | None: ...
 
     def _fitted_on_workers(self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any) -> bool:
-        """Forget moments of earlier calls; fit a Dask collection where its partitions are, if the loss allows it."""
+        """Forget moments of earlier calls; fit a Dask collection where its partitions are."""
         vars(self).pop("moments_", None)
         if not is_dask(X) or self._loss().name != "gaussian":
-            return False
+            by_passes: bool = super()._fitted_on_workers(X, y, tasks, sample_weight, offset)  # type: ignore[misc]
+            return by_passes
         self._fit_moments(self._read_moments(X, y if offset is None else y - offset, tasks, sample_weight))
         return True
 
@@ -118,31 +120,39 @@ class FromMoments:
         return self.fit_moments(added if before is None else before + added)
 
 
-def check_moments(model: Any) -> None:
-    """Raise where parameters ask for more than moments tell."""
-    compute = "Fit rows in memory (.compute() a Dask collection)."
-    if model._loss().name != "gaussian":
-        raise refused(
-            "loss", model._loss().name, "moments tell all that least squares needs, and no other loss", compute
-        )
+_COMPUTE = "Fit rows in memory (.compute() a Dask collection)."
+
+
+def check_columns(model: Any) -> None:
+    """Raise where parameters ask for other columns than those of chunks as they are."""
     features = getattr(model, "features", "linear")
     if not isinstance(features, str) or features not in ("linear", "auto"):
-        raise refused("features", features, "moments are of the columns as they are: 'linear'", compute)
-    if getattr(model, "target_transform", None) is not None:
-        raise refused(
-            "target_transform", model.target_transform, "moments are of the targets as they are: None", compute
-        )
+        raise refused("features", features, "chunks are read with their columns as they are: 'linear'", _COMPUTE)
     if getattr(model, "missing", "error") != "error":
-        raise refused(
-            "missing", model.missing, "rows without missing values have moments: 'error'", "Fill the gaps first."
-        )
+        allowed = "chunks are read without missing values: 'error'"
+        raise refused("missing", model.missing, allowed, "Fill the gaps first.")
+
+
+def check_moments(model: Any) -> None:
+    """Raise where parameters ask for more than moments tell."""
+    if model._loss().name != "gaussian":
+        allowed = "moments tell all that least squares needs, and no other loss"
+        raise refused("loss", model._loss().name, allowed, _COMPUTE)
+    check_columns(model)
+    if getattr(model, "target_transform", None) is not None:
+        allowed = "moments are of the targets as they are: None"
+        raise refused("target_transform", model.target_transform, allowed, _COMPUTE)
     if getattr(model, "on", "coef") == "residual":
-        raise refused("on", model.on, "moments say nothing about single residuals: 'coef'", compute)
+        raise refused("on", model.on, "moments say nothing about single residuals: 'coef'", _COMPUTE)
 
 
 def remember_moments(model: Any, moments: Moments) -> None:
+    """Keep what later calls are checked against."""
+    remember_columns(model, moments.n_features, moments.feature_names)
+
+
+def remember_columns(model: Any, d: int, names: Labels | None) -> None:
     """Keep what later calls are checked against, as for rows in the long layout."""
-    d, names = moments.n_features, moments.feature_names
     model.layout_, model.encoder_, model.maps_, model.target_ = "long", None, None, None
     model.features_ = feature_labels(names, d)
     model.n_features_in_ = d
