@@ -333,6 +333,26 @@ def test_gaps_are_left_out_of_learning_and_of_errors():
     assert np.allclose(answer["weights"].sel(place), expected[1:], atol=1e-6)
 
 
+@pytest.mark.parametrize("calendar", ["standard", "noleap"])
+def test_months_that_the_observation_lacks_are_gaps(calendar):
+    """The answer is that of the same months without a value; months that are there keep their times."""
+    grid = (np.array([0.0, 10.0]), np.array([10.0, 20.0]))
+    observed = field(grid, calendar, noise=0.3, seed=8)
+    members = {name: field(grid, calendar, noise=0.2, seed=k) for k, name in enumerate("ab")}
+    options = {"train": TRAIN, "test": TEST, "land_only": False, "estimator": ridge()}
+    lost = observed["time"].dt.month.isin([3]).values & observed["time"].dt.year.isin([TRAIN[0], TEST[0]]).values
+    expected = combine(members, observed.where(~observed["time"].copy(data=lost)), **options)
+    with pytest.warns(UserWarning, match=f"lacks 2 of the .*first: {TRAIN[0]}-03"):
+        answer = combine(members, observed[~lost], **options)
+    for name in ("prediction", "weights", "rmse", "rmse_average"):
+        np.testing.assert_array_equal(answer[name], expected[name])
+    assert answer.attrs == expected.attrs
+    assert (answer["prediction"] - observed[~lost]).sizes["time"] == answer.sizes["time"] - 1
+    assert answer["time"].dt.strftime("%Y-%m-%d").values[2] == f"{TEST[0]}-03-01"
+    with pytest.raises(DataError, match="The observation lacks"):
+        combine(members, observed[observed["time.year"] > TRAIN[1]], **options)
+
+
 def test_standard_errors_of_gains_are_those_of_years_left_out():
     """A year that nobody observed is a year left out."""
     members, observed = with_gaps(share=0.0)

@@ -99,7 +99,8 @@ def climate(
     best of them, both after each member's own means of the months were replaced by the observation's (bias-corrected).
     All means are those of the training years, and the best member is the one that was best in these.
 
-    Gaps in the observation are allowed: what is there is learned from and compared with, all months are predicted.
+    Gaps in the observation and months that it lacks are allowed: what is there is learned from and compared with, all
+    months are predicted.
 
     \b
     Example:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,7 @@ def combine(
 
     .. math:: \hat y_k(t) = \bar y_{km(t)} + b_k + \sum_j w_{kj}\,\big(x_{kj}(t) - \bar x_{kjm(t)}\big).
 
-    The observation may have gaps (NaN). Weights and means are learned from the months that are observed (those of the
+    The observation may have gaps: NaN, or months that it lacks, which is said aloud. Weights and means are learned from the months that are observed (those of the
     members too, so that both are means of the same months), every month is predicted, and errors are those of months
     that are observed. A location is left out where some month of the year is observed less than twice in the training
     years (once for raw values).
@@ -143,7 +144,7 @@ def combine(
         Axes have the names, the values and the order that they have in the observation, so that
         ``answer["prediction"] - observations`` has every month of testing, and ``xr.align`` with
         ``join="exact"`` passes for the observation's months of testing in the region. Where the observation has
-        several values a month, the answer's times are first days of months.
+        several values a month, the answer's times are first days of months, as are those of months that it lacks.
 
         Errors of what the combination has to beat are beside its own (location): ``rmse_climatology``;
         ``rmse_average``, of the members' mean after bias correction (each member's month-of-year means of the training
@@ -285,17 +286,21 @@ def _inside(months: NDArray[np.int64], years: tuple[int, int]) -> NDArray[np.boo
 def _align(observed: Any, fields: dict[str, Any], train: tuple[int, int], test: tuple[int, int], raw: bool) -> _Months:
     """Observation and members at all months of training and testing, at the locations that can be learned."""
     wanted = np.concatenate([np.arange(first * 12, (last + 1) * 12) for first, last in (train, test)])
-    for name, field in {"the observation": observed, **fields}.items():
-        absent = np.setdiff1d(wanted, field["time"].values)
-        if len(absent):
-            year, month = divmod(int(absent[0]), 12)
-            raise DataError(
-                f"{name} lacks {len(absent)} of the {len(wanted)} months of training and testing (first: "
-                f"{year:04d}-{month + 1:02d}); choose years that all of them cover."
-            )
-    observed = observed.sel(time=wanted).load()
-    stack = np.stack([np.asarray(field.sel(time=wanted).values, dtype=float) for field in fields.values()], axis=2)
     learning, least = _inside(wanted, train), 1 if raw else 2  # a single value is its own mean, its anomaly 0
+    for name, field in {**fields, "The observation": observed}.items():
+        absent = np.setdiff1d(wanted, field["time"].values)
+        if not len(absent):
+            continue
+        year, month = divmod(int(absent[0]), 12)
+        lacks = (
+            f"{name} lacks {len(absent)} of the {len(wanted)} months of training and testing (first: "
+            f"{year:04d}-{month + 1:02d})"
+        )
+        if field is not observed or np.isin(wanted[learning], absent).all():
+            raise DataError(f"{lacks}; choose years that all of them cover.")
+        warnings.warn(f"{lacks}; they count as gaps and are predicted.", UserWarning, stacklevel=3)
+    observed = observed.reindex(time=wanted).load()
+    stack = np.stack([np.asarray(field.sel(time=wanted).values, dtype=float) for field in fields.values()], axis=2)
     counts = np.isfinite(observed.values[learning]).reshape(-1, 12, observed.sizes["location"]).sum(axis=0)
     seen = counts.min(axis=0) >= least
     whole = seen & np.isfinite(stack).all(axis=(0, 2))

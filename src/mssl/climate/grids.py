@@ -164,16 +164,22 @@ def _months_of(times: Any) -> NDArray[np.int64]:
 
 
 def times_of(times: Any, months: NDArray[np.int64]) -> tuple[NDArray[Any], bool]:
-    """The time that an axis gives to each month, and True; first days and False where it has several a month."""
-    known = _months_of(times)
-    order = np.argsort(known, kind="stable")
-    if len(np.unique(known)) == len(known):
-        return times.values[order][np.searchsorted(known[order], months)], True
+    """The time that an axis gives to each month, and True; first days and False where it has several a month.
+
+    A month that the axis lacks has its first day in any case.
+    """
     if times.dtype.kind == "M":
-        return (np.datetime64("0000-01", "M") + months).astype(times.dtype), False
-    midnight = times.values[0].replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    first = [midnight.replace(year=int(month) // 12, month=int(month) % 12 + 1) for month in months]
-    return np.array(first, dtype=object), False
+        first = (np.datetime64("0000-01", "M") + months).astype(times.dtype)
+    else:
+        midnight = times.values[0].replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        days = [midnight.replace(year=int(month) // 12, month=int(month) % 12 + 1) for month in months]
+        first = np.array(days, dtype=object)
+    known, place = np.unique(_months_of(times), return_index=True)
+    if len(known) < times.size:
+        return first, False
+    there = np.isin(months, known)
+    first[there] = times.values[place[np.searchsorted(known, months[there])]]
+    return first, True
 
 
 def monthly(data: Any) -> Any:
