@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from mssl.estimators.spec import FitSpec
 
 _ROUNDS = 200  # limit of the rounds; with a third of the targets missing some twenty suffice
-_SETTLED = 1e-4  # change of the filled targets, in standard deviations of their task, that ends the rounds
+# Change of the filled targets, in standard deviations of their task, that ends the rounds, over the root of the fit's
+# tolerance: F is flat at its minimum, so that its error is the square of a distance.
+_SETTLED = 0.1
 
 
 def has_gaps(spec: FitSpec, data: TaskData) -> bool:
@@ -128,6 +130,6 @@ def fit_with_gaps(
         turn = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T - root
         change = share * max(float(np.abs(move).max()), float(np.max(np.abs(turn) / spread[:, None])) / np.sqrt(n))
         filled, root, last = filled + share * (answer.mean.T - filled), root + share * turn, move
-        if change <= _SETTLED:
+        if change <= _SETTLED * np.sqrt(spec.settings.tol):
             break
     return whole, prepared, result

@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from scipy import linalg
 
 from mssl._typing import Array, Index, Mask
 from mssl.exceptions import DataError
@@ -76,20 +75,20 @@ def conditional(mean: Array, covariance: Array, known: Array) -> Conditional:
             f"The known targets have shape {known.shape}; give ({n}, {K}), NaN where a target is to be predicted."
         )
     filled, variance, total = known.copy(), np.zeros((n, K)), np.zeros((K, K))
+    away = known - mean
     for rows, missing in _patterns(np.isnan(known)):
         if not missing.any():
             continue
         gaps, given = np.flatnonzero(missing), np.flatnonzero(~missing)
         for some in [rows] if covariance.ndim == 2 else rows[:, None]:
             sigma = covariance if covariance.ndim == 2 else covariance[some[0]]
-            inner = sigma[np.ix_(gaps, gaps)]
-            filled[np.ix_(some, gaps)] = mean[np.ix_(some, gaps)]
-            if len(given):
-                slopes = linalg.solve(sigma[np.ix_(given, given)], sigma[np.ix_(given, gaps)], assume_a="pos")
-                filled[np.ix_(some, gaps)] += (known - mean)[np.ix_(some, given)] @ slopes
-                inner = inner - sigma[np.ix_(gaps, given)] @ slopes
-            variance[np.ix_(some, gaps)] = np.maximum(np.diagonal(inner), 0.0)
-            total[np.ix_(gaps, gaps)] += len(some) * inner
+            cells = some[:, None], gaps
+            across = sigma[given[:, None], gaps]
+            slopes = np.linalg.solve(sigma[given[:, None], given], across)
+            inner = sigma[gaps[:, None], gaps] - across.T @ slopes
+            filled[cells] = mean[cells] + away[some[:, None], given] @ slopes
+            variance[cells] = np.maximum(np.diagonal(inner), 0.0)
+            total[gaps[:, None], gaps] += len(some) * inner
     return Conditional(filled, variance, total)
 
 
