@@ -10,7 +10,7 @@ from mssl import BayesianMSSLRegressor, MSSLClassifier, MSSLRegressor, MSSLRegre
 from mssl.exceptions import DataError, LayoutError, ParameterError
 from mssl.losses import Gamma, Gaussian, Huber, Poisson
 from mssl.penalties import L1, AdaptiveL1
-from mssl.structures import Independent, SparsePrecision
+from mssl.structures import Independent, MeanRegularized, SparsePrecision, TaskCovariance
 
 
 def counts(seed=0, K=4, n=40, d=3):
@@ -171,5 +171,30 @@ def test_factors_are_checked():
         MultiTaskGLM(penalty_factor=np.ones(5)).fit(X, y, tasks=tasks)
     with pytest.raises(ParameterError, match="penalty_factor"):
         MultiTaskGLM(penalty_factor=[-1.0, 1.0, 1.0, 1.0]).fit(X, y, tasks=tasks)
-    with pytest.raises(ParameterError, match="structure that is given"):
-        MultiTaskGLM(SparsePrecision(0.1), penalty_factor=np.ones(4)).fit(X, y, tasks=tasks)
+    with pytest.raises(ParameterError, match=r"factors are above 0.*small factor, such as 0\.1"):
+        MultiTaskGLM(SparsePrecision(0.1), penalty_factor=[0.0, 1.0, 1.0, 1.0]).fit(X, y, tasks=tasks)
+
+
+@pytest.mark.parametrize("structure", [SparsePrecision(0.1), TaskCovariance(0.3), MeanRegularized()])
+def test_a_structure_learns_from_weights_times_factors(structure):
+    """Factors are other units of the features: the same model as of features divided by them."""
+    X, y, tasks = lines()
+    factors = np.array([0.1, 1.0, 2.0, 4.0])
+    options = {"scale_features": False, "tol": 1e-10}
+    given = MultiTaskGLM(structure, penalty_factor=factors, **options).fit(X, y, tasks=tasks)
+    scaled = MultiTaskGLM(structure, **options).fit(X / factors, y, tasks=tasks)
+    np.testing.assert_allclose(given.coef_, scaled.coef_ / factors, rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(given.precision_, scaled.precision_, rtol=1e-4)
+    assert np.abs(given.coef_ - MultiTaskGLM(structure, **options).fit(X, y, tasks=tasks).coef_).max() > 1e-4
+
+
+def test_related_residuals_leave_features_free():
+    """The graph is learned from residuals: weights of a feature that costs nothing are those of a vanishing penalty."""
+    rng = np.random.default_rng(0)
+    X, errors = rng.standard_normal((60, 3)), rng.standard_normal((60, 4)) @ np.linalg.cholesky(0.5 + 0.5 * np.eye(4)).T
+    y = X @ rng.standard_normal((3, 4)) + errors
+    structure = SparsePrecision(0.1, on="residual")
+    free = MultiTaskGLM(structure, L1(500.0), penalty_factor=[0.0, 1.0, 1.0], tol=1e-8).fit(X, y)
+    alone = MultiTaskGLM(structure, L1(0.05), tol=1e-8).fit(X[:, :1], y)
+    np.testing.assert_allclose(free.coef_[:, 1:], 0.0)
+    np.testing.assert_allclose(free.coef_[:, 0], alone.coef_[:, 0], rtol=1e-3)

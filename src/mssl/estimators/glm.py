@@ -42,8 +42,8 @@ class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimato
     penalty_factor : array of shape (d,), optional
         What the weights of each feature cost: a factor of the ℓ1 penalty, whose square is that of the ridge and of the
         prior. 0 leaves a feature free (it is taken as 1/10 000), 2 makes it dear; with curves it is for the lines.
-        For structures that are given, such as :class:`mssl.structures.Independent`: one that is learned would learn
-        from the scaled weights.
+        A structure that is learned from the weights learns from weights times factors: they are expected to be of one
+        size. It takes no 0, since it would count free weights among them.
     fit_intercept : bool, default=True
         Give each task an unpenalised intercept.
     task_column : str or int, optional

@@ -131,10 +131,16 @@ def settings_of(estimator: Any, **changes: Any) -> Settings:
     given = {name: getattr(estimator, name) for name in names} | {"n_starts": getattr(estimator, "n_starts", 1)}
     factor = getattr(estimator, "penalty_factor", None)
     if factor is not None:
-        if estimator.structure is not None and getattr(estimator.structure, "learned", False):
-            allowed = "it goes with a structure that is given; one that is learned would learn from the scaled weights"
-            raise refused("penalty_factor", factor, allowed, "Use structure=Independent(…), or leave it out.")
-        given["penalty_factor"] = tuple(np.ravel(factor).tolist())
+        factors = np.ravel(factor)
+        structure = estimator.structure
+        if isinstance(structure, Structure) and structure.learned and structure.relates == "coef" and 0 in factors:
+            allowed = "where the structure is learned from the weights, factors are above 0"
+            remedy = (
+                "It would count free weights as if they were none. Give them a small factor, such as 0.1 for weights of "
+                "ten times the size, or use structure=Independent(…)."
+            )
+            raise refused("penalty_factor", factor, allowed, remedy)
+        given["penalty_factor"] = tuple(factors.tolist())
     given["memory_limit"] = getattr(estimator, "memory_limit", None)
     return Settings(**(given | changes))
 
