@@ -5,20 +5,24 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from threading import Event, Thread
 from types import TracebackType
 from typing import Any
 
-_EVERY = 30.0  # seconds between two lines
+_EVERY = 10.0  # seconds between two lines
 _log = logging.getLogger("mssl")
 
 
 class Progress:
-    """Nested bars with the time left, or lines of the logger "mssl" (level INFO), the first after half a minute.
+    """Nested bars with the time left, or lines of the logger "mssl" (level INFO), one every ten seconds.
+
+    A thread writes the lines, so that they come however long one piece of work takes.
 
     Parameters
     ----------
     verbose : int
-        1 draws bars if the standard error is a terminal; else there are lines.
+        1 draws bars if the standard error is a terminal; else there are lines, which 1 prints where nobody listens to
+        the logger.
     title : str
         Name of the outer bar, and the beginning of every line.
     stages : int
@@ -34,7 +38,8 @@ class Progress:
     def __init__(self, verbose: int, title: str, stages: int) -> None:
         self._bars: Any = None
         self._title, self._name, self._pieces, self._done = title, "", 0, 0
-        self._began = self._told = time.monotonic()
+        self._began, self._ended, self._aloud = time.monotonic(), Event(), bool(verbose)
+        self._teller = Thread(target=self._tell, name="mssl progress", daemon=True)
         if verbose and sys.stderr.isatty():
             self._bars = _bars()
             self._outer = self._bars.add_task(title, total=stages)
@@ -43,6 +48,8 @@ class Progress:
     def __enter__(self) -> Progress:
         if self._bars is not None:
             self._bars.start()
+        elif self._aloud or _log.isEnabledFor(logging.INFO):
+            self._teller.start()
         return self
 
     def __exit__(
@@ -50,6 +57,18 @@ class Progress:
     ) -> None:
         if self._bars is not None:
             self._bars.stop()
+        self._ended.set()
+        if self._teller.is_alive():
+            self._teller.join()
+
+    def _tell(self) -> None:
+        while not self._ended.wait(_EVERY):
+            share = f"{self._done} of {self._pieces}" if self._pieces else str(self._done)
+            line = f"{self._title}: {self._name}, {share} done after {time.monotonic() - self._began:.0f} s"
+            if _log.isEnabledFor(logging.INFO):
+                _log.info(line)
+            elif self._aloud:
+                print(line, file=sys.stderr)
 
     def stage(self, name: str, pieces: int) -> None:
         """Begin the next stage, of so many pieces of work; 0 where the number is not known."""
@@ -65,13 +84,8 @@ class Progress:
     def advance(self, pieces: int = 1) -> None:
         """So many pieces are finished."""
         self._done += pieces
-        now = time.monotonic()
         if self._bars is not None and self._inner is not None:
             self._bars.advance(self._inner, pieces)
-        elif self._bars is None and now - self._told >= _EVERY:
-            self._told = now
-            share = f"{self._done} of {self._pieces}" if self._pieces else str(self._done)
-            _log.info("%s: %s, %s done after %.0f s", self._title, self._name, share, now - self._began)
 
 
 def _bars() -> Any:

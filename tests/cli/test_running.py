@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import subprocess
+import threading
 import time
 from dataclasses import replace
 
@@ -127,18 +128,23 @@ def test_offsets_are_exposures(tmp_path):
     call("fit", tmp_path / "data.csv", *columns, "--weight", "log_days", code=2)
 
 
-def test_long_work_says_a_line_now_and_then(monkeypatch, caplog):
-    caplog.set_level(logging.INFO, "mssl")
-    moments = iter([0.0, 10.0, 31.0, 40.0, 62.0])
-    monkeypatch.setattr(_progress.time, "monotonic", lambda: next(moments))
-    with _progress.Progress(0, "search", 2) as progress:
-        progress.stage("penalties", 7)
-        for _ in range(4):
-            progress.advance()
-    assert [record.message for record in caplog.records] == [
-        "search: penalties, 2 of 7 done after 31 s",
-        "search: penalties, 4 of 7 done after 62 s",
-    ]
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_long_work_says_a_line_now_and_then(verbose, monkeypatch, caplog, capsys):
+    """Also while a single piece of it takes long; where nobody listens to the logger, if verbose asks for it."""
+    monkeypatch.setattr(_progress, "_EVERY", 0.01)
+    for level in (logging.INFO, logging.ERROR):
+        caplog.set_level(level, "mssl")
+        before = threading.active_count()
+        with _progress.Progress(verbose, "search", 2) as progress:
+            progress.stage("penalties", 7)
+            progress.advance(3)
+            while level == logging.INFO and not caplog.records:
+                time.sleep(0.01)
+            while level == logging.ERROR and verbose and not (printed := capsys.readouterr().err):
+                time.sleep(0.01)
+        assert threading.active_count() == before
+    assert {record.message for record in caplog.records} == {"search: penalties, 3 of 7 done after 0 s"}
+    assert not verbose or printed.startswith("search: penalties, 3 of 7 done")
 
 
 def test_levels_say_more_or_less(folder, capsys):

@@ -101,10 +101,10 @@ def combine(
 
     .. math:: \hat y_k(t) = \bar y_{km(t)} + b_k + \sum_j w_{kj}\,\big(x_{kj}(t) - \bar x_{kjm(t)}\big).
 
-    The observation may have gaps: NaN, or months that it lacks, which is said aloud. Weights and means are learned from the months that are observed (those of the
-    members too, so that both are means of the same months), every month is predicted, and errors are those of months
-    that are observed. A location is left out where some month of the year is observed less than twice in the training
-    years (once for raw values).
+    The observation may have gaps: NaN, or months that it lacks, which is said aloud. Weights and means are learned from
+    the months that are observed (those of the members too, so that both are means of the same months), every month is
+    predicted, and errors are those of months that are observed. A location is left out where some month of the year is
+    observed less than twice in the training years (once for raw values).
 
     Parameters
     ----------

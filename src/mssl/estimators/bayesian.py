@@ -131,7 +131,9 @@ class BayesianEstimator(TaskEstimator):
         context = self._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         record = Checkpoint(self.checkpoint, self._identity(data, folds))
-        ensemble = choose(data, request, loss, folds, self._report(context), record)
+        with Progress(0, type(self).__name__, 1) as progress:
+            progress.stage("candidates judged by folds" if folds else "fits", 0)
+            ensemble = choose(data, request, loss, folds, self._report(context, progress), record)
         self._keep(ensemble, data, loss)
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
         late = [member.name for member in ensemble.members if not member.fit.converged]
@@ -144,9 +146,8 @@ class BayesianEstimator(TaskEstimator):
             )
         return self
 
-    def _report(self, context: Any) -> Any:
-        progress, began, count = Progress(0, type(self).__name__, 1), monotonic(), 0
-        progress.stage("candidates judged by folds", 0)
+    def _report(self, context: Any, progress: Progress) -> Any:
+        began, count = monotonic(), 0
 
         def report(name: str, density: float) -> None:
             nonlocal count

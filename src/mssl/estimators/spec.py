@@ -136,8 +136,8 @@ def settings_of(estimator: Any, **changes: Any) -> Settings:
         if isinstance(structure, Structure) and structure.learned and structure.relates == "coef" and 0 in factors:
             allowed = "where the structure is learned from the weights, factors are above 0"
             remedy = (
-                "It would count free weights as if they were none. Give them a small factor, such as 0.1 for weights of "
-                "ten times the size, or use structure=Independent(…)."
+                "It would count free weights among them. Give a small factor, such as 0.1 for weights of ten times "
+                "the size, or use structure=Independent(…)."
             )
             raise refused("penalty_factor", factor, allowed, remedy)
         given["penalty_factor"] = tuple(factors.tolist())
