@@ -21,7 +21,7 @@ model = BayesianMSSLRegressor("mean+ard", features="linear", loss="poisson")
 model.fit(X, counts, tasks=sites, offset=np.log(days))
 
 figure, ax = plt.subplots(figsize=(4.2, 4), layout="constrained")
-ax.loglog(rate, model.predict(X, tasks=sites), ".", ms=3)
+ax.loglog(rate, model.predict(X, tasks=sites, offset=0), ".", ms=3)
 ax.loglog([0.02, 2], [0.02, 2], color="0.6", lw=1)
 ax.set_xlabel("true rate a day")
 ax.set_ylabel("predicted rate a day")

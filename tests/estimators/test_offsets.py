@@ -6,6 +6,7 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 
+import mssl
 from mssl import BayesianMSSLRegressor, MSSLClassifier, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, MultiTaskGLMCV
 from mssl.exceptions import DataError, LayoutError, ParameterError
 from mssl.losses import Gamma, Gaussian, Huber, Poisson
@@ -99,7 +100,26 @@ def test_a_search_with_exposures_is_one_over_weighted_rates():
     assert model.best_params_ == rates.best_params_
     np.testing.assert_allclose(model.coef_, rates.coef_)
     explained = model.score(X, y, tasks=tasks, offset=np.log(exposure))
-    assert explained > model.score(X, y, tasks=tasks)
+    assert explained > model.score(X, y, tasks=tasks, offset=0)
+
+
+@pytest.mark.parametrize("kind", ["one", "search", "bayesian"])
+def test_a_forgotten_offset_is_named_once(kind, tmp_path):
+    X, y, tasks, exposure, _ = counts(n=25)
+    made = {
+        "one": MSSLRegressor(loss="poisson"),
+        "search": MSSLRegressorCV([0.5], [0.0], couplings=[1.0], loss="poisson", cv=2),
+        "bayesian": BayesianMSSLRegressor("mean", loss="poisson"),
+    }[kind]
+    model = mssl.load(mssl.save(made.fit(X, y, tasks=tasks, offset=np.log(exposure)), tmp_path / "m.npz"))
+    rates = model.predict(X, tasks=tasks, offset=0)  # asked for: no warning
+    with pytest.warns(UserWarning, match="offset is not given") as told:
+        np.testing.assert_array_equal(model.predict(X, tasks=tasks), rates)
+    assert len(told) == 1
+    assert told[0].filename == __file__
+    with pytest.warns(UserWarning, match="offset is not given"):
+        model.score(X, y, tasks=tasks)
+    made.fit(X, y, tasks=tasks).predict(X, tasks=tasks)  # none was given: nothing is missed
 
 
 def test_offsets_that_no_model_can_use_are_refused():

@@ -129,6 +129,7 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         )
         if tasks is None and self.task_column is None:
             _hint_at_tasks(data)
+        self.has_offset_ = offset is not None
         if offset is not None:
             data = self._absorb(data, offset, np.shape(y))
         return self._with_targets(data)
@@ -352,6 +353,7 @@ class MultiTaskEstimator(TaskEstimator):
         if not is_dask(X) or offset is not None:
             return False
         check_columns(self)
+        self.has_offset_ = False
         read = read_on_workers(X, y, tasks, sample_weight, task_column=self.task_column, y_numeric=self._numeric)
         data = self._with_targets(read)
         remember_columns(self, data.n_features, data.feature_names)
@@ -545,7 +547,9 @@ class MeanPredictor(TaskPredictor):
             return predict_lazily(partial(MeanPredictor.predict, self, unseen=unseen), X, tasks)
         rows = self._rows(X, tasks, unseen)
         predictor = self._predictor_of(rows)
-        if offset is not None:
+        if offset is None:
+            self._miss_offset()
+        else:
             predictor = predictor + read_offset(offset, predictor.shape)
         if self.target_ is not None:
             return self._as_given(self._back(predictor, rows), rows.dtype)

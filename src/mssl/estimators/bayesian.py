@@ -96,7 +96,6 @@ class BayesianEstimator(TaskEstimator):
         -------
         self
         """
-        self.exposed_ = offset is not None and self._loss().name != "gaussian"
         if self._fitted_on_workers(X, y, tasks, sample_weight, offset):
             return self
         X, groups, order, self.ignored_columns_ = take_columns(X, groups, order)
@@ -267,7 +266,9 @@ class BayesianEstimator(TaskEstimator):
     ) -> tuple[Forecast, tuple[int, ...], Any]:
         """Distributions of all rows, flat, and the shape of predictions and the type of the rows."""
         forecast, shape, dtype = self._forecast_rows(X, tasks, unseen)
-        if offset is not None:
+        if offset is None:
+            self._miss_offset()
+        else:
             forecast = replace(forecast, mean=forecast.mean + read_offset(offset, shape).ravel())
         return forecast, shape, dtype
 

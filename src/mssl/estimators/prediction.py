@@ -69,6 +69,7 @@ class TaskPredictor:
     column_quantiles_: Array
     ignored_columns_: tuple[str, ...] = ()  # columns of groups and times, which are no features
     target_: TargetTransform | None = None
+    has_offset_: bool = False  # whether the fit was given offsets
     noise_: Array
     unseen_: str = "error"  # what is done with tasks that were not there, unless a call says so
     unseen_coef_: Array
@@ -106,6 +107,7 @@ class TaskPredictor:
             "encoder_",
             "maps_",
             "target_",
+            "has_offset_",
             "column_quantiles_",
             "ignored_columns_",
         )
@@ -113,6 +115,15 @@ class TaskPredictor:
             if hasattr(other, name):
                 setattr(self, name, getattr(other, name))
         return self
+
+    def _miss_offset(self) -> None:
+        """Say that offsets were given to the fit and not to a prediction."""
+        if self.has_offset_:
+            told = (
+                "The model was fitted with offsets, and offset is not given: the answer is for an offset of 0, "
+                "an exposure of 1. Give offset=…, or offset=0 if that is meant."
+            )
+            warnings.warn(told, UserWarning, stacklevel=caller_level())
 
     @property
     def _n_columns(self) -> int:

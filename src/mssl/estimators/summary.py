@@ -255,7 +255,8 @@ def held_out_score(model: Any) -> HeldOutScore | None:
             what, score = f"cross-validated score ({judge}, {model.n_splits_} folds)", model.best_score_
         areas = model.cv_results_.get("mean_auc")
         return HeldOutScore(what, float(score), None if areas is None else _known(areas[model.best_index_]))
-    judged = [] if getattr(model, "exposed_", False) else getattr(model, "candidates_", [])  # rates, not counts
+    rates = getattr(model, "has_offset_", False) and model.loss_.name != "gaussian"  # those were judged, not counts
+    judged = [] if rates else getattr(model, "candidates_", [])
     held_out = [score for _, score, weight in judged if weight > 0 and np.isfinite(score)]
     if not held_out:
         return None
