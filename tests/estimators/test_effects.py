@@ -7,8 +7,8 @@ from scipy import sparse
 
 import mssl
 from mssl import MSSLClassifier, MSSLRegressor, MSSLRegressorCV
+from mssl.data.columns import column_quantiles
 from mssl.datasets import make_curved_tasks
-from mssl.estimators.effects import column_quantiles
 from mssl.exceptions import DataError, ParameterError, UnseenTaskError
 from mssl.plots import plot_coefficients, plot_effects
 

@@ -6,15 +6,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from mssl._typing import Array, Index, Labels
 from mssl._validation import refused
 from mssl.data.encoding import ColumnSchema, column_of
 from mssl.data.inputs import listing
-
-_SHARES = np.linspace(0.0, 1.0, 21)  # quantiles of a column that are kept
-_SAMPLE = 500_000  # numbers that these are computed from at most
 
 
 class PartialEffect(NamedTuple):
@@ -42,19 +38,6 @@ class PartialEffect(NamedTuple):
     def __repr__(self) -> str:
         low, high = float(np.min(self.effect)), float(np.max(self.effect))
         return f"PartialEffect({self.feature!r}, {len(self.x)} points, effects from {low:.3g} to {high:.3g})"
-
-
-def column_quantiles(X: Any, n_columns: int) -> Array:
-    """Mean and quantiles of each of the first columns, (1 + 21, d), of at most some thousands of rows."""
-    step = max(1, -(-X.shape[0] * n_columns // _SAMPLE))
-    rows = X[::step, :n_columns]
-    values = rows.toarray() if sparse.issparse(rows) else np.asarray(rows)
-    ordered = np.sort(values.T)  # np.quantile looks for each of the 21 anew
-    place = _SHARES * (len(values) - 1)
-    below = place.astype(int)
-    above = np.minimum(below + 1, len(values) - 1)
-    quantiles = ordered[:, below] + (place - below) * (ordered[:, above] - ordered[:, below])
-    return np.vstack([values.mean(axis=0), quantiles.T])
 
 
 class Columns:
@@ -114,7 +97,8 @@ class Columns:
         """Weights of the typical rows: equal for quantiles, the share of each level in training for levels."""
         schema = self.schemas[place]
         if schema.categories is None:
-            return np.full(len(_SHARES), 1.0 / len(_SHARES))
+            kept = len(self.quantiles) - 1  # the first is the mean
+            return np.full(kept, 1.0 / kept)
         own: Index = np.flatnonzero(self.of == place)[: schema.width]
         known = np.clip(self.quantiles[0, own], 0.0, 1.0)
         shares = known if len(known) == len(schema.categories) else np.r_[max(0.0, 1.0 - known.sum()), known]

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mssl._typing import Array, Index, Labels
 from mssl._validation import caller_level, check_choice, check_number, check_whole_number
+from mssl.data.columns import column_quantiles
 from mssl.data.encoding import FeatureEncoder, Features, read_features
 from mssl.data.inputs import (
     as_given,
@@ -24,7 +25,7 @@ from mssl.data.inputs import (
 )
 from mssl.data.layouts import TaskData
 from mssl.data.targets import TargetTransform
-from mssl.estimators.effects import Columns, PartialEffect, column_quantiles
+from mssl.estimators.effects import Columns, PartialEffect
 from mssl.exceptions import DataError, LayoutError, ParameterError
 from mssl.features import FeatureBlocks
 from mssl.losses import Loss

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from mssl._validation import check_choice, check_number
+from mssl.data.columns import feature_spreads
 from mssl.exceptions import DataError
 from mssl.graph.geometry import NEGATIVE, PALETTE, POSITIVE, task_order
 from mssl.graph.task_graph import TaskGraph
@@ -22,7 +23,6 @@ from mssl.plots.support import (
     axes,
     distances,
     drawn,
-    feature_spreads,
     heat,
     history_columns,
     legend_above,

@@ -72,12 +72,6 @@ def as_names(given: Iterable[Any] | None, source: Any, attribute: str, count: in
     return listed
 
 
-def feature_spreads(model: Any, n_features: int) -> FloatArray | None:
-    """Standard deviations of a model's columns in training; None where it knows none, or maps columns to others."""
-    quantiles = np.asarray(getattr(model, "column_quantiles_", np.empty((0, 0))))
-    return quantiles[1:].std(axis=0) if quantiles.shape[1] == n_features else None
-
-
 def numbers(values: Any, what: str, *dimensions: int) -> FloatArray:
     """Return finite numbers of one of the dimensions asked for."""
     try:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from mssl.data.columns import feature_spreads
 from mssl.estimators.summary import held_out_score, last_step
 from mssl.exceptions import DataError, MSSLError, package_versions
 from mssl.graph.display import FDR, display
@@ -22,7 +23,7 @@ from mssl.graph.inference import COVERAGE, RelationTable
 from mssl.graph.task_graph import TaskGraph, short_name
 from mssl.model.task_matrix import DENSE_UP_TO
 from mssl.plots.effects import most_relevant
-from mssl.plots.support import feature_spreads, history_columns
+from mssl.plots.support import history_columns
 from mssl.report.scores import Gains, Scores, measure, read_gains
 from mssl.transfer import gain_over_separate
 
