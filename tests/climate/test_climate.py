@@ -139,8 +139,8 @@ def test_the_answer_has_the_coordinates_of_the_observation(name, region, tmp_pat
     members = {"a": field(COARSE), "b": field(COARSE, noise=0.3)}
     options = {"train": TRAIN, "test": TEST, "land_only": False, "region": region, "estimator": ridge()}
     wanted = observed[12 * (TEST[0] - FIRST) :]
-    if region is not None and name != "locations":
-        lat, lon = {"names": ("latitude", "x")}.get(name, ("lat", "lon"))
+    if region is not None:
+        lat, lon = {"names": ("latitude", "x"), "locations": ("nav_lat", "nav_lon")}.get(name, ("lat", "lon"))
         wanted = wanted.where((wanted[lat] <= 0) & wanted[lon].isin([0, 350]), drop=True)
     for source in (observed, observed.to_dataset(name="tas")):
         answer = combine(members, source, **options)
@@ -277,6 +277,21 @@ def test_land_mask_and_region():
     )
     with pytest.raises(DataError, match="No location lies"):
         combine(members, field(grid), train=TRAIN, test=TEST, region=(-26, -24, -11, 11), estimator=ridge())
+
+
+def test_a_region_cuts_stations_too(tmp_path):
+    cells = to_dataset(make_climate_like(n_samples=84, random_state=0))
+    inside = (cells["lon"] >= -70) & (cells["lat"] <= 0)
+    options = {"train": (1901, 1905), "test": (1906, 1907), "estimator": ridge()}
+    answer = combine(cells["ensemble"], cells["observed"], region=(-70, -30, -60, 0), **options)
+    assert answer["location"].values.tolist() == cells["location"].values[inside.values].tolist()
+    files = tmp_path / "ensemble.nc", tmp_path / "observed.nc"
+    cells["ensemble"].isel(member=0, drop=True).to_netcdf(files[0])
+    cells["observed"].to_netcdf(files[1])
+    again = combine(files[:1], files[1], region=(-70, -30, -60, 0), **options)
+    np.testing.assert_array_equal(again["observed"], answer["observed"])
+    with pytest.raises(DataError, match="leave region out"):
+        combine(cells["ensemble"], cells["observed"].drop_vars(["lat", "lon"]), region=(-70, -30, -60, 0), **options)
 
 
 def test_every_location_left_out_has_a_reason():

@@ -280,8 +280,8 @@ def _show_gains(tasks: list[dict[str, Any]], first: str, others: list[str]) -> N
     lost = sum(row[-1]["share"] < 0 for row in gains)
     clear = sum(row[-1]["share"] < -2 * row[-1]["share_error"] for row in gains)
     click.echo(
-        f"With {others[-1]}, {len(gains) - lost} tasks gain and {lost} lose, {clear} of them by more than two standard "
-        "errors."
+        f"Tasks that gain with {others[-1]}: {len(gains) - lost}; that lose: {lost}, {clear} of them by more than two "
+        "standard errors."
     )
 
 

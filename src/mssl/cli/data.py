@@ -64,7 +64,9 @@ def fetch(name: str, as_json: bool) -> None:
 @click.option("--seed", type=int, default=0, show_default=True, help="Which rows --subsample takes.")
 @json_option
 def export(name: str, path: str, subsample: int | None, seed: int, as_json: bool) -> None:
-    r"""Write the data set NAME as a table to PATH, in the format of its ending (CSV, TSV, Parquet, Feather; .gz).
+    r"""Write the data set NAME as a table to PATH.
+
+    The format is that of its ending (CSV, TSV, Parquet, Feather; .gz).
 
     \b
     Example:

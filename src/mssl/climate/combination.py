@@ -248,7 +248,7 @@ def _observed(given: Any, region: Any, land_only: bool) -> tuple[Any, Any, int]:
         lon = given[given_names(given)["lon"]]
         data = with_given_longitudes(data, lon)
     gridded = "location" not in data.dims
-    data = select_region(data, region) if gridded else data
+    data = select_region(data, region)
     grid = None
     if {"lat", "lon"} <= set(data.dims):
         grid = data["lat"].values, lon.values[np.isin(lon.values, data["given_lon"].values)]

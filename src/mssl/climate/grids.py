@@ -192,14 +192,16 @@ def monthly(data: Any) -> Any:
 
 
 def select_region(data: Any, region: tuple[float, float, float, float] | None) -> Any:
-    """The cells inside (west, east, south, north); west may lie east of east, across the date line."""
+    """The cells or locations inside (west, east, south, north); west may lie east of east, across the date line."""
     if region is None:
         return data
     west, east, south, north = region
     if not (-90 <= south < north <= 90) or not all(-180 <= x <= 360 for x in (west, east)):
         raise refused("region", region, "give west, east, south, north in degrees, such as -82, -34, -56, 13")
+    if not {"lat", "lon"} <= set(data.coords) or ("location" in data.dims and "location" not in data.coords):
+        raise DataError("The observation's locations have no names, or no lat and lon; add them, or leave region out.")
     west, east = ((x + 180) % 360 - 180 if x != 180 else 180.0 for x in (west, east))
-    lon, lat = data["lon"], data["lat"]
+    lon, lat = data["lon"].compute(), data["lat"].compute()
     inside = (lon >= west) & (lon <= east) if west <= east else (lon >= west) | (lon <= east)
     return data.where(inside & (lat >= south) & (lat <= north), drop=True)
 
