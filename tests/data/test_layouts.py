@@ -57,6 +57,16 @@ def test_tasks_are_numbered_as_if_sorted(labels: list[str]) -> None:
     np.testing.assert_array_equal(locate_tasks(coded, tasks), of_row)
 
 
+def test_many_rows_are_sorted_alike_however_they_are_stored(rng: np.random.Generator) -> None:
+    X, y, tasks = rng.standard_normal((5000, 3)), rng.standard_normal(5000), rng.integers(0, 40, 5000)
+    by_rows, by_columns = (read_tasks(given, y, tasks=tasks) for given in (X, np.asfortranarray(X)))
+    order = np.argsort(tasks, kind="stable")
+    for data in (by_rows, by_columns, read_tasks(X, y, tasks=40_000 * tasks + np.arange(5000) % 2)):
+        np.testing.assert_array_equal(data.X, X[data.source_rows])
+        np.testing.assert_array_equal(data.y, y[data.source_rows])
+    np.testing.assert_array_equal(by_columns.source_rows, order)
+
+
 def test_coded_tasks_are_taken_as_their_names(rng: np.random.Generator) -> None:
     X, y, place = ragged(rng, [12, 9, 15])
     order = rng.permutation(len(y))

@@ -38,6 +38,7 @@ from mssl.data.inputs import (
 )
 from mssl.exceptions import DataError, LayoutError
 
+_ROWS_AT_ONCE = 2048  # that are moved at once: of some dozens of columns they stay in the cache
 _FEW = 10  # rows in which a column may be the target by chance
 _SQUARES = (1e-152, 1e152)  # targets whose squares doubles can hold
 _FOURTH_POWERS = (1e-70, 1e70)  # targets whose fourth powers doubles can hold, with room for products in the fit
@@ -412,15 +413,29 @@ def _from_long(features: Features, y: Labels, target_names: Labels | None, sampl
         tasks, of_row = np.asarray([0]) if target_names is None else target_names, np.zeros(n, dtype=np.int64)
     else:
         tasks, of_row = number_tasks(features.tasks)
-    order = np.argsort(of_row, kind="stable") if np.any(np.diff(of_row) < 0) else None
+    # Small integers are sorted by their digits, in a fifth of the time.
+    small = of_row.astype(np.int16) if len(tasks) <= np.iinfo(np.int16).max else of_row
+    order = np.argsort(small, kind="stable") if np.any(np.diff(of_row) < 0) else None
     if weights is not None and np.any(weights == 0):
         order = np.flatnonzero(weights > 0) if order is None else order[weights[order] > 0]
     if order is not None:
-        X, y, of_row = X[order], y[order], of_row[order]
+        X, y, of_row = _reordered(X, order), y[order], of_row[order]
         weights = None if weights is None else weights[order]
     counts = np.bincount(of_row, minlength=len(tasks))
     offsets = np.concatenate([[0], np.cumsum(counts)])
     return TaskData(X, y, weights, offsets, tasks, "long", order, False, features.feature_names)
+
+
+def _reordered(X: Any, order: Index) -> Any:
+    """X[order]; runs of rows of contiguous columns, as in frames, are written to their places, which is faster."""
+    if sparse.issparse(X) or X.flags.c_contiguous or len(order) != len(X):
+        return X[order]
+    place, out = np.empty_like(order), np.empty(X.shape, dtype=X.dtype)
+    place[order] = np.arange(len(order))
+    for start in range(0, len(X), _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        out[place[rows]] = X[rows]
+    return out
 
 
 def _from_shared(features: Features, y: Labels, target_names: Labels | None, sample_weight: Any) -> TaskData:
