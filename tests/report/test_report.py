@@ -22,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 import mssl
 from mssl import (
     BayesianMSSLRegressor,
+    MSSLClassifierCV,
     MSSLRegressor,
     MSSLRegressorCV,
     MultiTaskGLM,
@@ -453,7 +454,18 @@ def test_the_gain_in_cross_validation_comes_first(problem, tmp_path):
     assert good.startswith("In cross-validation")
     assert f"{100 * gain:.1f}\u00a0% below" in good
     assert "not measured" not in good
+    assert f"2 folds) is {found.best_score_:.4g}." in good
     assert good.index("In cross-validation") < good.index("that the model was fitted on")
+
+
+def test_the_area_under_the_curve_of_left_out_rows_comes_first(problem, tmp_path):
+    labels = problem.y > np.median(problem.y)
+    found = MSSLClassifierCV([0.3], [0.0], couplings=[1.0], cv=2).fit(problem.X, labels, tasks=problem.tasks)
+    page = written(found, tmp_path, data=(problem.X, labels, problem.tasks), held_out=False)
+    good = page.words["summary"].partition("How good it is")[2].partition("How certain it is")[0]
+    area = found.cv_results_["mean_auc"][found.best_index_]
+    assert f"ROC curve of the same rows is {area:.3f}." in good.partition("that the model was fitted on")[0]
+    assert "training area under the ROC curve" in good
 
 
 def test_missing_targets_are_left_out():

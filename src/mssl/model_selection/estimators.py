@@ -457,7 +457,8 @@ class MSSLClassifierCV(MSSLSearch):
     Attributes
     ----------
     best_params_, best_score_, best_index_, best_estimator_, cv_results_, n_splits_, graph_params_
-        As for :class:`MSSLRegressorCV`.
+        As for :class:`MSSLRegressorCV`. ``cv_results_["mean_auc"]`` is the mean over folds of the area under the ROC
+        curve, over the test rows of all tasks.
     graph_choice_, stability_
         As for :class:`MSSLRegressorCV`.
     classes_, coef_, intercept_, precision_, graph_, tasks_, …

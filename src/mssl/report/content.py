@@ -277,7 +277,7 @@ def _cross_validated(model: Any) -> str:
     sign = -1.0 if "log loss" in score.what else 1.0  # candidates are scored by log densities
     apart = sign * {name: value for name, value, _ in getattr(model, "candidates_", [])}.get("ridge", np.nan)
     alone = f"; with separate tasks (ridge) it is {apart:.4g}" if sign * apart < sign * score.score else ""
-    area = "" if score.auc is None else f" Their area under the ROC curve is {score.auc:.3f} (0.5 is chance)."
+    area = "" if score.auc is None else f" The area under the ROC curve of the same rows is {score.auc:.3f}."
     return f"The {score.what} is {score.score:.4g}{alone}.{area}"
 
 

@@ -70,15 +70,15 @@ def _good(content: Content) -> str:
 
 def _shared_gain(content: Content) -> str:
     """What cross-validation says of learning together."""
-    gain = content.shared_gain
+    gain, score = content.shared_gain, escape(content.cross_validated)
     if gain is None:
-        return escape(content.cross_validated)
-    if gain < 0.0005:
-        return "In cross-validation, on rows left out of the fits, separate models per task do as well."
-    return (
-        f"In cross-validation, on rows left out of the fits, the deviance is {100 * gain:.1f}\u00a0% below that of the "
-        "best separate models per task."
+        return score
+    told = (
+        "separate models per task do as well."
+        if gain < 0.0005
+        else f"the deviance is {100 * gain:.1f}\u00a0% below that of the best separate models per task."
     )
+    return f"In cross-validation, on rows left out of the fits, {told} {score}"
 
 
 _WHOSE_ROWS = {
@@ -118,8 +118,8 @@ def _labels(scores: Scores) -> str:
     found = scores.labels
     if found is None:
         return ""
-    auc = "" if np.isnan(found.auc) else f", and the area under the ROC curve {found.auc:.3f} (0.5 is chance)"
     whose = "training " if scores.held_out is False else ""
+    auc = "" if np.isnan(found.auc) else f", and the {whose}area under the ROC curve {found.auc:.3f} (0.5 is chance)"
     return (
         f"Over all rows the {whose}log loss is {found.log_loss:.3g}, where each task's base rate alone has "
         f"{found.base_log_loss:.3g}{auc}."
