@@ -65,15 +65,25 @@ def test_gaussian_forecasts_are_student_distributions() -> None:
 def test_mixtures_have_the_mean_and_the_variance_of_mixtures(rng: np.random.Generator) -> None:
     parts = [make(rng.normal(size=4), rng.uniform(0.1, 1, 4), rng.uniform(0.1, 1, 4), 9.0) for _ in range(3)]
     weights = np.array([0.5, 0.3, 0.2])
-    found = mixed(parts, weights)
+    found = mixed(parts, weights, Gaussian())
     mean = sum(w * part.mean for w, part in zip(weights, parts, strict=True))
     square = sum(w * (part.variance + part.noise + part.mean**2) for w, part in zip(weights, parts, strict=True))
     np.testing.assert_allclose(found.mean, mean)
     np.testing.assert_allclose(found.variance + found.noise, square - mean**2)
-    same = mixed([parts[0]] * 3, weights)
+    same = mixed([parts[0]] * 3, weights, Gaussian())
     np.testing.assert_allclose(same.variance, parts[0].variance)
     both = joined(parts)
     np.testing.assert_array_equal(both.mean, np.concatenate([part.mean for part in parts]))
+
+
+def test_mixtures_of_labels_have_the_mean_probability() -> None:
+    weights = np.array([0.5, 0.3, 0.2])
+    parts = [make(np.array([f, -f]), np.full(2, f), 1.0, 9.0) for f in (0.3, 4.0, 30.0)]
+    found = mixed(parts, weights, Bernoulli())
+    expected = sum(w * part.probabilities() for w, part in zip(weights, parts, strict=True))
+    np.testing.assert_allclose(found.probabilities(), expected)
+    odds = mixed([make(np.array([90.0]), np.array([1.0]), 1.0, 9.0)] * 3, weights, Bernoulli()).log_odds()
+    assert odds > 80  # beyond where the probability rounds to one
 
 
 @pytest.mark.parametrize("factor", [0.7, 1.0, 1.8])

@@ -96,21 +96,21 @@ def _download(url: str, target: Path, file: DataFile) -> str | None:
     pooch: Any = require("pooch", "data", f"Downloading {file.path}")
     try:
         with atomic(target) as stream:
-            pooch.HTTPDownloader(timeout=_TIMEOUT)(url, stream, None)
+            try:
+                pooch.HTTPDownloader(timeout=_TIMEOUT)(url, stream, None)
+            except (OSError, ValueError) as error:  # requests' errors are OSErrors too: not the target's fault
+                raise _FailedDownloadError(f"{type(error).__name__}: {error}") from error
             stream.flush()
             problem = _problem(Path(stream.name), file)
             if problem is not None:
-                raise _WrongContentError(problem)
-    except _WrongContentError as error:
+                raise _FailedDownloadError(problem)
+    except (_FailedDownloadError, DatasetError) as error:
         return str(error)
-    # requests' errors are OSErrors too, so that a full disk and a cut line end here alike.
-    except (OSError, ValueError) as error:
-        return f"{type(error).__name__}: {error}"
     return None
 
 
-class _WrongContentError(Exception):
-    """A download that is not the file it should be."""
+class _FailedDownloadError(Exception):
+    """A download that was cut, or is not the file it should be."""
 
 
 def fetch_file(file: DataFile, *, base_url: str | None = None) -> Path:

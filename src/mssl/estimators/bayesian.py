@@ -176,10 +176,11 @@ class BayesianEstimator(TaskEstimator):
         check_flag("fit_intercept", self.fit_intercept)
         check_number("tol", self.tol, above=0)
         check_whole_number("max_iter", self.max_iter, low=1)
-        shrunk, scaled = self.random_intercepts, self.scale_targets
+        shrunk, scaled, both = self.random_intercepts, self.scale_targets, False
         if isinstance(shrunk, str):
             check_choice("random_intercepts", shrunk, ("auto",), also="True or False")
             shrunk = data.layout == "long" and data.n_tasks > 2
+            both = shrunk and loss.name == "bernoulli" and bool(self.fit_intercept)
         if isinstance(scaled, str):
             check_choice("scale_targets", scaled, ("auto",), also="True or False")
             scaled = data.layout == "shared" and loss.name == "gaussian"
@@ -191,7 +192,7 @@ class BayesianEstimator(TaskEstimator):
         options = Options(
             intercepts=intercepts, scale_targets=bool(scaled), tol=float(self.tol), max_iter=int(self.max_iter)
         )
-        return Request(features, self.structure, self.errors, options)
+        return Request(features, self.structure, self.errors, options, both)
 
     def _folds(self, data: TaskData) -> list[Any]:
         """Folds to choose and to calibrate by; none where nothing is left open, or where rows are too few."""
@@ -292,7 +293,7 @@ class BayesianEstimator(TaskEstimator):
     def _by_rows(self, values: Any, index: Index) -> Forecast:
         step = max(1, _CHUNK // max(1, values.shape[1]))
         parts = [
-            self.ensemble_.forecast(values[start : start + step], index[start : start + step])
+            self.ensemble_.forecast(values[start : start + step], index[start : start + step], self.loss_)
             for start in range(0, max(values.shape[0], 1), step)
         ]
         return joined(parts)
@@ -434,7 +435,7 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         "auto" lets the folds decide; without occasions it is "independent".
     random_intercepts : "auto" or bool, default="auto"
         Whether intercepts are drawn towards their mean, as in a mixed model, or free. "auto" draws them together in the
-        long layout with three tasks or more.
+        long layout with three tasks or more; for labels ``structure="auto"`` judges free ones too.
     fit_intercept : bool, default=True
         Whether tasks have intercepts at all.
     scale_targets : "auto" or bool, default="auto"

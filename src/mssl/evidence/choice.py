@@ -47,10 +47,13 @@ class Candidate:
         What is made of the columns.
     options : Options
         Structure, errors, intercepts, temperature.
+    note : str
+        What sets it apart from others of that structure, for tables.
     """
 
     features: Any
     options: Options
+    note: str = ""
 
     def roughly(self, loss: Loss) -> Candidate:
         """The same with the tolerance of fits that are only judged."""
@@ -67,6 +70,8 @@ class Candidate:
             parts.append("shared errors")
         if self.options.temperature != 1:
             parts.append(f"temperature {self.options.temperature:g}")
+        if self.note:
+            parts.append(self.note)
         return ", ".join(parts)
 
 
@@ -318,12 +323,12 @@ class Ensemble:
         """The members' weights."""
         return np.asarray([member.weight for member in self.members])
 
-    def forecast(self, X: Any, task: Index) -> Forecast:
+    def forecast(self, X: Any, task: Index, loss: Loss) -> Forecast:
         """Predictive distributions of rows of features; −1 is a new task."""
         made = [
             forecast(member.fit, X[:, : member.width], task).calibrated(member.calibration) for member in self.members
         ]
-        return made[0] if len(made) == 1 else mixed(made, self.weights)
+        return made[0] if len(made) == 1 else mixed(made, self.weights, loss)
 
 
 @dataclass(frozen=True)
@@ -340,12 +345,15 @@ class Request:
         Whether tasks' errors on one occasion are related.
     options : Options
         All else.
+    free_intercepts : bool
+        Whether free intercepts are judged beside those of the options.
     """
 
     features: Any
     structure: str
     errors: str
     options: Options
+    free_intercepts: bool = False
 
 
 def choose(
@@ -398,6 +406,10 @@ def choose(
         features = words[0] if "iw" in structure and request.structure == "auto" else best.features
         options = replace(best.options, structure=structure, errors=kind, temperature=temperature)
         held.judge(Candidate(features, options))
+    if request.free_intercepts and request.structure == "auto":
+        for structure in ("ridge", "mean+ard"):
+            options = replace(best.options, structure=structure, intercepts="flat")
+            held.judge(Candidate(best.features, options, "free intercepts"))
     return _stacked(whole, held)
 
 

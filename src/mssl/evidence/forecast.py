@@ -81,8 +81,14 @@ class Forecast:
 
     def log_odds(self) -> Array:
         """Log-odds of the second class, exact where its probability rounds to one."""
+        first, second = self.log_probabilities()
+        return np.asarray(second - first)
+
+    def log_probabilities(self) -> tuple[Array, Array]:
+        """Logarithms of the probabilities of both classes."""
         f = self._nodes()
-        return np.asarray(logsumexp(log_expit(f), axis=1, b=_MASS) - logsumexp(log_expit(-f), axis=1, b=_MASS))
+        first, second = (logsumexp(log_expit(sign * f), axis=1, b=_MASS) for sign in (-1, 1))
+        return np.asarray(first), np.asarray(second)
 
     def expectation(self, loss: Loss) -> Array:
         """Expected target."""
@@ -184,8 +190,15 @@ def forecast(fit: EvidenceFit, X: Any, task: Index) -> Forecast:
     return Forecast(mean, variance, noise, degrees)
 
 
-def mixed(forecasts: list[Forecast], weights: Array) -> Forecast:
-    """One distribution with the mean and variance of a mixture."""
+def mixed(forecasts: list[Forecast], weights: Array, loss: Loss) -> Forecast:
+    """One distribution in the place of a mixture: with its mean and variance, for labels with its probabilities.
+
+    Members whose predictors have other sizes must not be averaged on the scale of log-odds: the largest would win.
+    """
+    if loss.name == "bernoulli":
+        logs = np.array([f.log_probabilities() for f in forecasts])
+        first, second = logsumexp(logs, axis=0, b=weights[:, None, None])
+        return replace(forecasts[0], mean=second - first, variance=np.zeros(len(first)))
     mean = np.einsum("m,mn->n", weights, [f.mean for f in forecasts])
     variance = np.einsum("m,mn->n", weights, [f.variance + (f.mean - mean) ** 2 for f in forecasts])
     noise = np.einsum("m,mn->n", weights, [f.noise for f in forecasts])
