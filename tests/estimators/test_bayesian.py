@@ -313,7 +313,7 @@ def test_effects_have_bands_of_the_posterior(features: str) -> None:
         steps = curve.x - X[:, 1].mean()
         np.testing.assert_allclose(curve.effect, steps * model.coef_[2, 1], rtol=1e-8)
         half = stats.norm.ppf(0.9) * np.abs(steps) * model.coef_std_[2, 1]
-        np.testing.assert_allclose(curve.upper - curve.effect, half, rtol=0.1)
+        np.testing.assert_allclose(curve.upper - curve.effect, half, rtol=1e-6)
     wider = model.partial_effect(1, task=2, level=0.95)
     assert np.all(wider.upper - wider.lower >= curve.upper - curve.lower)
     # The mean of all tasks is known better than a single one.

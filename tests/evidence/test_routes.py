@@ -246,6 +246,16 @@ def test_draws_have_the_moments_of_the_posterior(one) -> None:
     assert np.max(np.abs(np.cov(draws.T) - covariance) / error) < 5.5
 
 
+def test_totals_over_tasks_have_the_variance_of_the_posterior(one) -> None:
+    dense, route, hyper = one
+    covariance = dense.posterior(hyper)[1][:-1, :, :-1]
+    rng = np.random.default_rng(3)
+    shares = rng.normal(size=len(covariance))
+    X = rng.normal(size=(5, covariance.shape[1]))
+    expected = np.einsum("ni,k,kilj,l,nj->n", X, shares, covariance, shares, X)
+    np.testing.assert_allclose(route.posterior(hyper).total_variance(X, shares), expected, rtol=1e-6)
+
+
 def test_weights_of_occasions_are_repetitions() -> None:
     case = gaps(13, dense=True, intercept=False)
     route = case.routes["primal"]

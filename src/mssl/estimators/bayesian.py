@@ -46,7 +46,6 @@ from mssl.solvers.fit import Settings, prepare
 
 _NODES, _MASS = np.polynomial.hermite_e.hermegauss(32)
 _MASS = _MASS / _MASS.sum()
-_BAND_DRAWS = 1_000  # draws of the weights behind a band: its width is known to some two per cent
 _CHUNK = 2**22  # numbers of features that are mapped and multiplied at a time
 
 
@@ -340,16 +339,12 @@ class BayesianEstimator(TaskEstimator):
     def _effect_band(
         self, steps: Array, effect: Array, index: int | None, level: float
     ) -> tuple[Array | None, Array | None]:
-        """A band of each point of the curve, from draws of the weights; tasks are averaged draw by draw."""
-        size = int(np.clip(_CHUNK // max(self.coef_.size, 1), 1, _BAND_DRAWS))
-        squares = np.zeros(len(effect))
-        count = 0
-        while count < _BAND_DRAWS:
-            draws = self.sample_posterior(size, random_state=count)
-            weights = draws.mean(axis=1) if index is None else draws[:, index]
-            squares += np.sum((weights @ steps.T - effect) ** 2, axis=0)
-            count += size
-        half = float(stats.norm.ppf(0.5 + level / 2)) * np.sqrt(squares / count)
+        """A band of each point of the curve, by the mean and the variance of the mixture."""
+        square = np.zeros(len(effect))
+        for member in self.ensemble_.members:
+            mean, variance = member.fit.contrast(steps[:, : member.width], index)
+            square += member.weight * (variance + (mean - effect) ** 2)
+        half = float(stats.norm.ppf(0.5 + level / 2)) * np.sqrt(square)
         return effect - half, effect + half
 
     def adapt(self, X: Any, y: Any, task: Hashable) -> Self:

@@ -218,6 +218,19 @@ class EvidenceFit:
         variance = self.posterior.new_variance(U) + self._level_variance()
         return level + size * (U @ self.posterior.mean), variance * size**2
 
+    def contrast(self, steps: Array, task: int | None) -> tuple[Array, Array]:
+        """Mean and variance of steps·w, steps being differences of features; None is the mean of all tasks' weights."""
+        units, K, d = self.units, len(self.counts), len(self.units.scales)
+        shares = np.append(units.sizes, np.full(len(self.joined), self.new_level()[1]))
+        shares = shares / len(shares) if task is None else np.where(np.arange(len(shares)) == task, shares, 0.0)
+        U = steps / units.scales
+        wide = np.column_stack([U, np.zeros(len(U))]) if self.has_column else U
+        mean, variance = wide @ (shares[:K] @ self.posterior.coef), self.posterior.total_variance(wide, shares[:K])
+        for share, joined in zip(shares[K:].tolist(), self.joined, strict=True):
+            mean = mean + share * (U @ joined.mean[:d])
+            variance = variance + share**2 * np.maximum(np.sum(U * (U @ joined.covariance[:d, :d]), axis=1), 0)
+        return mean, variance
+
     def new_level(self) -> tuple[float, float]:
         """Expected level of a new task at the common centre, and the unit of its targets."""
         return float(np.mean(self._levels())), float(np.exp(np.mean(np.log(self.units.sizes))))

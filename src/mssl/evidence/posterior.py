@@ -28,6 +28,9 @@ class WeightPosterior(Protocol):
     def covariance(self, task: int) -> Array:
         """Covariance of one task's weights, shape (d, d)."""
 
+    def total_variance(self, X: Array, shares: Array) -> Array:
+        """Variance of Σ_k s_k x·w_k for every row x."""
+
     def new_variance(self, X: Array) -> Array:
         """Variance of x·w for a task that has no rows."""
 
@@ -96,6 +99,17 @@ class MeanPosterior:
         own = np.sum(X * scaled, axis=1) - np.sum(along * along, axis=1)
         return np.maximum(own, 0.0) + _rows_variance(moved, self.mean_covariance)
 
+    def total_variance(self, X: Array, shares: Array) -> Array:
+        """Variance of Σ_k s_k x·w_k for every row x."""
+        scaled = X * self.deviation
+        prior = np.sum(X * scaled, axis=1)
+        own, moved = np.zeros(len(X)), shares.sum() * X
+        for k in np.flatnonzero(shares).tolist():
+            along = scaled @ self.U[k].T
+            own += shares[k] ** 2 * np.maximum(prior - np.sum(along * along, axis=1), 0.0)
+            moved = moved - shares[k] * (along @ self.U[k])
+        return own + _rows_variance(moved, self.mean_covariance)
+
     def new_covariance(self) -> Array:
         """Covariance of the weights of a task that has no rows."""
         return np.asarray(self.mean_covariance + np.diag(self.deviation))
@@ -146,6 +160,10 @@ class JointPosterior:
     def variance(self, X: Array, task: int) -> Array:
         """Variance of x·w_k for every row x."""
         return _rows_variance(X, self.covariance(task))
+
+    def total_variance(self, X: Array, shares: Array) -> Array:
+        """Variance of Σ_k s_k x·w_k for every row x."""
+        return np.asarray(np.sum((X @ np.tensordot(shares, self.factor, axes=1)) ** 2, axis=1))
 
     def new_covariance(self) -> Array:
         """Covariance of the weights of a task that has no rows."""
@@ -214,6 +232,10 @@ class SharedPosterior:
     def variance(self, X: Array, task: int) -> Array:
         """Variance of x·w_k for every row x."""
         return self._variance(X, float(self.T[task, task]), self.T[task] @ self.F)
+
+    def total_variance(self, X: Array, shares: Array) -> Array:
+        """Variance of Σ_k s_k x·w_k for every row x."""
+        return self._variance(X, float(shares @ self.T @ shares), shares @ self.T @ self.F)
 
     def covariance(self, task: int) -> Array:
         """Covariance of one task's weights."""
@@ -308,6 +330,13 @@ class DualPosterior:
         """Variance of x·w_k for every row x."""
         prior = (X * X) @ (self.T[self.block, task, task] * self.psi)
         turned = self._reduction(X, self.T[:, self.task, task])
+        return np.maximum(prior - np.sum(turned * turned, axis=0), 0.0)
+
+    def total_variance(self, X: Array, shares: Array) -> Array:
+        """Variance of Σ_k s_k x·w_k for every row x."""
+        reach = self.T @ shares
+        prior = (X * X) @ ((reach @ shares)[self.block] * self.psi)
+        turned = self._reduction(X, reach[:, self.task])
         return np.maximum(prior - np.sum(turned * turned, axis=0), 0.0)
 
     def covariance(self, task: int) -> Array:
