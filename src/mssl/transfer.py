@@ -222,3 +222,19 @@ def gain_over_separate(model: Any) -> float | None:
         if penalty >= 1 and mean is False
     ]
     return float(1 - model.best_score_ / max(separate)) if separate and max(separate) else None
+
+
+def lead_over_separate(model: Any) -> float | None:
+    """How much more log density held-out rows have than with weights of their own for every task ("ridge").
+
+    None where the model has no candidates that folds judged, or none of that kind.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        A Bayesian one, or any other.
+    """
+    judged = getattr(model, "candidates_", [])
+    best = [score for _, score, weight in judged if weight > 0 and np.isfinite(score)]
+    separate = [score for name, score, _ in judged if name.split(",")[0] == "ridge" and np.isfinite(score)]
+    return float(max(best) - max(separate)) if best and separate else None

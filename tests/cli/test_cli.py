@@ -450,10 +450,10 @@ def test_report(weather, tmp_path):
     assert "that the model was fitted on the median training RMSE" in text
 
 
-def test_everything_is_chosen_by_cross_validation(tmp_path):
-    """The default: parameters, a graph with confidence, and the gain over separate models."""
+def related_table(folder):
+    """A table of six tasks whose weights are alike."""
     random = np.random.default_rng(0)
-    path, centre = tmp_path / "data.csv", random.normal(size=5)
+    path, centre = folder / "data.csv", random.normal(size=5)
     with path.open("w", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(["task", *"abcde", "y"])
@@ -461,7 +461,35 @@ def test_everything_is_chosen_by_cross_validation(tmp_path):
             weights = centre + 0.1 * random.normal(size=5)
             for x in random.normal(size=(12, 5)):
                 writer.writerow([f"t{k}", *x, x @ weights + random.normal()])
-    args = ("fit", path, "--task", "task", "--target", "y", "--json")
+    return path
+
+
+@pytest.mark.parametrize("family", ["gaussian", "binary", "poisson"])
+def test_weights_are_integrated_out_unless_another_method_is_asked_for(family, tmp_path):
+    table = pytest.importorskip("pandas").read_csv(related_table(tmp_path))
+    if family != "gaussian":
+        table["y"] = (table["y"] > 0).astype(int) * (1 if family == "binary" else 2)
+        table.loc[0, "y"] = 1
+    table.to_csv(tmp_path / "data.csv", index=False)
+    args = ("fit", tmp_path / "data.csv", "--task", "task", "--target", "y", "--family", family)
+    found = json.loads(call(*args, "--json").output)
+    if family == "poisson":  # counts were not compared on enough data
+        assert found["method"] == "p-mssl"
+        return
+    assert found["method"] == "bayesian"
+    assert sum(found["mixture"].values()) == pytest.approx(1, abs=1e-3)
+    assert found["lead_over_separate_weights"] > 0.01
+    told = " ".join(call(*args).output.split())
+    assert "more log density a held-out row than with separate weights" in told
+    assert "mixture of" in told
+    # A parameter of the paper's method asks for it.
+    assert json.loads(call(*args, "--set", "graph_penalty=0.3", "--json").output)["method"] == "p-mssl"
+    assert json.loads(call(*args, "--set", "structure=ridge", "--json").output)["mixture"] == {"ridge": 1.0}
+
+
+def test_everything_is_chosen_by_cross_validation(tmp_path):
+    """The paper's method: parameters, a graph with confidence, and the gain over separate models."""
+    args = ("fit", related_table(tmp_path), "--task", "task", "--target", "y", "--json", "--method", "p-mssl")
     one, two = (json.loads(call(*args, "--save", tmp_path / f"{name}.npz").output) for name in "ab")
     assert {"graph_penalty", "coef_penalty", "coupling"} <= set(one["parameters"])
     assert one["gain_over_separate_models"] > 0.1

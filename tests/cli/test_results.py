@@ -276,7 +276,7 @@ def test_curves_categories_and_gaps_from_a_table(tmp_path):
     predicted = list(csv.DictReader(call("predict", model, path).output.splitlines()))
     np.testing.assert_allclose([float(row["prediction"]) for row in predicted], y, atol=1.0)
     # What the search does not choose leaves it a search, which knows the columns of the table too.
-    call("fit", path, *columns, "--set", "features=spline", "--save", model)
+    call("fit", path, *columns, "--method", "p-mssl", "--set", "features=spline", "--save", model)
     searched = mssl.load(model)
     assert isinstance(searched, mssl.MSSLRegressorCV)
     assert list(searched.column_relevance()) == ["x", "kind"]

@@ -19,7 +19,7 @@ from mssl.cli import _show_warning
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
-FIT = ("fit", "data.csv", "--task", "task", "--target", "y", "--quiet")
+FIT = ("fit", "data.csv", "--task", "task", "--target", "y", "--quiet", "--method", "p-mssl")
 
 
 @pytest.fixture(scope="module")
@@ -192,10 +192,6 @@ def test_many_tasks_are_searched_shortly_and_aloud(folder, monkeypatch):
 
     monkeypatch.setattr(fit, "_MANY_TASKS", 5)
     command = ("fit", folder / "data.csv", *FIT[2:], "--save", folder / "short.npz")
-    with pytest.warns(UserWarning, match="there are 6 tasks, so that --method bayesian is fitted"):
-        call(*command)
-    assert isinstance(mssl.load(folder / "short.npz"), mssl.BayesianMSSLRegressor)
-    command = (*command, "--method", "p-mssl")
     with pytest.warns(UserWarning, match="there are 6 tasks, so that the search is a short one: eight settings"):
         call(*command)
     model = mssl.load(folder / "short.npz")

@@ -37,8 +37,8 @@ from mssl.estimators.base import MultiTaskEstimator
 from mssl.estimators.summary import held_out_score
 from mssl.graph.display import display
 from mssl.graph.export import short_name
-from mssl.methods import lacks_graph, make_estimator
-from mssl.transfer import gain_over_separate
+from mssl.methods import BAYESIAN, lacks_graph, make_estimator
+from mssl.transfer import gain_over_separate, lead_over_separate
 
 _log = logging.getLogger("mssl")
 _MANY_ROWS = 100_000  # of a table that takes long enough to say what is being done with it
@@ -57,8 +57,8 @@ _SHORT_SEARCH: dict[str, Any] = {
 @edges_option
 @click.option(
     "--method",
-    help=f"p-mssl, r-mssl, bayesian, or any name of mssl.presets.  [default: p-mssl; beyond {_MANY_TASKS} tasks with "
-    "numbers to predict, bayesian]",
+    help="bayesian, p-mssl, r-mssl, or any name of mssl.presets.  [default: bayesian; for counts, with --dask and with "
+    "--set of its parameters p-mssl]",
 )
 @click.option("--save", "path", type=click.Path(), help="Model file (.npz) to write.")
 @click.option("--report", "page", type=click.Path(), help="HTML page to write, with all there is to see.")
@@ -139,16 +139,11 @@ def fit(
 
 
 def _usual_method(training: Training, fixed: dict[str, Any]) -> str:
-    """What is fitted where no method is asked for: graphs over many related tasks take hours."""
-    n_tasks = training.n_tasks
-    if n_tasks <= _MANY_TASKS or training.family != "gaussian" or fixed or training.edges is not None:
+    """What is fitted where no method is asked for: weights integrated out, where this was compared on real data."""
+    if training.family not in ("gaussian", "binary") or training.edges is not None:
         return "p-mssl"
-    warnings.warn(
-        f"there are {n_tasks:,} tasks, so that --method bayesian is fitted: p-mssl learns a graph over all of them, "
-        "which takes hours where many are related. --method p-mssl fits it nevertheless.",
-        stacklevel=2,
-    )
-    return "bayesian"
+    known = make_estimator(BAYESIAN, training.family).get_params()
+    return BAYESIAN if set(fixed) <= set(known) else "p-mssl"
 
 
 def _fit_rows(training: Training, method: str, fixed: dict[str, Any], seed: int, running: dict[str, Any]) -> Any:
@@ -255,6 +250,7 @@ def summarise(
     if isinstance(getattr(model, "structure_", None), str):
         chosen = {**chosen, "structure": model.structure_}
     chosen = {name: "inf" if value == float("inf") else value for name, value in chosen.items()}
+    judged = getattr(model, "candidates_", [])
     return {
         "method": method,
         "family": training.family,
@@ -277,6 +273,8 @@ def summarise(
         },
         "held_out": held_out,
         "gain_over_separate_models": gain_over_separate(model) if training.varies else None,
+        "lead_over_separate_weights": lead_over_separate(model) if training.varies else None,
+        "mixture": {name: round(weight, 4) for name, _, weight in judged if weight > 0},
         "target_varies": training.varies,
         "edges": 0 if graph is None else graph.n_edges,
         "graph_choice": getattr(model, "graph_choice_", None),
@@ -318,12 +316,22 @@ def _held_out(score: dict[str, Any] | None) -> str:
     return f"{score['score']:.4g}, {score['what']}{base}{area}"
 
 
-def _gain(gain: float | None) -> str:
-    if gain is None:
+def _gain(gain: float | None, lead: float | None) -> str:
+    if gain is None and lead is None:
         return "not measured (no separate models were searched; mssl compare measures it)"
-    if gain < 0.0005:
+    if max(gain or 0.0, lead or 0.0) < 0.0005:
         return "none: separate models per task do as well in cross-validation"
+    if gain is None:
+        return f"{lead:.3g} more log density a held-out row than with separate weights per task"
     return f"{gain:.1%} less deviance in cross-validation than the best separate models per task"
+
+
+def _gained(summary: dict[str, Any]) -> str:
+    return _gain(summary["gain_over_separate_models"], summary["lead_over_separate_weights"])
+
+
+def _mixture(shares: dict[str, float]) -> str:
+    return "; ".join(f"{name} ({share:.0%})" for name, share in sorted(shares.items(), key=lambda item: -item[1]))
 
 
 def _listed(group: list[Any]) -> str:
@@ -343,9 +351,10 @@ def show(summary: dict[str, Any]) -> None:
         ("rows", f"{summary['rows']}{_dropped(summary['rows_dropped'])}"),
         ("features", summary["features"]),
         ("chosen", ", ".join(f"{name} {_short(value)}" for name, value in summary["parameters"].items()) or "defaults"),
-        ("certificate", "none" if certificate is None else _certified(certificate)),
+        *([("mixture of", _mixture(summary["mixture"]))] if len(summary["mixture"]) > 1 else []),
+        *([("certificate", _certified(certificate))] if certificate is not None else []),
         ("held out", _held_out(summary["held_out"])),
-        ("gain", _gain(summary["gain_over_separate_models"]) if summary["target_varies"] else _NOTHING),
+        ("gain", _gained(summary) if summary["target_varies"] else _NOTHING),
         ("edges", f"{summary['edges']} of {pairs} fitted{origin}"),
         *(("relations" if number == 0 else "", note) for number, note in enumerate(summary["evidence"])),
         *(("groups" if k == 0 else "", _listed(group)) for k, group in enumerate(summary["groups"][:5])),
