@@ -12,7 +12,7 @@ import mssl
 from mssl import MSSLClassifier, MSSLRegressor, MultiTaskGLM, TaskGraph
 from mssl.datasets import make_clustered_tasks, make_residual_graph
 from mssl.exceptions import DataError, ParameterError
-from mssl.graph.evidence import _by_occasion, _recoloured, _white, read_scores
+from mssl.graph.evidence import _by_occasion, _recoloured, _scale, _spread_of_errors, _white, read_scores
 from mssl.graph.inference import (
     GraphEvidence,
     LazyEvidence,
@@ -393,3 +393,22 @@ def test_a_mean_that_helps_to_predict_makes_no_relations_of_clusters():
     assert pairs[2] == pairs[0]
     true = {(graphs[0].tasks[i], graphs[0].tasks[j]) for i, j in np.argwhere(np.triu(data.adjacency))}
     assert len(pairs[0] - true) <= 3
+
+
+def test_one_design_is_whitened_direction_by_direction():
+    """Blocks of the directions that all tasks share are the covariance of all scores together."""
+    X, y = independent(3, K=4, d=6, n=30, rho=0.8)
+    scores = weights_of(X, y)
+    tasks, errors = scores.tasks, scores.errors
+    assert errors is not None
+    assert len(errors.rows) == 1
+    noise, v = tasks.variances()
+    scale = _scale(tasks, noise, v)
+    blocks = _spread_of_errors(tasks, noise, scale, errors)
+    repeated = errors._replace(rows=np.repeat(errors.rows, 4, axis=0))  # rows that might differ
+    whole = _spread_of_errors(tasks, noise, scale, repeated)
+    assert blocks.values.shape == (6, 4)
+    assert whole.values.shape == (1, 24)
+    u = np.random.default_rng(0).normal(size=(4, 6, 2))
+    for power in (-0.5, 0.5, 1.0):
+        np.testing.assert_allclose(blocks.times(u, power), whole.times(u, power), rtol=1e-9, atol=1e-9)

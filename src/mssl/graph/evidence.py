@@ -303,9 +303,8 @@ def _whiten(tasks: _Tasks, noise: Array, v: Array, errors: _Errors | None) -> tu
     u, slopes = scale * b, (scale * a)[:, :, None] * tasks.vectors.transpose(0, 2, 1)
     if errors is None:
         return u, slopes
-    values, vectors = _spread_of_errors(tasks, noise, scale, errors)
-    root = (vectors / np.sqrt(values)) @ vectors.T
-    return (root @ u.ravel()).reshape(u.shape), (root @ slopes.reshape(u.size, -1)).reshape(slopes.shape)
+    spread = _spread_of_errors(tasks, noise, scale, errors)
+    return spread.times(u, -0.5), spread.times(slopes, -0.5)
 
 
 def _recoloured(tasks: _Tasks, errors: _Errors | None, white: _White, u: Array) -> _Tasks:
@@ -313,30 +312,47 @@ def _recoloured(tasks: _Tasks, errors: _Errors | None, white: _White, u: Array) 
     u = white.expected + u
     scale = _scale(tasks, white.noise, white.v)
     if errors is not None:
-        values, vectors = _spread_of_errors(tasks, white.noise, scale, errors)
-        u = (vectors @ (np.sqrt(values) * (vectors.T @ u.ravel()))).reshape(u.shape)
+        u = _spread_of_errors(tasks, white.noise, scale, errors).times(u, 0.5)
     q = white.noise[:, None] * np.divide(u, scale, out=np.zeros_like(u), where=scale > 0)
     more = np.divide(q**2 - tasks.projections**2, tasks.values, out=np.zeros_like(q), where=scale > 0)
     return replace(tasks, projections=q, squares=tasks.squares + more.sum(axis=1))
 
 
-def _spread_of_errors(tasks: _Tasks, noise: Array, scale: Array, errors: _Errors) -> tuple[Array, Array]:
-    """Eigenvalues and eigenvectors of the covariance of all tasks' scores, white in each task."""
+class _Spread(NamedTuple):
+    """A covariance of all tasks' scores: eigenvalues (B, s) and eigenvectors (B, s, s) of its blocks.
+
+    One block holds all scores, task by task; or there is a block for each of m directions that all tasks share.
+    """
+
+    values: Array
+    vectors: Array
+
+    def times(self, scores: Array, power: float) -> Array:
+        """A power of the covariance times scores of shape (K, m, …)."""
+        ordered = scores if len(self.values) == 1 else scores.swapaxes(0, 1)
+        flat = ordered.reshape(*self.values.shape, -1)
+        turned = self.values[:, :, None] ** power * (self.vectors.transpose(0, 2, 1) @ flat)
+        out = (self.vectors @ turned).reshape(ordered.shape)
+        return out if len(self.values) == 1 else out.swapaxes(0, 1)
+
+
+def _spread_of_errors(tasks: _Tasks, noise: Array, scale: Array, errors: _Errors) -> _Spread:
+    """The covariance of all tasks' scores, white in each task."""
     K, m = scale.shape
-    N = _joint(tasks, noise, scale, errors.rows)
-    N *= np.repeat(np.repeat(errors.correlation, m, axis=0), m, axis=1)
-    for k in range(K):
-        N[k * m : (k + 1) * m, k * m : (k + 1) * m] = np.eye(m)
+    weight = scale / np.sqrt(noise)[:, None]
+    if len(errors.rows) == 1 and np.array_equal(tasks.vectors, np.broadcast_to(tasks.vectors[0], tasks.vectors.shape)):
+        # One design for all: scores along different eigenvectors of XᵀX have nothing to do with each other.
+        along = np.sum((tasks.vectors[0].T @ errors.rows[0]) ** 2, axis=1)
+        N = weight.T[:, :, None] * weight.T[:, None, :] * along[:, None, None] * errors.correlation
+        N[:, np.arange(K), np.arange(K)] = 1.0
+    else:
+        Z = np.matmul(tasks.vectors.transpose(0, 2, 1), errors.rows) * weight[:, :, None]
+        flat = Z.reshape(K * m, -1)
+        N = (flat @ flat.T * np.repeat(np.repeat(errors.correlation, m, axis=0), m, axis=1))[None]
+        for k in range(K):
+            N[0, k * m : (k + 1) * m, k * m : (k + 1) * m] = np.eye(m)
     values, vectors = np.linalg.eigh(N)
-    return np.maximum(values, 1e-3), vectors
-
-
-def _joint(tasks: _Tasks, noise: Array, scale: Array, rows: Array) -> Array:
-    """Covariances of the tasks' whitened scores, were their errors the same, (K m, K m)."""
-    K, m = scale.shape
-    Z = np.matmul(tasks.vectors.transpose(0, 2, 1), rows) * (scale / np.sqrt(noise)[:, None])[:, :, None]
-    flat = Z.reshape(K * m, -1)
-    return np.asarray(flat @ flat.T)
+    return _Spread(np.maximum(values, 1e-3), vectors)
 
 
 def _mean(u: Array, slopes: Array) -> tuple[Array, Array]:
