@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mssl._typing import Array, Labels
+from mssl._typing import Array, Index, Labels
 from mssl.exceptions import DataError, LayoutError
 from mssl.losses import Loss
 
@@ -71,6 +71,31 @@ def _explained(loss: Loss, y: Array, prediction: Array, weights: Array) -> float
     if total == 0:
         return 1.0 if lost == 0 else 0.0
     return 1.0 - lost / total
+
+
+def share_explained(y: Array, predicted: Array, task: Index, weights: Array) -> float:
+    """R² within tasks: one less the squared errors over those of each task's own mean; NaN where nothing varies.
+
+    Parameters
+    ----------
+    y, predicted : ndarrays of shape (N,)
+        Targets and predictions.
+    task : ndarray of int of shape (N,)
+        Task of each row.
+    weights : ndarray of shape (N,)
+        Frequency weights.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> y = np.array([0.0, 2.0, 10.0, 12.0])
+    >>> share_explained(y, np.array([0.5, 1.5, 10.5, 11.5]), np.array([0, 0, 1, 1]), np.ones(4))
+    0.75
+    """
+    totals = np.bincount(task, weights)
+    centres = np.bincount(task, weights * y) / np.where(totals > 0, totals, 1.0)
+    spread = float(weights @ (y - centres[task]) ** 2)
+    return 1 - float(weights @ (y - predicted) ** 2) / spread if spread > 0 else np.nan
 
 
 def area_under_curve(y: Array, score: Array, sample_weight: Array | None = None) -> float:

@@ -98,3 +98,21 @@ def test_log_odds_of_huge_predictors_are_finite():
     assert np.all(np.isfinite(odds))
     np.testing.assert_allclose(odds, -odds[::-1], atol=1e-9)
     assert np.all(np.diff(odds) > 0)
+
+
+def test_share_explained_of_held_out_rows_is_that_of_cross_validated_predictions() -> None:
+    """Of one candidate it is what refits without each fold's rows predict."""
+    from mssl import BayesianMSSLRegressor
+    from mssl.model_selection import TaskKFold
+
+    rng = np.random.default_rng(0)
+    X, task = rng.normal(size=(90, 3)), np.repeat(np.arange(3), 30)
+    y = X @ [1.0, -1.0, 0.5] + task + 0.5 * rng.normal(size=90)
+    folds = list(TaskKFold(3).split(X, y, task))
+    model = BayesianMSSLRegressor("mean", features="linear", errors="independent", cv=folds).fit(X, y, tasks=task)
+    predicted = np.empty(90)
+    for train, test in folds:
+        part = BayesianMSSLRegressor("mean", features="linear", errors="independent", calibrate=False, tol=3e-3)
+        predicted[test] = part.fit(X[train], y[train], tasks=task[train]).predict(X[test], tasks=task[test])
+    within = y - (np.bincount(task, y) / 30)[task]
+    assert model.ensemble_.explained == pytest.approx(1 - np.sum((y - predicted) ** 2) / np.sum(within**2), abs=1e-3)

@@ -313,7 +313,8 @@ def _held_out(score: dict[str, Any] | None) -> str:
         return "not measured (nothing was chosen by folds; mssl compare measures it)"
     base = f"; each task's base rate alone has {score['base_rate']:.4g}" if "base_rate" in score else ""
     area = f"; area under the ROC curve {score['auc']:.3f} (0.5 is chance)" if "auc" in score else ""
-    return f"{score['score']:.4g}, {score['what']}{base}{area}"
+    share = f"; R² within tasks {score['explained']:.3f}" if "explained" in score else ""
+    return f"{score['score']:.4g}, {score['what']}{base}{area}{share}"
 
 
 def _gain(gain: float | None, lead: float | None) -> str:

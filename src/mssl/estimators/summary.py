@@ -217,6 +217,8 @@ def _facts(model: Any, fitted: Any) -> list[tuple[str, str]]:
         facts.append((score.what, f"{score.score:.4g}"))
         if score.auc is not None:
             facts.append(("area under the ROC curve of the same rows", f"{score.auc:.4g}"))
+        if score.explained is not None:
+            facts.append(("R² within tasks of the same rows", f"{score.explained:.4g}"))
     if hasattr(model, "best_params_"):
         facts.append(("chosen", ", ".join(f"{name}={_short(value)}" for name, value in model.best_params_.items())))
     likelihood = fitted.log_likelihood_
@@ -231,11 +233,12 @@ def _facts(model: Any, fitted: Any) -> list[tuple[str, str]]:
 
 
 class HeldOutScore(NamedTuple):
-    """What a number about held-out rows is, the number, and of labels the area under the ROC curve."""
+    """What a number about held-out rows is, the number, of labels the area under the ROC curve, of numbers R²."""
 
     what: str
     score: float
     auc: float | None = None
+    explained: float | None = None
 
 
 def held_out_score(model: Any) -> HeldOutScore | None:
@@ -262,7 +265,7 @@ def held_out_score(model: Any) -> HeldOutScore | None:
         return None
     best = float(max(held_out))
     if not labels:
-        return HeldOutScore("mean log density of held-out rows", best)
+        return HeldOutScore("mean log density of held-out rows", best, explained=_known(model.ensemble_.explained))
     return HeldOutScore("log loss of held-out rows", -best, _known(model.ensemble_.auc))
 
 

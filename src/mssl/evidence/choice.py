@@ -24,7 +24,7 @@ from mssl.evidence.forecast import Calibration, Forecast, calibrate, forecast, j
 from mssl.features import FeatureBlocks, fit_maps
 from mssl.files.checkpoint import Checkpoint
 from mssl.losses import Loss
-from mssl.metrics import area_under_curve
+from mssl.metrics import area_under_curve, share_explained
 
 ROUGH = 3e-3  # tolerance of fits that are only judged: densities of held-out rows agree to one or two thousandths
 ROUGH_SITES = 1e-3  # the same where a likelihood has sites, which must settle too
@@ -311,12 +311,15 @@ class Ensemble:
         All candidates: name, mean log density of held-out rows, weight.
     auc : float
         Of labels the area under the ROC curve of held-out rows, by the best of the members; NaN where there is none.
+    explained : float
+        Of numbers the share of the variance within tasks that the mixture explains in held-out rows; NaN likewise.
     """
 
     members: list[Member]
     maps: FeatureBlocks | None
     judged: list[tuple[str, float, float]]
     auc: float = np.nan
+    explained: float = np.nan
 
     @property
     def weights(self) -> Array:
@@ -483,8 +486,11 @@ def _stacked(whole: Part, held: HeldOut) -> Ensemble:
     ]
     members.sort(key=lambda member: -member.weight)
     judged = [(c.name, float(m), float(w)) for c, m, w in zip(names, means, shares, strict=True)]
-    auc = np.nan
+    y, auc, explained = held.data.y[held.rows], np.nan, np.nan
     if whole.loss.name == "bernoulli":
-        y, hit = held.data.y[held.rows], np.exp(densities[:, np.argmax(np.where(shares > 0, means, -np.inf))])
+        hit = np.exp(densities[:, np.argmax(np.where(shares > 0, means, -np.inf))])
         auc = area_under_curve(y, np.where(y == 1, hit, 1 - hit), counts)
-    return Ensemble(members, None if widest.linear else widest, judged, auc)
+    elif whole.loss.name == "gaussian":
+        centres = [np.asarray(held.record[c.name]["mean"], float) for c in names]
+        explained = share_explained(y, shares @ np.array(centres), held.data.task_of_row[held.rows], counts)
+    return Ensemble(members, None if widest.linear else widest, judged, auc, explained)

@@ -278,7 +278,8 @@ def _cross_validated(model: Any) -> str:
     apart = sign * {name: value for name, value, _ in getattr(model, "candidates_", [])}.get("ridge", np.nan)
     alone = f"; with separate tasks (ridge) it is {apart:.4g}" if sign * apart < sign * score.score else ""
     area = "" if score.auc is None else f" The area under the ROC curve of the same rows is {score.auc:.3f}."
-    return f"The {score.what} is {score.score:.4g}{alone}.{area}"
+    share = "" if score.explained is None else f" R² within tasks of the same rows is {score.explained:.3f}."
+    return f"The {score.what} is {score.score:.4g}{alone}.{area}{share}"
 
 
 def _effects(model: Any, tasks: list[Any]) -> list[Effect]:
