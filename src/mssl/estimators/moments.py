@@ -46,8 +46,8 @@ class FromMoments:
         if not is_dask(X) or self._loss().name != "gaussian":
             by_passes: bool = super()._fitted_on_workers(X, y, tasks, sample_weight, offset)  # type: ignore[misc]
             return by_passes
-        self.has_offset_ = offset is not None
         self._fit_moments(self._read_moments(X, y if offset is None else y - offset, tasks, sample_weight))
+        self.has_offset_ = offset is not None
         return True
 
     def _read_moments(self, X: Any, y: Any, tasks: Any, sample_weight: Any, number: int = 0) -> Moments:

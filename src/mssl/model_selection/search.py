@@ -223,6 +223,7 @@ class SearchCV(BaseEstimator):
     effective_dof_ = Chosen["Array | None"]()
     log_likelihood_ = Chosen["float | None"]()
     errors_ = Chosen[Any]()
+    has_offset_ = Chosen[bool]()
     mean_coef_ = Chosen[Array]()
     mean_variance_ = Chosen[float]()
     noise_ = Chosen[Array]()
