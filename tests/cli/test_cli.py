@@ -482,6 +482,8 @@ def test_weights_are_integrated_out_unless_another_method_is_asked_for(family, t
     told = " ".join(call(*args).output.split())
     assert "more log density a held-out row than with separate weights" in told
     assert "mixture of" in told
+    with pytest.warns(UserWarning, match="bayesian is fitted by one process; --jobs changes nothing"):
+        assert json.loads(call(*args, "--jobs", "2", "--json").output)["mixture"] == found["mixture"]
     # A parameter of the paper's method asks for it.
     assert json.loads(call(*args, "--set", "graph_penalty=0.3", "--json").output)["method"] == "p-mssl"
     assert json.loads(call(*args, "--set", "structure=ridge", "--json").output)["mixture"] == {"ridge": 1.0}

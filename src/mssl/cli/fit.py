@@ -150,6 +150,8 @@ def _fit_rows(training: Training, method: str, fixed: dict[str, Any], seed: int,
     selection = "both" if training.can_be_halved(method) else "prediction"
     model = make_estimator(method, training.family, fixed, selection=selection, seed=seed, **running)
     n_tasks = training.n_tasks
+    if running["n_jobs"] not in (None, 1) and "n_jobs" not in model.get_params(deep=False):
+        warnings.warn(f"{method} is fitted by one process; --jobs changes nothing.", stacklevel=2)
     if not fixed:
         _shorten(model, n_tasks)
     if seed and "cv" in model.get_params(deep=False):
