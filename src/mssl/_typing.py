@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,7 +36,7 @@ Labels: TypeAlias = NDArray[Any]
 """Names of tasks or classes, of any type."""
 SharedMean: TypeAlias = str | bool | float
 """The parameter of the shared mean: "auto", whether there is one, or its variance."""
-GraphPenalty: TypeAlias = str | float
+GraphPenalty: TypeAlias = float | Literal["auto"]
 """The parameter of the graph penalty: "auto", or a number."""
 VarianceFloor: TypeAlias = str | float
 """The parameter of the variance floor: "auto", or a number."""

@@ -6,7 +6,7 @@ from mssl.structures import SparsPrecision  # refused: has no attribute "SparsPr
 from mssl import MSSLRegresor  # refused: has no attribute "MSSLRegresor"
 
 MSSLRegressor(graph_penalti=1)  # refused: Unexpected keyword argument "graph_penalti"
-MSSLRegressor("strong")  # refused: expected "float"
+MSSLRegressor("strong")  # refused: expected "float | Literal['auto']"
 MSSLRegressor(loss=3)  # refused: expected "str | Loss"
 MSSLRegressorCV(selektion="both")  # refused: Unexpected keyword argument "selektion"
 MSSLClassifier(edges=[(0, 1)])  # refused: expected "KnownEdges | None"
