@@ -25,7 +25,7 @@ from mssl.model.task_matrix import DENSE_UP_TO
 from mssl.plots.effects import most_relevant
 from mssl.plots.support import history_columns
 from mssl.report.scores import Gains, Scores, measure, read_gains
-from mssl.transfer import gain_over_separate
+from mssl.transfer import gain_over_separate, lead_over_separate
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
@@ -275,8 +275,9 @@ def _cross_validated(model: Any) -> str:
     if score is None:
         return ""
     sign = -1.0 if "log loss" in score.what else 1.0  # candidates are scored by log densities
-    apart = sign * {name: value for name, value, _ in getattr(model, "candidates_", [])}.get("ridge", np.nan)
-    alone = f"; with separate tasks (ridge) it is {apart:.4g}" if sign * apart < sign * score.score else ""
+    lead = lead_over_separate(model)
+    apart = "" if lead is None else f"; with separate weights per task it is {score.score - sign * lead:.4g}"
+    alone = "; separate weights per task do as well" if lead is not None and lead < 0.0005 else apart
     area = "" if score.auc is None else f" The area under the ROC curve of the same rows is {score.auc:.3f}."
     share = "" if score.explained is None else f" R² within tasks of the same rows is {score.explained:.3f}."
     return f"The {score.what} is {score.score:.4g}{alone}.{area}{share}"

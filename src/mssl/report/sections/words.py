@@ -143,7 +143,8 @@ def _strangers(scores: Scores) -> str:
 
 def _gains(content: Content) -> str:
     if content.gains is None:
-        return "" if content.shared_gain is not None else "The gain over single-task fits was not measured."
+        known = content.shared_gain is not None or content.cross_validated
+        return "" if known else "The gain over single-task fits was not measured."
     gain, lost = content.gains.gain, np.flatnonzero(content.gains.lost)
     measured = count(int(np.isfinite(gain).sum()), "task")
     text = (
