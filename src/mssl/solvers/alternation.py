@@ -43,6 +43,9 @@ _POLISH = 5  # most iterations that end the fit for a given structure; Newton's 
 _IDLE = 0.5  # share of its gap that a structure step leaves where it makes no progress
 _PATIENCE = 5  # rounds without progress of F or of the gap before the alternation ends as stalled
 _SMALLEST_GAIN = 1e-3  # share of the tolerance by which so many rounds must lower F: less would take thousands of them
+_LOST = 2  # rounds in a row that change nothing, the weight step having stalled: others would not either
+_MISSES = 0.2  # share of the rounds whose weight steps may miss their goal before the alternation ends
+_SHORTEST = 0.05  # share of a weight step's iterations that is left after several misses, each of which halves it
 _FAR = 1e-3  # relative rise of F over a whole convex fit that no rounding explains
 _ROUNDING = 1e-12  # relative change of F that counts as rounding: F sums terms of up to a thousand times its size
 
@@ -323,6 +326,7 @@ class _Rounds:
         """Rounds of weight steps and structure steps; the last point that did not raise F, and how it ended."""
         problem, structure, scale, tol = self.problem, self.structure, self.scale, self.tol
         momentum, moments, change_of_precision, idle, careful = _Momentum(), _Moments(), np.inf, 0, False
+        misses, lost, inner = 0, 0, self.max_inner
         coupling = structure.couple(step, self.mean_variance)
         allowed = _SHARE * tol * max(1.0, abs(problem.value(W)))
         if ready:
@@ -331,7 +335,9 @@ class _Rounds:
             step = self._improve(point, point.moment, _SHARE * tol * point.size, _LOOSE * point.step.gap)
             coupling = structure.couple(step, self.mean_variance)
         while True:
-            weights = problem.solve(coupling, W, tol=allowed, max_iter=self.max_inner)
+            weights = problem.solve(coupling, W, tol=allowed, max_iter=inner)
+            missed = weights.status in (Status.STALLED, Status.MAX_ITER)
+            inner = max(inner // 2, round(_SHORTEST * self.max_inner), 1) if missed else self.max_inner
             change = _change(W, weights.W)
             reached = evaluate(problem, structure, scale, weights.W, step, coupling)
             raised = structure.joint and momentum.raised(reached)
@@ -347,11 +353,15 @@ class _Rounds:
                 status = (
                     verdict(self.history, tol) if structure.joint else self._settled(max(change, change_of_precision))
                 )
-                if status is not None or stop or len(self.history) >= max_iter:
+                misses += missed
+                lost = lost + 1 if weights.status is Status.STALLED and self._gained() <= _ROUNDING * point.size else 0
+                if status is None and lost >= _LOST:
+                    status = Status.STALLED
+                if status is not None or stop or len(self.history) >= max_iter or misses > _MISSES * max_iter:
                     return _End.at(point, status or Status.MAX_ITER)
             needed = _SHARE * tol * point.size
             # Far from the optimum a dual bound can be much too wide, and the last gain is the better measure.
-            gained = self.history[-2].objective - point.objective if len(self.history) > 1 else np.inf
+            gained = self._gained()
             gap = self.history[-1].gap_weights + point.step.gap
             allowed = needed if careful else max(needed, _LOOSE * min(gap, gained))
             W, moment = (
@@ -397,6 +407,10 @@ class _Rounds:
         relative = (gap_weights + gap) / max(1.0, abs(objective))
         self.history.append(Record(len(self.history) + 1, objective, gap_weights, gap, relative, edges, seconds))
         return self.monitor(self.history[-1]) if self.monitor is not None else False
+
+    def _gained(self) -> float:
+        """By how much the last round lowered F."""
+        return self.history[-2].objective - self.history[-1].objective if len(self.history) > 1 else np.inf
 
     def _settled(self, change: float) -> Status | None:
         """SETTLED once an iteration changes at most √tol of weights and Ω: gaps are of second order in a change."""

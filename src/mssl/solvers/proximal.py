@@ -47,7 +47,7 @@ _INNER = 0.01  # share of the present gap to which a working set is solved: smal
 _LAST = 0.5  # share of the tolerance to which it is solved in the end, which leaves room for the other features
 _ALL_FROM = 0.5  # share of the features in a set from which on it takes all, so that Grams need not be copied
 _PLAIN, _FEW = 300, 200  # proximal steps before Newton steps, and unknowns up to which these are cheap
-_NEWTON, _IDLE = 60, 4  # most Newton steps, of which some twenty do, and rounds without a better gap that end them
+_NEWTON, _IDLE = 60, 12  # most Newton steps, of which some twenty do, and rounds without a better gap that end them
 _WEAK, _STRONGER = 0.01, 5.0  # share of the usual slope that first pulls the two copies of the weights together, and
 # the factor by which the pull grows from round to round: a weak one takes more rounds, a strong one shorter steps
 _LOOSE = 0.05  # share of what separates the copies to which Newton steps solve
@@ -60,22 +60,20 @@ def descend_composite(
     """Minimise a quadratic loss + ½ tr(VCVᵀ) + penalty, see :func:`mssl.solvers.weights.solve_composite`."""
     bound = CompositeBound(coupling, penalty, -quadratic.linear, quadratic.null_value)
     certificate = quadratic_certificate(quadratic, bound)
-    if isinstance(penalty, L21):
-        step = _group_descent(quadratic, coupling, penalty, V0, certificate, tol, max_iter)
-        if step.status is not Status.MAX_ITER or step.n_iter >= max_iter:
-            return step
-        V0, max_iter = step.W, max_iter - step.n_iter
     reached = Status.CONVERGED if bound.certified else Status.STATIONARY
     few = V0.size <= _FEW and penalty.convex and max_iter > _PLAIN
-    step = _accelerated(quadratic, coupling, penalty, V0, certificate, reached, tol, _PLAIN if few else max_iter)
-    if not few or step.status is not Status.MAX_ITER:
+    if isinstance(penalty, L21):
+        step = _group_descent(quadratic, coupling, penalty, V0, certificate, tol, max_iter // 2 if few else max_iter)
+    else:
+        step = _accelerated(quadratic, coupling, penalty, V0, certificate, reached, tol, _PLAIN if few else max_iter)
+    if few and step.status in (Status.MAX_ITER, Status.STALLED):
+        better = _augmented(quadratic, coupling, penalty, step.W, certificate, reached, tol)
+        best, spent = better if better.gap < step.gap else step, step.n_iter + better.n_iter
+        step = replace(best, n_iter=spent, status=reached if better.status is reached else Status.MAX_ITER)
+    if step.status is not Status.MAX_ITER or step.n_iter >= max_iter:
         return step
-    better = _augmented(quadratic, coupling, penalty, step.W, certificate, reached, tol)
-    best, spent = better if better.gap < step.gap else step, step.n_iter + better.n_iter
-    if better.status is reached or spent >= max_iter:
-        return replace(best, n_iter=spent)
-    last = _accelerated(quadratic, coupling, penalty, best.W, certificate, reached, tol, max_iter - spent)
-    return replace(last, n_iter=spent + last.n_iter)
+    last = _accelerated(quadratic, coupling, penalty, step.W, certificate, reached, tol, max_iter - step.n_iter)
+    return replace(last, n_iter=step.n_iter + last.n_iter)
 
 
 def quadratic_certificate(quadratic: Quadratic, bound: CompositeBound) -> Callable[[Array, Array], float]:

@@ -31,7 +31,9 @@ SOLVERS = ("auto", "coordinate", "cg", "sylvester", "fista", "admm")
 
 # Features from which two eigendecompositions are faster than a few preconditioned iterations; time only.
 _SYLVESTER_FROM = 30
-_INNER_BUDGET = 20_000  # iterations of all Newton steps of a weight step together; usual ones take some hundreds
+# Iterations of all Newton steps of a weight step together, and for each of those that it may make; usual ones take some
+# hundreds in all.
+_INNER_BUDGET, _INNER_SHARE = 20_000, 10
 _LOST_DIGITS = 1e-10  # relative error of a loss from Grams from which on rows are asked instead
 
 
@@ -325,11 +327,11 @@ class CoefficientProblem:
             return step if certified else replace(step, status=_honest(step.status))
         smooth = coupling.covariance is not None and not self.penalised and self.solver in ("auto", "cg")
 
-        spent = 0
+        spent, budget = 0, min(_INNER_BUDGET, max(_INNER_SHARE * max_iter, INNER_ITERATIONS))
 
         def minimise(quadratic: Quadratic, V: Array, goal: float) -> Array:
             nonlocal spent
-            if spent >= _INNER_BUDGET:
+            if spent >= budget:
                 return V  # no move ends the steps
             target = self._newton_target(quadratic, coupling, V, goal)
             spent += target.n_iter
