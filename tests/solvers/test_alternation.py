@@ -209,6 +209,47 @@ def test_steps_that_never_lower_f_end_in_a_stall_at_the_last_good_point():
     assert fit.objective == fit.history[-1].objective
 
 
+class Helpless:
+    """A weight problem whose steps miss their goal; those that have stalled do not move."""
+
+    def __init__(self, problem, status):
+        self.problem, self.status, self.limits, self.compiled = problem, status, [], None
+
+    def __getattr__(self, name):
+        return getattr(self.problem, name)
+
+    def solve(self, coupling, W, *, tol, max_iter):
+        self.limits.append(max_iter)
+        step = self.problem.solve(coupling, W, tol=tol, max_iter=1)
+        stuck = self.status is Status.STALLED and len(self.limits) > 1
+        return WeightStep(W if stuck else step.W, max(step.gap, 1.0), 1, self.status)
+
+
+def test_rounds_that_change_nothing_are_not_repeated():
+    arguments, more = begin(tasks(n=9), Pinned(0.1), 0.02, noise=0.5)
+    problem = Helpless(arguments[0], Status.STALLED)
+    fit = alternate(problem, *arguments[1:], **more, tol=1e-8)
+    assert fit.status is Status.STALLED
+    assert len(problem.limits) <= 4
+
+
+def test_weight_steps_that_miss_their_goal_get_shorter_and_end_the_fit():
+    arguments, more = begin(tasks(n=9, correlation=0.99), SparsePrecision(0.1), 0.02, noise=0.5)
+    problem = Helpless(arguments[0], Status.MAX_ITER)
+    fit = alternate(problem, *arguments[1:], **more, tol=1e-12, max_iter=50, max_inner=1000)
+    assert falls(fit)
+    assert problem.limits[:4] == [1000, 500, 250, 125]
+    assert len(fit.history) <= 11
+    assert fit.status in (Status.MAX_ITER, Status.STALLED)
+
+
+class Pinned(SparsePrecision):
+    """A sparse precision that is never updated."""
+
+    def update(self, S, step, scale, tol):
+        return step
+
+
 class CarelessStructure(SparsePrecision):
     """A sparse precision whose second update is far off."""
 

@@ -205,6 +205,33 @@ def test_few_unknowns_need_as_many_steps_whatever_their_condition(penalty, monke
     assert abs(values[0] - values[1]) <= 1e-7 + 1e-10 * quadratic.null_value
 
 
+def with_an_outlier(size, unit=1.0, strength=1e-3):
+    """Tasks of five rows, one of which is so many times as large as the others."""
+    random = np.random.default_rng(0)
+    X = random.standard_normal((6, 5, 10))
+    X[:, 0] *= size
+    X /= unit
+    Y = np.einsum("knd,kd->kn", X, random.standard_normal((6, 10))) + random.standard_normal((6, 5))
+    return GramQuadratic(
+        np.einsum("kni,knj->kij", X, X), np.einsum("kni,kn->ki", X, Y), 0.5 * np.sum(Y**2, axis=1)
+    ), Coupling.diagonal_only(np.full(6, strength))
+
+
+@pytest.mark.parametrize("far", [10.0, 1e3, 1e5])
+def test_newton_steps_find_the_minimum_from_far_away(far):
+    problem = (*with_an_outlier(1e6, 1e6, 5e-8), Nuclear(0.01))
+    step = solve_composite(*problem, np.full((6, 10), far), tol=1e-4, max_iter=1000)
+    assert step.status is Status.CONVERGED
+
+
+def test_joint_selection_ends_where_sweeps_alone_do_not():
+    problem = (*with_an_outlier(1e2), L21(0.5), np.zeros((6, 10)))
+    bound = CompositeBound(problem[1], problem[2], -problem[0].linear, problem[0].null_value)
+    sweeps = proximal._group_descent(*problem, quadratic_certificate(problem[0], bound), 1e-4, 1000)
+    assert sweeps.status is Status.MAX_ITER
+    assert solve_composite(*problem, tol=1e-4, max_iter=1000).status is Status.CONVERGED
+
+
 def test_newton_steps_from_near_the_minimum_do_not_raise_the_objective():
     quadratic, coupling = far_from_zero(1e3)
     penalty, start = Nuclear(0.1), np.zeros((6, 3))

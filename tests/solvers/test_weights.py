@@ -16,6 +16,7 @@ from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
 from mssl.solvers.base import Status
 from mssl.solvers.descent import coordinate_descent
+from mssl.solvers.linear import conjugate_gradient
 from mssl.solvers.quadratic import (
     DesignQuadratic,
     GramQuadratic,
@@ -441,3 +442,21 @@ def test_forms_over_tasks_are_those_of_their_matrices(K, alone, tau):
     np.testing.assert_allclose(coupling.dense(), C, atol=1e-12)
     np.testing.assert_allclose(coupling.dot(R), C @ R, atol=1e-11)
     assert coupling.inverse_quadratic(R) == pytest.approx(0.5 * np.trace(R.T @ np.linalg.inv(C) @ R), rel=1e-10)
+
+
+@pytest.mark.parametrize("shift", [1.0, 100.0])
+def test_tasks_that_are_tied_closely_take_few_iterations_without_grams(shift):
+    K, n, d = 8, 10, 20
+    random = np.random.default_rng(0)
+    X = shift + random.standard_normal((K * n, d))
+    design = Design.build(X, np.arange(0, K * n + 1, n), scale=False, centre=False)
+    loss = DesignQuadratic(design, np.ones(K * n), random.standard_normal(K * n))
+    P = 1e-4 * (1.1 * np.eye(K) - np.ones((K, K)) / K)
+    step = conjugate_gradient(loss, Coupling(P, np.linalg.inv(P)), np.zeros((K, d)), tol=1e-10)
+    system = np.kron(P, np.eye(d))
+    for k in range(K):
+        centred = X[k * n : (k + 1) * n] - X[k * n : (k + 1) * n].mean(axis=0)
+        system[k * d : (k + 1) * d, k * d : (k + 1) * d] += centred.T @ centred
+    assert step.status is Status.CONVERGED
+    assert step.n_iter <= 105
+    assert np.allclose(step.W.ravel(), np.linalg.solve(system, loss.linear.ravel()), rtol=1e-4, atol=1e-5)

@@ -49,11 +49,14 @@ from mssl.solvers.quadratic import (
     pays_in_sets,
     quadratic_bound,
     regular_factor,
+    whole_preconditioner,
 )
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+_Apply = Callable[[Array], Array]
+_Attempt = tuple[Callable[[Quadratic, Coupling, Mask], _Apply], int]
 
 # All constants trade time against time; the certificate alone decides when a descent ends.
 _SMALL = 4096  # weights up to which the calls between bursts cost more than the sweeps
@@ -74,6 +77,8 @@ _NOTHING = 1e-20  # gain of a sweep, relative to twice the loss at W = 0, that i
 
 _SWEEPS = 20  # sweeps before a support solve: fewer solve on wrong supports, more sweep where a solve would do
 _PATIENCE = 100  # sweeps after which a small support is solved for too
+# Weights up to which one factor of the whole system costs less than a few iterations, and less than so many of them.
+_FEW, _MODERATE, _BLOCKWISE = 200, 1000, 20
 _SOLVE_ITERATIONS = 200  # limit of conjugate gradients on a support; sweeps go on from wherever they end
 _SOLVE_ACCURACY = 1e-12  # of the squared residual in the preconditioner's norm, at which they end
 
@@ -592,13 +597,27 @@ def _solve_on_support(problem: Quadratic, coupling: Coupling, penalty: Entrywise
 def _best_on_support(problem: Quadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array) -> Array:
     """The minimiser over weights with the support of W, as if their signs could not change."""
     support = W != 0
-    precondition = _support_preconditioner(problem, coupling, support)
+    constant = np.where(support, problem.linear - penalty.slopes(W), 0.0)
 
     def operate(V: Array) -> Array:
         return np.where(support, problem.product(V) + coupling.dot(V), 0.0)
 
-    R = np.where(support, problem.linear - penalty.slopes(W), 0.0) - operate(W)
-    return solve_cg(operate, precondition, R, W, lambda V, S: False, _SOLVE_ITERATIONS, _SOLVE_ACCURACY)[0]
+    for make, limit in _preconditioners(coupling, int(np.count_nonzero(support))):
+        precondition, R = make(problem, coupling, support), constant - operate(W)
+        W, made = solve_cg(operate, precondition, R, W, lambda V, S: False, limit, _SOLVE_ACCURACY)
+        if made < limit:
+            break
+    return W
+
+
+def _preconditioners(coupling: Coupling, size: int) -> list[_Attempt]:
+    """How to precondition a solve for so many weights, and for how many iterations."""
+    coupled = bool(coupling.rho) or len(coupling.compressed[2]) > coupling.n_tasks
+    by_task: _Attempt = (_support_preconditioner, _BLOCKWISE if coupled and size <= _MODERATE else _SOLVE_ITERATIONS)
+    if not coupled or size > _MODERATE:
+        return [by_task]
+    whole: _Attempt = (whole_preconditioner, _SOLVE_ITERATIONS)
+    return [whole] if size <= _FEW else [by_task, whole]
 
 
 def _up_to_the_first_zero(W: Array, target: Array, axis: int | None) -> Array:

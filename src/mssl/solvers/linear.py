@@ -1,7 +1,8 @@
 r"""The weight step without ℓ1 penalty is a linear system: :math:`H_k w_k + \sum_l C_{kl} w_l = q_k`.
 
 With one Gram for all tasks it is a Sylvester equation, solved by two eigendecompositions. Otherwise conjugate
-gradients, preconditioned by the inverse of each task's block :math:`H_k + C_{kk} I`, take a few iterations.
+gradients, preconditioned by the inverse of each task's block :math:`H_k + C_{kk} I`, take a few iterations. Where C
+ties the tasks so closely that they take hundreds, a factor of the whole system takes over, if it is of moderate size.
 """
 
 from __future__ import annotations
@@ -24,9 +25,13 @@ from mssl.solvers.quadratic import (
     Quadratic,
     block_preconditioner,
     quadratic_bound,
+    whole_preconditioner,
 )
 
 Array = NDArray[np.float64]
+
+# Iterations with a factor for each task, and unknowns up to which one of the whole system then costs less than others.
+_BLOCKWISE, _MOST = 100, 2000
 
 
 def sylvester(
@@ -138,7 +143,7 @@ def conjugate_gradient(
     certificate = quadratic_bound(problem, coupling, EntrywisePenalty(np.zeros(problem.linear.shape)))
     precondition = block_preconditioner(problem, coupling.diagonal())
     W = np.array(W0, dtype=float)
-    gap = np.inf
+    gap, whole = np.inf, W.size > _MOST
     # The recurrence drifts from the true residual: a restart decides whether it was good enough.
     while True:
         R = problem.linear - operate(W)
@@ -151,8 +156,11 @@ def conjugate_gradient(
             return WeightStep(W, gap, done, Status.MAX_ITER)
         if gap > 0.5 * previous:
             return WeightStep(W, gap, done, Status.STALLED)
-        W, made = solve_cg(operate, precondition, R, W, lambda V, S: certificate(V, -S) <= tol, max_iter - done)
+        limit = max_iter - done if whole else min(_BLOCKWISE, max_iter - done)
+        W, made = solve_cg(operate, precondition, R, W, lambda V, S: certificate(V, -S) <= tol, limit)
         done += made
+        if not whole and made == limit:
+            precondition, gap, whole = whole_preconditioner(problem, coupling, np.full(W.shape, True)), np.inf, True
 
 
 def solves_in_one_call(problem: GramQuadratic) -> bool:

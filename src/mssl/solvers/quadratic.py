@@ -583,6 +583,26 @@ def _block_inverses(problem: GramQuadratic, ridge: Array) -> Callable[[Array], A
     return lambda R: np.stack([linalg.cho_solve(f, r, check_finite=False) for f, r in zip(factors, R, strict=True)])
 
 
+def whole_preconditioner(
+    problem: Quadratic, coupling: Coupling, support: NDArray[np.bool_]
+) -> Callable[[Array], Array]:
+    """Inverse of H + C on a support of all tasks together: one factor, for few unknowns that C ties closely."""
+    tasks, features = np.nonzero(support)
+    A = coupling.dense()[np.ix_(tasks, tasks)] * (features[:, None] == features)
+    ends = np.cumsum(support.sum(axis=1))
+    for k in np.flatnonzero(support.any(axis=1)):
+        own = slice(int(ends[k] - support[k].sum()), int(ends[k]))
+        A[own, own] += problem.gram_of(int(k), support[k])
+    factor = regular_factor(A, 0.0)
+
+    def apply(R: Array) -> Array:
+        out = np.zeros_like(R)
+        out[support] = linalg.cho_solve(factor, R[support], check_finite=False)
+        return out
+
+    return apply
+
+
 def regular_factor(block: Array, ridge: float) -> tuple[Array, bool]:
     """Cholesky factor of a Gram matrix + ridge I, lifted as far as rounding needs; a preconditioner need not be exact.
 
