@@ -101,7 +101,7 @@ def test_predictions_are_those_of_the_library(weather, tmp_path):
         predicted = np.array([float(row["prediction"]) for row in csv.DictReader(stream)])
     rows = model.table_.encode(model.table_.read(weather / "data.csv"))
     assert np.array_equal(predicted, model.predict(rows.features, tasks=rows.tasks))
-    document = json.loads(call("predict", weather / "model.npz", weather / "data.csv", "--json").output)
+    document = json.loads(call("predict", weather / "model.npz", weather / "data.csv", "--json").stdout)
     assert [row["prediction"] for row in document["predictions"]] == predicted.tolist()
     assert list(model.features_) == ["wind", "sun", "sky=blue", "sky=grey", "sky=red"]
 
@@ -312,7 +312,7 @@ def test_inspect(weather):
     shown = call("inspect", weather / "model.npz", "--tasks").output
     assert "MSSLRegressor" in shown
     assert "Bergen" in shown
-    header = json.loads(call("inspect", weather / "model.npz", "--json").output)
+    header = json.loads(call("inspect", weather / "model.npz", "--json").stdout)
     assert header["notes"]["rows"] == 120
     assert header["certificate"]["relative_gap"] < 1e-6
 
@@ -376,12 +376,12 @@ def test_quiet_and_settings(weather):
     with pytest.raises(mssl.exceptions.ParameterError, match="no parameter 'nonsense'"):
         raise call(*args, "--set", "nonsense=1", code=1).exception
     call(*args, "--set", "graph_penalty", code=2)
-    fitted = json.loads(call(*args, "--json", "--set", "shared_mean=false", "--set", "tol=1e-4", *QUICK).output)
+    fitted = json.loads(call(*args, "--json", "--set", "shared_mean=false", "--set", "tol=1e-4", *QUICK).stdout)
     assert fitted["parameters"] == {"shared_mean": False, "tol": 1e-4, "graph_penalty": 0.3}
 
 
 def test_datasets(tmp_path):
-    names = [row["name"] for row in json.loads(call("datasets", "--json").output)]
+    names = [row["name"] for row in json.loads(call("datasets", "--json").stdout)]
     assert "digit-pairs" in names
     assert "digit-pairs" in call("datasets", "list").output
     assert "needs no files" in call("datasets", "fetch", "digit-pairs").output
@@ -472,7 +472,7 @@ def test_weights_are_integrated_out_unless_another_method_is_asked_for(family, t
         table.loc[0, "y"] = 1
     table.to_csv(tmp_path / "data.csv", index=False)
     args = ("fit", tmp_path / "data.csv", "--task", "task", "--target", "y", "--family", family)
-    found = json.loads(call(*args, "--json").output)
+    found = json.loads(call(*args, "--json").stdout)
     if family == "poisson":  # counts were not compared on enough data
         assert found["method"] == "p-mssl"
         return
@@ -483,16 +483,16 @@ def test_weights_are_integrated_out_unless_another_method_is_asked_for(family, t
     assert "more log density a held-out row than with separate weights" in told
     assert "mixture of" in told
     with pytest.warns(UserWarning, match="bayesian is fitted by one process; --jobs changes nothing"):
-        assert json.loads(call(*args, "--jobs", "2", "--json").output)["mixture"] == found["mixture"]
+        assert json.loads(call(*args, "--jobs", "2", "--json").stdout)["mixture"] == found["mixture"]
     # A parameter of the paper's method asks for it.
-    assert json.loads(call(*args, "--set", "graph_penalty=0.3", "--json").output)["method"] == "p-mssl"
-    assert json.loads(call(*args, "--set", "structure=ridge", "--json").output)["mixture"] == {"ridge": 1.0}
+    assert json.loads(call(*args, "--set", "graph_penalty=0.3", "--json").stdout)["method"] == "p-mssl"
+    assert json.loads(call(*args, "--set", "structure=ridge", "--json").stdout)["mixture"] == {"ridge": 1.0}
 
 
 def test_everything_is_chosen_by_cross_validation(tmp_path):
     """The paper's method: parameters, a graph with confidence, and the gain over separate models."""
     args = ("fit", related_table(tmp_path), "--task", "task", "--target", "y", "--json", "--method", "p-mssl")
-    one, two = (json.loads(call(*args, "--save", tmp_path / f"{name}.npz").output) for name in "ab")
+    one, two = (json.loads(call(*args, "--save", tmp_path / f"{name}.npz").stdout) for name in "ab")
     assert {"graph_penalty", "coef_penalty", "coupling"} <= set(one["parameters"])
     assert one["gain_over_separate_models"] > 0.1
     assert "stability selection" in one["graph_choice"]
@@ -506,7 +506,7 @@ def test_everything_is_chosen_by_cross_validation(tmp_path):
 
 def test_compare_holds_methods_against_each_other(weather):
     args = ("compare", weather / "data.csv", "--task", "station", "--target", "y", "--folds", "2")
-    outcome = json.loads(call(*args, "--methods", "ols,ridge,pooled", "--json").output)
+    outcome = json.loads(call(*args, "--methods", "ols,ridge,pooled", "--json").stdout)
     assert list(outcome["methods"]) == ["ols", "ridge", "pooled"]
     assert all(cells["RMSE"]["mean"] < 0.6 for cells in outcome["methods"].values())
     assert [row["task"] for row in outcome["tasks"]] == ["Bergen", "Oslo", "Riga", "Turku"]
@@ -542,7 +542,7 @@ def test_select_finds_the_edges_that_are_there(tmp_path):
         writer.writerow(["task", *data.feature_names, "y"])
         writer.writerows([t, *x, y] for t, x, y in zip(data.tasks, data.X.tolist(), data.y.tolist(), strict=True))
     args = ("select", path, "--task", "task", "--target", "y", "--subsamples", "20")
-    found = json.loads(call(*args, "--json", "--save", tmp_path / "s.npz").output)
+    found = json.loads(call(*args, "--json", "--save", tmp_path / "s.npz").stdout)
     graph = mssl.load(tmp_path / "s.npz").graph_
     assert found["edges"] == graph.n_edges
     assert graph.compare(data.adjacency).f1 > 0.7

@@ -139,7 +139,7 @@ def test_truth_values_come_back_as_they_were(ending, tmp_path):
     assert mssl.load(tmp_path / "m.npz").classes_.tolist() == [False, True]
     rows = list(csv.DictReader(call("predict", tmp_path / "m.npz", path).output.splitlines()))
     assert [row["prediction"] for row in rows] == [str(float(row["probability"]) > 0.5) for row in rows]
-    told = json.loads(call("predict", tmp_path / "m.npz", path, "--json").output)["predictions"]
+    told = json.loads(call("predict", tmp_path / "m.npz", path, "--json").stdout)["predictions"]
     assert {row["prediction"] for row in told} == {True, False}
     call("report", tmp_path / "m.npz", "--data", path, "-o", tmp_path / "r2.html")
     call("compare", path, *table, "--methods", "logistic,pooled", "--json")
@@ -174,7 +174,7 @@ def test_an_empty_list_of_features_is_pointed_out(features, weather):
 
 
 def test_inspect_tells_parameters_as_json_values(weather):
-    told = json.loads(call("inspect", weather / "model.npz", "--json").output)["parameters"]
+    told = json.loads(call("inspect", weather / "model.npz", "--json").stdout)["parameters"]
     assert told == mssl.load(weather / "model.npz").get_params(deep=False)
 
 
@@ -187,7 +187,7 @@ def test_edges_that_are_left_out_have_no_confidence(tmp_path):
     )
     mssl.save(model, tmp_path / "m.npz")
     for limits, kept in (((), 3), (("--min-weight", "0.6"), 1), (("--min-confidence", "0.65"), 2)):
-        told = json.loads(call("graph", tmp_path / "m.npz", "--format", "json", *limits).output)
+        told = json.loads(call("graph", tmp_path / "m.npz", "--format", "json", *limits).stdout)
         assert [row[:2] for row in told["confidence"]] == [row[:2] for row in told["edges"]]
         assert len(told["edges"]) == kept
 
