@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib as mpl
@@ -32,6 +34,14 @@ def pytest_report_header(config: pytest.Config) -> str:
     """The seed of hypothesis, so that a run can be repeated."""
     seed = config.getoption("--hypothesis-seed", None)
     return "hypothesis seed: " + ("the same examples every time" if seed is None else f"--hypothesis-seed={seed}")
+
+
+@pytest.fixture(autouse=True)
+def _closed_figures() -> Iterator[None]:
+    """Figures that a test leaves open would warn in a later one."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 @pytest.fixture
