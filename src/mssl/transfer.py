@@ -204,7 +204,7 @@ def gain_over_separate(model: Any) -> float | None:
     """By how much cross-validation finds the deviance below that of the best separate models, as a share of it.
 
     Separate models are those points of a search whose graph is empty and whose tasks share no mean. None where the
-    model is no search, was scored otherwise, or has no such point.
+    model is no search, was scored otherwise, has no such point, or one task.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ def gain_over_separate(model: Any) -> float | None:
         Of :mod:`mssl.model_selection`, or any other.
     """
     scores = getattr(model, "cv_results_", None)
-    if scores is None or not {"param_graph_penalty", "param_shared_mean"} <= set(scores) or model.scoring is not None:
+    if len(model.tasks_) < 2 or scores is None or not {"param_graph_penalty", "param_shared_mean"} <= set(scores) or model.scoring is not None:
         return None
     separate = [
         score
@@ -227,14 +227,14 @@ def gain_over_separate(model: Any) -> float | None:
 def lead_over_separate(model: Any) -> float | None:
     """How much more log density held-out rows have than with weights of their own for every task ("ridge").
 
-    None where the model has no candidates that folds judged, or none of that kind.
+    None where the model has no candidates that folds judged, none of that kind, or one task.
 
     Parameters
     ----------
     model : fitted estimator
         A Bayesian one, or any other.
     """
-    judged = getattr(model, "candidates_", [])
+    judged = getattr(model, "candidates_", []) if len(model.tasks_) > 1 else []
     best = [score for _, score, weight in judged if weight > 0 and np.isfinite(score)]
     separate = [score for name, score, _ in judged if name.split(",")[0] == "ridge" and np.isfinite(score)]
     return float(max(best) - max(separate)) if best and separate else None

@@ -489,6 +489,17 @@ def test_weights_are_integrated_out_unless_another_method_is_asked_for(family, t
     assert json.loads(call(*args, "--set", "structure=ridge", "--json").stdout)["mixture"] == {"ridge": 1.0}
 
 
+@pytest.mark.parametrize("method", ["bayesian", "p-mssl"])
+def test_one_task_has_nothing_to_gain_from_others(method, tmp_path):
+    table = pytest.importorskip("pandas").read_csv(related_table(tmp_path))
+    table[table["task"] == table["task"][0]].to_csv(tmp_path / "data.csv", index=False)
+    args = ("fit", tmp_path / "data.csv", "--task", "task", "--target", "y", "--method", method)
+    found = json.loads(call(*args, "--json").output)
+    assert found["gain_over_separate_models"] is None
+    assert found["lead_over_separate_weights"] is None
+    assert "none: there is one task, and nothing to share with" in call(*args).output
+
+
 def test_everything_is_chosen_by_cross_validation(tmp_path):
     """The paper's method: parameters, a graph with confidence, and the gain over separate models."""
     args = ("fit", related_table(tmp_path), "--task", "task", "--target", "y", "--json", "--method", "p-mssl")

@@ -114,7 +114,7 @@ def test_other_labels_at_score_time(data):
 
 def test_one_class_tasks_are_allowed_with_a_warning(data):
     y = np.where(data.tasks == data.task_names[0], 1, data.y)
-    with pytest.warns(UserWarning, match="All targets of 1 tasks are 1") as told:
+    with pytest.warns(UserWarning, match="All targets of 1 tasks are of the second class") as told:
         model = MSSLClassifier(0.1, shared_mean=0.1).fit(data.X, y, tasks=data.tasks)
     assert [warning.filename for warning in told] == [__file__]
     own = data.tasks == data.task_names[0]
@@ -125,7 +125,7 @@ def test_one_class_tasks_are_allowed_with_a_warning(data):
 
 def test_one_class_tasks_of_both_kinds_get_one_warning(data):
     y = np.where(data.tasks == data.task_names[0], 1, np.where(data.tasks == data.task_names[1], 0, data.y))
-    said = r"1 tasks are 0 \(tasks 'task 2'\)\. All targets of 1 tasks are 1 \(tasks 'task 1'\)"
+    said = r"first class \(tasks 'task 2'\)\. All targets of 1 tasks are of the second class \(tasks 'task 1'\)"
     for act in (MSSLClassifier(0.1).fit, MSSLClassifier(0.1).limits, MultiTaskClassifier().fit):
         with pytest.warns(UserWarning, match=said) as told:
             act(data.X, y, tasks=data.tasks)

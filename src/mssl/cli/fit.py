@@ -307,9 +307,6 @@ def _certified(certificate: dict[str, Any]) -> str:
     return f"{certificate['status']} (relative gap {certificate['relative_gap']:.1e})"
 
 
-_NOTHING = "none: the target does not vary within any task, so there is nothing to explain"
-
-
 def _held_out(score: dict[str, Any] | None) -> str:
     if score is None:
         return "not measured (nothing was chosen by folds; mssl compare measures it)"
@@ -330,6 +327,10 @@ def _gain(gain: float | None, lead: float | None) -> str:
 
 
 def _gained(summary: dict[str, Any]) -> str:
+    if not summary["target_varies"]:
+        return "none: the target does not vary within any task, so there is nothing to explain"
+    if summary["tasks"] == 1:
+        return "none: there is one task, and nothing to share with"
     return _gain(summary["gain_over_separate_models"], summary["lead_over_separate_weights"])
 
 
@@ -357,7 +358,7 @@ def show(summary: dict[str, Any]) -> None:
         *([("mixture of", _mixture(summary["mixture"]))] if len(summary["mixture"]) > 1 else []),
         *([("certificate", _certified(certificate))] if certificate is not None else []),
         ("held out", _held_out(summary["held_out"])),
-        ("gain", _gained(summary) if summary["target_varies"] else _NOTHING),
+        ("gain", _gained(summary)),
         ("edges", f"{summary['edges']} of {pairs} fitted{origin}"),
         *(("relations" if number == 0 else "", note) for number, note in enumerate(summary["evidence"])),
         *(("groups" if k == 0 else "", _listed(group)) for k, group in enumerate(summary["groups"][:5])),

@@ -190,7 +190,8 @@ def _off_the_edge(y: Array, weights: Array, data: TaskData, loss: Loss) -> Array
         if not np.any(flat):
             continue
         names = list(data.tasks[flat])
-        found.append(f"All targets of {len(names)} tasks are {edge:g} (tasks {listing(names)})")
+        kind = f"{edge:g}" if len(loss.edges) == 1 else f"of the {'second' if edge else 'first'} class"
+        found.append(f"All targets of {len(names)} tasks are {kind} (tasks {listing(names)})")
         shift = 0.5 / (data.weight_sums() + 1.0)
         inside = 1.0 if edge == 0 else -1.0
         y = np.where(np.repeat(flat, data.n_rows), y + inside * np.repeat(shift, data.n_rows), y)
