@@ -13,6 +13,7 @@ from mssl._typing import Array, Index, Labels
 from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.estimators.glm import MultiTaskClassifier, MultiTaskGLM
+from mssl.estimators.summary import held_out_score
 from mssl.exceptions import ParameterError, require
 from mssl.losses import Loss, resolve_loss
 from mssl.structures import SparsePrecision
@@ -211,8 +212,8 @@ def gain_over_separate(model: Any) -> float | None:
     model : fitted estimator
         Of :mod:`mssl.model_selection`, or any other.
     """
-    scores = getattr(model, "cv_results_", None)
-    if len(model.tasks_) < 2 or scores is None or not {"param_graph_penalty", "param_shared_mean"} <= set(scores) or model.scoring is not None:
+    scores = getattr(model, "cv_results_", None) if len(model.tasks_) > 1 else None
+    if scores is None or not {"param_graph_penalty", "param_shared_mean"} <= set(scores) or model.scoring is not None:
         return None
     separate = [
         score
@@ -227,14 +228,15 @@ def gain_over_separate(model: Any) -> float | None:
 def lead_over_separate(model: Any) -> float | None:
     """How much more log density held-out rows have than with weights of their own for every task ("ridge").
 
-    None where the model has no candidates that folds judged, none of that kind, or one task.
+    None where the model has no candidates that folds judged, none of that kind, or one task; and for counts with
+    exposures, whose rates were judged in units of their own.
 
     Parameters
     ----------
     model : fitted estimator
         A Bayesian one, or any other.
     """
-    judged = getattr(model, "candidates_", []) if len(model.tasks_) > 1 else []
+    judged = getattr(model, "candidates_", []) if len(model.tasks_) > 1 and held_out_score(model) else []
     best = [score for _, score, weight in judged if weight > 0 and np.isfinite(score)]
     separate = [score for name, score, _ in judged if name.split(",")[0] == "ridge" and np.isfinite(score)]
     return float(max(best) - max(separate)) if best and separate else None

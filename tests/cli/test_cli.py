@@ -500,6 +500,33 @@ def test_one_task_has_nothing_to_gain_from_others(method, tmp_path):
     assert "none: there is one task, and nothing to share with" in call(*args).output
 
 
+def test_rates_are_told_neither_as_held_out_counts_nor_as_a_lead(tmp_path):
+    """Folds judge rates where there are exposures; what is not told of held-out rows has no lead either."""
+    table = pytest.importorskip("pandas").read_csv(related_table(tmp_path))
+    table = table.assign(y=(table["y"] > 0) * 2, o=0.5)
+    table.to_csv(tmp_path / "data.csv", index=False)
+    args = ("fit", tmp_path / "data.csv", "--task", "task", "--target", "y", "--offset", "o")
+    found = json.loads(call(*args, "--family", "poisson", "--method", "bayesian", "--json").output)
+    assert found["held_out"] is found["lead_over_separate_weights"] is None
+    for method in ("bayesian", "p-mssl"):
+        refused = call(*args, "--family", "binary", "--method", method, code=1)
+        assert "takes no offset for such targets; leave out --offset" in str(refused.exception)
+
+
+def test_a_graph_without_fitted_edges_says_where_the_found_ones_are(tmp_path):
+    pandas, random = pytest.importorskip("pandas"), np.random.default_rng(0)
+    X, tasks, centre = random.normal(size=(240, 12)), np.repeat(np.arange(6), 40), random.normal(size=12)
+    y = X @ centre * np.where(tasks < 3, 1, -1) + random.normal(size=240)  # two groups, which no mean explains
+    table = pandas.DataFrame(X, columns=[f"x{j}" for j in range(12)]).assign(task=tasks, y=y)
+    table.to_csv(tmp_path / "data.csv", index=False)
+    args = ("fit", tmp_path / "data.csv", "--task", "task", "--target", "y", "--set", "structure=ridge")
+    call(*args, "--save", tmp_path / "m.npz")
+    fitted, found = call("graph", tmp_path / "m.npz"), call("graph", tmp_path / "m.npz", "--level", "relations")
+    assert len(fitted.stdout.splitlines()) == 1 < len(found.stdout.splitlines())
+    assert "--level relations or edges" in fitted.stderr
+    assert "--level" not in found.stderr
+
+
 def test_everything_is_chosen_by_cross_validation(tmp_path):
     """The paper's method: parameters, a graph with confidence, and the gain over separate models."""
     args = ("fit", related_table(tmp_path), "--task", "task", "--target", "y", "--json", "--method", "p-mssl")

@@ -141,7 +141,7 @@ class Training(NamedTuple):
         """Fit a model, which gets to know groups and times where it makes folds of its own."""
         given = {"groups": self.groups, "order": self.order, "sample_weight": self.weights, "offset": self.offset}
         known = signature(model.fit).parameters
-        if self.offset is not None and "offset" not in known:
+        if self.offset is not None and ("offset" not in known or self.family == "binary"):
             raise ParameterError("This method takes no offset for such targets; leave out --offset.")
         named = {name: values for name, values in given.items() if values is not None and name in known}
         X = Features(self.X, feature_names=np.asarray(self.schema.feature_names, dtype=object))

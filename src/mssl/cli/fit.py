@@ -309,7 +309,7 @@ def _certified(certificate: dict[str, Any]) -> str:
 
 def _held_out(score: dict[str, Any] | None) -> str:
     if score is None:
-        return "not measured (nothing was chosen by folds; mssl compare measures it)"
+        return "not measured (mssl compare measures it)"
     base = f"; each task's base rate alone has {score['base_rate']:.4g}" if "base_rate" in score else ""
     area = f"; area under the ROC curve {score['auc']:.3f} (0.5 is chance)" if "auc" in score else ""
     share = f"; R² within tasks {score['explained']:.3f}" if "explained" in score else ""
@@ -318,7 +318,7 @@ def _held_out(score: dict[str, Any] | None) -> str:
 
 def _gain(gain: float | None, lead: float | None) -> str:
     if gain is None and lead is None:
-        return "not measured (no separate models were searched; mssl compare measures it)"
+        return "not measured (mssl compare measures it)"
     if max(gain or 0.0, lead or 0.0) < 0.0005:
         return "none: separate models per task do as well in cross-validation"
     if gain is None:

@@ -264,8 +264,11 @@ def graph(
     check_target(output, model)
     fitted = load(model)
     found = _graph(fitted, model, 0.0, 0.0)
-    for note in display(found, fdr, method).notes:
+    shown = display(found, fdr, method)
+    for note in shown.notes:
         click.echo(note, err=True)
+    if level == "fitted" and not found.n_edges and len(set(shown.groups.tolist())) < len(shown.groups):
+        click.echo("no edge was fitted; --level relations or edges writes the pairs above", err=True)
     if level != "fitted" and kind == "csv":
         table = found.relations(fdr, method) if level == "relations" else found.edges(fdr=fdr, method=method)
         text = table.to_csv(output, safe=safe)

@@ -161,9 +161,9 @@ class RelationTable(Sequence[Relation]):
         rate = f"{self.fdr:.0%}" + (" under any dependence" if self.method == "by" else "")
         if not len(self):
             return f"no {noun} between tasks can be told from chance at {rate}"
-        plural = "" if len(self) == 1 else "s"
+        plural, pairs = "" if len(self) == 1 else "s", "pair" if self.n_pairs == 1 else "pairs"
         return (
-            f"{len(self)} {noun}{plural} among {self.n_pairs} pairs at a false discovery rate of {rate}: "
+            f"{len(self)} {noun}{plural} among {self.n_pairs} {pairs} at a false discovery rate of {rate}: "
             f"at most {self.expected_false:.1f} of them are expected to be false"
         )
 
