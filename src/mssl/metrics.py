@@ -74,7 +74,9 @@ def _explained(loss: Loss, y: Array, prediction: Array, weights: Array) -> float
 
 
 def share_explained(y: Array, predicted: Array, task: Index, weights: Array) -> float:
-    """R² within tasks: one less the squared errors over those of each task's own mean; NaN where nothing varies.
+    """R² within tasks: one less the squared errors over those of the mean of the task's other rows.
+
+    NaN where nothing varies.
 
     Parameters
     ----------
@@ -90,11 +92,12 @@ def share_explained(y: Array, predicted: Array, task: Index, weights: Array) -> 
     >>> import numpy as np
     >>> y = np.array([0.0, 2.0, 10.0, 12.0])
     >>> share_explained(y, np.array([0.5, 1.5, 10.5, 11.5]), np.array([0, 0, 1, 1]), np.ones(4))
-    0.75
+    0.9375
     """
     totals = np.bincount(task, weights)
     centres = np.bincount(task, weights * y) / np.where(totals > 0, totals, 1.0)
-    spread = float(weights @ (y - centres[task]) ** 2)
+    others = totals / np.maximum(totals - 1, 1.0)  # the mean of the other rows is farther away by this factor
+    spread = float(weights @ (others[task] * (y - centres[task])) ** 2)
     return 1 - float(weights @ (y - predicted) ** 2) / spread if spread > 0 else np.nan
 
 
