@@ -19,7 +19,7 @@ from mssl.cli import _show_warning
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
-FIT = ("fit", "data.csv", "--task", "task", "--target", "y", "--quiet", "--method", "p-mssl")
+FIT = ("fit", "data.csv", "--task", "task", "--target", "y", "--method", "p-mssl", "--quiet")
 
 
 @pytest.fixture(scope="module")
