@@ -212,8 +212,13 @@ def gain_over_separate(model: Any) -> float | None:
     model : fitted estimator
         Of :mod:`mssl.model_selection`, or any other.
     """
-    scores = getattr(model, "cv_results_", None) if len(model.tasks_) > 1 else None
-    if scores is None or not {"param_graph_penalty", "param_shared_mean"} <= set(scores) or model.scoring is not None:
+    scores = getattr(model, "cv_results_", None)
+    if (
+        scores is None
+        or len(model.tasks_) < 2
+        or not {"param_graph_penalty", "param_shared_mean"} <= set(scores)
+        or model.scoring is not None
+    ):
         return None
     separate = [
         score
@@ -236,7 +241,9 @@ def lead_over_separate(model: Any) -> float | None:
     model : fitted estimator
         A Bayesian one, or any other.
     """
-    judged = getattr(model, "candidates_", []) if len(model.tasks_) > 1 and held_out_score(model) else []
+    judged = getattr(model, "candidates_", [])
+    if not judged or len(model.tasks_) < 2 or held_out_score(model) is None:
+        return None
     best = [score for _, score, weight in judged if weight > 0 and np.isfinite(score)]
     separate = [score for name, score, _ in judged if name.split(",")[0] == "ridge" and np.isfinite(score)]
     return float(max(best) - max(separate)) if best and separate else None
