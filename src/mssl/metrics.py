@@ -10,6 +10,8 @@ from mssl._typing import Array, Index, Labels
 from mssl.exceptions import DataError, LayoutError
 from mssl.losses import Loss
 
+NEGLIGIBLE_GAIN = 0.0005  # below it a gain rounds to nothing in percent, and is told as none
+
 
 def deviance_score(loss: Loss, y: Any, prediction: Array, sample_weight: Any = None) -> float:
     """Share of deviance explained, against the weighted mean; the mean over columns for (n, K) targets.

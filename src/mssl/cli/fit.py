@@ -38,6 +38,7 @@ from mssl.estimators.summary import held_out_score
 from mssl.graph.display import display
 from mssl.graph.export import short_name
 from mssl.methods import BAYESIAN, lacks_graph, make_estimator
+from mssl.metrics import NEGLIGIBLE_GAIN
 from mssl.transfer import gain_over_separate, lead_over_separate
 
 _log = logging.getLogger("mssl")
@@ -316,22 +317,19 @@ def _held_out(score: dict[str, Any] | None) -> str:
     return f"{score['score']:.4g}, {score['what']}{base}{area}{share}"
 
 
-def _gain(gain: float | None, lead: float | None) -> str:
-    if gain is None and lead is None:
-        return "not measured (mssl compare measures it)"
-    if max(gain or 0.0, lead or 0.0) < 0.0005:
-        return "none: separate models per task do as well in cross-validation"
-    if gain is None:
-        return f"{lead:.3g} more log density a held-out row than with separate weights per task"
-    return f"{gain:.1%} less deviance in cross-validation than the best separate models per task"
-
-
-def _gained(summary: dict[str, Any]) -> str:
+def _gain(summary: dict[str, Any]) -> str:
+    gain, lead = summary["gain_over_separate_models"], summary["lead_over_separate_weights"]
     if not summary["target_varies"]:
         return "none: the target does not vary within any task, so there is nothing to explain"
     if summary["tasks"] == 1:
         return "none: there is one task, and nothing to share with"
-    return _gain(summary["gain_over_separate_models"], summary["lead_over_separate_weights"])
+    if gain is None and lead is None:
+        return "not measured (mssl compare measures it)"
+    if max(gain or 0.0, lead or 0.0) < NEGLIGIBLE_GAIN:
+        return "none: separate models per task do as well in cross-validation"
+    if gain is None:
+        return f"{lead:.3g} more log density a held-out row than with separate weights per task"
+    return f"{gain:.1%} less deviance in cross-validation than the best separate models per task"
 
 
 def _mixture(shares: dict[str, float]) -> str:
@@ -358,7 +356,7 @@ def show(summary: dict[str, Any]) -> None:
         *([("mixture of", _mixture(summary["mixture"]))] if len(summary["mixture"]) > 1 else []),
         *([("certificate", _certified(certificate))] if certificate is not None else []),
         ("held out", _held_out(summary["held_out"])),
-        ("gain", _gained(summary)),
+        ("gain", _gain(summary)),
         ("edges", f"{summary['edges']} of {pairs} fitted{origin}"),
         *(("relations" if number == 0 else "", note) for number, note in enumerate(summary["evidence"])),
         *(("groups" if k == 0 else "", _listed(group)) for k, group in enumerate(summary["groups"][:5])),

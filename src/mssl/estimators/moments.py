@@ -44,6 +44,7 @@ class FromMoments:
         """Forget moments of earlier calls; fit a Dask collection where its partitions are."""
         vars(self).pop("moments_", None)
         if not is_dask(X) or self._loss().name != "gaussian":
+            # The estimators that this class stands before have it; its own base, which a type checker sees, does not.
             by_passes: bool = super()._fitted_on_workers(X, y, tasks, sample_weight, offset)  # type: ignore[misc]
             return by_passes
         self._fit_moments(self._read_moments(X, y if offset is None else y - offset, tasks, sample_weight))

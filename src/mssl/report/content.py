@@ -21,6 +21,7 @@ from mssl.graph.display import FDR, display
 from mssl.graph.geometry import community_colors
 from mssl.graph.inference import COVERAGE, RelationTable
 from mssl.graph.task_graph import TaskGraph, short_name
+from mssl.metrics import NEGLIGIBLE_GAIN
 from mssl.model.task_matrix import DENSE_UP_TO
 from mssl.plots.effects import most_relevant
 from mssl.plots.support import history_columns
@@ -277,7 +278,7 @@ def _cross_validated(model: Any) -> str:
     sign = -1.0 if "log loss" in score.what else 1.0  # candidates are scored by log densities
     lead = lead_over_separate(model)
     apart = "" if lead is None else f"; with separate weights per task it is {score.score - sign * lead:.4g}"
-    alone = "; separate weights per task do as well" if lead is not None and lead < 0.0005 else apart
+    alone = "; separate weights per task do as well" if lead is not None and lead < NEGLIGIBLE_GAIN else apart
     area = "" if score.auc is None else f" The area under the ROC curve of the same rows is {score.auc:.3f}."
     share = "" if score.explained is None else f" R² within tasks of the same rows is {score.explained:.3f}."
     return f"The {score.what} is {score.score:.4g}{alone}.{area}{share}"

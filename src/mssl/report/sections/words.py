@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mssl.graph.inference import COVERAGE
+from mssl.metrics import NEGLIGIBLE_GAIN
 from mssl.model.task_matrix import entries_at
 from mssl.report.figures import Section, count, named
 
@@ -75,7 +76,7 @@ def _shared_gain(content: Content) -> str:
         return score
     told = (
         "separate models per task do as well."
-        if gain < 0.0005
+        if gain < NEGLIGIBLE_GAIN
         else f"the deviance is {100 * gain:.1f}\u00a0% below that of the best separate models per task."
     )
     return f"In cross-validation, on rows left out of the fits, {told} {score}"
