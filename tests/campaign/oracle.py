@@ -136,6 +136,8 @@ class Judge:
         C = self.spec.structure.couple(self.result.structure, self.tau)
         if deep and self.tau * float(C.precision.sum()) < 1e8:
             before = loss + 0.5 * float(np.sum(self.W * (C.dense() @ self.W))) + self.penalty(self.W)
+            # Weights that nearly agree, and a mean that costs nothing: C times them cancels.
+            rounding += np.finfo(float).eps * float(np.sum(np.abs(self.W) * (np.abs(C.dense()) @ np.abs(self.W))))
             if self.tau == 0 and self.spec.structure.profile() is not None and self.penalty(np.ones_like(self.W)) == 0:
                 before = self.result.objective  # of the best Ω for all weights; that of the fit is a smoothed one
             gained = before - self.better_weights(C.dense())

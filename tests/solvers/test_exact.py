@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from mssl.model.coupling import Coupling, positive_definite_inverse
 from mssl.solvers.base import Status
 from mssl.solvers.exact import MOST_UNKNOWNS, solve_exactly
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic, objective_value
+from mssl.solvers.weights import coefficient_problem
 from mssl.structures import Independent
 
 
@@ -75,7 +77,8 @@ def test_its_bound_holds_where_the_curved_one_is_rounding():
 def test_large_problems_are_left_to_others():
     random = np.random.default_rng(2)
     loss = rows(random, K=2, d=MOST_UNKNOWNS // 2 + 1, n=3)
-    assert solve_exactly(loss, Coupling.diagonal_only(np.ones(2)), tol=1e-6) is None
+    assert solve_exactly(loss, Coupling(np.array([[2.0, 1.0], [1.0, 2.0]])), tol=1e-6) is None
+    assert solve_exactly(loss, Coupling.diagonal_only(np.ones(2)), tol=1e-6) is not None  # each task for itself
 
 
 def problem(seed=0, K=3, n=30, d=5):
@@ -180,3 +183,37 @@ def test_features_that_squares_cannot_hold_are_refused_one_by_one():
     X[:, 2] *= 1e-80
     with pytest.raises(DataError, match="Feature 2 varies by up to"):
         MSSLRegressor(formulation="paper").fit(X, y, tasks=tasks)
+
+
+def exactly_above_the_best(X, y, C, W):
+    """By how much F(W) = ½ Σ ‖y_k − X w_k‖² + ½ tr(WᵀCW) exceeds its minimum, in rational numbers."""
+    K, d = W.shape
+    X, y, C, W = (np.vectorize(Fraction, otypes=[object])(values) for values in (X, y, C, W))
+    system = np.kron(C, np.eye(d, dtype=int)) + np.kron(np.eye(K, dtype=int), X.T @ X)
+    slope = ((W @ X.T - y) @ X + C @ W).ravel()
+    rows = np.column_stack([system, slope])
+    for i in range(K * d):
+        for j in range(i + 1, K * d):
+            rows[j] = rows[j] - rows[i] * (rows[j, i] / rows[i, i])
+    # With A = LDLᵀ the suboptimality is ½ Σ (L⁻¹g)² / D.
+    return float(sum(row[-1] ** 2 / row[i] for i, row in enumerate(rows)) / 2)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_bound_for_a_singular_coupling_holds_in_exact_arithmetic(seed):
+    """Collinear features and a mean that costs nothing: weights of 1e6 that nearly agree, whose C·W cancels."""
+    random = np.random.default_rng(seed)
+    X = random.standard_normal((5, 1)) @ random.standard_normal((1, 3)) + 1e-7 * random.standard_normal((5, 3))
+    y = random.standard_normal((3, 5))
+    C = 0.009 * (np.eye(3) - 1 / 3)
+    design = Design.build(np.tile(X, (3, 1)), [0, 5, 10, 15], scale=False, centre=False)
+    loss = DesignQuadratic(design, np.ones(15), y.ravel(), intercept=False)
+    for step in (
+        solve_exactly(loss, Coupling(C), tol=1e-6),
+        coefficient_problem(GramQuadratic.of_rows(loss), np.zeros(3)).solve(
+            Coupling(C), 0 * y[:, :3], tol=1e-6, max_iter=9
+        ),
+    ):
+        assert np.abs(step.W).max() > 1e4
+        assert step.gap >= exactly_above_the_best(X, y, C, step.W)
+        assert step.gap < 1e-4

@@ -10,9 +10,10 @@ against the prior's makes :math:`C = P - \rho uu^\top` lose its digits too. Here
 in the rows themselves and with the mean as a block of its own. It is solved by a QR decomposition that reveals the
 rank, and refined; nothing cancels. For the gradient g of this problem and its triangular factor R the suboptimality is
 :math:`\tfrac12\|R^{-\top}g\|^2`, which uses the curvature of loss and prior together: rounding along directions that
-the data know well counts little.
+the data know well counts little. What rounding may have made of g is added to it.
 
-The cost is cubic in K d, so that only small problems, and only where the usual solvers end in rounding, come here.
+The cost is cubic in the unknowns of tasks that C relates, so that only small problems, and only where the usual solvers
+end in rounding or have no bound of their own, come here.
 
 References
 ----------
@@ -21,18 +22,21 @@ Golub & Van Loan (2013), *Matrix Computations*, 4th edition, sections 5.4 and 5.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
+from scipy import linalg, sparse
 
-from mssl.model.bounds import WeightBound
+from mssl.model.bounds import Components, WeightBound
 from mssl.model.coupling import Coupling
 from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, Quadratic
 
 Array = NDArray[np.float64]
+Index = NDArray[np.int64]
 
-MOST_UNKNOWNS = 400  # weights and means up to which the decomposition takes a tenth of a second at most
+MOST_UNKNOWNS = 400  # of related tasks, up to which the decomposition takes a tenth of a second at most
 _REFINEMENTS = 3  # after the first solution; two leave nothing but rounding
 _EPS = float(np.finfo(float).eps)
 
@@ -85,69 +89,113 @@ def solve_exactly(problem: Quadratic, coupling: Coupling, *, tol: float) -> Weig
     >>> step.W.round(12), step.status is Status.CONVERGED
     (array([[1.33333333, 0.16666667]]), True)
     """
-    K, d = problem.n_tasks, problem.n_features
-    with_mean = coupling.mean_variance > 0
-    blocks = K + with_mean
-    if blocks * d > MOST_UNKNOWNS:
+    components, d = Components(coupling), problem.n_features
+    sizes = (np.bincount(components.label) + (coupling.mean_variance > 0)) * d
+    if float(np.sum(sizes.astype(float) ** 3)) > MOST_UNKNOWNS**3:
         return None
+    W, gap = np.empty(problem.linear.shape), 0.0
     with np.errstate(all="ignore"):
-        root, prior = _roots(coupling)
-        if root is None or not np.isfinite(root).all():
-            return None
-        # w_k = Σ_j root_kj z_j, the last block being the mean: Φ(z) = ½ Σ_k ‖A_k w_k − b_k‖² + ½ ‖prior z‖².
-        parts, targets = [], []
-        for k in range(K):
-            A, b = _factor(problem, k)
-            parts.append(np.einsum("b,rd->rbd", root[k], A).reshape(len(A), blocks * d))
-            targets.append(b)
-        parts.append(np.kron(prior, np.eye(d)))
-        targets.append(np.zeros(len(prior) * d))
-        M, t = np.concatenate(parts), np.concatenate(targets)
-        if not (np.isfinite(M).all() and np.isfinite(t).all()):
-            return None
-        return _least_squares(M, t, root, (K, d), tol)
+        for component in range(components.n):
+            tasks = np.flatnonzero(components.label == component)
+            part = _solve_related(problem, coupling, tasks)
+            if part is None:
+                return None
+            W[tasks], gap = part[0], gap + part[1]
+    return WeightStep(W, gap, 1, Status.CONVERGED if gap <= tol else Status.STALLED)
 
 
-def _least_squares(M: Array, t: Array, root: Array, shape: tuple[int, int], tol: float) -> WeightStep | None:
+def _solve_related(problem: Quadratic, coupling: Coupling, tasks: Index) -> tuple[Array, float] | None:
+    """The best weights of tasks that are related to no others, and their bound."""
+    prior = _Prior.of(coupling, tasks)
+    if prior is None or not np.isfinite(prior.root).all():
+        return None
+    d, parts, targets = problem.n_features, [], []
+    for k, row in zip(tasks.tolist(), prior.root, strict=True):
+        A, b = _factor(problem, k)
+        parts.append(np.einsum("b,rd->rbd", row, A).reshape(len(A), len(row) * d))
+        targets.append(b)
+    M, t = np.concatenate(parts), np.concatenate(targets)
+    if not (np.isfinite(M).all() and np.isfinite(t).all()):
+        return None
+    Z, gap = _least_squares(M, t, prior, d)
+    W = prior.root @ Z
+    return (W, gap) if np.isfinite(gap) and np.isfinite(W).all() else None
+
+
+@dataclass(frozen=True)
+class _Prior:
+    """½ tr(VᵀPV) + ½ ‖m‖²/τ² in unknowns z: v = own z, and where there is a mean m = τ times the last block."""
+
+    P: Array
+    own: Array
+    tau: float
+
+    @classmethod
+    def of(cls, coupling: Coupling, tasks: Index) -> _Prior | None:
+        """The prior of some tasks; None where a definite C has lost its digits."""
+        precision = coupling.precision[np.ix_(tasks, tasks)]
+        P = precision.toarray() if sparse.issparse(precision) else precision
+        tau = float(np.sqrt(max(coupling.mean_variance, 0.0)))
+        if coupling.covariance is None:
+            return cls(P, np.eye(len(P)), tau)
+        values, vectors = linalg.eigh(P)
+        return cls(P, vectors / np.sqrt(values), tau) if values[0] > 0 else None
+
+    @property
+    def root(self) -> Array:
+        """What weights w = v + m are of the blocks of z, (K, blocks)."""
+        return np.column_stack([self.own, np.full(len(self.P), self.tau)]) if self.tau > 0 else self.own
+
+    @property
+    def factor(self) -> Array:
+        """A matrix whose squared norm times z is the prior, nearly, (rows, blocks)."""
+        values, vectors = linalg.eigh(self.own.T @ self.P @ self.own)
+        factor = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+        return linalg.block_diag(factor, np.ones((1, 1))) if self.tau > 0 else factor
+
+    def gradient(self, Z: Array) -> Array:
+        """The gradient in z. For weights that nearly agree the sums of PV cancel: they have the longest numbers."""
+        K, G = len(self.P), Z.copy()
+        own = self.own.astype(np.longdouble)
+        G[:K] = own.T @ (self.P.astype(np.longdouble) @ (own @ Z[:K].astype(np.longdouble)))
+        return G
+
+    def error(self, Z: Array) -> Array:
+        """What rounding may make of it at most."""
+        K, errors, own = len(self.P), np.zeros_like(Z), np.abs(self.own)
+        digits = K * float(np.finfo(np.longdouble).eps)
+        errors[:K] = digits * (own.T @ (np.abs(self.P) @ (own @ np.abs(Z[:K]))))
+        return errors
+
+
+def _least_squares(M: Array, t: Array, prior: _Prior, d: int) -> tuple[Array, float]:
+    """The z that minimises ½ ‖Mz − t‖² plus the prior, (blocks, d); and a bound of what it lacks, rounding included."""
     # Columns of one size: a mean of huge variance must not make all others look like rounding.
-    sizes = np.linalg.norm(M, axis=0)
+    whole = np.concatenate([M, np.kron(prior.factor, np.eye(d))])
+    sizes = np.linalg.norm(whole, axis=0)
     sizes = np.where(sizes > 0, sizes, 1.0)
-    M = M / sizes
-    R, order = linalg.qr(M, mode="r", pivoting=True, check_finite=False)
+    R, order = linalg.qr(whole / sizes, mode="r", pivoting=True, check_finite=False)
     R = R[: M.shape[1]]
     diagonal = np.abs(R.diagonal())
-    rank = int(np.count_nonzero(diagonal > len(M) * _EPS * diagonal.max(initial=0.0)))
+    rank = int(np.count_nonzero(diagonal > len(whole) * _EPS * diagonal.max(initial=0.0)))
     kept, R = order[:rank], R[:rank, :rank]
+
     z, gap = np.zeros(M.shape[1]), np.inf
     best = z
     for _ in range(_REFINEMENTS + 2):
-        g = (M.T @ (M @ z - t))[kept]
-        half = linalg.solve_triangular(R, g, trans="T", check_finite=False)
+        g = (M.T @ (M @ z - t) + prior.gradient(z.reshape(-1, d)).ravel()) / sizes
+        half = linalg.solve_triangular(R, g[kept], trans="T", check_finite=False)
         reached = 0.5 * float(half @ half)
         if not reached < gap:
             break
         best, gap = z.copy(), reached
-        z[kept] -= linalg.solve_triangular(R, half, check_finite=False)
-    W = root @ (best / sizes).reshape(root.shape[1], shape[1])
-    if not np.isfinite(gap) or not np.isfinite(W).all():
-        return None
-    return WeightStep(W, gap, 1, Status.CONVERGED if gap <= tol else Status.STALLED)
-
-
-def _roots(coupling: Coupling) -> tuple[Array | None, Array]:
-    """What weights are of the unknowns, (K, blocks), and the prior's factor in them, (rows, blocks)."""
-    K, tau = coupling.n_tasks, np.sqrt(max(coupling.mean_variance, 0.0))
-    values, vectors = linalg.eigh(coupling.precision)
-    if coupling.covariance is not None and values[0] > 0:
-        root, prior = vectors / np.sqrt(values), np.eye(K)
-    elif coupling.covariance is None:
-        root, prior = np.eye(K), np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
-    else:
-        return None, np.eye(K)
-    if tau > 0:
-        root = np.column_stack([root, np.full(K, tau)])
-        prior = linalg.block_diag(prior, np.ones((1, 1)))
-    return root, prior
+        z[kept] -= linalg.solve_triangular(R, half, check_finite=False) / sizes[kept]
+    Z = best.reshape(-1, d)
+    # R⁻ᵀMᵀ projects: an error of the residual counts at most as it is.
+    of_rows = _EPS * (np.abs(M) @ np.abs(best) + np.abs(t))
+    inverse = linalg.solve_triangular(R, np.eye(rank), check_finite=False)
+    of_prior = (prior.error(Z).ravel() / sizes)[kept] @ np.sqrt(np.sum(inverse**2, axis=1))
+    return Z, gap + 0.5 * (float(of_rows @ of_rows) + float(of_prior**2))
 
 
 def _factor(problem: Quadratic, k: int) -> tuple[Array, Array]:

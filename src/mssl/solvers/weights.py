@@ -302,12 +302,14 @@ class CoefficientProblem:
         bound = self._bound(coupling)[0]
         doubt = rounding_gap(loss, bound, step.W) if isinstance(bound, WeightBound) else 0.0
         certain = step.status is Status.CONVERGED and step.gap + doubt <= tol
-        if step.status is Status.STATIONARY or (certain and not self._lost_digits(loss, step.W)):
+        # Without a penalty a singular C leaves a violation of the optimality condition, which bounds nothing.
+        bounded = self.penalised or coupling.covariance is not None
+        if step.status is Status.STATIONARY or (certain and bounded and not self._lost_digits(loss, step.W)):
             return step
         if not self.penalised:
             exact = self.exact_loss
             better = None if isinstance(exact, GLMLoss) else solve_exactly(exact, coupling, tol=tol)
-            if better is not None and not better.gap > step.gap + doubt:
+            if better is not None and not (bounded and better.gap > step.gap + doubt):
                 return replace(better, n_iter=step.n_iter + better.n_iter)
         return step if certain else replace(step, gap=step.gap + doubt, status=_ended(step.status))
 
