@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
 
 from mssl import MSSLRegressor
 from mssl.datasets import load_climate, make_clustered_tasks
 from mssl.graph.evidence import read_scores
-from mssl.graph.inference import GraphEvidence, adjusted_p, residual_evidence
+from mssl.graph.inference import GraphEvidence, residual_evidence
+from mssl.graph.partial import observations_at
 
 
 def weights_evidence(X: Any, y: Any, tasks: Any = None) -> GraphEvidence:
@@ -120,23 +120,27 @@ def rates(pairs: list[tuple[int, int]], truth: Any) -> tuple[float, float]:
     return 2 * right / max(1, len(pairs) + there), (len(pairs) - right) / max(1, len(pairs))
 
 
-def edge_bound(random: np.random.Generator, precision: Any, X: Any, joined: Any) -> float:
-    """F1 of conditional edges that efficient estimates of the precision would reach, given the errors of the weights.
+def edge_bound(random: np.random.Generator, covariance: Any, designs: list[Any], joined: Any) -> float:
+    """F1 of conditional edges with W known, but with so few features that they tell as much as W with its errors does.
 
-    An eigenvector of XᵀX with eigenvalue s gives one observation of covariance Σ = Ω⁻¹ + I/s (noise 1). From one
-    observation no unbiased estimate of Ω_ij has a variance below B_ii B_jj + B_ij², B = ΩΣΩ; reciprocals are added.
-    Pairs are those of the true groups, and the estimates are normal.
+    How many those are, the Fisher information of each group's covariance says (noise 1): no estimate does better than
+    that, but for small numbers.
     """
-    covariance = np.linalg.inv(precision)
-    values = np.maximum(np.linalg.eigvalsh((X - X.mean(axis=0)).T @ (X - X.mean(axis=0))), 1e-9)
-    information = np.zeros_like(precision)
-    for value in values:
-        B = precision @ (covariance + np.eye(len(precision)) / value) @ precision
-        information += 1 / (np.outer(np.diag(B), np.diag(B)) + B**2)
-    pairs = np.nonzero(np.triu(covariance.round(12) != 0, 1))
-    z = (precision * np.sqrt(information))[pairs] + random.standard_normal(len(pairs[0]))
-    found = adjusted_p(2 * ndtr(-np.abs(z))) <= 0.1
-    return rates(list(zip(*(ends[found] for ends in pairs), strict=True)), joined)[0]
+    K = len(covariance)
+    r, freedom = np.eye(K), np.ones((K, K))
+    for members in {tuple(np.flatnonzero(row)) for row in covariance.round(12) != 0}:
+        block, p = np.ix_(members, members), len(members)
+        if p < 3:
+            continue
+        information = np.zeros((1, p, designs[0].shape[1], p, designs[0].shape[1]))
+        for place, k in enumerate(members):
+            X = designs[k] - designs[k].mean(axis=0)
+            information[0, place, :, place] = X.T @ X
+        count = np.median(observations_at(covariance[block], information)[np.triu_indices(p, 1)])
+        W = np.linalg.cholesky(covariance[block]) @ random.standard_normal((p, max(2, round(count))))
+        W /= np.linalg.norm(W, axis=1, keepdims=True)
+        r[block], freedom[block] = W @ W.T, count
+    return rates(GraphEvidence(r, freedom, np.ones(K)).edges(range(K)).pairs, joined)[0]
 
 
 def power(kind: str, d: int, n: int, draw: int) -> dict[str, float]:
@@ -169,7 +173,7 @@ def power(kind: str, d: int, n: int, draw: int) -> dict[str, float]:
         "coverage": float(inside[0].mean()),
         "wrong_signs": float(np.mean(wrong)) if wrong else 0.0,
         "edge_f1": edge_f1,
-        "edge_f1_bound": edge_bound(random, data.precision, data.X[:n], joined),
+        "edge_f1_bound": edge_bound(random, data.covariance, np.split(data.X, K), joined),
         "edge_known_w": rates(exact.edges(range(K)).pairs, joined)[0],
         "edge_fdp": edge_fdp,
         "edge_coverage": float(inside[1][grouped].mean()) if grouped.any() else float("nan"),

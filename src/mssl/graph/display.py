@@ -27,7 +27,8 @@ class Display(NamedTuple):
         The conditional edges that can be told from chance; all others are candidates, drawn thin, grey and without a
         sign. None where the graph came without evidence.
     groups : ndarray of int of shape (K,)
-        Group of each task, 0 the largest: tasks joined by relations, or communities where there is no evidence.
+        Group of each task, 0 the largest: tasks joined by relations that hold together, see
+        :meth:`GraphEvidence.groups_at`, or communities where there is no evidence.
     notes : list of str
         What the picture's reader has to know: how many pairs were found, how many of them may be false, and relative to
         what.
@@ -47,7 +48,7 @@ def display(graph: TaskGraph, fdr: float = FDR, method: str = "bh") -> Display:
     graph : TaskGraph
         The graph.
     fdr : float
-        False discovery rate.
+        False discovery rate of relations and edges, family-wise error of groups.
     method : {"bh", "by"}
         How it is held, as for :meth:`TaskGraph.relations`.
 
@@ -67,7 +68,7 @@ def display(graph: TaskGraph, fdr: float = FDR, method: str = "bh") -> Display:
         relations, edges = graph.relations(fdr, method), graph.edges(fdr=fdr, method=method)
     except MSSLError:
         return Display(graph, None, by_size(graph.community_labels()).astype(np.int64), [])
-    related, certain = (graph.selected(fdr, level, method) for level in ("relations", "edges"))
+    certain = graph.selected(fdr, "edges", method)
     i, j = upper_pairs(graph.adjacency + certain.adjacency)
     fitted, told = entries_at(graph.weights, i, j), entries_at(certain.weights, i, j)
     weights = np.where(entries_at(certain.adjacency, i, j), told, fitted)
@@ -76,7 +77,11 @@ def display(graph: TaskGraph, fdr: float = FDR, method: str = "bh") -> Display:
     notes = [relations.summary()]
     if len(relations):
         notes.append(edges.summary())
-    evidence = graph.evidence.resolve() if graph.evidence is not None else None
-    if evidence is not None and evidence.relative_to != "zero":
+        notes.append(
+            f"groups are tasks joined by relations; the chance that any of these is false is at most {fdr:.0%}"
+        )
+    assert graph.evidence is not None
+    evidence = graph.evidence.resolve()
+    if evidence.relative_to != "zero":
         notes.append("relations are those beyond a mean that all tasks share")
-    return Display(shown, certain.adjacency, by_size(related.component_labels()).astype(np.int64), notes)
+    return Display(shown, certain.adjacency, by_size(evidence.groups_at(fdr)).astype(np.int64), notes)

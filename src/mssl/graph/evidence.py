@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtri
 
-from mssl._typing import Array, Mask
+from mssl._typing import Array, Index, Mask
 from mssl.data.layouts import TaskData
 from mssl.data.occasions import occasion_table, occasions_of
 from mssl.exceptions import ParameterError
@@ -21,7 +21,9 @@ from mssl.graph.inference import (
     adjusted_p,
     correlation_of,
     correlation_p,
+    few_observations,
 )
+from mssl.graph.partial import Known, partial_correlations
 from mssl.kernels.threads import one_thread
 from mssl.penalties import L1
 from mssl.solvers.alternation import FitResult
@@ -45,6 +47,8 @@ _NEGLIGIBLE = 0.9  # shrinkage of the residuals' correlations from which on they
 _SMALLEST_EIGENVALUE = 0.02  # of the residuals' correlations
 _MOST_TASKS = 4000  # all pairs of which are compared: a dozen arrays of 128 MB
 _LARGEST = 5000  # weights of all tasks whose errors are whitened together: more take minutes
+_MOST_WEIGHTS = 1000  # in a block of the likelihood of partial correlations: two seconds
+_MOST_IN_GROUP = 50  # tasks of it: 1 275 entries of their covariance
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +73,11 @@ class _Tasks:
     squares: Array
     freedom: Array
     noise: Array | None
+
+    def subset(self, keep: Index) -> _Tasks:
+        """Some of the tasks."""
+        parts: dict[str, Any] = {name: None if part is None else part[keep] for name, part in vars(self).items()}
+        return replace(self, **parts)
 
     def variances(self, mean: Array | None = None) -> tuple[Array, Array]:
         """Noise and variance of the weights about a mean, by restricted maximum likelihood."""
@@ -205,7 +214,34 @@ class Scores(NamedTuple):
             freedom = np.minimum(found.freedom, found.freedom.T)
             r = correlation_of(p, sign, freedom)
             np.fill_diagonal(r, 1.0)
-            return GraphEvidence(r, freedom, found.reliability, "coef", relative_to)
+            evidence = GraphEvidence(r, freedom, found.reliability, "coef", relative_to)
+            return self._with_partial(evidence, self._with_mean or common)
+
+    def _with_partial(self, evidence: GraphEvidence, with_mean: bool) -> GraphEvidence:
+        """The evidence with the partial correlations of its groups, where they are small enough for a likelihood."""
+        partial, observations = np.zeros((2, *evidence.correlation.shape))
+        rank = np.maximum(np.count_nonzero(self.tasks.values, axis=1), 1)
+        white = None
+        for group in range(int(evidence.groups.max(initial=-1)) + 1):
+            members = np.flatnonzero(evidence.groups == group)
+            block = np.ix_(members, members)
+            p, freedom = len(members), evidence.freedom[block]
+            if not 2 < p <= _MOST_IN_GROUP or few_observations(float(np.median(freedom[np.triu_indices(p, 1)])), p):
+                continue
+            if white is None:
+                white = _white(self.tasks, self.errors, with_mean)
+                tasks = self.tasks
+                if self.ranks:
+                    tasks = _recoloured(tasks, self.errors, white, _ranked(tasks, white.scores))
+            known = _known(tasks, self.errors, white, members)
+            if known is not None:
+                partial[block], directions = partial_correlations(known, white.v[members])
+                # Features that are large in all tasks, and shared errors, count in the partial correlations alike.
+                share = (freedom - p + 2) / np.minimum.outer(rank[members], rank[members])
+                observations[block] = np.maximum(directions * share, 2.0)
+        if white is None:
+            return evidence
+        return replace(evidence, partial=partial, partial_freedom=observations)
 
     def permuted(self, random: np.random.Generator) -> Scores:
         """Scores of tasks without relations beyond the mean: white ones change places and signs, task by task."""
@@ -221,9 +257,7 @@ class Scores(NamedTuple):
         tasks, white = self.tasks, _white(self.tasks, self.errors, with_mean)
         u = white.scores
         if self.ranks:
-            # Ranks are those of features, the scores are in the eigenbases.
-            features = normal_scores(np.einsum("kdm,km->kd", tasks.vectors, u))
-            u = np.where(tasks.values > 0, np.einsum("kdm,kd->km", tasks.vectors, features), 0.0)
+            u = _ranked(tasks, u)
         a = tasks.values / white.noise[:, None]
         h = a / (1 + white.v[:, None] * a)
         return _cosines(u, h, tasks.vectors, white.v, self.errors, white.noise)
@@ -269,24 +303,33 @@ class _White(NamedTuple):
         The scores, so much of a shared mean taken out that estimation error remains.
     expected : ndarray of shape (K, m)
         What the expected mean contributes to them.
+    removed : ndarray of shape (d,)
+        So much of a shared mean was taken out.
     """
 
     noise: Array
     v: Array
     scores: Array
     expected: Array
+    removed: Array
 
 
 def _white(tasks: _Tasks, errors: _Errors | None, with_mean: bool) -> _White:
     noise, v = tasks.variances()
     u, slopes = _whiten(tasks, noise, v, errors)
     if not with_mean:
-        return _White(noise, v, u, np.zeros_like(u))
+        return _White(noise, v, u, np.zeros_like(u), np.zeros(slopes.shape[-1]))
     for _ in range(_ROUNDS):
         noise, v = tasks.variances(_mean(u, slopes)[0])
         u, slopes = _whiten(tasks, noise, v, errors)
     mean, removed = _mean(u, slopes)
-    return _White(noise, v, u - slopes @ removed, slopes @ mean)
+    return _White(noise, v, u - slopes @ removed, slopes @ mean, removed)
+
+
+def _ranked(tasks: _Tasks, u: Array) -> Array:
+    """White scores as normal quantiles of their ranks, which are those of features; scores are in the eigenbases."""
+    features = normal_scores(np.einsum("kdm,km->kd", tasks.vectors, u))
+    return np.where(tasks.values > 0, np.einsum("kdm,kd->km", tasks.vectors, features), 0.0)
 
 
 def _scale(tasks: _Tasks, noise: Array, v: Array) -> Array:
@@ -296,14 +339,18 @@ def _scale(tasks: _Tasks, noise: Array, v: Array) -> Array:
     return np.divide(1.0, np.sqrt(spread), out=np.zeros_like(a), where=spread > 0)
 
 
+def _single(tasks: _Tasks, noise: Array, v: Array) -> tuple[Array, Array]:
+    """Scores that are white in each task (K, m), and how they depend on the task's weights (K, m, d)."""
+    scale = _scale(tasks, noise, v) / noise[:, None]
+    return scale * tasks.projections, (scale * tasks.values)[:, :, None] * tasks.vectors.transpose(0, 2, 1)
+
+
 def _whiten(tasks: _Tasks, noise: Array, v: Array, errors: _Errors | None) -> tuple[Array, Array]:
     """White scores (K, m), and how they depend on a mean that all tasks share (K, m, d)."""
-    a, b = tasks.values / noise[:, None], tasks.projections / noise[:, None]
-    scale = _scale(tasks, noise, v)
-    u, slopes = scale * b, (scale * a)[:, :, None] * tasks.vectors.transpose(0, 2, 1)
+    u, slopes = _single(tasks, noise, v)
     if errors is None:
         return u, slopes
-    spread = _spread_of_errors(tasks, noise, scale, errors)
+    spread = _Spread.of(_error_covariance(tasks, noise, v, errors, np.ones_like(u)))
     return spread.times(u, -0.5), spread.times(slopes, -0.5)
 
 
@@ -312,7 +359,8 @@ def _recoloured(tasks: _Tasks, errors: _Errors | None, white: _White, u: Array) 
     u = white.expected + u
     scale = _scale(tasks, white.noise, white.v)
     if errors is not None:
-        u = _spread_of_errors(tasks, white.noise, scale, errors).times(u, 0.5)
+        N = _error_covariance(tasks, white.noise, white.v, errors, np.ones_like(u))
+        u = _Spread.of(N).times(u, 0.5)
     q = white.noise[:, None] * np.divide(u, scale, out=np.zeros_like(u), where=scale > 0)
     more = np.divide(q**2 - tasks.projections**2, tasks.values, out=np.zeros_like(q), where=scale > 0)
     return replace(tasks, projections=q, squares=tasks.squares + more.sum(axis=1))
@@ -327,6 +375,12 @@ class _Spread(NamedTuple):
     values: Array
     vectors: Array
 
+    @classmethod
+    def of(cls, covariance: Array) -> _Spread:
+        """That of a covariance (B, s, s)."""
+        values, vectors = np.linalg.eigh(covariance)
+        return cls(np.maximum(values, 1e-3), vectors)
+
     def times(self, scores: Array, power: float) -> Array:
         """A power of the covariance times scores of shape (K, m, …)."""
         ordered = scores if len(self.values) == 1 else scores.swapaxes(0, 1)
@@ -336,23 +390,61 @@ class _Spread(NamedTuple):
         return out if len(self.values) == 1 else out.swapaxes(0, 1)
 
 
-def _spread_of_errors(tasks: _Tasks, noise: Array, scale: Array, errors: _Errors) -> _Spread:
-    """The covariance of all tasks' scores, white in each task."""
+def _one_design(tasks: _Tasks) -> bool:
+    """Whether the tasks' directions are the same, so that scores along different ones are independent."""
+    return np.array_equal(tasks.vectors, np.broadcast_to(tasks.vectors[0], tasks.vectors.shape))
+
+
+def _error_covariance(tasks: _Tasks, noise: Array, v: Array, errors: _Errors, own: Array) -> Array:
+    """The covariance of all tasks' scores that rows they share make, in blocks as of :class:`_Spread`.
+
+    The scores are white in each task; `own`, of shape (K, m), is what stands on the diagonal.
+    """
+    scale = _scale(tasks, noise, v)
     K, m = scale.shape
     weight = scale / np.sqrt(noise)[:, None]
-    if len(errors.rows) == 1 and np.array_equal(tasks.vectors, np.broadcast_to(tasks.vectors[0], tasks.vectors.shape)):
-        # One design for all: scores along different eigenvectors of XᵀX have nothing to do with each other.
+    if len(errors.rows) == 1 and _one_design(tasks):
         along = np.sum((tasks.vectors[0].T @ errors.rows[0]) ** 2, axis=1)
         N = weight.T[:, :, None] * weight.T[:, None, :] * along[:, None, None] * errors.correlation
-        N[:, np.arange(K), np.arange(K)] = 1.0
+        N[:, np.arange(K), np.arange(K)] = own.T
     else:
         Z = np.matmul(tasks.vectors.transpose(0, 2, 1), errors.rows) * weight[:, :, None]
         flat = Z.reshape(K * m, -1)
         N = (flat @ flat.T * np.repeat(np.repeat(errors.correlation, m, axis=0), m, axis=1))[None]
         for k in range(K):
-            N[0, k * m : (k + 1) * m, k * m : (k + 1) * m] = np.eye(m)
-    values, vectors = np.linalg.eigh(N)
-    return _Spread(np.maximum(values, 1e-3), vectors)
+            N[0, k * m : (k + 1) * m, k * m : (k + 1) * m] = np.diag(own[k])
+    return N
+
+
+def _known(tasks: _Tasks, errors: _Errors | None, white: _White, members: Index) -> Known | None:
+    """Information and scores of some tasks' weights about the mean, or None where that is too much to compute with."""
+    chosen = tasks.subset(members)
+    noise, v = white.noise[members], white.v[members]
+    if not np.all(v > 0):
+        return None
+    u, slopes = _single(chosen, noise, v)
+    u = u - slopes @ white.removed
+    p, m, d = slopes.shape
+    own = 1 / (1 + (v / noise)[:, None] * chosen.values)  # share of the errors in the variance of a score, which is 1
+    by_direction = _one_design(chosen)
+    if errors is not None:
+        rows, block = errors.rows if len(errors.rows) == 1 else errors.rows[members], np.ix_(members, members)
+        by_direction = by_direction and len(rows) == 1
+    if not by_direction and p * d > _MOST_WEIGHTS:
+        return None
+    if errors is not None:
+        part = _Errors(rows, errors.correlation[block], errors.variance[block])
+        N = np.linalg.inv(_error_covariance(chosen, noise, v, part, own))
+    else:
+        N = np.stack([np.diag(1 / shares) for shares in (own.T if by_direction else own.reshape(1, -1))])
+    if by_direction:
+        along = np.einsum("kmd,kdm->mk", slopes, chosen.vectors)
+        scores = along * np.einsum("mkl,lm->mk", N, u)
+        return Known((along[:, :, None] * N * along[:, None, :])[:, :, None, :, None], scores[:, :, None])
+    N = N.reshape(p, m, p, m)
+    information = np.einsum("kmd,kmln,lne->kdle", slopes, N, slopes, optimize=True)
+    scores = np.einsum("kmd,kmln,ln->kd", slopes, N, u, optimize=True)
+    return Known(information[None], scores[None])
 
 
 def _mean(u: Array, slopes: Array) -> tuple[Array, Array]:

@@ -35,13 +35,21 @@ which are whitened away, all tasks together, before anything is tested.
 **Residuals** of n occasions count :math:`\nu_{kl} = (n - d - 1)(1 - \phi_k\phi_l)/(1 + \phi_k\phi_l)`, φ being their
 autocorrelations from one occasion to the next.
 
-**Conditional edges** are looked for inside the groups of tasks that relations join. With the reliabilities
-:math:`\lambda_k` (share of the variance of an estimated weight that is not error) the correlations of the weights are
-:math:`C = \Lambda^{-1/2}(R - I + \Lambda)\Lambda^{-1/2}`, with the inverse Θ in the group. The statistic is
-:math:`-\Theta_{ij}/\sqrt{B_{ii}B_{jj}}` with :math:`B = \Theta(C + \Lambda^{-1} - I)\Theta`, in which the errors count,
-and ν less the K − 2 other tasks of the group; without errors it is the partial correlation and its t test. With
-fewer than 2K observations, and at least 100, Θ is the graphical lasso, de-sparsified: :math:`2\Theta - \Theta C\Theta`
-stands in the numerator. With still fewer no edge can be told from chance. Pairs of different groups are not tested.
+**Groups** are tasks that relations join which hold together, with a family-wise error of 10 % (Holm): among relations
+at a false discovery rate of 10 % a false one is likely, and one is enough to make two groups one.
+
+**Conditional edges** are looked for inside the groups. A likelihood (:mod:`mssl.graph.partial`), in which every
+direction of the weights has its own error, gives the partial correlations in a group of p tasks, and the number
+:math:`n_{kl}` of directions without error that would tell as much. They count :math:`n_{kl}(\nu - p +
+2)/\operatorname{rank} A_k` observations: without errors ν less the other tasks of the group, as in the t test of a
+partial correlation.
+
+*Residuals, and groups too large for a likelihood*: with the reliabilities :math:`\lambda_k` (share of the variance of
+an estimated weight that is not error, 1 for residuals) the correlations are :math:`C = \Lambda^{-1/2}(R - I +
+\Lambda)\Lambda^{-1/2}`, with the inverse Θ in the group. The statistic is :math:`-\Theta_{ij}/\sqrt{B_{ii}B_{jj}}` with
+:math:`B = \Theta(C + \Lambda^{-1} - I)\Theta`, in which the errors count, and ν less p − 2. With fewer than 2p
+observations, and at least 100, Θ is the graphical lasso, de-sparsified: :math:`2\Theta - \Theta C\Theta` stands in the
+numerator. With still fewer no edge can be told from chance. Pairs of different groups are not tested.
 
 **What is controlled.** Benjamini and Hochberg's procedure (``method="bh"``) holds the expected share of false rows in a
 table at ``fdr``. Correlations of independent tasks are pairwise independent, for which simulations (``docs/graph.md``)
@@ -63,6 +71,7 @@ Efron (2004), Large-scale simultaneous hypothesis testing: the choice of a null 
 doi:10.1198/016214504000000089.
 Schäfer & Strimmer (2005), A shrinkage approach to large-scale covariance matrix estimation,
 doi:10.2202/1544-6115.1175.
+Holm (1979), A simple sequentially rejective multiple test procedure, Scand. J. Statist. 6, 65–70.
 Bartlett (1935), Some aspects of the time-correlation problem in regard to tests of significance, doi:10.2307/2342284.
 """
 
@@ -92,7 +101,7 @@ T = TypeVar("T")
 COVERAGE = 0.9  # of the intervals in the tables
 _SMALLEST_RELIABILITY = 0.05  # below it the errors are 20 times the weights' variance, and no edge can be seen
 _SMALLEST_EIGENVALUE = 0.01  # of a group's correlations; errors of W may make smaller ones
-GROUPED = 0.1  # false discovery rate of the relations inside which conditional edges are looked for
+GROUPED = 0.1  # family-wise error of the relations that make groups, inside which conditional edges are looked for
 _MANY = 100.0  # observations from which on the de-sparsified graphical lasso has its limiting distribution
 _MOST_SAVED = 500  # tasks whose evidence is saved unasked: 4 MB
 _SHOWN = 20  # rows that a table prints; its CSV and its frame have all
@@ -219,15 +228,15 @@ class RelationTable(Sequence[Relation]):
 
 
 def adjusted_p(p: Array, method: str = "bh") -> Array:
-    """The smallest false discovery rate at which each hypothesis is rejected.
+    """The smallest error rate at which each hypothesis is rejected.
 
     Parameters
     ----------
     p : ndarray of shape (m,)
         p-values.
-    method : {"bh", "by"}
-        Benjamini and Hochberg's procedure, or Benjamini and Yekutieli's for any dependence, which divides the rate by
-        1 + 1/2 + … + 1/m.
+    method : {"bh", "by", "holm"}
+        False discovery rate by Benjamini and Hochberg's procedure, or by Benjamini and Yekutieli's for any dependence,
+        which divides the rate by 1 + 1/2 + … + 1/m; or the family-wise error by Holm's.
 
     Examples
     --------
@@ -235,10 +244,14 @@ def adjusted_p(p: Array, method: str = "bh") -> Array:
     >>> adjusted_p(np.array([0.01, 0.5, 0.02]))
     array([0.03, 0.5 , 0.03])
     """
+    adjusted = np.empty(len(p))
+    if method == "holm":
+        order = np.argsort(p)
+        adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
+        return adjusted
     order = np.argsort(p)[::-1]
     ranks = np.arange(len(p), 0, -1)
     price = float(np.sum(1 / ranks)) if method == "by" else 1.0
-    adjusted = np.empty(len(p))
     adjusted[order] = np.minimum.accumulate(np.minimum(price * p[order] * len(p) / ranks, 1.0))
     return adjusted
 
@@ -277,6 +290,9 @@ class GraphEvidence:
         Whether weights or residuals are related.
     relative_to : {"zero", "mean", "both"}
         What the relations of weights are relative to: zero, a mean that all tasks share, or both.
+    partial, partial_freedom : ndarrays of shape (K, K), optional
+        Partial correlations of the weights, estimation error taken out, and how many observations of known mean they
+        stand for; these are 0 where no likelihood was climbed.
 
     Examples
     --------
@@ -292,6 +308,8 @@ class GraphEvidence:
     reliability: Array
     on: str = "coef"
     relative_to: str = "zero"
+    partial: Array | None = None
+    partial_freedom: Array | None = None
 
     def __post_init__(self) -> None:
         K = len(self.reliability)
@@ -299,6 +317,9 @@ class GraphEvidence:
         check_array("freedom", self.freedom, (K, K))
         check_choice("on", self.on, ("coef", "residual"))
         check_choice("relative_to", self.relative_to, ("zero", "mean", "both"))
+        for name in ("partial", "partial_freedom"):
+            if getattr(self, name) is not None:
+                check_array(name, getattr(self, name), (K, K))
 
     def resolve(self) -> GraphEvidence:
         """The evidence itself, as evidence that is computed later answers."""
@@ -307,17 +328,25 @@ class GraphEvidence:
     def subset(self, keep: Sequence[int] | Index) -> GraphEvidence:
         """The evidence on some of the tasks."""
         keep = np.asarray(keep, dtype=np.int64)
-        block = np.ix_(keep, keep)
-        return GraphEvidence(
-            self.correlation[block], self.freedom[block], self.reliability[keep], self.on, self.relative_to
-        )
+        return self._with_pairs(self.reliability[keep], lambda values, _: values[np.ix_(keep, keep)])
 
     def with_unknown(self) -> GraphEvidence:
         """The evidence with one more task, of which nothing is known."""
-        K = len(self.reliability)
-        correlation, freedom = np.eye(K + 1), np.ones((K + 1, K + 1))
-        correlation[:K, :K], freedom[:K, :K] = self.correlation, self.freedom
-        return GraphEvidence(correlation, freedom, np.append(self.reliability, 0.0), self.on, self.relative_to)
+
+        def padded(values: Array, unknown: float) -> Array:
+            return np.pad(values, (0, 1), constant_values=unknown)
+
+        longer = self._with_pairs(np.append(self.reliability, 0.0), padded)
+        longer.correlation[-1, -1] = 1.0
+        return longer
+
+    def _with_pairs(self, reliability: Array, change: Callable[[Array, float], Array]) -> GraphEvidence:
+        """The evidence with other tasks; `change` makes every table, given what stands for nothing known."""
+        partial, freedom = (
+            None if values is None else change(values, 0.0) for values in (self.partial, self.partial_freedom)
+        )
+        tables = change(self.correlation, 0.0), change(self.freedom, 1.0)
+        return GraphEvidence(*tables, reliability, self.on, self.relative_to, partial, freedom)
 
     def table(
         self, tasks: Sequence[Any], level: str = "relations", fdr: float = 0.1, method: str = "bh"
@@ -380,13 +409,17 @@ class GraphEvidence:
         scale = self._attenuation[pairs]
         return (*_interval(r, freedom, scale), correlation_p(r, freedom))
 
-    @cached_property
-    def groups(self) -> Index:
-        """Group of every task, as an integer: tasks that relations at a false discovery rate of 10 % join."""
+    def groups_at(self, error: float) -> Index:
+        """Group of every task, as an integer: tasks that relations join which are all true but for this probability."""
         K = len(self.correlation)
         joined = np.zeros((K, K), dtype=bool)
-        joined[np.triu_indices(K, 1)] = adjusted_p(self._relations[3]) <= GROUPED
+        joined[np.triu_indices(K, 1)] = adjusted_p(self._relations[3], "holm") <= error
         return np.asarray(connected_components(joined, directed=False)[1], dtype=np.int64)
+
+    @cached_property
+    def groups(self) -> Index:
+        """The groups inside which conditional edges are looked for, with a family-wise error of 10 %."""
+        return self.groups_at(GROUPED)
 
     @cached_property
     def _edges(self) -> tuple[Array, Array, Array, Array]:
@@ -398,8 +431,16 @@ class GraphEvidence:
             if len(members) > 2:
                 block = np.ix_(members, members)
                 r[block], freedom[block], scale[block] = _partial(self.subset(members))
+        if self.partial is not None and self.partial_freedom is not None:
+            known = self.partial_freedom > 0
+            r[known], freedom[known], scale[known] = self.partial[known], self.partial_freedom[known], 1.0
         pairs = np.triu_indices(K, 1)
         return (*_interval(r[pairs], freedom[pairs], scale[pairs]), correlation_p(r[pairs], freedom[pairs]))
+
+
+def few_observations(freedom: float, n_tasks: int) -> bool:
+    """Whether the partial correlations of so many tasks take a sparse inverse: those of too few observations."""
+    return freedom < 2 * n_tasks
 
 
 def _partial(evidence: GraphEvidence) -> tuple[Array, Array, Array]:
@@ -410,12 +451,13 @@ def _partial(evidence: GraphEvidence) -> tuple[Array, Array, Array]:
     C = np.clip(evidence.correlation / np.outer(root, root), -0.99, 0.99)
     np.fill_diagonal(C, 1.0)
     freedom = float(np.median(evidence.freedom[np.triu_indices(K, 1)]))
-    if freedom < 2 * K and freedom < _MANY:
+    few = few_observations(freedom, K)
+    if few and freedom < _MANY:
         # Fewer observations than this cannot tell partial correlations apart.
         return np.zeros((K, K)), evidence.freedom, np.ones((K, K))
     values, vectors = np.linalg.eigh(C)
     C = (vectors * np.maximum(values, _SMALLEST_EIGENVALUE)) @ vectors.T
-    if freedom >= 2 * K:
+    if not few:
         theta = (vectors / np.maximum(values, _SMALLEST_EIGENVALUE)) @ vectors.T
         direct, used = theta, K - 2.0
     else:

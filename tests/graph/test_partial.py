@@ -1,0 +1,112 @@
+"""Partial correlations of weights that are known with errors: the likelihood, its derivatives, and what it reduces to."""
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from mssl.graph.partial import _PRIOR, Known, _climb, _evaluate, partial_correlations
+
+
+def problem(seed=0, p=3, d=6, n=9):
+    """Tasks with designs of their own, weights correlated by one half."""
+    random = np.random.default_rng(seed)
+    X = random.standard_normal((p, n, d))
+    W = np.linalg.cholesky(0.5 * np.eye(p) + 0.5) @ random.standard_normal((p, d))
+    y = np.einsum("knd,kd->kn", X, W) + random.standard_normal((p, n))
+    J = np.zeros((1, p, d, p, d))
+    for k in range(p):
+        J[0, k, :, k] = X[k].T @ X[k]
+    return Known(J, np.einsum("knd,kn->kd", X, y)[None])
+
+
+def covariance_of_scores(J, sigma):
+    size = J.shape[1] * J.shape[2]
+    flat = J[0].reshape(size, size)
+    return flat @ np.kron(sigma, np.eye(J.shape[2])) @ flat + flat
+
+
+COVARIANCES = [np.eye(3), np.array([[2.0, 0.5, -0.3], [0.5, 1.0, 0.2], [-0.3, 0.2, 0.7]])]
+
+
+def without_prior(sigma, known):
+    omega = np.linalg.inv(sigma)
+    return _evaluate(sigma, *known).value - 0.5 * _PRIOR * (np.linalg.slogdet(omega)[1] - np.trace(omega))
+
+
+def test_the_likelihood_is_that_of_the_scores():
+    known = problem()
+    expected = [
+        multivariate_normal(cov=covariance_of_scores(known.information, sigma)).logpdf(known.scores.ravel())
+        for sigma in COVARIANCES
+    ]
+    found = [without_prior(sigma, known) for sigma in COVARIANCES]
+    assert found[1] - found[0] == pytest.approx(expected[1] - expected[0], rel=1e-8)
+
+
+def test_gradient_and_information_are_those_of_the_likelihood():
+    known, sigma, p = problem(), COVARIANCES[1], 3
+    here = _evaluate(sigma, *known)
+    upper = list(zip(*np.triu_indices(p), strict=True))
+    units = []
+    for i, j in upper:
+        unit = np.zeros((p, p))
+        unit[i, j] = unit[j, i] = 1.0
+        units.append(unit)
+        values = [_evaluate(sigma + step * unit, *known).value for step in (-1e-4, 1e-4)]
+        slope = here.gradient[i, j] * (1 if i == j else 2)
+        assert (values[1] - values[0]) / 2e-4 == pytest.approx(slope, rel=1e-5)
+    size = p * known.scores.shape[2]
+    J = known.information[0].reshape(size, size)
+    inverse = np.linalg.inv(covariance_of_scores(known.information, sigma))
+    moved = [inverse @ J @ np.kron(unit, np.eye(known.scores.shape[2])) @ J for unit in units]
+    omega = np.linalg.inv(sigma)
+    prior = [omega @ unit for unit in units]
+    expected = [
+        [0.5 * np.trace(a @ b) + 0.5 * _PRIOR * np.trace(c @ e) for b, e in zip(moved, prior, strict=True)]
+        for a, c in zip(moved, prior, strict=True)
+    ]
+    np.testing.assert_allclose(here.fisher, expected, rtol=1e-9)
+
+
+def test_at_the_top_the_gradient_is_zero_and_the_likelihood_highest():
+    known = problem(1)
+    top = _climb(*known)
+    assert np.abs(top.gradient).max() < 1e-2
+    sigma = np.linalg.inv(top.precision)
+    random = np.random.default_rng(0)
+    for _ in range(10):
+        step = random.standard_normal((3, 3))
+        other = _evaluate(sigma + 0.02 * (step + step.T), *known)
+        assert other is None or other.value < top.value
+
+
+def test_without_errors_they_are_the_partial_correlations_of_the_weights():
+    random = np.random.default_rng(2)
+    W = random.standard_normal((4, 50)) + random.standard_normal(50)
+    exact = np.broadcast_to(1e10 * np.eye(4).reshape(4, 1, 4, 1), (50, 4, 1, 4, 1))
+    found = partial_correlations(Known(exact, 1e10 * W.T[:, :, None]), np.mean(W**2, axis=1))
+    omega = np.linalg.inv(W @ W.T)
+    root = np.sqrt(np.diagonal(omega))
+    expected = -omega / np.outer(root, root)
+    np.fill_diagonal(expected, 1.0)
+    np.testing.assert_allclose(found.correlation, expected, atol=4 * _PRIOR / 50)
+    np.testing.assert_allclose(found.observations[~np.eye(4, dtype=bool)], 50.0, rtol=4 * _PRIOR / 50)
+
+
+def test_directions_without_information_change_nothing():
+    known = problem(3)
+    p, d = known.scores.shape[1:]
+    J, h = np.zeros((1, p, d + 4, p, d + 4)), np.zeros((1, p, d + 4))
+    J[:, :, :d, :, :d], h[:, :, :d] = known
+    for one, other in zip(
+        partial_correlations(known, np.ones(p)), partial_correlations(Known(J, h), np.ones(p)), strict=True
+    ):
+        np.testing.assert_allclose(one[0, 1:], other[0, 1:], rtol=1e-6)
+
+
+def test_more_error_tells_less():
+    known = problem(4, d=20, n=60)
+    plenty = partial_correlations(known, np.ones(3)).observations
+    worse = partial_correlations(Known(known.information / 4, known.scores / 4), np.ones(3)).observations
+    assert np.all(worse[np.triu_indices(3, 1)] < plenty[np.triu_indices(3, 1)])
+    assert np.all(plenty <= 20 * (1 + _PRIOR))
