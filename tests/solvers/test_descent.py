@@ -12,6 +12,7 @@ from sklearn.linear_model import Lasso
 
 from mssl.data.design import Design
 from mssl.model.coupling import Coupling
+from mssl.penalties import EntrywisePenalty
 from mssl.solvers import descent as door
 from mssl.solvers.base import Status
 from mssl.solvers.descent import coordinate_descent, descend_on_sets, descend_on_support
@@ -224,3 +225,40 @@ def test_support_solves_of_many_tasks_take_few_more_sweeps_than_those_of_one():
         return step.n_iter
 
     assert sweeps(np.arange(K)) <= 2 * max(sweeps(np.array([k])) for k in range(K))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_few_features_that_are_far_from_zero_are_solved_for_where_sweeps_creep(seed):
+    """Columns of 1e5 without an intercept: their Gram has a condition of 1e12, and few digits of what is left."""
+    rng = np.random.default_rng(seed)
+    X, C = rng.standard_normal((20, 6)) + 1e5, 0.08 * (np.eye(4) - 0.25)
+    Y = X @ rng.standard_normal((6, 4)) - 1e5 * rng.standard_normal(4)
+    Y = (Y - Y.mean(axis=0)) / Y.std(axis=0)
+    design = Design.build(X, None, 4, scale=False, centre=False)
+    loss = DesignQuadratic(design, np.ones(80), Y.T.ravel(), intercept=False)
+    strengths, zero = np.full(4, 0.2), np.zeros((4, 6))
+    problem = coefficient_problem(
+        make_quadratic(design, np.ones(80), Y.T.ravel(), intercept=False), strengths, rows=lambda: loss
+    )
+    step = problem.solve(Coupling(C), zero, tol=1e-3, max_iter=5000)
+    assert step.status is Status.CONVERGED
+    value = objective_value(loss, step.W, Coupling(C), strengths)
+    assert value < objective_value(loss, zero, Coupling(C), strengths) / 2
+    # In directions across 1 the problem is well conditioned: nothing near is better than the certificate allows.
+    for size in 10.0 ** np.arange(-8, 1):
+        move = rng.standard_normal((4, 6))
+        other = step.W + size * (move - move.mean(axis=1, keepdims=True))
+        assert objective_value(loss, other, Coupling(C), strengths) >= value - step.gap
+
+
+def test_sweeps_that_only_rounding_moves_end_as_stalled():
+    """Columns that are 1 but for their last digits, in units of these: curvature of 1e26 and weights of 1e-13."""
+    rng = np.random.default_rng(0)
+    design = Design.build(1 + 1e-13 * rng.standard_normal((20, 6)), [0, 5, 10, 15, 20], centre=False)
+    loss = DesignQuadratic(design, np.ones(20), rng.standard_normal(20), intercept=False)
+    coupling = Coupling.from_precision(100 * (np.eye(4) + 0.1))
+    step = door.descend(
+        loss, coupling, EntrywisePenalty(np.full((4, 6), 0.2)), np.zeros((4, 6)), tol=1e-6, max_iter=10**6
+    )
+    assert step.status is Status.STALLED
+    assert step.n_iter < 5000

@@ -49,6 +49,7 @@ from mssl.solvers.quadratic import (
     pays_in_sets,
     quadratic_bound,
     regular_factor,
+    value_rounding,
     whole_preconditioner,
 )
 
@@ -79,6 +80,10 @@ _SWEEPS = 20  # sweeps before a support solve: fewer solve on wrong supports, mo
 _PATIENCE = 100  # sweeps after which a small support is solved for too
 # Weights up to which one factor of the whole system costs less than a few iterations, and less than so many of them.
 _FEW, _MODERATE, _BLOCKWISE = 200, 1000, 20
+_CREEPING = 300  # sweeps over few features after which the support is solved for: most need far fewer
+_TURNS = 5  # of a descent without progress before it ends as stalled
+_LEFT = 0.9  # share of the certificate that a turn without progress leaves
+_ROUNDING = 1e-14  # relative fall of the objective that is rounding, since it is a long sum
 _SOLVE_ITERATIONS = 200  # limit of conjugate gradients on a support; sweeps go on from wherever they end
 _SOLVE_ACCURACY = 1e-12  # of the squared residual in the preconditioner's norm, at which they end
 
@@ -94,7 +99,8 @@ def descend(
 ) -> WeightStep:
     """Minimise by the methods that suit the problem.
 
-    Few features are swept over. With many, the sets come first while they are small, then support solves.
+    Few features are swept over, and solved for on the support where sweeps creep. With many, the sets come first while
+    they are small, then support solves.
 
     Parameters
     ----------
@@ -115,8 +121,14 @@ def descend(
     -------
     WeightStep
     """
-    if problem.n_features < MANY_FEATURES or not penalty.convex:
+    if not penalty.convex:
         return coordinate_descent(problem, coupling, penalty, W, tol=tol, max_iter=max_iter)
+    if problem.n_features < MANY_FEATURES:
+        step = coordinate_descent(problem, coupling, penalty, W, tol=tol, max_iter=min(_CREEPING, max_iter))
+        if step.status is not Status.MAX_ITER or step.n_iter >= max_iter:
+            return step
+        more = descend_on_support(problem, coupling, penalty, step.W, tol=tol, max_iter=max_iter - step.n_iter)
+        return replace(more, n_iter=step.n_iter + more.n_iter)
     by_rows = problem.pending if isinstance(problem, GramQuadratic) else problem
     done = 0
     bound = quadratic_bound(problem, coupling, penalty)
@@ -550,7 +562,7 @@ def descend_on_support(
     >>> descend_on_support(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1), np.zeros((1, 2)), tol=1e-10).W
     array([[1., 0.]])
     """
-    W, done, burst = W0, 0, _SWEEPS
+    W, done, burst, progress = W0, 0, _SWEEPS, _Progress()
     penalty = EntrywisePenalty.of(penalty, W0.shape)
     bound = quadratic_bound(problem, coupling, penalty)
     # With fewer rows than features a support has at most as many weights as there are rows.
@@ -569,6 +581,22 @@ def descend_on_support(
         gap = bound(W, problem.gradient(W) + coupling.dot(W))
         if gap <= tol:
             return WeightStep(W, gap, done, Status.CONVERGED)
+        if progress.ended(gap, objective_value(problem, W, coupling, penalty)):
+            return WeightStep(W, gap, done, Status.STALLED)
+
+
+class _Progress:
+    """Whether turns of a descent still lower its certificate or its objective."""
+
+    def __init__(self) -> None:
+        self.gap, self.value, self.idle = np.inf, np.inf, 0
+
+    def ended(self, gap: float, value: float) -> bool:
+        """Count a turn; True after several that did neither, beyond rounding."""
+        moves = gap < _LEFT * self.gap or value < self.value - _ROUNDING * abs(self.value)
+        self.gap, self.value = min(self.gap, gap), min(self.value, value)
+        self.idle = 0 if moves else self.idle + 1
+        return self.idle >= _TURNS
 
 
 def _solve_on_support(problem: Quadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array, drops: int) -> Array:
@@ -586,7 +614,7 @@ def _solve_on_support(problem: Quadratic, coupling: Coupling, penalty: Entrywise
             candidates += [_up_to_the_first_zero(W, target, axis) for axis in (1, None)]
         values = [objective_value(problem, candidate, coupling, penalty) for candidate in candidates]
         best = int(np.argmin(values))
-        if not values[best] < value:
+        if not values[best] < value - value_rounding(problem, candidates[best]):
             break
         W, value = candidates[best], values[best]
         if not np.any(crosses):

@@ -31,7 +31,7 @@ from scipy import linalg, sparse
 from mssl.model.bounds import Components, WeightBound
 from mssl.model.coupling import Coupling
 from mssl.solvers.base import Status, WeightStep
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, Quadratic
+from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, Quadratic, value_rounding
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -46,7 +46,8 @@ def rounding_gap(problem: Quadratic, bound: WeightBound, W: Array) -> float:
 
     The gradient :math:`H_k w_k - q_k` has an error δ of some :math:`\epsilon(\|H_k\|\|w_k\| + \|q_k\|)`, in directions
     that nobody knows; the bound turns it into :math:`\tfrac12\operatorname{tr}(\delta C^{-1}\delta^\top)`. A bound is
-    to be trusted where it is larger than that.
+    to be trusted where it is larger than that. The bound for a singular C is a difference of values instead, which has
+    their rounding.
 
     Parameters
     ----------
@@ -58,7 +59,7 @@ def rounding_gap(problem: Quadratic, bound: WeightBound, W: Array) -> float:
         The weights.
     """
     if bound.covariance is None:
-        return 0.0
+        return value_rounding(problem, W) if bound.scalable else 0.0
     curvature = problem.diagonal().max(axis=1, initial=0.0)  # at most a factor d below the norm
     errors = (
         _EPS

@@ -29,6 +29,7 @@ from mssl.penalties import EntrywisePenalty
 
 Array = NDArray[np.float64]
 
+_EPS = float(np.finfo(float).eps)
 # The other constants trade time only.
 STALE_RIDGE = (
     2.0  # factor of the ridge up to which an old preconditioner is used: more iterations, fewer factorisations
@@ -495,6 +496,15 @@ def pays_in_sets(design: Design) -> bool:
 def objective_value(problem: Smooth, W: Array, coupling: Coupling, penalty: EntrywisePenalty | Array) -> float:
     """loss(W) + ½ tr(W C Wᵀ) + penalty; an array stands for ℓ1 strengths."""
     return problem.value(W) + coupling.value(W) + EntrywisePenalty.of(penalty, W.shape).value(W)
+
+
+def value_rounding(problem: Quadratic, W: Array) -> float:
+    """What rounding may make of the loss at W: the terms of which Grams make it can be much larger than it is."""
+    terms = np.vecdot(np.sqrt(problem.diagonal()), np.abs(W))  # its square is at least |w|ᵀ|H||w|
+    if isinstance(problem, GramQuadratic):
+        return _EPS * (float(terms @ terms) + problem.null_value)
+    errors, values = _EPS * terms, problem.task_values(W)
+    return float(errors @ (np.sqrt(2.0 * values) + errors)) + _EPS * float(values.sum())
 
 
 def quadratic_bound(problem: Quadratic, coupling: Coupling, penalty: EntrywisePenalty) -> WeightBound:

@@ -17,12 +17,19 @@ from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import CommonWeights, NoiseUnits, Status, Unknowns, WeightStep
 from mssl.solvers.descent import descend, descend_on_support, descends_in_one_call
-from mssl.solvers.exact import rounding_gap, solve_exactly
+from mssl.solvers.exact import MOST_UNKNOWNS, rounding_gap, solve_exactly
 from mssl.solvers.glm import GLMLoss
 from mssl.solvers.linear import conjugate_gradient, kept_inverses, solves_in_one_call, sylvester
 from mssl.solvers.newton import INNER_ITERATIONS, Model, proximal_newton
 from mssl.solvers.proximal import descend_composite, quadratic_certificate
-from mssl.solvers.quadratic import BATCHED_UP_TO, DesignQuadratic, GramQuadratic, Quadratic
+from mssl.solvers.quadratic import (
+    BATCHED_UP_TO,
+    DesignQuadratic,
+    GramQuadratic,
+    Quadratic,
+    quadratic_bound,
+    value_rounding,
+)
 from mssl.solvers.reference import admm, fista
 
 Array = NDArray[np.float64]
@@ -153,8 +160,10 @@ def solve_composite(
     return descend_composite(quadratic, coupling, penalty, V0, tol=tol, max_iter=max_iter)
 
 
-def _ended(status: Status) -> Status:
-    return Status.STALLED if status is Status.CONVERGED else status
+def _doubted(step: WeightStep, doubt: float, tol: float) -> WeightStep:
+    """The same step with rounding in its certificate, which may then be beyond the tolerance."""
+    ended = step.status is Status.CONVERGED and step.gap + doubt > tol
+    return replace(step, gap=step.gap + doubt, status=Status.STALLED if ended else step.status)
 
 
 def _honest(status: Status) -> Status:
@@ -306,21 +315,32 @@ class CoefficientProblem:
         bounded = self.penalised or coupling.covariance is not None
         if step.status is Status.STATIONARY or (certain and bounded and not self._lost_digits(loss, step.W)):
             return step
+        better = self._from_rows(step.W, coupling, tol)
+        if better is not None and not (bounded and better.gap > step.gap + doubt):
+            return replace(better, n_iter=step.n_iter + better.n_iter)
+        return _doubted(step, doubt, tol)
+
+    def _from_rows(self, W: Array, coupling: Coupling, tol: float) -> WeightStep | None:
+        """The step solved with the rows themselves; None where it is large, or Grams have digits enough for sweeps."""
+        exact, penalty = self.exact_loss, self.penalty
+        if isinstance(exact, GLMLoss) or not isinstance(penalty, EntrywisePenalty) or not penalty.convex:
+            return None
         if not self.penalised:
-            exact = self.exact_loss
-            better = None if isinstance(exact, GLMLoss) else solve_exactly(exact, coupling, tol=tol)
-            if better is not None and not (bounded and better.gap > step.gap + doubt):
-                return replace(better, n_iter=step.n_iter + better.n_iter)
-        return step if certain else replace(step, gap=step.gap + doubt, status=_ended(step.status))
+            return solve_exactly(exact, coupling, tol=tol)
+        if W.size > MOST_UNKNOWNS or not self._lost_digits(self.loss, W):
+            return None
+        step, bound = (
+            descend_on_support(exact, coupling, penalty, W, tol=tol),
+            quadratic_bound(exact, coupling, penalty),
+        )
+        return _doubted(step, rounding_gap(exact, bound, step.W), tol)
 
     @staticmethod
     def _lost_digits(loss: Quadratic | GLMLoss, W: Array) -> bool:
         """Whether the terms of which Grams make the loss are so large against it that rounding shows."""
         if not isinstance(loss, GramQuadratic):
             return False
-        squares = loss.diagonal().max(axis=1, initial=0.0) @ np.abs(W).sum(axis=1) ** 2
-        terms = float(squares) + loss.null_value
-        return not float(np.finfo(float).eps) * terms <= _LOST_DIGITS * max(1.0, loss.value(W))
+        return not value_rounding(loss, W) <= _LOST_DIGITS * max(1.0, loss.value(W))
 
     def _solve_glm(self, loss: GLMLoss, coupling: Coupling, V: Array, tol: float, max_iter: int) -> WeightStep:
         penalty, (bound, certified) = self.penalty, self._bound(coupling)
