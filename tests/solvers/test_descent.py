@@ -15,7 +15,7 @@ from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
 from mssl.solvers import descent as door
 from mssl.solvers.base import Status
-from mssl.solvers.descent import coordinate_descent, descend_on_sets, descend_on_support
+from mssl.solvers.descent import _support_preconditioner, coordinate_descent, descend_on_sets, descend_on_support
 from mssl.solvers.quadratic import (
     DesignQuadratic,
     GramQuadratic,
@@ -262,3 +262,20 @@ def test_sweeps_that_only_rounding_moves_end_as_stalled():
     )
     assert step.status is Status.STALLED
     assert step.n_iter < 5000
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+def test_inverses_by_rows_are_those_of_the_grams(ridge):
+    """With fewer rows than weights a small system of rows stands for the large one of weights."""
+    random = np.random.default_rng(0)
+    design = Design.build(random.standard_normal((11, 30)), [0, 4, 11], scale=False)
+    problem = DesignQuadratic(design, random.uniform(0.5, 2.0, 11), random.standard_normal(11), True)
+    support = random.random((2, 30)) < 0.8
+    coupling = Coupling.diagonal_only(np.array([0.7, 2.0]))
+    problem.ridge = np.full(2, ridge)
+    R = np.where(support, random.standard_normal((2, 30)), 0.0)
+    found = _support_preconditioner(problem, coupling, support)(R)
+    for k, kept in enumerate(support):
+        system = problem.gram_of(k, kept) + coupling.diagonal()[k] * np.eye(kept.sum())
+        np.testing.assert_allclose(found[k, kept], np.linalg.solve(system, R[k, kept]), rtol=1e-9)
+    assert not np.any(found[~support])

@@ -85,6 +85,7 @@ _TURNS = 5  # of a descent without progress before it ends as stalled
 _LEFT = 0.9  # share of the certificate that a turn without progress leaves
 _ROUNDING = 1e-14  # relative fall of the objective that is rounding, since it is a long sum
 _SOLVE_ITERATIONS = 200  # limit of conjugate gradients on a support; sweeps go on from wherever they end
+_LEAST_RIDGE = 1e-10  # share of a row's square below which a ridge is rounding in inverses by rows
 _SOLVE_ACCURACY = 1e-12  # of the squared residual in the preconditioner's norm, at which they end
 
 
@@ -659,18 +660,42 @@ def _up_to_the_first_zero(W: Array, target: Array, axis: int | None) -> Array:
 
 def _support_preconditioner(problem: Quadratic, coupling: Coupling, support: Mask) -> Callable[[Array], Array]:
     """Inverse of (H_k + C_kk I) on each task's support."""
-    ridge, counts = coupling.diagonal(), support.sum(axis=1)
-    width = int(counts.max(initial=1))
-    first = np.argsort(~support, axis=1, kind="stable")[:, :width]  # features of the support, then others
-    inverses = np.zeros((len(support), width, width))
+    counts = support.sum(axis=1)
+    first = np.argsort(~support, axis=1, kind="stable")[:, : counts.max(initial=1)]  # of the support, then others
+    few_rows = isinstance(problem, DesignQuadratic) and 2 * int(problem.design.n_rows.max()) < first.shape[1]
+    inverses = (_inverses_by_rows if few_rows else _inverses)(problem, coupling.diagonal(), support, first.shape[1])
+
+    def apply(R: Array) -> Array:
+        out = np.zeros_like(R)
+        np.put_along_axis(out, first, inverses(np.take_along_axis(R, first, axis=1)), axis=1)
+        return np.where(support, out, 0.0)
+
+    return apply
+
+
+def _inverses(problem: Quadratic, ridge: Array, support: Mask, width: int) -> Callable[[Array], Array]:
+    """Products with the inverse of H + δI of every task on its support, padded to a common width."""
+    inverses, counts = np.zeros((len(support), width, width)), support.sum(axis=1)
     for k in np.flatnonzero(counts).tolist():
         factor = regular_factor(problem.gram_of(k, support[k]), ridge[k])
         inverses[k, : counts[k], : counts[k]] = linalg.cho_solve(factor, np.eye(counts[k]), check_finite=False)
     ones = np.ones(len(support))
+    return lambda R: gram_products(inverses, ones, R)
 
-    def apply(R: Array) -> Array:
-        out = np.zeros_like(R)
-        np.put_along_axis(out, first, gram_products(inverses, ones, np.take_along_axis(R, first, axis=1)), axis=1)
-        return out
 
-    return apply
+def _inverses_by_rows(problem: Any, ridge: Array, support: Mask, width: int) -> Callable[[Array], Array]:
+    """The same for fewer rows than weights: with H = BᵀB, (H + δI)⁻¹ = (I − Bᵀ(BBᵀ + δI)⁻¹B)/δ."""
+    delta, counts = ridge + problem.ridge, support.sum(axis=1)
+    halves = np.zeros((len(support), int(problem.design.n_rows.max()), width))
+    for k in range(len(support)):
+        B = problem.block(k, support[k])
+        products = B @ B.T
+        delta[k] = max(delta[k], _LEAST_RIDGE * float(products.diagonal().max(initial=0.0))) or 1.0
+        factor = np.linalg.cholesky(products + delta[k] * np.eye(len(B)))
+        halves[k, : len(B), : counts[k]] = linalg.solve_triangular(factor, B, lower=True, check_finite=False)
+
+    def times(R: Array) -> Array:
+        back = np.matmul(halves.transpose(0, 2, 1), np.matmul(halves, R[:, :, None]))[:, :, 0]
+        return np.asarray((R - back) / delta[:, None])
+
+    return times
