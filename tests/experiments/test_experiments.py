@@ -393,11 +393,16 @@ def test_climate_without_data_takes_a_simulated_ensemble(tmp_path):
 
 @pytest.mark.usefixtures("no_downloads")
 def test_classification_without_data_takes_the_digits(tmp_path):
-    chosen = ["LR", methods.DEFAULT, "Pooled"]
+    chosen = ["LR", methods.STABLE, methods.DEFAULT, "Pooled"]
     shares = {"digits": [0.1, 0.2]}
-    experiments.run("classification", tmp_path, quick=True, runs={"digits": 1}, methods=chosen, fractions=shares)
+    fewer = {f"runs of {methods.STABLE}": {"digits": 0}}
+    experiments.run(
+        "classification", tmp_path, quick=True, runs={"digits": 1}, methods=chosen, fractions=shares, **fewer
+    )
     text = check_folder_without_published(tmp_path)
     assert "landmine, spam-15, letter" in text
+    assert f"{methods.STABLE} was run less often on Digits pairs (0), and is not compared there." in text
+    assert methods.STABLE not in (tmp_path / "records.jsonl").read_text(encoding="utf-8")
 
 
 def check_folder_without_published(folder):

@@ -16,6 +16,7 @@ from mssl.graph.geometry import PALETTE
 
 ALL_WORDS = "LR, all words"
 RUNS, LR_RUNS = 5, 3  # of all methods at the main share, and of logistic regression alone at others
+SLOW = {"mnist": 1}  # runs of λ by stability selection where a run takes many times as long as all others together
 _REASONS = {
     "landmine": "The paper's split is not stated; errors here hardly leave the 6.1 % of always answering clutter.",
     "spam-3": "Another choice of 500 words (the paper does not state the Laplacian score's neighbourhood); duplicate "
@@ -39,6 +40,7 @@ def protocol(quick: bool) -> dict[str, Any]:
         "fractions": {name: list(sets.FRACTIONS[name][: 2 if quick else None]) for name in found},
         "runs": dict.fromkeys(found, 2 if quick else RUNS),
         "runs of LR alone": 1 if quick else LR_RUNS,
+        f"runs of {methods.STABLE}": {name: SLOW[name] for name in found if name in SLOW},
         "methods": list(methods.METHODS if not quick else ["LR", "Low rank", methods.PAPER, methods.DEFAULT]),
         **methods.search_grid(quick),
     }
@@ -49,13 +51,25 @@ def main_fraction(settings: dict[str, Any], name: str) -> float:
     return float(settings["fractions"][name][0])
 
 
+def runs_of(settings: dict[str, Any], name: str, method: str) -> int:
+    """How often a method is run at the main share of a set."""
+    runs = int(settings["runs"][name])
+    return min(runs, settings.get(f"runs of {method}", {}).get(name, runs))
+
+
+def _compared(settings: dict[str, Any], name: str) -> list[str]:
+    """The methods that are run as often as a set is split: those that tests compare."""
+    return [m for m in settings["methods"] if runs_of(settings, name, m) == settings["runs"][name]]
+
+
 def pieces(settings: dict[str, Any]) -> list[Key]:
     """One piece a set, share, seed and method; methods innermost, so that a split is prepared once."""
     keys = []
     for name in settings["sets"]:
         main, *others = settings["fractions"][name]
         listed = [*settings["methods"], *([ALL_WORDS] if name.startswith("spam") else [])]
-        keys += crossed(set=[name], fraction=[main], seed=range(settings["runs"][name]), method=listed)
+        at_main = crossed(set=[name], fraction=[main], seed=range(settings["runs"][name]), method=listed)
+        keys += [key for key in at_main if key["seed"] < runs_of(settings, name, key["method"])]
         keys += crossed(set=[name], fraction=others, seed=range(settings["runs of LR alone"]), method=["LR"])
     return keys
 
@@ -126,13 +140,22 @@ def _main(results: Results, what: str) -> Table:
     names = [*results.protocol["methods"], *([ALL_WORDS] if extra else [])]
     for name in results.protocol["sets"]:
         share = main_fraction(results.protocol, name)
-        found = {m: measured_runs(results, name, share, m, what) for m in results.protocol["methods"]}
-        row: list[Any] = [f"{sets.TITLES[name]}, {100 * share:g} %", *methods.score_cells(found, what, share)]
+        compared = _compared(results.protocol, name)
+        cells = methods.score_cells({m: measured_runs(results, name, share, m, what) for m in compared}, what, share)
+        by_method = dict(zip(compared, cells, strict=True))
+        row: list[Any] = [f"{sets.TITLES[name]}, {100 * share:g} %"]
+        for method in results.protocol["methods"]:
+            fewer = measured_runs(results, name, share, method, what)
+            row.append(by_method.get(method) or (Cell(*mean_and_spread(fewer)) if fewer else "–"))
         if extra:
             plain = measured_runs(results, name, share, ALL_WORDS, what)
             row.append(Cell(*mean_and_spread(plain)) if plain else "–")
         rows.append(row)
     note = methods.BOLD
+    for name in results.protocol["sets"]:
+        for method in set(results.protocol["methods"]) - set(_compared(results.protocol, name)):
+            runs = runs_of(results.protocol, name, method)
+            note += f" {method} was run less often on {sets.TITLES[name]} ({runs}), and is not compared there."
     if extra:
         note += f" *{ALL_WORDS}*: logistic regression on all 2000 words, without the choice of 500; not in the tests."
     caption = f"{methods.MEASURES[what]}, mean ± sd"
@@ -178,14 +201,15 @@ def _tests(results: Results) -> Table:
     for name in results.protocol["sets"]:
         share = main_fraction(results.protocol, name)
         ours = measured_runs(results, name, share, methods.DEFAULT)
-        theirs = {m: measured_runs(results, name, share, m) for m in rivals}
+        compared = _compared(results.protocol, name)
+        theirs = {m: measured_runs(results, name, share, m) for m in rivals if m in compared}
         adjusted = holm([paired_p_value(v, ours, overlap=share) for v in theirs.values()])
-        cells = []
-        for (_, values), p in zip(theirs.items(), adjusted, strict=True):
+        cells = dict.fromkeys(rivals, "–")
+        for (method, values), p in zip(theirs.items(), adjusted, strict=True):
             difference = float(np.mean(values) - np.mean(ours))
             verdict = "=" if p >= ALPHA else ("better" if difference > 0 else "worse")
-            cells.append(f"{difference:+.2f} (p = {p:.2g}, {verdict})")
-        rows.append([sets.TITLES[name], *cells])
+            cells[method] = f"{difference:+.2f} (p = {p:.2g}, {verdict})"
+        rows.append([sets.TITLES[name], *cells.values()])
     return Table(
         "tests",
         f"How much more the others err than {methods.DEFAULT} (percentage points)",
@@ -199,7 +223,9 @@ def _beside(results: Results, name: str) -> list[Comparison]:
     share = main_fraction(results.protocol, name)
     known, shown = published()["classification"][name], results.protocol["methods"]
     pairs = [
-        (m, "p-MSSL" if m in methods.LEARNED else m) for m in (*methods.PAPERS, *methods.LEARNED[1:]) if m in shown
+        (m, "p-MSSL" if m in methods.LEARNED else m)
+        for m in (*methods.PAPERS, *methods.LEARNED[1:])
+        if m in shown and runs_of(results.protocol, name, m)
     ]
     return [
         Comparison(
@@ -285,7 +311,11 @@ def _draw(page: Page, results: Results) -> None:
     figure, axes = _panel_for_each(names, 2.3)
     for name, ax in axes.items():
         share = main_fraction(results.protocol, name)
-        found = {m: mean_and_spread(measured_runs(results, name, share, m)) for m in results.protocol["methods"]}
+        found = {
+            m: mean_and_spread(measured_runs(results, name, share, m))
+            for m in results.protocol["methods"]
+            if runs_of(results.protocol, name, m)
+        }
         known = published()["classification"].get(name, {})
         marks = {
             m: known["p-MSSL" if m in methods.LEARNED else m]["mean"]

@@ -136,7 +136,13 @@ def edges_table(rows: dict[str, dict[str, list[float]]], what: str) -> Table:
     """How many edges the learned graphs have: one row for each entry of ``rows``, one column for each method."""
     names = [m for m in LEARNED if any(m in runs for runs in rows.values())]
     cells = [
-        [row, *(f"{np.mean(runs[m]):.1f} ({sum(n == 0 for n in runs[m])} of {len(runs[m])} without)" for m in names)]
+        [
+            row,
+            *(
+                f"{np.mean(runs[m]):.1f} ({sum(n == 0 for n in runs[m])} of {len(runs[m])} without)" if runs[m] else "–"
+                for m in names
+            ),
+        ]
         for row, runs in rows.items()
     ]
     return Table("edges", f"Edges of the learned graphs, mean over runs, by {what}", [what, *names], cells)
