@@ -135,6 +135,9 @@ def test_the_column_of_tasks_is_no_feature():
         model.predict(frame.rename(columns={"a": "z"}))
     numbered = MSSLRegressor(task_column=0).fit(np.c_[np.unique(DATA.tasks, return_inverse=True)[1], DATA.X], DATA.y)
     assert numbered.n_features_in_ == 5  # columns of an array are known by their number
+    later = MSSLRegressor().fit(DATA.X, DATA.y, tasks=DATA.tasks).set_params(task_column=0)
+    with pytest.raises(mssl.exceptions.DataError, match="X has 3 features, this model 4"):
+        later.predict(DATA.X, tasks=DATA.tasks)
 
 
 def test_the_order_of_features_is_that_of_their_effects_whatever_the_units():

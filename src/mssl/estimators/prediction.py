@@ -149,11 +149,11 @@ class TaskPredictor:
                 )
             flat = self._mapped(values.reshape(-1, d))
             return Rows(flat.reshape(len(values), K, -1), None, "aligned", read.dtype)
+        named = read.feature_names is not None
         if self.layout_ != "aligned" and not isinstance(X, Features):
             validate_data(self, head(X, self.task_column), skip_check_array=True, reset=False)
-        elif values.shape[1] != d or (
-            read.feature_names is not None and np.any(read.feature_names != self.features_[:d])
-        ):
+            named = False  # names are compared
+        if values.shape[1] != d or (named and np.any(read.feature_names != self.features_[:d])):
             raise DataError(
                 f"X has {values.shape[1]} features, this model {d}: {listing(list(self.features_[:d]))}; give the "
                 "same, in the same order."
