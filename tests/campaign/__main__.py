@@ -11,6 +11,7 @@ import argparse
 import datetime
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,8 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
 SILENCE = 150.0  # seconds without a word after which a worker hangs
+OF_FILES = ("models", "tables", "netcdf")  # parts in which a small file may not make anyone ask for much memory
+MOST_MEMORY = 2**33  # bytes of addresses for them, of which the libraries take up to a half
 LIBRARY_CRASHES = ("netcdf",)  # parts in which the process may be ended by a library that is not ours
 
 
@@ -32,6 +35,8 @@ def work(part: str, seed: int, first: int, count: int, until: float, folder: Pat
     from tests.campaign.parts import PARTS
 
     warnings.simplefilter("ignore")
+    if part in OF_FILES:
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, resource.RLIM_INFINITY))
     case = PARTS[part][0]
     out = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing else may come between the lines

@@ -162,6 +162,41 @@ def _small_table(random: np.random.Generator) -> tuple[list[str], list[tuple[Any
     return ["task", "y", "x", "kind"], rows
 
 
+def _write_odd_columns(path: Path, random: np.random.Generator) -> None:
+    """A table of columns as other programs may write them, the task and the target too."""
+    import pyarrow as pa
+    from pyarrow import feather, parquet
+
+    words = [("u", "v", "ü w")[k] for k in random.integers(3, size=45)]
+    whole, half = random.integers(9, size=45), random.standard_normal(45).round(3)
+    columns = {
+        "text": pa.array([None, *words[1:]], pa.large_string()),
+        "categories": pa.array(words).dictionary_encode(),
+        "odd categories": pa.DictionaryArray.from_arrays(whole % 3, ["a", None, "a"]),
+        "numbered": pa.array(whole).dictionary_encode(),
+        "small": pa.array(whole, pa.int8()),
+        "large": pa.array(whole.astype(np.uint64) + 2**63),
+        "single": pa.array(half, pa.float32()),
+        "decimal": pa.array(half).cast(pa.decimal128(20, 3)),
+        "truth": pa.array(whole > 4),
+        "none": pa.nulls(45),
+        "date": pa.array(whole, pa.int32()).cast(pa.date32()),
+        "zone": pa.array(whole, pa.timestamp("ns", "Nowhere/Land")),
+        "duration": pa.array(whole, pa.duration("ms")),
+        "bytes": pa.array([b"\xff"] * 45),
+        "list": pa.array([[1]] * 45),
+        "double": pa.array(half),
+    }
+    chosen = [str(name) for name in random.choice(list(columns), size=int(random.integers(3, 6)), replace=False)]
+    if path.suffix == ".parquet" and "odd categories" in chosen:  # which Parquet does not take
+        chosen.remove("odd categories")
+    table = pa.table([columns[name] for name in chosen], names=["task", "y", *chosen[2:]])
+    if path.suffix == ".parquet":
+        parquet.write_table(table, path, row_group_size=20, compression=str(random.choice(["none", "zstd"])))
+    else:
+        feather.write_feather(table, path, chunksize=20, compression=str(random.choice(["uncompressed", "zstd"])))
+
+
 def models(random: np.random.Generator, folder: Path) -> Iterator[Finding]:
     """A damaged or forged model file: refused, or the very same model, or (forged) one that works or refuses to."""
     path, bad = folder / "model.npz", folder / "damaged.npz"
@@ -190,13 +225,17 @@ def models(random: np.random.Generator, folder: Path) -> Iterator[Finding]:
 
 
 def tables(random: np.random.Generator, folder: Path) -> Iterator[Finding]:
-    """A damaged table of any format: read, or refused in words."""
+    """A damaged table of any format, or one of odd columns: read, or refused in words."""
     from mssl.files.formats import write_table
     from mssl.files.tables import learn_schema, read_table
 
     name = str(random.choice(["a.csv", "a.tsv", "a.csv.gz", "a.parquet", "a.feather"]))
     path = folder / name
-    write_table(path, *_small_table(random))
+    others = name in ("a.parquet", "a.feather") and random.random() < 0.5
+    if others:
+        _write_odd_columns(path, random)
+    else:
+        write_table(path, *_small_table(random))
     content = path.read_bytes()
     if name in ("a.csv", "a.tsv") and random.random() < 0.5:
         odd = [
@@ -215,7 +254,7 @@ def tables(random: np.random.Generator, folder: Path) -> Iterator[Finding]:
         ]
         place = int(random.integers(len(content)))
         content = content[:place] + odd[int(random.integers(len(odd)))] + content[place:]
-    else:
+    elif not others or random.random() < 0.7:
         content = damage.scratch(content, random)
     if name == "a.csv.gz" and random.random() < 0.3:
         content = gzip.compress(damage.scratch(gzip.decompress(path.read_bytes()), random))

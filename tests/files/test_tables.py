@@ -140,6 +140,29 @@ def test_only_tasks_that_have_rows_count(tmp_path):
     assert tasks.codes.tolist() == [0, 1, 0]
 
 
+def test_categories_without_a_name_or_named_twice_are_those_of_plain_text(tmp_path):
+    from pyarrow import feather
+
+    words = ["b", None, "b", "a"]
+    odd = pa.DictionaryArray.from_arrays([0, 1, 2, 3], words)
+    feather.write_feather(pa.table({"odd": odd, "plain": pa.array(words)}), tmp_path / "a.feather")
+    table = read_table(tmp_path / "a.feather")
+    codes, levels = table["odd"].text()
+    assert (codes.tolist(), levels) == ([0, -1, 0, 1], ["b", "a"])
+    assert table["plain"].text()[0].tolist() == codes.tolist()
+
+
+def test_columns_that_arrow_cannot_turn_into_text_are_told(tmp_path):
+    from pyarrow import feather
+
+    odd = {"zone": pa.array([0], pa.timestamp("us", "Nowhere/Land")), "span": pa.array([pa.MonthDayNano([1, 2, 3])])}
+    feather.write_feather(pa.table(odd), tmp_path / "a.feather")
+    table = read_table(tmp_path / "a.feather")
+    for name in odd:
+        with pytest.raises(DataError, match=f"{name!r} holds .* convert it to text"):
+            read_task_column(table[name], name)
+
+
 @pytest.mark.parametrize("rows", [1, 2**12, 2**30])
 def test_large_files_come_in_pieces_and_stay_whole(rows, tmp_path, monkeypatch):
     monkeypatch.setattr(_table_files, "_ROWS_OF_PIECE", rows)

@@ -10,11 +10,11 @@ import numpy as np
 
 
 def scratch(data: bytes, random: np.random.Generator) -> bytes:
-    """The file with a few bytes changed, cut, doubled, moved or put in."""
+    """The file with a few bytes changed, cut, doubled, put in, set to zero, or to the ends of what a count can be."""
     content = bytearray(data)
     for _ in range(int(random.integers(1, 4))):
         a, b = sorted(int(x) for x in random.integers(0, len(content) + 1, size=2))
-        kind = random.integers(6)
+        kind = random.integers(8)
         if kind == 0 and content:
             content[a % len(content)] = int(random.integers(256))
         elif kind == 1 and content:
@@ -25,6 +25,11 @@ def scratch(data: bytes, random: np.random.Generator) -> bytes:
             del content[a : min(b, a + 64)]
         elif kind == 4:
             content[a:a] = content[a : min(b, a + 64)]
+        elif kind == 5:
+            content[a : a + 64] = bytes(len(content[a : a + 64]))
+        elif kind == 6:
+            count = (0, 1, 2**31 - 1, 2**31, 2**32 - 1)[random.integers(5)]
+            content[a : a + 4] = struct.pack("<I", count)
         else:
             content[a:a] = random.bytes(int(random.integers(1, 9)))
     return bytes(content)

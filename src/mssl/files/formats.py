@@ -63,8 +63,7 @@ class Column:
             return self._data
         import pyarrow as pa
 
-        floats = self._data.cast(pa.float64(), safe=False)
-        return np.asarray(floats.to_numpy(), dtype=np.float64)
+        return np.asarray(self._cast(pa.float64()).to_numpy(), dtype=np.float64)
 
     def text(self) -> tuple[NDArray[np.int32], list[str]]:
         """Place of each value (−1 where missing) among the distinct texts, and these texts in order of appearance."""
@@ -81,12 +80,28 @@ class Column:
         import pyarrow as pa
 
         data = self._data
-        if not pa.types.is_dictionary(data.type):
-            data = data.cast(pa.string()).dictionary_encode()
+        if not pa.types.is_dictionary(data.type) or not all(_names_once(chunk.dictionary) for chunk in data.chunks):
+            data = self._cast(pa.string()).dictionary_encode()
         whole = data.unify_dictionaries().combine_chunks()
         whole = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
         codes = np.asarray(whole.indices.cast(pa.int32()).fill_null(-1))
         return codes, [str(value) for value in whole.dictionary.cast(pa.string()).to_pylist()]
+
+    def _cast(self, dtype: Any) -> Any:
+        import pyarrow as pa
+
+        try:
+            return self._data.cast(dtype, safe=False)
+        except pa.ArrowException as error:  # intervals, times of a zone that is not known
+            raise DataError(
+                f"Column {self.name!r} holds {self._data.type}, which cannot be read as {dtype} ({str(error)[:200]}); "
+                "convert it to text or numbers."
+            ) from error
+
+
+def _names_once(levels: Any) -> bool:
+    """Whether categories have a name each, none of them twice: Arrow allows others."""
+    return not levels.null_count and len(levels.unique()) == len(levels)
 
 
 @dataclass(frozen=True, eq=False)
