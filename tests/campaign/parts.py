@@ -22,6 +22,7 @@ from tests.campaign import oracle, problems
 from tests.tools import damage
 
 import mssl
+from mssl import penalties, structures
 from mssl.exceptions import ModelFileError, MSSLError
 
 Finding = tuple[str, Any]
@@ -197,12 +198,23 @@ def _write_odd_columns(path: Path, random: np.random.Generator) -> None:
         feather.write_feather(table, path, chunksize=20, compression=str(random.choice(["uncompressed", "zstd"])))
 
 
+KEPT = {
+    "regressor": mssl.MSSLRegressor,
+    "classifier": mssl.MSSLClassifier,
+    "clusters": lambda: mssl.MultiTaskGLM(structures.Clustered(2), penalties.Nuclear(0.1)),
+    "search": lambda: mssl.MSSLRegressorCV(graph_penalties=[0.1, 0.5], cv=2),
+    "bayesian": lambda: mssl.BayesianMSSLRegressor("mean+ard", features="spline"),
+}
+
+
 def models(random: np.random.Generator, folder: Path) -> Iterator[Finding]:
     """A damaged or forged model file: refused, or the very same model, or (forged) one that works or refuses to."""
-    path, bad = folder / "model.npz", folder / "damaged.npz"
+    kind = str(random.choice(list(KEPT)))
+    path, bad = folder / f"{kind}.npz", folder / "damaged.npz"
     X, tasks = np.random.default_rng(0).standard_normal((40, 3)), np.repeat(np.arange(4), 10)
     if not path.exists():
-        mssl.save(mssl.MSSLRegressor().fit(X, X @ [1.0, 2.0, 0.0] + 0.1 * X[:, 0] ** 2, tasks=tasks), path)
+        y = X @ [1.0, 2.0, 0.0] + 0.1 * X[:, 0] ** 2
+        mssl.save(KEPT[kind]().fit(X, y > 0 if kind == "classifier" else y, tasks=tasks), path)
     forged = random.random() < 0.5
     bad.write_bytes((damage.forge if forged else damage.scratch)(path.read_bytes(), random))
     try:
@@ -210,18 +222,21 @@ def models(random: np.random.Generator, folder: Path) -> Iterator[Finding]:
             warnings.simplefilter("ignore")
             model = mssl.load(bad)
             if not forged and not np.array_equal(model.coef_, mssl.load(path).coef_):
-                yield "a damaged model file is read with other numbers", ""
-            if hasattr(model, "coef_") and not np.isfinite(model.predict(X, tasks=tasks)).all():
-                yield "a forged model predicts what is not finite", ""
+                yield "a damaged model file is read with other numbers", kind
+            if hasattr(model, "coef_"):
+                answers = model.predict(X, tasks=tasks)
+                if answers.dtype.kind == "f" and not np.isfinite(answers).all():
+                    yield "a forged model predicts what is not finite", kind
+                str(model.summary())
             repr(model)
     except (MSSLError, ValueError) as error:
         # scikit-learn checks the number of features by itself, with a ValueError.
         if not isinstance(error, MSSLError) and "features" not in str(error):
-            yield "raw error of a model file", _place(error)
+            yield "raw error of a model file", f"{kind} {_place(error)}"
     except _TooSlowError:
-        yield "a model file that takes long", ""
+        yield "a model file that takes long", kind
     except Exception as error:
-        yield "raw error of a model file", _place(error)
+        yield "raw error of a model file", f"{kind} {_place(error)}"
 
 
 def tables(random: np.random.Generator, folder: Path) -> Iterator[Finding]:

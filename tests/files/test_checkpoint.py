@@ -77,6 +77,15 @@ def test_a_damaged_record_and_all_after_it_are_done_again(tmp_path):
     np.testing.assert_array_equal(_scores(whole), _scores(_search(path)))
 
 
+def test_a_second_copy_behind_the_first_is_cut_off(tmp_path):
+    path = tmp_path / "run"
+    whole = _search(path)
+    content = path.read_bytes()
+    path.write_bytes(2 * content)
+    np.testing.assert_array_equal(_scores(whole), _scores(_search(path)))
+    assert path.read_bytes() == content
+
+
 SCRIPT = """
     import sys, time
     import numpy as np

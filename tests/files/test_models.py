@@ -473,6 +473,41 @@ def test_arrays_of_known_names_are_checked(name, kind, model, tmp_path):
         mssl.load(tmp_path / "odd.npz")
 
 
+def test_no_array_of_a_bayesian_model_fails_later(tmp_path):
+    """Each array of the file in its turn is made odd: the file is refused, or the model works."""
+    random = np.random.default_rng(0)
+    X, tasks = random.standard_normal((24, 2)), np.repeat(list("abc"), 8)
+    bad = tmp_path / "bad.npz"
+    fitted = mssl.BayesianMSSLRegressor("mean+ard", features="spline")
+    fitted.fit(X, X[:, 0] + random.standard_normal(24), tasks=tasks)
+    members = members_of(mssl.save(fitted, bad).read_bytes())
+    refused = 0
+    for name in sorted(set(members) - {"header.npy", "checksum.npy"}):
+        array = np.lib.format.read_array(io.BytesIO(members[name]))
+        for change in list(ODD_ARRAYS.values())[:5]:
+            if not array.ndim or (array.dtype.kind != "f" and change is ODD_ARRAYS["not finite"]):
+                continue
+            bad.write_bytes(signed(members | {name: npy(np.ascontiguousarray(change(array)))}))
+            try:
+                odd = mssl.load(bad)
+            except ModelFileError:
+                refused += 1
+                continue
+            assert np.isfinite(odd.predict(X, tasks=tasks)).all()
+            odd.predict_interval(X, tasks=tasks)
+            str(odd.summary())
+    assert refused > 2 * len(members)
+
+
+def test_a_search_comes_with_all_that_tells_of_it(tmp_path):
+    X, tasks = np.random.default_rng(0).standard_normal((40, 3)), np.repeat([0, 1], 20)
+    search = mssl.MSSLRegressorCV(graph_penalties=[0.1, 0.3], cv=2).fit(X, X[:, 0], tasks=tasks)
+    del search.n_splits_
+    mssl.save(search, tmp_path / "partial.npz")
+    with pytest.raises(ModelFileError, match="n_splits_ of MSSLRegressorCV is missing"):
+        mssl.load(tmp_path / "partial.npz")
+
+
 @pytest.mark.parametrize("name", ["intercept_", "tasks_", "features_", "layout_", "loss_"])
 def test_weights_come_with_all_that_predictions_need(name, model, tmp_path):
     partial = copy.copy(model)
@@ -492,6 +527,8 @@ ODD_VALUES = {
     "result_": [None, 1.0, []],
     "n_iter_": [-1, "many"],
     "objective_": ["low", None],
+    "errors_": [1.0, {}, {"std": None, "dof": None, "log_likelihood": "low", "rows": None}],
+    "column_quantiles_": [np.zeros(3), np.array([["a"]])],
 }
 
 

@@ -106,11 +106,37 @@ _STRANGE = (
 )
 
 
+_CHANGES = (
+    lambda a: a.astype(np.float32),
+    lambda a: a.astype(np.int64),
+    lambda a: a.astype("U8"),
+    lambda a: a.astype(complex),
+    lambda a: np.full(a.shape, np.nan),
+    lambda a: a.ravel(),
+    lambda a: a[..., None],
+    lambda a: a[:1],
+    lambda a: a[:0],
+)
+
+
+def _changed(content: bytes, random: np.random.Generator) -> bytes:
+    """An array of another kind or shape; the same where it cannot be one."""
+    array = np.lib.format.read_array(io.BytesIO(content))
+    try:
+        with np.errstate(all="ignore"):
+            return npy(np.ascontiguousarray(_CHANGES[int(random.integers(len(_CHANGES)))](array)))
+    except (ValueError, TypeError, IndexError):
+        return content
+
+
 def forge(data: bytes, random: np.random.Generator) -> bytes:
-    """The file with one value of its header, or the start of one array, replaced, and signed again."""
+    """The file with one value of its header, one array or the start of one replaced, and signed again."""
     members = members_of(data)
-    if random.integers(3) == 0:
+    what = random.integers(4)
+    if what < 2:
         name = str(random.choice([key for key in members if key != "checksum.npy"]))
+        if what and name != "header.npy":
+            return signed(members | {name: _changed(members[name], random)})
         content = bytearray(members[name])
         for _ in range(int(random.integers(1, 4))):
             content[int(random.integers(min(len(content), 140)))] = int(random.integers(256))

@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from hashlib import sha256
+from itertools import takewhile
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -95,8 +96,9 @@ class Checkpoint(Mapping[str, Any]):
             fault = "has a damaged first line" if content.startswith(HEAD) else "is not a checkpoint of mssl"
             raise CheckpointError(f"{path} {fault}; give another path, or remove it. It is left as it is.")
         self._accept(path, records[0], identity)
-        good = next((i for i, record in enumerate(records) if record is None), len(records))
-        self._done = {record["key"]: record["value"] for record in records[1:good] if record is not None}
+        done = list(takewhile(_is_finished, records[1:]))
+        good = 1 + len(done)
+        self._done = {record["key"]: record["value"] for record in done if record is not None}
         _log.info("%s holds %d finished pieces of work; the work continues after them.", path, len(self._done))
         try:
             keep_lines(path, lines[:good])
@@ -133,6 +135,11 @@ def _content(path: Path) -> bytes:
     if strange:
         raise CheckpointError(f"The checkpoint {path} is no ordinary file; give another path.")
     return content
+
+
+def _is_finished(record: dict[str, Any] | None) -> bool:
+    """Whether a record tells of a finished piece of work; the head of a second file in the same place does not."""
+    return record is not None and isinstance(record.get("key"), str) and "value" in record
 
 
 def _line(record: dict[str, Any]) -> bytes:

@@ -16,7 +16,7 @@ from mssl.exceptions import ModelFileError
 from mssl.model.task_matrix import DENSE_UP_TO
 
 # The shape of each array: K tasks, d features, c columns of the input, m seasons, p
-# penalties. Within one object a letter is one number.
+# penalties, q quantiles of e columns before maps. Within one object a letter is one number.
 _NUMBERS = {
     "coef_": "Kd",
     "intercept_": "K",
@@ -35,12 +35,21 @@ _NUMBERS = {
     "mean": "d",
     "precision": "KK",
     "frequencies_": "pKK",
+    "task_covariance_": "KK",
+    "coef_std_": "Kd",
+    "std": "Kd",
+    "effective_dof_": "K",
+    "dof": "K",
+    "reliability": "K",
+    "feature_relevance_": "d",
+    "column_quantiles_": "qe",
     "mean_frequency_": "KK",
 }
+_ANY_NUMBERS = {"coef_std_", "std", "effective_dof_", "dof", "column_quantiles_", "reliability"}  # finite or not
 _LABELS = {"tasks_": "K", "features_": "d", "feature_names_in_": "c", "classes_": "2", "seasons_": "m"}
 _PLACES = {"member_": ("K", "d")}  # whole numbers of some shape, each below a bound
 _OPTIONAL = {"precision_", "covariance_", "partial_correlation_", "noise_", "mean_coef_", "graph_", "precision", "mean"}
-_OPTIONAL |= {"encoder_", "maps_", "target_", "residual_covariance_"}
+_OPTIONAL |= {"encoder_", "maps_", "target_", "residual_covariance_", "errors_", "std", "dof"}
 
 
 def _is_number(value: Any) -> bool:
@@ -53,6 +62,12 @@ def _is_count(value: Any) -> bool:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
+
+
+def _is_errors(value: Any) -> bool:
+    figures = ("log_likelihood", "rows")
+    known = type(value) is dict and value.keys() == {"std", "dof", *figures}
+    return known and all(value[name] is None or _is_number(value[name]) for name in figures)
 
 
 def _of_class(*names: str) -> Callable[[Any], bool]:
@@ -82,6 +97,7 @@ _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "ignored_columns_": (_each(_is_text, tuple), "a tuple of names"),
     "layout_": (lambda value: value in ("long", "shared", "aligned"), "the name of a layout"),
     "loss_": (_of_class("Loss"), "a loss"),
+    "errors_": (_is_errors, "standard errors"),
     "history_": (_each(_of_class("Record"), list), "a list of records"),
     "result_": (_of_class("FitResult", "GraphicalLassoResult"), "a result"),
     "graph_": (_of_class("TaskGraph"), "a task graph"),
@@ -97,7 +113,26 @@ _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "curves_": (_each(_of_class("Curves"), list), "a list of curves"),
     "table_": (_of_class("TableSchema"), "a schema of columns"),
 }
-_WITH_COEF = ("intercept_", "tasks_", "features_", "layout_", "loss_")  # what weights predict with
+_TOGETHER = {  # what weights predict with, and what a search is summed up by
+    "coef_": ("intercept_", "tasks_", "features_", "layout_", "loss_"),
+    "best_score_": ("best_index_", "best_params_", "cv_results_", "n_splits_"),
+}
+# What the annotations of the small classes promise, where these are one word (or none).
+_PROMISES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "Array": (lambda value: type(value) is np.ndarray and value.dtype.kind == "f", "an array of numbers"),
+    "Index": (lambda value: type(value) is np.ndarray and value.dtype.kind in "iu", "an array of places"),
+    "Mask": (lambda value: type(value) is np.ndarray and value.dtype.kind == "b", "an array of truth values"),
+    "TaskMatrix": (
+        lambda value: (type(value) is np.ndarray or sparse.issparse(value)) and value.dtype.kind in "fb",
+        "a matrix over tasks",
+    ),
+    "float": (_is_number, "a number"),
+    "int": (_is_number, "a number"),
+    "bool": (lambda value: isinstance(value, bool | np.bool_), "a truth value"),
+    "str": (_is_text, "text"),
+}
+_FINITE = {"MeanPosterior", "DualPosterior", "SharedPosterior", "JointPosterior", "JoinedTask", "Hyper", "Units"}
+_FINITE |= {"Curves"}  # classes without a missing number
 # Fields of the small classes, by class.
 _FIELDS: dict[str, dict[str, tuple[Callable[[Any], bool], str]]] = {
     "TableSchema": {
@@ -172,6 +207,8 @@ def check_object(name: str, state: Mapping[str, Any]) -> None:
     mssl.exceptions.ModelFileError: tasks_ of MSSLRegressor is missing
     """
     _check_complete(name, state)
+    if type(state.get("errors_")) is dict:
+        state = {**state, **state["errors_"]}
     sizes = {"2": 2}
     for attribute in sorted(state, key=lambda attribute: attribute != "coef_"):
         value = state[attribute]
@@ -186,9 +223,7 @@ def check_object(name: str, state: Mapping[str, Any]) -> None:
             continue
         if attribute in _NUMBERS:
             _check_array(where, value, _NUMBERS[attribute], sizes)
-            entries = value.data if sparse.issparse(value) else value
-            if value.dtype not in (np.float64, np.float32) or not np.isfinite(entries).all():
-                raise ModelFileError(f"{where} holds what is no finite number")
+            _check_numbers(where, value, finite=attribute not in _ANY_NUMBERS)
         elif attribute in _LABELS:
             _check_array(where, value, _LABELS[attribute], sizes)
             if attribute != "features_" and len(set(value.tolist())) < len(value):
@@ -205,11 +240,27 @@ def check_object(name: str, state: Mapping[str, Any]) -> None:
         raise ModelFileError(f"n_features_in_ of {name} is not the number of its columns")
 
 
+def check_promises(cls: type[Any], state: Mapping[str, Any]) -> None:
+    """Raise where a field of a dataclass or named tuple is not of the kind that its annotation says."""
+    for part in cls.__mro__:
+        for name, hint in vars(part).get("__annotations__", {}).items():
+            value: Any = state.get(name)
+            kind = str(getattr(hint, "__forward_arg__", hint))  # what named tuples keep of the word
+            rule = _PROMISES.get(kind.removesuffix(" | None"))
+            if rule is None or name not in state or (value is None and kind.endswith(" | None")):
+                continue
+            if not rule[0](value):
+                raise ModelFileError(f"{name} of {cls.__name__} is not {rule[1]}")
+            if cls.__name__ in _FINITE and not isinstance(value, str) and not np.isfinite(value).all():
+                raise ModelFileError(f"{name} of {cls.__name__} holds what is no finite number")
+
+
 def _check_complete(name: str, state: Mapping[str, Any]) -> None:
-    """Raise where there are weights and not all that predictions with them need."""
-    for attribute in _WITH_COEF:
-        if "coef_" in state and attribute not in state:
-            raise ModelFileError(f"{attribute} of {name} is missing")
+    """Raise where an attribute is there without those that are used with it."""
+    for known, others in _TOGETHER.items():
+        for attribute in others:
+            if known in state and attribute not in state:
+                raise ModelFileError(f"{attribute} of {name} is missing")
 
 
 def _counts_columns(state: Mapping[str, Any], sizes: dict[str, int]) -> bool:
@@ -223,6 +274,12 @@ def _counts_columns(state: Mapping[str, Any], sizes: dict[str, int]) -> bool:
         columns = sizes.get("d", count)
     with_tasks = columns + (state.get("task_column") is not None)
     return count == sizes.get("c", count) and count in (columns, with_tasks)
+
+
+def _check_numbers(where: str, value: Any, finite: bool) -> None:
+    entries = value.data if sparse.issparse(value) else value
+    if value.dtype not in (np.float64, np.float32) or (finite and not np.isfinite(entries).all()):
+        raise ModelFileError(f"{where} holds what is no finite number")
 
 
 def _check_array(where: str, value: Any, letters: str, sizes: dict[str, int]) -> None:

@@ -29,7 +29,7 @@ from sklearn.model_selection import BaseCrossValidator
 
 from mssl._validation import refused
 from mssl.exceptions import ModelFileError
-from mssl.files.checks import check_object
+from mssl.files.checks import check_object, check_promises
 from mssl.graph.inference import Later
 from mssl.losses import Loss
 
@@ -453,6 +453,8 @@ class Decoder:
         if "user_class" not in value:
             check_object(cls.__name__, state)
         if issubclass(cls, tuple) or dataclasses.is_dataclass(cls):
+            if "user_class" not in value:
+                check_promises(cls, state)
             return cls(**state)
         if not issubclass(cls, _WITH_PARAMETERS):
             raise ModelFileError(f"{cls.__name__} is no kind of object that a model holds.")

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import re
+import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from mssl._validation import refused
+from mssl.data.encoding import Features
 from mssl.exceptions import ModelFileError, MSSLError
 from mssl.files.atomic import atomic
 from mssl.files.codec import VERSION, Decoder, Encoder, UnknownClassError, check_classes
@@ -143,7 +145,23 @@ def load(path: str | os.PathLike[str], *, classes: Iterable[type[Any]] = ()) -> 
         table = getattr(model, "table_", None)
         if table is not None and model.task_column is None:  # files of mssl fit before version 0.2
             table.attach(model)
+        _check_answers(model)
         return model
+
+
+def _check_answers(model: Any) -> None:
+    """Let a model predict two rows of its first and last task: parts that are sound one by one may not fit together."""
+    if not hasattr(model, "_n_columns") or not hasattr(model, "coef_"):
+        return
+    rows = Features(np.zeros((4, model._n_columns)))
+    ends = [model.tasks_[0], model.tasks_[0], model.tasks_[-1], model.tasks_[-1]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        answers = getattr(model, "predict_proba", model.predict)(rows, tasks=ends)
+        if hasattr(model, "predict_interval"):
+            model.predict_interval(rows, tasks=ends)
+    if not np.isfinite(answers).all():
+        raise ModelFileError("its model predicts what is no finite number")
 
 
 def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:

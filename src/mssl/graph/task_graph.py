@@ -1,5 +1,7 @@
 """The graph that relates the tasks: partial correlations, edges, components, communities, exports."""
 
+from __future__ import annotations
+
 import html
 import os
 from collections.abc import Hashable, Iterable, Sequence
@@ -164,7 +166,7 @@ class TaskGraph:
         confidence: ArrayLike | None = None,
         coordinates: ArrayLike | None = None,
         evidence: GraphEvidence | Later[GraphEvidence] | None = None,
-    ) -> "TaskGraph":
+    ) -> TaskGraph:
         """Read the graph off a precision matrix: an edge where the size of the partial correlation exceeds `tol`."""
         check_number("tol", tol, low=0, remedy="It is the largest |partial correlation| that is read as no edge.")
         weights = partial_correlation(precision)
@@ -180,7 +182,7 @@ class TaskGraph:
         edges: Iterable[Sequence[Any]],
         tasks: Iterable[Hashable] | None = None,
         coordinates: ArrayLike | None = None,
-    ) -> "TaskGraph":
+    ) -> TaskGraph:
         """Build a graph from rows ``(task_i, task_j[, weight[, confidence]])``; a missing weight is 1.
 
         Without `tasks`, the tasks are those that the edges name, in order of appearance.
@@ -317,7 +319,7 @@ class TaskGraph:
             )
         return self.evidence.global_test(n_permutations, random_state)
 
-    def selected(self, fdr: float = 0.1, level: str = "relations", method: str = "bh") -> "TaskGraph":
+    def selected(self, fdr: float = 0.1, level: str = "relations", method: str = "bh") -> TaskGraph:
         """Return the graph of the pairs that can be told from chance: all relations, or the conditional edges.
 
         Parameters
@@ -398,7 +400,7 @@ class TaskGraph:
             groups[label].append(name)
         return groups
 
-    def subgraph(self, tasks: Iterable[Hashable]) -> "TaskGraph":
+    def subgraph(self, tasks: Iterable[Hashable]) -> TaskGraph:
         """Return the graph on some tasks, in the order given."""
         keep = [self.index(task) for task in tasks]
         return TaskGraph(
@@ -411,7 +413,7 @@ class TaskGraph:
             self.false_edges,
         )
 
-    def threshold(self, min_weight: float = 0.0, min_confidence: float = 0.0) -> "TaskGraph":
+    def threshold(self, min_weight: float = 0.0, min_confidence: float = 0.0) -> TaskGraph:
         """Keep the edges with ``|weight| ≥ min_weight`` and ``confidence ≥ min_confidence``."""
         check_number("min_weight", min_weight, low=0)
         check_number("min_confidence", min_confidence, low=0)
@@ -425,7 +427,7 @@ class TaskGraph:
         pairs = np.column_stack([i, j])[keep]
         return replace(self, adjacency=pair_matrix(pairs, np.ones(len(pairs), dtype=bool), len(self)))
 
-    def compare(self, other: "TaskGraph | ArrayLike") -> GraphComparison:
+    def compare(self, other: TaskGraph | ArrayLike) -> GraphComparison:
         """Compare the edges with a reference: a `TaskGraph` on the same tasks, or an adjacency matrix.
 
         Signs and weights play no part. Where there is nothing to be wrong about (no edge claimed, or none
@@ -477,7 +479,7 @@ class TaskGraph:
         return written(json_text(self), path)
 
     @classmethod
-    def from_json(cls, source: str | os.PathLike[str]) -> "TaskGraph":
+    def from_json(cls, source: str | os.PathLike[str]) -> TaskGraph:
         """Read a graph from JSON text, or from a file given as a `pathlib.Path`."""
         text = source if isinstance(source, str) else Path(source).read_text(encoding="utf-8")
         try:
