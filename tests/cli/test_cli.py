@@ -13,7 +13,9 @@ import pytest
 from command_line import ENTRY, QUICK, call, run, write_table
 
 import mssl
+from mssl import MSSLRegressorCV, StabilitySelection
 from mssl.cli import commands
+from mssl.datasets import make_clustered_tasks
 
 pytest.importorskip("pyarrow")
 
@@ -540,6 +542,18 @@ def test_everything_is_chosen_by_cross_validation(tmp_path):
     drop = ("seconds", "file")
     assert {k: v for k, v in one.items() if k not in drop} == {k: v for k, v in two.items() if k not in drop}
     assert "confidence" in call("graph", tmp_path / "a.npz", "--min-confidence", "0.9").output
+
+
+def test_edges_of_stability_selection_come_with_their_bound(tmp_path):
+    data = make_clustered_tasks(n_tasks=6, clusters=[[0, 1, 2]], n_features=20, random_state=0)
+    model = MSSLRegressorCV(selection="graph", stability=StabilitySelection(random_state=0)).fit(
+        data.X, data.y, tasks=data.tasks
+    )
+    mssl.save(model, tmp_path / "m.npz")
+    graph = model.graph_
+    assert graph.n_edges
+    told = f"of the {graph.n_edges} fitted edges at most {graph.false_edges:.2g} are expected to be false"
+    assert told in call("graph", tmp_path / "m.npz").stderr
 
 
 def test_compare_holds_methods_against_each_other(weather):

@@ -85,8 +85,8 @@ def check_picture(picture: str | None, *inputs: str) -> None:
 
 
 def print_edges(edges: Iterable[Sequence[Any]], title: str) -> None:
-    """Print edges as a table: two tasks, weight, confidence."""
-    print_table(["task", "task", "weight", "confidence"], edges, title)
+    """Print edges as a table: two tasks, weight, and the share of the halves in which they were selected."""
+    print_table(["task", "task", "weight", "selected"], edges, title)
 
 
 def _cell(value: Any) -> str:

@@ -281,6 +281,7 @@ def summarise(
         "target_varies": training.varies,
         "edges": 0 if graph is None else graph.n_edges,
         "graph_choice": getattr(model, "graph_choice_", None),
+        "expected_false_edges": None if graph is None else graph.false_edges,
         "evidence": [] if shown is None else shown.notes,
         "groups": groups,
         "strongest_edges": [edge._asdict() for edge in edges],
@@ -347,6 +348,8 @@ def show(summary: dict[str, Any]) -> None:
     certificate = summary["certificate"]
     pairs = summary["tasks"] * (summary["tasks"] - 1) // 2
     origin = f", from {in_options(summary['graph_choice'])}" if summary["graph_choice"] else ""
+    if summary["edges"] and summary["expected_false_edges"] is not None:
+        origin += f": at most {summary['expected_false_edges']:.2g} of them are expected to be false"
     facts = [
         ("method", f"{summary['method']} ({summary['family']})"),
         ("tasks", f"{summary['tasks']}, with {low if low == high else f'{low} to {high}'} rows each"),

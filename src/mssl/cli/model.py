@@ -267,6 +267,10 @@ def graph(
     shown = display(found, fdr, method)
     for note in shown.notes:
         click.echo(note, err=True)
+    if level == "fitted" and found.n_edges and found.false_edges is not None:
+        click.echo(
+            f"of the {found.n_edges} fitted edges at most {found.false_edges:.2g} are expected to be false", err=True
+        )
     if level == "fitted" and not found.n_edges and len(set(shown.groups.tolist())) < len(shown.groups):
         click.echo("no edge was fitted; --level relations or edges writes the pairs above", err=True)
     if level != "fitted" and kind == "csv":
