@@ -153,6 +153,11 @@ BAD = {
         LayoutError,
         "'a'",
     ),
+    "task column of an array as a truth value": (
+        lambda: MSSLRegressor(task_column=True).fit(X0, Y0),
+        LayoutError,
+        "number",
+    ),
     "task column of an array by name": (lambda: MSSLRegressor(task_column="t").fit(X0, Y0), LayoutError, "number"),
     "missing task id": (lambda: MSSLRegressor().fit(X0, Y0, tasks=[0, 1, np.nan, 0, 1, 0]), LayoutError, "no task id"),
     "too few task ids": (lambda: MSSLRegressor().fit(X0, Y0, tasks=[0, 1]), LayoutError, "2 task ids for 6 rows"),

@@ -518,6 +518,7 @@ def test_weights_come_with_all_that_predictions_need(name, model, tmp_path):
 
 
 ODD_VALUES = {
+    "task_column": [[0], np.zeros(3)],
     "n_features_in_": [-1, 3.5, "4", 10**6, True],
     "tasks_": [np.array(["a"] * 4), np.zeros((4, 1)), "abcd"],
     "features_": [np.array(["x"])],
@@ -546,7 +547,7 @@ def test_two_classes_are_two(tmp_path):
     random = np.random.default_rng(0)
     X, tasks = random.standard_normal((40, 3)), np.repeat([0, 1], 20)
     model = mssl.MSSLClassifier().fit(X, X[:, 0] > 0, tasks=tasks)
-    for classes in (np.array([False]), np.array([1, 1]), np.array([0, 1, 2]), [0, 1]):
+    for classes in (np.array([False]), np.array([1, 1]), np.array([0, 1, 2]), np.array([0.0, np.nan]), [0, 1]):
         model.classes_ = classes
         mssl.save(model, tmp_path / "odd.npz")
         with pytest.raises(ModelFileError, match="classes_"):

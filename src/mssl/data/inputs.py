@@ -109,7 +109,7 @@ def split_task_column(X: Any, column: Any, optional: bool = False) -> tuple[Any,
         return X, None, None
     if not sparse.issparse(X):
         X = as_given(X)
-    if not isinstance(column, int | np.integer) or not -X.shape[1] <= column < X.shape[1]:
+    if not is_place(column, X.shape[1]):
         allowed = f"X is a plain array with {X.shape[1]} columns: give the column's number, or a DataFrame"
         raise refused("task_column", column, allowed, error=LayoutError)
     keep = np.delete(np.arange(X.shape[1]), column)
@@ -117,6 +117,11 @@ def split_task_column(X: Any, column: Any, optional: bool = False) -> tuple[Any,
         X = sparse.csr_array(X)
         return X[:, keep], X[:, [int(column) % X.shape[1]]].toarray().ravel(), None
     return X[:, keep], read_labels(X[:, column]), None
+
+
+def is_place(column: Any, count: int) -> bool:
+    """Whether a value is the number of one of so many columns, from either end."""
+    return isinstance(column, int | np.integer) and type(column) is not bool and -count <= int(column) < count
 
 
 def as_given(values: Any) -> Labels:

@@ -23,7 +23,16 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _num_samples
 
 from mssl._validation import check_whole_number, refused
-from mssl.data.inputs import CodedTasks, as_given, is_missing, listing, number_tasks, read_labels, read_row_labels
+from mssl.data.inputs import (
+    CodedTasks,
+    as_given,
+    is_missing,
+    is_place,
+    listing,
+    number_tasks,
+    read_labels,
+    read_row_labels,
+)
 from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError, LayoutError, ParameterError
 
@@ -207,7 +216,7 @@ def task_ids(X: Any, column: Any) -> NDArray[Any]:
         return np.asarray(X[column])
     if not hasattr(X, "shape"):
         X = as_given(X)
-    if not isinstance(column, int | np.integer) or not -X.shape[1] <= column < X.shape[1]:
+    if not is_place(column, X.shape[1]):
         raise LayoutError(
             f"task_column is {listing([column])}; X has {X.shape[1]} columns without names, give a number."
         )

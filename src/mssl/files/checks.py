@@ -6,7 +6,7 @@ writing a report) relies on the kinds and shapes of the attributes below; an att
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,7 @@ def _each(fits: Callable[[Any], bool], kind: type[Any]) -> Callable[[Any], bool]
 
 
 _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "task_column": (lambda value: isinstance(value, Hashable), "the name or number of a column"),
     "n_features_in_": (_is_count, "a count"),
     "n_iter_": (_is_count, "a count"),
     "n_splits_": (_is_count, "a count"),
@@ -226,8 +227,7 @@ def check_object(name: str, state: Mapping[str, Any]) -> None:
             _check_numbers(where, value, finite=attribute not in _ANY_NUMBERS)
         elif attribute in _LABELS:
             _check_array(where, value, _LABELS[attribute], sizes)
-            if attribute != "features_" and len(set(value.tolist())) < len(value):
-                raise ModelFileError(f"{where} holds a name twice")
+            _check_labels(where, value, unique=attribute != "features_")
         elif attribute in _PLACES:
             _check_array(where, value, _PLACES[attribute][0], sizes)
     for attribute, (_, bound) in _PLACES.items():
@@ -274,6 +274,13 @@ def _counts_columns(state: Mapping[str, Any], sizes: dict[str, int]) -> bool:
         columns = sizes.get("d", count)
     with_tasks = columns + (state.get("task_column") is not None)
     return count == sizes.get("c", count) and count in (columns, with_tasks)
+
+
+def _check_labels(where: str, value: Any, unique: bool) -> None:
+    if unique and len(set(value.tolist())) < len(value):
+        raise ModelFileError(f"{where} holds a name twice")
+    if value.dtype.kind == "f" and np.isnan(value).any():
+        raise ModelFileError(f"{where} holds what is no name")
 
 
 def _check_numbers(where: str, value: Any, finite: bool) -> None:
