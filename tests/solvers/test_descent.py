@@ -15,12 +15,13 @@ from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
 from mssl.solvers import descent as door
 from mssl.solvers.base import Status
-from mssl.solvers.descent import _support_preconditioner, coordinate_descent, descend_on_sets, descend_on_support
+from mssl.solvers.descent import coordinate_descent, descend_on_sets, descend_on_support
 from mssl.solvers.quadratic import (
     DesignQuadratic,
     GramQuadratic,
     make_quadratic,
     objective_value,
+    preconditioners,
     quadratic_gap,
     regular_factor,
 )
@@ -274,8 +275,44 @@ def test_inverses_by_rows_are_those_of_the_grams(ridge):
     coupling = Coupling.diagonal_only(np.array([0.7, 2.0]))
     problem.ridge = np.full(2, ridge)
     R = np.where(support, random.standard_normal((2, 30)), 0.0)
-    found = _support_preconditioner(problem, coupling, support)(R)
+    (inverse, _), *_ = preconditioners(problem, coupling, support)
+    found = inverse(R)
     for k, kept in enumerate(support):
         system = problem.gram_of(k, kept) + coupling.diagonal()[k] * np.eye(kept.sum())
         np.testing.assert_allclose(found[k, kept], np.linalg.solve(system, R[k, kept]), rtol=1e-9)
     assert not np.any(found[~support])
+
+
+@pytest.mark.parametrize("form", ["grams", "rows", "few rows"])
+@pytest.mark.parametrize("mean_variance", [0.0, 2.0])
+def test_the_last_preconditioners_are_inverses_and_the_first_where_nothing_relates_tasks(
+    monkeypatch, form, mean_variance
+):
+    rng = np.random.default_rng(0)
+    K, n, d = 4, 3 if form == "few rows" else 12, 6
+    design = Design.build(rng.standard_normal((K * n, d)), np.arange(K + 1) * n)
+    loss = DesignQuadratic(design, rng.uniform(0.5, 2.0, K * n), rng.standard_normal(K * n))
+    problem = GramQuadratic.of_rows(loss) if form == "grams" else loss
+    root, V = rng.standard_normal((K, K + 1)), rng.standard_normal((K, d))
+    P = root @ root.T + np.eye(K)
+    related = Coupling(P, np.linalg.inv(P), mean_variance)
+    monkeypatch.setattr("mssl.solvers.quadratic._FEW", 0)
+    for support in (None, rng.random((K, d)) < 0.6):
+        kept = V if support is None else np.where(support, V, 0.0)
+        image = problem.product(kept) + related.dot(kept)
+        kinds = list(preconditioners(problem, related, support))
+        assert len(kinds) == (3 if form == "few rows" and support is None else 2)
+        for apply, _ in kinds[1:]:
+            np.testing.assert_allclose(
+                apply(image if support is None else np.where(support, image, 0.0)), kept, rtol=1e-8
+            )
+        assert not np.allclose(kinds[0][0](image), kept, rtol=1e-2)
+        alone = Coupling.diagonal_only(np.full(K, 0.5))
+        image = problem.product(kept) + 0.5 * kept
+        (apply, budget), *others = preconditioners(problem, alone, support)
+        if support is not None or form == "grams":
+            assert budget == np.inf
+            assert not others
+            np.testing.assert_allclose(
+                apply(image if support is None else np.where(support, image, 0.0)), kept, rtol=1e-8
+            )

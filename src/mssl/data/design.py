@@ -98,17 +98,25 @@ class DenseBlocks:
 
     def groups(self, chunk: int | None = None) -> Iterator[tuple[slice, Array]]:
         """Runs of tasks with equally many rows as (tasks, d, n) stacks, none much over the chunk size."""
-        chunk = _CHUNK if chunk is None else min(chunk, _CHUNK)
-        n = np.diff(self.bounds)
-        start = 0
+        for tasks, n in self._runs if chunk is None else self._cut(min(chunk, _CHUNK)):
+            stack = self.buffer[self.d * self.bounds[tasks.start] : self.d * self.bounds[tasks.stop]]
+            yield tasks, stack.reshape(tasks.stop - tasks.start, self.d, n)
+
+    @cached_property
+    def _runs(self) -> list[tuple[slice, int]]:
+        return self._cut(_CHUNK)
+
+    def _cut(self, chunk: int) -> list[tuple[slice, int]]:
+        """The tasks of each stack, and their number of rows."""
+        n, start, runs = np.diff(self.bounds), 0, []
         while start < len(n):
             task_limit = max(1, int(chunk // max(1, self.d * n[start])))
             window = n[start : start + task_limit]
             changes = np.flatnonzero(window != n[start])
             stop = start + (int(changes[0]) if len(changes) else len(window))
-            stack = self.buffer[self.d * self.bounds[start] : self.d * self.bounds[stop]]
-            yield slice(start, stop), stack.reshape(stop - start, self.d, int(n[start]))
+            runs.append((slice(start, stop), int(n[start])))
             start = stop
+        return runs
 
     def _table(self, values: Array, tasks: slice) -> Array:
         """The part of a flat vector that belongs to tasks with equally many rows, one line a task."""

@@ -31,9 +31,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
 
-from mssl.kernels import design_sweeps, gram_products, gram_sweeps, plain, set_sweeps, weight_descent
+from mssl.kernels import design_sweeps, gram_sweeps, plain, set_sweeps, weight_descent
 from mssl.kernels.threads import spread
 from mssl.model.bounds import Components, WeightBound
 from mssl.model.coupling import Coupling
@@ -47,17 +46,14 @@ from mssl.solvers.quadratic import (
     Quadratic,
     objective_value,
     pays_in_sets,
+    preconditioners,
     quadratic_bound,
-    regular_factor,
     value_rounding,
-    whole_preconditioner,
 )
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-_Apply = Callable[[Array], Array]
-_Attempt = tuple[Callable[[Quadratic, Coupling, Mask], _Apply], int]
 
 # All constants trade time against time; the certificate alone decides when a descent ends.
 _SMALL = 4096  # weights up to which the calls between bursts cost more than the sweeps
@@ -78,14 +74,12 @@ _NOTHING = 1e-20  # gain of a sweep, relative to twice the loss at W = 0, that i
 
 _SWEEPS = 20  # sweeps before a support solve: fewer solve on wrong supports, more sweep where a solve would do
 _PATIENCE = 100  # sweeps after which a small support is solved for too
-# Weights up to which one factor of the whole system costs less than a few iterations, and less than so many of them.
-_FEW, _MODERATE, _BLOCKWISE = 200, 1000, 20
 _CREEPING = 300  # sweeps over few features after which the support is solved for: most need far fewer
 _TURNS = 5  # of a descent without progress before it ends as stalled
 _LEFT = 0.9  # share of the certificate that a turn without progress leaves
 _ROUNDING = 1e-14  # relative fall of the objective that is rounding, since it is a long sum
+_NO_DIGITS = 0.01  # rounding of the objective, as a share of it, from which on a fall of it is not believed
 _SOLVE_ITERATIONS = 200  # limit of conjugate gradients on a support; sweeps go on from wherever they end
-_LEAST_RIDGE = 1e-10  # share of a row's square below which a ridge is rounding in inverses by rows
 _SOLVE_ACCURACY = 1e-12  # of the squared residual in the preconditioner's norm, at which they end
 
 
@@ -615,7 +609,7 @@ def _solve_on_support(problem: Quadratic, coupling: Coupling, penalty: Entrywise
             candidates += [_up_to_the_first_zero(W, target, axis) for axis in (1, None)]
         values = [objective_value(problem, candidate, coupling, penalty) for candidate in candidates]
         best = int(np.argmin(values))
-        if not values[best] < value - value_rounding(problem, candidates[best]):
+        if not values[best] < value or value_rounding(problem, candidates[best]) > _NO_DIGITS * abs(value):
             break
         W, value = candidates[best], values[best]
         if not np.any(crosses):
@@ -631,22 +625,12 @@ def _best_on_support(problem: Quadratic, coupling: Coupling, penalty: EntrywiseP
     def operate(V: Array) -> Array:
         return np.where(support, problem.product(V) + coupling.dot(V), 0.0)
 
-    for make, limit in _preconditioners(coupling, int(np.count_nonzero(support))):
-        precondition, R = make(problem, coupling, support), constant - operate(W)
-        W, made = solve_cg(operate, precondition, R, W, lambda V, S: False, limit, _SOLVE_ACCURACY)
+    for precondition, budget in preconditioners(problem, coupling, support):
+        limit = int(min(budget, _SOLVE_ITERATIONS))
+        W, made = solve_cg(operate, precondition, constant - operate(W), W, lambda V, S: False, limit, _SOLVE_ACCURACY)
         if made < limit:
             break
     return W
-
-
-def _preconditioners(coupling: Coupling, size: int) -> list[_Attempt]:
-    """How to precondition a solve for so many weights, and for how many iterations."""
-    coupled = bool(coupling.rho) or len(coupling.compressed[2]) > coupling.n_tasks
-    by_task: _Attempt = (_support_preconditioner, _BLOCKWISE if coupled and size <= _MODERATE else _SOLVE_ITERATIONS)
-    if not coupled or size > _MODERATE:
-        return [by_task]
-    whole: _Attempt = (whole_preconditioner, _SOLVE_ITERATIONS)
-    return [whole] if size <= _FEW else [by_task, whole]
 
 
 def _up_to_the_first_zero(W: Array, target: Array, axis: int | None) -> Array:
@@ -656,46 +640,3 @@ def _up_to_the_first_zero(W: Array, target: Array, axis: int | None) -> Array:
         shares = np.where(crosses, W / (W - target), 1.0)
     share = shares.min(axis=axis, keepdims=True)
     return np.where(crosses & (shares <= share), 0.0, W + share * (target - W))
-
-
-def _support_preconditioner(problem: Quadratic, coupling: Coupling, support: Mask) -> Callable[[Array], Array]:
-    """Inverse of (H_k + C_kk I) on each task's support."""
-    counts = support.sum(axis=1)
-    first = np.argsort(~support, axis=1, kind="stable")[:, : counts.max(initial=1)]  # of the support, then others
-    few_rows = isinstance(problem, DesignQuadratic) and 2 * int(problem.design.n_rows.max()) < first.shape[1]
-    inverses = (_inverses_by_rows if few_rows else _inverses)(problem, coupling.diagonal(), support, first.shape[1])
-
-    def apply(R: Array) -> Array:
-        out = np.zeros_like(R)
-        np.put_along_axis(out, first, inverses(np.take_along_axis(R, first, axis=1)), axis=1)
-        return np.where(support, out, 0.0)
-
-    return apply
-
-
-def _inverses(problem: Quadratic, ridge: Array, support: Mask, width: int) -> Callable[[Array], Array]:
-    """Products with the inverse of H + δI of every task on its support, padded to a common width."""
-    inverses, counts = np.zeros((len(support), width, width)), support.sum(axis=1)
-    for k in np.flatnonzero(counts).tolist():
-        factor = regular_factor(problem.gram_of(k, support[k]), ridge[k])
-        inverses[k, : counts[k], : counts[k]] = linalg.cho_solve(factor, np.eye(counts[k]), check_finite=False)
-    ones = np.ones(len(support))
-    return lambda R: gram_products(inverses, ones, R)
-
-
-def _inverses_by_rows(problem: Any, ridge: Array, support: Mask, width: int) -> Callable[[Array], Array]:
-    """The same for fewer rows than weights: with H = BᵀB, (H + δI)⁻¹ = (I − Bᵀ(BBᵀ + δI)⁻¹B)/δ."""
-    delta, counts = ridge + problem.ridge, support.sum(axis=1)
-    halves = np.zeros((len(support), int(problem.design.n_rows.max()), width))
-    for k in range(len(support)):
-        B = problem.block(k, support[k])
-        products = B @ B.T
-        delta[k] = max(delta[k], _LEAST_RIDGE * float(products.diagonal().max(initial=0.0))) or 1.0
-        factor = np.linalg.cholesky(products + delta[k] * np.eye(len(B)))
-        halves[k, : len(B), : counts[k]] = linalg.solve_triangular(factor, B, lower=True, check_finite=False)
-
-    def times(R: Array) -> Array:
-        back = np.matmul(halves.transpose(0, 2, 1), np.matmul(halves, R[:, :, None]))[:, :, 0]
-        return np.asarray((R - back) / delta[:, None])
-
-    return times

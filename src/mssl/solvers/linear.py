@@ -23,15 +23,11 @@ from mssl.solvers.quadratic import (
     FEW_TASKS,
     GramQuadratic,
     Quadratic,
-    block_preconditioner,
+    preconditioners,
     quadratic_bound,
-    whole_preconditioner,
 )
 
 Array = NDArray[np.float64]
-
-# Iterations with a factor for each task, and unknowns up to which one of the whole system then costs less than others.
-_BLOCKWISE, _MOST = 100, 2000
 
 
 def sylvester(
@@ -141,9 +137,8 @@ def conjugate_gradient(
         return problem.product(V) + coupling.dot(V)
 
     certificate = quadratic_bound(problem, coupling, EntrywisePenalty(np.zeros(problem.linear.shape)))
-    precondition = block_preconditioner(problem, coupling.diagonal())
-    W = np.array(W0, dtype=float)
-    gap, whole = np.inf, W.size > _MOST
+    kinds, W, gap = preconditioners(problem, coupling), np.array(W0, dtype=float), np.inf
+    (precondition, budget), made = next(kinds), 0
     # The recurrence drifts from the true residual: a restart decides whether it was good enough.
     while True:
         R = problem.linear - operate(W)
@@ -154,13 +149,14 @@ def conjugate_gradient(
             return WeightStep(W, gap, done, Status.DIVERGED)
         if done >= max_iter:
             return WeightStep(W, gap, done, Status.MAX_ITER)
-        if gap > 0.5 * previous:
-            return WeightStep(W, gap, done, Status.STALLED)
-        limit = max_iter - done if whole else min(_BLOCKWISE, max_iter - done)
+        if gap > 0.5 * previous or made == budget:
+            kind = next(kinds, None)
+            if kind is None:
+                return WeightStep(W, gap, done, Status.STALLED)
+            precondition, budget = kind
+        limit = int(min(budget, max_iter - done))
         W, made = solve_cg(operate, precondition, R, W, lambda V, S: certificate(V, -S) <= tol, limit)
         done += made
-        if not whole and made == limit:
-            precondition, gap, whole = whole_preconditioner(problem, coupling, np.full(W.shape, True)), np.inf, True
 
 
 def solves_in_one_call(problem: GramQuadratic) -> bool:

@@ -11,7 +11,7 @@ Weights are stored (K, d), row k is :math:`w_k`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -28,6 +28,8 @@ from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
 
 Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Apply = Callable[[Array], Array]
 
 _EPS = float(np.finfo(float).eps)
 # The other constants trade time only.
@@ -39,6 +41,12 @@ _LIFT = 1e-12  # share of its diagonal that is added to a matrix that may be sin
 BATCHED_UP_TO = 64  # features up to which batched inverses are faster than a loop over triangular solves
 MANY_FEATURES = 100  # features from which on coordinate descent over all of them may take long
 _LARGE = 2**16  # numbers in a task's features from which products with them cost more than the calls of working sets
+_LEAST_RIDGE = 1e-10  # share of a row's square below which a ridge is rounding in inverses by rows
+_FEW = 200  # unknowns up to which a factor of the whole system costs less than iterations with one for each task
+_MOST = 2000  # unknowns up to which it costs a quarter of a second at most
+_FEWER_ROWS = 0.7  # rows, as a share of the weights, up to which a factor of the rows is worth its looser digits
+_ITERATIONS_PER_FACTOR = 1e-7  # times the cube of its unknowns: iterations that cost about as much as a factor
+_BLOCKWISE = 20  # at least so many come before it
 _ROWS_PER_FEATURE = 0.5  # from here on Grams are at most twice the data, and descent on them is 2–3 times faster
 
 
@@ -593,9 +601,101 @@ def _block_inverses(problem: GramQuadratic, ridge: Array) -> Callable[[Array], A
     return lambda R: np.stack([linalg.cho_solve(f, r, check_finite=False) for f, r in zip(factors, R, strict=True)])
 
 
-def whole_preconditioner(
-    problem: Quadratic, coupling: Coupling, support: NDArray[np.bool_]
-) -> Callable[[Array], Array]:
+def preconditioners(
+    problem: Quadratic, coupling: Coupling, support: Mask | None = None
+) -> Iterator[tuple[Apply, float]]:
+    """Preconditioners of H + C for the weights of a support, or for all, each with the iterations that it is good for.
+
+    The first is an inverse for each task. Where C ties tasks so closely that these iterations, which cost as much as a
+    factor of the whole system, are not enough, such ones follow: of the rows if they are fewer than the weights, then
+    of the weights, if they are of moderate size.
+    """
+    weights = np.full(problem.linear.shape, True) if support is None else support
+    size = int(np.count_nonzero(weights))
+    related = bool(coupling.rho) or len(coupling.compressed[2]) > coupling.n_tasks
+    exact_by_task = support is not None or isinstance(problem, GramQuadratic)
+    whole = size <= _MOST and (related or not exact_by_task)
+    rows = problem if support is None and isinstance(problem, DesignQuadratic) else None
+    if rows is not None and not _is_shorter_by_rows(rows, coupling):
+        rows = None
+    budget = max(_BLOCKWISE, round(_ITERATIONS_PER_FACTOR * (size if rows is None else len(rows.c)) ** 3))
+    if not whole or size > _FEW:
+        ridge = coupling.diagonal()
+        by_task = block_preconditioner(problem, ridge) if support is None else _on_support(problem, ridge, support)
+        yield by_task, budget if whole or rows is not None else np.inf
+        if rows is not None:
+            yield _whole_inverse_by_rows(rows, coupling), budget if whole else np.inf
+    if whole:
+        yield _whole_inverse(problem, coupling, weights), np.inf
+
+
+def _on_support(problem: Quadratic, ridge: Array, support: Mask) -> Apply:
+    """Inverse of H_k + ridge_k I on each task's support."""
+    counts = support.sum(axis=1)
+    first = np.argsort(~support, axis=1, kind="stable")[:, : counts.max(initial=1)]  # of the support, then others
+    few_rows = isinstance(problem, DesignQuadratic) and 2 * int(problem.design.n_rows.max()) < first.shape[1]
+    inverses = (_task_inverses_by_rows if few_rows else _task_inverses)(problem, ridge, support, first.shape[1])
+
+    def apply(R: Array) -> Array:
+        out = np.zeros_like(R)
+        np.put_along_axis(out, first, inverses(np.take_along_axis(R, first, axis=1)), axis=1)
+        return np.where(support, out, 0.0)
+
+    return apply
+
+
+def _task_inverses(problem: Quadratic, ridge: Array, support: Mask, width: int) -> Apply:
+    """Products with the inverse of H + δI of every task on its support, padded to a common width."""
+    inverses, counts = np.zeros((len(support), width, width)), support.sum(axis=1)
+    for k in np.flatnonzero(counts).tolist():
+        factor = regular_factor(problem.gram_of(k, support[k]), ridge[k])
+        inverses[k, : counts[k], : counts[k]] = linalg.cho_solve(factor, np.eye(counts[k]), check_finite=False)
+    ones = np.ones(len(support))
+    return lambda R: gram_products(inverses, ones, R)
+
+
+def _task_inverses_by_rows(problem: Any, ridge: Array, support: Mask, width: int) -> Apply:
+    """The same for fewer rows than weights: with H = BᵀB, (H + δI)⁻¹ = (I − Bᵀ(BBᵀ + δI)⁻¹B)/δ."""
+    delta, counts = ridge + problem.ridge, support.sum(axis=1)
+    halves = np.zeros((len(support), int(problem.design.n_rows.max()), width))
+    for k in range(len(support)):
+        B = problem.block(k, support[k])
+        products = B @ B.T
+        delta[k] = max(delta[k], _LEAST_RIDGE * float(products.diagonal().max(initial=0.0))) or 1.0
+        factor = np.linalg.cholesky(products + delta[k] * np.eye(len(B)))
+        halves[k, : len(B), : counts[k]] = linalg.solve_triangular(factor, B, lower=True, check_finite=False)
+
+    def times(R: Array) -> Array:
+        back = np.matmul(halves.transpose(0, 2, 1), np.matmul(halves, R[:, :, None]))[:, :, 0]
+        return np.asarray((R - back) / delta[:, None])
+
+    return times
+
+
+def _is_shorter_by_rows(problem: DesignQuadratic, coupling: Coupling) -> bool:
+    """Whether a factor of the rows exists, and costs at most a third of one of the weights."""
+    n = len(problem.c)
+    exists = isinstance(coupling.covariance, np.ndarray) and not np.any(problem.ridge)
+    return exists and n <= min(_MOST, _FEWER_ROWS * problem.linear.size)
+
+
+def _whole_inverse_by_rows(problem: DesignQuadratic, coupling: Coupling) -> Apply:
+    """Inverse of XᵀX + C by a factor of the rows: C⁻¹ − C⁻¹Xᵀ(I + XC⁻¹Xᵀ)⁻¹XC⁻¹."""
+    covariance = np.asarray(coupling.covariance) + coupling.mean_variance
+    X = np.concatenate([problem.block(k) for k in range(problem.n_tasks)])
+    task = np.repeat(np.arange(problem.n_tasks), problem.design.n_rows)
+    members = np.eye(problem.n_tasks)[:, task]
+    factor = regular_factor((X @ X.T) * covariance[np.ix_(task, task)], 1.0)
+
+    def apply(R: Array) -> Array:
+        V = covariance @ R
+        t = linalg.cho_solve(factor, np.vecdot(X, V[task]), check_finite=False)
+        return np.asarray(V - covariance @ (members @ (t[:, None] * X)))
+
+    return apply
+
+
+def _whole_inverse(problem: Quadratic, coupling: Coupling, support: Mask) -> Apply:
     """Inverse of H + C on a support of all tasks together: one factor, for few unknowns that C ties closely."""
     tasks, features = np.nonzero(support)
     A = coupling.dense()[np.ix_(tasks, tasks)] * (features[:, None] == features)
