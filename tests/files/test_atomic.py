@@ -15,7 +15,7 @@ from typing import IO
 import pytest
 
 from mssl.exceptions import DatasetError, ModelFileError
-from mssl.files.atomic import atomic, prepare_folder, write_bytes, write_text
+from mssl.files.atomic import append_line, atomic, prepare_folder, write_bytes, write_text
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
@@ -172,3 +172,20 @@ def _write_late(stream: IO[bytes], reader: int) -> None:
     os.close(reader)
     stream.write(b"too late")
     stream.flush()
+
+
+def test_a_line_that_cannot_be_appended_leaves_the_file_and_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "records"
+    append_line(path, b"first")
+
+    def full(stream: IO[bytes], content: bytes) -> None:
+        stream.write(content[:3])
+        stream.flush()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("mssl.files.atomic._write_durably", full)
+    with pytest.raises(DatasetError, match=r"records' cannot be written \(No space left"):
+        append_line(path, b"second")
+    assert path.read_bytes() == b"first\n"

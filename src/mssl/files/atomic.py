@@ -168,8 +168,8 @@ def write_text(path: str | os.PathLike[str], text: str) -> Path:
     return write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
 
 
-def append_line(path: Path, line: bytes) -> None:
-    """Append a line whole or not at all: on an error the file is cut back to what it was.
+def append_line(path: Path, line: bytes, error: type[MSSLError] = DatasetError) -> None:
+    """Append a line whole or not at all: where that is not possible the file is cut back to what it was.
 
     The line is on the disk when this returns.
     """
@@ -178,10 +178,13 @@ def append_line(path: Path, line: bytes) -> None:
         with path.open("ab") as stream:
             before = stream.tell()
             _write_durably(stream, line + b"\n")
-    except OSError:
+    except OSError as cause:
         if before is not None and path.exists():
             os.truncate(path, before)
-        raise
+        raise error(
+            f"{str(path)!r} cannot be written ({cause.strerror or cause}), and nothing half-written is left in it; "
+            "free some space or give another path, and run again: what was finished is kept."
+        ) from cause
 
 
 def _write_durably(stream: IO[bytes], content: bytes) -> None:

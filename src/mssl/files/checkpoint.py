@@ -149,13 +149,7 @@ def _line(record: dict[str, Any]) -> bytes:
 
 def append(path: Path, record: dict[str, Any]) -> None:
     """Append one record durably; on any error the file is cut back to what it was."""
-    try:
-        append_line(path, _line(record))
-    except OSError as error:
-        raise CheckpointError(
-            f"The checkpoint {path} cannot be written ({error}), and nothing half-written is left in it; free "
-            "some space or give another path, and run again: what was finished is kept."
-        ) from error
+    append_line(path, _line(record), CheckpointError)
 
 
 def _read(line: bytes) -> dict[str, Any] | None:
