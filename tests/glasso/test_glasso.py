@@ -705,3 +705,17 @@ def test_smooth_covariances_are_certified_though_the_first_start_never_arrives()
     S = np.exp(-((t[:, None] - t) ** 2) / 0.1)
     result = graphical_lasso(S, 9e-5, diagonal_penalty=1.7e-4)
     assert result.status.name == "CONVERGED"
+
+
+def test_drawing_to_a_matrix_that_is_hardly_definite_ends():
+    """Next to a singular matrix rounding decides what is positive definite, and halving goes round in circles."""
+    random = np.random.default_rng(0)
+    ends = 0
+    for _ in range(300):
+        v = random.standard_normal((4, 3))
+        anchor = v @ v.T
+        anchor *= 1 + 2e-16 * np.eye(4) * random.uniform(0.5, 3)
+        found = solvers.drawn(anchor - 1e-3 * np.eye(4), anchor)
+        assert (found is None) == (solvers.factor(anchor) is None)
+        ends += found is not None
+    assert ends > 50

@@ -16,7 +16,7 @@ from mssl.exceptions import DataError, ParameterError
 from mssl.model.coupling import Coupling, positive_definite_inverse
 from mssl.solvers.base import Status
 from mssl.solvers.exact import MOST_UNKNOWNS, solve_exactly
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic, objective_value
+from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic, objective_value, value_rounding
 from mssl.solvers.weights import coefficient_problem
 from mssl.structures import Independent
 
@@ -217,3 +217,9 @@ def test_a_bound_for_a_singular_coupling_holds_in_exact_arithmetic(seed):
         assert np.abs(step.W).max() > 1e4
         assert step.gap >= exactly_above_the_best(X, y, C, step.W)
         assert step.gap < 1e-4
+
+
+def test_rounding_of_a_diagonal_below_zero_is_none():
+    """Centred Grams of nearly constant features may have diagonals of −1e-17."""
+    problem = GramQuadratic(np.diag([1.0, -1e-17])[None], np.ones((1, 2)), np.ones(1))
+    assert value_rounding(problem, np.ones((1, 2))) == pytest.approx(np.finfo(float).eps * (1 + problem.null_value))

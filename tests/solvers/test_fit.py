@@ -24,7 +24,7 @@ from mssl.solvers import alternation as alternating
 from mssl.solvers.alternation import FitResult
 from mssl.solvers.base import Status
 from mssl.solvers.fit import Prepared, Settings, fit_prepared, prepare, start
-from mssl.structures import FixedPrecision, Independent, KnownEdges, SparsePrecision
+from mssl.structures import FixedPrecision, Independent, KnownEdges, SparsePrecision, TaskCovariance
 from mssl.structures.base import StructureStep
 
 PLAIN = {"noise": 1.0, "scale_features": False}
@@ -540,3 +540,14 @@ def test_few_tasks_and_given_graphs_have_the_usual_edges() -> None:
     assert MSSLRegressor(edges=KnownEdges(free=[(0, 1)])).fit(X, y, tasks=tasks).graph_.n_edges > 0
     with pytest.raises(ParameterError, match=r"graph_penalty \(alpha\) is 'none'"):
         MSSLRegressor("none").fit(X, y, tasks=tasks)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_targets_beyond_what_a_loss_can_reach_are_told_in_words():
+    """Without an intercept weights alone would have to make means of 1e35, with outliers among the features."""
+    random = np.random.default_rng(1)
+    X = random.standard_cauchy((70, 3))
+    y = 1e35 * random.gamma(2.0, size=70)
+    model = MultiTaskGLM(TaskCovariance(0.2), loss="gamma", fit_intercept=False)
+    with pytest.raises(DataError, match="leave the range of numbers: y from"):
+        model.fit(X * np.abs(X), y, tasks=np.repeat(np.arange(7), 10))

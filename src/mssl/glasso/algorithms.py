@@ -34,6 +34,7 @@ WHOLE = 64  # up to this many variables splitting into components costs more tha
 LARGE = 150  # from this many variables on, components are spread over threads; smaller ones do not repay the start
 # Accuracies.
 _EPS = float(np.finfo(float).eps)
+_HALVINGS = 60  # after which a matrix is the anchor that it is drawn to, but for rounding
 ROUNDING = 1e-13  # a gap below this times p is rounding error of the log-determinants: to go on would gain nothing
 NEARLY = 3.0  # a gap within this factor of the target gets a second, more expensive bound instead of more sweeps
 # Relative distance of primal and dual point up to which the gap is bounded without a factorisation. A larger limit
@@ -417,10 +418,13 @@ def drawn(M: Array, anchor: Array | Callable[[], Array | None] | None) -> tuple[
         anchor = None
     if anchor is None or not np.isfinite(M).all():
         return None
-    while found is None:
+    for _ in range(_HALVINGS):
         M = 0.5 * (M + anchor)
         found = factor(M)
-    return M, found[1]
+        if found is not None:
+            return M, found[1]
+    found = factor(anchor)  # next to a singular anchor rounding decides what is positive definite
+    return None if found is None else (anchor, found[1])
 
 
 # ---- solvers

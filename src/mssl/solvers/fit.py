@@ -21,7 +21,7 @@ from sklearn.base import clone
 from mssl._validation import check_array, check_number, check_whole_number, finite, refused
 from mssl.data.design import Design
 from mssl.data.layouts import TaskData, check_target_sizes
-from mssl.exceptions import ParameterError
+from mssl.exceptions import DataError, ParameterError
 from mssl.kernels.threads import one_thread
 from mssl.losses import Gaussian, Loss
 from mssl.model.objective import evaluate, gamma_max
@@ -288,7 +288,14 @@ def _prepare_glm(data: TaskData, design: Design, loss: Loss, settings: Settings,
     if noise is not None and not needs_start and not settings.shared_mean:
         base = rows.null_quadratic()
         return Prepared(base, noise, np.ones(K), np.ones(K), 0.0, None, settings, design, data, rows=rows)
-    near = linearise(rows, data.weight_sums() - (1.0 if settings.fit_intercept else 0.0), noise)
+    with np.errstate(all="ignore"):
+        near = linearise(rows, data.weight_sums() - (1.0 if settings.fit_intercept else 0.0), noise)
+    if not all(np.isfinite(values).all() for values in (near.noise, near.signal, near.sampling, near.W)):
+        raise DataError(
+            f"Single fits of the tasks, from which their variances are estimated, leave the range of numbers: y from "
+            f"{np.min(data.y):.2g} to {np.max(data.y):.2g} is too far from what loss {loss.name!r} expects of these "
+            "features. Give y in other units, use fit_intercept=True, or give noise."
+        )
     tau = mean_of_settings(near.base, near.noise, settings) if K > 1 else 0.0
     return Prepared(
         near.base, near.noise, near.signal, near.sampling, tau, near.spectra, settings, design, data, rows, near.W

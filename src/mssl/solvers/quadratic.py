@@ -508,7 +508,7 @@ def objective_value(problem: Smooth, W: Array, coupling: Coupling, penalty: Entr
 
 def value_rounding(problem: Quadratic, W: Array) -> float:
     """What rounding may make of the loss at W: the terms of which Grams make it can be much larger than it is."""
-    terms = np.vecdot(np.sqrt(problem.diagonal()), np.abs(W))  # its square is at least |w|ᵀ|H||w|
+    terms = np.vecdot(np.sqrt(np.maximum(problem.diagonal(), 0.0)), np.abs(W))  # its square is at least |w|ᵀ|H||w|
     if isinstance(problem, GramQuadratic):
         return _EPS * (float(terms @ terms) + problem.null_value)
     errors, values = _EPS * terms, problem.task_values(W)

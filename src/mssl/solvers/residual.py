@@ -24,7 +24,9 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
+from scipy.sparse.csgraph import connected_components
 
+from mssl._typing import Index
 from mssl.data.design import Design, default_memory_limit
 from mssl.data.layouts import TaskData
 from mssl.exceptions import NotAlignedError, ParameterError
@@ -255,29 +257,41 @@ def _sweeps(problem: ResidualProblem, A: sparse.csr_array) -> Callable[[Array, i
 def _jump_on_support(problem: ResidualProblem, A: sparse.csr_array, W: Array) -> None:
     """Move W, in place, to the minimum over its support and signs; weights that reach zero on the way leave it.
 
-    Tasks that are fitted nearly exactly have a very large precision A, for which coordinate descent is slow.
+    Tasks that are fitted nearly exactly have a very large precision A, for which coordinate descent is slow. Tasks that
+    A does not relate move each for themselves.
     """
-    before = _value(problem, A, W)
-    moved = W.copy()
+    if np.count_nonzero(W) > _MAX_SUPPORT:
+        return
+    before, moved = _value(problem, A, W), W.copy()
+    n, label = connected_components(A, directed=False)
+    groups = [np.flatnonzero(label == one) for one in range(n)]
+    moving = [(tasks, A[tasks][:, tasks].toarray()) for tasks in groups]
     for _ in range(_DROPS):
-        tasks, features = np.nonzero(moved)
-        if not 0 < len(tasks) <= _MAX_SUPPORT:
-            break
-        columns = problem.X[0 if problem.is_shared else tasks, features]
-        H = A[tasks][:, tasks].toarray() * (columns @ columns.T)
-        H[np.diag_indices(len(H))] += problem.ridges[tasks] + 1e-13 * H.diagonal().max()
-        pull = problem.project(np.asarray(A @ problem.related(moved)))[tasks, features]
-        slope = problem.ridges[tasks] * moved[tasks, features] + problem.penalty.slopes(moved)[tasks, features] - pull
-        weights = moved[tasks, features]
-        step = -linalg.solve(H, slope, assume_a="sym", check_finite=False)
-        crossing = (weights + step) * weights <= 0
-        shares = np.where(crossing, -weights / np.where(crossing, step, 1.0), np.inf)
-        share = min(1.0, float(shares.min()))
-        moved[tasks, features] = np.where(shares <= share, 0.0, weights + share * step)
-        if not crossing.any():
+        pull = problem.project(np.asarray(A @ problem.related(moved)))
+        slope = problem.ridges[:, None] * moved + problem.penalty.slopes(moved) - pull
+        moving = [group for group in moving if _move(problem, *group, moved, slope)]
+        if not moving:
             break
     if _value(problem, A, moved) < before:
         W[...] = moved
+
+
+def _move(problem: ResidualProblem, related: Index, A: Array, W: Array, slope: Array) -> bool:
+    """Move related tasks, whose part of the precision is A, up to where the first weight is zero; whether one is."""
+    places, features = np.nonzero(W[related])
+    if not len(places):
+        return False
+    tasks = related[places]
+    columns = problem.X[0 if problem.is_shared else tasks, features]
+    H = A[np.ix_(places, places)] * (columns @ columns.T)
+    H[np.diag_indices(len(H))] += problem.ridges[tasks] + 1e-13 * H.diagonal().max()
+    weights = W[tasks, features]
+    step = -linalg.solve(H, slope[tasks, features], assume_a="sym", check_finite=False)
+    crossing = (weights + step) * weights <= 0
+    shares = np.where(crossing, -weights / np.where(crossing, step, 1.0), np.inf)
+    share = min(1.0, float(shares.min()))
+    W[tasks, features] = np.where(shares <= share, 0.0, weights + share * step)
+    return bool(crossing.any())
 
 
 def _value(problem: ResidualProblem, A: sparse.csr_array, W: Array) -> float:
