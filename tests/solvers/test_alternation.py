@@ -210,15 +210,20 @@ def test_steps_that_never_lower_f_end_in_a_stall_at_the_last_good_point():
 
 
 class Helpless:
-    """A weight problem whose steps miss their goal; those that have stalled do not move."""
+    """A weight problem whose steps miss their goal; those that have stalled do not move.
 
-    def __init__(self, problem, status):
-        self.problem, self.status, self.limits, self.compiled = problem, status, [], None
+    They end with a gap of at least 1; ``before`` is the one with which they say that they began.
+    """
+
+    def __init__(self, problem, status, before=1.0):
+        self.problem, self.status, self.before, self.limits, self.compiled = problem, status, before, [], None
 
     def __getattr__(self, name):
         return getattr(self.problem, name)
 
     def solve(self, coupling, W, *, tol, max_iter):
+        if not np.isfinite(tol):
+            return WeightStep(W, self.before, 0, Status.CONVERGED)
         self.limits.append(max_iter)
         step = self.problem.solve(coupling, W, tol=tol, max_iter=1)
         stuck = self.status is Status.STALLED and len(self.limits) > 1
@@ -241,6 +246,14 @@ def test_weight_steps_that_miss_their_goal_get_shorter_and_end_the_fit():
     assert problem.limits[:4] == [1000, 500, 250, 125]
     assert len(fit.history) <= 11
     assert fit.status in (Status.MAX_ITER, Status.STALLED)
+
+
+def test_weight_steps_that_make_a_part_of_their_way_keep_their_length():
+    arguments, more = begin(tasks(n=9, correlation=0.99), SparsePrecision(0.1), 0.02, noise=0.5)
+    problem = Helpless(arguments[0], Status.MAX_ITER, before=1e9)
+    alternate(problem, *arguments[1:], **more, tol=1e-12, max_iter=50, max_inner=1000)
+    assert set(problem.limits) == {1000}
+    assert len(problem.limits) > 11
 
 
 class Pinned(SparsePrecision):

@@ -460,3 +460,17 @@ def test_tasks_that_are_tied_closely_take_few_iterations_without_grams(shift):
     assert step.status is Status.CONVERGED
     assert step.n_iter <= 105
     assert np.allclose(step.W.ravel(), np.linalg.solve(system, loss.linear.ravel()), rtol=1e-4, atol=1e-5)
+
+
+def test_admm_without_a_penalty_has_nothing_to_split():
+    """However nearly collinear the features and however small the coupling, it takes a few iterations."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((36, 4))
+    X[:, 1] = X[:, 0] + 1e-3 * X[:, 1]
+    design = Design.build(X, [0, 12, 24, 36])
+    loss = make_quadratic(design, np.ones(36), rng.standard_normal(36))
+    for strength in (1.0, 1e-3, 1e-6):
+        coupling = Coupling.diagonal_only(np.full(3, strength))
+        step = solve_quadratic(loss, coupling, np.zeros(3), np.zeros((3, 4)), solver="admm", tol=1e-9)
+        assert step.status is Status.CONVERGED
+        assert step.n_iter <= 50

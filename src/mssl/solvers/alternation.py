@@ -40,11 +40,12 @@ _SHARE = 0.3  # of the allowed gap, for each of the two blocks: both together st
 _LOOSE = 0.1  # of the present gap, to which a block is solved while far from the end: larger takes more rounds
 _TURNS = 2  # limit of the turns between mean and Ω for one set of weights; a third one gained nothing
 _POLISH = 5  # most iterations that end the fit for a given structure; Newton's need one or two
-_IDLE = 0.5  # share of its gap that a structure step leaves where it makes no progress
+_IDLE = 0.5  # share of its gap that a step leaves where it makes no progress
 _PATIENCE = 5  # rounds without progress of F or of the gap before the alternation ends as stalled
 _SMALLEST_GAIN = 1e-3  # share of the tolerance by which so many rounds must lower F: less would take thousands of them
 _LOST = 2  # rounds in a row that change nothing, the weight step having stalled: others would not either
-_MISSES = 0.2  # share of the rounds whose weight steps may miss their goal before the alternation ends
+_MISSES = 0.2  # share of the rounds whose weight steps may miss their goal by far before the alternation ends
+_SLOWEST = 0.8  # share of its gap that a weight step at its limit may leave and not count as one that misses its goal
 _SHORTEST = 0.05  # share of a weight step's iterations that is left after several misses, each of which halves it
 _FAR = 1e-3  # relative rise of F over a whole convex fit that no rounding explains
 _ROUNDING = 1e-12  # relative change of F that counts as rounding: F sums terms of up to a thousand times its size
@@ -336,7 +337,9 @@ class _Rounds:
             coupling = structure.couple(step, self.mean_variance)
         while True:
             weights = problem.solve(coupling, W, tol=allowed, max_iter=inner)
-            missed = weights.status in (Status.STALLED, Status.MAX_ITER)
+            missed = weights.status is Status.STALLED or (
+                weights.status is Status.MAX_ITER and not self._progressed(coupling, W, weights)
+            )
             inner = max(inner // 2, round(_SHORTEST * self.max_inner), 1) if missed else self.max_inner
             change = _change(W, weights.W)
             reached = evaluate(problem, structure, scale, weights.W, step, coupling)
@@ -407,6 +410,11 @@ class _Rounds:
         relative = (gap_weights + gap) / max(1.0, abs(objective))
         self.history.append(Record(len(self.history) + 1, objective, gap_weights, gap, relative, edges, seconds))
         return self.monitor(self.history[-1]) if self.monitor is not None else False
+
+    def _progressed(self, coupling: Coupling, W: Array, weights: WeightStep) -> bool:
+        """Whether a weight step from W made a part of its way: if so it needs more iterations, not fewer."""
+        before = self.problem.solve(coupling, W, tol=np.inf, max_iter=1).gap  # any weights do: it says what theirs is
+        return weights.gap <= _SLOWEST * before
 
     def _gained(self) -> float:
         """By how much the last round lowered F."""

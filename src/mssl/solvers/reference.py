@@ -56,6 +56,7 @@ _POWER_ITERATIONS = 20  # for the largest curvature: a rough estimate will do, s
 _RELAXATION = 1.6  # over-relaxation of ADMM; the literature's range is 1.5 to 1.8
 _BALANCE_EVERY = 10  # iterations between two changes of ρ, each of which needs a new solver of the linear system
 _IMBALANCE = 5.0  # ratio of the residuals from which on ρ changes
+_FREE = 1e-10  # share of the curvature that is ρ without a penalty: smaller is lost to rounding
 _INNER_ITERATIONS = 50  # limit of conjugate gradients in one step of ADMM
 
 
@@ -230,7 +231,8 @@ def admm(
     W = Z = np.array(W0, dtype=float)
     U = np.zeros_like(Z)
     curvature = problem.diagonal() + coupling.diagonal()[:, None]
-    rho = float(np.mean(curvature)) or 1.0
+    # Without a penalty the copy may go anywhere: the smaller ρ is, the nearer the first step leads to the solution.
+    rho = (_FREE if entrywise.absent else 1.0) * float(np.mean(curvature)) or 1.0
     solve = _system(problem, coupling, rho)
     gap = certificate(Z, problem.gradient(Z) + coupling.dot(Z))
     for iteration in range(max_iter):
