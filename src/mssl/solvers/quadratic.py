@@ -41,7 +41,7 @@ _LIFT = 1e-12  # share of its diagonal that is added to a matrix that may be sin
 BATCHED_UP_TO = 64  # features up to which batched inverses are faster than a loop over triangular solves
 MANY_FEATURES = 100  # features from which on coordinate descent over all of them may take long
 _LARGE = 2**16  # numbers in a task's features from which products with them cost more than the calls of working sets
-_LEAST_RIDGE = 1e-10  # share of a row's square below which a ridge is rounding in inverses by rows
+_LEAST_RIDGE = 1e-8  # share of a Gram's trace below which inverses by rows lose too many digits
 _FEW = 200  # unknowns up to which a factor of the whole system costs less than iterations with one for each task
 _MOST = 2000  # unknowns up to which it costs a quarter of a second at most
 _FEWER_ROWS = 0.7  # rows, as a share of the weights, up to which a factor of the rows is worth its looser digits
@@ -634,6 +634,7 @@ def _on_support(problem: Quadratic, ridge: Array, support: Mask) -> Apply:
     counts = support.sum(axis=1)
     first = np.argsort(~support, axis=1, kind="stable")[:, : counts.max(initial=1)]  # of the support, then others
     few_rows = isinstance(problem, DesignQuadratic) and 2 * int(problem.design.n_rows.max()) < first.shape[1]
+    few_rows = few_rows and np.all(ridge + problem.ridge > _LEAST_RIDGE * problem.diagonal().sum(axis=1))
     inverses = (_task_inverses_by_rows if few_rows else _task_inverses)(problem, ridge, support, first.shape[1])
 
     def apply(R: Array) -> Array:
@@ -660,9 +661,7 @@ def _task_inverses_by_rows(problem: Any, ridge: Array, support: Mask, width: int
     halves = np.zeros((len(support), int(problem.design.n_rows.max()), width))
     for k in range(len(support)):
         B = problem.block(k, support[k])
-        products = B @ B.T
-        delta[k] = max(delta[k], _LEAST_RIDGE * float(products.diagonal().max(initial=0.0))) or 1.0
-        factor = np.linalg.cholesky(products + delta[k] * np.eye(len(B)))
+        factor = np.linalg.cholesky(B @ B.T + delta[k] * np.eye(len(B)))
         halves[k, : len(B), : counts[k]] = linalg.solve_triangular(factor, B, lower=True, check_finite=False)
 
     def times(R: Array) -> Array:

@@ -361,7 +361,8 @@ class CoefficientProblem:
 
         keeps = isinstance(bound, WeightBound) and bound.covariance is not None
         model = Model(penalty.value, bound, minimise, certified, keeps=keeps, corrects=smooth)
-        return proximal_newton(loss, coupling, model, V, tol=tol, max_iter=max_iter)
+        with np.errstate(all="ignore"):  # steps beyond the range of numbers are refused
+            return proximal_newton(loss, coupling, model, V, tol=tol, max_iter=max_iter)
 
     def _newton_target(self, quadratic: Quadratic, coupling: Coupling, V: Array, tol: float) -> WeightStep:
         """Weights that nearly minimise the quadratic of a Newton step; what they lack the next step makes up for."""
