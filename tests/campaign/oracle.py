@@ -100,7 +100,7 @@ class Judge:
         if s.normalize:
             share = max(1 / 8, self.K / (10 * r)) if s.variance_floor == "auto" else s.variance_floor
             e = share * scale.sampling_variances
-            a = np.sqrt(np.outer(v + e, v + e))
+            a = np.outer(np.sqrt(v + e), np.sqrt(v + e))
         else:
             e, a = np.full(self.K, float(s.alpha)), np.ones((self.K, self.K))
         P = eta * omega

@@ -293,24 +293,29 @@ def netcdf(random: np.random.Generator, folder: Path) -> Iterator[Finding]:
     """A damaged NetCDF file: read, or refused in words. HDF5 itself may end the process, which does not count here."""
     import xarray
 
-    from mssl.climate import open_field
+    from mssl.climate.grids import loaded, open_field, pick
 
-    whole, bad = folder / "grid.nc", folder / "damaged.nc"
+    packed = {"tas": {"zlib": True, "fletcher32": True}}
+    ways: dict[str, Any] = {"classic": {"engine": "scipy"}, "plain": {}, "packed": {"encoding": packed}}
+    kind = str(random.choice(list(ways)))
+    whole, bad = folder / f"{kind}.nc", folder / "damaged.nc"
     if not whole.exists():
         values = np.random.default_rng(0).standard_normal((24, 3, 4))
-        axes = {"time": np.arange(24), "lat": [0.0, 10.0, 20.0], "lon": [0.0, 10.0, 20.0, 30.0]}
-        xarray.DataArray(values, coords=axes, dims=("time", "lat", "lon"), name="tas").to_dataset().to_netcdf(whole)
+        months = np.arange("2000-01", "2002-01", dtype="datetime64[M]").astype("datetime64[ns]")
+        axes = {"time": months, "lat": [0.0, 10.0, 20.0], "lon": [0.0, 10.0, 20.0, 30.0]}
+        field = xarray.DataArray(values, coords=axes, dims=("time", "lat", "lon"), name="tas")
+        field.to_dataset().to_netcdf(whole, **ways[kind])
     bad.write_bytes(damage.scratch(whole.read_bytes(), random))
     try:
         with limited(MOST_SECONDS), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            open_field(bad).load()
+            loaded(pick(open_field(bad), None, "the file"), "the file")
     except MSSLError:
         pass
     except _TooSlowError:
-        yield "a NetCDF file that takes long", ""
+        yield "a NetCDF file that takes long", kind
     except Exception as error:
-        yield "raw error of a NetCDF file", _place(error)
+        yield "raw error of a NetCDF file", f"{kind} {_place(error)}"
 
 
 def _killed(work: Callable[[], None], after: float, kind: signal.Signals) -> bool:

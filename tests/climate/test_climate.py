@@ -552,6 +552,39 @@ def test_files_that_are_no_netcdf(tmp_path):
         open_members([bad])
 
 
+def test_damage_inside_a_file_is_told_when_it_is_met(tmp_path):
+    """Values are read at the end, long after the file was opened."""
+    pytest.importorskip("netCDF4")
+    member, bad = field(COARSE), tmp_path / "bad.nc"
+    member.to_dataset().to_netcdf(bad, encoding={"tas": {"zlib": True, "fletcher32": True}})
+    content = bytearray(bad.read_bytes())
+    content[len(content) // 2] ^= 255
+    bad.write_bytes(content)
+    with pytest.raises(DataError, match="Member 'bad' cannot be read from its file"):
+        combine([bad], field(FINE), train=TRAIN, test=TEST, estimator=ridge())
+
+
+def test_counts_of_a_classic_file_are_not_believed(tmp_path):
+    bad = tmp_path / "bad.nc"
+    field(COARSE).to_dataset().to_netcdf(bad, engine="scipy")
+    content = bytearray(bad.read_bytes())
+    place = content.index(b"\0\0\0\x0c")  # the list of attributes, and then how many there are
+    content[place + 4 : place + 8] = b"\x7f\xff\xff\xff"
+    bad.write_bytes(content)
+    with pytest.raises(DataError, match="cannot be read as NetCDF"):
+        open_members([bad])
+
+
+def test_axes_hold_degrees_and_each_once():
+    lat = FINE[0]
+    around = field((lat, np.arange(0, 361, 15.0)))
+    with pytest.raises(DataError, match="member has lon 0 twice"):
+        combine({"member": around}, field(FINE), train=TRAIN, test=TEST)
+    lost = field(FINE).assign_coords(lat=np.where(lat == lat[0], np.nan, lat))
+    with pytest.raises(DataError, match="lat of member holds what is no number"):
+        combine({"member": lost}, field(FINE), train=TRAIN, test=TEST)
+
+
 @pytest.mark.parametrize("calendar", ["standard", "noleap", "360_day"])
 def test_locations_with_known_truth(calendar, tmp_path):
     """Locations instead of grids; anomalies beat climatology, and the file can be read again."""

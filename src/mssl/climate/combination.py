@@ -18,6 +18,7 @@ from mssl.climate.grids import (
     axis_attributes,
     choose,
     given_names,
+    loaded,
     monthly,
     named_members,
     on_grid,
@@ -299,8 +300,9 @@ def _align(observed: Any, fields: dict[str, Any], train: tuple[int, int], test: 
         if field is not observed or np.isin(wanted[learning], absent).all():
             raise DataError(f"{lacks}; choose years that all of them cover.")
         warnings.warn(f"{lacks}; they count as gaps and are predicted.", UserWarning, stacklevel=3)
-    observed = observed.reindex(time=wanted).load()
-    stack = np.stack([np.asarray(field.sel(time=wanted).values, dtype=float) for field in fields.values()], axis=2)
+    observed = loaded(observed.reindex(time=wanted), "The observation")
+    values = [loaded(field.sel(time=wanted), f"Member {name!r}").values for name, field in fields.items()]
+    stack = np.stack(values, axis=2).astype(float, copy=False)
     counts = np.isfinite(observed.values[learning]).reshape(-1, 12, observed.sizes["location"]).sum(axis=0)
     seen = counts.min(axis=0) >= least
     whole = seen & np.isfinite(stack).all(axis=(0, 2))

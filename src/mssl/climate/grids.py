@@ -59,23 +59,39 @@ def open_field(path: str | Path, variable: str | None = None) -> Any:
     """One variable of a NetCDF file, lazily, with the axes that the file has."""
     xarray: Any = require("xarray", "climate", "Reading climate files")
     require("dask", "climate", "Reading climate files piece by piece")
+    # NetCDF's own library believes the counts in the head of a classic file, and damaged ones keep it busy for ever.
+    engine = "scipy" if _begins(Path(path)).startswith((b"CDF\x01", b"CDF\x02")) else None
     try:
-        data = xarray.open_dataset(path, chunks={})
-    except (OSError, ValueError, TypeError) as error:
+        data = xarray.open_dataset(path, chunks={}, engine=engine)
+    except Exception as error:  # whatever damage makes of a file, in xarray or in the library that reads it
         raise DataError(_unreadable(Path(path), error)) from error
     return choose(data, variable, str(path))
+
+
+def loaded(data: Any, source: str) -> Any:
+    """A DataArray with its values in memory; damage that is met only now is told."""
+    try:
+        return data.load()
+    except (RuntimeError, OSError) as error:
+        raise DataError(f"{source} cannot be read from its file ({error}); write the file again.") from error
 
 
 def _unreadable(path: Path, error: Exception) -> str:
     """Why a file cannot be opened: it is absent, it is of another kind, or the message of xarray."""
     if not path.exists():
         return f"There is no file {str(path)!r}; give the path of a NetCDF file."
-    if path.is_file():
-        with path.open("rb") as stream:
-            begins = stream.read(8)
-        if not begins.startswith((b"CDF", b"\x89HDF")):
-            return f"{str(path)!r} is no NetCDF file (it begins with {begins!r}); give files written as NetCDF."
+    begins = _begins(path)
+    if path.is_file() and not begins.startswith((b"CDF", b"\x89HDF")):
+        return f"{str(path)!r} is no NetCDF file (it begins with {begins!r}); give files written as NetCDF."
     return f"{str(path)!r} cannot be read as NetCDF ({error}); write it again."
+
+
+def _begins(path: Path) -> bytes:
+    """The first bytes of a file; none where there is no file."""
+    if not path.is_file():
+        return b""
+    with path.open("rb") as stream:
+        return stream.read(8)
 
 
 def reject_observation(members: Iterable[str | Path], observations: str | Path) -> None:
@@ -118,12 +134,24 @@ def pick(data: Any, variable: str | None, source: str) -> Any:
     data = data.rename({name: axis for axis, name in given_names(data).items() if name != axis})
     if "time" not in data.dims:
         raise DataError(f"The variable of {source} has the axes {listing(list(data.dims))}; it needs one of time.")
+    for axis in {"lat", "lon"} & set(data.coords):
+        _check_degrees(data[axis], source)
     if "lon" in data.coords:
         data = data.assign_coords(lon=around(data["lon"]))
         data = data.sortby("lon") if "lon" in data.dims else data
     return data.squeeze(
         [axis for axis in data.dims if data.sizes[axis] == 1 and axis not in ("time", "location")], drop=True
     )
+
+
+def _check_degrees(axis: Any, source: str) -> None:
+    """Raise for latitudes or longitudes that are no numbers, or of a grid that has one of them twice."""
+    if axis.dtype.kind not in "fiu" or not np.isfinite(axis.values).all():
+        raise DataError(f"{axis.name} of {source} holds what is no number of degrees; write the file again.")
+    values = around(axis.values) if axis.name == "lon" else axis.values
+    known, counts = np.unique(values, return_counts=True)
+    if axis.dims == (axis.name,) and counts.max(initial=1) > 1:
+        raise DataError(f"{source} has {axis.name} {known[np.argmax(counts)]:g} twice; leave one of its cells out.")
 
 
 def around(lon: Any) -> Any:
