@@ -13,6 +13,7 @@ import mssl
 from mssl import MSSLClassifier, MSSLRegressor, MultiTaskGLM, TaskGraph
 from mssl.datasets import make_clustered_tasks, make_residual_graph
 from mssl.exceptions import DataError, ParameterError
+from mssl.graph import evidence as evidence_module
 from mssl.graph.evidence import _by_occasion, _error_covariance, _known, _recoloured, _Spread, _white, read_scores
 from mssl.graph.inference import (
     GraphEvidence,
@@ -27,10 +28,14 @@ from mssl.graph.partial import partial_correlations
 from mssl.structures import TaskCovariance
 
 
-def evidence_of(X, y, tasks=None, shared_mean="auto", **parameters):
+def weights_of(X, y, tasks=None, shared_mean="auto", **parameters):
     model = MSSLRegressor(shared_mean=shared_mean, **parameters)
     data = model._read(X, y, tasks, None)
-    return read_scores(model.to_spec(data).prepare(data), shared_mean).evidence()
+    return read_scores(model.to_spec(data).prepare(data), shared_mean)
+
+
+def evidence_of(*data, **parameters):
+    return weights_of(*data, **parameters).evidence()
 
 
 def independent(seed, K=8, d=10, n=30, mean=0.0, rho=0.0, layout="shared"):
@@ -303,12 +308,6 @@ def test_evidence_is_computed_once_and_when_asked():
     assert calls == [1]
 
 
-def weights_of(X, y, shared_mean="auto"):
-    model = MSSLRegressor(shared_mean=shared_mean)
-    data = model._read(X, y, None, None)
-    return read_scores(model.to_spec(data).prepare(data), shared_mean)
-
-
 @pytest.mark.parametrize("options", [{}, {"n": 8, "d": 12}, {"rho": 0.8}, {"rho": 0.8, "layout": "aligned", "n": 40}])
 def test_white_scores_are_transformed_back(options):
     source = weights_of(*independent(0, **options), shared_mean=False)
@@ -464,3 +463,66 @@ def test_edges_of_a_chain_are_found_with_as_many_rows_as_features():
         right = sum(bool(data.adjacency[pair]) for pair in edges)
         found.append(2 * right / (len(edges) + data.adjacency.sum() / 2))
     assert np.mean(found) > 0.7
+
+
+def chain(seed=0, K=5, d=30, n=40, noise=1.0, rows=None):
+    """Tasks whose weights are a chain of changing signs, with designs of their own."""
+    random = np.random.default_rng(seed)
+    lags = np.abs(np.subtract.outer(np.arange(K), np.arange(K)))
+    W = np.linalg.cholesky((-0.8) ** lags) @ random.standard_normal((K, d))
+    tasks = np.repeat(np.arange(K), n if rows is None else rows)
+    X = random.standard_normal((len(tasks), d))
+    return X, np.einsum("nd,nd->n", X, W[tasks]) + noise * random.standard_normal(len(tasks)), tasks
+
+
+def test_pairs_of_a_chain_without_an_edge_are_seldom_called_one():
+    """Tasks with 15 and 150 rows in turn: p-values where the partial correlation is zero, and intervals everywhere."""
+    small, covered = [], []
+    precision = np.linalg.inv((-0.8) ** np.abs(np.subtract.outer(np.arange(5), np.arange(5))))
+    size = np.sqrt(np.diagonal(precision))
+    true = (-precision / np.outer(size, size))[np.triu_indices(5, 1)]
+    for seed in range(40):
+        found = evidence_of(*chain(seed, rows=[150, 15, 150, 15, 150]), shared_mean=False)
+        if found.groups.any():
+            continue
+        _, low, high, p = found._edges
+        small.append(p[np.abs(true) < 1e-9] < 0.05)
+        covered.append((low <= true) & (true <= high))
+    assert len(small) > 20
+    assert np.mean(small) < 0.1
+    assert np.mean(covered) > 0.84
+
+
+def test_what_all_groups_take_together_is_limited(monkeypatch):
+    """Groups beyond the limit have the edges of one reliability for all directions."""
+    data = chain(n=60)
+    found = evidence_of(*data, shared_mean=False)
+    assert np.all(found.partial_freedom > 0)
+    monkeypatch.setattr(evidence_module, "_MOST_OPERATIONS", 1.0)
+    limited = evidence_of(*data, shared_mean=False)
+    assert not limited.partial_freedom.any()
+    plain = replace(limited, partial=None, partial_freedom=None)
+    assert repr(limited.edges(range(5), 1.0)) == repr(plain.edges(range(5), 1.0))
+
+
+def test_tasks_in_which_no_variance_shows_leave_the_likelihood_of_their_group():
+    X, y, tasks = chain(n=60)
+    scores = weights_of(X, y, tasks)
+    evidence = scores.evidence()
+    white = _white(scores.tasks, scores.errors, False)
+    blind = scores._with_partial(evidence, white._replace(v=np.where(np.arange(5) == 2, 0.0, white.v)))
+    np.testing.assert_allclose(blind.partial, evidence.partial, atol=0.02)
+    assert np.all(blind.partial_freedom > 0)
+
+
+@pytest.mark.parametrize("factor", [1.0, -1.0, 1e-30])
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_tasks_that_are_multiples_of_one_another_have_edges_in_numbers(factor, noise):
+    X, y, tasks = chain(n=60, noise=noise)
+    X[tasks == 1], y[tasks == 1] = X[tasks == 0], factor * y[tasks == 0]
+    found = evidence_of(X, y, tasks, shared_mean=False)
+    assert np.all(found.partial_freedom > 0)
+    table = found.edges(range(5), 1.0)
+    assert all(row.low <= row.weight <= row.high for row in table)
+    assert table[0][:2] == (0, 1)
+    assert np.sign(table[0].weight) == np.sign(factor)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+from mssl.graph import partial
 from mssl.graph.partial import _PRIOR, Known, _climb, _evaluate, partial_correlations
 
 
@@ -76,8 +77,7 @@ def test_at_the_top_the_gradient_is_zero_and_the_likelihood_highest():
     random = np.random.default_rng(0)
     for _ in range(10):
         step = random.standard_normal((3, 3))
-        other = _evaluate(sigma + 0.02 * (step + step.T), *known)
-        assert other is None or other.value < top.value
+        assert _evaluate(sigma + 0.02 * (step + step.T), *known).value < top.value
 
 
 def test_without_errors_they_are_the_partial_correlations_of_the_weights():
@@ -110,3 +110,39 @@ def test_more_error_tells_less():
     worse = partial_correlations(Known(known.information / 4, known.scores / 4), np.ones(3)).observations
     assert np.all(worse[np.triu_indices(3, 1)] < plenty[np.triu_indices(3, 1)])
     assert np.all(plenty <= 20 * (1 + _PRIOR))
+
+
+def test_groups_known_badly_are_climbed_to_the_top_in_few_evaluations(monkeypatch):
+    """Fewer rows than features: the likelihood bends more than expected, so that full steps lead too far."""
+    random = np.random.default_rng(3)
+    p, d, n = 6, 20, 18
+    lags = np.abs(np.subtract.outer(np.arange(p), np.arange(p)))
+    W = np.linalg.cholesky(0.95**lags) @ random.standard_normal((p, d))
+    X = random.standard_normal((p, n, d))
+    J = np.zeros((1, p, d, p, d))
+    for k in range(p):
+        J[0, k, :, k] = X[k].T @ X[k]
+    h = np.einsum("knd,kn->kd", X, np.einsum("knd,kd->kn", X, W) + random.standard_normal((p, n)))[None]
+    evaluated = []
+    monkeypatch.setattr(partial, "_evaluate", lambda *given: evaluated.append(0) or _evaluate(*given))
+    top = _climb(J, h)
+    assert len(evaluated) < 50
+    upper = np.triu_indices(p)
+    slope = np.where(upper[0] == upper[1], 1, 2) * top.gradient[upper]
+    assert slope @ np.linalg.solve(top.fisher, slope) < partial._CLOSE
+
+
+@pytest.mark.parametrize("times", [np.nan, np.inf, -1.0])
+def test_no_likelihood_gives_no_partial_correlations(times):
+    known = problem()
+    with np.errstate(invalid="ignore"):
+        assert partial_correlations(Known(times * known.information, known.scores), np.ones(3)) is None
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e200])
+def test_unit_of_the_weights_plays_no_part(unit):
+    known = problem(5)
+    here = partial_correlations(known, np.ones(3))
+    there = partial_correlations(Known(known.information / unit, known.scores / np.sqrt(unit)), np.full(3, unit))
+    for one, other in zip(here, there, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)

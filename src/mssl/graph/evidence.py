@@ -49,6 +49,7 @@ _MOST_TASKS = 4000  # all pairs of which are compared: a dozen arrays of 128 MB
 _LARGEST = 5000  # weights of all tasks whose errors are whitened together: more take minutes
 _MOST_WEIGHTS = 1000  # in a block of the likelihood of partial correlations: two seconds
 _MOST_IN_GROUP = 50  # tasks of it: 1 275 entries of their covariance
+_MOST_OPERATIONS = 3e10  # of all groups' likelihoods, each evaluated once: ten seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,70 +193,82 @@ class Scores(NamedTuple):
     def _with_mean(self) -> bool:
         return not self._automatic and self.shared_mean is not False and float(self.shared_mean) > 0
 
-    def _about_zero(self) -> tuple[_Statistics, bool]:
-        """The statistics about zero, or about the mean where it is given, and whether the mean has to be tested too."""
-        found = self._statistics(self._with_mean)
+    def _white(self, with_mean: bool) -> _White:
+        return _white(self.tasks, self.errors, with_mean)
+
+    def _about_zero(self) -> tuple[_White, _Statistics, bool]:
+        """Scores and statistics about zero, or a given mean, and whether relations have to hold about a mean too."""
+        white = self._white(self._with_mean)
+        found = self._statistics(white)
         common = (
             self._automatic and len(self.tasks.values) >= _FEWEST and _common_level(*found.signed_p(), found.freedom)
         )
-        return found, common
+        return white, found, common
 
     def evidence(self) -> GraphEvidence:
         """What the scores say."""
         with one_thread(self.small):
-            found, common = self._about_zero()
+            white, found, common = self._about_zero()
             sign, p = found.signed_p()
             relative_to = "mean" if self._with_mean else "zero"
             if common:
-                other = self._statistics(True)
-                other_sign, other_p = other.signed_p()
+                white = self._white(True)
+                found, relative_to = self._statistics(white), "both"
+                other_sign, other_p = found.signed_p()
                 p = np.where(sign == other_sign, np.maximum(p, other_p), 1.0)
-                found, relative_to = other, "both"
             freedom = np.minimum(found.freedom, found.freedom.T)
             r = correlation_of(p, sign, freedom)
             np.fill_diagonal(r, 1.0)
             evidence = GraphEvidence(r, freedom, found.reliability, "coef", relative_to)
-            return self._with_partial(evidence, self._with_mean or common)
+            return self._with_partial(evidence, white)
 
-    def _with_partial(self, evidence: GraphEvidence, with_mean: bool) -> GraphEvidence:
+    def _with_partial(self, evidence: GraphEvidence, white: _White) -> GraphEvidence:
         """The evidence with the partial correlations of its groups, where they are small enough for a likelihood."""
-        partial, observations = np.zeros((2, *evidence.correlation.shape))
-        rank = np.maximum(np.count_nonzero(self.tasks.values, axis=1), 1)
-        white = None
-        for group in range(int(evidence.groups.max(initial=-1)) + 1):
-            members = np.flatnonzero(evidence.groups == group)
-            block = np.ix_(members, members)
-            p, freedom = len(members), evidence.freedom[block]
-            if not 2 < p <= _MOST_IN_GROUP or few_observations(float(np.median(freedom[np.triu_indices(p, 1)])), p):
-                continue
-            if white is None:
-                white = _white(self.tasks, self.errors, with_mean)
-                tasks = self.tasks
-                if self.ranks:
-                    tasks = _recoloured(tasks, self.errors, white, _ranked(tasks, white.scores))
-            known = _known(tasks, self.errors, white, members)
-            if known is not None:
-                partial[block], directions = partial_correlations(known, white.v[members])
-                # Features that are large in all tasks, and shared errors, count in the partial correlations alike.
-                share = (freedom - p + 2) / np.minimum.outer(rank[members], rank[members])
-                observations[block] = np.maximum(directions * share, 2.0)
-        if white is None:
+        groups = [
+            members
+            for members in evidence.large_groups
+            if len(members) <= _MOST_IN_GROUP and not few_observations(evidence.subset(members))
+        ]
+        if not groups:
             return evidence
+        tasks = self.tasks
+        if self.ranks:
+            tasks = _recoloured(tasks, self.errors, white, _ranked(tasks, white.scores))
+        partial, observations = np.zeros((2, *evidence.correlation.shape))
+        rank = np.maximum(np.count_nonzero(tasks.values, axis=1), 1)
+        # Where no variance of the weights shows, the likelihood starts from one as large as that of the errors.
+        errors = white.noise * rank / np.maximum(tasks.values.sum(axis=1), 1e-300)
+        start = np.where(white.v > 0, white.v, errors)
+        operations = 0.0
+        for members in sorted(groups, key=len):
+            known = _known(tasks, self.errors, white, members)
+            if known is None:
+                continue
+            operations += known.operations
+            if operations > _MOST_OPERATIONS:
+                break
+            found = partial_correlations(known, start[members])
+            if found is not None:
+                block = np.ix_(members, members)
+                # Features that are large in all tasks, and shared errors, count in the partial correlations alike.
+                share = (evidence.freedom[block] - len(members) + 2) / np.minimum.outer(rank[members], rank[members])
+                partial[block], observations[block] = found.correlation, np.maximum(found.observations * share, 2.0)
         return replace(evidence, partial=partial, partial_freedom=observations)
 
     def permuted(self, random: np.random.Generator) -> Scores:
         """Scores of tasks without relations beyond the mean: white ones change places and signs, task by task."""
         with one_thread(self.small):
-            white = _white(self.tasks, self.errors, self._with_mean or self._about_zero()[1])
+            white, _, common = self._about_zero()
+            if common:
+                white = self._white(True)
             present = self.tasks.values > 0
             u = np.zeros_like(white.scores)
             for k, kept in enumerate(present):
                 u[k, kept] = random.permutation(white.scores[k, kept]) * random.choice([-1.0, 1.0], size=kept.sum())
             return self._replace(tasks=_recoloured(self.tasks, self.errors, white, u))
 
-    def _statistics(self, with_mean: bool) -> _Statistics:
-        tasks, white = self.tasks, _white(self.tasks, self.errors, with_mean)
-        u = white.scores
+    def _statistics(self, white: _White) -> _Statistics:
+        tasks, u = self.tasks, white.scores
         if self.ranks:
             u = _ranked(tasks, u)
         a = tasks.values / white.noise[:, None]
@@ -420,8 +433,6 @@ def _known(tasks: _Tasks, errors: _Errors | None, white: _White, members: Index)
     """Information and scores of some tasks' weights about the mean, or None where that is too much to compute with."""
     chosen = tasks.subset(members)
     noise, v = white.noise[members], white.v[members]
-    if not np.all(v > 0):
-        return None
     u, slopes = _single(chosen, noise, v)
     u = u - slopes @ white.removed
     p, m, d = slopes.shape

@@ -421,16 +421,21 @@ class GraphEvidence:
         """The groups inside which conditional edges are looked for, with a family-wise error of 10 %."""
         return self.groups_at(GROUPED)
 
+    @property
+    def large_groups(self) -> list[Index]:
+        """The tasks of each group of more than two, in which partial correlations are not the correlations."""
+        return [
+            tasks for tasks in map(np.flatnonzero, self.groups == np.unique(self.groups)[:, None]) if len(tasks) > 2
+        ]
+
     @cached_property
     def _edges(self) -> tuple[Array, Array, Array, Array]:
         K = len(self.correlation)
         r, freedom = self.correlation.copy(), self.freedom.copy()
         scale = self._attenuation.copy()
-        for group in range(int(self.groups.max(initial=-1)) + 1):
-            members = np.flatnonzero(self.groups == group)
-            if len(members) > 2:
-                block = np.ix_(members, members)
-                r[block], freedom[block], scale[block] = _partial(self.subset(members))
+        for members in self.large_groups:
+            block = np.ix_(members, members)
+            r[block], freedom[block], scale[block] = _partial(self.subset(members))
         if self.partial is not None and self.partial_freedom is not None:
             known = self.partial_freedom > 0
             r[known], freedom[known], scale[known] = self.partial[known], self.partial_freedom[known], 1.0
@@ -438,9 +443,14 @@ class GraphEvidence:
         return (*_interval(r[pairs], freedom[pairs], scale[pairs]), correlation_p(r[pairs], freedom[pairs]))
 
 
-def few_observations(freedom: float, n_tasks: int) -> bool:
-    """Whether the partial correlations of so many tasks take a sparse inverse: those of too few observations."""
-    return freedom < 2 * n_tasks
+def few_observations(evidence: GraphEvidence) -> bool:
+    """Whether partial correlations take a sparse inverse: there are fewer than two observations for each task."""
+    return _typical(evidence) < 2 * len(evidence.correlation)
+
+
+def _typical(evidence: GraphEvidence) -> float:
+    """The median number of observations of a pair."""
+    return float(np.median(evidence.freedom[np.triu_indices(len(evidence.correlation), 1)]))
 
 
 def _partial(evidence: GraphEvidence) -> tuple[Array, Array, Array]:
@@ -450,8 +460,7 @@ def _partial(evidence: GraphEvidence) -> tuple[Array, Array, Array]:
     root = np.sqrt(reliability)
     C = np.clip(evidence.correlation / np.outer(root, root), -0.99, 0.99)
     np.fill_diagonal(C, 1.0)
-    freedom = float(np.median(evidence.freedom[np.triu_indices(K, 1)]))
-    few = few_observations(freedom, K)
+    freedom, few = _typical(evidence), few_observations(evidence)
     if few and freedom < _MANY:
         # Fewer observations than this cannot tell partial correlations apart.
         return np.zeros((K, K)), evidence.freedom, np.ones((K, K))

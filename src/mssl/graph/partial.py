@@ -31,12 +31,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg.lapack import dpotri
 
 from mssl._typing import Array
 
 _PRIOR = 0.1  # observations of unrelated tasks: from 0.03 to 0.3 the tables of docs/graph.md are the same
-_CLOSE = 1e-6  # Newton decrement at which the likelihood is at its top
+_CLOSE = 1e-4  # Newton decrement, in squared standard errors, at which the likelihood is at its top
 _MOST_STEPS = 50
 _SHORTEST = 1e-6  # part of a step; one that must be shorter ends the climb
 
@@ -55,6 +56,12 @@ class Known(NamedTuple):
     information: Array
     scores: Array
 
+    @property
+    def operations(self) -> float:
+        """Roughly how many operations one evaluation of the likelihood takes."""
+        B, p, q = self.scores.shape
+        return float(B * p**3 * q**2 * (p + q))
+
 
 class Partial(NamedTuple):
     """Partial correlations (p, p), and the number of directions without error that would tell as much of each pair."""
@@ -63,8 +70,8 @@ class Partial(NamedTuple):
     observations: Array
 
 
-def partial_correlations(known: Known, variances: Array) -> Partial:
-    """The partial correlations of the tasks' weights.
+def partial_correlations(known: Known, variances: Array) -> Partial | None:
+    """The partial correlations of the tasks' weights, or None where rounding leaves no likelihood to climb.
 
     Parameters
     ----------
@@ -87,11 +94,16 @@ def partial_correlations(known: Known, variances: Array) -> Partial:
     size = np.sqrt(variances)
     J = known.information * size[:, None, None, None] * size[:, None]
     h = known.scores * size[:, None]
-    top = _climb(J, h)
-    found, sigma = _observed(top), np.linalg.inv(top.precision)
-    count = float(np.median(found.observations[np.triu_indices(len(sigma), 1)]))
-    moved = (count * sigma + np.diag(np.diagonal(sigma))) / (count + 1)
-    return Partial(found.correlation, observations_at(moved, J))
+    if not (np.all(np.isfinite(J)) and np.all(np.isfinite(h))):
+        return None
+    try:
+        top = _climb(J, h)
+        found, sigma = _observed(top), np.linalg.inv(top.precision)
+        count = float(np.median(found.observations[np.triu_indices(len(sigma), 1)]))
+        moved = (count * sigma + np.diag(np.diagonal(sigma))) / (count + 1)
+        return Partial(found.correlation, observations_at(moved, J))
+    except LinAlgError:
+        return None
 
 
 def observations_at(covariance: Array, information: Array) -> Array:
@@ -104,9 +116,7 @@ def observations_at(covariance: Array, information: Array) -> Array:
     information : ndarray of shape (B, p, q, p, q)
         J.
     """
-    top = _evaluate(covariance, information, np.zeros(information.shape[:3]))
-    assert top is not None
-    return _observed(top).observations
+    return _observed(_evaluate(covariance, information, np.zeros(information.shape[:3]))).observations
 
 
 def _observed(top: _Top) -> Partial:
@@ -120,7 +130,7 @@ def _observed(top: _Top) -> Partial:
     # One column for each pair: how its partial correlation changes with the entries of Σ.
     changes = np.stack([_slope(omega, rho, a, b)[i, j] for a, b in np.column_stack(pairs).tolist()], axis=1)
     changes[i == j] /= 2
-    variance = np.einsum("ac,ac->c", changes, solve(top.fisher, changes, assume_a="pos"))
+    variance = np.einsum("ac,ac->c", changes, _solve(top.fisher, changes))
     observations = np.zeros((p, p))
     observations[pairs] = (1 - rho[pairs] ** 2) ** 2 / variance
     return Partial(rho, observations + observations.T)
@@ -147,54 +157,65 @@ def _climb(J: Array, h: Array) -> _Top:
     p = h.shape[1]
     upper = np.triu_indices(p)
     twice = np.where(upper[0] == upper[1], 1.0, 2.0)
-    sigma = np.eye(p)
+    sigma, share = np.eye(p), 1.0
     here = _evaluate(sigma, J, h)
-    assert here is not None
     for _ in range(_MOST_STEPS):
         slope = twice * here.gradient[upper]
-        step = solve(here.fisher, slope, assume_a="pos")
-        if slope @ step < _CLOSE:
+        step = _solve(here.fisher, slope)
+        promise = float(slope @ step)
+        if promise < _CLOSE:
             break
         change = np.zeros((p, p))
         change[upper] = step
         change = change + np.triu(change, 1).T
-        share, there = 1.0, None
+        there = None
         while there is None and share > _SHORTEST:
-            there = _evaluate(sigma + share * change, J, h)
-            if there is not None and there.value < here.value:
-                there = None
-            share /= 2
+            moved = sigma + share * change
+            there = _try(moved, J, h)
+            if there is None or there.value < here.value:
+                there, share = None, share / 2
         if there is None:
             break
-        sigma, here = sigma + 2 * share * change, there
+        # Likelihoods may bend more than they are expected to. The parabola through both values says how far to go next.
+        bend = max(2 * (promise * share - (there.value - here.value)) / share**2, promise)
+        sigma, here, share = moved, there, max(promise / bend, share / 4)
     return here
 
 
-def _evaluate(sigma: Array, J: Array, h: Array) -> _Top | None:
-    """The likelihood at a covariance, or None where it is none."""
-    B, p, q = h.shape
+def _try(sigma: Array, J: Array, h: Array) -> _Top | None:
+    """The likelihood, or None where the matrix is no covariance."""
     try:
-        omega = np.linalg.inv(np.linalg.cholesky(sigma))
-    except np.linalg.LinAlgError:
+        return _evaluate(sigma, J, h)
+    except LinAlgError:
         return None
-    omega = omega.T @ omega
+
+
+def _evaluate(sigma: Array, J: Array, h: Array) -> _Top:
+    """The likelihood at a covariance."""
+    B, p, q = h.shape
+    root = np.linalg.inv(np.linalg.cholesky(sigma))
+    omega = root.T @ root
+    log_determinant = 2 * float(np.sum(np.log(np.diagonal(root))))
     prior = np.multiply.outer(omega, np.eye(q)).transpose(0, 2, 1, 3)
     inverse = np.empty((B, p, q, p, q))
-    mean, log_determinant = np.empty(h.shape), 0.0
+    mean, value = np.empty(h.shape), 0.5 * B * q * log_determinant
     for block in range(B):
         factor = cho_factor((prior + J[block]).reshape(p * q, p * q), lower=True, overwrite_a=True, check_finite=False)
-        log_determinant += 2 * float(np.sum(np.log(np.diagonal(factor[0]))))
-        inverse[block] = cho_solve(factor, np.eye(p * q), check_finite=False).reshape(p, q, p, q)
         mean[block] = cho_solve(factor, h[block].ravel(), check_finite=False).reshape(p, q)
-    log_determinant -= B * q * float(np.linalg.slogdet(omega)[1])
-    value = 0.5 * (float(np.sum(h * mean)) - log_determinant)
-    value += 0.5 * _PRIOR * float(np.linalg.slogdet(omega)[1] - np.trace(omega))
+        value += 0.5 * float(np.sum(h[block] * mean[block])) - float(np.sum(np.log(np.diagonal(factor[0]))))
+        half = np.tril(dpotri(factor[0], lower=True, overwrite_c=True)[0])
+        inverse[block] = (half + np.tril(half, -1).T).reshape(p, q, p, q)
+    value += 0.5 * _PRIOR * float(log_determinant - np.trace(omega))
     P = prior - np.einsum("ik,zkalb,lj->ziajb", omega, inverse, omega, optimize=True)
     s = np.einsum("ik,zka->zia", omega, mean)
     gradient = 0.5 * (np.einsum("zia,zja->ij", s, s) - np.einsum("ziaja->ij", P))
     gradient += 0.5 * _PRIOR * (omega @ omega - omega)
     fisher = _fisher(P) + _PRIOR * _fisher(omega.reshape(1, p, 1, p, 1))
     return _Top(value, gradient, omega, fisher)
+
+
+def _solve(fisher: Array, right: Array) -> Array:
+    return np.asarray(cho_solve(cho_factor(fisher, check_finite=False), right, check_finite=False))
 
 
 def _fisher(P: Array) -> Array:
