@@ -76,7 +76,8 @@ class Judge:
         eta = np.einsum("nd,nd->n", self.X, self.W[self.task]) + self.b[self.task]
         terms = np.einsum("nd,nd->n", np.abs(self.X), np.abs(self.W[self.task])) + np.abs(self.y)
         digits = np.finfo(float).eps * terms + np.finfo(self.b.dtype).eps * np.abs(self.b[self.task])
-        return float(np.sum(self.c * (np.abs(_losses(self.family, self.y, eta)[1]) * digits + digits**2)))
+        own = 0.0 if self.family == "gaussian" else np.finfo(float).eps * (1.0 + np.abs(eta))  # of terms that cancel
+        return float(np.sum(self.c * (np.abs(_losses(self.family, self.y, eta)[1]) * digits + digits**2 + own)))
 
     def penalty(self, W: np.ndarray) -> float:
         kind, V = type(self.spec.penalty).__name__, self.root * W
