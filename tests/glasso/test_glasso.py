@@ -719,3 +719,12 @@ def test_drawing_to_a_matrix_that_is_hardly_definite_ends():
         assert (found is None) == (solvers.factor(anchor) is None)
         ends += found is not None
     assert ends > 50
+
+
+@pytest.mark.parametrize(("alpha", "most"), [(1e-3, 150), (9e-5, 300)])
+def test_smooth_covariances_take_hundreds_of_sweeps(alpha, most):
+    """An ill-conditioned start has its columns solved accurately from the beginning, and the gap is looked at in time."""
+    t = np.sort(np.random.default_rng(0).random(80))
+    result = graphical_lasso(np.exp(-((t[:, None] - t) ** 2) / 0.1), alpha, diagonal_penalty=1.9 * alpha)
+    assert result.status is GlassoStatus.CONVERGED
+    assert result.n_iter <= most

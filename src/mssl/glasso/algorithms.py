@@ -43,6 +43,8 @@ NEAR = 0.2
 NEAR_LARGE = 0.8
 STOP = 0.3  # the descent stops when its estimate of the gap is this share of the target; the true gap is larger
 LOOSE = 1e-2  # gap per variable at which a stage with larger penalties ends: it gives a start, not an answer
+ACCURATE = 1e-5  # tolerance of columns that are solved accurately from the beginning, and
+ILL_CONDITIONED = 5e-3  # least pivot of a start up to which they have to be
 # Limits.
 STAGE = (
     200  # sweeps of one such stage, and of a start until its first certificate: those that succeed take a tenth of it
@@ -479,17 +481,25 @@ def invert(problem: Problem) -> None:
 def descend(block: Block, target: float, max_iter: int) -> None:
     """Dual block coordinate descent from the first start that does not break down: warm, soft-thresholded, shrunk.
 
-    Columns that are solved too loosely can make an ill-conditioned W indefinite. The last two attempts are therefore to
-    solve them accurately from the beginning, and to start from the solution for larger penalties.
+    Columns that are solved too loosely can make an ill-conditioned W indefinite, or lead it nowhere: there, and where
+    all else broke down, they are solved accurately from the beginning. The last attempt is to start from the solution
+    for larger penalties.
     """
     if block.W is not None and _arrives(block, block.W, target, max_iter):
         return
-    starts = ((soft_start, 1e-2), (shrunk_start, 1e-2), (shrunk_start, 1e-5), (shrunk_start, 1e-8))
+    starts = ((soft_start, 1e-2), (shrunk_start, 1e-2), (shrunk_start, 1e-5), (soft_start, 1e-5), (shrunk_start, 1e-8))
     for start, block.column_tol in starts:
         W = start(block.S, block.L)
-        if W is not None and _arrives(block, W, target, max_iter):
+        if W is None or (block.column_tol > ACCURATE and _least_pivot(W) <= ILL_CONDITIONED):
+            continue
+        if _arrives(block, W, target, max_iter):
             return
     _descend_along(block, target, max_iter)
+
+
+def _least_pivot(W: Array) -> float:
+    cholesky = factor(W)
+    return 0.0 if cholesky is None else float(cholesky[0].diagonal().min()) ** 2
 
 
 def _arrives(block: Block, W: Array, target: float, max_iter: int) -> bool:

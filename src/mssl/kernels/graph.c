@@ -10,10 +10,12 @@
 #define MOST_PASSES 2000  /* and where W would lose its definiteness otherwise */
 #define ROUNDS 20         /* rounds in which violators join a column's variables */
 #define SINGULAR 1e-7     /* least entry on the diagonal of a factor that is trusted */
+#define ILL_CONDITIONED 5e-3 /* least pivot of a start, up to which columns that are solved loosely make W indefinite */
 #define LAPACK_FROM 64    /* variables from which LAPACK factorises faster than the loops here */
 #define SPARSE_FROM 150   /* variables from which sparsity of Omega is used to factorise it */
 #define STOP 0.3          /* the descent stops where its estimate of the gap is this part of the target */
 #define BURST 10          /* sweeps after which Newton steps are tried */
+#define LOOK 50           /* sweeps after which large problems look at the gap: far from the end their estimate of it is too wide */
 #define MOST_FACE 160     /* entries of Omega up to which Newton steps pay */
 #define NEWTON_STEPS 8
 #define POLISHED 5e-13     /* gap per variable up to which parameters have six digits without a Newton step */
@@ -773,9 +775,9 @@ static point certify_dense(state *s, const double *Omega, const double *Sigma, d
 
 /* ---- one component ---- */
 
-/* A first dual point: S soft-thresholded where that is positive definite, otherwise S shrunk towards its diagonal as far
-   as all penalties allow; 0 where neither is. */
-static int cold_start(state *s, int shrunk, const mssl_lapack *lapack) {
+/* A first dual point: S soft-thresholded, or S shrunk towards its diagonal as far as all penalties allow. Returns the least
+   pivot of its factor, at least; 0 where it is not positive definite. */
+static double cold_start(state *s, int shrunk, const mssl_lapack *lapack) {
     const int64_t m = s->m;
     int dominant = 1;
     double share = 1.0;
@@ -796,7 +798,7 @@ static int cold_start(state *s, int shrunk, const mssl_lapack *lapack) {
     }
     memset(s->count, 0, (size_t)m * sizeof(int64_t));
     for (int64_t i = 0; i < m; i++) s->diagonal[i] = 1.0;
-    if (!shrunk && dominant) return 1;
+    if (!shrunk && dominant) return 1.0;
     if (shrunk)
         for (int64_t i = 0; i < m; i++) {
             const double *Si, *Li;
@@ -804,7 +806,10 @@ static int cold_start(state *s, int shrunk, const mssl_lapack *lapack) {
             for (int64_t j = 0; j < m; j++) s->W[i * m + j] = i == j ? 1.0 : (1.0 - share) * Si[j];
         }
     memcpy(s->product, s->W, (size_t)(m * m) * sizeof(double));
-    return !isnan(factor_in_place(s->product, m, s->factor, lapack));
+    if (isnan(factor_in_place(s->product, m, s->factor, lapack))) return 0.0;
+    double pivot = 1.0;
+    for (int64_t i = 0; i < m; i++) pivot = least(pivot, s->product[i * m + i] * s->product[i * m + i]);
+    return pivot;
 }
 
 /* Newton steps from the dense Omega and its inverse Sigma until the gap is at most target. */
@@ -935,7 +940,7 @@ static int64_t solve_block(state *s, progress *to, double target, int64_t max_sw
     const int64_t m = s->m;
     const int small = m <= DENSE_UP_TO;
     while (to->done < max_sweeps && to->accuracy > 1e-30) {
-        const int64_t left = max_sweeps - to->done, burst = small && left > BURST ? BURST : left;
+        const int64_t left = max_sweeps - to->done, look = small ? BURST : LOOK, burst = left < look ? left : look;
         const int64_t made = sweep_columns(s, to, to->accuracy, burst, deadline);
         if (made == INTERRUPTED) return MSSL_AGAIN;
         if (made < 0) return MSSL_BROKE;
@@ -959,7 +964,7 @@ static int64_t solve_block(state *s, progress *to, double target, int64_t max_sw
                 regress(s, Omega);
             }
             to->before = INFINITY;
-        } else {
+        } else if (small || made < burst) {
             to->accuracy *= at->gap == INFINITY ? 0.1 : least(most(STOP * target / at->gap, 0.01), 0.3);
             to->column_tol = least(to->column_tol, sqrt(to->accuracy) / (double)m);
         }
@@ -1098,11 +1103,14 @@ int64_t MSSL(graph_lasso)(int64_t p, const double *S, double alpha, const double
         for (int attempt = to->inside == 0 ? (warm_Omega == NULL ? 1 : 0) : (int)to->inside - 1; attempt < 3 && ended == MSSL_BROKE;
              attempt++) {
             if (to->inside == 0) {
-                const int held = attempt == 0 ? warm_start(&s, warm_Omega, warm_Sigma, f, Z, share, &at) : cold_start(&s, attempt == 2, lapack);
+                const double pivot = attempt == 0 ? 0.0 : cold_start(&s, attempt == 2, lapack);
+                const int held = attempt == 0 ? warm_start(&s, warm_Omega, warm_Sigma, f, Z, share, &at)
+                                              : pivot > (attempt == 1 ? ILL_CONDITIONED : 0.0);
                 if (held == 2) ended = MSSL_DONE;
                 if (held != 1) continue;
                 to->column = 0, to->made = 0, to->inside = attempt + 1;
-                to->before = INFINITY, to->column_tol = attempt == 0 ? 1e-4 : 1e-2, to->accuracy = most(STOP * share, 1e-28);
+                to->column_tol = attempt == 0 ? 1e-4 : pivot > ILL_CONDITIONED ? 1e-2 : 1e-5;
+                to->before = INFINITY, to->accuracy = most(STOP * share, 1e-28);
             }
             ended = solve_block(&s, to, share, max_sweeps, digits, deadline, lapack, f, Z, &at);
             if (ended == MSSL_AGAIN) return ended;
