@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mssl import MSSLClassifier, kernels
+from mssl import MSSLClassifier, MSSLRegressor, kernels
 from mssl.data.layouts import read_tasks
+from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError
 from mssl.losses import Gaussian
 from mssl.model.objective import evaluate
@@ -16,6 +17,7 @@ from mssl.penalties import L1, L21, Nuclear
 from mssl.solvers.alternation import Record, alternate, verdict
 from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.fit import Fits, Settings, fit_prepared, prepare, start
+from mssl.solvers.weights import CoefficientProblem
 from mssl.structures import GraphLaplacian, Independent, KnownEdges, MeanRegularized, SparsePrecision
 
 
@@ -415,3 +417,22 @@ def test_steps_of_a_graph_are_asked_for_no_more_than_rounding(monkeypatch):
     assert not model.coef_.any()
     assert len(asked) > 15
     assert min(asked) >= 1e-12 * abs(model.result_.objective)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_weights_that_leave_the_range_of_numbers_are_not_kept(monkeypatch):
+    """The last finite point is returned, and the status says what happened."""
+    data = make_clustered_tasks(n_tasks=4, clusters=[[0, 1]], n_features=5, random_state=0)
+    plain, calls = CoefficientProblem.solve, []
+
+    def solve(self, coupling, W, **limits):
+        calls.append(coupling)
+        step = plain(self, coupling, W, **limits)
+        return step if len(calls) < 3 else replace(step, W=np.full_like(step.W, 1e200))
+
+    monkeypatch.setattr(CoefficientProblem, "solve", solve)
+    model = MSSLRegressor(correlation="spearman", tol=1e-12).fit(data.X, data.y, tasks=data.tasks)
+    assert len(calls) == 3
+    assert model.result_.status is Status.DIVERGED
+    assert np.abs(model.coef_).max() < 100
+    assert np.isfinite(model.result_.objective)

@@ -38,7 +38,9 @@ MAX_GRAM_BYTES = 2 * 2**30  # memory that Grams may take by default; beyond it p
 _UNSCALED_RANGE = (1e-76, 1e76)  # features whose fourth powers doubles can hold
 _SQUARE_RANGE = (1e-200, 1e200)  # sums of squares outside are computed again on rescaled columns
 ROUNDING = 32 * float(np.finfo(float).eps)  # a column whose spread is below this share of its mean is constant
-_SMALLEST_SPREAD = 1e-4  # of a column, relative to its size, that implicit centring leaves eight digits of its square
+_SMALLEST_SPREAD = (
+    1e-2  # of a full column, relative to its size, that implicit centring leaves twelve digits of its square
+)
 _CHUNK = 2**22  # numbers in a temporary block (32 MiB): larger ones cost memory, smaller ones calls of NumPy
 _CACHED = 2**18  # numbers (2 MiB) that stay in the cache of a core while they are transposed, averaged and centred
 _FEW_ROWS = 512  # rows that are transposed at a time: with longer strides every number misses the cache

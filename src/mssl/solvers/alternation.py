@@ -327,7 +327,7 @@ class _Rounds:
         """Rounds of weight steps and structure steps; the last point that did not raise F, and how it ended."""
         problem, structure, scale, tol = self.problem, self.structure, self.scale, self.tol
         momentum, moments, change_of_precision, idle, careful = _Momentum(), _Moments(), np.inf, 0, False
-        misses, lost, inner = 0, 0, self.max_inner
+        misses, lost, inner, finite = 0, 0, self.max_inner, None
         coupling = structure.couple(step, self.mean_variance)
         allowed = _SHARE * tol * max(1.0, abs(problem.value(W)))
         if ready:
@@ -360,8 +360,11 @@ class _Rounds:
                 lost = lost + 1 if weights.status is Status.STALLED and self._gained() <= _ROUNDING * point.size else 0
                 if status is None and lost >= _LOST:
                     status = Status.STALLED
+                if status is Status.DIVERGED and finite is not None:
+                    return _End.at(finite, status)
                 if status is not None or stop or len(self.history) >= max_iter or misses > _MISSES * max_iter:
                     return _End.at(point, status or Status.MAX_ITER)
+                finite = point
             needed = _SHARE * tol * point.size
             # Far from the optimum a dual bound can be much too wide, and the last gain is the better measure.
             gained = self._gained()

@@ -416,7 +416,8 @@ class Fits:
                 max_inner=settings.max_inner,
                 monitor=monitor,
             )
-            result = begin(W, step, ready=warm is not None or (first is None and bool(W.any())))
+            with np.errstate(over="ignore", invalid="ignore"):  # what is not finite ends the rounds, and is told
+                result = begin(W, step, ready=warm is not None or (first is None and bool(W.any())))
             if structure.learned and structure.joint:
                 others = (begin(W, other, ready=False) for other in _other_starts(step, settings.n_starts - 1))
                 result = min([result, *others], key=lambda fit: fit.objective if np.isfinite(fit.objective) else np.inf)
