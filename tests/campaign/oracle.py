@@ -219,6 +219,8 @@ class Judge:
         least = np.inf
         for _ in range(150):
             f, G, g = smooth(W, b)
+            if not np.isfinite(f) or not np.isfinite(G).all():
+                break  # the search went astray: what it found before counts
             least = min(least, f + self.penalty(W))
             for _ in range(60):
                 V = self.root * W - G / self.root / L

@@ -78,6 +78,10 @@ def test_partial_correlation_ignores_the_scale_of_each_task():
     np.testing.assert_allclose(
         partial_correlation(scale @ precision @ scale), partial_correlation(precision), atol=1e-12
     )
+    with np.errstate(all="raise"):
+        np.testing.assert_allclose(
+            partial_correlation(2.0**900 * precision), partial_correlation(precision), rtol=1e-12
+        )
 
 
 def test_from_precision_reads_the_pattern_of_a_sparse_matrix_and_obeys_tol():

@@ -78,6 +78,9 @@ def partial_correlation(precision: Any) -> TaskMatrix:
     if sparse.issparse(omega):
         root = sparse.diags_array(1 / np.sqrt(diagonal))
         return with_diagonal(sparse.csr_array(-(root @ omega @ root)), 1.0)
+    # Products of huge entries would overflow: powers of two, which leave all digits as they are, bring them near 1.
+    half = np.frexp(diagonal)[1] // 2
+    diagonal, omega = np.ldexp(diagonal, -2 * half), np.ldexp(omega, -np.add.outer(half, half))
     # Adding 0.0 turns the -0.0 of absent edges into 0.0.
     result = -omega / np.sqrt(np.outer(diagonal, diagonal)) + 0.0
     np.fill_diagonal(result, 1.0)

@@ -41,6 +41,8 @@ _SYLVESTER_FROM = 30
 # Iterations of all Newton steps of a weight step together, and for each of those that it may make; usual ones take some
 # hundreds in all.
 _INNER_BUDGET, _INNER_SHARE = 20_000, 10
+_LARGE = 400  # unknowns from which the proximal steps of penalties that tie the tasks together are so dear that
+_LEAST_BUDGET = 2_000  # their number shrinks as they grow, to this at least
 _LOST_DIGITS = 1e-10  # relative error of a loss from Grams from which on rows are asked instead
 
 
@@ -350,6 +352,8 @@ class CoefficientProblem:
         smooth = coupling.covariance is not None and not self.penalised and self.solver in ("auto", "cg")
 
         spent, budget = 0, min(_INNER_BUDGET, max(_INNER_SHARE * max_iter, INNER_ITERATIONS))
+        if not isinstance(penalty, EntrywisePenalty):
+            budget = min(budget, max(_INNER_BUDGET * _LARGE // V.size, _LEAST_BUDGET))
 
         def minimise(quadratic: Quadratic, V: Array, goal: float) -> Array:
             nonlocal spent
