@@ -526,3 +526,13 @@ def test_tasks_that_are_multiples_of_one_another_have_edges_in_numbers(factor, n
     assert all(row.low <= row.weight <= row.high for row in table)
     assert table[0][:2] == (0, 1)
     assert np.sign(table[0].weight) == np.sign(factor)
+
+
+def test_what_ranks_change_of_the_scores_counts_as_error():
+    """Weights known exactly are so many observations as there are features, their ranks fewer."""
+    scores = weights_of(*chain(n=300, noise=0.01), shared_mean=False)
+    exact, ranked = scores.evidence(), scores._replace(ranks=True).evidence()
+    pairs = np.triu_indices(5, 1)
+    share = exact.partial_freedom[pairs] / (exact.freedom[pairs] - 3)
+    np.testing.assert_allclose(share, 1.0, rtol=0.01)
+    assert np.all(ranked.partial_freedom[pairs] / (ranked.freedom[pairs] - 3) < 0.985)

@@ -231,9 +231,11 @@ class Scores(NamedTuple):
         ]
         if not groups:
             return evidence
-        tasks = self.tasks
+        tasks, changed = self.tasks, np.zeros(len(self.tasks.values))
         if self.ranks:
-            tasks = _recoloured(tasks, self.errors, white, _ranked(tasks, white.scores))
+            u = _ranked(tasks, white.scores)
+            changed = 1 - np.einsum("km,km->k", _unit(u), _unit(white.scores)) ** 2
+            tasks = _recoloured(tasks, self.errors, white, u)
         partial, observations = np.zeros((2, *evidence.correlation.shape))
         rank = np.maximum(np.count_nonzero(tasks.values, axis=1), 1)
         # Where no variance of the weights shows, the likelihood starts from one as large as that of the errors.
@@ -241,7 +243,7 @@ class Scores(NamedTuple):
         start = np.where(white.v > 0, white.v, errors)
         operations = 0.0
         for members in sorted(groups, key=len):
-            known = _known(tasks, self.errors, white, members)
+            known = _known(tasks, self.errors, white, members, changed[members])
             if known is None:
                 continue
             operations += known.operations
@@ -429,14 +431,20 @@ def _error_covariance(tasks: _Tasks, noise: Array, v: Array, errors: _Errors, ow
     return N
 
 
-def _known(tasks: _Tasks, errors: _Errors | None, white: _White, members: Index) -> Known | None:
-    """Information and scores of some tasks' weights about the mean, or None where that is too much to compute with."""
+def _known(
+    tasks: _Tasks, errors: _Errors | None, white: _White, members: Index, changed: Array | float = 0.0
+) -> Known | None:
+    """Information and scores of some tasks' weights about the mean, or None where that is too much to compute with.
+
+    What ranks have changed of the scores, `changed` of their variance in each task, counts as error.
+    """
     chosen = tasks.subset(members)
     noise, v = white.noise[members], white.v[members]
     u, slopes = _single(chosen, noise, v)
     u = u - slopes @ white.removed
     p, m, d = slopes.shape
     own = 1 / (1 + (v / noise)[:, None] * chosen.values)  # share of the errors in the variance of a score, which is 1
+    own = own + np.reshape(changed, (-1, 1)) * (1 - own)
     by_direction = _one_design(chosen)
     if errors is not None:
         rows, block = errors.rows if len(errors.rows) == 1 else errors.rows[members], np.ix_(members, members)
