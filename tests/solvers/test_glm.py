@@ -10,7 +10,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import GammaRegressor, LogisticRegression, PoissonRegressor
 
-from mssl import MSSLClassifier, MSSLRegressor, MultiTaskGLM
+from mssl import MSSLClassifier, MSSLRegressor, MultiTaskClassifier, MultiTaskGLM
 from mssl.data.layouts import read_tasks
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, ParameterError
@@ -525,3 +525,19 @@ def test_sparse_counts_over_many_orders_of_magnitude_are_certified():
     y = rng.poisson(np.exp(np.clip(X @ rng.normal(size=10) / 3, -12, 12))).astype(float)
     model = MSSLRegressor(0.2, 2.0, loss="poisson").fit(X, y, tasks=tasks)
     assert model.result_.status is Status.CONVERGED
+
+
+@pytest.mark.parametrize("size", [1.0, 1e4])
+def test_without_prior_and_penalty_a_converged_fit_has_nothing_left_to_gain(size):
+    """Separable labels, whose loss has no minimum but an infimum of zero, and one row far larger than all others."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((25, 4)) * np.where(np.arange(25) == 0, size, 1.0)[:, None]
+    separable = (X @ [1.0, -1.0, 0.5, 0.0] > 0).astype(int)
+    noisy = (X[:, 0] / np.abs(X[:, 0]).max() + 0.3 * rng.standard_normal(25) > 0).astype(int)
+    for y in (separable, noisy):
+        for tol in (1e-3, 1e-6):
+            result = MultiTaskClassifier(Independent(0.0), tol=tol).fit(X, y, tasks=np.zeros(25)).result_
+            best = MultiTaskClassifier(Independent(1e-13), tol=1e-12).fit(X, y, tasks=np.zeros(25)).result_
+            if result.status is Status.CONVERGED:
+                assert result.objective <= best.objective + 2 * result.relative_gap + 1e-9
+                assert result.relative_gap <= tol
