@@ -484,3 +484,14 @@ def test_free_intercepts_of_labels_do_not_mind_where_a_task_has_its_features() -
 
     np.testing.assert_allclose(probabilities(moved, True), probabilities(X, True), atol=1e-5)
     assert np.abs(probabilities(moved, False) - probabilities(X, False)).max() > 1e-3
+
+
+@pytest.mark.parametrize("level", [0.0, 2.5, 1e9])
+@pytest.mark.parametrize("between", [0.0, 1.0])
+def test_targets_that_do_not_vary_within_tasks_are_predicted(level, between):
+    """No noise is left, and next to none of it every covariance is nearly singular."""
+    random = np.random.default_rng(0)
+    tasks = np.repeat(np.arange(8), 30)
+    X, own = random.standard_normal((240, 10)), level + between * random.standard_normal(8)
+    model = BayesianMSSLRegressor().fit(X, own[tasks], tasks=tasks)
+    np.testing.assert_allclose(model.predict(X, tasks=tasks), own[tasks], atol=1e-3 * between + 1e-9 * level)

@@ -457,12 +457,14 @@ def _units(data: TaskData, blocks: list[Any], options: Options, *, targets: bool
     spread = _sums(data, (data.y - own[data.task_of_row]) ** 2)
     level = {"flat": own, "shrunk": np.full(K, common), "none": np.zeros(K)}[options.intercepts]
     pooled = np.sqrt(spread.sum() / max(counts.sum() - full.sum(), 1.0))
-    # Without scatter within tasks: that between them, or their size, or anything.
-    pooled = float(next((size for size in (pooled, np.std(own[full]), np.max(np.abs(own))) if size > 0), 1.0))
+    # Without scatter within tasks, beyond rounding: that between them, or their size, or anything.
+    largest_target = float(np.max(np.abs(own)))
+    candidates = (pooled, np.std(own[full]), largest_target)
+    pooled = float(next((size for size in candidates if size > 1e-13 * largest_target), 1.0))
     sizes = np.full(K, pooled)
     if options.scale_targets:
         apart = np.sqrt(spread / np.maximum(counts - 1, 1.0))
-        sizes = np.where(apart > 0, apart, pooled)
+        sizes = np.where(apart > 1e-13 * largest_target, apart, pooled)
     return Units(centres, centre, scales, level, sizes)
 
 

@@ -206,7 +206,7 @@ class DualRoute:
     def posterior(self, hyper: Hyper) -> WeightPosterior:
         """The weights' posterior."""
         X, z, task, _, covariances, V = self._parts(hyper)
-        lower = np.asarray(np.linalg.cholesky(V))
+        lower = _root(V)
         alpha = solve_triangular(lower, solve_triangular(lower, z, lower=True), lower=True, trans="T")
         psi = hyper.psi[self.columns.group]
         common = common_variances(hyper, self.columns)
@@ -464,13 +464,21 @@ class _Primal:
     inverses: Array
 
 
+def _root(V: Array) -> Array:
+    """The lower Cholesky factor of V, lifted as far as rounding needs: targets may hold hardly any noise."""
+    for lift in (0.0, 1e-14, 1e-12):
+        raised = V + lift * V.diagonal().max(initial=0.0) * np.eye(len(V)) if lift else V
+        lower, failed = dpotrf(raised, lower=1, clean=1)
+        if not failed:
+            return np.asarray(lower)
+    raise np.linalg.LinAlgError("the covariance of the rows is not positive definite")
+
+
 def _inverse(V: Array) -> tuple[Array, float]:
     """V⁻¹ and log |V|."""
     if not len(V):
         return V, 0.0
-    lower, failed = dpotrf(V, lower=1, clean=1)
-    if failed:
-        raise np.linalg.LinAlgError("the covariance of the rows is not positive definite")
+    lower = _root(V)
     P, _ = dpotri(lower, lower=1)  # the lower half; the other is zero
     diagonal = np.diag(P).copy()
     P = P + P.T
