@@ -8,6 +8,7 @@
 #define DENSE_UP_TO 64    /* variables up to which the scaled S and L are held; beyond, columns are scaled when needed */
 #define PASSES 100        /* passes over a column's variables, */
 #define MOST_PASSES 2000  /* and where W would lose its definiteness otherwise */
+#define FINEST 1e-12      /* change of a coefficient that is rounding */
 #define ROUNDS 20         /* rounds in which violators join a column's variables */
 #define SINGULAR 1e-7     /* least entry on the diagonal of a factor that is trusted */
 #define ILL_CONDITIONED 5e-3 /* least pivot of a start, up to which columns that are solved loosely make W indefinite */
@@ -343,7 +344,7 @@ static int64_t sweep_columns(state *s, progress *at, double target, int64_t max_
         const double ratio = at->before < INFINITY ? least(at->ascent / at->before, 0.99) : 0.1;
         at->before = at->ascent;
         if (at->ascent * ratio / (1.0 - ratio) <= target) return at->made;
-        at->column_tol = least(0.5 * at->column_tol, 0.3 * sqrt(at->ascent) / (double)m);
+        at->column_tol = most(FINEST, least(0.5 * at->column_tol, 0.3 * sqrt(at->ascent) / (double)m));
         if (mssl_seconds() > deadline) return INTERRUPTED;
     }
     return at->made;
