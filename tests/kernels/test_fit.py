@@ -47,6 +47,17 @@ def test_the_start_is_a_fixed_point(penalised, tau):
     np.testing.assert_allclose(slope[W != 0], -t * np.sign(W[W != 0]), atol=1e-4)
 
 
+def test_a_start_whose_descent_creeps_is_none():
+    """Columns that nearly agree: a few sweeps are not enough, and the caller has better ways than thousands of them."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((30, 1)) + 1e-3 * rng.standard_normal((30, 8))
+    H, q = np.stack([x.T @ x, x.T @ x]), rng.standard_normal((2, 30)) @ x
+    creeping = kernels.TaskLoss(H, np.ones(2), q, 5.0, (kernels.ABSOLUTE, False, np.full((1, 2, 8), 1e-6)), None)
+    for sweeps, whole in ((3, False), (10**7, True)):
+        v, W = np.ones(2), np.zeros((2, 8))
+        assert creeping.start(1e-6, 0.0, np.full(2, 0.05), 1.0, 1e-4, BY, v, W, sweeps) is whole
+
+
 def test_what_does_not_belong_together_is_refused():
     H, scale, q = tables()
     penalty, kept = (kernels.ABSOLUTE, False, np.full((1, 4, 3), 0.1)), (np.zeros(4), np.empty(H.shape))

@@ -9,15 +9,19 @@ from scipy.special import polygamma
 from scipy.stats import f as f_distribution
 
 from mssl import MSSLRegressor
+from mssl.solvers.base import Status, WeightStep
 from mssl.solvers.start import (
     Spectra,
     _excess,
     _trigamma_inverse,
+    diagonal_start,
     moderate,
     residual_freedom,
     ridge_fixed_point,
     variance_components,
 )
+from mssl.structures import SparsePrecision
+from mssl.structures.base import StructureScale
 
 POSITIVE = st.floats(1e-6, 1e6)
 
@@ -235,3 +239,26 @@ def test_one_degree_of_freedom_has_equal_shares_of_signal_and_noise_whatever_rou
 def test_a_task_without_features_that_vary_has_no_signal():
     _, signal = variance_components(Spectra(np.zeros((2, 3)), np.zeros((2, 3)), np.ones(2), np.full(2, 4.0), 3))
     np.testing.assert_array_equal(signal, 0.0)
+
+
+def test_weight_steps_that_miss_their_accuracy_end_the_start_after_a_few():
+    """Variances are then those of the last weights, whatever these are."""
+    made = []
+
+    class Creeping:
+        compiled = None
+
+        def value(self, W):
+            return 1.0
+
+        def related(self, W):
+            return W
+
+        def solve(self, coupling, W, *, tol, max_iter):
+            made.append(tol)
+            return WeightStep(W + 2.0, 2.0 * tol, 1, Status.MAX_ITER)
+
+    scale = StructureScale(3, np.ones(2), np.full(2, 0.1), 1.0)
+    found, W = diagonal_start(Creeping(), SparsePrecision(0.1), scale, np.zeros((2, 3)))
+    assert len(made) == 5
+    np.testing.assert_allclose(found.variances, np.mean(W**2, axis=1))

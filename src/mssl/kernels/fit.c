@@ -105,8 +105,8 @@ int64_t MSSL(fit_start)(const mssl_task_loss *f, double eta, double tau, const d
             inverse[k * K + k] = 1.0 / P[k * K + k];
         }
         const mssl_prior C = {P, inverse, u, couple(K, P, tau, u), tau};
-        const double gap = weight_step(f, &C, W, HW, most(tol * tol, 1e-3 * change * change) * size, rest);
-        if (!isfinite(gap)) return MSSL_BROKE;
+        const double enough = most(tol * tol, 1e-3 * change * change) * size;
+        if (!(weight_step(f, &C, W, HW, enough, rest) <= enough)) return MSSL_BROKE; /* a descent that creeps */
         shared_mean(K, d, C.rho, u, W, mean);
         change = 0.0;
         for (int64_t k = 0; k < K; k++) {

@@ -65,6 +65,7 @@ Array = NDArray[np.float64]
 _START_TOL = 1e-6
 _CLOSED_TOL = 1e-12  # the same for ridges: smaller, since their weights have a closed form
 _BUDGET = 2  # times the limit of one weight step, for all steps to the fixed point together
+_MOST_MISSES = 5  # weight steps that do not reach their accuracy before the rounds end: others would not either
 _MAX_ROUNDS = 100  # limit of the rounds to the fixed point; the secant takes five or six
 # Safeguards of the secant: looser ones may leave the domain, stricter ones take more rounds.
 _LONGEST = 5.0  # a step is at most this many residuals long; beyond it the slope is mostly rounding
@@ -287,7 +288,7 @@ def diagonal_start(
         if loss.start(*prior, _START_TOL, _FIXED_POINT, v, V, max_inner):
             return replace(scale, variances=v), V
     size = max(scale.n_rows, abs(problem.value(np.zeros(W.shape))))
-    v, change, secant, budget = scale.variances, 1.0, _Secant(), _BUDGET * max_inner
+    v, change, secant, budget, misses = scale.variances, 1.0, _Secant(), _BUDGET * max_inner, 0
     for _ in range(_MAX_ROUNDS):
         here = replace(scale, variances=v)
         floors = structure.floors(here)
@@ -296,11 +297,12 @@ def diagonal_start(
         accuracy = max(_START_TOL**2, 1e-3 * change**2) * size
         solved = problem.solve(coupling, W, tol=accuracy, max_iter=min(max_inner, budget))
         W, budget = solved.W, budget - solved.n_iter
+        misses += solved.gap > accuracy
         Q = problem.related(W)
         image = np.maximum(np.sum((Q - coupling.mean(Q)) ** 2, axis=1) / scale.n_rows + coupling.rho, lower)
         change = min(float(np.max(np.abs(image - v) / (image + floors))), 1.0)
         # Solvers that creep have a budget: v is then that of the last weights, as always, and F one fixed function.
-        if change <= _START_TOL or budget <= 0:
+        if change <= _START_TOL or budget <= 0 or misses >= _MOST_MISSES:
             break
         v = secant.next(v, image)
     return replace(scale, variances=image), W
