@@ -316,3 +316,46 @@ def test_the_last_preconditioners_are_inverses_and_the_first_where_nothing_relat
             np.testing.assert_allclose(
                 apply(image if support is None else np.where(support, image, 0.0)), kept, rtol=1e-8
             )
+
+
+@pytest.mark.parametrize("mean_variance", [0.0, 2.0])
+def test_inverses_from_rows_have_digits_that_their_grams_have_not(mean_variance):
+    """Columns that agree in six digits: the Gram has a condition of 1e13, the rows one of 3e6."""
+    rng = np.random.default_rng(0)
+    K, n, d = 3, 10, 4
+    X = rng.standard_normal((K * n, 1)) + 1e-6 * rng.standard_normal((K * n, d))
+    rows = DesignQuadratic(
+        Design.build(X, np.arange(K + 1) * n, scale=False), rng.uniform(0.5, 2.0, K * n), np.zeros(K * n)
+    )
+    P = 1e-13 * (np.eye(K) + 0.5)
+    coupling = Coupling(P, np.linalg.inv(P), mean_variance)
+    support, V = rng.random((K, d)) < 0.8, rng.standard_normal((K, d))
+    V[~support] = 0.0
+    image = np.where(support, rows.product(V) + coupling.dot(V), 0.0)
+    errors = []
+    for problem in (rows, GramQuadratic.of_rows(rows)):
+        (*_, (apply, _)) = preconditioners(problem, coupling, support)
+        found = apply(image)
+        assert not np.any(found[~support])
+        errors.append(np.abs(found - V).max())
+    assert errors[0] < 0.02 < 0.2 < errors[1]
+
+
+def test_iterations_of_support_solves_count_and_are_limited():
+    """One row far above the others, and tasks that are tied closely: support after support, many iterations each."""
+    K, n, d = 30, 15, 20
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((K, n, d))
+    X[:, 0] *= 1e3
+    y, products = rng.standard_normal((K, n)), []
+
+    class Counted(GramQuadratic):
+        def product(self, V):
+            products.append(1)
+            return super().product(V)
+
+    loss = Counted(np.einsum("kni,knj->kij", X, X), np.einsum("kni,kn->ki", X, y), 0.5 * np.sum(y**2, axis=1))
+    coupling = Coupling.from_precision(np.eye(K) + 50.0)
+    step = descend_on_support(loss, coupling, np.full(K, 0.01), np.zeros((K, d)), tol=1e-12, max_iter=300)
+    assert step.status is Status.MAX_ITER
+    assert 100 < len(products) < step.n_iter < 300 + 500  # one system beyond the limit at most

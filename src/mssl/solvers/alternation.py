@@ -44,7 +44,8 @@ _IDLE = 0.5  # share of its gap that a step leaves where it makes no progress
 _PATIENCE = 5  # rounds without progress of F or of the gap before the alternation ends as stalled
 _SMALLEST_GAIN = 1e-3  # share of the tolerance by which so many rounds must lower F: less would take thousands of them
 _LOST = 2  # rounds in a row that change nothing, the weight step having stalled: others would not either
-_MISSES = 0.2  # share of the rounds whose weight steps may miss their goal by far before the alternation ends
+_ALONE = 0.2  # share of the rounds that the one weight step of a given structure may take as long as
+_MISSES = 0.1  # share of the rounds whose weight steps may miss their goal by far before the alternation ends
 _SLOWEST = 0.8  # share of its gap that a weight step at its limit may leave and not count as one that misses its goal
 _SHORTEST = 0.05  # share of a weight step's iterations that is left after several misses, each of which halves it
 _FAR = 1e-3  # relative rise of F over a whole convex fit that no rounding explains
@@ -240,7 +241,7 @@ class _Rounds:
         """The fit for a given Ω: one weight step."""
         coupling = self.structure.couple(step, self.mean_variance)
         first = evaluate(self.problem, self.structure, self.scale, W, step, coupling)
-        size, remaining = max(1.0, abs(first.loss)), max_iter * self.max_inner
+        size, remaining = max(1.0, abs(first.loss)), max(round(_ALONE * max_iter), 1) * self.max_inner
         while True:
             weights = self.problem.solve(coupling, W, tol=self.tol * size, max_iter=remaining)
             point = evaluate(self.problem, self.structure, self.scale, weights.W, step, coupling)

@@ -79,6 +79,8 @@ _TURNS = 5  # of a descent without progress before it ends as stalled
 _LEFT = 0.9  # share of the certificate that a turn without progress leaves
 _ROUNDING = 1e-14  # relative fall of the objective that is rounding, since it is a long sum
 _NO_DIGITS = 0.01  # rounding of the objective, as a share of it, from which on a fall of it is not believed
+_FEW_ROWS, _FEW_WEIGHTS = 500, 400  # up to which products with rows cost about as much as with their Grams
+_FACTOR_COST = 20  # iterations that a system counts as besides those that it takes
 _SOLVE_ITERATIONS = 200  # limit of conjugate gradients on a support; sweeps go on from wherever they end
 _SOLVE_ACCURACY = 1e-12  # of the squared residual in the preconditioner's norm, at which they end
 
@@ -519,7 +521,7 @@ def descend_on_support(
     W0: Array,
     *,
     tol: float,
-    max_iter: int = 1000,
+    max_iter: int = 2000,
     smallest: float = 0.0,
     drops: int = 30,
 ) -> WeightStep:
@@ -538,7 +540,8 @@ def descend_on_support(
     tol : float
         Absolute bound of the suboptimality at which to stop.
     max_iter : int
-        Most sweeps.
+        Most sweeps and iterations of conjugate gradients together; an iteration costs about as much as a sweep, and a
+        factor as some of them.
     smallest : float
         Size of the support, as a share of the largest there can be, from which on it is solved for; sweeps over a
         small one are cheap.
@@ -560,6 +563,9 @@ def descend_on_support(
     W, done, burst, progress = W0, 0, _SWEEPS, _Progress()
     penalty = EntrywisePenalty.of(penalty, W0.shape)
     bound = quadratic_bound(problem, coupling, penalty)
+    # Rows have twice the digits of their Grams.
+    rows = problem.rows if isinstance(problem, GramQuadratic) else None
+    exact = problem if rows is None or len(rows.c) > _FEW_ROWS or W0.size > _FEW_WEIGHTS else rows
     # With fewer rows than features a support has at most as many weights as there are rows.
     n_rows = problem.design.n_rows if isinstance(problem, DesignQuadratic) else np.full(len(W0), W0.shape[1])
     largest_support = float(np.minimum(n_rows, W0.shape[1]).sum())
@@ -572,7 +578,8 @@ def descend_on_support(
         if np.count_nonzero(W) < smallest * largest_support and done < _PATIENCE:
             burst *= 4
             continue
-        W, burst = _solve_on_support(problem, coupling, penalty, W, drops), _SWEEPS
+        W, made = _solve_on_support(exact, coupling, penalty, W, drops, max_iter - done)
+        done, burst = done + made, _SWEEPS
         gap = bound(W, problem.gradient(W) + coupling.dot(W))
         if gap <= tol:
             return WeightStep(W, gap, done, Status.CONVERGED)
@@ -594,15 +601,18 @@ class _Progress:
         return self.idle >= _TURNS
 
 
-def _solve_on_support(problem: Quadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array, drops: int) -> Array:
-    """The best weights on the support of W; weights that would change sign on the way leave it.
+def _solve_on_support(
+    problem: Quadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array, drops: int, max_iter: int
+) -> tuple[Array, int]:
+    """The best weights on the support of W, and the iterations made; weights that would change sign leave the support.
 
     They leave all at once, or only the first one of each task, or of all, whichever gains most. The rest is solved
-    again, up to ``drops`` times.
+    again, up to ``drops`` times and while fewer than ``max_iter`` iterations are made.
     """
-    value = objective_value(problem, W, coupling, penalty)
+    value, done = objective_value(problem, W, coupling, penalty), 0
     for _ in range(drops):
-        target = _best_on_support(problem, coupling, penalty, W)
+        target, made = _best_on_support(problem, coupling, penalty, W)
+        done += made + _FACTOR_COST
         crosses = target * W < 0
         candidates = [np.where(crosses, 0.0, target)]
         if np.any(crosses):
@@ -612,14 +622,14 @@ def _solve_on_support(problem: Quadratic, coupling: Coupling, penalty: Entrywise
         if not values[best] < value or value_rounding(problem, candidates[best]) > _NO_DIGITS * abs(value):
             break
         W, value = candidates[best], values[best]
-        if not np.any(crosses):
+        if not np.any(crosses) or done >= max_iter:
             break
-    return W
+    return W, done
 
 
-def _best_on_support(problem: Quadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array) -> Array:
-    """The minimiser over weights with the support of W, as if their signs could not change."""
-    support = W != 0
+def _best_on_support(problem: Quadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array) -> tuple[Array, int]:
+    """The minimiser over weights with the support of W, as if their signs could not change; the iterations made."""
+    support, done = W != 0, 0
     constant = np.where(support, problem.linear - penalty.slopes(W), 0.0)
 
     def operate(V: Array) -> Array:
@@ -628,9 +638,10 @@ def _best_on_support(problem: Quadratic, coupling: Coupling, penalty: EntrywiseP
     for precondition, budget in preconditioners(problem, coupling, support):
         limit = int(min(budget, _SOLVE_ITERATIONS))
         W, made = solve_cg(operate, precondition, constant - operate(W), W, lambda V, S: False, limit, _SOLVE_ACCURACY)
+        done += made
         if made < limit:
             break
-    return W
+    return W, done
 
 
 def _up_to_the_first_zero(W: Array, target: Array, axis: int | None) -> Array:

@@ -44,6 +44,8 @@ _LARGE = 2**16  # numbers in a task's features from which products with them cos
 _LEAST_RIDGE = 1e-8  # share of a Gram's trace below which inverses by rows lose too many digits
 _FEW = 200  # unknowns up to which a factor of the whole system costs less than iterations with one for each task
 _MOST = 2000  # unknowns up to which it costs a quarter of a second at most
+_ROOT_LIFT = 1e-8  # the same for the triangle of a QR decomposition, as a share of the root of its diagonal
+_FEW_ROWS = 500  # rows up to which their QR decomposition costs about as much as the iterations that it saves
 _FEWER_ROWS = 0.7  # rows, as a share of the weights, up to which a factor of the rows is worth its looser digits
 _ITERATIONS_PER_FACTOR = 1e-7  # times the cube of its unknowns: iterations that cost about as much as a factor
 _BLOCKWISE = 20  # at least so many come before it
@@ -626,7 +628,7 @@ def preconditioners(
         if rows is not None:
             yield _whole_inverse_by_rows(rows, coupling), budget if whole else np.inf
     if whole:
-        yield _whole_inverse(problem, coupling, weights), np.inf
+        yield _whole_inverse(problem, coupling, weights, by_rows=support is not None), np.inf
 
 
 def _on_support(problem: Quadratic, ridge: Array, support: Mask) -> Apply:
@@ -694,15 +696,17 @@ def _whole_inverse_by_rows(problem: DesignQuadratic, coupling: Coupling) -> Appl
     return apply
 
 
-def _whole_inverse(problem: Quadratic, coupling: Coupling, support: Mask) -> Apply:
-    """Inverse of H + C on a support of all tasks together: one factor, for few unknowns that C ties closely."""
-    tasks, features = np.nonzero(support)
-    A = coupling.dense()[np.ix_(tasks, tasks)] * (features[:, None] == features)
-    ends = np.cumsum(support.sum(axis=1))
-    for k in np.flatnonzero(support.any(axis=1)):
-        own = slice(int(ends[k] - support[k].sum()), int(ends[k]))
-        A[own, own] += problem.gram_of(int(k), support[k])
-    factor = regular_factor(A, 0.0)
+def _whole_inverse(problem: Quadratic, coupling: Coupling, support: Mask, by_rows: bool) -> Apply:
+    """Inverse of H + C on a support of all tasks together: one factor, for few unknowns that C ties closely.
+
+    ``by_rows`` asks, where there are few rows, for the triangle of their QR decomposition, which has more digits than a
+    factor of their Gram.
+    """
+    few = np.count_nonzero(support) <= _FEW
+    if by_rows and few and isinstance(problem, DesignQuadratic) and len(problem.c) <= _FEW_ROWS:
+        factor = _triangle(problem, coupling, support), False
+    else:
+        factor = _cholesky(problem, coupling, support)
 
     def apply(R: Array) -> Array:
         out = np.zeros_like(R)
@@ -710,6 +714,35 @@ def _whole_inverse(problem: Quadratic, coupling: Coupling, support: Mask) -> App
         return out
 
     return apply
+
+
+def _cholesky(problem: Quadratic, coupling: Coupling, support: Mask) -> tuple[Array, bool]:
+    """Cholesky factor of H + C on a support."""
+    tasks, features = np.nonzero(support)
+    A = coupling.dense()[np.ix_(tasks, tasks)] * (features[:, None] == features)
+    ends = np.cumsum(support.sum(axis=1))
+    for k in np.flatnonzero(support.any(axis=1)):
+        own = slice(int(ends[k] - support[k].sum()), int(ends[k]))
+        A[own, own] += problem.gram_of(int(k), support[k])
+    return regular_factor(A, 0.0)
+
+
+def _triangle(problem: DesignQuadratic, coupling: Coupling, support: Mask) -> Array:
+    """R with RᵀR = H + C on a support, from the rows and a root of C."""
+    tasks, features = np.nonzero(support)
+    ends = np.cumsum(support.sum(axis=1))
+    values, vectors = np.linalg.eigh(coupling.dense())
+    root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    used = np.unique(features)
+    tied = (root[:, None, tasks] * (used[:, None] == features)).reshape(len(root) * len(used), len(tasks))
+    own = np.zeros((len(problem.c), len(tasks)))
+    for k in np.flatnonzero(support.any(axis=1)):
+        rows, columns = slice(*problem.design.offsets[k : k + 2]), slice(int(ends[k] - support[k].sum()), int(ends[k]))
+        own[rows, columns] = problem.block(int(k), support[k])
+    ridge = np.sqrt(problem.ridge[tasks])
+    sizes = np.sqrt(np.sum(own**2, axis=0) + np.sum(tied**2, axis=0) + ridge**2)
+    lift = np.diag(np.where(sizes > 0, np.maximum(ridge, _ROOT_LIFT * sizes), 1.0))
+    return np.asarray(linalg.qr(np.concatenate([own, tied, lift]), mode="r", check_finite=False)[0][: len(tasks)])
 
 
 def regular_factor(block: Array, ridge: float) -> tuple[Array, bool]:

@@ -402,7 +402,7 @@ class CoefficientProblem:
         sparse = isinstance(penalty, EntrywisePenalty) and penalty.convex and not penalty.absent
         if sparse and isinstance(quadratic, GramQuadratic) and self.solver in ("auto", "coordinate"):
             # Curvature of a loss may span many orders of magnitude, which sweeps alone are slow at.
-            return descend_on_support(quadratic, coupling, penalty, V, tol=tol, max_iter=INNER_ITERATIONS)
+            return descend_on_support(quadratic, coupling, penalty, V, tol=tol)
         return self._solve_quadratic(quadratic, coupling, V, tol, INNER_ITERATIONS)
 
 
