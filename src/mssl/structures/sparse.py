@@ -3,13 +3,14 @@ r"""A sparse task precision learned from the data: the structure of p-MSSL and r
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mssl._typing import Moment, VarianceFloor
 from mssl._validation import caller_level, check_number, refused
-from mssl.glasso.solver import GraphicalLassoResult, gap_of, solve
+from mssl.glasso.solver import GlassoStatus, GraphicalLassoResult, gap_of, solve
 from mssl.model.objective import lambda_max, prior_weight
 from mssl.model.task_matrix import DENSE_UP_TO, diagonal_matrix
 from mssl.structures import blocks
@@ -34,6 +35,7 @@ FLOOR_PER_TASK = 1 / 10
 # Sweeps of one graph step, and tasks, from which on the reader is told why it takes so long: usual steps take 2 to 40.
 _MANY_SWEEPS = 100
 _MANY_TASKS = 100
+_ADMM_ITERATIONS = 100  # of a graph step; it takes 10 to 200, thousands next to a singular Ω, where descent goes on
 
 
 class SparsePrecision(Structure):
@@ -241,7 +243,11 @@ class SparsePrecision(Structure):
             return StructureStep(omega, sigma, weight * value, weight * gap)
         goal = tol / weight / max(1.0, abs(step.value / weight))
         prices = self.prices(scale)
-        result = solve(S, 1.0, *prices, solver=self.solver, tol=goal, warm_start=step.warm, digits=False)
+        solved, warm = partial(solve, S, 1.0, *prices, tol=goal, digits=False), step.warm
+        if self.solver == "admm":
+            warm = solved(solver="admm", max_iter=_ADMM_ITERATIONS, warm_start=warm)
+        done = self.solver == "admm" and warm.status is not GlassoStatus.MAX_ITER
+        result = warm if done else solved(warm_start=warm)
         if result.n_iter >= _MANY_SWEEPS and len(S) > _MANY_TASKS:
             self._announce(result.n_iter, scale)
         return StructureStep(
