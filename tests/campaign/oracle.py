@@ -157,8 +157,10 @@ class Judge:
         np.fill_diagonal(L, 0.0)
 
         def value(Z: np.ndarray) -> float:
-            sign, logdet = np.linalg.slogdet(Z)
-            return float(np.sum(R * Z) - logdet + np.sum(L * np.abs(Z))) if sign > 0 else np.inf
+            eigenvalues = np.linalg.eigvalsh(Z)  # a determinant is positive with two negative ones as well
+            if eigenvalues[0] <= 0:
+                return np.inf
+            return float(np.sum(R * Z) - np.log(eigenvalues).sum() + np.sum(L * np.abs(Z)))
 
         Z = omega * np.outer(D, D)
         start = least = value(Z)
