@@ -9,6 +9,8 @@ they are set to the task's mean.
 References
 ----------
 Dempster, Laird & Rubin (1977), doi:10.1111/j.2517-6161.1977.tb01600.x.
+Varadhan & Roland (2008), Simple and globally convergent methods for accelerating the convergence of any EM algorithm,
+doi:10.1111/j.1467-9469.2007.00585.x.
 Städler & Bühlmann (2012), Missing values: sparse inverse covariance estimation and an extension to sparse regression,
 doi:10.1007/s11222-010-9219-7.
 """
@@ -26,15 +28,19 @@ from mssl.data.layouts import TaskData
 from mssl.data.occasions import occasion_table
 from mssl.model.conditional import conditional
 from mssl.solvers.alternation import FitResult, Record
+from mssl.solvers.base import Status
 from mssl.solvers.fit import Gaps, Prepared
 
 if TYPE_CHECKING:
     from mssl.estimators.spec import FitSpec
 
-_ROUNDS = 200  # limit of the rounds; with a third of the targets missing some twenty suffice
+_ROUNDS = 200  # limit of the rounds; with a third of the targets missing ten or twenty suffice
+_LOOK_BACK = 15  # rounds over which progress is measured: rounds that would not settle within the limit end at once
 # Change of the filled targets, in standard deviations of their task, that ends the rounds, over the root of the fit's
 # tolerance: F is flat at its minimum, so that its error is the square of a distance.
 _SETTLED = 0.1
+_LONGER = 4.0  # factor by which extrapolations of rounds may grow from one to the next
+_LOST = 2.0  # growth of a round's change from which on the last extrapolation went too far
 
 
 def has_gaps(spec: FitSpec, data: TaskData) -> bool:
@@ -103,33 +109,83 @@ def fit_with_gaps(
     data, prepared, result
         The data without gaps, as they were fitted at last, and the fit.
     """
-    whole, known = complete(data)
-    K, n = known.shape
-    missing = np.isnan(known)
-    spread = np.nanstd(known, axis=1)
-    # A task with one known target has no spread of its own: changes are then measured by that of the others.
-    spread = np.where(spread > 0, spread, spread.max() if spread.any() else 1.0)
-    filled = np.where(missing, np.nanmean(known, axis=1, keepdims=True), known)
-    root, last, share = np.zeros((K, K)), np.zeros((K, n)), 1.0
-    for _ in range(_ROUNDS):
-        whole = replace(whole, y=filled.ravel())
+    rounds = _Rounds(spec, data, monitor)
+    state, longest, last = rounds.start(), 1.0, np.inf
+    while True:
+        # Two rounds tell how fast they slow down, and with it where they lead: far where they creep, half the way back
+        # where they go to and fro.
+        first, fit = rounds.next(state, warm)
+        if rounds.ended(first - state):
+            break
+        second, fit = rounds.next(first, fit[2])
+        if rounds.ended(second - first):
+            break
+        warm = fit[2]
+        move, turn = first - state, second - 2 * first + state
+        size = float(np.linalg.norm(move))
+        length = size / max(float(np.linalg.norm(turn)), np.finfo(float).tiny)
+        if size > _LOST * last:
+            longest, length = 1.0, 1.0
+        elif length > longest:
+            longest, length = _LONGER * longest, longest
+        state, last = state + 2 * length * move + length**2 * turn, size
+    return rounds.finished(fit)
+
+
+class _Rounds:
+    """Rounds of expectation and maximisation.
+
+    The state of a round is (K, n + K): the filled targets, and a root of the sum of their covariances, both in standard
+    deviations of the task, so that changes can be compared.
+    """
+
+    def __init__(self, spec: FitSpec, data: TaskData, monitor: Callable[[Record], bool] | None) -> None:
+        self.spec, self.monitor, self.settled = spec, monitor, False
+        self.changes: list[float] = []
+        self.whole, self.known = complete(data)
+        self.missing = np.isnan(self.known)
+        spread = np.nanstd(self.known, axis=1)
+        # A task with one known target has no spread of its own: changes are then measured by that of the others.
+        spread = np.where(spread > 0, spread, spread.max() if spread.any() else 1.0)
+        K, n = self.known.shape
+        self.units = np.repeat(spread[:, None], n + K, axis=1)
+        self.units[:, n:] *= np.sqrt(n)
+
+    def start(self) -> Array:
+        """Missing targets at the means of their tasks."""
+        K = len(self.known)
+        filled = np.where(self.missing, np.nanmean(self.known, axis=1, keepdims=True), self.known)
+        return np.concatenate([filled, np.zeros((K, K))], axis=1) / self.units
+
+    def next(self, state: Array, warm: FitResult | None) -> tuple[Array, tuple[TaskData, Prepared, FitResult]]:
+        """The fit to a state, and the state that it leads to."""
+        spec, (K, n) = self.spec, self.known.shape
+        filled, root = np.split(state * self.units, [n], axis=1)
+        whole = replace(self.whole, y=np.where(self.missing, filled, self.known).ravel())
         prepared = spec.prepare(whole)
-        prepared = replace(prepared, gaps=Gaps(missing, root / prepared.unit))
-        result = spec.fit(prepared, warm, monitor)
-        warm = result
+        near = None if warm is None else warm.W
+        prepared = replace(prepared, gaps=Gaps(self.missing, root / prepared.unit), near=near)
+        result = spec.fit(prepared, warm, self.monitor)
         coef, intercept = prepared.to_user(result.W, result.intercepts)
         X = whole.X if whole.shared else whole.X.reshape(K, n, -1)
         mean = (coef @ X.T if whole.shared else np.einsum("knd,kd->kn", X, coef)) + intercept[:, None]
         covariance = np.asarray(np.linalg.inv(spec.user_precision(prepared, result)), dtype=np.float64)
-        answer = conditional(mean.T, covariance, known.T)
-        move = (answer.mean.T - filled) / spread[:, None]
-        if np.vdot(move, last) < 0:
-            # The round turns back: constants of F that follow the targets can let rounds go to and fro for ever.
-            share *= 0.5
+        answer = conditional(mean.T, covariance, self.known.T)
         values, vectors = np.linalg.eigh(answer.covariance_sum)
-        turn = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T - root
-        change = share * max(float(np.abs(move).max()), float(np.max(np.abs(turn) / spread[:, None])) / np.sqrt(n))
-        filled, root, last = filled + share * (answer.mean.T - filled), root + share * turn, move
-        if change <= _SETTLED * np.sqrt(spec.settings.tol):
-            break
-    return whole, prepared, result
+        root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+        return np.concatenate([answer.mean.T, root], axis=1) / self.units, (whole, prepared, result)
+
+    def ended(self, change: Array) -> bool:
+        """Whether a round changed next to nothing, was the last one allowed, or there are too few left to settle."""
+        goal = _SETTLED * np.sqrt(self.spec.settings.tol)
+        self.changes.append(float(np.abs(change).max()))
+        least, before = min(self.changes), min(self.changes[:-_LOOK_BACK], default=np.inf)
+        self.settled = self.changes[-1] <= goal
+        left = (_ROUNDS - len(self.changes)) / _LOOK_BACK
+        return self.settled or left <= 0 or (before < np.inf and least * (least / before) ** left > goal)
+
+    def finished(self, fit: tuple[TaskData, Prepared, FitResult]) -> tuple[TaskData, Prepared, FitResult]:
+        """The last fit; it has not converged if the rounds have not, whatever its own certificate says."""
+        whole, prepared, result = fit
+        good = result.status in (Status.CONVERGED, Status.SETTLED, Status.STATIONARY)
+        return whole, prepared, result if self.settled or not good else replace(result, status=Status.UNSETTLED)

@@ -461,6 +461,7 @@ def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> t
     scale = StructureScale(n_rows, np.ones(K), prepared.sampling, float(np.exp(np.mean(np.log(prepared.noise)))))
     if not structure.starts_diagonal:
         return scale, W
+    W = W if prepared.near is None else prepared.near
     if structure.relates == "residual":
         scale = replace(scale, variances=prepared.noise)
         return diagonal_start(problem, structure, scale, W, lower=structure.floors(scale), max_inner=max_inner)
@@ -474,7 +475,6 @@ def start(prepared: Prepared, structure: Structure, problem: WeightProblem) -> t
         return scale, W
     if prepared.rows is not None:
         max_inner = min(max_inner, _NEWTON_STEPS)
-    W = W if prepared.near is None else prepared.near
     return diagonal_start(problem, structure, scale, W, mean_variance=tau, max_inner=max_inner)
 
 
