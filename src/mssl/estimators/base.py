@@ -438,16 +438,16 @@ def warn_unless_converged(spec: FitSpec, result: FitResult) -> None:
     if result.status in (Status.CONVERGED, Status.SETTLED, Status.STATIONARY):
         return
     settings, features = spec.settings, result.W.shape[1]
-    if spec.structure.relates == "residual" and features >= result.scale.n_rows:
+    if result.status is Status.UNSETTLED:
+        remedy = (
+            "the known targets do not determine the fit: raise coef_penalty, ridge or graph_penalty, leave out tasks "
+            f"with few targets, or raise tol (now {settings.tol:g})"
+        )
+    elif spec.structure.relates == "residual" and features >= result.scale.n_rows:
         remedy = (
             f"{features} features fit {result.scale.n_rows:g} rows nearly exactly, which leaves the graph hardly "
             "any residuals to learn from: raise coef_penalty or ridge, give the noise if its estimate (noise_) is "
             f"far too small, or else raise max_iter (now {settings.max_iter})"
-        )
-    elif result.status is Status.UNSETTLED:
-        remedy = (
-            "the known targets do not determine the fit: raise coef_penalty, ridge or graph_penalty, leave out tasks "
-            f"with few targets, or raise tol (now {settings.tol:g})"
         )
     elif result.status is Status.MAX_ITER:
         remedy = f"raise max_iter (now {settings.max_iter}) or accept the fit by raising tol (now {settings.tol:g})"

@@ -25,7 +25,7 @@ class Status(StrEnum):
         "convex or gives no dual norm"
     )
     MAX_ITER = "stopped at the iteration limit before the certificate reached the tolerance"
-    UNSETTLED = "stopped at the limit of rounds: the expected values of missing targets still change"
+    UNSETTLED = "stopped: the expected values of missing targets change from round to round without coming to rest"
     STALLED = "stopped: neither the objective nor the certificate makes progress any more"
     DIVERGED = "stopped: the objective is not finite"
 

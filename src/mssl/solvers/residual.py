@@ -39,6 +39,7 @@ from mssl.solvers.descent import descend_in_bursts
 
 Array = NDArray[np.float64]
 
+_FEW_TASKS = 500  # tasks up to which their precision may be held densely for a moment
 _DROPS = 30  # limit of the linear systems in one jump: after each, weights that reached zero leave the support
 _MAX_SUPPORT = 600  # weights up to which a linear system costs less than the sweeps that it saves
 _ABSENT = 1e-12  # eigenvalues of a Gram below this share of its largest are rounding and count as zero
@@ -265,7 +266,9 @@ def _jump_on_support(problem: ResidualProblem, A: sparse.csr_array, W: Array) ->
     before, moved = _value(problem, A, W), W.copy()
     n, label = connected_components(A, directed=False)
     groups = [np.flatnonzero(label == one) for one in range(n)]
-    moving = [(tasks, A[tasks][:, tasks].toarray()) for tasks in groups]
+    # Slices of sparse matrices take longer than all else for few tasks.
+    whole = A.toarray() if len(W) <= _FEW_TASKS else None
+    moving = [(i, A[i][:, i].toarray() if whole is None else whole[np.ix_(i, i)]) for i in groups]
     for _ in range(_DROPS):
         pull = problem.project(np.asarray(A @ problem.related(moved)))
         slope = problem.ridges[:, None] * moved + problem.penalty.slopes(moved) - pull
