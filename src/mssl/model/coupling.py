@@ -108,18 +108,19 @@ class Coupling:
         """C W for weights stored (K, d)."""
         product = (self.matrix if self._is_sparse else self.precision) @ W
         if self.rho:
-            product -= self.rho * np.outer(self.u, self.u @ W)
+            product -= np.outer(self.rho * self.u, self.u @ W)  # u alone may be too large for a square
         return np.asarray(product)
 
     def diagonal(self) -> Array:
         """The diagonal of C."""
         diagonal = self.precision.diagonal()
-        return np.asarray(diagonal - self.rho * self.u**2 if self.rho else diagonal)
+        return np.asarray(diagonal - self.rho * self.u * self.u if self.rho else diagonal)
 
     def dense(self) -> Array:
         """C as an array."""
         P = self.precision.toarray() if sparse.issparse(self.precision) else self.precision
-        return np.asarray(P - self.rho * np.outer(self.u, self.u) if self.rho else P)
+        root = np.sqrt(self.rho) * self.u
+        return np.asarray(P - np.outer(root, root) if self.rho else P)
 
     def value(self, W: Array) -> float:
         """½ tr(W C Wᵀ)."""
