@@ -35,6 +35,29 @@ def _losses(family: str, y: np.ndarray, eta: np.ndarray) -> tuple[np.ndarray, np
         return ratio + eta - 1.0 - np.log(y), 1.0 - ratio
 
 
+def graph_values(R: np.ndarray, L: np.ndarray, Z: np.ndarray, iterations: int = 300) -> tuple[float, float]:
+    """tr(RZ) − log det Z + Σ L|Z| at Z, and the least value that alternating directions find from there."""
+
+    def value(Z: np.ndarray) -> float:
+        eigenvalues = np.linalg.eigvalsh(Z)  # a determinant is positive with two negative ones as well
+        if eigenvalues[0] <= 0:
+            return np.inf
+        return float(np.sum(R * Z) - np.log(eigenvalues).sum() + np.sum(L * np.abs(Z)))
+
+    start = least = value(Z)
+    U, rho = np.zeros_like(Z), 1.0
+    for _ in range(iterations):
+        values, vectors = np.linalg.eigh(rho * (Z - U) - R)
+        T = (vectors * ((values + np.sqrt(values**2 + 4 * rho)) / (2 * rho))) @ vectors.T
+        new = np.sign(T + U) * np.maximum(np.abs(T + U) - L / rho, 0.0)
+        primal, dual = np.linalg.norm(T - new), rho * np.linalg.norm(new - Z)
+        Z, U = new, U + T - new
+        least = min(least, value(Z))
+        factor = 2.0 if primal > 10 * dual else 0.5 if dual > 10 * primal else 1.0
+        rho, U = rho * factor, U / factor
+    return start, least
+
+
 class Judge:
     """One fit with its rows in the solver's units."""
 
@@ -156,24 +179,7 @@ class Judge:
         np.fill_diagonal(R, 1.0)
         np.fill_diagonal(L, 0.0)
 
-        def value(Z: np.ndarray) -> float:
-            eigenvalues = np.linalg.eigvalsh(Z)  # a determinant is positive with two negative ones as well
-            if eigenvalues[0] <= 0:
-                return np.inf
-            return float(np.sum(R * Z) - np.log(eigenvalues).sum() + np.sum(L * np.abs(Z)))
-
-        Z = omega * np.outer(D, D)
-        start = least = value(Z)
-        U, rho = np.zeros_like(Z), 1.0
-        for _ in range(300):
-            values, vectors = np.linalg.eigh(rho * (Z - U) - R)
-            T = (vectors * ((values + np.sqrt(values**2 + 4 * rho)) / (2 * rho))) @ vectors.T
-            new = np.sign(T + U) * np.maximum(np.abs(T + U) - L / rho, 0.0)
-            primal, dual = np.linalg.norm(T - new), rho * np.linalg.norm(new - Z)
-            Z, U = new, U + T - new
-            least = min(least, value(Z))
-            factor = 2.0 if primal > 10 * dual else 0.5 if dual > 10 * primal else 1.0
-            rho, U = rho * factor, U / factor
+        start, least = graph_values(R, L, omega * np.outer(D, D))
         return weight * (start - least) if np.isfinite(start) else 0.0
 
     def better_weights(self, C: np.ndarray) -> float:

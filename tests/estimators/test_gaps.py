@@ -110,7 +110,9 @@ def test_rounds_that_go_to_and_fro_come_to_an_end_and_say_so(monkeypatch):
     model = problems.estimator(random, given)
     fits, fit = [], FitSpec.fit
     monkeypatch.setattr(FitSpec, "fit", lambda *args: fits.append(fit(*args)) or fits[-1])
-    with pytest.warns(ConvergenceWarning, match="missing targets change from round to round.*; the known targets do not determine"):
+    with pytest.warns(
+        ConvergenceWarning, match="missing targets change from round to round.*; the known targets do not determine"
+    ):
         given.fit(model)
     assert len(fits) < 60
     assert fits[-1].status is Status.CONVERGED
