@@ -139,6 +139,25 @@ def test_rounds_end_at_their_fixed_point(monkeypatch):
     assert made < 40  # plain rounds take more than 100
 
 
+def test_units_of_the_tasks_do_not_matter():
+    X, Y = stations(n=80)
+    known, units = with_gaps(Y, 0.3), np.array([1e-8, 1.0, 1e8, 1e3])
+    here, there = (MSSLRegressor(0.1, on="residual", tol=1e-9).fit(X, known * u) for u in (1.0, units))
+    np.testing.assert_allclose(there.coef_ / units[:, None], here.coef_, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(there.covariance_ / np.outer(units, units), here.covariance_, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("seed", [5, 9, 10])
+def test_rounds_that_creep_for_long_go_on_until_they_settle(seed):
+    """Two tasks with two known targets: a plateau of tens of rounds before the changes fall."""
+    X, Y = stations(n=60, seed=seed, shared=True)
+    known = with_gaps(Y, 0.2, seed=seed)
+    for task, first in ((1, 0), (2, 5)):
+        known[:, task] = np.nan
+        known[first : first + 2, task] = Y[first : first + 2, task]
+    assert MSSLRegressor(0.1, on="residual").fit(X, known).result_.status is Status.CONVERGED
+
+
 def test_without_gaps_nothing_changes_and_all_gaps_of_a_row_drop_it():
     X, Y = stations(n=60)
     extra = np.concatenate([Y, np.full((1, 4), np.nan)])

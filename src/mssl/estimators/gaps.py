@@ -34,8 +34,10 @@ from mssl.solvers.fit import Gaps, Prepared
 if TYPE_CHECKING:
     from mssl.estimators.spec import FitSpec
 
+Fit = tuple[TaskData, Prepared, FitResult]  # the data without gaps, prepared, and their fit
+
 _ROUNDS = 200  # limit of the rounds; with a third of the targets missing ten or twenty suffice
-_LOOK_BACK = 15  # rounds over which progress is measured: rounds that would not settle within the limit end at once
+_LOOK_BACK, _FALL = 40, 0.5  # rounds that have to bring the least change down to this share of what it was, or end
 # Change of the filled targets, in standard deviations of their task, that ends the rounds, over the root of the fit's
 # tolerance: F is flat at its minimum, so that its error is the square of a distance.
 _SETTLED = 0.1
@@ -110,26 +112,26 @@ def fit_with_gaps(
         The data without gaps, as they were fitted at last, and the fit.
     """
     rounds = _Rounds(spec, data, monitor)
-    state, longest, last = rounds.start(), 1.0, np.inf
+    state, longest, length, last = rounds.start(), 1.0, 1.0, np.inf
     while True:
         # Two rounds tell how fast they slow down, and with it where they lead: far where they creep, half the way back
         # where they go to and fro.
         first, fit = rounds.next(state, warm)
-        if rounds.ended(first - state):
+        if rounds.ended(first - state, length, fit):
             break
         second, fit = rounds.next(first, fit[2])
-        if rounds.ended(second - first):
-            break
-        warm = fit[2]
         move, turn = first - state, second - 2 * first + state
         size = float(np.linalg.norm(move))
         length = size / max(float(np.linalg.norm(turn)), np.finfo(float).tiny)
+        if rounds.ended(second - first, length, fit):
+            break
+        warm, step = fit[2], min(length, longest)
         if size > _LOST * last:
-            longest, length = 1.0, 1.0
+            longest, step = 1.0, 1.0
         elif length > longest:
-            longest, length = _LONGER * longest, longest
-        state, last = state + 2 * length * move + length**2 * turn, size
-    return rounds.finished(fit)
+            longest *= _LONGER
+        state, last = state + 2 * step * move + step**2 * turn, size
+    return rounds.finished()
 
 
 class _Rounds:
@@ -142,6 +144,7 @@ class _Rounds:
     def __init__(self, spec: FitSpec, data: TaskData, monitor: Callable[[Record], bool] | None) -> None:
         self.spec, self.monitor, self.settled = spec, monitor, False
         self.changes: list[float] = []
+        self.best: Fit
         self.whole, self.known = complete(data)
         self.missing = np.isnan(self.known)
         spread = np.nanstd(self.known, axis=1)
@@ -157,7 +160,7 @@ class _Rounds:
         filled = np.where(self.missing, np.nanmean(self.known, axis=1, keepdims=True), self.known)
         return np.concatenate([filled, np.zeros((K, K))], axis=1) / self.units
 
-    def next(self, state: Array, warm: FitResult | None) -> tuple[Array, tuple[TaskData, Prepared, FitResult]]:
+    def next(self, state: Array, warm: FitResult | None) -> tuple[Array, Fit]:
         """The fit to a state, and the state that it leads to."""
         spec, (K, n) = self.spec, self.known.shape
         filled, root = np.split(state * self.units, [n], axis=1)
@@ -171,21 +174,28 @@ class _Rounds:
         mean = (coef @ X.T if whole.shared else np.einsum("knd,kd->kn", X, coef)) + intercept[:, None]
         covariance = np.asarray(np.linalg.inv(spec.user_precision(prepared, result)), dtype=np.float64)
         answer = conditional(mean.T, covariance, self.known.T)
-        values, vectors = np.linalg.eigh(answer.covariance_sum)
+        # A root in the tasks' own units: in others the largest would take the digits of the smallest.
+        spread = self.units[:, 0]
+        values, vectors = np.linalg.eigh(answer.covariance_sum / np.outer(spread, spread))
         root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-        return np.concatenate([answer.mean.T, root], axis=1) / self.units, (whole, prepared, result)
+        after = np.concatenate([answer.mean.T / spread[:, None], root / np.sqrt(n)], axis=1)
+        return after, (whole, prepared, result)
 
-    def ended(self, change: Array) -> bool:
-        """Whether a round changed next to nothing, was the last one allowed, or there are too few left to settle."""
-        goal = _SETTLED * np.sqrt(self.spec.settings.tol)
+    def ended(self, change: Array, length: float, fit: Fit) -> bool:
+        """Whether a round leaves next to nothing to do, there are no more, or many of them made no progress.
+
+        ``length`` times its change is about how far rounds that creep have still to go.
+        """
         self.changes.append(float(np.abs(change).max()))
-        least, before = min(self.changes), min(self.changes[:-_LOOK_BACK], default=np.inf)
-        self.settled = self.changes[-1] <= goal
-        left = (_ROUNDS - len(self.changes)) / _LOOK_BACK
-        return self.settled or left <= 0 or (before < np.inf and least * (least / before) ** left > goal)
+        if self.changes[-1] <= min(self.changes):
+            self.best = fit
+        now, before = self.changes[-1], min(self.changes[:-_LOOK_BACK], default=np.inf)
+        self.settled = max(length, 1.0) * now <= _SETTLED * np.sqrt(self.spec.settings.tol)
+        idle = min(self.changes) > _FALL * before
+        return self.settled or len(self.changes) >= _ROUNDS or idle
 
-    def finished(self, fit: tuple[TaskData, Prepared, FitResult]) -> tuple[TaskData, Prepared, FitResult]:
-        """The last fit; it has not converged if the rounds have not, whatever its own certificate says."""
-        whole, prepared, result = fit
+    def finished(self) -> Fit:
+        """The fit of the round that changed least; it has not converged if the rounds have not settled."""
+        whole, prepared, result = self.best
         good = result.status in (Status.CONVERGED, Status.SETTLED, Status.STATIONARY)
         return whole, prepared, result if self.settled or not good else replace(result, status=Status.UNSETTLED)

@@ -540,8 +540,8 @@ def descend_on_support(
     tol : float
         Absolute bound of the suboptimality at which to stop.
     max_iter : int
-        Most sweeps and iterations of conjugate gradients together; an iteration costs about as much as a sweep, and a
-        factor as some of them.
+        Limit of sweeps and iterations of conjugate gradients together, which the last linear system may exceed; an
+        iteration costs about as much as a sweep, and a factor as some of them.
     smallest : float
         Size of the support, as a share of the largest there can be, from which on it is solved for; sweeps over a
         small one are cheap.
@@ -570,7 +570,7 @@ def descend_on_support(
     n_rows = problem.design.n_rows if isinstance(problem, DesignQuadratic) else np.full(len(W0), W0.shape[1])
     largest_support = float(np.minimum(n_rows, W0.shape[1]).sum())
     while True:
-        step = coordinate_descent(problem, coupling, penalty, W, tol=tol, max_iter=min(burst, max_iter - done))
+        step = coordinate_descent(problem, coupling, penalty, W, tol=tol, max_iter=max(min(burst, max_iter - done), 0))
         done += step.n_iter
         if step.status is not Status.MAX_ITER or done >= max_iter:
             return WeightStep(step.W, step.gap, done, step.status)

@@ -44,8 +44,8 @@ _LARGE = 2**16  # numbers in a task's features from which products with them cos
 _LEAST_RIDGE = 1e-8  # share of a Gram's trace below which inverses by rows lose too many digits
 _FEW = 200  # unknowns up to which a factor of the whole system costs less than iterations with one for each task
 _MOST = 2000  # unknowns up to which it costs a quarter of a second at most
-_ROOT_LIFT = 1e-8  # the same for the triangle of a QR decomposition, as a share of the root of its diagonal
-_FEW_ROWS = 500  # rows up to which their QR decomposition costs about as much as the iterations that it saves
+_ROOT_LIFT = 1e-8  # what _LIFT is to a matrix, for the triangle of a QR decomposition, whose square the matrix is
+_FEW_ROWS = 500  # rows of data and coupling up to which their QR decomposition costs about what it saves in iterations
 _FEWER_ROWS = 0.7  # rows, as a share of the weights, up to which a factor of the rows is worth its looser digits
 _ITERATIONS_PER_FACTOR = 1e-7  # times the cube of its unknowns: iterations that cost about as much as a factor
 _BLOCKWISE = 20  # at least so many come before it
@@ -703,7 +703,7 @@ def _whole_inverse(problem: Quadratic, coupling: Coupling, support: Mask, by_row
     factor of their Gram.
     """
     few = np.count_nonzero(support) <= _FEW
-    if by_rows and few and isinstance(problem, DesignQuadratic) and len(problem.c) <= _FEW_ROWS:
+    if by_rows and few and isinstance(problem, DesignQuadratic) and len(problem.c) + support.size <= _FEW_ROWS:
         factor = _triangle(problem, coupling, support), False
     else:
         factor = _cholesky(problem, coupling, support)

@@ -35,7 +35,7 @@ FLOOR_PER_TASK = 1 / 10
 # Sweeps of one graph step, and tasks, from which on the reader is told why it takes so long: usual steps take 2 to 40.
 _MANY_SWEEPS = 100
 _MANY_TASKS = 100
-_ADMM_ITERATIONS = 100  # of a graph step; it takes 10 to 200, thousands next to a singular Ω, where descent goes on
+_ADMM_ITERATIONS = 100  # of a graph step, which most need; where they are not enough, descent goes on from there
 
 
 class SparsePrecision(Structure):
