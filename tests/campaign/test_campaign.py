@@ -57,6 +57,32 @@ def test_numbers_that_are_not_finite_are_found():
     assert [kind for kind, _ in oracle.findings(given, model, deep=False)] == ["intercept_ is not finite"]
 
 
+def test_wrong_graphical_lassos_are_found(monkeypatch, tmp_path):
+    """A graph, an objective, a gap that are not right, and a refusal: every case of each kind that shows."""
+    solve = mssl.graphical_lasso
+
+    def kinds(wrong):
+        monkeypatch.setattr(mssl, "graphical_lasso", wrong)
+        cases = (PARTS["graphs"][0](np.random.default_rng([5, index]), tmp_path) for index in range(8))
+        return {kind for case in cases for kind, _ in case}
+
+    def refusing(*_, **__):
+        raise mssl.exceptions.DataError("no")
+
+    def changed(**changes):
+        def wrong(*args, **settings):
+            result = solve(*args, **settings)
+            return replace(result, **{name: change(getattr(result, name)) for name, change in changes.items()})
+
+        return wrong
+
+    assert kinds(refusing) == {"a graphical lasso that is refused"}
+    assert "an objective that is not its formula" in kinds(changed(objective=lambda value: value + 0.1))
+    assert "a precision that is not positive definite" in kinds(changed(precision=lambda omega: -omega))
+    assert "converged with a gap beyond the tolerance" in kinds(changed(gap=lambda gap: gap + 1.0))
+    assert "a better graph than the gap allows" in kinds(changed(precision=lambda omega: 1.1 * omega))
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_every_part_runs_and_finds_nothing(part, tmp_path):
     """A few cases of each, always the same ones; thousands of others are up to ``python -m tests.campaign``."""
