@@ -474,3 +474,15 @@ def test_admm_without_a_penalty_has_nothing_to_split():
         step = solve_quadratic(loss, coupling, np.zeros(3), np.zeros((3, 4)), solver="admm", tol=1e-9)
         assert step.status is Status.CONVERGED
         assert step.n_iter <= 50
+
+
+def test_conjugate_gradients_without_digits_end():
+    """Features of sizes 1e-9 to 1e9, unscaled: without restarts the iterations went on to their limit, whatever it was."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((15, 10)) * 10.0 ** rng.uniform(-9, 9, 10)
+    design = Design.build(X, [0, 3, 5, 8, 10, 13, 15], scale=False)
+    loss = DesignQuadratic(design, np.ones(15), rng.standard_normal(15))
+    step = conjugate_gradient(
+        loss, Coupling.diagonal_only(np.full(6, 1e-25)), np.zeros((6, 10)), tol=1e-40, max_iter=10**6
+    )
+    assert step.n_iter <= 10_000

@@ -29,6 +29,10 @@ from mssl.solvers.quadratic import (
 
 Array = NDArray[np.float64]
 
+_RESTART = (
+    1000  # iterations after which the true residual is looked at: a certificate that has not halved by then stalls
+)
+
 
 def sylvester(
     problem: GramQuadratic, coupling: Coupling, W0: Array | None = None, *, tol: float, max_iter: int = 5
@@ -154,7 +158,7 @@ def conjugate_gradient(
             if kind is None:
                 return WeightStep(W, gap, done, Status.STALLED)
             precondition, budget = kind
-        limit = int(min(budget, max_iter - done))
+        limit = int(min(budget, _RESTART, max_iter - done))
         W, made = solve_cg(operate, precondition, R, W, lambda V, S: certificate(V, -S) <= tol, limit)
         done += made
 
