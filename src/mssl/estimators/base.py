@@ -435,7 +435,7 @@ def hint_at_other_scales(model: Any, data: TaskData) -> None:
 
 def warn_unless_converged(spec: FitSpec, result: FitResult) -> None:
     """Warn where a fit ended before its certificate was within the tolerance, and name remedies."""
-    if result.status in (Status.CONVERGED, Status.SETTLED, Status.STATIONARY):
+    if result.status.good:
         return
     settings, features = spec.settings, result.W.shape[1]
     if result.status is Status.UNSETTLED:

@@ -109,7 +109,7 @@ def fit_with_gaps(
     Returns
     -------
     data, prepared, result
-        The data without gaps, as they were fitted at last, and the fit.
+        The data without gaps, as they were fitted in the round that changed least, and the fit.
     """
     rounds = _Rounds(spec, data, monitor)
     state, longest, length, last = rounds.start(), 1.0, 1.0, np.inf
@@ -186,16 +186,16 @@ class _Rounds:
 
         ``length`` times its change is about how far rounds that creep have still to go.
         """
-        self.changes.append(float(np.abs(change).max()))
-        if self.changes[-1] <= min(self.changes):
+        now = float(np.abs(change).max())
+        self.changes.append(now)
+        least, before = min(self.changes), min(self.changes[:-_LOOK_BACK], default=np.inf)
+        if now == least:
             self.best = fit
-        now, before = self.changes[-1], min(self.changes[:-_LOOK_BACK], default=np.inf)
         self.settled = max(length, 1.0) * now <= _SETTLED * np.sqrt(self.spec.settings.tol)
-        idle = min(self.changes) > _FALL * before
-        return self.settled or len(self.changes) >= _ROUNDS or idle
+        return self.settled or len(self.changes) >= _ROUNDS or least > _FALL * before
 
     def finished(self) -> Fit:
         """The fit of the round that changed least; it has not converged if the rounds have not settled."""
         whole, prepared, result = self.best
-        good = result.status in (Status.CONVERGED, Status.SETTLED, Status.STATIONARY)
-        return whole, prepared, result if self.settled or not good else replace(result, status=Status.UNSETTLED)
+        settled = self.settled or not result.status.good
+        return whole, prepared, result if settled else replace(result, status=Status.UNSETTLED)

@@ -459,12 +459,13 @@ def _units(data: TaskData, blocks: list[Any], options: Options, *, targets: bool
     pooled = np.sqrt(spread.sum() / max(counts.sum() - full.sum(), 1.0))
     # Without scatter within tasks, beyond rounding: that between them, or their size, or anything.
     largest_target = float(np.max(np.abs(own)))
+    rounding = 1e-13 * largest_target
     candidates = (pooled, np.std(own[full]), largest_target)
-    pooled = float(next((size for size in candidates if size > 1e-13 * largest_target), 1.0))
+    pooled = float(next((size for size in candidates if size > rounding), 1.0))
     sizes = np.full(K, pooled)
     if options.scale_targets:
         apart = np.sqrt(spread / np.maximum(counts - 1, 1.0))
-        sizes = np.where(apart > 1e-13 * largest_target, apart, pooled)
+        sizes = np.where(apart > rounding, apart, pooled)
     return Units(centres, centre, scales, level, sizes)
 
 

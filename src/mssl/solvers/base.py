@@ -29,6 +29,11 @@ class Status(StrEnum):
     STALLED = "stopped: neither the objective nor the certificate makes progress any more"
     DIVERGED = "stopped: the objective is not finite"
 
+    @property
+    def good(self) -> bool:
+        """Whether the solver did all that it can be asked for."""
+        return self in (Status.CONVERGED, Status.SETTLED, Status.STATIONARY)
+
 
 @dataclass(frozen=True)
 class WeightStep:

@@ -720,25 +720,22 @@ def _cholesky(problem: Quadratic, coupling: Coupling, support: Mask) -> tuple[Ar
     """Cholesky factor of H + C on a support."""
     tasks, features = np.nonzero(support)
     A = coupling.dense()[np.ix_(tasks, tasks)] * (features[:, None] == features)
-    ends = np.cumsum(support.sum(axis=1))
-    for k in np.flatnonzero(support.any(axis=1)):
-        own = slice(int(ends[k] - support[k].sum()), int(ends[k]))
-        A[own, own] += problem.gram_of(int(k), support[k])
+    for k in np.unique(tasks).tolist():
+        own = np.flatnonzero(tasks == k)
+        A[np.ix_(own, own)] += problem.gram_of(k, support[k])
     return regular_factor(A, 0.0)
 
 
 def _triangle(problem: DesignQuadratic, coupling: Coupling, support: Mask) -> Array:
     """R with RᵀR = H + C on a support, from the rows and a root of C."""
     tasks, features = np.nonzero(support)
-    ends = np.cumsum(support.sum(axis=1))
     values, vectors = np.linalg.eigh(coupling.dense())
     root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
     used = np.unique(features)
     tied = (root[:, None, tasks] * (used[:, None] == features)).reshape(len(root) * len(used), len(tasks))
     own = np.zeros((len(problem.c), len(tasks)))
-    for k in np.flatnonzero(support.any(axis=1)):
-        rows, columns = slice(*problem.design.offsets[k : k + 2]), slice(int(ends[k] - support[k].sum()), int(ends[k]))
-        own[rows, columns] = problem.block(int(k), support[k])
+    for k in np.unique(tasks).tolist():
+        own[slice(*problem.design.offsets[k : k + 2]), tasks == k] = problem.block(k, support[k])
     ridge = np.sqrt(problem.ridge[tasks])
     sizes = np.sqrt(np.sum(own**2, axis=0) + np.sum(tied**2, axis=0) + ridge**2)
     lift = np.diag(np.where(sizes > 0, np.maximum(ridge, _ROOT_LIFT * sizes), 1.0))

@@ -243,11 +243,12 @@ class SparsePrecision(Structure):
             return StructureStep(omega, sigma, weight * value, weight * gap)
         goal = tol / weight / max(1.0, abs(step.value / weight))
         prices = self.prices(scale)
-        solved, warm = partial(solve, S, 1.0, *prices, tol=goal, digits=False), step.warm
+        solved = partial(solve, S, 1.0, *prices, tol=goal, digits=False)
         if self.solver == "admm":
-            warm = solved(solver="admm", max_iter=_ADMM_ITERATIONS, warm_start=warm)
-        done = self.solver == "admm" and warm.status is not GlassoStatus.MAX_ITER
-        result = warm if done else solved(warm_start=warm)
+            result = solved(solver="admm", max_iter=_ADMM_ITERATIONS, warm_start=step.warm)
+            result = solved(warm_start=result) if result.status is GlassoStatus.MAX_ITER else result
+        else:
+            result = solved(warm_start=step.warm)
         if result.n_iter >= _MANY_SWEEPS and len(S) > _MANY_TASKS:
             self._announce(result.n_iter, scale)
         return StructureStep(
