@@ -17,7 +17,7 @@ SOURCE = Path(mssl.__file__).parent
 # A module may import from its own layer and from those above it in this list, at load or inside functions. The longest
 # name that fits decides: files.atomic and files.checkpoint serve everybody, the other files know the estimators.
 LAYERS = [
-    {"exceptions", "_typing", "_validation", "_progress", "_moved", "files.atomic", "files.checkpoint"},
+    {"exceptions", "_html", "_typing", "_validation", "_progress", "_moved", "files.atomic", "files.checkpoint"},
     {"kernels"},
     {"data", "losses", "penalties", "features", "metrics"},
     {"model"},

@@ -34,8 +34,10 @@ from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, MissingDependencyError, MSSLError
 from mssl.graph.task_graph import partial_correlation
 from mssl.report.content import read_stability
+from mssl.report.figures import Section, figure_html
 from mssl.report.scores import measure, read_gains
 from mssl.report.sections.heat import pool
+from mssl.report.tables import Column
 from mssl.structures import Independent
 from mssl.transfer import transfer_report
 
@@ -232,6 +234,20 @@ def test_hostile_names_stay_text(tmp_path):
     assert "<" not in block.split(">", 1)[1]
     assert "\u202e" not in text
     assert "a" * 600 not in text
+
+
+@pytest.mark.parametrize("where", ["body", "cell"])
+def test_a_raw_text_is_refused_by_the_page(where, tmp_path, monkeypatch):
+    if where == "body":
+        monkeypatch.setattr("mssl.report.page.pair_section", lambda _: Section("pairs", "Pairs", "<b>raw</b>"))
+    else:
+        raw = Column("noise", ["<b>raw</b>"] * 6)
+        monkeypatch.setattr("mssl.report.sections.tasks.numbers", lambda *_: raw)
+    with pytest.raises(TypeError, match="no markup"):
+        written(fake(), tmp_path)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(TypeError, match="no markup"):
+        figure_html("plot", "a caption", "<b>raw</b>")
 
 
 def test_formulas_in_names_are_no_formulas(tmp_path):

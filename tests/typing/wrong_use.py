@@ -14,3 +14,9 @@ MultiTaskGLM(structure="graph")  # refused: expected "Structure | None"
 model = MSSLRegressor().fit([[1.0]], [1.0])
 model.score([[1.0]], [1.0], [1.0])  # refused: Too many positional arguments
 presets.rigde()  # refused: has no attribute "rigde"
+
+from mssl._html import Html, tag
+
+tag("p", Html("<b>"))  # a text, which is escaped
+tag("p", "<b>")  # refused: expected "Html"
+Html("<b>") + "</b>"  # refused: Unsupported left operand type for + ("Html")

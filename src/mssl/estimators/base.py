@@ -9,7 +9,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial, wraps
-from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
@@ -18,6 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 
+from mssl._html import Html, tag
 from mssl._typing import Array, ClassWeight, Labels, Mask
 from mssl._validation import caller_level, check_choice, refused
 from mssl.data.distributed import predict_lazily
@@ -743,9 +743,8 @@ def estimator_html(model: Any, diagram: str) -> str:
     """Scikit-learn's diagram, and below it for a fitted model its facts and its graph."""
     if not hasattr(model, "result_"):
         return diagram
-    table_rows = "".join(
-        f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
-        for name, value in _facts(model)
-    )
-    graph = model.graph_._repr_html_()
-    return f"{diagram}<details open><summary>Fit</summary><table>{table_rows}</table>{graph}</details>"
+    left = "text-align:left"
+    pairs = [(Html(name), Html(value)) for name, value in _facts(model)]
+    facts = (tag("tr", tag("th", name, style=left), tag("td", value, style=left)) for name, value in pairs)
+    fit = tag("details", tag("summary", Html("Fit")), tag("table", *facts), model.graph_._html(), open=True)
+    return f"{diagram}{fit!s}"

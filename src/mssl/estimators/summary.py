@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
 from sklearn.utils.validation import check_is_fitted
 
+from mssl._html import Html, tag
 from mssl._typing import Array, Labels
 from mssl._validation import check_number
 from mssl.data.columns import feature_spreads
@@ -118,14 +118,11 @@ class Summary:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        facts = "".join(f"<tr><th scope='row'>{escape(a)}</th><td>{escape(b)}</td></tr>" for a, b in self.facts)
+        facts = (tag("tr", tag("th", Html(name), scope="row"), tag("td", Html(value))) for name, value in self.facts)
         lines = self._lines()
-        relations = "" if self.relations is None else self.relations._repr_html_()
-        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
-        return (
-            f"<h4>{escape(self.title)}</h4><table><tbody>{facts}</tbody></table>{html_table(lines[0], lines[1:])}"
-            f"<p>{escape(self._hidden())}</p>{relations}{notes}"
-        )
+        page = [tag("h4", Html(self.title)), tag("table", tag("tbody", *facts)), html_table(lines[0], lines[1:])]
+        page += [tag("p", Html(self._hidden())), Html() if self.relations is None else self.relations._html()]
+        return str(Html(*page, *(tag("p", Html(note)) for note in self.notes)))
 
 
 def summarise(model: Any, coverage: float = 0.9) -> Summary:

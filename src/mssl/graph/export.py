@@ -1,17 +1,16 @@
 """The edges of a task graph as a table, and task names made safe for every text that they go into."""
 
 import csv
-import html
 import io
 import json
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
-from xml.sax.saxutils import escape
 
 import numpy as np
 
+from mssl._html import JOINER, Html, numbered, tag
 from mssl._typing import TaskMatrix
 from mssl.exceptions import DataError, ModelFileError, require
 from mssl.files.atomic import write_text
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 _FORMAT, _VERSION = "mssl-task-graph", 1
 _ROWS_SHOWN = 20  # edges that a table prints; its CSV and its frame have all
 _FORMULA = ("=", "+", "-", "\u2212", "@")  # how spreadsheets know a formula
-_JOINER = "\u200d"  # zero-width joiner: not printable, but emoji need it
 
 
 class Edge(NamedTuple):
@@ -41,11 +39,11 @@ def text_table(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
-def html_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def html_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> Html:
     """A head and lines of cells as a table of HTML."""
-    names = "".join(f"<th scope='col'>{html.escape(name)}</th>" for name in head)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
-    return f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
+    names = tag("tr", *(tag("th", Html(name), scope="col") for name in head))
+    body = (tag("tr", *(tag("td", Html(cell)) for cell in line)) for line in lines)
+    return tag("table", tag("thead", names), tag("tbody", *body))
 
 
 class EdgeTable(Sequence[Edge]):
@@ -94,8 +92,12 @@ class EdgeTable(Sequence[Edge]):
     def __repr__(self) -> str:
         return "\n".join([text_table([list(Edge._fields), *self._cells()]), *filter(None, [self._rest()])])
 
+    def _html(self) -> Html:
+        """The table as markup."""
+        return Html(html_table(Edge._fields, self._cells()), tag("p", Html(self._rest())))
+
     def _repr_html_(self) -> str:
-        return f"{html_table(Edge._fields, self._cells())}<p>{self._rest()}</p>"
+        return str(self._html())
 
     def __rich__(self) -> Any:
         from rich.table import Table
@@ -141,7 +143,7 @@ def visible(text: str, keep: str = "") -> str:
     """
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c == _JOINER or c in keep else repr(c)[1:-1] for c in text)
+    return "".join(c if c.isprintable() or c == JOINER or c in keep else repr(c)[1:-1] for c in text)
 
 
 def safe_cell(value: Any) -> Any:
@@ -201,7 +203,7 @@ def short_name(name: object, width: int = 24) -> str:
     'a very long…'
     """
     text = str(name)[: width + 1]
-    clean = "".join(c if c.isprintable() or c == _JOINER else " " for c in text)
+    clean = "".join(c if c.isprintable() or c == JOINER else " " for c in text)
     if not clean.strip():
         return "(blank)"
     return clean if len(clean) <= width else clean[: width - 1] + "…"
@@ -215,46 +217,29 @@ def written(text: str, path: str | os.PathLike[str] | None) -> str:
     return text
 
 
-def _xml_text(text: str) -> str:
-    """Escape text for XML 1.0, which cannot hold control characters or lone surrogates at all.
-
-    Characters that XML can hold but a terminal should not be shown are written as numbers.
-    """
-    legal = (c in "\t\n\r" or " " <= c < "\ud800" or "\ue000" <= c not in "\ufffe\uffff" for c in text)
-    clean = escape("".join(c if fine else "\ufffd" for c, fine in zip(text, legal, strict=True)), {'"': "&quot;"})
-    return _numbered(clean, keep="\t\n")
-
-
-def _numbered(text: str, keep: str) -> str:
-    """Write characters that cannot be shown as numbers, as XML and HTML allow."""
-    return "".join(c if c.isprintable() or c == _JOINER or c in keep else f"&#{ord(c)};" for c in text)
-
-
-def _data(key: str, value: float) -> str:
-    return f'<data key="{key}">{float(value)!r}</data>'
+def _data(key: str, value: float) -> Html:
+    return tag("data", Html(repr(float(value))), key=key)
 
 
 def graphml(graph: "TaskGraph") -> str:
     """Return a graph as GraphML; nodes are n0, n1, … and carry the task's name as data."""
     keys = [("name", "node", "string"), ("latitude", "node", "double"), ("longitude", "node", "double")]
     keys += [("weight", "edge", "double"), ("confidence", "edge", "double")]
-    lines = [
-        '<?xml version="1.0" encoding="UTF-8"?>',
-        '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">',
-        *(f'<key id="{k}" for="{on}" attr.name="{k}" attr.type="{kind}"/>' for k, on, kind in keys),
-        '<graph edgedefault="undirected">',
-    ]
+    head = [tag("key", id=k, for_=on, **{"attr.name": k, "attr.type": kind}) for k, on, kind in keys]
+    lines = []
     for k, name in enumerate(graph.tasks):
-        data = f'<data key="name">{_xml_text(str(name))}</data>'
+        data = [tag("data", Html(str(name)), key="name")]
         if graph.coordinates is not None:
-            data += _data("latitude", graph.coordinates[k, 0]) + _data("longitude", graph.coordinates[k, 1])
-        lines.append(f'<node id="n{k}">{data}</node>')
+            data += [_data("latitude", graph.coordinates[k, 0]), _data("longitude", graph.coordinates[k, 1])]
+        lines.append(tag("node", *data, id=f"n{k}"))
     for i, j in zip(*graph.edge_indices(), strict=True):
-        data = _data("weight", graph.weights[i, j])
+        data = [_data("weight", graph.weights[i, j])]
         if graph.confidence is not None:
-            data += _data("confidence", graph.confidence[i, j])
-        lines.append(f'<edge source="n{i}" target="n{j}">{data}</edge>')
-    return "\n".join([*lines, "</graph>", "</graphml>", ""])
+            data.append(_data("confidence", graph.confidence[i, j]))
+        lines.append(tag("edge", *data, source=f"n{i}", target=f"n{j}"))
+    body = tag("graph", Html("\n", *(Html(line, "\n") for line in lines)), edgedefault="undirected")
+    root = tag("graphml", Html("\n").join([*head, body]), xmlns="http://graphml.graphdrawing.org/xmlns")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{root!s}\n'
 
 
 def _dot_text(text: str) -> str:
@@ -262,7 +247,7 @@ def _dot_text(text: str) -> str:
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     clean = "".join(c if c >= " " or c in "\t\n" else "\ufffd" for c in lines)
     quoted = clean.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")
-    return f'"{_numbered(quoted, keep=chr(10) + chr(9))}"'.replace("\n", "\\n")
+    return f'"{numbered(quoted, keep=chr(10) + chr(9))}"'.replace("\n", "\\n")
 
 
 def dot(graph: "TaskGraph") -> str:

@@ -6,7 +6,6 @@ random: the same graph gives the same picture.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mssl._html import Html, tag
 from mssl._validation import check_number, check_whole_number, refused
 from mssl.exceptions import DataError, require
 from mssl.graph.communities import by_size
@@ -503,28 +503,26 @@ def _centres(low: float, high: float, n: int) -> FloatArray:
     return low + (np.arange(n) + 0.5) * (high - low) / n
 
 
-def graph_svg(graph: TaskGraph, width: int = 420, max_edges: int = 200) -> str:
-    """Return the graph as inline SVG for notebooks; names show on hover, everything is escaped."""
+def graph_svg(graph: TaskGraph, width: int = 420, max_edges: int = 200) -> Html:
+    """Return the graph as inline SVG for notebooks; names show on hover."""
     thinned, note = thin_edges(graph, max_edges)
     places = graph_layout(graph)
     height = round(width * max(0.25, min(1.0, float(np.ptp(places[:, 1])) / 2 if len(graph) else 0.25))) + 40
     x, y = width / 2 + places[:, 0] * (width / 2 - 20), height / 2 - places[:, 1] * (width / 2 - 20)
     radius = float(np.clip(60 / np.sqrt(max(len(graph), 1)), 2, 8))
     strongest = largest_entry(thinned.weights) or 1.0
-    lines = [
-        f'<line x1="{x[i]:.1f}" y1="{y[i]:.1f}" x2="{x[j]:.1f}" y2="{y[j]:.1f}" '
-        f'stroke="{POSITIVE if thinned.weights[i, j] >= 0 else NEGATIVE}" '
-        f'stroke-width="{0.5 + 2.5 * abs(thinned.weights[i, j]) / strongest:.2f}" stroke-opacity="0.6"/>'
-        for i, j in zip(*thinned.edge_indices(), strict=True)
-    ]
-    dots = [
-        f'<circle cx="{x[k]:.1f}" cy="{y[k]:.1f}" r="{radius:.1f}" fill="{color}" stroke="white">'
-        f"<title>{html.escape(short_name(name, 60))}</title></circle>"
-        for k, (name, color) in enumerate(zip(graph.tasks, community_colors(graph.community_labels()), strict=True))
-    ]
+    parts = []
+    for i, j in zip(*thinned.edge_indices(), strict=True):
+        ends = {"x1": f"{x[i]:.1f}", "y1": f"{y[i]:.1f}", "x2": f"{x[j]:.1f}", "y2": f"{y[j]:.1f}"}
+        color = POSITIVE if thinned.weights[i, j] >= 0 else NEGATIVE
+        thick = f"{0.5 + 2.5 * abs(thinned.weights[i, j]) / strongest:.2f}"
+        parts.append(tag("line", **ends, stroke=color, stroke_width=thick, stroke_opacity="0.6"))
+    for k, color in enumerate(community_colors(graph.community_labels())):
+        place = {"cx": f"{x[k]:.1f}", "cy": f"{y[k]:.1f}", "r": f"{radius:.1f}"}
+        name = tag("title", Html(short_name(graph.tasks[k], 60)))
+        parts.append(tag("circle", name, **place, fill=color, stroke="white"))
+    if note:
+        parts.append(tag("text", Html(note), x="8", y=height - 6, font_size="11", fill="#666"))
+    look: dict[str, str | float] = {"width": width, "height": height, "viewBox": f"0 0 {width} {height}", "role": "img"}
     label = f"Task graph with {len(graph)} tasks and {graph.n_edges} edges"
-    caption = f'<text x="8" y="{height - 6}" font-size="11" fill="#666">{note}</text>' if note else ""
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" role="img" aria-label="{label}">{"".join(lines + dots)}{caption}</svg>'
-    )
+    return tag("svg", *parts, xmlns="http://www.w3.org/2000/svg", **look, aria_label=label)

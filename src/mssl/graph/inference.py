@@ -78,7 +78,6 @@ Bartlett (1935), Some aspects of the time-correlation problem in regard to tests
 from __future__ import annotations
 
 import csv
-import html
 import io
 import os
 from collections.abc import Callable, Sequence
@@ -90,6 +89,7 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 from scipy.special import ndtri, stdtr, stdtrit
 
+from mssl._html import Html, tag
 from mssl._typing import Array, Index
 from mssl._validation import check_array, check_choice, check_number, check_whole_number
 from mssl.exceptions import MSSLError, require
@@ -208,9 +208,13 @@ class RelationTable(Sequence[Relation]):
         text = text_table([list(Relation._fields), *self._cells()])
         return "\n".join([self.summary(), text, *filter(None, [self._rest()])])
 
+    def _html(self) -> Html:
+        """The table as markup."""
+        table = html_table(Relation._fields, self._cells()) if len(self) else Html()
+        return Html(tag("p", Html(self.summary())), table, tag("p", Html(self._rest())))
+
     def _repr_html_(self) -> str:
-        table = html_table(Relation._fields, self._cells()) if len(self) else ""
-        return f"<p>{html.escape(self.summary())}</p>{table}<p>{self._rest()}</p>"
+        return str(self._html())
 
     def to_frame(self) -> Any:
         """Return the table as a pandas DataFrame (extra ``tables``)."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from mssl._html import Html, tag
 from mssl._typing import TaskMatrix
 from mssl._validation import check_number, check_whole_number, refused
 from mssl.exceptions import DataError, ModelFileError, require
@@ -508,14 +508,15 @@ class TaskGraph:
         return f"TaskGraph({tasks}, {edges}, density {self.density():.3f}, {components})"
 
     def _repr_html_(self) -> str:
+        return str(self._html())
+
+    def _html(self) -> Html:
+        """The drawing and the edges as markup."""
         from mssl.graph.geometry import graph_svg
 
-        table = self.edges()._repr_html_()
-        return (
-            f"<div><p><strong>{html.escape(repr(self))}</strong></p>"
-            f"<div style='display:flex;gap:1em;flex-wrap:wrap'>{graph_svg(self)}<div>{table}</div></div>"
-            "</div>"
-        )
+        look = "display:flex;gap:1em;flex-wrap:wrap"
+        both = tag("div", graph_svg(self), tag("div", self.edges()._html()), style=look)
+        return tag("div", tag("p", tag("strong", Html(repr(self)))), both)
 
     def __rich__(self) -> Any:
         table = self.edges().__rich__()

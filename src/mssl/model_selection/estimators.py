@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from html import escape
 from itertools import groupby
 from os import PathLike
 from typing import Any, Self
@@ -11,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import clone
 
+from mssl._html import Html, tag
 from mssl._typing import Array, ArrayLike, ClassWeight, SharedMean
 from mssl._validation import check_choice, check_instance, refused
 from mssl.data.layouts import TaskData
@@ -228,7 +228,7 @@ class MSSLSearch(SearchCV):
         chosen = ", ".join(f"{name}={value}" for name, value in values.items())
         weights = "agreement with the stable graph" if self.selection == "graph" else "prediction"
         description = f"weights chosen for {weights} ({chosen}); graph chosen by {self.graph_choice_}"
-        return f"{html}<p>{escape(description)}</p>"
+        return f"{html}{tag('p', Html(description))!s}"
 
 
 class MSSLRegressorCV(FromMoments, MSSLSearch):
@@ -298,7 +298,7 @@ class MSSLRegressorCV(FromMoments, MSSLSearch):
     n_jobs : int, optional
         Workers, as for joblib; any of its backends can be used.
     checkpoint : path, optional
-        File in which finished pieces are recorded, so that a killed search continues.
+        File in which finished pieces are recorded, so that a killed search continues. Saved models do not keep it.
     warm_start : bool, default=False
         Start the fit with the chosen settings from that of the previous call; the search itself starts anew.
     memory_limit : int, optional

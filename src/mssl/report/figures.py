@@ -5,12 +5,12 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl._html import Html, tag
 from mssl.exceptions import require
 from mssl.graph.geometry import DIVERGING, NEGATIVE, POSITIVE, label_offsets
 from mssl.graph.task_graph import short_name
@@ -46,7 +46,7 @@ class Section:
 
     key: str
     title: str
-    body: str
+    body: Html
     figures: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
 
@@ -287,36 +287,36 @@ def name_axis(axis: Any, names: list[Any], places: NDArray[Any], room: float, wi
     return True
 
 
-def figure_html(element: str, alt: str, caption: str, controls: str = "") -> str:
+def figure_html(element: str, alt: str, caption: Html, controls: Html | None = None) -> Html:
     """The frame of one figure: controls, the place of the drawing, and what it shows in words."""
-    return (
-        f'<figure aria-label="{escape(alt)}">{controls}'
-        f'<div class="plot" id="{escape(element)}"></div><figcaption>{caption}</figcaption></figure>'
-    )
+    drawing = tag("div", class_="plot", id=element)
+    return tag("figure", controls or Html(), drawing, tag("figcaption", caption), aria_label=alt)
 
 
-def small_table(label: str, caption: str, headings: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
+def small_table(label: str, caption: str, headings: Iterable[str], lines: Iterable[Iterable[str]]) -> Html:
     """A plain table; the first cell of a line names it."""
-    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
-    body = "".join(
-        f'<tr><th scope="row"><bdi>{escape(name)}</bdi></th><td>{"</td><td>".join(map(escape, cells))}</td></tr>'
+    head = tag("tr", *(tag("th", Html(heading), scope="col") for heading in headings))
+    body = (
+        tag("tr", tag("th", tag("bdi", Html(name)), scope="row"), *(tag("td", Html(cell)) for cell in cells))
         for name, *cells in lines
     )
-    return (
-        f'<p class="caption">{caption}</p>'
-        f'<div class="table small" role="region" aria-label="{escape(label)}" tabindex="0">'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+    table = tag("table", tag("thead", head), tag("tbody", *body))
+    return Html(tag("p", Html(caption), class_="caption"), scrolled(table, label, "table small"))
 
 
-def sentence(text: str) -> str:
+def scrolled(table: Html, label: str, look: str) -> Html:
+    """A table that may be wider than the screen."""
+    return tag("div", table, class_=look, role="region", aria_label=label, tabindex=0)
+
+
+def sentence(text: str) -> Html:
     """A section's words where there is nothing to draw."""
-    return f'<p class="nothing">{escape(text)}</p>'
+    return tag("p", Html(text), class_="nothing")
 
 
-def named(name: object, width: int = 60) -> str:
-    """A name as HTML: escaped, and kept from turning the text around it."""
-    return f"<bdi>{escape(short_name(name, width))}</bdi>"
+def named(name: object, width: int = 60) -> Html:
+    """A name as HTML, kept from turning the text around it."""
+    return tag("bdi", Html(short_name(name, width)))
 
 
 def count(number: int, word: str) -> str:

@@ -1,21 +1,21 @@
 r"""Assemble the sections into one HTML file: everything is inline, and only the scripts of the page run.
 
-Untrusted text (names of tasks and features, titles) reaches the page in three ways only: as HTML through
-``html.escape``, as JSON in which ``<``, ``>`` and ``&`` are written as ``\u003c`` …, and as text that Bokeh or the
+Names of tasks and features, titles and other texts reach the page in three ways only: as :class:`~mssl._html.Html`,
+which escapes them, as JSON in which ``<``, ``>`` and ``&`` are written as ``\u003c`` …, and as text that Bokeh or the
 page's script sets as text. Beyond that, the page's content security policy names its scripts by their hashes, so that
-no other script would run, and forbids every request.
+no other script would run, and forbids every request and every frame.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
 from hashlib import sha256
-from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mssl._html import Html, tag, verbatim
 from mssl.report.figures import Section, Shared, bokeh, count
 from mssl.report.sections.effects import effect_section
 from mssl.report.sections.graph import chord_section, graph_section
@@ -38,17 +38,21 @@ def render(content: Content) -> str:
     sections = all_sections(content, shared)
     library = "\n".join(resources.Resources(mode="inline", components=["bokeh"], log_level="warn").js_raw)
     scripts = [library.replace("</script", "<\\/script"), _asset("page.js")]
-    policy = _policy(scripts)
-    blocks = "".join(f"<script>{script}</script>" for script in scripts)
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(content.title)}</title>\n<style>{_asset('page.css')}</style>\n</head>\n<body>\n"
-        f"{_body(content, sections)}\n"
-        f'<script type="application/json" id="report-data">{_data(shared, sections)}</script>\n'
-        f"{blocks}\n</body>\n</html>\n"
-    )
+    head = [
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_policy(scripts)),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", Html(content.title)),
+        verbatim("style", _asset("page.css")),
+    ]
+    body = [
+        *_body(content, sections),
+        verbatim("script", _data(shared, sections), type="application/json", id="report-data"),
+        *(verbatim("script", script) for script in scripts),
+    ]
+    lines = Html("\n")
+    page = tag("html", lines.join([tag("head", lines.join(head)), tag("body", lines.join(body))]), lang="en")
+    return f"<!DOCTYPE html>\n{page!s}\n"
 
 
 def all_sections(content: Content, shared: Shared) -> list[Section]:
@@ -71,23 +75,23 @@ def all_sections(content: Content, shared: Shared) -> list[Section]:
     return [section for section in found if section is not None]
 
 
-def _body(content: Content, sections: list[Section]) -> str:
-    links = "".join(f'<li><a href="#{s.key}">{escape(s.title)}</a></li>' for s in sections)
-    parts = "\n".join(
-        f'<section id="{s.key}" aria-labelledby="{s.key}-title"><h2 id="{s.key}-title">{escape(s.title)}</h2>'
-        f"{s.body}</section>"
-        for s in sections
+def _body(content: Content, sections: list[Section]) -> list[Html]:
+    links = (tag("li", tag("a", Html(s.title), href=f"#{s.key}")) for s in sections)
+    titles = [tag("h2", Html(s.title), id=f"{s.key}-title") for s in sections]
+    parts = (
+        tag("section", title, s.body, id=s.key, aria_labelledby=f"{s.key}-title")
+        for s, title in zip(sections, titles, strict=True)
     )
-    return (
-        '<a class="skip" href="#tasks">Skip to the table of tasks</a>\n'
-        f"<header><h1><bdi>{escape(content.title)}</bdi></h1>"
-        f'<nav aria-label="Sections"><ul>{links}</ul></nav></header>\n'
-        "<noscript><p>The figures need JavaScript; the words and tables do not.</p></noscript>\n"
-        f"<main>\n{parts}\n</main>\n"
-        '<div id="chosen" role="status" aria-live="polite" hidden><span></span>'
-        '<button type="button">Clear selection</button></div>\n'
-        '<div id="tip" aria-hidden="true" hidden></div>'
-    )
+    navigation = tag("nav", tag("ul", *links), aria_label="Sections")
+    clear = tag("button", Html("Clear selection"), type="button")
+    return [
+        tag("a", Html("Skip to the table of tasks"), class_="skip", href="#tasks"),
+        tag("header", tag("h1", tag("bdi", Html(content.title))), navigation),
+        tag("noscript", tag("p", Html("The figures need JavaScript; the words and tables do not."))),
+        tag("main", Html("\n").join(parts)),
+        tag("div", tag("span"), clear, id="chosen", role="status", aria_live="polite", hidden=True),
+        tag("div", id="tip", aria_hidden="true", hidden=True),
+    ]
 
 
 def _data(shared: Shared, sections: list[Section]) -> str:
@@ -96,10 +100,11 @@ def _data(shared: Shared, sections: list[Section]) -> str:
     encoder = bokeh("core.json_encoder")
     document = documents.Document()
     roots: dict[str, str] = {}
-    for section in sections:
-        for element, figure in section.figures.items():
-            document.add_root(figure)
-            roots[figure.id] = element
+    with document.models.freeze():  # else all models are gone through again for every figure
+        for section in sections:
+            for element, figure in section.figures.items():
+                document.add_root(figure)
+                roots[figure.id] = element
     heats = {key: value for section in sections for key, value in section.data.items()}
     data = {
         "docs": {"report": document.to_json(deferred=False)} if roots else {},
@@ -140,6 +145,6 @@ def _policy(scripts: list[str]) -> str:
     """Which scripts may run, and that nothing may be fetched."""
     hashes = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts)
     return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
-        "form-action 'none'"
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "frame-src 'none'; base-uri 'none'; form-action 'none'"
     )

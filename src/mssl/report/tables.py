@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from html import escape
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl._html import Html, tag
+from mssl.report.figures import scrolled
+
 FloatArray = NDArray[np.float64]
-_FALLING = ' aria-sort="descending"'
 
 
 class Column(NamedTuple):
-    """One column: its heading, the cells as HTML, and a sorting value for each row (None: by text)."""
+    """One column: its heading, the cells, and a sorting value for each row (None: by text)."""
 
     heading: str
-    cells: list[str]
+    cells: list[Html]
     values: FloatArray | None = None
 
 
 class Row(NamedTuple):
     """What a row is about: its first cell, the tasks that it selects, its full name, and more words to find it by."""
 
-    label: str
+    label: Html
     tasks: Iterable[int]
     title: str
     words: str = ""
@@ -33,7 +34,7 @@ class Row(NamedTuple):
 
 def numbers(heading: str, values: FloatArray, spec: str) -> Column:
     """A column of numbers; NaN were not measured."""
-    return Column(heading, ["–" if np.isnan(value) else format(value, spec) for value in values], values)
+    return Column(heading, [Html("–" if np.isnan(value) else format(value, spec)) for value in values], values)
 
 
 def linked_table(
@@ -45,7 +46,7 @@ def linked_table(
     *,
     order: Iterable[int] | None = None,
     falling: str | None = None,
-) -> str:
+) -> Html:
     """A table whose rows select tasks, with a field to search it.
 
     Parameters
@@ -53,7 +54,6 @@ def linked_table(
     key : str
         What a row is, such as "task": it begins the ids, and its plural is what the search counts.
     caption : str
-        HTML.
     first : str
         Heading of the first column, which names the rows.
     rows : list of Row
@@ -65,28 +65,28 @@ def linked_table(
         Heading of the column by which they fall.
     """
     headings = [first, *(column.heading for column in columns)]
-    head = "".join(
-        f'<th scope="col"{_FALLING if heading == falling else ""}><button type="button" data-column="{k}">'
-        f"{escape(heading)}</button></th>"
-        for k, heading in enumerate(headings)
-    )
-    body = "".join(_row(rows[k], columns, k) for k in (range(len(rows)) if order is None else order))
+    buttons = (tag("button", Html(heading), type="button", data_column=k) for k, heading in enumerate(headings))
+    sorts = ("descending" if heading == falling else None for heading in headings)
+    head = (tag("th", button, scope="col", aria_sort=sort) for button, sort in zip(buttons, sorts, strict=True))
+    body = (_row(rows[k], columns, k) for k in (range(len(rows)) if order is None else order))
     many = "communities" if key == "community" else f"{key}s"
-    return (
-        f'<div class="search"><label for="{key}-search">Search {many}</label> <input type="search" id="{key}-search" '
-        f'autocomplete="off" spellcheck="false"> <span id="{key}-count" role="status"></span></div>'
-        f'<p class="caption" id="{key}-caption">{caption}</p>'
-        f'<div class="table" role="region" aria-label="Table of {many}" tabindex="0">'
-        f'<table class="linked" id="{key}-table" aria-describedby="{key}-caption" data-key="{key}" data-many="{many}">'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    field = tag("input", type="search", id=f"{key}-search", autocomplete="off", spellcheck="false")
+    label = tag("label", Html(f"Search {many}"), for_=f"{key}-search")
+    found = tag("span", id=f"{key}-count", role="status")
+    content = tag("thead", tag("tr", *head)), tag("tbody", *body)
+    own = {"id": f"{key}-table", "aria-describedby": f"{key}-caption", "data-key": key, "data-many": many}
+    table = tag("table", *content, class_="linked", **own)
+    return Html(
+        tag("div", Html(" ").join([label, field, found]), class_="search"),
+        tag("p", Html(caption), class_="caption", id=f"{key}-caption"),
+        scrolled(table, f"Table of {many}", "table"),
     )
 
 
-def _row(row: Row, columns: list[Column], k: int) -> str:
-    keys = ["" if column.values is None else f' data-value="{column.values[k]:.10g}"' for column in columns]
-    cells = "".join(f"<td{key}>{column.cells[k]}</td>" for key, column in zip(keys, columns, strict=True))
-    words = f' data-words="{escape(row.words)}"' if row.words else ""
-    look = f' class="{row.look}"' if row.look else ""
-    button = f'<button type="button" class="pick" aria-pressed="false" title="{escape(row.title)}">{row.label}</button>'
+def _row(row: Row, columns: list[Column], k: int) -> Html:
+    keys = [None if column.values is None else f"{column.values[k]:.10g}" for column in columns]
+    cells = (tag("td", column.cells[k], data_value=key) for key, column in zip(keys, columns, strict=True))
+    button = tag("button", row.label, type="button", class_="pick", aria_pressed="false", title=row.title)
     tasks = " ".join(str(int(task)) for task in row.tasks)
-    return f'<tr data-tasks="{tasks}"{words}{look}><th scope="row">{button}</th>{cells}</tr>'
+    name = tag("th", button, scope="row")
+    return tag("tr", name, *cells, data_tasks=tasks, data_words=row.words or None, class_=row.look or None)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mssl._html import Html, tag
 from mssl.graph.geometry import POSITIVE
 from mssl.report.figures import FAINT, Section, base_figure, count, figure_html, plain, small_table
 
@@ -18,22 +19,23 @@ def effect_section(content: Content) -> Section | None:
     if not content.relevance:
         return None
     figures: dict[str, Any] = {}
-    body = ""
+    multiples: list[Html] = []
     for number, effect in enumerate(content.effects):
         key = f"plot-effect-{number}"
         alt = _words(effect)
         figures[key] = _figure(effect, alt)
         band = " with its band" if effect.lower is not None else ""
-        body += figure_html(key, alt, f"{plain(effect.feature, 60)}: mean of all tasks{band} in blue, tasks in grey.")
+        caption = Html(f"{plain(effect.feature, 60)}: mean of all tasks{band} in blue, tasks in grey.")
+        multiples.append(figure_html(key, alt, caption))
     order = sorted(content.relevance, key=lambda name: -content.relevance[name])
     lines = [(plain(name, 60), f"{content.relevance[name]:.3g}") for name in order[:20]]
     rest = f" Shown are the first 20 of {count(len(order), 'column')}." if len(order) > 20 else ""
-    caption = (
+    words = (
         "How much each column moves the predictions (standard deviation of its partial effect over its values in "
         f"training, root mean square over tasks).{rest}"
     )
-    table = small_table("Relevance of columns", caption, ("column", "relevance"), lines)
-    return Section("effects", "Effects of columns", f'<div class="multiples">{body}</div>{table}', figures)
+    table = small_table("Relevance of columns", words, ("column", "relevance"), lines)
+    return Section("effects", "Effects of columns", Html(tag("div", *multiples, class_="multiples"), table), figures)
 
 
 def _words(effect: Effect) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mssl._html import Html, tag
 from mssl.graph.geometry import NEGATIVE, POSITIVE, chord_geometry, graph_layout, thin_edges
 from mssl.report.figures import (
     CANDIDATE,
@@ -25,25 +25,29 @@ from mssl.report.figures import (
 )
 from mssl.report.tables import Column, Row, linked_table, numbers
 
-_SIGNS = (
-    f'<svg class="key" viewBox="0 0 30 8" aria-hidden="true"><path d="M0 4H30" stroke="{POSITIVE}" stroke-width="3"/>'
-    "</svg> positive "
-    f'<svg class="key" viewBox="0 0 30 8" aria-hidden="true"><path d="M0 4H30" stroke="{NEGATIVE}" stroke-width="3" '
-    'stroke-dasharray="7 4"/></svg> negative partial correlation; thicker is stronger. '
-    f'<svg class="key" viewBox="0 0 30 8" aria-hidden="true"><path d="M0 4H30" stroke="{CANDIDATE}"/></svg> '
-    "candidate that cannot be told from chance."
-)
-
 if TYPE_CHECKING:
     from mssl.report.content import Content
+
+
+def _sign(color: str, **look: str) -> Html:
+    """A line as edges are drawn, for the words that explain it."""
+    line = tag("path", d="M0 4H30", stroke=color, **look)
+    return tag("svg", line, class_="key", viewBox="0 0 30 8", aria_hidden="true")
+
+
+_SIGNS = Html(
+    *(_sign(POSITIVE, stroke_width="3"), " positive "),
+    *(_sign(NEGATIVE, stroke_width="3", stroke_dasharray="7 4"), " negative partial correlation; "),
+    *("thicker is stronger. ", _sign(CANDIDATE), " candidate that cannot be told from chance."),
+)
 _SHAPES = {
-    "circle": '<circle cx="6" cy="6" r="5"/>',
-    "square": '<path d="M1.5 1.5h9v9h-9z"/>',
-    "triangle": '<path d="M6 1l5.5 10H.5z"/>',
-    "diamond": '<path d="M6 0l4.5 6L6 12 1.5 6z"/>',
-    "inverted_triangle": '<path d="M6 11L.5 1h11z"/>',
-    "hex": '<path d="M3 1h6l3 5-3 5H3L0 6z"/>',
-    "star": '<path d="M6 0l1.8 4.2L12 4.6 8.800 7.500 9.700 12 6 9.600 2.300 12l.9-4.500L0 4.600l4.200-.4z"/>',
+    "circle": tag("circle", cx="6", cy="6", r="5"),
+    "square": tag("path", d="M1.5 1.5h9v9h-9z"),
+    "triangle": tag("path", d="M6 1l5.5 10H.5z"),
+    "diamond": tag("path", d="M6 0l4.5 6L6 12 1.5 6z"),
+    "inverted_triangle": tag("path", d="M6 11L.5 1h11z"),
+    "hex": tag("path", d="M3 1h6l3 5-3 5H3L0 6z"),
+    "star": tag("path", d="M6 0l1.8 4.2L12 4.6 8.800 7.500 9.700 12 6 9.600 2.300 12l.9-4.500L0 4.600l4.200-.4z"),
 }
 
 
@@ -74,8 +78,8 @@ def graph_section(content: Content, shared: Shared) -> Section | None:
     pixels = np.column_stack([width / 2 + places[:, 0] / unit, height / 2 - places[:, 1] / unit])
     unnamed = content.n_tasks - shared.draw_names(plot, "graph_x", "graph_y", pixels, "graph", radius=0.6 * size)
     note = f" {count(unnamed, 'name')} had no room; hover or select to read them." if unnamed else ""
-    caption = f"Strongly related tasks lie close. {_SIGNS}{note}{_legend(content)}"
-    body = figure_html("plot-graph", alt, caption, _controls(content, shared)) + _all_communities(content)
+    caption = Html("Strongly related tasks lie close. ", _SIGNS, note, _legend(content))
+    body = Html(figure_html("plot-graph", alt, caption, _controls(content, shared)), _all_communities(content))
     return Section("graph", "Task graph", body, {"plot-graph": plot})
 
 
@@ -85,7 +89,7 @@ def _strongest(content: Content) -> str:
     return f" Strongest partial correlations: {edges}."
 
 
-def _controls(content: Content, shared: Shared) -> str:
+def _controls(content: Content, shared: Shared) -> Html:
     """Sliders; the first starts where the drawing is not crowded."""
     strengths = np.sort(np.abs(shared.edges.data["weight"]))[::-1]
     shown = min(thin_edges(content.graph).graph.n_edges, len(strengths))
@@ -96,61 +100,61 @@ def _controls(content: Content, shared: Shared) -> str:
         else ""
     )
     top = float(strengths[0])
-    sliders = (
-        '<label for="min-weight">least |partial correlation|</label>'
-        f'<input type="range" id="min-weight" min="0" max="{top!r}" step="any" value="{start!r}" '
-        f'data-step="{top / 50!r}"><output for="min-weight"></output>'
-    )
+    ends = {"min": "0", "max": repr(top), "value": repr(start), "data-step": repr(top / 50)}
+    sliders = [
+        tag("label", Html("least |partial correlation|"), for_="min-weight"),
+        tag("input", type="range", id="min-weight", step="any", **ends),
+        tag("output", for_="min-weight"),
+    ]
     if content.graph.confidence is None:
-        sliders += '<span class="quiet">Selection frequencies were not measured.</span>'
+        sliders.append(tag("span", Html("Selection frequencies were not measured."), class_="quiet"))
     else:
-        sliders += (
-            '<label for="min-confidence">least selection frequency</label>'
-            '<input type="range" id="min-confidence" min="0" max="1" step="0.01" value="0">'
-            '<output for="min-confidence"></output>'
-        )
-    return (
-        f'<div class="controls" role="group" aria-label="Edges shown">{sliders}</div>'
-        f'<p id="edge-count" role="status" data-total="{content.graph.n_edges}" data-held="{escape(page_note)}"></p>'
-    )
+        sliders += [
+            tag("label", Html("least selection frequency"), for_="min-confidence"),
+            tag("input", type="range", id="min-confidence", min=0, max=1, step=0.01, value=0),
+            tag("output", for_="min-confidence"),
+        ]
+    total = tag("p", id="edge-count", role="status", data_total=content.graph.n_edges, data_held=page_note)
+    return Html(tag("div", *sliders, class_="controls", role="group", aria_label="Edges shown"), total)
 
 
-def _legend(content: Content) -> str:
+def _legend(content: Content) -> Html:
     """Colour, mark and size of each community, with its strongest tasks."""
     sizes = np.bincount(content.communities)
     entries = []
     for label in np.flatnonzero(sizes > 1)[: len(MARKERS)]:
         members = content.order[content.communities[content.order] == label]
-        names = ", ".join(named(content.graph.tasks[k], 24) for k in members[:6])
-        more = "\u00a0…" if len(members) > 6 else ""
-        shape = (
-            f'<svg class="mark" viewBox="0 0 12 12" aria-hidden="true" fill="{content.colors[members[0]]}">'
-            f"{_SHAPES[MARKERS[label]]}</svg>"
-        )
-        entries.append(f"<li>{shape} community {label + 1}, {count(len(members), 'task')}: {names}{more}</li>")
+        color = content.colors[members[0]]
+        shape = tag("svg", _SHAPES[MARKERS[label]], class_="mark", viewBox="0 0 12 12", aria_hidden="true", fill=color)
+        words = f" community {label + 1}, {count(len(members), 'task')}: "
+        entries.append(Html(shape, words, _first_names(content, members, 6)))
     rest = int(sizes[sizes > 1][len(MARKERS) :].sum())
     alone = int((sizes == 1).sum())
     if rest:
-        entries.append(f"<li>grey circles: {count(rest, 'task')} in smaller communities, listed below</li>")
+        entries.append(Html(f"grey circles: {count(rest, 'task')} in smaller communities, listed below"))
     if alone:
         missing = "neighbour" if content.certain is None else "relation that can be told from chance"
-        entries.append(f"<li>grey circles: {count(alone, 'task')} without a {missing}</li>")
-    return f'<ul class="legend">{"".join(entries)}</ul>'
+        entries.append(Html(f"grey circles: {count(alone, 'task')} without a {missing}"))
+    return tag("ul", *(tag("li", entry) for entry in entries), class_="legend")
 
 
-def _all_communities(content: Content) -> str:
+def _first_names(content: Content, members: Any, most: int) -> Html:
+    names = Html(", ").join(named(content.graph.tasks[k], 24) for k in members[:most])
+    return Html(names, "\u00a0…" if len(members) > most else "")
+
+
+def _all_communities(content: Content) -> Html:
     """A list to search, where colours and marks do not suffice for all communities."""
     sizes = np.bincount(content.communities)
     labels = np.flatnonzero(sizes > 1)
     if len(labels) <= len(MARKERS):
-        return ""
+        return Html()
     members = [content.order[content.communities[content.order] == label] for label in labels]
     rows = [
-        Row(f"community {label + 1}", own, f"Select community {label + 1}", "\n".join(content.names[k] for k in own))
-        for label, own in zip(labels, members, strict=True)
+        Row(Html(name), own, f"Select {name}", "\n".join(content.names[k] for k in own))
+        for name, own in zip((f"community {label + 1}" for label in labels), members, strict=True)
     ]
-    first = [", ".join(named(content.graph.tasks[k], 24) for k in own[:4]) for own in members]
-    cells = [names + "\u00a0…" * (len(own) > 4) for names, own in zip(first, members, strict=True)]
+    cells = [_first_names(content, own, 4) for own in members]
     caption = f"All {len(labels):,} communities: the name of a task finds its own; choose one to highlight its tasks."
     columns = [numbers("tasks", sizes[labels].astype(float), ",.0f"), Column("strongest", cells)]
     return linked_table("community", caption, "community", rows, columns)
@@ -190,9 +194,9 @@ def chord_section(content: Content, shared: Shared) -> Section | None:
         line_color="color",
     )
     _write_rim(plot, shared, chords.angles, names, font, 1.01 + 19 / radius)
-    words = " There are too many tasks to name; hover or select to read them."
-    words = f'<span class="phone">{words}</span>' if any(names) else words
-    body = figure_html("plot-chords", alt, f"Edges are those that the sliders above leave. {_SIGNS}{words}")
+    words = Html(" There are too many tasks to name; hover or select to read them.")
+    words = tag("span", words, class_="phone") if any(names) else words
+    body = figure_html("plot-chords", alt, Html("Edges are those that the sliders above leave. ", _SIGNS, words))
     return Section("chords", "Chord diagram", body, {"plot-chords": plot})
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl._html import Html, tag
 from mssl.graph.geometry import NEGATIVE, POSITIVE
 from mssl.graph.inference import COVERAGE
 from mssl.model.task_matrix import DENSE_UP_TO
@@ -103,7 +104,7 @@ def matrix_section(content: Content, shared: Shared) -> Section | None:
     notes = [f"Coloured bands are communities. {_pooling_note(data, 'pair of tasks', 'pairs of tasks')}"]
     if not fits:
         notes.append(f"{K:,} names have no room; point at a cell to read its two tasks, click to select them.")
-    body = figure_html("plot-relations", alt, " ".join(notes).strip(), _switch("relations", layers))
+    body = figure_html("plot-relations", alt, Html(" ".join(notes).strip()), _switch("relations", layers))
     return Section("relations", "Partial correlations", body, {"plot-relations": plot}, {"relations": data})
 
 
@@ -141,11 +142,12 @@ def coefficient_section(content: Content, shared: Shared) -> Section | None:
     notes += [_pooling_note(data, "coefficient", "coefficients")]
     if not (tasks_fit and features_fit):
         notes.append("Names without room show beside the pointer.")
-    body = figure_html("plot-coefficients", alt, " ".join(filter(None, notes)), _switch("coefficients", layers))
+    body = figure_html("plot-coefficients", alt, Html(" ".join(filter(None, notes))), _switch("coefficients", layers))
     figures = {"plot-coefficients": plot}
     if content.coef_error is not None:
         words, figures["plot-intervals"] = _forest(content, content.coef_error)
-        body += figure_html("plot-intervals", words, f"Coefficients with {COVERAGE:.0%} intervals; orange ones hold 0.")
+        caption = Html(f"Coefficients with {COVERAGE:.0%} intervals; orange ones hold 0.")
+        body = Html(body, figure_html("plot-intervals", words, caption))
     return Section("coefficients", "Coefficients", body, figures, {"coefficients": data})
 
 
@@ -273,13 +275,13 @@ def _pooling_note(data: dict[str, Any], one: str, many: str) -> str:
     )
 
 
-def _switch(key: str, layers: list[_Layer]) -> str:
+def _switch(key: str, layers: list[_Layer]) -> Html:
     """Radio buttons that choose what the colours show."""
     if len(layers) < 2:
-        return ""
-    buttons = "".join(
-        f'<label><input type="radio" name="{key}-layer" value="{layer.key}"{" checked" if k == 0 else ""}> '
-        f"{layer.label}</label>"
+        return Html()
+    buttons = (
+        tag("label", button, Html(f" {layer.label}"))
         for k, layer in enumerate(layers)
+        for button in [tag("input", type="radio", name=f"{key}-layer", value=layer.key, checked=k == 0)]
     )
-    return f'<div class="controls" role="radiogroup" aria-label="Colours show">{buttons}</div>'
+    return tag("div", *buttons, class_="controls", role="radiogroup", aria_label="Colours show")

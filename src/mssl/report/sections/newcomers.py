@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mssl._html import Html, tag
 from mssl.report.figures import Section, count, plain, small_table
 
 if TYPE_CHECKING:
@@ -19,10 +20,11 @@ def new_task_section(content: Content) -> Section | None:
     new = content.new_task
     if new is None or content.n_tasks < 2:
         return None
+    predict, unseen = tag("code", Html("predict")), tag("code", Html("unseen='mean'"))
     how = (
-        "<code>predict</code> does so unasked, with a warning"
+        Html(predict, " does so unasked, with a warning")
         if new.unasked
-        else "give <code>predict</code> <code>unseen='mean'</code> for it; without it such a task is refused"
+        else Html("give ", predict, " ", unseen, " for it; without it such a task is refused")
     )
     d = len(new.coef)
     spread = np.sqrt(((content.coef - new.coef) ** 2).mean(axis=0))
@@ -32,9 +34,9 @@ def new_task_section(content: Content) -> Section | None:
     lines = [("intercept", f"{new.intercept:.4g}", "–")]
     lines += [(plain(content.features[k], 60), f"{new.coef[k]:.4g}", f"{spread[k]:.3g}") for k in order]
     rest = f" Shown are the first {_MOST_FEATURES} of {count(d, 'weight')}." if d > _MOST_FEATURES else ""
-    words = (
-        f"<p>A task that was not in the fit is predicted with the tasks' mean: {how}. Where the tasks' own weights lie "
-        "far from it, a new task may too.</p>"
+    words = Html(
+        *("A task that was not in the fit is predicted with the tasks' mean: ", how),
+        ". Where the tasks' own weights lie far from it, a new task may too.",
     )
     table = small_table(
         "Weights of a new task",
@@ -42,4 +44,4 @@ def new_task_section(content: Content) -> Section | None:
         ("feature", "weight", "distance of the tasks"),
         lines,
     )
-    return Section("new-task", "A new task", words + table)
+    return Section("new-task", "A new task", Html(tag("p", words), table))

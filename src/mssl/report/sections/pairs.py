@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mssl._html import Html
 from mssl.graph.inference import COVERAGE
 from mssl.graph.task_graph import short_name
 from mssl.model.task_matrix import entries_at
@@ -32,7 +33,7 @@ def pair_section(content: Content) -> Section | None:
     tasks = content.graph.tasks
     rows = [
         Row(
-            f"{named(tasks[a], 24)} – {named(tasks[b], 24)}",
+            Html(named(tasks[a], 24), " – ", named(tasks[b], 24)),
             (a, b),
             f"{short_name(tasks[a], 200)} – {short_name(tasks[b], 200)}",
         )
@@ -57,9 +58,9 @@ def _tested(content: Content) -> list[Column]:
     """What the tests say of each relation."""
     found = list(content.relations or [])[:_MOST_PAIRS]
     weight, low, high, q = (np.array([getattr(row, name) for row in found]) for name in ("weight", "low", "high", "q"))
-    spans = [f"{a:+.2f} to {b:+.2f}" for a, b in zip(low, high, strict=True)]
+    spans = [Html(f"{a:+.2f} to {b:+.2f}") for a, b in zip(low, high, strict=True)]
     certain = set(content.edges.pairs if content.edges is not None else [])
-    marks = ["yes" if (row.task_i, row.task_j) in certain else "–" for row in found]
+    marks = [Html("yes" if (row.task_i, row.task_j) in certain else "–") for row in found]
     return [
         numbers("correlation", weight, "+.2f"),
         Column(f"{COVERAGE:.0%} interval", spans, low),

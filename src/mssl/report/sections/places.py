@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl._html import Html
 from mssl.exceptions import MissingDependencyError
 from mssl.graph.geometry import arc_geometry, coastlines, map_region
 from mssl.report.figures import FAINT, Section, Shared, base_figure, bokeh, count, figure_html
@@ -54,7 +55,7 @@ def map_section(content: Content, shared: Shared) -> Section | None:
         [(longitude - west) / (east - west) * width, (north - latitude) / (north - south) * height]
     )
     shared.draw_names(plot, "longitude", "latitude", pixels, "map", radius=0.6 * size, width=14)
-    body = figure_html("plot-map", alt, " ".join(filter(None, [words, *notes])))
+    body = figure_html("plot-map", alt, Html(" ".join(filter(None, [words, *notes]))))
     return Section("map", "Map", body, {"plot-map": plot})
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mssl._html import Html
 from mssl.graph.geometry import PALETTE, POSITIVE
 from mssl.plots.support import distances
 from mssl.report.figures import FAINT, Section, Shared, base_figure, bokeh, count, figure_html, plain
@@ -54,7 +55,8 @@ def stability_section(content: Content, shared: Shared) -> Section | None:
         f"Blue: the {reach} selected in at least {found.threshold:.0%} of the subsamples somewhere (dashed line); "
         f"grey: the others.{drawn} The penalty falls from left to right."
     )
-    return Section("stability", "Stability path", figure_html("plot-stability", alt, caption), {"plot-stability": plot})
+    body = figure_html("plot-stability", alt, Html(caption))
+    return Section("stability", "Stability path", body, {"plot-stability": plot})
 
 
 def _path_figure(found: Stability, alt: str) -> Any:
@@ -125,5 +127,5 @@ def convergence_section(content: Content) -> Section | None:
     plot.xaxis.ticker.min_interval = 1
     plot.add_layout(plot.legend[0], "below")
     plot.legend.border_line_color = None
-    body = figure_html("plot-convergence", alt, f"{words} Values of zero cannot be drawn on a log scale.".strip())
+    body = figure_html("plot-convergence", alt, Html(f"{words} Values of zero cannot be drawn on a log scale.".strip()))
     return Section("convergence", "Convergence", body, {"plot-convergence": plot})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl._html import Html, tag
 from mssl.graph.geometry import NEGATIVE, POSITIVE
 from mssl.graph.inference import COVERAGE
 from mssl.graph.task_graph import short_name
@@ -26,12 +27,12 @@ _GAIN_CAPTION = "Gain over the single-task fit, best first; losses lie below zer
 def task_section(content: Content, shared: Shared) -> Section:
     """Bars of gains where they were measured, and the table."""
     figures: dict[str, Any] = {}
-    body = ""
+    body = Html()
     if content.gains is not None:
         plot, alt = _gain_bars(content.gains, shared)
         figures["plot-gains"] = plot
-        body += figure_html("plot-gains", alt, _GAIN_CAPTION)
-    return Section("tasks", "Tasks", body + _table(content), figures)
+        body = figure_html("plot-gains", alt, Html(_GAIN_CAPTION))
+    return Section("tasks", "Tasks", Html(body, _table(content)), figures)
 
 
 def _gain_bars(gains: Gains, shared: Shared) -> tuple[Any, str]:
@@ -73,7 +74,7 @@ def _gain_bars(gains: Gains, shared: Shared) -> tuple[Any, str]:
     return plot, alt
 
 
-def _table(content: Content) -> str:
+def _table(content: Content) -> Html:
     columns = _columns(content)
     falling = None if content.gains is None else _GAIN
     order = content.order if content.gains is None else np.argsort(-content.gains.gain, kind="stable")
@@ -81,7 +82,7 @@ def _table(content: Content) -> str:
     tasks = content.graph.tasks
     rows = [
         Row(
-            f'<span class="chip" style="background:{content.colors[k]}"></span>{named(tasks[k])}',
+            Html(tag("span", class_="chip", style=f"background:{content.colors[k]}"), named(tasks[k])),
             [k],
             short_name(tasks[k], 500),
             look="loses" if lost[k] else "",
@@ -117,9 +118,10 @@ def _columns(content: Content) -> list[Column]:
 
 def _gain_column(gains: Gains) -> Column:
     """Gains with a word and a mark for losers, so that colour is not needed to see them."""
-    marks = {"loss": ' <strong class="loss">▼ loses</strong>', "even": ' <span class="quiet">even</span>'}
+    loses, even = tag("strong", Html("▼ loses"), class_="loss"), tag("span", Html("even"), class_="quiet")
+    marks = {"loss": Html(" ", loses), "even": Html(" ", even)}
     cells = [
-        "–" if np.isnan(value) else f"{value:+.1f}{marks.get(word, '')}"
+        Html("–") if np.isnan(value) else Html(f"{value:+.1f}", marks.get(word, ""))
         for value, word in zip(gains.gain, gains.verdict, strict=True)
     ]
     return Column(_GAIN, cells, gains.gain)
@@ -132,5 +134,5 @@ def _strongest(content: Content) -> Column:
     ends, others = np.column_stack([i, j])[::-1].ravel(), np.column_stack([j, i])[::-1].ravel()
     best[ends], weight[ends] = others, np.repeat(entries_at(content.graph.weights, i, j)[::-1], 2)
     names = content.graph.tasks
-    cells = [f"{named(names[k], 24)} ({w:+.2f})" if w else "–" for k, w in zip(best, weight, strict=True)]
+    cells = [Html(named(names[k], 24), f" ({w:+.2f})") if w else Html("–") for k, w in zip(best, weight, strict=True)]
     return Column("strongest neighbour", cells, np.abs(weight))

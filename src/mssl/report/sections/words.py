@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mssl._html import Html, tag
 from mssl.graph.inference import COVERAGE
 from mssl.metrics import NEGLIGIBLE_GAIN
 from mssl.model.task_matrix import entries_at
@@ -24,18 +24,18 @@ def summary_section(content: Content) -> Section:
         ("How good it is", _good(content)),
         ("How certain it is", _certain(content)),
     ]
-    body = "".join(f"<dt>{heading}</dt><dd>{text}</dd>" for heading, text in parts)
-    return Section("summary", "Summary", f'<dl class="summary">{body}</dl>')
+    body = (Html(tag("dt", Html(heading)), tag("dd", words)) for heading, words in parts)
+    return Section("summary", "Summary", tag("dl", *body, class_="summary"))
 
 
-def _fitted(content: Content) -> str:
+def _fitted(content: Content) -> Html:
     K, d = content.coef.shape
-    text = f"{escape(content.method)} learned {count(K, 'task')} with {count(d, 'feature')} each."
+    text = f"{content.method} learned {count(K, 'task')} with {count(d, 'feature')} each."
     graph = content.graph
     if not content.coef.any():
         text += " All coefficients are zero: the features explain nothing."
     if content.missing_graph is not None:
-        return f"{text} {escape(content.missing_graph)}"
+        return Html(f"{text} {content.missing_graph}")
     pairs = K * (K - 1) // 2
     negative = int((entries_at(graph.weights, *graph.edge_indices()) < 0).sum())
     signs = "all positive" if not negative else f"{negative:,} of them negative"
@@ -43,8 +43,8 @@ def _fitted(content: Content) -> str:
         f" The task graph has {count(graph.n_edges, 'edge')} of {pairs:,} possible ({graph.n_edges / pairs:.1%}), "
         f"{signs}, {_groups(content)}."
     )
-    edges = ", ".join(f"{named(e.task_i, 24)} – {named(e.task_j, 24)} ({e.weight:+.2f})" for e in graph.edges(3))
-    return f"{text} Strongest: {edges}."
+    edges = (Html(named(e.task_i, 24), " – ", named(e.task_j, 24), f" ({e.weight:+.2f})") for e in graph.edges(3))
+    return Html(text, " Strongest: ", Html(", ").join(edges), ".")
 
 
 def _groups(content: Content) -> str:
@@ -57,21 +57,21 @@ def _groups(content: Content) -> str:
     return f"in {count(groups, 'community')}{stand}"
 
 
-def _good(content: Content) -> str:
+def _good(content: Content) -> Html:
     """What rows that were not fitted say comes first; what fitted rows say comes last, and says so."""
     scores = content.scores
     training = scores is not None and scores.held_out is False
-    parts = [_shared_gain(content), "" if training else _scores(content), _gains(content)]
+    parts = [Html(_shared_gain(content)), Html() if training else _scores(content), _gains(content)]
     if training:
         if not _shared_gain(content) and content.gains is None:
-            parts.append("How well it predicts new rows was not measured.")
+            parts.append(Html("How well it predicts new rows was not measured."))
         parts.append(_scores(content))
-    return " ".join(part for part in parts if part)
+    return Html(" ").join(filter(None, parts))
 
 
 def _shared_gain(content: Content) -> str:
     """What cross-validation says of learning together."""
-    gain, score = content.shared_gain, escape(content.cross_validated)
+    gain, score = content.shared_gain, content.cross_validated
     if gain is None:
         return score
     told = (
@@ -89,28 +89,29 @@ _WHOSE_ROWS = {
 }
 
 
-def _scores(content: Content) -> str:
+def _scores(content: Content) -> Html:
     scores = content.scores
     if scores is None or not (scores.rows.any() or scores.n_strange):
-        return "No rows were given to the report, so it states no errors."
-    return " ".join(filter(None, [_known_tasks(content, scores), _labels(scores), _strangers(scores)]))
+        return Html("No rows were given to the report, so it states no errors.")
+    return Html(" ").join(filter(None, [_known_tasks(content, scores), Html(_labels(scores)), _strangers(scores)]))
 
 
-def _known_tasks(content: Content, scores: Scores) -> str:
+def _known_tasks(content: Content, scores: Scores) -> Html:
     if not scores.rows.any():
-        return ""
+        return Html()
     worst, known = int(np.nanargmax(scores.error)), scores.rows > 0
     rows = _WHOSE_ROWS[scores.held_out].format(count(int(scores.rows.sum()), "row"))
-    text = (
+    text = Html(
         f"On {rows} the median {scores.error_name} of a task is {np.nanmedian(scores.error):.3g} and the median "
-        f"{scores.explained_name} is {np.nanmedian(scores.explained):.2f}; the worst task is "
-        f"{named(content.graph.tasks[worst])} ({scores.error_name} {scores.error[worst]:.3g})."
+        f"{scores.explained_name} is {np.nanmedian(scores.explained):.2f}; the worst task is ",
+        named(content.graph.tasks[worst]),
+        f" ({scores.error_name} {scores.error[worst]:.3g}).",
     )
     if scores.inside is not None:
         inside = np.average(scores.inside[known], weights=scores.rows[known])
-        text += f" {inside:.0%} of the rows lie inside their {COVERAGE:.0%} prediction interval."
+        text = Html(text, f" {inside:.0%} of the rows lie inside their {COVERAGE:.0%} prediction interval.")
     if scores.held_out is False:
-        text += " Errors of new rows are usually larger."
+        text = Html(text, " Errors of new rows are usually larger.")
     return text
 
 
@@ -127,25 +128,26 @@ def _labels(scores: Scores) -> str:
     )
 
 
-def _strangers(scores: Scores) -> str:
+def _strangers(scores: Scores) -> Html:
     """What rows of tasks that the model was not fitted to say."""
     if not scores.n_strange:
-        return ""
-    names = ", ".join(named(name, 24) for name in scores.strangers[:5])
+        return Html()
+    names = Html(", ").join(named(name, 24) for name in scores.strangers[:5])
     more = f" and {len(scores.strangers) - 5:,} more" if len(scores.strangers) > 5 else ""
     measure = scores.error_name
-    return (
-        f"{count(scores.n_strange, 'further row')} are of {count(len(scores.strangers), 'task')} that the model was "
-        f"not fitted to ({names}{more}), and are in no other figure of this page: predicted as a new task, from the "
+    return Html(
+        f"{count(scores.n_strange, 'further row')} are of {count(len(scores.strangers), 'task')} that the model was ",
+        *("not fitted to (", names, more),
+        f"), and are in no other figure of this page: predicted as a new task, from the "
         f"mean of the tasks, their {measure} is {scores.strange_error:.3g} and their {scores.explained_name} "
-        f"{scores.strange_explained:.2f}."
+        f"{scores.strange_explained:.2f}.",
     )
 
 
-def _gains(content: Content) -> str:
+def _gains(content: Content) -> Html:
     if content.gains is None:
         known = content.shared_gain is not None or content.cross_validated
-        return "" if known else "The gain over single-task fits was not measured."
+        return Html("" if known else "The gain over single-task fits was not measured.")
     gain, lost = content.gains.gain, np.flatnonzero(content.gains.lost)
     measured = count(int(np.isfinite(gain).sum()), "task")
     text = (
@@ -153,21 +155,19 @@ def _gains(content: Content) -> str:
         f"{np.nanmedian(gain):+.1f}\u00a0%)" + ("." if len(lost) else " and none loses.")
     )
     if not len(lost):
-        return text
+        return Html(text)
     losers = lost[np.argsort(gain[lost], kind="stable")[:5]]
-    names = ", ".join(f"{named(content.graph.tasks[k], 24)} ({gain[k]:+.1f}\u00a0%)" for k in losers)
-    return (
-        f"{text} {count(len(lost), 'task')} lose{'s' if len(lost) == 1 else ''}: {names}"
-        f"{' and others' if len(lost) > 5 else ''}."
-    )
+    names = Html(", ").join(Html(named(content.graph.tasks[k], 24), f" ({gain[k]:+.1f}\u00a0%)") for k in losers)
+    lose = f" {count(len(lost), 'task')} lose{'s' if len(lost) == 1 else ''}: "
+    return Html(text, lose, names, " and others." if len(lost) > 5 else ".")
 
 
-def _certain(content: Content) -> str:
+def _certain(content: Content) -> Html:
     gap, status = content.certificate
     rounds = max((len(values) for values in content.history.values()), default=0)
-    text = " ".join(f"{escape(note[:1].upper() + note[1:])}." for note in content.evidence)
+    text = " ".join(f"{note[:1].upper() + note[1:]}." for note in content.evidence)
     if status:
-        text += f" The fit {escape(status)}" + (f", with a relative gap of {gap:.1e}" if gap is not None else "")
+        text += f" The fit {status}" + (f", with a relative gap of {gap:.1e}" if gap is not None else "")
         text += f", after {count(rounds, 'round')}." if rounds else "."
     confidence = content.graph.confidence
     if confidence is not None and content.graph.n_edges:
@@ -180,17 +180,17 @@ def _certain(content: Content) -> str:
         text += f" The tasks share a mean, of variance {content.mean_variance:.3g}."
     if content.noise is not None and content.noise.max() > content.noise.min():
         text += f" Noise of the tasks runs from {content.noise.min():.3g} to {content.noise.max():.3g}."
-    return text or "Nothing was measured that says so."
+    return Html(text or "Nothing was measured that says so.")
 
 
 def record_section(content: Content) -> Section:
     """Data, settings and versions, to know later what this was."""
-    body = _pairs("Settings", content.settings) + _pairs("Data and versions", content.record)
-    return Section("record", "For the record", f'<div class="record">{body}</div>')
+    tables = [_pairs("Settings", content.settings), _pairs("Data and versions", content.record)]
+    return Section("record", "For the record", tag("div", *tables, class_="record"))
 
 
-def _pairs(heading: str, pairs: list[tuple[str, str]]) -> str:
-    table_rows = "".join(
-        f'<tr><th scope="row">{escape(name)}</th><td><bdi>{escape(text)}</bdi></td></tr>' for name, text in pairs
-    )
-    return f"<table><caption>{heading}</caption><tbody>{table_rows or '<tr><td>none</td></tr>'}</tbody></table>"
+def _pairs(heading: str, pairs: list[tuple[str, str]]) -> Html:
+    lines = [
+        tag("tr", tag("th", Html(name), scope="row"), tag("td", tag("bdi", Html(text)))) for name, text in pairs
+    ] or [tag("tr", tag("td", Html("none")))]
+    return tag("table", tag("caption", Html(heading)), tag("tbody", *lines))
