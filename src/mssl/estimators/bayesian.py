@@ -456,7 +456,8 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
     max_iter : int, default=300
         Most computations of the evidence in a stage of a fit.
     checkpoint : path, optional
-        A file for the forecasts of every candidate that was judged, so that a fit can be killed and continued.
+        A file for the forecasts of every candidate that was judged, so that a fit can be killed and continued. Saved
+        models do not keep it.
     verbose : int, default=0
         1 prints a line for each candidate, with its number and the time since the fit began.
 

@@ -139,6 +139,9 @@ _DEPTH = 60  # levels of nested values: models have far fewer, and a hostile fil
 _ATTRIBUTE = re.compile(r"_?[a-z][a-zA-Z0-9_]*")  # attributes that a file may set
 # Scikit-learn's callbacks belong to a run, and moments, as large as all Grams, to the rows: neither is part of a model.
 _SKIPPED = re.compile(r"_skl_|_callback_|_parent_callback_|moments_$")
+# Files that a later fit would read pickles from or write to, and how many processes it starts, belong to a run as well.
+_RUN_PATHS = {"memory", "checkpoint"}
+_MOST_JOBS = 1024  # more than machines have cores: joblib starts as many processes as it is told
 _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 _SCALARS: dict[str, Any] = {
     kind.__name__: kind
@@ -307,6 +310,13 @@ def skops_types() -> list[str]:
     return [f"{cls.__module__}.{cls.__qualname__}" for cls in classes]
 
 
+def belongs_to_run(name: str, value: Any) -> bool:
+    """Whether a parameter names files to read or write (a number does not), or asks for more processes than can be."""
+    if name == "n_jobs":
+        return value is not None and not (isinstance(value, int | np.integer) and value <= _MOST_JOBS)
+    return name in _RUN_PATHS and not (value is None or isinstance(value, int | float))
+
+
 def _parameters(cls: type[Any]) -> set[str]:
     """Names of the parameters of a class, other than ``*args`` and ``**kwargs``."""
     if cls.__init__ is object.__init__:
@@ -322,7 +332,7 @@ def _state(value: Any) -> list[tuple[str, Any]]:
     if dataclasses.is_dataclass(value):
         return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
     return [
-        (name, content)
+        (name, None if belongs_to_run(name, content) else content)
         for name, content in vars(value).items()
         if not _SKIPPED.match(name) and not isinstance(getattr_static(type(value), name, None), cached_property)
     ]
@@ -519,6 +529,11 @@ def _with_parameters(cls: type[Any], state: dict[str, Any]) -> Any:
     if strange:
         raise ModelFileError(
             f"the attributes {[name[:40] for name in sorted(strange)]} of {cls.__name__} do not fit this mssl"
+        )
+    for name in sorted(name for name, content in state.items() if belongs_to_run(name, content)):
+        raise ModelFileError(
+            f"the parameter {name!r} of {cls.__name__} names files that a later fit reads and writes, or more than "
+            f"{_MOST_JOBS} processes; no model file may. Set it to None before saving, and again after loading"
         )
     model = cls(**{name: content for name, content in state.items() if name in parameters})
     vars(model).update(further)

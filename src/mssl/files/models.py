@@ -29,7 +29,7 @@ from mssl._validation import refused
 from mssl.data.encoding import Features
 from mssl.exceptions import ModelFileError, MSSLError
 from mssl.files.atomic import atomic
-from mssl.files.codec import VERSION, Decoder, Encoder, UnknownClassError, check_classes
+from mssl.files.codec import VERSION, Decoder, Encoder, UnknownClassError, belongs_to_run, check_classes
 
 FORMAT = "mssl-model"
 _MOST_HEADER = (
@@ -56,7 +56,8 @@ def save(model: Any, path: str | os.PathLike[str], *, notes: Mapping[str, Any] |
     ----------
     model : estimator
         Any estimator of mssl, fitted or not. Losses, penalties and structures that you have defined are saved with it;
-        to read it again, hand their classes to :func:`load`.
+        to read it again, hand their classes to :func:`load`. What says how a fit runs on this machine (``memory`` of
+        pipelines, ``checkpoint``, an ``n_jobs`` above 1024) is saved as None.
     path : str or path-like
         The file; one that is there is replaced in one step.
     notes : mapping, optional
@@ -232,7 +233,10 @@ def _summary(model: Any) -> dict[str, Any]:
         }
     graph = getattr(model, "graph_", None)
     return {
-        "parameters": {name: _plain(value) for name, value in model.get_params(deep=False).items()},
+        "parameters": {
+            name: None if belongs_to_run(name, value) else _plain(value)
+            for name, value in model.get_params(deep=False).items()
+        },
         "tasks": [str(name) for name in getattr(model, "tasks_", [])],
         "features": [str(name) for name in getattr(model, "features_", [])],
         "classes": [str(name) for name in getattr(model, "classes_", [])],
