@@ -18,11 +18,12 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mssl._validation import check_choice, check_number, check_whole_number, refused
+from mssl.kernels.threads import SingleThreaded
 
 _CHUNK = 1024  # edges whose differences are held at a time: trades memory for calls
 
 
-class LaplacianScore(SelectorMixin, BaseEstimator):
+class LaplacianScore(SingleThreaded, SelectorMixin, BaseEstimator):
     r"""Keep the features that vary least along the graph of nearest neighbours.
 
     With S the weights of the symmetric graph that joins two rows if either is among the k nearest of the

@@ -8,6 +8,7 @@ import numpy as np
 
 from mssl._typing import Array, Index, Labels
 from mssl.exceptions import DataError, LayoutError
+from mssl.kernels.threads import single_threaded
 from mssl.losses import Loss
 
 NEGLIGIBLE_GAIN = 0.0005  # below it a gain rounds to nothing in percent, and is told as none
@@ -134,6 +135,7 @@ def area_under_curve(y: Array, score: Array, sample_weight: Array | None = None)
     return float(upper @ (np.cumsum(lower) - lower / 2) / pairs) if pairs > 0 else float("nan")
 
 
+@single_threaded
 def conditional_score(model: Any, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> float:
     r"""Mean log density of each target given the other targets of the same occasion, for residual models.
 

@@ -15,6 +15,7 @@ from mssl.data.layouts import TaskData, read_tasks
 from mssl.estimators.glm import MultiTaskClassifier, MultiTaskGLM
 from mssl.estimators.summary import held_out_score
 from mssl.exceptions import ParameterError, require
+from mssl.kernels.threads import single_threaded
 from mssl.losses import Loss, resolve_loss
 from mssl.structures import SparsePrecision
 
@@ -74,6 +75,7 @@ class TransferReport:
         return "\n".join(self._lines())
 
 
+@single_threaded
 def transfer_report(
     model: Any,
     X: Any,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from mssl._validation import check_choice, refused
+from mssl._validation import caller_level, check_choice, refused
 from mssl.climate.grids import (
     DEGREES,
     axis_attributes,
@@ -35,6 +35,7 @@ from mssl.climate.grids import (
 )
 from mssl.estimators.baselines import Climatology
 from mssl.exceptions import DataError, DatasetError, MissingDependencyError, require
+from mssl.kernels.threads import single_threaded
 from mssl.methods import lacks_graph, make_estimator
 
 Array = NDArray[np.float64]
@@ -80,6 +81,7 @@ class _Months:
         return {"missing_train": int(gaps[self.train].sum()), "missing_test": int(gaps[~self.train].sum())}
 
 
+@single_threaded
 def combine(
     ensemble: Any,
     observations: Any,
@@ -299,7 +301,7 @@ def _align(observed: Any, fields: dict[str, Any], train: tuple[int, int], test: 
         )
         if field is not observed or np.isin(wanted[learning], absent).all():
             raise DataError(f"{lacks}; choose years that all of them cover.")
-        warnings.warn(f"{lacks}; they count as gaps and are predicted.", UserWarning, stacklevel=3)
+        warnings.warn(f"{lacks}; they count as gaps and are predicted.", UserWarning, stacklevel=caller_level())
     observed = loaded(observed.reindex(time=wanted), "The observation")
     values = [loaded(field.sel(time=wanted), f"Member {name!r}").values for name, field in fields.items()]
     stack = np.stack(values, axis=2).astype(float, copy=False)

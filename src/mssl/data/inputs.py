@@ -328,7 +328,7 @@ def _warn_column_vector() -> None:
     warnings.warn(
         "A column-vector y was passed when a 1d array was expected; it is read as one task.",
         DataConversionWarning,
-        stacklevel=6,
+        stacklevel=caller_level(),
     )
 
 

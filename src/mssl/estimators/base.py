@@ -74,7 +74,7 @@ def score_by_keyword(method: Callable[P, R]) -> Callable[P, R]:
                 "score takes tasks and sample_weight by keyword; by position (sample_weight, then tasks) they go "
                 "with the next release.",
                 FutureWarning,
-                stacklevel=2,
+                stacklevel=caller_level(),
             )
             named |= dict(zip(("sample_weight", "tasks"), old, strict=False))
         return method(*kept, **named)

@@ -14,6 +14,7 @@ from mssl._validation import caller_level, check_instance, refused
 from mssl.data.inputs import feature_labels, is_dask
 from mssl.data.moments import Moments
 from mssl.estimators.prediction import head
+from mssl.kernels.threads import SingleThreaded
 from mssl.losses import Loss
 
 
@@ -23,7 +24,7 @@ def _is_gaussian(model: Any) -> bool:
     return bool(getattr(loss, "name", loss) == "gaussian")
 
 
-class FromMoments:
+class FromMoments(SingleThreaded):
     """Regressors that can be fitted to moments, in the place of rows in the long layout.
 
     The fit is that to the rows: least squares knows nothing else of them.

@@ -28,6 +28,7 @@ from mssl.data.targets import TargetTransform
 from mssl.estimators.effects import Columns, PartialEffect
 from mssl.exceptions import DataError, LayoutError, ParameterError
 from mssl.features import FeatureBlocks
+from mssl.kernels.threads import SingleThreaded
 from mssl.losses import Loss
 from mssl.model.conditional import conditional
 
@@ -54,7 +55,7 @@ class Rows(NamedTuple):
     dtype: Any
 
 
-class TaskPredictor:
+class TaskPredictor(SingleThreaded):
     """Linear predictors of a fitted estimator with ``coef_``, ``intercept_``, ``tasks_`` and ``layout_``."""
 
     coef_: Array

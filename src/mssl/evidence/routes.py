@@ -32,6 +32,7 @@ from mssl._typing import Array, Index, Mask
 from mssl.evidence.posterior import DualPosterior, JointPosterior, MeanPosterior, SharedPosterior, WeightPosterior, root
 from mssl.evidence.prior import Columns, Hyper, Statistics
 from mssl.evidence.rows import Rows
+from mssl.kernels.threads import threads_for
 
 
 class Route(Protocol):
@@ -478,8 +479,9 @@ def _inverse(V: Array) -> tuple[Array, float]:
     """V⁻¹ and log |V|."""
     if not len(V):
         return V, 0.0
-    lower = _root(V)
-    P, _ = dpotri(lower, lower=1)  # the lower half; the other is zero
+    with threads_for(len(V)):
+        lower = _root(V)
+        P, _ = dpotri(lower, lower=1)  # the lower half; the other is zero
     diagonal = np.diag(P).copy()
     P = P + P.T
     np.fill_diagonal(P, diagonal)

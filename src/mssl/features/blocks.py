@@ -15,6 +15,7 @@ from mssl._validation import check_instance, refused
 from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError
 from mssl.features.maps import FeatureMap, Interactions, Linear, Spline
+from mssl.kernels.threads import SingleThreaded
 
 WORDS: dict[str, tuple[type[FeatureMap], ...]] = {
     "linear": (Linear,),
@@ -26,7 +27,7 @@ _SQUARES = (1e-152, 1e152)  # columns whose squares doubles can hold
 _RIDGE = 1e-3  # of the regression whose residuals pairs are screened by: rows of one added for each row
 
 
-class FeatureBlocks(TransformerMixin, BaseEstimator):
+class FeatureBlocks(SingleThreaded, TransformerMixin, BaseEstimator):
     """Blocks of features, each made by one map, fitted on training rows.
 
     The straight lines come first, so that a model whose other weights are zero is linear; all that further maps give is

@@ -20,12 +20,13 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, v
 from mssl._typing import Array, Index, Labels
 from mssl._validation import check_whole_number
 from mssl.exceptions import DataError
+from mssl.kernels.threads import SingleThreaded
 
 _BY_CHANCE = 0.05  # probability that targets without any interaction are given one
 _ROUNDING = 1e-10  # share of a column's spread that counts as none
 
 
-class FeatureMap(TransformerMixin, BaseEstimator):
+class FeatureMap(SingleThreaded, TransformerMixin, BaseEstimator):
     """A map of d columns into features; a subclass says how it is learned and applied.
 
     A map of your own is a subclass with ``kind``, ``_learn``, ``_apply`` and ``_names``.

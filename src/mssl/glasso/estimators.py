@@ -15,9 +15,10 @@ from mssl._typing import Array
 from mssl._validation import check_array, check_whole_number, refused
 from mssl.exceptions import DataError
 from mssl.glasso.solver import GraphicalLassoResult, graphical_lasso
+from mssl.kernels.threads import SingleThreaded
 
 
-class _GraphicalLasso(EmpiricalCovariance):
+class _GraphicalLasso(SingleThreaded, EmpiricalCovariance):
     """What both share: scores, errors and distances are those of scikit-learn's covariance estimators."""
 
     store_precision = True

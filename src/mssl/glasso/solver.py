@@ -12,6 +12,7 @@ magnitude of S do not matter.
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
@@ -24,12 +25,11 @@ from mssl._validation import check_array, check_choice, check_instance, check_nu
 from mssl.exceptions import DataError, ParameterError
 from mssl.glasso import algorithms
 from mssl.glasso.algorithms import Problem, join, normalise, split
-from mssl.kernels.threads import one_thread
+from mssl.kernels.threads import threads_for
 
 Array = NDArray[np.float64]
 # A limit of fewer sweeps asks for an unfinished descent, which the compiled call does not report: it answers or fails.
 ENOUGH_SWEEPS = 100
-FEW = 600  # variables up to which one BLAS thread is the fastest; changes the time, not the answer
 
 
 class GlassoStatus(StrEnum):
@@ -234,14 +234,11 @@ def solve(
     dense = not L.any() if L is not None else alpha == 0
     result = None
     if solver == "bcd" and not dense and max_iter >= ENOUGH_SWEEPS:
-        if kernels.LAPACK_FROM <= len(S) <= FEW:
-            with one_thread():
-                result = _compiled(S, alpha, L, e, tol, max_iter, warm_start, digits)
-        else:
+        with threads_for(len(S)) if len(S) >= kernels.LAPACK_FROM else nullcontext():
             result = _compiled(S, alpha, L, e, tol, max_iter, warm_start, digits)
     if result is None:
         prices = np.full(S.shape, float(alpha)) if L is None else L
-        with one_thread(len(S) <= FEW), np.errstate(over="ignore", invalid="ignore"):
+        with threads_for(len(S)), np.errstate(over="ignore", invalid="ignore"):
             result = _by_components(S, prices, e, "inverse" if dense else solver, tol, max_iter, warm_start)
         if solver == "admm" and result.status is GlassoStatus.MAX_ITER and max_iter >= ENOUGH_SWEEPS:
             # Its rate is 1 − 1/κ with the condition number κ of the precision, thousands where λ is small.
@@ -317,7 +314,7 @@ def gap_of(
     """:func:`graphical_lasso_gap` without checks of its input."""
     if known is not None and (found := known_gap(S, alpha, L, e, known)) is not None:
         return found
-    with one_thread(len(S) <= FEW):
+    with threads_for(len(S)):
         problem = normalise(S, np.full(S.shape, float(alpha)) if L is None else L, e)
         facts = None if known is None else (known.covariance, known.log_determinant, known.dual)
         certified = algorithms.certify_components(problem, omega, facts)

@@ -24,7 +24,7 @@ from mssl.graph.inference import (
     few_observations,
 )
 from mssl.graph.partial import Known, partial_correlations
-from mssl.kernels.threads import one_thread
+from mssl.kernels.threads import threads_for
 from mssl.penalties import L1
 from mssl.solvers.alternation import FitResult
 from mssl.solvers.fit import Prepared
@@ -140,7 +140,7 @@ def lazy_evidence(prepared: Prepared, result: FitResult, structure: Structure) -
                 f"There are {prepared.base.n_tasks} tasks; relations are told from chance for at most {_MOST_TASKS}, "
                 "since all pairs are compared. Fit the tasks in question alone."
             )
-        with one_thread(prepared.is_small):
+        with threads_for(prepared.size):
             ranks = getattr(structure, "correlation", "pearson") != "pearson"
             if structure.relates == "residual":
                 return _residuals(prepared, result, ranks)
@@ -175,15 +175,15 @@ class Scores(NamedTuple):
         zero, and to the mean as well where all pairs seem to have something in common ("auto").
     ranks : bool
         Compare the ranks of each task's weights, as normal quantiles, for heavy tails (a Gaussian copula).
-    small : bool
-        Whether one thread is fastest.
+    size : int
+        Rows of the largest matrices.
     """
 
     tasks: _Tasks
     errors: _Errors | None
     shared_mean: Any
     ranks: bool
-    small: bool
+    size: int
 
     @property
     def _automatic(self) -> bool:
@@ -207,7 +207,7 @@ class Scores(NamedTuple):
 
     def evidence(self) -> GraphEvidence:
         """What the scores say."""
-        with one_thread(self.small):
+        with threads_for(self.size):
             white, found, common = self._about_zero()
             sign, p = found.signed_p()
             relative_to = "mean" if self._with_mean else "zero"
@@ -259,7 +259,7 @@ class Scores(NamedTuple):
 
     def permuted(self, random: np.random.Generator) -> Scores:
         """Scores of tasks without relations beyond the mean: white ones change places and signs, task by task."""
-        with one_thread(self.small):
+        with threads_for(self.size):
             white, _, common = self._about_zero()
             if common:
                 white = self._white(True)
@@ -281,7 +281,7 @@ class Scores(NamedTuple):
 def read_scores(prepared: Prepared, shared_mean: Any = "auto", ranks: bool = False) -> Scores:
     """The scores of prepared data; the parameters are those of :class:`Scores`."""
     tasks = _read(prepared)
-    return Scores(tasks, _errors(prepared, tasks), shared_mean, ranks, prepared.is_small)
+    return Scores(tasks, _errors(prepared, tasks), shared_mean, ranks, prepared.size)
 
 
 def _read(prepared: Prepared) -> _Tasks:
@@ -393,7 +393,8 @@ class _Spread(NamedTuple):
     @classmethod
     def of(cls, covariance: Array) -> _Spread:
         """That of a covariance (B, s, s)."""
-        values, vectors = np.linalg.eigh(covariance)
+        with threads_for(covariance.shape[-1]):
+            values, vectors = np.linalg.eigh(covariance)
         return cls(np.maximum(values, 1e-3), vectors)
 
     def times(self, scores: Array, power: float) -> Array:

@@ -19,6 +19,7 @@ from mssl._validation import check_number, check_whole_number, refused
 from mssl.exceptions import DataError, require
 from mssl.graph.communities import by_size
 from mssl.graph.export import short_name
+from mssl.kernels.threads import single_threaded
 from mssl.model.task_matrix import entries_at, largest_entry, pair_matrix, submatrix
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def community_colors(labels: ArrayLike) -> list[str]:
     return [NEUTRAL if g in single else color.get(g, NEUTRAL) for g in groups.tolist()]
 
 
+@single_threaded
 def graph_layout(graph: TaskGraph) -> FloatArray:
     r"""Place the tasks in the plane so that strongly related ones lie close.
 

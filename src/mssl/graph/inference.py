@@ -95,6 +95,7 @@ from mssl._validation import check_array, check_choice, check_number, check_whol
 from mssl.exceptions import MSSLError, require
 from mssl.glasso.solver import graphical_lasso
 from mssl.graph.export import html_table, safe_cells, short_name, text_table, written
+from mssl.kernels.threads import SingleThreaded
 
 T = TypeVar("T")
 
@@ -523,7 +524,7 @@ class EvidenceSource(Protocol):
         ...
 
 
-class Later(Generic[T]):
+class Later(SingleThreaded, Generic[T]):
     """What is computed when it is first asked for, or when it is saved.
 
     Parameters

@@ -20,6 +20,7 @@ from mssl.exceptions import DataError, ModelFileError, require
 from mssl.graph.communities import by_size, louvain
 from mssl.graph.export import Edge, EdgeTable, dot, graphml, json_text, parse_json, short_name, written
 from mssl.graph.inference import GlobalTest, GraphEvidence, Later, LazyEvidence, RelationTable, saved_state
+from mssl.kernels.threads import single_threaded
 from mssl.model.task_matrix import (
     DENSE_UP_TO,
     count_entries,
@@ -161,6 +162,7 @@ class TaskGraph:
         return saved_state(vars(self))
 
     @classmethod
+    @single_threaded
     def from_precision(
         cls,
         precision: ArrayLike,
@@ -249,6 +251,7 @@ class TaskGraph:
     def edges(self, top: int | None = None) -> EdgeTable: ...
     @overload
     def edges(self, top: int | None = None, *, fdr: float, method: str = "bh") -> RelationTable: ...
+    @single_threaded
     def edges(
         self, top: int | None = None, *, fdr: float | None = None, method: str = "bh"
     ) -> EdgeTable | RelationTable:
@@ -268,6 +271,7 @@ class TaskGraph:
         rows = (Edge(names[a], names[b], w, c) for a, b, w, c in zip(i, j, weight, confidence, strict=True))
         return EdgeTable(rows, self.false_edges)
 
+    @single_threaded
     def relations(self, fdr: float = 0.1, method: str = "bh") -> RelationTable:
         """Return the pairs of tasks whose weights (or residuals) are correlated: who belongs together.
 
@@ -289,6 +293,7 @@ class TaskGraph:
         """
         return self._evidence().relations(self.tasks, fdr, method)
 
+    @single_threaded
     def global_test(self, n_permutations: int = 199, random_state: Any = 0) -> GlobalTest:
         """Test by permutations whether the tasks have any relation at all.
 
@@ -322,6 +327,7 @@ class TaskGraph:
             )
         return self.evidence.global_test(n_permutations, random_state)
 
+    @single_threaded
     def selected(self, fdr: float = 0.1, level: str = "relations", method: str = "bh") -> TaskGraph:
         """Return the graph of the pairs that can be told from chance: all relations, or the conditional edges.
 

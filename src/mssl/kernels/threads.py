@@ -1,8 +1,9 @@
 """Limits BLAS to one thread where more are slower, and spreads independent tasks over Python threads.
 
-Small factorisations are many times slower on two threads of a busy machine than on one. Setting the limit costs some
-0.1 ms, so the outermost call sets it and the calls inside it do not set it again. The limit is one of the whole
-process: fits in several threads share it, and it ends with the last of them.
+Small factorisations are many times slower on two threads of a busy machine than on one. So public methods are
+:func:`single_threaded`, and what factors matrices that may be large asks :func:`threads_for` them: it alone knows sizes.
+Setting the limit costs some 0.1 ms, so the outermost call sets it and the calls inside it do not set it again. The
+limit is one of the whole process: fits in several threads share it, and it ends with the last of them.
 """
 
 from __future__ import annotations
@@ -11,15 +12,29 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from functools import cache
+from enum import IntEnum
+from functools import cache, wraps
+from inspect import isfunction
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+Call = TypeVar("Call", bound=Callable[..., Any])
 
-_limited: ContextVar[bool] = ContextVar("limited", default=False)
+LARGE = 2000  # MEASURED
+
+
+class _Rule(IntEnum):
+    """What BLAS may do in the calls inside a block."""
+
+    FREE = 0  # use all of its threads
+    SPARING = 1  # use one, but for large matrices
+    ONE = 2
+
+
+_rule: ContextVar[_Rule] = ContextVar("rule", default=_Rule.FREE)
 
 
 @cache
@@ -54,7 +69,7 @@ class _Limit:
     def after_fork(self) -> None:
         """In a child only the thread that forked is there: the others hold nothing any more, nor the lock."""
         self.lock = threading.Lock()
-        self.holders = 1 if _limited.get() else 0
+        self.holders = 1 if _rule.get() else 0
         self._restore()
 
     def _restore(self) -> None:
@@ -69,29 +84,66 @@ if hasattr(os, "register_at_fork"):
 
 
 @contextmanager
-def one_thread(wanted: bool = True) -> Iterator[None]:
-    """Limit BLAS to one thread inside the block, if ``wanted`` and not limited already.
-
-    Blocks may overlap in several threads: the number of threads that the first one found is back after the last.
-    """
-    if not wanted or _limited.get():
-        yield
-        return
-    token = _limited.set(True)
-    _limit.take()
+def _under(rule: _Rule) -> Iterator[None]:
+    """A block under a rule; where only one of it and its surroundings is free, the limit is taken or given back."""
+    before, token = _rule.get(), _rule.set(rule)
+    begin, end = (_limit.take, _limit.give) if rule else (_limit.give, _limit.take)
+    changes = bool(rule) is not bool(before)
+    if changes:
+        begin()
     try:
         yield
     finally:
-        _limit.give()
-        _limited.reset(token)
+        if changes:
+            end()
+        _rule.reset(token)
+
+
+def one_thread() -> AbstractContextManager[None]:
+    """Limit BLAS to one thread inside the block, whatever the sizes: for work that is spread over threads or processes.
+
+    Blocks may overlap in several threads: the number of threads that the first one found is back after the last.
+    """
+    return _under(_Rule.ONE)
+
+
+def threads_for(n: int) -> AbstractContextManager[None]:
+    """Let BLAS have the threads that pay for matrices of n rows and columns: one, or all that it had where n is large.
+
+    Inside a :func:`single_threaded` call this lifts the limit for large matrices, unless another thread holds it too.
+    """
+    rule = _Rule.SPARING if n < LARGE else _Rule.FREE
+    return nullcontext() if _rule.get() in (rule, _Rule.ONE) else _under(rule)
+
+
+def single_threaded(function: Call) -> Call:
+    """Let BLAS have one thread in a function, and in what it calls but for :func:`threads_for` large matrices."""
+
+    @wraps(function)
+    def limited(*args: Any, **named: Any) -> Any:
+        with nullcontext() if _rule.get() else _under(_Rule.SPARING):
+            return function(*args, **named)
+
+    return limited  # type: ignore[return-value]  # wraps keeps the signature
+
+
+class SingleThreaded:
+    """Every public method that a subclass defines is :func:`single_threaded`."""
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        for name, member in list(vars(cls).items()):
+            if isfunction(member) and not name.startswith("_"):
+                setattr(cls, name, single_threaded(member))
 
 
 def n_threads() -> int:
     """How many threads a call may use: as many as BLAS may, which users and workers limit, and no more than cores."""
-    if _limit.holders:
+    if _limit.holders - (_rule.get() is _Rule.SPARING):
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, max((library.num_threads for library in _blas_libraries()), default=1))
+    had = [n for _, n in _limit.found] + [library.num_threads for library in _blas_libraries()]
+    return min(cores, max(had, default=1))
 
 
 def spread(function: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:

@@ -24,6 +24,7 @@ from mssl._validation import check_choice, check_number, check_whole_number, ref
 from mssl.exceptions import DataError, ParameterError
 from mssl.glasso.solver import graphical_lasso
 from mssl.graph.task_graph import TaskGraph
+from mssl.kernels.threads import single_threaded
 from mssl.model_selection.stability import correlations, graph_path
 from mssl.structures.base import numeric
 from mssl.structures.copula import CORRELATIONS, row_moment
@@ -54,6 +55,7 @@ class EBICPath:
         return self.graphs[self.best]
 
 
+@single_threaded
 def ebic_path(
     rows: ArrayLike,
     *,

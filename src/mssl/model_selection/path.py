@@ -20,6 +20,7 @@ from mssl.data.layouts import TaskData
 from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
 from mssl.estimators.mssl import MSSLRegressor
 from mssl.graph.task_graph import TaskGraph
+from mssl.kernels.threads import single_threaded
 from mssl.model_selection.chains import EMPTY, Params, PathPoint, follow, grid_values
 from mssl.model_selection.folds import Dataset
 from mssl.solvers.base import Status
@@ -88,6 +89,7 @@ class RegularizationPath:
         return [self.graph(point) for point in range(len(self))]
 
 
+@single_threaded
 def regularization_path(
     X: Any,
     y: Any,

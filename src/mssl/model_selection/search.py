@@ -41,6 +41,7 @@ from mssl.estimators.summary import Summary, summarise
 from mssl.exceptions import DataError
 from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.graph.task_graph import TaskGraph
+from mssl.kernels.threads import SingleThreaded
 from mssl.losses import Loss
 from mssl.metrics import conditional_score
 from mssl.model_selection.folds import Dataset, RowFold, check_splits, make_folds
@@ -191,7 +192,7 @@ def searched_with(reader: Any, tol: float) -> Any:
     return clone(reader).set_params(tol=tol, max_iter=min(reader.max_iter, MOST_ROUNDS))
 
 
-class SearchCV(BaseEstimator):
+class SearchCV(SingleThreaded, BaseEstimator):
     """What the cross-validated estimators share: folds, scores, the choice and the final fit.
 
     A search holds the estimator that it chose as ``best_estimator_`` and answers for it: predictions, scores and fitted

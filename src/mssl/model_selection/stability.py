@@ -47,6 +47,7 @@ from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.glasso.solver import graphical_lasso
 from mssl.graph.evidence import lazy_evidence
 from mssl.graph.task_graph import TaskGraph, partial_correlation
+from mssl.kernels.threads import SingleThreaded
 from mssl.model.task_matrix import entries_at
 from mssl.model_selection.chains import follow, graph_limit, graph_rows
 from mssl.model_selection.folds import Dataset
@@ -60,7 +61,7 @@ _CHUNK = 10  # subsamples in one piece of work: fewer lose time between workers,
 _GRAPH_TOL = 1e-4  # relative gap of a subsample's graphical lasso: trades time for edges of weight near zero
 
 
-class StabilitySelection(BaseEstimator):
+class StabilitySelection(SingleThreaded, BaseEstimator):
     """Select the edges between tasks that most random halves of the data agree on.
 
     Parameters

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from mssl.files.atomic import write_text
+from mssl.kernels.threads import single_threaded
 
 __all__ = ["write"]
 
 
+@single_threaded
 def write(
     model: Any,
     path: str | os.PathLike[str],

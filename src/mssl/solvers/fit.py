@@ -22,7 +22,7 @@ from mssl._validation import check_array, check_number, check_whole_number, fini
 from mssl.data.design import Design
 from mssl.data.layouts import TaskData, check_target_sizes
 from mssl.exceptions import DataError, ParameterError
-from mssl.kernels.threads import one_thread
+from mssl.kernels.threads import threads_for
 from mssl.losses import Gaussian, Loss
 from mssl.model.objective import evaluate, gamma_max
 from mssl.model.task_matrix import diagonal_matrix
@@ -154,9 +154,9 @@ class Prepared:
     gaps: Gaps | None = None
 
     @property
-    def is_small(self) -> bool:
-        """Whether all matrices are so small that a second BLAS thread makes a fit slower."""
-        return self.base.n_features <= 200 and self.base.n_tasks <= 600
+    def size(self) -> int:
+        """Rows of the largest matrices that a fit factors."""
+        return max(self.base.n_features, self.base.n_tasks)
 
     @property
     def noise_precisions(self) -> Array:
@@ -397,7 +397,7 @@ class Fits:
         profile = structure.profile() if prepared.mean_of(structure) == 0 else None
         if profile is not None and isinstance(self.problem, CoefficientProblem) and not self.problem.penalised:
             return self._profiled(replace(self.problem, penalty=profile), structure, warm, monitor)
-        with one_thread(prepared.is_small):
+        with threads_for(prepared.size):
             scale, W = start(prepared, structure, self.problem) if origin is None else origin
             step = structure.initial(scale) if first is None else first
             if warm is not None and warm.W.shape != W.shape:
