@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,7 +12,7 @@ import pytest
 
 import mssl
 from mssl.kernels import threads
-from mssl.kernels.threads import n_threads, one_thread, spread
+from mssl.kernels.threads import LARGE, n_threads, one_thread, single_threaded, spread, threads_for
 
 
 class Library:
@@ -61,12 +61,87 @@ def test_nested_blocks_and_errors_inside_them(library: Library) -> None:
         assert n_threads() == 1
     with pytest.raises(KeyError), one_thread():
         raise KeyError
-    with one_thread(wanted=False):
-        assert library.num_threads == 7
 
 
 def test_spread_counts_its_threads_as_holders(library: Library) -> None:
     assert spread(lambda k: (k, library.num_threads), [1, 2, 3]) == [(1, 1), (2, 1), (3, 1)] or n_threads() == 1
+
+
+@single_threaded
+def _seen(library: Library, size: int = 0, inside: Callable[[], object] = lambda: None) -> tuple[int, int, int]:
+    """How many threads BLAS has in a public method: before, inside and after a step with matrices of a size."""
+    before = library.num_threads
+    with threads_for(size):
+        inside()
+        there = library.num_threads
+    return before, there, library.num_threads
+
+
+def test_only_large_matrices_get_the_threads_that_blas_had(library: Library) -> None:
+    assert _seen(library, LARGE - 1) == (1, 1, 1)
+    assert _seen(library, LARGE) == (1, 7, 1)
+    with threads_for(LARGE):  # no limit around it
+        assert library.num_threads == 7
+        assert _seen(library) == (1, 1, 1)
+    with threads_for(LARGE - 1):
+        assert library.num_threads == 1
+        assert _seen(library, LARGE) == (1, 7, 1)  # what is small limits itself; what is large asks again
+
+
+def test_small_steps_and_errors_in_a_large_one_are_limited_and_taken_back(library: Library) -> None:
+    def small() -> None:
+        assert _seen(library) == (1, 1, 1)
+        with threads_for(1):
+            assert library.num_threads == 1
+
+    assert _seen(library, LARGE, small) == (1, 7, 1)
+
+    def fails() -> None:
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        _seen(library, LARGE, fails)
+    assert library.num_threads == 7
+
+
+def test_pieces_of_spread_work_never_get_more_threads(library: Library) -> None:
+    with one_thread():
+        assert _seen(library, LARGE) == (1, 1, 1)
+    inside = single_threaded(lambda: set(spread(lambda _: _seen(library, LARGE), range(4))))()
+    assert inside == {(1, 1, 1)} or n_threads() == 1
+
+
+def test_a_public_method_leaves_spread_its_threads(library: Library) -> None:
+    cores = n_threads()
+    assert single_threaded(n_threads)() == cores
+    with one_thread():
+        assert single_threaded(n_threads)() == 1
+
+
+def test_what_a_user_has_set_is_never_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Library(1)
+    monkeypatch.setattr(threads, "_blas_libraries", lambda: [fake])
+    assert _seen(fake, LARGE) == (1, 1, 1)
+    assert fake.num_threads == 1
+
+
+def test_a_large_matrix_waits_for_the_limit_of_other_threads(library: Library) -> None:
+    """While another thread of the process works with small matrices, a large one gets no more than one thread."""
+    inside, done = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with one_thread():
+            inside.set()
+            done.wait(10)
+
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(other)
+        assert inside.wait(10)
+        try:
+            assert _seen(library, LARGE) == (1, 1, 1)
+        finally:
+            done.set()
+        ended.result(10)
 
 
 def _fit(seed: int) -> np.ndarray:
