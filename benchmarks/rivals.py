@@ -250,7 +250,7 @@ def _intervals(records: list[Record], present: list[str], methods: list[str]) ->
 
 
 def _seconds(records: list[Record], present: list[str], methods: list[str]) -> str:
-    lines = ["Median seconds a cut, intervals included:", "", f"| data | {' | '.join(methods)} |"]
+    lines = ["Median seconds a cut with nothing set, intervals included:", "", f"| data | {' | '.join(methods)} |"]
     lines.append(f"|---|{'---|' * len(methods)}")
     for name in present:
         shown = []
