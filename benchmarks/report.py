@@ -420,9 +420,9 @@ def preface(results: Row) -> str:
 Written by `python -m benchmarks report` from `benchmarks/results.json`; `python -m benchmarks run --full` fills it.
 No figure here is typed by hand, but for the remarks on the version before (`benchmarks/versions.md`).
 
-- **Time** is processor time with one BLAS thread for every solver, the least of interleaved repeats (runs under 10 ms are
-  looped). Ratios are times of a rival over ours (ours = 1). Our certificate is inside our time. With nothing set ours takes
-  as long: public methods give BLAS one thread where no matrix has 2000 rows.
+- **Time** is processor time with one BLAS thread for every solver, the least of interleaved repeats (runs under 10 ms
+  are looped). Ratios are times of a rival over ours (ours = 1). Our certificate is inside our time. With nothing set
+  ours takes as long: public methods give BLAS one thread where no matrix has 2000 rows.
 - **Accuracy**: every solver gets the loosest of its settings whose output has a suboptimality of at most {GOAL:.0e},
   computed here from that output by one criterion: (value − lower bound) / max(1, |lower bound|), the lower bound by
   duality. For whole fits, which are not jointly convex, it is the joint certificate.

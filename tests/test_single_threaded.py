@@ -210,7 +210,8 @@ def test_large_dense_factorisations_have_all_threads(library: Library, monkeypat
     )  # 65 rows, first less their means
     model = mssl.BayesianMSSLRegressor("iw", features="linear", calibrate=False, tol=0.1)
     model.fit(problem.X, problem.y, tasks=problem.tasks)
-    assert seen == {(n, 7 if n >= 65 else 1) for n, _ in seen} and (65, 7) in seen
+    assert seen == {(n, 7 if n >= 65 else 1) for n, _ in seen}
+    assert (65, 7) in seen
     seen.clear()
     for p in (64, 65):
         mssl.GraphicalLasso(0.5).fit(np.random.default_rng(0).standard_normal((200, p)))

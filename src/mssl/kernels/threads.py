@@ -27,9 +27,8 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 # earlier, for time on a busy one, where each of their many meetings waits for the scheduler. Measured on two cores with
 # other work on them (load 2 to 10; OpenBLAS 0.3.30, AVX-512), the best time of two threads over that of one with 400,
 # 600, 1000, 1500 and 2000 rows: products .55, 1.5, 1.2, .89, .79; inverses 1.0, 1.2, 1.3, 1.7, .87; solving for as many
-# right sides .69, .56, .97, .86, .78; Cholesky factors .88, .87, 1.8, 1.4, 2.5. Below 2000 the worst of 5 to 9 runs took
-# up to 90 times as long (factors of 1000 rows), and a whole fit to 26 tasks with one
-# column 40 times.
+# right sides .69, .56, .97, .86, .78; Cholesky factors .88, .87, 1.8, 1.4, 2.5. Below 2000 the worst of nine runs took
+# up to 90 times as long (factors of 1000 rows), and a whole fit to 26 tasks with one column 40 times.
 LARGE = 2000
 
 
