@@ -46,13 +46,22 @@ def test_a_level_by_name_is_taken_or_refused(level):
     if level in available():
         assert done.stdout.strip() == level, done.stderr
     else:
-        assert f"MSSL_SIMD is '{level}'; this processor has base" in done.stderr
+        assert f"MSSL_SIMD is '{level}'; allowed are 'base'" in done.stderr
 
 
-def test_a_level_that_does_not_exist_is_refused():
+def test_a_level_that_does_not_exist_is_refused_also_by_the_command_line():
+    told = f"MSSL_SIMD is 'sse9'; allowed are {', '.join(map(repr, available()))}. Unset this environment variable"
     done = run("from mssl import kernels; kernels.library()", MSSL_SIMD="sse9")
     assert done.returncode == 1
-    assert f"ImportError: MSSL_SIMD is 'sse9'; this processor has {', '.join(available())}." in done.stderr
+    assert f"ParameterError: {told}" in done.stderr
+    done = run("from mssl.cli import main; main(['demo'])", MSSL_SIMD="sse9")
+    assert done.returncode == 1
+    assert f"\nError: {told}" in done.stderr
+
+
+def test_no_level_by_name_is_the_highest():
+    done = run("from mssl import kernels; print(kernels.library().level)", MSSL_SIMD="")
+    assert done.stdout.strip() == available()[-1], done.stderr
 
 
 def test_a_missing_library_says_what_to_do(tmp_path):

@@ -22,6 +22,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mssl._typing import Array, Index
+from mssl._validation import check_choice
+from mssl.exceptions import MissingDependencyError
 
 LEVELS = ("base", "avx2", "avx512")
 SLICE = 0.3  # seconds after which a call comes back to let signals in
@@ -141,10 +143,12 @@ class _Library:
         self.handle = _open(path)
         self.handle.mssl_level.restype = _int
         most = int(self.handle.mssl_level())
-        wanted = os.environ.get("MSSL_SIMD", LEVELS[most])
-        if wanted not in LEVELS[: most + 1]:
-            raise ImportError(f"MSSL_SIMD is {wanted!r}; this processor has {', '.join(LEVELS[: most + 1])}.")
-        self.level = wanted
+        self.level = check_choice(
+            "MSSL_SIMD",
+            os.environ.get("MSSL_SIMD") or LEVELS[most],
+            LEVELS[: most + 1],
+            remedy="Unset this environment variable: the best that the processor has is then taken.",
+        )
 
     def __getattr__(self, name: str) -> Any:
         returns, arguments = _ARGUMENTS[name]
@@ -157,7 +161,7 @@ class _Library:
 def _open(path: Path) -> ctypes.CDLL:
     again = "Install mssl again with 'pip install .' (or 'pip install -e .' for development), which builds it."
     if not path.exists():
-        raise ImportError(f"The compiled part of mssl, {path.name}, is not beside {Path(__file__).name}. {again}")
+        raise MissingDependencyError(f"The compiled part of mssl, {path.name}, is not beside {Path(__file__).name}. {again}")
     try:
         if sys.platform.startswith("linux"):
             # It may be linked without the system's own: the maths library has to be there before it.
@@ -167,7 +171,7 @@ def _open(path: Path) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:
-        raise ImportError(f"The compiled part of mssl could not be loaded: {error}. {again}") from error
+        raise MissingDependencyError(f"The compiled part of mssl could not be loaded: {error}. {again}") from error
 
 
 @cache
