@@ -220,3 +220,34 @@ def test_a_separable_problem_ends_with_finite_hyperparameters() -> None:
     assert np.isfinite(found.posterior.coef).all()
     signs = np.concatenate([x @ w for x, w in zip(X, found.posterior.coef, strict=True)]) > 0
     assert np.mean(signs == (y > 0.5)) > 0.95
+
+
+def test_a_row_of_weight_below_one_has_its_exact_posterior() -> None:
+    """One row and one weight: EP is exact, whatever power its likelihood has."""
+    w = np.linspace(-40, 40, 400_001)
+    for power, variance in [(0.25, 1.0), (0.01, 4.0), (1.0, 2.0), (1e-4, 3.0)]:
+        density = np.exp(-0.5 * w**2 / variance - power * np.logaddexp(0.0, -w))
+        mean = float(np.sum(w * density) / np.sum(density))
+        evidence = float(np.log(np.sum(density) * (w[1] - w[0]) / np.sqrt(2 * np.pi * variance)))
+        hyper = Hyper(np.array([variance]), np.zeros(1), np.ones(1), np.ones(1))
+        problem = GLMProblem([np.ones((1, 1))], np.ones(1), np.array([power]), Bernoulli())
+        value, _, found = run_ep(problem, hyper)
+        assert float(found.posterior.coef[0, 0]) == pytest.approx(mean, rel=1e-5)
+        assert value == pytest.approx(-2 * evidence, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_heavy_and_light_rows_that_can_be_separated_end_with_finite_numbers(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X = [rng.normal(size=(n, 2)) for n in (4, 7, 9)]
+    y = np.concatenate([(x @ [2.0, 1.0] > 0.3).astype(float) for x in X])
+    weights = 10.0 ** rng.uniform(-3, 3, len(y))
+    columns = Columns.plain(2).with_intercept()
+    blocks = [np.column_stack([x, np.ones(len(x))]) for x in X]
+    hyper = Hyper(np.array([0.25, 0.5]), np.array([0.25, 100.0]), np.ones(3), np.ones(3))
+    learner = Learner(columns, learn_noise=False, predictor=np.ones(3))
+    problem = GLMProblem(blocks, y, weights, Bernoulli())
+    found = climb_sites(problem, learner, hyper, lambda rows: MeanRoute(rows, columns), max_iter=300)
+    assert found.converged
+    assert found.hyper.v.max() < 1e5
+    assert np.isfinite(found.posterior.coef).all()

@@ -154,12 +154,12 @@ class GLMProblem:
     def start(self) -> Sites:
         """Sites of the loss's curvature at the pooled mean."""
         total = float(self.weights.sum())
-        level = float(self.weights @ self.y) / total
+        level, least = float(self.weights @ self.y) / total, 0.5 / max(total, 1.0)
         if isinstance(self.loss, Bernoulli):
-            level = min(max(level, 0.5 / total), 1 - 0.5 / total)
+            level = min(max(level, least), 1 - least)
             eta = np.full(len(self.y), np.log(level / (1 - level)))
         else:
-            eta = np.full(len(self.y), np.log(max(level, 0.5 / total)))
+            eta = np.full(len(self.y), np.log(max(level, least)))
         return self.curvature_sites(eta)
 
     def curvature_sites(self, eta: Array) -> Sites:
@@ -188,32 +188,34 @@ class GLMProblem:
         variances = np.concatenate([posterior.variance(X, k) for k, X in enumerate(self.blocks)])
         return means, np.maximum(variances, 1e-14)
 
-    def update(self, sites: Sites, mean: Array, variance: Array, share: float = DAMPING) -> tuple[Sites, float]:
+    def update(
+        self, sites: Sites, mean: Array, variance: Array, share: float = DAMPING, *, together: bool = False
+    ) -> tuple[Sites, float]:
         """The next sites, and by how much predictors move beside their standard deviations.
 
-        The correction of the answer belongs to the sites that were given; ``share`` of a step is taken.
+        The correction of the answer belongs to the sites that were given; ``share`` of a step is taken. Far from the
+        answer all sites of a heavy row move ``together``, as one: each for itself would go the whole way.
         """
         if not isinstance(self.loss, Bernoulli):
             return self._laplace(sites, mean)
-        # A cavity keeps a share of the marginal precision, however much of it the row's own site holds.
-        cavity = np.maximum(1 / variance - sites.precision, 1e-6 / variance)
-        centre = (mean / variance - sites.response) / cavity
-        sign = 2.0 * self.y - 1.0
-        log_z, tilted, spread = bernoulli_moments(sign, np.ones(len(sign)), centre, 1 / cavity)
+        # One site is taken out and put back, or all there is of a row of weight below 1 (power EP, Minka 2004): what is
+        # more than all would leave a cavity without precision. A cavity keeps a share of the marginal precision,
+        # however much of it the row's own site holds.
+        power = self.weights if together else np.minimum(self.weights, 1.0)
+        own = power * sites.precision
+        cavity = np.maximum(1 / variance - own, 1e-6 / variance)
+        centre = (mean / variance - power * sites.response) / cavity
+        log_z, tilted, spread = bernoulli_moments(2.0 * self.y - 1.0, power, centre, 1 / cavity)
         # Curvatures of a row's log-likelihood are at most a quarter, and so is its site's precision.
-        precision = np.clip(1 / spread - cavity, _LEAST, 0.25)
-        response = (cavity + precision) * tilted - cavity * centre
+        precision = np.clip((1 / spread - cavity) / power, _LEAST, 0.25)
+        response = (cavity * (tilted - centre)) / power + precision * tilted
         change = float(np.max(np.abs(tilted - mean) / np.sqrt(variance), initial=0.0))
         change = max(change, float(np.max(np.abs(np.log(spread / variance)), initial=0.0)))
-        damped = sites.precision ** (1 - share) * precision**share
+        damped = (1 - share) * sites.precision + share * precision
         centre_of_site = sites.response / sites.precision
         correction = -float(
-            self.weights
-            @ (
-                2 * log_z
-                + np.log1p(sites.precision / cavity)
-                + cavity * sites.precision / (cavity + sites.precision) * (centre - centre_of_site) ** 2
-            )
+            (self.weights / power)
+            @ (2 * log_z + np.log1p(own / cavity) + cavity * own / (cavity + own) * (centre - centre_of_site) ** 2)
         )
         moved = Sites(damped, (1 - share) * sites.response + share * response, correction)
         return moved, change
@@ -269,7 +271,7 @@ def climb_sites(
     history: list[Array] = []
     safe: tuple[Hyper, Sites, float] | None = None  # where to go back to from an extrapolation
     longest, objective, residual, settled, count = 4.0, np.inf, np.inf, False, 0
-    share = DAMPING
+    share, change = DAMPING, np.inf
     while True:
         count += 1
         rows = problem.rows(sites)
@@ -281,12 +283,13 @@ def climb_sites(
                 raise
             hyper, sites, longest, safe = safe[0], safe[1], 1.0, None
             continue
-        moved, change = problem.update(sites, *problem.marginals(route, hyper, rows, s, sites), share)
+        far = change > 1
+        moved, change = problem.update(sites, *problem.marginals(route, hyper, rows, s, sites), share, together=far)
         if count == max_iter // 2:  # sites that swing for long are damped more
             share = 0.5 * DAMPING
         objective = learner.objective(hyper, s.value + moved.correction)
         stepped, residual = learner.step(hyper, s)
-        settled = change <= 10 * tol and (residual <= tol or not learn)
+        settled = not far and change <= 10 * tol and (residual <= tol or not learn)
         if settled or count >= max_iter:
             sites = replace(sites, correction=moved.correction)
             return SiteClimb(hyper, sites, rows, route.posterior(hyper), objective, residual, count, settled)
