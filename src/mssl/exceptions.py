@@ -1,7 +1,12 @@
 """Errors of mssl. Each message says what came, what is allowed and what to do."""
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class MSSLError(Exception):
@@ -38,6 +43,23 @@ class DatasetError(MSSLError, OSError):
 
 class ModelFileError(MSSLError, ValueError):
     """A saved model is damaged, hostile or from another format version."""
+
+
+def all_or_nothing(method: Callable[P, R]) -> Callable[P, R]:
+    """A fit that fails or is interrupted leaves its estimator as it was: with the earlier fit, or not fitted."""
+
+    @wraps(method)
+    def fit(*args: P.args, **named: P.kwargs) -> R:
+        state = vars(args[0])
+        before = dict(state)
+        try:
+            return method(*args, **named)
+        except BaseException:
+            state.clear()
+            state.update(before)
+            raise
+
+    return fit
 
 
 def require(module: str, extra: str, purpose: str) -> Any:

@@ -18,6 +18,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mssl._validation import check_choice, check_number, check_whole_number, refused
+from mssl.exceptions import all_or_nothing
 from mssl.kernels.threads import SingleThreaded
 
 _CHUNK = 1024  # edges whose differences are held at a time: trades memory for calls
@@ -91,6 +92,7 @@ class LaplacianScore(SingleThreaded, SelectorMixin, BaseEstimator):
         self.bandwidth = bandwidth
         self.metric = metric
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> Self:
         """Score the features of X.
 

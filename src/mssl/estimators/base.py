@@ -34,7 +34,7 @@ from mssl.estimators.moments import check_columns, check_moments, remember_colum
 from mssl.estimators.prediction import Rows, TaskPredictor
 from mssl.estimators.spec import FitSpec, TaskShape, warn_if_ordinary
 from mssl.estimators.summary import Summary, summarise
-from mssl.exceptions import DataError
+from mssl.exceptions import DataError, all_or_nothing
 from mssl.features import FeatureMap, fit_maps
 from mssl.graph.evidence import lazy_evidence
 from mssl.graph.inference import Later, saved_state
@@ -313,6 +313,7 @@ class MultiTaskEstimator(TaskEstimator):
         X = self.maps_.map_rows(data.X)
         return replace(data, X=X, feature_names=self.maps_.get_feature_names_out(names))
 
+    @all_or_nothing
     @with_callbacks
     def fit(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None, offset: Any = None) -> Self:
         """Learn all tasks' weights and what relates the tasks.

@@ -13,6 +13,7 @@ from mssl._validation import refused
 from mssl.data.inputs import read_offset
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.estimators.base import MeanPredictor
+from mssl.exceptions import all_or_nothing
 from mssl.losses import Gaussian
 
 
@@ -22,6 +23,7 @@ class _Baseline(MeanPredictor, RegressorMixin, BaseEstimator):
     def __init__(self, *, task_column: Hashable | None = None) -> None:
         self.task_column = task_column
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> Self:
         """Read the data and keep what predictions need.
 

@@ -34,7 +34,7 @@ from mssl.evidence.choice import Ensemble, Request, choose
 from mssl.evidence.fit import STRUCTURES, Options
 from mssl.evidence.forecast import Forecast, joined
 from mssl.evidence.relations import sparse_precision
-from mssl.exceptions import DataError
+from mssl.exceptions import DataError, all_or_nothing
 from mssl.features import FeatureMap
 from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.graph.evidence import read_scores
@@ -69,6 +69,7 @@ class BayesianEstimator(TaskEstimator):
     log_likelihood_ = None
     _takes_empty_tasks = True
 
+    @all_or_nothing
     @with_callbacks
     def fit(
         self,
@@ -348,6 +349,7 @@ class BayesianEstimator(TaskEstimator):
         half = float(stats.norm.ppf(0.5 + level / 2)) * np.sqrt(square)
         return effect - half, effect + half
 
+    @all_or_nothing
     def adapt(self, X: Any, y: Any, task: Hashable) -> Self:
         """Let a new task with a few rows join, without a refit: hyperparameters and other tasks stay as they are.
 

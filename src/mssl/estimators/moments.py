@@ -14,6 +14,7 @@ from mssl._validation import caller_level, check_instance, refused
 from mssl.data.inputs import feature_labels, is_dask
 from mssl.data.moments import Moments
 from mssl.estimators.prediction import head
+from mssl.exceptions import all_or_nothing
 from mssl.kernels.threads import SingleThreaded
 from mssl.losses import Loss
 
@@ -66,6 +67,7 @@ class FromMoments(SingleThreaded):
             memory_limit=getattr(self, "memory_limit", None),
         )
 
+    @all_or_nothing
     def fit_moments(self, moments: Moments) -> Self:
         """Fit to moments, as to the rows that they are of.
 

@@ -13,7 +13,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, v
 from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import check_instance, refused
 from mssl.data.layouts import TaskData
-from mssl.exceptions import DataError
+from mssl.exceptions import DataError, all_or_nothing
 from mssl.features.maps import FeatureMap, Interactions, Linear, Spline
 from mssl.kernels.threads import SingleThreaded
 
@@ -70,6 +70,7 @@ class FeatureBlocks(SingleThreaded, TransformerMixin, BaseEstimator):
     def __init__(self, maps: str | Sequence[FeatureMap] = "spline") -> None:
         self.maps = maps
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None, *, task_of_row: Any = None, sample_weight: Any = None) -> Self:
         """Learn all maps from training rows.
 

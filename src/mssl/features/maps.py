@@ -19,7 +19,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, v
 
 from mssl._typing import Array, Index, Labels
 from mssl._validation import check_whole_number
-from mssl.exceptions import DataError
+from mssl.exceptions import DataError, all_or_nothing
 from mssl.kernels.threads import SingleThreaded
 
 _BY_CHANCE = 0.05  # probability that targets without any interaction are given one
@@ -52,6 +52,7 @@ class FeatureMap(SingleThreaded, TransformerMixin, BaseEstimator):
     def _names(self, columns: Labels) -> list[str]:
         """Names of the features, given those of the columns."""
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the map from training rows.
 

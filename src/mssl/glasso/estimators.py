@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from mssl._typing import Array
 from mssl._validation import check_array, check_whole_number, refused
-from mssl.exceptions import DataError
+from mssl.exceptions import DataError, all_or_nothing
 from mssl.glasso.solver import GraphicalLassoResult, graphical_lasso
 from mssl.kernels.threads import SingleThreaded
 
@@ -116,6 +116,7 @@ class GraphicalLasso(_GraphicalLasso):
         self.verbose = verbose
         self.assume_centered = assume_centered
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> Self:
         """Estimate the precision.
 
@@ -205,6 +206,7 @@ class GraphicalLassoCV(_GraphicalLasso):
         self.verbose = verbose
         self.assume_centered = assume_centered
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> Self:
         """Choose the penalty by cross-validation, and estimate the precision of all rows with it.
 

@@ -38,7 +38,7 @@ from mssl.estimators.effects import PartialEffect
 from mssl.estimators.gaps import check_rows, fit_with_gaps
 from mssl.estimators.moments import check_moments, remember_moments
 from mssl.estimators.summary import Summary, summarise
-from mssl.exceptions import DataError
+from mssl.exceptions import DataError, all_or_nothing
 from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.graph.task_graph import TaskGraph
 from mssl.kernels.threads import SingleThreaded
@@ -269,6 +269,7 @@ class SearchCV(SingleThreaded, BaseEstimator):
         graph: TaskGraph = self._chosen().graph_
         return graph
 
+    @all_or_nothing
     def fit(
         self,
         X: Any,

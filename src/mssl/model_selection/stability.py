@@ -42,7 +42,7 @@ from mssl.data.inputs import take_columns
 from mssl.data.layouts import TaskData
 from mssl.data.splitters import deal_groups
 from mssl.estimators.mssl import MSSLRegressor
-from mssl.exceptions import ParameterError
+from mssl.exceptions import ParameterError, all_or_nothing
 from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.glasso.solver import graphical_lasso
 from mssl.graph.evidence import lazy_evidence
@@ -150,6 +150,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         self.checkpoint = checkpoint
         self.verbose = verbose
 
+    @all_or_nothing
     def fit(
         self,
         X: Any,
