@@ -39,6 +39,8 @@ class Loss(BaseEstimator, ABC):
     """Targets which, when all are equal to one of them, leave no finite intercept."""
     has_dispersion = False
     """Whether the noise level of each task has to be estimated."""
+    identity = False
+    """Whether the predictor is the mean itself."""
 
     @abstractmethod
     def value(self, y: Array, eta: Array) -> Array:
@@ -111,6 +113,7 @@ class Gaussian(Loss):
     range = "finite numbers"
     curvature_bound = 1.0
     has_dispersion = True
+    identity = True
 
     def value(self, y: Array, eta: Array) -> Array:
         return 0.5 * (y - eta) ** 2
@@ -165,6 +168,7 @@ class Huber(Loss):
     """
 
     name = "huber"
+    identity = True
     range = "finite numbers"
     curvature_bound = 1.0
     has_dispersion = True

@@ -137,9 +137,9 @@ def transfer_report(
     named = {} if tasks is None else {"tasks": tasks}
     together = clone(model).fit(X, y, **named)
     fitted = getattr(together, "best_estimator_", together)
-    alone = clone(_single(plain, getattr(fitted, "features", "linear")) if single is None else single).fit(
-        X, y, **named
-    )
+    maps = getattr(fitted, "maps_", None)  # those that were chosen, where features="auto"
+    alone = clone(_single(plain, "linear" if maps is None else maps.maps) if single is None else single)
+    alone.fit(X, y, **named)
     # Both are compared by the deviance of the model's loss.
     loss: Loss = fitted.loss_ if hasattr(fitted, "loss_") else resolve_loss("bernoulli" if classes else "gaussian")
     return _report(test, *(_deviances(one, loss, test, X_test, tasks_test, classes) for one in (together, alone)))
@@ -160,6 +160,7 @@ def _single(model: Any, features: Any) -> Any:
         "scale_features",
         "penalty_factor",
         "missing",
+        "categorical_features",
         "class_weight" if is_classifier(model) else "loss",
     )
     given = model.get_params(deep=False)

@@ -364,8 +364,11 @@ def read_weights(sample_weight: Any, shape: tuple[int, ...]) -> Array | None:
     return weights
 
 
-def read_offset(offset: Any, shape: tuple[int, ...]) -> Array:
-    """Check offsets and bring them to a shape: that of targets or of predictions."""
+def read_offset(offset: Any, shape: tuple[int, ...], identity: bool = False) -> Array:
+    """Check offsets and bring them to a shape: that of targets or of predictions.
+
+    Where the link is the identity they may be of any size; other links take their exponentials.
+    """
     try:
         values = np.asarray(offset, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -375,7 +378,9 @@ def read_offset(offset: Any, shape: tuple[int, ...]) -> Array:
         values = np.repeat(values[:, None], shape[1], axis=1)
     if values.ndim and values.shape != shape:
         raise LayoutError(f"offset has shape {values.shape}; give {shape} or {shape[:1]}.")
-    if not np.all(np.abs(values) <= _LARGEST_OFFSET):
+    if identity and not np.all(np.isfinite(values)):
+        raise DataError("offset holds missing or infinite values; give finite numbers, in the units of the targets.")
+    if not identity and not np.all(np.abs(values) <= _LARGEST_OFFSET):
         raise DataError(
             f"offset holds missing values or numbers beyond ±{_LARGEST_OFFSET:g}; give finite numbers on the scale of "
             "the linear predictor: for counts the logarithm of the exposure."

@@ -22,6 +22,10 @@ from mssl.data.layouts import TaskData
 _UNIQUE = 0.98  # share of different values within tasks
 _REPEATED = 0.5  # share of rows whose value another task has too
 _FEWEST = 10  # rows of a task, on average, below which nothing is said
+_FEW_VALUES = 20  # of a column: times at which every task was measured, as in a longitudinal study, and no ids
+# An offset is taken for an exposure where its logarithm makes the counts likelier than it does, and than none does, by
+# so much per unit of dispersion: none of 4 000 sets with proper logarithms was (a part of them is in the tests).
+_LIKELIER = 8.0
 # Residuals are called alike where they correlate by at least _ALIKE, and by so many standard errors: none of 4 000 sets
 # of independent rows was called so by its neighbours (a part of them is in the tests).
 _ALIKE = 0.3
@@ -41,7 +45,7 @@ def repeated_column(data: TaskData) -> tuple[str, float] | None:
         part = X[largest, j]
         if np.array_equal(part, np.round(part)) and len(np.unique(part)) >= _UNIQUE * len(part):
             share = _repeats(X[:, j], task) if np.array_equal(X[:, j], np.round(X[:, j])) else 0.0
-            if share >= _REPEATED:
+            if share >= _REPEATED and len(np.unique(X[:, j])) > _FEW_VALUES:
                 return f"column {j}" if data.feature_names is None else str(data.feature_names[j]), share
     return None
 
@@ -147,6 +151,34 @@ def warn_of_residuals(data: TaskData, residuals: Array) -> None:
         warnings.warn(
             f"Residuals of neighbouring rows have a correlation of {r:.2f}. If rows are in the order of time, random "
             "folds leak: give order= to fit, a column of times, so that folds are blocks of time.",
+            UserWarning,
+            stacklevel=caller_level(),
+        )
+
+
+def warn_of_exposure(data: TaskData, offset: Array, weights: Array) -> None:
+    """Warn where an offset of counts looks like an exposure whose logarithm was not taken.
+
+    All of it is above 0, and with a rate of its own for every task its logarithm explains the counts much better than
+    it does itself, and than no offset does.
+    """
+    if len(offset) <= data.n_tasks or not np.all(offset > 0):
+        return
+    counts = weights * data.y
+
+    def likelihood(known: Array) -> tuple[float, Array]:
+        """Log-likelihood and means, rates at their best."""
+        known = known - known.max()
+        rates = data.task_sums(counts) / np.maximum(data.task_sums(weights * np.exp(known)), 1e-300)
+        means = np.maximum(np.exp(known) * rates[data.task_of_row], 1e-300)
+        return float(counts @ np.log(means) - weights @ means), means
+
+    (given, _), (none, _), (best, means) = map(likelihood, (offset, np.zeros_like(offset), np.log(offset)))
+    spread = float(weights @ ((data.y - means) ** 2 / means)) / (len(offset) - data.n_tasks)
+    if best - max(given, none) > _LIKELIER * max(spread, 1.0):
+        warnings.warn(
+            f"offset looks like an exposure itself ({offset.min():.3g} to {offset.max():.3g}): its logarithm explains "
+            "the counts far better. Give the logarithm, offset=np.log(exposure).",
             UserWarning,
             stacklevel=caller_level(),
         )

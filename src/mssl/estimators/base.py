@@ -24,6 +24,7 @@ from mssl.data.distributed import predict_lazily
 from mssl.data.inputs import feature_labels, is_dask, is_missing, listing, read_offset
 from mssl.data.labels import two_classes
 from mssl.data.layouts import TaskData, check_target_sizes, read_tasks
+from mssl.data.leaks import warn_of_exposure
 from mssl.data.moments import Moments
 from mssl.data.targets import TargetTransform, learn_transform
 from mssl.data.workers import read_on_workers
@@ -143,7 +144,7 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
     def _absorb(self, data: TaskData, offset: Any, shape: tuple[int, ...]) -> TaskData:
         """Targets and weights that need no offset."""
         loss = self._loss()
-        values = read_offset(offset, shape)
+        values = read_offset(offset, shape, loss.identity)
         rows = data.source_rows
         flat = values[rows, data.task_of_row] if values.ndim == 2 else values[rows]
         if self.target_transform is not None:
@@ -153,6 +154,8 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         found = loss.absorb(data.y, flat, given)
         if found is None:
             raise refused("offset", "given", f"the {loss.name} loss takes none", "Leave it out.")
+        if loss.name == "poisson":
+            warn_of_exposure(data, flat, given)
         y, weights = found
         return replace(data, y=y, weights=data.weights if weights is given else weights)
 
@@ -556,7 +559,7 @@ class MeanPredictor(TaskPredictor):
         if offset is None:
             self._miss_offset()
         else:
-            predictor = predictor + read_offset(offset, predictor.shape)
+            predictor = predictor + read_offset(offset, predictor.shape, self.loss_.identity)
         if self.target_ is not None:
             return self._as_given(self._back(predictor, rows), rows.dtype)
         return self._as_given(self.loss_.inverse_link(predictor), rows.dtype)

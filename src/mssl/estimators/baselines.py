@@ -159,7 +159,7 @@ class Climatology(_Baseline):
             As for :meth:`mssl.MSSLRegressor.predict`; there is no mean for unseen tasks.
         """
         normals = self._season_means(X, tasks, unseen)
-        return normals if offset is None else normals + read_offset(offset, normals.shape)
+        return normals if offset is None else normals + read_offset(offset, normals.shape, self.loss_.identity)
 
     def _season_means(self, X: Any, tasks: Any, unseen: str | None) -> Array:
         values, index, layout, _ = self._rows(X, tasks, unseen)

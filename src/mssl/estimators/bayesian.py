@@ -271,7 +271,7 @@ class BayesianEstimator(TaskEstimator):
         if offset is None:
             self._miss_offset()
         else:
-            forecast = replace(forecast, mean=forecast.mean + read_offset(offset, shape).ravel())
+            forecast = replace(forecast, mean=forecast.mean + read_offset(offset, shape, self.loss_.identity).ravel())
         return forecast, shape, dtype
 
     def _forecast_rows(self, X: Any, tasks: Any, unseen: str | None) -> tuple[Forecast, tuple[int, ...], Any]:
