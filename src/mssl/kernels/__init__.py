@@ -22,8 +22,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mssl._typing import Array, Index
-from mssl._validation import check_choice
-from mssl.exceptions import MissingDependencyError
+from mssl.exceptions import MissingDependencyError, ParameterError
 
 LEVELS = ("base", "avx2", "avx512")
 SLICE = 0.3  # seconds after which a call comes back to let signals in
@@ -143,12 +142,12 @@ class _Library:
         self.handle = _open(path)
         self.handle.mssl_level.restype = _int
         most = int(self.handle.mssl_level())
-        self.level = check_choice(
-            "MSSL_SIMD",
-            os.environ.get("MSSL_SIMD") or LEVELS[most],
-            LEVELS[: most + 1],
-            remedy="Unset this environment variable: the best that the processor has is then taken.",
-        )
+        self.level = os.environ.get("MSSL_SIMD") or LEVELS[most]
+        if self.level not in LEVELS[: most + 1]:
+            raise ParameterError(
+                f"MSSL_SIMD is {self.level!r}; allowed are {', '.join(map(repr, LEVELS[: most + 1]))}. Unset this "
+                "environment variable: the best that the processor has is then taken."
+            )
 
     def __getattr__(self, name: str) -> Any:
         returns, arguments = _ARGUMENTS[name]
@@ -161,7 +160,9 @@ class _Library:
 def _open(path: Path) -> ctypes.CDLL:
     again = "Install mssl again with 'pip install .' (or 'pip install -e .' for development), which builds it."
     if not path.exists():
-        raise MissingDependencyError(f"The compiled part of mssl, {path.name}, is not beside {Path(__file__).name}. {again}")
+        raise MissingDependencyError(
+            f"The compiled part of mssl, {path.name}, is not beside {Path(__file__).name}. {again}"
+        )
     try:
         if sys.platform.startswith("linux"):
             # It may be linked without the system's own: the maths library has to be there before it.
