@@ -6,6 +6,7 @@ Exit codes: 0 all is well, 1 something is wrong with the data or the files, 2 th
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -89,6 +90,8 @@ def commands() -> None:
 def main(args: list[str] | None = None) -> None:
     """Run the command line; errors become one paragraph on stderr and an exit code."""
     warnings.showwarning = _show_warning
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what its encoding lacks is escaped
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         commands.main(args, prog_name="mssl", standalone_mode=False)
         if sys.stdout is not None:  # it can be closed from the start (>&-)

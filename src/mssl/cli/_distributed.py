@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _ENDINGS = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
 _ROWS_ONLY = (
+    "categorical",
     "time",
     "group",
     "order",

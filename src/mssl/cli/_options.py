@@ -11,7 +11,13 @@ import click
 from mssl.methods import FAMILIES
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
-quiet_option = click.option("--quiet", "-q", is_flag=True, is_eager=True, help="Print nothing but errors.")
+quiet_option = click.option(
+    "--quiet",
+    "-q",
+    is_flag=True,
+    is_eager=True,
+    help="Print no notes and no summaries: nothing but errors, and the tables of compare and select.",
+)
 jobs_option = click.option("--jobs", type=int, help="Worker processes, -1 for all cores; the answer is the same.")
 
 
@@ -102,6 +108,11 @@ _OPTIONS = (
     click.option("--target", required=True, help="Column to predict."),
     click.option("--features", help="Columns to predict from, separated by commas; all others by default."),
     click.option("--drop", default="", help="Columns to leave out, separated by commas."),
+    click.option(
+        "--categorical",
+        metavar="COL",
+        help="Columns whose values are categories whatever they look like, such as codes, separated by commas.",
+    ),
     click.option("--time", help="Column that says which rows of all tasks belong together (needed by r-mssl)."),
     click.option(
         "--group", help="Column of rows that folds must keep together in all tasks, such as a day or a patient."

@@ -39,7 +39,12 @@ def json_text(document: Any) -> str:
 
 def print_json(document: Any) -> None:
     """Print one JSON document."""
-    print_result(json_text(document))
+    stream, text = standard_output(), json_text(document)
+    try:
+        text.encode(getattr(stream, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        text = re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text)
+    print_result(text)
 
 
 def print_result(text: str) -> None:

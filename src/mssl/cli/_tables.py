@@ -169,11 +169,12 @@ def read_training(
     weight: str | None = None,
     offset: str | None = None,
     missing_target: str | None = None,
+    categorical: str | None = None,
 ) -> Training:
     """Read a table and turn it into tasks; see :func:`mssl.files.tables.learn_schema` for what is refused."""
     from mssl.files.tables import detect_family, learn_schema, read_table, release_memory, text_target
 
-    chosen, left_out = names_in(features), names_in(drop) or []
+    chosen, left_out, codes = names_in(features), names_in(drop) or [], names_in(categorical) or []
     if chosen == []:
         raise click.UsageError(
             f"--features {features!r} names no column; give names separated by commas, such as --features wind,sun, "
@@ -190,9 +191,11 @@ def read_training(
         raise click.UsageError("One column has two roles; give --task, --target, --weight and --offset different ones.")
     needed = None if chosen is None else [task, target, *chosen, *beside]
     unread = set(left_out) - {task, target, *(chosen or ()), *beside}
-    table = read_table(data, columns=needed, drop=list(unread), text=[task, *aligned])
+    table = read_table(data, columns=needed, drop=list(unread), text=[task, *aligned, *codes])
     left_out += beside
-    schema = learn_schema(table, task, target, features=chosen, drop=left_out, missing=missing, offset=offset)
+    schema = learn_schema(
+        table, task, target, features=chosen, drop=left_out, missing=missing, offset=offset, categorical=codes
+    )
     truth = _is_boolean(table[target])
     labels = {name: column_labels(table, name) for name in aligned}
     for name in aligned:

@@ -92,7 +92,7 @@ def compare(
         Path(record).unlink()
     if as_json:
         print_json(outcome)
-    elif not quiet:
+    else:
         _show_comparison(outcome)
 
 
@@ -406,7 +406,7 @@ def select(
     }
     if as_json:
         print_json(facts | {"stable_edges": [edge._asdict() for edge in edges]})
-    elif not quiet:
+    elif not quiet or path is None:
         words = {"expected_false_edges": "false, at most", "file": "saved"}
         print_facts((words.get(name, name), value) for name, value in facts.items() if value is not None)
         print_edges(edges[: _SHOWN if standard_output().isatty() else None], "Stable edges, strongest first")

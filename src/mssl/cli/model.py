@@ -55,6 +55,7 @@ _ROWS_AT_ONCE = 2**14  # rows of predictions that are Python objects at a time: 
     "Python: the mean, with a note, if the model has learned one.",
 )
 @click.option("--offset", metavar="COLUMN", help="Column of offsets; by default the one that mssl fit was given.")
+@click.option("--task", metavar="COLUMN", help="Column of tasks, for models of Python that were given tasks=.")
 @json_option
 @safe_csv_option
 def predict(
@@ -65,6 +66,7 @@ def predict(
     interval: float | None,
     unseen: str | None,
     offset: str | None,
+    task: str | None,
     as_json: bool,
     safe: bool | None,
 ) -> None:
@@ -98,7 +100,7 @@ def predict(
             f"--interval is {interval:g}; this model has no intervals{' with --known' if occasion else ''}. Fit with "
             "--method bayesian to a target of numbers, or leave it out."
         )
-    schema = _schema(fitted, model, offset)
+    schema = _schema(fitted, model, offset, task)
     table = schema.read(data)
     tasks = read_task_column(table[schema.task], schema.task)
     if unseen != "mean" or occasion is not None:
@@ -115,12 +117,12 @@ def predict(
     names = [*header, *fitted.tasks_.tolist(), *getattr(fitted, "classes_", []), *set(keys.get(occasion or "", []))]
     if as_json:
         predictions = [dict(zip(header, line, strict=True)) for line in lines]
-        document = json_text({"rows": len(predictions), "predictions": predictions})
+        document = {"rows": len(predictions), "predictions": predictions}
         if output is None:
-            print_result(document)
+            print_json(document)
         else:
             with text_file(output) as stream:
-                stream.write(f"{document}\n")
+                stream.write(f"{json_text(document)}\n")
     elif output is None:
         stream = standard_output()
         make = safe_cells(names, safe or stream.isatty() or safe)
@@ -163,6 +165,8 @@ def _given(fitted: Any, encoded: Any, schema: Any, data: str, occasion: str) -> 
     from mssl.files.formats import read_table
     from mssl.files.tables import target_values
 
+    if not schema.target:
+        raise click.UsageError(f"--known is {occasion!r}; the model does not know its target's column. Use mssl.load.")
     table = read_table(data, columns=[occasion, schema.target], text=[occasion])
     labels = column_labels(table, occasion)
     codes = np.unique(labels, return_inverse=True)[1]
@@ -369,6 +373,8 @@ def report(model: str, data: str | None, output: str) -> None:
     rows = None
     if data is not None:
         schema = _schema(fitted, model)
+        if not schema.target:
+            raise click.UsageError("--data is given, and the model does not know its target's column; leave it out.")
         if schema.offset is not None:
             raise click.UsageError(
                 "--data is given, and the model has offsets, which the page knows not; leave it out."
@@ -378,14 +384,23 @@ def report(model: str, data: str | None, output: str) -> None:
     click.echo(f"Report written to {write(fitted, output, data=rows)}")
 
 
-def _schema(fitted: Any, model: str, offset: str | None = None) -> Any:
-    """What the columns of a table mean to the model; the column of offsets may have another name by now."""
-    schema = getattr(fitted, "table_", None)
+def _schema(fitted: Any, model: str, offset: str | None = None, task: str | None = None) -> Any:
+    """What the columns of a table mean to the model; those of offsets and tasks may have another name by now."""
+    from mssl.data.encoding import ColumnSchema
+    from mssl.files.tables import TableSchema
+
+    schema, names = getattr(fitted, "table_", None), getattr(fitted, "feature_names_in_", None)
+    if schema is None and names is not None and hasattr(fitted, "tasks_"):  # fitted to a frame in Python
+        encoder, column = fitted.encoder_, task or fitted.task_column
+        columns = tuple(ColumnSchema(name, None) for name in names) if encoder is None else encoder.columns
+        if not isinstance(column, str):
+            raise click.UsageError(f"{model!r} was given its tasks beside the table; name their column with --task.")
+        schema = TableSchema(column, "", columns, "error" if encoder is None else encoder.missing)
     if schema is None:
         raise ModelFileError(
-            f"{model!r} was not fitted to a table, so it does not know what the columns of one mean; "
-            "use mssl.load and the methods of the model."
+            f"{model!r} was fitted to an array, without names of columns, so it does not know what those of a table "
+            "mean; use mssl.load and the methods of the model."
         )
     if offset is not None and hasattr(fitted, "classes_"):
         raise click.UsageError(f"--offset is {offset!r}; a model of labels takes none. Leave it out.")
-    return schema if offset is None else replace(schema, offset=offset)
+    return replace(schema, offset=offset or schema.offset, task=task or schema.task)
