@@ -8,7 +8,16 @@ from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from mssl import MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, MultiTaskGLMCV, presets
+from mssl import (
+    BayesianMSSLClassifier,
+    BayesianMSSLRegressor,
+    MSSLClassifierCV,
+    MSSLRegressor,
+    MSSLRegressorCV,
+    MultiTaskGLM,
+    MultiTaskGLMCV,
+    presets,
+)
 from mssl.datasets import make_clustered_tasks, make_residual_graph
 from mssl.exceptions import ParameterError
 from mssl.losses import Gaussian, Poisson
@@ -164,3 +173,13 @@ def test_held_out_rows_are_needed(data):
             y_test=data.y_test[first],
             tasks_test=data.tasks_test[first],
         )
+
+
+@pytest.mark.parametrize("family", ["gaussian", "binary"])
+def test_a_bayesian_model_is_held_to_single_fits_with_the_features_that_it_chose(family):
+    data = make_clustered_tasks(
+        random_state=0, family=family, n_tasks=3, n_samples=30, n_test=30, n_features=3, clusters=[[0, 1]]
+    )
+    model = (BayesianMSSLClassifier if family == "binary" else BayesianMSSLRegressor)("ridge", cv=2)
+    assert sum(report_on(data, model).counts().values()) == 3
+    assert model.features == "auto"

@@ -10,6 +10,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.pipeline import Pipeline
 
 from mssl._typing import Array, Index, Labels
+from mssl.data.encoding import read_features
 from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.estimators.glm import MultiTaskClassifier, MultiTaskGLM
@@ -126,17 +127,13 @@ def transfer_report(
         X, X_test = steps.fit_transform(X, y), steps.transform(X_test)
     classes = is_classifier(model)
     plain = _searched(model)
-    test = read_tasks(
-        X_test,
-        y_test,
-        task_column=getattr(plain, "task_column", None),
-        tasks=tasks_test,
-        y_numeric=not classes,
-        missing="indicator",  # what the models make of missing features is their own business
-    )
     named = {} if tasks is None else {"tasks": tasks}
     together = clone(model).fit(X, y, **named)
     fitted = getattr(together, "best_estimator_", together)
+    column, encoder = getattr(plain, "task_column", None), getattr(fitted, "encoder_", None)
+    # What the models make of missing features is their own business.
+    features = read_features(X_test, column, tasks_test, encoder=encoder, missing="indicator")
+    test = read_tasks(features, y_test, y_numeric=not classes)
     maps = getattr(fitted, "maps_", None)  # those that were chosen, where features="auto"
     alone = clone(_single(plain, "linear" if maps is None else maps.maps) if single is None else single)
     alone.fit(X, y, **named)

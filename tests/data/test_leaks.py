@@ -8,7 +8,14 @@ import pytest
 
 from mssl import MSSLClassifierCV, MSSLRegressorCV
 from mssl.data.layouts import read_tasks
-from mssl.data.leaks import neighbour_correlation, repeated_column, repeated_rows, warn_of_ids, warn_of_residuals
+from mssl.data.leaks import (
+    neighbour_correlation,
+    repeated_column,
+    repeated_rows,
+    warn_of_exposure,
+    warn_of_ids,
+    warn_of_residuals,
+)
 
 QUICK = {"couplings": [1.0], "coef_penalties": [0.0], "shared_means": [False], "cv": 3}
 
@@ -136,3 +143,36 @@ def test_given_groups_or_times_end_the_search_for_ids():
         warnings.simplefilter("error")
         warn_of_ids(data.with_occasions(groups=np.tile(np.arange(30), 5)))
         warn_of_ids(data.with_occasions(order=np.tile(np.arange(30), 5)))
+
+
+def test_times_at_which_every_task_was_measured_are_no_ids():
+    """A longitudinal design: each task has rows of its own at the same few values."""
+    for K, days in ((18, 10), (6, 12), (40, 15)):
+        frame, y, tasks = table(K=K, n=days)
+        frame["days"] = np.tile(np.arange(days), K)
+        assert repeats(frame, y, tasks) is None
+    frame, y, tasks = table(K=5, n=16)
+    frame["day"] = np.tile(np.arange(16), 5)
+    assert repeats(frame, y, tasks) == ("day", 1.0)
+
+
+def test_exposures_without_logarithm_are_pointed_out_and_logarithms_are_not():
+    pointed_out = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        K, n = int(rng.integers(1, 10)), int(rng.integers(20, 80))
+        X, tasks = rng.standard_normal((K * n, 2)), np.repeat(np.arange(K), n)
+        exposure = [np.exp(rng.uniform(0.1, 5, K * n)), rng.integers(2, 300, K * n), rng.uniform(1.1, 5, K * n)][
+            seed % 3
+        ]
+        rate = np.exp(0.5 * X[:, 0] + rng.standard_normal(K)[tasks] - 1) * rng.gamma(2, 0.5, K * n)
+        data = read_tasks(X, rng.poisson(rate * exposure).astype(float), tasks=tasks)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warn_of_exposure(data, np.log(exposure), np.ones(K * n))
+            warn_of_exposure(data, np.zeros(K * n), np.ones(K * n))
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            warn_of_exposure(data, exposure.astype(float), np.ones(K * n))
+        pointed_out += seed % 3 < 2 and len(told)
+    assert pointed_out > 0.75 * 134

@@ -81,6 +81,6 @@ def test_an_interrupted_refit_leaves_the_earlier_one(name: str, monkeypatch: pyt
 def test_the_same_for_what_is_not_fitted_to_tasks(model) -> None:
     X = np.random.default_rng(0).normal(size=(40, 5))
     before = dict(vars(model.fit(X, X[:, 0])))
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"NaN|sample|rows"):
         model.fit(np.full((3, 2), np.nan), np.zeros(3))
     assert vars(model) == before

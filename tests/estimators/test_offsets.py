@@ -218,3 +218,34 @@ def test_related_residuals_leave_features_free():
     alone = MultiTaskGLM(structure, L1(0.05), tol=1e-8).fit(X[:, :1], y)
     np.testing.assert_allclose(free.coef_[:, 1:], 0.0)
     np.testing.assert_allclose(free.coef_[:, 0], alone.coef_[:, 0], rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        MSSLRegressor(0.1),
+        MultiTaskGLM(loss=Huber(1.0)),
+        BayesianMSSLRegressor("ridge", features="linear", calibrate=False),
+    ],
+    ids=["MSSL", "Huber", "Bayesian"],
+)
+def test_offsets_of_any_size_move_the_targets_where_the_link_is_the_identity(model):
+    X, _, tasks, _, rng = counts()
+    y, offset = X[:, 0] + rng.normal(size=len(X)), 2000.0 + 500.0 * rng.normal(size=len(X))
+    plain = clone(model).fit(X, y, tasks=tasks).predict(X, tasks=tasks)
+    moved = clone(model).fit(X, y + offset, tasks=tasks, offset=offset).predict(X, tasks=tasks, offset=offset)
+    np.testing.assert_allclose(moved - offset, plain, atol=1e-6)
+    with pytest.raises(DataError, match="missing or infinite values"):
+        clone(model).fit(X, y, tasks=tasks, offset=np.where(tasks == 0, np.inf, 0.0))
+    with pytest.raises(DataError, match="beyond ±300"):
+        MultiTaskGLM(loss="poisson").fit(X, np.abs(np.round(y)), tasks=tasks, offset=offset)
+
+
+def test_an_exposure_as_offset_is_pointed_out():
+    X, _, tasks, _, rng = counts()
+    days = rng.integers(2, 200, len(X)).astype(float)
+    y = rng.poisson(0.1 * days).astype(float)
+    with pytest.warns(
+        UserWarning, match=r"offset looks like an exposure itself \(\d to 199\).*offset=np.log\(exposure\)"
+    ):
+        MultiTaskGLM(loss="poisson").fit(X, y, tasks=tasks, offset=days)

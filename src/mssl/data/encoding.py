@@ -20,10 +20,22 @@ from scipy import sparse
 from sklearn.utils.validation import check_array
 
 from mssl._typing import Array, Index, Labels, Mask
-from mssl._validation import caller_level, check_choice
-from mssl.data.inputs import CodedTasks, absent, in_memory, listing, read_labels, split_task_column
+from mssl._validation import caller_level, check_choice, refused
+from mssl.data.inputs import (
+    CodedTasks,
+    absent,
+    as_given,
+    as_table,
+    in_memory,
+    is_place,
+    listing,
+    read_labels,
+    split_task_column,
+)
 from mssl.exceptions import DataError, LayoutError
 
+# A text column in which most levels are numbers is a category all the same where it has few levels beside its rows.
+_FEW_LEVELS, _ROWS_PER_LEVEL = 30, 5
 MOST_CATEGORIES = 100  # levels of a text column: each becomes a feature, and with more it is most likely free text
 # Texts that a reader takes for numbers and a program does not: 1,234.5 and 1 234,5 and 1'234 and 1.234,5 and 0,5.
 _SEPARATED = re.compile(r"[-+]?(\d{1,3}([,'\s]\d{3})+([.,]\d+)?|\d{1,3}(\.\d{3})+,\d+|\d*,\d+)")
@@ -35,6 +47,7 @@ class ColumnValues(Protocol):
 
     name: str
     kind: str  # "number", "text" or "date"
+    declared: bool  # whether its type says that it is a category
     blank: Collection[str]  # texts that stand for a missing value
     order: Sequence[str]  # of its levels, where the column says; else they are sorted
 
@@ -96,6 +109,9 @@ class ColumnSchema:
             return numbers_of(column)[:, None]
         codes, found = column.text()
         place = {level: k for k, level in enumerate(self.categories)}
+        # 1, 1.0 and 01 are one number: codes may be read as text here and as numbers there.
+        numbers = {float(level): k for level, k in place.items() if is_number(level)}
+        place = {n: numbers[float(n)] for n in found if is_number(n) and float(n) in numbers} | place
         strange = [level for level in found if level not in place and level not in column.blank]
         if strange:
             warnings.warn(
@@ -105,7 +121,7 @@ class ColumnSchema:
                 stacklevel=caller_level(),
             )
         missing, other = -1, len(self.categories)
-        places = [place.get(level, missing if level in column.blank else other) for level in found]
+        places = [missing if level in column.blank else place.get(level, other) for level in found]
         category = np.asarray([*places, missing], dtype=np.int64)[codes]
         indicators = (category[:, None] == np.arange(len(self.categories))).astype(float)
         indicators[category == missing] = np.nan
@@ -126,14 +142,27 @@ class ColumnSchema:
         return replace(self, fill=tuple(fill.tolist()), indicator=marked)
 
 
-def learn_column(column: ColumnValues) -> ColumnSchema:
-    """Whether a training column is a number or which categories it has; dates and free text raise."""
+def learn_column(column: ColumnValues, declared: bool = False) -> ColumnSchema:
+    """Whether a training column is a number or which categories it has; dates and free text raise.
+
+    A column is a category where its user (``declared``) or its type says so. Text is a category unless all of it reads
+    as numbers, or most of its levels do (a slip, most likely, unless levels are few); numbers with separators raise.
+    """
     if column.kind == "date":
         raise DataError(_date_advice(column.name))
-    if column.kind != "text":
+    declared = declared or column.declared
+    if column.kind != "text" and not declared:
         return ColumnSchema(column.name, None)
-    levels = [level for level in column.text()[1] if level not in column.blank]
-    _check_levels(column.name, levels)
+    codes, found = column.text()
+    levels = [level for level in found if level not in column.blank]
+    if not declared:
+        _check_text(column.name, levels, len(codes))
+    if len(levels) > MOST_CATEGORIES:
+        raise DataError(
+            f"Column {column.name!r} holds {len(levels)} different {column.kind}s (for example {levels[0]!r}); at most "
+            f"{MOST_CATEGORIES} become categories. Leave it out (--drop on the command line), group its values, or, "
+            "if it names the tasks, give task_column."
+        )
     rank = {level: place for place, level in enumerate(column.order)}
     return ColumnSchema(column.name, tuple(sorted(levels, key=lambda level: (rank.get(level, len(rank)), level))))
 
@@ -159,16 +188,20 @@ def column_of(columns: Sequence[ColumnSchema]) -> Index:
     return np.concatenate([np.repeat(np.arange(len(widths)), widths), marked]).astype(np.int64)
 
 
-def _check_levels(name: str, levels: list[str]) -> None:
-    reject_mixed(f"Column {name!r}", levels)
-    if levels and all(_DATE.fullmatch(level.strip()) for level in levels[:50]):
-        raise DataError(_date_advice(name))
-    if len(levels) > MOST_CATEGORIES:
-        raise DataError(
-            f"Column {name!r} holds {len(levels)} different texts (for example {levels[0]!r}); at most "
-            f"{MOST_CATEGORIES} become categories. Leave it out (--drop on the command line), group its values, or, "
-            "if it names the tasks, give task_column."
+def _check_text(name: str, levels: list[str], n_rows: int) -> None:
+    """Raise where a column of text is likelier to be dates, or numbers that are ill written, than a category."""
+    declare = f"categorical_features=[{name!r}] (--categorical {name} on the command line)"
+    few = len(levels) <= min(_FEW_LEVELS, n_rows // _ROWS_PER_LEVEL)
+    what = reject_mixed(f"Column {name!r}", levels, few, f" If these are codes, give {declare}.")
+    if what:
+        warnings.warn(
+            f"{what}, and is taken for a category of {len(levels)} levels; if it should be numbers, correct the text. "
+            f"{declare} ends this note.",
+            UserWarning,
+            stacklevel=caller_level(),
         )
+    elif levels and all(_DATE.fullmatch(level.strip()) for level in levels[:50]):
+        raise DataError(_date_advice(name))
 
 
 def _date_advice(name: str) -> str:
@@ -179,22 +212,21 @@ def _date_advice(name: str) -> str:
     )
 
 
-def reject_mixed(what: str, levels: list[str]) -> None:
-    """Raise where texts are numbers with separators, or mostly numbers."""
+def reject_mixed(what: str, levels: list[str], few: bool = False, codes: str = "") -> str:
+    """Raise where texts are numbers with separators, or mostly numbers and not few; a sentence's begin if some are."""
     text = [level for level in levels if not is_number(level)]
-    if not text:
-        return
-    if all(_SEPARATED.fullmatch(level.strip()) for level in text):
+    if text and all(_SEPARATED.fullmatch(level.strip()) for level in text):
         raise DataError(
             f"{what} holds numbers with separators (for example {text[0]!r}), which read as text; remove the "
             "thousands separators and write decimals with a point, as in 1234.5 (pandas: read_csv(…, thousands=',')); "
             "if they are labels, write them without commas."
         )
-    if len(text) < len(levels) / 2:
-        raise DataError(
-            f"{what} holds numbers and text (for example {next(filter(is_number, levels))!r} and {text[0]!r}); correct "
-            "the text or leave it empty, which counts as missing."
-        )
+    if not 0 < len(text) < len(levels):
+        return ""
+    told = f"{what} holds numbers and text (for example {next(filter(is_number, levels))!r} and {text[0]!r})"
+    if len(text) < len(levels) / 2 and not few:
+        raise DataError(f"{told}; correct the text or leave it empty, which counts as missing.{codes}")
+    return told
 
 
 def is_number(text: str) -> bool:
@@ -228,7 +260,7 @@ def numbers_of(column: ColumnValues) -> Array:
 
 
 class FrameColumn:
-    """A column of a pandas or polars frame."""
+    """A column of a pandas or polars frame, or of an array."""
 
     blank: Collection[str] = ()
 
@@ -236,6 +268,7 @@ class FrameColumn:
         self.name = str(name)
         self._series = series
         self._objects: list[Any] | None = None
+        self.declared = False
         self.kind = self._kind()
         ordered = getattr(series.dtype, "ordered", str(series.dtype).startswith("Enum"))
         self.order: Sequence[str] = [str(level) for level in series.dtype.categories] if ordered else ()
@@ -249,13 +282,15 @@ class FrameColumn:
             if dtype.is_temporal():
                 return "date"
             kind = "category" if str(dtype).startswith(("Categorical", "Enum")) else "O"
-        elif str(dtype) == "category":
+        elif str(dtype) == "category" or str(dtype).startswith("dictionary"):
             kind = "category"
         if kind in ("b", "i", "u", "f"):
             return "number"
         if kind in ("m", "M"):
             return "date"
-        self._objects = [None if absent(value) else value for value in self._series.to_list()]
+        self.declared = kind == "category"
+        objects = self._series.tolist() if hasattr(self._series, "tolist") else self._series.to_list()
+        self._objects = [None if absent(value) else value for value in objects]
         known = [value for value in self._objects if value is not None]
         if any(isinstance(value, date | datetime | timedelta) for value in known) or str(dtype).startswith("period"):
             return "date"
@@ -266,12 +301,14 @@ class FrameColumn:
                 "values; convert them or leave the column out."
             )
         numeric = all(isinstance(value, Real) or is_number(value) for value in known)
-        return "number" if kind != "category" and numeric else "text"
+        return "number" if numeric and not self.declared else "text"
 
     def numbers(self) -> Array:
         """Values as floats, NaN where missing."""
         if self._objects is not None:
             return np.asarray([np.nan if value is None else float(value) for value in self._objects])
+        if isinstance(self._series, np.ndarray):
+            return self._series.astype(np.float64)
         if hasattr(self._series, "iloc"):
             return np.asarray(self._series.to_numpy(dtype=np.float64, na_value=np.nan))
         missing = self._series.is_null().to_numpy()
@@ -317,12 +354,16 @@ class FeatureEncoder:
         return encoded_names(self.columns)
 
     @classmethod
-    def learn(cls, X: Any, missing: str) -> tuple[FeatureEncoder, Array]:
-        """An encoder and the encoded values of a frame, or of an array of numbers of shape (N, d)."""
+    def learn(cls, X: Any, missing: str, categorical: Any = None) -> tuple[FeatureEncoder, Array]:
+        """An encoder and the encoded values of a frame, or of an array of shape (N, d).
+
+        Columns of text become categories, as do those of a name or a place in ``categorical``.
+        """
         values: list[Array]
-        if hasattr(X, "columns"):
-            given = [FrameColumn(name, X[name]) for name in X.columns]
-            columns = [learn_column(column) for column in given]
+        if hasattr(X, "columns") or categorical is not None:
+            given = _columns_of(X)
+            declared = _places(categorical, [column.name for column in given])
+            columns = [learn_column(column, j in declared) for j, column in enumerate(given)]
             values = [schema.encode(column) for schema, column in zip(columns, given, strict=True)]
         else:
             columns = [ColumnSchema(f"x{j}", None) for j in range(X.shape[1])]
@@ -337,24 +378,23 @@ class FeatureEncoder:
         """The encoded values of a frame with the columns of training, or of an array of numbers of shape (N, d)."""
         if not self.has_categories:
             return self._assemble([X[:, [j]] for j in range(X.shape[1])])
-        if not hasattr(X, "columns"):
+        plain = not hasattr(X, "columns")
+        if plain and [column.name for column in self.columns] != [f"x{j}" for j in range(np.shape(X)[1])]:
             raise DataError(
                 "X is an array, and this model was fitted to a frame with columns of categories; give a frame with the "
                 f"columns {listing([column.name for column in self.columns])}."
             )
-        place = {str(name): name for name in X.columns}
-        lost = [column.name for column in self.columns if column.name not in place]
-        if lost or len(place) != len(self.columns):
-            more = [name for name in place if name not in {column.name for column in self.columns}]
+        given = {column.name: column for column in _columns_of(X)}
+        lost = [column.name for column in self.columns if column.name not in given]
+        if lost or len(given) != len(self.columns):
+            more = [name for name in given if name not in {column.name for column in self.columns}]
             lacks = f" lacks the columns {listing(lost)}" if lost else ""
             has = f" has the columns {listing(more)}, which were not in training" if more else ""
             raise DataError(
                 f"X{' and'.join(filter(None, (lacks, has)))}; give those of training, "
                 f"{listing([column.name for column in self.columns])}."
             )
-        return self._assemble(
-            [column.encode(FrameColumn(column.name, X[place[column.name]])) for column in self.columns]
-        )
+        return self._assemble([column.encode(given[column.name]) for column in self.columns])
 
     def _assemble(self, values: list[Array]) -> Array:
         """Encoded columns side by side, missing values filled and marked, or refused."""
@@ -365,6 +405,23 @@ class FeatureEncoder:
         values = [column.filled(part) for column, part in zip(self.columns, values, strict=True)]
         marks = [gaps[column.name][:, None].astype(float) for column in self.columns if column.indicator]
         return np.concatenate([*values, *marks], axis=1)
+
+
+def _columns_of(X: Any) -> list[FrameColumn]:
+    """The columns of a frame, or of an array of shape (N, d)."""
+    if hasattr(X, "columns"):
+        return [FrameColumn(name, X[name]) for name in X.columns]
+    return [FrameColumn(f"x{j}", column) for j, column in enumerate(np.asarray(X).T)]
+
+
+def _places(categorical: Any, names: list[str]) -> set[int]:
+    """Places of the columns that are declared to be categories, by name or by place."""
+    declared = [] if categorical is None else [categorical] if isinstance(categorical, str) else list(categorical)
+    unknown = [entry for entry in declared if entry not in names and not is_place(entry, len(names))]
+    if unknown:
+        allowed = f"give names or places of columns of X, which are {listing(names)}"
+        raise refused("categorical_features", categorical, allowed, "A column of tasks is not counted.")
+    return {names.index(entry) if entry in names else int(entry) % len(names) for entry in declared}
 
 
 def refuse_missing(gaps: dict[str, Mask]) -> None:
@@ -413,7 +470,13 @@ class Features:
 
 
 def read_features(
-    X: Any, task_column: Any = None, tasks: Any = None, *, encoder: FeatureEncoder | None = None, missing: str = "error"
+    X: Any,
+    task_column: Any = None,
+    tasks: Any = None,
+    *,
+    encoder: FeatureEncoder | None = None,
+    missing: str = "error",
+    categorical: Any = None,
 ) -> Features:
     """Check X in any layout, split off the task column and encode the other ones.
 
@@ -428,20 +491,20 @@ def read_features(
         Of an earlier X; without it one is learned where columns are no numbers or values may be missing.
     missing : {"error", "indicator"}
         What a new encoder does about missing values.
+    categorical : sequence of str or int, optional
+        Columns that a new encoder takes for categories, whatever they hold.
     """
     check_choice("missing", missing, ("error", "indicator"))
     if isinstance(X, Features):
         return X if tasks is None else replace(X, tasks=_task_labels(tasks))
     if hasattr(X, "collect") and not hasattr(X, "shape"):
         raise DataError("X is a lazy frame that holds no values yet; call .collect() on it first.")
-    X, labels, names = split_task_column(in_memory("X", X), task_column, optional=tasks is not None)
+    X, labels, names = split_task_column(as_table(in_memory("X", X)), task_column, optional=tasks is not None)
     if tasks is not None:
         labels = _task_labels(tasks)
     learns, dtype = encoder is None, _dtype(X)
-    if encoder is None and hasattr(X, "columns") and _has_text(X):
-        encoder, values = FeatureEncoder.learn(X, missing)
-    elif encoder is not None and encoder.has_categories:
-        values = encoder.encode(X)
+    if encoder.has_categories if encoder else categorical is not None or _has_text(X):
+        encoder, values = _encoded(X, encoder, missing, categorical)
     else:
         values = _numbers(X, names)
         if learns and missing == "indicator" and not sparse.issparse(values):
@@ -456,9 +519,21 @@ def read_features(
             _refuse_gaps(values, names)
     if labels is not None and values.ndim == 2 and values.shape[0] != len(labels):
         raise LayoutError(f"There are {len(labels)} task ids for {values.shape[0]} rows; give one task id a row.")
-    if encoder is not None and names is not None:
+    if encoder is not None and (names is not None or encoder.has_categories):
         names = np.asarray(encoder.names, dtype=object)
     return Features(values, labels, names, encoder, dtype)
+
+
+def _encoded(X: Any, encoder: FeatureEncoder | None, missing: str, categorical: Any) -> tuple[FeatureEncoder, Array]:
+    """Values with columns of categories, in the shape of X, and their encoder."""
+    if sparse.issparse(X):
+        raise refused("X", "sparse", "categories need a dense X or a frame", "Leave out categorical_features.")
+    flat = X if hasattr(X, "columns") else as_given(X).reshape(-1, np.shape(X)[-1])
+    if encoder is None:
+        encoder, values = FeatureEncoder.learn(flat, missing, categorical)
+    else:
+        values = encoder.encode(flat)
+    return encoder, values.reshape(*np.shape(X)[:-1], -1)
 
 
 def _task_labels(tasks: Any) -> Any:
@@ -473,7 +548,8 @@ def _dtype(X: Any) -> Any:
 
 def _has_text(X: Any) -> bool:
     """Whether a frame has a column of categories, text or dates; numbers need no encoder."""
-    return any(not _is_plain(X[name]) and FrameColumn(name, X[name]).kind != "number" for name in X.columns)
+    names = X.columns if hasattr(X, "columns") else ()
+    return any(not _is_plain(X[name]) and FrameColumn(name, X[name]).kind != "number" for name in names)
 
 
 def _is_plain(series: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from sklearn.utils.validation import _num_samples
 
 from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import caller_level, refused
-from mssl.exceptions import DataError, LayoutError, UnseenTaskError
+from mssl.exceptions import DataError, LayoutError, UnseenTaskError, require
 
 LARGEST_PULLED = 2**28  # bytes of a Dask array that are pulled into memory where its rows are needed
 
@@ -86,6 +86,38 @@ class CodedTasks:
 
 
 _LARGEST_OFFSET = 300.0  # doubles hold exp(300), and its square
+
+
+def as_table(X: Any, columns: Any = None) -> Any:
+    """Records and tables of other kinds as a frame; anything else as it is.
+
+    A dict of single values, a list of such dicts and a Series indexed by the names of ``columns`` are rows, whose
+    columns are brought into that order; a dict of sequences and a pyarrow Table are tables.
+    """
+    if hasattr(X, "to_pandas") and hasattr(X, "column_names"):  # pyarrow
+        require("pandas", "tables", "A pyarrow Table as X")
+        return X.to_pandas()
+    known = [] if columns is None else list(columns)
+    if hasattr(X, "index") and hasattr(X, "to_dict") and np.ndim(X) == 1 and columns is not None:  # a Series
+        names = list(X.index)
+        if not known or not set(known) <= set(names):
+            has = f"has the columns {listing(known)}" if known else "was fitted to columns without names"
+            raise LayoutError(
+                f"X is a Series indexed by {listing(names)}, and this model {has}; a Series is one row, indexed by the "
+                "columns. Give a frame or an array of rows otherwise."
+            )
+        X = X.to_dict()
+    whole = isinstance(X, Mapping)
+    rows = [X] if whole else X if isinstance(X, list | tuple) else []
+    if not rows or not all(isinstance(row, Mapping) for row in rows):
+        return X
+    pandas = require("pandas", "tables", "X as dicts")
+    single = not whole or all(np.ndim(value) == 0 for value in X.values())
+    try:
+        frame = pandas.DataFrame(list(rows) if single else X)
+    except ValueError as error:
+        raise LayoutError(f"X is a dict that forms no table ({error}); give columns of one length.") from error
+    return frame[[name for name in known if name in frame] + [name for name in frame if name not in known]]
 
 
 def split_task_column(X: Any, column: Any, optional: bool = False) -> tuple[Any, Any, Labels | None]:
@@ -186,6 +218,7 @@ def take_columns(X: Any, groups: Any = None, order: Any = None) -> Taken:
     groups, order : str or array of shape (N,) or (n,), optional
         A column of a frame, which is then no feature, or one entry a row.
     """
+    X = as_table(X)
     columns = tuple(value for value in (groups, order) if isinstance(value, str))
     rows = without_columns(X, columns)
     return Taken(rows, _taken(X, "groups", groups), _taken(X, "order", order), columns)

@@ -265,6 +265,7 @@ def read_tasks(
     sample_weight: Any = None,
     y_numeric: bool = True,
     missing: str = "error",
+    categorical: Any = None,
     groups: Any = None,
     order: Any = None,
     empty_tasks: bool = False,
@@ -280,7 +281,7 @@ def read_tasks(
     DataError
         When values are missing, infinite, not numbers, or all weights of a task are zero.
     """
-    features = read_features(X, task_column, tasks, missing=missing)
+    features = read_features(X, task_column, tasks, missing=missing, categorical=categorical)
     targets, target_names = read_targets(y, features.values, y_numeric)
     data = _by_layout(features, targets, target_names, sample_weight)
     if not empty_tasks or not len(data.y):

@@ -22,7 +22,7 @@ from mssl.data.layouts import TaskData
 _UNIQUE = 0.98  # share of different values within tasks
 _REPEATED = 0.5  # share of rows whose value another task has too
 _FEWEST = 10  # rows of a task, on average, below which nothing is said
-_FEW_VALUES = 20  # of a column: times at which every task was measured, as in a longitudinal study, and no ids
+_FEW_VALUES = 15  # of a column: times at which every task was measured, as in a longitudinal study, and no ids
 # An offset is taken for an exposure where its logarithm makes the counts likelier than it does, and than none does, by
 # so much per unit of dispersion: none of 4 000 sets with proper logarithms was (a part of them is in the tests).
 _LIKELIER = 8.0

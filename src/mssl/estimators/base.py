@@ -21,7 +21,7 @@ from mssl._html import Html, tag
 from mssl._typing import Array, ClassWeight, Labels, Mask
 from mssl._validation import caller_level, check_choice, refused
 from mssl.data.distributed import predict_lazily
-from mssl.data.inputs import feature_labels, is_dask, is_missing, listing, read_offset
+from mssl.data.inputs import as_table, feature_labels, is_dask, is_missing, listing, read_offset
 from mssl.data.labels import two_classes
 from mssl.data.layouts import TaskData, check_target_sizes, read_tasks
 from mssl.data.leaks import warn_of_exposure
@@ -100,6 +100,7 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
     # Of estimators that have no such parameters.
     features: str | Sequence[FeatureMap] = "linear"
     missing: str = "error"
+    categorical_features: Sequence[str | int] | None = None
     target_transform: str | None = None
     # Whether tasks without rows are fitted, to be predicted from what all tasks share.
     _takes_empty_tasks = False
@@ -126,6 +127,7 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
             sample_weight=sample_weight,
             y_numeric=self._numeric,
             missing=self.missing,
+            categorical=self.categorical_features,
             empty_tasks=self._takes_empty_tasks,
         )
         if tasks is None and self.task_column is None:
@@ -339,6 +341,7 @@ class MultiTaskEstimator(TaskEstimator):
         -------
         self
         """
+        X = as_table(X)
         if self._fitted_on_workers(X, y, tasks, sample_weight, offset):
             return self
         data = self._read(X, y, tasks, sample_weight, offset)

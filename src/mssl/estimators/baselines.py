@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 
 from mssl._typing import Array, Index
 from mssl._validation import refused
-from mssl.data.inputs import read_offset
+from mssl.data.inputs import as_table, read_offset
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.estimators.base import MeanPredictor
 from mssl.exceptions import all_or_nothing
@@ -36,6 +36,7 @@ class _Baseline(MeanPredictor, RegressorMixin, BaseEstimator):
         -------
         self
         """
+        X = as_table(X)
         data = read_tasks(X, y, task_column=self.task_column, tasks=tasks, sample_weight=sample_weight)
         self._remember_input(X, data)
         self.tasks_, self.loss_ = data.tasks, Gaussian()

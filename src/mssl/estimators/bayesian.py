@@ -369,6 +369,7 @@ class BayesianEstimator(TaskEstimator):
         check_is_fitted(self)
         if task in self.tasks_.tolist():
             raise refused("task", task, "give a name that no task has yet", "Refit to change a task.")
+        X = self._own_columns(X)
         if hasattr(X, "columns") and self.task_column in list(X.columns):
             named = sorted({str(name) for name in read_labels(X[self.task_column])})
             if named != [str(task)]:
@@ -449,6 +450,8 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         Whether widths of forecasts are adjusted by what folds say.
     missing : {"error", "indicator"}, default="error"
         Missing values in X: refused, or replaced by the mean and marked by a column.
+    categorical_features : sequence of str or int, optional
+        Columns of X that are categories whatever they look like, by name or by place.
     cv : None, int, splitter or iterable, default=None
         Folds to choose and calibrate by; 5 by default.
     task_column : str or int, optional
@@ -519,6 +522,7 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         target_transform: str | None = None,
         calibrate: bool = True,
         missing: str = "error",
+        categorical_features: Sequence[str | int] | None = None,
         cv: Any = None,
         task_column: Hashable | None = None,
         tol: float = 1e-4,
@@ -536,6 +540,7 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         self.target_transform = target_transform
         self.calibrate = calibrate
         self.missing = missing
+        self.categorical_features = categorical_features
         self.cv = cv
         self.task_column = task_column
         self.tol = tol
@@ -675,7 +680,7 @@ class BayesianMSSLClassifier(LabelEstimator, BayesianEstimator):
 
     Parameters
     ----------
-    structure, features, random_intercepts, fit_intercept, calibrate, missing
+    structure, features, random_intercepts, fit_intercept, calibrate, missing, categorical_features
         As for :class:`BayesianMSSLRegressor`.
     cv, task_column, tol, max_iter, checkpoint, verbose
         As for :class:`BayesianMSSLRegressor`.
@@ -718,6 +723,7 @@ class BayesianMSSLClassifier(LabelEstimator, BayesianEstimator):
         class_weight: ClassWeight = None,
         calibrate: bool = True,
         missing: str = "error",
+        categorical_features: Sequence[str | int] | None = None,
         cv: Any = None,
         task_column: Hashable | None = None,
         tol: float = 1e-4,
@@ -732,6 +738,7 @@ class BayesianMSSLClassifier(LabelEstimator, BayesianEstimator):
         self.class_weight = class_weight
         self.calibrate = calibrate
         self.missing = missing
+        self.categorical_features = categorical_features
         self.cv = cv
         self.task_column = task_column
         self.tol = tol

@@ -37,6 +37,8 @@ class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimato
         What the model is linear in; see :class:`MSSLRegressor`.
     missing : {"error", "indicator"}, default="error"
         Missing values in X: refused, or filled with their column's mean and marked; see :class:`MSSLRegressor`.
+    categorical_features : sequence of str or int, optional
+        Columns of X that are categories whatever they look like; see :class:`MSSLRegressor`.
     scale_features : bool, default=True
         Divide each feature by one scale pooled over tasks.
     penalty_factor : array of shape (d,), optional
@@ -82,6 +84,7 @@ class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimato
         noise: ArrayLike = "auto",
         features: str | Sequence[FeatureMap] = "linear",
         missing: str = "error",
+        categorical_features: Sequence[str | int] | None = None,
         scale_features: bool = True,
         penalty_factor: ArrayLike | None = None,
         fit_intercept: bool = True,
@@ -100,6 +103,7 @@ class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimato
         self.noise = noise
         self.features = features
         self.missing = missing
+        self.categorical_features = categorical_features
         self.scale_features = scale_features
         self.penalty_factor = penalty_factor
         self.fit_intercept = fit_intercept
@@ -130,7 +134,7 @@ class MultiTaskClassifier(TaskClassifier):
         What keeps the weights small or sparse; see :mod:`mssl.penalties`.
     class_weight : None, "balanced" or dict of label → weight, default=None
         Weights of the classes; "balanced" gives both classes of each task equal totals.
-    shared_mean, features, missing, scale_features, penalty_factor, fit_intercept, task_column
+    shared_mean, features, missing, categorical_features, scale_features, penalty_factor, fit_intercept, task_column
         As for :class:`mssl.MultiTaskGLM`.
     solver, tol, max_iter, warm_start, memory_limit, verbose
         As for :class:`mssl.MultiTaskGLM`.
@@ -154,6 +158,7 @@ class MultiTaskClassifier(TaskClassifier):
         shared_mean: SharedMean = False,
         features: str | Sequence[FeatureMap] = "linear",
         missing: str = "error",
+        categorical_features: Sequence[str | int] | None = None,
         scale_features: bool = True,
         penalty_factor: ArrayLike | None = None,
         fit_intercept: bool = True,
@@ -171,6 +176,7 @@ class MultiTaskClassifier(TaskClassifier):
         self.shared_mean = shared_mean
         self.features = features
         self.missing = missing
+        self.categorical_features = categorical_features
         self.scale_features = scale_features
         self.penalty_factor = penalty_factor
         self.fit_intercept = fit_intercept

@@ -136,6 +136,9 @@ def check_columns(model: Any) -> None:
     if getattr(model, "missing", "error") != "error":
         allowed = "chunks are read without missing values: 'error'"
         raise refused("missing", model.missing, allowed, "Fill the gaps first.")
+    if getattr(model, "categorical_features", None) is not None:
+        allowed = "chunks hold numbers that mean the same in all of them"
+        raise refused("categorical_features", model.categorical_features, allowed, "Give a column of 0 and 1 a level.")
 
 
 def check_moments(model: Any) -> None:

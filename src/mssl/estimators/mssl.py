@@ -67,6 +67,9 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
     missing : {"error", "indicator"}, default="error"
         Missing values in X: refused, or filled with their column's mean and marked by a further column. Columns of
         text, categories and truth values of a frame are encoded in either case (a column of 0 and 1 for each level).
+    categorical_features : sequence of str or int, optional
+        Columns of X whose values are categories whatever they look like, such as codes, by name or by place (a column
+        of tasks not counted).
     target_transform : {None, "log", "yeo-johnson", "auto"}, default=None
         The scale that targets are fitted on, with the Gaussian loss: as they are, their logarithms, a power that the
         data choose, or whichever of these is clearly the likeliest (:mod:`mssl.data.targets`). Weights and noise are
@@ -163,6 +166,7 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         noise: ArrayLike = "auto",
         features: str | Sequence[FeatureMap] = "linear",
         missing: str = "error",
+        categorical_features: Sequence[str | int] | None = None,
         target_transform: str | None = None,
         scale_features: bool = True,
         formulation: str = "unified",
@@ -191,6 +195,7 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         self.noise = noise
         self.features = features
         self.missing = missing
+        self.categorical_features = categorical_features
         self.target_transform = target_transform
         self.scale_features = scale_features
         self.formulation = formulation
@@ -323,7 +328,7 @@ class MSSLClassifier(TaskClassifier):
     ----------
     graph_penalty, coef_penalty, correlation, edges, coupling, variance_floor, shrinkage, ridge, shared_mean
         As for :class:`MSSLRegressor`.
-    features, missing, scale_features
+    features, missing, categorical_features, scale_features
         As for :class:`MSSLRegressor`.
     class_weight : None, "balanced" or dict of label → weight, default=None
         Weights of the classes; "balanced" gives both classes of each task equal totals.
@@ -377,6 +382,7 @@ class MSSLClassifier(TaskClassifier):
         class_weight: ClassWeight = None,
         features: str | Sequence[FeatureMap] = "linear",
         missing: str = "error",
+        categorical_features: Sequence[str | int] | None = None,
         scale_features: bool = True,
         formulation: str = "unified",
         fit_intercept: bool = True,
@@ -402,6 +408,7 @@ class MSSLClassifier(TaskClassifier):
         self.class_weight = class_weight
         self.features = features
         self.missing = missing
+        self.categorical_features = categorical_features
         self.scale_features = scale_features
         self.formulation = formulation
         self.fit_intercept = fit_intercept

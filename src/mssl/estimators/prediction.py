@@ -15,6 +15,7 @@ from mssl.data.columns import column_quantiles
 from mssl.data.encoding import FeatureEncoder, Features, read_features
 from mssl.data.inputs import (
     as_given,
+    as_table,
     feature_labels,
     listing,
     locate_tasks,
@@ -173,7 +174,11 @@ class TaskPredictor(SingleThreaded):
         )
 
     def _own_columns(self, X: Any) -> Any:
-        """A frame without columns that are no features; those of a model of a table are found by name."""
+        """A frame without columns that are no features; those of a model of a table are found by name.
+
+        Records are rows of the columns of the fit.
+        """
+        X = as_table(X, getattr(self, "feature_names_in_", ()))
         table = getattr(self, "table_", None)
         if table is None or not hasattr(X, "columns"):
             return without_columns(X, self.ignored_columns_)

@@ -52,6 +52,7 @@ class Column:
 
     blank: Collection[str] = MISSING_TEXT
     order: Sequence[str] = ()  # of levels: a file says none
+    declared = False  # whether its type in the file is that of categories
 
     def __init__(self, name: str, data: Any, kind: str) -> None:
         self.name, self.kind, self._data = name, kind, data
@@ -415,7 +416,10 @@ def _read_columns(file: Path, kind: str, columns: Sequence[str] | None, drop: Se
         raise DataError(
             f"{file.name!r} is no intact {kind.capitalize()} file ({reason[:300]}); write it again."
         ) from error
-    return _from_arrow(table, names, file.name)
+    read = _from_arrow(table, names, file.name)
+    for name, column in read.columns.items():
+        column.declared = pa.types.is_dictionary(table[name].type)
+    return read
 
 
 def _read_parquet(stream: Any, file: Path, columns: Sequence[str] | None, drop: Sequence[str]) -> tuple[list[str], Any]:

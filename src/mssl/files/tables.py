@@ -91,6 +91,11 @@ class TableSchema:
         """Names of the columns that predictions need: of tasks and of features."""
         return [self.task, *(column.name for column in self.columns)]
 
+    @property
+    def codes(self) -> list[str]:
+        """Names of the columns that are categories, which are read as text: 01 is not 1."""
+        return [column.name for column in self.columns if column.categories is not None]
+
     def attach(self, model: Any) -> None:
         """Let a model that was fitted to encoded rows take frames with the columns of the table, as if fitted to one.
 
@@ -115,7 +120,7 @@ class TableSchema:
         """Read the columns that are needed from a file."""
         wanted = [self.task, *(column.name for column in self.columns), *([self.target] if with_target else [])]
         wanted += [] if self.offset is None else [self.offset]
-        return read_table(path, columns=wanted, text=[self.task])
+        return read_table(path, columns=wanted, text=[self.task, *self.codes])
 
     def encode(
         self,
@@ -190,6 +195,7 @@ def learn_schema(
     drop: Sequence[str] = (),
     missing: str = "error",
     offset: str | None = None,
+    categorical: Sequence[str] = (),
 ) -> TableSchema:
     """Find out what the columns of a training table mean.
 
@@ -208,6 +214,8 @@ def learn_schema(
         or are filled and marked by a further column.
     offset : str, optional
         Column that is added to the linear predictor; list it in ``drop`` too.
+    categorical : sequence of str
+        Columns that are categories, whatever they hold.
 
     Returns
     -------
@@ -219,7 +227,7 @@ def learn_schema(
         For dates, free text, columns that are not there, or no feature at all.
     """
     check_choice("missing", missing, MISSING)
-    for name in (task, target, *(features or ()), *(name for name in drop if name not in table.names)):
+    for name in (task, target, *(features or ()), *categorical, *(name for name in drop if name not in table.names)):
         table[name]
     if task == target:
         raise ParameterError(f"The column {task!r} is both the task and the target; give two columns.")
@@ -233,13 +241,16 @@ def learn_schema(
         raise DataError(
             f"{table.source} has no columns besides the task and the target; give at least one column of features."
         )
-    columns = tuple(_learn_column(table[name], missing) for name in chosen)
+    strange = [name for name in categorical if name not in chosen]
+    if strange:
+        raise ParameterError(f"Columns {listing(strange)} are declared categories; give columns of features.")
+    columns = tuple(_learn_column(table[name], missing, name in categorical) for name in chosen)
     check_names(columns)
     return TableSchema(task, target, columns, missing, offset)
 
 
-def _learn_column(column: Column, missing: str) -> ColumnSchema:
-    schema = learn_column(column)
+def _learn_column(column: Column, missing: str, declared: bool) -> ColumnSchema:
+    schema = learn_column(column, declared)
     if schema.categories is not None and len(schema.categories) < 2:
         raise DataError(
             f"Column {column.name!r} holds nothing but {listing(schema.categories)}; leave it out (--drop)."

@@ -36,6 +36,7 @@ MOST_MEMBERS = 30  # of an average: more cost time and change nothing
 _SHARED = (
     "features",
     "missing",
+    "categorical_features",
     "scale_features",
     "fit_intercept",
     "task_column",
@@ -69,6 +70,7 @@ class MSSLSearch(SearchCV):
     edges: KnownEdges | None
     features: str | Sequence[FeatureMap]
     missing: str
+    categorical_features: Sequence[str | int] | None
     scale_features: bool
     formulation: str
     fit_intercept: bool
@@ -259,8 +261,8 @@ class MSSLRegressorCV(FromMoments, MSSLSearch):
         Maps learn from the training rows of each fold alone. Sparse X is linear.
     target_transform : {None, "log", "yeo-johnson", "auto"}, default=None
         As for :class:`mssl.MSSLRegressor`; it is learned once, from all rows, and the default score is on its scale.
-    loss, noise, missing, scale_features, formulation, fit_intercept, task_column, solver, graph_solver,
-    max_iter
+    loss, noise, missing, categorical_features, scale_features, formulation, fit_intercept, task_column, solver,
+    graph_solver, max_iter
         As for :class:`mssl.MSSLRegressor`.
     correlation, edges, ridge
         As for :class:`mssl.MSSLRegressor`.
@@ -363,6 +365,7 @@ class MSSLRegressorCV(FromMoments, MSSLSearch):
         noise: ArrayLike = "auto",
         features: str | Sequence[FeatureMap] = "linear",
         missing: str = "error",
+        categorical_features: Sequence[str | int] | None = None,
         target_transform: str | None = None,
         scale_features: bool = True,
         formulation: str = "unified",
@@ -400,6 +403,7 @@ class MSSLRegressorCV(FromMoments, MSSLSearch):
         self.noise = noise
         self.features = features
         self.missing = missing
+        self.categorical_features = categorical_features
         self.target_transform = target_transform
         self.scale_features = scale_features
         self.formulation = formulation
@@ -446,8 +450,8 @@ class MSSLClassifierCV(MSSLSearch):
         As for :class:`mssl.MSSLClassifier`.
     features : {"linear", "auto", "spline", "spline+interactions"} or list of FeatureMap, default="linear"
         As for :class:`MSSLRegressorCV`.
-    correlation, edges, ridge, missing, scale_features, formulation, fit_intercept, task_column, solver,
-    graph_solver,     max_iter
+    correlation, edges, ridge, missing, categorical_features, scale_features, formulation, fit_intercept, task_column,
+    solver, graph_solver, max_iter
         As for :class:`mssl.MSSLClassifier`.
     cv, scoring, search, one_standard_error, average, selection, stability, tol, search_tol, n_jobs, checkpoint
         As for :class:`MSSLRegressorCV`.
@@ -491,6 +495,7 @@ class MSSLClassifierCV(MSSLSearch):
         class_weight: ClassWeight = None,
         features: str | Sequence[FeatureMap] = "linear",
         missing: str = "error",
+        categorical_features: Sequence[str | int] | None = None,
         scale_features: bool = True,
         formulation: str = "unified",
         fit_intercept: bool = True,
@@ -525,6 +530,7 @@ class MSSLClassifierCV(MSSLSearch):
         self.class_weight = class_weight
         self.features = features
         self.missing = missing
+        self.categorical_features = categorical_features
         self.scale_features = scale_features
         self.formulation = formulation
         self.fit_intercept = fit_intercept

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import log_loss
 
-from mssl.data.encoding import read_features
+from mssl.data.encoding import Features
 from mssl.data.inputs import is_missing, listing, locate_tasks, unseen_tasks
+from mssl.data.splitters import task_ids
 from mssl.exceptions import DataError
 from mssl.graph.inference import COVERAGE
 from mssl.graph.task_graph import short_name
@@ -162,7 +163,10 @@ def _tasks_of(model: Any, X: Any, tasks: Any, mean: FloatArray) -> tuple[NDArray
     K = len(model.tasks_)
     if mean.ndim == 2:
         return np.broadcast_to(np.arange(K), mean.shape).astype(np.intp), []
-    labels = read_features(X, getattr(model, "task_column", None), tasks, missing="indicator").tasks
+    column = getattr(model, "task_column", None)
+    labels = getattr(X, "tasks", None) if tasks is None else tasks
+    if labels is None and column is not None and not isinstance(X, Features):
+        labels = task_ids(X, column)
     if labels is None:
         return np.zeros(len(mean), dtype=np.intp), []
     index = locate_tasks(labels, model.tasks_)
