@@ -84,17 +84,14 @@ class Cut:
     unit: float = 1.0
 
 
-def _draw(tasks: np.ndarray, y: np.ndarray, size: int, random: np.random.Generator, labels: bool) -> np.ndarray:
-    """So many training rows of every task, classes as they come (each class at least once)."""
-    chosen = np.zeros(len(tasks), dtype=bool)
-    for task in np.unique(tasks):
-        own = np.flatnonzero(tasks == task)
-        while True:
-            rows = random.choice(own, size, replace=False)
-            if not labels or len(np.unique(y[rows])) == len(np.unique(y[own])):
-                break
-        chosen[rows] = True
-    return chosen
+def _draw(tasks: np.ndarray, y: np.ndarray, size: int, random: np.random.Generator) -> np.ndarray:
+    """So many training rows of every task, whatever their targets; again until both labels (of labels) are drawn."""
+    while True:
+        chosen = np.zeros(len(tasks), dtype=bool)
+        for task in np.unique(tasks):
+            chosen[random.choice(np.flatnonzero(tasks == task), size, replace=False)] = True
+        if len(np.unique(y[chosen])) > 1:
+            return chosen
 
 
 def by_rows(load: Callable[[], Rows], size: int, *, labels: bool = False, most: int | None = None) -> Any:
@@ -105,7 +102,7 @@ def by_rows(load: Callable[[], Rows], size: int, *, labels: bool = False, most: 
         if rows.tasks is None:
             order = random.permutation(len(rows.y))
             return Cut(rows.take(order[:size]), rows.take(order[size:]), labels)
-        train = _draw(rows.tasks, rows.y, size, random, labels)
+        train = _draw(rows.tasks, rows.y, size, random)
         test = ~train
         if most is not None:
             keep = np.zeros(len(test), dtype=bool)

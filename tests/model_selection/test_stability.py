@@ -117,19 +117,33 @@ def test_halves(pairs, n, block):
             assert not set(first.tolist()) & set(second.tolist())
 
 
-def test_half_samples_keep_tasks_and_classes():
+@pytest.mark.parametrize("pairs", [False, True])
+def test_halves_do_not_look_at_labels(pairs):
     data = make_clustered_tasks(
         n_tasks=3, clusters=[[0, 1]], n_samples=[10, 20, 31], shared_design=False, random_state=0
     )
     read = MSSLRegressor()._read(data.X, data.y, data.tasks, None)
-    strata = np.arange(61) % 2
-    chooser = StabilitySelection(n_subsamples=4, complementary_pairs=False)
-    masks = chooser._half_samples(read, strata, np.random.default_rng(0))
-    for mask in masks:
-        for task in range(3):
-            for value in (0, 1):
-                group = (read.task_of_row == task) & (strata == value)
-                assert mask[group].sum() == (group.sum() + 1) // 2
+    chooser = StabilitySelection(n_subsamples=4, complementary_pairs=pairs)
+    draws = [
+        chooser._half_samples(read, labels, np.random.default_rng(0))
+        for labels in (None, np.arange(61) % 2, np.random.default_rng(1).permutation(np.arange(61) % 2))
+    ]
+    np.testing.assert_array_equal(draws[0], draws[1])
+    np.testing.assert_array_equal(draws[0], draws[2])
+    for mask in draws[0]:
+        sizes = np.bincount(read.task_of_row[mask])
+        assert sizes.tolist() == [5, 10, 15 if pairs else 16]
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_halves_have_both_classes_over_all_tasks(pairs):
+    read = MSSLRegressor()._read(np.ones((40, 2)), np.zeros(40), np.repeat([0, 1], 20), None)
+    labels = np.zeros(40, dtype=int)
+    labels[[3, 25]] = 1
+    chooser = StabilitySelection(n_subsamples=30, complementary_pairs=pairs)
+    for mask in chooser._half_samples(read, labels, np.random.default_rng(0)):
+        assert set(labels[mask]) == {0, 1}
+        assert np.bincount(read.task_of_row[mask]).tolist() == [10, 10]
 
 
 @pytest.mark.parametrize("labelled", [False, True])
@@ -160,35 +174,33 @@ def test_pairs_of_a_task_with_one_row_are_refused():
 
 
 @pytest.mark.parametrize("pairs", [False, True])
-def test_shared_rows_are_halved_class_by_class(pairs):
+def test_halves_of_shared_rows_have_both_classes(pairs):
     random = np.random.default_rng(1)
     for n_tasks, rare in ((2, 4), (6, 4), (6, 2)):
-        labels = (random.random((40, n_tasks)) < 0.5).astype(int)
-        labels[:, 0] = 0
-        labels[:rare, 0] = 1
+        labels = np.zeros((40, n_tasks), dtype=int)
+        labels[:rare, random.integers(n_tasks)] = 1
         read = MSSLRegressor()._read(np.ones((40, 2)), labels.astype(float), None, None)
         chooser = StabilitySelection(n_subsamples=50, complementary_pairs=pairs)
         for mask in chooser._half_samples(read, read.y.astype(int), np.random.default_rng(0)):
             rows = mask[:40]
             np.testing.assert_array_equal(mask, np.tile(rows, n_tasks))
             assert abs(rows.sum() - 20) <= 1
-            assert labels[rows, 0].sum() == rare // 2
+            assert 0 < labels[rows].sum() < rare
 
 
 def test_halves_without_a_class_are_told_of():
     labels = np.zeros((20, 2), dtype=int)
-    labels[:, 1] = np.arange(20) % 2
     labels[3, 0] = 1
     read = MSSLRegressor()._read(np.ones((20, 2)), labels.astype(float), None, None)
     chooser = StabilitySelection(n_subsamples=10, complementary_pairs=True)
     masks = chooser._half_samples(read, read.y.astype(int), np.random.default_rng(0))
     without = sum(not mask[3] for mask in masks)
     assert without >= 5
-    with pytest.warns(UserWarning, match=f"In {without} of 10 subsamples .* has 1 rows, in task 0"):
-        _warn_lost_classes(masks, read, read.y.astype(int))
+    with pytest.warns(UserWarning, match=f"{without} of 10 subsamples .* one class only; the rarer class has 1 rows"):
+        _warn_lost_classes(masks, read.y.astype(int))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _warn_lost_classes([np.ones(40, dtype=bool)], read, read.y.astype(int))
+        _warn_lost_classes([np.ones(40, dtype=bool)], read.y.astype(int))
 
 
 def test_samples_of_a_general_estimator_follow_its_own_penalty():

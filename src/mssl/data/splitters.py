@@ -3,6 +3,10 @@
 Unshuffled ``KFold`` on rows sorted by task drops whole tasks. The splitters here split within every task, and work as
 ``cv=`` anywhere in scikit-learn: tasks come from ``task_column``, from ``groups=``, or from the columns of a 2-d y.
 
+Labels are not stratified: held-out rows that have the class share of their task's training rows by design would be
+predicted too well, and fits that follow every task's share would win. :func:`deal_rows` makes all folds of single rows
+(:func:`deal_groups` those of groups) without a look at the labels, but for a class that a training part would miss.
+
 Rows that share their errors (stations on one day, samples of one patient) must be on the same side of a split, in all
 tasks: else the test rows' errors are known to the training part and penalties are chosen too weak.
 :class:`TaskGroupKFold` keeps groups together, :class:`TaskBlockKFold` neighbours in time. :func:`task_folds` gives the
@@ -11,7 +15,7 @@ folds of tasks that are read already.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +23,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import _safe_indexing, check_random_state
-from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _num_samples
 
 from mssl._validation import check_whole_number, refused
@@ -226,18 +229,18 @@ def task_ids(X: Any, column: Any) -> NDArray[Any]:
 
 
 class TaskKFold(TaskSplitter):
-    """K folds stratified by task and, for labels, by class within the task.
+    """K folds stratified by task, whatever the labels.
 
     Every task's rows are dealt out evenly, so that training parts hold every task and test parts every task that has
-    at least as many rows as there are folds. Training parts hold both classes where each has two rows in all. A task
-    with a single row is never held out.
+    at least as many rows as there are folds. Of two classes, training parts hold both where each has two rows in all;
+    see :func:`deal_rows`. A task with a single row is never held out.
 
     Parameters
     ----------
     n_splits : int, default=5
         Number of folds.
     shuffle : bool, default=True
-        Shuffle the rows of each task (and class) before dealing them out.
+        Shuffle the rows of each task before dealing them out.
     random_state : int, RandomState or None, default=0
         Seed of the shuffle.
     task_column : str or int, optional
@@ -268,16 +271,8 @@ class TaskKFold(TaskSplitter):
     def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
         tasks, of_row = self._tasks(X, y, groups)
         self._check(np.bincount(of_row, minlength=len(tasks)))
-        strata = _strata(y, len(of_row))
-        random = check_random_state(self.random_state)
-        order = random.permutation(len(of_row)) if self.shuffle else np.arange(len(of_row))
-        order = order[np.lexsort((strata[order], of_row[order]))]
-        # Each task begins with the fold at which the one before it ended: fold sizes differ by at most one.
-        alone = np.bincount(of_row, minlength=len(tasks)) == 1
-        order = order[~alone[of_row[order]]]
-        fold = np.full(len(of_row), -1, dtype=np.intp)
-        fold[order] = np.arange(len(order)) % self.n_splits
-        _spread_classes(fold, of_row, strata)
+        random = check_random_state(self.random_state) if self.shuffle else None
+        fold = deal_rows(of_row, class_rows(y, len(of_row)), self.n_splits, random)
         for number in range(self.n_splits):
             yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
 
@@ -295,61 +290,62 @@ class TaskKFold(TaskSplitter):
             )
 
 
-def _spread_classes(fold: Index, of_row: Index, strata: Index) -> None:
-    """Swap two rows of a task where one fold would hold out all rows of a class, which its training part would miss.
+def deal_rows(of_row: Index, classes: Sequence[Index], n_splits: int, random: Any) -> Index:
+    """Fold of each row, −1 where it is never held out: every task's rows go round the folds, whatever their classes.
 
-    Such a class has at most one row a task. It changes places with a row whose own class that leaves balanced.
+    Only a class of which a training part would miss all rows has one of them changed; see :func:`keep_classes`.
+
+    Parameters
+    ----------
+    of_row : ndarray of int of shape (N,)
+        Task of each row.
+    classes : sequence of ndarrays
+        Rows of each class, from :func:`class_rows`.
+    n_splits : int
+        Number of folds.
+    random : RandomState, Generator or None
+        What shuffles the rows.
     """
-    counts = np.bincount(strata)
-    for value in np.flatnonzero((counts > 1) & (counts <= of_row.max() + 1)):
-        rows = np.flatnonzero(strata == value)
-        if np.ptp(fold[rows]) > 0 or fold[rows[0]] < 0:
-            continue
-        first, here = rows[0], fold[rows[0]]
-        same_task = of_row == of_row[first]
-        others = np.flatnonzero(same_task & (fold != here))
-        surplus = [
-            np.count_nonzero(same_task & (strata == strata[row]) & (fold == fold[row]))
-            - np.count_nonzero(same_task & (strata == strata[row]) & (fold == here))
-            for row in others
-        ]
-        other = others[int(np.argmax(surplus))]
-        fold[first], fold[other] = fold[other], here
+    order = np.arange(len(of_row)) if random is None else random.permutation(len(of_row))
+    order = order[np.argsort(of_row[order], kind="stable")]
+    # Each task begins with the fold at which the one before it ended: fold sizes differ by at most one.
+    order = order[np.bincount(of_row)[of_row[order]] > 1]
+    fold = np.full(len(of_row), -1, dtype=np.intp)
+    fold[order] = np.arange(len(order)) % n_splits
+    keep_classes(fold, of_row, classes)
+    return fold
 
 
-def _strata(y: Any, n: int) -> Index:
-    """A number a row; equal numbers are spread evenly over the folds."""
+def keep_classes(fold: Index, of_row: Index, classes: Sequence[Index]) -> None:
+    """Where one fold has all rows of a class, swap its first row with the first one of its task in another fold."""
+    for rows in classes:
+        if len(rows) > 1 and np.ptp(fold[rows]) == 0 and fold[rows[0]] >= 0:
+            here = fold[rows[0]]
+            other = np.flatnonzero((of_row == of_row[rows[0]]) & (fold != here) & (fold >= 0))[0]
+            fold[rows[0]], fold[other] = fold[other], here
+
+
+def class_rows(y: Any, n: int) -> list[Index]:
+    """Rows that hold each of two classes (in any task, where rows hold all tasks); none of other targets."""
     if y is None:
-        return np.zeros(n, dtype=np.intp)
+        return []
     targets = as_given(y)
     if targets.shape[0] != n:
         raise LayoutError(f"X has {n} rows, y has {targets.shape[0]}; give one target a row.")
-    if targets.ndim == 1:
-        if not _are_labels(targets):
-            return np.zeros(n, dtype=np.intp)
-        return np.unique(targets, return_inverse=True)[1].astype(np.intp)
-    missing = is_missing(targets)
-    classes = np.zeros(targets.shape, dtype=np.intp)
-    seen = targets[~missing]
-    if seen.size and _are_labels(seen):
-        classes[~missing] = 1 + np.unique(seen, return_inverse=True)[1]
-    else:
-        classes[~missing] = 1
-    # Rows with similar patterns over tasks become neighbours and go to different folds.
-    return np.unique(classes, axis=0, return_inverse=True)[1].astype(np.intp).ravel()
-
-
-def _are_labels(targets: NDArray[Any]) -> bool:
-    with np.errstate(invalid="ignore"):  # of numbers beyond all integers, which are no labels
-        return type_of_target(targets) in ("binary", "multiclass")
+    seen = ~is_missing(targets)
+    values = np.unique(targets[seen])
+    if len(values) != 2:
+        return []
+    return [np.flatnonzero((seen & (targets == value)).reshape(n, -1).any(axis=1)) for value in values]
 
 
 class TaskGroupKFold(TaskSplitter):
     """K folds of whole groups: rows that belong together are on the same side of every split, in all tasks.
 
-    Groups are dealt out from the largest to the smallest, each to the fold in which its tasks (and classes) have the
-    fewest rows yet, so that folds are balanced by task as far as groups allow. A group that holds a task's only rows is
-    never held out, since nothing of that task would be left to train with.
+    Groups are dealt out from the largest to the smallest, each to the fold in which its tasks have the fewest rows yet,
+    so that folds are balanced by task as far as groups allow, whatever the labels. Of two classes, training parts hold
+    both where each lies in two groups. A group that holds a task's only rows is never held out, since nothing of that
+    task would be left to train with.
 
     Parameters
     ----------
@@ -410,23 +406,30 @@ class TaskGroupKFold(TaskSplitter):
         names, of_row = self._tasks(X, y, tasks)
         check_whole_number("n_splits", self.n_splits, low=2)
         code = np.arange(len(of_row)) if groups is None else _codes("groups", groups, len(of_row))
-        strata = _strata(y, len(of_row))
-        cell = np.unique(np.stack([of_row, strata]), axis=1, return_inverse=True)[1].ravel()
         random = check_random_state(self.random_state) if self.shuffle else None
-        fold = deal_groups(code, of_row, cell, names, self.n_splits, random)
+        fold = deal_groups(code, of_row, class_rows(y, len(of_row)), names, self.n_splits, random)
         for number in range(self.n_splits):
             yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
 
 
 def deal_groups(
-    group: Index, of_row: Index, cell: Index, names: NDArray[Any], n_splits: int, random: Any, *, by_size: bool = True
+    group: Index,
+    of_row: Index,
+    classes: Sequence[Index],
+    names: NDArray[Any],
+    n_splits: int,
+    random: Any,
+    *,
+    by_size: bool = True,
 ) -> Index:
     """Fold of each row, −1 where it is never held out: groups go one after the other where their tasks have least.
 
     Parameters
     ----------
-    group, of_row, cell : ndarrays of int of shape (N,)
-        Group and task of each row, and what is to be balanced: the task, or the task and the class.
+    group, of_row : ndarrays of int of shape (N,)
+        Group and task of each row.
+    classes : sequence of ndarrays
+        Rows of each class, from :func:`class_rows`: no fold holds out all of one, if it lies in two groups.
     names : ndarray of shape (K,)
         Task names.
     n_splits : int
@@ -436,8 +439,8 @@ def deal_groups(
     by_size : bool
         Whether the largest groups go first, which balances best; otherwise chance alone decides.
     """
-    counts = sparse.csr_array(sparse.coo_array((np.ones(len(group)), (group, cell))))
-    owners = sparse.csr_array(sparse.coo_array((np.ones(len(group)), (group, of_row))))
+    counts = sparse.csr_array(sparse.coo_array((np.ones(len(group)), (group, of_row))))
+    owners = counts.copy()
     owners.data[:] = 1.0
     whole = np.asarray(owners.sum(axis=0)).ravel() == 1  # tasks that one group holds
     stays = (owners @ whole.astype(float)) > 0
@@ -463,11 +466,11 @@ def deal_groups(
         fold[g] = best
         load[best, columns] += rows
         total[best] += sizes[g]
-    # A task that one fold would hold out as a whole gives its smallest group to the smallest other fold.
+    # A class or a task that one fold would hold out as a whole gives its smallest group to the smallest other fold.
     by_task = sparse.csc_array(owners)
-    for k in range(by_task.shape[1]):
-        mine = by_task.indices[by_task.indptr[k] : by_task.indptr[k + 1]]
-        if len(mine) > 1 and np.ptp(fold[mine]) == 0:
+    tasks = np.split(by_task.indices, by_task.indptr[1:-1])
+    for mine in [*(np.unique(group[rows]) for rows in classes), *tasks]:
+        if len(mine) > 1 and np.ptp(fold[mine]) == 0 and fold[mine[0]] >= 0:
             totals = np.bincount(fold[fold >= 0], weights=sizes[fold >= 0], minlength=n_splits)
             totals[fold[mine[0]]] = np.inf
             fold[mine[int(np.argmin(sizes[mine]))]] = int(np.argmin(totals))

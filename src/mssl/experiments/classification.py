@@ -92,8 +92,8 @@ def present(results: Results) -> Page:
     protocol = results.protocol
     page = Page("classification", "Classification (Table 3)")
     page.text(
-        "Every task is a binary problem. Rows of each task are split at random into training and test part, both "
-        "classes in their shares; error and AUC are means over tasks, then mean ± sd over runs. **The paper does not "
+        "Every task is a binary problem. Rows of each task are split at random into training and test part, "
+        "whatever their labels; error and AUC are means over tasks, then mean ± sd over runs. **The paper does not "
         "state its training share.** Logistic regression, task by task, has nothing but the share to differ in, so "
         "it is run at several, and the share at which it errs as much as published is given. All methods are compared "
         "at (in brackets the runs): "

@@ -59,7 +59,7 @@ def _split(pairs: str, rows: int, seed: int) -> sets.Split:
     data = datasets.load(pairs, **options)
     y, tasks, random = np.asarray(data.y), np.asarray(data.tasks), np.random.default_rng(seed)
     parts = [np.flatnonzero(tasks == task) for task in data.task_names]
-    train = np.concatenate([sets.stratified(part, y[part], rows, random) for part in parts])
+    train = sets.drawn(parts, y, [rows] * len(parts), random)
     test = np.setdiff1d(np.arange(len(y)), train)
     return sets.Split(data.X[train], y[train], tasks[train], data.X[test], y[test], tasks[test])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -60,7 +61,7 @@ def load(name: str) -> Any:
 
 @lru_cache(maxsize=2)
 def split(name: str, size: float, seed: int, *, select: bool = True, most_tests: int = 1000) -> Split:
-    """A random split of every task's rows, with both classes in every training part.
+    """A random split of every task's rows, with both classes in the training rows of all tasks together.
 
     Parameters
     ----------
@@ -78,15 +79,10 @@ def split(name: str, size: float, seed: int, *, select: bool = True, most_tests:
     data = load(name)
     random = np.random.default_rng([seed, int(1000 * size)])
     y, tasks = np.asarray(data.y), np.asarray(data.tasks)
-    train, test = [], []
-    for task in data.task_names:
-        of_task = np.flatnonzero(tasks == task)
-        wanted = round(size * len(of_task)) if size < 1 else int(size)
-        chosen = stratified(of_task, y[of_task], wanted, random)
-        train.append(chosen)
-        rest = np.setdiff1d(of_task, chosen)
-        test.append(np.sort(random.permutation(rest)[:most_tests]))
-    rows, others = np.concatenate(train), np.concatenate(test)
+    parts = [np.flatnonzero(tasks == task) for task in data.task_names]
+    rows = drawn(parts, y, [round(size * len(part)) if size < 1 else int(size) for part in parts], random)
+    rest = (np.setdiff1d(part, rows) for part in parts)
+    others = np.concatenate([np.sort(random.permutation(part)[:most_tests]) for part in rest])
     X = data.X
     if name.startswith("spam") and select:
         X = X[:, _words(X[rows])]
@@ -96,14 +92,13 @@ def split(name: str, size: float, seed: int, *, select: bool = True, most_tests:
     return Split(X[rows], y[rows], tasks[rows], X[others], y[others], tasks[others])
 
 
-def stratified(rows: Index, labels: NDArray[Any], wanted: int, random: np.random.Generator) -> Index:
-    """So many rows at random, the classes in their shares, and at least two of each (where there are)."""
-    parts = []
-    for label in np.unique(labels):
-        of_class = random.permutation(rows[labels == label])
-        share = round(wanted * len(of_class) / len(rows))
-        parts.append(of_class[: max(2, share)])
-    return np.sort(np.concatenate(parts))
+def drawn(parts: Sequence[Index], y: NDArray[Any], wanted: Sequence[int], random: np.random.Generator) -> Index:
+    """So many (at least two) rows of each task, whatever their labels; drawn again until both classes are there."""
+    while True:
+        rows = [random.permutation(part)[: max(2, size)] for part, size in zip(parts, wanted, strict=True)]
+        found = np.concatenate([np.sort(own) for own in rows])
+        if len(np.unique(y[found])) == len(np.unique(y)):
+            return found
 
 
 def _words(X: Any) -> NDArray[np.bool_]:

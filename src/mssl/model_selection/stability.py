@@ -40,7 +40,7 @@ from mssl._typing import Array, Index, Mask, TaskMatrix
 from mssl._validation import caller_level, check_choice, check_number, check_whole_number, finite, refused
 from mssl.data.inputs import take_columns
 from mssl.data.layouts import TaskData
-from mssl.data.splitters import deal_groups
+from mssl.data.splitters import class_rows, deal_groups, keep_classes
 from mssl.estimators.mssl import MSSLRegressor
 from mssl.exceptions import ParameterError, all_or_nothing
 from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
@@ -85,7 +85,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         Draw subsamples in pairs that do not overlap; of an odd number of rows one is left out.
     block_length : int, optional
         Rows of residuals that are kept together in time; n^(1/3) by default. With "samples", rows that tasks share, one
-        by one by default; classes are then not halved one by one.
+        by one by default; of blocks a half may lack a class.
     random_state : int, Generator or None, default=None
         Seed of the subsamples.
     n_jobs : int, optional
@@ -303,7 +303,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         labels = (data.y > 0.5).astype(np.intp) if whole.loss.name == "bernoulli" else None
         masks = self._half_samples(data, labels, random)
         if labels is not None:
-            _warn_lost_classes(masks, data, labels)
+            _warn_lost_classes(masks, labels)
         chain = [{graph_penalty_name(template): float(value)} for value in self.lambdas_]
         return [
             (f"subsample {number}", (Dataset(data, whole.loss, mask), template, chain))
@@ -315,32 +315,39 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         return np.geomspace(self.path[1], self.path[0], self.n_points)
 
     def _half_samples(self, data: TaskData, labels: Any, random: np.random.Generator) -> list[Mask]:
-        """Half of every task's rows (and classes); the same rows in all tasks where they belong together."""
+        """Half of every task's rows; the same rows in all tasks where they belong together."""
         together, K = data.shared or data.aligned, data.n_tasks
         if data.groups is not None or data.order is not None:
-            return self._half_groups(data, random)
+            return self._half_groups(data, random, labels)
         if data.n_rows.min() < 2 and (together or self.complementary_pairs):
             name = data.tasks.tolist()[np.argmin(data.n_rows)]
             raise ParameterError(
                 f"Task {name!r} has 1 row; give at least 2 rows a task, so that the halves do not overlap."
             )
-        if not together:
-            groups = (
-                [np.zeros(n, dtype=np.intp) for n in data.n_rows]
-                if labels is None
-                else np.split(labels, data.offsets[1:-1])
-            )
-            halves = [self._stratified(_strata(group), random, keep_odd=True) for group in groups]
-            masks = [[np.isin(np.arange(n), half) for half in own] for n, own in zip(data.n_rows, halves, strict=True)]
-            return [np.concatenate(parts) for parts in zip(*masks, strict=True)]
-        n = int(data.n_rows[0])
-        if labels is None or (self.block_length or 1) > 1:
-            drawn = self._halves(n, random, self.block_length or 1)
+        if together:
+            n, of_row = int(data.n_rows[0]), np.zeros(int(data.n_rows[0]), dtype=np.intp)
+            masks = [np.isin(np.arange(n), half) for half in self._halves(n, random, self.block_length or 1)]
         else:
-            drawn = self._stratified(joint_strata(labels.reshape(K, n).T), random, keep_odd=False)
-        return [np.tile(np.isin(np.arange(n), half), K) for half in drawn]
+            of_row = data.task_of_row
+            halves = [self._drawn(n, random) for n in data.n_rows]
+            parts = [[np.isin(np.arange(n), half) for half in own] for n, own in zip(data.n_rows, halves, strict=True)]
+            masks = [np.concatenate(part) for part in zip(*parts, strict=True)]
+        if labels is not None and (self.block_length or 1) == 1:
+            masks = self._keep_classes(masks, of_row, labels.reshape(-1, len(of_row)).T)
+        return [np.tile(mask, K) for mask in masks] if together else masks
 
-    def _half_groups(self, data: TaskData, random: np.random.Generator) -> list[Mask]:
+    def _keep_classes(self, masks: list[Mask], of_row: Index, labels: Index) -> list[Mask]:
+        """Halves drawn whatever the labels, mended where one has a single class."""
+        made: list[Mask] = []
+        step = 2 if self.complementary_pairs else 1
+        for first in range(0, len(masks), step):
+            own, *other = masks[first : first + step]
+            fold = np.where(own, 0, np.where(other[0], 1, -1) if other else 1)
+            keep_classes(fold, of_row, [rows[fold[rows] >= 0] for rows in class_rows(labels, len(fold))])
+            made += [fold == half for half in range(1 + len(other))]
+        return made
+
+    def _half_groups(self, data: TaskData, random: np.random.Generator, labels: Any = None) -> list[Mask]:
         """Half of the groups, balanced by task; without groups these are blocks of neighbouring times."""
         if data.groups is not None:
             groups = data.groups
@@ -349,18 +356,19 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
             length = max(1, round((times.max() + 1) ** (1 / 3))) if self.block_length is None else self.block_length
             groups = times // int(length)
         masks: list[Mask] = []
-        task = data.task_of_row
+        task, classes = data.task_of_row, class_rows(labels, len(data.y))
         while len(masks) < self.n_subsamples:
-            half = deal_groups(groups, task, task, data.tasks, 2, random, by_size=False)
+            half = deal_groups(groups, task, classes, data.tasks, 2, random, by_size=False)
             masks += [half != 1, half != 0] if self.complementary_pairs else [half != 1]
         return masks[: self.n_subsamples]
 
-    def _stratified(self, strata: Sequence[Index], random: np.random.Generator, *, keep_odd: bool) -> list[Index]:
-        """Half of every stratum for every subsample; single subsamples may keep all odd rows, pairs share them out."""
+    def _drawn(self, n: int, random: np.random.Generator) -> list[Index]:
+        """Half of a task's n rows for every subsample; a single one may keep an odd row, pairs leave it out."""
         halves: list[Index] = []
         while len(halves) < self.n_subsamples:
-            pair = halve(strata, random, keep_odd=keep_odd and not self.complementary_pairs)
-            halves += pair if self.complementary_pairs else pair[:1]
+            order, middle = random.permutation(n), n // 2
+            pair = [order[:middle], order[middle : 2 * middle]] if self.complementary_pairs else [order[: n - middle]]
+            halves += [np.sort(half) for half in pair]
         return halves[: self.n_subsamples]
 
     def _summarise(
@@ -413,17 +421,13 @@ def _warn_small(data: TaskData) -> None:
         )
 
 
-def _warn_lost_classes(masks: Sequence[Mask], data: TaskData, labels: Index) -> None:
-    """Warn where a subsample has no row of a class that the task has."""
-    group = 2 * data.task_of_row + labels
-    sizes = np.bincount(group)
-    lost = sum(bool(np.any((np.bincount(group[mask], minlength=len(sizes)) == 0) & (sizes > 0))) for mask in masks)
+def _warn_lost_classes(masks: Sequence[Mask], labels: Index) -> None:
+    """Warn where a subsample has rows of one class only, over all tasks."""
+    lost = sum(len(np.unique(labels[mask])) < len(np.unique(labels)) for mask in masks)
     if lost:
-        rarest = int(np.argmin(np.where(sizes > 0, sizes, len(labels))))
         warnings.warn(
-            f"In {lost} of {len(masks)} subsamples some task has rows of one class only; the rarest class has "
-            f"{sizes[rarest]} rows, in task {data.tasks.tolist()[rarest // 2]!r}. subsample='coefficients' needs no "
-            "halves of the rows.",
+            f"{lost} of {len(masks)} subsamples have rows of one class only; the rarer class has "
+            f"{np.bincount(labels).min()} rows. subsample='coefficients' needs no halves of the rows.",
             UserWarning,
             stacklevel=caller_level(),
         )
@@ -437,34 +441,6 @@ def graph_penalty_name(estimator: Any) -> str:
             return name
     allowed = "give an MSSLRegressor, an MSSLClassifier or a MultiTaskGLM with a SparsePrecision"
     raise refused("estimator", estimator, allowed)
-
-
-def _strata(labels: Index) -> list[Index]:
-    return [np.flatnonzero(labels == value) for value in np.unique(labels)]
-
-
-def joint_strata(labels: Index) -> list[Index]:
-    """Rows with the same labels (n, K) in all tasks; where some have no like, rows that hold the same rarest class."""
-    _, pattern, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
-    if counts.min() < 2:
-        sizes = np.stack([np.bincount(column)[column] for column in labels.T], axis=1)
-        rarest = sizes.argmin(axis=1)
-        pattern = 2 * rarest + labels[np.arange(len(labels)), rarest]
-    return _strata(pattern.ravel())
-
-
-def halve(strata: Sequence[Index], random: np.random.Generator, *, keep_odd: bool = False) -> list[Index]:
-    """Two halves of all strata that share no row.
-
-    A stratum of 2m + 1 rows gives m to each half; the odd rows of all strata are shared out likewise, and a last one
-    is left out. With ``keep_odd`` the first half has them all, so that it has rows of every stratum.
-    """
-    orders = [random.permutation(rows) for rows in strata]
-    odd = random.permutation(np.concatenate([rows[len(rows) // 2 * 2 :] for rows in orders]))
-    middle = len(odd) if keep_odd else len(odd) // 2
-    first = [*(rows[: len(rows) // 2] for rows in orders), odd[:middle]]
-    second = [*(rows[len(rows) // 2 : len(rows) // 2 * 2] for rows in orders), odd[middle : 2 * middle]]
-    return [np.sort(np.concatenate(parts)) for parts in (first, second)]
 
 
 def correlations(S: Array, floors: Array) -> tuple[Array, Array]:
