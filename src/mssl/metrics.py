@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -76,17 +77,89 @@ def _explained(loss: Loss, y: Array, prediction: Array, weights: Array) -> float
     return 1.0 - lost / total
 
 
-def share_explained(y: Array, predicted: Array, task: Index, weights: Array) -> float:
-    """R² within tasks: one less the squared errors over those of the mean of the task's other rows.
+@dataclass(frozen=True)
+class HeldOut:
+    """What folds say of rows that were not fitted on: predicted by the very mixture or average that the model is.
 
-    NaN where nothing varies.
+    Weights, calibration factors and settings for a fold come from the other folds, so that none was chosen by the rows
+    that it is judged on.
+
+    Attributes
+    ----------
+    what : str
+        What the score is, in words.
+    score : float
+        The score.
+    base_rate : float or None
+        Of labels the log loss of each task's base rate alone (:func:`task_means` of the same training rows).
+    auc : float or None
+        Of labels the area under the ROC curve within folds, on average.
+    explained : float or None
+        Of numbers R² within tasks: one less the squared errors over those of :func:`task_means`.
+    """
+
+    what: str
+    score: float
+    base_rate: float | None = None
+    auc: float | None = None
+    explained: float | None = None
+
+
+def task_means(y: Array, task: Index, weights: Array | None, n_tasks: int) -> Array:
+    """Mean of each task, drawn towards that of all tasks as far as the spread within tasks asks for.
+
+    Components of variance by the method of moments; the spread within tasks includes one row from anywhere, so that a
+    task whose labels are all alike has no rate of 0 or 1. A task without rows has the mean of all.
 
     Parameters
     ----------
-    y, predicted : ndarrays of shape (N,)
-        Targets and predictions.
+    y : ndarray of shape (N,)
+        Targets; of labels 0 and 1.
     task : ndarray of int of shape (N,)
         Task of each row.
+    weights : ndarray of shape (N,) or None
+        Frequency weights.
+    n_tasks : int
+        Number of tasks K.
+
+    Returns
+    -------
+    ndarray of shape (K,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> task_means(np.array([0.0, 0.0, 0.0, 4.0, 4.0, 4.0]), np.array([0, 0, 0, 1, 1, 1]), None, 3).round(2)
+    array([0.18, 3.82, 2.  ])
+    """
+    weights = np.ones(len(y)) if weights is None else weights
+    rows, total = np.bincount(task, weights, n_tasks), weights.sum()
+    means = np.bincount(task, weights * y, n_tasks) / np.where(rows > 0, rows, 1.0)
+    whole = float(weights @ y / total)
+    others = np.count_nonzero(rows) - 1
+    noise = float(weights @ (y - means[task]) ** 2 + weights @ (y - whole) ** 2 / total) / max(total - others, 1.0)
+    if noise == 0 or others == 0:
+        return np.full(n_tasks, whole)
+    excess = float(rows @ (means - whole) ** 2) - others * noise
+    between = max(excess / (total - rows @ rows / total), 0.0)
+    precision = rows / (rows * between + noise)
+    centre = float(precision @ means / precision.sum())
+    return centre + between * precision * (means - centre)
+
+
+def base_log_loss(y: Array, rate: Array, weights: Array) -> float:
+    """Mean log loss of labels 0 and 1 that are predicted by rates."""
+    hit = np.where(y > 0.5, rate, 1 - rate)
+    return -float(weights @ np.log(np.maximum(hit, 1e-15)) / weights.sum())
+
+
+def share_explained(y: Array, predicted: Array, base: Array, weights: Array) -> float:
+    """R² within tasks: one less the squared errors over those of a baseline; NaN where that has none.
+
+    Parameters
+    ----------
+    y, predicted, base : ndarrays of shape (N,)
+        Targets, predictions, and :func:`task_means` of the training rows.
     weights : ndarray of shape (N,)
         Frequency weights.
 
@@ -94,13 +167,10 @@ def share_explained(y: Array, predicted: Array, task: Index, weights: Array) -> 
     --------
     >>> import numpy as np
     >>> y = np.array([0.0, 2.0, 10.0, 12.0])
-    >>> share_explained(y, np.array([0.5, 1.5, 10.5, 11.5]), np.array([0, 0, 1, 1]), np.ones(4))
-    0.9375
+    >>> share_explained(y, np.array([0.5, 1.5, 10.5, 11.5]), np.array([1.0, 1.0, 11.0, 11.0]), np.ones(4))
+    0.75
     """
-    totals = np.bincount(task, weights)
-    centres = np.bincount(task, weights * y) / np.where(totals > 0, totals, 1.0)
-    others = totals / np.maximum(totals - 1, 1.0)  # the mean of the other rows is farther away by this factor
-    spread = float(weights @ (others[task] * (y - centres[task])) ** 2)
+    spread = float(weights @ (y - base) ** 2)
     return 1 - float(weights @ (y - predicted) ** 2) / spread if spread > 0 else np.nan
 
 

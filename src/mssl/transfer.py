@@ -14,7 +14,6 @@ from mssl.data.encoding import read_features
 from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.estimators.glm import MultiTaskClassifier, MultiTaskGLM
-from mssl.estimators.summary import held_out_score
 from mssl.exceptions import ParameterError, require
 from mssl.kernels.threads import single_threaded
 from mssl.losses import Loss, resolve_loss
@@ -204,17 +203,19 @@ def _report(test: TaskData, together: Array, alone: Array) -> TransferReport:
 def gain_over_separate(model: Any) -> float | None:
     """By how much cross-validation finds the deviance below that of the best separate models, as a share of it.
 
-    Separate models are those points of a search whose graph is empty and whose tasks share no mean. None where the
-    model is no search, was scored otherwise, has no such point, or one task.
+    The deviance is that of ``held_out_``: of what the model predicts with. Separate models are those points of a search
+    whose graph is empty and whose tasks share no mean. None where the model is no search, was scored otherwise, has no
+    such point, or one task.
 
     Parameters
     ----------
     model : fitted estimator
         Of :mod:`mssl.model_selection`, or any other.
     """
-    scores = getattr(model, "cv_results_", None)
+    scores, found = getattr(model, "cv_results_", None), getattr(model, "held_out_", None)
     if (
         scores is None
+        or found is None
         or len(model.tasks_) < 2
         or not {"param_graph_penalty", "param_shared_mean"} <= set(scores)
         or model.scoring is not None
@@ -227,7 +228,10 @@ def gain_over_separate(model: Any) -> float | None:
         )
         if penalty >= 1 and mean is False
     ]
-    return float(1 - model.best_score_ / max(separate)) if separate and max(separate) else None
+    score = (
+        found.score if found.base_rate is None else -2 * found.score
+    )  # the deviance of a label is twice its log loss
+    return float(1 - score / max(separate)) if separate and max(separate) else None
 
 
 def lead_over_separate(model: Any) -> float | None:
@@ -241,9 +245,9 @@ def lead_over_separate(model: Any) -> float | None:
     model : fitted estimator
         A Bayesian one, or any other.
     """
-    judged = getattr(model, "candidates_", [])
-    if not judged or len(model.tasks_) < 2 or held_out_score(model) is None:
+    judged, found = getattr(model, "candidates_", []), getattr(model, "held_out_", None)
+    if not judged or len(model.tasks_) < 2 or found is None:
         return None
-    best = [score for _, score, weight in judged if weight > 0 and np.isfinite(score)]
+    score = found.score if found.base_rate is None else -found.score
     separate = [score for name, score, _ in judged if name.split(",")[0] == "ridge" and np.isfinite(score)]
-    return float(max(best) - max(separate)) if best and separate else None
+    return float(score - max(separate)) if separate else None

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from mssl import BayesianMSSLClassifier, BayesianMSSLRegressor
 from mssl.datasets import make_clustered_tasks
-from mssl.evidence.choice import HeldOut, Part, stack
+from mssl.evidence.choice import Part, Trials, stack
 from mssl.evidence.forecast import Forecast
 
 
@@ -61,7 +61,7 @@ def test_curves_that_do_not_lead_clearly_still_get_their_weight(
 ) -> None:
     X, tasks = rng.uniform(-2, 2, size=(120, 2)), np.repeat([0, 1, 2], 40)
     y = X[:, 0] ** 2 + X[:, 1] + 0.1 * rng.normal(size=120)
-    monkeypatch.setattr(HeldOut, "lead", lambda *candidates: (0.0, 1.0))
+    monkeypatch.setattr(Trials, "lead", lambda *candidates: (0.0, 1.0))
     model = BayesianMSSLRegressor().fit(X, y, tasks=tasks)
     best = model.ensemble_.members[0]
     assert best.name == "mean+ard, spline"

@@ -103,14 +103,6 @@ class Training(NamedTuple):
             np.divide(sums, total, out=part, where=total > 0)
         return means
 
-    def base_log_loss(self, over_tasks: bool) -> float:
-        """Log loss of predicting every task's labels by their share, as a mean over tasks or over rows."""
-        rate = self.by_task(self.numeric_target())
-        known = np.clip(rate, 1e-300, 1.0), np.clip(1 - rate, 1e-300, 1.0)
-        loss = -rate * np.log(known[0]) - (1 - rate) * np.log(known[1])
-        rows = None if over_tasks or self.aligned else np.bincount(number_tasks(self.tasks)[1])
-        return float(np.average(loss, weights=rows))
-
     @property
     def varies(self) -> bool:
         """Whether the target takes two values in some task."""

@@ -34,7 +34,6 @@ from mssl.cli._output import (
 from mssl.cli._tables import Training, read_training
 from mssl.cli._words import in_options
 from mssl.estimators.base import MultiTaskEstimator
-from mssl.estimators.summary import held_out_score
 from mssl.graph.display import display
 from mssl.graph.export import short_name
 from mssl.methods import BAYESIAN, lacks_graph, make_estimator
@@ -239,12 +238,8 @@ def summarise(
 ) -> dict[str, Any]:
     """What the fit found, in plain values."""
     result, graph = getattr(model, "result_", None), getattr(model, "graph_", None)
-    score = held_out_score(model)
-    held_out: dict[str, Any] | None = (
-        None if score is None else {k: v for k, v in score._asdict().items() if v is not None}
-    )
-    if held_out is not None and isinstance(training, Training) and "log loss" in held_out["what"]:
-        held_out["base_rate"] = training.base_log_loss("over tasks" in held_out["what"])
+    found = getattr(model, "held_out_", None)
+    held_out = None if found is None else {name: value for name, value in vars(found).items() if value is not None}
     edges = [] if graph is None else graph.edges(10)
     shown = None if graph is None else display(graph)
     groups = [] if shown is None or shown.certain is None else _groups(shown)

@@ -41,6 +41,7 @@ from mssl.graph.evidence import read_scores
 from mssl.graph.inference import Later, LazyEvidence
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.losses import Loss
+from mssl.metrics import HeldOut
 from mssl.model.conditional import conditional
 from mssl.solvers.fit import Settings, prepare
 
@@ -206,6 +207,19 @@ class BayesianEstimator(TaskEstimator):
             return []
         cv = min(5, units) if self.cv is None and data.order is None else self.cv
         return [(train, test) for train, test in task_folds(data, cv) if train.any() and test.any()]
+
+    @property
+    def held_out_(self) -> HeldOut:
+        """How well the mixture predicts rows that folds held out; an AttributeError says why it is not known."""
+        check_is_fitted(self)
+        if self.has_offset_ and self.loss_.name != "gaussian":
+            raise AttributeError("held_out_ is not known: with an offset folds have judged rates, not the targets.")
+        if self.ensemble_.held_out is None:
+            raise AttributeError(
+                "held_out_ is not known: nothing was held out, or one part of the rows alone. Give cv=5 and leave "
+                "calibrate=True; mssl.transfer_report and mssl compare measure a model on other rows."
+            )
+        return self.ensemble_.held_out
 
     def _keep(self, ensemble: Ensemble, data: TaskData, loss: Loss) -> None:
         self.ensemble_, self.loss_, self.tasks_ = ensemble, loss, data.tasks
@@ -488,6 +502,8 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         Name of the heaviest member.
     candidates_ : list of tuple of (str, float, float)
         Every candidate: name, mean log density of held-out rows, weight.
+    held_out_ : mssl.metrics.HeldOut
+        How well the mixture predicts rows that folds held out: ``held_out_.score``, and what tasks' means alone are.
     graph_ : TaskGraph
         Edges of a dense covariance over tasks, where one was taken; ``graph_.relations()`` tests all pairs.
     tasks_ : ndarray of shape (K,)
@@ -693,7 +709,7 @@ class BayesianMSSLClassifier(LabelEstimator, BayesianEstimator):
         The labels; probabilities and decisions are for the second.
     coef_, coef_std_, intercept_, mean_coef_, feature_relevance_, task_covariance_, effective_dof_, evidence_
         As for :class:`BayesianMSSLRegressor`, on the scale of log-odds.
-    structure_, candidates_, graph_, tasks_
+    structure_, candidates_, held_out_, graph_, tasks_
         As for :class:`BayesianMSSLRegressor`.
 
     References

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -209,13 +210,15 @@ def _facts(model: Any, fitted: Any) -> list[tuple[str, str]]:
         facts.append(("prior", fitted.structure_))
         exact = fitted.loss_.name == "gaussian"
         facts.append(("log evidence" if exact else "log evidence, up to a constant", f"{fitted.evidence_:.6g}"))
-    score = held_out_score(model)
-    if score is not None:
-        facts.append((score.what, f"{score.score:.4g}"))
-        if score.auc is not None:
-            facts.append(("area under the ROC curve of the same rows", f"{score.auc:.4g}"))
-        if score.explained is not None:
-            facts.append(("R² within tasks of the same rows", f"{score.explained:.4g}"))
+    found = getattr(model, "held_out_", None)
+    if found is not None:
+        facts.append((found.what, f"{found.score:.4g}"))
+        if found.base_rate is not None:
+            facts.append(("of each task's base rate alone", f"{found.base_rate:.4g}"))
+        if found.auc is not None:
+            facts.append(("area under the ROC curve of the same rows", f"{found.auc:.4g}"))
+        if found.explained is not None:
+            facts.append(("R² within tasks of the same rows", f"{found.explained:.4g}"))
     if hasattr(model, "best_params_"):
         facts.append(("chosen", ", ".join(f"{name}={_short(value)}" for name, value in model.best_params_.items())))
     likelihood = fitted.log_likelihood_
@@ -227,47 +230,6 @@ def _facts(model: Any, fitted: Any) -> list[tuple[str, str]]:
     if hasattr(fitted, "result_"):
         facts.append(("certificate", f"relative gap {fitted.result_.relative_gap:.1e}, {fitted.result_.status}"))
     return facts
-
-
-class HeldOutScore(NamedTuple):
-    """What a number about held-out rows is, the number, of labels the area under the ROC curve, of numbers R²."""
-
-    what: str
-    score: float
-    auc: float | None = None
-    explained: float | None = None
-
-
-def held_out_score(model: Any) -> HeldOutScore | None:
-    """What a fit knows of rows that it held out; None where it has held out none.
-
-    Parameters
-    ----------
-    model : estimator
-        Fitted.
-    """
-    labels = hasattr(model, "classes_")
-    if hasattr(model, "best_score_"):
-        if labels and model.scoring is None:  # the deviance of a label is twice its log loss
-            what, score = f"cross-validated log loss ({model.n_splits_} folds, mean over tasks)", -model.best_score_ / 2
-        else:
-            judge = "minus the deviance in units of the noise" if model.scoring is None else model.scoring
-            what, score = f"cross-validated score ({judge}, {model.n_splits_} folds)", model.best_score_
-        areas = model.cv_results_.get("mean_auc")
-        return HeldOutScore(what, float(score), None if areas is None else _known(areas[model.best_index_]))
-    rates = getattr(model, "has_offset_", False) and model.loss_.name != "gaussian"  # those were judged, not counts
-    judged = [] if rates else getattr(model, "candidates_", [])
-    held_out = [score for _, score, weight in judged if weight > 0 and np.isfinite(score)]
-    if not held_out:
-        return None
-    best = float(max(held_out))
-    if not labels:
-        return HeldOutScore("mean log density of held-out rows", best, explained=_known(model.ensemble_.explained))
-    return HeldOutScore("log loss of held-out rows", -best, _known(model.ensemble_.auc))
-
-
-def _known(number: float) -> float | None:
-    return None if np.isnan(number) else float(number)
 
 
 def _short(value: Any) -> str:

@@ -24,7 +24,7 @@ from mssl.evidence.forecast import Calibration, Forecast, calibrate, forecast, j
 from mssl.features import FeatureBlocks, fit_maps
 from mssl.files.checkpoint import Checkpoint
 from mssl.losses import Loss
-from mssl.metrics import area_under_curve, share_explained
+from mssl.metrics import HeldOut, area_under_curve, base_log_loss, share_explained, task_means
 
 ROUGH = 3e-3  # tolerance of fits that are only judged: densities of held-out rows agree to one or two thousandths
 ROUGH_SITES = 1e-3  # the same where a likelihood has sites, which must settle too
@@ -137,7 +137,7 @@ def forecast_part(maps: FeatureBlocks, fit: EvidenceFit, data: TaskData) -> Fore
 
 
 @dataclass(eq=False)
-class HeldOut:
+class Trials:
     """Densities of held-out rows under candidates, fold by fold.
 
     Attributes
@@ -202,14 +202,17 @@ class HeldOut:
             if candidate.name not in self.record:
                 made = self._forecast(candidate, len(self.folds))
                 self.record.add(candidate.name, {name: part.tolist() for name, part in vars(made).items()})
-            whole = Forecast(**{name: np.asarray(part, float) for name, part in self.record[candidate.name].items()})
+            whole = self.forecast(candidate)
             y = self.data.y[self.rows]
             self.calibrations[candidate] = calibrate(whole, y, self.row_weights(), self.loss)
-            densities = whole.calibrated(self.calibrations[candidate]).log_density(y, self.loss)
-            self.densities[candidate] = np.nan_to_num(densities, nan=-1e3, neginf=-1e3)
+            self.densities[candidate] = _densities(whole.calibrated(self.calibrations[candidate]), y, self.loss)
             counts = self.row_weights()
             self.report(candidate.name, float(counts @ self.densities[candidate] / counts.sum()))
         return self.densities[candidate]
+
+    def forecast(self, candidate: Candidate) -> Forecast:
+        """What a candidate that was judged says of every held-out row."""
+        return Forecast(**{name: np.asarray(part, float) for name, part in self.record[candidate.name].items()})
 
     def row_weights(self) -> Array:
         """Frequency weights of the held-out rows."""
@@ -228,6 +231,10 @@ class HeldOut:
             cell = fold * self.data.n_tasks + self.data.task_of_row[self.rows]
         sums = np.bincount(cell, difference)[np.unique(cell)]
         return float(sums.sum()), float(np.sqrt(len(sums) * np.var(sums, ddof=1))) if len(sums) > 1 else np.inf
+
+
+def _densities(made: Forecast, y: Array, loss: Loss) -> Array:
+    return np.nan_to_num(made.log_density(y, loss), nan=-1e3, neginf=-1e3)
 
 
 def stack(densities: Array, weights: Array | None = None, *, prior: float = 1.0) -> Array:
@@ -309,17 +316,14 @@ class Ensemble:
         What makes the features of the columns; None where these are the features.
     judged : list of tuple of (str, float, float)
         All candidates: name, mean log density of held-out rows, weight.
-    auc : float
-        Of labels the area under the ROC curve of held-out rows, by the best of the members; NaN where there is none.
-    explained : float
-        Of numbers the share of the variance within tasks that the mixture explains in held-out rows; NaN likewise.
+    held_out : HeldOut or None
+        How well mixtures made so predict held-out rows; None where there were none.
     """
 
     members: list[Member]
     maps: FeatureBlocks | None
     judged: list[tuple[str, float, float]]
-    auc: float = np.nan
-    explained: float = np.nan
+    held_out: HeldOut | None = None
 
     @property
     def weights(self) -> Array:
@@ -331,7 +335,7 @@ class Ensemble:
         made = [
             forecast(member.fit, X[:, : member.width], task).calibrated(member.calibration) for member in self.members
         ]
-        return made[0] if len(made) == 1 else mixed(made, self.weights, loss)
+        return mixed(made, self.weights, loss)
 
 
 @dataclass(frozen=True)
@@ -395,7 +399,7 @@ def choose(
     candidates = [Candidate(word, replace(request.options, structure=centre, errors=errors)) for word in words]
     if not folds:
         return _single(whole, candidates[0])
-    held = HeldOut(data, folds, occasions, loss, report, Checkpoint(None, "") if record is None else record)
+    held = Trials(data, folds, occasions, loss, report, Checkpoint(None, "") if record is None else record)
     best = candidates[0]
     for candidate in candidates[1:]:
         if not held.trails(candidate, best):
@@ -456,17 +460,20 @@ def _single(whole: Part, candidate: Candidate) -> Ensemble:
     return Ensemble([member], None if maps.linear else maps, [(candidate.name, np.nan, 1.0)])
 
 
-def _stacked(whole: Part, held: HeldOut) -> Ensemble:
+def _stacked(whole: Part, held: Trials) -> Ensemble:
     """The mixture of all candidates that were judged; features of the narrower ones are the first of the widest."""
     names = list(held.densities)
     densities = np.column_stack([held.densities[candidate] for candidate in names])
     counts = held.row_weights()
     weights = stack(densities, counts)
-    kept = weights >= min(LEAST_WEIGHT, float(weights.max()))
+    kept = _heavy(weights)
     fits = {candidate: whole.fit(candidate) for candidate, taken in zip(names, kept, strict=True) if taken}
     # Sites of labels and counts that swing to the end may be anywhere: what held-out rows said is not about such a fit.
     settled = np.array([c in fits and (fits[c].converged or whole.loss.name == "gaussian") for c in names])
-    kept = settled if settled.any() else kept
+    possible = names
+    if settled.any():
+        possible = [c for c, taken, fits_well in zip(names, kept, settled, strict=True) if fits_well or not taken]
+        kept = settled
     shares = np.where(kept, weights, 0.0) / weights[kept].sum()
     means = counts @ densities / counts.sum()
     members = [
@@ -486,11 +493,44 @@ def _stacked(whole: Part, held: HeldOut) -> Ensemble:
     ]
     members.sort(key=lambda member: -member.weight)
     judged = [(c.name, float(m), float(w)) for c, m, w in zip(names, means, shares, strict=True)]
-    y, auc, explained = held.data.y[held.rows], np.nan, np.nan
-    if whole.loss.name == "bernoulli":
-        hit = np.exp(densities[:, np.argmax(np.where(shares > 0, means, -np.inf))])
-        auc = area_under_curve(y, np.where(y == 1, hit, 1 - hit), counts)
-    elif whole.loss.name == "gaussian":
-        centres = [np.asarray(held.record[c.name]["mean"], float) for c in names]
-        explained = share_explained(y, shares @ np.array(centres), held.data.task_of_row[held.rows], counts)
-    return Ensemble(members, None if widest.linear else widest, judged, auc, explained)
+    return Ensemble(members, None if widest.linear else widest, judged, _crossed(held, possible))
+
+
+def _heavy(weights: Array) -> Mask:
+    return weights >= min(LEAST_WEIGHT, float(weights.max()))
+
+
+def _crossed(held: Trials, candidates: list[Candidate]) -> HeldOut | None:
+    """How well the mixture predicts held-out rows, with calibrations and weights from rows that other folds hold out.
+
+    Base rates and means of tasks, which it is compared with, are those of the same folds' training rows.
+    """
+    data, loss, rows, counts = held.data, held.loss, held.rows, held.row_weights()
+    y, task, whole = data.y[rows], data.task_of_row[rows], [held.forecast(candidate) for candidate in candidates]
+    density, centre, base, areas, first = np.empty(len(y)), np.empty(len(y)), np.empty(len(y)), [], 0
+    for train, test in held.folds:
+        own = np.arange(first, first + int(test.sum()))
+        first, others = int(own[-1]) + 1, np.flatnonzero(~np.isin(rows, rows[own]))
+        if not len(others):
+            return None
+        taken = [part.take(others) for part in whole]
+        factors = [calibrate(part, y[others], counts[others], loss) for part in taken]
+        fits = zip(taken, factors, strict=True)
+        weights = stack(
+            np.column_stack([_densities(f.calibrated(c), y[others], loss) for f, c in fits]), counts[others]
+        )
+        kept = np.flatnonzero(_heavy(weights))
+        made = mixed(
+            [whole[m].take(own).calibrated(factors[m]) for m in kept], weights[kept] / weights[kept].sum(), loss
+        )
+        density[own], centre[own] = _densities(made, y[own], loss), made.expectation(loss)
+        known = None if data.weights is None else data.weights[train]
+        base[own] = task_means(data.y[train], data.task_of_row[train], known, data.n_tasks)[task[own]]
+        areas.append(area_under_curve(y[own], centre[own], counts[own]))
+    score = float(counts @ density / counts.sum())
+    if loss.name == "bernoulli":
+        found = np.array(areas)[~np.isnan(areas)]
+        area = float(found.mean()) if len(found) else None
+        return HeldOut("log loss of held-out rows", -score, base_log_loss(y, base, counts), area)
+    share = share_explained(y, centre, base, counts) if loss.name == "gaussian" else np.nan
+    return HeldOut("mean log density of held-out rows", score, explained=None if np.isnan(share) else share)

@@ -195,6 +195,8 @@ def mixed(forecasts: list[Forecast], weights: Array, loss: Loss) -> Forecast:
 
     Members whose predictors have other sizes must not be averaged on the scale of log-odds: the largest would win.
     """
+    if len(forecasts) == 1:
+        return forecasts[0]
     if loss.name == "bernoulli":
         logs = np.array([f.log_probabilities() for f in forecasts])
         first, second = logsumexp(logs, axis=0, b=weights[:, None, None])

@@ -77,6 +77,10 @@ def _of_class(*names: str) -> Callable[[Any], bool]:
     return fits
 
 
+def _is_held_out(value: Any) -> bool:
+    return value is None or _of_class("HeldOut")(value)
+
+
 def _each(fits: Callable[[Any], bool], kind: type[Any]) -> Callable[[Any], bool]:
     def all_fit(value: Any) -> bool:
         return isinstance(value, kind) and all(fits(item) for item in value)
@@ -113,6 +117,7 @@ _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "target_": (_of_class("TargetTransform"), "a scale of targets"),
     "curves_": (_each(_of_class("Curves"), list), "a list of curves"),
     "table_": (_of_class("TableSchema"), "a schema of columns"),
+    "_held_out": (_is_held_out, "a held-out score"),
 }
 _TOGETHER = {  # what weights predict with, and what a search is summed up by
     "coef_": ("intercept_", "tasks_", "features_", "layout_", "loss_"),
@@ -161,6 +166,7 @@ _FIELDS: dict[str, dict[str, tuple[Callable[[Any], bool], str]]] = {
     "Ensemble": {
         "members": (_each(_of_class("Member"), list), "a list of members"),
         "maps": (lambda value: value is None or _of_class("FeatureBlocks")(value), "feature maps"),
+        "held_out": (_is_held_out, "a held-out score"),
     },
     "Member": {
         "fit": (_of_class("EvidenceFit"), "a fit"),

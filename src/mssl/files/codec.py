@@ -42,6 +42,7 @@ WORDS = {
     "bayesian_mssl_regressor": "mssl.estimators.bayesian.BayesianMSSLRegressor",
     "bayesian_mssl_classifier": "mssl.estimators.bayesian.BayesianMSSLClassifier",
     "ensemble": "mssl.evidence.choice.Ensemble",
+    "held_out": "mssl.metrics.HeldOut",
     "ensemble_member": "mssl.evidence.choice.Member",
     "evidence_fit": "mssl.evidence.fit.EvidenceFit",
     "evidence_options": "mssl.evidence.fit.Options",

@@ -8,8 +8,10 @@ stronger penalty has set to zero would stay there.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from copy import copy
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,6 +75,18 @@ def follow(source: Any, template: Any, chain: Sequence[Params]) -> Iterator[Path
         )
         previous = PathPoint(params, model, spec, prepared, result)
         yield previous
+
+
+def along_graphs(params: Params) -> tuple[str, float]:
+    """What sorts settings into chains that differ in λ alone, which falls."""
+    rest = {name: value for name, value in params.items() if name != "graph_penalty"}
+    return json.dumps(rest, sort_keys=True, default=repr), -float(params["graph_penalty"])
+
+
+def follow_all(source: Any, template: Any, settings: Sequence[Params]) -> Iterator[PathPoint]:
+    """Fit settings in any order, in chains; see :func:`follow`."""
+    for _, chain in groupby(sorted(settings, key=along_graphs), key=lambda params: along_graphs(params)[0]):
+        yield from follow(source, template, list(chain))
 
 
 def configured(template: Any, params: Params) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from html import escape
 from itertools import groupby
 from os import PathLike
 from typing import Any, Self
@@ -22,9 +23,9 @@ from mssl.exceptions import ParameterError
 from mssl.features import FeatureMap
 from mssl.graph.task_graph import TaskGraph
 from mssl.losses import Loss
-from mssl.model_selection.chains import Params, configured, follow, graph_limit
+from mssl.model_selection.chains import Params, configured, follow, follow_all, graph_limit
 from mssl.model_selection.folds import Dataset
-from mssl.model_selection.scores import ScoreTable, name_of
+from mssl.model_selection.scores import Candidate, ScoreTable
 from mssl.model_selection.search import SearchCV, searched_with, take_mean
 from mssl.model_selection.search_space import SearchSpace, coordinate_search, full_search
 from mssl.model_selection.stability import MIN_ROWS_TO_HALVE, StabilitySelection
@@ -51,11 +52,6 @@ _SHARED = (
     "warm_start",
     "memory_limit",
 )
-
-
-def _along_graphs(params: Params) -> tuple[str, float]:
-    """What sorts settings into chains that differ in λ alone, which falls."""
-    return name_of({k: v for k, v in params.items() if k != "graph_penalty"}), -float(params["graph_penalty"])
 
 
 class MSSLSearch(SearchCV):
@@ -158,10 +154,13 @@ class MSSLSearch(SearchCV):
     def _averages(self) -> bool:
         return self.average and not self.one_standard_error and self.selection != "graph"
 
+    def _choice(self, table: ScoreTable) -> list[Candidate]:
+        best = super()._choice(table)[0]
+        return table.equals(best, MOST_MEMBERS if self._averages else 1)
+
     def _choose(self, table: ScoreTable) -> None:
         super()._choose(table)
-        best = table.candidate(self.best_params_)
-        self.members_ = [dict(member.params) for member in table.equals(best, MOST_MEMBERS if self._averages else 1)]
+        self.members_ = [dict(member.params) for member in self._choice(table)]
         learns = np.isfinite(self.best_params_["graph_penalty"])
         self.graph_params_ = dict(
             self.best_params_ if learns or table.best_with_graph is None else table.best_with_graph.params
@@ -179,10 +178,9 @@ class MSSLSearch(SearchCV):
         loose = searched_with(template, self.search_tol)
         others = [params for params in self.members_ if params != self.best_params_]
         found = []
-        for _, chain in groupby(sorted(others, key=_along_graphs), key=lambda params: _along_graphs(params)[0]):
-            for point in follow(whole, loose, list(chain)):
-                coef, intercept = point.prepared.to_user(point.result.W, point.result.intercepts)
-                found.append((coef, intercept, point.prepared.unit * point.result.mean / point.prepared.scales))
+        for point in follow_all(whole, loose, others):
+            coef, intercept = point.prepared.to_user(point.result.W, point.result.intercepts)
+            found.append((coef, intercept, point.prepared.unit * point.result.mean / point.prepared.scales))
         take_mean(self.best_estimator_, found, whole)
 
     def _after_fit(self, table: ScoreTable, whole: Dataset) -> None:
@@ -221,6 +219,7 @@ class MSSLSearch(SearchCV):
         self._take(table, table.candidate(best.params))
         self.members_ = [self.best_params_]
         self._refit(whole, template)
+        self._held_out = self._judged([table], lambda part: [part.candidate(self.best_params_)])
 
     def _repr_html_inner(self) -> str:
         html = super()._repr_html_inner()

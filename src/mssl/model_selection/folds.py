@@ -34,7 +34,7 @@ from mssl.estimators.gaps import fit_with_gaps, has_gaps
 from mssl.estimators.spec import FitSpec
 from mssl.exceptions import DataError
 from mssl.losses import Loss
-from mssl.metrics import area_under_curve
+from mssl.metrics import area_under_curve, task_means
 from mssl.solvers.fit import Prepared, Settings, from_quadratic, mean_of_settings, prepare
 from mssl.solvers.quadratic import GramQuadratic, tell_beyond
 
@@ -267,11 +267,23 @@ class RowFold(_Fold, Dataset):
             deviance = weights * self.loss.deviance_at(part.y, predictor)
         else:
             deviance = weights * self.loss.deviance(part.y, loss.inverse_link(predictor))
+        return self._by_task(part, weights, deviance) / self.noise
+
+    def _by_task(self, part: TaskData, weights: Array, deviance: Array) -> Array:
+        """Mean of each task's weighted deviances; NaN for tasks without test rows."""
         task = part.task_of_row
         totals = np.bincount(task, weights=weights, minlength=self.n_tasks)
         seen = totals > 0
         mean = np.bincount(task, weights=deviance, minlength=self.n_tasks) / np.where(seen, totals, 1.0)
-        return np.where(seen, mean / self.noise, np.nan)
+        return np.where(seen, mean, np.nan)
+
+    def base_deviance(self) -> float:
+        """Of labels the mean over tasks of the test rows' deviance by the training rows' base rates alone."""
+        part, train = subset(self.data, self.test_mask, all_tasks=False), self.rows
+        rate = task_means(train.y, train.task_of_row, train.weights, self.n_tasks)[part.task_of_row]
+        weights = np.ones(len(part.y)) if part.weights is None else part.weights
+        rate = np.clip(rate, 1e-15, 1 - 1e-15)
+        return float(np.nanmean(self._by_task(part, weights, weights * self.loss.deviance(part.y, rate))))
 
     def auc(self, point: Any) -> float:
         """Of labels the area under the ROC curve, over the test rows of all tasks; NaN for other targets."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
@@ -14,7 +15,7 @@ from mssl._progress import Progress
 from mssl._typing import Array
 from mssl.exceptions import DataError
 from mssl.files.checkpoint import Checkpoint
-from mssl.model_selection.chains import Params, follow
+from mssl.model_selection.chains import Params, PathPoint, follow, follow_all
 from mssl.model_selection.parallel import run
 from mssl.solvers.base import Status
 
@@ -42,8 +43,7 @@ def score_chain(fold: Any, template: Any, chain: Sequence[Params], stop_early: b
     reports: list[list[float]] = []
     began = perf_counter()
     for point in follow(fold, template, chain):
-        by_task = fold.task_scores(point)
-        score = by_task[~np.isnan(by_task)].mean() if len(by_task) else fold.score(point)
+        score, by_task = _score(fold, point)
         took, began = perf_counter() - began, perf_counter()
         certified = float(point.result.status is Status.CONVERGED)
         nonzero = float(np.count_nonzero(point.result.W))
@@ -54,6 +54,31 @@ def score_chain(fold: Any, template: Any, chain: Sequence[Params], stop_early: b
     skipped = [np.nan] * len(reports[0])
     skipped[CERTIFIED] = 0.0
     return reports + [list(skipped) for _ in chain[len(reports) :]]
+
+
+def _score(fold: Any, point: PathPoint) -> tuple[float, Array]:
+    by_task = fold.task_scores(point)
+    return float(by_task[~np.isnan(by_task)].mean() if len(by_task) else fold.score(point)), by_task
+
+
+def score_average(parts: Sequence[tuple[Any, Any, Sequence[Params]]]) -> list[float]:
+    """Score of the mean of several fits to one fold, and its area under the ROC curve.
+
+    Parameters
+    ----------
+    parts : sequence of (fold, template, settings)
+        For each kind of features, the widest last, the fits whose mean is taken; the first settings stand for them
+        where more than the weights counts. The answer is for the mean of these means.
+    """
+    means, n_features = [], parts[-1][0].n_features
+    for fold, template, settings in parts:
+        points = list(follow_all(fold, template, settings))
+        point = next(found for found in points if found.params == settings[0])
+        W, level = (np.mean([getattr(p.result, name) for p in points], axis=0) for name in ("W", "intercepts"))
+        means.append((np.pad(W, [(0, 0), (0, n_features - W.shape[1])]), level))
+    W, level = (np.mean(own, axis=0) for own in zip(*means, strict=True))
+    point = point._replace(result=replace(point.result, W=W, intercepts=level))  # of the widest features
+    return [_score(fold, point)[0], fold.auc(point)]
 
 
 def no_gain_left(reports: Array) -> bool:
@@ -256,6 +281,17 @@ class ScoreTable:
         places = [noted(candidate) for candidate in places]
         self.candidates = {name_of(candidate.params): candidate for candidate in places}
         self._best = None if best is None else places[best]
+
+    def without(self, fold: int) -> ScoreTable:
+        """The same candidates by all folds but one."""
+        part = copy(self)
+        part.candidates = {
+            name: replace(candidate, folds=np.delete(candidate.folds, fold, axis=0))
+            for name, candidate in self.candidates.items()
+            if np.isfinite(candidate.mean)
+        }
+        part._best = max(part.candidates.values(), key=lambda candidate: candidate.mean, default=None)
+        return part
 
     def cv_results(self) -> dict[str, Any]:
         """The table as arrays, in the form of scikit-learn's ``cv_results_``."""

@@ -43,9 +43,10 @@ from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.graph.task_graph import TaskGraph
 from mssl.kernels.threads import SingleThreaded
 from mssl.losses import Loss
-from mssl.metrics import conditional_score
+from mssl.metrics import HeldOut, conditional_score
 from mssl.model_selection.folds import Dataset, RowFold, check_splits, make_folds
-from mssl.model_selection.scores import Candidate, ScoreTable
+from mssl.model_selection.parallel import run
+from mssl.model_selection.scores import AUC, SCORE, Candidate, ScoreTable, name_of, score_average
 from mssl.model_selection.search_space import STAGES
 from mssl.solvers.alternation import FitResult, Record
 
@@ -442,8 +443,49 @@ class SearchCV(SingleThreaded, BaseEstimator):
         self._refit(whole, reader, None if previous is None else previous._fit_of(whole.data))
         if simpler:
             take_mean(self.best_estimator_, [(m.coef_, m.intercept_, m.mean_coef_) for m in simpler], whole)
+        self._held_out = self._judged([contest.table for contest in members], self._choice)
         self._after_fit(table, whole)
         return whole.data
+
+    def _judged(self, tables: list[ScoreTable], choice: Callable[[ScoreTable], list[Candidate]]) -> HeldOut | None:
+        """How well the answer predicts the folds, each by the settings that the other folds choose."""
+        folds, averaged, scores = tables[-1].folds, {}, {}
+        if len(folds) < 2:
+            return None
+        for number in range(len(folds)):
+            chosen = [[candidate.params for candidate in choice(table.without(number))] for table in tables]
+            if max(len(tables), len(chosen[0])) == 1:
+                scores[number] = tables[0].candidate(chosen[0][0]).folds[number, [SCORE, AUC]]
+                continue
+            parts = [(t.folds[number], t.template, own) for t, own in zip(tables, chosen, strict=True)]
+            averaged[f"average {number} {' '.join(map(name_of, chosen))}"] = parts
+        pieces = [(name, (parts,)) for name, parts in averaged.items()]
+        table = tables[-1]
+        if table.progress is not None:
+            table.progress.stage("average on held-out rows", len(pieces))
+        found = run(score_average, pieces, n_jobs=self.n_jobs, checkpoint=table.checkpoint, progress=table.progress)
+        rows = np.array([*scores.values(), *found.values()], dtype=float)
+        score = float(rows[:, 0].mean())
+        areas = rows[~np.isnan(rows[:, 1]), 1]
+        area = float(areas.mean()) if len(areas) else None
+        if self.scoring is not None or not hasattr(self, "classes_"):
+            judge = "minus the deviance in units of the noise" if self.scoring is None else self.scoring
+            return HeldOut(f"cross-validated score ({judge}, {len(folds)} folds)", score, auc=area)
+        what = f"cross-validated log loss ({len(folds)} folds, mean over tasks)"  # half of a label's deviance
+        base = float(np.mean([fold.base_deviance() for fold in folds]))
+        return HeldOut(what, -score / 2, base / 2, area)
+
+    @property
+    def held_out_(self) -> HeldOut:
+        """How well the answer predicts rows that folds held out; an AttributeError says why it is not known."""
+        check_is_fitted(self)
+        found: HeldOut | None = getattr(self, "_held_out", None)
+        if found is None:
+            raise AttributeError(
+                "held_out_ is not known: with one fold there are no others to choose by (give cv=5), and files of "
+                "earlier versions do not hold it."
+            )
+        return found
 
     @property
     def _averages(self) -> bool:
@@ -526,8 +568,12 @@ class SearchCV(SingleThreaded, BaseEstimator):
             raise refused("scoring", self.scoring, f"give {names}, or a callable of model, X and y") from error
         return scorer
 
+    def _choice(self, table: ScoreTable) -> list[Candidate]:
+        """What is taken by the scores, the best first: more than one is averaged."""
+        return [table.simplest() if self.one_standard_error else table.best()]
+
     def _choose(self, table: ScoreTable) -> None:
-        self._take(table, table.simplest() if self.one_standard_error else table.best())
+        self._take(table, self._choice(table)[0])
 
     def _take(self, table: ScoreTable, chosen: Candidate) -> None:
         self.cv_results_ = table.cv_results()

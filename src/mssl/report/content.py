@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from mssl.data.columns import feature_spreads
-from mssl.estimators.summary import held_out_score, last_step
+from mssl.estimators.summary import last_step
 from mssl.exceptions import DataError, MSSLError, package_versions
 from mssl.graph.display import FDR, display
 from mssl.graph.geometry import community_colors
@@ -272,16 +272,17 @@ def _new_task(model: Any) -> NewTask | None:
 
 def _cross_validated(model: Any) -> str:
     """What is known of rows that were left out of the fits."""
-    score = held_out_score(model)
+    score = getattr(model, "held_out_", None)
     if score is None:
         return ""
-    sign = -1.0 if "log loss" in score.what else 1.0  # candidates are scored by log densities
+    sign = 1.0 if score.base_rate is None else -1.0  # candidates are scored by log densities
     lead = lead_over_separate(model)
     apart = "" if lead is None else f"; with separate weights per task it is {score.score - sign * lead:.4g}"
     alone = "; separate weights per task do as well" if lead is not None and lead < NEGLIGIBLE_GAIN else apart
+    base = "" if score.base_rate is None else f"; each task's base rate alone has {score.base_rate:.4g}"
     area = "" if score.auc is None else f" The area under the ROC curve of the same rows is {score.auc:.3f}."
     share = "" if score.explained is None else f" R² within tasks of the same rows is {score.explained:.3f}."
-    return f"The {score.what} is {score.score:.4g}{alone}.{area}{share}"
+    return f"The {score.what} is {score.score:.4g}{base}{alone}.{area}{share}"
 
 
 def _effects(model: Any, tasks: list[Any]) -> list[Effect]:
