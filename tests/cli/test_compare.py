@@ -76,10 +76,13 @@ def test_deviances_are_averaged_by_part_and_task(training):
 def test_measures_count_weighted_rows(family):
     rng = np.random.default_rng(1)
     y = (rng.random(40) < 0.5).astype(float) if family == "binary" else rng.poisson(3, 40).astype(float)
-    mean, weights = rng.uniform(0.1, 0.9, 40), rng.integers(1, 4, 40)
-    one = measures(family, y, mean, weights.astype(float))
-    two = measures(family, np.repeat(y, weights), np.repeat(mean, weights), np.ones(weights.sum()))
+    mean, weights, base = rng.uniform(0.1, 0.9, 40), rng.integers(1, 4, 40), rng.uniform(2, 4, 40)
+    one = measures(family, y, mean, weights.astype(float), base)
+    again = (np.repeat(part, weights) for part in (y, mean))
+    two = measures(family, *again, np.ones(weights.sum()), np.repeat(base, weights))
     assert one == pytest.approx(two)
+    alone = measures(family, y, base, np.ones(40), base) if family != "binary" else {}
+    assert all(alone[name] == 0 for name in ("R2", "D2") if name in alone)
 
 
 def test_the_picture_and_the_words(tmp_path):

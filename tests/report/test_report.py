@@ -463,14 +463,14 @@ def test_the_gain_in_cross_validation_comes_first(problem, tmp_path):
         for score, penalty, mean in zip(scores, table["param_graph_penalty"], table["param_shared_mean"], strict=True)
         if penalty >= 1 and mean is False
     ]
-    gain = 1 - found.best_score_ / max(alone)
+    gain = 1 - found.held_out_.score / max(alone)
     assert gain > 0.01
     page = written(found, tmp_path, data=(problem.X, problem.y, problem.tasks), held_out=False)
     good = page.words["summary"].partition("How good it is")[2].partition("How certain it is")[0]
     assert good.startswith("In cross-validation")
     assert f"{100 * gain:.1f}\u00a0% below" in good
     assert "not measured" not in good
-    assert f"2 folds) is {found.best_score_:.4g}." in good
+    assert f"2 folds) is {found.held_out_.score:.4g}." in good
     assert good.index("In cross-validation") < good.index("that the model was fitted on")
 
 
@@ -479,7 +479,7 @@ def test_the_area_under_the_curve_of_left_out_rows_comes_first(problem, tmp_path
     found = MSSLClassifierCV([0.3], [0.0], couplings=[1.0], cv=2).fit(problem.X, labels, tasks=problem.tasks)
     page = written(found, tmp_path, data=(problem.X, labels, problem.tasks), held_out=False)
     good = page.words["summary"].partition("How good it is")[2].partition("How certain it is")[0]
-    area = found.cv_results_["mean_auc"][found.best_index_]
+    area = found.held_out_.auc
     assert f"ROC curve of the same rows is {area:.3f}." in good.partition("that the model was fitted on")[0]
     assert "training area under the ROC curve" in good
 

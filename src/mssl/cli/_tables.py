@@ -16,6 +16,7 @@ from mssl.data.inputs import listing, number_tasks
 from mssl.data.splitters import TaskGroupKFold, TaskKFold, read_splits
 from mssl.exceptions import DataError, NotAlignedError, ParameterError
 from mssl.methods import lacks_graph
+from mssl.metrics import task_means
 
 
 class Training(NamedTuple):
@@ -102,6 +103,14 @@ class Training(NamedTuple):
             total, sums = (np.bincount(place[test], w, len(tasks)) for w in (weights[test], (weights * values)[test]))
             np.divide(sums, total, out=part, where=total > 0)
         return means
+
+    def task_means(self, train: Any) -> NDArray[np.float64]:
+        """For every row the mean of its task in some rows, drawn towards that of all; see :mod:`mssl.metrics`."""
+        y = self.numeric_target()
+        task = np.broadcast_to(np.arange(y.shape[-1]), y.shape) if self.aligned else number_tasks(self.tasks)[1]
+        weights = np.ones(y.shape) if self.weights is None else self.weights
+        means = task_means(y[train].ravel(), task[train].ravel(), weights[train].ravel(), int(task.max()) + 1)
+        return np.asarray(means[task])
 
     @property
     def varies(self) -> bool:

@@ -142,8 +142,12 @@ def cross_validate(
     for k, (_, test) in enumerate(splits):
         for name in names:
             means[name][test] = found[f"{name}, part {k + 1}"]
+    base = [training.task_means(train) for train, _ in splits]
     scores = {
-        name: [measures(training.family, y[test], mean[test], weights[test]) for _, test in splits]
+        name: [
+            measures(training.family, y[test], mean[test], weights[test], own[test])
+            for own, (_, test) in zip(base, splits, strict=True)
+        ]
         for name, mean in means.items()
     }
     deviance = {name: loss.deviance(y, _inside(training.family, mean)) for name, mean in means.items()}
@@ -232,11 +236,16 @@ def _inside(family: str, mean: Array) -> Array:
     return np.clip(mean, 1e-12, 1 - 1e-12) if family == "binary" else mean
 
 
-def measures(family: str, y: Array, mean: Array, weights: Array) -> dict[str, float]:
-    """The usual measures of a family, over all rows."""
-    from sklearn.metrics import d2_tweedie_score, log_loss, r2_score, roc_auc_score
+def measures(family: str, y: Array, mean: Array, weights: Array, base: Array) -> dict[str, float]:
+    """The usual measures of a family, over all rows; R2 and D2 within tasks, against each task's mean.
 
-    y, mean, weights = y.ravel(), mean.ravel(), weights.ravel()
+    ``base`` are means of the rows' tasks in the training part (:func:`mssl.metrics.task_means`).
+    """
+    from sklearn.metrics import log_loss, roc_auc_score
+
+    from mssl.losses import resolve_loss
+
+    y, mean, weights, base = y.ravel(), mean.ravel(), weights.ravel(), base.ravel()
     by: dict[str, Any] = {"sample_weight": weights}
     if family == "binary":
         return {
@@ -245,9 +254,9 @@ def measures(family: str, y: Array, mean: Array, weights: Array) -> dict[str, fl
             "log loss": float(log_loss(y, _inside(family, mean), **by)),
         }
     rmse = float(np.sqrt(np.average((y - mean) ** 2, weights=weights)))
-    if family == "gaussian":
-        return {"RMSE": rmse, "R2": float(r2_score(y, mean, **by))}
-    return {"RMSE": rmse, "D2": float(d2_tweedie_score(y, mean, power=1 if family == "poisson" else 2, **by))}
+    loss = resolve_loss(family)
+    lost, alone = (float(weights @ loss.deviance(y, of)) for of in (mean, base))
+    return {"RMSE": rmse, "R2" if family == "gaussian" else "D2": 1 - lost / alone if alone > 0 else float("nan")}
 
 
 def _show_comparison(outcome: dict[str, Any]) -> None:

@@ -41,7 +41,7 @@ from mssl.graph.evidence import lazy_evidence
 from mssl.graph.inference import Later, saved_state
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.losses import Bernoulli, Loss, resolve_loss
-from mssl.metrics import deviance_score, scored_targets
+from mssl.metrics import deviance_score, scored_targets, task_means
 from mssl.model.task_matrix import with_diagonal
 from mssl.solvers.alternation import FitResult, Record
 from mssl.solvers.base import Status
@@ -606,6 +606,7 @@ class LabelEstimator(ClassifierMixin, TaskEstimator):
     _numeric = False
 
     classes_: Labels
+    base_rates_: Array  # share of the second class in each task's training rows, drawn towards that of all
 
     def _loss(self) -> Loss:
         return Bernoulli()
@@ -613,6 +614,7 @@ class LabelEstimator(ClassifierMixin, TaskEstimator):
     def _with_targets(self, data: TaskData) -> TaskData:
         self.classes_ = two_classes(data.y)
         coded = replace(data, y=(data.y == self.classes_[1]).astype(float))
+        self.base_rates_ = task_means(coded.y, data.task_of_row, data.weights, data.n_tasks)
         return replace(coded, weights=class_weights(coded, self.classes_, self.class_weight))
 
     def decision_function(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Array:

@@ -65,6 +65,7 @@ class BayesianEstimator(TaskEstimator):
     checkpoint: str | PathLike[str] | None
 
     ensemble_: Ensemble
+    base_rates_: Array
     residual_covariance_: Array
     unseen_ = "mean"
     log_likelihood_ = None
@@ -401,6 +402,9 @@ class BayesianEstimator(TaskEstimator):
             for member in self.ensemble_.members
         ]
         self.ensemble_ = replace(self.ensemble_, members=members)
+        if hasattr(self, "base_rates_"):  # with one row from anywhere, as in the fit
+            rate = (targets.sum() + self.base_rates_.mean()) / (len(targets) + 1)
+            self.base_rates_ = np.append(self.base_rates_, rate)
         self.tasks_ = np.append(self.tasks_.astype(object) if self.tasks_.dtype.kind == "O" else self.tasks_, [task])
         self._summarise(self.coef_.dtype)
         precision = np.eye(len(self.tasks_))

@@ -107,6 +107,7 @@ class TaskPredictor(SingleThreaded):
             "n_features_in_",
             "feature_names_in_",
             "classes_",
+            "base_rates_",
             "encoder_",
             "maps_",
             "target_",

@@ -20,6 +20,7 @@ from mssl.model.task_matrix import DENSE_UP_TO
 _NUMBERS = {
     "coef_": "Kd",
     "intercept_": "K",
+    "base_rates_": "K",
     "noise_": "K",
     "mean_coef_": "d",
     "precision_": "KK",

@@ -236,6 +236,7 @@ class SearchCV(SingleThreaded, BaseEstimator):
     unseen_intercept_ = Chosen[float]()
     tasks_ = Chosen[Labels]()
     classes_ = Chosen[Labels]()
+    base_rates_ = Chosen[Array]()
     objective_ = Chosen[float]()
     n_iter_ = Chosen[int]()
     history_ = Chosen[list[Record]]()

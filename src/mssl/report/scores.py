@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import log_loss
 
 from mssl.data.encoding import Features
 from mssl.data.inputs import is_missing, listing, locate_tasks, unseen_tasks
@@ -16,13 +15,16 @@ from mssl.data.splitters import task_ids
 from mssl.exceptions import DataError
 from mssl.graph.inference import COVERAGE
 from mssl.graph.task_graph import short_name
-from mssl.metrics import area_under_curve, deviance_score
+from mssl.metrics import area_under_curve, base_log_loss, deviance_score
 
 FloatArray = NDArray[np.float64]
 
 
 class LabelScores(NamedTuple):
-    """How good probabilities of labels are: log loss, that of the tasks' base rates alone, and area under the curve."""
+    """How good probabilities of labels are: log loss, that of each task's base rate alone, and area under the curve.
+
+    Base rates are those of the rows that were fitted; models of earlier versions do not know them: NaN.
+    """
 
     log_loss: float
     base_log_loss: float
@@ -134,14 +136,14 @@ def measure(model: Any, data: Any, *, held_out: bool | None = None) -> Scores:
     name = "R²" if getattr(model.loss_, "name", "") == "gaussian" else "D²"
     names = ("error rate" if binary else "RMSE", name)
     names = names if held_out is not False else (f"training {names[0]}", f"training {names[1]}")
-    probabilities = _label_scores(target[own], mean[own], place[own]) if binary and own.any() else None
+    rates = getattr(model, "base_rates_", np.full(K, np.nan))
+    probabilities = _label_scores(target[own], mean[own], rates[place[own]]) if binary and own.any() else None
     n_strange = int((seen & (place < 0)).sum())
     return Scores(counts, error, explained, *names, inside, held_out, strangers, n_strange, *strange, probabilities)
 
 
-def _label_scores(target: FloatArray, mean: FloatArray, place: NDArray[np.intp]) -> LabelScores:
-    base = (np.bincount(place, target) / np.maximum(np.bincount(place), 1))[place]
-    own, alone = (float(log_loss(target, p, labels=[0, 1])) for p in (mean, base))
+def _label_scores(target: FloatArray, mean: FloatArray, base: FloatArray) -> LabelScores:
+    own, alone = (base_log_loss(target, p, np.ones(len(target))) for p in (mean, base))
     return LabelScores(own, alone, area_under_curve(target, mean))
 
 

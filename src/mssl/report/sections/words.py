@@ -116,16 +116,15 @@ def _known_tasks(content: Content, scores: Scores) -> Html:
 
 
 def _labels(scores: Scores) -> str:
-    """What the probabilities of labels are worth, beside what the tasks' base rates alone are."""
+    """What the probabilities of labels are worth, beside what the base rates of the training rows alone are."""
     found = scores.labels
     if found is None:
         return ""
     whose = "training " if scores.held_out is False else ""
     auc = "" if np.isnan(found.auc) else f", and the {whose}area under the ROC curve {found.auc:.3f} (0.5 is chance)"
-    return (
-        f"Over all rows the {whose}log loss is {found.log_loss:.3g}, where each task's base rate alone has "
-        f"{found.base_log_loss:.3g}{auc}."
-    )
+    base = f", where each task's base rate alone has {found.base_log_loss:.3g}"
+    base = "" if np.isnan(found.base_log_loss) else base
+    return f"Over all rows the {whose}log loss is {found.log_loss:.3g}{base}{auc}."
 
 
 def _strangers(scores: Scores) -> Html:
