@@ -310,8 +310,9 @@ class MSSLRegressorCV(FromMoments, MSSLSearch):
 
     Attributes
     ----------
-    best_params_, best_score_, best_index_, best_estimator_, cv_results_, n_splits_
-        What was chosen, and the scores of everything that was tried.
+    best_params_, best_score_, best_index_, best_estimator_, cv_results_, n_splits_, held_out_
+        What was chosen, and the scores of everything that was tried. ``held_out_.score`` is that of the answer itself,
+        an average included, in each fold by the settings that the other folds choose.
     feature_scores_ : dict
         With ``features="auto"`` the best score with each kind of features that was tried; the winner is among
         ``best_params_``.
@@ -459,7 +460,7 @@ class MSSLClassifierCV(MSSLSearch):
 
     Attributes
     ----------
-    best_params_, best_score_, best_index_, best_estimator_, cv_results_, n_splits_, graph_params_
+    best_params_, best_score_, best_index_, best_estimator_, cv_results_, n_splits_, held_out_, graph_params_
         As for :class:`MSSLRegressorCV`. ``cv_results_["mean_auc"]`` is the mean over folds of the area under the ROC
         curve, over the test rows of all tasks.
     graph_choice_, stability_

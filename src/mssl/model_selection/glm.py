@@ -46,7 +46,7 @@ class MultiTaskGLMCV(FromMoments, SearchCV):
 
     Attributes
     ----------
-    best_params_, best_score_, best_index_, best_estimator_, cv_results_, n_splits_
+    best_params_, best_score_, best_index_, best_estimator_, cv_results_, n_splits_, held_out_
         What was chosen, and the scores of everything that was tried.
 
     Examples

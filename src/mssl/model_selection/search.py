@@ -397,7 +397,7 @@ class SearchCV(SingleThreaded, BaseEstimator):
         self._check(columns)
         splits = None
         contests: list[Contest] = []
-        with Progress(self.verbose, type(self).__name__, STAGES) as progress:
+        with Progress(self.verbose, type(self).__name__, STAGES + 1) as progress:
             for features in feature_choices(template.features, columns):
                 reader = _with_features(template, features)
                 data = reader._map_features(columns)

@@ -55,7 +55,7 @@ RIDGES = (1e5, 1e4, 1e3, 1e2, 1e1, 1.0, 0.1, 0.01)  # one ridge for all tasks, i
 NET_RIDGES = (30.0, 1.0)  # the same beside γ: weaker ones hardly differ, and with few rows take far longer
 MEANS = (10.0, 1.0, 0.1, 0.01)  # variances of a shared mean, in units of their estimate, which is off by such factors
 REFINEMENTS = (10**0.5, 10**0.25)  # steps about the best ridge and mean
-STAGES = 8  # how many stages a search has, at most
+STAGES = 7  # how many stages a search has, at most
 
 # What the paper's objective does not have, and is therefore not searched over.
 ABSENT: dict[str, list[Any]] = {
