@@ -130,7 +130,7 @@ def task_means(y: Array, task: Index, weights: Array | None, n_tasks: int) -> Ar
     --------
     >>> import numpy as np
     >>> task_means(np.array([0.0, 0.0, 0.0, 4.0, 4.0, 4.0]), np.array([0, 0, 0, 1, 1, 1]), None, 3).round(2)
-    array([0.18, 3.82, 2.  ])
+    array([0.07, 3.93, 2.  ])
     """
     weights = np.ones(len(y)) if weights is None else weights
     rows, total = np.bincount(task, weights, n_tasks), weights.sum()
