@@ -20,7 +20,7 @@ from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import ParameterError
 from mssl.files import atomic, checkpoint
 from mssl.files.checkpoint import FORMAT, Checkpoint, fingerprint
-from mssl.model_selection import CheckpointError, TaskKFold, scores, stability
+from mssl.model_selection import CheckpointError, TaskKFold, scores, search, stability
 
 GRID = {"graph_penalties": [0.5, 0.1], "coef_penalties": [0.0, 3.0], "couplings": [0.5, 1.0], "shared_means": [False]}
 
@@ -58,6 +58,8 @@ def test_any_cut_of_the_file_is_continued_to_the_same_end(tmp_path, monkeypatch)
     calls = []
     plain = scores.score_chain
     monkeypatch.setattr(scores, "score_chain", lambda *args: calls.append(1) or plain(*args))
+    average = scores.score_average
+    monkeypatch.setattr(search, "score_average", lambda *args: calls.append(1) or average(*args))
     for cut in (0, ends[0], ends[2] - 1, ends[2], ends[3] + 7):
         path.write_bytes(content[:cut])
         calls.clear()

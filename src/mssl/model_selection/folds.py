@@ -16,6 +16,7 @@ variance of the training part does not depend on the test rows. It is less certa
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -136,7 +137,10 @@ class Dataset(_PreparedOnce):
         return replace(self._known["gaps"], settings=spec.settings)
 
     def _prepare(self, loss: Loss, settings: Settings, needs_start: bool, free_units: bool) -> Prepared:
-        return prepare(self.rows, loss, settings, needs_start=needs_start, free_units=free_units)
+        with warnings.catch_warnings():
+            if self.mask is not None:  # by chance a task's rows are of one class in some training part
+                warnings.filterwarnings("ignore", "All targets of", UserWarning)
+            return prepare(self.rows, loss, settings, needs_start=needs_start, free_units=free_units)
 
 
 class _Fold:
