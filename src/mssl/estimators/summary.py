@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from html import escape
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import stats

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from html import escape
-from itertools import groupby
 from os import PathLike
 from typing import Any, Self
 
