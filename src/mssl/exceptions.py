@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class MSSLError(Exception):
@@ -45,15 +46,15 @@ class ModelFileError(MSSLError, ValueError):
     """A saved model is damaged, hostile or from another format version."""
 
 
-def all_or_nothing(method: Callable[P, R]) -> Callable[P, R]:
+def all_or_nothing(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[T, P], R]:
     """A fit that fails or is interrupted leaves its estimator as it was: with the earlier fit, or not fitted."""
 
     @wraps(method)
-    def fit(*args: P.args, **named: P.kwargs) -> R:
-        state = vars(args[0])
+    def fit(model: T, /, *args: P.args, **named: P.kwargs) -> R:
+        state = vars(model)
         before = dict(state)
         try:
-            return method(*args, **named)
+            return method(model, *args, **named)
         except BaseException:
             state.clear()
             state.update(before)

@@ -107,7 +107,7 @@ def as_table(X: Any, columns: Any = None) -> Any:
                 "columns. Give a frame or an array of rows otherwise."
             )
         X = X.to_dict()
-    whole = isinstance(X, Mapping)
+    whole = isinstance(X, Mapping) and not sparse.issparse(X)  # SciPy keeps sparse arrays as dicts too
     rows = [X] if whole else X if isinstance(X, list | tuple) else []
     if not rows or not all(isinstance(row, Mapping) for row in rows):
         return X
@@ -366,11 +366,11 @@ def _warn_column_vector() -> None:
 
 
 def is_missing(targets: Labels) -> Mask:
-    """Which targets of an (n, K) array are not there (NaN or None)."""
+    """Which targets of an array are not there (NaN or None)."""
     if targets.dtype.kind == "f":
         return np.isnan(targets)
     if targets.dtype.kind == "O":
-        return np.asarray([[absent(t) for t in row] for row in targets], dtype=bool)
+        return np.asarray([absent(target) for target in targets.ravel()], dtype=bool).reshape(targets.shape)
     return np.zeros(targets.shape, dtype=bool)
 
 
