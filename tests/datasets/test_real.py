@@ -23,12 +23,12 @@ def test_available_lists_every_set_with_licence_and_source(tmp_path, monkeypatch
     monkeypatch.delenv("MSSL_DATA", raising=False)
     monkeypatch.setenv("MSSL_CACHE", str(tmp_path))
     rows = datasets.available()
-    assert len({row["name"] for row in rows}) == len(rows) == 13
+    assert len({row["name"] for row in rows}) == len(rows) == 14
     for row in rows:
         assert row["what"]
         assert row["licence"]
         assert row["where"]
-        assert row["present"] is (row["name"] == "digit-pairs")
+        assert row["present"] is (row["name"] in ("digit-pairs", "el-nino"))
 
 
 def test_unknown_names_are_answered_with_the_known_ones():
@@ -74,6 +74,32 @@ def test_digit_pairs():
         datasets.load_digit_pairs(layout="aligned")
     with pytest.raises(LayoutError, match="long"):
         datasets.load_digit_pairs(layout="shared")
+
+
+def test_el_nino_rows_are_one_series_read_at_lags():
+    sea = datasets.load_el_nino(layout="aligned")
+    assert (sea.X.shape, sea.y.shape, sea.years[[0, -1]].tolist()) == ((59, 12, 12), (59, 12), [1952, 2010])
+    series = sea.y.ravel()  # month after month
+    for column, lag in enumerate(range(3, 15)):
+        assert sea.feature_names[column] == f"{lag} months before"
+        np.testing.assert_array_equal(sea.X[..., column].ravel()[lag:], series[:-lag])
+    assert series[[0, -1]].tolist() == [24.52, 22.07]  # NOAA: January 1952 and December 2010
+    # What the sea off Peru is known for: warm in March, cool in September, and the events of 1982/83 and 1997/98.
+    assert (sea.task_names[sea.y.mean(axis=0).argmax()], sea.task_names[sea.y.mean(axis=0).argmin()]) == (
+        "March",
+        "September",
+    )
+    warmest = np.argsort((sea.y - sea.y.mean(axis=0)).max(axis=1))[-4:]
+    assert set(sea.years[warmest].tolist()) == {1982, 1983, 1997, 1998}
+    long = datasets.load_el_nino(as_frame=True)
+    assert "public domain" in long.licence
+    for name, own in long.X.groupby("task"):
+        place = sea.task_names.tolist().index(name)
+        np.testing.assert_array_equal(own.drop(columns="task"), sea.X[:, place])
+        np.testing.assert_array_equal(long.y[own.index], sea.y[:, place])
+        np.testing.assert_array_equal(long.years[own.index], sea.years)
+    with pytest.raises(LayoutError, match="aligned"):
+        datasets.load_el_nino(layout="shared")
 
 
 def test_subsamples_are_parts_of_each_pair():

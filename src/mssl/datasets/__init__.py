@@ -22,7 +22,7 @@ from mssl.datasets._real import (
     load_spam,
 )
 from mssl.datasets._regimes import make_regime_grid
-from mssl.datasets._regression import load_enb, load_irish_wind, load_slump
+from mssl.datasets._regression import load_el_nino, load_enb, load_irish_wind, load_slump
 
 __all__ = [
     "available",
@@ -31,6 +31,7 @@ __all__ = [
     "load",
     "load_climate",
     "load_digit_pairs",
+    "load_el_nino",
     "load_enb",
     "load_irish_wind",
     "load_landmine",

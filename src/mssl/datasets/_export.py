@@ -18,7 +18,7 @@ from mssl.datasets._real import (
     load_spam,
 )
 from mssl.datasets._registry import info
-from mssl.datasets._regression import load_enb, load_irish_wind, load_slump
+from mssl.datasets._regression import load_el_nino, load_enb, load_irish_wind, load_slump
 from mssl.files.formats import check_ending, write_table
 
 _CHUNK = 1024  # rows of a sparse X that are unpacked at a time: trades memory for calls
@@ -30,6 +30,7 @@ def _long(loader: Callable[..., Bunch], *given: Any) -> Callable[..., Bunch]:
 
 _LOADERS: dict[str, Callable[..., Bunch]] = {
     "digit-pairs": load_digit_pairs,
+    "el-nino": load_el_nino,
     "landmine": load_landmine,
     "spam-3": lambda **options: load_spam(3, **options),
     "spam-15": lambda **options: load_spam(15, **options),

@@ -194,7 +194,7 @@ def available() -> list[dict[str, Any]]:
     --------
     >>> from mssl.datasets import available
     >>> [row["name"] for row in available() if row["size"] == 0]
-    ['digit-pairs']
+    ['digit-pairs', 'el-nino']
     """
     return [
         {

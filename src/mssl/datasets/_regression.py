@@ -1,7 +1,8 @@
-"""Loaders of the regression sets: wind at twelve stations, loads of buildings, slump of concrete.
+"""Loaders of the regression sets: the Pacific off Peru, wind at twelve stations, loads of buildings, slump of concrete.
 
 References
 ----------
+- El Niño: NOAA, Climate Prediction Center, region Niño 1+2. Public domain; shipped (el_nino.csv).
 - Irish wind: Haslett, Raftery (1989), https://doi.org/10.2307/2347679.
 - Energy efficiency: Tsanas, Xifara (2012), https://doi.org/10.1016/j.enbuild.2012.03.003. CC BY 4.0.
 - Concrete slump: Yeh (2007), https://doi.org/10.1016/j.cemconcomp.2007.02.001. CC BY 4.0.
@@ -9,6 +10,7 @@ References
 
 import csv
 from collections.abc import Sequence
+from importlib.resources import files as package_files
 from typing import Any
 
 import numpy as np
@@ -41,6 +43,53 @@ def _shared(
     named: dict[str, Any] = {"task_names": np.asarray(tasks), "feature_names": np.asarray(features)}
     arranged = arrange([X] * len(tasks), list(Y.T), target_name=entry.target_column, **how, **named)
     return Bunch(**arranged, layout=how["layout"], **named, **describe(entry, text))
+
+
+def load_el_nino(*, layout: str = "long", as_frame: bool = False) -> Bunch:
+    """Temperature of the sea off Peru a season ahead, month by month, 1952–2010 (708 rows, 12 features).
+
+    The target is the monthly mean in °C of the region Niño 1+2 (0–10° S, 80–90° W), where El Niño is seen first;
+    features are the twelve months that end three months before. The calendar months are the tasks, with 59 years each.
+    The file is part of the package. Rows are in time: split by years where the years to come are what counts.
+
+    Parameters
+    ----------
+    layout : {"long", "aligned"}
+        Rows of "aligned" are years.
+    as_frame : bool
+        pandas tables; X gets a column ``task``.
+
+    Returns
+    -------
+    sklearn.utils.Bunch
+        ``X`` (708, 12), ``y`` (708,), ``tasks`` (names of months), ``years`` (year of each row), names, ``DESCR``,
+        ``licence``, ``source``.
+
+    References
+    ----------
+    NOAA, Climate Prediction Center, https://www.cpc.ncep.noaa.gov/data/indices/ (ERSST.v3b).
+
+    Examples
+    --------
+    >>> from mssl.datasets import load_el_nino
+    >>> sea = load_el_nino()
+    >>> sea.X.shape, str(sea.tasks[0]), float(sea.y[0])
+    ((708, 12), 'January', 24.52)
+    """
+    entry = info("el-nino")
+    check_layout(layout, shared=False, aligned=True, as_frame=as_frame, what=f"the data set {entry.name!r}")
+    with package_files("mssl.datasets").joinpath("el_nino.csv").open(encoding="utf-8") as stream:
+        header, *lines = csv.reader(stream)
+    table, lags = np.asarray(lines, dtype=np.float64), range(3, 15)
+    years, series = table[2:, 0].astype(np.int64), table[:, 1:].ravel()
+    X = np.stack([series[24 - lag : -lag].reshape(-1, 12) for lag in lags], axis=-1)
+    labels = np.array([f"{lag} months before" for lag in lags])
+    names: dict[str, Any] = {"task_names": np.asarray(header[1:]), "feature_names": labels}
+    how: dict[str, Any] = {"layout": layout, "as_frame": as_frame, "target_name": entry.target_column}
+    arranged = arrange(list(X.swapaxes(0, 1)), list(series[24:].reshape(-1, 12).T), **how, **names)
+    text = "Monthly means in °C; rows are in time, those of neighbouring months share temperatures."
+    years = np.tile(years, 12) if layout == "long" else years
+    return Bunch(**arranged, layout=layout, years=years, **names, **describe(entry, text))
 
 
 def load_irish_wind(*, layout: str = "shared", as_frame: bool = False) -> Bunch:
