@@ -37,9 +37,9 @@ _COMMANDS = {
 
 _EPILOG = """\b
 Start here:
-  mssl datasets export digit-pairs pairs.csv --subsample 20
-  mssl fit pairs.csv --task pair --target label --save model.npz
-  mssl predict model.npz pairs.csv -o predictions.csv
+  mssl datasets export el-nino sea.csv
+  mssl fit sea.csv --task month --target temperature --save model.npz
+  mssl predict model.npz sea.csv -o predictions.csv
 
 \b
 Shell completion: eval "$(_MSSL_COMPLETE=bash_source mssl)"  (or zsh_source, fish_source)
