@@ -165,7 +165,7 @@ def main() -> None:
         print("\n".join(table({name: found})), flush=True)
         if given.repeats == REPEATS:
             results[name] = {k: [[round(value, 6) for value in row] for row in rows] for k, rows in found.items()}
-            FILE.write_text(json.dumps({key: results[key] for key in SETS if key in results}, indent=1) + "\n", "utf-8")
+            FILE.write_text(json.dumps({key: results[key] for key in SETS if key in results}) + "\n", "utf-8")
 
 
 if __name__ == "__main__":
