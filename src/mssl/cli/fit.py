@@ -240,7 +240,6 @@ def summarise(
     result, graph = getattr(model, "result_", None), getattr(model, "graph_", None)
     found = getattr(model, "held_out_", None)
     held_out = None if found is None else {name: value for name, value in vars(found).items() if value is not None}
-    edges = [] if graph is None else graph.edges(10)
     shown = None if graph is None else display(graph)
     groups = [] if shown is None or shown.certain is None else _groups(shown)
     # JSON has no infinity, and null would say that the penalty is not known.
@@ -279,7 +278,9 @@ def summarise(
         "expected_false_edges": None if graph is None else graph.false_edges,
         "evidence": [] if shown is None else shown.notes,
         "groups": groups,
-        "strongest_edges": [edge._asdict() for edge in edges],
+        "untested": None if graph is None else graph.untested or None,
+        "overall_p": None if shown is None or shown.relations is None else shown.relations.overall,
+        "strongest_edges": [] if shown is None else [edge._asdict() for edge in shown.supported],
         "seconds": round(seconds, 3),
     }
 
@@ -362,5 +363,5 @@ def show(summary: dict[str, Any]) -> None:
     ]
     written = {"saved": summary.get("file"), "report": summary.get("report")}
     print_facts([*facts, *((name, path) for name, path in written.items() if path is not None)])
-    if summary["strongest_edges"] and summary["groups"]:
+    if summary["strongest_edges"]:
         print_edges([list(edge.values()) for edge in summary["strongest_edges"]], "Strongest edges")

@@ -1,4 +1,4 @@
-"""What a model remembers of its columns: where their values lie."""
+"""What a model knows of its columns: where their values lie, and how many vary within tasks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ import numpy as np
 from scipy import sparse
 
 from mssl._typing import Array
+from mssl.data.design import Design
+from mssl.data.layouts import TaskData
 
 _SHARES = np.linspace(0.0, 1.0, 21)  # quantiles of a column that are kept
 _SAMPLE = 500_000  # numbers that these are computed from at most
+_CONSTANT = 1e-12  # spread within tasks below this share of a column's size is rounding
+_COLLINEAR = 1e-4  # share of a column's spread that others leave; columns of which less is left are copies of them
 
 
 def column_quantiles(X: Any, n_columns: int) -> Array:
@@ -30,3 +34,53 @@ def feature_spreads(model: Any, n_features: int) -> Array | None:
     """Standard deviations of a model's columns in training; None where it knows none, or maps columns to others."""
     quantiles = np.asarray(getattr(model, "column_quantiles_", np.empty((0, 0))))
     return quantiles[1:].std(axis=0) if quantiles.shape[1] == n_features else None
+
+
+def effective_columns(data: TaskData, enough: int, design: Design | None = None) -> int:
+    """How many columns of the input vary within tasks: the rank of their pooled within-task covariance.
+
+    A category of L levels counts L − 1, since its indicators sum to one. A column counts once, whatever maps make of
+    it. Columns that are constant within every task count for nothing.
+
+    Parameters
+    ----------
+    data : TaskData
+        The tasks.
+    enough : int
+        Where to stop counting.
+    design : Design, optional
+        The features as they were fitted, where X is with Dask's workers.
+
+    Examples
+    --------
+    >>> age, of_task = [3.0, 5.0, 4.0, 6.0], [1.0, 1.0, 2.0, 2.0]
+    >>> X = np.column_stack([age, np.multiply(2.0, age), of_task])
+    >>> effective_columns(TaskData.from_list([X[:2], X[2:]], [[0, 1], [1, 2]]), 3)
+    1
+    """
+    c = np.ones(len(data.y)) if data.weights is None else data.weights
+    total = data.weight_sums()
+    total, found = np.where(total > 0, total, 1.0), np.empty((0, len(c)))
+    for j in range(data.n_features if data.n_columns is None else data.n_columns):
+        x = _column(data, j, design)
+        x = x / (np.abs(x).max(initial=0.0) or 1.0)
+        for _ in range(2):  # the second time takes out the rounding of the first
+            x = x - np.repeat(data.task_sums(c * x) / total, data.n_rows)
+        x = np.sqrt(c) * x
+        size = float(np.linalg.norm(x))
+        left = x - (found @ x) @ found
+        remains = float(np.linalg.norm(left))
+        if size > _CONSTANT * np.sqrt(c.sum()) and remains > _COLLINEAR * size:
+            found = np.vstack([found, left / remains])
+        if len(found) == enough:
+            break
+    return len(found)
+
+
+def _column(data: TaskData, j: int, design: Design | None) -> Array:
+    """One column for all flat rows."""
+    if hasattr(data.X, "gather") and design is not None:
+        return design.predictor(np.tile(np.eye(1, data.n_features, j), (data.n_tasks, 1)))
+    x = data.X[:, [j]]
+    x = np.ravel(x.toarray() if sparse.issparse(x) else x).astype(float)
+    return np.tile(x, data.n_tasks) if data.shared else x

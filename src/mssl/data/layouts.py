@@ -75,6 +75,8 @@ class TaskData:
         Which rows belong together, in whichever tasks they are: rows of one group are never split by folds.
     order : ndarray of int of shape (N,) or None
         Rank of each row's time among all times; equal times have equal ranks.
+    n_columns : int or None
+        The first so many features are columns of the input, and the others were made of them; None: all are columns.
     dtype : dtype
         Of the features as they came, float32 or float64: that of coefficients and predictions. X is float64.
 
@@ -98,6 +100,7 @@ class TaskData:
     encoder: FeatureEncoder | None = None
     groups: Index | None = None
     order: Index | None = None
+    n_columns: int | None = None
     dtype: Any = np.float64
 
     @property

@@ -368,9 +368,9 @@ class Moments:
         scatter[..., :d, :d] = xx
         scatter[..., :d, d] = scatter[..., d, :d] = xy
         scatter[..., d, d] = np.atleast_2d(self.yy).T
-        spread = np.sqrt(np.einsum("...jj->...j", scatter))
-        spread = np.where(spread > 0, spread, 1.0)
-        scatter /= spread[..., :, None] * spread[..., None, :]
+        spread = np.sqrt(np.maximum(np.einsum("...jj->...j", scatter), 0.0))
+        unit = np.where(spread > 0, spread, np.inf)  # what does not vary has no products but of rounding
+        scatter /= unit[..., :, None] * unit[..., None, :]
         table = np.matmul(linalg.helmert(d + 2).T, np.swapaxes(_roots(scatter), -1, -2))
         del scatter
         table *= np.sqrt((d + 2) / np.where(n > 0, n, 1.0))[..., None, None] * spread[..., None, :]

@@ -251,7 +251,7 @@ class MultiTaskEstimator(TaskEstimator):
         own = proper.diagonal()
         proper = with_diagonal(proper, np.where(own > 0, own, 1.0))
         self.partial_correlation_ = partial_correlation(proper)
-        evidence = lazy_evidence(prepared, result, spec.structure)
+        evidence = lazy_evidence(prepared, result, spec.structure, data)
         self.graph_ = TaskGraph.from_precision(proper, tasks=data.tasks.tolist(), evidence=evidence)
         self.errors_ = later_errors(spec, prepared, result)
         self.objective_ = result.objective
@@ -316,7 +316,7 @@ class MultiTaskEstimator(TaskEstimator):
         self.maps_ = fit_maps(self.features, data, training)
         names = feature_labels(data.feature_names, data.n_features)
         X = self.maps_.map_rows(data.X)
-        return replace(data, X=X, feature_names=self.maps_.get_feature_names_out(names))
+        return replace(data, X=X, feature_names=self.maps_.get_feature_names_out(names), n_columns=data.n_features)
 
     @all_or_nothing
     @with_callbacks

@@ -37,7 +37,7 @@ from mssl.evidence.relations import sparse_precision
 from mssl.exceptions import DataError, all_or_nothing
 from mssl.features import FeatureMap
 from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
-from mssl.graph.evidence import read_scores
+from mssl.graph.evidence import nothing_to_test, read_scores
 from mssl.graph.inference import Later, LazyEvidence
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.losses import Loss
@@ -232,7 +232,10 @@ class BayesianEstimator(TaskEstimator):
         settings = Settings(fit_intercept=self.fit_intercept)
         evidence = None
         if np.all(data.n_rows > 0):  # a task without rows is related to none
-            evidence = LazyEvidence(lambda: read_scores(prepare(data, loss, settings), "auto"))
+            evidence = LazyEvidence(
+                lambda: read_scores(prepare(data, loss, settings), "auto"),
+                nothing=lambda: nothing_to_test(data),
+            )
         precision = sparse_precision(ensemble)
         self.precision_ = precision
         self.partial_correlation_ = partial_correlation(precision)
@@ -412,7 +415,9 @@ class BayesianEstimator(TaskEstimator):
         self.precision_ = precision
         self.partial_correlation_ = partial_correlation(precision)
         known = self.graph_.evidence
-        evidence = None if known is None else Later(lambda: known.resolve().with_unknown(), len(precision))
+        evidence: Any = None if known is None else Later(lambda: known.resolve().with_unknown(), len(precision))
+        if self.graph_.untested:
+            evidence = evidence.resolve()
         self.graph_ = TaskGraph.from_precision(precision, tasks=self.tasks_.tolist(), evidence=evidence)
         return self
 

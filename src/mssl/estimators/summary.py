@@ -190,7 +190,8 @@ def last_step(model: Any) -> Any:
 
 def _relations(model: Any) -> RelationTable | None:
     try:
-        table: RelationTable = model.graph_.relations(0.1)
+        model.graph_.test_overall()
+        table: RelationTable = model.graph_.relations()
     except (AttributeError, MSSLError):
         return None
     return table

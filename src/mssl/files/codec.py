@@ -103,6 +103,7 @@ WORDS = {
     "glasso_status": "mssl.glasso.solver.GlassoStatus",
     "task_graph": "mssl.graph.TaskGraph",
     "graph_evidence": "mssl.graph.inference.GraphEvidence",
+    "untested": "mssl.graph.inference.Untested",
     "feature_blocks": "mssl.features.FeatureBlocks",
     "linear_map": "mssl.features.Linear",
     "spline_map": "mssl.features.Spline",

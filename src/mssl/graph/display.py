@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -10,10 +11,12 @@ import numpy as np
 from mssl._typing import Index, TaskMatrix
 from mssl.exceptions import MSSLError
 from mssl.graph.communities import by_size
+from mssl.graph.export import Edge
+from mssl.graph.inference import FDR, GraphEvidence, RelationTable
 from mssl.graph.task_graph import TaskGraph
 from mssl.model.task_matrix import entries_at, pair_matrix, upper_pairs
 
-FDR = 0.1  # false discovery rate of what is shown
+_MOST_SUPPORTED = 10  # edges that are named
 
 
 class Display(NamedTuple):
@@ -32,12 +35,21 @@ class Display(NamedTuple):
     notes : list of str
         What the picture's reader has to know: how many pairs were found, how many of them may be false, and relative to
         what.
+    relations, edges : RelationTable or None
+        The pairs that can be told from chance; None where the graph came without evidence.
+    supported : sequence of Edge
+        The ten strongest fitted edges that something supports: conditional edges that can be told from chance, or all
+        where stability selection expects fewer false ones than there are. None where no tasks are grouped, or where the
+        global test does not support the relations.
     """
 
     graph: TaskGraph
     certain: TaskMatrix | None
     groups: Index
     notes: list[str]
+    relations: RelationTable | None = None
+    edges: RelationTable | None = None
+    supported: Sequence[Edge] = ()
 
 
 def display(graph: TaskGraph, fdr: float = FDR, method: str = "bh") -> Display:
@@ -65,6 +77,7 @@ def display(graph: TaskGraph, fdr: float = FDR, method: str = "bh") -> Display:
     false')
     """
     try:
+        graph.test_overall()
         relations, edges = graph.relations(fdr, method), graph.edges(fdr=fdr, method=method)
     except MSSLError:
         return Display(graph, None, by_size(graph.community_labels()).astype(np.int64), [])
@@ -81,7 +94,18 @@ def display(graph: TaskGraph, fdr: float = FDR, method: str = "bh") -> Display:
             f"groups are tasks joined by relations; the chance that any of these is false is at most {fdr:.0%}"
         )
     assert graph.evidence is not None
-    evidence = graph.evidence.resolve()
-    if evidence.relative_to != "zero":
-        notes.append("relations are those beyond a mean that all tasks share")
-    return Display(shown, certain.adjacency, by_size(evidence.groups_at(fdr)).astype(np.int64), notes)
+    evidence, groups = graph.evidence.resolve(), np.arange(K)
+    if isinstance(evidence, GraphEvidence):
+        groups = by_size(evidence.groups_at(fdr)).astype(np.int64)
+        if evidence.relative_to != "zero":
+            notes.append("relations are those beyond a mean that all tasks share")
+    supported = _supported(graph, certain.adjacency) if relations.supported and groups.max() < K - 1 else ()
+    return Display(shown, certain.adjacency, groups, notes, relations, edges, supported)
+
+
+def _supported(graph: TaskGraph, certain: TaskMatrix) -> Sequence[Edge]:
+    if graph.false_edges is None or graph.false_edges >= graph.n_edges:
+        i, j = upper_pairs(graph.adjacency)
+        pairs = np.column_stack([i, j])[entries_at(certain, i, j).astype(bool)]
+        graph = replace(graph, adjacency=pair_matrix(pairs, [True] * len(pairs), len(graph)))
+    return graph.edges(_MOST_SUPPORTED)

@@ -10,14 +10,19 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtri
 
 from mssl._typing import Array, Index, Mask
+from mssl.data.columns import effective_columns
+from mssl.data.design import Design
 from mssl.data.layouts import TaskData
 from mssl.data.occasions import occasion_table, occasions_of
 from mssl.exceptions import ParameterError
 from mssl.graph.inference import (
     GROUPED,
+    PAIR,
+    TASK,
     GraphEvidence,
     LazyEvidence,
     Residuals,
+    Untested,
     adjusted_p,
     correlation_of,
     correlation_p,
@@ -34,6 +39,7 @@ from mssl.solvers.start import Spectra, moderated_noise, variance_components
 from mssl.structures.base import Structure
 from mssl.structures.copula import normal_scores
 
+_FEWEST_COLUMNS = 3  # that vary within tasks, from which on weights can show relations
 _FEWEST = 4  # tasks from which on a shared mean and relations of single pairs can be told apart
 _LOWER = 1.0  # z values up to this one show the common level of all pairs; stronger ones may be true relations
 _DOUBT = (
@@ -125,13 +131,15 @@ class _Statistics(NamedTuple):
         return np.sign(self.cosines + self.cosines.T), p
 
 
-def lazy_evidence(prepared: Prepared, result: FitResult, structure: Structure) -> LazyEvidence:
+def lazy_evidence(prepared: Prepared, result: FitResult, structure: Structure, data: TaskData) -> LazyEvidence:
     """The evidence behind the graph of a fit, computed when it is asked for.
 
     Parameters
     ----------
     prepared, result, structure
         The data as they were fitted, the fit, and what relates its tasks.
+    data : TaskData
+        The tasks.
     """
 
     def read() -> Residuals | Scores:
@@ -149,7 +157,29 @@ def lazy_evidence(prepared: Prepared, result: FitResult, structure: Structure) -
             about = "auto" if prepared.settings.shared_mean else False
             return read_scores(prepared, about, ranks)
 
-    return LazyEvidence(read, prepared.base.n_tasks)
+    def nothing() -> Untested | None:
+        return None if structure.relates == "residual" else nothing_to_test(data, prepared.design)
+
+    if hasattr(data.X, "gather"):  # asked while the workers that hold the rows are there
+        told = nothing()
+        return LazyEvidence(read, prepared.base.n_tasks, lambda: told)
+    return LazyEvidence(read, prepared.base.n_tasks, nothing)
+
+
+def nothing_to_test(data: TaskData, design: Design | None = None) -> Untested | None:
+    """That too few columns vary within tasks for relations of weights to be tested; None where there are enough.
+
+    Parameters
+    ----------
+    data, design
+        As for :func:`effective_columns`.
+    """
+    number = effective_columns(data, _FEWEST_COLUMNS, design)
+    told = (
+        f"the weights of {number} column{'' if number == 1 else 's'} cannot show relations: at least {_FEWEST_COLUMNS} "
+        "columns that vary within tasks are needed"
+    )
+    return Untested(told) if number < _FEWEST_COLUMNS else None
 
 
 def _residuals(prepared: Prepared, result: FitResult, ranks: bool) -> Residuals:
@@ -184,6 +214,12 @@ class Scores(NamedTuple):
     shared_mean: Any
     ranks: bool
     size: int
+
+    def operations(self) -> float:
+        """Roughly how many operations the evidence takes: cosines of all pairs, the mean, and whitened errors."""
+        K, d, m = self.tasks.vectors.shape
+        blocks = 0.0 if self.errors is None else m * K**3 if _one_design(self.tasks) else float(K * m) ** 3
+        return PAIR * K**2 + TASK * K + 3.0 * K * d * m * (K + d) + 20 * blocks
 
     @property
     def _automatic(self) -> bool:

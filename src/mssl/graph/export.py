@@ -209,6 +209,11 @@ def short_name(name: object, width: int = 24) -> str:
     return clean if len(clean) <= width else clean[: width - 1] + "…"
 
 
+def noted(table: str, note: str) -> str:
+    """A CSV table with a note as its last line, a comment."""
+    return f"{table}# {note}\n" if note else table
+
+
 def written(text: str, path: str | os.PathLike[str] | None) -> str:
     """Return `text` after writing it whole to `path` (or not at all, if that fails); None writes nothing."""
     if path is None:
@@ -226,7 +231,7 @@ def graphml(graph: "TaskGraph") -> str:
     keys = [("name", "node", "string"), ("latitude", "node", "double"), ("longitude", "node", "double")]
     keys += [("weight", "edge", "double"), ("confidence", "edge", "double")]
     head = [tag("key", id=k, for_=on, **{"attr.name": k, "attr.type": kind}) for k, on, kind in keys]
-    lines = []
+    lines = [tag("desc", Html(graph.untested))] if graph.untested else []
     for k, name in enumerate(graph.tasks):
         data = [tag("data", Html(str(name)), key="name")]
         if graph.coordinates is not None:
@@ -253,7 +258,8 @@ def _dot_text(text: str) -> str:
 def dot(graph: "TaskGraph") -> str:
     """Return a graph in Graphviz's language; nodes are n0, n1, … and carry the task's name as label."""
     nodes = (f"  n{k} [label={_dot_text(str(name))}];" for k, name in enumerate(graph.tasks))
-    lines = ["graph tasks {", *nodes]
+    note = [f"  label={_dot_text(graph.untested)};"] if graph.untested else []
+    lines = ["graph tasks {", *note, *nodes]
     for i, j in zip(*graph.edge_indices(), strict=True):
         weight = float(graph.weights[i, j])
         style = "dashed" if weight < 0 else "solid"
@@ -289,6 +295,8 @@ def json_text(graph: "TaskGraph") -> str:
         "confidence": None if graph.confidence is None else _triples(graph.confidence, graph.confidence),
         "coordinates": None if graph.coordinates is None else graph.coordinates.tolist(),
     }
+    if graph.untested:
+        document["untested"] = graph.untested
     return json.dumps(document, allow_nan=False)
 
 

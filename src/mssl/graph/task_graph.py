@@ -18,8 +18,8 @@ from mssl._typing import TaskMatrix
 from mssl._validation import check_number, check_whole_number, refused
 from mssl.exceptions import DataError, ModelFileError, require
 from mssl.graph.communities import by_size, louvain
-from mssl.graph.export import Edge, EdgeTable, dot, graphml, json_text, parse_json, short_name, written
-from mssl.graph.inference import GlobalTest, GraphEvidence, Later, LazyEvidence, RelationTable, saved_state
+from mssl.graph.export import Edge, EdgeTable, dot, graphml, json_text, noted, parse_json, short_name, written
+from mssl.graph.inference import Evidence, GlobalTest, Later, LazyEvidence, RelationTable, saved_state
 from mssl.kernels.threads import single_threaded
 from mssl.model.task_matrix import (
     DENSE_UP_TO,
@@ -135,7 +135,7 @@ class TaskGraph:
     weights: TaskMatrix
     confidence: TaskMatrix | None = None
     coordinates: FloatArray | None = None
-    evidence: GraphEvidence | Later[GraphEvidence] | None = None
+    evidence: Evidence | Later[Evidence] | None = None
     false_edges: float | None = None
 
     def __post_init__(self) -> None:
@@ -170,7 +170,7 @@ class TaskGraph:
         tol: float = 0.0,
         confidence: ArrayLike | None = None,
         coordinates: ArrayLike | None = None,
-        evidence: GraphEvidence | Later[GraphEvidence] | None = None,
+        evidence: Evidence | Later[Evidence] | None = None,
     ) -> TaskGraph:
         """Read the graph off a precision matrix: an edge where the size of the partial correlation exceeds `tol`."""
         check_number("tol", tol, low=0, remedy="It is the largest |partial correlation| that is read as no edge.")
@@ -263,7 +263,7 @@ class TaskGraph:
         if top is not None:
             top = check_whole_number("top", top, low=0, also="None for all edges")
         if fdr is not None:
-            return self._evidence().edges(self.tasks, fdr, method)[:top]
+            return self._evidence().table(self.tasks, "edges", fdr, method)[:top]
         i, j = (ends[:top] for ends in self.edge_indices())
         weight = entries_at(self.weights, i, j).tolist()
         confidence = [None] * len(i) if self.confidence is None else entries_at(self.confidence, i, j).tolist()
@@ -291,7 +291,7 @@ class TaskGraph:
         >>> model.graph_.relations().pairs
         [('task 1', 'task 2')]
         """
-        return self._evidence().relations(self.tasks, fdr, method)
+        return self._evidence().table(self.tasks, "relations", fdr, method)
 
     @single_threaded
     def global_test(self, n_permutations: int = 199, random_state: Any = 0) -> GlobalTest:
@@ -344,7 +344,17 @@ class TaskGraph:
         chosen = TaskGraph.from_edges([row[:3] for row in table], tasks=self.tasks, coordinates=self.coordinates)
         return replace(chosen, evidence=self.evidence)
 
-    def _evidence(self) -> GraphEvidence:
+    @property
+    def untested(self) -> str:
+        """Why no pair of tasks is tested (too few columns vary within tasks); empty where pairs are."""
+        return getattr(self.evidence, "untested", "")
+
+    def test_overall(self) -> None:
+        """Make a short `global_test` where there are relations and it takes under two seconds; tables then print it."""
+        if isinstance(self.evidence, LazyEvidence):
+            self.evidence.test_overall()
+
+    def _evidence(self) -> Evidence:
         if self.evidence is None:
             raise DataError(
                 "This graph came without the data's evidence, so that nothing is known about its error. Use the graph_ "
@@ -481,7 +491,7 @@ class TaskGraph:
 
         Names that could act as formulas or on a terminal are made safe with a warning; see `EdgeTable.to_csv`.
         """
-        return self.edges().to_csv(path, safe=safe)
+        return written(noted(self.edges().to_csv(safe=safe), "" if self.n_edges else self.untested), path)
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return the graph as JSON text for `from_json`, and write it to `path` if one is given."""

@@ -225,7 +225,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         found_words = (done[name] for name, _ in pieces)
         words = [word for part in found_words for word in ([part] if isinstance(part, str) else part)]
         found = self._summarise(words, S, floors, list(whole.data.tasks), structure.edges)
-        self.graph_ = replace(found, evidence=lazy_evidence(point.prepared, point.result, structure))
+        self.graph_ = replace(found, evidence=lazy_evidence(point.prepared, point.result, structure, whole.data))
         self._warn_of_chance()
         return self
 

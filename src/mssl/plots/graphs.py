@@ -72,7 +72,7 @@ def plot_graph(source: Any, ax: Any = None, *, max_edges: int | None = None, max
     >>> sorted(text.get_text() for text in ax.texts)
     ['a', 'b', 'c']
     """
-    graph, certain, groups, notes = display(as_graph(source))
+    graph, certain, groups, notes, *_ = display(as_graph(source))
     ax = axes(ax, square(int(10 * np.sqrt(len(graph))), 3.5, 0.042))
     thinned, hidden = thin_edges(graph, max_edges)
     places = graph_layout(graph)
@@ -150,7 +150,7 @@ def plot_chord(
         Draw the strongest edges only, and say so; see `mssl.graph.geometry.thin_edges`.
     """
     collections = matplotlib_module("collections")
-    whole, certain, found, notes = display(as_graph(source))
+    whole, certain, found, notes, *_ = display(as_graph(source))
     ax = axes(ax, square(len(whole), 3.8, 0.085))
     graph, hidden = thin_edges(whole, max_edges)
     chords = chord_geometry(graph, found.tolist() if groups is None else groups)
@@ -196,7 +196,7 @@ def plot_map(
     coast : bool
         Draw coastlines (needs global-land-mask).
     """
-    whole, certain, groups, notes = display(as_graph(source))
+    whole, certain, groups, notes, *_ = display(as_graph(source))
     if coordinates is not None:
         whole = replace(whole, coordinates=coordinates)  # type: ignore[arg-type]
     if whole.coordinates is None or not len(whole):

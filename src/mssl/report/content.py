@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,8 +16,9 @@ from scipy.special import ndtri
 
 from mssl.data.columns import feature_spreads
 from mssl.estimators.summary import last_step
-from mssl.exceptions import DataError, MSSLError, package_versions
-from mssl.graph.display import FDR, display
+from mssl.exceptions import DataError, package_versions
+from mssl.graph.display import display
+from mssl.graph.export import Edge
 from mssl.graph.geometry import community_colors
 from mssl.graph.inference import COVERAGE, RelationTable
 from mssl.graph.task_graph import TaskGraph, short_name
@@ -168,6 +169,10 @@ class Content:
             return f"The task graph is empty: no edge between any two tasks.{remedy}"
         return None
 
+    def strongest(self, number: int) -> Sequence[Edge]:
+        """The strongest edges; none where no relation supports them."""
+        return self.graph.edges(number) if self.relations is None or self.relations.supported else ()
+
     @cached_property
     def names(self) -> list[str]:
         """Names of the tasks for display: one line, no control characters."""
@@ -208,7 +213,6 @@ def gather(
     path = None if stability is None else read_stability(stability, len(tasks))
     graph, has_graph = _graph(model, tasks, coordinates, path)
     shown = display(graph)
-    relations, edges = _tables(graph)
     notes = list(shown.notes)
     if notes and getattr(model, "on", "") == "coef" and getattr(model, "layout_", "long") != "long":
         notes.append("rows of all tasks belong together here: on='residual' relates the tasks' errors as well")
@@ -227,8 +231,8 @@ def gather(
         certain=shown.certain,
         groups=shown.groups.astype(np.intp),
         evidence=notes,
-        relations=relations,
-        edges=edges,
+        relations=shown.relations,
+        edges=shown.edges,
         has_graph=has_graph,
         precision=None if precision is None else np.asarray(precision, dtype=float),
         coef=coef,
@@ -250,13 +254,6 @@ def gather(
         relevance=model.column_relevance() if hasattr(model, "column_quantiles_") else {},
         effects=_effects(model, tasks),
     )
-
-
-def _tables(graph: TaskGraph) -> tuple[RelationTable | None, RelationTable | None]:
-    try:
-        return graph.relations(FDR), graph.edges(fdr=FDR)
-    except MSSLError:
-        return None, None
 
 
 def _errors(model: Any, coef: FloatArray) -> FloatArray | None:

@@ -84,9 +84,9 @@ def graph_section(content: Content, shared: Shared) -> Section | None:
 
 
 def _strongest(content: Content) -> str:
-    """The strongest edges in words."""
-    edges = ", ".join(f"{plain(e.task_i)} and {plain(e.task_j)} {e.weight:+.2f}" for e in content.graph.edges(5))
-    return f" Strongest partial correlations: {edges}."
+    """The strongest edges in words, where something supports them."""
+    edges = ", ".join(f"{plain(e.task_i)} and {plain(e.task_j)} {e.weight:+.2f}" for e in content.strongest(5))
+    return f" Strongest partial correlations: {edges}." if edges else ""
 
 
 def _controls(content: Content, shared: Shared) -> Html:

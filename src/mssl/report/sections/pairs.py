@@ -45,7 +45,8 @@ def pair_section(content: Content) -> Section | None:
         columns.append(numbers("selected (%)", 100 * entries_at(content.graph.confidence, i, j), ".0f"))
     what = f"{count(len(found), 'pair')}, strongest first"
     if content.relations:
-        what = f"{count(len(found), 'pair')} of tasks whose weights are related, the smallest q-value first"
+        told = content.relations.summary()
+        what = f"{told[0].upper()}{told[1:]}. The smallest q-value stands first"
     more = f" Shown are the first {_MOST_PAIRS}." if len(found) > _MOST_PAIRS else ""
     caption = (
         f"{what}.{more} A partial correlation stands where two tasks are joined in the graph, other tasks being known. "

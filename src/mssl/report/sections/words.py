@@ -43,8 +43,9 @@ def _fitted(content: Content) -> Html:
         f" The task graph has {count(graph.n_edges, 'edge')} of {pairs:,} possible ({graph.n_edges / pairs:.1%}), "
         f"{signs}, {_groups(content)}."
     )
-    edges = (Html(named(e.task_i, 24), " – ", named(e.task_j, 24), f" ({e.weight:+.2f})") for e in graph.edges(3))
-    return Html(text, " Strongest: ", Html(", ").join(edges), ".")
+    strongest = content.strongest(3)
+    edges = (Html(named(e.task_i, 24), " – ", named(e.task_j, 24), f" ({e.weight:+.2f})") for e in strongest)
+    return Html(text, " Strongest: ", Html(", ").join(edges), ".") if strongest else Html(text)
 
 
 def _groups(content: Content) -> str:
