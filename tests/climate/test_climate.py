@@ -236,6 +236,7 @@ def test_interpolation_is_exact_on_linear_fields():
     assert np.allclose(captured["X"][:, :, 0], captured["y"], atol=1e-10)
 
 
+@pytest.mark.filterwarnings("ignore:The combination keeps")
 def test_nearest_takes_the_nearest_cell():
     coarse = field(COARSE, noise=1.0)
     place = field((np.array([1.0, 12.0]), np.array([2.0, 14.0])), noise=0.1)
@@ -279,6 +280,7 @@ def test_land_mask_and_region():
         combine(members, field(grid), train=TRAIN, test=TEST, region=(-26, -24, -11, 11), estimator=ridge())
 
 
+@pytest.mark.filterwarnings("ignore:The combination keeps")
 def test_a_region_cuts_stations_too(tmp_path):
     cells = to_dataset(make_climate_like(n_samples=84, random_state=0))
     inside = (cells["lon"] >= -70) & (cells["lat"] <= 0)
@@ -405,6 +407,7 @@ def test_pictures_show_every_location_where_it_is():
         plot_combination(stations.drop_vars(["lat", "lon"]))
 
 
+@pytest.mark.filterwarnings("ignore:The combination keeps")
 @pytest.mark.parametrize("method", ["p-mssl", "r-mssl"])
 def test_training_without_variation_is_refused(method):
     grid = (FINE[0][1:3], FINE[1][1:3])
@@ -614,6 +617,7 @@ def test_raw_values_differ_from_anomalies():
     assert not np.allclose(raw["prediction"], anomalies["prediction"])
 
 
+@pytest.mark.filterwarnings("ignore:The combination keeps")
 @pytest.mark.skipif("MSSL_DATA" not in os.environ, reason="MSSL_DATA names no folder with the real data")
 @pytest.mark.parametrize(
     ("name", "train", "test"), [("fiveloc", (1901, 1950), (1951, 1960)), ("atlas", (1979, 2004), (2005, 2014))]

@@ -10,7 +10,7 @@ import numpy as np
 
 from mssl._validation import refused
 from mssl.cli._options import json_option, log_option, quiet_option, settings_option
-from mssl.cli._output import check_picture, check_target, print_facts, print_json, show_progress
+from mssl.cli._output import check_picture, check_target, plain, print_facts, print_json, show_progress
 
 
 def _years(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, int]:
@@ -102,6 +102,9 @@ def climate(
     Gaps in the observation and months that it lacks are allowed: what is there is learned from and compared with, all
     months are predicted.
 
+    What the members project, their mean change from the training years to those of testing, is told with the share of
+    it that the combination keeps: a regression on months learns weather, and may damp or inflate the change.
+
     \b
     Example:
       mssl climate --members 'cmip/*.nc' --observations cru.nc --variable tas --region -82,-34,-56,13 \
@@ -111,6 +114,7 @@ def climate(
     from mssl.climate import combine, open_field, open_members, plot_combination, write_dataset
     from mssl.climate.combination import RIVALS
     from mssl.climate.grids import reject_observation
+    from mssl.climate.picture import map_places
     from mssl.estimators.baselines import Climatology
     from mssl.methods import make_estimator
 
@@ -124,21 +128,26 @@ def climate(
     model = make_estimator(method, "gaussian", fixed, verbose=int(show_progress(quiet)))
     if save is not None and isinstance(model, Climatology):
         raise refused("save", save, "the climatology is no model that could be saved", "Leave --save out.")
+    observed = open_field(observations, observed_variable or variable)
+    if picture is not None:
+        map_places(observed)
     answer, fitted = combine(
         open_members(paths, variable),
-        open_field(observations, observed_variable or variable),
+        observed,
         estimator=model,
         land_only=not all_cells,
         return_model=True,
         **options,
     )
     answer.attrs["method"] = method
+    figure = None if picture is None else plot_combination(answer)[0].figure
+    if save is not None:  # the error is NaN where nothing was observed in the years of testing
+        notes = {name: plain(answer.attrs[name]) for name in ("combined", "train_years", "rmse")}
+        mssl.save(fitted, save, notes=notes)
     if output is not None:
         write_dataset(answer, output)
-    if save is not None:
-        mssl.save(fitted, save, notes={name: answer.attrs[name] for name in ("combined", "train_years", "rmse")})
-    if picture is not None:
-        plot_combination(answer)[0].figure.savefig(picture, dpi=200)
+    if figure is not None:
+        figure.savefig(picture, dpi=200)
     facts = {
         "method": method,
         "members": len(answer["member"]) if "member" in answer.coords else None,
@@ -151,6 +160,8 @@ def climate(
         **{name: answer.attrs[name] for rival in RIVALS for name in (f"gain_over_{rival}", f"gain_over_{rival}_se")},
         **{name: answer.attrs[name] for name in ("missing_train", "missing_test", "train_years", "test_years")},
         "best_member": answer.attrs["best_member"],
+        **{name: answer.attrs[name] for name in ("weights_sum", "members_change", "members_change_se", "change_kept")},
+        "warning": answer.attrs.get("comment"),
         "file": output,
         "picture": picture,
         "model": save,
@@ -172,6 +183,11 @@ def _show(facts: dict[str, Any], units: str) -> None:
         lines.append(("missing", f"{parts}; learned from and compared with the others, all months predicted"))
     known = not np.isnan(facts["rmse"])
     lines += _errors(facts, units) if known else [("RMSE", "unknown: nothing was observed in the years of testing")]
+    if not np.isnan(facts["weights_sum"]):
+        lines.append(("weights", f"of the members, sum to {facts['weights_sum']:.3g} (mean over locations)"))
+    change, error = f"{facts['members_change']:+.3g} {units}", f"standard error {facts['members_change_se']:.2g}"
+    kept = f"the combination keeps {round(facts['change_kept'], 2) + 0.0:.0%} of it"
+    lines.append(("change", f"{change} from training to testing in the members' mean, {error}; {kept}"))
     lines += [("written", facts[name]) for name in ("file", "picture", "model") if facts[name]]
     print_facts(lines)
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import clone
+from sklearn.utils.validation import has_fit_parameter
 
 from mssl._validation import caller_level, check_choice, refused
 from mssl.climate.grids import (
@@ -33,13 +35,19 @@ from mssl.climate.grids import (
     to_units,
     with_given_longitudes,
 )
-from mssl.estimators.baselines import Climatology
+from mssl.estimators.baselines import AverageModel, BestMember, Climatology
 from mssl.exceptions import DataError, DatasetError, MissingDependencyError, require
 from mssl.kernels.threads import single_threaded
 from mssl.methods import lacks_graph, make_estimator
 
 Array = NDArray[np.float64]
 RIVALS = ("climatology", "average", "best_member")  # what a combination has to beat
+_KEPT = (0.8, 1.2)  # the share of the members' own change that an answer may keep without a warning
+# The members' change is told from none beyond so many standard errors, the larger of two: over years, which knows of
+# weather that all members have (nudged runs) or a single one, and over members. Without forced change 13 of 400
+# ensembles are beyond (30 years and 10, ten members), 28 where members share most of their weather; by the error over
+# members alone 26 and 339.
+_ERRORS = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +115,12 @@ def combine(
     The observation may have gaps: NaN, or months that it lacks, which is said aloud. Weights and means are learned from
     the months that are observed (those of the members too, so that both are means of the same months), every month is
     predicted, and errors are those of months that are observed. A location is left out where some month of the year is
-    observed less than twice in the training years (once for raw values).
+    observed less than twice in the training years (once for raw values). Folds that choose parameters hold out whole
+    years, in blocks.
+
+    A regression on months learns weather. Where members have weather of their own, its weights are small, and so is
+    the change that it projects: a warning says so where the members' mean change from training to testing is more than
+    two of its standard errors and less than 80 % or more than 120 % of it are kept.
 
     Parameters
     ----------
@@ -140,7 +153,10 @@ def combine(
     xarray.Dataset, or (xarray.Dataset, estimator)
         ``prediction``, ``observed`` and ``climatology`` (time, location), ``weights`` (member, location),
         ``intercept`` and ``rmse`` (location), and ``graph`` (location, other_location), the partial correlations
-        between locations. Where the observation is on a grid, so is the answer: (lat, lon) takes the place of
+        between locations; beyond 2000 locations its compressed rows, one after the other: ``graph`` (entry) with
+        ``other_location``, and ``graph_entries`` (location), how many entries a row has. ``change`` and
+        ``members_change`` (location) are the changes from the training years to those of testing, of the prediction
+        and of the members' mean. Where the observation is on a grid, so is the answer: (lat, lon) takes the place of
         location, NaN in cells that were left out, in all but the graph, whose locations have coordinates
         ``location_lat`` and ``location_lon``.
 
@@ -156,8 +172,11 @@ def combine(
         their biases left in. The attributes tell the same figures over all locations; the gains over the first three
         (``gain_over_average`` and the like: the share of the rival's error that is gone) with their standard errors
         (``…_se``, paired: a jackknife over the years of testing, NaN for a single year); how many locations were left
-        out: at sea, too seldom observed, without some value of a member; and how many values of the observation are
-        missing at the others, in training and in testing (``missing_train``, ``missing_test``).
+        out: at sea, too seldom observed, without some value of a member; how many values of the observation are
+        missing at the others, in training and in testing (``missing_train``, ``missing_test``); the sum of the weights
+        (``weights_sum``, mean over locations); the members' change over all locations and its standard error
+        (``members_change``, ``members_change_se``), the share of it that the answer keeps (``change_kept``), and the
+        warning, where there is one (``comment``).
 
     References
     ----------
@@ -179,6 +198,7 @@ def combine(
     check_choice("regrid", regrid, ("bilinear", "nearest"))
     if isinstance(ensemble, list | tuple) and isinstance(observations, str | Path):
         reject_observation([item for item in ensemble if isinstance(item, str | Path)], observations)
+    model = _linear(make_estimator(method, "gaussian") if estimator is None else estimator)
     members = named_members(ensemble, variable)
     is_path = isinstance(observations, str | Path)
     given = open_field(observations, variable) if is_path else choose(observations, variable, "The observation")
@@ -190,14 +210,17 @@ def combine(
         placed = to_cells(to_units(field, units, f"member {name!r}"), observed, regrid, f"member {name!r}")
         fields[name] = monthly(placed)
     data = _align(observed, fields, train, test, raw)
-    model = make_estimator(method, "gaussian") if estimator is None else estimator
     model = _with_neighbours(model, data, gridded=grid is not None)
-    prediction = _predict(model, data, raw)
+    prediction, change = _predict(model, data, raw)
     left_out = {"at_sea": at_sea, **data.left_out}
     errors, figures = _errors(xarray, prediction, data)
-    answer = errors.merge(_found(xarray, model))
+    changes, kept = _changes(xarray, change, data)
+    answer = errors.merge(changes).merge(_found(xarray, model, data.locations))
+    figures |= {"weights_sum": float(answer["weights"].sum("member").mean()) if "weights" in answer else np.nan, **kept}
+    if not isinstance(model, AverageModel | BestMember | Climatology):  # which learn no weights
+        figures |= _comment(figures, units, raw)
     for name, values in answer.data_vars.items():
-        values.attrs["units"] = "1" if name in ("weights", "graph") else units or "1"
+        values.attrs["units"] = "1" if name.startswith(("weights", "graph")) else units or "1"
     answer = _placed(answer, data, given)
     answer.attrs = {
         "Conventions": "CF-1.11",
@@ -320,6 +343,16 @@ def _align(observed: Any, fields: dict[str, Any], train: tuple[int, int], test: 
     return _Months(X, y, wanted, learning, list(fields), kept, left_out)
 
 
+def _linear(model: Any) -> Any:
+    """The model; one that would choose its features has the members themselves, each with one weight."""
+    features = model.get_params(deep=False).get("features", "linear")
+    if features == "auto":
+        return clone(model).set_params(features="linear")
+    if features != "linear":
+        raise refused("features", features, "a combination is linear in the members: give 'linear'")
+    return model
+
+
 def _with_neighbours(model: Any, data: _Months, *, gridded: bool) -> Any:
     """The model; one that needs a graph of locations and has none gets the cells beside each, or the four nearest."""
     place = lacks_graph(model)
@@ -334,10 +367,10 @@ def _with_neighbours(model: Any, data: _Months, *, gridded: bool) -> Any:
     return clone(model).set_params(**{f"{place}__coordinates": places}, **nearest)
 
 
-def _predict(model: Any, data: _Months, raw: bool) -> Array:
-    """Fit on the training months and predict the others, on anomalies or raw values."""
+def _predict(model: Any, data: _Months, raw: bool) -> tuple[Array, Array]:
+    """Fit on the training months and predict the others, on anomalies or raw values; and the change between them."""
     if isinstance(model, Climatology) and model.month is None:
-        return data.climatology()
+        return data.climatology(), np.zeros(data.y.shape[1])
     X_means = 0.0 if raw else data.means(data.X)
     y_means = np.zeros_like(data.y) if raw else data.means(data.y)
     X, y = data.X - X_means, data.y - y_means
@@ -348,11 +381,51 @@ def _predict(model: Any, data: _Months, raw: bool) -> Array:
             f"The observation does not vary in the training period {first}:{last} at any of the {y.shape[1]} "
             "locations, so there is nothing to learn; choose other training years, or check the variable."
         )
-    model.fit(X[data.train], known, tasks=data.locations)
+    # Months that follow each other are alike: folds are blocks of whole years.
+    order = {"order": data.months[data.train] // 12} if has_fit_parameter(model, "order") else {}
+    model.fit(X[data.train], known, tasks=data.locations, **order)
     fitted = getattr(model, "best_estimator_", model)
     if len(getattr(fitted, "features_", ())) == len(data.members):  # as they come; an array has no names for them
         fitted.features_ = np.array(data.members, dtype=object)
-    return np.asarray(model.predict(X[~data.train]) + y_means[~data.train])
+    fitted = np.asarray(model.predict(X))
+    return fitted[~data.train] + y_means[~data.train], _change(fitted, data.train)
+
+
+def _change(values: Array, train: NDArray[np.bool_]) -> Array:
+    """From the mean of the training months to that of the others; both are of whole years."""
+    return np.asarray(values[~train].mean(axis=0) - values[train].mean(axis=0))
+
+
+def _changes(xarray: Any, change: Array, data: _Months) -> tuple[Any, dict[str, float]]:
+    """What is projected at each location, what the members project; and the figures over all locations."""
+    of_members = _change(data.X, data.train)
+    text = {"long_name": "change of the prediction from the training years to those of testing"}
+    answer = xarray.Dataset({"change": ("location", change, text)})
+    text = {"long_name": "change of the members' mean from the training years to those of testing"}
+    answer["members_change"] = ("location", of_members.mean(axis=1), text)
+    runs, whole = of_members.mean(axis=0), float(of_members.mean())
+    years, early = data.X.mean(axis=(1, 2)).reshape(-1, 12).mean(axis=1), data.train[::12]
+    parts = years[early], years[~early]
+    variance = sum(len(part) * np.var(part) for part in parts) / (len(years) - 2 or np.nan)
+    over_years = np.sqrt(variance * sum(1 / len(part) for part in parts))
+    error = float(np.maximum(over_years, np.std(runs) / np.sqrt(max(len(runs) - 1, 1))))
+    kept = float(change.mean()) / whole if whole else np.nan
+    return answer, {"members_change": whole, "members_change_se": error, "change_kept": kept}
+
+
+def _comment(figures: dict[str, Any], units: str | None, raw: bool) -> dict[str, str]:
+    """The warning that the members' change is not kept, where it is not."""
+    change, error, kept = (figures[name] for name in ("members_change", "members_change_se", "change_kept"))
+    if not abs(change) > _ERRORS * error or _KEPT[0] <= kept <= _KEPT[1]:
+        return {}
+    size, factor = f"{change:+.3g} ± {error:.2g} {units or ''}".strip(), round(kept, 2) + 0.0  # no −0
+    told = (
+        f"The combination keeps {factor:.0%} of the members' own change from training to testing ({size}). "
+        f"A regression on monthly {'values' if raw else 'anomalies'} learns weather, so that the projected change is "
+        f"{'damped' if kept < 1 else 'inflated'} by a factor of {factor:g}; --method average-model keeps it."
+    )
+    warnings.warn(told, UserWarning, stacklevel=caller_level())
+    return {"comment": told}
 
 
 def _rmse(errors: Array, axis: int | None = None) -> Array:
@@ -421,7 +494,7 @@ def _share_gone(squares: float, rival: float) -> float:
     return float("-inf") if squares > 0 else 0.0
 
 
-def _found(xarray: Any, model: Any) -> Any:
+def _found(xarray: Any, model: Any, locations: NDArray[Any]) -> Any:
     """Weights and graph of a fitted model, as far as it has them."""
     found = xarray.Dataset()
     if hasattr(model, "coef_"):
@@ -429,7 +502,14 @@ def _found(xarray: Any, model: Any) -> Any:
         found["intercept"] = ("location", model.intercept_, {"long_name": "intercept"})
     if getattr(model, "graph_", None) is not None:
         text = {"long_name": "partial correlation between locations, 0 without an edge"}
-        found["graph"] = (("location", "other_location"), np.array(model.graph_.weights), text)
+        weights = model.graph_.weights
+        if sparse.issparse(weights):
+            found["graph"] = ("entry", weights.data, text)
+            found.coords["other_location"] = ("entry", locations[weights.indices], {"long_name": "location"})
+            text = {"long_name": "number of entries of the graph's row of a location", "sample_dimension": "entry"}
+            found["graph_entries"] = ("location", np.diff(weights.indptr), text)
+        else:
+            found["graph"] = (("location", "other_location"), np.array(weights), text)
     return found
 
 
@@ -445,7 +525,7 @@ def _placed(answer: Any, data: _Months, given: Any) -> Any:
     )
     if "weights" in answer:
         answer = answer.assign_coords(member=("member", data.members, {"long_name": "climate model"}))
-    if "graph" in answer:
+    if "other_location" in answer.dims:
         answer = answer.assign_coords(other_location=("other_location", names, {"long_name": "location"}))
     for axis in DEGREES:
         if axis in data.observed.coords:

@@ -26,6 +26,7 @@ DEGREES = {
     "lon": {"standard_name": "longitude", "long_name": "longitude", "units": "degrees_east"},
 }
 _DATES = re.compile(r"_\d{4,8}-\d{4,8}$")
+SAME = 1e-6  # degrees within which two latitudes or longitudes are one: 0.1 m, beyond what files of doubles differ by
 
 
 def open_member_files(paths: Iterable[str | Path], variable: str | None = None) -> dict[str, Any]:
@@ -49,10 +50,17 @@ def open_member_files(paths: Iterable[str | Path], variable: str | None = None) 
         parts.setdefault(_DATES.sub("", Path(path).stem), []).append(pick(open_field(path, variable), variable, path))
     if not parts:
         raise DataError("No file of ensemble members was found; check the pattern.")
-    return {
-        name: fields[0] if len(fields) == 1 else xarray.concat(fields, "time").sortby("time")
-        for name, fields in parts.items()
-    }
+    for name, (first, *others) in parts.items():
+        axes = [axis for axis in ("lat", "lon") if axis in first.dims]
+        near = {"method": "nearest", "tolerance": _same(*(field[axis] for axis in axes for field in parts[name]))}
+        same = [field.reindex({axis: first[axis] for axis in axes}, **near) for field in others]
+        parts[name] = [xarray.concat([first, *same], "time").sortby("time") if others else first]
+    return {name: field for name, (field,) in parts.items()}
+
+
+def _same(*axes: Any) -> float:
+    """How far latitudes or longitudes of these axes may be apart and mean the same: single precision rounds more."""
+    return max([SAME, *(360 * float(np.finfo(axis.dtype).eps) for axis in axes if axis.dtype.kind == "f")])
 
 
 def open_field(path: str | Path, variable: str | None = None) -> Any:
@@ -148,15 +156,15 @@ def _check_degrees(axis: Any, source: str) -> None:
     """Raise for latitudes or longitudes that are no numbers, or of a grid that has one of them twice."""
     if axis.dtype.kind not in "fiu" or not np.isfinite(axis.values).all():
         raise DataError(f"{axis.name} of {source} holds what is no number of degrees; write the file again.")
-    values = around(axis.values) if axis.name == "lon" else axis.values
-    known, counts = np.unique(values, return_counts=True)
-    if axis.dims == (axis.name,) and counts.max(initial=1) > 1:
-        raise DataError(f"{source} has {axis.name} {known[np.argmax(counts)]:g} twice; leave one of its cells out.")
+    values = np.sort(np.ravel(around(axis.values) if axis.name == "lon" else axis.values))
+    twice = values[1:][np.diff(values) <= SAME]
+    if axis.dims == (axis.name,) and len(twice):
+        raise DataError(f"{source} has {axis.name} {np.round(twice[0], 6) + 0.0:g} twice; leave one of its cells out.")
 
 
 def around(lon: Any) -> Any:
-    """Longitudes from −180 to 180."""
-    return (lon + 180.0) % 360.0 - 180.0
+    """Longitudes from −180 to 180; what lies below 180 by rounding is at −180, as 180 is."""
+    return (lon + 180.0 + SAME) % 360.0 - 180.0 - SAME
 
 
 def with_given_longitudes(data: Any, lon: Any) -> Any:
@@ -228,10 +236,10 @@ def select_region(data: Any, region: tuple[float, float, float, float] | None) -
         raise refused("region", region, "give west, east, south, north in degrees, such as -82, -34, -56, 13")
     if not {"lat", "lon"} <= set(data.coords) or ("location" in data.dims and "location" not in data.coords):
         raise DataError("The observation's locations have no names, or no lat and lon; add them, or leave region out.")
-    west, east = ((x + 180) % 360 - 180 if x != 180 else 180.0 for x in (west, east))
     lon, lat = data["lon"].compute(), data["lat"].compute()
-    inside = (lon >= west) & (lon <= east) if west <= east else (lon >= west) | (lon <= east)
-    return data.where(inside & (lat >= south) & (lat <= north), drop=True)
+    near, width = _same(lon, lat), (east - west) % 360 or 360.0 * (east != west)
+    inside = (lon - west + near) % 360 <= width + 2 * near
+    return data.where(inside & (lat >= south - near) & (lat <= north + near), drop=True)
 
 
 def to_locations(data: Any) -> Any:
@@ -269,7 +277,7 @@ def on_grid(data: Any, lat: Array, lon: Array) -> Any:
     coordinates = {axis: (axis, values, data[axis].attrs) for axis, values in axes.items()}
     gridded = data.rename(lat="location_lat", lon="location_lon").assign_coords(coordinates)
     for name, field in data.data_vars.items():
-        if "location" in field.dims and "other_location" not in field.dims:
+        if "location" in field.dims and not name.startswith("graph"):
             flat = field.transpose(..., "location")
             maps = np.full((*flat.shape[:-1], len(lat), len(lon)), np.nan)
             maps[..., rows, columns] = flat.values
@@ -299,17 +307,30 @@ def to_cells(data: Any, places: Any, method: str, source: str) -> Any:
     if not {"lat", "lon"} <= set(data.dims) or "lat" not in places.coords:
         raise DataError(f"{source} is on a grid; give lat and lon of the observation's locations, to compare them.")
     grid = _around_the_globe(data.sortby("lat"))
-    lat = places["lat"].clip(float(grid["lat"].min()), float(grid["lat"].max()))
+    first, near = float(grid["lon"][0]), _same(grid["lon"], places["lon"])
+    wanted = {
+        "lat": places["lat"].clip(float(grid["lat"].min()), float(grid["lat"].max())),
+        "lon": places["lon"] - 360.0 * np.floor((places["lon"] - first + near) / 360.0),
+    }
+    for axis, values in wanted.items():
+        closest = grid[axis].sel({axis: values}, method="nearest")
+        wanted[axis] = values.where(np.abs(values - closest.values) > near, closest.values)
     kind = {"bilinear": "linear", "nearest": "nearest"}[method]
-    return (
-        grid.chunk({"lat": -1, "lon": -1}).interp(lat=lat, lon=places["lon"], method=kind).transpose("time", "location")
-    )
+    return grid.chunk({"lat": -1, "lon": -1}).interp(wanted, method=kind).transpose("time", "location")
 
 
 def _around_the_globe(data: Any) -> Any:
-    """A global grid with its first and last columns repeated, so that no cell lies outside."""
+    """A grid that begins after its widest gap, so that no region is cut at the date line.
+
+    A global grid has its first and last columns repeated, so that no cell lies outside.
+    """
     xarray: Any = require("xarray", "climate", "Climate data")
     lon = data["lon"].values
+    gaps = np.diff(lon, append=lon[:1] + 360.0)
+    if gaps[-1] < gaps.max() - SAME:
+        first = int(np.argmax(gaps)) + 1
+        lon = np.concatenate([lon[first:], lon[:first] + 360.0])
+        data = data.roll(lon=-first).assign_coords(lon=lon)
     if len(lon) < 2 or 360 - (lon[-1] - lon[0]) > 1.5 * np.median(np.diff(lon)):
         return data
     left = data.isel(lon=[-1]).assign_coords(lon=[lon[-1] - 360.0])

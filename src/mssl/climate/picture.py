@@ -27,8 +27,10 @@ Array = NDArray[np.float64]
 def plot_combination(answer: Any, *, coast: bool = True) -> Any:
     """Draw maps of what :func:`mssl.climate.combine` returns: gains at each location, and the member of most weight.
 
-    A gain is the share of a rival's error that is gone, in blue, or added, in orange; both maps have one scale.
-    Cells of a grid are drawn as cells, other locations as points.
+    A gain is the share of a rival's error that is gone, in blue, or added, in orange; both maps have one scale. Where
+    nothing was observed in the years of testing there are no gains: drawn are the changes from the training years, of
+    the combination and of the members' mean, a rise in orange. Cells of a grid are drawn as cells, other locations as
+    points.
 
     Parameters
     ----------
@@ -53,25 +55,30 @@ def plot_combination(answer: Any, *, coast: bool = True) -> Any:
     >>> [ax.get_title() for ax in plot_combination(answer, coast=False)]
     ['gain over climatology', 'gain over corrected average', 'largest weight']
     """
-    places = given_names(answer)
-    if not {"lat", "lon"} <= set(places):
-        raise DataError("The answer has no latitudes and longitudes, so there is no map; give them to the observation.")
-    rivals = {"climatology": "rmse_climatology", "corrected average": "rmse_average"}
-    with np.errstate(divide="ignore", invalid="ignore"):
-        gains = {f"gain over {name}": 1 - answer["rmse"] / answer[rival] for name, rival in rivals.items()}
-    sizes = [np.abs(gain.values[np.isfinite(gain.values)]).max(initial=0.0) for gain in gains.values()]
-    look = signed_colours(100 * min(max(sizes), 1.0) or 1.0)
+    places = map_places(answer)
+    if bool(answer["rmse"].notnull().any()):
+        rivals = {"climatology": "rmse_climatology", "corrected average": "rmse_average"}
+        with np.errstate(divide="ignore", invalid="ignore"):
+            maps = {f"gain over {name}": 100 * (1 - answer["rmse"] / answer[rival]) for name, rival in rivals.items()}
+        label, most = "share of the error that is gone (%)", 100.0
+    else:
+        maps = {"projected change": answer["change"], "change of the members": answer["members_change"]}
+        label, most = f"change from the training years ({answer['change'].attrs['units']})", np.inf
+    reach = max(np.abs(field.values[np.isfinite(field.values)]).max(initial=0.0) for field in maps.values())
+    look = signed_colours(min(reach, most) or 1.0)
+    if most == np.inf:
+        look["cmap"] = look["cmap"].reversed()
     names = [str(name) for name in answer["member"].values] if "weights" in answer else []
     page = new_figure((7.0, 3.6))
     grid = page.add_gridspec(2, 2 + bool(names), height_ratios=(4, 1))
     made = np.array([page.add_subplot(grid[0, k]) for k in range(2 + bool(names))])
-    for ax, (title, gain) in zip(made, gains.items(), strict=False):
-        drawing = _draw(ax, 100 * gain, places, look, coast)
+    for ax, (title, field) in zip(made, maps.items(), strict=False):
+        drawing = _draw(ax, field, places, look, coast)
         ax.set_title(title, fontsize=NORMAL)
     room = page.add_subplot(grid[1, :2]).inset_axes((0.1, 0.6, 0.8, 0.2))
-    extend = "min" if max(sizes) > 1 else "neither"
+    extend = "min" if reach > most else "neither"
     bar = page.colorbar(drawing, cax=room, orientation="horizontal", extend=extend)
-    bar.set_label("share of the error that is gone (%)", fontsize=NORMAL)
+    bar.set_label(label, fontsize=NORMAL)
     bar.ax.tick_params(labelsize=SMALL)
     if names:
         _draw_members(made[-1], page.add_subplot(grid[1, 2]), answer["weights"], names, places, coast)
@@ -84,6 +91,14 @@ def plot_combination(answer: Any, *, coast: bool = True) -> Any:
     width = np.clip(2.4 * across / (up * made[0].get_aspect()), 2.0, 3.4)
     page.set_size_inches(0.5 + width * len(made), 3.6)
     return made
+
+
+def map_places(data: Any) -> dict[str, str]:
+    """The names of the axes of a map."""
+    places = given_names(data)
+    if not {"lat", "lon"} <= set(places):
+        raise DataError("There are no latitudes and longitudes, so there is no map; give them to the observation.")
+    return places
 
 
 def _draw(ax: Any, field: Any, places: dict[str, str], look: dict[str, Any], coast: bool) -> Any:

@@ -139,9 +139,10 @@ def read_splits(cv: Any, X: Any, y: Any, tasks: Any, groups: Any = None, order: 
     Parameters
     ----------
     cv : None, int, splitter or iterable of (train, test)
-        None is 5 folds (or as many as there are groups, where these are fewer). A number is that many folds: blocks of
-        time where there is an order, whole groups where there are groups, else :class:`TaskKFold`. Scikit-learn's
-        splitters get the groups, and rows in the order of time. Parts are row numbers or masks of all rows.
+        None is 5 folds (or as many as there are groups or times, where these are fewer). A number is that many folds:
+        blocks of time where there is an order, whole groups where there are groups, else :class:`TaskKFold`.
+        Scikit-learn's splitters get the groups, and rows in the order of time. Parts are row numbers or masks of all
+        rows.
     X, y : arrays
         Features and targets.
     tasks : array of shape (N,) or None
@@ -152,7 +153,7 @@ def read_splits(cv: Any, X: Any, y: Any, tasks: Any, groups: Any = None, order: 
     if cv is None or isinstance(cv, int | np.integer):
         n_splits = 5 if cv is None else int(cv)
         if order is not None:
-            cv = TaskBlockKFold(n_splits)
+            cv = TaskBlockKFold(min(n_splits, len(np.unique(order))) if cv is None else n_splits)
         elif groups is not None:
             cv = TaskGroupKFold(min(n_splits, len(np.unique(groups))) if cv is None else n_splits)
         else:

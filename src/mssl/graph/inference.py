@@ -506,6 +506,7 @@ class Untested(NamedTuple):
 
     untested: str
     smallest_q: float = 1.0
+    on: str = "coef"
 
     def table(self, tasks: Sequence[Any], level: str, fdr: float, method: str) -> RelationTable:
         """An empty table, as of :meth:`GraphEvidence.table`, that says why."""

@@ -45,8 +45,9 @@ def pair_section(content: Content) -> Section | None:
         columns.append(numbers("selected (%)", 100 * entries_at(content.graph.confidence, i, j), ".0f"))
     what = f"{count(len(found), 'pair')}, strongest first"
     if content.relations:
-        told = content.relations.summary()
-        what = f"{told[0].upper()}{told[1:]}. The smallest q-value stands first"
+        assert content.graph.evidence is not None
+        related = {"coef": "weights", "residual": "residuals"}[content.graph.evidence.resolve().on]
+        what = f"Pairs of tasks whose {related} are related, the smallest q-value first: {content.relations.summary()}"
     more = f" Shown are the first {_MOST_PAIRS}." if len(found) > _MOST_PAIRS else ""
     caption = (
         f"{what}.{more} A partial correlation stands where two tasks are joined in the graph, other tasks being known. "
