@@ -308,7 +308,7 @@ class FrameColumn:
         if self._objects is not None:
             return np.asarray([np.nan if value is None else float(value) for value in self._objects])
         if isinstance(self._series, np.ndarray):
-            return self._series.astype(np.float64)
+            return np.asarray(self._series, dtype=np.float64)
         if hasattr(self._series, "iloc"):
             return np.asarray(self._series.to_numpy(dtype=np.float64, na_value=np.nan))
         missing = self._series.is_null().to_numpy()
@@ -359,15 +359,10 @@ class FeatureEncoder:
 
         Columns of text become categories, as do those of a name or a place in ``categorical``.
         """
-        values: list[Array]
-        if hasattr(X, "columns") or categorical is not None:
-            given = _columns_of(X)
-            declared = _places(categorical, [column.name for column in given])
-            columns = [learn_column(column, j in declared) for j, column in enumerate(given)]
-            values = [schema.encode(column) for schema, column in zip(columns, given, strict=True)]
-        else:
-            columns = [ColumnSchema(f"x{j}", None) for j in range(X.shape[1])]
-            values = [X[:, [j]] for j in range(X.shape[1])]
+        given = _columns_of(X)
+        declared = _places(categorical, [column.name for column in given])
+        columns = [learn_column(column, j in declared) for j, column in enumerate(given)]
+        values = [schema.encode(column) for schema, column in zip(columns, given, strict=True)]
         if missing == "indicator":
             columns = [column.with_fill(part, True) for column, part in zip(columns, values, strict=True)]
         check_names(columns)
@@ -378,22 +373,18 @@ class FeatureEncoder:
         """The encoded values of a frame with the columns of training, or of an array of numbers of shape (N, d)."""
         if not self.has_categories:
             return self._assemble([X[:, [j]] for j in range(X.shape[1])])
-        plain = not hasattr(X, "columns")
-        if plain and [column.name for column in self.columns] != [f"x{j}" for j in range(np.shape(X)[1])]:
+        known = [column.name for column in self.columns]
+        if not hasattr(X, "columns") and known != [f"x{j}" for j in range(np.shape(X)[1])]:
             raise DataError(
                 "X is an array, and this model was fitted to a frame with columns of categories; give a frame with the "
-                f"columns {listing([column.name for column in self.columns])}."
+                f"columns {listing(known)}."
             )
         given = {column.name: column for column in _columns_of(X)}
-        lost = [column.name for column in self.columns if column.name not in given]
-        if lost or len(given) != len(self.columns):
-            more = [name for name in given if name not in {column.name for column in self.columns}]
+        lost, more = [name for name in known if name not in given], [name for name in given if name not in known]
+        if lost or more:
             lacks = f" lacks the columns {listing(lost)}" if lost else ""
             has = f" has the columns {listing(more)}, which were not in training" if more else ""
-            raise DataError(
-                f"X{' and'.join(filter(None, (lacks, has)))}; give those of training, "
-                f"{listing([column.name for column in self.columns])}."
-            )
+            raise DataError(f"X{' and'.join(filter(None, (lacks, has)))}; give those of training, {listing(known)}.")
         return self._assemble([column.encode(given[column.name]) for column in self.columns])
 
     def _assemble(self, values: list[Array]) -> Array:
@@ -529,11 +520,8 @@ def _encoded(X: Any, encoder: FeatureEncoder | None, missing: str, categorical: 
     if sparse.issparse(X):
         raise refused("X", "sparse", "categories need a dense X or a frame", "Leave out categorical_features.")
     flat = X if hasattr(X, "columns") else as_given(X).reshape(-1, np.shape(X)[-1])
-    if encoder is None:
-        encoder, values = FeatureEncoder.learn(flat, missing, categorical)
-    else:
-        values = encoder.encode(flat)
-    return encoder, values.reshape(*np.shape(X)[:-1], -1)
+    learned = (encoder, encoder.encode(flat)) if encoder else FeatureEncoder.learn(flat, missing, categorical)
+    return learned[0], learned[1].reshape(*np.shape(X)[:-1], -1)
 
 
 def _task_labels(tasks: Any) -> Any:

@@ -113,7 +113,7 @@ _MANY = 100.0  # observations from which on the de-sparsified graphical lasso ha
 _PERMUTATIONS = 19  # of the global test that is made unasked: p-values from 0.05 on
 # Of one permutation: 0.1 s on one core of 2.5 GHz, 19 of them under 2 s (10 to 1000 tasks with 4 to 100 features).
 _MOST_OPERATIONS = 1e8
-PAIR, TASK = 4e3, 3e5  # operations that a pair and a task take besides products of matrices, measured there
+_PAIR, _TASK = 4e3, 3e5  # operations that a pair and a task take besides products of matrices, measured there
 _MOST_SAVED = 500  # tasks whose evidence is saved unasked: 4 MB
 _SHOWN = 20  # rows that a table prints; its CSV and its frame have all
 
@@ -146,11 +146,14 @@ class Relation(NamedTuple):
     sign_probability: float
 
 
+@dataclass(eq=False, repr=False)
 class RelationTable(Sequence[Relation]):
     """Pairs of tasks that can be told from chance, strongest evidence first.
 
     Attributes
     ----------
+    rows : sequence of Relation
+        The pairs.
     level : {"relations", "edges"}
         Correlations, or partial correlations.
     fdr : float
@@ -166,23 +169,18 @@ class RelationTable(Sequence[Relation]):
         p-value of the global test with 19 permutations, where it was made: summaries, pages and commands make it.
     """
 
-    def __init__(
-        self,
-        rows: Sequence[Relation],
-        level: str,
-        fdr: float,
-        n_pairs: int,
-        method: str = "bh",
-        untested: str = "",
-        overall: float | None = None,
-    ) -> None:
-        self._rows, self.level, self.fdr, self.n_pairs, self.method = tuple(rows), level, fdr, n_pairs, method
-        self.untested, self.overall = untested, overall
+    rows: Sequence[Relation]
+    level: str
+    fdr: float
+    n_pairs: int
+    method: str = "bh"
+    untested: str = ""
+    overall: float | None = None
 
     @property
     def pairs(self) -> list[tuple[Any, Any]]:
         """The two tasks of every row."""
-        return [row[:2] for row in self._rows]
+        return [row[:2] for row in self.rows]
 
     @property
     def expected_false(self) -> float:
@@ -213,17 +211,14 @@ class RelationTable(Sequence[Relation]):
         return len(self) > 0 and (self.overall is None or self.overall <= FDR)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.rows)
 
     @overload
     def __getitem__(self, index: int) -> Relation: ...
     @overload
     def __getitem__(self, index: slice) -> RelationTable: ...
     def __getitem__(self, index: int | slice) -> Relation | RelationTable:
-        if isinstance(index, slice):
-            facts = (self.level, self.fdr, self.n_pairs, self.method, self.untested, self.overall)
-            return RelationTable(self._rows[index], *facts)
-        return self._rows[index]
+        return replace(self, rows=self.rows[index]) if isinstance(index, slice) else self.rows[index]
 
     def _cells(self) -> list[list[str]]:
         return [
@@ -232,7 +227,7 @@ class RelationTable(Sequence[Relation]):
                 *(f"{value:+.2f}" for value in row[2:5]),
                 *(f"{row.p:.2g}", f"{row.q:.2g}", f"{row.sign_probability:.3f}"),
             ]
-            for row in self._rows[:_SHOWN]
+            for row in self.rows[:_SHOWN]
         ]
 
     def _rest(self) -> str:
@@ -256,7 +251,7 @@ class RelationTable(Sequence[Relation]):
     def to_frame(self) -> Any:
         """Return the table as a pandas DataFrame (extra ``tables``)."""
         pandas: Any = require("pandas", "tables", "RelationTable.to_frame")
-        return pandas.DataFrame(list(self._rows), columns=list(Relation._fields))
+        return pandas.DataFrame(list(self.rows), columns=list(Relation._fields))
 
     def to_csv(self, path: str | os.PathLike[str] | None = None, *, safe: bool | None = None) -> str:
         """Return the table as CSV text, and write it to `path` if one is given; see `EdgeTable.to_csv` for `safe`.
@@ -267,7 +262,7 @@ class RelationTable(Sequence[Relation]):
         buffer = io.StringIO()
         writer = csv.writer(buffer, lineterminator="\n")
         writer.writerow(Relation._fields)
-        writer.writerows((make(row.task_i), make(row.task_j), *row[2:]) for row in self._rows)
+        writer.writerows((make(row.task_i), make(row.task_j), *row[2:]) for row in self.rows)
         return written(noted(buffer.getvalue(), self.untested), path)
 
 
@@ -597,7 +592,7 @@ class EvidenceSource(Protocol):
     """Data that evidence is computed from, and that can be permuted."""
 
     def operations(self) -> float:
-        """Roughly how many operations that takes."""
+        """Roughly how many operations its products of matrices take."""
         ...
 
     def evidence(self) -> GraphEvidence:
@@ -699,7 +694,8 @@ class LazyEvidence(Later[Evidence]):
         found = self.resolve()
         if isinstance(found, Untested) or found.overall is not None or found.smallest_q > FDR:
             return
-        if self._source is not None and self._source.operations() <= _MOST_OPERATIONS:
+        K = len(found.reliability)
+        if self._source is not None and _PAIR * K**2 + _TASK * K + self._source.operations() <= _MOST_OPERATIONS:
             self._found = replace(found, overall=self.global_test(_PERMUTATIONS).p)
 
 
@@ -740,9 +736,8 @@ class Residuals(NamedTuple):
     used: float
 
     def operations(self) -> float:
-        """Roughly how many operations the evidence takes."""
-        K, n = self.values.shape
-        return float(PAIR * K**2 + TASK * K + K**2 * n)
+        """Those of products of all pairs."""
+        return float(len(self.values) * self.values.size)
 
     def evidence(self) -> GraphEvidence:
         """See :func:`residual_evidence`."""

@@ -58,18 +58,15 @@ class _Limit:
         self.holders = 0
         self.found: list[tuple[Any, int]] = []  # libraries that were limited, and the number of threads that each had
 
-    def take(self) -> None:
+    def hold(self, more: int) -> None:
+        """So many more holders: one, none, or −1 where a holder is done."""
         with self.lock:
-            self.holders += 1
-            for library in _blas_libraries():
+            self.holders += more
+            for library in _blas_libraries() if more > 0 else ():
                 n = library.num_threads  # reading it costs a hundredth of setting it
                 if n != 1:
                     self.found.append((library, n))
                     library.set_num_threads(1)
-
-    def give(self) -> None:
-        with self.lock:
-            self.holders -= 1
             self._restore()
 
     def after_fork(self) -> None:
@@ -92,16 +89,12 @@ if hasattr(os, "register_at_fork"):
 @contextmanager
 def _under(rule: _Rule) -> Iterator[None]:
     """A block under a rule; where only one of it and its surroundings is free, the limit is taken or given back."""
-    before, token = _rule.get(), _rule.set(rule)
-    begin, end = (_limit.take, _limit.give) if rule else (_limit.give, _limit.take)
-    changes = bool(rule) is not bool(before)
-    if changes:
-        begin()
+    more, token = bool(rule) - bool(_rule.get()), _rule.set(rule)
+    _limit.hold(more)
     try:
         yield
     finally:
-        if changes:
-            end()
+        _limit.hold(-more)
         _rule.reset(token)
 
 
