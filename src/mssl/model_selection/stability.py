@@ -258,14 +258,15 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         if self.block_length is not None:
             check_whole_number("block_length", self.block_length, low=1, also="None")
 
-    def _halves(self, n: int, random: np.random.Generator, block: int = 1) -> list[Index]:
-        """Half of n rows, in whole blocks, for every subsample."""
-        blocks = np.array_split(np.arange(n), max(2, n // block))
+    def _halves(self, n: int, random: np.random.Generator, block: int = 1, *, keep_odd: bool = False) -> list[Index]:
+        """Half of n rows, in whole blocks, for every subsample; a single one may keep an odd block, pairs leave it."""
+        blocks = np.array_split(np.arange(n), min(n, max(2, n // block)))
+        middle = len(blocks) // 2
+        first = len(blocks) - middle if keep_odd and not self.complementary_pairs else middle
         halves: list[Index] = []
         while len(halves) < self.n_subsamples:
             order = random.permutation(len(blocks))
-            middle = len(blocks) // 2
-            pair = [order[:middle], order[middle : 2 * middle]] if self.complementary_pairs else [order[:middle]]
+            pair = [order[:first], order[first : 2 * middle]] if self.complementary_pairs else [order[:first]]
             halves += [np.sort(np.concatenate([blocks[i] for i in part])) for part in pair]
         return halves[: self.n_subsamples]
 
@@ -324,14 +325,11 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
             raise ParameterError(
                 f"Task {name!r} has 1 row; give at least 2 rows a task, so that the halves do not overlap."
             )
-        if together:
-            n, of_row = int(data.n_rows[0]), np.zeros(int(data.n_rows[0]), dtype=np.intp)
-            masks = [np.isin(np.arange(n), half) for half in self._halves(n, random, self.block_length or 1)]
-        else:
-            of_row = data.task_of_row
-            halves = [self._drawn(n, random) for n in data.n_rows]
-            parts = [[np.isin(np.arange(n), half) for half in own] for n, own in zip(data.n_rows, halves, strict=True)]
-            masks = [np.concatenate(part) for part in zip(*parts, strict=True)]
+        sizes, block = (data.n_rows[:1], self.block_length or 1) if together else (data.n_rows, 1)
+        of_row = np.repeat(np.arange(len(sizes)), sizes)
+        halves = [self._halves(int(n), random, block, keep_odd=not together) for n in sizes]
+        parts = [[np.isin(np.arange(n), half) for half in own] for n, own in zip(sizes, halves, strict=True)]
+        masks = [np.concatenate(part) for part in zip(*parts, strict=True)]
         if labels is not None and (self.block_length or 1) == 1:
             masks = self._keep_classes(masks, of_row, labels.reshape(-1, len(of_row)).T)
         return [np.tile(mask, K) for mask in masks] if together else masks
@@ -361,15 +359,6 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
             half = deal_groups(groups, task, classes, data.tasks, 2, random, by_size=False)
             masks += [half != 1, half != 0] if self.complementary_pairs else [half != 1]
         return masks[: self.n_subsamples]
-
-    def _drawn(self, n: int, random: np.random.Generator) -> list[Index]:
-        """Half of a task's n rows for every subsample; a single one may keep an odd row, pairs leave it out."""
-        halves: list[Index] = []
-        while len(halves) < self.n_subsamples:
-            order, middle = random.permutation(n), n // 2
-            pair = [order[:middle], order[middle : 2 * middle]] if self.complementary_pairs else [order[: n - middle]]
-            halves += [np.sort(half) for half in pair]
-        return halves[: self.n_subsamples]
 
     def _summarise(
         self, words: Sequence[str], S: Array, floors: Array, tasks: list[Any], known: KnownEdges | None
