@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mssl._typing import Array, Index, Labels
+from mssl._typing import Array, ArrayLike, Index, Labels
 from mssl.exceptions import DataError, LayoutError
 from mssl.kernels.threads import single_threaded
 from mssl.losses import Loss
@@ -103,6 +103,12 @@ class HeldOut:
     base_rate: float | None = None
     auc: float | None = None
     explained: float | None = None
+
+
+def mean_of_known(scores: ArrayLike) -> float | None:
+    """Mean of the scores that are numbers; None where none is, as areas under the ROC curve of one class."""
+    known = np.asarray(scores)[~np.isnan(scores)]
+    return float(known.mean()) if len(known) else None
 
 
 def task_means(y: Array, task: Index, weights: Array | None, n_tasks: int) -> Array:

@@ -228,9 +228,8 @@ def gain_over_separate(model: Any) -> float | None:
         )
         if penalty >= 1 and mean is False
     ]
-    score = (
-        found.score if found.base_rate is None else -2 * found.score
-    )  # the deviance of a label is twice its log loss
+    # The deviance of a label is twice its log loss.
+    score = found.score if found.base_rate is None else -2 * found.score
     return float(1 - score / max(separate)) if separate and max(separate) else None
 
 

@@ -24,7 +24,7 @@ from mssl.evidence.forecast import Calibration, Forecast, calibrate, forecast, j
 from mssl.features import FeatureBlocks, fit_maps
 from mssl.files.checkpoint import Checkpoint
 from mssl.losses import Loss
-from mssl.metrics import HeldOut, area_under_curve, base_log_loss, share_explained, task_means
+from mssl.metrics import HeldOut, area_under_curve, base_log_loss, mean_of_known, share_explained, task_means
 
 ROUGH = 3e-3  # tolerance of fits that are only judged: densities of held-out rows agree to one or two thousandths
 ROUGH_SITES = 1e-3  # the same where a likelihood has sites, which must settle too
@@ -515,22 +515,17 @@ def _crossed(held: Trials, candidates: list[Candidate]) -> HeldOut | None:
             return None
         taken = [part.take(others) for part in whole]
         factors = [calibrate(part, y[others], counts[others], loss) for part in taken]
-        fits = zip(taken, factors, strict=True)
-        weights = stack(
-            np.column_stack([_densities(f.calibrated(c), y[others], loss) for f, c in fits]), counts[others]
-        )
+        fits = (part.calibrated(factor) for part, factor in zip(taken, factors, strict=True))
+        weights = stack(np.column_stack([_densities(fit, y[others], loss) for fit in fits]), counts[others])
         kept = np.flatnonzero(_heavy(weights))
-        made = mixed(
-            [whole[m].take(own).calibrated(factors[m]) for m in kept], weights[kept] / weights[kept].sum(), loss
-        )
+        parts = [whole[m].take(own).calibrated(factors[m]) for m in kept]
+        made = mixed(parts, weights[kept] / weights[kept].sum(), loss)
         density[own], centre[own] = _densities(made, y[own], loss), made.expectation(loss)
         known = None if data.weights is None else data.weights[train]
         base[own] = task_means(data.y[train], data.task_of_row[train], known, data.n_tasks)[task[own]]
         areas.append(area_under_curve(y[own], centre[own], counts[own]))
     score = float(counts @ density / counts.sum())
     if loss.name == "bernoulli":
-        found = np.array(areas)[~np.isnan(areas)]
-        area = float(found.mean()) if len(found) else None
-        return HeldOut("log loss of held-out rows", -score, base_log_loss(y, base, counts), area)
+        return HeldOut("log loss of held-out rows", -score, base_log_loss(y, base, counts), mean_of_known(areas))
     share = share_explained(y, centre, base, counts) if loss.name == "gaussian" else np.nan
     return HeldOut("mean log density of held-out rows", score, explained=None if np.isnan(share) else share)

@@ -43,7 +43,7 @@ from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.graph.task_graph import TaskGraph
 from mssl.kernels.threads import SingleThreaded
 from mssl.losses import Loss
-from mssl.metrics import HeldOut, conditional_score
+from mssl.metrics import HeldOut, conditional_score, mean_of_known
 from mssl.model_selection.folds import Dataset, RowFold, check_splits, make_folds
 from mssl.model_selection.parallel import run
 from mssl.model_selection.scores import AUC, SCORE, Candidate, ScoreTable, name_of, score_average
@@ -450,30 +450,26 @@ class SearchCV(SingleThreaded, BaseEstimator):
 
     def _judged(self, tables: list[ScoreTable], choice: Callable[[ScoreTable], list[Candidate]]) -> HeldOut | None:
         """How well the answer predicts the folds, each by the settings that the other folds choose."""
-        folds, averaged, scores = tables[-1].folds, {}, {}
-        if len(folds) < 2:
+        table, scores, pieces = tables[-1], [], []
+        if len(table.folds) < 2:
             return None
-        for number in range(len(folds)):
-            chosen = [[candidate.params for candidate in choice(table.without(number))] for table in tables]
+        for number in range(len(table.folds)):
+            chosen = [[candidate.params for candidate in choice(one.without(number))] for one in tables]
             if max(len(tables), len(chosen[0])) == 1:
-                scores[number] = tables[0].candidate(chosen[0][0]).folds[number, [SCORE, AUC]]
-                continue
-            parts = [(t.folds[number], t.template, own) for t, own in zip(tables, chosen, strict=True)]
-            averaged[f"average {number} {' '.join(map(name_of, chosen))}"] = parts
-        pieces = [(name, (parts,)) for name, parts in averaged.items()]
-        table = tables[-1]
+                scores.append(table.candidate(chosen[0][0]).folds[number, [SCORE, AUC]])
+            else:
+                parts = [(one.folds[number], one.template, own) for one, own in zip(tables, chosen, strict=True)]
+                pieces.append((f"average {number} {' '.join(map(name_of, chosen))}", (parts,)))
         if table.progress is not None:
             table.progress.stage("average on held-out rows", len(pieces))
         found = run(score_average, pieces, n_jobs=self.n_jobs, checkpoint=table.checkpoint, progress=table.progress)
-        rows = np.array([*scores.values(), *found.values()], dtype=float)
-        score = float(rows[:, 0].mean())
-        areas = rows[~np.isnan(rows[:, 1]), 1]
-        area = float(areas.mean()) if len(areas) else None
+        rows = np.array([*scores, *found.values()], dtype=float)
+        score, area = float(rows[:, 0].mean()), mean_of_known(rows[:, 1])
         if self.scoring is not None or not hasattr(self, "classes_"):
             judge = "minus the deviance in units of the noise" if self.scoring is None else self.scoring
-            return HeldOut(f"cross-validated score ({judge}, {len(folds)} folds)", score, auc=area)
-        what = f"cross-validated log loss ({len(folds)} folds, mean over tasks)"  # half of a label's deviance
-        base = float(np.mean([fold.base_deviance() for fold in folds]))
+            return HeldOut(f"cross-validated score ({judge}, {len(table.folds)} folds)", score, auc=area)
+        what = f"cross-validated log loss ({len(table.folds)} folds, mean over tasks)"  # half of a label's deviance
+        base = float(np.mean([fold.base_deviance() for fold in table.folds]))
         return HeldOut(what, -score / 2, base / 2, area)
 
     @property
