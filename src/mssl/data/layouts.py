@@ -267,8 +267,6 @@ def read_tasks(
     tasks: Any = None,
     sample_weight: Any = None,
     y_numeric: bool = True,
-    missing: str = "error",
-    categorical: Any = None,
     groups: Any = None,
     order: Any = None,
     empty_tasks: bool = False,
@@ -284,7 +282,7 @@ def read_tasks(
     DataError
         When values are missing, infinite, not numbers, or all weights of a task are zero.
     """
-    features = read_features(X, task_column, tasks, missing=missing, categorical=categorical)
+    features = read_features(X, task_column, tasks)
     targets, target_names = read_targets(y, features.values, y_numeric)
     data = _by_layout(features, targets, target_names, sample_weight)
     if not empty_tasks or not len(data.y):

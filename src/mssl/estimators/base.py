@@ -21,6 +21,7 @@ from mssl._html import Html, tag
 from mssl._typing import Array, ClassWeight, Labels, Mask
 from mssl._validation import caller_level, check_choice, refused
 from mssl.data.distributed import predict_lazily
+from mssl.data.encoding import read_features
 from mssl.data.inputs import as_table, feature_labels, is_dask, is_missing, listing, read_offset
 from mssl.data.labels import two_classes
 from mssl.data.layouts import TaskData, check_target_sizes, read_tasks
@@ -119,16 +120,11 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
 
     def _read_columns(self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any = None) -> TaskData:
         """The tasks with their columns, encoded and checked; what is known of the predictor is taken out of y."""
+        features = read_features(
+            X, self.task_column, tasks, missing=self.missing, categorical=self.categorical_features
+        )
         data = read_tasks(
-            X,
-            y,
-            task_column=self.task_column,
-            tasks=tasks,
-            sample_weight=sample_weight,
-            y_numeric=self._numeric,
-            missing=self.missing,
-            categorical=self.categorical_features,
-            empty_tasks=self._takes_empty_tasks,
+            features, y, sample_weight=sample_weight, y_numeric=self._numeric, empty_tasks=self._takes_empty_tasks
         )
         if tasks is None and self.task_column is None:
             _hint_at_tasks(data)
