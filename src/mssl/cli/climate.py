@@ -148,19 +148,16 @@ def climate(
         write_dataset(answer, output)
     if figure is not None:
         figure.savefig(picture, dpi=200)
+    told = ["locations_left_out", *_LEFT_OUT, "combined", "rmse", *(f"rmse_{rival}" for rival in RIVALS)]
+    told += ["rmse_raw_average", *(f"gain_over_{rival}{error}" for rival in RIVALS for error in ("", "_se"))]
+    told += ["missing_train", "missing_test", "train_years", "test_years", "best_member"]
+    told += ["weights_sum", "members_change", "members_change_se", "change_kept"]
     facts = {
         "method": method,
         "members": len(answer["member"]) if "member" in answer.coords else None,
         "locations": answer.attrs["locations"],
         "months": len(answer["time"]),
-        "locations_left_out": answer.attrs["locations_left_out"],
-        **{name: answer.attrs[name] for name in _LEFT_OUT},
-        **{name: answer.attrs[name] for name in ("combined", "rmse")},
-        **{f"rmse_{rival}": answer.attrs[f"rmse_{rival}"] for rival in (*RIVALS, "raw_average")},
-        **{name: answer.attrs[name] for rival in RIVALS for name in (f"gain_over_{rival}", f"gain_over_{rival}_se")},
-        **{name: answer.attrs[name] for name in ("missing_train", "missing_test", "train_years", "test_years")},
-        "best_member": answer.attrs["best_member"],
-        **{name: answer.attrs[name] for name in ("weights_sum", "members_change", "members_change_se", "change_kept")},
+        **{name: answer.attrs[name] for name in told},
         "warning": answer.attrs.get("comment"),
         "file": output,
         "picture": picture,

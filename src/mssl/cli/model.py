@@ -386,16 +386,16 @@ def report(model: str, data: str | None, output: str) -> None:
 
 def _schema(fitted: Any, model: str, offset: str | None = None, task: str | None = None) -> Any:
     """What the columns of a table mean to the model; those of offsets and tasks may have another name by now."""
-    from mssl.data.encoding import ColumnSchema
+    from mssl.data.encoding import ColumnSchema, FeatureEncoder
     from mssl.files.tables import TableSchema
 
     schema, names = getattr(fitted, "table_", None), getattr(fitted, "feature_names_in_", None)
     if schema is None and names is not None and hasattr(fitted, "tasks_"):  # fitted to a frame in Python
-        encoder, column = fitted.encoder_, task or fitted.task_column
-        columns = tuple(ColumnSchema(name, None) for name in names) if encoder is None else encoder.columns
+        encoder = fitted.encoder_ or FeatureEncoder(tuple(ColumnSchema(name, None) for name in names))
+        column = task or fitted.task_column
         if not isinstance(column, str):
             raise click.UsageError(f"{model!r} was given its tasks beside the table; name their column with --task.")
-        schema = TableSchema(column, "", columns, "error" if encoder is None else encoder.missing)
+        schema = TableSchema(column, "", encoder.columns, encoder.missing)
     if schema is None:
         raise ModelFileError(
             f"{model!r} was fitted to an array, without names of columns, so it does not know what those of a table "
