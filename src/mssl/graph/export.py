@@ -12,6 +12,8 @@ import numpy as np
 
 from mssl._html import JOINER, Html, numbered, tag
 from mssl._typing import TaskMatrix
+from mssl._validation import caller_level
+from mssl.data.encoding import is_number
 from mssl.exceptions import DataError, ModelFileError, require
 from mssl.files.atomic import write_text
 from mssl.model.task_matrix import entries_at, pair_matrix, upper_pairs
@@ -124,13 +126,17 @@ class EdgeTable(Sequence[Edge]):
             Write names that could do harm in a spreadsheet or on a terminal as :func:`safe_cell` does; False writes all
             names as they are. By default they are made safe, with a warning.
         """
-        names = {name for e in self._rows for name in (e.task_i, e.task_j)}
-        make = safe_cells(names, safe) or (lambda name: name)
-        buffer = io.StringIO()
-        writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow(Edge._fields)
-        writer.writerows((make(e.task_i), make(e.task_j), e.weight, e.confidence) for e in self._rows)
-        return written(buffer.getvalue(), path)
+        return written(csv_of_pairs(Edge._fields, self._rows, safe), path)
+
+
+def csv_of_pairs(head: Sequence[str], rows: Sequence[tuple[Any, ...]], safe: bool | None) -> str:
+    """Rows that begin with two tasks as CSV text; see `EdgeTable.to_csv` for `safe`."""
+    make = safe_cells({name for row in rows for name in row[:2]}, safe) or (lambda name: name)
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows((make(row[0]), make(row[1]), *row[2:]) for row in rows)
+    return buffer.getvalue()
 
 
 def visible(text: str, keep: str = "") -> str:
@@ -160,15 +166,7 @@ def safe_cell(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     text = visible(value, keep="\n\t")
-    return f"'{text}" if text.lstrip().startswith(_FORMULA) and not _is_number(text) else text
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return f"'{text}" if text.lstrip().startswith(_FORMULA) and not is_number(text) else text
 
 
 def safe_cells(names: Iterable[Any], safe: bool | None = None) -> Callable[[Any], Any] | None:
@@ -187,7 +185,7 @@ def safe_cells(names: Iterable[Any], safe: bool | None = None) -> Callable[[Any]
             f"{len(changed)} names (such as {short_name(changed[0])!r}) could act as formulas in a spreadsheet or as "
             "commands on a terminal; they are written with an apostrophe in front and escapes spelt out. Write them as "
             "they are with --no-safe-csv (safe=False), or say that this is meant with --safe-csv (safe=True).",
-            stacklevel=3,
+            stacklevel=caller_level(),
         )
     return safe_cell if safe or changed else None
 

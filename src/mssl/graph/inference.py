@@ -82,8 +82,6 @@ Bartlett (1935), Some aspects of the time-correlation problem in regard to tests
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -99,7 +97,7 @@ from mssl._typing import Array, Index
 from mssl._validation import check_array, check_choice, check_number, check_whole_number
 from mssl.exceptions import MSSLError, require
 from mssl.glasso.solver import graphical_lasso
-from mssl.graph.export import html_table, noted, safe_cells, short_name, text_table, written
+from mssl.graph.export import csv_of_pairs, html_table, noted, short_name, text_table, written
 from mssl.kernels.threads import SingleThreaded
 
 T = TypeVar("T")
@@ -258,12 +256,7 @@ class RelationTable(Sequence[Relation]):
 
         Where no pair was tested, a last line that begins with ``#`` says why.
         """
-        make = safe_cells({name for pair in self.pairs for name in pair}, safe) or (lambda name: name)
-        buffer = io.StringIO()
-        writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow(Relation._fields)
-        writer.writerows((make(row.task_i), make(row.task_j), *row[2:]) for row in self.rows)
-        return written(noted(buffer.getvalue(), self.untested), path)
+        return written(noted(csv_of_pairs(Relation._fields, self.rows, safe), self.untested), path)
 
 
 def adjusted_p(p: Array, method: str = "bh") -> Array:
