@@ -77,10 +77,15 @@ def follow(source: Any, template: Any, chain: Sequence[Params]) -> Iterator[Path
         yield previous
 
 
+def name_of(params: Params | Sequence[Params]) -> str:
+    """A name for settings or a chain of them, the same for equal ones."""
+    return json.dumps(params, sort_keys=True, default=repr)
+
+
 def along_graphs(params: Params) -> tuple[str, float]:
     """What sorts settings into chains that differ in λ alone, which falls."""
     rest = {name: value for name, value in params.items() if name != "graph_penalty"}
-    return json.dumps(rest, sort_keys=True, default=repr), -float(params["graph_penalty"])
+    return name_of(rest), -float(params["graph_penalty"])
 
 
 def follow_all(source: Any, template: Any, settings: Sequence[Params]) -> Iterator[PathPoint]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from mssl._progress import Progress
 from mssl._typing import Array
 from mssl.exceptions import DataError
 from mssl.files.checkpoint import Checkpoint
-from mssl.model_selection.chains import Params, PathPoint, follow, follow_all
+from mssl.model_selection.chains import Params, PathPoint, follow, follow_all, name_of
 from mssl.model_selection.parallel import run
 from mssl.solvers.base import Status
 
@@ -321,8 +320,3 @@ class ScoreTable:
             "mean_fit_time": folds[:, :, SECONDS].mean(axis=1),
             "certified": folds[:, :, CERTIFIED].all(axis=1),
         }
-
-
-def name_of(params: Params | Sequence[Params]) -> str:
-    """A name for settings or a chain of them, the same for equal ones."""
-    return json.dumps(params, sort_keys=True, default=repr)

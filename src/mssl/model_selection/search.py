@@ -44,9 +44,10 @@ from mssl.graph.task_graph import TaskGraph
 from mssl.kernels.threads import SingleThreaded
 from mssl.losses import Loss
 from mssl.metrics import HeldOut, conditional_score, mean_of_known
+from mssl.model_selection.chains import name_of
 from mssl.model_selection.folds import Dataset, RowFold, check_splits, make_folds
 from mssl.model_selection.parallel import run
-from mssl.model_selection.scores import AUC, SCORE, Candidate, ScoreTable, name_of, score_average
+from mssl.model_selection.scores import AUC, SCORE, Candidate, ScoreTable, score_average
 from mssl.model_selection.search_space import STAGES
 from mssl.solvers.alternation import FitResult, Record
 

@@ -331,17 +331,17 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         parts = [[np.isin(np.arange(n), half) for half in own] for n, own in zip(sizes, halves, strict=True)]
         masks = [np.concatenate(part) for part in zip(*parts, strict=True)]
         if labels is not None and (self.block_length or 1) == 1:
-            masks = self._keep_classes(masks, of_row, labels.reshape(-1, len(of_row)).T)
+            masks = self._keep_classes(masks, of_row, class_rows(labels.reshape(-1, len(of_row)).T, len(of_row)))
         return [np.tile(mask, K) for mask in masks] if together else masks
 
-    def _keep_classes(self, masks: list[Mask], of_row: Index, labels: Index) -> list[Mask]:
+    def _keep_classes(self, masks: list[Mask], of_row: Index, classes: list[Index]) -> list[Mask]:
         """Halves drawn whatever the labels, mended where one has a single class."""
         made: list[Mask] = []
         step = 2 if self.complementary_pairs else 1
         for first in range(0, len(masks), step):
             own, *other = masks[first : first + step]
             fold = np.where(own, 0, np.where(other[0], 1, -1) if other else 1)
-            keep_classes(fold, of_row, [rows[fold[rows] >= 0] for rows in class_rows(labels, len(fold))])
+            keep_classes(fold, of_row, [rows[fold[rows] >= 0] for rows in classes])
             made += [fold == half for half in range(1 + len(other))]
         return made
 
