@@ -139,15 +139,13 @@ def cross_validate(
     y = training.numeric_target()
     weights = np.ones(y.shape) if training.weights is None else training.weights
     means = {name: np.full(y.shape, np.nan) for name in names}
-    for k, (_, test) in enumerate(splits):
+    base = np.full(y.shape, np.nan)
+    for k, (train, test) in enumerate(splits):
+        base[test] = training.task_means(train)[test]
         for name in names:
             means[name][test] = found[f"{name}, part {k + 1}"]
-    base = [training.task_means(train) for train, _ in splits]
     scores = {
-        name: [
-            measures(training.family, y[test], mean[test], weights[test], own[test])
-            for own, (_, test) in zip(base, splits, strict=True)
-        ]
+        name: [measures(training.family, y[test], mean[test], weights[test], base[test]) for _, test in splits]
         for name, mean in means.items()
     }
     deviance = {name: loss.deviance(y, _inside(training.family, mean)) for name, mean in means.items()}

@@ -233,8 +233,7 @@ class BayesianEstimator(TaskEstimator):
         evidence = None
         if np.all(data.n_rows > 0):  # a task without rows is related to none
             evidence = LazyEvidence(
-                lambda: read_scores(prepare(data, loss, settings), "auto"),
-                nothing=lambda: nothing_to_test(data),
+                lambda: read_scores(prepare(data, loss, settings)), nothing=lambda: nothing_to_test(data)
             )
         precision = sparse_precision(ensemble)
         self.precision_ = precision

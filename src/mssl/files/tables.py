@@ -91,11 +91,6 @@ class TableSchema:
         """Names of the columns that predictions need: of tasks and of features."""
         return [self.task, *(column.name for column in self.columns)]
 
-    @property
-    def codes(self) -> list[str]:
-        """Names of the columns that are categories, which are read as text: 01 is not 1."""
-        return [column.name for column in self.columns if column.categories is not None]
-
     def attach(self, model: Any) -> None:
         """Let a model that was fitted to encoded rows take frames with the columns of the table, as if fitted to one.
 
@@ -120,7 +115,8 @@ class TableSchema:
         """Read the columns that are needed from a file."""
         wanted = [self.task, *(column.name for column in self.columns), *([self.target] if with_target else [])]
         wanted += [] if self.offset is None else [self.offset]
-        return read_table(path, columns=wanted, text=[self.task, *self.codes])
+        codes = [column.name for column in self.columns if column.categories is not None]
+        return read_table(path, columns=wanted, text=[self.task, *codes])  # 01 is not 1
 
     def encode(
         self,
