@@ -120,7 +120,7 @@ def test_prediction_needs_known_tasks_and_columns(weather, tmp_path):
 def test_models_without_a_table_are_refused(weather, tmp_path):
     model = mssl.MultiTaskGLM().fit(np.eye(4), np.arange(4.0), tasks=["a", "a", "b", "b"])
     path = mssl.save(model, tmp_path / "plain.npz")
-    with pytest.raises(mssl.exceptions.ModelFileError, match="not fitted to a table"):
+    with pytest.raises(mssl.exceptions.ModelFileError, match="fitted to an array"):
         raise call("predict", path, weather / "data.csv", code=1).exception
 
 
