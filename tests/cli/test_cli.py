@@ -480,7 +480,7 @@ def test_weights_are_integrated_out_unless_another_method_is_asked_for(family, t
         return
     assert found["method"] == "bayesian"
     assert sum(found["mixture"].values()) == pytest.approx(1, abs=1e-3)
-    assert found["lead_over_separate_weights"] > 0
+    assert found["lead_over_separate_weights"] > 0.01
     told = " ".join(call(*args).output.split())
     assert "more log density a held-out row than with separate weights" in told
     assert "mixture of" in told
@@ -488,7 +488,8 @@ def test_weights_are_integrated_out_unless_another_method_is_asked_for(family, t
         assert json.loads(call(*args, "--jobs", "2", "--json").stdout)["mixture"] == found["mixture"]
     # A parameter of the paper's method asks for it.
     assert json.loads(call(*args, "--set", "graph_penalty=0.3", "--json").stdout)["method"] == "p-mssl"
-    assert json.loads(call(*args, "--set", "structure=ridge", "--json").stdout)["mixture"] == {"ridge": 1.0}
+    mixture = json.loads(call(*args, "--set", "structure=ridge", "--json").stdout)["mixture"]
+    assert {name.split(",")[0] for name in mixture} == {"ridge"}
 
 
 @pytest.mark.parametrize("method", ["bayesian", "p-mssl"])
