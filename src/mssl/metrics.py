@@ -96,6 +96,8 @@ class HeldOut:
         Of labels the area under the ROC curve within folds, on average.
     explained : float or None
         Of numbers R² within tasks: one less the squared errors over those of :func:`task_means`.
+    separate : float or None
+        The score of Bayesian fits whose tasks have nothing in common, judged in the same way; the best of them.
     """
 
     what: str
@@ -103,6 +105,7 @@ class HeldOut:
     base_rate: float | None = None
     auc: float | None = None
     explained: float | None = None
+    separate: float | None = None
 
 
 def mean_of_known(scores: ArrayLike) -> float | None:

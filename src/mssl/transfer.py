@@ -244,9 +244,7 @@ def lead_over_separate(model: Any) -> float | None:
     model : fitted estimator
         A Bayesian one, or any other.
     """
-    judged, found = getattr(model, "candidates_", []), getattr(model, "held_out_", None)
-    if not judged or len(model.tasks_) < 2 or found is None:
+    found = getattr(model, "held_out_", None)
+    if found is None or found.separate is None or len(model.tasks_) < 2:
         return None
-    score = found.score if found.base_rate is None else -found.score
-    separate = [score for name, score, _ in judged if name.split(",")[0] == "ridge" and np.isfinite(score)]
-    return float(score - max(separate)) if separate else None
+    return float(found.score - found.separate) if found.base_rate is None else float(found.separate - found.score)

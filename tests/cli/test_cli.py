@@ -120,7 +120,7 @@ def test_prediction_needs_known_tasks_and_columns(weather, tmp_path):
 def test_models_without_a_table_are_refused(weather, tmp_path):
     model = mssl.MultiTaskGLM().fit(np.eye(4), np.arange(4.0), tasks=["a", "a", "b", "b"])
     path = mssl.save(model, tmp_path / "plain.npz")
-    with pytest.raises(mssl.exceptions.ModelFileError, match="not fitted to a table"):
+    with pytest.raises(mssl.exceptions.ModelFileError, match="fitted to an array"):
         raise call("predict", path, weather / "data.csv", code=1).exception
 
 
@@ -488,7 +488,8 @@ def test_weights_are_integrated_out_unless_another_method_is_asked_for(family, t
         assert json.loads(call(*args, "--jobs", "2", "--json").stdout)["mixture"] == found["mixture"]
     # A parameter of the paper's method asks for it.
     assert json.loads(call(*args, "--set", "graph_penalty=0.3", "--json").stdout)["method"] == "p-mssl"
-    assert json.loads(call(*args, "--set", "structure=ridge", "--json").stdout)["mixture"] == {"ridge": 1.0}
+    mixture = json.loads(call(*args, "--set", "structure=ridge", "--json").stdout)["mixture"]
+    assert {name.split(",")[0] for name in mixture} == {"ridge"}
 
 
 @pytest.mark.parametrize("method", ["bayesian", "p-mssl"])
@@ -536,7 +537,7 @@ def test_everything_is_chosen_by_cross_validation(tmp_path):
     assert {"graph_penalty", "coef_penalty", "coupling"} <= set(one["parameters"])
     assert one["gain_over_separate_models"] > 0.1
     assert "stability selection" in one["graph_choice"]
-    assert one["held_out"]["score"] == mssl.load(tmp_path / "a.npz").best_score_
+    assert one["held_out"]["score"] == mssl.load(tmp_path / "a.npz").held_out_.score
     assert "cross-validated" in one["held_out"]["what"]
     assert all(edge["confidence"] >= 0.9 for edge in one["strongest_edges"])
     drop = ("seconds", "file")

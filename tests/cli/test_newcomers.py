@@ -3,6 +3,7 @@
 import json
 import re
 import warnings
+from html import unescape
 
 import numpy as np
 import pytest
@@ -96,7 +97,7 @@ def test_the_report_measures_rows_of_a_new_site_as_a_new_task(kind, tmp_path):
     call("fit", data, *COLUMNS, *QUICK, "--save", tmp_path / "m.npz")
     new = write_table(tmp_path / "new.csv", names=["Oslo", "Vardo"], rows=40, kind=kind, seed=5)
     call("report", tmp_path / "m.npz", "--data", new, "-o", tmp_path / "r.html")
-    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    page = unescape((tmp_path / "r.html").read_text(encoding="utf-8"))
     assert "40 further rows are of 1 task that the model was not fitted to" in page
     model = mssl.load(tmp_path / "m.npz")
     rows = model.table_.encode(model.table_.read(new, with_target=True), with_target=True)

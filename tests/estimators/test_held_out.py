@@ -1,6 +1,7 @@
 """Laws of the score that fits report: that of the mixture, by rows that had no say in it."""
 
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,6 +25,11 @@ from mssl.model_selection import TaskKFold
 from mssl.structures import Independent
 
 
+def named(m):
+    """The candidate of a number; the second one has nothing that relates the tasks."""
+    return SimpleNamespace(number=m, options=SimpleNamespace(structure="ridge" if m == 1 else "mean"))
+
+
 class Judged:
     """What three candidates are taken to have forecast."""
 
@@ -44,7 +50,8 @@ class Judged:
     def row_weights(self):
         return self.data.weights[self.rows]
 
-    def forecast(self, m):
+    def forecast(self, candidate):
+        m = candidate if isinstance(candidate, int) else candidate.number
         return Forecast(self.means[m], self.variances[m], np.full(60, 0.3), np.full(60, 30.0))
 
 
@@ -52,7 +59,7 @@ def test_the_mixture_of_a_fold_is_made_from_the_others(monkeypatch):
     """Brute force, of labels: weights by the other folds' rows, probabilities averaged, areas within folds."""
     monkeypatch.setattr("mssl.evidence.choice.calibrate", lambda *rows: Calibration())
     held = Judged(Bernoulli())
-    found = _crossed(held, [0, 1, 2])
+    found = _crossed(held, [named(m) for m in range(3)])
     y, counts, task = held.data.y[held.rows], held.row_weights(), held.data.task_of_row[held.rows]
     density = np.column_stack([held.forecast(m).log_density(y, held.loss) for m in range(3)])
     p = np.column_stack([held.forecast(m).probabilities() for m in range(3)])
@@ -70,6 +77,7 @@ def test_the_mixture_of_a_fold_is_made_from_the_others(monkeypatch):
     assert found.score == pytest.approx(np.average(lost, weights=counts))
     assert found.base_rate == pytest.approx(np.average(base, weights=counts))
     assert found.auc == pytest.approx(np.mean(areas))
+    assert found.separate == pytest.approx(-np.average(density[:, 1], weights=counts))
 
 
 def test_calibration_of_a_fold_does_not_see_its_rows(monkeypatch):
@@ -77,7 +85,7 @@ def test_calibration_of_a_fold_does_not_see_its_rows(monkeypatch):
     monkeypatch.setattr(
         "mssl.evidence.choice.calibrate", lambda part, y, *more: seen.append(y) or Calibration(1.0, 1.0)
     )
-    found = _crossed(held, [0])
+    found = _crossed(held, [named(0)])
     for (_, test), y in zip(held.folds, seen, strict=True):
         assert not set(held.data.y[test]) & set(y)
         assert len(y) + test.sum() == 60
@@ -87,7 +95,7 @@ def test_calibration_of_a_fold_does_not_see_its_rows(monkeypatch):
     )
     held.folds, held.rows = held.folds[:1], held.rows[: held.folds[0][1].sum()]
     held.means, held.variances = held.means[:, : len(held.rows)], held.variances[:, : len(held.rows)]
-    assert _crossed(held, [0]) is None  # one fold: there are no others
+    assert _crossed(held, [named(0)]) is None  # one fold: there are no others
 
 
 def test_labels_of_pure_noise_are_reported_as_such():

@@ -283,7 +283,7 @@ def test_svg_shows_each_task_and_names_what_is_hidden():
     import xml.etree.ElementTree as ET
 
     graph = TaskGraph.from_edges([("<b>", k, 0.1 + 0.01 * k) for k in range(30)])
-    root = ET.fromstring(graph_svg(graph, max_edges=10))
+    root = ET.fromstring(str(graph_svg(graph, max_edges=10)))
     space = "{http://www.w3.org/2000/svg}"
     circles = list(root.iter(f"{space}circle"))
     assert {circle.find(f"{space}title").text for circle in circles} == {"<b>", *map(str, range(30))}

@@ -507,7 +507,9 @@ def _crossed(held: Trials, candidates: list[Candidate]) -> HeldOut | None:
     """
     data, loss, rows, counts = held.data, held.loss, held.rows, held.row_weights()
     y, task, whole = data.y[rows], data.task_of_row[rows], [held.forecast(candidate) for candidate in candidates]
-    density, centre, base, areas, first = np.empty(len(y)), np.empty(len(y)), np.empty(len(y)), [], 0
+    density, centre, base = np.empty((3, len(y)))
+    alone = {m: np.empty(len(y)) for m, c in enumerate(candidates) if c.options.structure == "ridge"}
+    areas, first = [], 0
     for train, test in held.folds:
         own = np.arange(first, first + int(test.sum()))
         first, others = int(own[-1]) + 1, np.flatnonzero(~np.isin(rows, rows[own]))
@@ -518,14 +520,19 @@ def _crossed(held: Trials, candidates: list[Candidate]) -> HeldOut | None:
         fits = (part.calibrated(factor) for part, factor in zip(taken, factors, strict=True))
         weights = stack(np.column_stack([_densities(fit, y[others], loss) for fit in fits]), counts[others])
         kept = np.flatnonzero(_heavy(weights))
-        parts = [whole[m].take(own).calibrated(factors[m]) for m in kept]
-        made = mixed(parts, weights[kept] / weights[kept].sum(), loss)
+        told = [part.take(own).calibrated(factor) for part, factor in zip(whole, factors, strict=True)]
+        made = mixed([told[m] for m in kept], weights[kept] / weights[kept].sum(), loss)
         density[own], centre[own] = _densities(made, y[own], loss), made.expectation(loss)
+        for m, values in alone.items():
+            values[own] = _densities(told[m], y[own], loss)
         known = None if data.weights is None else data.weights[train]
         base[own] = task_means(data.y[train], data.task_of_row[train], known, data.n_tasks)[task[own]]
         areas.append(area_under_curve(y[own], centre[own], counts[own]))
     score = float(counts @ density / counts.sum())
+    separate = max((float(counts @ values / counts.sum()) for values in alone.values()), default=None)
     if loss.name == "bernoulli":
-        return HeldOut("log loss of held-out rows", -score, base_log_loss(y, base, counts), mean_of_known(areas))
+        rate, separate = base_log_loss(y, base, counts), None if separate is None else -separate
+        return HeldOut("log loss of held-out rows", -score, rate, mean_of_known(areas), separate=separate)
     share = share_explained(y, centre, base, counts) if loss.name == "gaussian" else np.nan
-    return HeldOut("mean log density of held-out rows", score, explained=None if np.isnan(share) else share)
+    explained = None if np.isnan(share) else share
+    return HeldOut("mean log density of held-out rows", score, explained=explained, separate=separate)

@@ -31,6 +31,9 @@ from mssl.losses import Bernoulli, Loss
 
 NODES = 32  # of Gauss–Hermite rules: 16 put the gradient off by up to half a per cent
 DAMPING = 0.8  # share of an EP step that is taken
+# Rounds after which sites that still go further than their standard deviations move together, row by row. Until then a
+# row of weight c goes step by step as c copies do; ordinary fits take fewer.
+PATIENCE = 10
 _LEAST = 1e-10  # least precision of a site
 
 _x, _w = np.polynomial.hermite.hermgauss(NODES)
@@ -193,8 +196,8 @@ class GLMProblem:
     ) -> tuple[Sites, float]:
         """The next sites, and by how much predictors move beside their standard deviations.
 
-        The correction of the answer belongs to the sites that were given; ``share`` of a step is taken. Far from the
-        answer all sites of a heavy row move ``together``, as one: each for itself would go the whole way.
+        The correction of the answer belongs to the sites that were given; ``share`` of a step is taken. Where rounds
+        do not lead nearer the answer, all sites of a heavy row move ``together``: each for itself goes the whole way.
         """
         if not isinstance(self.loss, Bernoulli):
             return self._laplace(sites, mean)
@@ -283,7 +286,7 @@ def climb_sites(
                 raise
             hyper, sites, longest, safe = safe[0], safe[1], 1.0, None
             continue
-        far = change > 1
+        far = change > 1 and count > PATIENCE
         moved, change = problem.update(sites, *problem.marginals(route, hyper, rows, s, sites), share, together=far)
         if count == max_iter // 2:  # sites that swing for long are damped more
             share = 0.5 * DAMPING
