@@ -46,7 +46,12 @@ Split = tuple[Index, Index]
 class TaskSplitter(BaseCrossValidator):
     """What all splitters share: finding out which task each row belongs to."""
 
+    n_splits: int
     task_column: Any
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """Number of folds."""
+        return self.n_splits
 
     def _tasks(self, X: Any, y: Any, groups: Any) -> tuple[NDArray[Any], Index]:
         """Task names, and the task of each row; one task for the layouts whose rows hold all tasks."""
@@ -80,6 +85,27 @@ class TaskSplitter(BaseCrossValidator):
 
     def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
         raise NotImplementedError  # pragma: no cover - subclasses define it
+
+
+class _Dealt(TaskSplitter):
+    """Splitters that deal out rows or groups, shuffled or not."""
+
+    def __init__(
+        self, n_splits: int = 5, *, shuffle: bool = True, random_state: Any = 0, task_column: Any = None
+    ) -> None:
+        self.n_splits = n_splits
+        self.shuffle = shuffle
+        self.random_state = random_state
+        self.task_column = task_column
+
+    def _random(self) -> Any:
+        """What shuffles, or None."""
+        return check_random_state(self.random_state) if self.shuffle else None
+
+    def _parts(self, fold: Index) -> Iterator[Split]:
+        """Training and test rows, given the fold of each row."""
+        for number in range(self.n_splits):
+            yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
 
 
 Fold = tuple[NDArray[np.bool_], NDArray[np.bool_]]
@@ -229,7 +255,7 @@ def task_ids(X: Any, column: Any) -> NDArray[Any]:
     return np.asarray(X)[:, column]
 
 
-class TaskKFold(TaskSplitter):
+class TaskKFold(_Dealt):
     """K folds stratified by task, whatever the labels.
 
     Every task's rows are dealt out evenly, so that training parts hold every task and test parts every task that has
@@ -257,25 +283,11 @@ class TaskKFold(TaskSplitter):
     [2 3]
     """
 
-    def __init__(
-        self, n_splits: int = 5, *, shuffle: bool = True, random_state: Any = 0, task_column: Any = None
-    ) -> None:
-        self.n_splits = n_splits
-        self.shuffle = shuffle
-        self.random_state = random_state
-        self.task_column = task_column
-
-    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """Number of folds."""
-        return self.n_splits
-
     def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
         tasks, of_row = self._tasks(X, y, groups)
         self._check(np.bincount(of_row, minlength=len(tasks)))
-        random = check_random_state(self.random_state) if self.shuffle else None
-        fold = deal_rows(of_row, class_rows(y, len(of_row)), self.n_splits, random)
-        for number in range(self.n_splits):
-            yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+        fold = deal_rows(of_row, class_rows(y, len(of_row)), self.n_splits, self._random())
+        yield from self._parts(fold)
 
     def _check(self, sizes: Index) -> None:
         check_whole_number("n_splits", self.n_splits, low=2)
@@ -340,7 +352,7 @@ def class_rows(y: Any, n: int) -> list[Index]:
     return [np.flatnonzero((seen & (targets == value)).reshape(n, -1).any(axis=1)) for value in values]
 
 
-class TaskGroupKFold(TaskSplitter):
+class TaskGroupKFold(_Dealt):
     """K folds of whole groups: rows that belong together are on the same side of every split, in all tasks.
 
     Groups are dealt out from the largest to the smallest, each to the fold in which its tasks have the fewest rows yet,
@@ -372,18 +384,6 @@ class TaskGroupKFold(TaskSplitter):
     [2 4 2 4]
     """
 
-    def __init__(
-        self, n_splits: int = 5, *, shuffle: bool = True, random_state: Any = 0, task_column: Any = None
-    ) -> None:
-        self.n_splits = n_splits
-        self.shuffle = shuffle
-        self.random_state = random_state
-        self.task_column = task_column
-
-    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """Number of folds."""
-        return self.n_splits
-
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[Split]:
         """Yield training and test rows.
 
@@ -407,10 +407,8 @@ class TaskGroupKFold(TaskSplitter):
         names, of_row = self._tasks(X, y, tasks)
         check_whole_number("n_splits", self.n_splits, low=2)
         code = np.arange(len(of_row)) if groups is None else _codes("groups", groups, len(of_row))
-        random = check_random_state(self.random_state) if self.shuffle else None
-        fold = deal_groups(code, of_row, class_rows(y, len(of_row)), names, self.n_splits, random)
-        for number in range(self.n_splits):
-            yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+        fold = deal_groups(code, of_row, class_rows(y, len(of_row)), names, self.n_splits, self._random())
+        yield from self._parts(fold)
 
 
 def deal_groups(
@@ -510,10 +508,6 @@ class TaskBlockKFold(TaskSplitter):
         self.n_splits = n_splits
         self.forward = forward
         self.task_column = task_column
-
-    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """Number of blocks that are held out."""
-        return self.n_splits
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[Split]:
         """Yield training and test rows.
@@ -686,10 +680,6 @@ class TaskTimeSeriesSplit(TaskSplitter):
         self.n_splits = n_splits
         self.gap = gap
         self.task_column = task_column
-
-    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """Number of test blocks."""
-        return self.n_splits
 
     def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
         check_whole_number("n_splits", self.n_splits, low=1)
