@@ -488,9 +488,8 @@ def _stacked(whole: Part, held: Trials) -> Ensemble:
         for candidate, share, density in zip(names, shares, means, strict=True)
         if share > 0
     ]
-    widest = max((whole.mapped(names[k].features) for k in np.flatnonzero(kept)), key=lambda made: made[1].n_features)[
-        0
-    ]
+    mapped = (whole.mapped(names[k].features) for k in np.flatnonzero(kept))
+    widest = max(mapped, key=lambda made: made[1].n_features)[0]
     members.sort(key=lambda member: -member.weight)
     judged = [(c.name, float(m), float(w)) for c, m, w in zip(names, means, shares, strict=True)]
     return Ensemble(members, None if widest.linear else widest, judged, _crossed(held, possible))

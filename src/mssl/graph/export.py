@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mssl.graph.task_graph import TaskGraph
 
 _FORMAT, _VERSION = "mssl-task-graph", 1
-_ROWS_SHOWN = 20  # edges that a table prints; its CSV and its frame have all
+ROWS_SHOWN = 20  # rows that a table prints; its CSV and its frame have all
 _FORMULA = ("=", "+", "-", "\u2212", "@")  # how spreadsheets know a formula
 
 
@@ -79,11 +79,11 @@ class EdgeTable(Sequence[Edge]):
                 f"{e.weight:+.3f}",
                 "" if e.confidence is None else f"{e.confidence:.2f}",
             ]
-            for e in self._rows[:_ROWS_SHOWN]
+            for e in self._rows[:ROWS_SHOWN]
         ]
 
     def _rest(self) -> str:
-        hidden = len(self) - _ROWS_SHOWN
+        hidden = len(self) - ROWS_SHOWN
         words = [f"… {hidden} more"] if hidden > 0 else []
         if self.false_edges is not None:
             words.append(f"at most {self.false_edges:.2g} edges of the graph are expected to be false")

@@ -97,7 +97,7 @@ from mssl._typing import Array, Index
 from mssl._validation import check_array, check_choice, check_number, check_whole_number
 from mssl.exceptions import MSSLError, require
 from mssl.glasso.solver import graphical_lasso
-from mssl.graph.export import csv_of_pairs, html_table, noted, short_name, text_table, written
+from mssl.graph.export import ROWS_SHOWN, csv_of_pairs, html_table, noted, short_name, text_table, written
 from mssl.kernels.threads import SingleThreaded
 
 T = TypeVar("T")
@@ -113,7 +113,6 @@ _PERMUTATIONS = 19  # of the global test that is made unasked: p-values from 0.0
 _MOST_OPERATIONS = 1e8
 _PAIR, _TASK = 4e3, 3e5  # operations that a pair and a task take besides products of matrices, measured there
 _MOST_SAVED = 500  # tasks whose evidence is saved unasked: 4 MB
-_SHOWN = 20  # rows that a table prints; its CSV and its frame have all
 
 
 class Relation(NamedTuple):
@@ -225,11 +224,11 @@ class RelationTable(Sequence[Relation]):
                 *(f"{value:+.2f}" for value in row[2:5]),
                 *(f"{row.p:.2g}", f"{row.q:.2g}", f"{row.sign_probability:.3f}"),
             ]
-            for row in self.rows[:_SHOWN]
+            for row in self.rows[:ROWS_SHOWN]
         ]
 
     def _rest(self) -> str:
-        hidden = len(self) - _SHOWN
+        hidden = len(self) - ROWS_SHOWN
         return f"… {hidden} more" if hidden > 0 else ""
 
     def __repr__(self) -> str:

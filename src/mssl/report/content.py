@@ -272,9 +272,8 @@ def _cross_validated(model: Any) -> str:
     score = getattr(model, "held_out_", None)
     if score is None:
         return ""
-    sign = 1.0 if score.base_rate is None else -1.0  # candidates are scored by log densities
     lead = lead_over_separate(model)
-    apart = "" if lead is None else f"; with separate weights per task it is {score.score - sign * lead:.4g}"
+    apart = "" if lead is None else f"; with separate weights per task it is {score.separate:.4g}"
     alone = "; separate weights per task do as well" if lead is not None and lead < NEGLIGIBLE_GAIN else apart
     base = "" if score.base_rate is None else f"; each task's base rate alone has {score.base_rate:.4g}"
     area = "" if score.auc is None else f" The area under the ROC curve of the same rows is {score.auc:.3f}."
