@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 import reprlib
 import sys
+import warnings
 from collections.abc import Collection
 from numbers import Integral, Real
 from types import FrameType
@@ -200,10 +201,10 @@ def finite(value: object) -> bool:
     return (type(value) is float or isinstance(value, Real)) and math.isfinite(value)
 
 
-def caller_level() -> int:
-    """The ``stacklevel`` of a warning that names the line of the user, the first one outside of this package."""
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn, and name the line of the user: the first one outside of this package."""
     level = 1
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(0)
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
         level, frame = level + 1, frame.f_back
-    return level
+    warnings.warn(message, category, stacklevel=level)

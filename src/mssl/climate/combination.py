@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
-from mssl._validation import caller_level, check_choice, refused
+from mssl._validation import check_choice, refused, warn
 from mssl.climate.grids import (
     DEGREES,
     axis_attributes,
@@ -324,7 +323,7 @@ def _align(observed: Any, fields: dict[str, Any], train: tuple[int, int], test: 
         )
         if field is not observed or np.isin(wanted[learning], absent).all():
             raise DataError(f"{lacks}; choose years that all of them cover.")
-        warnings.warn(f"{lacks}; they count as gaps and are predicted.", UserWarning, stacklevel=caller_level())
+        warn(f"{lacks}; they count as gaps and are predicted.")
     observed = loaded(observed.reindex(time=wanted), "The observation")
     values = [loaded(field.sel(time=wanted), f"Member {name!r}").values for name, field in fields.items()]
     stack = np.stack(values, axis=2).astype(float, copy=False)
@@ -424,7 +423,7 @@ def _comment(figures: dict[str, Any], units: str | None, raw: bool) -> dict[str,
         f"A regression on monthly {'values' if raw else 'anomalies'} learns weather, so that the projected change is "
         f"{'damped' if kept < 1 else 'inflated'} by a factor of {factor:g}; --method average-model keeps it."
     )
-    warnings.warn(told, UserWarning, stacklevel=caller_level())
+    warn(told)
     return {"comment": told}
 
 

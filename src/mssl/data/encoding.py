@@ -7,7 +7,6 @@ command line reads are encoded by the same rules.
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
@@ -20,7 +19,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_array
 
 from mssl._typing import Array, Index, Labels, Mask
-from mssl._validation import caller_level, check_choice, refused
+from mssl._validation import check_choice, refused, warn
 from mssl.data.inputs import (
     CodedTasks,
     absent,
@@ -114,11 +113,9 @@ class ColumnSchema:
         place = {n: numbers[float(n)] for n in found if is_number(n) and float(n) in numbers} | place
         strange = [level for level in found if level not in place and level not in column.blank]
         if strange:
-            warnings.warn(
+            warn(
                 f"Column {self.name!r} holds {listing(strange)}, not seen in training; these rows count as none of "
-                f"{listing(self.levels)}. Fit again with rows that have them.",
-                UserWarning,
-                stacklevel=caller_level(),
+                f"{listing(self.levels)}. Fit again with rows that have them."
             )
         missing, other = -1, len(self.categories)
         places = [missing if level in column.blank else place.get(level, other) for level in found]
@@ -194,11 +191,9 @@ def _check_text(name: str, levels: list[str], n_rows: int) -> None:
     few = len(levels) <= min(_FEW_LEVELS, n_rows // _ROWS_PER_LEVEL)
     what = reject_mixed(f"Column {name!r}", levels, few, f" If these are codes, give {declare}.")
     if what:
-        warnings.warn(
+        warn(
             f"{what}, and is taken for a category of {len(levels)} levels; if it should be numbers, correct the text. "
-            f"{declare} ends this note.",
-            UserWarning,
-            stacklevel=caller_level(),
+            f"{declare} ends this note."
         )
     elif levels and all(_DATE.fullmatch(level.strip()) for level in levels[:50]):
         raise DataError(_date_advice(name))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import _num_samples
 
 from mssl._typing import Array, Index, Labels, Mask
-from mssl._validation import caller_level, refused
+from mssl._validation import refused, warn
 from mssl.exceptions import DataError, LayoutError, UnseenTaskError, require
 
 LARGEST_PULLED = 2**28  # bytes of a Dask array that are pulled into memory where its rows are needed
@@ -40,11 +39,7 @@ def in_memory(name: str, values: Any) -> Any:
             f"least squares, and predictions of means. Call .compute() on {name} if it fits, or give a sample of the "
             "rows."
         )
-    warnings.warn(
-        f"{name} is a Dask collection, and its rows are needed: {what} are pulled into memory.",
-        UserWarning,
-        stacklevel=caller_level(),
-    )
+    warn(f"{name} is a Dask collection, and its rows are needed: {what} are pulled into memory.")
     return values.compute()
 
 
@@ -358,11 +353,7 @@ def _as_numbers(targets: Labels) -> Labels:
 
 
 def _warn_column_vector() -> None:
-    warnings.warn(
-        "A column-vector y was passed when a 1d array was expected; it is read as one task.",
-        DataConversionWarning,
-        stacklevel=caller_level(),
-    )
+    warn("A column-vector y was passed when a 1d array was expected; it is read as one task.", DataConversionWarning)
 
 
 def is_missing(targets: Labels) -> Mask:

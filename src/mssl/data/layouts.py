@@ -25,7 +25,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
 from mssl._typing import Array, Index, Labels, Mask
-from mssl._validation import caller_level
+from mssl._validation import warn
 from mssl.data.encoding import FeatureEncoder, Features, read_features
 from mssl.data.inputs import (
     is_missing,
@@ -331,11 +331,7 @@ def _warn_of_target(data: TaskData) -> None:
     alike = np.flatnonzero((data.X[:_FEW] == y[:_FEW, None]).all(axis=0))
     same = [names[j] for j in alike if np.array_equal(data.X[:, j], y)]
     if same and np.any(y != y[0]):
-        warnings.warn(
-            f"The column {listing(same)} of X is the target itself, so nothing is left to predict; drop it from X.",
-            UserWarning,
-            stacklevel=caller_level(),
-        )
+        warn(f"The column {listing(same)} of X is the target itself, so nothing is left to predict; drop it from X.")
 
 
 def _by_layout(features: Features, targets: Labels, target_names: Labels | None, sample_weight: Any) -> TaskData:

@@ -7,13 +7,11 @@ of neighbouring rows that are alike.
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 from scipy import sparse
 
 from mssl._typing import Array, Index
-from mssl._validation import caller_level
+from mssl._validation import warn
 from mssl.data.layouts import TaskData
 
 # A column, or all columns, are taken for an occasion where values are (nearly) unique within tasks and repeat across
@@ -124,12 +122,10 @@ def warn_of_ids(data: TaskData) -> None:
     found = None if data.groups is not None or data.order is not None else repeated_column(data)
     if found is not None:
         name, share = found
-        warnings.warn(
+        warn(
             f"{share:.0%} of the rows have the value of {name!r} of a row of another task. If such rows share an "
             f"occasion, a day or a patient, folds that part them leak: give groups={name!r} to fit, and the column "
-            "is no feature any more.",
-            UserWarning,
-            stacklevel=caller_level(),
+            "is no feature any more."
         )
 
 
@@ -139,20 +135,16 @@ def warn_of_residuals(data: TaskData, residuals: Array) -> None:
         return
     found = None if data.groups is not None else repeated_rows(data, residuals)
     if found is not None and found[1] >= _ALIKE and found[2] >= _ERRORS:
-        warnings.warn(
+        warn(
             f"{found[0]:.0%} of the rows have the features of a row of another task, and residuals of such rows have a "
             f"correlation of {found[1]:.2f}: they seem to share an occasion, and folds that part them leak. Give "
-            "groups= to fit, so that they stay together, or y of shape (n, K).",
-            UserWarning,
-            stacklevel=caller_level(),
+            "groups= to fit, so that they stay together, or y of shape (n, K)."
         )
     r, errors = neighbour_correlation(data, residuals)
     if r >= _ALIKE and errors >= _ERRORS:
-        warnings.warn(
+        warn(
             f"Residuals of neighbouring rows have a correlation of {r:.2f}. If rows are in the order of time, random "
-            "folds leak: give order= to fit, a column of times, so that folds are blocks of time.",
-            UserWarning,
-            stacklevel=caller_level(),
+            "folds leak: give order= to fit, a column of times, so that folds are blocks of time."
         )
 
 
@@ -176,9 +168,7 @@ def warn_of_exposure(data: TaskData, offset: Array, weights: Array) -> None:
     (given, _), (none, _), (best, means) = map(likelihood, (offset, np.zeros_like(offset), np.log(offset)))
     spread = float(weights @ ((data.y - means) ** 2 / means)) / (len(offset) - data.n_tasks)
     if best - max(given, none) > _LIKELIER * max(spread, 1.0):
-        warnings.warn(
+        warn(
             f"offset looks like an exposure itself ({offset.min():.3g} to {offset.max():.3g}): its logarithm explains "
-            "the counts far better. Give the logarithm, offset=np.log(exposure).",
-            UserWarning,
-            stacklevel=caller_level(),
+            "the counts far better. Give the logarithm, offset=np.log(exposure)."
         )

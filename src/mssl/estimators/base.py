@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
@@ -19,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from mssl._html import Html, tag
 from mssl._typing import Array, ClassWeight, Labels, Mask
-from mssl._validation import caller_level, check_choice, refused
+from mssl._validation import check_choice, refused, warn
 from mssl.data.distributed import predict_lazily
 from mssl.data.encoding import read_features
 from mssl.data.inputs import as_table, feature_labels, is_dask, is_missing, listing, read_offset
@@ -72,11 +71,10 @@ def score_by_keyword(method: Callable[P, R]) -> Callable[P, R]:
     def score(*args: Any, **named: Any) -> R:
         kept, old = args[:3], args[3:]
         if old:
-            warnings.warn(
+            warn(
                 "score takes tasks and sample_weight by keyword; by position (sample_weight, then tasks) they go "
                 "with the next release.",
                 FutureWarning,
-                stacklevel=caller_level(),
             )
             named |= dict(zip(("sample_weight", "tasks"), old, strict=False))
         return method(*kept, **named)
@@ -429,11 +427,7 @@ def hint_at_other_scales(model: Any, data: TaskData) -> None:
     if all(np.all(data.X[rows] @ coef[k] + intercept[k] >= 0) for k, rows in enumerate(parts)):
         return
     log = "target_transform='log' or " if "target_transform" in model.get_params(deep=False) else ""
-    warnings.warn(
-        f"All targets are positive, and some are predicted negative; {log}loss='gamma' would suit them better.",
-        UserWarning,
-        stacklevel=caller_level(),
-    )
+    warn(f"All targets are positive, and some are predicted negative; {log}loss='gamma' would suit them better.")
 
 
 def warn_unless_converged(spec: FitSpec, result: FitResult) -> None:
@@ -459,7 +453,7 @@ def warn_unless_converged(spec: FitSpec, result: FitResult) -> None:
             f"raise tol (now {settings.tol:g}), or rescale features, and targets of tasks, that differ by many "
             "orders of magnitude"
         )
-    warnings.warn(f"The fit {result.message}; {remedy}.", ConvergenceWarning, stacklevel=caller_level())
+    warn(f"The fit {result.message}; {remedy}.", ConvergenceWarning)
 
 
 def error_inflation(result: FitResult) -> float:
@@ -497,11 +491,9 @@ def _hint_at_tasks(data: TaskData) -> None:
     if ids:
         found += f"{' and ' if found else ''}the columns {listing(ids)} hold whole numbers that recur, as ids do"
     if found:
-        warnings.warn(
+        warn(
             f"All rows are one task, and {found}; if one of them names the tasks, give it as task_column. If there is "
-            "one task, give its name for every row as tasks.",
-            UserWarning,
-            stacklevel=caller_level(),
+            "one task, give its name for every row as tasks."
         )
 
 

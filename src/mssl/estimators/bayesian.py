@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mssl._progress import Progress
 from mssl._typing import Array, ClassWeight, Index
-from mssl._validation import caller_level, check_choice, check_flag, check_number, check_whole_number, refused
+from mssl._validation import check_choice, check_flag, check_number, check_whole_number, refused, warn
 from mssl.data.inputs import feature_labels, listing, read_labels, read_offset, take_columns
 from mssl.data.layouts import TaskData
 from mssl.data.leaks import warn_of_ids, warn_of_residuals
@@ -105,7 +105,7 @@ class BayesianEstimator(TaskEstimator):
         empty = data.tasks[data.n_rows == 0].tolist()
         if empty:
             told = f"Tasks {listing(empty)} have no rows; they are predicted from what all tasks share."
-            warnings.warn(told, UserWarning, stacklevel=caller_level())
+            warn(told)
         self.maps_ = None
         self._remember_input(X, data)
         folds = self._folds(data)
@@ -140,11 +140,10 @@ class BayesianEstimator(TaskEstimator):
         late = [member.name for member in ensemble.members if not member.fit.converged]
         varies = np.any(data.y != data.y[data.offsets[data.task_of_row]])  # else noise and weights shrink without end
         if late and varies:
-            warnings.warn(
+            warn(
                 f"Hyperparameters of {listing(late)} were not within tol ({self.tol:g}) after {self.max_iter} steps; "
                 "raise max_iter, or accept the fit by raising tol.",
                 ConvergenceWarning,
-                stacklevel=caller_level(),
             )
         return self
 

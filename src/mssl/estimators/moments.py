@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Self
 
@@ -10,7 +9,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
 from mssl._typing import Labels
-from mssl._validation import caller_level, check_instance, refused
+from mssl._validation import check_instance, refused, warn
 from mssl.data.inputs import feature_labels, is_dask
 from mssl.data.moments import Moments
 from mssl.estimators.prediction import head
@@ -113,11 +112,9 @@ class FromMoments(SingleThreaded):
         """
         before = getattr(self, "moments_", None)
         if before is None and hasattr(self, "coef_"):
-            warnings.warn(
+            warn(
                 "This model was fitted to rows that it does not keep: partial_fit begins anew, without them. Begin "
-                "with fit_moments or partial_fit to add rows to others.",
-                UserWarning,
-                stacklevel=caller_level(),
+                "with fit_moments or partial_fit to add rows to others."
             )
         if before is not None and not is_dask(X):
             validate_data(self, head(X, self.task_column), skip_check_array=True, reset=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable
 from typing import Any, NamedTuple, Self
 
@@ -10,7 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mssl._typing import Array, Index, Labels
-from mssl._validation import caller_level, check_choice, check_number, check_whole_number
+from mssl._validation import check_choice, check_number, check_whole_number, warn
 from mssl.data.columns import column_quantiles
 from mssl.data.encoding import FeatureEncoder, Features, read_features
 from mssl.data.inputs import (
@@ -127,7 +126,7 @@ class TaskPredictor(SingleThreaded):
                 "The model was fitted with offsets, and offset is not given: the answer is for an offset of 0, "
                 "an exposure of 1. Give offset=…, or offset=0 if that is meant."
             )
-            warnings.warn(told, UserWarning, stacklevel=caller_level())
+            warn(told)
 
     @property
     def _n_columns(self) -> int:
@@ -195,12 +194,10 @@ class TaskPredictor(SingleThreaded):
         if rule == "error" or not knows_mean:
             refuse_unseen(labels, index, self.tasks_, " (or give unseen='mean')" if knows_mean else "")
         if unseen is None:
-            warnings.warn(
+            warn(
                 f"Tasks {listing(unseen_tasks(labels, index))} were not there when the model was fitted; they are "
                 "predicted from the mean of the tasks. unseen='error' refuses them, unseen='mean' says that it is so "
-                "meant.",
-                UserWarning,
-                stacklevel=caller_level(),
+                "meant."
             )
 
     def _mapped(self, values: Any) -> Any:

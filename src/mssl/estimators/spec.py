@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from mssl._typing import Labels, TaskMatrix
-from mssl._validation import caller_level, check_choice, refused
+from mssl._validation import check_choice, refused, warn
 from mssl.data.layouts import TaskData
 from mssl.losses import Loss
 from mssl.model.objective import PaperScale, paper_scale
@@ -222,10 +221,8 @@ def warn_if_ordinary(spec: FitSpec, data: TaskData) -> None:
     weights_profit = penalised or not spec.penalty.separable
     if spec.structure.relates != "residual" or weights_profit or not data.shared or data.n_tasks == 1:
         return
-    warnings.warn(
+    warn(
         "on='residual' with one X for all tasks and no penalty on the weights (coef_penalty=0, ridge=0): the weights "
         "are those of ordinary least squares whatever the graph is, so only the graph is learned. Give "
-        "coef_penalty > 0 for weights that profit from the graph.",
-        UserWarning,
-        stacklevel=caller_level(),
+        "coef_penalty > 0 for weights that profit from the graph."
     )

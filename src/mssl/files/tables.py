@@ -7,7 +7,6 @@ learned once, as a :class:`TableSchema`, and kept with the model, so that new fi
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mssl._typing import Array, Index, Labels, Mask
-from mssl._validation import caller_level, check_choice
+from mssl._validation import check_choice, warn
 from mssl.data.encoding import (
     ColumnSchema,
     FeatureEncoder,
@@ -368,11 +367,9 @@ def _tell_dropped(gaps: dict[str, Mask], tasks: CodedTasks, rows: Index) -> None
     left = np.bincount(tasks.codes[rows], minlength=len(tasks.names))
     gone = tasks.names[(left == 0) & (np.bincount(tasks.codes, minlength=len(tasks.names)) > 0)]
     lost = f" No row is left of the tasks {listing(gone)}." if len(gone) else ""
-    warnings.warn(
+    warn(
         f"{len(tasks) - len(rows):,} of {len(tasks):,} rows lack a value and were dropped; missing are "
-        f"values of {columns}{more}.{lost}",
-        UserWarning,
-        stacklevel=caller_level(),
+        f"values of {columns}{more}.{lost}"
     )
 
 

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import os
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from mssl._html import JOINER, Html, numbered, tag
 from mssl._typing import TaskMatrix
-from mssl._validation import caller_level
+from mssl._validation import warn
 from mssl.data.encoding import is_number
 from mssl.exceptions import DataError, ModelFileError, require
 from mssl.files.atomic import write_text
@@ -181,11 +180,10 @@ def safe_cells(names: Iterable[Any], safe: bool | None = None) -> Callable[[Any]
     """
     changed = [name for name in names if safe_cell(name) != name] if safe is None else []
     if changed:
-        warnings.warn(
+        warn(
             f"{len(changed)} names (such as {short_name(changed[0])!r}) could act as formulas in a spreadsheet or as "
             "commands on a terminal; they are written with an apostrophe in front and escapes spelt out. Write them as "
-            "they are with --no-safe-csv (safe=False), or say that this is meant with --safe-csv (safe=True).",
-            stacklevel=caller_level(),
+            "they are with --no-safe-csv (safe=False), or say that this is meant with --safe-csv (safe=True)."
         )
     return safe_cell if safe or changed else None
 

@@ -27,7 +27,6 @@ Shah & Samworth (2013), doi:10.1111/j.1467-9868.2011.01034.x (complementary pair
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -37,7 +36,7 @@ from sklearn.base import BaseEstimator, clone
 
 from mssl._progress import Progress
 from mssl._typing import Array, Index, Mask, TaskMatrix
-from mssl._validation import caller_level, check_choice, check_number, check_whole_number, finite, refused
+from mssl._validation import check_choice, check_number, check_whole_number, finite, refused, warn
 from mssl.data.inputs import take_columns
 from mssl.data.layouts import TaskData
 from mssl.data.splitters import class_rows, deal_groups, keep_classes
@@ -401,12 +400,10 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
 def _warn_small(data: TaskData) -> None:
     smallest = int(data.n_rows.min())
     if smallest / 2 < 2 * data.n_features:
-        warnings.warn(
+        warn(
             f"subsample='samples' refits on half of every task's rows: {smallest // 2} in the smallest task, for "
             f"{data.n_features} features. Half-samples that are not well above the number of features spoil the graph; "
-            "subsample='coefficients' does not need them.",
-            UserWarning,
-            stacklevel=caller_level(),
+            "subsample='coefficients' does not need them."
         )
 
 
@@ -414,11 +411,9 @@ def _warn_lost_classes(masks: Sequence[Mask], labels: Index) -> None:
     """Warn where a subsample has rows of one class only, over all tasks."""
     lost = sum(len(np.unique(labels[mask])) < len(np.unique(labels)) for mask in masks)
     if lost:
-        warnings.warn(
+        warn(
             f"{lost} of {len(masks)} subsamples have rows of one class only; the rarer class has "
-            f"{np.bincount(labels).min()} rows. subsample='coefficients' needs no halves of the rows.",
-            UserWarning,
-            stacklevel=caller_level(),
+            f"{np.bincount(labels).min()} rows. subsample='coefficients' needs no halves of the rows."
         )
 
 

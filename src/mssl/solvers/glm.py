@@ -12,7 +12,6 @@ It gets half an observation of what it lacks, spread evenly over its rows: its t
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -20,7 +19,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl._validation import caller_level
+from mssl._validation import warn
 from mssl.data.design import DenseBlocks, Design
 from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData
@@ -196,12 +195,10 @@ def _off_the_edge(y: Array, weights: Array, data: TaskData, loss: Loss) -> Array
         inside = 1.0 if edge == 0 else -1.0
         y = np.where(np.repeat(flat, data.n_rows), y + inside * np.repeat(shift, data.n_rows), y)
     if found:
-        warnings.warn(
+        warn(
             f"{'. '.join(found)}. Their intercepts would be infinite: each task gets half an observation of what it "
             "lacks. Their weights come from related tasks alone; drop these tasks, or give them other targets too, if "
-            "that is not meant.",
-            UserWarning,
-            stacklevel=caller_level(),
+            "that is not meant."
         )
     return y
 

@@ -10,7 +10,6 @@ Weights are stored (K, d), row k is :math:`w_k`.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-from mssl._validation import caller_level
+from mssl._validation import warn
 from mssl.data.design import Design, default_memory_limit
 from mssl.kernels import gram_products
 from mssl.model.bounds import WeightBound, quadratic_duality
@@ -489,11 +488,9 @@ def tell_beyond(size: int, memory_limit: int | None, what: str) -> bool:
     """Whether something would take more bytes than it may, so that the rows serve instead, which is told."""
     limit = default_memory_limit() if memory_limit is None else memory_limit
     if size > limit:
-        warnings.warn(
+        warn(
             f"{what} would take {size / 2**20:.3g} MiB, and memory_limit allows {limit / 2**20:.3g} MiB: the fit "
-            "multiplies by the rows instead, which takes longer. Raise memory_limit if there is room.",
-            UserWarning,
-            stacklevel=caller_level(),
+            "multiplies by the rows instead, which takes longer. Raise memory_limit if there is room."
         )
     return size > limit
 

@@ -15,7 +15,6 @@ Journal of Machine Learning Research 13.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
@@ -25,7 +24,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from mssl._typing import Array, Index
-from mssl._validation import caller_level
+from mssl._validation import warn
 from mssl.glasso.solver import GraphicalLassoResult, gap_of, solve
 from mssl.model.task_matrix import submatrix
 
@@ -134,11 +133,9 @@ def update(
     single, groups = _components(precision, S.links)
     largest = max(map(len, groups), default=0)
     if largest > _LARGE:
-        warnings.warn(
+        warn(
             f"The graph joins {largest} of {len(S.Q)} tasks, whose tables take {40 * largest**2 / 2**30:.1f} GiB and "
-            "minutes a round; raise graph_penalty (alpha) or variance_floor for a graph of smaller components.",
-            UserWarning,
-            stacklevel=caller_level(),
+            "minutes a round; raise graph_penalty (alpha) or variance_floor for a graph of smaller components."
         )
     own = S.diagonal() + S.prices.floors
     # The objective of a task alone is 1 + log own: tolerances are relative to the objective, and shared by size.

@@ -2,14 +2,13 @@ r"""A sparse task precision learned from the data: the structure of p-MSSL and r
 
 from __future__ import annotations
 
-import warnings
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mssl._typing import Moment, VarianceFloor
-from mssl._validation import caller_level, check_number, refused
+from mssl._validation import check_number, refused, warn
 from mssl.glasso.solver import GlassoStatus, GraphicalLassoResult, gap_of, solve
 from mssl.model.objective import lambda_max, prior_weight
 from mssl.model.task_matrix import DENSE_UP_TO, diagonal_matrix
@@ -261,12 +260,10 @@ class SparsePrecision(Structure):
             return
         scale.kept["announced"] = True
         floor = f"variance_floor (now {self.variance_floor})" if self.on == "coef" else "coef_penalty or ridge"
-        warnings.warn(
+        warn(
             f"A step of the graph of {scale.n_tasks} tasks took {sweeps} sweeps: Ω is close to singular, and the fit "
             f"may take very long. Raise {floor} or graph_penalty (alpha, now {self.alpha:g}). max_iter bounds the "
-            "rounds; what a fit has reached by then is its best point, with its certificate.",
-            UserWarning,
-            stacklevel=caller_level(),
+            "rounds; what a fit has reached by then is its best point, with its certificate."
         )
 
     def found(
