@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from inspect import signature
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from mssl._validation import warn
 from mssl.data.encoding import Features
 from mssl.data.inputs import listing, number_tasks
 from mssl.data.splitters import TaskGroupKFold, TaskKFold, read_splits
@@ -285,10 +285,9 @@ def _point_out_blanks(tasks: list[str], column: str) -> None:
     from mssl.files.tables import blank_twins
 
     for group in blank_twins(tasks):
-        warnings.warn(
+        warn(
             f"the tasks {listing(group)} differ only in blanks; they are fitted as different tasks. "
-            f"If they are one, correct the column {column!r}.",
-            stacklevel=3,
+            f"If they are one, correct the column {column!r}."
         )
 
 
@@ -316,11 +315,10 @@ def _point_out_ids(X: NDArray[np.float64], columns: tuple[Any, ...]) -> None:
     if found:
         one, names = len(found) == 1, listing(found)
         what = f"the column {names} looks like an id and is" if one else f"the columns {names} look like ids and are"
-        warnings.warn(
+        warn(
             f"{what} used to predict from, as any other; leave {'it' if one else 'them'} out with "
             f"--drop {','.join(found)}, or name one that says which rows belong together with --group. --features "
-            "names the columns to use, and ends this note.",
-            stacklevel=3,
+            "names the columns to use, and ends this note."
         )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
 import click
 
+from mssl._validation import warn
 from mssl.cli._distributed import DistributedTraining, fit_by_passes, read_moments
 from mssl.cli._options import (
     edges_option,
@@ -123,7 +123,7 @@ def fit(
         began = time.perf_counter()
         training, model = _fit_distributed(cluster, show_progress(quiet), table | {"report": page}, method, **how)
     if record is not None and not Path(record).exists():
-        warnings.warn(f"{method} keeps no record of finished work here; ended early, it begins anew.", stacklevel=1)
+        warn(f"{method} keeps no record of finished work here; ended early, it begins anew.")
     forget_running(model)
     summary = summarise(model, training, method, fixed, time.perf_counter() - began)
     if path is not None:
@@ -151,7 +151,7 @@ def _fit_rows(training: Training, method: str, fixed: dict[str, Any], seed: int,
     model = make_estimator(method, training.family, fixed, selection=selection, seed=seed, **running)
     n_tasks = training.n_tasks
     if running["n_jobs"] not in (None, 1) and "n_jobs" not in model.get_params(deep=False):
-        warnings.warn(f"{method} is fitted by one process; --jobs changes nothing.", stacklevel=2)
+        warn(f"{method} is fitted by one process; --jobs changes nothing.")
     if not fixed:
         _shorten(model, n_tasks)
     if seed and "cv" in model.get_params(deep=False):
@@ -202,11 +202,10 @@ def _shorten(model: Any, n_tasks: int) -> None:
     if n_tasks <= _MANY_TASKS or "graph_penalties" not in known or known.get("on", "coef") != "coef":
         return
     model.set_params(**_SHORT_SEARCH)
-    warnings.warn(
+    warn(
         f"there are {n_tasks:,} tasks, so that the search is a short one: eight settings, and no stability selection. "
         "--set selection=both makes the whole search, whose time grows with the square of the tasks; mssl select finds "
-        "the stable edges alone.",
-        stacklevel=2,
+        "the stable edges alone."
     )
 
 

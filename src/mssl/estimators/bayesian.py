@@ -104,8 +104,7 @@ class BayesianEstimator(TaskEstimator):
         data = self._read_columns(X, y, tasks, sample_weight, offset).with_occasions(groups, order)
         empty = data.tasks[data.n_rows == 0].tolist()
         if empty:
-            told = f"Tasks {listing(empty)} have no rows; they are predicted from what all tasks share."
-            warn(told)
+            warn(f"Tasks {listing(empty)} have no rows; they are predicted from what all tasks share.")
         self.maps_ = None
         self._remember_input(X, data)
         folds = self._folds(data)

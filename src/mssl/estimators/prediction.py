@@ -122,11 +122,10 @@ class TaskPredictor(SingleThreaded):
     def _miss_offset(self) -> None:
         """Say that offsets were given to the fit and not to a prediction."""
         if self.has_offset_:
-            told = (
+            warn(
                 "The model was fitted with offsets, and offset is not given: the answer is for an offset of 0, "
                 "an exposure of 1. Give offset=…, or offset=0 if that is meant."
             )
-            warn(told)
 
     @property
     def _n_columns(self) -> int:

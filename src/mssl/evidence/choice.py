@@ -203,10 +203,9 @@ class Trials:
                 made = self._forecast(candidate, len(self.folds))
                 self.record.add(candidate.name, {name: part.tolist() for name, part in vars(made).items()})
             whole = self.forecast(candidate)
-            y = self.data.y[self.rows]
-            self.calibrations[candidate] = calibrate(whole, y, self.row_weights(), self.loss)
+            y, counts = self.data.y[self.rows], self.row_weights()
+            self.calibrations[candidate] = calibrate(whole, y, counts, self.loss)
             self.densities[candidate] = _densities(whole.calibrated(self.calibrations[candidate]), y, self.loss)
-            counts = self.row_weights()
             self.report(candidate.name, float(counts @ self.densities[candidate] / counts.sum()))
         return self.densities[candidate]
 
