@@ -160,3 +160,27 @@ def test_tables_of_arrow_and_dicts_are_fitted_and_adapted_to(known) -> None:
         np.testing.assert_array_equal(same.coef_, model.coef_)
         same.adapt({"age": [0.1, 0.2], "sex": ["f", "m"]}, [0.0, 1.0], "c")
         assert same.predict({"age": 0.0, "sex": "f", "site": "c"}).shape == (1,)
+
+
+@pytest.mark.parametrize("kind", [MSSLRegressor, BayesianMSSLRegressor])
+def test_text_in_a_column_of_numbers_is_no_new_category(kind):
+    """After the fit texts that are numbers are these numbers, and others are refused: none becomes a column of 0 and 1."""
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"task": np.repeat(["a", "b"], 30), "x": random.normal(size=60), "z": random.normal(size=60)})
+    model = kind(task_column="task").fit(frame, frame["x"] - frame["z"] + 0.1 * random.normal(size=60))
+    rows = frame[:4].assign(x=frame["x"][:4].astype(str))
+    np.testing.assert_allclose(model.predict(rows), model.predict(frame[:4]))
+    record = frame.iloc[0].to_dict()
+    np.testing.assert_allclose(model.predict(record | {"x": str(record["x"])}), model.predict(frame[:1]))
+    for wrong in ("abc", "true"):
+        with pytest.raises(DataError, match="it was numeric in training"):
+            model.predict(record | {"x": wrong})
+
+
+@pytest.mark.parametrize("wrong", [[], None, "abc", 3.0])
+def test_what_is_no_table_is_said_so(wrong):
+    frame = pd.DataFrame({"task": np.repeat(["a", "b"], 10), "x": np.arange(20.0)})
+    model = MSSLRegressor(task_column="task").fit(frame, np.random.default_rng(0).normal(size=20))
+    for call in (model.predict, lambda X: MSSLRegressor(task_column="task").fit(X, [1.0])):
+        with pytest.raises((DataError, TypeError), match="X"):
+            call(wrong)

@@ -304,9 +304,12 @@ def _certified(certificate: dict[str, Any]) -> str:
     return f"{certificate['status']} (relative gap {certificate['relative_gap']:.1e})"
 
 
+NOT_MEASURED = "not measured (mssl compare measures it where tasks have three rows or more)"
+
+
 def _held_out(score: dict[str, Any] | None) -> str:
     if score is None:
-        return "not measured (mssl compare measures it)"
+        return NOT_MEASURED
     base = f"; each task's base rate alone has {score['base_rate']:.4g}" if "base_rate" in score else ""
     area = f"; area under the ROC curve {score['auc']:.3f} (0.5 is chance)" if "auc" in score else ""
     share = f"; R² within tasks {score['explained']:.3f}" if "explained" in score else ""
@@ -320,7 +323,7 @@ def _gain(summary: dict[str, Any]) -> str:
     if summary["tasks"] == 1:
         return "none: there is one task, and nothing to share with"
     if gain is None and lead is None:
-        return "not measured (mssl compare measures it)"
+        return NOT_MEASURED
     if max(gain or 0.0, lead or 0.0) < NEGLIGIBLE_GAIN:
         return "none: separate models per task do as well in cross-validation"
     if gain is None:

@@ -401,6 +401,8 @@ def _schema(fitted: Any, model: str, offset: str | None = None, task: str | None
             f"{model!r} was fitted to an array, without names of columns, so it does not know what those of a table "
             "mean; use mssl.load and the methods of the model."
         )
+    if task is not None and task in {column.name for column in schema.columns}:
+        raise click.UsageError(f"--task is {task!r}, a feature of the model; name the column that says the tasks.")
     if offset is not None and hasattr(fitted, "classes_"):
         raise click.UsageError(f"--offset is {offset!r}; a model of labels takes none. Leave it out.")
     return replace(schema, offset=offset or schema.offset, task=task or schema.task)

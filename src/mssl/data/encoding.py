@@ -187,9 +187,10 @@ def column_of(columns: Sequence[ColumnSchema]) -> Index:
 
 def _check_text(name: str, levels: list[str], n_rows: int) -> None:
     """Raise where a column of text is likelier to be dates, or numbers that are ill written, than a category."""
+    offered = "" if len(levels) > MOST_CATEGORIES else " If these are codes, give {}."
     declare = f"categorical_features=[{name!r}] (--categorical {name} on the command line)"
     few = len(levels) <= min(_FEW_LEVELS, n_rows // _ROWS_PER_LEVEL)
-    what = reject_mixed(f"Column {name!r}", levels, few, f" If these are codes, give {declare}.")
+    what = reject_mixed(f"Column {name!r}", levels, few, offered.format(declare))
     if what:
         warn(
             f"{what}, and is taken for a category of {len(levels)} levels; if it should be numbers, correct the text. "
@@ -213,8 +214,8 @@ def reject_mixed(what: str, levels: list[str], few: bool = False, codes: str = "
     if text and all(_SEPARATED.fullmatch(level.strip()) for level in text):
         raise DataError(
             f"{what} holds numbers with separators (for example {text[0]!r}), which read as text; remove the "
-            "thousands separators and write decimals with a point, as in 1234.5 (pandas: read_csv(…, thousands=',')); "
-            "if they are labels, write them without commas."
+            "thousands separators and write decimals with a point, as in 1234.5 (pandas.read_csv has options thousands "
+            f"and decimal); if they are labels, write them without commas.{codes}"
         )
     if not 0 < len(text) < len(levels):
         return ""
@@ -463,6 +464,7 @@ def read_features(
     encoder: FeatureEncoder | None = None,
     missing: str = "error",
     categorical: Any = None,
+    later: bool = False,
 ) -> Features:
     """Check X in any layout, split off the task column and encode the other ones.
 
@@ -479,6 +481,8 @@ def read_features(
         What a new encoder does about missing values.
     categorical : sequence of str or int, optional
         Columns that a new encoder takes for categories, whatever they hold.
+    later : bool
+        Whether X comes after the fit: columns of text are then no new categories.
     """
     check_choice("missing", missing, ("error", "indicator"))
     if isinstance(X, Features):
@@ -489,9 +493,12 @@ def read_features(
     if tasks is not None:
         labels = _task_labels(tasks)
     learns, dtype = encoder is None, _dtype(X)
-    if encoder.has_categories if encoder else categorical is not None or _has_text(X):
+    text = _has_text(X)
+    if encoder.has_categories if encoder else not later and (categorical is not None or text):
         encoder, values = _encoded(X, encoder, missing, categorical)
     else:
+        if later and text:  # numbers that came as text, or a stated error
+            X = np.column_stack([numbers_of(column) for column in _columns_of(X)])
         values = _numbers(X, names)
         if learns and missing == "indicator" and not sparse.issparse(values):
             encoder, _ = FeatureEncoder.learn(values.reshape(-1, values.shape[-1]), missing)

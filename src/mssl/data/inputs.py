@@ -136,6 +136,8 @@ def split_task_column(X: Any, column: Any, optional: bool = False) -> tuple[Any,
         return X, None, None
     if not sparse.issparse(X):
         X = as_given(X)
+    if X.ndim < 2:
+        raise LayoutError(f"X has shape {X.shape}; give a table of rows and columns, or records with their names.")
     if not is_place(column, X.shape[1]):
         allowed = f"X is a plain array with {X.shape[1]} columns: give the column's number, or a DataFrame"
         raise refused("task_column", column, allowed, error=LayoutError)

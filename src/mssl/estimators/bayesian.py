@@ -215,8 +215,8 @@ class BayesianEstimator(TaskEstimator):
             raise AttributeError("held_out_ is not known: with an offset folds have judged rates, not the targets.")
         if self.ensemble_.held_out is None:
             raise AttributeError(
-                "held_out_ is not known: nothing was held out, or one part of the rows alone. Give cv=5 and leave "
-                "calibrate=True; mssl.transfer_report and mssl compare measure a model on other rows."
+                "held_out_ is not known: nothing was held out. Fit rows (not moments) with calibrate=True and cv=5, or "
+                "as many folds as the largest task has rows; tasks of one row each cannot be held out."
             )
         return self.ensemble_.held_out
 
@@ -411,8 +411,13 @@ class BayesianEstimator(TaskEstimator):
         precision[:-1, :-1] = self.precision_
         self.precision_ = precision
         self.partial_correlation_ = partial_correlation(precision)
-        known = self.graph_.evidence
-        evidence: Any = None if known is None else Later(lambda: known.resolve().with_unknown(), len(precision))
+        before, known = self.graph_, self.graph_.evidence
+
+        def wider() -> Any:
+            before.test_overall()  # which needs the data of the fit
+            return known.resolve().with_unknown() if known is not None else None
+
+        evidence: Any = None if known is None else Later(wider, len(precision))
         if self.graph_.untested:
             evidence = evidence.resolve()
         self.graph_ = TaskGraph.from_precision(precision, tasks=self.tasks_.tolist(), evidence=evidence)

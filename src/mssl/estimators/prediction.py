@@ -139,7 +139,7 @@ class TaskPredictor(SingleThreaded):
         """
         check_is_fitted(self)
         X = self._own_columns(X)
-        read = read_features(X, self.task_column, tasks, encoder=self.encoder_)
+        read = read_features(X, self.task_column, tasks, encoder=self.encoder_, later=True)
         values, labels = read.values, read.tasks
         K, d = len(self.tasks_), self._n_columns
         if values.ndim == 3:

@@ -372,7 +372,7 @@ class GraphEvidence:
 
         longer = self._with_pairs(np.append(self.reliability, 0.0), padded)
         longer.correlation[-1, -1] = 1.0
-        return longer
+        return replace(longer, overall=self.overall)
 
     def _with_pairs(self, reliability: Array, change: Callable[[Array, float], Array]) -> GraphEvidence:
         """The evidence with other tasks; `change` makes every table, given what stands for nothing known."""

@@ -652,6 +652,6 @@ def _check_classes(folds: list[RowFold], classes: Labels) -> None:
         lost = [label for value, label in enumerate(classes.tolist()) if not np.any(fold.y == value)]
         if lost:
             raise DataError(
-                f"Fold {number} of cv leaves no training rows of class {listing(lost)}; use TaskKFold, "
-                "which spreads every class of two rows or more."
+                f"Fold {number} of cv leaves no training rows of class {listing(lost)}; give that class two rows "
+                "or more, and use TaskKFold (an integer cv), which then keeps one of them in each training part."
             )
