@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import sem
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.model_selection import GridSearchCV, KFold
@@ -183,3 +184,18 @@ def test_a_bayesian_model_is_held_to_single_fits_with_the_features_that_it_chose
     model = (BayesianMSSLClassifier if family == "binary" else BayesianMSSLRegressor)("ridge", cv=2)
     assert sum(report_on(data, model).counts().values()) == 3
     assert model.features == "auto"
+
+
+def test_the_error_of_a_gain_is_the_standard_error_of_a_mean_of_paired_differences(data):
+    """As scipy has it: the standard deviation of the differences, one degree of freedom spent on their mean."""
+    few = np.concatenate([np.flatnonzero(data.tasks_test == task)[:3] for task in np.unique(data.tasks_test)])
+    X, y, tasks = data.X_test[few], data.y_test[few], data.tasks_test[few]
+    model, single = MSSLRegressor(0.2), MultiTaskGLM(Independent(1.0))
+    report = transfer_report(model, data.X, data.y, data.tasks, X_test=X, y_test=y, tasks_test=tasks, single=single)
+    squares = [
+        (one.fit(data.X, data.y, tasks=data.tasks).predict(X, tasks=tasks) - y) ** 2
+        for one in (clone(model), clone(single))
+    ]
+    for k, task in enumerate(report.tasks):
+        difference = (squares[1] - squares[0])[tasks == task]
+        assert report.error[k] == pytest.approx(sem(difference))

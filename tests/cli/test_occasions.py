@@ -65,3 +65,16 @@ def test_what_does_not_go_together_is_said(file, tmp_path):
     assert read_training(file, **TABLE | {"time": "day"}, order="day").order.tolist() == list(range(12))
     with pytest.raises(DataError, match="no column 'date'"):
         read_training(file, **TABLE, group="date")
+
+
+@pytest.mark.parametrize("repeated", ["north", "both"])
+def test_one_time_twice_is_no_time(file, tmp_path, repeated):
+    """Rows of one time are one occasion: a time that stands twice in a task, or twice in all of them, is refused."""
+    rows = [
+        line for site in ("north", "south") for line in [f"{site},{day},1.{day},2.{day},3.{day}" for day in range(6)]
+    ]
+    rows += [f"{site},5,1,2,3" for site in ("north", "south") if repeated in (site, "both")]
+    twice = tmp_path / "twice.csv"
+    twice.write_text("\n".join(["site,day,a,b,y", *rows]))
+    with pytest.raises(DataError, match="twice"):
+        read_training(str(twice), **TABLE | {"time": "day"})

@@ -118,3 +118,15 @@ def test_share_explained_of_held_out_rows_is_that_of_cross_validated_predictions
         base[test] = task_means(y[train], task[train], None, 3)[task[test]]
     expected = 1 - np.sum((y - predicted) ** 2) / np.sum((y - base) ** 2)
     assert model.held_out_.explained == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize(("lead", "error", "wins"), [(5.0, 6.0, False), (0.5, 0.1, False), (7.0, 6.0, True)])
+def test_curves_win_where_their_lead_is_beyond_its_error(lead, error, wins, rng, monkeypatch) -> None:
+    """A lead within its standard error, or within what fits leave open, makes no structure be judged with curves."""
+    X, tasks = rng.normal(size=(60, 2)), np.repeat([0, 1, 2], 20)
+    monkeypatch.setattr(Trials, "lead", lambda *candidates: (lead, error))
+    monkeypatch.setattr(Trials, "trails", lambda *candidates: False)
+    model = BayesianMSSLRegressor(cv=2).fit(X, X[:, 0] + rng.normal(size=60), tasks=tasks)
+    others = [name for name, _, _ in model.ensemble_.judged if name.startswith(("ridge", "mean,", "mean+ard,"))]
+    curved = [name for name in others if "spline" in name and not name.startswith("mean+ard")]
+    assert bool(curved) is wins

@@ -255,3 +255,37 @@ def test_an_unknown_structure_is_refused() -> None:
     with pytest.raises(ValueError, match="structure"):
         fit(X, y, task, structure="dense")
     assert replace(Options(), structure="iw+ard").base == Options()
+
+
+@pytest.mark.parametrize("structure", ["ridge", "mean+ard", "iw"])
+def test_a_free_intercept_is_as_uncertain_as_its_rows_leave_it(structure: str) -> None:
+    """Predictions with flat intercepts are those of intercepts with a prior as wide as one likes, at the same hyper."""
+    X, y, task = draw(12)
+    model = fit(X, y, task, structure=structure, intercepts="flat")
+    wide = 1e7
+    blocks = [np.column_stack([model.features(X[task == k], k), np.ones(np.sum(task == k))]) for k in range(K)]
+    targets = [(y[task == k] - model.units.level[k]) / model.units.sizes[k] for k in range(K)]
+    columns = model.columns.with_intercept()
+    h = model.hyper
+    hyper = replace(h, v=np.append(h.v, wide), t=np.append(h.t, 0.0), psi=np.append(h.psi, 1.0))
+    mean, covariance = DenseModel(blocks, targets, columns).posterior(hyper)
+    for k in range(K):
+        rows = np.column_stack([model.features(X[:6], k), np.ones(6)])
+        size = model.units.sizes[k]
+        expected = model.units.level[k] + size * rows @ mean[k]
+        variance = size**2 * np.sum(rows * (rows @ covariance[k, :, k]), axis=1)
+        found = model.predictor(X[:6], k)
+        np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-5 * np.std(y))
+        np.testing.assert_allclose(found[1], variance, rtol=1e-4)
+
+
+def test_a_tasks_noise_is_known_from_its_rows_and_ten_of_all_others() -> None:
+    """However many rows the other tasks have, they count ten; and a task's own rows less its weights count once."""
+    few, many = (fit(*draw(13, (6, 14, count, count))) for count in (20, 2000))
+    for model in (few, many):
+        own = model.counts - model.edf - 1
+        for k in range(K):
+            assert own[k] < model.degrees(k) <= own[k] + 10 + 1e-9
+    assert many.degrees(0) == pytest.approx(few.degrees(0), abs=1.0)
+    # Nothing but the rows of others says how noisy a new task is.
+    assert many.degrees(None) > 100 * many.degrees(0)

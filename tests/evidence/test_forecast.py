@@ -121,3 +121,20 @@ def test_calibration_counts_weights_as_repetitions_and_knows_its_limits(rng: np.
     wild = calibrate(forecast, forecast.mean + 1e3 * rng.normal(size=n), np.ones(n), Gaussian())
     assert wild.spread <= 3.0 + 1e-9
     assert calibrate(make(np.ones(3), 1.0), np.ones(3), np.ones(3), Poisson()) == Calibration()
+
+
+@pytest.mark.parametrize("loss", [Gaussian(), Bernoulli()], ids=lambda loss: loss.name)
+def test_calibration_is_drawn_to_one_by_what_one_row_could_say(loss, rng: np.random.Generator) -> None:
+    """The factor moves from one towards the best as rows are repeated, and rows that count nothing leave it at one."""
+    n = 40
+    made = make(rng.normal(size=n), 0.2, 1.0, 50.0)
+    y = made.mean + 2.5 * rng.normal(size=n) if loss.name == "gaussian" else (rng.random(n) < 0.5).astype(float)
+
+    def away(repeats: float) -> float:
+        found = calibrate(made, y, np.full(n, repeats), loss)
+        return float(np.hypot(np.log(found.centre), np.log(found.spread)))
+
+    moved = [away(repeats) for repeats in (1e-9, 0.003, 0.03, 1.0)]
+    assert moved[0] == pytest.approx(0, abs=0.02)
+    assert np.all(np.diff(moved) > 0)
+    assert moved[1] < 0.5 * moved[3]

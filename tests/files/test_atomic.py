@@ -189,3 +189,28 @@ def test_a_line_that_cannot_be_appended_leaves_the_file_and_names_it(
     with pytest.raises(DatasetError, match=r"records' cannot be written \(No space left"):
         append_line(path, b"second")
     assert path.read_bytes() == b"first\n"
+
+
+@pytest.mark.parametrize("write", ["whole", "line"])
+def test_content_is_on_the_disk_before_its_name_is(tmp_path: Path, write: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power failure there is the old file or the new one: the bytes are synchronised, and only then renamed."""
+    target = write_text(tmp_path / "a.txt", "old\n")
+    done: list[str] = []
+    sync, replace = os.fsync, Path.replace
+
+    def synchronised(descriptor: int) -> None:
+        done.append("synchronised" if os.fstat(descriptor).st_size else "synchronised nothing")
+        sync(descriptor)
+
+    def replaced(path: Path, other: Path) -> Path:
+        done.append("renamed")
+        return replace(path, other)
+
+    monkeypatch.setattr(os, "fsync", synchronised)
+    monkeypatch.setattr(Path, "replace", replaced)
+    if write == "whole":
+        write_bytes(target, b"new")
+        assert done.index("synchronised") < done.index("renamed")
+    else:
+        append_line(target, b"new")
+        assert done[-1] == "synchronised"

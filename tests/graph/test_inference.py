@@ -536,3 +536,43 @@ def test_what_ranks_change_of_the_scores_counts_as_error():
     share = exact.partial_freedom[pairs] / (exact.freedom[pairs] - 3)
     np.testing.assert_allclose(share, 1.0, rtol=0.01)
     assert np.all(ranked.partial_freedom[pairs] / (ranked.freedom[pairs] - 3) < 0.985)
+
+
+def two_groups(K=8, freedom=40.0, within=0.8, across=0.3):
+    """Two groups of related tasks, and correlations across them that few observations make significant by chance."""
+    group = np.arange(K) % 2
+    r = np.where(group[:, None] == group, within, across)
+    np.fill_diagonal(r, 1.0)
+    return GraphEvidence(r, np.full((K, K), freedom), np.ones(K)), group
+
+
+def test_conditional_edges_are_looked_for_inside_groups_alone():
+    """Pairs of different groups are not tested: they neither get an edge nor pay for one."""
+    evidence, group = two_groups()
+    np.testing.assert_array_equal(evidence.groups[:, None] == evidence.groups, group[:, None] == group)
+    table = evidence.edges(range(8), fdr=1.0)
+    assert table.n_pairs == 2 * 6
+    assert all(group[i] == group[j] for i, j in evidence.edges(range(8), fdr=0.9).pairs)
+    # What stands between the groups changes no q value inside them.
+    other, _ = two_groups(across=-0.25)
+    q = {row[:2]: row.q for row in other.edges(range(8), fdr=0.9)}
+    assert q == {row[:2]: row.q for row in evidence.edges(range(8), fdr=0.9)}
+
+
+def test_relations_about_zero_and_about_the_mean_have_one_sign(monkeypatch):
+    """A pair that is alike about zero and opposite about the mean is no relation, however significant both are."""
+    random = np.random.default_rng(0)
+    X, K = random.standard_normal((40, 12)), 6
+    scores = weights_of(X, X @ random.standard_normal((12, K)) + random.standard_normal((40, K)))
+    K, answers = len(scores.tasks.values), {}
+    for with_mean in (False, True):
+        r = np.full((K, K), 0.95)
+        r[0, 1] = r[1, 0] = -0.95 if with_mean else 0.95
+        np.fill_diagonal(r, 1.0)
+        answers[with_mean] = evidence_module._Statistics(r, np.full((K, K), 30.0), np.ones(K))
+    white = scores._white(False)
+    monkeypatch.setattr(type(scores), "_about_zero", lambda self: (white, answers[False], True))
+    monkeypatch.setattr(type(scores), "_statistics", lambda self, about: answers[True])
+    pairs = scores.evidence().relations(range(K), fdr=0.1).pairs
+    assert (0, 1) not in pairs
+    assert len(pairs) == K * (K - 1) / 2 - 1

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from mssl.graph import partial
-from mssl.graph.partial import _PRIOR, Known, _climb, _evaluate, partial_correlations
+from mssl.graph.partial import _PRIOR, Known, _climb, _evaluate, observations_at, partial_correlations
 
 
 def problem(seed=0, p=3, d=6, n=9):
@@ -146,3 +146,21 @@ def test_unit_of_the_weights_plays_no_part(unit):
     there = partial_correlations(Known(known.information / unit, known.scores / np.sqrt(unit)), np.full(3, unit))
     for one, other in zip(here, there, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("p", "B", "size"), [(5, 40, 2.0), (4, 60, 4.0), (3, 300, 3.0)])
+def test_observations_are_as_many_as_at_the_true_covariance(p, B, size):
+    """On average the number is that at the covariance which made the weights. From few directions, known with errors,
+    the estimate as it is would halve it: it leaves the tasks less variance of their own than they have."""
+    sigma = 0.5 * np.eye(p) + 0.5
+    J = np.zeros((B, p, 1, p, 1))
+    J[:, np.arange(p), 0, np.arange(p), 0] = size
+    root = np.linalg.cholesky(size**2 * sigma + size * np.eye(p))
+    pairs = np.triu_indices(p, 1)
+    true = np.median(observations_at(sigma, J)[pairs])
+    random = np.random.default_rng(0)
+    found = []
+    for _ in range(25):
+        h = (random.standard_normal((B, p)) @ root.T)[:, :, None]
+        found.append(np.median(partial_correlations(Known(J, h), np.ones(p)).observations[pairs]))
+    assert 0.8 < np.mean(found) / true < 1.25

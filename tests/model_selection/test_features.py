@@ -9,6 +9,7 @@ import mssl
 from mssl import MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV
 from mssl.features import FeatureMap, Spline
 from mssl.model_selection import TaskKFold, regularization_path
+from mssl.model_selection.scores import Candidate
 from mssl.model_selection.search import Contest
 
 QUICK = {"graph_penalties": [np.inf], "coef_penalties": [0.0], "shrinkages": [0.0], "cv": 3}
@@ -167,3 +168,13 @@ def test_a_map_of_your_own(rng):
     model = MSSLRegressor(features=[Square()]).fit(X, y, tasks=tasks)
     assert model.features_.tolist() == ["x0", "x1", "x2", "x0²", "x1²", "x2²"]
     assert model.score(X, y, tasks=tasks) > 0.99
+
+
+@pytest.mark.parametrize(("margin", "wins"), [(0.5, False), (1.5, False), (2.5, True)])
+def test_curves_win_by_two_standard_errors(margin, wins, rng, monkeypatch):
+    """The paired advantage over folds decides, not the mean score alone."""
+    X, y, tasks = curved(rng, n=30)
+    monkeypatch.setattr(Candidate, "advantage", lambda self, other: (margin * 0.01, 0.01))
+    monkeypatch.setattr("mssl.model_selection.search.feature_choices", lambda *given: ["linear", "spline"])
+    search = MSSLRegressorCV(features="auto", average=False, **QUICK).fit(X, y, tasks=tasks)
+    assert search.feature_members_ == ["spline" if wins else "linear"]

@@ -6,6 +6,7 @@ from sklearn.base import clone
 
 from mssl import MSSLClassifier, MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM
 from mssl.datasets import make_clustered_tasks, make_residual_graph
+from mssl.estimators import limits
 from mssl.estimators.limits import border
 from mssl.exceptions import ParameterError
 from mssl.model_selection import regularization_path
@@ -163,3 +164,25 @@ def test_default_grids_of_the_papers_formulation_run_from_the_empty_graph(kind, 
     for absent in ("coupling", "shrinkage", "variance_floor", "shared_mean"):
         assert len({params[absent] for params in tried}) == 1
     assert np.isfinite(model.best_score_)
+
+
+@pytest.mark.parametrize("near", [1.0004, 1.002, 1.011, 1.031, 1.11])
+def test_a_tiny_edge_just_above_the_first_limit_is_seen_by_a_second_look(near, data, monkeypatch):
+    """A fit that stops within its tolerance may keep an edge where others have none; the limit lies above it."""
+    model = MSSLRegressor()
+    tasks = model._read(data.X, data.y, data.tasks, None)
+    spec = model.to_spec(tasks)
+    prepared = spec.prepare(tasks)
+    scale = limits.diagonal_lambda_max(prepared, spec.structure, spec.penalty)
+    monkeypatch.setattr(limits, "_edge_finder", lambda *given: lambda value: value < 1.2 * scale)
+    first = limits.graph_penalty_limit(prepared, spec)
+    assert 1.2 * scale <= first <= 1.2 * scale * 1.0002
+    # On the ladder of the second look, next to one of its steps and inside an interval of its own.
+    steps = np.array([1.1, 1.03, 1.01, 1.003, 1.001, 1.0003]) * first
+    island = steps[np.argmin(np.abs(steps - near * first))]
+
+    def has_edges(value):
+        return value < 1.2 * scale or abs(value - island) < 1e-5 * island
+
+    monkeypatch.setattr(limits, "_edge_finder", lambda *given: has_edges)
+    assert limits.graph_penalty_limit(prepared, spec) >= island

@@ -1,0 +1,1 @@
+"""Faults that the tests of their rooms must find: ``python -m tests.planted``."""

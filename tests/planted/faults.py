@@ -1,0 +1,504 @@
+"""The faults: rules of decision, widths of intervals, and what keeps files and data whole."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Fault(NamedTuple):
+    """A change of one file: a text that stands in it once, what takes its place, and the tests that must fail."""
+
+    name: str
+    path: str
+    before: str
+    after: str
+    tests: tuple[str, ...]
+
+
+_EVIDENCE = ("tests/evidence",)
+_BAYESIAN = ("tests/evidence", "tests/estimators/test_bayesian.py", "tests/estimators/test_held_out.py")
+_GRAPH = ("tests/graph",)
+_SELECTION = ("tests/model_selection",)
+_DATA = ("tests/data",)
+_FEATURES = ("tests/features",)
+_FILES = ("tests/files",)
+_CLI = ("tests/cli",)
+
+FAULTS = [
+    # evidence: intervals
+    Fault(
+        "rows of all tasks count for each task's degrees of freedom",
+        "evidence/fit.py",
+        "max(float(free[task]) + min(NOISE_PRIOR, total), 1.0)",
+        "max(total, 1.0)",
+        _EVIDENCE,
+    ),
+    Fault(
+        "a flat intercept has no variance",
+        "evidence/fit.py",
+        "variance = variance + self.noise_variances()[task] / max(self.counts[task], 1.0)",
+        "variance = variance + 0.0",
+        _EVIDENCE,
+    ),
+    Fault(
+        "a new task's level is as certain as the tasks' mean",
+        "evidence/fit.py",
+        "/ size**2 * (1 + 1 / K) if K > 1 else 1.0",
+        "/ size**2 / K if K > 1 else 1.0",
+        _BAYESIAN,
+    ),
+    Fault(
+        "a task's weights do not move with the mean",
+        "evidence/posterior.py",
+        "return self._within(task) + np.asarray(link @ self.mean_covariance @ link.T)",
+        "return self._within(task) + 0.0 * link",
+        _EVIDENCE,
+    ),
+    Fault(
+        "a new task deviates from the mean by nothing",
+        "evidence/posterior.py",
+        """        return np.asarray(self.mean_covariance + np.diag(self.deviation))
+
+    def new_variance(self, X: Array) -> Array:
+        \"\"\"Variance of x·w for a task that has no rows.\"\"\"
+        return _rows_variance(X, self.new_covariance())
+
+    def draw(self, count: int, rng: np.random.Generator) -> Array:
+        \"\"\"Draws of all tasks' weights.\"\"\"
+        K, d = self.coef.shape
+        mean =""",
+        """        return np.asarray(self.mean_covariance)
+
+    def new_variance(self, X: Array) -> Array:
+        \"\"\"Variance of x·w for a task that has no rows.\"\"\"
+        return _rows_variance(X, self.new_covariance())
+
+    def draw(self, count: int, rng: np.random.Generator) -> Array:
+        \"\"\"Draws of all tasks' weights.\"\"\"
+        K, d = self.coef.shape
+        mean =""",
+        _EVIDENCE,
+    ),
+    Fault(
+        "members of a mixture do not disagree",
+        "evidence/forecast.py",
+        "[f.variance + (f.mean - mean) ** 2 for f in forecasts]",
+        "[f.variance for f in forecasts]",
+        _EVIDENCE,
+    ),
+    Fault(
+        "labels are mixed on the scale of log-odds",
+        "evidence/forecast.py",
+        'if loss.name == "bernoulli":\n        logs',
+        'if loss.name == "no label":\n        logs',
+        _EVIDENCE,
+    ),
+    Fault(
+        "calibration is not drawn to one",
+        "evidence/forecast.py",
+        "-float(weights @ densities) + 0.5 * float(q @ q)",
+        "-float(weights @ densities)",
+        _EVIDENCE,
+    ),
+    Fault(
+        "noise is left out of quantiles",
+        "evidence/forecast.py",
+        "scale = np.sqrt(self.variance + self.noise)\n            return",
+        "scale = np.sqrt(self.variance)\n            return",
+        _EVIDENCE,
+    ),
+    Fault(
+        "a Student density has a normal's tails",
+        "evidence/forecast.py",
+        "stats.t.logpdf(y, self.degrees, self.mean",
+        "stats.t.logpdf(y, 1e9, self.mean",
+        _EVIDENCE,
+    ),
+    # evidence: decisions
+    Fault(
+        "curves need no standard error to win",
+        "evidence/choice.py",
+        "if lead > max(error, LEAST_LEAD):",
+        "if lead > 0:",
+        _EVIDENCE,
+    ),
+    Fault(
+        "stacking believes in no member to begin with",
+        "evidence/choice.py",
+        "new = (counts @ share + prior / M) / (counts.sum() + prior)",
+        "new = counts @ share / counts.sum()",
+        _EVIDENCE,
+    ),
+    Fault(
+        "stacking does not look at frequency weights",
+        "evidence/choice.py",
+        "counts = np.ones(N) if weights is None else weights",
+        "counts = np.ones(N)",
+        _EVIDENCE,
+    ),
+    Fault(
+        "errors of leads are those of single rows",
+        "evidence/choice.py",
+        "sums = np.bincount(cell, difference)[np.unique(cell)]",
+        "sums = difference",
+        _BAYESIAN,
+    ),
+    Fault(
+        "calibration of a fold sees its rows",
+        "evidence/choice.py",
+        "others = int(own[-1]) + 1, np.flatnonzero(~np.isin(rows, rows[own]))",
+        "others = int(own[-1]) + 1, np.arange(len(rows))",
+        _BAYESIAN,
+    ),
+    # evidence: mathematics
+    Fault(
+        "log evidence forgets the unit of the targets",
+        "evidence/fit.py",
+        " - float(rows.dof @ np.log(units.sizes))",
+        "",
+        _EVIDENCE,
+    ),
+    Fault(
+        "noise is drawn to no common level",
+        "evidence/prior.py",
+        "up = noise**2 * s.noise + NOISE_PRIOR * s0",
+        "up = noise**2 * s.noise + NOISE_PRIOR * noise",
+        _EVIDENCE,
+    ),
+    Fault(
+        "relevances are drawn to no common level",
+        "evidence/prior.py",
+        "up_p = psi**2 * columns.sum_groups(share) + RELEVANCE_PRIOR * b",
+        "up_p = psi**2 * columns.sum_groups(share) + RELEVANCE_PRIOR * psi",
+        _EVIDENCE,
+    ),
+    Fault(
+        "a flat intercept costs no degree of freedom",
+        "evidence/rows.py",
+        "max(total - flat, 0.0), rest",
+        "max(total, 0.0), rest",
+        _EVIDENCE,
+    ),
+    Fault(
+        "what no feature explains is forgotten",
+        "evidence/rows.py",
+        "rest = float(table[d, d] ** 2)",
+        "rest = 0.0",
+        _EVIDENCE,
+    ),
+    Fault(
+        "a task that joins knows its weights before its rows",
+        "evidence/adapt.py",
+        "V = np.eye(len(A)) + A @ CA",
+        "V = 0.5 * np.eye(len(A)) + A @ CA",
+        _EVIDENCE,
+    ),
+    Fault(
+        "a light row loses more than its site",
+        "evidence/sites.py",
+        "np.minimum(self.weights, 1.0)",
+        "np.ones(len(self.weights))",
+        _EVIDENCE,
+    ),
+    # graph: decisions
+    Fault(
+        "conditional edges are tested between groups",
+        "graph/inference.py",
+        "tested = self.groups[i] == self.groups[j]",
+        "tested = np.ones(len(p), dtype=bool)",
+        _GRAPH,
+    ),
+    Fault(
+        "signs about zero and about the mean may differ",
+        "graph/evidence.py",
+        "p = np.where(sign == other_sign, np.maximum(p, other_p), 1.0)",
+        "p = np.maximum(p, other_p)",
+        _GRAPH,
+    ),
+    Fault(
+        "observations of partial correlations are not moved",
+        "graph/partial.py",
+        "moved = (count * sigma + np.diag(np.diagonal(sigma))) / (count + 1)",
+        "moved = sigma",
+        _GRAPH,
+    ),
+    Fault(
+        "groups are joined by a false discovery rate",
+        "graph/inference.py",
+        'adjusted_p(self._relations[3], "holm") <= error',
+        'adjusted_p(self._relations[3], "bh") <= error',
+        _GRAPH,
+    ),
+    Fault(
+        "any dependence has no price",
+        "graph/inference.py",
+        'price = float(np.sum(1 / ranks)) if method == "by" else 1.0',
+        "price = 1.0",
+        _GRAPH,
+    ),
+    Fault(
+        "false discovery rates are single p-values",
+        "graph/inference.py",
+        "np.minimum.accumulate(np.minimum(price * p[order] * len(p) / ranks, 1.0))",
+        "np.minimum(price * p[order], 1.0)",
+        _GRAPH,
+    ),
+    Fault(
+        "the smaller p-value of the two roles counts",
+        "graph/evidence.py",
+        "p = np.maximum(correlation_p(self.cosines, self.freedom), correlation_p(self.cosines.T, self.freedom.T))",
+        "p = np.minimum(correlation_p(self.cosines, self.freedom), correlation_p(self.cosines.T, self.freedom.T))",
+        _GRAPH,
+    ),
+    Fault(
+        "two columns are enough to test relations",
+        "graph/evidence.py",
+        "_FEWEST_COLUMNS = 3",
+        "_FEWEST_COLUMNS = 2",
+        _GRAPH,
+    ),
+    # graph: widths
+    Fault(
+        "estimation error takes nothing from a correlation",
+        "graph/inference.py",
+        "root = np.sqrt(np.maximum(self.reliability, _SMALLEST_RELIABILITY))\n        return",
+        "root = np.ones(len(self.reliability))\n        return",
+        _GRAPH,
+    ),
+    Fault(
+        "a known mean costs no observation",
+        "graph/inference.py",
+        "left = np.maximum(freedom - 1, 0.5)\n    r = np.clip(r",
+        "left = np.maximum(freedom, 0.5)\n    r = np.clip(r",
+        _GRAPH,
+    ),
+    Fault(
+        "autocorrelated residuals count fully",
+        "graph/inference.py",
+        "* np.minimum((1 - product) / (1 + product), 1.0)",
+        "* 1.0",
+        _GRAPH,
+    ),
+    Fault(
+        "parameters of residuals cost nothing",
+        "graph/inference.py",
+        "freedom = np.maximum(counts - used, 1.0)",
+        "freedom = np.maximum(counts, 1.0)",
+        _GRAPH,
+    ),
+    Fault(
+        "a permutation test can have p = 0",
+        "graph/inference.py",
+        "GlobalTest((1 + sum(q <= found for q in chance)) / (1 + n), found, n)",
+        "GlobalTest(sum(q <= found for q in chance) / n, found, n)",
+        _GRAPH,
+    ),
+    Fault(
+        "permuted scores keep their signs and places",
+        "graph/evidence.py",
+        "u[k, kept] = random.permutation(white.scores[k, kept]) * random.choice([-1.0, 1.0], size=kept.sum())",
+        "u[k, kept] = white.scores[k, kept]",
+        _GRAPH,
+    ),
+    Fault(
+        "other tasks of the group cost no observation",
+        "graph/inference.py",
+        "theta = (vectors / np.maximum(values, _SMALLEST_EIGENVALUE)) @ vectors.T\n        direct, used = theta, K - 2.0",
+        "theta = (vectors / np.maximum(values, _SMALLEST_EIGENVALUE)) @ vectors.T\n        direct, used = theta, 0.0",
+        _GRAPH,
+    ),
+    # model selection
+    Fault(
+        "curves of a search need not win",
+        "model_selection/search.py",
+        "FEATURE_MARGIN = 2.0",
+        "FEATURE_MARGIN = 0.0",
+        _SELECTION,
+    ),
+    Fault(
+        "errors of an advantage are those over folds alone",
+        "model_selection/scores.py",
+        "errors.append(_error_of_mean(np.nanmean(by_task[:, scored], axis=0)))",
+        "pass",
+        _SELECTION,
+    ),
+    Fault(
+        "one standard error is none",
+        "model_selection/scores.py",
+        "candidate.mean >= best.mean - best.standard_error",
+        "candidate.mean >= best.mean",
+        _SELECTION,
+    ),
+    Fault(
+        "the extended criterion does not extend",
+        "model_selection/ebic.py",
+        " + 4 * edges * gamma * np.log(K))",
+        ")",
+        _SELECTION,
+    ),
+    Fault(
+        "false edges of stability selection are fewer than bounded",
+        "model_selection/stability.py",
+        "self.n_selected_**2 / ((2 * self.threshold - 1) * pairs)",
+        "self.n_selected_ / ((2 * self.threshold - 1) * pairs)",
+        _SELECTION,
+    ),
+    Fault(
+        "the λ limit has no second look",
+        "estimators/limits.py",
+        "    limit = border(has_edges, [multiple * limit for multiple in _NEAR])\n",
+        "",
+        ("tests/model_selection/test_path.py",),
+    ),
+    # data
+    Fault(
+        "folds have the class shares of their tasks",
+        "data/splitters.py",
+        'order = order[np.argsort(of_row[order], kind="stable")]',
+        "order = order[np.lexsort((np.isin(order, classes[0]) if len(classes) else of_row[order], of_row[order]))]",
+        ("tests/data", "tests/estimators/test_held_out.py"),
+    ),
+    Fault(
+        "groups are parted",
+        "data/splitters.py",
+        "fold = deal_groups(code, of_row,",
+        "fold = deal_groups(np.arange(len(code)), of_row,",
+        _DATA,
+    ),
+    Fault(
+        "rows of a later time are trained on",
+        "data/splitters.py",
+        "train = block < number if self.forward else ~test",
+        "train = ~test",
+        _DATA,
+    ),
+    Fault(
+        "moments are added without what lies between their means",
+        "data/moments.py",
+        "rooted = np.moveaxis(np.sqrt(common)[..., None] * off, 0, -2)",
+        "rooted = np.moveaxis(np.sqrt(common)[..., None] * 0.0 * off, 0, -2)",
+        ("tests/data/test_moments.py",),
+    ),
+    Fault(
+        "a density of the logarithm is one of the target",
+        "data/targets.py",
+        "return -np.log(y)",
+        "return np.zeros(len(y))",
+        ("tests/data/test_targets.py",),
+    ),
+    Fault(
+        "the mean of a log-normal is its median",
+        "data/targets.py",
+        "return np.exp(np.minimum(mu + 0.5 * variance, _LARGEST))",
+        "return np.exp(np.minimum(mu, _LARGEST))",
+        ("tests/data/test_targets.py",),
+    ),
+    Fault(
+        "another scale of targets wins by nothing",
+        "data/targets.py",
+        "return chosen if gain > _MARGIN else None",
+        "return chosen if gain > 0 else None",
+        ("tests/data/test_targets.py",),
+    ),
+    Fault(
+        "unseen levels are the first one",
+        "data/encoding.py",
+        "place.get(level, other) for level in found]",
+        "place.get(level, 0) for level in found]",
+        _DATA,
+    ),
+    # features
+    Fault(
+        "curves keep a slope of their own",
+        "features/maps.py",
+        "coef = (np.eye(p) - line @ slopes)[:, 1:-1]",
+        "coef = np.eye(p)[:, 1:-1]",
+        _FEATURES,
+    ),
+    Fault(
+        "curves bend outside the training range",
+        "features/maps.py",
+        "values[beyond] += curve.derivative()(inside[beyond]) * (z - inside)[beyond, None]",
+        "values[beyond] += curve.derivative()(inside[beyond]) * ((z - inside) ** 2)[beyond, None]",
+        _FEATURES,
+    ),
+    Fault(
+        "knots do not know frequency weights",
+        "features/maps.py",
+        'np.quantile(z, shares, weights=weights, method="inverted_cdf")',
+        'np.quantile(z, shares, method="inverted_cdf")',
+        _FEATURES,
+    ),
+    # files
+    Fault(
+        "no fsync before the rename",
+        "files/atomic.py",
+        "            stream.flush()\n            os.fsync(stream.fileno())\n            if sys",
+        "            stream.flush()\n            if sys",
+        _FILES,
+    ),
+    Fault(
+        "no fsync of a checkpoint's line",
+        "files/atomic.py",
+        "    stream.write(content)\n    stream.flush()\n    os.fsync(stream.fileno())",
+        "    stream.write(content)\n    stream.flush()",
+        _FILES,
+    ),
+    Fault(
+        "a checkpoint of other data is continued",
+        "files/checkpoint.py",
+        'if header.get("identity") != identity:',
+        "if False:",
+        _FILES,
+    ),
+    Fault(
+        "a damaged record counts as finished work",
+        "files/checkpoint.py",
+        'whole = zlib.crc32(body.encode()) == outer["crc"] and isinstance(outer["body"], dict)',
+        'whole = isinstance(outer["body"], dict)',
+        _FILES,
+    ),
+    Fault(
+        "a model is not asked for an answer when it is read",
+        "files/models.py",
+        "        _check_answers(model)\n        return model",
+        "        return model",
+        _FILES,
+    ),
+    Fault(
+        "a model file may name files to read",
+        "files/codec.py",
+        "if belongs_to_run(name, content)):\n        raise",
+        "if False):\n        raise",
+        _FILES,
+    ),
+    # command line, transfer
+    Fault(
+        "one time twice in every task is taken",
+        "cli/_tables.py",
+        " or np.any(times[1:] == times[:-1])",
+        "",
+        _CLI,
+    ),
+    Fault(
+        "base rates come from the rows that are judged",
+        "cli/compare.py",
+        "base = [training.task_means(train) for train, _ in splits]",
+        "base = [training.task_means(test) for _, test in splits]",
+        _CLI,
+    ),
+    Fault(
+        "the error of a gain has n for n - 1",
+        "transfer.py",
+        "np.sqrt(test.task_sums(centred**2) / (rows - 1) / rows)",
+        "np.sqrt(test.task_sums(centred**2) / rows / rows)",
+        ("tests/test_transfer.py",),
+    ),
+    Fault(
+        "task means are not drawn to one another",
+        "metrics.py",
+        "return centre + between * precision * (means - centre)",
+        "return np.where(rows > 0, means, centre)",
+        ("tests/estimators/test_held_out.py",),
+    ),
+]
