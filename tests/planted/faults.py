@@ -483,8 +483,8 @@ FAULTS = [
     Fault(
         "base rates come from the rows that are judged",
         "cli/compare.py",
-        "base = [training.task_means(train) for train, _ in splits]",
-        "base = [training.task_means(test) for _, test in splits]",
+        "base[test] = training.task_means(train)[test]",
+        "base[test] = training.task_means(test)[test]",
         _CLI,
     ),
     Fault(
