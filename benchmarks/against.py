@@ -139,7 +139,8 @@ def answers(number: int) -> dict[str, Any]:
             if family == "bernoulli":
                 p = model.predict_proba(rows.X_new, **new)[:, 1]
                 found["predicted"] = p
-                found["std"] = np.sqrt(p * (1 - p))
+                if "ayesian" in name:
+                    found["std"] = np.sqrt(p * (1 - p))
                 found["density"] = np.log(np.where(rows.y_new == "yes", p, 1 - p))
             else:
                 mean = model.predict(rows.X_new, **new)
