@@ -17,7 +17,17 @@ SOURCE = Path(mssl.__file__).parent
 # A module may import from its own layer and from those above it in this list, at load or inside functions. The longest
 # name that fits decides: files.atomic and files.checkpoint serve everybody, the other files know the estimators.
 LAYERS = [
-    {"exceptions", "_html", "_typing", "_validation", "_progress", "_moved", "files.atomic", "files.checkpoint"},
+    {
+        "exceptions",
+        "_html",
+        "_renamed",
+        "_typing",
+        "_validation",
+        "_progress",
+        "_moved",
+        "files.atomic",
+        "files.checkpoint",
+    },
     {"kernels"},
     {"data", "losses", "penalties", "features", "metrics"},
     {"model"},
@@ -117,7 +127,7 @@ def test_no_cycles_and_no_long_chains(inside_functions: bool) -> None:
 
 
 def test_the_hall_is_small() -> None:
-    rooms = {path.name for path in SOURCE.glob("*.py")} - {"_moved.py"}
+    rooms = {path.name for path in SOURCE.glob("*.py")} - {"_moved.py", "_renamed.py"}  # these go with the next release
     assert len(rooms) <= MOST_ROOT_MODULES, sorted(rooms)
 
 

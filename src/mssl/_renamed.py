@@ -1,0 +1,84 @@
+"""Parameters of estimators that have new names: the old ones work for one more release, with a FutureWarning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from inspect import signature
+from typing import Any, TypeVar
+
+from mssl._validation import warn
+
+# What an old parameter becomes: a new name, or a function that receives the old value and the parameters as they are
+# (the defaults, or what the estimator holds, with the new values of the same call) and returns new parameters.
+C = TypeVar("C", bound=type[Any])
+Move = str | Callable[[Any, Mapping[str, Any]], dict[str, Any]]
+
+
+def old_names(**moves: Move) -> Callable[[C], C]:
+    """Class decorator: ``__init__`` and ``set_params`` accept the old names in ``moves`` and translate them.
+
+    A name that only changed can also be read as an attribute. Subclasses inherit the names of their bases, and add
+    their own with the same decorator. Grids, ``--set`` and model files go through ``__init__`` or ``set_params``.
+    """
+
+    def decorate(cls: C) -> C:
+        cls._old_names = {**getattr(cls, "_old_names", {}), **moves}
+        if "__init__" in vars(cls) or not hasattr(cls.__init__, "_translates"):
+            cls.__init__ = _translating_init(cls.__init__)
+        if not hasattr(cls.set_params, "_translates"):
+            cls.set_params = _translating_set_params(cls.set_params)
+        for old, new in moves.items():
+            if isinstance(new, str):
+                setattr(cls, old, _reader(old, new))
+        return cls
+
+    return decorate
+
+
+def translated(estimator: Any, given: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, Any]:
+    """``given`` with old names replaced, each with a warning; a new name beside its old one is an error."""
+    moves: Mapping[str, Move] = type(estimator)._old_names
+    params = {name: value for name, value in given.items() if name.partition("__")[0] not in moves}
+    for name, value in given.items():
+        old, nested, rest = name.partition("__")
+        if old not in moves:
+            continue
+        move = moves[old]
+        new = {move + nested + rest: value} if isinstance(move, str) else move(value, {**held, **params})
+        said = ", ".join(f"{key}={text}" if len(text := repr(new[key])) < 60 else key for key in new)
+        warn(f"`{old}` of {type(estimator).__name__} is now {said or 'no parameter'}; it goes with 0.3.", FutureWarning)
+        if doubled := sorted(new.keys() & given.keys()):
+            raise TypeError(f"`{old}` is the old name of `{doubled[0]}`: give one of them.")
+        params |= new
+    return params
+
+
+def _translating_init(init: Callable[..., None]) -> Callable[..., None]:
+    @wraps(init)
+    def translating(self: Any, *args: Any, **params: Any) -> None:
+        if params.keys() & type(self)._old_names.keys():
+            bound = signature(init).bind_partial(self, *args)
+            bound.apply_defaults()
+            params = translated(self, params, bound.arguments)
+        init(self, *args, **params)
+
+    translating._translates = True  # type: ignore[attr-defined]  # functions hold attributes
+    return translating
+
+
+def _translating_set_params(set_params: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(set_params)
+    def renamed(self: Any, **params: Any) -> Any:
+        return set_params(self, **translated(self, params, self.get_params(deep=False)))
+
+    renamed._translates = True  # type: ignore[attr-defined]  # functions hold attributes
+    return renamed
+
+
+def _reader(old: str, new: str) -> property:
+    def read(self: Any) -> Any:
+        warn(f"`{old}` of {type(self).__name__} is now `{new}`; it goes with 0.3.", FutureWarning)
+        return getattr(self, new)
+
+    return property(read)
