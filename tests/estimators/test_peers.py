@@ -90,7 +90,8 @@ def test_nothing_to_explain() -> None:
 def test_the_elastic_net_of_scikit_learn(shape: tuple[int, int], alpha: float, l1_ratio: float) -> None:
     X, y = rows(1, *shape)
     theirs = ElasticNet(alpha, l1_ratio=l1_ratio, tol=1e-14, max_iter=10**6).fit(X, y)
-    model = ours(len(y) * alpha * l1_ratio, len(y) * alpha * (1 - l1_ratio)).fit(X, y)
+    # A gap of 1e-12 is within the rounding of F on some processors, and ends as a stall with the same weights.
+    model = ours(len(y) * alpha * l1_ratio, len(y) * alpha * (1 - l1_ratio), tol=1e-11).fit(X, y)
     same(model, theirs, rtol=1e-6, atol=1e-9)
     np.testing.assert_array_equal(model.coef_[0] != 0, theirs.coef_ != 0)
 
