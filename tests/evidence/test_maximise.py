@@ -9,11 +9,11 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.linear_model import ARDRegression, BayesianRidge
 
+from mssl.data.factors import TaskFactors
 from mssl.evidence import prior
 from mssl.evidence.maximise import climb
 from mssl.evidence.prior import Columns, Hyper, Learner
 from mssl.evidence.routes import DualRoute, MeanRoute, PrimalRoute
-from mssl.evidence.rows import compress
 
 K, D = 4, 5
 
@@ -37,7 +37,7 @@ def start(columns: Columns, tasks: int = K) -> Hyper:
 def test_climb_never_falls_and_ends_where_lbfgs_ends(relevance: bool, mean: bool, accelerate: bool) -> None:
     X, y = draw(0)
     columns = Columns.plain(D, relevance=relevance, mean=mean)
-    route, learner = MeanRoute(compress(X, y, [None] * K, flat=True), columns), Learner(columns)
+    route, learner = MeanRoute(TaskFactors.from_rows(X, y, [None] * K, intercept=True), columns), Learner(columns)
     first = start(columns)
     found = climb(route.statistics, learner, first, tol=1e-7, max_iter=5000, accelerate=accelerate)
     assert found.converged
@@ -58,7 +58,7 @@ def test_extrapolations_from_far_away_are_watched(seed: int) -> None:
     """From a start that is wrong by orders of magnitude, unwatched extrapolations overshoot by tens."""
     X, y = draw(seed, (4, 6, 5, 3), noise=0.05)
     columns = Columns.plain(D)
-    route = MeanRoute(compress(X, y, [None] * K, flat=True), columns)
+    route = MeanRoute(TaskFactors.from_rows(X, y, [None] * K, intercept=True), columns)
     first = replace(start(columns), v=np.full(1, 10.0), t=np.full(1, 1e-6), noise=np.full(K, 50.0))
     found = climb(route.statistics, Learner(columns), first, tol=1e-5, max_iter=2000)
     assert found.converged
@@ -69,7 +69,10 @@ def test_extrapolations_from_far_away_are_watched(seed: int) -> None:
 def test_climb_of_a_dense_covariance_never_falls_and_ends_at_a_maximum(accelerate: bool) -> None:
     X, y = draw(1)
     columns = Columns.plain(D)
-    route, learner = DualRoute(compress(X, y, [None] * K, flat=True), columns), Learner(columns, learn_noise=False)
+    route, learner = (
+        DualRoute(TaskFactors.from_rows(X, y, [None] * K, intercept=True), columns),
+        Learner(columns, learn_noise=False),
+    )
     hyper = Hyper(np.ones(1), np.zeros(1), np.ones(D), np.full(K, 0.3), 0.2 * np.eye(K) + 0.2, (0.2, 0.2))
     found = climb(route.statistics, learner, hyper, tol=1e-6, max_iter=3000, accelerate=accelerate)
     assert found.converged
@@ -111,7 +114,7 @@ def test_one_task_without_priors_is_bayesian_ridge(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(prior, "NOISE_PRIOR", 0.0)
     X, y = draw(3, (40,))
     columns = Columns.plain(D, relevance=False, mean=False)
-    route = MeanRoute(compress(X, y, [None], flat=False), columns)
+    route = MeanRoute(TaskFactors.from_rows(X, y, [None], intercept=False), columns)
     found = climb(route.statistics, Learner(columns), start(columns, 1), tol=1e-9, max_iter=5000)
     other = BayesianRidge(fit_intercept=False, alpha_1=0, alpha_2=0, lambda_1=0, lambda_2=0, tol=1e-12, max_iter=10000)
     other.fit(X[0], y[0])
@@ -129,7 +132,7 @@ def test_one_task_without_priors_is_ard_regression(monkeypatch: pytest.MonkeyPat
     X = [rng.normal(size=(60, D))]
     y = [X[0] @ np.array([2.0, -1.5, 1.0, 0.8, -0.6]) + 0.5 * rng.normal(size=60)]  # all matter: no variance goes to 0
     columns = Columns.plain(D, relevance=True, mean=False)
-    route = MeanRoute(compress(X, y, [None], flat=False), columns)
+    route = MeanRoute(TaskFactors.from_rows(X, y, [None], intercept=False), columns)
     found = climb(route.statistics, Learner(columns), start(columns, 1), tol=1e-9, max_iter=5000)
     other = ARDRegression(
         fit_intercept=False,
@@ -149,7 +152,7 @@ def test_one_task_without_priors_is_ard_regression(monkeypatch: pytest.MonkeyPat
 def test_a_limit_on_steps_is_kept_and_said() -> None:
     X, y = draw(5)
     columns = Columns.plain(D)
-    route = MeanRoute(compress(X, y, [None] * K, flat=True), columns)
+    route = MeanRoute(TaskFactors.from_rows(X, y, [None] * K, intercept=True), columns)
     found = climb(route.statistics, Learner(columns), start(columns), tol=1e-12, max_iter=3)
     assert not found.converged
     assert found.n_iter <= 5

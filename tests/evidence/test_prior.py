@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
+from mssl.data.factors import TaskFactors
 from mssl.evidence import prior
 from mssl.evidence.prior import Columns, Hyper, Learner, geometric_mean
 from mssl.evidence.routes import DualRoute, MeanRoute
-from mssl.evidence.rows import compress
 
 K, D = 4, 5
 
@@ -38,7 +38,7 @@ def make(seed: int, *, relevance: bool, dense: bool, glm: bool = False):
     columns = Columns(np.array([0, 0, 0, 1, 1]), np.array([0, 1, 1, 2, 3]), relevance, True)
     X = [rng.normal(size=(n, D)) for n in (3, 9, 1, 12)]
     y = [x @ rng.normal(size=D) + 0.5 * rng.normal(size=len(x)) for x in X]
-    rows = compress(X, y, [None] * K, flat=True)
+    rows = TaskFactors.from_rows(X, y, [None] * K, intercept=True)
     psi = rng.uniform(0.3, 2, 4) if relevance else np.ones(4)
     hyper = Hyper(rng.uniform(0.2, 1, 2), rng.uniform(0.2, 1, 2), psi, np.ones(K) if glm else rng.uniform(0.2, 1, K))
     if dense:

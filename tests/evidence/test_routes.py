@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from dense_evidence import DenseModel
 
+from mssl.data.factors import TaskFactors
 from mssl.evidence.prior import Columns, Hyper
 from mssl.evidence.routes import DualRoute, MeanRoute, PrimalRoute, Route, SharedRoute
-from mssl.evidence.rows import compress
 
 K, D = 4, 5
 BLOCKS = Columns(np.array([0, 0, 0, 1, 1]), np.array([0, 1, 1, 2, 3]))
@@ -53,7 +53,7 @@ def ragged(seed: int, *, dense: bool, intercept: bool, flat: bool) -> Case:
     columns = BLOCKS
     if intercept:
         columns, X = columns.with_intercept(), [np.column_stack([x, np.ones(len(x))]) for x in X]
-    rows = compress(X, y, [None] * K, flat=flat)
+    rows = TaskFactors.from_rows(X, y, [None] * K, intercept=flat)
     routes: dict[str, Route] = {"dual": DualRoute(rows, columns)}
     if not dense:
         routes["mean"] = MeanRoute(rows, columns)
@@ -73,7 +73,7 @@ def shared(seed: int, *, dense: bool, errors: bool, n: int, flat: bool) -> Case:
     rng = np.random.default_rng(seed)
     X, Y = rng.normal(size=(n, D)), rng.normal(size=(n, K))
     Xc, Yc = (X - X.mean(axis=0), Y - Y.mean(axis=0)) if flat else (X, Y)
-    rows = compress([X] * K, list(Y.T), [None] * K, flat=flat)
+    rows = TaskFactors.from_rows([X] * K, list(Y.T), [None] * K, intercept=flat)
     left, sizes, _ = np.linalg.svd(Xc, full_matrices=False)
     Q = left[:, sizes > 1e-10]
     along = Q.T @ Yc

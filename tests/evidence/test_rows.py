@@ -7,9 +7,9 @@ import pytest
 from dense_evidence import DenseModel
 from scipy import sparse
 
+from mssl.data.factors import TaskFactors
 from mssl.evidence.prior import Columns, Hyper
 from mssl.evidence.routes import MeanRoute
-from mssl.evidence.rows import Rows, compress
 
 K, D = 3, 4
 COLUMNS = Columns.plain(D)
@@ -26,7 +26,7 @@ def hyper(rng: np.random.Generator) -> Hyper:
     return Hyper(np.array([0.4]), np.array([0.6]), rng.uniform(0.5, 2, D), rng.uniform(0.2, 1, K))
 
 
-def same(a: Rows, b: Rows, hyper: Hyper, *, tolerance: float = 1e-9) -> None:
+def same(a: TaskFactors, b: TaskFactors, hyper: Hyper, *, tolerance: float = 1e-9) -> None:
     """Same evidence, derivatives and posterior."""
     first, second = MeanRoute(a, COLUMNS), MeanRoute(b, COLUMNS)
     s, t = first.statistics(hyper), second.statistics(hyper)
@@ -41,8 +41,8 @@ def same(a: Rows, b: Rows, hyper: Hyper, *, tolerance: float = 1e-9) -> None:
 def test_compressed_rows_have_the_dense_likelihood(problem, hyper, flat: bool) -> None:
     """With flat intercepts this is the restricted likelihood (REML)."""
     X, y = problem
-    rows = compress(X, y, [None] * K, flat=flat)
-    assert rows.X.shape[1] <= D
+    rows = TaskFactors.from_rows(X, y, [None] * K, intercept=flat)
+    assert rows.R.shape[1] <= D
     dense = DenseModel(X, y, COLUMNS, flat=flat)
     assert MeanRoute(rows, COLUMNS).statistics(hyper).value == pytest.approx(dense.value(hyper), rel=1e-10)
     np.testing.assert_allclose(rows.dof, np.array([2, 5, 20]) - flat)
@@ -50,11 +50,11 @@ def test_compressed_rows_have_the_dense_likelihood(problem, hyper, flat: bool) -
 
 def test_flat_intercept_is_the_limit_of_a_wide_prior(problem, hyper) -> None:
     X, y = problem
-    flat = MeanRoute(compress(X, y, [None] * K, flat=True), COLUMNS).posterior(hyper).coef
+    flat = MeanRoute(TaskFactors.from_rows(X, y, [None] * K, intercept=True), COLUMNS).posterior(hyper).coef
     with_ones = [np.column_stack([x, np.ones(len(x))]) for x in X]
     wide = Hyper(np.append(hyper.v, 1e8), np.append(hyper.t, 0.0), np.append(hyper.psi, 1.0), hyper.noise)
     columns = COLUMNS.with_intercept()
-    coef = MeanRoute(compress(with_ones, y, [None] * K, flat=False), columns).posterior(wide).coef
+    coef = MeanRoute(TaskFactors.from_rows(with_ones, y, [None] * K, intercept=False), columns).posterior(wide).coef
     np.testing.assert_allclose(coef[:, :D], flat, atol=1e-5)
 
 
@@ -63,12 +63,12 @@ def test_weights_are_repetitions(problem, hyper, rng: np.random.Generator, flat:
     X, y = problem
     counts = [rng.integers(0, 4, len(part)) for part in y]
     counts[0][:] = [2, 1]
-    weighted = compress(X, y, [c.astype(float) for c in counts], flat=flat)
-    repeated = compress(
+    weighted = TaskFactors.from_rows(X, y, [c.astype(float) for c in counts], intercept=flat)
+    repeated = TaskFactors.from_rows(
         [np.repeat(x, c, axis=0) for x, c in zip(X, counts, strict=True)],
         [np.repeat(part, c) for part, c in zip(y, counts, strict=True)],
         [None] * K,
-        flat=flat,
+        intercept=flat,
     )
     np.testing.assert_allclose(weighted.dof, repeated.dof)
     # Of a repeated row only as much is left as it takes: the likelihoods differ by what does not depend on anything.
@@ -79,16 +79,16 @@ def test_weights_are_repetitions(problem, hyper, rng: np.random.Generator, flat:
 
 def test_sparse_features_are_dense_ones(problem, hyper) -> None:
     X, y = problem
-    a = compress(X, y, [None] * K, flat=True)
-    same(compress([sparse.csr_array(x) for x in X], y, [None] * K, flat=True), a, hyper)
+    a = TaskFactors.from_rows(X, y, [None] * K, intercept=True)
+    same(TaskFactors.from_rows([sparse.csr_array(x) for x in X], y, [None] * K, intercept=True), a, hyper)
 
 
 def test_tasks_without_rows_count_for_nothing(problem, hyper, rng: np.random.Generator) -> None:
     X, y = problem
-    rows = compress([*X, np.zeros((0, D))], [*y, np.zeros(0)], [None] * (K + 1), flat=True)
+    rows = TaskFactors.from_rows([*X, np.zeros((0, D))], [*y, np.zeros(0)], [None] * (K + 1), intercept=True)
     more = Hyper(hyper.v, hyper.t, hyper.psi, np.append(hyper.noise, 0.7))
     route = MeanRoute(rows, COLUMNS)
-    alone = MeanRoute(compress(X, y, [None] * K, flat=True), COLUMNS)
+    alone = MeanRoute(TaskFactors.from_rows(X, y, [None] * K, intercept=True), COLUMNS)
     assert route.statistics(more).value == pytest.approx(alone.statistics(hyper).value, rel=1e-12)
     posterior = route.posterior(more)
     np.testing.assert_allclose(posterior.coef[K], posterior.mean, atol=1e-12)

@@ -174,16 +174,16 @@ FAULTS = [
     ),
     Fault(
         "a flat intercept costs no degree of freedom",
-        "evidence/rows.py",
-        "max(total - flat, 0.0), rest",
-        "max(total, 0.0), rest",
+        "data/factors.py",
+        "np.maximum(self.n - self.centred, 0.0)",
+        "np.maximum(self.n, 0.0)",
         _EVIDENCE,
     ),
     Fault(
         "what no feature explains is forgotten",
-        "evidence/rows.py",
-        "rest = float(table[d, d] ** 2)",
-        "rest = 0.0",
+        "data/factors.py",
+        "rest[k] += float(np.sum(outside**2))",
+        "rest[k] += 0.0",
         _EVIDENCE,
     ),
     Fault(

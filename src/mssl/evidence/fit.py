@@ -16,12 +16,12 @@ from scipy import sparse
 
 from mssl._typing import Array, Index, Mask
 from mssl._validation import refused
+from mssl.data.factors import TaskFactors, triangle, turned
 from mssl.data.layouts import TaskData
 from mssl.evidence.maximise import climb
 from mssl.evidence.posterior import WeightPosterior
 from mssl.evidence.prior import FLAT, NOISE_PRIOR, SMALLEST, Columns, Hyper, Learner, Statistics
 from mssl.evidence.routes import DualRoute, MeanRoute, PrimalRoute, Route, SharedRoute
-from mssl.evidence.rows import Rows, compress
 from mssl.evidence.sites import GLMProblem, climb_sites
 from mssl.exceptions import DataError
 from mssl.losses import Loss
@@ -514,10 +514,10 @@ def _fit_gaussian(
     K = data.n_tasks
     X = _standardised(blocks, units, data.shared)
     y = [(target - units.level[k]) / units.sizes[k] for k, target in enumerate(targets)]
+    rows = TaskFactors.from_rows(X, y, weights, intercept=options.intercepts != "none")
     if options.intercepts == "shrunk":
-        columns = columns.with_intercept()
+        columns, rows = columns.with_intercept(), rows.with_column()
         X = [np.column_stack([block, np.ones(len(block))]) for block in X]
-    rows = compress(X, y, weights, flat=options.intercepts == "flat")
     dense = options.dense and K > 1
     learner = Learner(columns)
     if options.errors == "shared":
@@ -563,15 +563,15 @@ def _fit_gaussian(
     )
 
 
-def _edf(rows: Rows, hyper: Hyper, s: Statistics) -> Array:
+def _edf(rows: TaskFactors, hyper: Hyper, s: Statistics) -> Array:
     if hyper.noise.ndim == 1:
         return np.clip(rows.dof - hyper.noise * s.noise_trace, 0.0, None)
     return np.clip(rows.dof - np.diag(hyper.noise @ s.noise_trace), 0.0, None)
 
 
-def _route(rows: Rows, columns: Columns, dense: bool) -> Route:
+def _route(rows: TaskFactors, columns: Columns, dense: bool) -> Route:
     """The cheapest route that can do it."""
-    K, r, d = rows.X.shape
+    K, r, d = rows.R.shape
     total = int(rows.used.sum())
     by_mean = K * (r**3 + 3.0 * r * r * d + 2.0 * r * d * d) + 3.0 * d**3
     by_dual = float(total) ** 3 + 2.0 * total**2 * d
@@ -594,25 +594,12 @@ def _route(rows: Rows, columns: Columns, dense: bool) -> Route:
 
 def _shared_route(X: Array, y: list[Array], weights: list[Array | None], columns: Columns, options: Options) -> Route:
     """One design: compressed once, with the products of what no feature explains."""
-    Z = np.column_stack(y)
-    together = compress([X], [Z[:, 0]], weights[:1], flat=options.intercepts == "flat")
-    table = np.column_stack([X, Z])
-    if weights[0] is not None:
-        table = table * np.sqrt(weights[0])[:, None]
-    if options.intercepts == "flat":
-        direction = np.ones(len(table)) if weights[0] is None else np.sqrt(weights[0])
-        direction = direction / np.linalg.norm(direction)
-        table = table - np.outer(direction, direction @ table)
+    flat = options.intercepts == "flat"
+    total, _, table = turned(X, np.column_stack(y), weights[0], flat)
     d = X.shape[1]
-    Q, R = np.linalg.qr(table[:, :d]) if len(table) - 1 > d else (np.eye(len(table)), table[:, :d])
-    if len(table) - 1 <= d:  # contrasts are as many as rows less one: turn to the row space
-        U, s, _ = np.linalg.svd(table[:, :d], full_matrices=False)
-        kept = s > 1e-12 * max(s[0], 1e-300)
-        Q, R = U[:, kept], U[:, kept].T @ table[:, :d]
-    along = Q.T @ table[:, d:]
-    rest = table[:, d:] - Q @ along
-    spare = float(together.dof[0]) - len(R)
-    return SharedRoute(R, along, spare, rest.T @ rest, columns)
+    table, outside = triangle(table, d)
+    spare = max(total - flat, 0.0) - len(table)
+    return SharedRoute(table[:, :d], table[:, d:], spare, outside.T @ outside, columns)
 
 
 def _dense_start(hyper: Hyper, columns: Columns) -> Hyper:
@@ -707,7 +694,7 @@ def _residual_correlation(
 ) -> Array:
     """Equal correlations between all tasks' errors: the mean one of the residuals of a plain fit."""
     K = data.n_tasks
-    rows = compress(X, y, [None] * K, flat=False)
+    rows = TaskFactors.from_rows(X, y, [None] * K, intercept=False)
     own = Columns(columns.block[: X[0].shape[1]], columns.group[: X[0].shape[1]], columns.relevance, columns.with_mean)
     residual = np.zeros(seen.shape)
     plain = (
@@ -775,7 +762,7 @@ def _fit_glm(
             hyper.v[-1], hyper.t[-1] = _GLM_FLAT, 0.0
     hyper = replace(hyper, noise=np.ones(K))  # the sites hold the errors
 
-    def route(rows: Rows) -> Route:
+    def route(rows: TaskFactors) -> Route:
         return _route(rows, columns, dense)
 
     found = climb_sites(

@@ -29,9 +29,9 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.linalg.lapack import dpotrf, dpotri, dtrtri
 
 from mssl._typing import Array, Index, Mask
+from mssl.data.factors import TaskFactors
 from mssl.evidence.posterior import DualPosterior, JointPosterior, MeanPosterior, SharedPosterior, WeightPosterior, root
 from mssl.evidence.prior import Columns, Hyper, Statistics
-from mssl.evidence.rows import Rows
 from mssl.kernels.threads import threads_for
 
 
@@ -49,12 +49,12 @@ class Route(Protocol):
 class MeanRoute:
     """Condition on the mean that all tasks share: tasks are then independent of each other."""
 
-    rows: Rows
+    rows: TaskFactors
     columns: Columns
 
     def _tasks(self, hyper: Hyper) -> tuple[Array, Array, Array]:
         """Per task, with V_k = L Lᵀ: L⁻¹, U = L⁻¹X and L⁻¹z."""
-        X, z = self.rows.X, self.rows.z
+        X, z = self.rows.R, self.rows.z
         spread = X * np.sqrt(hyper.deviation_variances(self.columns))
         V = spread @ spread.transpose(0, 2, 1)  # one array twice: half of the products are made
         diagonal = np.arange(V.shape[1])
@@ -72,7 +72,7 @@ class MeanRoute:
     def statistics(self, hyper: Hyper) -> Statistics:
         """−2 log Z and its derivatives."""
         rows, noise = self.rows, hyper.noise
-        K, r, d = rows.X.shape
+        K, r, d = rows.R.shape
         lower, U, white = self._tasks(hyper)
         flat = U.reshape(K * r, d)
         total, sums = flat.T @ flat, white.ravel() @ flat
@@ -124,7 +124,7 @@ class MeanRoute:
 class DualRoute:
     """Work with the covariance of all rows; noise may be given for each row (sites of a GLM)."""
 
-    rows: Rows
+    rows: TaskFactors
     columns: Columns
 
     @cached_property

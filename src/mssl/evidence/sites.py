@@ -22,11 +22,11 @@ import numpy as np
 from scipy.special import expit
 
 from mssl._typing import Array
+from mssl.data.factors import TaskFactors
 from mssl.evidence.maximise import extrapolated, step_length
 from mssl.evidence.posterior import WeightPosterior
 from mssl.evidence.prior import Hyper, Learner, Statistics
 from mssl.evidence.routes import Route
-from mssl.evidence.rows import Rows, compress
 from mssl.losses import Bernoulli, Loss
 
 NODES = 32  # of Gauss–Hermite rules: 16 put the gradient off by up to half a per cent
@@ -70,7 +70,7 @@ class SiteClimb:
 
     hyper: Hyper
     sites: Sites
-    rows: Rows
+    rows: TaskFactors
     posterior: WeightPosterior
     objective: float
     residual: float
@@ -171,16 +171,19 @@ class GLMProblem:
         precision = np.maximum(self.loss.observed_curvature(self.y, eta), _LEAST)
         return Sites(precision, precision * eta - gradient, 0.0, eta)
 
-    def rows(self, sites: Sites) -> Rows:
+    def rows(self, sites: Sites) -> TaskFactors:
         """The Gaussian problem with unit noise that the sites stand for."""
         root = np.sqrt(sites.precision)
         target = root * sites.response / sites.precision
         bounds = self.bounds
         parts = [slice(bounds[k], bounds[k + 1]) for k in range(len(self.blocks))]
         blocks = [X * root[part, None] for X, part in zip(self.blocks, parts, strict=True)]
-        return compress(blocks, [target[part] for part in parts], [self.weights[part] for part in parts], flat=False)
+        weights = [self.weights[part] for part in parts]
+        return TaskFactors.from_rows(blocks, [target[part] for part in parts], weights, intercept=False)
 
-    def marginals(self, route: Route, hyper: Hyper, rows: Rows, s: Statistics, sites: Sites) -> tuple[Array, Array]:
+    def marginals(
+        self, route: Route, hyper: Hyper, rows: TaskFactors, s: Statistics, sites: Sites
+    ) -> tuple[Array, Array]:
         """Mean and variance of every row's predictor."""
         if s.alpha is not None and s.diagonal is not None and len(s.alpha) == len(self.y):
             # Rows that were not compressed: √τ̃ f has mean z − α and variance 1 − P_ii.
@@ -241,7 +244,7 @@ def climb_sites(
     problem: GLMProblem,
     learner: Learner,
     start: Hyper,
-    make_route: Callable[[Rows], Route],
+    make_route: Callable[[TaskFactors], Route],
     *,
     tol: float = 1e-3,
     max_iter: int = 200,

@@ -1,0 +1,187 @@
+r"""The Gaussian data of all tasks, compressed without loss: one triangular factor for each task.
+
+The squared errors of task k are, for all weights w,
+
+.. math:: \sum_i c_i (y_i - x_i \cdot w)^2 = |R_k w - z_k|^2 + \mathrm{rest}_k .
+
+With a free intercept, rows are taken about the task's mean. One reflection turns the direction of the intercept into
+the first axis and drops it: n − 1 contrasts are left, and their likelihood is the restricted one (REML). Where more
+rows than features are left, :math:`X_k = Q_k R_k` keeps :math:`R_k` and :math:`z_k = Q_k^\top y_k`. What is orthogonal
+to :math:`Q_k` counts in :math:`\mathrm{rest}_k` alone.
+
+Factors of two sets of rows add up: both are stacked, with one row for the difference of the means, and are made
+triangular again. Nothing is squared, so that columns which are nearly collinear keep their digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from mssl._typing import Array, Index
+
+
+@dataclass(frozen=True, eq=False)
+class TaskFactors:
+    """Compressed rows of K tasks with d features; rows of zeros fill all tasks up to the same number.
+
+    Attributes
+    ----------
+    n : ndarray of shape (K,)
+        Total weight of the rows.
+    means : ndarray of shape (K, d)
+        Means of the features; zero for a task without rows.
+    target_means : ndarray of shape (K,)
+        Means of the targets.
+    R : ndarray of shape (K, r, d)
+        Factors of the features.
+    z : ndarray of shape (K, r)
+        Targets, turned in the same way.
+    used : ndarray of int of shape (K,)
+        Number of rows of R that are not filling.
+    rest : ndarray of shape (K,)
+        Sum of squares of the targets that no feature can explain.
+    centred : bool
+        Whether rows are taken about the means of their task, so that its intercept is free.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y = np.arange(8.0).reshape(4, 2) ** 2, np.arange(4.0)
+    >>> whole = TaskFactors.from_rows([X], [y], [None], intercept=True)
+    >>> first, second = (TaskFactors.from_rows([X[i]], [y[i]], [None], intercept=True) for i in ([0], [1, 2, 3]))
+    >>> products = whole.R[0].T @ whole.R[0]
+    >>> bool(np.allclose((first + second).R[0].T @ (first + second).R[0], products))
+    True
+    """
+
+    n: Array
+    means: Array
+    target_means: Array
+    R: Array
+    z: Array
+    used: Index
+    rest: Array
+    centred: bool
+
+    @classmethod
+    def from_rows(
+        cls, blocks: Sequence[Any], targets: Sequence[Array], weights: Sequence[Array | None], *, intercept: bool
+    ) -> TaskFactors:
+        """Compress each task's rows. Up to d rows without an intercept are kept as they are, in their order.
+
+        Parameters
+        ----------
+        blocks : sequence of K arrays of shape (n_k, d), dense or sparse
+            Features of each task.
+        targets : sequence of K arrays of shape (n_k,)
+            Targets.
+        weights : sequence of K arrays of shape (n_k,), or None
+            Frequency weights.
+        intercept : bool
+            Whether each task has a free intercept.
+        """
+        parts = [turned(X, y, c, intercept) for X, y, c in zip(blocks, targets, weights, strict=True)]
+        n, means, tables = zip(*parts, strict=True)
+        return cls._of_tables(np.asarray(n), np.asarray(means), tables, np.zeros(len(n)), intercept)
+
+    @classmethod
+    def _of_tables(cls, n: Array, means: Array, tables: Sequence[Array], rest: Array, centred: bool) -> TaskFactors:
+        """Triangles of tables with the targets in the last column, as they are in the last one of the means."""
+        d, rest = means.shape[1] - 1, rest.copy()
+        small = []
+        for k, table in enumerate(tables):
+            inside, outside = triangle(table, d)
+            small.append(inside)
+            rest[k] += float(np.sum(outside**2))
+        used = np.asarray([len(table) for table in small], dtype=np.int64)
+        filled = np.zeros((len(small), int(used.max(initial=0)), d + 1))
+        for k, table in enumerate(small):
+            filled[k, : used[k]] = table
+        return cls(n, means[:, :d], means[:, d], filled[:, :, :d], filled[:, :, d], used, rest, centred)
+
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks K."""
+        return len(self.n)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features d."""
+        return int(self.R.shape[2])
+
+    @property
+    def dof(self) -> Array:
+        """Degrees of freedom of all rows: their total weight, less one for a free intercept."""
+        return np.maximum(self.n - self.centred, 0.0)
+
+    @property
+    def spare(self) -> Array:
+        """Degrees of freedom outside the factors."""
+        return np.maximum(self.dof - self.used, 0.0)
+
+    def flat(self) -> tuple[Array, Array, Index]:
+        """The rows that are not filling, one below the other: features, targets, task of each."""
+        kept = np.arange(self.R.shape[1]) < self.used[:, None]
+        return self.R[kept], self.z[kept], np.nonzero(kept)[0]
+
+    def _tables(self) -> list[Array]:
+        return [np.column_stack([self.R[k, :used], self.z[k, :used]]) for k, used in enumerate(self.used.tolist())]
+
+    def __add__(self, other: TaskFactors) -> TaskFactors:
+        """The factors of both sets of rows together, task by task."""
+        n = self.n + other.n
+        mine, theirs = (np.column_stack([part.means, part.target_means]) for part in (self, other))
+        share = (other.n / np.where(n > 0, n, 1.0))[:, None]
+        apart = np.sqrt(self.n[:, None] * share) * (mine - theirs)
+        parts = zip(
+            self._tables(), other._tables(), apart[:, None] if self.centred else apart[:, None][:, :0], strict=True
+        )
+        means = np.where(n[:, None] > 0, mine + share * (theirs - mine), 0.0)
+        return self._of_tables(n, means, [np.concatenate(part) for part in parts], self.rest + other.rest, self.centred)
+
+    def leading(self, d: int) -> TaskFactors:
+        """The factors of the first d features alone."""
+        tables = [np.column_stack([table[:, :d], table[:, -1]]) for table in self._tables()]
+        means = np.column_stack([self.means[:, :d], self.target_means])
+        return self._of_tables(self.n, means, tables, self.rest, self.centred)
+
+    def with_column(self) -> TaskFactors:
+        """The intercept as a last column of ones, no longer free: one row on top brings the means back."""
+        level, ones = np.sqrt(self.n)[:, None], np.ones((self.n_tasks, 1))
+        means = np.concatenate([self.means, ones, self.target_means[:, None]], axis=1)
+        tables = [
+            np.concatenate([top[None], np.insert(table, self.n_features, 0.0, axis=1)])
+            for top, table in zip(level * means, self._tables(), strict=True)
+        ]
+        return self._of_tables(self.n, means, tables, self.rest, False)
+
+
+def turned(X: Any, targets: Array, weights: Array | None, intercept: bool) -> tuple[float, Array, Array]:
+    """Total weight, means and weighted rows of one task, features and targets side by side.
+
+    With an intercept the rows are n − 1 contrasts: they are turned so that the intercept's direction is the first axis,
+    and lose that axis.
+    """
+    table = np.column_stack([X.toarray() if sparse.issparse(X) else X, targets])
+    c = np.ones(len(table)) if weights is None else weights
+    total = float(c.sum())
+    mean, root = c @ table / max(total, 1e-300), np.sqrt(c)[:, None]
+    if not intercept or not len(table):
+        return total, mean, root * table
+    table = root * (table - mean)
+    normal = root[:, 0] / max(np.sqrt(total), 1e-300)
+    normal[0] += np.copysign(1.0, normal[0])
+    normal /= np.linalg.norm(normal)
+    return total, mean, table[1:] - 2.0 * np.outer(normal[1:], normal @ table)
+
+
+def triangle(table: Array, d: int) -> tuple[Array, Array]:
+    """At most d rows with the same products of the first d columns with all, and the others' rows outside of these."""
+    if len(table) > d:
+        table = np.asarray(np.linalg.qr(table, mode="r"))
+    return table[:d], table[d:, d:]
