@@ -36,7 +36,7 @@ from mssl.estimators.prediction import Rows, TaskPredictor
 from mssl.estimators.spec import FitSpec, TaskShape, warn_if_ordinary
 from mssl.estimators.summary import Summary, summarise
 from mssl.exceptions import DataError, all_or_nothing
-from mssl.features import FeatureMap, fit_maps
+from mssl.features import fit_maps
 from mssl.graph.evidence import lazy_evidence
 from mssl.graph.inference import Later, saved_state
 from mssl.graph.task_graph import TaskGraph, partial_correlation
@@ -97,7 +97,7 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
     verbose: int
     loss: str | Loss
     # Of estimators that have no such parameters.
-    features: str | Sequence[FeatureMap] = "linear"
+    features: str | Sequence[Any] = "linear"
     missing: str = "error"
     categorical_features: Sequence[str | int] | None = None
     target_transform: str | None = None

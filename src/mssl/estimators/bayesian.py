@@ -35,7 +35,6 @@ from mssl.evidence.fit import STRUCTURES, Options
 from mssl.evidence.forecast import Forecast, joined
 from mssl.evidence.relations import sparse_precision
 from mssl.exceptions import DataError, all_or_nothing
-from mssl.features import FeatureMap
 from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.graph.evidence import nothing_to_test, read_scores
 from mssl.graph.inference import Later, LazyEvidence
@@ -540,7 +539,7 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         self,
         structure: str = "auto",
         *,
-        features: str | Sequence[FeatureMap] = "auto",
+        features: str | Sequence[Any] = "auto",
         errors: str = "auto",
         random_intercepts: bool | str = "auto",
         fit_intercept: bool = True,
@@ -744,7 +743,7 @@ class BayesianMSSLClassifier(LabelEstimator, BayesianEstimator):
         self,
         structure: str = "auto",
         *,
-        features: str | Sequence[FeatureMap] = "auto",
+        features: str | Sequence[Any] = "auto",
         random_intercepts: bool | str = "auto",
         fit_intercept: bool = True,
         class_weight: ClassWeight = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 from sklearn.base import RegressorMixin
 
@@ -10,7 +11,6 @@ from mssl._typing import ArrayLike, ClassWeight, SharedMean
 from mssl.estimators.base import MeanPredictor, MultiTaskEstimator, TaskClassifier
 from mssl.estimators.moments import FromMoments
 from mssl.estimators.spec import FitSpec, TaskShape, glm_spec
-from mssl.features import FeatureMap
 from mssl.losses import Loss
 from mssl.penalties import Penalty
 from mssl.structures import Structure
@@ -33,7 +33,7 @@ class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimato
         Variance τ² of a mean that all tasks share; see :class:`MSSLRegressor`.
     noise : "auto", float or array of shape (K,), default="auto"
         Noise standard deviations; 1 weighs all tasks alike.
-    features : {"linear", "spline", "spline+interactions"} or list of FeatureMap, default="linear"
+    features : {"linear", "spline", "spline+interactions"} or list, default="linear"
         What the model is linear in; see :class:`MSSLRegressor`.
     missing : {"error", "indicator"}, default="error"
         Missing values in X: refused, or filled with their column's mean and marked; see :class:`MSSLRegressor`.
@@ -82,7 +82,7 @@ class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimato
         loss: str | Loss = "gaussian",
         shared_mean: SharedMean = False,
         noise: ArrayLike = "auto",
-        features: str | Sequence[FeatureMap] = "linear",
+        features: str | Sequence[Any] = "linear",
         missing: str = "error",
         categorical_features: Sequence[str | int] | None = None,
         scale_features: bool = True,
@@ -156,7 +156,7 @@ class MultiTaskClassifier(TaskClassifier):
         *,
         class_weight: ClassWeight = None,
         shared_mean: SharedMean = False,
-        features: str | Sequence[FeatureMap] = "linear",
+        features: str | Sequence[Any] = "linear",
         missing: str = "error",
         categorical_features: Sequence[str | int] | None = None,
         scale_features: bool = True,

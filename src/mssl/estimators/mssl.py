@@ -13,7 +13,6 @@ from mssl.estimators.base import MeanPredictor, MultiTaskEstimator, TaskClassifi
 from mssl.estimators.moments import FromMoments
 from mssl.estimators.prediction import predict_given
 from mssl.estimators.spec import FitSpec, TaskShape, mssl_spec
-from mssl.features import FeatureMap
 from mssl.losses import Loss
 from mssl.structures import KnownEdges
 
@@ -61,7 +60,7 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
     noise : "auto", float or array of shape (K,), default="auto"
         Noise standard deviations. "auto" estimates which share of each task's variation is noise, so that units do not
         matter; tasks with few rows borrow from the others (:mod:`mssl.solvers.start`).
-    features : {"linear", "spline", "spline+interactions"} or list of FeatureMap, default="linear"
+    features : {"linear", "spline", "spline+interactions"} or list, default="linear"
         What the model is linear in: the columns; also a spline of every column; also products of those pairs of columns
         that the targets ask for; or maps of your own choice (:mod:`mssl.features`).
     missing : {"error", "indicator"}, default="error"
@@ -164,7 +163,7 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         shared_mean: SharedMean = "auto",
         loss: str | Loss = "gaussian",
         noise: ArrayLike = "auto",
-        features: str | Sequence[FeatureMap] = "linear",
+        features: str | Sequence[Any] = "linear",
         missing: str = "error",
         categorical_features: Sequence[str | int] | None = None,
         target_transform: str | None = None,
@@ -380,7 +379,7 @@ class MSSLClassifier(TaskClassifier):
         ridge: float = 0.0,
         shared_mean: SharedMean = "auto",
         class_weight: ClassWeight = None,
-        features: str | Sequence[FeatureMap] = "linear",
+        features: str | Sequence[Any] = "linear",
         missing: str = "error",
         categorical_features: Sequence[str | int] | None = None,
         scale_features: bool = True,

@@ -11,10 +11,10 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
 from mssl._typing import Array, Index, Labels, Mask
-from mssl._validation import check_instance, refused
+from mssl._validation import refused
 from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError, all_or_nothing
-from mssl.features.maps import FeatureMap, Interactions, Linear, Spline
+from mssl.features.maps import FeatureMap, Interactions, Linear, Spline, Transformed
 from mssl.kernels.threads import SingleThreaded
 
 WORDS: dict[str, tuple[type[FeatureMap], ...]] = {
@@ -35,8 +35,9 @@ class FeatureBlocks(SingleThreaded, TransformerMixin, BaseEstimator):
 
     Parameters
     ----------
-    maps : {"linear", "spline", "spline+interactions"} or list of FeatureMap, default="spline"
-        Words, or maps of your own choice such as ``[Spline(degree=3)]``; straight lines are there in any case.
+    maps : {"linear", "spline", "spline+interactions"} or list, default="spline"
+        Words, or maps and scikit-learn transformers of your own choice such as ``[Spline(degree=3)]`` or
+        ``[SplineTransformer()]``; straight lines are there in any case.
 
     Attributes
     ----------
@@ -67,7 +68,7 @@ class FeatureBlocks(SingleThreaded, TransformerMixin, BaseEstimator):
     column_of_: Index
     n_features_in_: int
 
-    def __init__(self, maps: str | Sequence[FeatureMap] = "spline") -> None:
+    def __init__(self, maps: str | Sequence[Any] = "spline") -> None:
         self.maps = maps
 
     @all_or_nothing
@@ -117,7 +118,8 @@ class FeatureBlocks(SingleThreaded, TransformerMixin, BaseEstimator):
 
     def _read_maps(self) -> list[FeatureMap]:
         allowed = (
-            f"allowed are {', '.join(map(repr, WORDS))}, a list of maps of mssl.features, or 'auto' where folds choose"
+            f"allowed are {', '.join(map(repr, WORDS))}, a list of maps and scikit-learn transformers, or 'auto' where "
+            "folds choose"
         )
         if isinstance(self.maps, str):
             if self.maps not in WORDS:
@@ -125,7 +127,7 @@ class FeatureBlocks(SingleThreaded, TransformerMixin, BaseEstimator):
             return [kind() for kind in WORDS[self.maps]]
         if not isinstance(self.maps, list | tuple) or not self.maps:
             raise refused("features", self.maps, allowed)
-        maps = [clone(check_instance("features", made, FeatureMap)) for made in self.maps]
+        maps = [_as_map(made, allowed) for made in self.maps]
         return [Linear(), *(made for made in maps if type(made) is not Linear)]
 
     @property
@@ -182,6 +184,14 @@ class FeatureBlocks(SingleThreaded, TransformerMixin, BaseEstimator):
         return tags
 
 
+def _as_map(made: Any, allowed: str) -> FeatureMap:
+    if isinstance(made, FeatureMap):
+        return clone(made)
+    if isinstance(made, type) or not (hasattr(made, "fit") and hasattr(made, "transform")):
+        raise refused("features", made, allowed)
+    return Transformed(made)
+
+
 def _check_sizes(X: Any) -> None:
     """Raise where squares of a column are beyond what doubles hold: its spread could not be computed."""
     largest = abs(X).max(axis=0)
@@ -216,7 +226,7 @@ def _residuals(features: Array, targets: Array, task_of_row: Any, weights: Array
     return np.asarray(left - F @ np.linalg.solve(gram, (weights[:, None] * F).T @ left))
 
 
-def fit_maps(features: str | Sequence[FeatureMap], data: TaskData, training: Mask | None = None) -> FeatureBlocks:
+def fit_maps(features: str | Sequence[Any], data: TaskData, training: Mask | None = None) -> FeatureBlocks:
     """Feature maps learned from (some of) the rows of the tasks."""
     maps = FeatureBlocks(features)
     if data.shared:

@@ -12,17 +12,19 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+from scipy import sparse
 from scipy.interpolate import BSpline
 from scipy.stats import chi2
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, has_fit_parameter, validate_data
 
-from mssl._typing import Array, Index, Labels
+from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import check_whole_number
 from mssl.exceptions import DataError, all_or_nothing
 from mssl.kernels.threads import SingleThreaded
 
 _BY_CHANCE = 0.05  # probability that targets without any interaction are given one
+_PROBED = 256  # rows in which a transformer's features are looked at for the columns that move them
 _ROUNDING = 1e-10  # share of a column's spread that counts as none
 
 
@@ -348,6 +350,92 @@ class Interactions(FeatureMap):
 
     def _names(self, columns: Labels) -> list[str]:
         return [f"{columns[i]} × {columns[j]}" for i, j in self.pairs_]
+
+
+class Transformed(FeatureMap):
+    r"""The features of any scikit-learn transformer of numbers, such as ``SplineTransformer()``.
+
+    From each feature its regression over the training rows on a constant and on the columns that it is made of is
+    removed, and what is left is scaled to variance one; features with nothing left are dropped. A list of maps wraps
+    transformers by itself: ``features=[SplineTransformer(), Nystroem(random_state=0)]``.
+
+    Parameters
+    ----------
+    transformer : scikit-learn transformer
+        It learns from the columns alone, not from targets; where its ``fit`` takes weights of rows, it is given them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.preprocessing import PolynomialFeatures
+    >>> from mssl.features import FeatureBlocks
+    >>> X = np.random.default_rng(0).uniform(size=(100, 2))
+    >>> FeatureBlocks([PolynomialFeatures(2)]).fit(X).get_feature_names_out(["a", "b"]).tolist()
+    ['a', 'b', 'a^2', 'a b', 'b^2']
+    """
+
+    transformer_: Any
+    kept_: Index
+    lines_: Array
+    spread_: Array
+
+    def __init__(self, transformer: Any) -> None:
+        self.transformer = transformer
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]  # one word per class elsewhere
+        """The transformer's name, which is the name of the block."""
+        return type(self.transformer).__name__
+
+    def _learn(self, X: Array, y: Array | None, weights: Array) -> Index:
+        told = {"sample_weight": weights} if has_fit_parameter(self.transformer, "sample_weight") else {}
+        self.transformer_ = clone(self.transformer).fit(X, **told)
+        features = self._features(X)
+        uses = self._columns_used(X)
+        root = np.sqrt(weights)[:, None]
+        self.lines_ = np.zeros((X.shape[1] + 1, features.shape[1]))
+        for columns in np.unique(uses, axis=0):
+            alike = (uses == columns).all(axis=1)
+            line = np.column_stack([np.ones(len(X)), X[:, columns]])
+            coef = np.linalg.lstsq(root * line, root * features[:, alike], rcond=None)[0]
+            self.lines_[np.ix_(np.concatenate([[True], columns]), alike)] = coef
+        left = features - self.lines_[0] - X @ self.lines_[1:]
+        spread = np.sqrt(np.average(left**2, axis=0, weights=weights))
+        self.kept_ = np.flatnonzero(spread > 1e-6 * np.sqrt(np.average(features**2, axis=0, weights=weights)))
+        self.lines_, self.spread_ = self.lines_[:, self.kept_], spread[self.kept_]
+        uses = uses[self.kept_]
+        return np.where(uses.sum(axis=1) == 1, uses.argmax(axis=1), -1)
+
+    def _apply(self, X: Array) -> Array:
+        return (self._features(X)[:, self.kept_] - self.lines_[0] - X @ self.lines_[1:]) / self.spread_
+
+    def _names(self, columns: Labels) -> list[str]:
+        try:
+            names = self.transformer_.get_feature_names_out(columns)
+        except (AttributeError, ValueError):
+            return [f"{self.kind} {number + 1}" for number in self.kept_]
+        return [str(names[place]) for place in self.kept_]
+
+    def _features(self, X: Array) -> Array:
+        made = self.transformer_.transform(X)
+        features = np.asarray(made.toarray() if sparse.issparse(made) else made, dtype=np.float64)
+        if features.ndim != 2 or len(features) != len(X) or not np.isfinite(features).all():
+            raise DataError(
+                f"{self.kind} made {features.shape} features of {len(X)} rows, or infinite or missing ones; a map "
+                "gives one row of finite numbers for each row."
+            )
+        return features
+
+    def _columns_used(self, X: Array) -> Mask:
+        """Which columns move which features, (D, d), as seen where one column's values are exchanged among rows."""
+        rows = X[np.linspace(0, len(X) - 1, min(len(X), _PROBED)).astype(np.int64)]
+        before = self._features(rows)
+        uses = np.zeros((before.shape[1], X.shape[1]), dtype=bool)
+        for j in range(X.shape[1]):
+            moved, order = rows.copy(), np.argsort(rows[:, j], kind="stable")
+            moved[order, j] = np.roll(rows[order, j], max(1, len(rows) // 3))
+            uses[:, j] = (self._features(moved) != before).any(axis=0)
+        return uses
 
 
 def _screened(Z: Array, y: Array, weights: Array, pairs: Index, most: int) -> Index:

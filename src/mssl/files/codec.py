@@ -109,6 +109,7 @@ WORDS = {
     "spline_map": "mssl.features.Spline",
     "spline_curves": "mssl.features.maps.Curves",
     "interactions_map": "mssl.features.Interactions",
+    "transformed_map": "mssl.features.maps.Transformed",
     "table_schema": "mssl.files.tables.TableSchema",
     "column_schema": "mssl.data.encoding.ColumnSchema",
     "target_transform": "mssl.data.targets.TargetTransform",

@@ -18,7 +18,6 @@ from mssl.estimators.limits import coef_penalty_limit
 from mssl.estimators.moments import FromMoments
 from mssl.estimators.mssl import MSSLClassifier, MSSLRegressor
 from mssl.exceptions import ParameterError
-from mssl.features import FeatureMap
 from mssl.graph.task_graph import TaskGraph
 from mssl.losses import Loss
 from mssl.model_selection.chains import Params, configured, follow, follow_all, graph_limit
@@ -62,7 +61,7 @@ class MSSLSearch(SearchCV):
     ridge: float
     correlation: str
     edges: KnownEdges | None
-    features: str | Sequence[FeatureMap]
+    features: str | Sequence[Any]
     missing: str
     categorical_features: Sequence[str | int] | None
     scale_features: bool
@@ -251,7 +250,7 @@ class MSSLRegressorCV(FromMoments, MSSLSearch):
         Grids to search; None takes them from the data.
     on : {"coef", "residual"}, default="coef"
         p-MSSL or r-MSSL.
-    features : {"linear", "auto", "spline", "spline+interactions"} or list of FeatureMap, default="linear"
+    features : {"linear", "auto", "spline", "spline+interactions"} or list, default="linear"
         As for :class:`mssl.MSSLRegressor`. "auto" searches with straight lines, then with curves, then with curves and
         products, as long as the score is better by two standard errors of the paired difference, over folds or over
         tasks, whichever is larger; what is better by less is averaged with what came before, where ``average`` is.
@@ -361,7 +360,7 @@ class MSSLRegressorCV(FromMoments, MSSLSearch):
         ridge: float = 0.0,
         loss: str | Loss = "gaussian",
         noise: ArrayLike = "auto",
-        features: str | Sequence[FeatureMap] = "linear",
+        features: str | Sequence[Any] = "linear",
         missing: str = "error",
         categorical_features: Sequence[str | int] | None = None,
         target_transform: str | None = None,
@@ -446,7 +445,7 @@ class MSSLClassifierCV(MSSLSearch):
         Grids to search; None takes them from the data.
     class_weight : None, "balanced" or dict of label → weight, default=None
         As for :class:`mssl.MSSLClassifier`.
-    features : {"linear", "auto", "spline", "spline+interactions"} or list of FeatureMap, default="linear"
+    features : {"linear", "auto", "spline", "spline+interactions"} or list, default="linear"
         As for :class:`MSSLRegressorCV`.
     correlation, edges, ridge, missing, categorical_features, scale_features, formulation, fit_intercept, task_column,
     solver, graph_solver, max_iter
@@ -491,7 +490,7 @@ class MSSLClassifierCV(MSSLSearch):
         edges: KnownEdges | None = None,
         ridge: float = 0.0,
         class_weight: ClassWeight = None,
-        features: str | Sequence[FeatureMap] = "linear",
+        features: str | Sequence[Any] = "linear",
         missing: str = "error",
         categorical_features: Sequence[str | int] | None = None,
         scale_features: bool = True,
