@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mssl._validation import warn
-from mssl.data.design import DenseBlocks, Design
+from mssl.data.design import Design
 from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData
 from mssl.losses import Loss
@@ -30,8 +29,6 @@ from mssl.solvers.quadratic import GramQuadratic, Quadratic, Reference, make_qua
 Array = NDArray[np.float64]
 
 _CURVATURE_FLOOR = 1e-12  # smallest working weight, as a share of the task's mean: keeps working targets finite
-_LARGE = 2.0**28  # multiplications in a Hessian from which on products in single precision pay
-_SINGLE = 4 * float(np.finfo(np.float32).eps)  # added to the diagonal, relatively: makes up for rounding of such Grams
 _INTERCEPT_STEPS = 100  # limit of Newton's steps for intercepts, should rounding keep them from ending
 _LAST_STEP = 3e-5  # a Newton step this short is the last: it leaves an error of 1e-9, and the loss one of 1e-18
 _LONGEST_STEP = 8.0  # first limit of an intercept's Newton step, doubled each time it binds
@@ -134,42 +131,7 @@ class GLMRows:
             memory_limit=self.memory_limit,
             n_rows=self.design.task_sums(self.weights),
             defer=False,
-            form=self._in_single_precision if self._is_large else None,
         )
-
-    @property
-    def _is_large(self) -> bool:
-        """Whether a fit's time goes into forming Hessians, and features are of size one."""
-        design = self.design
-        plain = isinstance(design.stored, DenseBlocks) and not design.shared and design.shift is None
-        n_multiplications = float(self.weights.sum()) * design.n_features**2
-        return plain and n_multiplications >= _LARGE and bool(np.any(design.scales != 1.0))
-
-    def _in_single_precision(self, c: Array, r: Array) -> tuple[Array, Array, Array]:
-        """As :meth:`mssl.data.design.Design.normal_equations`, the Grams by products of single precision.
-
-        These Grams determine steps and the estimates of a start; values, gradients and certificates do not depend on
-        them. An addition to the diagonal makes up for what rounding may have taken off the smallest eigenvalues.
-        """
-        design, d = self.design, self.design.n_features
-        assert isinstance(design.stored, DenseBlocks)
-        gram = np.empty((design.n_tasks, d, d))
-        with np.errstate(over="ignore", invalid="ignore"):
-            root = np.sqrt(c).astype(np.float32)
-            # To allocate memory costs more than to fill it: all tasks share one buffer.
-            buffer = np.empty(d * int(design.n_rows.max()), dtype=np.float32)
-            for k, (lo, hi) in enumerate(pairwise(design.offsets)):
-                scaled = buffer[: d * (hi - lo)].reshape(d, hi - lo)
-                scaled[...] = design.stored.buffer[d * lo : d * hi].reshape(d, hi - lo)
-                scaled *= root[lo:hi]
-                gram[k] = scaled @ scaled.T
-        if not np.all(np.isfinite(gram)):
-            return design.normal_equations(c, r)
-        sums, totals = design.stored_sums(c), design.task_sums(c)
-        means = sums / np.where(totals > 0, totals, 1.0)[:, None]
-        gram -= sums[:, :, None] * means[:, None, :]
-        np.einsum("kdd->kd", gram)[...] *= 1.0 + _SINGLE
-        return gram, sums, design.stored_sums(r)
 
     def null_quadratic(self) -> Quadratic:
         """The quadratic at the fit of intercepts alone."""
@@ -341,7 +303,7 @@ class GLMLoss:
         made: Quadratic = rows.quadratic(rows.design.per_task(self.precisions) * c, z).ridged(self.weight_ridge)
         made = self.unknowns.loss(made)
         if isinstance(made, GramQuadratic):
-            # Grams may be rounded; the gradient is the true one.
+            # The gradient is the true one.
             made = made.replaced(linear=made.product(point.W) - self.slope(point))
         self.reference = Reference(made) if isinstance(made, GramQuadratic) else None
         return made

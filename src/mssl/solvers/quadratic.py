@@ -40,12 +40,8 @@ _LIFT = 1e-12  # share of its diagonal that is added to a matrix that may be sin
 BATCHED_UP_TO = 64  # features up to which batched inverses are faster than a loop over triangular solves
 MANY_FEATURES = 100  # features from which on coordinate descent over all of them may take long
 _LARGE = 2**16  # numbers in a task's features from which products with them cost more than the calls of working sets
-_LEAST_RIDGE = 1e-8  # share of a Gram's trace below which inverses by rows lose too many digits
 _FEW = 200  # unknowns up to which a factor of the whole system costs less than iterations with one for each task
 _MOST = 2000  # unknowns up to which it costs a quarter of a second at most
-_ROOT_LIFT = 1e-8  # what _LIFT is to a matrix, for the triangle of a QR decomposition, whose square the matrix is
-_FEW_ROWS = 500  # rows of data and coupling up to which their QR decomposition costs about what it saves in iterations
-_FEWER_ROWS = 0.7  # rows, as a share of the weights, up to which a factor of the rows is worth its looser digits
 _ITERATIONS_PER_FACTOR = 1e-7  # times the cube of its unknowns: iterations that cost about as much as a factor
 _BLOCKWISE = 20  # at least so many come before it
 _ROWS_PER_FEATURE = 0.5  # from here on Grams are at most twice the data, and descent on them is 2–3 times faster
@@ -426,7 +422,6 @@ def make_quadratic(
     memory_limit: int | None = None,
     n_rows: Array | None = None,
     defer: bool = True,
-    form: Callable[[Array, Array], tuple[Array, Array, Array]] | None = None,
 ) -> GramQuadratic | DesignQuadratic:
     """Choose the form: Grams where they fit the budget and typical tasks have at least half as many rows as features.
 
@@ -444,8 +439,6 @@ def make_quadratic(
         How many rows each task counts as when the form is chosen; default those of the design.
     defer : bool
         Whether large Grams of separate features are formed only when needed; with a strong penalty they never are.
-    form : callable, optional
-        Used instead of :meth:`mssl.data.design.Design.normal_equations`.
 
     Returns
     -------
@@ -478,7 +471,7 @@ def make_quadratic(
     target_means = design.task_dots(c, z) / safe
     target = design.less(z, target_means)
     weighted = c * target
-    gram, sums, linear = (form or design.normal_equations)(weights, weighted)
+    gram, sums, linear = design.normal_equations(weights, weighted)
     feature_means = np.broadcast_to(sums / (safe[:, None] if common is None else safe[0]), linear.shape)
     constants = 0.5 * design.task_dots(weighted, target)
     return GramQuadratic(gram, linear, constants, scale, target_means, feature_means)
@@ -606,104 +599,43 @@ def preconditioners(
     """Preconditioners of H + C for the weights of a support, or for all, each with the iterations that it is good for.
 
     The first is an inverse for each task. Where C ties tasks so closely that these iterations, which cost as much as a
-    factor of the whole system, are not enough, such ones follow: of the rows if they are fewer than the weights, then
-    of the weights, if they are of moderate size.
+    factor of the whole system, are not enough, that factor follows, if it is of moderate size.
     """
     weights = np.full(problem.linear.shape, True) if support is None else support
     size = int(np.count_nonzero(weights))
     related = bool(coupling.rho) or len(coupling.compressed[2]) > coupling.n_tasks
     exact_by_task = support is not None or isinstance(problem, GramQuadratic)
     whole = size <= _MOST and (related or not exact_by_task)
-    rows = problem if support is None and isinstance(problem, DesignQuadratic) else None
-    if rows is not None and not _is_shorter_by_rows(rows, coupling):
-        rows = None
-    budget = max(_BLOCKWISE, round(_ITERATIONS_PER_FACTOR * (size if rows is None else len(rows.c)) ** 3))
     if not whole or size > _FEW:
         ridge = coupling.diagonal()
         by_task = block_preconditioner(problem, ridge) if support is None else _on_support(problem, ridge, support)
-        yield by_task, budget if whole or rows is not None else np.inf
-        if rows is not None:
-            yield _whole_inverse_by_rows(rows, coupling), budget if whole else np.inf
+        yield by_task, max(_BLOCKWISE, round(_ITERATIONS_PER_FACTOR * size**3)) if whole else np.inf
     if whole:
-        yield _whole_inverse(problem, coupling, weights, by_rows=support is not None), np.inf
+        yield _whole_inverse(problem, coupling, weights), np.inf
 
 
 def _on_support(problem: Quadratic, ridge: Array, support: Mask) -> Apply:
-    """Inverse of H_k + ridge_k I on each task's support."""
+    """Inverse of H_k + ridge_k I on each task's support, padded to a common width."""
     counts = support.sum(axis=1)
-    first = np.argsort(~support, axis=1, kind="stable")[:, : counts.max(initial=1)]  # of the support, then others
-    few_rows = isinstance(problem, DesignQuadratic) and 2 * int(problem.design.n_rows.max()) < first.shape[1]
-    few_rows = few_rows and np.all(ridge + problem.ridge > _LEAST_RIDGE * problem.diagonal().sum(axis=1))
-    inverses = (_task_inverses_by_rows if few_rows else _task_inverses)(problem, ridge, support, first.shape[1])
+    width = counts.max(initial=1)
+    first = np.argsort(~support, axis=1, kind="stable")[:, :width]  # of the support, then others
+    inverses, ones = np.zeros((len(support), width, width)), np.ones(len(support))
+    for k in np.flatnonzero(counts).tolist():
+        factor = regular_factor(problem.gram_of(k, support[k]), ridge[k])
+        inverses[k, : counts[k], : counts[k]] = linalg.cho_solve(factor, np.eye(counts[k]), check_finite=False)
 
     def apply(R: Array) -> Array:
         out = np.zeros_like(R)
-        np.put_along_axis(out, first, inverses(np.take_along_axis(R, first, axis=1)), axis=1)
+        inside = gram_products(inverses, ones, np.take_along_axis(R, first, axis=1))
+        np.put_along_axis(out, first, inside, axis=1)
         return np.where(support, out, 0.0)
 
     return apply
 
 
-def _task_inverses(problem: Quadratic, ridge: Array, support: Mask, width: int) -> Apply:
-    """Products with the inverse of H + δI of every task on its support, padded to a common width."""
-    inverses, counts = np.zeros((len(support), width, width)), support.sum(axis=1)
-    for k in np.flatnonzero(counts).tolist():
-        factor = regular_factor(problem.gram_of(k, support[k]), ridge[k])
-        inverses[k, : counts[k], : counts[k]] = linalg.cho_solve(factor, np.eye(counts[k]), check_finite=False)
-    ones = np.ones(len(support))
-    return lambda R: gram_products(inverses, ones, R)
-
-
-def _task_inverses_by_rows(problem: Any, ridge: Array, support: Mask, width: int) -> Apply:
-    """The same for fewer rows than weights: with H = BᵀB, (H + δI)⁻¹ = (I − Bᵀ(BBᵀ + δI)⁻¹B)/δ."""
-    delta, counts = ridge + problem.ridge, support.sum(axis=1)
-    halves = np.zeros((len(support), int(problem.design.n_rows.max()), width))
-    for k in range(len(support)):
-        B = problem.block(k, support[k])
-        factor = np.linalg.cholesky(B @ B.T + delta[k] * np.eye(len(B)))
-        halves[k, : len(B), : counts[k]] = linalg.solve_triangular(factor, B, lower=True, check_finite=False)
-
-    def times(R: Array) -> Array:
-        back = np.matmul(halves.transpose(0, 2, 1), np.matmul(halves, R[:, :, None]))[:, :, 0]
-        return np.asarray((R - back) / delta[:, None])
-
-    return times
-
-
-def _is_shorter_by_rows(problem: DesignQuadratic, coupling: Coupling) -> bool:
-    """Whether a factor of the rows exists, and costs at most a third of one of the weights."""
-    n = len(problem.c)
-    exists = isinstance(coupling.covariance, np.ndarray) and not np.any(problem.ridge)
-    return exists and n <= min(_MOST, _FEWER_ROWS * problem.linear.size)
-
-
-def _whole_inverse_by_rows(problem: DesignQuadratic, coupling: Coupling) -> Apply:
-    """Inverse of XᵀX + C by a factor of the rows: C⁻¹ − C⁻¹Xᵀ(I + XC⁻¹Xᵀ)⁻¹XC⁻¹."""
-    covariance = np.asarray(coupling.covariance) + coupling.mean_variance
-    X = np.concatenate([problem.block(k) for k in range(problem.n_tasks)])
-    task = np.repeat(np.arange(problem.n_tasks), problem.design.n_rows)
-    members = np.eye(problem.n_tasks)[:, task]
-    factor = regular_factor((X @ X.T) * covariance[np.ix_(task, task)], 1.0)
-
-    def apply(R: Array) -> Array:
-        V = covariance @ R
-        t = linalg.cho_solve(factor, np.vecdot(X, V[task]), check_finite=False)
-        return np.asarray(V - covariance @ (members @ (t[:, None] * X)))
-
-    return apply
-
-
-def _whole_inverse(problem: Quadratic, coupling: Coupling, support: Mask, by_rows: bool) -> Apply:
-    """Inverse of H + C on a support of all tasks together: one factor, for few unknowns that C ties closely.
-
-    ``by_rows`` asks, where there are few rows, for the triangle of their QR decomposition, which has more digits than a
-    factor of their Gram.
-    """
-    few = np.count_nonzero(support) <= _FEW
-    if by_rows and few and isinstance(problem, DesignQuadratic) and len(problem.c) + support.size <= _FEW_ROWS:
-        factor = _triangle(problem, coupling, support), False
-    else:
-        factor = _cholesky(problem, coupling, support)
+def _whole_inverse(problem: Quadratic, coupling: Coupling, support: Mask) -> Apply:
+    """Inverse of H + C on a support of all tasks together: one factor, for few unknowns that C ties closely."""
+    factor = _cholesky(problem, coupling, support)
 
     def apply(R: Array) -> Array:
         out = np.zeros_like(R)
@@ -721,22 +653,6 @@ def _cholesky(problem: Quadratic, coupling: Coupling, support: Mask) -> tuple[Ar
         own = np.flatnonzero(tasks == k)
         A[np.ix_(own, own)] += problem.gram_of(k, support[k])
     return regular_factor(A, 0.0)
-
-
-def _triangle(problem: DesignQuadratic, coupling: Coupling, support: Mask) -> Array:
-    """R with RᵀR = H + C on a support, from the rows and a root of C."""
-    tasks, features = np.nonzero(support)
-    values, vectors = np.linalg.eigh(coupling.dense())
-    root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
-    used = np.unique(features)
-    tied = (root[:, None, tasks] * (used[:, None] == features)).reshape(len(root) * len(used), len(tasks))
-    own = np.zeros((len(problem.c), len(tasks)))
-    for k in np.unique(tasks).tolist():
-        own[slice(*problem.design.offsets[k : k + 2]), tasks == k] = problem.block(k, support[k])
-    ridge = np.sqrt(problem.ridge[tasks])
-    sizes = np.sqrt(np.sum(own**2, axis=0) + np.sum(tied**2, axis=0) + ridge**2)
-    lift = np.diag(np.where(sizes > 0, np.maximum(ridge, _ROOT_LIFT * sizes), 1.0))
-    return np.asarray(linalg.qr(np.concatenate([own, tied, lift]), mode="r", check_finite=False)[0][: len(tasks)])
 
 
 def regular_factor(block: Array, ridge: float) -> tuple[Array, bool]:
