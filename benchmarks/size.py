@@ -15,6 +15,8 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+SUFFIXES = {".py", ".c", ".h"}
+MOST_APART = 2900  # lines of the paper's experiments
 SKIPPED = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -54,9 +56,9 @@ def count(path: Path) -> int:
 
 
 def main() -> None:
-    """Print the rooms of the package and the total."""
-    source = ROOT / "src" / "mssl"
-    files = [path for path in sorted(source.rglob("*")) if path.suffix in {".py", ".c", ".h"}]
+    """Print the rooms of the package, the total, and the paper's experiments apart."""
+    source, paper = ROOT / "src" / "mssl", ROOT / "reproduction" / "mssl_reproduction"
+    files, apart = ([p for p in sorted(place.rglob("*")) if p.suffix in SUFFIXES] for place in (source, paper))
     rooms: dict[str, int] = {}
     for path in files:
         inside = path.relative_to(source).parts
@@ -65,6 +67,7 @@ def main() -> None:
     for room, lines in sorted(rooms.items(), key=lambda entry: -entry[1]):
         sys.stdout.write(f"{room:18s}{lines:7d}\n")
     sys.stdout.write(f"{'src/mssl':18s}{sum(rooms.values()):7d} in {len(files)} files\n")
+    sys.stdout.write(f"{'reproduction':18s}{sum(map(count, apart)):7d} in {len(apart)} files (at most {MOST_APART})\n")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,13 @@ from importlib import import_module
 import pytest
 
 import mssl
+import mssl_reproduction
 
-MODULES = sorted(m.name for m in pkgutil.walk_packages(mssl.__path__, "mssl."))
+MODULES = sorted(
+    module.name
+    for package in (mssl, mssl_reproduction)
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+)
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -87,7 +87,7 @@ def _estimators(kind: type = BaseEstimator) -> Iterator[type]:
 def _public_methods() -> list[Any]:
     """Every public method that a class of the package defines for estimators, mixins included; and functions."""
     for module in pkgutil.walk_packages(mssl.__path__, "mssl."):
-        if module.name.split(".")[1] not in ("cli", "plots", "_moved", "experiments") and "__main__" not in module.name:
+        if module.name.split(".")[1] not in ("cli", "plots", "_moved") and "__main__" not in module.name:
             importlib.import_module(module.name)
     owners = {owner for found in _estimators() for owner in found.__mro__ if owner.__module__.startswith("mssl.")}
     found = [

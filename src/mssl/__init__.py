@@ -11,7 +11,6 @@ from mssl import _moved
 if TYPE_CHECKING:
     from mssl import climate as climate
     from mssl import datasets as datasets
-    from mssl import feature_selection as feature_selection
     from mssl import metrics as metrics
     from mssl import penalties as penalties
     from mssl import plots as plots
@@ -58,9 +57,7 @@ _HOMES = {
     "transfer_report": "transfer",
 }
 
-_MODULES = frozenset(
-    ["climate", "datasets", "feature_selection", "metrics", "penalties", "plots", "presets", "report", "structures"]
-)
+_MODULES = frozenset(["climate", "datasets", "metrics", "penalties", "plots", "presets", "report", "structures"])
 
 __all__ = [
     "BayesianMSSLClassifier",
@@ -94,7 +91,7 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and would take ev
 
     def __getattr__(name: str) -> Any:
         home = _HOMES.get(name)
-        if name in _MODULES:
+        if name in _MODULES or f"mssl.{name}" in _moved.MOVED:
             return import_module(f"mssl.{name}")
         if home is None:
             raise AttributeError(f"module 'mssl' has no attribute {name!r}; public names: {', '.join(sorted(_HOMES))}")

@@ -9,12 +9,15 @@ from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 MOVED = {
     "mssl.certificates": "mssl.model.bounds",
     "mssl.classification": "mssl.estimators",
     "mssl.coupling": "mssl.model.coupling",
     "mssl.design": "mssl.data.design",
+    "mssl.experiments": "mssl_reproduction",
+    "mssl.feature_selection": "mssl_reproduction.laplacian",
     "mssl.ensemble": "mssl.estimators.baselines",
     "mssl.inputs": "mssl.data.inputs",
     "mssl.io": "mssl.files.models",
@@ -46,6 +49,8 @@ MOVED = {
     "mssl.solvers.prox_newton": "mssl.solvers.newton",
 }
 
+NAMES = {"mssl.datasets.make_regime_grid": "mssl_reproduction.regime_grid"}
+
 
 class _Redirect(Loader):
     """Loads the module of the new place under the old name."""
@@ -68,6 +73,15 @@ class _Finder(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         return ModuleSpec(fullname, _Redirect()) if fullname in MOVED else None
+
+
+def name_of(module: str, name: str) -> Any:
+    """What a module no longer holds, from its new place; for a module's ``__getattr__``."""
+    new = NAMES.get(f"{module}.{name}")
+    if new is None:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    warnings.warn(f"{module}.{name} is now {new}.{name}; the old path goes with the next release.", FutureWarning, 3)
+    return getattr(import_module(new), name)
 
 
 def install() -> None:

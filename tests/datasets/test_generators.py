@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mssl.datasets import make_climate_like, make_clustered_tasks, make_regime_grid, make_residual_graph
+from mssl.datasets import make_climate_like, make_clustered_tasks, make_residual_graph
 from mssl.exceptions import LayoutError, ParameterError
 
 KINDS = ["centres", "equicorrelated", "chain", "sparse"]
@@ -324,26 +324,3 @@ def test_climate_layouts_hold_the_same_numbers():
 def test_bad_climate_arguments(arguments, error, words):
     with pytest.raises(error, match=words):
         make_climate_like(**arguments)
-
-
-def test_regimes_are_related_inside_only():
-    grid = make_regime_grid(60, n_samples=20_000, noise=2.0, random_state=0)
-    assert np.bincount(grid.regime).min() >= 10
-    assert (grid.neighbours.sum(axis=1) <= 4).all()
-    apart = grid.regime[:, None] != grid.regime
-    assert (grid.neighbours & apart).sum() >= 10
-    np.testing.assert_array_equal(grid.adjacency, grid.neighbours & ~apart)
-    covariance = np.linalg.inv(grid.precision)
-    np.testing.assert_allclose(np.diag(covariance), 4.0)
-    np.testing.assert_allclose(covariance[apart], 0.0, atol=1e-12)
-    residuals = grid.y - grid.X @ grid.coef.T - grid.intercept
-    np.testing.assert_allclose(np.cov(residuals.T), covariance, atol=0.2)
-    # Neighbours are one step apart on the map.
-    steps = np.abs(grid.coordinates[:, None] - grid.coordinates)[grid.neighbours]
-    assert (np.count_nonzero(steps > 1e-9, axis=1) == 1).all()
-
-
-@pytest.mark.parametrize("arguments", [{"n_cells": 0}, {"noise": 0.0}, {"coupling": -1.0}])
-def test_bad_regime_arguments(arguments):
-    with pytest.raises(ParameterError, match=next(iter(arguments))):
-        make_regime_grid(**arguments)

@@ -9,8 +9,8 @@ from sklearn.exceptions import NotFittedError
 
 import mssl
 from mssl.estimators.baselines import AverageModel
-from mssl.feature_selection import LaplacianScore
 from mssl.glasso import GraphicalLasso, GraphicalLassoCV
+from mssl_reproduction.laplacian import LaplacianScore
 
 # What only shows when the data have been read and remembered.
 LATE = {

@@ -309,7 +309,7 @@ def _difference(found: dict[str, float] | None) -> str:
 
 def draw_comparison(outcome: dict[str, Any], path: str) -> None:
     """One row a method: its first measure in the test parts, and its paired difference from the first method."""
-    from mssl.experiments.figures import dots_with_bars, panels
+    from mssl.plots.panels import dots_with_bars, panels
 
     methods = outcome["methods"]
     first, measure = next(iter(methods)), next(iter(next(iter(methods.values()))))

@@ -26,7 +26,7 @@ def reproduce(name: str | None, output: str | None, quick: bool, resume: bool, j
       mssl reproduce synthetic --quick
       mssl reproduce all --jobs -1 --resume -o results
     """
-    from mssl.experiments import available, run
+    from mssl_reproduction import available, run
 
     if name is None:
         experiments = available()

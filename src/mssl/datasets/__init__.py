@@ -8,6 +8,9 @@ are downloaded once and checked by hash (extra ``data``).
 Licences and citations: see ``available()``, and ``DESCR`` and ``licence`` of every data set.
 """
 
+from typing import TYPE_CHECKING, Any
+
+from mssl import _moved
 from mssl.datasets._climate import load_climate
 from mssl.datasets._climate_like import make_climate_like
 from mssl.datasets._curved import make_curved_tasks
@@ -21,7 +24,6 @@ from mssl.datasets._real import (
     load_mnist_pairs,
     load_spam,
 )
-from mssl.datasets._regimes import make_regime_grid
 from mssl.datasets._regression import load_el_nino, load_enb, load_irish_wind, load_slump
 
 __all__ = [
@@ -42,6 +44,10 @@ __all__ = [
     "make_climate_like",
     "make_clustered_tasks",
     "make_curved_tasks",
-    "make_regime_grid",
     "make_residual_graph",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        return _moved.name_of(__name__, name)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from mssl.exceptions import DataError
-from mssl.experiments.stats import mean_and_spread, winners
 from mssl.files.atomic import write_text
+from mssl_reproduction.stats import mean_and_spread, winners
 
 _LATEX = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{"} | {
     "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "²": r"$^2$", "λ": r"$\lambda$",
@@ -64,7 +64,7 @@ def compared_cells(
     digits : int
         Decimals to show.
     overlap : float
-        As for :func:`mssl.experiments.stats.paired_p_value`.
+        As for :func:`mssl_reproduction.stats.paired_p_value`.
     higher_is_better : bool
         Errors are better when low, areas under a curve when high.
     unfair : sequence of str

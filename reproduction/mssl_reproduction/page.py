@@ -12,8 +12,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from mssl.experiments.tables import Cell, Table
 from mssl.files.atomic import prepare_folder, write_bytes, write_text
+from mssl_reproduction.tables import Cell, Table
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
@@ -35,7 +35,7 @@ def published() -> dict[str, Any]:
     >>> published()["climate"]["South America"]["OLS"]["mean"]
     0.866
     """
-    content: dict[str, Any] = json.loads(files("mssl.experiments").joinpath("published.json").read_text("utf-8"))
+    content: dict[str, Any] = json.loads(files("mssl_reproduction").joinpath("published.json").read_text("utf-8"))
     return content
 
 

@@ -20,14 +20,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import ttest_rel
 
-import mssl.experiments as experiments
+import mssl_reproduction as experiments
 from mssl import presets
 from mssl.exceptions import DataError, DatasetError, ParameterError
-from mssl.experiments import classification, climate, figures, methods, sample_size, scaling, sets
-from mssl.experiments.page import Claim, Comparison, Page, published
-from mssl.experiments.runner import Experiment, Results, crossed, read_records, run_experiment
-from mssl.experiments.stats import density_test, holm, mean_and_spread, paired_p_value, winners
-from mssl.experiments.tables import Cell, Table, compared_cells
+from mssl.plots import panels
+from mssl_reproduction import classification, climate, methods, sample_size, scaling, sets
+from mssl_reproduction.page import Claim, Comparison, Page, published
+from mssl_reproduction.runner import Experiment, Results, crossed, read_records, run_experiment
+from mssl_reproduction.stats import density_test, holm, mean_and_spread, paired_p_value, winners
+from mssl_reproduction.tables import Cell, Table, compared_cells
 
 FOLDER = Path(experiments.__file__).parent
 finite = st.floats(-10, 10, allow_nan=False)
@@ -226,7 +227,7 @@ def test_a_killed_run_continues(tmp_path):
     log = tmp_path / "slow"
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "import test_experiments as t\n"
+        "import test_reproduction as t\n"
         "t.run_experiment(t.TOY, sys.argv[2], log=sys.argv[3])\n"
     )
     command = [sys.executable, "-c", code, str(Path(__file__).parent), str(tmp_path / "out"), str(log)]
@@ -315,7 +316,7 @@ def check_folder(folder: Path, name: str, heading: str = "Published beside measu
     assert records
     assert keys
     text, html = ((folder / f"page.{ending}").read_text("utf-8") for ending in ("md", "html"))
-    assert f"mssl reproduce {name}" in text or "mssl.experiments.run" in text
+    assert f"mssl reproduce {name}" in text or "mssl_reproduction.run" in text
     assert heading in text
     assert "| verdict |" in text or "| difference |" in text
     pictures = re.findall(r"\]\(([\w.-]+)\.png\)", text)
@@ -464,7 +465,7 @@ def test_truth_and_estimate_stand_in_one_layout_on_one_scale():
     for title, scale in (("true", 0.3), ("learned", 0.9)):
         half = np.triu(rng.uniform(-scale, scale, (13, 13)), 1)
         weights[title] = half + half.T
-    figure = figures.graph_panels(weights, names, ["a"] * 10 + ["b"] * 3)
+    figure = panels.graph_panels(weights, names, ["a"] * 10 + ["b"] * 3)
     figure.draw_without_rendering()
     first, second = (ax for ax in figure.axes if len(ax.texts))
     assert [text.get_position() for text in first.texts] == [text.get_position() for text in second.texts]
@@ -475,7 +476,7 @@ def test_truth_and_estimate_stand_in_one_layout_on_one_scale():
         drawn = ax.transData.transform((along * edges[:, 0] + (1 - along) * edges[:, 1]).reshape(-1, 2))
         boxes = [text.get_window_extent() for text in ax.texts]
         assert not any(box.count_contains(drawn) for box in boxes)
-    matrices = figures.precision_panels({"true": np.eye(13) * 2 + 0.1, "learned": np.eye(13) + 0.4}, names)
+    matrices = panels.precision_panels({"true": np.eye(13) * 2 + 0.1, "learned": np.eye(13) + 0.4}, names)
     left, right = (ax.images[0].get_clim() for ax in matrices.axes if ax.images)
     assert left == right
 
@@ -528,7 +529,7 @@ def test_the_share_that_meets_a_figure(known, met):
 
 
 def test_all_leaves_out_what_cannot_be_had(tmp_path):
-    from mssl.experiments import everything
+    from mssl_reproduction import everything
 
     def unreachable(quick):
         raise DatasetError("no network")
@@ -592,7 +593,7 @@ def test_one_run_has_no_spread_and_no_winner():
 
 @pytest.mark.parametrize("windows", [1, 5])
 def test_the_climate_table_of_one_window_has_no_spread(windows, monkeypatch):
-    from mssl.experiments import climate_page
+    from mssl_reproduction import climate_page
 
     protocol = {"values": ["raw", "anomalies"], "methods": ["OLS", "r-MSSL"]}
     errors = {"OLS": 1.0 + 0.1 * np.arange(windows), "r-MSSL": 0.9 + 0.1 * np.arange(windows)}

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from mssl.exceptions import DatasetError
-from mssl.experiments.page import Page, document, published, save_figure
-from mssl.experiments.runner import RECORDS, run_experiment
 from mssl.files.atomic import prepare_folder, write_text
+from mssl_reproduction.page import Page, document, published, save_figure
+from mssl_reproduction.runner import RECORDS, run_experiment
 
 _SCREEN = 80  # dots an inch of the figures in reproduction.md: small files
 
@@ -35,7 +35,7 @@ def run_all(
     output : path
         Folder that gets one folder for each.
     quick, resume, jobs
-        As for :func:`mssl.experiments.run`; folders without records are begun also when resuming.
+        As for :func:`mssl_reproduction.run`; folders without records are begun also when resuming.
 
     Returns
     -------
@@ -90,8 +90,8 @@ def reproduction(pages: dict[str, Page], missing: dict[str, str], quick: bool) -
         f"# The paper's experiments, reproduced\n\nThis document was written by `{command}`, or section "
         "by section by the calls that each of them names, which may be of fewer runs; records, settings "
         f"and larger figures lie in the folders it writes. Published figures are those of {source['citation']}, "
-        f"doi:{source['doi']}; they come from one file (`src/mssl/experiments/published.json`) and were used neither "
-        "for tuning nor as a target.\n"
+        f"doi:{source['doi']}; they come from one file (`reproduction/mssl_reproduction/published.json`) and "
+        "were used neither for tuning nor as a target.\n"
     )
     if quick:
         head += "\n**Quick protocol: far fewer runs and smaller grids than the paper's.**\n"

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl._validation import check_choice
-from mssl.experiments.sets import Split
-from mssl.experiments.tables import Cell, Table, compared_cells
+from mssl_reproduction.sets import Split
+from mssl_reproduction.tables import Cell, Table, compared_cells
 
 Array = NDArray[np.float64]
 

@@ -105,7 +105,7 @@ def _words(X: Any) -> NDArray[np.bool_]:
     """The words of lowest Laplacian score among mails of unit length: long mails would otherwise decide."""
     from sklearn.preprocessing import normalize
 
-    from mssl.feature_selection import LaplacianScore
+    from mssl_reproduction.laplacian import LaplacianScore
 
     score = LaplacianScore(n_features_to_select=WORDS_KEPT, weights="binary").fit(normalize(X))
     return np.asarray(score.get_support())

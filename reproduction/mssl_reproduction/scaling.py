@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from mssl.experiments import climate, methods, sets
-from mssl.experiments.climate_cells import load_cells
-from mssl.experiments.figures import SMALL, lines_with_bars, panels
-from mssl.experiments.page import Comparison, Page, published
-from mssl.experiments.runner import Experiment, Key, Record, Results, can_be_had, crossed
-from mssl.experiments.stats import mean_and_spread, over_runs
-from mssl.experiments.tables import Cell, Table
+from mssl.plots.panels import SMALL, panels
+from mssl_reproduction import climate, methods, sets
+from mssl_reproduction.climate_cells import load_cells
+from mssl_reproduction.figures import lines_with_bars
+from mssl_reproduction.page import Comparison, Page, published
+from mssl_reproduction.runner import Experiment, Key, Record, Results, can_be_had, crossed
+from mssl_reproduction.stats import mean_and_spread, over_runs
+from mssl_reproduction.tables import Cell, Table
 
 PLAIN, SHARED = "LR", ("Low rank", "JFS")
 SIDES = ("without", "with")  # an intercept

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from mssl.experiments import methods, sets
-from mssl.experiments.figures import NORMAL, SMALL, dots_with_bars, lines_with_bars, panels
-from mssl.experiments.page import Claim, Comparison, Page, published
-from mssl.experiments.runner import Experiment, Key, Record, Results, can_be_had, crossed
-from mssl.experiments.stats import ALPHA, holm, mean_and_spread, paired_p_value, winners
-from mssl.experiments.tables import Cell, Table
 from mssl.graph.geometry import PALETTE
+from mssl.plots.panels import NORMAL, SMALL, dots_with_bars, panels
+from mssl_reproduction import methods, sets
+from mssl_reproduction.figures import lines_with_bars
+from mssl_reproduction.page import Claim, Comparison, Page, published
+from mssl_reproduction.runner import Experiment, Key, Record, Results, can_be_had, crossed
+from mssl_reproduction.stats import ALPHA, holm, mean_and_spread, paired_p_value, winners
+from mssl_reproduction.tables import Cell, Table
 
 ALL_WORDS = "LR, all words"
 RUNS, LR_RUNS = 5, 3  # of all methods at the main share, and of logistic regression alone at others
@@ -110,7 +111,7 @@ def present(results: Results) -> Page:
         "Tests are paired t-tests over runs, with a variance that allows for training parts that share rows, and "
         "Holm's adjustment, α = 0.05. On halves of Landmine that share no row the mean difference of two methods "
         "varied 1.2 (share 0.2) and 0.6 times (share 0.5) as much as that variance says, and 2.7 and 3.8 times as much "
-        "as the plain one (`mssl.experiments.stats.paired_p_value`). At most 1000 rows a task are tested on.",
+        "as the plain one (`mssl_reproduction.stats.paired_p_value`). At most 1000 rows a task are tested on.",
     )
     if protocol["not to be had"]:
         page.text(f"Not run, since the files could not be had here: {', '.join(protocol['not to be had'])}.")

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl.climate.combination import month_means
-from mssl.experiments import climate_page
-from mssl.experiments.climate_cells import given_graph, load_cells
-from mssl.experiments.runner import Experiment, Key, Record, can_be_had, crossed
+from mssl_reproduction import climate_page
+from mssl_reproduction.climate_cells import given_graph, load_cells
+from mssl_reproduction.runner import Experiment, Key, Record, can_be_had, crossed
 
 Array = NDArray[np.float64]
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from mssl.experiments import sets
-from mssl.experiments.figures import NORMAL, SMALL, graph_panels, lines_with_bars, panels
-from mssl.experiments.page import Claim, Page, published
-from mssl.experiments.runner import Experiment, Key, Record, Results
-from mssl.experiments.stats import ALPHA, density_test
-from mssl.experiments.tables import Cell, Table
+from mssl.plots.panels import NORMAL, SMALL, graph_panels, panels
+from mssl_reproduction import sets
+from mssl_reproduction.figures import lines_with_bars
+from mssl_reproduction.page import Claim, Page, published
+from mssl_reproduction.runner import Experiment, Key, Record, Results
+from mssl_reproduction.stats import ALPHA, density_test
+from mssl_reproduction.tables import Cell, Table
 
 STABLE = "stability selection"
 SHOWN = 0.4  # share of λ_max whose graph is drawn: in the middle of the path

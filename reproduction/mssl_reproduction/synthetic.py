@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl.datasets import make_clustered_tasks
-from mssl.experiments.alone import TaskByTask
-from mssl.experiments.figures import graph_panels, panels, precision_panels
-from mssl.experiments.page import Claim, Page, published
-from mssl.experiments.runner import Experiment, Key, Record, Results, crossed
-from mssl.experiments.stats import ALPHA, mean_and_spread, over_runs, paired_p_value, rmse_by_task
-from mssl.experiments.tables import Cell, Table, compared_cells
 from mssl.graph.task_graph import partial_correlation
+from mssl.plots.panels import graph_panels, panels, precision_panels
+from mssl_reproduction.alone import TaskByTask
+from mssl_reproduction.page import Claim, Page, published
+from mssl_reproduction.runner import Experiment, Key, Record, Results, crossed
+from mssl_reproduction.stats import ALPHA, mean_and_spread, over_runs, paired_p_value, rmse_by_task
+from mssl_reproduction.tables import Cell, Table, compared_cells
 
 Array = NDArray[np.float64]
 

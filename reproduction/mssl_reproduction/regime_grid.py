@@ -51,7 +51,7 @@ def make_regime_grid(
 
     Examples
     --------
-    >>> from mssl.datasets import make_regime_grid
+    >>> from mssl_reproduction.regime_grid import make_regime_grid
     >>> grid = make_regime_grid(30, n_samples=100, random_state=0)
     >>> grid.X.shape, grid.y.shape, sorted(set(grid.regime.tolist()))
     ((100, 3), (100, 30), [0, 1, 2])
@@ -92,5 +92,5 @@ def make_regime_grid(
         task_names=names("cell", n_cells),
         DESCR=f"{n_cells} grid cells in three regimes, {n_samples} occasions.",
         licence="none needed: made by mssl",
-        source="mssl.datasets.make_regime_grid",
+        source="mssl_reproduction.regime_grid",
     )

@@ -25,7 +25,7 @@ from mssl.exceptions import DatasetError, package_versions
 from mssl.files.atomic import append_line, keep_lines, prepare_folder, whole_lines, write_text
 
 if TYPE_CHECKING:
-    from mssl.experiments.page import Page
+    from mssl_reproduction.page import Page
 
 Key = dict[str, Any]
 Record = dict[str, Any]
@@ -200,7 +200,7 @@ def _changed(experiment: Experiment, quick: bool, changes: dict[str, Any]) -> di
 def _command(name: str, quick: bool, changes: dict[str, Any]) -> str:
     if changes:
         words = ", ".join(f"{key}={value!r}" for key, value in changes.items())
-        return f'mssl.experiments.run("{name}", "{name}", {"quick=True, " if quick else ""}{words})'
+        return f'mssl_reproduction.run("{name}", "{name}", {"quick=True, " if quick else ""}{words})'
     return f"mssl reproduce {name}{' --quick' if quick else ''}"
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.experiments.climate_cells import given_graph, load_cells
-from mssl.experiments.figures import NORMAL, SMALL, dots_with_bars, one_scale, panels
-from mssl.experiments.page import Claim, Comparison, Page, published
-from mssl.experiments.runner import Results
-from mssl.experiments.stats import mean_and_spread, over_runs
-from mssl.experiments.tables import FEWEST_RUNS, Cell, Table
+from mssl.plots.panels import NORMAL, SMALL, dots_with_bars, one_scale, panels
+from mssl_reproduction.climate_cells import given_graph, load_cells
+from mssl_reproduction.page import Claim, Comparison, Page, published
+from mssl_reproduction.runner import Results
+from mssl_reproduction.stats import mean_and_spread, over_runs
+from mssl_reproduction.tables import FEWEST_RUNS, Cell, Table
 
 Array = NDArray[np.float64]
 

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl.datasets import make_clustered_tasks
-from mssl.experiments.figures import NORMAL, SMALL, heat_map, panels
-from mssl.experiments.page import Claim, Page, published
-from mssl.experiments.runner import Experiment, Key, Record, Results, crossed
-from mssl.experiments.stats import ALPHA, mean_and_spread, over_runs, paired_p_value, rmse_by_task
-from mssl.experiments.tables import Cell, Table
+from mssl.plots.panels import NORMAL, SMALL, panels
+from mssl_reproduction.figures import heat_map
+from mssl_reproduction.page import Claim, Page, published
+from mssl_reproduction.runner import Experiment, Key, Record, Results, crossed
+from mssl_reproduction.stats import ALPHA, mean_and_spread, over_runs, paired_p_value, rmse_by_task
+from mssl_reproduction.tables import Cell, Table
 
 Array = NDArray[np.float64]
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from mssl.experiments import methods, sets
-from mssl.experiments.figures import SMALL, lines_with_bars, panels
-from mssl.experiments.page import Claim, Page, published
-from mssl.experiments.runner import Experiment, Key, Record, Results, can_be_had, crossed
-from mssl.experiments.stats import mean_and_spread, over_runs, paired_p_value
-from mssl.experiments.tables import Table
+from mssl.plots.panels import SMALL, panels
+from mssl_reproduction import methods, sets
+from mssl_reproduction.figures import lines_with_bars
+from mssl_reproduction.page import Claim, Page, published
+from mssl_reproduction.runner import Experiment, Key, Record, Results, can_be_had, crossed
+from mssl_reproduction.stats import mean_and_spread, over_runs, paired_p_value
+from mssl_reproduction.tables import Table
 
 _SHOWN = (*methods.PAPERS, methods.DEFAULT, "Pooled")
 

@@ -69,7 +69,7 @@ class LaplacianScore(SingleThreaded, SelectorMixin, BaseEstimator):
     Examples
     --------
     >>> import numpy as np
-    >>> from mssl.feature_selection import LaplacianScore
+    >>> from mssl_reproduction.laplacian import LaplacianScore
     >>> rng = np.random.default_rng(0)
     >>> cluster = np.repeat([0.0, 10.0], 50)
     >>> X = np.column_stack([rng.standard_normal(100), cluster + rng.standard_normal(100)])

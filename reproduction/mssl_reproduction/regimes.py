@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from mssl.datasets import make_regime_grid
-from mssl.experiments.figures import NORMAL, SMALL, panels
-from mssl.experiments.page import Claim, Page
-from mssl.experiments.runner import Experiment, Key, Record, Results, crossed
-from mssl.experiments.tables import Cell, Table
 from mssl.graph.geometry import PALETTE
+from mssl.plots.panels import NORMAL, SMALL, panels
+from mssl_reproduction.page import Claim, Page
+from mssl_reproduction.regime_grid import make_regime_grid
+from mssl_reproduction.runner import Experiment, Key, Record, Results, crossed
+from mssl_reproduction.tables import Cell, Table
 
 _DRAWN = 249  # cells whose graph is drawn: of more the edges cannot be told apart
 _REGIMES = ("west of the range", "north-east", "south-east")

@@ -8,7 +8,7 @@ from scipy import sparse
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from mssl.exceptions import ParameterError
-from mssl.feature_selection import LaplacianScore
+from mssl_reproduction.laplacian import LaplacianScore
 
 
 def brute_force(X, k, weights, bandwidth):

@@ -7,7 +7,7 @@ doi:10.1145/2661829.2662091.
 
 Examples
 --------
->>> from mssl.experiments import available
+>>> from mssl_reproduction import available
 >>> [name for name, title in available()][:2]
 ['synthetic', 'sensitivity']
 """
@@ -49,7 +49,7 @@ def available() -> list[tuple[str, str]]:
 def load(name: str) -> Any:
     """The experiment of a name, from the module that describes it."""
     check_choice("name", name, tuple(_MODULES), also="'all'")
-    return import_module(f"mssl.experiments.{_MODULES[name]}").EXPERIMENT
+    return import_module(f"mssl_reproduction.{_MODULES[name]}").EXPERIMENT
 
 
 def run(
@@ -90,16 +90,16 @@ def run(
 
     Examples
     --------
-    >>> from mssl.experiments import run
+    >>> from mssl_reproduction import run
     >>> run("synthetic", "results", quick=True)  # doctest: +SKIP
     """
     if name == "all":
-        from mssl.experiments.everything import run_all
+        from mssl_reproduction.everything import run_all
 
         if changes:
             raise refused("name", name, f"one experiment is needed to change {', '.join(changes)}")
         return run_all({each: load(each) for each in _MODULES}, output, quick=quick, resume=resume, jobs=jobs)
-    from mssl.experiments.runner import run_experiment
+    from mssl_reproduction.runner import run_experiment
 
     run_experiment(load(name), output, quick=quick, resume=resume, jobs=jobs, **changes)
     return Path(output) / "page.html"
