@@ -25,7 +25,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Hyperparameter, Ker
 import mssl
 from benchmarks.rival_sets import Cut, Rows
 from mssl import MSSLClassifierCV, MSSLRegressorCV, MultiTaskClassifier, MultiTaskGLM, MultiTaskGLMCV
-from mssl.data.splitters import read_splits
+from mssl.data.folds import read_splits
 from mssl.penalties import L1, Nuclear
 from mssl.structures import Independent, TaskCovariance
 

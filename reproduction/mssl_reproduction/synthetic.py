@@ -126,7 +126,7 @@ class GivenGraph:
 
     def fit(self, X: Array, y: Array, tasks: NDArray[Any]) -> GivenGraph:
         """Choose the strength, then fit on all rows."""
-        from mssl.data.splitters import TaskKFold
+        from mssl.data.folds import TaskKFold
 
         splits = list(TaskKFold(5).split(X, groups=tasks))
 

@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse, stats
 
 import mssl
-from mssl.data.splitters import read_splits
+from mssl.data.folds import read_splits
 from mssl.exceptions import DataError, ParameterError
 
 xr = pytest.importorskip("xarray")

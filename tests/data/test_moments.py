@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mssl.data.layouts import read_tasks
-from mssl.data.moments import _SUMS, Moments, cells_of
+from mssl.data.moments import _SUMS, Moments
 from mssl.exceptions import DataError, LayoutError
 
 
@@ -201,17 +201,3 @@ def test_moments_add_to_moments_only():
     with pytest.raises(TypeError):
         made + 1
     assert replace(made).n_tasks == 4
-
-
-@given(st.integers(0, 10**6), st.integers(1, 4), st.integers(3, 20))
-def test_cells_make_up_every_part_and_no_split_tears_them_apart(seed, n_splits, n):
-    rng = np.random.default_rng(seed)
-    splits = []
-    for _ in range(n_splits):
-        side = rng.integers(0, 4, n)  # neither part, one of them, or both
-        splits.append((np.flatnonzero(side % 2), np.flatnonzero(side // 2)))
-    cell, train, test = cells_of(splits, n)
-    assert sorted(set(cell)) == list(range(train.shape[1]))
-    for (train_rows, test_rows), train_cells, test_cells in zip(splits, train, test, strict=True):
-        np.testing.assert_array_equal(np.flatnonzero(train_cells[cell]), train_rows)
-        np.testing.assert_array_equal(np.flatnonzero(test_cells[cell]), test_rows)

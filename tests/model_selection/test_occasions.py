@@ -7,7 +7,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GroupKFold
 
 from mssl import MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, MultiTaskGLMCV, StabilitySelection
-from mssl.data.splitters import read_splits
+from mssl.data.folds import read_splits
 from mssl.exceptions import LayoutError
 from mssl.model_selection import TaskBlockKFold, TaskGroupKFold
 

@@ -17,6 +17,7 @@ from mssl import (
     MultiTaskGLMCV,
     StabilitySelection,
 )
+from mssl.data.folds import Folds
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, ParameterError
 from mssl.model_selection import TaskKFold, TaskTimeSeriesSplit
@@ -44,12 +45,8 @@ def _both_folds(template, X, y, weights=None, cv=None, **more):
     whole = Dataset(data, template._loss())
     parts = template.to_spec(data)
     prepared = whole.prepared(parts)
-    cv = TaskKFold(3) if cv is None else cv
-    splits = list(cv.split(X, y, more.get("tasks")))
-    input_rows = data.source_rows
-    return [
-        make_folds(data, prepared, parts, whole.loss, splits, input_rows, by_rows=by_rows) for by_rows in (False, True)
-    ]
+    folds = Folds.from_cv(data, TaskKFold(3) if cv is None else cv)
+    return [make_folds(data, prepared, parts, whole.loss, folds, by_rows=by_rows) for by_rows in (False, True)]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +138,7 @@ def test_tasks_that_tell_nothing_of_their_noise_have_the_units_of_the_others(few
 class PredefinedSplits(list):
     """Splits as a splitter."""
 
-    def split(self, X, y, tasks):
+    def split(self, X, y, tasks=None):
         return self
 
 

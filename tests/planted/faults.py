@@ -353,21 +353,21 @@ FAULTS = [
     # data
     Fault(
         "folds have the class shares of their tasks",
-        "data/splitters.py",
+        "data/folds.py",
         'order = order[np.argsort(of_row[order], kind="stable")]',
         "order = order[np.lexsort((np.isin(order, classes[0]) if len(classes) else of_row[order], of_row[order]))]",
         ("tests/data", "tests/estimators/test_held_out.py"),
     ),
     Fault(
         "groups are parted",
-        "data/splitters.py",
+        "data/folds.py",
         "fold = deal_groups(code, of_row,",
         "fold = deal_groups(np.arange(len(code)), of_row,",
         _DATA,
     ),
     Fault(
         "rows of a later time are trained on",
-        "data/splitters.py",
+        "data/folds.py",
         "train = block < number if self.forward else ~test",
         "train = ~test",
         _DATA,

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from mssl._validation import warn
 from mssl.data.encoding import Features
+from mssl.data.folds import TaskGroupKFold, TaskKFold, read_splits
 from mssl.data.inputs import listing, number_tasks
-from mssl.data.splitters import TaskGroupKFold, TaskKFold, read_splits
 from mssl.exceptions import DataError, NotAlignedError, ParameterError
 from mssl.methods import lacks_graph
 from mssl.metrics import task_means

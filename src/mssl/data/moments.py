@@ -31,9 +31,9 @@ from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import check_whole_number, refused
 from mssl.data.design import Design, default_memory_limit
 from mssl.data.distributed import chunks_of, numbered, tree_sum
+from mssl.data.folds import deal_rows
 from mssl.data.inputs import check_same_columns, listing, union_of_names
 from mssl.data.layouts import TaskData, read_chunk
-from mssl.data.splitters import Split, row_mask
 from mssl.exceptions import DataError, LayoutError
 
 _ROWS_AT_ONCE = 100_000  # trades memory (a copy of so many rows) for calls; more rows do not save time
@@ -149,7 +149,9 @@ class Moments:
         if data is None:
             return cls._empty(columns, task_column, n_folds)
         check_memory(data.n_tasks, data.n_features, n_folds, memory_limit)
-        fold = np.zeros(len(data.y), dtype=np.intp) if n_folds is None else _deal(data, n_folds, random_state)
+        fold = np.zeros(len(data.y), dtype=np.intp)
+        if n_folds is not None:
+            fold = deal_rows(data.task_of_row, (), n_folds, np.random.default_rng(random_state), chunk=True)
         with np.errstate(over="ignore", invalid="ignore"):
             made = cls.by_cell(data, fold, n_folds or 1)
         if not all(np.isfinite(getattr(made, name)).all() for name in _SUMS):
@@ -433,17 +435,6 @@ def _of_partition(
     return numbered(number, partial(Moments.from_rows, **settings, random_state=[seed, number]), X, y, tasks, weights)
 
 
-def _deal(data: TaskData, n_folds: int, random_state: int | Sequence[int]) -> Index:
-    """Fold of each flat row: the rows of every task at random, as many to each fold."""
-    random = np.random.default_rng(random_state)
-    task = data.task_of_row
-    order = np.lexsort((random.random(len(task)), task))
-    place = np.arange(len(task)) - data.offsets[task] + random.integers(0, n_folds, data.n_tasks)[task]
-    fold = np.empty(len(task), dtype=np.intp)
-    fold[order] = place % n_folds
-    return fold
-
-
 def _roots(scatter: Array) -> Array:
     """L with L Lᵀ = S, of many matrices with ones (or zeros) on the diagonal."""
     empty = np.einsum("...jj->...j", scatter) == 0
@@ -453,34 +444,6 @@ def _roots(scatter: Array) -> Array:
     except np.linalg.LinAlgError:  # columns that depend on each other
         values, vectors = np.linalg.eigh(scatter)
         return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :])
-
-
-def cells_of(splits: Sequence[Split], n: int) -> tuple[Index, Mask, Mask]:
-    """Cells of rows that are in the same part of every split.
-
-    Parameters
-    ----------
-    splits : sequence of (train, test)
-        Rows of the input.
-    n : int
-        Number of rows.
-
-    Returns
-    -------
-    cell : ndarray of shape (n,)
-        Number of the cell of each row.
-    train, test : ndarrays of bool of shape (n_splits, n_cells)
-        Which cells make up each training and each test part.
-    """
-    cell = np.zeros(n, dtype=np.int64)
-    for train, test in splits:
-        code = 4 * cell + 2 * row_mask(train, n) + row_mask(test, n)
-        # Few distinct codes: numbering them by a table costs no sorting of rows.
-        cell = np.searchsorted(np.flatnonzero(np.bincount(code)), code)
-    first = np.full(int(cell.max()) + 1, n, dtype=np.int64)
-    np.minimum.at(first, cell, np.arange(n))
-    train_cells, test_cells = (np.stack([row_mask(split[side], n)[first] for split in splits]) for side in (0, 1))
-    return cell.astype(np.intp), train_cells, test_cells
 
 
 def _of_tasks(

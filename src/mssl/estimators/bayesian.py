@@ -20,11 +20,11 @@ from sklearn.utils.validation import check_is_fitted
 from mssl._progress import Progress
 from mssl._typing import Array, ClassWeight, Index
 from mssl._validation import check_choice, check_flag, check_number, check_whole_number, refused, warn
+from mssl.data.folds import Folds
 from mssl.data.inputs import feature_labels, listing, read_labels, read_offset, take_columns
 from mssl.data.layouts import TaskData
 from mssl.data.leaks import warn_of_ids, warn_of_residuals
 from mssl.data.moments import Moments
-from mssl.data.splitters import task_folds
 from mssl.data.targets import TargetTransform
 from mssl.estimators.base import LabelEstimator, MeanPredictor, TaskEstimator, with_callbacks
 from mssl.estimators.moments import FromMoments, check_moments, remember_moments
@@ -204,7 +204,7 @@ class BayesianEstimator(TaskEstimator):
         if self.cv is None and (len(data.y) < 10 or units < 3):
             return []
         cv = min(5, units) if self.cv is None and data.order is None else self.cv
-        return [(train, test) for train, test in task_folds(data, cv) if train.any() and test.any()]
+        return [(train, test) for train, test in Folds.from_cv(data, cv) if train.any() and test.any()]
 
     @property
     def held_out_(self) -> HeldOut:

@@ -1,6 +1,6 @@
 """Choosing the parameters: splitters, paths, cross-validation, stability selection."""
 
-from mssl.data.splitters import MovingWindowSplit, TaskBlockKFold, TaskGroupKFold, TaskKFold, TaskTimeSeriesSplit
+from mssl.data.folds import MovingWindowSplit, TaskBlockKFold, TaskGroupKFold, TaskKFold, TaskTimeSeriesSplit
 from mssl.files.checkpoint import CheckpointError
 from mssl.model_selection.ebic import EBICPath, ebic_path
 from mssl.model_selection.estimators import MSSLClassifierCV, MSSLRegressorCV

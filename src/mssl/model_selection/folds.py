@@ -17,7 +17,6 @@ variance of the training part does not depend on the test rows. It is less certa
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -25,42 +24,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl._typing import Array, Index, Mask
+from mssl._typing import Array, Mask
 from mssl.data.design import ROUNDING, Design
-from mssl.data.inputs import listing
+from mssl.data.folds import Folds
 from mssl.data.layouts import TaskData, subset
-from mssl.data.moments import Moments, cells_of
-from mssl.data.splitters import Split, row_mask
+from mssl.data.moments import Moments
 from mssl.estimators.gaps import fit_with_gaps, has_gaps
 from mssl.estimators.spec import FitSpec
-from mssl.exceptions import DataError
 from mssl.losses import Loss
 from mssl.metrics import area_under_curve, task_means
 from mssl.solvers.fit import Prepared, Settings, from_quadratic, mean_of_settings, prepare
 from mssl.solvers.quadratic import GramQuadratic, tell_beyond
-
-
-def check_splits(splits: Sequence[Split], data: TaskData, input_rows: Index) -> None:
-    """Raise where a training part misses a task, or a test part has nothing to score against."""
-    if not splits:
-        raise DataError("cv gives no splits at all; give a number of folds, a splitter, or (train, test) index pairs.")
-    n = int(input_rows.max()) + 1
-    for number, (train, test) in enumerate(splits):
-        if len(train) == 0 or len(test) == 0:
-            raise DataError(
-                f"Fold {number} of cv has {len(train)} training and {len(test)} test rows; give some of both."
-            )
-        counts = np.bincount(data.task_of_row[row_mask(train, n)[input_rows]], minlength=data.n_tasks)
-        missed = list(data.tasks[counts == 0])
-        if missed:
-            raise DataError(
-                f"Fold {number} of cv leaves no training rows of tasks {listing(missed)}; use TaskKFold, which splits "
-                "within every task, or fewer folds."
-            )
-        if not row_mask(test, n)[input_rows].any():
-            raise DataError(
-                f"Fold {number} of cv has no test rows with a target and a positive weight; give other folds."
-            )
 
 
 class _PreparedOnce:
@@ -322,8 +296,7 @@ def make_folds(
     prepared: Prepared,
     spec: FitSpec,
     loss: Loss,
-    splits: Sequence[Split],
-    input_rows: Index,
+    folds: Folds,
     *,
     by_rows: bool = False,
 ) -> list[Any]:
@@ -339,28 +312,23 @@ def make_folds(
         What the units of the deviances are estimated with.
     loss : Loss
         Whose deviance is the score.
-    splits : sequence of (train, test)
-        Rows of the input.
-    input_rows : ndarray of shape (N,)
-        Row of the input that each flat row came from, :attr:`mssl.data.TaskData.source_rows`.
+    folds : Folds
+        Which rows belong to the parts.
     by_rows : bool
         Whether folds are to be held by rows in any case.
     """
-    check_splits(splits, data, input_rows)
-    n = int(input_rows.max()) + 1
     if not by_rows and loss.name == "gaussian" and prepared.design is not None and _has_grams(prepared, data):
-        cell, train_cells, test_cells = cells_of(splits, n)
+        cell, train_cells, test_cells = folds.cells()
         n_cells, grams = train_cells.shape[1], 1 if data.shared else data.n_tasks
-        size = 8 * (n_cells + 2 * len(splits)) * grams * data.n_features**2
+        size = 8 * (n_cells + 2 * len(folds)) * grams * data.n_features**2
         if not tell_beyond(size, spec.settings.memory_limit, "Moments of all folds"):
             scales, unit = _units_of(data, prepared), prepared.unit
-            moments = Moments.by_cell(data, cell[input_rows], n_cells, scales, unit)
+            moments = Moments.by_cell(data, cell, n_cells, scales, unit)
             return [
                 GramFold(moments.gather(train), moments.gather(test), scales, unit, spec)
                 for train, test in zip(train_cells, test_cells, strict=True)
             ]
-    masks = ([row_mask(part, n)[input_rows] for part in split] for split in splits)
-    return [RowFold(data, train, test, loss, spec) for train, test in masks]
+    return [RowFold(data, train, test, loss, spec) for train, test in folds]
 
 
 def _has_grams(prepared: Prepared, data: TaskData) -> bool:

@@ -21,11 +21,11 @@ from mssl._progress import Progress
 from mssl._typing import Array, Labels, Mask
 from mssl._validation import refused
 from mssl.data.encoding import Features
+from mssl.data.folds import Folds
 from mssl.data.inputs import as_given, is_missing, listing, read_labels, take_columns
 from mssl.data.layouts import TaskData
 from mssl.data.leaks import warn_of_ids, warn_of_residuals
 from mssl.data.moments import Moments
-from mssl.data.splitters import Split, read_splits, row_mask, task_ids
 from mssl.estimators.base import (
     MultiTaskEstimator,
     PenaltyLimits,
@@ -45,7 +45,7 @@ from mssl.kernels.threads import SingleThreaded
 from mssl.losses import Loss
 from mssl.metrics import HeldOut, conditional_score, mean_of_known
 from mssl.model_selection.chains import name_of
-from mssl.model_selection.folds import Dataset, RowFold, check_splits, make_folds
+from mssl.model_selection.folds import Dataset, RowFold, make_folds
 from mssl.model_selection.parallel import run
 from mssl.model_selection.scores import AUC, SCORE, Candidate, ScoreTable, score_average
 from mssl.model_selection.search_space import STAGES
@@ -327,10 +327,12 @@ class SearchCV(SingleThreaded, BaseEstimator):
             reader._remember_input(X, data)
             reader.ignored_columns_ = ignored
 
-        def split(data: TaskData) -> list[Split]:
-            return self._splits(X, y, tasks, data, template.task_column, groups, order)
+        rows = X.values if isinstance(X, Features) else X if hasattr(X, "shape") else as_given(X)
 
-        data = self._fit_columns(template, columns, (X, y, tasks, sample_weight), remember, split)
+        def split(data: TaskData) -> Folds:
+            return Folds.from_cv(data, self.cv, rows)
+
+        data = self._fit_columns(template, columns, (rows, y, tasks, sample_weight), remember, split)
         hint_at_other_scales(self.best_estimator_, data)
         if self._makes_folds():
             warn_of_residuals(data, self.best_estimator_._residuals(data))
@@ -360,14 +362,13 @@ class SearchCV(SingleThreaded, BaseEstimator):
         if getattr(template, "features", None) == "auto":
             template.features = "linear"
         data = moments.to_tasks()
-        fold = data.groups
-        splits = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(moments.n_folds)]
+        held_out = np.arange(moments.n_folds)[:, None] == data.groups
         self._fit_columns(
             template,
             replace(data, groups=None),
             (None, None, None, None),
             lambda reader, data: remember_moments(reader, moments),
-            lambda data: splits,
+            lambda data: Folds(~held_out, held_out),
         )
         return self
 
@@ -377,7 +378,7 @@ class SearchCV(SingleThreaded, BaseEstimator):
         columns: TaskData,
         given: tuple[Any, Any, Any, Any],
         remember: Callable[[Any, TaskData], None],
-        split: Callable[[TaskData], list[Split]],
+        split: Callable[[TaskData], Folds],
     ) -> TaskData:
         """Choose and fit on tasks with their columns; the answer is the tasks with the features that were chosen.
 
@@ -396,7 +397,7 @@ class SearchCV(SingleThreaded, BaseEstimator):
         """
         check_rows(template.to_spec(columns), columns)
         self._check(columns)
-        splits = None
+        splits: Folds | None = None
         contests: list[Contest] = []
         with Progress(self.verbose, type(self).__name__, STAGES + 1) as progress:
             for features in feature_choices(template.features, columns):
@@ -411,6 +412,7 @@ class SearchCV(SingleThreaded, BaseEstimator):
                 whole.prepared(reader.to_spec(data))
                 if splits is None:
                     splits = split(data)
+                    splits.check(data)
                     record = Checkpoint(self.checkpoint, self._identity(columns, splits))
                 folds = self._folds(given, columns, whole, reader, splits)
                 for fold, first in zip(folds, contests[0].table.folds if contests else (), strict=False):
@@ -499,43 +501,36 @@ class SearchCV(SingleThreaded, BaseEstimator):
         if isinstance(self.scoring, list | tuple | set | dict):
             raise refused("scoring", self.scoring, "give one scorer, the settings are chosen by its score")
 
-    def _identity(self, data: TaskData, splits: list[Split]) -> str:
+    def _identity(self, data: TaskData, splits: Folds) -> str:
         """Hash of all that decides on the scores; of cv nothing but its splits does."""
         if self.checkpoint is None:
             return ""
         settings = {k: v for k, v in self.get_params(deep=False).items() if k not in ("cv", *IDLE)}
         return fingerprint(data.X, data.y, data.weights, data.offsets, list(data.tasks), settings, splits)
 
-    def _splits(self, X: Any, y: Any, tasks: Any, data: TaskData, column: Any, groups: Any, order: Any) -> list[Split]:
-        if data.layout == "long" and tasks is None and column is not None:
-            tasks = task_ids(X, column)  # of all rows: the data are without those of weight zero
-        return read_splits(self.cv, X, y, tasks, groups, order)
-
     def _needs_rows(self) -> bool:
         """Whether fits and scores need the rows themselves, not their moments."""
         return self.scoring is not None
 
     def _folds(
-        self, given: tuple[Any, Any, Any, Any], columns: TaskData, whole: Dataset, reader: Any, splits: list[Split]
+        self, given: tuple[Any, Any, Any, Any], columns: TaskData, whole: Dataset, reader: Any, splits: Folds
     ) -> list[Any]:
         """Folds of the rows; feature maps learn from each fold's training rows alone."""
         X, y, tasks, sample_weight = given
         data = whole.data
         spec = reader.to_spec(data)
-        input_rows = data.source_rows
         by_rows = self._needs_rows() or spec.structure.relates == "residual"
         if reader.maps_ is None:
             readers = [reader] * len(splits)
-            folds = make_folds(data, whole.prepared(spec), spec, whole.loss, splits, input_rows, by_rows=by_rows)
+            folds = make_folds(data, whole.prepared(spec), spec, whole.loss, splits, by_rows=by_rows)
         else:
-            check_splits(splits, data, input_rows)
             readers, folds = [], []
-            for split in splits:
+            for train, test in splits:
                 own = copy(reader)
-                part = own._map_features(columns, row_mask(split[0], int(input_rows.max()) + 1)[input_rows])
+                part = own._map_features(columns, train)
                 own.features_ = part.feature_names
                 prepared = Dataset(part, whole.loss).prepared(spec)
-                folds += make_folds(part, prepared, spec, whole.loss, [split], input_rows, by_rows=by_rows)
+                folds += make_folds(part, prepared, spec, whole.loss, Folds(train[None], test[None]), by_rows=by_rows)
                 readers.append(own)
         if hasattr(reader, "classes_"):
             _check_classes(folds, reader.classes_)
@@ -544,13 +539,9 @@ class SearchCV(SingleThreaded, BaseEstimator):
         scorer = self._scorer(reader)
         weights = None if np.ndim(sample_weight) == 0 else np.asarray(sample_weight, dtype=float)
         ids = None if tasks is None else read_labels(tasks)
-        rows = X.values if isinstance(X, Features) else X if hasattr(X, "shape") else as_given(X)
         tests = (
-            [
-                None if part is None else _safe_indexing(part, test[np.isin(test, input_rows)])
-                for part in (rows, y, ids, weights)
-            ]
-            for _, test in splits
+            [None if part is None else _safe_indexing(part, held_out) for part in (X, y, ids, weights)]
+            for held_out in (np.unique(data.source_rows[test]) for _, test in splits)
         )
         return [
             ScoredFold(fold, scorer, tuple(test), own) for fold, test, own in zip(folds, tests, readers, strict=True)

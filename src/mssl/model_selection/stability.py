@@ -37,9 +37,9 @@ from sklearn.base import BaseEstimator, clone
 from mssl._progress import Progress
 from mssl._typing import Array, Index, Mask, TaskMatrix
 from mssl._validation import check_choice, check_number, check_whole_number, finite, refused, warn
+from mssl.data.folds import class_rows, deal_groups, keep_classes
 from mssl.data.inputs import take_columns
 from mssl.data.layouts import TaskData
-from mssl.data.splitters import class_rows, deal_groups, keep_classes
 from mssl.estimators.mssl import MSSLRegressor
 from mssl.exceptions import ParameterError, all_or_nothing
 from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint

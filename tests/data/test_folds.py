@@ -8,8 +8,8 @@ from scipy import sparse
 from sklearn.model_selection import GroupKFold, KFold, TimeSeriesSplit, cross_val_score
 
 from mssl import MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV
+from mssl.data.folds import Folds, read_splits
 from mssl.data.layouts import read_tasks
-from mssl.data.splitters import read_splits, task_folds
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, LayoutError, ParameterError
 from mssl.model_selection import MovingWindowSplit, TaskBlockKFold, TaskGroupKFold, TaskKFold, TaskTimeSeriesSplit
@@ -267,7 +267,7 @@ def test_folds_that_lose_a_task_or_have_no_rows():
     with pytest.raises(DataError, match="from 1 to 120; give numbers from 0 to 119"):
         MSSLRegressorCV(cv=[(np.arange(1, 121), [0])]).fit(X, y, tasks=tasks)
     for scoring in (None, "r2"):
-        with pytest.raises(DataError, match="Fold 0 of cv has no test rows with a target and a positive weight"):
+        with pytest.raises(DataError, match="and 0 test rows with a target and a positive weight"):
             MSSLRegressorCV(cv=[(np.arange(1, 120), [0])], scoring=scoring).fit(
                 X, y, tasks=tasks, sample_weight=np.arange(120)
             )
@@ -379,13 +379,13 @@ def test_folds_of_read_tasks_are_those_of_the_input(layout, extra):
     observed = y if layout == "long" else y[rows, data.task_of_row]
     np.testing.assert_array_equal(data.y, observed[rows] if layout == "long" else observed)
     pairs = read_splits(4, X, y, tasks, **named)
-    for (train, test), (train_mask, test_mask) in zip(pairs, task_folds(data, 4), strict=True):
+    for (train, test), (train_mask, test_mask) in zip(pairs, Folds.from_cv(data, 4), strict=True):
         np.testing.assert_array_equal(np.isin(rows, train), train_mask)
         np.testing.assert_array_equal(np.isin(rows, test), test_mask)
         if data.occasions is not None:
             assert not set(data.occasions[train_mask]) & set(data.occasions[test_mask])
     direct = [(np.arange(0, n), np.arange(n, len(y)))] if layout == "long" else [(np.arange(9), np.arange(9, n))]
-    ((train_mask, test_mask),) = task_folds(data, direct)
+    ((train_mask, test_mask),) = Folds.from_cv(data, direct)
     np.testing.assert_array_equal(train_mask, np.isin(rows, direct[0][0]))
     np.testing.assert_array_equal(test_mask, np.isin(rows, direct[0][1]))
 
@@ -412,3 +412,29 @@ def test_impossible_groups_and_times_are_said_so():
     with pytest.raises(LayoutError, match="1 rows have no entry in order"):
         read_tasks(X, y, tasks=tasks, order=[0, 1, 2, 3, 4, None])
     assert len(read_splits(None, X, y, tasks, groups=[0, 1, 2] * 2)) == 3
+
+
+@given(st.integers(0, 10**6), st.integers(1, 4), st.integers(3, 20))
+def test_cells_make_up_every_part_and_no_fold_tears_them_apart(seed, n_folds, n):
+    side = np.random.default_rng(seed).integers(0, 4, (n_folds, n))  # neither part, one of them, or both
+    folds = Folds(side % 2 == 1, side // 2 == 1)
+    cell, train, test = folds.cells()
+    assert sorted(set(cell)) == list(range(train.shape[1]))
+    np.testing.assert_array_equal(train[:, cell], folds.train)
+    np.testing.assert_array_equal(test[:, cell], folds.test)
+
+
+def test_rows_of_weight_zero_make_no_folds_and_splitters_that_look_at_columns_see_the_others():
+    class ByColumn:
+        def split(self, X, y=None, groups=None):
+            yield np.flatnonzero(X[:, 0] < 3), np.flatnonzero(X[:, 0] >= 3)
+
+    X, tasks, weights = np.arange(8.0)[:, None], np.tile([0, 1], 4), np.array([1, 1, 0, 1, 1, 0, 1, 1.0])
+    data = read_tasks(X, np.arange(8.0), tasks=tasks, sample_weight=weights)
+    ((train, test),) = Folds.from_cv(data, ByColumn(), X)
+    assert data.X[train, 0].tolist() == [0, 1]
+    assert sorted(data.X[test, 0]) == [3, 4, 6, 7]
+    kept = weights > 0
+    without = read_tasks(X[kept], np.arange(8.0)[kept], tasks=tasks[kept])
+    for (train, _), (again, _) in zip(Folds.from_cv(data, 3), Folds.from_cv(without, 3), strict=True):
+        np.testing.assert_array_equal(train, again)

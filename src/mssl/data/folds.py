@@ -9,13 +9,14 @@ predicted too well, and fits that follow every task's share would win. :func:`de
 
 Rows that share their errors (stations on one day, samples of one patient) must be on the same side of a split, in all
 tasks: else the test rows' errors are known to the training part and penalties are chosen too weak.
-:class:`TaskGroupKFold` keeps groups together, :class:`TaskBlockKFold` neighbours in time. :func:`task_folds` gives the
-folds of tasks that are read already.
+:class:`TaskGroupKFold` keeps groups together, :class:`TaskBlockKFold` neighbours in time. :class:`Folds` holds the
+parts of tasks that have been read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.validation import _num_samples
 
+from mssl._typing import Index, Mask
 from mssl._validation import check_whole_number, refused
 from mssl.data.inputs import (
     CodedTasks,
@@ -39,7 +41,6 @@ from mssl.data.inputs import (
 from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError, LayoutError, ParameterError
 
-Index = NDArray[np.intp]
 Split = tuple[Index, Index]
 
 
@@ -108,55 +109,115 @@ class _Dealt(TaskSplitter):
             yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
 
 
-Fold = tuple[NDArray[np.bool_], NDArray[np.bool_]]
+@dataclass(frozen=True, eq=False)
+class Folds:
+    """Which flat rows of tasks are trained on and which are held out, fold by fold.
 
-
-def task_folds(data: TaskData, cv: Any = None) -> list[Fold]:
-    """Training and test rows of each fold, as masks of the flat rows of tasks that are read already.
-
-    Rows of one of ``data.occasions`` are on the same side of every fold; where ``data.order`` is given the folds are
-    blocks of time. Both hold for numbers of folds and for the splitters of this module that are made for it; index
-    pairs are taken as they are.
-
-    Parameters
+    Attributes
     ----------
-    data : TaskData
-        The tasks.
-    cv : None, int, splitter or iterable of (train, test)
-        As for :func:`read_splits`; index pairs are rows of the input.
-
-    Returns
-    -------
-    list of (train, test), ndarrays of bool of shape (N,)
+    train, test : ndarrays of bool of shape (F, N)
+        The two parts of each fold.
 
     Examples
     --------
     >>> from mssl.data.layouts import read_tasks
     >>> data = read_tasks([[0.0], [1.0], [2.0], [3.0]], [0, 1, 2, 3], tasks=[0, 0, 1, 1], groups=["a", "b", "a", "b"])
-    >>> for train, test in task_folds(data, 2):
+    >>> for train, test in Folds.from_cv(data, 2):
     ...     print(train, test)
     [ True False  True False] [False  True False  True]
     [False  True False  True] [ True False  True False]
     """
-    rows = data.source_rows
-    if cv is None or isinstance(cv, int | np.integer) or hasattr(cv, "split"):
-        rows = np.unique(rows, return_inverse=True)[1]  # rows of weight zero are not there
-    n, together = int(rows.max()) + 1, data.layout != "long"
-    y: NDArray[Any] = np.full((n, data.n_tasks) if together else n, np.nan)
-    y[(rows, data.task_of_row) if together else rows] = data.y
-    tasks = groups = order = None
-    if not together:
-        tasks = np.zeros(n, dtype=np.int64)
-        tasks[rows] = data.task_of_row
-        y = np.where(np.isnan(y), 0.0, y)
-    if data.groups is not None:
-        groups = np.zeros(n, dtype=np.int64)
-        groups[rows] = data.groups
-    if data.order is not None:
-        order = np.zeros(n, dtype=np.int64)
-        order[rows] = data.order
-    splits = read_splits(cv, np.zeros((n, 1)), y, tasks, groups, order)
-    return [(row_mask(train, n)[rows], row_mask(test, n)[rows]) for train, test in splits]
+
+    train: Mask
+    test: Mask
+
+    def __len__(self) -> int:
+        return len(self.train)
+
+    def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
+        return zip(self.train, self.test, strict=True)
+
+    @classmethod
+    def from_cv(cls, data: TaskData, cv: Any = None, X: Any = None) -> Folds:
+        """The folds that a ``cv=`` stands for, for tasks that have been read.
+
+        Rows of one of ``data.occasions`` are on the same side of every fold; where ``data.order`` is given the folds
+        are blocks of time. Both hold for numbers of folds and for the splitters of this module that are made for it;
+        index pairs are taken as they are.
+
+        Parameters
+        ----------
+        data : TaskData
+            The tasks.
+        cv : None, int, splitter or iterable of (train, test)
+            As for :func:`read_splits`; index pairs are rows of the input.
+        X : array or frame, optional
+            The input, for splitters that look at its columns and to count its rows.
+        """
+        rows = data.source_rows
+        n_input = int(rows.max()) + 1 if X is None else _num_samples(X)
+        if isinstance(cv, TaskSplitter) or not hasattr(cv, "split"):
+            X = None
+        if cv is None or isinstance(cv, int | np.integer) or hasattr(cv, "split"):  # rows of weight zero are not there
+            present, rows = np.unique(rows, return_inverse=True)
+            X = X if X is None or len(present) == n_input else _safe_indexing(X, present)
+            n_input = len(present)
+        together = data.layout != "long"
+        y: NDArray[Any] = np.full((n_input, data.n_tasks) if together else n_input, np.nan)
+        y[(rows, data.task_of_row) if together else rows] = data.y
+        tasks = None if together else _by_input_row(data.task_of_row, rows, n_input)
+        if not together:
+            y = np.where(np.isnan(y), 0.0, y)
+        beside = (None if part is None else _by_input_row(part, rows, n_input) for part in (data.groups, data.order))
+        splits = read_splits(cv, np.zeros((n_input, 1)) if X is None else X, y, tasks, *beside)
+        sides = ([row_mask(part, n_input)[rows] for part in side] for side in zip(*splits, strict=True))
+        return cls(*map(np.asarray, sides)) if splits else cls(*np.zeros((2, 0, len(rows)), dtype=bool))
+
+    def check(self, data: TaskData) -> None:
+        """Raise where a training part misses a task, or a test part has nothing to score against."""
+        if not len(self):
+            raise DataError(
+                "cv gives no splits at all; give a number of folds, a splitter, or (train, test) index pairs."
+            )
+        for number, (train, test) in enumerate(self):
+            if not (train.any() and test.any()):
+                raise DataError(
+                    f"Fold {number} of cv has {train.sum()} training and {test.sum()} test rows with a target and a "
+                    "positive weight; give some of both."
+                )
+            missed = list(data.tasks[np.bincount(data.task_of_row[train], minlength=data.n_tasks) == 0])
+            if missed:
+                raise DataError(
+                    f"Fold {number} of cv leaves no training rows of tasks {listing(missed)}; use TaskKFold, which "
+                    "splits within every task, or fewer folds."
+                )
+
+    def cells(self) -> tuple[Index, Mask, Mask]:
+        """Cells of rows that are in the same part of every fold.
+
+        Returns
+        -------
+        cell : ndarray of shape (N,)
+            Number of the cell of each row.
+        train, test : ndarrays of bool of shape (F, n_cells)
+            Which cells make up each training and each test part.
+        """
+        n = self.train.shape[1]
+        cell = np.zeros(n, dtype=np.intp)
+        for train, test in self:
+            code = 4 * cell + 2 * train + test
+            # Few distinct codes: numbering them by a table costs no sorting of rows.
+            cell = np.searchsorted(np.flatnonzero(np.bincount(code)), code)
+        first = np.full(int(cell.max()) + 1, n, dtype=np.intp)
+        np.minimum.at(first, cell, np.arange(n))
+        return cell, self.train[:, first], self.test[:, first]
+
+
+def _by_input_row(values: Index, rows: Index, n: int) -> Index:
+    """Values of flat rows by the rows of the input, 0 where there is none."""
+    made = np.zeros(n, dtype=np.int64)
+    made[rows] = values
+    return made
 
 
 def read_splits(cv: Any, X: Any, y: Any, tasks: Any, groups: Any = None, order: Any = None) -> list[Split]:
@@ -303,7 +364,7 @@ class TaskKFold(_Dealt):
             )
 
 
-def deal_rows(of_row: Index, classes: Sequence[Index], n_splits: int, random: Any) -> Index:
+def deal_rows(of_row: Index, classes: Sequence[Index], n_splits: int, random: Any, *, chunk: bool = False) -> Index:
     """Fold of each row, −1 where it is never held out: every task's rows go round the folds, whatever their classes.
 
     Only a class of which a training part would miss all rows has one of them changed; see :func:`keep_classes`.
@@ -318,13 +379,15 @@ def deal_rows(of_row: Index, classes: Sequence[Index], n_splits: int, random: An
         Number of folds.
     random : RandomState, Generator or None
         What shuffles the rows.
+    chunk : bool
+        Whether there are further rows elsewhere: a task's only row may be held out, and the first fold is drawn.
     """
     order = np.arange(len(of_row)) if random is None else random.permutation(len(of_row))
     order = order[np.argsort(of_row[order], kind="stable")]
     # Each task begins with the fold at which the one before it ended: fold sizes differ by at most one.
-    order = order[np.bincount(of_row)[of_row[order]] > 1]
+    order = order if chunk else order[np.bincount(of_row)[of_row[order]] > 1]
     fold = np.full(len(of_row), -1, dtype=np.intp)
-    fold[order] = np.arange(len(order)) % n_splits
+    fold[order] = (np.arange(len(order)) + (random.integers(n_splits) if chunk else 0)) % n_splits
     keep_classes(fold, of_row, classes)
     return fold
 
@@ -578,7 +641,24 @@ def _codes(name: str, values: Any, n: int) -> Index:
     return np.unique(labels, return_inverse=True)[1].astype(np.intp)
 
 
-class MovingWindowSplit(TaskSplitter):
+class _InTime(TaskSplitter):
+    """Splitters that take the rows of each task to be in the order of time."""
+
+    def _bounds(self, sizes: Index, tasks: NDArray[Any]) -> Iterator[tuple[Any, Any, Any, Any]]:
+        """Begin and end of training and test part of each fold, as numbers of each task's rows."""
+        raise NotImplementedError  # pragma: no cover - subclasses define it
+
+    def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
+        tasks, of_row = self._tasks(X, y, groups)
+        sizes, order = np.bincount(of_row), np.argsort(of_row, kind="stable")
+        place = np.empty(len(order), dtype=np.intp)
+        place[order] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        for bounds in self._bounds(sizes, tasks):
+            begin, end, test, last = (np.broadcast_to(bound, sizes.shape)[of_row] for bound in bounds)
+            yield np.flatnonzero((place >= begin) & (place < end)), np.flatnonzero((place >= test) & (place < last))
+
+
+class MovingWindowSplit(_InTime):
     """Windows of fixed length that move through time: train on one, test on what follows.
 
     Rows are taken to be in the order of time (within each task for the long layout, where all tasks must have the
@@ -617,42 +697,26 @@ class MovingWindowSplit(TaskSplitter):
         """Number of windows that fit the rows of X."""
         if X is None:
             raise ParameterError("X is None; give the rows, because the number of windows depends on them.")
-        return len(self._starts(len(self._clock(X, y, groups)[0])))
+        return sum(1 for _ in self._split(X, y, groups))
 
-    def _clock(self, X: Any, y: Any, groups: Any) -> list[Index]:
-        """Rows of every task in the order of time."""
-        _, of_row = self._tasks(X, y, groups)
-        rows = [np.flatnonzero(of_row == k) for k in range(of_row.max(initial=0) + 1)]
-        lengths = {len(task_rows) for task_rows in rows}
-        if len(lengths) > 1:
+    def _bounds(self, sizes: Index, tasks: NDArray[Any]) -> Iterator[tuple[Any, Any, Any, Any]]:
+        if np.ptp(sizes):
             raise LayoutError(
-                f"Tasks have between {min(lengths)} and {max(lengths)} rows; give aligned tasks of "
+                f"Tasks have between {sizes.min()} and {sizes.max()} rows; give aligned tasks of "
                 "equal length for windows in time. TaskTimeSeriesSplit takes tasks of different length."
             )
-        return rows
-
-    def _starts(self, n: int) -> Index:
         step = self.n_test if self.step is None else self.step
         for name, value in (("n_train", self.n_train), ("n_test", self.n_test), ("step", step)):
             check_whole_number(name, value, low=1)
         check_whole_number("gap", self.gap, low=0)
-        last = n - self.n_train - self.gap - self.n_test
-        if last < 0:
-            raise ParameterError(f"n_train + gap + n_test is {n - last}, there are {n} rows; give shorter windows.")
-        return np.arange(0, last + 1, step)
-
-    def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
-        rows = self._clock(X, y, groups)
-        for start in self._starts(len(rows[0])):
-            middle = start + self.n_train
-            test = slice(middle + self.gap, middle + self.gap + self.n_test)
-            yield (
-                np.sort(np.concatenate([task_rows[start:middle] for task_rows in rows])),
-                np.sort(np.concatenate([task_rows[test] for task_rows in rows])),
-            )
+        n, length = int(sizes[0]), self.n_train + self.gap + self.n_test
+        if n < length:
+            raise ParameterError(f"n_train + gap + n_test is {length}, there are {n} rows; give shorter windows.")
+        for begin in range(0, n - length + 1, step):
+            yield begin, begin + self.n_train, begin + length - self.n_test, begin + length
 
 
-class TaskTimeSeriesSplit(TaskSplitter):
+class TaskTimeSeriesSplit(_InTime):
     """Growing training parts in the order of time, within every task.
 
     Fold i trains on the first rows of each task and tests on the block that follows; with one task, or rows that hold
@@ -681,23 +745,17 @@ class TaskTimeSeriesSplit(TaskSplitter):
         self.gap = gap
         self.task_column = task_column
 
-    def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
+    def _bounds(self, sizes: Index, tasks: NDArray[Any]) -> Iterator[tuple[Any, Any, Any, Any]]:
         check_whole_number("n_splits", self.n_splits, low=1)
         check_whole_number("gap", self.gap, low=0)
-        tasks, of_row = self._tasks(X, y, groups)
-        rows = [np.flatnonzero(of_row == k) for k in range(len(tasks))]
-        blocks = [len(task_rows) // (self.n_splits + 1) for task_rows in rows]
-        first = [len(task_rows) - self.n_splits * block for task_rows, block in zip(rows, blocks, strict=True)]
-        short = [task for task, block, head in zip(tasks, blocks, first, strict=True) if block < 1 or head <= self.gap]
-        if short:
+        block = sizes // (self.n_splits + 1)
+        first = sizes - self.n_splits * block
+        short = tasks[(block < 1) | (first <= self.gap)]
+        if len(short):
             raise ParameterError(
-                f"Tasks {listing(short)} have too few rows for n_splits={self.n_splits} and gap={self.gap}; "
+                f"Tasks {listing(list(short))} have too few rows for n_splits={self.n_splits} and gap={self.gap}; "
                 "give each more rows than splits, and more before the first test block than the gap."
             )
         for number in range(self.n_splits):
-            train, test = [], []
-            for task_rows, block, head in zip(rows, blocks, first, strict=True):
-                begin = head + number * block
-                train.append(task_rows[: begin - self.gap])
-                test.append(task_rows[begin : begin + block])
-            yield np.sort(np.concatenate(train)), np.sort(np.concatenate(test))
+            begin = first + number * block
+            yield 0, begin - self.gap, begin, begin + block
