@@ -34,9 +34,10 @@ LAYERS = [
     {"model"},
     {"glasso"},
     {"structures"},
-    {"solvers", "graph"},
-    {"plots"},
+    {"solvers"},
     {"evidence"},
+    {"graph"},
+    {"plots"},
     {"estimators"},
     {
         *("model_selection", "presets", "transfer", "datasets", "climate"),

@@ -161,15 +161,15 @@ FAULTS = [
     Fault(
         "noise is drawn to no common level",
         "evidence/prior.py",
-        "up = noise**2 * s.noise + NOISE_PRIOR * s0",
-        "up = noise**2 * s.noise + NOISE_PRIOR * noise",
+        "noise * s.noise + NOISE_PRIOR * level / noise",
+        "noise * s.noise + NOISE_PRIOR",
         _EVIDENCE,
     ),
     Fault(
         "relevances are drawn to no common level",
         "evidence/prior.py",
-        "up_p = psi**2 * columns.sum_groups(share) + RELEVANCE_PRIOR * b",
-        "up_p = psi**2 * columns.sum_groups(share) + RELEVANCE_PRIOR * psi",
+        "hyper.psi * up + RELEVANCE_PRIOR * b / hyper.psi",
+        "hyper.psi * up + RELEVANCE_PRIOR",
         _EVIDENCE,
     ),
     Fault(

@@ -480,8 +480,8 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         Folds to choose and calibrate by; 5 by default.
     task_column : str or int, optional
         The column of X that holds task ids.
-    tol : float, default=1e-4
-        Gradient of the evidence in the logarithms of the hyperparameters, per degree of freedom, to reach.
+    tol : float, default=1e-3
+        A fit ends when its next step would gain less than this in −2 log evidence.
     max_iter : int, default=300
         Most computations of the evidence in a stage of a fit.
     checkpoint : path, optional
@@ -551,7 +551,7 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         categorical_features: Sequence[str | int] | None = None,
         cv: Any = None,
         task_column: Hashable | None = None,
-        tol: float = 1e-4,
+        tol: float = 1e-3,
         max_iter: int = 300,
         checkpoint: str | PathLike[str] | None = None,
         verbose: int = 0,
@@ -752,7 +752,7 @@ class BayesianMSSLClassifier(LabelEstimator, BayesianEstimator):
         categorical_features: Sequence[str | int] | None = None,
         cv: Any = None,
         task_column: Hashable | None = None,
-        tol: float = 1e-4,
+        tol: float = 1e-3,
         max_iter: int = 300,
         checkpoint: str | PathLike[str] | None = None,
         verbose: int = 0,

@@ -19,6 +19,7 @@ from scipy import sparse
 
 from mssl._typing import Array, Index, Mask
 from mssl.data.layouts import TaskData, subset
+from mssl.evidence.climb import ROUGH_GAIN
 from mssl.evidence.fit import EvidenceFit, Options, can_share, fit_evidence, relevance_groups
 from mssl.evidence.forecast import Calibration, Forecast, calibrate, forecast, joined, mixed
 from mssl.features import FeatureBlocks, fit_maps
@@ -26,8 +27,6 @@ from mssl.files.checkpoint import Checkpoint
 from mssl.losses import Loss
 from mssl.metrics import HeldOut, area_under_curve, base_log_loss, mean_of_known, share_explained, task_means
 
-ROUGH = 3e-3  # tolerance of fits that are only judged: densities of held-out rows agree to one or two thousandths
-ROUGH_SITES = 1e-3  # the same where a likelihood has sites, which must settle too
 # Compressed rows up to which dense covariances are judged unasked. At the limit they take some 20 s; labels and counts,
 # whose sites are found by many such computations, take as long with fewer rows.
 LARGEST_AUTO, LARGEST_AUTO_SITES = 1500, 600
@@ -55,10 +54,9 @@ class Candidate:
     options: Options
     note: str = ""
 
-    def roughly(self, loss: Loss) -> Candidate:
+    def roughly(self) -> Candidate:
         """The same with the tolerance of fits that are only judged."""
-        rough = ROUGH if loss.name == "gaussian" else ROUGH_SITES
-        return replace(self, options=replace(self.options, tol=max(self.options.tol, rough)))
+        return replace(self, options=replace(self.options, tol=max(self.options.tol, ROUGH_GAIN)))
 
     @property
     def name(self) -> str:
@@ -181,7 +179,7 @@ class Trials:
 
     def _forecast(self, candidate: Candidate, folds: int) -> Forecast:
         made = []
-        fits = self.fit(candidate.roughly(self.loss), folds)
+        fits = self.fit(candidate.roughly(), folds)
         for part, fit, (_, test) in zip(self.parts, fits, self.folds, strict=False):
             held = subset(self.data, test, all_tasks=False)
             made.append(forecast_part(part.mapped(candidate.features)[0], fit, held))

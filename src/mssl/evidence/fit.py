@@ -18,9 +18,9 @@ from mssl._typing import Array, Index, Mask
 from mssl._validation import refused
 from mssl.data.factors import TaskFactors, triangle, turned
 from mssl.data.layouts import TaskData
-from mssl.evidence.maximise import climb
+from mssl.evidence.climb import climb
 from mssl.evidence.posterior import WeightPosterior
-from mssl.evidence.prior import FLAT, NOISE_PRIOR, SMALLEST, Columns, Hyper, Learner, Statistics
+from mssl.evidence.prior import FLAT, NOISE_PRIOR, SMALLEST, Columns, Hyper, Learner, Placed, Statistics
 from mssl.evidence.routes import DualRoute, MeanRoute, PrimalRoute, Route, SharedRoute
 from mssl.evidence.sites import GLMProblem, climb_sites
 from mssl.exceptions import DataError
@@ -52,7 +52,7 @@ class Options:
     scale_targets : bool
         Whether every task's targets have a scale of their own.
     tol : float
-        Residual per degree of freedom to reach.
+        Gain of −2 log Z that is not worth a step.
     max_iter : int
         Most computations of the evidence in a stage.
     """
@@ -62,7 +62,7 @@ class Options:
     errors: str = "independent"
     temperature: float = 1.0
     scale_targets: bool = False
-    tol: float = 1e-4
+    tol: float = 1e-3
     max_iter: int = 300
 
     @property
@@ -541,22 +541,23 @@ def _fit_gaussian(
         hyper = _first(columns, K)
     if start is not None and len(start.hyper.psi) == len(hyper.psi):
         hyper = start.hyper if learner.learn_noise else replace(start.hyper, noise=hyper.noise)
-    found = climb(route.statistics, learner, hyper, tol=options.tol, max_iter=options.max_iter)
-    s = route.statistics(found.hyper)
+    found = climb(
+        lambda placed: placed.evaluated(route), Placed(hyper, learner), gain=options.tol, max_iter=options.max_iter
+    )
+    hyper = found.point.hyper
+    s = route.statistics(hyper)
     log_evidence = -0.5 * (s.value + float(rows.dof.sum()) * np.log(2 * np.pi)) - float(rows.dof @ np.log(units.sizes))
     return EvidenceFit(
-        found.hyper
-        if options.temperature == 1
-        else replace(found.hyper, noise=found.hyper.noise / options.temperature),
-        route.posterior(found.hyper),
+        hyper if options.temperature == 1 else replace(hyper, noise=hyper.noise / options.temperature),
+        route.posterior(hyper),
         columns,
         units,
         options,
         _sums(data, np.ones(len(data.y))),
-        _edf(rows, found.hyper, s),
+        _edf(rows, hyper, s),
         log_evidence,
         found.objective,
-        found.residual,
+        found.promise,
         found.n_iter + (0 if base is None else base.n_iter),
         found.converged,
         type(route).__name__,
@@ -766,7 +767,13 @@ def _fit_glm(
         return _route(rows, columns, dense)
 
     found = climb_sites(
-        problem, learner, hyper, route, tol=10 * options.tol, max_iter=options.max_iter, learn=options.temperature == 1
+        problem,
+        learner,
+        hyper,
+        route,
+        tol=min(options.tol, 1e-2),
+        max_iter=options.max_iter,
+        learn=options.temperature == 1,
     )
     s = route(found.rows).statistics(found.hyper)
     return EvidenceFit(

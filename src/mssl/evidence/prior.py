@@ -25,10 +25,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from mssl._typing import Array, Index, Mask
+from mssl.evidence.climb import frame_moved, frame_slope
 
 RELEVANCE_PRIOR = 4.0  # a: rows' worth of a priori knowledge that all columns of a block matter alike; 1 blew up
 NOISE_PRIOR = 10.0  # ν_n: rows' worth of knowledge that tasks are about equally noisy
@@ -300,6 +302,88 @@ class Learner:
         return self._priced if hyper.T is not None else np.zeros(len(self.columns.block), dtype=bool)
 
     # --- one step ----------------------------------------------------------------------------------------------------
+    def derivatives(self, hyper: Hyper, s: Statistics) -> tuple[Array, Array]:
+        """Slope of the objective in the coordinates of :meth:`moved`, and its minorise–maximise curvature."""
+        columns = self.columns
+        price = 0.0
+        if self.predictor is not None:
+            price = 2.0 / (PREDICTOR_SCALE**2 + self._predictor_variance(hyper))
+        psi_of = hyper.psi[columns.group]
+        dense = self._dense(hyper)
+        cost = np.zeros(len(psi_of)) if self.predictor is None else price * self.predictor
+        v, t = hyper.v, hyper.t
+        own, own_trace = s.own, s.own_trace
+        if s.dense is not None and s.dense_trace is not None and hyper.T is not None:
+            own, own_trace = np.where(dense, s.dense, own), np.where(dense, s.dense_trace, own_trace)
+            cost = np.where(dense, float(np.trace(hyper.T)) / len(hyper.T), 1.0) * cost
+        own_trace, mean_trace = np.maximum(own_trace, 0.0) + cost, np.maximum(s.mean_trace, 0.0) + cost
+        # Variances of blocks. Under a dense T that of the first block is T's own scale.
+        keep = columns.sum_blocks(dense.astype(float)) > 0
+        fixed = keep & (np.arange(columns.n_blocks) == 0)
+        if self.free_intercepts:
+            fixed[-1] = True
+        parts = [
+            _in_logs(v, v * columns.sum_blocks(psi_of * own_trace), v * columns.sum_blocks(psi_of * own), ~fixed),
+            _in_logs(
+                t,
+                t * columns.sum_blocks(psi_of * mean_trace),
+                t * columns.sum_blocks(psi_of * s.mean),
+                columns.learns_mean & ~keep,
+            ),
+        ]
+        if columns.relevance:
+            shared = np.where(dense, 0.0, t[columns.block])
+            down = columns.sum_groups(v[columns.block] * own_trace + shared * mean_trace)
+            up = columns.sum_groups(v[columns.block] * own + shared * s.mean)
+            b = self._harmonic_by_group(hyper.psi)
+            down, up = hyper.psi * down + RELEVANCE_PRIOR, hyper.psi * up + RELEVANCE_PRIOR * b / hyper.psi
+            parts.append(_in_logs(np.ones(len(up)), down, up, columns.learns_relevance))
+        noise = hyper.noise
+        if self.learn_noise and noise.ndim == 1:
+            level = _harmonic(noise)
+            down, up = noise * s.noise_trace + NOISE_PRIOR, noise * s.noise + NOISE_PRIOR * level / noise
+            parts.append(_in_logs(noise, down, up, np.ones(len(noise), dtype=bool)))
+        elif self.learn_noise:
+            inverse, prior = np.linalg.inv(noise), self._occasion_prior
+            centre = noise if self.target is None else self.target
+            parts.append(
+                frame_slope(noise, s.noise_trace + prior * inverse, s.noise + prior * inverse @ centre @ inverse)
+            )
+        if hyper.T is not None and s.B is not None and s.C is not None:
+            parts.append(self._dense_derivatives(hyper, s.B, s.C, price, dense))
+        return np.concatenate([slope for slope, _ in parts]), np.concatenate([metric for _, metric in parts])
+
+    def _dense_derivatives(self, hyper: Hyper, B: Array, C: Array, price: float, dense: Mask) -> tuple[Array, Array]:
+        assert hyper.T is not None  # for the type checker
+        K = len(hyper.T)
+        nu, (v, t) = K + 0.5, hyper.centre
+        inverse = np.linalg.inv(hyper.T)
+        A = B + nu * inverse
+        if self.predictor is not None:
+            variances = np.where(dense, hyper.deviation_variances(self.columns), 0.0)
+            A = A + price * float(self.predictor @ variances) / K * np.eye(K)
+        return frame_slope(hyper.T, A, C + nu * inverse @ (v * np.eye(K) + t) @ inverse)
+
+    def moved(self, hyper: Hyper, step: Array) -> Hyper:
+        """The hyperparameters at the end of a step: logarithms of v, t, ψ and noise, matrices in their own frames."""
+        at, noise, T = 0, hyper.noise, hyper.T
+
+        def take(count: int) -> Array:
+            nonlocal at
+            at += count
+            return step[at - count : at]
+
+        v, t, psi = hyper.v * np.exp(take(len(hyper.v))), hyper.t * np.exp(take(len(hyper.t))), hyper.psi
+        if self.columns.relevance:
+            psi = psi * np.exp(take(len(psi)))
+        if self.learn_noise and noise.ndim == 1:
+            noise = np.maximum(noise * np.exp(take(len(noise))), SMALLEST)
+        elif self.learn_noise:
+            noise = frame_moved(noise, take(len(noise) * (len(noise) + 1) // 2))
+        if T is not None:
+            T = frame_moved(T, take(len(T) * (len(T) + 1) // 2))
+        return self.normalised(replace(hyper, v=v, t=t, psi=psi, noise=noise, T=T))
+
     def step(self, hyper: Hyper, s: Statistics) -> tuple[Hyper, float]:
         """The next hyperparameters, and how far from stationary the present ones are.
 
@@ -420,6 +504,34 @@ class Learner:
         inverse = np.linalg.inv(noise)
         residual = root @ (A - inverse @ R @ inverse) @ root
         return replace(new, noise=geometric_mean(A, R)), residual
+
+
+def _in_logs(theta: Array, down: Array, up: Array, learned: Mask) -> tuple[Array, Array]:
+    """Slope and metric of variances in logarithms; 0 and 1 where they are kept, or would fall below the least one."""
+    slope = np.where(learned, down - up, 0.0)
+    slope = np.where((theta <= SMALLEST * (1 + 1e-9)) & (slope > 0), 0.0, slope)
+    return slope, np.where(learned & (down + up > 0), down + up, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """Hyperparameters as a point of a climb."""
+
+    hyper: Hyper
+    learner: Learner
+
+    def moved(self, step: Array) -> Placed:
+        """The hyperparameters at the end of a step."""
+        return Placed(self.learner.moved(self.hyper, step), self.learner)
+
+    def evaluated(self, route: Any) -> tuple[float, Array, Array] | None:
+        """Objective, slope and metric, or None where they cannot be computed."""
+        try:
+            s = route.statistics(self.hyper)
+        except np.linalg.LinAlgError:
+            return None
+        objective = self.learner.objective(self.hyper, s.value) if np.isfinite(s.value) else np.inf
+        return (objective, *self.learner.derivatives(self.hyper, s)) if np.isfinite(objective) else None
 
 
 def _moved(theta: Array, up: Array, down: Array) -> Array:

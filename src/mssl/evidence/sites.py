@@ -23,7 +23,6 @@ from scipy.special import expit
 
 from mssl._typing import Array
 from mssl.data.factors import TaskFactors
-from mssl.evidence.maximise import extrapolated, step_length
 from mssl.evidence.posterior import WeightPosterior
 from mssl.evidence.prior import Hyper, Learner, Statistics
 from mssl.evidence.routes import Route
@@ -66,7 +65,7 @@ class Sites:
 
 @dataclass(frozen=True, eq=False)
 class SiteClimb:
-    """Where a GLM's climb ended; see :class:`mssl.evidence.maximise.Climb`."""
+    """Where a GLM's climb ended; see :class:`mssl.evidence.climb.Climb`."""
 
     hyper: Hyper
     sites: Sites
@@ -253,7 +252,7 @@ def climb_sites(
     """Alternate steps of the sites and of the hyperparameters until neither moves.
 
     Every third step of the hyperparameters is an extrapolation of the two before it (as in
-    :func:`mssl.evidence.maximise.climb`), taken back where the penalised objective is worse after it.
+    :func:`mssl.evidence.climb`), taken back where the penalised objective is worse after it.
 
     Parameters
     ----------
@@ -317,3 +316,14 @@ def climb_sites(
             if length > 1:
                 safe = (stepped, sites, objective)
                 hyper = learner.normalised(stepped.from_vector(extrapolated(x0, x1, x2, length), columns))
+
+
+def step_length(x0: Array, x1: Array, x2: Array) -> float:
+    """How far two steps x0 → x1 → x2 suggest to go."""
+    return float(np.linalg.norm(x1 - x0)) / max(float(np.linalg.norm(x2 - 2 * x1 + x0)), 1e-300)
+
+
+def extrapolated(x0: Array, x1: Array, x2: Array, length: float) -> Array:
+    """The point that two steps lead to, no logarithm further than ``4.0`` from the second."""
+    r, v = x1 - x0, x2 - 2 * x1 + x0
+    return np.clip(x0 + 2 * length * r + length**2 * v, x2 - 4.0, x2 + 4.0)

@@ -13,13 +13,13 @@ derivatives and the Fisher information
 .. math:: \frac{\partial\ell}{\partial\Sigma_{kl}} = \tfrac12(s_k\cdot s_l - \operatorname{tr} P_{kl}), \qquad
           \mathcal I_{kl,mn} = \tfrac12\operatorname{tr}(P_{lm}P_{nk}).
 
-It is climbed by Fisher's scoring. A tenth of an observation of unrelated tasks is added, which keeps Σ from being
-singular and moves estimates by less than their error. The variance of a partial correlation :math:`\rho` follows from
-the information; :math:`(1-\rho^2)^2` divided by it is the number of directions without error that would tell as much.
-Without errors that is the number of directions, and ρ the partial correlation of the weights. Estimates from few
-observations leave a task less variance of its own than it has, against which errors weigh more. So that number is taken
-where one further observation of unrelated tasks moves the estimate (in the groups of ``docs/graph.md`` it is then right
-to a tenth, without it 10 to 60 % too small).
+It is climbed in the frame of Σ (:mod:`mssl.evidence.climb`). A tenth of an observation of unrelated tasks is added,
+which keeps Σ from being singular and moves estimates by less than their error. The variance of a partial correlation
+:math:`\rho` follows from the information; :math:`(1-\rho^2)^2` divided by it is the number of directions without error
+that would tell as much. Without errors that is the number of directions, and ρ the partial correlation of the weights.
+Estimates from few observations leave a task less variance of its own than it has, against which errors weigh more. So
+that number is taken where one further observation of unrelated tasks moves the estimate (in the groups of
+``docs/graph.md`` it is then right to a tenth, without it 10 to 60 % too small).
 
 References
 ----------
@@ -28,6 +28,8 @@ Searle, Casella & McCulloch (1992), Variance Components, doi:10.1002/97804703168
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -35,11 +37,11 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.linalg.lapack import dpotri
 
 from mssl._typing import Array
+from mssl.evidence.climb import climb, frame_moved, frame_slope
 
 _PRIOR = 0.1  # observations of unrelated tasks: from 0.03 to 0.3 the tables of docs/graph.md are the same
-_CLOSE = 1e-4  # Newton decrement, in squared standard errors, at which the likelihood is at its top
-_MOST_STEPS = 50
-_SHORTEST = 1e-6  # part of a step; one that must be shorter ends the climb
+_CLOSE = 1e-4  # Gain of −2 log-likelihood at which it is at its top, far below an estimate's error of about one.
+_MOST_STEPS = 100
 
 
 class Known(NamedTuple):
@@ -143,51 +145,45 @@ def _slope(omega: Array, rho: Array, a: int, b: int) -> Array:
     return np.asarray(slope + slope.T)
 
 
-class _Top(NamedTuple):
-    """Log-likelihood, its derivative by the entries of Σ, precision and Fisher information of the upper triangle."""
+@dataclass(frozen=True, eq=False)
+class _Top:
+    """−2 log-likelihood, whose change is tr((A − C) dΣ), precision and the blocks P."""
 
     value: float
-    gradient: Array
+    A: Array
+    C: Array
     precision: Array
-    fisher: Array
+    P: Array
+
+    @cached_property
+    def fisher(self) -> Array:
+        """Fisher information of the upper triangle of Σ."""
+        p = len(self.precision)
+        return _fisher(self.P) + _PRIOR * _fisher(self.precision.reshape(1, p, 1, p, 1))
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """A covariance, which moves in its own frame."""
+
+    sigma: Array
+
+    def moved(self, step: Array) -> _Place:
+        return _Place(frame_moved(self.sigma, step))
 
 
 def _climb(J: Array, h: Array) -> _Top:
     """The covariance of highest likelihood, from that of unrelated tasks of unit variance."""
-    p = h.shape[1]
-    upper = np.triu_indices(p)
-    twice = np.where(upper[0] == upper[1], 1.0, 2.0)
-    sigma, share = np.eye(p), 1.0
-    here = _evaluate(sigma, J, h)
-    for _ in range(_MOST_STEPS):
-        slope = twice * here.gradient[upper]
-        step = _solve(here.fisher, slope)
-        promise = float(slope @ step)
-        if promise < _CLOSE:
-            break
-        change = np.zeros((p, p))
-        change[upper] = step
-        change = change + np.triu(change, 1).T
-        there = None
-        while there is None and share > _SHORTEST:
-            moved = sigma + share * change
-            there = _try(moved, J, h)
-            if there is None or there.value < here.value:
-                there, share = None, share / 2
-        if there is None:
-            break
-        # Likelihoods may bend more than they are expected to. The parabola through both values says how far to go next.
-        bend = max(2 * (promise * share - (there.value - here.value)) / share**2, promise)
-        sigma, here, share = moved, there, max(promise / bend, share / 4)
-    return here
 
+    def evaluate(place: _Place) -> tuple[float, Array, Array] | None:
+        try:
+            here = _evaluate(place.sigma, J, h)
+        except LinAlgError:
+            return None
+        return (here.value, *frame_slope(place.sigma, here.A, here.C))
 
-def _try(sigma: Array, J: Array, h: Array) -> _Top | None:
-    """The likelihood, or None where the matrix is no covariance."""
-    try:
-        return _evaluate(sigma, J, h)
-    except LinAlgError:
-        return None
+    found = climb(evaluate, _Place(np.eye(h.shape[1])), gain=_CLOSE, max_iter=_MOST_STEPS)
+    return _evaluate(found.point.sigma, J, h)
 
 
 def _evaluate(sigma: Array, J: Array, h: Array) -> _Top:
@@ -208,10 +204,8 @@ def _evaluate(sigma: Array, J: Array, h: Array) -> _Top:
     value += 0.5 * _PRIOR * float(log_determinant - np.trace(omega))
     P = prior - np.einsum("ik,zkalb,lj->ziajb", omega, inverse, omega, optimize=True)
     s = np.einsum("ik,zka->zia", omega, mean)
-    gradient = 0.5 * (np.einsum("zia,zja->ij", s, s) - np.einsum("ziaja->ij", P))
-    gradient += 0.5 * _PRIOR * (omega @ omega - omega)
-    fisher = _fisher(P) + _PRIOR * _fisher(omega.reshape(1, p, 1, p, 1))
-    return _Top(value, gradient, omega, fisher)
+    A, C = np.einsum("ziaja->ij", P) + _PRIOR * omega, np.einsum("zia,zja->ij", s, s) + _PRIOR * omega @ omega
+    return _Top(-2 * value, A, C, omega, P)
 
 
 def _solve(fisher: Array, right: Array) -> Array:

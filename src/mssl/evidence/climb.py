@@ -1,0 +1,183 @@
+r"""One climb for all that is learned by likelihood: quasi-Newton steps in logarithms and in matrices' own frames.
+
+The objective is :math:`-2\log Z` plus the price of the hyperparameters. Its slope in the logarithm of a variance θ is
+:math:`\theta (A - C)`, where A and C, both at least 0, are the derivatives of its concave and of its convex part. The
+minorise–maximise step minimises :math:`\theta A e^{z} + \theta C e^{-z}`, whose curvature is
+
+.. math:: m = \theta (A + C) .
+
+L-BFGS takes 1/m as the inverse Hessian that it starts from, afresh in every step: the first step is the
+minorise–maximise step in logarithms, and later ones learn what that neglects. A covariance T moves in its own frame,
+:math:`T \leftarrow L (I + S + \tfrac12 S^2) L^\top` with :math:`T = L L^\top`. There the slope is
+:math:`L^\top (A - C) L`, and the curvature of :math:`S_{ij}` the mean of the i-th and the j-th diagonal entry of
+:math:`L^\top (A + C) L`.
+
+References
+----------
+Nocedal & Wright (2006), Numerical Optimization, chapter 7, doi:10.1007/978-0-387-40065-5.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, Protocol, Self, TypeVar
+
+import numpy as np
+
+from mssl._typing import Array
+
+ROUGH_GAIN = 5e-2  # of fits that are only judged, in −2 log Z: held-out densities agree to one or two thousandths
+_FARTHEST = 4.0  # Largest change of a coordinate in one step: variances change by a factor of 50 at most.
+_ARMIJO = 1e-4  # Share of the slope's promise that a step has to keep.
+_ROUNDING = 1e-11  # Differences of the objective, relative to its size, that may be rounding.
+_LOST = 1e-2  # Degrees of freedom; variances with fewer are tried at one before a climb ends.
+_SHORTEST = 1e-8  # Share of a step; a step that must be shorter ends the climb.
+
+
+class Movable(Protocol):
+    """A point that can be moved by coordinates of its own; it is not changed itself."""
+
+    def moved(self, step: Array) -> Self:
+        """The point at the end of a step."""
+
+
+P = TypeVar("P", bound=Movable)
+Evaluated = tuple[float, Array, Array]
+
+
+@dataclass(frozen=True)
+class Climb(Generic[P]):
+    r"""Where a climb ended.
+
+    Attributes
+    ----------
+    point : Movable
+        The best point.
+    objective : float
+        Its objective.
+    promise : float
+        What the next step would gain by the quadratic model, :math:`\tfrac12 g^\top H g`.
+    n_iter : int
+        Computations of the objective.
+    converged : bool
+        Whether promise and last gain are within the tolerance.
+    trace : list of float
+        The objective at every point that was kept.
+    """
+
+    point: P
+    objective: float
+    promise: float
+    n_iter: int
+    converged: bool
+    trace: list[float]
+
+
+def climb(
+    evaluate: Callable[[P], Evaluated | None],
+    start: P,
+    *,
+    gain: float = 1e-3,
+    memory: int = 20,
+    max_iter: int = 300,
+) -> Climb[P]:
+    """Minimise an objective by L-BFGS with the minorise–maximise curvature as its metric.
+
+    The climb ends when both the promise of the next step and the last gain are within ``gain``, twice running; once is
+    enough at ``ROUGH_GAIN`` and above.
+
+    Parameters
+    ----------
+    evaluate : callable
+        Objective, slope and metric at a point, or None where they cannot be computed. Coordinates at their bound have
+        slope 0.
+    start : Movable
+        Where to begin.
+    gain : float
+        Gain of the objective that is not worth a step.
+    memory : int
+        Number of steps that are remembered.
+    max_iter : int
+        Limit of the computations.
+    """
+    found = evaluate(start)
+    if found is None:
+        raise np.linalg.LinAlgError("the objective cannot be computed at the start")
+    (value, slope, metric), point = found, start
+    pairs: deque[tuple[Array, Array]] = deque(maxlen=memory)
+    trace, count, calm, last = [value], 1, 0, np.inf
+    while True:
+        step = -_times_inverse(slope, metric, pairs)
+        promise = -0.5 * float(slope @ step)
+        calm = calm + 1 if max(promise, last) <= gain else 0
+        if calm >= (1 if gain >= ROUGH_GAIN else 2) or not slope.any():
+            # A variance near zero has no slope in its logarithm, however much it would gain: try one that matters.
+            small = (slope < 0) & (metric < _LOST)
+            moved = point.moved(np.where(small, -np.log(metric), 0.0))
+            found = evaluate(moved) if small.any() else None
+            count += bool(small.any())
+            if found is None or found[0] > value - gain:
+                return Climb(point, value, promise, count, True, trace)
+            pairs.clear()
+            last, point, (value, slope, metric) = value - found[0], moved, found
+            trace.append(value)
+            continue
+        step *= min(1.0, _FARTHEST / float(np.abs(step).max()))
+        along, share, found = float(slope @ step), 1.0, None
+        while count < max_iter and share > _SHORTEST:
+            moved = point.moved(share * step)
+            found = evaluate(moved)
+            count += 1
+            if found is not None and found[0] <= value + _ARMIJO * share * along + _ROUNDING * abs(value):
+                break
+            bend = np.inf if found is None else found[0] - value - share * along
+            share *= min(max(-0.5 * share * along / bend, 0.1), 0.5)
+            found = None
+        if found is None:
+            if count < max_iter and pairs:
+                pairs.clear()  # what was learned misleads: the metric alone is tried
+                continue
+            return Climb(point, value, promise, count, promise <= gain, trace)
+        free = (slope != 0) & (found[1] != 0)
+        change, turn = np.where(free, share * step, 0.0), np.where(free, found[1] - slope, 0.0)
+        if change @ turn > _ROUNDING * np.linalg.norm(change) * np.linalg.norm(turn):
+            pairs.append((change, turn))
+        last, point, (value, slope, metric) = value - found[0], moved, found
+        trace.append(value)
+
+
+def _times_inverse(slope: Array, metric: Array, pairs: deque[tuple[Array, Array]]) -> Array:
+    """The inverse Hessian that pairs of steps and turns of the slope suggest, times the slope (two loops)."""
+    q, shares = slope.copy(), []
+    for change, turn in reversed(pairs):
+        shares.append(float(change @ q) / float(change @ turn))
+        q -= shares[-1] * turn
+    q /= metric
+    for (change, turn), share in zip(pairs, reversed(shares), strict=True):
+        q += (share - float(turn @ q) / float(change @ turn)) * change
+    return np.where(slope != 0, q, 0.0)
+
+
+def frame_slope(T: Array, A: Array, C: Array) -> tuple[Array, Array]:
+    """Slope and metric of a covariance in its own frame, where the objective changes by tr((A − C) dT).
+
+    The coordinates are the lower triangle of S, entries off the diagonal times √2, so that their length is that of S.
+    """
+    lower = np.linalg.cholesky(T)
+    i, j = np.tril_indices(len(T))
+    slope = (lower.T @ (A - C) @ lower)[i, j] * np.where(i == j, 1.0, np.sqrt(2.0))
+    size = np.einsum("ki,kl,li->i", lower, A + C, lower)
+    return slope, 0.5 * (size[i] + size[j])
+
+
+def frame_moved(T: Array, step: Array) -> Array:
+    """The covariance at the end of a step in its own frame."""
+    i, j = np.tril_indices(len(T))
+    S = np.zeros(T.shape)
+    S[i, j] = step / np.where(i == j, 1.0, np.sqrt(2.0))
+    lower = np.linalg.cholesky(T)
+    turned = lower @ (np.eye(len(T)) + S + np.tril(S, -1).T)
+    # I + S + S²/2 = ½ (I + (I + S)²): positive definite for every S.
+    return np.asarray(0.5 * (lower @ lower.T + turned @ turned.T))
