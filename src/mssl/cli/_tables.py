@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from inspect import signature
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from mssl._validation import warn
 from mssl.data.encoding import Features
 from mssl.data.folds import TaskGroupKFold, TaskKFold, read_splits
+from mssl.data.hints import hint_at_row_ids
 from mssl.data.inputs import listing, number_tasks
 from mssl.exceptions import DataError, NotAlignedError, ParameterError
 from mssl.methods import lacks_graph
@@ -209,7 +209,7 @@ def read_training(
     counts = np.bincount(of_row)
     _point_out_blanks(tasks.tolist(), task)
     if chosen is None:
-        _point_out_ids(encoded.X, schema.columns)
+        hint_at_row_ids(encoded.X, schema.columns)
     y = encoded.target
     family = detect_family(y, target) if family == "auto" else family
     if len(y) < 2:
@@ -288,37 +288,6 @@ def _point_out_blanks(tasks: list[str], column: str) -> None:
         warn(
             f"the tasks {listing(group)} differ only in blanks; they are fitted as different tasks. "
             f"If they are one, correct the column {column!r}."
-        )
-
-
-_ID_NAME = re.compile(r"(.*[\W_])?(?i:id|nr|uuid|guid|row|row[\W_]?number)|.*[a-z]I[dD]")
-_FEWEST_ROWS = 10  # below which distinct values say nothing
-
-
-def _point_out_ids(X: NDArray[np.float64], columns: tuple[Any, ...]) -> None:
-    """Warn of features that look like ids: by their name, or since they count the rows or name each of them."""
-    found, first = [], 0
-    for column in columns:
-        values = X[:, first : first + column.width]
-        first += column.width
-        rows = len(values)
-        named = _ID_NAME.fullmatch(column.name) is not None
-        if column.categories is not None:
-            like_id = len(column.categories) > (0.5 if named else 0.9) * rows
-        else:
-            numbers = values[:, 0]
-            whole = np.array_equal(numbers[:1], np.round(numbers[:1])) and np.array_equal(numbers, np.round(numbers))
-            counts = whole and bool(np.ptp(numbers) < 2 * rows) and len(np.unique(numbers)) == rows
-            like_id = whole and (named or counts)
-        if like_id and rows >= _FEWEST_ROWS:
-            found.append(column.name)
-    if found:
-        one, names = len(found) == 1, listing(found)
-        what = f"the column {names} looks like an id and is" if one else f"the columns {names} look like ids and are"
-        warn(
-            f"{what} used to predict from, as any other; leave {'it' if one else 'them'} out with "
-            f"--drop {','.join(found)}, or name one that says which rows belong together with --group. --features "
-            "names the columns to use, and ends this note."
         )
 
 

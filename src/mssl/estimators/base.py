@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
@@ -11,7 +10,6 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -21,10 +19,10 @@ from mssl._typing import Array, ClassWeight, Labels, Mask
 from mssl._validation import check_choice, refused, warn
 from mssl.data.distributed import predict_lazily
 from mssl.data.encoding import read_features
+from mssl.data.hints import hint_at_tasks, warn_of_exposure
 from mssl.data.inputs import as_table, feature_labels, is_dask, is_missing, listing, read_offset
 from mssl.data.labels import two_classes
 from mssl.data.layouts import TaskData, check_target_sizes, read_tasks
-from mssl.data.leaks import warn_of_exposure
 from mssl.data.moments import Moments
 from mssl.data.targets import TargetTransform, learn_transform
 from mssl.data.workers import read_on_workers
@@ -59,8 +57,6 @@ if TYPE_CHECKING:  # scikit-learn has no types: its decorator would make every f
 else:
     from sklearn.callback import with_callbacks
 
-_ID_NAME = re.compile(r"task|(^|[\W_])id$|[a-z]I[dD]$", re.ASCII)  # names of columns that hold ids
-_ROWS_LOOKED_AT = 10_000  # of a frame, to tell whether a column holds ids
 _FINITE_RANGE = (1e-290, 1e306)  # sizes of coefficients and precisions that doubles hold in full precision
 
 
@@ -125,7 +121,7 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
             features, y, sample_weight=sample_weight, y_numeric=self._numeric, empty_tasks=self._takes_empty_tasks
         )
         if tasks is None and self.task_column is None:
-            _hint_at_tasks(data)
+            hint_at_tasks(data)
         self.has_offset_ = offset is not None
         if offset is not None:
             data = self._absorb(data, offset, np.shape(y))
@@ -477,41 +473,6 @@ def _check_units(unit: float, scales: Array, result: FitResult) -> None:
             f"Coefficients of sizes {smallest:.2g} to {largest:.2g} and their precisions cannot be held in the units  "
             "of X and y; give X and y in other units."
         )
-
-
-def _hint_at_tasks(data: TaskData) -> None:
-    """Point out columns that may name the tasks where all rows of a frame are one task: categories, and ids."""
-    if data.layout != "long" or data.n_tasks > 1:
-        return
-    columns = () if data.encoder is None else data.encoder.columns
-    names = [column.name for column in columns if column.categories is not None]
-    found = f"the columns {listing(names)} are encoded as categories" if names else ""
-    named = None if sparse.issparse(data.X) else data.feature_names
-    ids = [] if named is None else _like_ids(data.X, named)
-    if ids:
-        found += f"{' and ' if found else ''}the columns {listing(ids)} hold whole numbers that recur, as ids do"
-    if found:
-        warn(
-            f"All rows are one task, and {found}; if one of them names the tasks, give it as task_column. If there is "
-            "one task, give its name for every row as tasks."
-        )
-
-
-def _like_ids(X: Array, names: Labels) -> list[str]:
-    """Columns that may hold ids of tasks: whole numbers, three or more, each of them in two rows or more on average.
-
-    Two are enough where the name says so (``task``, ``site_id``): otherwise 0 and 1 are most likely a mark. In large
-    tables some of the rows are looked at.
-    """
-    rows = X[:: -(-len(X) // _ROWS_LOOKED_AT)]
-    whole = np.all(rows == np.round(rows), axis=0)
-    found = []
-    for column in np.flatnonzero(whole):
-        name, levels = str(names[column]), len(np.unique(rows[:, column]))
-        fewest = 2 if _ID_NAME.search(name) else 3
-        if fewest <= levels <= len(rows) / 2:
-            found.append(name)
-    return found
 
 
 def check_targets(data: TaskData, loss: Loss) -> None:

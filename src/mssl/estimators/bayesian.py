@@ -21,9 +21,9 @@ from mssl._progress import Progress
 from mssl._typing import Array, ClassWeight, Index
 from mssl._validation import check_choice, check_flag, check_number, check_whole_number, refused, warn
 from mssl.data.folds import Folds
+from mssl.data.hints import warn_of_ids, warn_of_residuals
 from mssl.data.inputs import feature_labels, listing, read_labels, read_offset, take_columns
 from mssl.data.layouts import TaskData
-from mssl.data.leaks import warn_of_ids, warn_of_residuals
 from mssl.data.moments import Moments
 from mssl.data.targets import TargetTransform
 from mssl.estimators.base import LabelEstimator, MeanPredictor, TaskEstimator, with_callbacks

@@ -22,9 +22,9 @@ from mssl._typing import Array, Labels, Mask
 from mssl._validation import refused
 from mssl.data.encoding import Features
 from mssl.data.folds import Folds
+from mssl.data.hints import warn_of_ids, warn_of_residuals
 from mssl.data.inputs import as_given, is_missing, listing, read_labels, take_columns
 from mssl.data.layouts import TaskData
-from mssl.data.leaks import warn_of_ids, warn_of_residuals
 from mssl.data.moments import Moments
 from mssl.estimators.base import (
     MultiTaskEstimator,

@@ -1,25 +1,34 @@
-"""Signs that rows are not independent, so that random folds would leak from training into test parts.
+"""Hints at columns and rows that are not what they seem: ids, rows that are not independent, exposures.
 
-Three signs are looked for, and each asks for a parameter of ``fit``: rows of different tasks that repeat the values of
-a column that looks like an id or a date; rows of different tasks with the same features and alike residuals; residuals
-of neighbouring rows that are alike.
+Whole numbers may be ids of three kinds. Ids of tasks recur within the table. Ids of occasions (days, patients) are
+unique within tasks and recur across them. Ids of rows are unique. Rows are not independent where tasks repeat the
+features of each other's rows or where neighbouring rows follow each other, and residuals are alike there: random folds
+would leak from training into test parts. Each hint names the parameter that helps.
 """
 
 from __future__ import annotations
+
+import re
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import sparse
 
 from mssl._typing import Array, Index
 from mssl._validation import warn
+from mssl.data.encoding import ColumnSchema
+from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData
+
+_ID_NAME = re.compile(r"(.*[\W_])?(?i:id|nr|uuid|guid|row|row[\W_]?number)|.*[a-z]I[dD]")  # names of columns of ids
+_ROWS_LOOKED_AT = 10_000  # of a table, to tell whether a column holds ids of tasks
 
 # A column, or all columns, are taken for an occasion where values are (nearly) unique within tasks and repeat across
 # them. Whole numbers drawn by chance are not both: to be unique in K tasks of n rows takes some K n² values, of which
 # two tasks have next to none in common.
 _UNIQUE = 0.98  # share of different values within tasks
 _REPEATED = 0.5  # share of rows whose value another task has too
-_FEWEST = 10  # rows of a task, on average, below which nothing is said
+_FEWEST = 10  # rows (of a task, on average, where it is asked for tasks) below which nothing is said
 _FEW_VALUES = 15  # of a column: times at which every task was measured, as in a longitudinal study, and no ids
 # An offset is taken for an exposure where its logarithm makes the counts likelier than it does, and than none does, by
 # so much per unit of dispersion: none of 4 000 sets with proper logarithms was (a part of them is in the tests).
@@ -28,6 +37,61 @@ _LIKELIER = 8.0
 # of independent rows was called so by its neighbours (a part of them is in the tests).
 _ALIKE = 0.3
 _ERRORS = 4.0
+
+
+def _whole(values: Array) -> bool:
+    """Whether all values are whole numbers."""
+    return np.array_equal(values[:1], np.round(values[:1])) and np.array_equal(values, np.round(values))
+
+
+def hint_at_tasks(data: TaskData) -> None:
+    """Point out columns that may name the tasks where all rows of a frame are one task: categories, and ids.
+
+    Ids are whole numbers, three or more, each of them in two rows or more on average. Two are enough where the name
+    says so (``task``, ``site_id``): otherwise 0 and 1 are most likely a mark.
+    """
+    if data.layout != "long" or data.n_tasks > 1:
+        return
+    columns = () if data.encoder is None else data.encoder.columns
+    names = [column.name for column in columns if column.categories is not None]
+    found = f"the columns {listing(names)} are encoded as categories" if names else ""
+    ids = []
+    if data.feature_names is not None and not sparse.issparse(data.X):
+        rows = data.X[:: -(-len(data.X) // _ROWS_LOOKED_AT)]
+        for name, values in zip(map(str, data.feature_names), rows.T, strict=True):
+            fewest = 2 if "task" in name or _ID_NAME.fullmatch(name) else 3
+            if _whole(values) and fewest <= len(np.unique(values)) <= len(rows) / 2:
+                ids.append(name)
+    if ids:
+        found += f"{' and ' if found else ''}the columns {listing(ids)} hold whole numbers that recur, as ids do"
+    if found:
+        warn(
+            f"All rows are one task, and {found}; if one of them names the tasks, give it as task_column. If there is "
+            "one task, give its name for every row as tasks."
+        )
+
+
+def hint_at_row_ids(X: Array, columns: Sequence[ColumnSchema]) -> None:
+    """Point out features of a table that look like ids: by their name, or since they count the rows or name each."""
+    found, first, rows = [], 0, len(X)
+    for column in columns:
+        values = X[:, first]
+        first += column.width
+        named = _ID_NAME.fullmatch(column.name) is not None
+        if column.categories is not None:
+            like_id = len(column.categories) > (0.5 if named else 0.9) * rows
+        else:
+            like_id = _whole(values) and (named or (bool(np.ptp(values) < 2 * rows) and len(np.unique(values)) == rows))
+        if like_id and rows >= _FEWEST:
+            found.append(column.name)
+    if found:
+        one, names = len(found) == 1, listing(found)
+        what = f"the column {names} looks like an id and is" if one else f"the columns {names} look like ids and are"
+        warn(
+            f"{what} used to predict from, as any other; leave {'it' if one else 'them'} out with "
+            f"--drop {','.join(found)}, or name one that says which rows belong together with --group. --features "
+            "names the columns to use, and ends this note."
+        )
 
 
 def repeated_column(data: TaskData) -> tuple[str, float] | None:
@@ -41,8 +105,8 @@ def repeated_column(data: TaskData) -> tuple[str, float] | None:
     largest = slice(*data.offsets[int(np.argmax(data.n_rows)) :][:2])
     for j in range(X.shape[1]):
         part = X[largest, j]
-        if np.array_equal(part, np.round(part)) and len(np.unique(part)) >= _UNIQUE * len(part):
-            share = _repeats(X[:, j], task) if np.array_equal(X[:, j], np.round(X[:, j])) else 0.0
+        if _whole(part) and len(np.unique(part)) >= _UNIQUE * len(part):
+            share = _repeats(X[:, j], task) if _whole(X[:, j]) else 0.0
             if share >= _REPEATED and len(np.unique(X[:, j])) > _FEW_VALUES:
                 return f"column {j}" if data.feature_names is None else str(data.feature_names[j]), share
     return None

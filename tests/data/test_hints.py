@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from mssl import MSSLClassifierCV, MSSLRegressorCV
-from mssl.data.layouts import read_tasks
-from mssl.data.leaks import (
+from mssl.data.hints import (
     neighbour_correlation,
     repeated_column,
     repeated_rows,
@@ -16,6 +15,7 @@ from mssl.data.leaks import (
     warn_of_ids,
     warn_of_residuals,
 )
+from mssl.data.layouts import read_tasks
 
 QUICK = {"couplings": [1.0], "coef_penalties": [0.0], "shared_means": [False], "cv": 3}
 
