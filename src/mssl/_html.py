@@ -9,7 +9,7 @@ from html import escape
 JOINER = "\u200d"  # zero-width joiner: not printable, but emoji need it
 _VOID = {"input", "img", "meta"}  # elements of HTML that hold nothing
 _NAME = re.compile(r"(?!on|srcdoc)[a-zA-Z][a-zA-Z0-9.-]*")  # of elements and attributes, none of which runs a script
-_LINK = re.compile(r"#|https?://|[\w.-]+(?:/|$)")
+_LINK = re.compile(r"#|https?://|data:image/png;base64,|[\w.-]+(?:/|$)")
 
 
 class Html:

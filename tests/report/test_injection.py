@@ -23,8 +23,7 @@ from mssl.graph.geometry import graph_svg
 from mssl.graph.inference import Relation, RelationTable
 from mssl.graph.task_graph import short_name
 from mssl.losses import Gaussian
-from mssl.report.figures import plain
-from mssl.report.sections import effects
+from mssl.report import figures
 
 #: Names that ask the page's own server for /h, or set ``window.hit``, where they are taken for markup or code: most of
 #: them in 24 letters, to which names are cut in the narrowest places.
@@ -110,10 +109,9 @@ def report_page(names, folder):
         patch.setattr("mssl.report.content._MOST_EFFECTS", K)
         patch.setattr("mssl.report.content._MOST_TASKS", 1)
         # Every column has its frame and caption; drawings, which take time, only the first two.
-        drawn, draw = [], effects._figure
-        patch.setattr(
-            effects, "_figure", lambda *words: drawn[1] if drawn[1:] else drawn.append(draw(*words)) or drawn[-1]
-        )
+        drawn, draw = [], figures.svg
+        first = ("effect-0", "effect-1")
+        patch.setattr(figures, "svg", lambda *w: drawn[1] if w[1] not in first else drawn.append(draw(*w)) or drawn[-1])
         more = {"data": rows, "held_out": True, "coordinates": np.column_stack([at, at]), "title": "".join(names[:3])}
         patch.setattr("mssl.report.sections.places.coastlines", lambda *_: ())
         stability = ([1.0, 0.5], np.full((2, K, K), 0.5), 0.4)
@@ -189,7 +187,7 @@ def test_hostile_names_are_shown_and_do_nothing(browser, server, tmp_path, write
         shown = {short_name(name, 60) for name in hostile}
         assert set(browser.run(TEXTS, "#task-table .pick", bare=True)) == shown
         captions = browser.run(TEXTS, "#effects figcaption", bare=True)
-        assert [c.rsplit(":", 1)[0] for c in captions] == [plain(name, 60) for name in hostile]
+        assert [c.rsplit(":", 1)[0] for c in captions] == [short_name(name, 60) for name in hostile]
         assert browser.run("return document.title", bare=True) == short_name("".join(hostile[:3]), 200).strip()
         assert browser.run("return document.querySelector('main').lastElementChild.id", bare=True) == "record"
     if write is notebook:

@@ -89,7 +89,7 @@ class Page(HTMLParser):
         return json.loads(next(text for attrs, text in self.scripts if attrs.get("id") == "report-data"))
 
     def figures(self):
-        return {attrs["id"] for tag, attrs in self.tags if tag == "div" and attrs.get("class") == "plot"}
+        return {attrs["id"] for tag, attrs in self.tags if tag == "div" and "plot" in attrs.get("class", "").split()}
 
 
 def fake(K=6, d=4, names=None, edges=True, **more):

@@ -8,7 +8,7 @@ import numpy as np
 from mssl._validation import check_whole_number
 from mssl.exceptions import DataError
 from mssl.graph.geometry import POSITIVE
-from mssl.plots.support import FAINT, GREY, NORMAL, SMALL, drawn, new_figure
+from mssl.plots.support import FAINT, GREY, NORMAL, SMALL, FloatArray, drawn, new_figure
 
 _MOST_TASKS = 200  # curves that are drawn beside the shared one: more cannot be told apart
 
@@ -62,7 +62,7 @@ def plot_effects(
     page = new_figure((2.4 * across, 2.0 * down))
     made = page.subplots(down, across, sharey=True, squeeze=False).ravel()
     for ax, feature in zip(made, chosen, strict=False):
-        _draw(ax, model, feature, names)
+        draw_effect(ax, *curves(model, feature, names))
     for ax in made[len(chosen) :]:
         ax.remove()
     for row in range(down):
@@ -70,13 +70,17 @@ def plot_effects(
     return made[: len(chosen)]
 
 
-def _draw(ax: Any, model: Any, feature: Any, tasks: list[Any]) -> None:
-    shared = model.partial_effect(feature)
+def curves(model: Any, feature: Any, tasks: Sequence[Any]) -> tuple[Any, FloatArray]:
+    """The partial effect of a column that all tasks share, and each task's own (K, n)."""
+    return model.partial_effect(feature), np.stack([model.partial_effect(feature, task).effect for task in tasks])
+
+
+def draw_effect(ax: Any, shared: Any, by_task: FloatArray) -> None:
+    """Draw one column: the mean of all tasks with its band, each task in grey."""
     levels = shared.x.dtype.kind == "O"
     x = np.arange(len(shared.x)) if levels else shared.x
     style: dict[str, Any] = {"marker": "o", "ls": "none"} if levels else {}  # nothing lies between levels
-    for task in tasks:
-        ax.plot(x, model.partial_effect(feature, task).effect, color=FAINT, lw=0.6, ms=2, **style)
+    ax.plot(x, by_task.T, color=FAINT, lw=0.6, ms=2, **style)
     if shared.lower is not None and shared.upper is not None:
         if levels:
             ax.vlines(x, shared.lower, shared.upper, color=POSITIVE, alpha=0.4, lw=4)

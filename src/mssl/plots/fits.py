@@ -1,6 +1,6 @@
 """Pictures of fits: coefficients, paths, stability, convergence, gains, errors."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,13 +72,17 @@ def plot_coefficients(
         if spreads is None:
             raise DataError("The spread of the columns is not known; give a fitted model without feature maps.")
         scale, label = spreads, f"{label} × spread of the column"
-    if check_choice("kind", kind, ("heat", "forest")) == "forest":
-        sizes = np.abs(values).mean(axis=0) * (1.0 if spreads is None else spreads)
-        return _forest(source, ax, tasks, features, label, coverage, scale, sizes)
-    values = values * scale
     names = as_names(tasks, source, "tasks_", values.shape[0], "tasks")
     attribute = "features_" if hasattr(source, "features_") else "feature_names_in_"
     columns = as_names(features, source, attribute, values.shape[1], "features")
+    if check_choice("kind", kind, ("heat", "forest")) == "forest":
+        check_number("coverage", coverage, above=0, below=1)
+        sizes = np.abs(values).mean(axis=0) * (1.0 if spreads is None else spreads)
+        std = getattr(source, "coef_std_", None)
+        half = None if std is None else float(ndtri(0.5 + coverage / 2)) * scale * std
+        label = label if std is None else f"{label}, {coverage:.0%} interval"
+        return draw_forest(ax, scale * values, half, (names, columns), label, sizes)
+    values = values * scale
     graph = getattr(source, "graph_", None)
     known = isinstance(graph, TaskGraph) and len(graph) == len(values)
     order = task_order(graph) if isinstance(graph, TaskGraph) and known else np.arange(len(values))
@@ -90,34 +94,30 @@ def plot_coefficients(
     return ax
 
 
-def _forest(
-    source: Any, ax: Any, tasks: Any, features: Any, label: str, coverage: float, scale: FloatArray, sizes: FloatArray
+def draw_forest(
+    ax: Any,
+    values: FloatArray,
+    half: FloatArray | None,
+    names: tuple[Sequence[Any], Sequence[Any]],
+    label: str,
+    sizes: FloatArray,
 ) -> Any:
-    """Weights with intervals, one line each, grouped by feature: those of the largest sizes."""
-    check_number("coverage", coverage, above=0, below=1)
-    values = scale * numbers(getattr(source, "coef_", source), "coefficients", 2)
-    std = getattr(source, "coef_std_", None)
-    std = None if std is None else scale * std
+    """Weights with half widths of intervals, one line each, grouped by feature: those of the largest sizes."""
     K, d = values.shape
-    names = as_names(tasks, source, "tasks_", K, "tasks")
-    columns = as_names(features, source, "features_", d, "features")
     shown = np.argsort(-sizes, kind="stable")[: max(1, _FOREST // K)]
     lines = [(j, k) for j in sorted(shown.tolist()) for k in range(min(K, _FOREST))]
     heights = np.array([row + row // min(K, _FOREST) for row in range(len(lines))])  # a gap after every feature
     ax = axes(ax, (4.2, float(np.clip(0.13 * heights[-1] + 0.8, 2.0, 9.0))))
     centre = np.array([values[k, j] for j, k in lines])
-    half = np.zeros(len(lines))
-    if std is not None:
-        half = float(ndtri(0.5 + coverage / 2)) * np.array([std[k, j] for j, k in lines])
-    sure = np.abs(centre) > half if std is not None else np.zeros(len(lines), dtype=bool)
+    reach = np.zeros(len(lines)) if half is None else np.array([half[k, j] for j, k in lines])
+    sure = np.abs(centre) > reach if half is not None else np.zeros(len(lines), dtype=bool)
     for part, color in ((sure, POSITIVE), (~sure, GREY)):
-        ax.errorbar(centre[part], heights[part], xerr=half[part], fmt="o", ms=2.5, lw=0.9, color=color, ecolor=color)
+        ax.errorbar(centre[part], heights[part], xerr=reach[part], fmt="o", ms=2.5, lw=0.9, color=color, ecolor=color)
     ax.axvline(0, color=GREY, lw=0.6)
     ax.set_ylim(heights[-1] + 0.7, -0.7)
-    ax.set_yticks(heights, [drawn(f"{columns[j]} · {names[k]}", 28) for j, k in lines], fontsize=SMALL)
-    hidden = d - len(shown)
-    ax.set_xlabel(f"{label}, {coverage:.0%} interval" if std is not None else label, fontsize=NORMAL)
-    if hidden or K > _FOREST:
+    ax.set_yticks(heights, [drawn(f"{names[1][j]} · {names[0][k]}", 28) for j, k in lines], fontsize=SMALL)
+    ax.set_xlabel(label, fontsize=NORMAL)
+    if d > len(shown) or K > _FOREST:
         ax.set_title(f"largest {len(shown)} of {d} features", fontsize=SMALL, loc="left")
     return ax
 
@@ -264,6 +264,9 @@ def plot_convergence(source: Any, ax: Any = None) -> Any:
     for (name, values), marker, color in zip(curves.items(), "os^", PALETTE, strict=False):
         ax.plot(np.arange(1, len(values) + 1), values, color=color, marker=marker, ms=3, lw=1, label=name)
     ax.set_yscale("log")
+    found = np.concatenate([values[np.isfinite(values)] for values in curves.values()])
+    if found.size:  # what is fourteen decades below the start is rounding, and would compress the other curves
+        ax.set_ylim(max(found.min(), 1e-14 * found.max()) / 3, 3 * found.max())
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.set_xlabel("outer step", fontsize=NORMAL)
     ax.set_ylabel("distance (objective's unit)", fontsize=NORMAL)

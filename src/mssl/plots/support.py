@@ -24,21 +24,21 @@ def matplotlib_module(name: str = "") -> Any:
     return require(f"matplotlib.{name}".rstrip("."), "plot", "Drawing a figure")
 
 
-def new_figure(size: tuple[float, float]) -> Any:
+def new_figure(size: tuple[float, float], *, shown: bool = True) -> Any:
     """A figure that ``plt.show()`` shows where pyplot is in use, and that nobody has to close where it is not."""
     pyplot = sys.modules.get("matplotlib.pyplot")
-    if pyplot is not None:
+    if pyplot is not None and shown:
         return pyplot.figure(figsize=size, layout="constrained", dpi=150)
     figure = matplotlib_module("figure").Figure(figsize=size, layout="constrained", dpi=150)
     matplotlib_module("backends.backend_agg").FigureCanvasAgg(figure)
     return figure
 
 
-def axes(ax: Any, size: tuple[float, float] = (3.6, 3.0)) -> Any:
+def axes(ax: Any, size: tuple[float, float] = (3.6, 3.0), *, shown: bool = True) -> Any:
     """Return `ax`, or the axes of a new figure."""
     if ax is not None:
         return ax
-    made = new_figure(size).subplots()
+    made = new_figure(size, shown=shown).subplots()
     made.tick_params(labelsize=SMALL + 0.5)
     return made
 

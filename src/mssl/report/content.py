@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from mssl.data.columns import feature_spreads
+from mssl.estimators.effects import PartialEffect
 from mssl.estimators.summary import last_step
 from mssl.exceptions import DataError, package_versions
 from mssl.graph.display import display
@@ -24,7 +25,7 @@ from mssl.graph.inference import COVERAGE, RelationTable
 from mssl.graph.task_graph import TaskGraph, short_name
 from mssl.metrics import NEGLIGIBLE_GAIN
 from mssl.model.task_matrix import DENSE_UP_TO
-from mssl.plots.effects import most_relevant
+from mssl.plots.effects import curves, most_relevant
 from mssl.plots.support import history_columns
 from mssl.report.scores import Gains, Scores, measure, read_gains
 from mssl.transfer import gain_over_separate, lead_over_separate
@@ -56,13 +57,9 @@ class GivenRows(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """Partial effect of one column: values or levels (n,), mean of the tasks (n,), its band, and each task (K, n)."""
+    """What one column does: on the mean of the tasks, and on each of them (K, n)."""
 
-    feature: str
-    x: NDArray[Any]
-    mean: FloatArray
-    lower: FloatArray | None
-    upper: FloatArray | None
+    shared: PartialEffect
     by_task: FloatArray
 
 
@@ -287,12 +284,7 @@ def _effects(model: Any, tasks: list[Any]) -> list[Effect]:
     curved = (encoder is not None and encoder.has_categories) or getattr(model, "maps_", None) is not None
     if not curved or not hasattr(model, "column_quantiles_"):
         return []
-    found = []
-    for feature in most_relevant(model, _MOST_EFFECTS):
-        shared = model.partial_effect(feature)
-        own = np.stack([model.partial_effect(feature, task).effect for task in tasks[:_MOST_TASKS]])
-        found.append(Effect(shared.feature, shared.x, shared.effect, shared.lower, shared.upper, own))
-    return found
+    return [Effect(*curves(model, feature, tasks[:_MOST_TASKS])) for feature in most_relevant(model, _MOST_EFFECTS)]
 
 
 def _coefficients(model: Any) -> FloatArray:

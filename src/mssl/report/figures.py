@@ -15,6 +15,7 @@ from mssl.exceptions import require
 from mssl.graph.geometry import DIVERGING, NEGATIVE, POSITIVE, label_offsets
 from mssl.graph.task_graph import short_name
 from mssl.model.task_matrix import entries_at
+from mssl.plots.svg import svg
 
 if TYPE_CHECKING:
     from mssl.report.content import Content
@@ -285,6 +286,12 @@ def name_axis(axis: Any, names: list[Any], places: NDArray[Any], room: float, wi
     axis.major_label_overrides = {float(at): plain(name, width) for at, name in zip(places, names, strict=True)}
     axis.major_label_text_font_size = f"{min(11, round(room))}px"
     return True
+
+
+def picture(element: str, ax: Any, alt: str, caption: Html) -> Html:
+    """A figure drawn by matplotlib, and what it shows in words."""
+    drawing = tag("div", svg(ax.figure, element.removeprefix("plot-"), alt), class_="plot drawn", id=element)
+    return tag("figure", drawing, tag("figcaption", caption), aria_label=alt)
 
 
 def figure_html(element: str, alt: str, caption: Html, controls: Html | None = None) -> Html:

@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl._html import Html, tag
-from mssl.graph.geometry import NEGATIVE, POSITIVE
 from mssl.graph.inference import COVERAGE
 from mssl.model.task_matrix import DENSE_UP_TO
-from mssl.plots.support import COEF_SHARE, colour_limit
+from mssl.plots.fits import draw_forest
+from mssl.plots.support import COEF_SHARE, axes, colour_limit
 from mssl.report.figures import (
-    LIGHT,
     Section,
     Shared,
     base_figure,
@@ -23,6 +22,7 @@ from mssl.report.figures import (
     diverging,
     figure_html,
     name_axis,
+    picture,
     plain,
 )
 
@@ -145,30 +145,20 @@ def coefficient_section(content: Content, shared: Shared) -> Section | None:
     body = figure_html("plot-coefficients", alt, Html(" ".join(filter(None, notes))), _switch("coefficients", layers))
     figures = {"plot-coefficients": plot}
     if content.coef_error is not None:
-        words, figures["plot-intervals"] = _forest(content, content.coef_error)
-        caption = Html(f"Coefficients with {COVERAGE:.0%} intervals; orange ones hold 0.")
-        body = Html(body, figure_html("plot-intervals", words, caption))
+        body = Html(body, _intervals(content, content.coef_error[content.order]))
     return Section("coefficients", "Coefficients", body, figures, {"coefficients": data})
 
 
-def _forest(content: Content, error: FloatArray) -> tuple[str, Any]:
-    """Every weight with its interval, feature by feature."""
-    K, d = content.coef.shape
-    mean, half = content.coef[content.order].T.ravel(), error[content.order].T.ravel()
-    unsure = np.abs(mean) <= half
-    alt = f"Coefficients with {COVERAGE:.0%} intervals: {count(int((~unsure).sum()), 'interval')} of {K * d} lie off 0."
-    plot = base_figure(560, 14 * K * d + 20, alt, y_range=(K * d - 0.3, -0.7))
-    at = np.arange(K * d)
-    colors = [NEGATIVE if each else POSITIVE for each in unsure]
-    plot.vspan(x=[0], line_color="black", line_width=1)
-    plot.hspan(y=np.arange(1, d) * K - 0.5, line_color=LIGHT, line_width=1)
-    plot.segment(mean - half, at, mean + half, at, line_color=colors, line_width=2)
-    plot.scatter(mean, at, color=colors, size=6, marker=["diamond" if each else "circle" for each in unsure])
-    tasks = [content.graph.tasks[k] for k in content.order]
-    name_axis(plot.yaxis[0], [f"{plain(f, 12)}, {plain(t, 14)}" for f in content.features for t in tasks], at, 14, 28)
-    plot.ygrid.visible = False
-    plot.xaxis.axis_label = "coefficient"
-    return alt, plot
+def _intervals(content: Content, half: FloatArray) -> Html:
+    """Weights with their intervals, feature by feature."""
+    coef = content.coef[content.order]
+    sizes = np.abs(coef).mean(axis=0) * (1.0 if content.spread is None else content.spread)
+    names = [content.graph.tasks[k] for k in content.order]
+    ax = axes(None, (4.4, float(np.clip(0.13 * coef.size + 0.8, 2.0, 9.0))), shown=False)
+    draw_forest(ax, coef, half, (names, content.features), f"coefficient, {COVERAGE:.0%} interval", sizes)
+    sure = count(int((np.abs(coef) > half).sum()), "interval")
+    alt = f"Coefficients with {COVERAGE:.0%} intervals: {sure} of {coef.size} lie off 0."
+    return picture("plot-intervals", ax, alt, Html(f"Coefficients with {COVERAGE:.0%} intervals; grey ones hold 0."))
 
 
 def _off_diagonal(matrix: FloatArray, content: Content) -> FloatArray:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mssl._html import Html
-from mssl.graph.geometry import PALETTE, POSITIVE
-from mssl.plots.support import distances
-from mssl.report.figures import FAINT, Section, Shared, base_figure, bokeh, count, figure_html, plain
+from mssl.graph.geometry import POSITIVE
+from mssl.plots.fits import plot_convergence
+from mssl.plots.support import axes, distances
+from mssl.report.figures import FAINT, Section, Shared, base_figure, bokeh, count, figure_html, picture, plain
 from mssl.report.figures import sentence as say
 
 if TYPE_CHECKING:
@@ -91,7 +92,6 @@ def _path_source(content: Content, found: Stability, kept: Any, stable: Any) -> 
 
 def convergence_section(content: Content) -> Section | None:
     """Objective and gaps, round by round."""
-    models = bokeh("models")
     if not content.history:
         return None
     rounds = max(map(len, content.history.values()))
@@ -109,23 +109,6 @@ def convergence_section(content: Content) -> Section | None:
     ends = [(name, values[np.isfinite(values)]) for name, values in shown.items()]
     fell = "; ".join(f"{name} from {values[0]:.1e} to {values[-1]:.1e}" for name, values in ends)
     alt = f"Objective and duality gaps over {count(rounds, 'round')}, on a log scale: {fell}."
-    drawn = np.concatenate(list(shown.values()))
-    lowest, highest = float(np.nanmin(drawn)), float(np.nanmax(drawn))
-    # Values fourteen decades below the start are rounding; drawing them would compress the other curves.
-    bounds = (max(lowest, 1e-14 * highest) / 3, highest * 3)
-    plot = base_figure(660, 300, alt, y_axis_type="log", x_range=(0.5, rounds + 0.5), y_range=bounds)
-    for (name, values), mark, dash, color in zip(
-        shown.items(), ("circle", "square", "triangle"), ("solid", "dashed", "dotted"), PALETTE, strict=False
-    ):
-        at = np.arange(1, len(values) + 1)
-        plot.line(at, values, color=color, line_width=1.5, line_dash=dash, legend_label=name)
-        points = plot.scatter(at, values, color=color, marker=mark, size=7, legend_label=name)
-        plot.add_tools(models.HoverTool(renderers=[points], tooltips=[("round", "@x"), (name, "@y{0.00e}")]))
-    plot.xaxis.axis_label, plot.yaxis.axis_label = "round", "distance (objective's unit)"
-    plot.xaxis.ticker.desired_num_ticks = min(10, rounds)
-    plot.xaxis.ticker.num_minor_ticks = 0
-    plot.xaxis.ticker.min_interval = 1
-    plot.add_layout(plot.legend[0], "below")
-    plot.legend.border_line_color = None
-    body = figure_html("plot-convergence", alt, Html(f"{words} Values of zero cannot be drawn on a log scale.".strip()))
-    return Section("convergence", "Convergence", body, {"plot-convergence": plot})
+    ax = plot_convergence(content.history, axes(None, (4.4, 2.5), shown=False))
+    body = picture("plot-convergence", ax, alt, Html(f"{words} Values of zero cannot be drawn on a log scale.".strip()))
+    return Section("convergence", "Convergence", body)

@@ -1,0 +1,120 @@
+"""Figures as SVG inside a page: names stay text, and what stands for a task or an edge says so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from io import StringIO
+from typing import Any
+from xml.etree import ElementTree
+
+from mssl._html import Html, tag
+from mssl.plots.support import matplotlib_module
+
+PIXELS = 1.75  # on a screen with room, per point of a figure
+_OURS = "mssl-"  # begins the ids of groups that keep their name, as a class
+_MARKS = "_mssl_marks"  # attribute of artists: what each of their parts stands for
+_DROPPED = ("metadata", "style")  # matplotlib's name and date, and a style for everything
+_TAKEN = {
+    *("d", "x", "y", "x1", "x2", "y1", "y2", "width", "height", "transform", "patternUnits", "clip-path"),
+    *("fill", "fill-opacity", "fill-rule", "stroke", "stroke-opacity", "stroke-width", "stroke-dasharray"),
+    *("stroke-dashoffset", "stroke-linecap", "stroke-linejoin", "opacity", "font-size", "font-weight", "text-anchor"),
+}
+
+
+def marked(artist: Any, name: str, marks: Sequence[str] = ()) -> Any:
+    """Name an artist for a page, and say what each of its parts is: "3" for task 3, "3 7" for the edge between two."""
+    artist.set_gid(_OURS + name)
+    setattr(artist, _MARKS, list(marks))
+    return artist
+
+
+def svg(figure: Any, key: str, alt: str, hidden: Collection[str] = ()) -> Html:
+    """Return a figure as markup.
+
+    Parameters
+    ----------
+    figure : matplotlib Figure
+        It is changed: what parts stand for is written as links, which a figure that is saved otherwise has not.
+    key : str
+        Begins the ids, so that a page can hold several figures.
+    alt : str
+        What the figure shows, in words.
+    hidden : collection of str
+        Marks of parts that are there but not shown.
+    """
+    figure.patch.set_visible(False)
+    for artist in figure.findobj():
+        artist.set_path_effects([])  # they would draw names as curves
+        if hasattr(artist, "set_interpolation"):
+            artist.set_interpolation("none")  # an image keeps its own pixels
+        marks = getattr(artist, _MARKS, None)
+        if marks and hasattr(artist, "set_urls"):
+            artist.set_urls(marks)
+        elif marks:
+            artist.set_url(*marks)
+    file = StringIO()
+    options = {"svg.fonttype": "none", "svg.hashsalt": key, "image.composite_image": False}
+    with matplotlib_module().rc_context(options):
+        figure.savefig(file, format="svg")
+    root = ElementTree.fromstring(file.getvalue())  # noqa: S314 - matplotlib's, not a stranger's
+    parts = _Reader(key, frozenset(hidden)).inside(root)
+    width = round(PIXELS * 72 * figure.get_figwidth())
+    return tag("svg", *parts, viewBox=root.get("viewBox"), width=width, role="img", aria_label=alt)
+
+
+class _Reader:
+    """Reads matplotlib's elements and writes ours: fewer, shorter, escaped."""
+
+    def __init__(self, key: str, hidden: frozenset[str]) -> None:
+        self.key, self.hidden = key, hidden
+        self.ids: dict[str, str] = {}
+
+    def inside(self, node: ElementTree.Element, mark: str | None = None) -> list[Html]:
+        return [part for child in node for part in self.element(child, mark)]
+
+    def element(self, node: ElementTree.Element, mark: str | None) -> list[Html]:
+        name = node.tag.rpartition("}")[2]
+        if name in _DROPPED:
+            return []
+        if name == "a":
+            return self.inside(node, _link(node))
+        attributes = self.attributes(node, name)
+        if mark is not None:
+            attributes |= {"data-of": mark} | ({"class": "off"} if mark in self.hidden else {})
+        # A group that says nothing vanishes, and its parts stand for themselves.
+        parts = self.inside(node)
+        if name == "g" and not attributes:
+            return parts
+        text = [Html(node.text)] if name in ("text", "tspan") and node.text else []
+        return [tag(name, *text, *parts, **attributes)]
+
+    def attributes(self, node: ElementTree.Element, name: str) -> dict[str, str]:
+        style = (part.partition(":") for part in node.get("style", "").split(";"))
+        given = dict(node.attrib) | {key.strip(): value.strip() for key, _, value in style}
+        written = {key: self.value(key, value) for key, value in given.items() if key in _TAKEN}
+        found = {key: value for key, value in written.items() if value}
+        if name in ("use", "image"):
+            target = _link(node)
+            found["href"] = f"#{self.named(target[1:])}" if target.startswith("#") else target
+        own = node.get("id", "")
+        if own.startswith(_OURS):
+            found["class"] = own.removeprefix(_OURS)
+        elif name != "g" and own:
+            found["id"] = self.named(own)
+        return found
+
+    def value(self, key: str, value: str) -> str:
+        if key == "transform":
+            return "" if value.startswith("rotate(-0 ") else value
+        value = re.sub(r"url\(#(\w+)\)", lambda match: f"url(#{self.named(match[1])})", value)
+        value = re.sub(r"-?\d+\.\d+(?:e-?\d+)?", lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), value)
+        return re.sub(r"\s*([A-Za-z])\s+", r"\1", value).strip() if key == "d" else value.removesuffix("px")
+
+    def named(self, name: str) -> str:
+        """A short id that no other figure of the page has."""
+        return self.ids.setdefault(name, f"{self.key}-{len(self.ids)}")
+
+
+def _link(node: ElementTree.Element) -> str:
+    return next(value for name, value in node.attrib.items() if name.endswith("href"))
