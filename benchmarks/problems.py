@@ -26,7 +26,8 @@ from mssl.penalties import L1, L21
 from mssl.solvers.fit import Settings, diagonal_lambda_max, fit_prepared, prepare
 from mssl.solvers.glm import GLMLoss, GLMRows
 from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadratic
-from mssl.solvers.weights import coefficient_problem, solve_composite, solve_quadratic
+from mssl.solvers.table import solve_quadratic
+from mssl.solvers.weights import coefficient_problem
 from mssl.structures import SparsePrecision, StructureScale, StructureStep
 
 Array = NDArray[np.float64]
@@ -287,7 +288,7 @@ class JointLasso(Problem):
         zero = np.zeros((self.Y.shape[1], self.X.shape[1]))
         free = Coupling.diagonal_only(np.zeros(len(zero)))
         goal = tol * quadratic.null_value
-        W = solve_composite(quadratic, free, L21(self.alpha), zero, solver=solver, tol=goal).W
+        W = solve_quadratic(quadratic, free, L21(self.alpha), zero, solver=solver, tol=goal).W
         return design.to_user(W, quadratic.intercepts(W))
 
     @cached_property

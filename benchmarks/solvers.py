@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from sklearn import linear_model
 from sklearn.covariance import graphical_lasso as sklearn_graphical_lasso
 
+from benchmarks.fista import fista
 from benchmarks.problems import GraphStep, JointLasso, Problem, WeightStep, WholeFit
 from mssl.glasso.solver import graphical_lasso
 from mssl.losses import Gaussian
 from mssl.solvers.fit import Settings, fit_prepared, prepare, start
-from mssl.solvers.reference import fista
 from mssl.structures import SparsePrecision, StructureStep
 
 Array = NDArray[np.float64]

@@ -14,6 +14,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, KFold
 
+from benchmarks.fista import fista
 from mssl import MSSLRegressor
 from mssl.data.design import Design
 from mssl.datasets import make_residual_graph
@@ -21,8 +22,7 @@ from mssl.model.bounds import composite_gap
 from mssl.model.coupling import Coupling
 from mssl.penalties import L21, Nuclear
 from mssl.solvers.quadratic import make_quadratic
-from mssl.solvers.reference import fista
-from mssl.solvers.weights import solve_composite
+from mssl.solvers.table import solve_quadratic
 
 
 def timed(function, repeats=1):
@@ -97,7 +97,7 @@ def penalties(d=500, K=15, n=400):
         tol = 1e-6 * quadratic.value(zero)
         for kind in (L21, Nuclear):
             limit = kind(1.0).strength_max(quadratic.gradient(zero))
-            solve_composite(quadratic, free, kind(0.9 * limit), zero, tol=tol)
+            solve_quadratic(quadratic, free, kind(0.9 * limit), zero, tol=tol)
             for share in (0.05, 0.2, 0.5):
                 penalty = kind(share * limit)
 
@@ -109,7 +109,7 @@ def penalties(d=500, K=15, n=400):
 
                 plain, slow = timed(lambda run=reference: run(False), 2)
                 again, better = timed(lambda run=reference: run(True), 2)
-                fast, quick = timed(lambda q=quadratic, p=penalty, t=tol: solve_composite(q, free, p, zero, tol=t), 2)
+                fast, quick = timed(lambda q=quadratic, p=penalty, t=tol: solve_quadratic(q, free, p, zero, tol=t), 2)
                 print(
                     f"{kind.__name__:8s} correlation {correlation}, {share:.2f} of the largest strength: FISTA "
                     f"{plain:.3f} s ({slow.n_iter}), with restarts {again:.3f} s ({better.n_iter}), here {fast:.3f} s "

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from benchmarks.fista import fista
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize, nnls
@@ -33,8 +34,7 @@ from mssl.solvers.base import Status
 from mssl.solvers.descent import coordinate_descent, descend_on_sets, descend_on_support
 from mssl.solvers.proximal import sub_grams
 from mssl.solvers.quadratic import DesignQuadratic, make_quadratic, objective_value
-from mssl.solvers.reference import admm, fista
-from mssl.solvers.weights import solve_composite
+from mssl.solvers.table import solve_quadratic
 from mssl.structures import FixedPrecision, Independent, Pooled, SparsePrecision
 
 LAWS = settings(max_examples=20, deadline=None)
@@ -105,12 +105,12 @@ class Task:
 def test_all_solvers_agree_and_the_certificate_bounds(seed, kind, shared, coupled, share, d):
     task = Task(seed, shared=shared, coupled=coupled, d=d)
     penalty = kind(share * kind(1.0).strength_max(task.quadratic.gradient(task.zero)))
-    best = solve_composite(task.quadratic, task.coupling, penalty, task.zero, tol=1e-9, max_iter=100_000)
+    best = solve_quadratic(task.quadratic, task.coupling, penalty, task.zero, tol=1e-9, max_iter=100_000)
     assert best.status is Status.CONVERGED
     least = task.objective(best.W, penalty)
     for other in (
-        solve_composite(task.by_rows, task.coupling, penalty, task.zero, tol=1e-9, max_iter=100_000),
-        solve_composite(task.quadratic, task.coupling, penalty, task.zero, solver="fista", tol=1e-9, max_iter=100_000),
+        solve_quadratic(task.by_rows, task.coupling, penalty, task.zero, tol=1e-9, max_iter=100_000),
+        solve_quadratic(task.quadratic, task.coupling, penalty, task.zero, solver="fista", tol=1e-9, max_iter=100_000),
     ):
         assert other.status is Status.CONVERGED
         assert task.objective(other.W, penalty) == pytest.approx(least, abs=1e-8 * max(1, abs(least)))
@@ -331,7 +331,7 @@ def test_fast_solvers_need_far_fewer_iterations_than_plain_fista():
             return composite_gap(task.quadratic.value(V), V, G, free, penalty)
 
         plain = fista(task.quadratic, free, None, task.zero, tol=tol, prox=penalty.prox, gap=certificate, restart=False)
-        fast = solve_composite(task.quadratic, free, penalty, task.zero, tol=tol)
+        fast = solve_quadratic(task.quadratic, free, penalty, task.zero, tol=tol)
         assert plain.status is fast.status is Status.CONVERGED
         assert fast.n_iter <= plain.n_iter / 2
 
@@ -438,7 +438,7 @@ def test_grams_rows_sets_and_supports_end_at_one_point(seed, shared, penalty):
     if g.convex:
         steps.append(descend_on_support(losses[0], task.coupling, g, task.zero, tol=1e-10))
         steps.append(descend_on_sets(losses[1], task.coupling, g, task.zero, tol=1e-10, densest=np.inf))
-        steps.append(admm(losses[0], task.coupling, g, task.zero, tol=1e-10, max_iter=50_000))
+        steps.append(fista(losses[0], task.coupling, g, task.zero, tol=1e-10, max_iter=50_000))
     for step in steps:
         assert step.status is (Status.CONVERGED if g.convex else Status.STATIONARY)
         np.testing.assert_allclose(step.W, steps[0].W, atol=1e-4)
@@ -704,7 +704,7 @@ def test_without_a_dual_norm_the_coupling_alone_certifies(seed, mix, share):
     task = Task(seed, d=9)
     alpha = share * SparseGroup(1.0, mix).dual_norm(task.quadratic.linear)
     known, unknown = SparseGroup(alpha, mix), Unknown(alpha, mix)
-    best = solve_composite(task.quadratic, task.coupling, known, task.zero, tol=1e-10, max_iter=100_000)
+    best = solve_quadratic(task.quadratic, task.coupling, known, task.zero, tol=1e-10, max_iter=100_000)
     least = task.objective(best.W, known)
 
     def gap(V):

@@ -5,6 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from benchmarks.fista import fista
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -25,8 +26,8 @@ from mssl.solvers.quadratic import (
     quadratic_gap,
     regular_factor,
 )
-from mssl.solvers.reference import fista
-from mssl.solvers.weights import coefficient_problem, solve_quadratic
+from mssl.solvers.table import solve_quadratic
+from mssl.solvers.weights import coefficient_problem
 
 
 def rows(seed, K, n, d, *, shared=False, make=np.asarray, intercept=True, weights=True):

@@ -50,7 +50,7 @@ class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimato
         Give each task an unpenalised intercept.
     task_column : str or int, optional
         The column of X that holds task ids.
-    solver : {"auto", "coordinate", "cg", "sylvester", "fista", "admm"}, default="auto"
+    solver : {"auto", "coordinate", "cg", "sylvester", "fista"}, default="auto"
         Solver of the weight step.
     tol : float, default=1e-6
         Relative certificate to reach.

@@ -83,7 +83,7 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         Give each task an unpenalised intercept.
     task_column : str or int, optional
         The column of X that holds task ids.
-    solver : {"auto", "coordinate", "cg", "sylvester", "fista", "admm"}, default="auto"
+    solver : {"auto", "coordinate", "cg", "sylvester", "fista"}, default="auto"
         Solver of the weight step.
     graph_solver : {"bcd", "admm"}, default="bcd"
         Solver of the graph step.
@@ -333,8 +333,8 @@ class MSSLClassifier(TaskClassifier):
         Weights of the classes; "balanced" gives both classes of each task equal totals.
     formulation, fit_intercept, task_column, graph_solver, tol, max_iter, n_starts, warm_start, memory_limit, verbose
         As for :class:`MSSLRegressor`.
-    solver : {"auto", "coordinate", "cg", "fista", "admm"}, default="auto"
-        Accelerated proximal gradients ("fista"), or the solver of the quadratic steps of proximal Newton (all others).
+    solver : {"auto", "coordinate", "cg", "fista"}, default="auto"
+        The solver of the quadratic steps of proximal Newton.
 
     Attributes
     ----------

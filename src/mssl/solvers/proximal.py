@@ -7,14 +7,13 @@ through the quadratics of Newton's steps. :class:`~mssl.penalties.L21` has a wor
 nothing is left out: on the set, block descent over features finds out which of them are in use, and Newton steps by
 conjugate gradients solve for those; both take the Grams of the set alone, and features that stay at zero cost one
 gradient now and then. Any other penalty, and L21 where Grams would get too large, takes accelerated proximal steps with
-one product each. Such steps number about the root of the condition; problems of few unknowns that are not done after
-some hundreds of them go on with Newton steps (:func:`_augmented`), which conditioning does not slow down. The bound is
-:class:`mssl.model.bounds.CompositeBound`.
+one product each, as many as about the root of the condition. The bound is :class:`mssl.model.bounds.CompositeBound`.
+The same steps solve for penalties on single weights where they are asked for by the name "fista".
 
 References
 ----------
-Li, Sun & Toh (2018), A highly efficient semismooth Newton augmented Lagrangian method for solving Lasso problems,
-doi:10.1137/16M1097572.
+Beck & Teboulle (2009), A fast iterative shrinkage-thresholding algorithm for linear inverse problems,
+doi:10.1137/080716542.
 Qin, Scheinberg & Goldfarb (2013), Efficient block-coordinate descent algorithms for the group Lasso,
 doi:10.1007/s12532-013-0051-x.
 """
@@ -31,9 +30,9 @@ from mssl.kernels import group_descent as descend_groups
 from mssl.kernels import plain
 from mssl.model.bounds import CompositeBound
 from mssl.model.coupling import Coupling
-from mssl.penalties import L21, Penalty
+from mssl.penalties import L21, EntrywisePenalty, Penalty
 from mssl.solvers.base import Status, WeightStep
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, Quadratic
+from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, Quadratic, quadratic_bound
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -46,56 +45,53 @@ _FIRST = 64  # smallest number of features in the first working set, and of thos
 _INNER = 0.01  # share of the present gap to which a working set is solved: smaller polishes sets that will change
 _LAST = 0.5  # share of the tolerance to which it is solved in the end, which leaves room for the other features
 _ALL_FROM = 0.5  # share of the features in a set from which on it takes all, so that Grams need not be copied
-_PLAIN, _FEW = 300, 200  # proximal steps before Newton steps, and unknowns up to which these are cheap
-_NEWTON, _IDLE = 60, 12  # most Newton steps, of which some twenty do, and rounds without a better gap that end them
-_WEAK, _STRONGER = 0.01, 5.0  # share of the usual slope that first pulls the two copies of the weights together, and
-# the factor by which the pull grows from round to round: a weak one takes more rounds, a strong one shorter steps
-_LOOSE = 0.05  # share of what separates the copies to which Newton steps solve
 _DENSE, _LARGE = 0.6, 2**28  # share of features in use, and bytes of the set's Grams, beyond which FISTA is faster
 
 
 def descend_composite(
     quadratic: Quadratic, coupling: Coupling, penalty: Penalty, V0: Array, *, tol: float, max_iter: int = 10_000
 ) -> WeightStep:
-    """Minimise a quadratic loss + ½ tr(VCVᵀ) + penalty, see :func:`mssl.solvers.weights.solve_composite`."""
-    bound = CompositeBound(coupling, penalty, -quadratic.linear, quadratic.null_value)
-    certificate = quadratic_certificate(quadratic, bound)
-    reached = Status.CONVERGED if bound.certified else Status.STATIONARY
-    few = V0.size <= _FEW and penalty.convex and max_iter > _PLAIN
-    if isinstance(penalty, L21):
-        step = _group_descent(quadratic, coupling, penalty, V0, certificate, tol, max_iter // 2 if few else max_iter)
-    else:
-        step = _accelerated(quadratic, coupling, penalty, V0, certificate, reached, tol, _PLAIN if few else max_iter)
-    if few and step.status in (Status.MAX_ITER, Status.STALLED):
-        better = _augmented(quadratic, coupling, penalty, step.W, certificate, reached, tol)
-        best, spent = better if better.gap < step.gap else step, step.n_iter + better.n_iter
-        step = replace(best, n_iter=spent, status=reached if better.status is reached else Status.MAX_ITER)
+    """Minimise a quadratic loss + ½ tr(VCVᵀ) + penalty; C has no rank-one part."""
+    if not isinstance(penalty, L21):
+        return accelerated(quadratic, coupling, penalty, V0, tol=tol, max_iter=max_iter)
+    step = _group_descent(quadratic, coupling, penalty, V0, tol, max_iter)
     if step.status is not Status.MAX_ITER or step.n_iter >= max_iter:
         return step
-    last = _accelerated(quadratic, coupling, penalty, step.W, certificate, reached, tol, max_iter - step.n_iter)
+    last = accelerated(quadratic, coupling, penalty, step.W, tol=tol, max_iter=max_iter - step.n_iter)
     return replace(last, n_iter=step.n_iter + last.n_iter)
 
 
-def quadratic_certificate(quadratic: Quadratic, bound: CompositeBound) -> Callable[[Array, Array], float]:
-    """The bound as a function of V and the gradient of loss plus coupling alone."""
+def _certificate(
+    quadratic: Quadratic, coupling: Coupling, penalty: EntrywisePenalty | Penalty
+) -> tuple[Callable[[Array, Array], float], bool]:
+    """The bound as a function of V and the gradient of loss plus coupling alone, and whether it is one."""
+    if isinstance(penalty, EntrywisePenalty):
+        entrywise = quadratic_bound(quadratic, coupling, penalty)
+        return entrywise, entrywise.certified
+    bound = CompositeBound(coupling, penalty, -quadratic.linear, quadratic.null_value)
+
     # A quadratic grows from zero to V by the mean of its slopes along V at both ends.
-    return lambda V, G: bound(quadratic.null_value + 0.5 * float(np.vdot(V, G - quadratic.linear)), V, G)
+    def of_gradient(V: Array, G: Array) -> float:
+        return bound(quadratic.null_value + 0.5 * float(np.vdot(V, G - quadratic.linear)), V, G)
+
+    return of_gradient, bound.certified
 
 
-def _accelerated(
+def accelerated(
     quadratic: Quadratic,
     coupling: Coupling,
-    penalty: Penalty,
+    penalty: EntrywisePenalty | Penalty,
     V0: Array,
-    certificate: Callable[[Array, Array], float],
-    reached: Status,
+    *,
     tol: float,
-    max_iter: int,
+    max_iter: int = 10_000,
 ) -> WeightStep:
     """FISTA with restarts at one product an iteration: gradients of a quadratic extrapolate as the weights do.
 
     Momentum needs convexity. Without it plain proximal steps are taken, which always lower the objective.
     """
+    certificate, certified = _certificate(quadratic, coupling, penalty)
+    reached = Status.CONVERGED if certified else Status.STATIONARY
 
     def operate(V: Array) -> Array:
         return quadratic.product(V) + coupling.dot(V)
@@ -117,6 +113,8 @@ def _accelerated(
                 least, last_fall = gap, iteration
             if iteration - last_fall >= _PATIENCE:
                 return WeightStep(V, gap, iteration, Status.STALLED)
+        if iteration == max_iter:
+            break
         following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
         push = (momentum - 1.0) / following if penalty.convex else 0.0
         Y, HY = V + push * (V - previous), HV + push * (HV - H_previous)
@@ -135,89 +133,6 @@ def _accelerated(
     return WeightStep(V, gap, max_iter, Status.MAX_ITER)
 
 
-def _augmented(
-    quadratic: Quadratic,
-    coupling: Coupling,
-    penalty: Penalty,
-    V0: Array,
-    certificate: Callable[[Array, Array], float],
-    reached: Status,
-    tol: float,
-) -> WeightStep:
-    """Weights in two copies, v for the loss and z for the penalty, with a multiplier for their difference.
-
-    For a given multiplier the best z is a proximal map of v, and what is left is a smooth function of v, which Newton
-    steps minimise with all of its second derivatives; those of the proximal map are differences. Of the points z the
-    one with the smallest gap is returned; it is reached if F is no higher there than at the start. An iteration is a
-    proximal map: as many as unknowns for one Newton step.
-    """
-    shape, n = V0.shape, V0.size
-
-    def operate(v: Array) -> Array:
-        V = v.reshape(shape)
-        return (quadratic.product(V) + coupling.dot(V)).ravel()
-
-    def prox(y: Array) -> Array:
-        return penalty.prox(y.reshape(shape), 1.0 / pull).ravel()
-
-    def value(v: Array) -> tuple[float, Array, Array]:
-        """What Newton steps minimise, its slope, and z."""
-        y = v + multiplier / pull
-        z, Hv = prox(y), H @ v
-        rest = y - z
-        size = 0.5 * float(v @ Hv) - float(b @ v) + 0.5 * pull * float(rest @ rest) + penalty.value(z.reshape(shape))
-        return size, Hv - b + pull * rest, z
-
-    H, b = np.stack([operate(unit) for unit in np.eye(n)]), quadratic.linear.ravel()
-    v, done, idle = V0.ravel(), 0, 0
-    multiplier, length = b - H @ v, float(np.linalg.norm(V0))
-    # The first proximal maps move weights by far more than there is of them, the last ones hardly at all.
-    pull = _WEAK * (float(np.linalg.norm(multiplier)) / length if length > 0 else float(np.trace(H)) / n)
-    best, first = WeightStep(V0, np.inf, 0, Status.STALLED), 0.5 * float(v @ (H @ v - 2 * b)) + penalty.value(V0)
-    while done < _NEWTON and idle < _IDLE and best.status is not reached:
-        size, slope, z = value(v)
-        while done < _NEWTON:
-            if np.linalg.norm(slope) <= max(_LOOSE * pull * np.linalg.norm(v - z), 1e-15 * np.linalg.norm(b)):
-                break
-            done += 1
-            move = -_solved(H + pull * (np.eye(n) - _derivative(prox, v + multiplier / pull)), slope)
-            t, along = 1.0, float(slope @ move)
-            while t > 1e-8:
-                after = value(v + t * move)
-                if after[0] <= size + 1e-4 * t * along + 1e-14 * abs(size):
-                    break
-                t *= 0.5
-            else:
-                break
-            v, (size, slope, z) = v + t * move, after
-        multiplier = multiplier + pull * (v - z)
-        Z, Hz = z.reshape(shape), H @ z
-        gap = certificate(Z, (Hz - b).reshape(shape))
-        idle = 0 if gap < _FALL * best.gap else idle + 1
-        if gap < best.gap:
-            lower = 0.5 * float(z @ (Hz - 2 * b)) + penalty.value(Z) <= first
-            best = WeightStep(Z, gap, 0, reached if gap <= tol and lower else Status.STALLED)
-        pull *= _STRONGER
-    return replace(best, n_iter=done * n)
-
-
-def _derivative(prox: Callable[[Array], Array], y: Array) -> Array:
-    """The derivatives of a proximal map, from differences; they are symmetric."""
-    length = 1e-7 * float(np.linalg.norm(y))
-    if length == 0.0:
-        return np.zeros((len(y), len(y)))
-    z = prox(y)
-    J = np.stack([(prox(y + length * unit) - z) / length for unit in np.eye(len(y))])
-    return np.asarray((J + J.T) / 2)
-
-
-def _solved(A: Array, r: Array) -> Array:
-    """A⁻¹r of a symmetric A ≽ 0 up to rounding, whose directions without curvature are left alone."""
-    values, vectors = np.linalg.eigh(A)
-    values = np.maximum(values, 1e-15 * values[-1])
-    return np.asarray(vectors @ ((vectors.T @ r) / values))
-
-
 def _curvature(operate: Callable[[Array], Array], direction: Array) -> float:
     """A first guess of the largest curvature, from below; steps that prove it too small raise it."""
     size = float(np.linalg.norm(direction))
@@ -232,7 +147,6 @@ def _group_descent(
     coupling: Coupling,
     penalty: L21,
     V0: Array,
-    certificate: Callable[[Array, Array], float],
     tol: float,
     max_iter: int,
 ) -> WeightStep:
@@ -240,7 +154,7 @@ def _group_descent(
 
     ``max_iter`` counts sweeps and products. The status is MAX_ITER after fewer of them if another solver is faster.
     """
-    V = np.array(V0, dtype=float)
+    V, (certificate, _) = np.array(V0, dtype=float), _certificate(quadratic, coupling, penalty)
     d, has_grams = V.shape[1], isinstance(quadratic, GramQuadratic)
     # Sums of |C|'s rows: a diagonal matrix above C.
     form = (_scales(quadratic), *coupling.compressed, np.abs(coupling.precision).sum(axis=1), float(penalty.alpha))

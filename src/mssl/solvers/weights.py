@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +15,11 @@ from mssl.model.bounds import CompositeBound, WeightBound
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import CommonWeights, NoiseUnits, Status, Unknowns, WeightStep
-from mssl.solvers.descent import descend, descend_on_support, descends_in_one_call
+from mssl.solvers.descent import descend_on_support, descends_in_one_call
 from mssl.solvers.exact import MOST_UNKNOWNS, rounding_gap, solve_exactly
 from mssl.solvers.glm import GLMLoss
-from mssl.solvers.linear import conjugate_gradient, kept_inverses, solves_in_one_call, sylvester
+from mssl.solvers.linear import kept_inverses, solves_in_one_call
 from mssl.solvers.newton import INNER_ITERATIONS, Model, proximal_newton
-from mssl.solvers.proximal import descend_composite, quadratic_certificate
 from mssl.solvers.quadratic import (
     BATCHED_UP_TO,
     DesignQuadratic,
@@ -30,14 +28,10 @@ from mssl.solvers.quadratic import (
     quadratic_bound,
     value_rounding,
 )
-from mssl.solvers.reference import admm, fista
+from mssl.solvers.table import choose, current_name, solve_quadratic
 
 Array = NDArray[np.float64]
 
-SOLVERS = ("auto", "coordinate", "cg", "sylvester", "fista", "admm")
-
-# Features from which two eigendecompositions are faster than a few preconditioned iterations; time only.
-_SYLVESTER_FROM = 30
 # Iterations of all Newton steps of a weight step together, and for each of those that it may make; usual ones take some
 # hundreds in all.
 _INNER_BUDGET, _INNER_SHARE = 20_000, 10
@@ -47,130 +41,10 @@ _LEAST_BUDGET = 2_000  # their number shrinks as they grow, to this at least
 _LOST_DIGITS = 1e-10  # relative error of a loss from Grams from which on rows are asked instead
 
 
-def solve_quadratic(
-    problem: Quadratic,
-    coupling: Coupling,
-    penalty: EntrywisePenalty | Array,
-    W0: Array,
-    *,
-    solver: str = "auto",
-    tol: float,
-    max_iter: int | None = None,
-) -> WeightStep:
-    r"""Minimise :math:`\ell(W) + \tfrac12\operatorname{tr}(WCW^\top) + \sum_{kj} g(w_{kj})`.
-
-    Parameters
-    ----------
-    problem : GramQuadratic or DesignQuadratic
-        The quadratic loss, see :func:`mssl.solvers.quadratic.make_quadratic`.
-    coupling : Coupling
-        C.
-    penalty : EntrywisePenalty, or ndarray of shape (K,) or (K, d)
-        The penalty; an array stands for ℓ1 strengths.
-    W0 : ndarray of shape (K, d)
-        Start.
-    solver : {"auto", "coordinate", "cg", "sylvester", "fista", "admm"}
-        "auto": with a penalty coordinate descent, which linear solves on a dense support of many features help; without
-        one the Sylvester solver for a common Gram with at least 30 features, conjugate gradients otherwise.
-    tol : float
-        Absolute bound of the suboptimality at which to stop.
-    max_iter : int, optional
-        Largest number of iterations, as the solver counts them; default that of the solver.
-
-    Returns
-    -------
-    WeightStep
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> loss = GramQuadratic(2 * np.eye(2)[None], np.array([[4.0, 0.5]]), np.zeros(1))
-    >>> solve_quadratic(loss, Coupling.diagonal_only(np.ones(1)), np.ones(1), np.zeros((1, 2)), tol=1e-10).W
-    array([[1., 0.]])
-    """
-    penalty = EntrywisePenalty.of(penalty, W0.shape)
-    options: dict[str, Any] = {"tol": tol} if max_iter is None else {"tol": tol, "max_iter": max_iter}
-    name = choose_solver(problem, penalty) if solver == "auto" else solver
-    if name in ("cg", "sylvester") and not penalty.absent:
-        raise refused("solver", name, "it solves steps without a penalty", "With one use 'auto' or 'coordinate'.")
-    if name == "coordinate":
-        return descend(problem, coupling, penalty, W0, **options)
-    if name == "cg":
-        return conjugate_gradient(problem, coupling, W0, **options)
-    if name == "sylvester" and isinstance(problem, GramQuadratic):
-        return sylvester(problem, coupling, W0, **options)
-    if name in ("fista", "admm"):
-        step = (fista if name == "fista" else admm)(problem, coupling, penalty, W0, **options)
-        return step if penalty.convex else replace(step, status=_honest(step.status))
-    raise refused(
-        "solver", solver, f"allowed for this problem are some of {', '.join(map(repr, SOLVERS))}", "Use 'auto'."
-    )
-
-
-def choose_solver(problem: Quadratic, penalty: EntrywisePenalty | Array) -> str:
-    """The solver that "auto" stands for."""
-    if not EntrywisePenalty.of(penalty, (problem.n_tasks, problem.n_features)).absent:
-        return "coordinate"
-    shared = isinstance(problem, GramQuadratic) and problem.is_shared and bool(np.all(problem.task_scale > 0))
-    return "sylvester" if shared and problem.n_features >= _SYLVESTER_FROM else "cg"
-
-
-def solve_composite(
-    quadratic: Quadratic,
-    coupling: Coupling,
-    penalty: Penalty,
-    V0: Array,
-    *,
-    solver: str = "auto",
-    tol: float,
-    max_iter: int = 10_000,
-) -> WeightStep:
-    r"""Minimise a quadratic loss + ½ tr(VCVᵀ) + penalty.
-
-    Parameters
-    ----------
-    quadratic : GramQuadratic or DesignQuadratic
-        The loss.
-    coupling : Coupling
-        C, without rank-one part.
-    penalty : Penalty
-        The penalty.
-    V0 : ndarray of shape (K, d)
-        Start.
-    solver : str
-        "fista" for the accelerated proximal gradients of :mod:`mssl.solvers.reference`; otherwise the fastest.
-    tol : float
-        Absolute bound of the suboptimality at which to stop.
-    max_iter : int
-        Most iterations or sweeps.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mssl.model.coupling import Coupling
-    >>> loss = GramQuadratic(np.eye(2)[None], np.array([[3.0, 0.1], [4.0, 0.2]]), np.array([12.0, 12.0]))
-    >>> free = Coupling.diagonal_only(np.zeros(2))
-    >>> from mssl.penalties import L21
-    >>> solve_composite(loss, free, L21(1.0), np.zeros((2, 2)), tol=1e-12).W.round(6)
-    array([[2.4, 0. ],
-           [3.2, 0. ]])
-    """
-    if solver == "fista":
-        bound = CompositeBound(coupling, penalty, -quadratic.linear, quadratic.null_value)
-        gap = quadratic_certificate(quadratic, bound)
-        step = fista(quadratic, coupling, None, V0, tol=tol, max_iter=max_iter, prox=penalty.prox, gap=gap)
-        return step if bound.certified else replace(step, status=_honest(step.status))
-    return descend_composite(quadratic, coupling, penalty, V0, tol=tol, max_iter=max_iter)
-
-
 def _doubted(step: WeightStep, doubt: float, tol: float) -> WeightStep:
     """The same step with rounding in its certificate, which may then be beyond the tolerance."""
     ended = step.status is Status.CONVERGED and step.gap + doubt > tol
     return replace(step, gap=step.gap + doubt, status=Status.STALLED if ended else step.status)
-
-
-def _honest(status: Status) -> Status:
-    return Status.STATIONARY if status is Status.CONVERGED else status
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +61,7 @@ class CoefficientProblem:
         The weights themselves; for penalties that tie the tasks together weights in units of the noise; or one weight
         vector that all tasks have in common.
     solver : str
-        As in :func:`solve_quadratic`; for other losses than least squares that of the quadratic steps, or "fista".
+        A name in :mod:`mssl.solvers.table`; for other losses than least squares that of the quadratic steps.
     rows : callable or None
         Makes the same quadratic loss in the form of its rows, for values and steps that Grams have no digits left for.
     """
@@ -239,8 +113,8 @@ class CoefficientProblem:
             return None
         if not isinstance(penalty, EntrywisePenalty) or not penalty.convex or type(self.unknowns) is not Unknowns:
             return None
-        name = choose_solver(loss, penalty) if self.solver == "auto" else self.solver
-        if name not in ("coordinate", "cg") or (name == "cg" and not penalty.absent) or not descends_in_one_call(loss):
+        name = choose(loss, penalty, self.solver).name
+        if name not in ("coordinate", "cg") or not descends_in_one_call(loss):
             return None
         tables = (plain(loss.gram), plain(loss.task_scale), plain(loss.linear), loss.null_value)
         if name == "coordinate":
@@ -304,10 +178,9 @@ class CoefficientProblem:
         return replace(step, W=self.unknowns.weights(step.W))
 
     def _solve_quadratic(self, loss: Quadratic, coupling: Coupling, V: Array, tol: float, max_iter: int) -> WeightStep:
-        if isinstance(self.penalty, EntrywisePenalty):
-            step = solve_quadratic(loss, coupling, self.penalty, V, solver=self.solver, tol=tol, max_iter=max_iter)
-            return self._checked(step, loss, coupling, tol) if loss is self.loss else step
-        return solve_composite(loss, coupling, self.penalty, V, solver=self.solver, tol=tol, max_iter=max_iter)
+        step = solve_quadratic(loss, coupling, self.penalty, V, solver=self.solver, tol=tol, max_iter=max_iter)
+        checked = loss is self.loss and isinstance(self.penalty, EntrywisePenalty)
+        return self._checked(step, loss, coupling, tol) if checked else step
 
     def _checked(self, step: WeightStep, loss: Quadratic, coupling: Coupling, tol: float) -> WeightStep:
         """The same step with rounding in its certificate; solved exactly where that is too much and can be done."""
@@ -347,9 +220,6 @@ class CoefficientProblem:
 
     def _solve_glm(self, loss: GLMLoss, coupling: Coupling, V: Array, tol: float, max_iter: int) -> WeightStep:
         penalty, (bound, certified) = self.penalty, self._bound(coupling)
-        if self.solver == "fista":
-            step = fista(loss, coupling, None, V, tol=tol, max_iter=max_iter, prox=penalty.prox, gap=bound)
-            return step if certified else replace(step, status=_honest(step.status))
         smooth = coupling.covariance is not None and not self.penalised and self.solver in ("auto", "cg")
 
         spent, budget = 0, min(_INNER_BUDGET, max(_INNER_SHARE * max_iter, INNER_ITERATIONS))
@@ -429,12 +299,13 @@ def coefficient_problem(
     curvatures : ndarray of shape (K, d), optional
         As in :meth:`mssl.penalties.Penalty.entrywise`; default ones.
     solver : str
-        As in :func:`solve_quadratic`.
+        A name in :mod:`mssl.solvers.table`.
     pooled : bool
         Whether all tasks have one weight vector in common.
     rows : callable, optional
         As in :class:`CoefficientProblem`.
     """
+    solver = current_name(solver)
     loss = loss.with_separate_grams() if isinstance(loss, GramQuadratic) else loss
     shape = (loss.n_tasks, loss.n_features)
     s = np.ones(shape[0]) if noise_precisions is None else noise_precisions
