@@ -54,8 +54,9 @@ from mssl.kernels import FixedPoint, plain, ridge_variances
 from mssl.model.coupling import Coupling
 from mssl.solvers.alternation import WeightProblem
 from mssl.solvers.glm import GLMLoss, GLMRows, Point
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic
-from mssl.solvers.weights import coefficient_problem
+from mssl.solvers.linear import conjugate_gradient
+from mssl.solvers.newton import INNER_ITERATIONS, Model, proximal_newton
+from mssl.solvers.quadratic import BATCHED_UP_TO, DesignQuadratic, GramQuadratic
 from mssl.structures.base import Structure, StructureScale
 
 Array = NDArray[np.float64]
@@ -572,9 +573,17 @@ def _ridge_fit(
     """Single-task ridge fits with given prior variances."""
     s = 1.0 / noise
     loss = GLMLoss(rows, s, first=base.scaled(s))
-    problem = coefficient_problem(loss, np.zeros(len(s)))
-    size = max(1.0, abs(problem.value(W)))
-    step = problem.solve(Coupling.diagonal_only(1.0 / variances), W, tol=enough * size, max_iter=_MAX_STEPS)
+    coupling = Coupling.diagonal_only(1.0 / variances)
+    size = max(1.0, abs(loss.value(W)))
+
+    def minimise(quadratic: GramQuadratic | DesignQuadratic, V: Array, goal: float) -> Array:
+        if isinstance(quadratic, DesignQuadratic) and quadratic.n_features <= BATCHED_UP_TO:
+            quadratic = GramQuadratic.of_rows(quadratic)
+        return conjugate_gradient(quadratic, coupling, V, tol=goal, max_iter=INNER_ITERATIONS).W
+
+    model = Model(lambda V: 0.0, lambda V, G: coupling.inverse_quadratic(G), minimise, keeps=True, corrects=True)
+    with np.errstate(all="ignore"):  # steps beyond the range of numbers are refused
+        step = proximal_newton(loss, coupling, model, W, tol=enough * size, max_iter=_MAX_STEPS)
     return loss, loss.evaluate(step.W)
 
 
