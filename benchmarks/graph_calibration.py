@@ -27,7 +27,7 @@ import numpy as np
 
 from mssl import MSSLRegressor
 from mssl.datasets import load_climate, make_clustered_tasks
-from mssl.graph.evidence import read_scores
+from mssl.graph.evidence import RelationInput
 from mssl.graph.inference import GraphEvidence, residual_evidence
 from mssl.graph.partial import observations_at
 
@@ -36,7 +36,7 @@ def weights_evidence(X: Any, y: Any, tasks: Any = None) -> GraphEvidence:
     """The evidence of a default fit, without the fit."""
     model = MSSLRegressor()
     data = model._read(X, y, tasks, None)
-    return read_scores(model.to_spec(data).prepare(data), "auto").evidence()
+    return RelationInput.of(model.to_spec(data).prepare(data)).read().evidence()
 
 
 def independent(random: np.random.Generator, K: int, d: int, n: int, mean: float, layout: str, rho: float) -> Any:

@@ -163,9 +163,13 @@ def test_no_function_of_the_package_runs_with_more_threads(name: str, library: L
 def test_what_is_computed_later_has_one_thread(library: Library) -> None:
     """Standard errors are a property, relations an attribute: both are computed when they are asked for, or saved."""
     seen: list[int] = []
-    later = Later(lambda: seen.append(library.num_threads))
-    later.resolve()
-    Later(lambda: seen.append(library.num_threads)).saved()
+
+    class Seeing(Later[None]):
+        def _compute(self) -> None:
+            seen.append(library.num_threads)
+
+    Seeing().resolve()
+    Seeing().saved()
     assert seen == [1, 1]
 
 

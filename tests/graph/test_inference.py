@@ -14,7 +14,17 @@ from mssl import MSSLClassifier, MSSLRegressor, MultiTaskGLM, TaskGraph
 from mssl.datasets import make_clustered_tasks, make_residual_graph
 from mssl.exceptions import DataError, ParameterError
 from mssl.graph import evidence as evidence_module
-from mssl.graph.evidence import _by_occasion, _error_covariance, _known, _recoloured, _Spread, _white, read_scores
+from mssl.graph import evidence as graph_evidence
+from mssl.graph.evidence import (
+    Occasions,
+    RelationInput,
+    _by_occasion,
+    _error_covariance,
+    _known,
+    _recoloured,
+    _Spread,
+    _white,
+)
 from mssl.graph.inference import (
     GraphEvidence,
     LazyEvidence,
@@ -31,7 +41,7 @@ from mssl.structures import TaskCovariance
 def weights_of(X, y, tasks=None, shared_mean="auto", **parameters):
     model = MSSLRegressor(shared_mean=shared_mean, **parameters)
     data = model._read(X, y, tasks, None)
-    return read_scores(model.to_spec(data).prepare(data), shared_mean)
+    return RelationInput.of(model.to_spec(data).prepare(data), shared_mean).read()
 
 
 def evidence_of(*data, **parameters):
@@ -138,7 +148,7 @@ def test_errors_of_common_rows_are_whitened_away_for_labels_too():
             model = MSSLClassifier(shared_mean=False)
             data = model._read(X, y, tasks, None)
             prepared = model.to_spec(data).prepare(data)
-            found += len(read_scores(prepared, False).evidence().relations(range(6))) > 0
+            found += len(RelationInput.of(prepared, False).read().evidence().relations(range(6))) > 0
         return found
 
     assert wrong("shared") <= 4
@@ -258,8 +268,8 @@ def test_every_fit_has_evidence_that_files_and_pickles_keep(model, tmp_path):
     data = make_clustered_tasks(n_tasks=5, clusters=[[0, 1, 2]], n_features=12, random_state=0)
     model.fit(data.X, data.y, tasks=data.tasks)
     again = mssl.load(mssl.save(model, tmp_path / "model.npz")).graph_
+    assert isinstance(again.evidence, GraphEvidence)
     for graph in (again, pickle.loads(pickle.dumps(model)).graph_):
-        assert isinstance(graph.evidence, GraphEvidence)
         assert list(graph.relations(1.0)) == list(model.graph_.relations(1.0))
         assert list(graph.edges(fdr=1.0)) == list(model.graph_.edges(fdr=1.0))
 
@@ -298,14 +308,35 @@ def test_tables_say_what_they_hold():
 def test_evidence_is_computed_once_and_when_asked():
     calls = []
 
-    def read():
-        calls.append(1)
-        return Residuals(np.random.default_rng(0).standard_normal((2, 30)), 0.0)
+    class Counted(Residuals):
+        def evidence(self):
+            calls.append(1)
+            return super().evidence()
 
-    graph = TaskGraph.from_precision(np.eye(2), evidence=LazyEvidence(read))
+    source = Counted(np.random.default_rng(0).standard_normal((2, 30)), 0.0)
+    graph = TaskGraph.from_precision(np.eye(2), evidence=LazyEvidence(source))
     assert not calls
-    graph.relations(), graph.edges(fdr=0.1), graph.global_test(3)
+    graph.relations(), graph.edges(fdr=0.1), graph.relations(0.5)
     assert calls == [1]
+
+
+@pytest.mark.parametrize("options", [{"n": 200}, {"n": 200, "layout": "aligned"}])
+def test_products_of_occasions_stand_for_them(options, monkeypatch):
+    """Evidence on tasks with common rows is the same from the rows and from all their products."""
+    X, Y = independent(0, K=4, d=5, rho=0.8, **options)
+    data = MSSLRegressor()._read(X, Y, None, None)
+    prepared = MSSLRegressor().to_spec(data).prepare(data)
+    kept = RelationInput.of(prepared)
+    monkeypatch.setattr(graph_evidence, "_MOST_PRODUCTS", 0)
+    whole = RelationInput.of(prepared)
+    assert kept.occasions.products > whole.occasions.products
+    for found, rows in zip(kept.occasions.factors(), whole.occasions.factors(), strict=True):
+        flat, given = found.reshape(-1, found.shape[-1]), rows.reshape(-1, rows.shape[-1])
+        np.testing.assert_allclose(flat @ flat.T, given @ given.T, atol=1e-9 * np.trace(given @ given.T))
+    found, expected = (source.read().evidence() for source in (kept, whole))
+    np.testing.assert_allclose(found.correlation, expected.correlation, atol=1e-8)
+    np.testing.assert_allclose(found.freedom, expected.freedom, rtol=1e-8)
+    assert isinstance(kept.occasions, Occasions)
 
 
 @pytest.mark.parametrize("options", [{}, {"n": 8, "d": 12}, {"rho": 0.8}, {"rho": 0.8, "layout": "aligned", "n": 40}])
@@ -343,7 +374,7 @@ def test_global_test_errs_at_its_level_and_finds_clusters():
         random = np.random.default_rng(seed)
         X, W = random.standard_normal((30, 8)), random.standard_normal((8, 5))
         source = weights_of(X, X @ W + random.standard_normal((30, 5)), shared_mean=False)
-        p.append(LazyEvidence(lambda source=source: source).global_test(19, seed).p)
+        p.append(LazyEvidence(source).global_test(19, seed).p)
     assert stats.kstest(p, "uniform").pvalue > 0.01  # discrete, so that the test is cautious
     data = make_clustered_tasks(n_tasks=6, clusters=[[0, 1, 2]], random_state=0)
     found = MSSLRegressor().fit(data.X, data.y, tasks=data.tasks).graph_.global_test(39)

@@ -268,7 +268,7 @@ def test_long_tests_are_not_made_unasked(monkeypatch):
             return super().permuted(random)
 
     monkeypatch.setattr(inference, "_MOST_OPERATIONS", 1.0)
-    lazy = LazyEvidence(lambda: Counted(values, 0.0))
+    lazy = LazyEvidence(Counted(values, 0.0))
     lazy.test_overall()
     assert lazy.resolve().overall is None
     monkeypatch.undo()

@@ -26,7 +26,7 @@ from mssl.data.layouts import TaskData, check_target_sizes, read_tasks
 from mssl.data.moments import Moments
 from mssl.data.targets import TargetTransform, learn_transform
 from mssl.data.workers import read_on_workers
-from mssl.estimators.errors import later_errors
+from mssl.estimators.errors import errors_of
 from mssl.estimators.gaps import check_rows, fit_rows
 from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
 from mssl.estimators.moments import check_columns, check_moments, remember_columns, remember_moments
@@ -35,8 +35,8 @@ from mssl.estimators.spec import FitSpec, TaskShape, warn_if_ordinary
 from mssl.estimators.summary import Summary, summarise
 from mssl.exceptions import DataError, all_or_nothing
 from mssl.features import fit_maps
-from mssl.graph.evidence import lazy_evidence
-from mssl.graph.inference import Later, saved_state
+from mssl.graph.evidence import evidence_of
+from mssl.graph.inference import Later
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.losses import Bernoulli, Loss, resolve_loss
 from mssl.metrics import deviance_score, scored_targets, task_means
@@ -191,9 +191,6 @@ class MultiTaskEstimator(TaskEstimator):
     warm_start: bool
     errors_: Any = None  # models of earlier versions have none
 
-    def __getstate__(self) -> dict[str, Any]:
-        return saved_state(super().__getstate__())
-
     @abstractmethod
     def to_spec(self, data: TaskShape) -> FitSpec:
         """What the parameters stand for on these data: structure, penalty, loss and settings of the fit.
@@ -241,9 +238,9 @@ class MultiTaskEstimator(TaskEstimator):
         own = proper.diagonal()
         proper = with_diagonal(proper, np.where(own > 0, own, 1.0))
         self.partial_correlation_ = partial_correlation(proper)
-        evidence = lazy_evidence(prepared, result, spec.structure, data)
+        evidence = evidence_of(prepared, result, spec.structure, data)
         self.graph_ = TaskGraph.from_precision(proper, tasks=data.tasks.tolist(), evidence=evidence)
-        self.errors_ = later_errors(spec, prepared, result)
+        self.errors_ = errors_of(spec, prepared, result)
         self.objective_ = result.objective
         self.n_iter_ = len(result.history)
         self.history_ = result.history
@@ -355,7 +352,6 @@ class MultiTaskEstimator(TaskEstimator):
         data = self._with_targets(read)
         remember_columns(self, data.n_features, data.feature_names)
         self._fit_tasks(data, X, y)
-        self.errors_.resolve()  # while the workers have the rows
         return True
 
     def _fit_tasks(self, data: TaskData, X: Any, y: Any) -> Self:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
 from time import monotonic
@@ -34,10 +35,9 @@ from mssl.evidence.choice import Ensemble, Request, choose
 from mssl.evidence.fit import STRUCTURES, Options
 from mssl.evidence.forecast import Forecast, joined
 from mssl.evidence.relations import sparse_precision
-from mssl.exceptions import DataError, all_or_nothing
+from mssl.exceptions import DataError, MSSLError, all_or_nothing
 from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
-from mssl.graph.evidence import nothing_to_test, read_scores
-from mssl.graph.inference import Later, LazyEvidence
+from mssl.graph.evidence import evidence_on_weights
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.losses import Loss
 from mssl.metrics import HeldOut
@@ -229,9 +229,9 @@ class BayesianEstimator(TaskEstimator):
         settings = Settings(fit_intercept=self.fit_intercept)
         evidence = None
         if np.all(data.n_rows > 0):  # a task without rows is related to none
-            evidence = LazyEvidence(
-                lambda: read_scores(prepare(data, loss, settings)), nothing=lambda: nothing_to_test(data)
-            )
+            with suppress(MSSLError), warnings.catch_warnings():  # of single fits, which are for the tests alone
+                warnings.simplefilter("ignore")
+                evidence = evidence_on_weights(prepare(data, loss, settings), data)
         precision = sparse_precision(ensemble)
         self.precision_ = precision
         self.partial_correlation_ = partial_correlation(precision)
@@ -410,15 +410,8 @@ class BayesianEstimator(TaskEstimator):
         precision[:-1, :-1] = self.precision_
         self.precision_ = precision
         self.partial_correlation_ = partial_correlation(precision)
-        before, known = self.graph_, self.graph_.evidence
-
-        def wider() -> Any:
-            before.test_overall()  # which needs the data of the fit
-            return known.resolve().with_unknown() if known is not None else None
-
-        evidence: Any = None if known is None else Later(wider, len(precision))
-        if self.graph_.untested:
-            evidence = evidence.resolve()
+        known = self.graph_.evidence
+        evidence = None if known is None else known.with_unknown()
         self.graph_ = TaskGraph.from_precision(precision, tasks=self.tasks_.tolist(), evidence=evidence)
         return self
 

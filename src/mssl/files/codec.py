@@ -133,6 +133,19 @@ WORDS = {
     "pca": "sklearn.decomposition.PCA",
     "truncated_svd": "sklearn.decomposition.TruncatedSVD",
 }
+# What fitted models hold besides, for what is computed when it is asked for; files of mssl hold what it gives.
+_INPUTS = (
+    "mssl.estimators.errors.LaterErrors",
+    "mssl.graph.inference.LazyEvidence",
+    "mssl.graph.inference.Residuals",
+    "mssl.graph.evidence.RelationInput",
+    "mssl.graph.evidence.Occasions",
+    "mssl.solvers.quadratic.GramQuadratic",
+    "mssl.solvers.quadratic.DesignQuadratic",
+    "mssl.data.design.Design",
+    "mssl.data.design.DenseBlocks",
+    "mssl.data.design.SparseBlocks",
+)
 _WORD_OF = {home.rpartition(".")[2]: word for word, home in WORDS.items()}
 # Version 1 named classes by their paths of that time; a word is the class name in small letters with underscores.
 _PATH_OF_VERSION_1 = re.compile(r"mssl(?:\.[a-z_]+){1,3}\.([A-Z][A-Za-z0-9]*)")
@@ -310,7 +323,7 @@ def skops_types() -> list[str]:
     >>> model = skops.io.load("model.skops", trusted=mssl.skops_types())  # doctest: +SKIP
     """
     classes = (_class_of(word) for word, home in WORDS.items() if home.startswith("mssl."))
-    return [f"{cls.__module__}.{cls.__qualname__}" for cls in classes]
+    return [*(f"{cls.__module__}.{cls.__qualname__}" for cls in classes), *_INPUTS]
 
 
 def belongs_to_run(name: str, value: Any) -> bool:

@@ -17,6 +17,7 @@ from mssl.data.occasions import occasion_table, occasions_of
 from mssl.exceptions import ParameterError
 from mssl.graph.inference import (
     GROUPED,
+    Evidence,
     GraphEvidence,
     LazyEvidence,
     Residuals,
@@ -31,7 +32,7 @@ from mssl.kernels.threads import threads_for
 from mssl.penalties import L1
 from mssl.solvers.alternation import FitResult
 from mssl.solvers.fit import Prepared
-from mssl.solvers.quadratic import GramQuadratic
+from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, without_rows
 from mssl.solvers.residual import ResidualProblem
 from mssl.solvers.start import Spectra, moderated_noise, variance_components
 from mssl.structures.base import Structure
@@ -49,8 +50,9 @@ _ABSENT = 1e-10  # eigenvalues of a Gram below this share of its largest are rou
 _FREE_ROWS = 1.5  # rows per feature from which on residuals are those of least squares, which hold no weights
 _NEGLIGIBLE = 0.9  # shrinkage of the residuals' correlations from which on they are taken for chance
 _SMALLEST_EIGENVALUE = 0.02  # of the residuals' correlations
-_MOST_TASKS = 4000  # all pairs of which are compared: a dozen arrays of 128 MB
 _LARGEST = 5000  # weights of all tasks whose errors are whitened together: more take minutes
+_MOST_PRODUCTS = 1000  # rows of the table of occasions' products: with more, the occasions are kept
+_MOST_RESIDUALS = 250_000  # that are kept to be permuted; of more the evidence alone is kept: 2 MB
 _MOST_WEIGHTS = 1000  # in a block of the likelihood of partial correlations: two seconds
 _MOST_IN_GROUP = 50  # tasks of it: 1 275 entries of their covariance
 _MOST_OPERATIONS = 3e10  # of all groups' likelihoods, each evaluated once: ten seconds
@@ -129,8 +131,8 @@ class _Statistics(NamedTuple):
         return np.sign(self.cosines + self.cosines.T), p
 
 
-def lazy_evidence(prepared: Prepared, result: FitResult, structure: Structure, data: TaskData) -> LazyEvidence:
-    """The evidence behind the graph of a fit, computed when it is asked for.
+def evidence_of(prepared: Prepared, result: FitResult, structure: Structure, data: TaskData) -> Evidence | LazyEvidence:
+    """The evidence behind the graph of a fit, computed when it is asked for from what is kept of the data.
 
     Parameters
     ----------
@@ -139,29 +141,23 @@ def lazy_evidence(prepared: Prepared, result: FitResult, structure: Structure, d
     data : TaskData
         The tasks.
     """
+    ranks = getattr(structure, "correlation", "pearson") != "pearson"
+    if structure.relates == "residual":
+        residuals = _residuals(prepared, result, ranks)
+        evidence = LazyEvidence(residuals, len(residuals.values))
+        return evidence.saved() or evidence if residuals.values.size > _MOST_RESIDUALS else evidence
+    # Deviations from a mean that is not shared by all are related where the tasks are not: clusters repel each other
+    # about their common mean. So a mean that helps to predict is no reason to test about it alone.
+    about = "auto" if prepared.settings.shared_mean else False
+    return evidence_on_weights(prepared, data, about, ranks)
 
-    def read() -> Residuals | Scores:
-        if prepared.base.n_tasks > _MOST_TASKS:
-            raise ParameterError(
-                f"There are {prepared.base.n_tasks} tasks; relations are told from chance for at most {_MOST_TASKS}, "
-                "since all pairs are compared. Fit the tasks in question alone."
-            )
-        with threads_for(prepared.size):
-            ranks = getattr(structure, "correlation", "pearson") != "pearson"
-            if structure.relates == "residual":
-                return _residuals(prepared, result, ranks)
-            # Deviations from a mean that is not shared by all are related where the tasks are not: clusters repel each
-            # other about their common mean. So a mean that helps to predict is no reason to test about it alone.
-            about = "auto" if prepared.settings.shared_mean else False
-            return read_scores(prepared, about, ranks)
 
-    def nothing() -> Untested | None:
-        return None if structure.relates == "residual" else nothing_to_test(data, prepared.design)
-
-    if hasattr(data.X, "gather"):  # asked while the workers that hold the rows are there
-        told = nothing()
-        return LazyEvidence(read, prepared.base.n_tasks, lambda: told)
-    return LazyEvidence(read, prepared.base.n_tasks, nothing)
+def evidence_on_weights(
+    prepared: Prepared, data: TaskData, shared_mean: Any = "auto", ranks: bool = False
+) -> Untested | LazyEvidence:
+    """The evidence on the relations of the tasks' weights; the parameters are those of :class:`RelationInput`."""
+    untested = nothing_to_test(data, prepared.design)
+    return untested or LazyEvidence(RelationInput.of(prepared, shared_mean, ranks), len(prepared.noise))
 
 
 def nothing_to_test(data: TaskData, design: Design | None = None) -> Untested | None:
@@ -181,7 +177,7 @@ def nothing_to_test(data: TaskData, design: Design | None = None) -> Untested | 
 
 
 def _residuals(prepared: Prepared, result: FitResult, ranks: bool) -> Residuals:
-    problem = prepared.problem(L1(), "residual")
+    problem = prepared.problem(L1(1.0), "residual")  # residuals are the same with any penalty
     assert isinstance(problem, ResidualProblem)
     used = np.count_nonzero(result.W, axis=1).mean() + (1.0 if prepared.settings.fit_intercept else 0.0)
     residuals = problem.related(result.W)
@@ -189,6 +185,126 @@ def _residuals(prepared: Prepared, result: FitResult, ranks: bool) -> Residuals:
         missing = prepared.gaps.missing
         residuals = np.where(missing, np.nan, residuals[:, : missing.shape[1]])
     return Residuals(normal_scores(residuals) if ranks else residuals, float(used))
+
+
+class Occasions(NamedTuple):
+    """Rows of different tasks that belong together, as far as products over all occasions tell them.
+
+    Attributes
+    ----------
+    features : ndarray of shape (K or 1, d, r)
+        Centred features; 0 where a task has no row.
+    targets : ndarray of shape (K, r)
+        Centred targets.
+    counts : ndarray of shape (K, K)
+        Occasions of both tasks.
+    products : bool
+        Whether these are not the occasions, but their products: of each row of features or targets with all of them.
+    """
+
+    features: Array
+    targets: Array
+    counts: Array
+    products: bool
+
+    @classmethod
+    def of(cls, prepared: Prepared) -> Occasions | None:
+        """Those of prepared data; None where no rows belong together."""
+        data, design = prepared.data, prepared.design
+        if data is None or design is None or design.is_sparse or data.n_tasks < 2 or occasions_of(data) is None:
+            return None
+        features, targets, known = _by_occasion(data, prepared)
+        (B, d, n), K = features.shape, len(targets)
+        counts = known.astype(float) @ known.T
+        if not B * d + K <= min(n, _MOST_PRODUCTS):
+            return cls(features, targets, counts, False)
+        rows = np.concatenate([features.reshape(B * d, n), targets])
+        features, targets = np.split(rows @ rows.T, [B * d])
+        return cls(features.reshape(B, d, -1), targets, counts, True)
+
+    def factors(self) -> tuple[Array, Array]:
+        """Features (K or 1, d, r) and targets (K, r) with the products of the occasions."""
+        if not self.products:
+            return self.features, self.targets
+        B, d, r = self.features.shape
+        products = np.concatenate([self.features.reshape(B * d, r), self.targets])
+        size = np.sqrt(np.diagonal(products))
+        size = np.where(size > 0, size, 1.0)
+        values, vectors = np.linalg.eigh(products / np.outer(size, size))
+        features, targets = np.split(size[:, None] * vectors * np.sqrt(np.maximum(values, 0.0)), [B * d])
+        return features.reshape(B, d, r), targets
+
+
+@dataclass(frozen=True, eq=False)
+class RelationInput:
+    """What is kept of a fit's data, so that the relations of the weights can be tested: a source of evidence.
+
+    Attributes
+    ----------
+    base : GramQuadratic or DesignQuadratic
+        The loss of single tasks, noise precisions 1: Grams, or rows where these are fewer numbers.
+    squares : ndarray of shape (K,) or None
+        Sums of squares of the centred targets; None where the features explain them.
+    freedom : ndarray of shape (K,)
+        Degrees of freedom of the targets.
+    noise : ndarray of shape (K,) or None
+        Noise variances where they are known.
+    occasions : Occasions or None
+        Rows that tasks have in common.
+    shared_mean, ranks
+        As of :class:`Scores`.
+    """
+
+    base: GramQuadratic | DesignQuadratic
+    squares: Array | None
+    freedom: Array
+    noise: Array | None
+    occasions: Occasions | None
+    shared_mean: Any
+    ranks: bool
+
+    @classmethod
+    def of(cls, prepared: Prepared, shared_mean: Any = "auto", ranks: bool = False) -> RelationInput:
+        """What is kept of prepared data."""
+        base, spectra = prepared.base, prepared.spectra
+        known = prepared.rows is not None or not isinstance(prepared.settings.noise, str) or spectra is None
+        return cls(
+            without_rows(base),
+            None if spectra is None else spectra.target_squares,
+            np.full(base.n_tasks, float(base.n_features)) if spectra is None else spectra.freedom,
+            prepared.noise if known else None,
+            Occasions.of(prepared),
+            shared_mean,
+            ranks,
+        )
+
+    def read(self) -> Scores:
+        """The tasks' scores."""
+        size = max(self.base.n_features, self.base.n_tasks)
+        with threads_for(size):
+            tasks = self._tasks()
+            errors = None if self.occasions is None else _errors(self.occasions, tasks)
+        return Scores(tasks, errors, self.shared_mean, self.ranks, size)
+
+    def _tasks(self) -> _Tasks:
+        base = self.base
+        K, d = base.n_tasks, base.n_features
+        if isinstance(base, GramQuadratic):
+            values, vectors = np.linalg.eigh(base.gram)
+            values = base.task_scale[:, None] * values
+            vectors = np.broadcast_to(vectors, (K, d, d))
+        else:
+            blocks = [np.linalg.svd(base.block(k), full_matrices=False)[1:] for k in range(K)]
+            m = max(len(sizes) for sizes, _ in blocks)
+            values, vectors = np.zeros((K, m)), np.zeros((K, d, m))
+            for k, (sizes, rows) in enumerate(blocks):
+                values[k, : len(sizes)], vectors[k, :, : len(sizes)] = sizes**2, rows.T
+        values = np.where(values > _ABSENT * values.max(axis=1, keepdims=True), values, 0.0)
+        projections = np.where(values > 0, np.einsum("kdm,kd->km", vectors, base.linear), 0.0)
+        squares = self.squares
+        if squares is None:
+            squares = np.sum(np.divide(projections**2, values, out=np.zeros_like(values), where=values > 0), axis=1)
+        return _Tasks(values, vectors, projections, squares, self.freedom, self.noise)
 
 
 class Scores(NamedTuple):
@@ -212,6 +328,10 @@ class Scores(NamedTuple):
     shared_mean: Any
     ranks: bool
     size: int
+
+    def read(self) -> Scores:
+        """These are the scores."""
+        return self
 
     def operations(self) -> float:
         """Roughly how many operations these take: cosines of all pairs, the mean, and whitened errors."""
@@ -310,35 +430,6 @@ class Scores(NamedTuple):
         a = tasks.values / white.noise[:, None]
         h = a / (1 + white.v[:, None] * a)
         return _cosines(u, h, tasks.vectors, white.v, self.errors, white.noise)
-
-
-def read_scores(prepared: Prepared, shared_mean: Any = "auto", ranks: bool = False) -> Scores:
-    """The scores of prepared data; the parameters are those of :class:`Scores`."""
-    tasks = _read(prepared)
-    return Scores(tasks, _errors(prepared, tasks), shared_mean, ranks, prepared.size)
-
-
-def _read(prepared: Prepared) -> _Tasks:
-    base, spectra = prepared.base, prepared.spectra
-    K, d = base.n_tasks, base.n_features
-    if isinstance(base, GramQuadratic):
-        values, vectors = np.linalg.eigh(base.gram)
-        values = base.task_scale[:, None] * values
-        vectors = np.broadcast_to(vectors, (K, d, d))
-    else:
-        blocks = [np.linalg.svd(base.block(k), full_matrices=False)[1:] for k in range(K)]
-        m = max(len(sizes) for sizes, _ in blocks)
-        values, vectors = np.zeros((K, m)), np.zeros((K, d, m))
-        for k, (sizes, rows) in enumerate(blocks):
-            values[k, : len(sizes)], vectors[k, :, : len(sizes)] = sizes**2, rows.T
-    values = np.where(values > _ABSENT * values.max(axis=1, keepdims=True), values, 0.0)
-    projections = np.where(values > 0, np.einsum("kdm,kd->km", vectors, base.linear), 0.0)
-    known = prepared.rows is not None or not isinstance(prepared.settings.noise, str) or spectra is None
-    freedom = np.full(K, float(d)) if spectra is None else spectra.freedom
-    squares = np.sum(np.divide(projections**2, values, out=np.zeros_like(values), where=values > 0), axis=1)
-    if spectra is not None:
-        squares = spectra.target_squares
-    return _Tasks(values, vectors, projections, squares, freedom, prepared.noise if known else None)
 
 
 class _White(NamedTuple):
@@ -592,28 +683,23 @@ def _common_level(sign: Array, p: Array, freedom: Array) -> bool:
     return location > _DOUBT / np.sqrt(information)
 
 
-def _errors(prepared: Prepared, tasks: _Tasks) -> _Errors | None:
-    """The errors that tasks share, or None where they have no occasions in common or nothing shows."""
-    data, design = prepared.data, prepared.design
-    if data is None or design is None or design.is_sparse or occasions_of(data) is None:
-        return None
+def _errors(occasions: Occasions, tasks: _Tasks) -> _Errors | None:
+    """The errors that tasks share, or None where nothing shows."""
     K, m = tasks.values.shape
-    if K < 2:
-        return None
-    rows, targets, known = _by_occasion(data, prepared)
-    noise, v = tasks.variances()
-    ratio = (v / noise)[:, None] * tasks.values
-    ample = known.sum(axis=1) - 1 >= _FREE_ROWS * np.count_nonzero(tasks.values, axis=1)
-    share = np.where(ample[:, None], (tasks.values > 0).astype(float), ratio / (1 + ratio))
-    root = np.divide(1.0, np.sqrt(tasks.values), out=np.zeros_like(tasks.values), where=tasks.values > 0)
-    F = np.matmul(tasks.vectors.transpose(0, 2, 1), rows) * root[:, :, None]
-    E = targets - np.einsum("kmn,km->kn", F * share[:, :, None], np.einsum("kmn,kn->km", F, targets))
-    shares = share.sum(axis=1)
     if K * m > _LARGEST:
         raise ParameterError(
             f"There are {K} tasks with {m} features whose errors are related by common rows; relations of the weights "
             f"are computed for at most {_LARGEST} weights. Relate the residuals instead, with on='residual'."
         )
+    (rows, targets), counts = occasions.factors(), occasions.counts
+    noise, v = tasks.variances()
+    ratio = (v / noise)[:, None] * tasks.values
+    ample = np.diagonal(counts) - 1 >= _FREE_ROWS * np.count_nonzero(tasks.values, axis=1)
+    share = np.where(ample[:, None], (tasks.values > 0).astype(float), ratio / (1 + ratio))
+    root = np.divide(1.0, np.sqrt(tasks.values), out=np.zeros_like(tasks.values), where=tasks.values > 0)
+    F = np.matmul(tasks.vectors.transpose(0, 2, 1), rows) * root[:, :, None]
+    E = targets - np.einsum("kmn,km->kn", F * share[:, :, None], np.einsum("kmn,kn->km", F, targets))
+    shares = share.sum(axis=1)
     F *= np.sqrt(share)[:, :, None]
     if F.shape[2] ** 2 < K * m**2:  # traces of products of the tasks' hat matrices, the cheaper way
         hats = np.matmul(F.transpose(0, 2, 1), F).reshape(K, -1)
@@ -621,7 +707,6 @@ def _errors(prepared: Prepared, tasks: _Tasks) -> _Errors | None:
     else:
         flat = F.reshape(K * m, -1)
         common = np.sum((flat @ flat.T).reshape(K, m, K, m) ** 2, axis=(1, 3))
-    counts = known.astype(float) @ known.T
     freedom = np.maximum(counts - 1 - shares[:, None] - shares[None, :] + common, 2.0)
     products = E @ E.T / freedom
     sizes = np.sqrt(np.maximum(np.diagonal(products), 1e-300))

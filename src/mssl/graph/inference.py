@@ -83,9 +83,10 @@ Bartlett (1935), Some aspects of the time-correlation problem in regard to tests
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
 import numpy as np
@@ -95,7 +96,7 @@ from scipy.special import ndtri, stdtr, stdtrit
 from mssl._html import Html, tag
 from mssl._typing import Array, Index
 from mssl._validation import check_array, check_choice, check_number, check_whole_number
-from mssl.exceptions import MSSLError, require
+from mssl.exceptions import MSSLError, ParameterError, require
 from mssl.glasso.solver import graphical_lasso
 from mssl.graph.export import ROWS_SHOWN, csv_of_pairs, html_table, noted, short_name, text_table, written
 from mssl.kernels.threads import SingleThreaded
@@ -112,6 +113,7 @@ _PERMUTATIONS = 19  # of the global test that is made unasked: p-values from 0.0
 # Of one permutation: 0.1 s on one core of 2.5 GHz, 19 of them under 2 s (10 to 1000 tasks with 4 to 100 features).
 _MOST_OPERATIONS = 1e8
 _PAIR, _TASK = 4e3, 3e5  # operations that a pair and a task take besides products of matrices, measured there
+_MOST_TASKS = 4000  # all pairs of which are compared: a dozen arrays of 128 MB
 _MOST_SAVED = 500  # tasks whose evidence is saved unasked: 4 MB
 
 
@@ -511,9 +513,12 @@ class Untested(NamedTuple):
         """The same for one more task."""
         return self
 
+    def global_test(self, n_permutations: int = 199, random_state: Any = 0) -> GlobalTest:
+        """Nothing is found in any permutation."""
+        return GlobalTest(1.0, self.smallest_q, n_permutations)
+
 
 Evidence = GraphEvidence | Untested
-Nothing = Callable[[], Untested | None]
 
 
 def few_observations(evidence: GraphEvidence) -> bool:
@@ -581,6 +586,14 @@ def _sparse_inverse(C: Array, freedom: float) -> Array:
 
 
 class EvidenceSource(Protocol):
+    """What is kept of data, for evidence to be computed from."""
+
+    def read(self) -> EvidenceData:
+        """The data."""
+        ...
+
+
+class EvidenceData(EvidenceSource, Protocol):
     """Data that evidence is computed from, and that can be permuted."""
 
     def operations(self) -> float:
@@ -591,48 +604,34 @@ class EvidenceSource(Protocol):
         """What the data say."""
         ...
 
-    def permuted(self, random: np.random.Generator) -> EvidenceSource:
+    def permuted(self, random: np.random.Generator) -> EvidenceData:
         """The same data without relations between tasks."""
         ...
 
 
-class Later(SingleThreaded, Generic[T]):
-    """What is computed when it is first asked for, or when it is saved.
+class Later(SingleThreaded, ABC, Generic[T]):
+    """What is computed from what a fit keeps, when it is first asked for or written to a file.
 
-    Parameters
-    ----------
-    compute : callable
-        Computes it; files and pickles keep what it found.
-    n_tasks : int
-        Number of tasks. What belongs to more than 500 is saved where it was asked for before: it may be as large as all
-        pairs.
+    Copies and pickles compute nothing: they keep what it is computed from.
     """
 
-    def __init__(self, compute: Callable[[], T], n_tasks: int = 0) -> None:
-        self._n_tasks = n_tasks
-        self._compute: Callable[[], T] | None = compute
-        self._found: T | None = None
+    _found: T | None = None
+
+    @abstractmethod
+    def _compute(self) -> T: ...
 
     def resolve(self) -> T:
         """What is computed."""
         if self._found is None:
-            assert self._compute is not None
-            self._found, self._compute = self._compute(), None
+            self._found = self._compute()
         return self._found
 
     def saved(self) -> T | None:
-        """What a file keeps: what is computed, or None where the data allow none or it is large and not known yet."""
-        if self._found is None and self._n_tasks > _MOST_SAVED:
-            return None
+        """What a file keeps: what is computed, or None where the data allow none."""
         try:
             return self.resolve()
         except MSSLError:
             return None
-
-
-def saved_state(state: dict[str, Any]) -> dict[str, Any]:
-    """The state of an object for pickles and other files: what is computed later is computed now."""
-    return {name: value.saved() if isinstance(value, Later) else value for name, value in state.items()}
 
 
 class LazyEvidence(Later[Evidence]):
@@ -640,45 +639,55 @@ class LazyEvidence(Later[Evidence]):
 
     Parameters
     ----------
-    read : callable
-        Gives the data; files and pickles keep the evidence alone.
+    source : EvidenceSource
+        What is kept of the data.
     n_tasks : int
-        As for :class:`Later`.
-    nothing : callable, optional
-        Says, before anything is read, that there is nothing to test, where that is so.
+        Number of tasks. Of more than 500, files and pickles keep the evidence where it was asked for before, and not
+        its source.
+    unknown : int
+        Number of tasks that joined later, of which nothing is known.
     """
 
-    def __init__(self, read: Callable[[], EvidenceSource], n_tasks: int = 0, nothing: Nothing = lambda: None) -> None:
-        self._source: EvidenceSource | None = None
-        self._nothing = cache(nothing)
+    def __init__(self, source: EvidenceSource, n_tasks: int = 0, unknown: int = 0) -> None:
+        self._source, self._n_tasks, self._unknown = source, n_tasks, unknown
 
-        def compute() -> Evidence:
-            if found := self._nothing():
-                return found
-            self._source = read()
-            return self._source.evidence()
+    def __reduce__(self) -> Any:
+        return (_itself, (self._found,)) if self._n_tasks > _MOST_SAVED else super().__reduce__()
 
-        super().__init__(compute, n_tasks)
+    def _compute(self) -> Evidence:
+        if self._n_tasks > _MOST_TASKS:
+            raise ParameterError(
+                f"There are {self._n_tasks} tasks; relations are told from chance for at most {_MOST_TASKS}, since all "
+                "pairs are compared. Fit the tasks in question alone."
+            )
+        return self._widened(self._source.read().evidence())
 
-    @property
-    def untested(self) -> str:
-        """Why no pair is tested; empty where pairs are."""
-        return getattr(self._nothing(), "untested", "")
+    def _widened(self, evidence: GraphEvidence) -> GraphEvidence:  # of the tasks that joined later nothing is known
+        for _ in range(self._unknown):
+            evidence = evidence.with_unknown()
+        return evidence
+
+    def with_unknown(self) -> LazyEvidence:
+        """The evidence with one more task, of which nothing is known."""
+        return LazyEvidence(self._source, self._n_tasks + 1, self._unknown + 1)
 
     def saved(self) -> Evidence | None:
-        """As of :class:`Later`, with what summaries print; that there is nothing to test takes no room."""
-        if self._nothing() is None and super().saved() is not None:
+        """As of :class:`Later`, with what summaries print."""
+        if self._found is None and self._n_tasks > _MOST_SAVED:
+            return None
+        if super().saved() is not None:
             self.test_overall()
-        return self._nothing() or self._found
+        return self._found
 
     def global_test(self, n_permutations: int = 199, random_state: Any = 0) -> GlobalTest:
         """Whether there is any relation at all, see :meth:`mssl.TaskGraph.global_test`."""
         n = check_whole_number("n_permutations", n_permutations, low=1)
         random = np.random.default_rng(random_state)
         found = self.resolve().smallest_q
-        if self._source is None or found >= 1:  # permuted data have no larger q
+        if found >= 1:  # permuted data have no larger q
             return GlobalTest(1.0, found, n)
-        chance = [self._source.permuted(random).evidence().smallest_q for _ in range(n)]
+        data = self._source.read()
+        chance = [self._widened(data.permuted(random).evidence()).smallest_q for _ in range(n)]
         return GlobalTest((1 + sum(q <= found for q in chance)) / (1 + n), found, n)
 
     def test_overall(self) -> None:
@@ -687,8 +696,12 @@ class LazyEvidence(Later[Evidence]):
         if isinstance(found, Untested) or found.overall is not None or found.smallest_q > FDR:
             return
         K = len(found.reliability)
-        if self._source is not None and _PAIR * K**2 + _TASK * K + self._source.operations() <= _MOST_OPERATIONS:
+        if _PAIR * K**2 + _TASK * K + self._source.read().operations() <= _MOST_OPERATIONS:
             self._found = replace(found, overall=self.global_test(_PERMUTATIONS).p)
+
+
+def _itself(found: Evidence | None) -> Evidence | None:
+    return found
 
 
 def residual_evidence(residuals: Array, used: float = 0.0) -> GraphEvidence:
@@ -726,6 +739,10 @@ class Residuals(NamedTuple):
 
     values: Array
     used: float
+
+    def read(self) -> Residuals:
+        """These are the residuals."""
+        return self
 
     def operations(self) -> float:
         """Those of products of all pairs."""

@@ -19,7 +19,7 @@ from mssl._validation import check_number, check_whole_number, refused
 from mssl.exceptions import DataError, ModelFileError, require
 from mssl.graph.communities import by_size, louvain
 from mssl.graph.export import Edge, EdgeTable, dot, graphml, json_text, noted, parse_json, short_name, written
-from mssl.graph.inference import Evidence, GlobalTest, Later, LazyEvidence, RelationTable, saved_state
+from mssl.graph.inference import Evidence, GlobalTest, LazyEvidence, RelationTable, Untested
 from mssl.kernels.threads import single_threaded
 from mssl.model.task_matrix import (
     DENSE_UP_TO,
@@ -135,7 +135,7 @@ class TaskGraph:
     weights: TaskMatrix
     confidence: TaskMatrix | None = None
     coordinates: FloatArray | None = None
-    evidence: Evidence | Later[Evidence] | None = None
+    evidence: Evidence | LazyEvidence | None = None
     false_edges: float | None = None
 
     def __post_init__(self) -> None:
@@ -158,9 +158,6 @@ class TaskGraph:
                 value.setflags(write=False)
             object.__setattr__(self, name, value)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return saved_state(vars(self))
-
     @classmethod
     @single_threaded
     def from_precision(
@@ -170,7 +167,7 @@ class TaskGraph:
         tol: float = 0.0,
         confidence: ArrayLike | None = None,
         coordinates: ArrayLike | None = None,
-        evidence: Evidence | Later[Evidence] | None = None,
+        evidence: Evidence | LazyEvidence | None = None,
     ) -> TaskGraph:
         """Read the graph off a precision matrix: an edge where the size of the partial correlation exceeds `tol`."""
         check_number("tol", tol, low=0, remedy="It is the largest |partial correlation| that is read as no edge.")
@@ -320,7 +317,7 @@ class TaskGraph:
         0.05
         """
         self._evidence()
-        if not isinstance(self.evidence, LazyEvidence):
+        if not isinstance(self.evidence, LazyEvidence | Untested):
             raise DataError(
                 "This graph came without the data, which the test permutes. Use the graph_ of an estimator that was "
                 "fitted in this process."

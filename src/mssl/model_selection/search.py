@@ -120,8 +120,7 @@ class ScoredFold(RowFold):
 
 def _answering(model: Any, change: Any) -> Any:
     """The model with other methods, for scorers that know X and y only."""
-    answering = object.__new__(type(model))  # copy() would compute what is computed later
-    vars(answering).update(vars(model))
+    answering = copy(model)
     for name in ("predict", "predict_proba", "decision_function", "score"):
         if hasattr(model, name):
             setattr(answering, name, change(getattr(model, name)))

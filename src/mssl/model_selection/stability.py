@@ -44,7 +44,7 @@ from mssl.estimators.mssl import MSSLRegressor
 from mssl.exceptions import ParameterError, all_or_nothing
 from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.glasso.solver import graphical_lasso
-from mssl.graph.evidence import lazy_evidence
+from mssl.graph.evidence import evidence_of
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.kernels.threads import SingleThreaded
 from mssl.model.task_matrix import entries_at
@@ -224,7 +224,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         found_words = (done[name] for name, _ in pieces)
         words = [word for part in found_words for word in ([part] if isinstance(part, str) else part)]
         found = self._summarise(words, S, floors, list(whole.data.tasks), structure.edges)
-        self.graph_ = replace(found, evidence=lazy_evidence(point.prepared, point.result, structure, whole.data))
+        self.graph_ = replace(found, evidence=evidence_of(point.prepared, point.result, structure, whole.data))
         self._warn_of_chance()
         return self
 

@@ -47,6 +47,9 @@ _BLOCKWISE = 20  # at least so many come before it
 _ROWS_PER_FEATURE = 0.5  # from here on Grams are at most twice the data, and descent on them is 2–3 times faster
 
 
+_MOST_FORMED = 10**6  # numbers of Grams that no solver asked for, and that are formed where a loss is kept: 8 MB
+
+
 class Smooth(Protocol):
     """A convex smooth loss of W; all that FISTA needs."""
 
@@ -475,6 +478,15 @@ def make_quadratic(
     feature_means = np.broadcast_to(sums / (safe[:, None] if common is None else safe[0]), linear.shape)
     constants = 0.5 * design.task_dots(weighted, target)
     return GramQuadratic(gram, linear, constants, scale, target_means, feature_means)
+
+
+def without_rows(quadratic: GramQuadratic | DesignQuadratic) -> GramQuadratic | DesignQuadratic:
+    """The same loss for those who keep it: its Grams alone, unless they are too many to be formed for that."""
+    if isinstance(quadratic, DesignQuadratic):
+        return quadratic
+    kept = quadratic.replaced()
+    formed = kept.pending is None or kept.n_tasks * kept.n_features**2 > _MOST_FORMED
+    return kept if formed else kept.replaced(gram=kept.gram)
 
 
 def tell_beyond(size: int, memory_limit: int | None, what: str) -> bool:
