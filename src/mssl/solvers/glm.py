@@ -24,7 +24,7 @@ from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData
 from mssl.losses import Loss
 from mssl.solvers.base import CommonWeights, NoiseUnits, Unknowns
-from mssl.solvers.quadratic import GramQuadratic, Quadratic, Reference, make_quadratic
+from mssl.solvers.quadratic import GramQuadratic, Quadratic, make_quadratic
 
 Array = NDArray[np.float64]
 
@@ -224,7 +224,7 @@ class GLMLoss:
         self.weight_ridge = np.zeros(rows.design.n_tasks) if ridge is None else ridge
         self.ridge = self.unknowns.ridge(self.weight_ridge)
         self.row_weights = rows.design.per_task(precisions) * rows.weights
-        self.reference = Reference(first.ridged(self.weight_ridge)) if isinstance(first, GramQuadratic) else None
+        self.reference = first.ridged(self.weight_ridge) if isinstance(first, GramQuadratic) else None
         self._last: Point | None = None
         self._derivatives: tuple[Point, Array, Array] | None = None
 
@@ -305,7 +305,7 @@ class GLMLoss:
         if isinstance(made, GramQuadratic):
             # The gradient is the true one.
             made = made.replaced(linear=made.product(point.W) - self.slope(point))
-        self.reference = Reference(made) if isinstance(made, GramQuadratic) else None
+        self.reference = made if isinstance(made, GramQuadratic) else None
         return made
 
     def fenchel(self, W: Array, scales: Array) -> Array:

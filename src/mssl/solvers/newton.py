@@ -2,17 +2,13 @@ r"""Proximal Newton for the weight step of any loss and penalty, around the solv
 
 Each step minimises the quadratic that agrees with the loss to second order, plus coupling and penalty, and walks
 towards its minimiser as far as the true objective falls. A Hessian in the form of Grams is kept over steps, rounds
-and couplings for as long as the steps contract well, corrected by the last changes of the gradient where there is no
-penalty; only then is it formed again, so that most steps cost two products with the features. The gradient is always
-the true one, so the certificate is too.
+and couplings for as long as the steps contract well; only then is it formed again, so that most steps cost two products
+with the features. The gradient is always the true one, so the certificate is too.
 
 References
 ----------
 Lee, Sun & Saunders (2014), Proximal Newton-type methods for minimizing composite functions, SIAM Journal on
 Optimization 24(3), doi:10.1137/130921428.
-
-Liu & Nocedal (1989), On the limited memory BFGS method for large scale optimization, Mathematical Programming 45,
-doi:10.1007/BF01589116.
 """
 
 from __future__ import annotations
@@ -25,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl.model.coupling import Coupling
-from mssl.solvers.base import Status, WeightStep, solve_cg
-from mssl.solvers.quadratic import GramQuadratic, Quadratic, Reference, block_preconditioner
+from mssl.solvers.base import Status, WeightStep
+from mssl.solvers.quadratic import Quadratic
 
 if TYPE_CHECKING:
     from mssl.solvers.glm import GLMLoss, Point
@@ -44,9 +40,6 @@ _SMALLEST_GAIN = 0.01  # share of the tolerance that a step must gain: creeping 
 _ROUNDING = 1e-14  # relative rise of the objective that counts as rounding, since it is a long sum
 _LONGEST_MOVE = 4.0  # largest change of a predictor in a first step if curvature is unbounded: longer ones leave the
 # model. Steps of that length that do what the model says are followed by longer ones, or far optima are crept towards.
-_PAIRS = 10  # changes of the gradient that correct a kept Hessian: more cost memory and products
-_FEATURES_PER_STEP = 32  # to form a Hessian costs one step for each so many features
-_RIDGE_DRIFT = 1.5  # factor of a task's ridge up to which a preconditioner is used again
 
 
 @dataclass(frozen=True)
@@ -65,8 +58,6 @@ class Model:
         Whether ``bound`` is one, or a violation of the optimality condition only.
     keeps : bool
         Whether a Hessian may be kept: the solver of the quadratic must not need the quadratic's constant then.
-    corrects : bool
-        Whether the past corrects a kept Hessian. There must be no penalty, and C ≻ 0.
     """
 
     penalty: Callable[[Array], float]
@@ -74,7 +65,6 @@ class Model:
     minimise: Callable[[Quadratic, Array, float], Array]
     certified: bool = True
     keeps: bool = False
-    corrects: bool = False
 
 
 def proximal_newton(
@@ -102,7 +92,7 @@ def proximal_newton(
     WeightStep
     """
     point = loss.evaluate(np.asarray(V, dtype=float))
-    memory = _Memory(loss, coupling, model)
+    poor, previous = False, np.inf  # a poor step shows that the kept Hessian is too old
     reached = Status.CONVERGED if model.certified else Status.STATIONARY
     gap, best, idle, gain, reach = np.inf, np.inf, 0, np.inf, _LONGEST_MOVE
     # Rows of a loss are numbers of about 1, times the precision: that is what a sum that is much smaller rounds by.
@@ -121,94 +111,19 @@ def proximal_newton(
         best = min(best, gap)
         if done == max_iter:
             break
-        renew, reference = memory.needs_hessian(gap), loss.reference
+        renew, reference, previous = poor or gap > _POOR * previous, loss.reference, gap
         fresh = reference is None or renew or not model.keeps
         if reference is None or fresh:
             quadratic = loss.model(point, observed=renew)
         else:
-            quadratic = reference.quadratic.replaced(linear=reference.quadratic.product(point.W) - slope)
-        memory.see(point.W, slope, gap, fresh)
-        inner = max(0.3 * tol, _INNER * gap)
-        if model.corrects and isinstance(quadratic, GramQuadratic):
-            target = point.W + memory.direction(G, _division(loss, quadratic, coupling, inner))
-        else:
-            target = model.minimise(quadratic, point.W, inner)
+            quadratic = reference.replaced(linear=reference.product(point.W) - slope)
+        target = model.minimise(quadratic, point.W, max(0.3 * tol, _INNER * gap))
         new, full, gain, reach = _search(loss, coupling, model, point, target, G, reach, rounding)
         if new is None and fresh:
             return WeightStep(point.W, gap, done, Status.STALLED)
-        memory.judge(full)
+        poor = not full
         point = point if new is None else new
     return WeightStep(point.W, gap, max_iter, Status.MAX_ITER)
-
-
-class _Memory:
-    """The record of the last steps: whether the kept Hessian is good enough, and how the gradient changed.
-
-    Without a penalty the changes correct the kept Hessian (limited-memory BFGS), so that it can be used for longer. A
-    new one costs one step for each few dozens of features, and so many poor steps are allowed before it is formed.
-    """
-
-    def __init__(self, loss: GLMLoss, coupling: Coupling, model: Model) -> None:
-        self.loss, self.coupling, self.corrects = loss, coupling, model.corrects
-        self.allowed = loss.n_features // _FEATURES_PER_STEP if self.corrects else 0
-        kept = loss.reference.pairs if loss.reference is not None and self.corrects else []
-        self.pairs = [self._with_coupling(s, y) for s, y in kept]
-        self.last: tuple[Array, Array] | None = None
-        self.gap, self.poor = np.inf, 0
-
-    def _with_coupling(self, s: Array, y: Array) -> tuple[Array, Array, float]:
-        whole = y + self.coupling.dot(s)
-        return s, whole, float(np.vdot(s, whole))
-
-    def needs_hessian(self, gap: float) -> bool:
-        """Whether a new Hessian is needed."""
-        self.poor += gap > _POOR * self.gap
-        return self.poor > self.allowed
-
-    def see(self, W: Array, slope: Array, gap: float, fresh: bool) -> None:
-        """Note a point, the loss's gradient and the certificate; a new Hessian clears the record."""
-        reference = self.loss.reference
-        if fresh:
-            self.pairs, self.poor = [], 0
-        elif self.corrects and self.last is not None and reference is not None:
-            s, y = W - self.last[0], slope - self.last[1]
-            if float(np.vdot(s, y)) > 1e-12 * float(np.linalg.norm(s)) * float(np.linalg.norm(y)):
-                reference.pairs = [*reference.pairs[1 - _PAIRS :], (s, y)]
-                self.pairs = [*self.pairs[1 - _PAIRS :], self._with_coupling(s, y)]
-        self.last, self.gap = (W, slope), gap
-
-    def judge(self, full: bool) -> None:
-        """Count a step that had to be shortened as poor."""
-        self.poor += not full
-
-    def direction(self, G: Array, solve: Callable[[Array], Array]) -> Array:
-        """−H⁻¹G, H being the kept Hessian (``solve`` divides by it) corrected by the pairs."""
-        R, shares = G, []
-        for s, y, along in reversed(self.pairs):
-            shares.append(float(np.vdot(s, R)) / along)
-            R = R - shares[-1] * y
-        D = solve(R)
-        for (s, y, along), share in zip(self.pairs, reversed(shares), strict=True):
-            D = D + (share - float(np.vdot(y, D)) / along) * s
-        return -D
-
-
-def _division(loss: GLMLoss, quadratic: GramQuadratic, coupling: Coupling, tol: float) -> Callable[[Array], Array]:
-    """Division by the Hessian, conjugate gradients with a preconditioner that outlives the step."""
-    reference, ridge = loss.reference or Reference(quadratic), coupling.diagonal()
-    known, precondition = reference.ridge, reference.precondition
-    near = known is not None and bool(np.all((ridge <= _RIDGE_DRIFT * known) & (known <= _RIDGE_DRIFT * ridge)))
-    if precondition is None or not near:
-        precondition = block_preconditioner(quadratic, ridge)
-        reference.ridge, reference.precondition = ridge, precondition
-
-    def operate(V: Array) -> Array:
-        return quadratic.product(V) + coupling.dot(V)
-
-    def enough(_: Array, R: Array) -> bool:
-        return coupling.inverse_quadratic(R) <= tol
-
-    return lambda R: solve_cg(operate, precondition, R, np.zeros_like(R), enough, INNER_ITERATIONS)[0]
 
 
 def _search(

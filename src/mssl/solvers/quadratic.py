@@ -11,7 +11,6 @@ Weights are stored (K, d), row k is :math:`w_k`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -120,6 +119,8 @@ class GramQuadratic:
         made = GramQuadratic(**(fields | changes))
         if "eigen" in self.__dict__ and "gram" not in changes:
             made.eigen = self.eigen
+        if not changes.keys() & {"gram", "scale"}:
+            made.kept = self.kept
         return made
 
     @property
@@ -548,26 +549,6 @@ def quadratic_gap(
     """
     bound = quadratic_bound(problem, coupling, EntrywisePenalty.of(penalty, W.shape))
     return bound(W, problem.gradient(W) + coupling.dot(W) if G is None else G)
-
-
-@dataclass(eq=False)
-class Reference:
-    """A Hessian that Newton steps use for as long as they contract well.
-
-    Attributes
-    ----------
-    quadratic : GramQuadratic
-        It holds the Grams.
-    ridge, precondition : ndarray of shape (K,) and callable, or None
-        A preconditioner of Grams plus ridge.
-    pairs : list of pairs of ndarrays of shape (K, d)
-        Last steps and the changes of the loss's gradient along them.
-    """
-
-    quadratic: GramQuadratic
-    ridge: Array | None = None
-    precondition: Callable[[Array], Array] | None = None
-    pairs: list[tuple[Array, Array]] = field(default_factory=list)
 
 
 def block_preconditioner(problem: Quadratic, ridge: Array) -> Callable[[Array], Array]:

@@ -581,7 +581,7 @@ def _ridge_fit(
             quadratic = GramQuadratic.of_rows(quadratic)
         return conjugate_gradient(quadratic, coupling, V, tol=goal, max_iter=INNER_ITERATIONS).W
 
-    model = Model(lambda V: 0.0, lambda V, G: coupling.inverse_quadratic(G), minimise, keeps=True, corrects=True)
+    model = Model(lambda V: 0.0, lambda V, G: coupling.inverse_quadratic(G), minimise, keeps=True)
     with np.errstate(all="ignore"):  # steps beyond the range of numbers are refused
         step = proximal_newton(loss, coupling, model, W, tol=enough * size, max_iter=_MAX_STEPS)
     return loss, loss.evaluate(step.W)
@@ -595,10 +595,9 @@ def _near_quadratic(
     With many rows a Hessian costs more than all else, and those of the last steps hardly differ.
     """
     reference = loss.reference
-    formed = reference is not None and not np.may_share_memory(reference.quadratic.gram, getattr(base, "gram", None))
+    formed = reference is not None and not np.may_share_memory(reference.gram, getattr(base, "gram", None))
     if reuse and reference is not None and formed and np.all(loss.precisions == 1.0):
-        quadratic = reference.quadratic
-        return quadratic.replaced(linear=quadratic.product(point.W) - loss.slope(point))
+        return reference.replaced(linear=reference.product(point.W) - loss.slope(point))
     return loss.rows.working_quadratic(point.predictor, point.intercepts)
 
 

@@ -220,8 +220,6 @@ class CoefficientProblem:
 
     def _solve_glm(self, loss: GLMLoss, coupling: Coupling, V: Array, tol: float, max_iter: int) -> WeightStep:
         penalty, (bound, certified) = self.penalty, self._bound(coupling)
-        smooth = coupling.covariance is not None and not self.penalised and self.solver in ("auto", "cg")
-
         spent, budget = 0, min(_INNER_BUDGET, max(_INNER_SHARE * max_iter, INNER_ITERATIONS))
         if not isinstance(penalty, EntrywisePenalty):
             budget = min(budget, max(_INNER_BUDGET * _LARGE // V.size, _LEAST_BUDGET))
@@ -235,7 +233,7 @@ class CoefficientProblem:
             return target.W
 
         keeps = isinstance(bound, WeightBound) and bound.covariance is not None
-        model = Model(penalty.value, bound, minimise, certified, keeps=keeps, corrects=smooth)
+        model = Model(penalty.value, bound, minimise, certified, keeps=keeps)
         with np.errstate(all="ignore"):  # steps beyond the range of numbers are refused
             step = proximal_newton(loss, coupling, model, V, tol=tol, max_iter=max_iter)
         if self.penalised or coupling.covariance is not None:
