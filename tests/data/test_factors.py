@@ -80,6 +80,7 @@ def test_the_intercept_as_a_column_is_a_column_of_ones(rng) -> None:
     for w in rng.normal(size=(5, D + 1)):
         np.testing.assert_allclose(losses(with_column, w), losses(direct, w), rtol=1e-9, atol=1e-6)
     np.testing.assert_allclose(with_column.dof, direct.dof)
+    np.testing.assert_array_equal(with_column.used, direct.used)  # a task without rows has none here either
 
 
 def test_nearly_collinear_columns_keep_their_digits(rng) -> None:

@@ -155,8 +155,8 @@ class TaskFactors:
         level, ones = np.sqrt(self.n)[:, None], np.ones((self.n_tasks, 1))
         means = np.concatenate([self.means, ones, self.target_means[:, None]], axis=1)
         tables = [
-            np.concatenate([top[None], np.insert(table, self.n_features, 0.0, axis=1)])
-            for top, table in zip(level * means, self._tables(), strict=True)
+            np.concatenate([top[None][: int(n > 0)], np.insert(table, self.n_features, 0.0, axis=1)])
+            for n, top, table in zip(self.n, level * means, self._tables(), strict=True)
         ]
         return self._of_tables(self.n, means, tables, self.rest, False)
 
