@@ -10,6 +10,7 @@ from scipy.stats import f as f_distribution
 
 from mssl import MSSLRegressor
 from mssl.solvers.base import Status, WeightStep
+from mssl.solvers.quadratic import GramQuadratic
 from mssl.solvers.start import (
     Spectra,
     _excess,
@@ -20,6 +21,7 @@ from mssl.solvers.start import (
     ridge_fixed_point,
     variance_components,
 )
+from mssl.solvers.weights import coefficient_problem
 from mssl.structures import SparsePrecision
 from mssl.structures.base import StructureScale
 
@@ -262,3 +264,23 @@ def test_weight_steps_that_miss_their_accuracy_end_the_start_after_a_few():
     found, W = diagonal_start(Creeping(), SparsePrecision(0.1), scale, np.zeros((2, 3)))
     assert len(made) == 5
     np.testing.assert_allclose(found.variances, np.mean(W**2, axis=1))
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.1])
+@pytest.mark.parametrize("tau", [0.0, 0.5])
+def test_the_start_is_a_fixed_point(threshold, tau):
+    """With the found variances the weights' mean squares are these variances, and the weights are the best ones."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((4, 10, 3))
+    H, q = np.matmul(X.transpose(0, 2, 1), X), rng.standard_normal((4, 3))
+    loss = coefficient_problem(GramQuadratic(H, q, np.full(4, 5.0)), np.full(4, threshold))
+    structure, scale = SparsePrecision(0.1, strength=2.0), StructureScale(3, np.ones(4), np.full(4, 0.1), 1.0)
+    found, W = diagonal_start(loss, structure, scale, np.zeros((4, 3)), mean_variance=tau)
+    v, P = found.variances, np.diag(2.0 * structure.diagonal(found))
+    C = np.linalg.inv(np.linalg.inv(P) + tau)
+    mean = tau * (C @ W).sum(axis=0)
+    rho = 1.0 / (1.0 / tau + P.sum()) if tau else 0.0
+    np.testing.assert_allclose(((W - mean) ** 2).mean(axis=1) + rho, v, rtol=1e-5)
+    slope = np.einsum("kij,kj->ki", H, W) - q + C @ W
+    np.testing.assert_allclose(slope, np.clip(slope, -threshold, threshold), atol=1e-4)
+    np.testing.assert_allclose(slope[W != 0], -threshold * np.sign(W[W != 0]), atol=1e-4)

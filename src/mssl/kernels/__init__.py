@@ -95,12 +95,6 @@ class RoundsLimits(ctypes.Structure):
     _fields_ = (*((name, _float) for name in ("tol", "share", "loose", "rounding")), ("turns", _int))
 
 
-class FixedPoint(ctypes.Structure):
-    """How a fixed point is sought: the constants of :mod:`mssl.solvers.start`."""
-
-    _fields_ = (*((name, _float) for name in ("longest", "smallest_fall", "smallest_share")), ("rounds", _int))
-
-
 class _Grouping(ctypes.Structure):
     _fields_ = (("done", _int), ("waited", _int), ("before", _int), ("damp", _float), ("moved", _float))
 
@@ -123,9 +117,6 @@ _ARGUMENTS: dict[str, tuple[Any, str]] = {
     "weight_descent": (_int, "iii" + 7 * "p" + "fif" + 3 * "p"),
     "weight_system": (_int, "iii" + 8 * "p" + "fi" + 2 * "p"),
     "group_descent": (_int, "iii" + 4 * "p" + "fpf" + 2 * "p" + "fif" + 4 * "p"),
-    "ridge_variances": (None, "iii" + 4 * "p" + "ff" + 2 * "p"),
-    "fit_start_room": (_int, "ii"),
-    "fit_start": (_int, "pffpff" + 4 * "p"),
     "fit_room": (_int, "ii"),
     "fit_rounds": (_int, "pppiiif" + 8 * "p"),
     "gather_blocks": (None, "iipppipp"),
@@ -679,28 +670,6 @@ class TaskLoss:
     def _passed(self, max_inner: int) -> _TaskLoss:
         return _TaskLoss(*self.shape, len(self.arrays[0]), max_inner, *self.fields)
 
-    def start(
-        self,
-        eta: float,
-        tau: float,
-        e: Array,
-        size: float,
-        tol: float,
-        by: FixedPoint,
-        v: Array,
-        W: Array,
-        max_inner: int,
-    ) -> bool:
-        """The diagonal fixed point by weight steps; v and W change in place. False where a step was not certified."""
-        (K, d), lib = self.shape, library()
-        loss, room = self._passed(max_inner), np.empty(lib.fit_start_room(K, d))
-        _apart(v, W, e, *self.arrays[:3])
-        ended = lib.fit_start(
-            *(ctypes.addressof(loss), eta, tau, _address(e, (K,)), size, tol, ctypes.addressof(by)),
-            *(_target(v, (K,)), _target(W, (K, d)), _start(room)),
-        )
-        return bool(ended == DONE)
-
 
 class FitRounds:
     """Rounds of weight steps and graph steps from a point, some at a time.
@@ -767,18 +736,6 @@ class FitRounds:
         table, made = np.empty((n_rounds, 4)), self.facts[0]
         ended = self.lib.fit_rounds(*self.before, n_rounds, SLICE, *self.after, _start(table), *self.last)
         return ended, table[: int(self.facts[0] - made)].tolist()
-
-
-def ridge_variances(
-    values: Array, projections: Array, noise: Array, e: Array, eta: float, d: int, tol: float, by: FixedPoint, v: Array
-) -> None:
-    """Mean squares v of ridge weights under the ridges η/(v + e) that they imply, from spectra; v changes in place."""
-    K, m = values.shape
-    _apart(v, values, projections, noise, e)
-    library().ridge_variances(
-        *(K, m, d, _address(values, (K, m)), _address(projections, (K, m)), _address(noise, (K,)), _address(e, (K,))),
-        *(eta, tol, ctypes.addressof(by), _target(v, (K,))),
-    )
 
 
 # ---- rows of many small tasks

@@ -6,37 +6,6 @@
 #define GRAPH_SWEEPS 1000
 #define NEAR 0.2 /* as in mssl.glasso.algorithms */
 
-/* ---- the fixed point of the variances ---- */
-
-/* Where to go from v, whose image is given, by the line through the last two residuals; NaN in `last`: there is no line yet. */
-static double secant(const mssl_fixed_point *by, double v, double image, double last, double last_residual) {
-    const double residual = image - v, fall = (last_residual - residual) / (v - last);
-    if (!(fall > by->smallest_fall)) return image;
-    const double ahead = v + residual * least(1.0 / fall, by->longest);
-    return ahead > by->smallest_share * image ? ahead : image;
-}
-
-void MSSL(ridge_variances)(int64_t K, int64_t m, int64_t d, const double *values, const double *projections, const double *noise,
-                           const double *e, double eta, double tol, const mssl_fixed_point *by, double *v) {
-    for (int64_t k = 0; k < K; k++) {
-        const double s = 1.0 / noise[k], *restrict g = values + k * m, *restrict q = projections + k * m;
-        double x = v[k], last = NAN, last_residual = NAN;
-        for (int64_t round = 0; round < by->rounds; round++) {
-            const double ridge = eta / (x + e[k]);
-            double image = 0.0;
-            for (int64_t j = 0; j < m; j++) {
-                const double w = s * q[j] / (s * g[j] + ridge);
-                image += w * w;
-            }
-            image /= (double)d;
-            v[k] = image;
-            if (fabs(image - x) <= tol * (image + e[k])) break;
-            const double next = secant(by, x, image, last, last_residual);
-            last = x, last_residual = image - x, x = next;
-        }
-    }
-}
-
 /* ---- weight steps ---- */
 
 static int64_t step_room(int64_t K, int64_t d) { return 2 * d * d + 18 * d + 2 * K * K + 5 * K * d + 2 * K + d + 8; }
@@ -88,41 +57,6 @@ static void shared_mean(int64_t K, int64_t d, double rho, const double *u, const
     if (rho == 0.0) return;
     add_rows(u, W, K, d, d, mean);
     for (int64_t j = 0; j < d; j++) mean[j] *= rho;
-}
-
-int64_t MSSL(fit_start_room)(int64_t K, int64_t d) { return K * d + 2 * K * K + 4 * K + d + step_room(K, d); }
-
-int64_t MSSL(fit_start)(const mssl_task_loss *f, double eta, double tau, const double *e, double size, double tol,
-                        const mssl_fixed_point *by, double *v, double *W, double *room) {
-    const int64_t K = f->K, d = f->d;
-    double *HW = room, *P = HW + K * d, *inverse = P + K * K, *u = inverse + K * K, *x = u + K, *last = x + K;
-    double *residual = last + K, *mean = residual + K, *rest = mean + d, change = 1.0;
-    memset(P, 0, (size_t)(2 * K * K) * sizeof(double));
-    for (int64_t k = 0; k < K; k++) x[k] = v[k], last[k] = residual[k] = NAN;
-    for (int64_t round = 0; round < by->rounds; round++) {
-        for (int64_t k = 0; k < K; k++) {
-            P[k * K + k] = eta / (x[k] + e[k]);
-            inverse[k * K + k] = 1.0 / P[k * K + k];
-        }
-        const mssl_prior C = {P, inverse, u, couple(K, P, tau, u), tau};
-        const double enough = most(tol * tol, 1e-3 * change * change) * size;
-        if (!(weight_step(f, &C, W, HW, enough, rest) <= enough)) return MSSL_BROKE; /* a descent that creeps */
-        shared_mean(K, d, C.rho, u, W, mean);
-        change = 0.0;
-        for (int64_t k = 0; k < K; k++) {
-            double image = 0.0;
-            for (int64_t j = 0; j < d; j++) image += (W[k * d + j] - mean[j]) * (W[k * d + j] - mean[j]);
-            v[k] = image / (double)d + C.rho;
-            change = most(change, fabs(v[k] - x[k]) / (v[k] + e[k]));
-        }
-        if (change <= tol) return MSSL_DONE;
-        change = least(change, 1.0);
-        for (int64_t k = 0; k < K; k++) {
-            const double next = secant(by, x[k], v[k], last[k], residual[k]);
-            last[k] = x[k], residual[k] = v[k] - x[k], x[k] = next;
-        }
-    }
-    return MSSL_DONE;
 }
 
 /* ---- rounds ---- */

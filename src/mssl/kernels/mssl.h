@@ -112,12 +112,6 @@ typedef struct {
     int64_t turns;
 } mssl_rounds_limits;
 
-/* How a fixed point is sought: mssl.solvers.start says what each number is for. */
-typedef struct {
-    double longest, smallest_fall, smallest_share;
-    int64_t rounds;
-} mssl_fixed_point;
-
 /* ---- weights.c: coordinate descent over W (K, d) ----
 
    All minimise loss(W) + 1/2 tr(W'CW) + sum g(w) by visits to one task after the other until a sweep gains at most `enough`
@@ -239,17 +233,7 @@ int64_t MSSL(graph_sweeps)(int64_t m, const double *S, const double *L, double *
 
 /* ---- fit.c: whole fits of few tasks ----
 
-   The rounds of mssl.solvers.alternation, number for number, on Grams with a sparse precision, and the start before them. */
-
-/* v_k = |w_k|^2 / d of ridge regressions with the ridge eta / (v_k + e_k), from spectra (K, m); v is the guess and the answer. */
-void MSSL(ridge_variances)(int64_t K, int64_t m, int64_t d, const double *values, const double *projections, const double *noise,
-                           const double *e, double eta, double tol, const mssl_fixed_point *by, double *v);
-
-/* The same with shared mean and penalty by weight steps; gaps are relative to `size`. v and W are guess and answer.
-   MSSL_BROKE where a weight step is not certified. */
-int64_t MSSL(fit_start_room)(int64_t K, int64_t d);
-int64_t MSSL(fit_start)(const mssl_task_loss *f, double eta, double tau, const double *e, double size, double tol,
-                        const mssl_fixed_point *by, double *v, double *W, double *room);
+   The rounds of mssl.solvers.alternation, number for number, on Grams with a sparse precision. */
 
 /* Rounds of weight steps and graph steps, from W and Omega with its inverse Sigma (`ready`: W is the best for Omega; `known`: Omega is
    a graph step's). MSSL_DONE: the certificate is within by->tol. MSSL_AGAIN: n_rounds are made or the time is over; call again with

@@ -50,7 +50,6 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import digamma, polygamma
 
-from mssl.kernels import FixedPoint, plain, ridge_variances
 from mssl.model.coupling import Coupling
 from mssl.solvers.alternation import WeightProblem
 from mssl.solvers.glm import GLMLoss, GLMRows, Point
@@ -72,7 +71,6 @@ _MAX_ROUNDS = 100  # limit of the rounds to the fixed point; the secant takes fi
 _LONGEST = 5.0  # a step is at most this many residuals long; beyond it the slope is mostly rounding
 _SMALLEST_FALL = 0.1  # a line with a smaller slope is not followed
 _SMALLEST_SHARE = 0.2  # variances stay above this share of the image, hence above 0
-_FIXED_POINT = FixedPoint(_LONGEST, _SMALLEST_FALL, _SMALLEST_SHARE, _MAX_ROUNDS)
 # Share of agreeing pairs from which a shared mean is assumed: a higher one overlooks means, a lower one takes clusters
 # of tasks for a mean.
 _AGREEMENT = 7 / 8
@@ -244,10 +242,15 @@ def sampling_variances(spectra: Spectra, noise: Array, signal: Array) -> Array:
 
 def ridge_fixed_point(spectra: Spectra, noise: Array, floors: Array, strength: float, v: Array) -> Array:
     """Mean square v of each task's ridge weights under the ridge η/(v + e) that v itself implies, all tasks at once."""
-    image = np.array(v, dtype=float)
-    tables = (plain(spectra.values), plain(spectra.projections), plain(noise), plain(floors))
-    ridge_variances(*tables, strength, spectra.n_features, _CLOSED_TOL, _FIXED_POINT, image)
-    return image
+    s, q, secant = 1.0 / noise[:, None], spectra.projections, _Secant()
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        for _ in range(_MAX_ROUNDS):
+            ridge = (strength / (v + floors))[:, None]
+            image = np.sum((s * q / (s * spectra.values + ridge)) ** 2, axis=1) / spectra.n_features
+            if np.all(np.abs(image - v) <= _CLOSED_TOL * (image + floors)):
+                break
+            v = secant.next(v, image)
+    return np.asarray(image)
 
 
 def diagonal_start(
@@ -282,12 +285,6 @@ def diagonal_start(
     scale, W : StructureScale and ndarray of shape (K, d)
         v are the mean squares of these very weights (or residuals): correlations are then at most 1, and so is λ_max.
     """
-    loss = problem.compiled if structure.compiled else None
-    if loss is not None:
-        v, V = np.array(scale.variances, dtype=float), np.array(W, dtype=float, order="C")
-        prior = (structure.strength, mean_variance, plain(structure.floors(scale)), max(scale.n_rows, loss.null))
-        if loss.start(*prior, _START_TOL, _FIXED_POINT, v, V, max_inner):
-            return replace(scale, variances=v), V
     size = max(scale.n_rows, abs(problem.value(np.zeros(W.shape))))
     v, change, secant, budget, misses = scale.variances, 1.0, _Secant(), _BUDGET * max_inner, 0
     for _ in range(_MAX_ROUNDS):
