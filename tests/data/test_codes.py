@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import warnings
 
 import numpy as np
@@ -72,6 +73,26 @@ def test_usual_codings_fit_alike_from_every_kind_of_table(name: str, tmp_path) -
         table = read_table(tmp_path / "t.csv", text=["t", *codes])
         schema = learn_schema(table, "t", "y", missing="indicator", categorical=codes)
         assert len(schema.feature_names) == wanted
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        pd.to_datetime(["2020-01-01", "2021-01-01", "2022-01-01"]),
+        pd.interval_range(0, 3),
+        [1.5, 2.5, 4.0],
+        [dt.date(2020, 1, 1), dt.date(2021, 1, 1), ("a", 1)],
+        [True, False, "maybe"],
+    ],
+    ids=["dates", "intervals", "numbers", "objects", "mixed"],
+)
+def test_a_column_of_type_category_is_one_whatever_its_levels_are(levels) -> None:
+    given, y = coded([0, 1, 2])
+    codes, frame = given.pop("c"), pd.DataFrame(given)
+    column = pd.Series(pd.Categorical.from_codes(codes, levels))
+    model = MSSLRegressor(task_column="t").fit(frame.assign(c=column), y)
+    named = MSSLRegressor(task_column="t").fit(frame.assign(c=column.astype(str).astype("category")), y)
+    np.testing.assert_allclose(model.predict(frame.assign(c=column)), named.predict(frame.assign(c=column)))
 
 
 def test_few_levels_are_a_category_with_one_line_and_many_are_refused_with_the_remedy() -> None:

@@ -87,6 +87,15 @@ def test_weights_count_rows(rng):
         np.testing.assert_allclose(weighted, repeated, atol=1e-9)
 
 
+def test_curves_reach_all_rows_however_light(rng):
+    """Sums of weights over twenty decades are rounded before the last light row, which may lie anywhere."""
+    x = rng.normal(size=(200, 1))
+    weights = np.exp(rng.uniform(0, 50, 200))
+    curves = Spline().fit(x, None, weights).curves_[0]
+    ends = curves.centre + curves.scale * curves.knots[[0, -1]]
+    np.testing.assert_allclose(ends, [x.min(), x.max()])
+
+
 def test_the_right_pairs_are_found_and_few_by_chance(rng):
     X = rng.normal(size=(300, 8)) + 2.0
     pairs = Interactions().fit(X, X[:, 1] * X[:, 6] - (X[:, 1] + X[:, 6]) * 2 + rng.normal(size=300))

@@ -287,6 +287,8 @@ class FrameColumn:
         self.declared = kind == "category"
         objects = self._series.tolist() if hasattr(self._series, "tolist") else self._series.to_list()
         self._objects = [None if absent(value) else value for value in objects]
+        if self.declared:
+            return "text"  # whatever its levels are: dates, intervals of pandas.cut
         known = [value for value in self._objects if value is not None]
         if any(isinstance(value, date | datetime | timedelta) for value in known) or str(dtype).startswith("period"):
             return "date"
@@ -297,7 +299,7 @@ class FrameColumn:
                 "values; convert them or leave the column out."
             )
         numeric = all(isinstance(value, Real) or is_number(value) for value in known)
-        return "number" if numeric and not self.declared else "text"
+        return "number" if numeric else "text"
 
     def numbers(self) -> Array:
         """Values as floats, NaN where missing."""

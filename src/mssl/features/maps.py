@@ -254,9 +254,13 @@ class Spline(FeatureMap):
 
 
 def _quantiles(z: Array, weights: Array, levels: Array, count: int) -> Array:
-    """Distinct knots at quantiles of the rows; of the distinct values where ties would leave fewer knots."""
+    """Distinct knots at quantiles of the rows; of the distinct values where ties would leave fewer knots.
+
+    The ends are the least and the greatest value: sums of weights may be rounded before the last light row.
+    """
     shares = np.linspace(0.0, 1.0, count)
-    breaks = np.unique(np.quantile(z, shares, weights=weights, method="inverted_cdf"))
+    inner = np.quantile(z, shares[1:-1], weights=weights, method="inverted_cdf")
+    breaks = np.unique([z.min(), *inner, z.max()])
     return breaks if len(breaks) == count else np.unique(np.quantile(levels, shares, method="inverted_cdf"))
 
 
