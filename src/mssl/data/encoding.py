@@ -7,7 +7,7 @@ command line reads are encoded by the same rules.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from numbers import Real
@@ -360,40 +360,68 @@ class FeatureEncoder:
         given = _columns_of(X)
         declared = _places(categorical, [column.name for column in given])
         columns = [learn_column(column, j in declared) for j, column in enumerate(given)]
-        values = [schema.encode(column) for schema, column in zip(columns, given, strict=True)]
         if missing == "indicator":
-            columns = [column.with_fill(part, True) for column, part in zip(columns, values, strict=True)]
+            columns = [
+                schema.with_fill(schema.encode(column), True) for schema, column in zip(columns, given, strict=True)
+            ]
         check_names(columns)
         encoder = cls(tuple(columns), missing)
-        return encoder, encoder._assemble(values)
+        return encoder, encoder._encode(given)
 
     def encode(self, X: Any) -> Array:
         """The encoded values of a frame with the columns of training, or of an array of numbers of shape (N, d)."""
+        columns = _columns_of(X)
         if not self.has_categories:
-            return self._assemble([X[:, [j]] for j in range(X.shape[1])])
-        known = [column.name for column in self.columns]
-        if not hasattr(X, "columns") and known != [f"x{j}" for j in range(np.shape(X)[1])]:
+            return self._encode(columns)
+        known, given = [column.name for column in self.columns], {column.name: column for column in columns}
+        if not hasattr(X, "columns") and known != list(given):
             raise DataError(
                 "X is an array, and this model was fitted to a frame with columns of categories; give a frame with the "
                 f"columns {listing(known)}."
             )
-        given = {column.name: column for column in _columns_of(X)}
         lost, more = [name for name in known if name not in given], [name for name in given if name not in known]
         if lost or more:
             lacks = f" lacks the columns {listing(lost)}" if lost else ""
             has = f" has the columns {listing(more)}, which were not in training" if more else ""
             raise DataError(f"X{' and'.join(filter(None, (lacks, has)))}; give those of training, {listing(known)}.")
-        return self._assemble([column.encode(given[column.name]) for column in self.columns])
+        return self._encode([given[name] for name in known])
 
-    def _assemble(self, values: list[Array]) -> Array:
-        """Encoded columns side by side, missing values filled and marked, or refused."""
-        gaps = {column.name: np.isnan(part[:, 0]) for column, part in zip(self.columns, values, strict=True)}
+    def _encode(self, given: Sequence[ColumnValues]) -> Array:
+        """Encoded columns side by side; missing values are filled and marked, or refused."""
+        values, gaps = encode_columns(self.columns, given)
         if self.missing == "error":
             refuse_missing(gaps)
-            return np.concatenate(values, axis=1)
-        values = [column.filled(part) for column, part in zip(self.columns, values, strict=True)]
-        marks = [gaps[column.name][:, None].astype(float) for column in self.columns if column.indicator]
-        return np.concatenate([*values, *marks], axis=1)
+        return values
+
+
+def encode_columns(
+    columns: Sequence[ColumnSchema], given: Iterable[ColumnValues], rows: Index | None = None
+) -> tuple[Array, dict[str, Mask]]:
+    """Encoded columns side by side, filled and marked where their schemas say so, and where each lacks values.
+
+    Parameters
+    ----------
+    columns : sequence of ColumnSchema
+        What the columns were in training.
+    given : iterable of ColumnValues
+        The columns, which may be made one at a time.
+    rows : ndarray of int, optional
+        The order of the rows in the answer; the places of gaps are in that order too.
+    """
+    values, gaps, place = np.empty((0, 0)), {}, 0
+    for schema, column in zip(columns, given, strict=True):
+        part = schema.encode(column)
+        part = part if rows is None else part[rows]
+        if not place:
+            values = np.empty((len(part), len(encoded_names(columns))))
+        gaps[schema.name] = np.isnan(part[:, 0])
+        values[:, place : place + schema.width] = schema.filled(part) if schema.fill else part
+        place += schema.width
+    for schema in columns:
+        if schema.indicator:
+            values[:, place] = gaps[schema.name]
+            place += 1
+    return values, gaps
 
 
 def _columns_of(X: Any) -> list[FrameColumn]:

@@ -1,7 +1,6 @@
-"""Read CSV, TSV, Parquet and Feather files as tasks, features and targets.
+"""Tables as tasks, features and targets: what the columns of a file mean is learned once, as a :class:`TableSchema`.
 
-Columns are read with pyarrow (extra ``tables``); plain CSV can be read without it, slower. What the columns mean is
-learned once, as a :class:`TableSchema`, and kept with the model, so that new files are read in the same way.
+It is kept with the model, so that new files are read in the same way.
 """
 
 from __future__ import annotations
@@ -18,9 +17,11 @@ from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import check_choice, warn
 from mssl.data.encoding import (
     ColumnSchema,
+    ColumnValues,
     FeatureEncoder,
     Features,
     check_names,
+    encode_columns,
     encoded_names,
     learn_column,
     numbers_of,
@@ -28,9 +29,9 @@ from mssl.data.encoding import (
 )
 from mssl.data.inputs import CodedTasks, listing
 from mssl.exceptions import DataError, ParameterError, UnseenTaskError
-from mssl.files.formats import MISSING_TEXT, Column, Table, read_table, release_memory
+from mssl.files.formats import MISSING_TEXT, Table, read_table, release_memory
 
-__all__ = ["Column", "ColumnSchema", "Encoded", "Table", "TableSchema", "learn_schema", "read_table", "release_memory"]
+__all__ = ["ColumnSchema", "Encoded", "Table", "TableSchema", "learn_schema", "read_table", "release_memory"]
 
 MISSING = ("error", "drop", "mean", "indicator")  # what can be done with rows that lack a value
 _LONGEST_TASK = 256  # characters of a task name: a longer one is most likely not a name, and fills every table
@@ -112,8 +113,7 @@ class TableSchema:
 
     def read(self, path: str | Path, *, with_target: bool = False) -> Table:
         """Read the columns that are needed from a file."""
-        wanted = [self.task, *(column.name for column in self.columns), *([self.target] if with_target else [])]
-        wanted += [] if self.offset is None else [self.offset]
+        wanted = [*self.names, *([self.target] if with_target else []), *([self.offset] if self.offset else [])]
         codes = [column.name for column in self.columns if column.categories is not None]
         return read_table(path, columns=wanted, text=[self.task, *codes])  # 01 is not 1
 
@@ -145,40 +145,28 @@ class TableSchema:
         weight : str, optional
             Column of the rows' weights.
         """
-        lost = missing_target or ("error" if self.missing == "error" else "drop")
         tasks = read_task_column(table.take(self.task), self.task)
-        target = target_values(table.take(self.target)) if with_target else np.empty(0)
-        beside = {name: numbers_of(table.take(name)) for name in (self.offset, weight) if name is not None}
+        rows = np.argsort(tasks.codes, kind="stable") if by_task else np.arange(len(tasks))
+        target = target_values(table.take(self.target))[rows] if with_target else np.empty(0)
+        beside = {name: numbers_of(table.take(name))[rows] for name in (self.offset, weight) if name is not None}
         vital = {self.target: _is_blank(target)} if with_target else {}
         vital |= {name: np.isnan(values) for name, values in beside.items()}
-        gaps: dict[str, Mask] = {}
-        rows = np.argsort(tasks.codes, kind="stable") if by_task else np.arange(len(tasks))
+        X, gaps = encode_columns(self.columns, map(table.take, self.names[1:]), rows)
         release_memory()
-        X = np.empty((len(rows), len(self.feature_names)))
-        place = 0
-        for column in self.columns:
-            values = column.encode(table.take(column.name))
-            gaps[column.name] = np.isnan(values[:, 0])
-            if column.fill:
-                values = column.filled(values)
-            X[:, place : place + column.width] = values[rows]
-            place += column.width
-            del values
-            release_memory()
-        for column in self.columns:
-            if column.indicator:
-                X[:, place] = gaps[column.name][rows]
-                place += 1
-        keep = _usable(gaps, self.missing, vital, lost, training)[rows]
-        if not keep.all():
-            X, rows = X[keep], rows[keep]
-        if not len(rows):
+        lost = missing_target or ("error" if self.missing == "error" else "drop")
+        _refuse_gaps(vital if lost == "error" else {}, gaps if self.missing == "error" else {}, rows, training)
+        lacking = vital | (gaps if self.missing == "drop" else {})
+        keep = ~np.logical_or.reduce([np.zeros(len(rows), dtype=bool), *lacking.values()])
+        if not keep.any():
             raise DataError(f"{table.source} has no row without missing values; complete at least one.")
-        dropped = len(tasks) - len(rows)
-        if dropped and with_target:  # a prediction of such a row is left empty, which is seen
-            _tell_dropped(vital | (gaps if self.missing == "drop" else {}), tasks, rows)
-        offset, weights = (None if name is None else beside[name][rows] for name in (self.offset, weight))
-        return Encoded(X, tasks[rows], target[rows] if with_target else target, rows, dropped, offset, weights)
+        tasks, kept = tasks[rows], slice(None) if keep.all() else keep
+        if not keep.all() and with_target:  # a prediction of such a row is left empty, which is seen
+            _tell_dropped(lacking, tasks, keep)
+        offset, weights = (None if name is None else beside[name][kept] for name in (self.offset, weight))
+        dropped = int(np.sum(~keep))
+        return Encoded(
+            X[kept], tasks[kept], target[kept] if with_target else target, rows[kept], dropped, offset, weights
+        )
 
 
 def learn_schema(
@@ -205,8 +193,7 @@ def learn_schema(
     drop : sequence of str
         Columns not to use.
     missing : {"error", "drop", "mean", "indicator"}
-        What happens to missing features: an error, their rows are left out, they are filled with their column's mean,
-        or are filled and marked by a further column.
+        As for :class:`TableSchema`.
     offset : str, optional
         Column that is added to the linear predictor; list it in ``drop`` too.
     categorical : sequence of str
@@ -244,7 +231,7 @@ def learn_schema(
     return TableSchema(task, target, columns, missing, offset)
 
 
-def _learn_column(column: Column, missing: str, declared: bool) -> ColumnSchema:
+def _learn_column(column: ColumnValues, missing: str, declared: bool) -> ColumnSchema:
     schema = learn_column(column, declared)
     if schema.categories is not None and len(schema.categories) < 2:
         raise DataError(
@@ -258,7 +245,7 @@ def _learn_column(column: Column, missing: str, declared: bool) -> ColumnSchema:
     return schema.with_fill(values, missing == "indicator")
 
 
-def read_task_column(column: Column, name: str) -> CodedTasks:
+def read_task_column(column: ColumnValues, name: str) -> CodedTasks:
     """The task of each row, names sorted; a blank one raises."""
     codes, levels = column.text()
     blank = [k for k, level in enumerate(levels) if not level.strip()]
@@ -288,7 +275,7 @@ def blank_twins(names: Sequence[str]) -> list[list[str]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def target_values(column: Column) -> Labels:
+def target_values(column: ColumnValues) -> Labels:
     """Targets as numbers (NaN where missing), or as text ("" where missing)."""
     if column.kind == "date":
         raise DataError(f"The target column {column.name!r} holds dates; give numbers or two labels.")
@@ -302,11 +289,10 @@ def target_values(column: Column) -> Labels:
 
 def detect_family(target: Labels, name: str = "the target") -> str:
     """The family that targets suggest: two values are binary, counts with zeros Poisson, other numbers Gaussian."""
-    text = target.dtype.kind == "U"
     values = np.unique(target[~_is_blank(target)])
     if len(values) == 2:
         return "binary"
-    if text:
+    if target.dtype.kind == "U":
         raise text_target(values, name)
     counts = len(values) > 2 and values[0] == 0 and bool(np.all(values == np.round(values)))
     return "poisson" if counts else "gaussian"
@@ -333,58 +319,58 @@ def _is_blank(target: Labels) -> Mask:
     return np.asarray(target == "" if target.dtype.kind == "U" else np.isnan(target))
 
 
-def _usable(gaps: dict[str, Mask], missing: str, vital: dict[str, Mask], lost: str, training: bool) -> Mask:
-    """Which rows can be used; raise where missing values are not provided for.
+def _listed(counts: dict[str, int], form: str) -> str:
+    """Columns with their numbers of gaps, the first few of many."""
+    shown = ", ".join(form.format(name, count) for name, count in list(counts.items())[:8])
+    return shown + (f", … ({len(counts)} columns in all)" if len(counts) > 8 else "")
+
+
+def _counts(gaps: dict[str, Mask]) -> dict[str, int]:
+    return {name: int(gap.sum()) for name, gap in gaps.items() if gap.any()}
+
+
+def _refuse_gaps(vital: dict[str, Mask], gaps: dict[str, Mask], rows: Index, training: bool) -> None:
+    """Raise where values are missing that are not provided for, and say what can be done.
 
     Parameters
     ----------
-    gaps, vital : dict of str to ndarray
-        Where values are missing, of each feature, and of each column that cannot be filled.
-    missing, lost : str
-        What happens to either.
+    vital, gaps : dict of str to ndarray
+        Where values are missing that nothing can stand in for, and where those of features are.
+    rows : ndarray of int
+        Where the rows stand in the file.
     training : bool
-        Whether that can still be chosen.
+        Whether it can still be chosen what happens to them.
     """
-    refused = {name: gap for name, gap in gaps.items() if missing == "error" and gap.any()}
-    without = {name: gap for name, gap in vital.items() if lost == "error" and gap.any()}
-    if refused or without:
-        every = without | refused
-        columns = ", ".join(f"{name!r} ({int(gap.sum())} rows)" for name, gap in list(every.items())[:8])
-        more = f", … ({len(every)} columns in all)" if len(every) > 8 else ""
-        first = int(np.argmax(next(iter(every.values())))) + 1
-        advice = _advice(bool(without), bool(refused), training)
-        raise DataError(f"Values are missing in {columns}{more}, first in row {first}; complete them, or: {advice}.")
-    lacking = [*vital.values(), *(gaps.values() if missing == "drop" else ())]
-    return ~np.logical_or.reduce([np.zeros(len(next(iter(gaps.values()))), dtype=bool), *lacking])
+    of_target, of_features = _counts(vital), _counts(gaps)
+    counts = of_target | of_features
+    if not counts:
+        return
+    if training:
+        parts = ["--missing-target drop leaves out rows without a target, which cannot be filled"] if of_target else []
+        if of_features:
+            parts.append(
+                "--missing drop leaves rows out, --missing mean fills features with their mean, --missing indicator "
+                "marks them too"
+            )
+        advice = "; ".join(parts)
+    else:
+        again = " (or fit the model again with --missing drop, mean or indicator)" if of_features else ""
+        advice = f"leave these rows out{again}"
+    first = int(rows[(vital | gaps)[next(iter(counts))]].min()) + 1
+    shown = _listed(counts, "{!r} ({} rows)")
+    raise DataError(f"Values are missing in {shown}, first in row {first}; complete them, or: {advice}.")
 
 
-def _tell_dropped(gaps: dict[str, Mask], tasks: CodedTasks, rows: Index) -> None:
+def _tell_dropped(lacking: dict[str, Mask], tasks: CodedTasks, keep: Mask) -> None:
     """Say how many rows were left out, which columns they lack, and which tasks have none left."""
-    counts = {name: int(gap.sum()) for name, gap in gaps.items() if gap.any()}
-    worst = sorted(counts, key=lambda name: -counts[name])
-    columns = ", ".join(f"{name!r} ({counts[name]:,})" for name in worst[:8])
-    more = f", … ({len(worst)} columns in all)" if len(worst) > 8 else ""
-    left = np.bincount(tasks.codes[rows], minlength=len(tasks.names))
-    gone = tasks.names[(left == 0) & (np.bincount(tasks.codes, minlength=len(tasks.names)) > 0)]
+    counts = dict(sorted(_counts(lacking).items(), key=lambda entry: -entry[1]))
+    left, there = (np.bincount(codes, minlength=len(tasks.names)) for codes in (tasks.codes[keep], tasks.codes))
+    gone = tasks.names[(left == 0) & (there > 0)]
     lost = f" No row is left of the tasks {listing(gone)}." if len(gone) else ""
     warn(
-        f"{len(tasks) - len(rows):,} of {len(tasks):,} rows lack a value and were dropped; missing are "
-        f"values of {columns}{more}.{lost}"
+        f"{int(np.sum(~keep)):,} of {len(keep):,} rows lack a value and were dropped; missing are values of "
+        f"{_listed(counts, '{!r} ({:,})')}.{lost}"
     )
-
-
-def _advice(of_target: bool, of_features: bool, training: bool) -> str:
-    """What can be done about values that are missing."""
-    if not training:
-        again = " (or fit the model again with --missing drop, mean or indicator)" if of_features else ""
-        return f"leave these rows out{again}"
-    parts = ["--missing-target drop leaves out rows without a target, which cannot be filled"] if of_target else []
-    if of_features:
-        parts.append(
-            "--missing drop leaves rows out, --missing mean fills features with their mean, --missing indicator marks "
-            "them too"
-        )
-    return "; ".join(parts)
 
 
 def check_tasks(tasks: Sequence[str], known: Sequence[str], *, only_misspelt: bool = False) -> None:
