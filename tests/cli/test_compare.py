@@ -6,29 +6,32 @@ import numpy as np
 import pytest
 from command_line import call, run, write_table
 
-from mssl.cli._tables import read_training
-from mssl.cli.compare import cross_validate, measures, paired_difference
+from mssl.cli._tables import TableOptions, read_training
+from mssl.cli.compare import cross_validate, mean_by_task, measures, paired_difference
 from mssl.methods import make_estimator
 
 pytest.importorskip("pyarrow")
-TABLE = {"features": None, "drop": "", "time": None, "family": "auto", "missing": "error"}
+
+
+def read(path):
+    return read_training(TableOptions(data=str(path), task="station", target="y"))
 
 
 @pytest.fixture
 def training(tmp_path):
-    return read_training(str(write_table(tmp_path / "data.csv")), "station", "y", **TABLE)
+    return read(write_table(tmp_path / "data.csv"))
 
 
 def test_figures_are_of_rows_that_were_not_fitted_on(training):
     """The same by hand; and targets of a part that are changed change no fit that predicts it."""
     outcome = cross_validate(training, ["ols", "pooled"], 3, 0)
-    errors = []
-    for train, test in training.splits(3, 0):
-        model = make_estimator("ols", "gaussian").fit(training.X[train], training.y[train], tasks=training.tasks[train])
-        errors.append(np.mean((model.predict(training.X[test], tasks=training.tasks[test]) - training.y[test]) ** 2))
+    errors, data, tasks = [], training.data, training.tasks
+    for train, test in training.folds(3, 0):
+        model = make_estimator("ols", "gaussian").fit(data.X[train], data.y[train], tasks=tasks[train])
+        errors.append(np.mean((model.predict(data.X[test], tasks=tasks[test]) - data.y[test]) ** 2))
     assert outcome["methods"]["ols"]["RMSE"]["mean"] == pytest.approx(np.mean(np.sqrt(errors)))
-    fitted = make_estimator("ols", "gaussian").fit(training.X, training.y, tasks=training.tasks)
-    inside = np.mean((fitted.predict(training.X, tasks=training.tasks) - training.y) ** 2)
+    fitted = make_estimator("ols", "gaussian").fit(data.X, data.y, tasks=tasks)
+    inside = np.mean((fitted.predict(data.X, tasks=tasks) - data.y) ** 2)
     assert np.mean(errors) > inside
 
 
@@ -57,19 +60,21 @@ def test_differences_agree_with_the_tasks(training):
 def test_a_task_alone_gains_what_all_gain(tmp_path):
     """One task: the gain of the task, with its standard error, is the difference of the methods."""
     path = write_table(tmp_path / "one.csv", names=["Oslo"], rows=40)
-    outcome = cross_validate(read_training(str(path), "station", "y", **TABLE), ["ols", "ridge"], 4, 0)
+    outcome = cross_validate(read(path), ["ols", "ridge"], 4, 0)
     (row,) = outcome["tasks"]
     for name in ("share", "share_error"):
         assert row["gain"]["ridge"][name] == pytest.approx(outcome["differences"]["ridge"][name])
 
 
 def test_deviances_are_averaged_by_part_and_task(training):
-    deviance = np.arange(len(training.y), dtype=float)
-    splits = training.splits(3, 0)
-    whole = training.parts_by_task(deviance, splits)
-    for k, name in enumerate(sorted(set(training.tasks.tolist()))):
-        rows = [test[np.asarray(training.tasks)[test] == name] for _, test in splits]
-        np.testing.assert_allclose(whole[:, k], [deviance[part].mean() for part in rows])
+    data = training.data
+    deviance = np.arange(len(data.y), dtype=float)
+    for _, test in training.folds(3, 0):
+        means = mean_by_task(data, deviance, test)
+        for k, name in enumerate(sorted(set(training.tasks.tolist()))):
+            np.testing.assert_allclose(means[k], deviance[test & (np.asarray(training.tasks) == name)].mean())
+    alone = mean_by_task(data, deviance, data.task_of_row == 1)
+    assert np.flatnonzero(np.isfinite(alone)).tolist() == [1]
 
 
 @pytest.mark.parametrize("family", ["gaussian", "binary", "poisson"])

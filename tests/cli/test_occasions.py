@@ -3,19 +3,14 @@
 import numpy as np
 import pytest
 
-from mssl.cli._tables import read_training
+from mssl.cli._tables import TableOptions, read_training
 from mssl.exceptions import DataError
 
 pytest.importorskip("pyarrow")
-TABLE = {
-    "task": "site",
-    "target": "y",
-    "features": None,
-    "drop": "",
-    "time": None,
-    "family": "auto",
-    "missing": "error",
-}
+
+
+def read(path, **options):
+    return read_training(TableOptions(data=str(path), task="site", target="y", **options))
 
 
 @pytest.fixture
@@ -30,26 +25,27 @@ def file(tmp_path):
 
 
 def test_a_group_is_no_feature_and_is_kept_together(file):
-    training = read_training(file, **TABLE, group="day")
+    training = read(file, group="day")
     assert training.schema.feature_names == ["a", "b"]
-    for train, test in training.splits(3, 0):
-        assert not set(training.groups[train]) & set(training.groups[test])
-        assert set(training.rows(test).groups) == set(training.groups[test])
+    groups = training.data.groups
+    for train, test in training.folds(3, 0):
+        assert not set(groups[train]) & set(groups[test])
+        assert set(training.part(test).data.groups) == set(groups[test])
 
 
 def test_times_are_numbers_where_they_can_be(file):
-    training = read_training(file, **TABLE, order="day")
+    training = read(file, order="day")
     assert training.schema.feature_names == ["a", "b"]
     last = -1.0
-    for _, test in training.splits(3, 0):
-        assert training.order[test].min() > last
-        last = training.order[test].max()
+    for _, test in training.folds(3, 0):
+        assert training.data.order[test].min() > last
+        last = training.data.order[test].max()
 
 
 def test_a_search_gets_groups_and_a_plain_fit_does_not_need_them(file):
     from mssl import MSSLRegressor, MSSLRegressorCV
 
-    training = read_training(file, **TABLE, group="day")
+    training = read(file, group="day")
     search = MSSLRegressorCV([1.0], [0.0], couplings=[1.0], shared_means=[False], cv=3)
     training.fit(search)
     with pytest.raises(Exception, match="groups to hold out"):
@@ -61,10 +57,10 @@ def test_what_does_not_go_together_is_said(file, tmp_path):
     import click
 
     with pytest.raises(click.UsageError, match="--time says already"):
-        read_training(file, **TABLE | {"time": "day"}, group="day")
-    assert read_training(file, **TABLE | {"time": "day"}, order="day").order.tolist() == list(range(12))
+        read(file, time="day", group="day")
+    assert read(file, time="day", order="day").data.order.tolist() == [*range(12), *range(12)]
     with pytest.raises(DataError, match="no column 'date'"):
-        read_training(file, **TABLE, group="date")
+        read(file, group="date")
 
 
 @pytest.mark.parametrize("repeated", ["north", "both"])
@@ -77,4 +73,4 @@ def test_one_time_twice_is_no_time(file, tmp_path, repeated):
     twice = tmp_path / "twice.csv"
     twice.write_text("\n".join(["site,day,a,b,y", *rows]))
     with pytest.raises(DataError, match="twice"):
-        read_training(str(twice), **TABLE | {"time": "day"})
+        read(twice, time="day")

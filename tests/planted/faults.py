@@ -483,8 +483,8 @@ FAULTS = [
     Fault(
         "base rates come from the rows that are judged",
         "cli/compare.py",
-        "base[test] = training.task_means(train)[test]",
-        "base[test] = training.task_means(test)[test]",
+        "rates = task_means(y[train], data.task_of_row[train], weights[train], data.n_tasks)",
+        "rates = task_means(y[test], data.task_of_row[test], weights[test], data.n_tasks)",
         _CLI,
     ),
     Fault(

@@ -8,8 +8,6 @@ from typing import Any
 
 import click
 
-from mssl.methods import FAMILIES
-
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 quiet_option = click.option(
     "--quiet",
@@ -100,47 +98,3 @@ def _value(text: str) -> Any:
 def settings_option(help_text: str) -> Callable[..., Any]:
     """``--set NAME=VALUE``, any number of times, as a dict."""
     return click.option("--set", "fixed", multiple=True, metavar="NAME=VALUE", callback=parse_settings, help=help_text)
-
-
-_OPTIONS = (
-    click.argument("data", type=click.Path()),
-    click.option("--task", required=True, help="Column that names the task of each row."),
-    click.option("--target", required=True, help="Column to predict."),
-    click.option("--features", help="Columns to predict from, separated by commas; all others by default."),
-    click.option("--drop", default="", help="Columns to leave out, separated by commas."),
-    click.option(
-        "--categorical",
-        metavar="COL",
-        help="Columns whose values are categories whatever they look like, such as codes, separated by commas.",
-    ),
-    click.option("--time", help="Column that says which rows of all tasks belong together (needed by r-mssl)."),
-    click.option(
-        "--group", help="Column of rows that folds must keep together in all tasks, such as a day or a patient."
-    ),
-    click.option("--order", help="Column of times or dates: folds are then blocks of time."),
-    click.option("--weight", help="Column of weights: a row of weight 2 counts twice."),
-    click.option(
-        "--offset",
-        help="Column that is added to the linear predictor as it is: for counts the logarithm of the exposure.",
-    ),
-    click.option("--family", type=click.Choice(FAMILIES), default="auto", show_default=True, help="Kind of target."),
-    click.option(
-        "--missing",
-        type=click.Choice(["error", "drop", "mean", "indicator"]),
-        default="error",
-        show_default=True,
-        help="Missing features: refuse, leave their rows out, fill with the column's mean, or fill and mark them.",
-    ),
-    click.option(
-        "--missing-target",
-        type=click.Choice(["error", "drop"]),
-        help="Rows without a target: refuse, or leave out. By default refused with --missing error, else left out.",
-    ),
-)
-
-
-def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the argument DATA and the options that say what its columns mean."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command

@@ -1,128 +1,204 @@
-"""A table on disk as tasks to fit: what the columns mean, arrays sorted by task."""
+"""A table on disk as tasks to fit: what its columns mean, and its rows as :class:`mssl.data.TaskData`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import MISSING as MISSING_DEFAULT
+from dataclasses import dataclass, fields, replace
+from functools import wraps
 from inspect import signature
-from typing import Any, NamedTuple
+from typing import Annotated, Any, get_type_hints
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 
+from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import warn
-from mssl.data.encoding import Features
-from mssl.data.folds import TaskGroupKFold, TaskKFold, read_splits
+from mssl.data.encoding import ColumnValues, Features
+from mssl.data.folds import Folds, TaskGroupKFold, TaskKFold
 from mssl.data.hints import hint_at_row_ids
 from mssl.data.inputs import listing, number_tasks
+from mssl.data.layouts import TaskData, subset
 from mssl.exceptions import DataError, NotAlignedError, ParameterError
-from mssl.methods import lacks_graph
-from mssl.metrics import task_means
+from mssl.files.tables import (
+    MISSING,
+    TableSchema,
+    blank_twins,
+    check_tasks,
+    detect_family,
+    learn_schema,
+    read_table,
+    read_task_column,
+    release_memory,
+    text_target,
+)
+from mssl.methods import FAMILIES, lacks_graph
 
 
-class Training(NamedTuple):
-    """A table ready to be fitted: what the columns mean, the family of the target, and arrays sorted by task.
+def names_in(text: str | None) -> list[str] | None:
+    """Column names out of a comma-separated option."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
-    With a time column X is (n, K, d), y is (n, K), and ``tasks`` names the K tasks; else X is (N, d).
-    """
 
-    X: NDArray[np.float64]
-    y: NDArray[Any]
-    tasks: Any
-    schema: Any
+def _columns(ctx: click.Context, param: click.Parameter, text: str | None) -> list[str] | None:
+    names = names_in(text)
+    if names == [] and param.name == "features":
+        raise click.UsageError(
+            f"--features {text!r} names no column; give names separated by commas, such as --features wind,sun, "
+            "or leave the option out to use all columns."
+        )
+    return names
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """What the columns of a table mean: the file, and the options of all commands that read one, with their helps."""
+
+    data: str
+    task: Annotated[str, {"help": "Column that names the task of each row."}]
+    target: Annotated[str, {"help": "Column to predict."}]
+    features: Annotated[
+        list[str] | None,
+        {"callback": _columns, "help": "Columns to predict from, separated by commas; all others by default."},
+    ] = None
+    drop: Annotated[list[str] | None, {"callback": _columns, "help": "Columns to leave out, separated by commas."}] = (
+        None
+    )
+    categorical: Annotated[
+        list[str] | None,
+        {
+            "callback": _columns,
+            "metavar": "COL",
+            "help": "Columns whose values are categories whatever they look like, such as codes, separated by commas.",
+        },
+    ] = None
+    time: Annotated[
+        str | None, {"help": "Column that says which rows of all tasks belong together (needed by r-mssl)."}
+    ] = None
+    group: Annotated[
+        str | None,
+        {"help": "Column of rows that folds must keep together in all tasks, such as a day or a patient."},
+    ] = None
+    order: Annotated[str | None, {"help": "Column of times or dates: folds are then blocks of time."}] = None
+    weight: Annotated[str | None, {"help": "Column of weights: a row of weight 2 counts twice."}] = None
+    offset: Annotated[
+        str | None,
+        {"help": "Column that is added to the linear predictor as it is: for counts the logarithm of the exposure."},
+    ] = None
+    family: Annotated[str, {"type": click.Choice(FAMILIES), "help": "Kind of target."}] = "auto"
+    missing: Annotated[
+        str,
+        {
+            "type": click.Choice(MISSING),
+            "help": "Missing features: refuse, leave their rows out, fill with the column's mean, or fill and mark "
+            "them.",
+        },
+    ] = "error"
+    missing_target: Annotated[
+        str | None,
+        {
+            "type": click.Choice(["error", "drop"]),
+            "help": "Rows without a target: refuse, or leave out. By default refused with --missing error, else left "
+            "out.",
+        },
+    ] = None
+    edges: str | None = None  # of commands that take a graph
+
+
+def table_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the argument DATA and the options that say what its columns mean; the command gets them as ``table``."""
+
+    @wraps(command)
+    def collected(**given: Any) -> None:
+        names = [part.name for part in fields(TableOptions) if part.name in given]
+        command(table=TableOptions(**{name: given.pop(name) for name in names}), **given)
+
+    hints = get_type_hints(TableOptions, include_extras=True)
+    for part in reversed(fields(TableOptions)):
+        settings = getattr(hints[part.name], "__metadata__", None)
+        if settings is not None:
+            needed = part.default is MISSING_DEFAULT
+            more = {"required": True} if needed else {"default": part.default, "show_default": part.default is not None}
+            collected = click.option(f"--{part.name.replace('_', '-')}", **settings[0], **more)(collected)
+    return click.argument("data", type=click.Path())(collected)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TableFacts:
+    """What is told of a table that was fitted to, wherever its rows are."""
+
+    schema: TableSchema
     family: str
-    rows_per_task: tuple[int, int]
-    edges: list[tuple[int, int, float]] | None = None
-    groups: NDArray[Any] | None = None
-    order: NDArray[Any] | None = None
+    counts: Index  # rows of each task
+    varies: bool  # whether the target takes two values in some task
     dropped: int = 0
-    weights: NDArray[np.float64] | None = None
-    offset: NDArray[np.float64] | None = None
 
     @property
     def n_rows(self) -> int:
         """Number of rows, of all tasks."""
-        return int(self.y.size)
+        return int(self.counts.sum())
 
     @property
-    def n_tasks(self) -> int:
-        """Number of tasks."""
-        return len(number_tasks(self.tasks)[0])
+    def rows_per_task(self) -> tuple[int, int]:
+        """Fewest and most rows of a task."""
+        return int(self.counts.min()), int(self.counts.max())
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Training(TableFacts):
+    """A table ready to be fitted: its tasks, and what else a method may be given."""
+
+    data: TaskData
+    offset: Array | None = None  # of the flat rows
+    edges: list[tuple[int, int, float]] | None = None
 
     def can_be_halved(self, method: str) -> bool:
         """Whether stability selection has enough rows of weights (or of residuals) to halve."""
-        rows = self.X.shape[0] if method.replace("_", "-") == "r-mssl" else self.X.shape[-1]
-        return rows >= 4 and self.n_tasks > 1
+        rows = int(self.data.n_rows[0]) if method.replace("_", "-") == "r-mssl" else self.data.n_features
+        return rows >= 4 and self.data.n_tasks > 1
 
-    @property
-    def aligned(self) -> bool:
-        """Whether the rows of all tasks belong together."""
-        return self.X.ndim == 3
-
-    def splits(self, folds: int, seed: int) -> list[tuple[Any, Any]]:
+    def folds(self, number: int, seed: int) -> Folds:
         """Training and test rows: within every task, or for rows that belong together in stretches of time."""
         from sklearn.model_selection import KFold
 
-        cv = KFold(folds) if self.aligned else self.drawn_folds(folds, seed) or folds
-        return read_splits(cv, self.X, self.y, self.tasks, self.groups, None if self.aligned else self.order)
+        cv = KFold(number) if self.data.aligned else self.drawn_folds(number, seed) or number
+        return Folds.from_cv(replace(self.data, y=self.numbers), cv)
 
-    def drawn_folds(self, folds: int, seed: int) -> TaskKFold | TaskGroupKFold | None:
+    def drawn_folds(self, number: int, seed: int) -> TaskKFold | TaskGroupKFold | None:
         """Folds of rows, or of groups, drawn at random; None where time says what they are."""
-        if self.aligned or self.order is not None:
+        if self.data.aligned or self.data.order is not None:
             return None
-        return (TaskKFold if self.groups is None else TaskGroupKFold)(folds, random_state=seed)
+        return (TaskKFold if self.data.groups is None else TaskGroupKFold)(number, random_state=seed)
 
-    def rows(self, rows: Any) -> Training:
-        """Some of the rows."""
-        tasks = self.tasks if self.aligned else self.tasks[rows]
-        beside = {name: getattr(self, name) for name in ("groups", "order", "weights", "offset")}
-        parts: dict[str, Any] = {name: None if values is None else values[rows] for name, values in beside.items()}
-        return self._replace(X=self.X[rows], y=self.y[rows], tasks=tasks, **parts)
-
-    def numeric_target(self) -> NDArray[np.float64]:
-        """The target as numbers; of two labels the second is 1."""
-        if self.family == "binary":
-            return (self.y == np.unique(self.y)[1]).astype(float)
-        return self.y.astype(float)
-
-    def by_task(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Mean of a value over each task's rows, by their weights."""
-        weights = np.ones(self.y.shape) if self.weights is None else self.weights
-        if self.aligned:
-            return np.asarray(np.average(values, axis=0, weights=weights))
-        _, place = number_tasks(self.tasks)
-        return np.bincount(place, weights * values) / np.bincount(place, weights)
-
-    def parts_by_task(self, values: NDArray[np.float64], splits: list[tuple[Any, Any]]) -> NDArray[np.float64]:
-        """Mean of a value over each task's rows in each test part, (parts, K); NaN where it has none."""
-        weights = np.ones(self.y.shape) if self.weights is None else self.weights
-        if self.aligned:
-            return np.array([np.average(values[test], axis=0, weights=weights[test]) for _, test in splits])
-        tasks, place = number_tasks(self.tasks)
-        means = np.full((len(splits), len(tasks)), np.nan)
-        for part, (_, test) in zip(means, splits, strict=True):
-            total, sums = (np.bincount(place[test], w, len(tasks)) for w in (weights[test], (weights * values)[test]))
-            np.divide(sums, total, out=part, where=total > 0)
-        return means
-
-    def task_means(self, train: Any) -> NDArray[np.float64]:
-        """For every row the mean of its task in some rows, drawn towards that of all; see :mod:`mssl.metrics`."""
-        y = self.numeric_target()
-        task = np.broadcast_to(np.arange(y.shape[-1]), y.shape) if self.aligned else number_tasks(self.tasks)[1]
-        weights = np.ones(y.shape) if self.weights is None else self.weights
-        means = task_means(y[train].ravel(), task[train].ravel(), weights[train].ravel(), int(task.max()) + 1)
-        return np.asarray(means[task])
+    def part(self, rows: Mask) -> Training:
+        """Some of the flat rows."""
+        offset = None if self.offset is None else self.offset[rows]
+        return replace(self, data=subset(self.data, rows, all_tasks=False), offset=offset)
 
     @property
-    def varies(self) -> bool:
-        """Whether the target takes two values in some task."""
-        if self.aligned:
-            return bool(np.any(self.y != self.y[0]))
-        _, place = number_tasks(self.tasks)
-        return bool(np.any((self.y[1:] != self.y[:-1]) & (place[1:] == place[:-1])))
+    def numbers(self) -> Array:
+        """The flat targets as numbers; of two labels the second is 1."""
+        y = self.data.y
+        return (y == np.unique(y)[1]).astype(float) if self.family == "binary" else y.astype(float)
+
+    @property
+    def weights(self) -> Array:
+        """Those of the flat rows."""
+        return np.ones(len(self.data.y)) if self.data.weights is None else self.data.weights
+
+    @property
+    def tasks(self) -> Any:
+        """Tasks as methods take them: of each row, or of the columns of y."""
+        return self.data.given_tasks
+
+    @property
+    def features(self) -> Features:
+        """Features as methods take them."""
+        return Features(self.data.in_layout(self.data.X), feature_names=self.data.feature_names)
 
     def prepare(self, model: Any, method: str) -> Any:
         """The model with the graph that was given, if it needs one; what else it lacks raises before any work."""
-        if method.replace("_", "-") in ("r-mssl", "r-mssl-copula") and not self.aligned:
+        if method.replace("_", "-") in ("r-mssl", "r-mssl-copula") and not self.data.aligned:
             raise NotAlignedError(
                 f"{method} relates the errors that tasks make at the same time, so it needs to know which rows belong "
                 "together; name the column of times with --time (every task needs one row at each of the same times), "
@@ -140,13 +216,16 @@ class Training(NamedTuple):
 
     def fit_rows(self, model: Any) -> Any:
         """Fit a model, which gets to know groups and times where it makes folds of its own."""
-        given = {"groups": self.groups, "order": self.order, "sample_weight": self.weights, "offset": self.offset}
+        data = self.data
+        times = None if data.order is None else data.in_layout(data.order)
+        given = {"groups": data.groups, "order": times if times is None or times.ndim == 1 else times[:, 0]}
+        for name, values in (("sample_weight", data.weights), ("offset", self.offset)):
+            given[name] = None if values is None else data.in_layout(values)
         known = signature(model.fit).parameters
         if self.offset is not None and ("offset" not in known or self.family == "binary"):
             raise ParameterError("This method takes no offset for such targets; leave out --offset.")
         named = {name: values for name, values in given.items() if values is not None and name in known}
-        X = Features(self.X, feature_names=np.asarray(self.schema.feature_names, dtype=object))
-        return model.fit(X, self.y, tasks=self.tasks, **named)
+        return model.fit(self.features, data.in_layout(data.y), tasks=self.tasks, **named)
 
     def fit(self, model: Any) -> Any:
         """Fit a model, and let it know what the table's columns mean."""
@@ -154,98 +233,94 @@ class Training(NamedTuple):
         self.schema.attach(model)
         return model
 
+    def predicted_means(self, model: Any) -> Array:
+        """The predicted mean of the target in the flat rows; for labels the probability of the second one."""
+        if hasattr(model, "predict_proba"):
+            means = model.predict_proba(self.features, tasks=self.tasks)[..., 1]
+        else:
+            known = {} if self.offset is None else {"offset": self.data.in_layout(self.offset)}
+            means = model.predict(self.features, tasks=self.tasks, **known)
+        return np.ravel(np.asarray(means).T)
 
-def read_training(
-    data: str,
-    task: str,
-    target: str,
-    features: str | None,
-    drop: str,
-    time: str | None,
-    family: str,
-    missing: str,
-    edges: str | None = None,
-    group: str | None = None,
-    order: str | None = None,
-    weight: str | None = None,
-    offset: str | None = None,
-    missing_target: str | None = None,
-    categorical: str | None = None,
-) -> Training:
+
+def read_training(table: TableOptions) -> Training:
     """Read a table and turn it into tasks; see :func:`mssl.files.tables.learn_schema` for what is refused."""
-    from mssl.files.tables import detect_family, learn_schema, read_table, release_memory, text_target
-
-    chosen, left_out, codes = names_in(features), names_in(drop) or [], names_in(categorical) or []
-    if chosen == []:
-        raise click.UsageError(
-            f"--features {features!r} names no column; give names separated by commas, such as --features wind,sun, "
-            "or leave the option out to use all columns."
-        )
-    if time is not None and (group is not None or order not in (None, time)):
+    task, target, drop = table.task, table.target, table.drop or []
+    if table.time is not None and (table.group is not None or table.order not in (None, table.time)):
         raise click.UsageError(
             "--time says already which rows belong together; leave out --group, and give --order the same column."
         )
-    aligned = list(dict.fromkeys(name for name in (time, group, order) if name is not None))
-    numbers = [name for name in (weight, offset) if name is not None]
-    beside = [*aligned, *numbers]
+    labelled = list(dict.fromkeys(name for name in (table.time, table.group, table.order) if name is not None))
+    beside = [*labelled, *(name for name in (table.weight, table.offset) if name is not None)]
     if len({task, target, *beside}) < 2 + len(beside):
         raise click.UsageError("One column has two roles; give --task, --target, --weight and --offset different ones.")
-    needed = None if chosen is None else [task, target, *chosen, *beside]
-    unread = set(left_out) - {task, target, *(chosen or ()), *beside}
-    table = read_table(data, columns=needed, drop=list(unread), text=[task, *aligned, *codes])
-    left_out += beside
-    schema = learn_schema(
-        table, task, target, features=chosen, drop=left_out, missing=missing, offset=offset, categorical=codes
+    codes, wanted = table.categorical or [], {task, target, *(table.features or ()), *beside}
+    found = read_table(
+        table.data,
+        columns=None if table.features is None else [task, target, *table.features, *beside],
+        drop=list(set(drop) - wanted),
+        text=[task, *labelled, *codes],
     )
-    truth = _is_boolean(table[target])
-    labels = {name: column_labels(table, name) for name in aligned}
-    for name in aligned:
-        table.take(name)
+    how: dict[str, Any] = {"missing": table.missing, "offset": table.offset, "categorical": codes}
+    schema = learn_schema(found, task, target, features=table.features, drop=[*drop, *beside], **how)
+    truth = found[target].truth
+    labels = {name: column_labels(found.take(name), name) for name in labelled}
     encoded = schema.encode(
-        table, with_target=True, by_task=True, training=True, missing_target=missing_target, weight=weight
+        found, with_target=True, by_task=True, training=True, missing_target=table.missing_target, weight=table.weight
     )
     release_memory()
-    tasks, of_row = number_tasks(encoded.tasks)
-    counts = np.bincount(of_row)
-    _point_out_blanks(tasks.tolist(), task)
-    if chosen is None:
+    names, of_row = number_tasks(encoded.tasks)
+    for twins in blank_twins(names.tolist()):
+        warn(
+            f"the tasks {listing(twins)} differ only in blanks; they are fitted as different tasks. "
+            f"If they are one, correct the column {task!r}."
+        )
+    if table.features is None:
         hint_at_row_ids(encoded.X, schema.columns)
     y = encoded.target
-    family = detect_family(y, target) if family == "auto" else family
+    family = detect_family(y, target) if table.family == "auto" else table.family
     if len(y) < 2:
-        raise DataError(f"{data!r} has one row that can be used; give at least two, of which a task can learn.")
+        raise DataError(f"{table.data!r} has one row that can be used; give at least two, of which a task can learn.")
     if family != "binary" and y.dtype.kind == "U":
         raise text_target(y, target)
     if family == "binary" and y.dtype.kind == "f" and np.array_equal(y, np.round(y)):
         y = y.astype(bool if truth else np.int64)
-    groups, times = (None if name is None else labels[name][encoded.rows] for name in (group, order))
-    training = Training(
-        encoded.X,
-        y,
-        encoded.tasks,
-        schema,
-        family,
-        (int(counts.min()), int(counts.max())),
-        None if edges is None else _read_edges(edges, tasks.tolist()),
-        groups,
-        None if times is None else _sortable(times),
-        encoded.dropped,
-        encoded.weight,
-        encoded.offset,
+    counts = np.bincount(of_row)
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    features = np.asarray(schema.feature_names, dtype=object)
+    data = TaskData(encoded.X, y, encoded.weight, ends, names, "long", feature_names=features)
+    offset = encoded.offset
+    if table.time is not None:
+        rows = _by_time(data, labels[table.time][encoded.rows])
+        beside_rows = (None if part is None else part[rows] for part in (encoded.weight, offset))
+        weights, offset = beside_rows
+        data = replace(data, X=data.X[rows], y=y[rows], weights=weights, layout="aligned", aligned=True)
+        data = data.with_occasions(order=None if table.order is None else np.arange(counts[0]))
+    else:
+        groups, times = (None if n is None else labels[n][encoded.rows] for n in (table.group, table.order))
+        data = data.with_occasions(groups, None if times is None else _sortable(times))
+    return Training(
+        schema=schema,
+        family=family,
+        counts=counts,
+        varies=bool(np.any((y[1:] != y[:-1]) & (of_row[1:] == of_row[:-1]))),
+        dropped=encoded.dropped,
+        data=data,
+        offset=offset,
+        edges=None if table.edges is None else _read_edges(table.edges, names.tolist()),
     )
-    return training if time is None else _aligned(training, tasks, counts, labels[time][encoded.rows])
 
 
-def column_labels(table: Any, name: str) -> NDArray[Any]:
+def column_labels(column: ColumnValues, name: str) -> Labels:
     """The text of a column in each row; an empty cell raises."""
-    codes, texts = table[name].text()
+    codes, texts = column.text()
     if np.any(codes < 0):
         row = int(np.argmax(codes < 0)) + 1
         raise DataError(f"Column {name!r} is empty in row {row} of the data; give every row an entry, or drop it.")
     return np.asarray(texts)[codes]
 
 
-def _sortable(times: NDArray[Any]) -> NDArray[Any]:
+def _sortable(times: Labels) -> Labels:
     """Times as numbers where they are some, since "10" comes before "9"; dates are in the order of their text."""
     try:
         return times.astype(float)
@@ -255,8 +330,6 @@ def _sortable(times: NDArray[Any]) -> NDArray[Any]:
 
 def _read_edges(path: str, tasks: list[str]) -> list[tuple[int, int, float]]:
     """Pairs of places among the tasks, and weights, from a table of task names."""
-    from mssl.files.tables import check_tasks, read_table, read_task_column
-
     names = read_table(path).names
     if len(names) < 2:
         raise DataError(f"{path!r} has one column; give two columns of task names, and one of weights if edges differ.")
@@ -276,45 +349,18 @@ def _read_edges(path: str, tasks: list[str]) -> list[tuple[int, int, float]]:
     return edges
 
 
-def _is_boolean(column: Any) -> bool:
-    """Whether pyarrow has read true and false, which count as numbers from here on; labels shall stay what they are."""
-    return str(getattr(column._data, "type", "")) == "bool"
-
-
-def _point_out_blanks(tasks: list[str], column: str) -> None:
-    from mssl.files.tables import blank_twins
-
-    for group in blank_twins(tasks):
-        warn(
-            f"the tasks {listing(group)} differ only in blanks; they are fitted as different tasks. "
-            f"If they are one, correct the column {column!r}."
-        )
-
-
-def _aligned(training: Training, tasks: Any, counts: Any, moments: Any) -> Training:
-    """Rows sorted by task as (n, K, d) and (n, K): the same moments in every task, each once."""
-    K, n = len(tasks), int(counts[0])
-    ends = np.cumsum(counts)
-    orders = [np.argsort(moments[end - count : end], kind="stable") for count, end in zip(counts, ends, strict=True)]
-    for name, order, end, count in zip(tasks, orders, ends, counts, strict=True):
-        times = moments[end - count : end][order]
-        if count != n or np.any(times != moments[:n][orders[0]]) or np.any(times[1:] == times[:-1]):
+def _by_time(data: TaskData, moments: Labels) -> Index:
+    """The order of rows in which every task's are sorted by time: the same moments in every task, each once."""
+    orders = [
+        start + np.argsort(moments[start:end], kind="stable")
+        for start, end in zip(data.offsets[:-1], data.offsets[1:], strict=True)
+    ]
+    first = moments[orders[0]]
+    for name, order in zip(data.tasks.tolist(), orders, strict=True):
+        times = moments[order]
+        if len(times) != len(first) or np.any(times != first) or np.any(times[1:] == times[:-1]):
             raise DataError(
-                f"Task {str(name)!r} has other times than task {str(tasks[0])!r}, or one twice; with --time every task "
-                "needs one row at each of the same times."
+                f"Task {str(name)!r} has other times than task {str(data.tasks[0])!r}, or one twice; with --time every "
+                "task needs one row at each of the same times."
             )
-    places = np.concatenate([place + end - n for place, end in zip(orders, ends, strict=True)]).reshape(K, n).T
-    given = {name: getattr(training, name) for name in ("weights", "offset")}
-    beside: dict[str, Any] = {name: None if values is None else values[places] for name, values in given.items()}
-    return training._replace(
-        X=training.X[places],
-        y=training.y[places],
-        tasks=tasks,
-        order=None if training.order is None else np.arange(n),  # rows are sorted by time
-        **beside,
-    )
-
-
-def names_in(text: str | None) -> list[str] | None:
-    """Column names out of a comma-separated option."""
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+    return np.concatenate(orders)

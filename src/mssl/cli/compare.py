@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 
 from mssl._progress import Progress
+from mssl._typing import Array, Mask
 from mssl.cli._options import (
     edges_option,
     jobs_option,
@@ -18,7 +19,6 @@ from mssl.cli._options import (
     quiet_option,
     resume_option,
     seed_option,
-    table_options,
 )
 from mssl.cli._output import (
     check_picture,
@@ -32,14 +32,15 @@ from mssl.cli._output import (
     show_progress,
     standard_output,
 )
-from mssl.cli._tables import Training, names_in, read_training
-from mssl.data.inputs import number_tasks
+from mssl.cli._tables import TableOptions, Training, names_in, read_training, table_options
+from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError
 from mssl.files.checkpoint import Checkpoint, fingerprint
+from mssl.losses import resolve_loss
 from mssl.methods import BAYESIAN, make_estimator
+from mssl.metrics import task_means
 from mssl.model_selection.parallel import run
 
-Array = NDArray[np.float64]
 _SHOWN = 20  # tasks listed on a terminal; pipes and JSON have them all
 
 
@@ -66,7 +67,7 @@ def compare(
     resume: bool,
     as_json: bool,
     quiet: bool,
-    **table: Any,
+    table: TableOptions,
 ) -> None:
     r"""Compare methods on DATA by cross-validation, and say which tasks gain and which lose.
 
@@ -80,11 +81,11 @@ def compare(
       mssl compare weather.csv --task station --target temp --picture methods.png --jobs -1
       mssl compare pairs.csv --task pair --target label --methods logistic,pooled,p-mssl --json
     """
-    check_picture(picture, table["data"])
-    training = read_training(**table)
+    check_picture(picture, table.data)
+    training = read_training(table)
     alone = "logistic" if training.family == "binary" else "ridge"
     names = names_in(methods) or [alone, "pooled", "p-mssl", BAYESIAN]
-    record = f"{Path(table['data']).name}.compare.checkpoint" if resume else None
+    record = f"{Path(table.data).name}.compare.checkpoint" if resume else None
     outcome = cross_validate(training, names, folds, seed, verbose=show_progress(quiet), jobs=jobs, record=record)
     if picture is not None:
         draw_comparison(outcome, picture)
@@ -123,25 +124,23 @@ def cross_validate(
     record : str, optional
         File of finished fits.
     """
-    from mssl.losses import resolve_loss
-
     loss = resolve_loss("bernoulli" if training.family == "binary" else training.family)
-    splits = training.splits(folds, seed)
+    data, splits = training.data, list(training.folds(folds, seed))
     for name in names:
         model = training.prepare(make_estimator(name, training.family), name)  # faults are told before any work
         if "cv" in model.get_params(deep=False):
-            _check_parts(training, splits, name)
+            _check_parts(data, splits, name)
     pieces = [(f"{name}, part {k + 1}", (training, *split, name)) for k, split in enumerate(splits) for name in names]
     identity = "" if record is None else fingerprint(training, splits)
     with Progress(int(verbose), "comparison", 1) as progress:
         progress.stage("fits", len(pieces))
         found = run(_held_out, pieces, n_jobs=jobs, checkpoint=Checkpoint(record, identity), progress=progress)
-    y = training.numeric_target()
-    weights = np.ones(y.shape) if training.weights is None else training.weights
+    y, weights = training.numbers, training.weights
     means = {name: np.full(y.shape, np.nan) for name in names}
     base = np.full(y.shape, np.nan)
     for k, (train, test) in enumerate(splits):
-        base[test] = training.task_means(train)[test]
+        rates = task_means(y[train], data.task_of_row[train], weights[train], data.n_tasks)
+        base[test] = rates[data.task_of_row[test]]
         for name in names:
             means[name][test] = found[f"{name}, part {k + 1}"]
     scores = {
@@ -153,9 +152,11 @@ def cross_validate(
         name: np.array([np.average(rows[test], weights=weights[test]) for _, test in splits])
         for name, rows in deviance.items()
     }
-    lost = {name: training.by_task(rows) for name, rows in deviance.items()}
-    tasks = number_tasks(training.tasks)[0]
-    of_task = {name: training.parts_by_task(rows, splits) for name, rows in deviance.items()}
+    lost = {name: mean_by_task(data, rows, weights) for name, rows in deviance.items()}
+    of_task = {
+        name: np.array([mean_by_task(data, rows, weights * test) for _, test in splits])
+        for name, rows in deviance.items()
+    }
     return {
         "family": training.family,
         "folds": len(splits),
@@ -174,17 +175,23 @@ def cross_validate(
                 "deviance": {name: float(lost[name][k]) for name in names},
                 "gain": {name: _gain(*(of_task[each][:, k] for each in (names[0], name))) for name in names[1:]},
             }
-            for k, task in enumerate(tasks)
+            for k, task in enumerate(data.tasks)
         ],
     }
 
 
-def _held_out(training: Training, train: Any, test: Any, name: str) -> list[Any]:
+def _held_out(training: Training, train: Mask, test: Mask, name: str) -> list[float]:
     """Predicted means of the test rows by a method fitted to the others."""
     model = training.prepare(make_estimator(name, training.family), name)
-    training.rows(train).fit_rows(model)
-    answer: list[Any] = predicted_mean(model, training.rows(test)).tolist()
+    training.part(train).fit_rows(model)
+    answer: list[float] = training.part(test).predicted_means(model).tolist()
     return answer
+
+
+def mean_by_task(data: TaskData, values: Array, weights: Array) -> Array:
+    """Mean of flat values over each task's rows, (K,); NaN where all its weights are zero."""
+    sums, total = data.task_sums(weights * values), data.task_sums(weights)
+    return np.divide(sums, total, out=np.full(data.n_tasks, np.nan), where=total > 0)
 
 
 def standard_error(values: Array) -> float:
@@ -206,27 +213,18 @@ def paired_difference(first: Array, other: Array) -> dict[str, float]:
     return {"deviance": mean, "standard_error": error, **share}
 
 
-def _check_parts(training: Training, splits: list[tuple[Any, Any]], method: str) -> None:
+def _check_parts(data: TaskData, folds: Sequence[tuple[Mask, Mask]], method: str) -> None:
     """Raise where a task keeps a single row in a training part, which has to be split again."""
-    if training.aligned:
+    if data.aligned:
         return
-    tasks, place = number_tasks(training.tasks)
-    fewest = np.min([np.bincount(place[train], minlength=len(tasks)) for train, _ in splits], axis=0)
+    fewest = np.min([data.task_sums(train.astype(float)) for train, _ in folds], axis=0)
     if fewest.min() < 2:
         k = int(np.argmin(fewest))
         raise DataError(
-            f"Task {str(tasks[k])!r} has {np.bincount(place)[k]} rows, of which {fewest[k]} is left to learn from in "
-            f"one of the {len(splits)} parts; {method} chooses its parameters by cross-validation within it and "
+            f"Task {str(data.tasks[k])!r} has {data.n_rows[k]} rows, of which {fewest[k]:.0f} is left to learn from in "
+            f"one of the {len(folds)} parts; {method} chooses its parameters by cross-validation within it and "
             "needs 2. Give the task more rows (3 with --folds 3 or more), or leave it out."
         )
-
-
-def predicted_mean(model: Any, rows: Training) -> Array:
-    """The predicted mean of the target; for labels the probability of the second one."""
-    if hasattr(model, "predict_proba"):
-        return np.asarray(model.predict_proba(rows.X, tasks=rows.tasks)[..., 1])
-    known = {} if rows.offset is None else {"offset": rows.offset}
-    return np.asarray(model.predict(rows.X, tasks=rows.tasks, **known))
 
 
 def _inside(family: str, mean: Array) -> Array:
@@ -240,8 +238,6 @@ def measures(family: str, y: Array, mean: Array, weights: Array, base: Array) ->
     ``base`` are means of the rows' tasks in the training part (:func:`mssl.metrics.task_means`).
     """
     from sklearn.metrics import log_loss, roc_auc_score
-
-    from mssl.losses import resolve_loss
 
     y, mean, weights, base = y.ravel(), mean.ravel(), weights.ravel(), base.ravel()
     by: dict[str, Any] = {"sample_weight": weights}
@@ -371,7 +367,7 @@ def select(
     resume: bool,
     as_json: bool,
     quiet: bool,
-    **table: Any,
+    table: TableOptions,
 ) -> None:
     r"""Find the edges between tasks that are there whatever half of the evidence in DATA is looked at.
 
@@ -383,9 +379,9 @@ def select(
     """
     import mssl
 
-    check_target(path, table["data"])
+    check_target(path, table.data)
     record = record_beside(path) if resume else None
-    training = read_training(**table)
+    training = read_training(table)
     given = {"graph_penalty": 0.1} | ({"shared_mean": False} if method == "p-mssl" else {})
     selection = mssl.StabilitySelection(
         training.prepare(make_estimator(method, training.family, given), method),

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from mssl._validation import warn
-from mssl.cli._distributed import DistributedTraining, fit_by_passes, read_moments
+from mssl.cli._distributed import fit_by_passes, read_moments
 from mssl.cli._options import (
     edges_option,
     jobs_option,
@@ -20,7 +20,6 @@ from mssl.cli._options import (
     resume_option,
     seed_option,
     settings_option,
-    table_options,
 )
 from mssl.cli._output import (
     check_target,
@@ -31,7 +30,7 @@ from mssl.cli._output import (
     record_beside,
     show_progress,
 )
-from mssl.cli._tables import Training, read_training
+from mssl.cli._tables import TableFacts, TableOptions, Training, read_training, table_options
 from mssl.cli._words import in_options
 from mssl.estimators.base import MultiTaskEstimator
 from mssl.graph.display import display
@@ -88,7 +87,7 @@ def fit(
     resume: bool,
     as_json: bool,
     quiet: bool,
-    **table: Any,
+    table: TableOptions,
 ) -> None:
     r"""Learn all tasks in DATA (CSV, TSV, Parquet, Feather; .gz), and the graph that relates them.
 
@@ -107,21 +106,21 @@ def fit(
     """
     from mssl.files.models import save
 
-    check_target(path, table["data"])
-    check_target(page, table["data"], path)
+    check_target(path, table.data)
+    check_target(page, table.data, path)
     record = record_beside(path) if resume else None
     running: dict[str, Any] = {"verbose": int(show_progress(quiet)), "n_jobs": jobs, "checkpoint": record}
     how: dict[str, Any] = {"fixed": fixed, "seed": seed, "running": running}
-    training: Training | DistributedTraining
+    training: TableFacts
     if cluster is None:
-        training = read_training(**table)
-        method = method or _usual_method(training, fixed)
+        training = read = read_training(table)
+        method = method or _usual_method(read, fixed)
         began = time.perf_counter()
-        model = _fit_rows(training, method, **how)
+        model = _fit_rows(read, method, **how)
     else:
         method = method or "p-mssl"
         began = time.perf_counter()
-        training, model = _fit_distributed(cluster, show_progress(quiet), table | {"report": page}, method, **how)
+        training, model = _fit_distributed(cluster, show_progress(quiet), table, page, method, **how)
     if record is not None and not Path(record).exists():
         warn(f"{method} keeps no record of finished work here; ended early, it begins anew.")
     forget_running(model)
@@ -149,7 +148,7 @@ def _usual_method(training: Training, fixed: dict[str, Any]) -> str:
 def _fit_rows(training: Training, method: str, fixed: dict[str, Any], seed: int, running: dict[str, Any]) -> Any:
     selection = "both" if training.can_be_halved(method) else "prediction"
     model = make_estimator(method, training.family, fixed, selection=selection, seed=seed, **running)
-    n_tasks = training.n_tasks
+    n_tasks = training.data.n_tasks
     if running["n_jobs"] not in (None, 1) and "n_jobs" not in model.get_params(deep=False):
         warn(f"{method} is fitted by one process; --jobs changes nothing.")
     if not fixed:
@@ -168,13 +167,14 @@ def _fit_rows(training: Training, method: str, fixed: dict[str, Any], seed: int,
 def _fit_distributed(
     cluster: str,
     progress: bool,
-    table: dict[str, Any],
+    table: TableOptions,
+    page: str | None,
     method: str,
     fixed: dict[str, Any],
     seed: int,
     running: dict[str, Any],
-) -> tuple[DistributedTraining, Any]:
-    family = "gaussian" if table["family"] == "auto" else table["family"]
+) -> tuple[TableFacts, Any]:
+    family = "gaussian" if table.family == "auto" else table.family
     model = make_estimator(method, family, fixed, seed=seed, **running)
     if family != "gaussian":
         if not isinstance(model, MultiTaskEstimator):
@@ -182,10 +182,10 @@ def _fit_distributed(
                 f"--family {family} with --dask fits settings that are given, and --method {method} would choose them "
                 "on rows in memory. Give them (--set graph_penalty=0.3), or fit a sample of the rows without --dask."
             )
-        return fit_by_passes(cluster, model, **table)
+        return fit_by_passes(cluster, model, table, page)
     if not hasattr(model, "fit_moments"):
         raise click.UsageError(f"--method {method} needs all rows in memory; leave out --dask.")
-    training, moments = read_moments(cluster, model._moment_folds(), progress, **table)
+    training, moments = read_moments(cluster, model._moment_folds(), progress, table, page)
     can_be_halved = moments.n_features >= 4 and moments.n_tasks > 1
     if can_be_halved and "selection" in model.get_params(deep=False):
         model.set_params(selection="both")
@@ -213,11 +213,10 @@ def _write_report(model: Any, page: str, training: Training) -> Any:
     """One HTML page about the fit, on the rows that it was fitted to."""
     import numpy as np
 
-    from mssl.data.encoding import Features
     from mssl.report import write
 
-    X = Features(training.X)
-    rows = (X, training.y) if training.aligned else (X, training.y, np.asarray(training.tasks))
+    data = training.data
+    rows = (training.features, data.in_layout(data.y), *(() if data.aligned else (np.asarray(training.tasks),)))
     shown = rows if training.offset is None else None  # the page's scores know no offsets
     return write(model, page, data=shown, held_out=False, stability=getattr(model, "stability_", None))
 
@@ -232,9 +231,7 @@ _NOTES = (
 )  # facts that a model file keeps
 
 
-def summarise(
-    model: Any, training: Training | DistributedTraining, method: str, fixed: dict[str, Any], seconds: float
-) -> dict[str, Any]:
+def summarise(model: Any, training: TableFacts, method: str, fixed: dict[str, Any], seconds: float) -> dict[str, Any]:
     """What the fit found, in plain values."""
     result, graph = getattr(model, "result_", None), getattr(model, "graph_", None)
     found = getattr(model, "held_out_", None)

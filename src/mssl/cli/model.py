@@ -168,7 +168,7 @@ def _given(fitted: Any, encoded: Any, schema: Any, data: str, occasion: str) -> 
     if not schema.target:
         raise click.UsageError(f"--known is {occasion!r}; the model does not know its target's column. Use mssl.load.")
     table = read_table(data, columns=[occasion, schema.target], text=[occasion])
-    labels = column_labels(table, occasion)
+    labels = column_labels(table[occasion], occasion)
     codes = np.unique(labels, return_inverse=True)[1]
     targets = np.asarray(target_values(table.take(schema.target)), dtype=float)
     places = {str(task): k for k, task in enumerate(fitted.tasks_.tolist())}

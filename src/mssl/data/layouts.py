@@ -28,6 +28,7 @@ from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import warn
 from mssl.data.encoding import FeatureEncoder, Features, read_features
 from mssl.data.inputs import (
+    CodedTasks,
     is_missing,
     listing,
     number_tasks,
@@ -151,6 +152,17 @@ class TaskData:
     def occasions(self) -> Index | None:
         """Which rows belong together: ``groups`` where given, else rows of the input that hold all tasks, else None."""
         return self.source_rows if self.groups is None and self.layout != "long" else self.groups
+
+    @property
+    def given_tasks(self) -> Any:
+        """Tasks as ``fit`` takes them beside :meth:`in_layout`: of each row, or of the columns of y."""
+        return CodedTasks(self.tasks, self.task_of_row.astype(np.int32)) if self.layout == "long" else self.tasks
+
+    def in_layout(self, values: Any) -> Any:
+        """Flat values (N,) or (N, d) as ``fit`` takes them: those of the aligned layout as (n, K) or (n, K, d)."""
+        if self.layout == "long":
+            return values
+        return np.ascontiguousarray(np.moveaxis(values.reshape(self.n_tasks, -1, *values.shape[1:]), 0, 1))
 
     def with_occasions(self, groups: Any = None, order: Any = None) -> TaskData:
         """The same data with groups and times.

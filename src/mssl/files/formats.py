@@ -58,6 +58,11 @@ class Column:
         self.name, self.kind, self._data = name, kind, data
         self._text: tuple[NDArray[np.int32], list[str]] | None = None
 
+    @property
+    def truth(self) -> bool:
+        """Whether the values are true and false, which count as numbers from here on; labels stay what they are."""
+        return str(getattr(self._data, "type", "")) == "bool"
+
     def numbers(self) -> Array:
         """Values as floats, NaN where missing."""
         if isinstance(self._data, np.ndarray):
@@ -177,6 +182,15 @@ def read_table(
     if find_spec("pyarrow") is None:
         return _read_plain(file, names, wanted, text, delimiter)
     return _read_csv(file, names, wanted, text, delimiter)
+
+
+def column_names(path: str | Path) -> list[str]:
+    """Names of the columns of a CSV, TSV or Parquet file."""
+    file = Path(path)
+    if _COLUMN_FILES.get(file.suffix) != "parquet":
+        return _read_head(file)[0]
+    parquet: Any = require("pyarrow.parquet", "tables", "Reading Parquet files")
+    return [name for name in parquet.read_schema(file).names if not _INDEX.fullmatch(name)]
 
 
 def _ending(path: str | os.PathLike[str]) -> tuple[str, bool]:
