@@ -23,7 +23,7 @@ PARTS = (
     ("graph steps", "mssl/kernels/", ("graph_lasso",)),
     ("certificates of the graph", "mssl/kernels/", ("graph_gap",)),
     ("weight steps", "mssl/kernels/", ("_sweep", "weight_descent", "weight_system", "group_descent")),
-    ("factorisations and inverses", "glasso/algorithms", ("factor", "inverse")),
+    ("factorisations and inverses", "glasso/solver", ("_inverted",)),
 )
 REST = "Python, NumPy and the start"
 

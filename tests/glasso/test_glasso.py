@@ -18,8 +18,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 from mssl import kernels
 from mssl.exceptions import DataError, ParameterError
-from mssl.glasso import algorithms as solvers
-from mssl.glasso.algorithms import Block, normalise
 from mssl.glasso.solver import GlassoStatus, GraphicalLassoResult, graphical_lasso, graphical_lasso_gap
 
 
@@ -255,12 +253,13 @@ def test_screening_changes_nothing():
     alpha = 0.1
     result = graphical_lasso(S, alpha, tol=1e-11)
     assert result.components.max() + 1 >= len(parts)
-    whole = normalise(S, np.full(S.shape, alpha), np.full(len(S), alpha))
-    block = Block(whole.S, whole.L, np.arange(len(S)))
-    solvers.descend(block, 1e-10, 1000)
-    assert block.point.gap <= 1e-10
-    unscreened = block.point.precision / whole.root / whole.root[:, None]
-    assert np.allclose(result.precision, unscreened, atol=1e-5)
+    for part in np.unique(result.components):
+        inside = np.ix_(*2 * (np.flatnonzero(result.components == part),))
+        alone = graphical_lasso(S[inside], alpha, tol=1e-11)
+        assert np.allclose(result.precision[inside], alone.precision, atol=1e-5)
+    assert_sound(result, 1e-11)
+    penalty, e = np.full(S.shape, alpha), np.full(len(S), alpha)
+    assert kkt_violation(S, result, penalty, e) < 2e-4
     across = result.components[:, None] != result.components
     assert not result.precision[across].any()
     assert not result.covariance[across].any()
@@ -359,23 +358,6 @@ def test_warm_start_reaches_the_cold_solution(p, n, solver):
         assert abs(warm.objective - cold.objective) <= warm.gap + cold.gap + 1e-10 * p
 
 
-@given(seed=st.integers(0, 10_000), size=st.floats(0.1, 3.0))
-@settings(max_examples=25, deadline=None)
-def test_a_point_of_the_box_is_drawn_to_a_positive_definite_one_of_it(seed, size):
-    rng, S = np.random.default_rng(seed), covariance(8, 20, seed)
-    L = size * np.abs(rng.standard_normal((8, 8)))
-    L = np.triu(L, 1) + np.triu(L, 1).T
-    signs = rng.choice([-1.0, 1.0], (8, 8))
-    corner = S + L * np.triu(signs, 1) + L * np.triu(signs, 1).T
-    W, log_determinant = solvers.drawn(corner, S)
-    np.linalg.cholesky(W)
-    assert log_determinant == pytest.approx(np.linalg.slogdet(W)[1], abs=1e-9)
-    assert np.all(np.abs(W - S) <= L * (1 + 1e-12))
-    assert solvers.drawn(S, None)[0] is S
-    assert solvers.drawn(-S, None) is None
-    assert solvers.drawn(np.full_like(S, np.nan), S) is None
-
-
 @given(seed=st.integers(0, 10_000), size=st.floats(1e-9, 1.0))
 @settings(max_examples=25, deadline=None)
 def test_warm_start_is_never_made_worse(seed, size):
@@ -416,11 +398,6 @@ def test_a_certificate_by_components_is_that_of_the_whole(known, bridge):
     assert np.isclose(value, objective(S, result.precision, penalty, e), rtol=1e-12)
     best = graphical_lasso(S, alpha, tol=1e-11)
     assert best.objective >= value - gap - 1e-9
-    problem = normalise(S, penalty, e)
-    scaled = result.precision * problem.root * problem.root[:, None]
-    whole = solvers.certify(problem.S, problem.L, scaled, None, thorough=True)
-    # Within a spectral radius of 0.2 the bound that needs no factor is at most (1/0.8)/(1 - 0.4/3) times the gap.
-    assert gap <= 1.45 * whole.gap or bridge
 
 
 def test_no_certificate_where_a_single_variable_has_no_positive_precision():
@@ -475,7 +452,7 @@ def test_a_penalty_lost_in_rounding_ends_soon_with_a_true_bound(p, alpha):
 
 @pytest.mark.parametrize("max_iter", [1, 3])
 def test_the_warning_counts_what_was_done_against_what_was_allowed(max_iter):
-    S = covariance(10, 30, 1)
+    S = covariance(80, 100, 1)
     said = rf"after {2 * max_iter} iterations \(max_iter={max_iter} sweeps, then as many of ADMM\)"
     with pytest.warns(ConvergenceWarning, match=said):
         assert graphical_lasso(S, 1e-3, tol=1e-12, max_iter=max_iter).n_iter == 2 * max_iter
@@ -525,7 +502,8 @@ def test_a_tolerance_below_rounding_is_reported_as_such():
 def test_descent_that_breaks_down_falls_back_on_admm(monkeypatch):
     S = covariance(10, 30)
     expected = graphical_lasso(S, 0.1, tol=1e-8)
-    monkeypatch.setattr(solvers, "descend", lambda *_: None)
+    broke = (kernels.BROKE, np.zeros((3, 10, 10)), np.zeros(10, np.int64), (np.inf, 0.0, 0.0, 7.0, 0.0, 0.0))
+    monkeypatch.setattr(kernels, "graph_lasso", lambda *_, **__: broke)
     rescued = graphical_lasso(S, 0.1, tol=1e-8, max_iter=5000)
     assert_sound(rescued, 1e-8)
     assert abs(rescued.objective - expected.objective) < 1e-6
@@ -614,38 +592,6 @@ def test_indefinite_input_is_fine_where_the_problem_is_bounded():
     assert_sound(graphical_lasso(S, 0.5))
 
 
-# ---- kernels against their NumPy twins
-
-
-def random_problem(p, seed):
-    rng = np.random.default_rng(seed)
-    S = covariance(p, 3 * p, seed)
-    S /= np.sqrt(np.diag(S))[:, None] * np.sqrt(np.diag(S))
-    L = rng.uniform(0, 0.4, (p, p))
-    L = np.triu(L, 1) + np.triu(L, 1).T
-    L[0, 1] = L[1, 0] = np.inf
-    return S, L
-
-
-def test_simple_pieces():
-    S, L = random_problem(12, 0)
-    off = ~np.eye(12, dtype=bool)
-    omega = graphical_lasso(S, 0.3).precision
-    omega[0, 1] = omega[1, 0] = 0.0
-    sigma = np.linalg.inv(omega)
-    finite = np.where(np.isfinite(L) & off, L, 0.0)
-    assert np.isclose(solvers.penalised_trace(omega, S, L), np.sum(S * omega) + np.sum(finite * np.abs(omega)))
-    omega_forbidden = omega.copy()
-    omega_forbidden[0, 1] = omega_forbidden[1, 0] = 1e-3
-    assert solvers.penalised_trace(omega_forbidden, S, L) == np.inf
-    assert np.array_equal(solvers.clip_box(sigma, S, L), np.where(off, np.clip(sigma, S - L, S + L), S))
-    M = np.where(omega != 0, S + finite * np.sign(omega), np.clip(sigma, S - L, S + L))
-    product = omega @ (M - sigma)
-    distance, radius = solvers.relative_distance(omega, sigma, M)
-    assert np.isclose(distance, np.sqrt(np.trace(product @ product)))
-    assert np.abs(np.linalg.eigvals(product)).max() <= radius * (1 + 1e-12)
-
-
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("seed", range(8))
 def test_the_gap_next_to_a_singular_precision_is_that_of_exact_arithmetic(seed, known):
@@ -674,26 +620,6 @@ def test_the_gap_next_to_a_singular_precision_is_that_of_exact_arithmetic(seed, 
     assert gap >= 0.99 * exact > 1
 
 
-def test_regressions_and_assemble_are_inverse_to_each_other():
-    S, _ = random_problem(9, 1)
-    omega = graphical_lasso(S, 0.2).precision
-    B = solvers.regressions(omega, np.ones_like(S))
-    assert np.allclose(B, np.where(np.eye(9, dtype=bool), 0, -omega / np.diag(omega)[:, None]))
-    assert np.allclose(solvers.assemble(B, np.diag(omega).copy(), np.ones_like(S)), omega)
-    B[0, 1:] = 0.0
-    assert not solvers.assemble(B, np.diag(omega).copy(), np.ones_like(S))[0, 1:].any()
-
-
-def test_sweeps_end_at_a_matrix_and_its_inverse():
-    S, L = random_problem(10, 2)
-    L[0, 1] = L[1, 0] = 0.2
-    W, B, diagonal = S.copy(), np.zeros_like(S), np.ones(10)
-    sweeps, _ = kernels.graph_sweeps(S, L, W, B, diagonal, 1e-2, 1e-16, 200, np.inf)
-    assert 0 < sweeps < 200
-    omega = np.diag(diagonal) - B * diagonal[:, None]
-    assert np.allclose(omega @ W, np.eye(10), atol=1e-6)
-
-
 def test_importing_stays_cheap():
     code = "import sys, mssl.glasso.solver; assert 'numba' not in sys.modules and 'sklearn' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -705,20 +631,6 @@ def test_smooth_covariances_are_certified_though_the_first_start_never_arrives()
     S = np.exp(-((t[:, None] - t) ** 2) / 0.1)
     result = graphical_lasso(S, 9e-5, diagonal_penalty=1.7e-4)
     assert result.status.name == "CONVERGED"
-
-
-def test_drawing_to_a_matrix_that_is_hardly_definite_ends():
-    """Next to a singular matrix rounding decides what is positive definite, and halving goes round in circles."""
-    random = np.random.default_rng(0)
-    ends = 0
-    for _ in range(300):
-        v = random.standard_normal((4, 3))
-        anchor = v @ v.T
-        anchor *= 1 + 2e-16 * np.eye(4) * random.uniform(0.5, 3)
-        found = solvers.drawn(anchor - 1e-3 * np.eye(4), anchor)
-        assert (found is None) == (solvers.factor(anchor) is None)
-        ends += found is not None
-    assert ends > 50
 
 
 @pytest.mark.parametrize(("alpha", "most"), [(1e-3, 150), (9e-5, 300)])

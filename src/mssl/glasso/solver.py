@@ -12,24 +12,34 @@ magnitude of S do not matter.
 from __future__ import annotations
 
 import warnings
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg.lapack import dpotrf, dpotri
 
 from mssl import kernels
+from mssl._typing import Array
 from mssl._validation import check_array, check_choice, check_instance, check_number, check_whole_number, refused
 from mssl.exceptions import DataError, ParameterError
-from mssl.glasso import algorithms
-from mssl.glasso.algorithms import Problem, join, normalise, split
+from mssl.glasso.admm import Point, alternate
+from mssl.kernels import plain
 from mssl.kernels.threads import threads_for
 
-Array = NDArray[np.float64]
-# A limit of fewer sweeps asks for an unfinished descent, which the compiled call does not report: it answers or fails.
-ENOUGH_SWEEPS = 100
+UNBOUNDED = (
+    "S has no positive definite matrix within its penalties; the objective then has no minimum, or one too far away to "
+    "be computed. Penalise the diagonal (penalize_diagonal=True, diagonal_penalty > 0), raise alpha, or shrink S; if "
+    "max_iter is small, raise it first."
+)
+ROUNDING = 1e-13  # a gap below this times p is rounding error of the log-determinants: to go on would gain nothing
+SINGULAR = 1e-15  # share of a variable's variance that the others leave, times p: S has no inverse with less
+LOOSE = 1e-4  # tolerance for larger penalties, which only lead to the answer
+STAGE = 200  # sweeps for one of these: those that succeed take a tenth of it
+PATIENCE = 200  # ADMM iterations after a failed descent in which the gap must fall by a tenth
+ENOUGH_SWEEPS = 100  # a smaller limit asks for an unfinished ADMM, which descent does not complete
 
 
 class GlassoStatus(StrEnum):
@@ -67,7 +77,7 @@ class GraphicalLassoResult:
     log_determinant : float
         log det Ω.
     dual : ndarray of shape (p, p) or None
-        A point S' + U of the dual problem, to start from and to certify with where S changes; None where p is large.
+        A point S' + U of the dual problem, which proves the bound; None where ADMM or no penalty gave the answer.
     """
 
     precision: Array
@@ -194,7 +204,7 @@ def graphical_lasso(
     if warm_start is not None:
         warm_start = warm_start.in_doubles()
     result = solve(S, alpha, L, e, solver=solver, tol=tol, max_iter=max_iter, warm_start=warm_start, check=check)
-    if result.status is not GlassoStatus.CONVERGED and result.gap > algorithms.ROUNDING * len(S):
+    if result.status is not GlassoStatus.CONVERGED and result.gap > ROUNDING * len(S):
         _warn(result, tol, max_iter, solver)
     return result.rounded() if single else result
 
@@ -231,31 +241,36 @@ def solve(
     digits : bool
         Whether parameters are to be more accurate than the gap requires, where that is cheap.
     """
-    dense = not L.any() if L is not None else alpha == 0
-    result = None
-    if solver == "bcd" and not dense and max_iter >= ENOUGH_SWEEPS:
-        with threads_for(len(S)) if len(S) >= kernels.LAPACK_FROM else nullcontext():
-            result = _compiled(S, alpha, L, e, tol, max_iter, warm_start, digits)
-    if result is None:
-        prices = np.full(S.shape, float(alpha)) if L is None else L
-        with threads_for(len(S)), np.errstate(over="ignore", invalid="ignore"):
-            result = _by_components(S, prices, e, "inverse" if dense else solver, tol, max_iter, warm_start)
-        if solver == "admm" and result.status is GlassoStatus.MAX_ITER and max_iter >= ENOUGH_SWEEPS:
-            # Its rate is 1 − 1/κ with the condition number κ of the precision, thousands where λ is small.
-            ended = _compiled(S, alpha, L, e, tol, max_iter, None, digits)
-            result = result if ended is None else replace(ended, n_iter=result.n_iter + ended.n_iter)
-        if check:
-            _check_range(result)
+    with np.errstate(over="ignore"):
+        variances = S.diagonal() + e
+    if not (variances > 0).all():
+        place = int(np.argmax(~(variances > 0)))
+        raise DataError(
+            f"S[{place}, {place}] plus its diagonal penalty is zero; without variance the objective has no minimum. "
+            "Penalise the diagonal (penalize_diagonal=True or diagonal_penalty > 0) or drop that variable."
+        )
+    S, L = plain(S), None if L is None else plain(L)
+    problem = (S, 1.0 if L is not None else alpha, L, e)
+    with threads_for(len(S)), np.errstate(over="ignore", invalid="ignore"):
+        if alpha == 0 if L is None else not L.any():
+            result = _inverse(S, e)
+        elif solver == "admm":
+            begin = GraphicalLassoResult.of(np.diag(1.0 / variances), np.diag(variances))
+            result = _alternate(*problem, warm_start or begin, tol, max_iter)
+            if result.status is GlassoStatus.MAX_ITER and max_iter >= ENOUGH_SWEEPS:
+                # Its rate is 1 − 1/κ with the condition number κ of the precision, thousands where λ is small.
+                ended = _descend(*problem, tol, max_iter, None, digits)
+                if ended.status is _CONVERGED:
+                    result = replace(ended, n_iter=result.n_iter + ended.n_iter)
+        else:
+            result = _descend(*problem, tol, max_iter, warm_start, digits)
+            if result.status is not _CONVERGED:
+                within = result.gap <= ROUNDING * len(S)
+                stalled = replace(result, status=GlassoStatus.STALLED)
+                result = stalled if within else _alternate(*problem, result, tol, max_iter, PATIENCE)
+    if check:
+        _check_range(result)
     return result if warm_start is None else _not_worse(result, warm_start, S, alpha if L is None else L, e)
-
-
-def known_gap(
-    S: Array, alpha: float, L: Array | None, e: Array, result: GraphicalLassoResult
-) -> tuple[float, float] | None:
-    """Gap and objective, at another S, of a result with its inverse and determinant; None where it is too far."""
-    known = (result.precision, kernels.plain(result.covariance), result.log_determinant)
-    gap, trace = kernels.graph_gap(S, 1.0 if L is not None else alpha, L, e, *known, algorithms.near_limit(len(S)))
-    return (gap, trace - result.log_determinant) if gap < np.inf else None
 
 
 def graphical_lasso_gap(
@@ -312,17 +327,83 @@ def gap_of(
     S: Array, alpha: float, L: Array | None, e: Array, omega: Array, known: GraphicalLassoResult | None
 ) -> tuple[float, float]:
     """:func:`graphical_lasso_gap` without checks of its input."""
-    if known is not None and (found := known_gap(S, alpha, L, e, known)) is not None:
-        return found
     with threads_for(len(S)):
-        problem = normalise(S, np.full(S.shape, float(alpha)) if L is None else L, e)
-        facts = None if known is None else (known.covariance, known.log_determinant, known.dual)
-        certified = algorithms.certify_components(problem, omega, facts)
-    if certified is None:
+        point = _certified(S, alpha, L, e, omega, known)
+    if point is None:
         raise DataError(
             "precision is not positive definite; the objective is infinite there. Give a positive definite matrix."
         )
-    return certified
+    return point.gap, point.objective
+
+
+def _inverted(omega: Array, least: float = 0.0) -> tuple[Array, float] | None:
+    """The inverse and log det of a matrix; None where the others leave no more than ``least`` of a variable."""
+    root = np.sqrt(np.maximum(omega.diagonal(), 0.0))
+    units = np.outer(root, root)
+    if not (units > 0).all():
+        return None
+    triangle, info = dpotrf((omega / units).T, lower=0)
+    if info or not (triangle.diagonal() ** 2 > least).all():  # LAPACK lets NaN pass
+        return None
+    log_determinant = 2.0 * float(np.log(triangle.diagonal() * root).sum())
+    half = np.tril(dpotri(triangle, lower=0, overwrite_c=1)[0].T)
+    return (half + np.tril(half, -1).T) / units, log_determinant
+
+
+def _certified(
+    S: Array, alpha: float, L: Array | None, e: Array, omega: Array, known: GraphicalLassoResult | None = None
+) -> Point | None:
+    """Ω with its inverse, gap and objective; None where it is not positive definite."""
+    inverted = _inverted(omega) if known is None else (known.covariance, known.log_determinant)
+    if inverted is None:
+        return None
+    sigma, log_determinant = inverted
+    strength = 1.0 if L is not None else alpha
+    gap, trace = kernels.graph_gap(S, strength, L, e, plain(omega), plain(sigma), log_determinant)
+    return Point(omega, sigma, log_determinant, gap, trace - log_determinant)
+
+
+def _inverse(S: Array, e: Array) -> GraphicalLassoResult:
+    """The answer without penalties: Ω = S'⁻¹."""
+    covariance = S + np.diag(e)
+    inverted = _inverted(covariance, SINGULAR * len(S))
+    if inverted is None:
+        raise DataError(
+            "S (with its diagonal penalty) is singular and alpha is 0; without a penalty S needs an inverse. Give "
+            "alpha > 0 or a diagonal_penalty > 0."
+        )
+    omega, log_determinant = inverted[0], -inverted[1]
+    known = GraphicalLassoResult.of(omega, covariance, log_determinant)
+    gap, objective = gap_of(S, 0.0, None, e, omega, known)
+    return replace(known, gap=gap, objective=objective, status=_CONVERGED, components=kernels.graph_components(S, 0.0))
+
+
+def _descend(
+    S: Array,
+    alpha: float,
+    L: Array | None,
+    e: Array,
+    tol: float,
+    max_iter: int,
+    start: GraphicalLassoResult | None,
+    digits: bool,
+) -> GraphicalLassoResult:
+    """The compiled descent; where every start of it breaks down, from the solutions for larger penalties."""
+    warm = None if start is None else (plain(start.precision), plain(start.covariance))
+    result = _compiled(S, alpha, L, e, tol, max_iter, warm, digits)
+    if result.gap < np.inf or result.n_iter >= max_iter:
+        return result
+    prices = np.full(S.shape, alpha) if L is None else L
+    priced = ~np.eye(len(S), dtype=bool) & np.isfinite(prices) & (prices > 0)
+    times, sweeps, warm = float((np.abs(S[priced]) / prices[priced]).max(initial=1.0)), result.n_iter, None
+    while True:
+        accuracy, left = (tol, max_iter - sweeps) if times == 1.0 else (LOOSE, min(STAGE, max_iter - sweeps))
+        found = _compiled(S, times * (alpha if L is None else 1.0), L, e, accuracy, left, warm, digits)
+        sweeps += found.n_iter
+        if times == 1.0 or found.status is not _CONVERGED or sweeps >= max_iter:
+            break
+        warm, times = (found.precision, np.asarray(found.dual)), max(0.1 * times, 1.0)
+    return replace(found if times == 1.0 else result, n_iter=sweeps)
 
 
 def _compiled(
@@ -332,63 +413,64 @@ def _compiled(
     e: Array,
     tol: float,
     max_iter: int,
-    start: GraphicalLassoResult | None,
+    warm: tuple[Array, Array] | None,
     digits: bool,
-) -> GraphicalLassoResult | None:
-    """The answer by one compiled call; None where it found none."""
-    warm = None if start is None else (kernels.plain(start.precision), kernels.plain(start.covariance))
+) -> GraphicalLassoResult:
+    """What compiled calls find; the inverse of the diagonal, without a gap, where that is nothing."""
     accuracy = tol
     for _ in range(3):
-        status, answers, labels, facts = kernels.graph_lasso(
-            S, 1.0 if L is not None else alpha, L, e, accuracy, max_iter, warm, digits=digits
-        )
-        if status == kernels.UNBOUNDED:
-            raise algorithms.unbounded_at(int(facts[0]))
-        if status != kernels.DONE:
-            return None
+        ended, answers, labels, facts = kernels.graph_lasso(S, alpha, L, e, accuracy, max_iter, warm, digits=digits)
         gap, objective, log_determinant, sweeps, least, largest = facts
-        if not (least > 0 and largest < np.inf):
-            return None
-        if gap <= tol * max(1.0, abs(objective)):
-            precision, covariance, dual = answers
-            return GraphicalLassoResult(
-                precision, covariance, gap, objective, _CONVERGED, int(sweeps), labels, log_determinant, dual
-            )
+        if not (gap < np.inf and least > 0 and largest < np.inf):
+            variances = S.diagonal() + e
+            start = GraphicalLassoResult.of(np.diag(1.0 / variances), np.diag(variances))
+            return replace(start, n_iter=int(sweeps), components=labels)
+        precision, covariance, dual = answers
+        size = max(1.0, abs(objective))
+        status = _CONVERGED if gap <= tol * size else GlassoStatus.MAX_ITER
+        if ended != kernels.DONE or status is _CONVERGED:
+            break
         # The accuracy was relative to an objective of another size.
-        warm, accuracy = (answers[0], answers[1]), 0.5 * accuracy * tol * max(1.0, abs(objective)) / gap
-    return None
-
-
-def _by_components(
-    S: Array, L: Array, e: Array, solver: str, tol: float, max_iter: int, warm_start: GraphicalLassoResult | None
-) -> GraphicalLassoResult:
-    """The answer component by component; the solver "inverse" is for problems without penalties."""
-    problem = normalise(S, L, e)
-    split(problem)
-    if warm_start is not None:
-        algorithms.warm_start(problem, warm_start.precision, warm_start.covariance, warm_start.dual)
-    if solver == "inverse":
-        algorithms.invert(problem)
-        return _result(problem, converged=True)
-    return _result(problem, algorithms.solve(problem, solver, tol, max_iter))
-
-
-def _result(problem: Problem, converged: bool) -> GraphicalLassoResult:
-    precision, covariance, dual, log_determinant = join(problem)
-    status = GlassoStatus.CONVERGED
-    if not converged:
-        stalled = problem.gap <= algorithms.ROUNDING * len(precision) or any(block.stuck for block in problem.blocks)
-        status = GlassoStatus.STALLED if stalled else GlassoStatus.MAX_ITER
+        warm, accuracy = (precision, covariance), 0.5 * accuracy * tol * size / gap
     return GraphicalLassoResult(
-        precision=precision,
-        covariance=covariance,
-        gap=problem.gap,
-        objective=problem.objective,
-        status=status,
-        n_iter=max((block.n_iter for block in problem.blocks), default=0),
-        components=problem.labels,
-        log_determinant=log_determinant,
-        dual=dual,
+        precision, covariance, gap, objective, status, int(sweeps), labels, log_determinant, dual
+    )
+
+
+def _alternate(
+    S: Array,
+    alpha: float,
+    L: Array | None,
+    e: Array,
+    start: GraphicalLassoResult,
+    tol: float,
+    max_iter: int,
+    patience: float = np.inf,
+) -> GraphicalLassoResult:
+    """ADMM from a start, in units in which S' has a unit diagonal."""
+    root = np.sqrt(S.diagonal() + e)
+    units, constant = np.outer(root, root), 2.0 * float(np.log(root).sum())
+    moment, prices = S / units, (alpha if L is None else L) / units
+    np.fill_diagonal(moment, 1.0)
+    np.fill_diagonal(prices, 0.0)
+    certify = partial(_certified, moment, 1.0, prices, np.zeros(len(S)))
+    identity = np.eye(len(S))
+    point = certify(plain(start.precision * units)) or Point(identity, identity, 0.0, np.inf, float(len(S)))
+    done, stuck = 0, False
+    while not stuck and done < max_iter and point.gap > tol * max(1.0, abs(point.objective + constant)):
+        target = tol * max(1.0, abs(point.objective + constant))
+        point, more, stuck = alternate(moment, prices, point, certify, target, max_iter - done, patience)
+        done += more
+        if point.gap == np.inf:
+            raise DataError(UNBOUNDED)
+    objective, status = point.objective + constant, GlassoStatus.MAX_ITER
+    if point.gap <= tol * max(1.0, abs(objective)):
+        status = _CONVERGED
+    elif stuck or point.gap <= ROUNDING * len(S):
+        status = GlassoStatus.STALLED
+    return GraphicalLassoResult(
+        *(point.precision / units, point.covariance * units, point.gap, objective, status, start.n_iter + done),
+        *(kernels.graph_components(S, 1.0 if L is not None else alpha, L), point.log_determinant - constant),
     )
 
 
@@ -396,8 +478,10 @@ def _not_worse(
     result: GraphicalLassoResult, start: GraphicalLassoResult, S: Array, L: Array | float, e: Array
 ) -> GraphicalLassoResult:
     """The start itself where it has the lower objective; the dual bound of the result certifies it too."""
-    trace = algorithms.penalised_trace(start.precision, S, L) + float(e @ start.precision.diagonal())
-    objective = trace - start.log_determinant
+    omega = start.precision
+    off = omega - np.diag(omega.diagonal())
+    penalties = np.multiply(L, np.abs(off), where=off != 0, out=np.zeros_like(off))
+    objective = float(np.vdot(S, omega) + penalties.sum() + e @ omega.diagonal()) - start.log_determinant
     rise = result.objective - objective
     if not rise > 0:
         return result

@@ -36,8 +36,6 @@ DONE, LIMIT, BROKE, UNBOUNDED, AGAIN = range(5)
 _int, _float, _pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 _byte_of = ctypes.c_char.from_buffer
 _FLOATS, _INTS = np.dtype(np.float64), np.dtype(np.int64)
-_UNSCREENED, _SCREENED = range(2)  # how a graphical lasso begins
-SMALL_GRAPH = 64  # variables up to which room for one component of them all costs nothing
 LAPACK_FROM = 64  # variables from which the library asks LAPACK for factorisations
 _SUFFIX = ".dll" if sys.platform == "win32" else ".library"  # not .so, which Python would take for a module of its own
 
@@ -103,10 +101,8 @@ _ARGUMENTS: dict[str, tuple[Any, str]] = {
     # name: (what it returns, its arguments: i a whole number, f a number, p an address)
     "graph_check": (_int, "ip"),
     "graph_components": (_int, "ipf" + 3 * "p"),
-    "graph_room": (_int, "i"),
-    "graph_lasso": (_int, "ipfppfiif" + 9 * "p" + "ipp"),
-    "graph_gap": (_float, "ipf" + 4 * "p" + "ff" + 3 * "p"),
-    "graph_sweeps": (_int, "i" + 6 * "p" + "fi" + 2 * "p"),
+    "graph_lasso": (_int, "ipfppfiif" + 9 * "p"),
+    "graph_gap": (_float, "ipf" + 4 * "p" + "f" + 2 * "p"),
     "gram_sweeps": (_int, "ii" + 9 * "p" + "iiff" + 3 * "p"),
     "set_sweeps": (_int, "i" + 11 * "p" + "iiff" + 3 * "p"),
     "design_sweeps": (_int, "i" + 13 * "p" + "iiff" + 3 * "p"),
@@ -724,7 +720,7 @@ class FitRounds:
             *(np.zeros(d), np.zeros(6), np.empty(self.lib.fit_room(K, d)), loss._passed(max_inner)),
         )
         self.kept = (loss, variances, e, L, by, prior, passed, room)
-        lapack = None if K < LAPACK_FROM else ctypes.addressof(_lapack())
+        lapack = _lapack_for(K)
         self.before = (ctypes.addressof(passed), ctypes.addressof(prior), ctypes.addressof(by), ready, known)
         self.after = (
             *(_target(self.W, (K, d)), _target(self.omega, (K, K)), _target(self.sigma, (K, K)), _start(self.mean)),
@@ -793,27 +789,38 @@ def graph_lasso(
     sweeps, least and largest entry of Ω's diagonal.
     """
     p, lib = len(S), library()
-    table = (_address(S, (p, p)), alpha, None if weights is None else _address(weights, (p, p)))
-    integers = np.empty(3 * p + 4, dtype=np.int64)
-    labels, largest, stage = _start(integers), p, _UNSCREENED
-    if p > SMALL_GRAPH:  # room for small components may be much smaller
-        largest, stage = lib.graph_components(p, *table, labels, labels + 8 * p), _SCREENED
-    answers, numbers = np.empty((3, p, p)), np.empty(2 * p + 6 + _graph_room(largest))
-    out, root = _start(answers), _start(numbers)
+    answers, labels, facts = np.empty((3, p, p)), np.zeros(p, dtype=np.int64), np.zeros(6)
+    out, kept = _start(answers), _pointer()
     start = (None, None) if warm is None else (_address(warm[0], (p, p)), _address(warm[1], (p, p)))
-    lapack = None if largest < LAPACK_FROM else ctypes.addressof(_lapack())
     arguments = (
-        *(p, *table, _address(e, (p,)), tol, max_sweeps, digits, SLICE, labels, *start, out, out + 8 * p * p),
-        *(out + 16 * p * p, root, labels + 8 * p, root + 8 * (2 * p + 6)),
+        *(*_graph(S, alpha, weights, e), tol, max_sweeps, digits, SLICE, *start),
+        *(
+            out,
+            out + 8 * p * p,
+            out + 16 * p * p,
+            _start(labels),
+            _lapack_for(p),
+            _start(facts),
+            ctypes.addressof(kept),
+        ),
     )
-    while (status := lib.graph_lasso(*arguments, stage, lapack, root + 16 * p)) == AGAIN:
-        stage = AGAIN
-    return status, answers, integers[:p], tuple(numbers[2 * p : 2 * p + 6].tolist())
+    try:
+        while (status := lib.graph_lasso(*arguments)) == AGAIN:
+            pass
+    finally:
+        if kept:
+            lib.handle.mssl_release(kept)
+    return status, answers, labels, tuple(facts.tolist())
 
 
-@cache
-def _graph_room(largest: int) -> int:
-    return int(library().graph_room(largest))
+def _graph(S: Array, alpha: float, weights: Array | None, e: Array) -> tuple[Any, ...]:
+    p = len(S)
+    prices = None if weights is None else _address(weights, (p, p))
+    return p, _address(S, (p, p)), alpha, prices, _address(e, (p,))
+
+
+def _lapack_for(p: int) -> int | None:
+    return None if p < LAPACK_FROM else ctypes.addressof(_lapack())
 
 
 def is_covariance(S: Array) -> bool:
@@ -834,46 +841,18 @@ def graph_components(S: Array, alpha: float, weights: Array | None = None) -> In
 
 
 def graph_gap(
-    S: Array, alpha: float, weights: Array | None, e: Array, omega: Array, sigma: Array, log_det: float, limit: float
+    S: Array,
+    alpha: float,
+    weights: Array | None,
+    e: Array,
+    omega: Array,
+    sigma: Array,
+    log_det: float,
 ) -> tuple[float, float]:
-    """Gap and ⟨S + diag(e), Ω⟩ + Σ L|Ω| of Ω with its inverse; the gap is NaN where Ω is farther than ``limit``."""
-    p = len(S)
-    room, integers, trace = np.empty(3 * p * p + 3 * p), np.empty(p * p + 2 * p + 3, dtype=np.int64), _float(0.0)
+    """Gap and ⟨S + diag(e), Ω⟩ + Σ L|Ω| of Ω with its inverse."""
+    p, trace = len(S), _float(0.0)
     gap = library().graph_gap(
-        *(p, _address(S, (p, p)), alpha, None if weights is None else _address(weights, (p, p)), _address(e, (p,))),
-        *(_address(omega, (p, p)), _address(sigma, (p, p)), log_det, limit, _start(room), _start(integers)),
-        ctypes.addressof(trace),
+        *(*_graph(S, alpha, weights, e), _address(omega, (p, p)), _address(sigma, (p, p)), log_det),
+        *(_lapack_for(p), ctypes.addressof(trace)),
     )
     return gap, trace.value
-
-
-def graph_sweeps(
-    S: Array,
-    L: Array,
-    W: Array,
-    B: Array,
-    diagonal: Array,
-    column_tol: float,
-    target: float,
-    max_sweeps: int,
-    ascent: float,
-) -> tuple[int, float]:
-    """Dual block coordinate descent on matrices of unit diagonal; W, regressions B and Ω's diagonal change in place.
-
-    Returns the sweeps made, negative where W stopped being positive definite, and the ascent of the last one.
-    """
-    m = len(S)
-    room, tol, last = np.empty(_graph_room(m) + m), _float(column_tol), _float(ascent)
-    _apart(W, B, diagonal, S, L)
-    arguments = (
-        *(m, _address(S, (m, m)), _address(L, (m, m)), _target(W, (m, m)), _target(B, (m, m)), _target(diagonal, (m,))),
-        *(ctypes.addressof(tol), target, 1, ctypes.addressof(last), _start(room)),
-    )
-    for sweep in range(1, max_sweeps + 1):  # one by one, so that signals are served
-        before = last.value
-        if library().graph_sweeps(*arguments) < 0:
-            return -sweep, last.value
-        ratio = min(last.value / before, 0.99) if 0 < before < np.inf else 0.1
-        if last.value * ratio / (1.0 - ratio) <= target:
-            return sweep, last.value
-    return max_sweeps, last.value

@@ -1,5 +1,6 @@
 /* What does not depend on the SIMD level: which one the processor has, and the clock. */
 #define _POSIX_C_SOURCE 199309L
+#include <stdlib.h>
 #include <time.h>
 
 #include "mssl.h"
@@ -30,3 +31,5 @@ double mssl_seconds(void) {
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
+
+void mssl_release(void *kept) { free(kept); }

@@ -4,7 +4,6 @@
 #include "dense.h"
 
 #define GRAPH_SWEEPS 1000
-#define NEAR 0.2 /* as in mssl.glasso.algorithms */
 
 /* ---- weight steps ---- */
 
@@ -72,7 +71,7 @@ typedef struct {
 typedef struct {
     spot now, last, before; /* the round at hand, and the last two that count */
     double *Omega, *Sigma;  /* spare */
-    double *from, *HW, *P, *inverse, *u, *dual, *moment, *root, *rest;
+    double *from, *HW, *P, *inverse, *u, *dual, *moment, *rest;
     int64_t *labels;
     int64_t begun, n_points, rounds, used, idle, careful;
     double allowed, gap_weights, earlier, change;
@@ -91,9 +90,7 @@ static double *lay_out_spot(spot *p, double *room, int64_t K, int64_t d) {
 #define ROUNDS_ROOM ((int64_t)(sizeof(rounds) / sizeof(double)) + 1)
 
 int64_t MSSL(fit_room)(int64_t K, int64_t d) {
-    const int64_t spots = 3 * (K * d + 3 * K * K + d), step = step_room(K, d), graph = MSSL(graph_room)(K) + 4 * K * K + 8;
-    const int64_t rest = step > graph ? step : graph; /* the graph's is more than the 4 K^2 + 5 K + 8 of its gap */
-    return ROUNDS_ROOM + spots + 2 * K * d + 6 * K * K + K + (2 * K + 4) + (3 * K + 4) + rest;
+    return ROUNDS_ROOM + 3 * (K * d + 3 * K * K + d) + 2 * K * d + 6 * K * K + 2 * K + step_room(K, d);
 }
 
 static void lay_out(rounds *r, double *room, int64_t K, int64_t d) {
@@ -104,8 +101,7 @@ static void lay_out(rounds *r, double *room, int64_t K, int64_t d) {
     r->Omega = room, r->Sigma = room + K * K, r->P = room + 2 * K * K, r->inverse = room + 3 * K * K, r->dual = room + 4 * K * K;
     r->moment = room + 5 * K * K, room += 6 * K * K;
     r->from = room, r->HW = room + K * d, room += 2 * K * d;
-    r->u = room, r->root = room + K, room += 3 * K + 4;
-    r->labels = (int64_t *)room, r->rest = room + 3 * K + 4;
+    r->u = room, r->labels = (int64_t *)(room + K), r->rest = room + 2 * K;
 }
 
 /* S of the weights less their shared mean. */
@@ -137,14 +133,12 @@ static double couple_to(rounds *r, const mssl_sparse_prior *prior, int64_t K, co
 
 /* F and the certificate of Omega at the spot's weights, whose loss is known; r->P and r->u belong to Omega. 0 where the gap is
    not known. */
-static int evaluate(rounds *r, const mssl_sparse_prior *prior, int64_t K, int64_t d, double rho, spot *p) {
+static int evaluate(rounds *r, const mssl_sparse_prior *prior, int64_t K, int64_t d, double rho, const mssl_lapack *lapack, spot *p) {
     const double weight = prior_weight(prior, d);
     double trace;
     shared_mean(K, d, rho, r->u, p->W, p->mean);
     moment(prior, K, d, p->W, p->mean, rho, p->S);
-    double *room = r->rest + (K * K + 2 * K + 4);
-    const double gap = MSSL(graph_gap)(K, p->S, 1.0, prior->L, prior->e, p->Omega, p->Sigma, p->log_det, NEAR, room,
-                                       (int64_t *)r->rest, &trace);
+    const double gap = MSSL(graph_gap)(K, p->S, 1.0, prior->L, prior->e, p->Omega, p->Sigma, p->log_det, lapack, &trace);
     if (!(gap < INFINITY)) return 0;
     p->gap = weight * gap, p->value = weight * (trace - p->log_det);
     double more = 0.0;
@@ -178,13 +172,13 @@ static int update(rounds *r, const mssl_sparse_prior *prior, int64_t K, int64_t 
     const double weight = prior_weight(prior, d), goal = tol / weight / most(1.0, fabs(p->value / weight));
     const double *Omega = p->known ? p->Omega : NULL, *Sigma = p->known ? p->Sigma : NULL;
     double accuracy = goal, answer[6];
+    void *kept = NULL;
     for (int attempt = 0;; attempt++) {
         if (attempt == 3) return 0;
         /* What an attempt found is where the next one starts; it writes elsewhere. */
         double *const out = attempt % 2 ? r->P : r->Omega, *const inverse = attempt % 2 ? r->inverse : r->Sigma;
-        const int64_t ended = MSSL(graph_lasso)(K, S, 1.0, prior->L, prior->e, accuracy, GRAPH_SWEEPS, 0, INFINITY, r->labels, Omega, Sigma, out,
-                                                inverse, r->dual, r->root, r->labels + K, r->rest,
-                                                MSSL_UNSCREENED, lapack, answer);
+        const int64_t ended = MSSL(graph_lasso)(K, S, 1.0, prior->L, prior->e, accuracy, GRAPH_SWEEPS, 0, INFINITY, Omega, Sigma, out,
+                                                inverse, r->dual, r->labels, lapack, answer, &kept);
         if (ended != MSSL_DONE) return 0;
         Omega = out, Sigma = inverse;
         const double size = goal * most(1.0, fabs(answer[1]));
@@ -213,7 +207,7 @@ static int improve(rounds *r, const mssl_sparse_prior *prior, const mssl_rounds_
     for (int64_t turn = 0; turn < by->turns && !(p->gap <= needed); turn++) {
         if (!update(r, prior, K, d, S, tighter * most(needed, least(enough, by->loose * p->gap)), lapack, p)) return 0;
         if (prior->tau <= 0.0) break;
-        if (!evaluate(r, prior, K, d, couple_to(r, prior, K, p->Omega), p)) return 0;
+        if (!evaluate(r, prior, K, d, couple_to(r, prior, K, p->Omega), lapack, p)) return 0;
         S = p->S;
         if (p->gap <= goal) break;
     }
@@ -249,7 +243,7 @@ static int begin(rounds *r, const mssl_task_loss *f, const mssl_sparse_prior *pr
     if (isnan(p->log_det)) return 0;
     r->allowed = by->share * by->tol * most(1.0, fabs(p->loss));
     if (!ready) return 1;
-    if (!evaluate(r, prior, K, d, couple_to(r, prior, K, p->Omega), p)) return 0;
+    if (!evaluate(r, prior, K, d, couple_to(r, prior, K, p->Omega), lapack, p)) return 0;
     r->allowed = most(r->allowed, by->loose * p->gap);
     return improve(r, prior, by, K, d, p->S, by->share * by->tol * size_of(p), by->loose * p->gap, 1.0, lapack);
 }
@@ -314,7 +308,7 @@ int64_t MSSL(fit_rounds)(const mssl_task_loss *f, const mssl_sparse_prior *prior
         }
         r->change = sqrt(moved) / most(sqrt(square), 1e-300);
         p->loss = loss_of(f, p->W, r->HW);
-        if (!isfinite(gap) || !evaluate(r, prior, K, d, rho, p)) {
+        if (!isfinite(gap) || !evaluate(r, prior, K, d, rho, lapack, p)) {
             ended = MSSL_BROKE;
             break;
         }

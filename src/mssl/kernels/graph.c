@@ -16,12 +16,16 @@
 #define SPARSE_FROM 150   /* variables from which sparsity of Omega is used to factorise it */
 #define STOP 0.3          /* the descent stops where its estimate of the gap is this part of the target */
 #define BURST 10          /* sweeps after which Newton steps are tried */
+#define NEWTON_SWEEPS 100 /* sweeps of few variables from which on they go on without Newton steps, which have led nowhere */
 #define LOOK 50           /* sweeps after which large problems look at the gap: far from the end their estimate of it is too wide */
 #define MOST_FACE 160     /* entries of Omega up to which Newton steps pay */
 #define NEWTON_STEPS 8
 #define POLISHED 5e-13     /* gap per variable up to which parameters have six digits without a Newton step */
 #define MOST_PRODUCTS 12   /* for the system of that step, */
 #define ENOUGH_LEFT 1e-5   /* and the share of its squared residual that may be left */
+#define SMALL 400         /* variables up to which a factorisation costs less than the wide bound of a distant point, */
+#define NEAR 0.2          /* which is one whose dual point is this far away, relative to it: a larger limit saves factorisations and */
+#define NEAR_LARGE 0.8    /* gives wider bounds */
 #define NEAR_ENOUGH 1.0   /* decrement up to which Newton steps from a warm start are better than descent */
 
 /* ---- the working state of one component ---- */
@@ -305,7 +309,7 @@ static void write_columns(state *s, int64_t from, int64_t to) {
 
 /* Where a call that ran out of time goes on; it lies at the beginning of the room. */
 typedef struct {
-    int64_t component, column, made, done, longest, inside;
+    int64_t component, column, made, done, longest, inside, largest, limited;
     double ascent, before, column_tol, accuracy, gap, value, log_det;
 } progress;
 
@@ -557,9 +561,9 @@ static double with_rounding(double computed, double square_Y, double square_A, d
     return least(most(computed, 0.0) + 2.0 * DBL_EPSILON * sqrt(square_Y) * sqrt(square_A) * sqrt(square_B), square_Y);
 }
 
-/* Spectral radius and Frobenius norm of E = Omega^1/2 W Omega^1/2 - I, from Y = Omega W - I, which has the same
+/* Spectral radius and Frobenius norm of E = Omega^1/2 W Omega^1/2 - one I, from Y = Omega W - one I, which has the same
    eigenvalues: *square gets sum of squared eigenvalues tr(Y Y), the answer is a bound of the largest |eigenvalue|. */
-static double distance(state *s, const double *W, double *square) {
+static double distance(state *s, const double *W, double one, double *square) {
     const int64_t m = s->m;
     double *down = s->vectors, across = 0.0, frobenius = 0.0, of_omega = 0.0, of_W = 0.0;
     int64_t *cols = s->active;
@@ -574,7 +578,7 @@ static double distance(state *s, const double *W, double *square) {
         }
         for (int64_t j = 0; j < m; j++) of_W += W[i * m + j] * W[i * m + j];
         add_some_rows(s->entries + first, cols, n, W, m, row);
-        row[i] -= 1.0;
+        row[i] -= one;
         double sum = 0.0, squares = 0.0;
         for (int64_t j = 0; j < m; j++) {
             const double x = fabs(row[j]);
@@ -615,7 +619,7 @@ static point certify(state *s, const mssl_lapack *lapack) {
             s->W[at_ij] = bound;
         }
     double square;
-    const double radius = distance(s, s->W, &square);
+    const double radius = distance(s, s->W, 1.0, &square);
     if (radius < 0.8) {
         at.gap = 0.5 * square / (1.0 - radius);
         return at;
@@ -630,9 +634,9 @@ static point certify(state *s, const mssl_lapack *lapack) {
 /* ---- Newton steps on a face, for few variables ---- */
 
 typedef struct {
-    int64_t row[MOST_FACE], col[MOST_FACE];
-    double sign[MOST_FACE], slope[MOST_FACE], step[MOST_FACE];
-    double H[MOST_FACE * MOST_FACE], F[MOST_FACE * MOST_FACE];
+    int64_t most, *row, *col;         /* how many pairs fit; their places, */
+    double *sign, *slope, *step;      /* signs, slopes and the step, */
+    double *H, *F;                    /* Hessian and factor (most x most), or 5 and 1 values for each entry of Omega */
 } face;
 
 /* The pairs (i <= j) that are not zero, then those that should not be, the most wrong ones first; -1 where too many. */
@@ -645,7 +649,7 @@ static int64_t find_face(const state *s, const double *Omega, const double *Sigm
             for (int64_t j = i; j < m; j++) {
                 const double w = Omega[i * m + j], slope = s->S[i * m + j] - Sigma[i * m + j], l = s->L[i * m + j];
                 if ((w == 0.0) != entering || (w == 0.0 && fabs(slope) <= l * (1.0 + 1e-9))) continue;
-                if (n == MOST_FACE) return -1;
+                if (n == f->most) return -1;
                 const double sign = i == j ? 0.0 : (w != 0.0 ? copysign(1.0, w) : copysign(1.0, -slope));
                 const double g = i == j ? slope : 2.0 * (slope + l * sign);
                 int64_t place = n++;
@@ -769,7 +773,7 @@ static point certify_dense(state *s, const double *Omega, const double *Sigma, d
         }
     double square;
     compress(s, Omega);
-    const double radius = distance(s, M, &square);
+    const double radius = distance(s, M, 1.0, &square);
     if (radius < 0.8) at.gap = 0.5 * square / (1.0 - radius);
     return at;
 }
@@ -939,9 +943,9 @@ static void refine(state *s, double *Sigma, face *f, point *at) {
 static int64_t solve_block(state *s, progress *to, double target, int64_t max_sweeps, int64_t digits, double deadline,
                            const mssl_lapack *lapack, face *f, double *Sigma, point *at) {
     const int64_t m = s->m;
-    const int small = m <= DENSE_UP_TO;
     while (to->done < max_sweeps && to->accuracy > 1e-30) {
-        const int64_t left = max_sweeps - to->done, look = small ? BURST : LOOK, burst = left < look ? left : look;
+        const int small = m <= DENSE_UP_TO, quick = small && to->done < NEWTON_SWEEPS;
+        const int64_t left = max_sweeps - to->done, look = quick ? BURST : LOOK, burst = left < look ? left : look;
         const int64_t made = sweep_columns(s, to, to->accuracy, burst, deadline);
         if (made == INTERRUPTED) return MSSL_AGAIN;
         if (made < 0) return MSSL_BROKE;
@@ -953,54 +957,69 @@ static int64_t solve_block(state *s, progress *to, double target, int64_t max_sw
             if (small && digits) refine(s, Sigma, f, at);
             return MSSL_DONE;
         }
-        if (small && made == burst && !isnan(at->log_determinant)) {
+        if (quick && made == burst && !isnan(at->log_determinant)) {
             double *Omega = s->omega, *M = s->gram + 2 * m * m, square;
             inverse(s, Sigma, lapack);
             scatter(s, Omega);
             if (newton(s, Omega, Sigma, f, target, INFINITY, at) == MSSL_DONE) return MSSL_DONE;
             clip_box(s, Sigma, M);
             compress(s, Omega);
-            if (distance(s, M, &square) < 0.9) {
+            if (distance(s, M, 1.0, &square) < 0.9) {
                 memcpy(s->W, M, (size_t)(m * m) * sizeof(double));
                 regress(s, Omega);
             }
             to->before = INFINITY;
-        } else if (small || made < burst) {
+        } else if (quick || made < burst) {
             to->accuracy *= at->gap == INFINITY ? 0.1 : least(most(STOP * target / at->gap, 0.01), 0.3);
             to->column_tol = least(to->column_tol, sqrt(to->accuracy) / (double)m);
         }
     }
+    assemble(s);
+    *at = certify(s, lapack);
+    if (at->gap < INFINITY) inverse(s, Sigma, lapack);
     return MSSL_LIMIT;
 }
 
-/* Start from a solution of a nearby problem: its Omega (regressions), and its inverse clipped into the box as dual point.
-   1 where that holds; 2 where Newton steps ended at the solution already. */
-static int warm_start(state *s, const double *Omega, const double *Sigma, face *f, double *Z, double target, point *at) {
+/* Start from a solution of a nearby problem: its Omega (regressions), and its inverse as dual point, clipped into the box or, where
+   that is not near, drawn towards S as far as the penalties ask. Returns the tolerance of the first columns: 0 where the start is
+   no good, infinite where Newton steps ended at the solution already. */
+static double warm_start(state *s, const double *Omega, const double *Sigma, const mssl_lapack *lapack, face *f, double *Z,
+                         double target, point *at) {
     const int64_t m = s->m;
-    double *O = s->omega;
+    double *O = s->omega, *nearby = s->gram + 2 * m * m, share = 1.0, square;
     for (int64_t a = 0; a < m; a++)
         for (int64_t b = 0; b < m; b++) {
             const int64_t i = s->own == NULL ? a : s->own[a], j = s->own == NULL ? b : s->own[b];
             const double unit = s->unit[a] * s->unit[b];
             O[a * m + b] = Omega[i * s->p + j] / unit;
-            s->W[a * m + b] = Sigma[i * s->p + j] * unit;
+            Z[a * m + b] = Sigma[i * s->p + j] * unit;
         }
-    if (m <= DENSE_UP_TO) {
-        memcpy(Z, s->W, (size_t)(m * m) * sizeof(double));
-        if (newton(s, O, Z, f, target, NEAR_ENOUGH, at) == MSSL_DONE) return 2;
-        memcpy(s->W, Z, (size_t)(m * m) * sizeof(double));
-    }
+    if (m <= DENSE_UP_TO && newton(s, O, Z, f, target, NEAR_ENOUGH, at) == MSSL_DONE) return INFINITY;
     compress(s, O);
     regress(s, O);
-    for (int64_t i = 0; i < m; i++) {
-        const double *Si, *Li;
-        load_row(s, i, &Si, &Li);
-        double *restrict row = s->W + i * m;
-        for (int64_t j = 0; j < m; j++) row[j] = least(most(row[j], Si[j] - Li[j]), Si[j] + Li[j]);
-        row[i] = 1.0;
+    memcpy(nearby, Z, (size_t)(m * m) * sizeof(double)); /* Z may be room of the bound below */
+    for (int drawn = 0; drawn < 2; drawn++) {
+        for (int64_t i = 0; i < m; i++) {
+            const double *Si, *Li, *restrict given = nearby + i * m;
+            load_row(s, i, &Si, &Li);
+            double *restrict row = s->W + i * m;
+            for (int64_t j = 0; j < m; j++) {
+                const double away = given[j] - Si[j];
+                row[j] = least(most(Si[j] + share * away, Si[j] - Li[j]), Si[j] + Li[j]);
+            }
+            row[i] = 1.0;
+        }
+        if (drawn) break;
+        if (distance(s, s->W, 1.0, &square) < 0.9) return 1e-4;
+        for (int64_t i = 0; i < m; i++) {
+            const double *Si, *Li;
+            load_row(s, i, &Si, &Li);
+            for (int64_t j = 0; j < m; j++)
+                if (Li[j] > 0.0 && fabs(nearby[i * m + j] - Si[j]) > Li[j]) share = least(share, Li[j] / fabs(nearby[i * m + j] - Si[j]));
+        }
     }
-    double square;
-    return distance(s, s->W, &square) < 0.9;
+    memcpy(s->product, s->W, (size_t)(m * m) * sizeof(double));
+    return isnan(factor_in_place(s->product, m, s->factor, lapack)) ? 0.0 : 1e-5;
 }
 
 /* ---- the whole ---- */
@@ -1041,25 +1060,34 @@ int64_t MSSL(graph_components)(int64_t p, const double *S, double alpha, const d
     return largest;
 }
 
-#define FACE_ROOM ((int64_t)(sizeof(face) / sizeof(double)) + 1)
-#define PROGRESS_ROOM ((int64_t)(sizeof(progress) / sizeof(double)) + 1)
+/* Pairs of a face of components of so many variables, and room for one of its two tables. */
+static int64_t face_pairs(int64_t largest) { return largest * (largest + 1) / 2 < MOST_FACE ? largest * (largest + 1) / 2 : MOST_FACE; }
 
-int64_t MSSL(graph_room)(int64_t largest) { return room_for(largest) + largest * largest + FACE_ROOM + PROGRESS_ROOM + 8; }
+static int64_t face_table(int64_t largest) {
+    const int64_t m = largest < DENSE_UP_TO ? largest : DENSE_UP_TO, n = face_pairs(largest);
+    return n * n > 5 * m * m ? n * n : 5 * m * m;
+}
 
-int64_t MSSL(graph_lasso)(int64_t p, const double *S, double alpha, const double *weights, const double *e, double tol,
-                          int64_t max_sweeps, int64_t digits, double seconds, int64_t *labels, const double *warm_Omega,
-                          const double *warm_Sigma, double *Omega, double *Sigma, double *dual, double *root, int64_t *index,
-                          double *room, int64_t stage, const mssl_lapack *lapack, double *answer) {
+static int64_t graph_lasso(int64_t p, const double *S, double alpha, const double *weights, const double *e, double tol,
+                           int64_t max_sweeps, int64_t digits, double seconds, const double *warm_Omega, const double *warm_Sigma,
+                           double *Omega, double *Sigma, double *dual, const int64_t *labels, int64_t largest, double *room,
+                           const mssl_lapack *lapack, double *answer) {
     const double deadline = mssl_seconds() + seconds;
     progress *to = (progress *)room;
-    face *f = (face *)(room + PROGRESS_ROOM);
-    double *block = room + PROGRESS_ROOM + FACE_ROOM, *units = root + p;
-    if (stage == MSSL_UNSCREENED) MSSL(graph_components)(p, S, alpha, weights, labels, index);
-    int64_t count = 0, *begin = index + p;
+    double *root = (double *)(to + 1), *units = root + p;
+    int64_t *index = (int64_t *)(units + p), *begin = index + p, count = 0;
+    if (largest >= 0) {
+        memset(to, 0, sizeof(progress));
+        to->largest = largest;
+    }
+    double *place = (double *)(begin + p + 2);
+    const int64_t n = face_pairs(to->largest), table = face_table(to->largest);
+    face faces = {n, (int64_t *)place, (int64_t *)place + n, place + 2 * n, place + 3 * n, place + 4 * n, place + 5 * n, place + 5 * n + table};
+    face *f = &faces;
+    double *block = place + 5 * n + 2 * table;
     for (int64_t i = 0; i < p; i++) count = labels[i] + 1 > count ? labels[i] + 1 : count;
     const int everything = count == 1 && p > DENSE_UP_TO; /* one large component: the answers' space is its room */
-    if (stage != MSSL_AGAIN) {
-        memset(to, 0, sizeof(progress));
+    if (largest >= 0) {
         for (int64_t i = 0; i < p; i++) {
             const double d = S[i * p + i] + e[i];
             if (!(d > 0.0)) return answer[0] = (double)i, MSSL_UNBOUNDED;
@@ -1105,20 +1133,21 @@ int64_t MSSL(graph_lasso)(int64_t p, const double *S, double alpha, const double
              attempt++) {
             if (to->inside == 0) {
                 const double pivot = attempt == 0 ? 0.0 : cold_start(&s, attempt == 2, lapack);
-                const int held = attempt == 0 ? warm_start(&s, warm_Omega, warm_Sigma, f, Z, share, &at)
-                                              : pivot > (attempt == 1 ? ILL_CONDITIONED : 0.0);
-                if (held == 2) ended = MSSL_DONE;
-                if (held != 1) continue;
-                to->column = 0, to->made = 0, to->inside = attempt + 1;
-                to->column_tol = attempt == 0 ? 1e-4 : pivot > ILL_CONDITIONED ? 1e-2 : 1e-5;
+                const double column_tol = attempt == 0            ? warm_start(&s, warm_Omega, warm_Sigma, lapack, f, Z, share, &at)
+                                          : pivot > ILL_CONDITIONED ? 1e-2
+                                          : attempt == 2 && pivot > 0.0 ? 1e-5 : 0.0;
+                if (column_tol == INFINITY) ended = MSSL_DONE;
+                if (column_tol == 0.0 || column_tol == INFINITY) continue;
+                to->column = 0, to->made = 0, to->inside = attempt + 1, to->column_tol = column_tol;
                 to->before = INFINITY, to->accuracy = most(STOP * share, 1e-28);
             }
             ended = solve_block(&s, to, share, max_sweeps, digits, deadline, lapack, f, Z, &at);
             if (ended == MSSL_AGAIN) return ended;
             to->inside = 0;
         }
-        if (ended != MSSL_DONE) return answer[0] = (double)c, ended;
         to->longest = to->done > to->longest ? to->done : to->longest;
+        if (ended == MSSL_LIMIT) to->limited = 1;
+        if (ended == MSSL_BROKE || !(at.gap < INFINITY)) return answer[0] = INFINITY, answer[3] = (double)to->longest, ended;
         to->gap += at.gap, to->value += at.trace, to->log_det += at.log_determinant;
         if (everything) memset(Omega, 0, (size_t)(p * p) * sizeof(double));
         for (int64_t a = 0; a < m; a++) {
@@ -1139,116 +1168,100 @@ int64_t MSSL(graph_lasso)(int64_t p, const double *S, double alpha, const double
     answer[3] = (double)to->longest;
     answer[4] = INFINITY, answer[5] = 0.0;
     for (int64_t i = 0; i < p; i++) answer[4] = least(answer[4], Omega[i * p + i]), answer[5] = most(answer[5], Omega[i * p + i]);
-    return MSSL_DONE;
+    return to->limited ? MSSL_LIMIT : MSSL_DONE;
 }
 
-/* log det of a dual point for few variables far from the optimum: the better of S' + L sign(Omega) on the support with Sigma
-   clipped into the box off it, and Sigma clipped everywhere, drawn towards the soft-thresholded S' until it is positive
-   definite; NaN where there is none. M, R, anchor: p x p. */
-static double dual_log_determinant(int64_t p, const double *S, double alpha, const double *weights, const double *e,
-                                   const double *Omega, const double *Sigma, double *M, double *R, double *anchor) {
-    double best = NAN;
-    for (int clipped = 0; clipped < 2; clipped++) {
-        for (int64_t i = 0; i < p; i++)
-            for (int64_t j = 0; j < p; j++) {
-                const int64_t a = i * p + j;
-                const double l = i == j ? 0.0 : weights == NULL ? alpha : alpha * weights[a], x = S[a] + (i == j ? e[i] : 0.0);
-                const double size = fabs(x) - l;
-                M[a] = !clipped && Omega[a] != 0.0 ? x + (i == j ? 0.0 : copysign(l, Omega[a])) : least(most(Sigma[a], x - l), x + l);
-                anchor[a] = i == j ? x : size > 0.0 ? copysign(size, x) : 0.0;
-            }
-        double found = factor(M, p, R);
-        if (clipped && isnan(found) && !isnan(factor(anchor, p, R)))
-            for (int halving = 0; halving < 60 && isnan(found); halving++) {
-                for (int64_t a = 0; a < p * p; a++) M[a] = 0.5 * (M[a] + anchor[a]);
-                found = factor(M, p, R);
-            }
-        if (!(found <= best) && !isnan(found)) best = found;
+int64_t MSSL(graph_lasso)(int64_t p, const double *S, double alpha, const double *weights, const double *e, double tol,
+                          int64_t max_sweeps, int64_t digits, double seconds, const double *warm_Omega, const double *warm_Sigma,
+                          double *Omega, double *Sigma, double *dual, int64_t *labels, const mssl_lapack *lapack, double *answer,
+                          void **kept) {
+    int64_t largest = -1;
+    if (*kept == NULL) {
+        largest = MSSL(graph_components)(p, S, alpha, weights, labels, (int64_t *)Omega);
+        const int64_t doubles = 4 * p + 2 + 5 * face_pairs(largest) + 2 * face_table(largest) + room_for(largest) + largest * largest;
+        *kept = malloc(sizeof(progress) + (size_t)doubles * sizeof(double));
     }
-    return best;
+    if (*kept == NULL) return answer[0] = INFINITY, MSSL_BROKE;
+    const int64_t ended = graph_lasso(p, S, alpha, weights, e, tol, max_sweeps, digits, seconds, warm_Omega, warm_Sigma, Omega, Sigma,
+                                      dual, labels, largest, *kept, lapack, answer);
+    if (ended != MSSL_AGAIN) free(*kept), *kept = NULL;
+    return ended;
+}
+
+/* log det of A, which is not changed; R gets its factor. */
+static double log_det_of(const double *A, int64_t p, double *R, const mssl_lapack *lapack) {
+    if (p < LAPACK_FROM || lapack == NULL) return factor(A, p, R);
+    memcpy(R, A, (size_t)(p * p) * sizeof(double));
+    return factor_in_place(R, p, NULL, lapack);
+}
+
+/* log det of a dual point far from the optimum: M, or if that is better the box's point nearest to Sigma, drawn towards S
+   soft-thresholded (where that is not positive definite, S shrunk) until it is positive definite. NaN where there is none.
+   N, R: p x p. */
+static double dual_log_determinant(const state *s, const double *M, const double *Sigma, double *N, double *R, const mssl_lapack *lapack) {
+    const int64_t p = s->m;
+    const double best = log_det_of(M, p, R, lapack);
+    double share = 1.0;
+    for (int64_t i = 0; i < p; i++)
+        for (int64_t j = 0; j < p; j++) {
+            const int64_t a = i * p + j;
+            N[a] = i == j ? 1.0 : least(most(Sigma[a] * (s->unit[i] * s->unit[j]), s->S[a] - s->L[a]), s->S[a] + s->L[a]);
+            if (i != j && s->S[a] != 0.0 && s->L[a] < INFINITY) share = least(share, s->L[a] / fabs(s->S[a]));
+        }
+    double found = log_det_of(N, p, R, lapack);
+    for (int shrunk = 0; shrunk < 2 && isnan(found); shrunk++) {
+        for (int64_t a = 0; a < p * p; a++) {
+            const double size = fabs(s->S[a]) - s->L[a], soft = size > 0.0 ? copysign(size, s->S[a]) : 0.0;
+            s->gram[a] = a % (p + 1) == 0 ? 1.0 : shrunk ? (1.0 - share) * s->S[a] : soft;
+        }
+        const double anchor = log_det_of(s->gram, p, R, lapack);
+        for (int halving = 0; !isnan(anchor) && halving < 60 && isnan(found); halving++) {
+            for (int64_t a = 0; a < p * p; a++) N[a] = 0.5 * (N[a] + s->gram[a]);
+            found = log_det_of(N, p, R, lapack);
+        }
+        if (isnan(found)) found = anchor; /* next to a singular anchor rounding decides what is positive definite */
+    }
+    return found > best || isnan(best) ? found : best;
 }
 
 double MSSL(graph_gap)(int64_t p, const double *S, double alpha, const double *weights, const double *e, const double *Omega,
-                       const double *Sigma, double log_det, double limit, double *room, int64_t *index, double *trace) {
-    double *root = room, *entries = root + p, *delta = entries + p * p, *row = delta + p * p, *column = row + p;
-    int64_t *starts = index, *dstarts = starts + p + 1;
-    int32_t *cols = (int32_t *)(dstarts + p + 1), *dcols = cols + p * p;
-    int64_t n = 0, k = 0;
-    double of_omega = 0.0, of_delta = 0.0, terms = 0.0;
+                       const double *Sigma, double log_det, const mssl_lapack *lapack, double *trace) {
+    const size_t integers = (size_t)(3 * p + 1) * sizeof(int64_t) + (size_t)(p * p) * sizeof(int32_t);
+    double *unit = malloc((size_t)(8 * p * p + 2 * p) * sizeof(double) + integers);
     *trace = 0.0;
-    for (int64_t i = 0; i < p; i++) root[i] = sqrt(S[i * p + i] + e[i]);
+    if (unit == NULL) return NAN;
+    double *M = unit + 2 * p, *D = M + p * p, gap = INFINITY, terms = 0.0, square;
+    state s = {.m = p, .p = p, .whole = S, .weights = weights, .unit = unit, .alpha = alpha, .vectors = unit + p, .S = D + p * p};
+    s.L = s.S + p * p, s.product = s.L + p * p, s.entries = s.product + p * p, s.gram = s.entries + p * p, s.omega = s.gram + p * p;
+    s.starts = (int64_t *)(s.omega + p * p), s.active = s.starts + p + 1, s.columns = (int32_t *)(s.active + 2 * p);
+    for (int64_t i = 0; i < p; i++) unit[i] = 1.0 / sqrt(S[i * p + i] + e[i]), log_det -= 2.0 * log(unit[i]);
+    int64_t n = 0;
     for (int64_t i = 0; i < p; i++) {
-        starts[i] = n, dstarts[i] = k;
+        s.starts[i] = n;
         for (int64_t j = 0; j < p; j++) {
             const int64_t a = i * p + j;
-            const double w = Omega[a], unit = root[i] * root[j];
-            const double l = i == j ? 0.0 : weights == NULL ? alpha : alpha * weights[a];
+            const double w = Omega[a], scale = unit[i] * unit[j], l = i == j ? 0.0 : weights == NULL ? alpha : alpha * weights[a];
             double x = S[a] + (i == j ? e[i] : 0.0);
             if (w == 0.0) {
                 x = least(most(Sigma[a], x - l), x + l);
             } else {
                 if (i != j) x += copysign(l, w);
                 *trace += x * w, terms += fabs(x * w);
-                of_omega += w * unit * (w * unit);
-                cols[n] = (int32_t)j, entries[n++] = w * unit;
+                s.columns[n] = (int32_t)j, s.entries[n++] = w / scale;
             }
-            if (x != Sigma[a]) {
-                dcols[k] = (int32_t)j, delta[k] = (x - Sigma[a]) / unit;
-                of_delta += delta[k] * delta[k], k++;
-            }
+            M[a] = x * scale, D[a] = (x - Sigma[a]) * scale;
         }
     }
-    starts[p] = n, dstarts[p] = k;
-    if (!isfinite(*trace)) return INFINITY;
-    if (p > 64 && 64.0 * (double)n * (double)k > (double)p * (double)p * (double)p * (double)p) return NAN;
-    memset(row, 0, (size_t)(2 * p) * sizeof(double));
-    double total = 0.0, across = 0.0, down = 0.0, frobenius = 0.0;
-    for (int64_t i = 0; i < p; i++) {
-        for (int64_t a = starts[i]; a < starts[i + 1]; a++)
-            for (int64_t b = dstarts[cols[a]]; b < dstarts[cols[a] + 1]; b++) row[dcols[b]] += entries[a] * delta[b];
-        for (int64_t b = dstarts[i]; b < dstarts[i + 1]; b++)
-            for (int64_t a = starts[dcols[b]]; a < starts[dcols[b] + 1]; a++) column[cols[a]] += delta[b] * entries[a];
-        double u = 0.0, v = 0.0;
-        for (int64_t j = 0; j < p; j++) {
-            total += row[j] * column[j], frobenius += row[j] * row[j];
-            u += fabs(row[j]), v += fabs(column[j]);
-            row[j] = 0.0, column[j] = 0.0;
+    s.starts[p] = n;
+    if (isfinite(*trace)) {
+        const double radius = distance(&s, D, 0.0, &square);
+        gap = 0.5 * square / (1.0 - radius);
+        if (!(radius < (p <= SMALL ? NEAR : NEAR_LARGE))) {
+            fill_tables(&s);
+            const double found = dual_log_determinant(&s, M, Sigma, D, s.product, lapack);
+            gap = isnan(found) ? INFINITY : most(*trace - (double)p - log_det - found, 0.0) + DBL_EPSILON * terms;
         }
-        across = most(across, u), down = most(down, v);
-        if (p > DENSE_UP_TO && least(across, down) > limit && total > 4.0 * limit * limit) return NAN;
     }
-    const double square = with_rounding(total, frobenius, of_omega, of_delta);
-    const double radius = least(sqrt(square), least(across, down));
-    if (radius < limit) return 0.5 * square / (1.0 - radius);
-    if (p > DENSE_UP_TO) return NAN;
-    const double dual = dual_log_determinant(p, S, alpha, weights, e, Omega, Sigma, entries, delta, room + 2 * p * p + 3 * p);
-    return isnan(dual) ? NAN : most(*trace - (double)p - log_det - dual, 0.0) + DBL_EPSILON * terms;
-}
-
-int64_t MSSL(graph_sweeps)(int64_t m, const double *S, const double *L, double *W, double *B, double *diagonal, double *column_tol,
-                           double target, int64_t max_sweeps, double *ascent, double *room) {
-    state s = {.p = m, .whole = S, .weights = L, .alpha = 1.0, .own = NULL};
-    double *units = room;
-    for (int64_t i = 0; i < m; i++) units[i] = 1.0;
-    s.unit = units;
-    lay_out(&s, m, room + m, NULL, NULL);
-    if (m <= DENSE_UP_TO) fill_tables(&s);
-    s.filled = m <= DENSE_UP_TO;
-    memcpy(s.W, W, (size_t)(m * m) * sizeof(double));
-    memcpy(s.diagonal, diagonal, (size_t)m * sizeof(double));
-    for (int64_t j = 0; j < m; j++) {
-        int64_t n = 0;
-        for (int64_t i = 0; i < m; i++)
-            if (B[j * m + i] != 0.0) s.index[j * m + n] = (int32_t)i, s.value[j * m + n++] = B[j * m + i];
-        s.count[j] = n;
-    }
-    progress to = {.before = *ascent, .column_tol = *column_tol};
-    const int64_t made = sweep_columns(&s, &to, target, max_sweeps, INFINITY);
-    *ascent = to.ascent, *column_tol = to.column_tol;
-    memcpy(W, s.W, (size_t)(m * m) * sizeof(double));
-    memcpy(diagonal, s.diagonal, (size_t)m * sizeof(double));
-    memset(B, 0, (size_t)(m * m) * sizeof(double));
-    for (int64_t j = 0; j < m; j++)
-        for (int64_t a = 0; a < s.count[j]; a++) B[j * m + s.index[j * m + a]] = s.value[j * m + a];
-    return made;
+    free(unit);
+    return gap;
 }

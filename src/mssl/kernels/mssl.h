@@ -31,6 +31,7 @@ enum {
 
 int64_t mssl_level(void);   /* 0 base, 1 AVX2 with FMA, 2 AVX-512 (F, DQ, BW, VL), as processor and system allow */
 double mssl_seconds(void);  /* a clock that never goes back */
+void mssl_release(void *kept); /* what a call that is not called again had kept */
 
 /* ---- what is passed in one piece ---- */
 
@@ -201,35 +202,25 @@ int64_t MSSL(graph_check)(int64_t p, const double *S);
 /* Labels of the components of |S_ij| > L_ij; returns the size of the largest. stack: p. */
 int64_t MSSL(graph_components)(int64_t p, const double *S, double alpha, const double *weights, int64_t *labels, int64_t *stack);
 
-/* How much room graph_lasso needs where the largest component has so many variables. */
-int64_t MSSL(graph_room)(int64_t largest);
-
 /* The whole: every component scaled to a unit diagonal and solved by dual block coordinate descent, from warm_Omega and its
-   inverse where they are not NULL, with Newton steps where few variables are ill-conditioned, until the gaps' sum is at most
-   tol max(1, |p + log det of the scaling|). The certificate takes the descent's own dual point W, support entries put to
+   inverse (or a dual point) where they are not NULL, with Newton steps where few variables are ill-conditioned, until the gaps' sum
+   is at most tol max(1, |p + log det of the scaling|). The certificate takes the descent's own dual point W, support entries put to
    S + L sign(Omega): with E = Omega^1/2 W Omega^1/2 - I of spectral radius r the gap is at most 1/2 |E|^2 / (1 - r).
    With `digits` Newton steps at the end give the parameters of few variables six digits: a gap leaves them uncertain by its root.
-   Omega, its inverse Sigma and the dual point get the answer. stage: MSSL_UNSCREENED, labels are to be found (and the room is
-   that for p variables); MSSL_SCREENED, they are given; MSSL_AGAIN, the call goes on. answer: gap, objective, log det Omega,
-   sweeps, least and largest entry of Omega's diagonal; where it ends otherwise, the variable or component at which it did.
-   root: 2 p, index: 2 p + 2 integers. */
-enum { MSSL_UNSCREENED = 0, MSSL_SCREENED = 1 };
+   Omega, its inverse Sigma and the dual point get the answer, labels the components. answer: gap, objective, log det Omega,
+   sweeps, least and largest entry of Omega's diagonal; of MSSL_LIMIT the gap is infinite where nothing was found, of
+   MSSL_UNBOUNDED the first number is the variable. *kept is NULL at first and after any end but MSSL_AGAIN. */
 int64_t MSSL(graph_lasso)(int64_t p, const double *S, double alpha, const double *weights, const double *e, double tol,
-                          int64_t max_sweeps, int64_t digits, double seconds, int64_t *labels, const double *warm_Omega,
-                          const double *warm_Sigma, double *Omega, double *Sigma, double *dual, double *root, int64_t *index,
-                          double *room, int64_t stage, const mssl_lapack *lapack, double *answer);
+                          int64_t max_sweeps, int64_t digits, double seconds, const double *warm_Omega, const double *warm_Sigma,
+                          double *Omega, double *Sigma, double *dual, int64_t *labels, const mssl_lapack *lapack, double *answer,
+                          void **kept);
 
-/* The gap of a given Omega with its inverse and log det, by the same bound, Sigma clipped into the box off the support. Where r
-   is above `limit` a dual point is factorised for up to 64 variables; NaN beyond, or where none is found; infinite where Omega
-   uses a forbidden edge. *trace: tr(S'Omega) + sum L|Omega|. room: 3 p^2 + 3 p; index: p^2 + 2 p + 2 integers. */
+/* The gap of a given Omega with its inverse and log det, by the same bound, Sigma clipped into the box off the support. Far from
+   the optimum a dual point is factorised: that of the signs, or Sigma clipped into the box and drawn into the definite. Infinite
+   where none is found or Omega uses a forbidden edge; NaN without memory.
+   *trace: tr(S'Omega) + sum L|Omega|. */
 double MSSL(graph_gap)(int64_t p, const double *S, double alpha, const double *weights, const double *e, const double *Omega,
-                       const double *Sigma, double log_det, double limit, double *room, int64_t *index, double *trace);
-
-/* Sweeps of the descent alone, on S of unit diagonal and penalties L (m, m): W, the regressions B (row j: variable j on the
-   others) and the diagonal of Omega change. Returns the sweeps, negative where W is no longer positive definite; *ascent is
-   that of the last one. room: that of graph_lasso + m. */
-int64_t MSSL(graph_sweeps)(int64_t m, const double *S, const double *L, double *W, double *B, double *diagonal, double *column_tol,
-                           double target, int64_t max_sweeps, double *ascent, double *room);
+                       const double *Sigma, double log_det, const mssl_lapack *lapack, double *trace);
 
 /* ---- fit.c: whole fits of few tasks ----
 
