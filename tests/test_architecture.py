@@ -177,13 +177,13 @@ print("all")
 
 
 def test_import_is_light() -> None:
-    heavy = ["numba", "pandas", "matplotlib", "xarray", "bokeh", "sklearn", "scipy"]
+    heavy = ["numba", "pandas", "matplotlib", "xarray", "sklearn", "scipy"]
     loaded = fresh(f"import sys, mssl; print([m for m in {heavy} if m in sys.modules])")
     assert loaded.strip() == "[]"
 
 
 def test_estimators_load_no_compiler_and_no_plotting() -> None:
-    heavy = ["numba", "matplotlib", "xarray", "bokeh", "networkx", "pooch"]
+    heavy = ["numba", "matplotlib", "xarray", "networkx", "pooch"]
     loaded = fresh(f"import sys; from mssl import MSSLRegressor; print([m for m in {heavy} if m in sys.modules])")
     assert loaded.strip() == "[]"
 

@@ -441,7 +441,7 @@ def test_climate(tmp_path):
 
 
 def test_report(weather, tmp_path):
-    pytest.importorskip("bokeh")
+    pytest.importorskip("matplotlib")
     call("report", weather / "model.npz", "--data", weather / "data.csv", "-o", tmp_path / "r.html")
     assert "Bergen" in Path(tmp_path / "r.html").read_text(encoding="utf-8")
     page = tmp_path / "fit.html"

@@ -92,7 +92,7 @@ def test_notes_name_columns_and_options(tmp_path):
 
 @pytest.mark.parametrize("kind", ["gaussian", "binary"])
 def test_the_report_measures_rows_of_a_new_site_as_a_new_task(kind, tmp_path):
-    pytest.importorskip("bokeh")
+    pytest.importorskip("matplotlib")
     data = write_table(tmp_path / "data.csv", kind=kind)
     call("fit", data, *COLUMNS, *QUICK, "--save", tmp_path / "m.npz")
     new = write_table(tmp_path / "new.csv", names=["Oslo", "Vardo"], rows=40, kind=kind, seed=5)

@@ -309,7 +309,7 @@ def test_months_that_follow_each_other_raise_no_note_about_an_order(method):
 
 @pytest.mark.parametrize("on", ["residual", "coef"])
 def test_the_page_says_what_is_related(on):
-    pytest.importorskip("bokeh")
+    pytest.importorskip("matplotlib")
     from mssl.report.content import gather
     from mssl.report.sections.pairs import pair_section
 

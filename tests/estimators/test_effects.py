@@ -116,7 +116,7 @@ def test_pictures(model, tmp_path):
 
 
 def test_the_report_draws_curves(model, tmp_path):
-    pytest.importorskip("bokeh")
+    pytest.importorskip("matplotlib")
     from mssl import report
 
     text = report.write(model, tmp_path / "page.html").read_text(encoding="utf-8")
@@ -125,7 +125,7 @@ def test_the_report_draws_curves(model, tmp_path):
 
 
 def test_models_saved_before_say_so_and_are_reported(rng, tmp_path):
-    pytest.importorskip("bokeh")
+    pytest.importorskip("matplotlib")
     from mssl import report
 
     old = MSSLRegressor().fit(rng.normal(size=(20, 2)), rng.normal(size=20))

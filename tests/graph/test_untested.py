@@ -185,7 +185,7 @@ def test_every_output_says_why(one_column):
 
 
 def test_the_page_says_why(one_column):
-    pytest.importorskip("bokeh")
+    pytest.importorskip("matplotlib")
     folder, *_ = one_column
     call("report", folder / "m.npz", "-o", folder / "page.html")
     page = (folder / "page.html").read_text()

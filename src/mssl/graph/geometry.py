@@ -52,8 +52,8 @@ class ChordGeometry(NamedTuple):
 
     ``order`` (K,) are the tasks around the circle, ``angles`` (K,) their places in radians by task,
     ``spans`` (K, 2) their arcs, ``groups`` (K,) their group numbers, ``ends`` (E, 2) the tasks that each
-    curve joins, ``curves`` (E, P, 2) the points of the curves inside the unit circle and ``weights`` (E,)
-    the partial correlations, weakest first so that the strongest is drawn on top.
+    curve joins, ``curves`` (E, 3, 2) start, control point and end of a quadratic Bézier curve inside the unit circle
+    and ``weights`` (E,) the partial correlations, weakest first so that the strongest is drawn on top.
     """
 
     order: IntArray
@@ -92,8 +92,8 @@ def thin_edges(graph: TaskGraph, max_edges: int | None = None) -> ThinnedGraph:
     return ThinnedGraph(replace(graph, adjacency=keep), f"strongest {limit} of {graph.n_edges} edges shown")
 
 
-def task_order(graph: TaskGraph) -> IntArray:
-    """Return the tasks by community, largest first, and inside one by falling strength (sum of |weights|).
+def task_order(graph: TaskGraph, groups: IntArray | None = None) -> IntArray:
+    """Return the tasks by group (community), largest first, and inside one by falling strength (sum of |weights|).
 
     Examples
     --------
@@ -102,7 +102,8 @@ def task_order(graph: TaskGraph) -> IntArray:
     [0, 1, 2, 3]
     """
     strength = np.abs(graph.weights).sum(axis=1)
-    return np.lexsort((np.arange(len(graph)), -strength, graph.community_labels()))
+    labels = graph.community_labels() if groups is None else groups
+    return np.lexsort((np.arange(len(graph)), -strength, labels))
 
 
 def community_colors(labels: ArrayLike) -> list[str]:
@@ -297,9 +298,7 @@ def _pack(boxes: list[FloatArray], margin: float = 1.3) -> tuple[list[FloatArray
     return corners, width, depth
 
 
-def chord_geometry(
-    graph: TaskGraph, groups: Sequence[Any] | None = None, gap: float = 0.03, points: int = 33
-) -> ChordGeometry:
+def chord_geometry(graph: TaskGraph, groups: Sequence[Any] | None = None, gap: float = 0.03) -> ChordGeometry:
     """Place the tasks on a circle, group by group, and draw each edge as a curve that bends to the centre.
 
     Parameters
@@ -309,14 +308,12 @@ def chord_geometry(
         By default the communities. The largest group comes first, groups of one last.
     gap : float
         Share of the circle that is left free between groups (not between groups of one), in all at most a quarter.
-    points : int
-        Points per curve.
 
     Examples
     --------
     >>> from mssl import TaskGraph
     >>> chord_geometry(TaskGraph.from_edges([("a", "b"), ("b", "c")])).curves.shape
-    (2, 33, 2)
+    (2, 3, 2)
     """
     K = len(graph)
     if groups is None:
@@ -340,19 +337,17 @@ def chord_geometry(
     spans = np.pi / 2 - 2 * np.pi * np.column_stack([start, start + step])
     angles = spans.mean(axis=1)
     i, j = (ends[::-1] for ends in graph.edge_indices())
-    curves = _chords(angles[i], angles[j], points)
+    curves = _chords(angles[i], angles[j])
     return ChordGeometry(order, angles, spans, labels, np.column_stack([i, j]), curves, entries_at(graph.weights, i, j))
 
 
-def _chords(first: FloatArray, second: FloatArray, points: int) -> FloatArray:
+def _chords(first: FloatArray, second: FloatArray) -> FloatArray:
     """Return quadratic Bézier curves between angles; the nearer the ends, the shallower the curve."""
     ends = np.stack([np.column_stack([np.cos(a), np.sin(a)]) for a in (first, second)])
     separation = np.abs(np.angle(np.exp(1j * (first - second)))) / np.pi
     middle = ends.sum(axis=0)
     middle /= np.maximum(np.hypot(*middle.T), 1e-9)[:, None]
-    control = middle * (1 - np.sqrt(separation))[:, None]
-    t = np.linspace(0, 1, points)[None, :, None]
-    return np.asarray((1 - t) ** 2 * ends[0][:, None] + 2 * t * (1 - t) * control[:, None] + t**2 * ends[1][:, None])
+    return np.stack([ends[0], middle * (1 - np.sqrt(separation))[:, None], ends[1]], axis=1)
 
 
 def arc_geometry(coordinates: ArrayLike, edges: ArrayLike, points: int = 49) -> list[list[FloatArray]]:

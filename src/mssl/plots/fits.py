@@ -19,6 +19,7 @@ from mssl.plots.support import (
     NORMAL,
     SMALL,
     FloatArray,
+    as_display,
     as_names,
     axes,
     distances,
@@ -26,13 +27,16 @@ from mssl.plots.support import (
     heat,
     history_columns,
     legend_above,
+    marked,
     matplotlib_module,
     name_ticks,
     numbers,
+    part_groups,
     size_in_points,
 )
 
 _FOREST = 60  # lines of a forest plot that can be read
+MOST_LINES = 600  # curves of edges, stable and not: more cannot be told from each other
 
 
 def plot_coefficients(
@@ -84,13 +88,30 @@ def plot_coefficients(
         return draw_forest(ax, scale * values, half, (names, columns), label, sizes)
     values = values * scale
     graph = getattr(source, "graph_", None)
-    known = isinstance(graph, TaskGraph) and len(graph) == len(values)
-    order = task_order(graph) if isinstance(graph, TaskGraph) and known else np.arange(len(values))
-    ax = axes(ax, (4.2, 3.2))
-    heat(ax, values[order], label, share=COEF_SHARE)
+    order, groups = np.arange(len(values)), None
+    if isinstance(graph, TaskGraph) and len(graph) == len(values):
+        groups = as_display(graph).groups
+        order = task_order(graph, groups)
+    return draw_coefficients(axes(ax, (4.2, 3.2)), values, label, names, columns, order, groups)
+
+
+def draw_coefficients(
+    ax: Any,
+    values: FloatArray,
+    label: str,
+    names: Sequence[Any],
+    columns: Sequence[Any],
+    order: Any,
+    groups: Any,
+    share: float = COEF_SHARE,
+) -> Any:
+    """Draw coefficients as a heat map, tasks by group where there are groups."""
+    heat(ax, values[order], label, share=share)
     width, height = size_in_points(ax)
-    name_ticks(ax.yaxis, [names[k] for k in order], height, "tasks, by community" if known else "tasks")
+    name_ticks(ax.yaxis, [names[k] for k in order], height, "tasks" if groups is None else "tasks, by community")
     name_ticks(ax.xaxis, columns, width, "features")
+    if groups is not None:
+        part_groups(ax, groups, across=False)
     return ax
 
 
@@ -236,13 +257,25 @@ def plot_stability(
         table = table[:, *np.triu_indices(table.shape[1], 1)]
     if table.size and (table.min() < 0 or table.max() > 1):
         raise DataError(f"Selection frequencies run from {table.min():g} to {table.max():g}; give numbers from 0 to 1.")
-    strengths = _strengths(lambdas, len(table))
-    ax = axes(ax)
-    stable = (table >= threshold).any(axis=0)
-    for columns, color, width, word in ((~stable, FAINT, 0.5, "below"), (stable, POSITIVE, 1.0, "stable")):
-        ax.plot(strengths, table[:, columns], color=color, lw=width)
-        ax.plot([], [], color=color, lw=1.5, label=f"{word} ({int(columns.sum())})")
+    return draw_stability(axes(ax), _strengths(lambdas, len(table)), table, threshold)
+
+
+def draw_stability(
+    ax: Any, strengths: FloatArray, table: FloatArray, threshold: float, marks: Sequence[str] = ()
+) -> Any:
+    """Draw selection frequencies (L, E): of the edges that are not stable those selected most often."""
+    collections = matplotlib_module("collections")
+    top = table.max(axis=0)
+    stable = top >= threshold
+    order = np.argsort(-top, kind="stable")
+    for kept, color, width, word in ((~stable, FAINT, 0.5, "below"), (stable, POSITIVE, 1.0, "stable")):
+        part = order[kept[order]][:MOST_LINES][::-1]  # the most stable lie on top
+        curves = [np.column_stack([strengths, table[:, k]]) for k in part]
+        lines = collections.LineCollection(curves, colors=color, lw=width)
+        ax.add_collection(marked(lines, "path", [marks[k] for k in part] if marks else []))
+        ax.plot([], [], color=color, lw=1.5, label=f"{word} ({int(kept.sum())})")
     ax.axhline(threshold, color="black", lw=0.9, ls="--", label=f"threshold {threshold:g}")
+    ax.autoscale_view()
     _strength_axis(ax, strengths)
     ax.set_ylim(-0.02, 1.02)
     ax.set_ylabel("selection frequency of an edge", fontsize=NORMAL)
@@ -298,20 +331,25 @@ def plot_transfer(
         amounts = [report.gain for report in reports] if named else reports
     values = numbers(amounts, "gains", 1)
     names = as_names(found if tasks is None else tasks, None, "", len(values), "tasks")
+    return draw_gains(ax, values, names, label)
+
+
+def draw_gains(
+    ax: Any, values: FloatArray, names: Sequence[Any], label: str, marks: Sequence[str] = (), *, shown: bool = True
+) -> Any:
+    """Draw gains as sorted bars."""
     order = np.argsort(-values, kind="stable")
-    ax = axes(ax, (3.6, float(np.clip(0.6 + 0.13 * len(values), 2.2, 7.0)) if len(values) <= 80 else 3.4))
+    few = len(values) <= 80
+    ax = axes(ax, (3.6, float(np.clip(0.6 + 0.13 * len(values), 2.2, 7.0)) if few else 3.4), shown=shown)
     heights = np.arange(len(values))
     for lost, color, hatch, word in ((False, POSITIVE, "", "gain"), (True, NEGATIVE, "////", "loss")):
         part = (values[order] < 0) == lost
         style = {"color": color} if not lost else {"facecolor": "white", "edgecolor": color, "hatch": hatch, "lw": 0.6}
         if part.any():
-            ax.barh(
-                heights[part],
-                values[order][part],
-                height=0.8 if len(values) <= 80 else 1.0,
-                label=f"{word} ({int(part.sum())})",
-                **style,
-            )
+            label_of = f"{word} ({int(part.sum())})"
+            bars = ax.barh(heights[part], values[order][part], height=0.8 if few else 1.0, label=label_of, **style)
+            for bar, k in zip(bars, order[part] if marks else (), strict=False):
+                marked(bar, "bar", [marks[k]])
     ax.axvline(0, color=GREY, lw=0.6)
     ax.set_ylim(len(values) - 0.4, -0.6)
     name_ticks(ax.yaxis, [names[k] for k in order], size_in_points(ax)[1], "tasks, best first")

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from mssl._typing import TaskMatrix
 from mssl._validation import check_choice
 from mssl.exceptions import DataError, ParameterError
-from mssl.graph.display import display
 from mssl.graph.geometry import (
     NEGATIVE,
     POSITIVE,
@@ -30,6 +29,7 @@ from mssl.plots.support import (
     NORMAL,
     SMALL,
     FloatArray,
+    as_display,
     as_graph,
     as_names,
     axes,
@@ -38,9 +38,11 @@ from mssl.plots.support import (
     heat,
     legend_above,
     map_frame,
+    marked,
     matplotlib_module,
     name_ticks,
     numbers,
+    part_groups,
     size_in_points,
     square,
     wrapped,
@@ -72,25 +74,23 @@ def plot_graph(source: Any, ax: Any = None, *, max_edges: int | None = None, max
     >>> sorted(text.get_text() for text in ax.texts)
     ['a', 'b', 'c']
     """
-    graph, certain, groups, notes, *_ = display(as_graph(source))
+    graph, certain, groups, notes, *_ = as_display(source)
     ax = axes(ax, square(int(10 * np.sqrt(len(graph))), 3.5, 0.042))
     thinned, hidden = thin_edges(graph, max_edges)
     places = graph_layout(graph)
     i, j = thinned.edge_indices()
     radius = float(np.clip(30 / np.sqrt(max(len(graph), 1)), 1.6, 4.5))
-    _edge_lines(
-        ax, np.stack([places[i], places[j]], axis=1), entries_at(thinned.weights, i, j), _of_edges(certain, i, j)
-    )
-    colors = community_colors(groups)
-    ax.scatter(*places.T, s=(2 * radius) ** 2, c=colors, edgecolors="white", linewidths=0.4, zorder=3)
+    weights, sure = entries_at(thinned.weights, i, j), _of_edges(certain, i, j)
+    _edge_lines(ax, np.stack([places[i], places[j]], axis=1), weights, sure, np.column_stack([i, j]))
+    look = {"c": community_colors(groups), "edgecolors": "white", "linewidths": 0.4, "zorder": 3, "clip_on": False}
+    marked(ax.scatter(*places.T, s=(2 * radius) ** 2, **look), "tasks", list(map(str, range(len(graph)))))
     reach = np.abs(places).max(axis=0, initial=0.05)
     ax.set(xlim=np.array([-1.18, 1.18]) * reach[0], ylim=np.array([-1.1, 1.1]) * max(reach[1], 0.4))
     ax.set(xticks=[], yticks=[], aspect="equal")
     ax.spines[:].set_visible(False)
-    ranked = np.argsort(-np.abs(graph.weights).sum(axis=1), kind="stable")[:max_labels]
-    named = _place_labels(ax, places, graph.tasks, radius, ranked.tolist())
+    named = place_labels(ax, places, graph, radius, max_labels)
     _note(ax, hidden, f"{named} of {len(graph)} tasks named" if named < len(graph) else "", *notes)
-    _sign_legend(ax, entries_at(thinned.weights, i, j), _of_edges(certain, i, j))
+    _sign_legend(ax, weights, sure)
     return ax
 
 
@@ -113,25 +113,30 @@ def plot_precision(
     graph = as_graph(source, tasks)
     names = as_names(tasks, graph, "tasks", len(graph), "tasks")
     if kind == "partial":
-        values, label = graph.weights.copy(), "partial correlation"
+        values, label = np.asarray(graph.weights), "partial correlation"
     elif isinstance(source, TaskGraph):
         raise ParameterError("A TaskGraph holds no precision; give the model or the matrix, or kind='partial'.")
     else:
-        values, label = numbers(getattr(source, "precision_", source), "precisions", 2).copy(), "precision"
-    np.fill_diagonal(values, np.nan)
-    order = task_order(graph) if ordered else np.arange(len(graph))
+        values, label = numbers(getattr(source, "precision_", source), "precisions", 2), "precision"
+    groups = as_display(graph).groups if ordered else None
     ax = axes(ax, square(len(graph), 3.7, 0.105 if len(graph) <= 66 else 0.02))
-    heat(ax, values[np.ix_(order, order)], label, "equal")
+    return draw_pairs(ax, values, label, names, task_order(graph, groups) if ordered else None, groups)
+
+
+def draw_pairs(
+    ax: Any, values: FloatArray, label: str, names: Sequence[Any], order: NDArray[Any] | None, groups: Any
+) -> Any:
+    """Draw a matrix of pairs of tasks as a heat map, by group where an order is given; the diagonal stays grey."""
+    K = len(values)
+    off = np.where(np.eye(K, dtype=bool), np.nan, values)
+    shown: NDArray[np.intp] = np.arange(K) if order is None else order
+    heat(ax, off[np.ix_(shown, shown)], label, "equal")
     width, height = size_in_points(ax)
-    what = "tasks, by community" if ordered else "tasks"
-    name_ticks(ax.yaxis, [names[k] for k in order], height, what)
-    name_ticks(ax.xaxis, [names[k] for k in order], width, what)
-    if ordered:
-        groups = graph.community_labels()
-        sizes = np.bincount(groups)
-        for edge in np.cumsum(sizes[sizes > 1]) - 0.5:
-            ax.axhline(edge, color=FAINT, lw=0.4)
-            ax.axvline(edge, color=FAINT, lw=0.4)
+    what = "tasks" if order is None else "tasks, by community"
+    name_ticks(ax.yaxis, [names[k] for k in shown], height, what)
+    name_ticks(ax.xaxis, [names[k] for k in shown], width, what)
+    if order is not None:
+        part_groups(ax, groups)
     return ax
 
 
@@ -150,17 +155,18 @@ def plot_chord(
         Draw the strongest edges only, and say so; see `mssl.graph.geometry.thin_edges`.
     """
     collections = matplotlib_module("collections")
-    whole, certain, found, notes, *_ = display(as_graph(source))
+    whole, certain, found, notes, *_ = as_display(source)
     ax = axes(ax, square(len(whole), 3.8, 0.085))
     graph, hidden = thin_edges(whole, max_edges)
     chords = chord_geometry(graph, found.tolist() if groups is None else groups)
     sure = _of_edges(certain, *(ends[::-1] for ends in graph.edge_indices()))  # the weakest first, as the chords
-    _edge_lines(ax, chords.curves, chords.weights, sure)
-    around = np.linspace(chords.spans[:, 0], chords.spans[:, 1], 9, axis=1)
+    _edge_lines(ax, chords.curves, chords.weights, sure, chords.ends, curved=True)
+    gap = 0.04 * (chords.spans[:, 1] - chords.spans[:, 0])
+    around = np.linspace(chords.spans[:, 0] + gap, chords.spans[:, 1] - gap, 9 if len(graph) < 100 else 3, axis=1)
     rim = np.stack([np.cos(around), np.sin(around)], axis=2) * 1.025
-    ax.add_collection(
-        collections.LineCollection(list(rim), colors=community_colors(chords.groups), lw=4, capstyle="butt")
-    )
+    look = {"colors": community_colors(chords.groups), "lw": 4, "capstyle": "butt", "clip_on": False}
+    arcs = collections.LineCollection(list(rim), **look)
+    ax.add_collection(marked(arcs, "tasks", list(map(str, range(len(graph))))))
     limit, names = _chord_labels(ax, graph.tasks, chords.angles)
     ax.set(xlim=(-limit, limit), ylim=(-limit, limit), xticks=[], yticks=[], aspect="equal")
     ax.spines[:].set_visible(False)
@@ -188,7 +194,7 @@ def plot_map(
     coordinates : (K, 2), optional
         Latitude and longitude in degrees; by default those of the graph.
     values : (K,), optional
-        Colour of the tasks, such as an error; by default their communities.
+        Colour of the tasks, such as an error; by default their communities. NaN are grey.
     label : str
         What `values` are, with their unit.
     max_edges : int, optional
@@ -196,12 +202,12 @@ def plot_map(
     coast : bool
         Draw coastlines (needs global-land-mask).
     """
-    whole, certain, groups, notes, *_ = display(as_graph(source))
+    whole, certain, groups, notes, *_ = as_display(source)
     if coordinates is not None:
         whole = replace(whole, coordinates=coordinates)  # type: ignore[arg-type]
     if whole.coordinates is None or not len(whole):
         raise DataError("The tasks have no coordinates; give coordinates=, the latitude and longitude of each task.")
-    colors = None if values is None else numbers(values, "values", 1)
+    colors = None if values is None else numbers(values, "values", 1, missing=True)
     if colors is not None and len(colors) != len(whole):
         raise DataError(f"There are {len(colors)} values for {len(whole)} tasks; give one each.")
     graph, hidden = thin_edges(whole, min(300, max(60, len(whole))) if max_edges is None else max_edges)
@@ -212,15 +218,17 @@ def plot_map(
     arcs = arc_geometry(whole.coordinates, np.column_stack([i, j]))
     owner = np.repeat(np.arange(len(i)), [len(parts) for parts in arcs])
     pieces = [piece for parts in arcs for piece in parts]
-    _edge_lines(ax, pieces, entries_at(graph.weights, i, j)[owner], _of_edges(certain, i[owner], j[owner]))
+    weights, sure = entries_at(graph.weights, i, j), _of_edges(certain, i, j)
+    _edge_lines(ax, pieces, weights[owner], sure[owner], np.column_stack([i, j])[owner], clip_on=True)
     look = {"s": float(np.clip(2000 / len(whole), 9, 30)), "edgecolors": "white", "linewidths": 0.3, "zorder": 3}
-    if colors is None:
-        ax.scatter(longitude, latitude, c=community_colors(groups), **look)
-    else:
-        colour_bar(ax, ax.scatter(longitude, latitude, c=colors, cmap="cividis", **look), label)
+    look |= {"c": community_colors(groups)} if colors is None else {"c": colors, "plotnonfinite": True}
+    look |= {} if colors is None else {"cmap": matplotlib_module().colormaps["cividis"].with_extremes(bad=FAINT)}
+    points = marked(ax.scatter(longitude, latitude, **look), "tasks", list(map(str, range(len(whole)))))
+    if colors is not None:
+        colour_bar(ax, points, label)
     lines = [ax.get_xlabel(), *(wrapped(ax, note, NORMAL) for note in (hidden, *notes) if note)]
     ax.set_xlabel("\n".join(lines), fontsize=NORMAL)
-    _sign_legend(ax, entries_at(graph.weights, i, j), _of_edges(certain, i, j))
+    _sign_legend(ax, weights, sure)
     return ax
 
 
@@ -229,21 +237,25 @@ def _of_edges(certain: TaskMatrix | None, i: NDArray[Any], j: NDArray[Any]) -> N
     return np.ones(len(i), dtype=bool) if certain is None else entries_at(certain, i, j)
 
 
-def _place_labels(ax: Any, places: FloatArray, names: Sequence[Any], radius: float, ranked: Iterable[int]) -> int:
+def place_labels(
+    ax: Any, places: FloatArray, graph: TaskGraph, radius: float, most: int, font: float = SMALL, name: str = "wide"
+) -> int:
     """Write names beside points where they cover neither a point nor a name; return how many found room.
 
-    `radius` is that of the markers in points; `ranked` says which names come first.
+    `radius` is that of the markers in points; the `most` strongest tasks are tried.
     """
     effects = matplotlib_module("patheffects")
     width, height = size_in_points(ax)
     inside = ax.transAxes.inverted().transform(ax.transData.transform(places)) * (width, height)
-    texts = {k: drawn(names[k], 14) for k in ranked}
-    half_sizes = {k: (0.29 * SMALL * len(text), 0.62 * SMALL) for k, text in texts.items()}
+    ranked = np.argsort(-np.abs(graph.weights).sum(axis=1), kind="stable")[:most].tolist()
+    texts = {k: drawn(graph.tasks[k], 14) for k in ranked}
+    half_sizes = {k: (0.29 * font * len(text), 0.62 * font) for k, text in texts.items()}
     offsets = label_offsets(inside, half_sizes, (width, height), radius=radius)
     for k, offset in offsets.items():
         label_position = (inside[k] + offset) / (width, height)
-        label = ax.text(*label_position, texts[k], transform=ax.transAxes, fontsize=SMALL, ha="center", va="center")
+        label = ax.text(*label_position, texts[k], transform=ax.transAxes, fontsize=font, ha="center", va="center")
         label.set(zorder=4, path_effects=[effects.withStroke(linewidth=1.5, foreground="white")])
+        marked(label, name, [str(k)])
     return len(offsets)
 
 
@@ -264,6 +276,8 @@ def _chord_labels(ax: Any, tasks: Sequence[Any], angles: FloatArray) -> tuple[fl
         alignment = {"ha": "right" if left else "left", "va": "center", "rotation_mode": "anchor"}
         turn = np.degrees(angle) % 360 + (180 if left else 0)
         ax.text(ring * np.cos(angle), ring * np.sin(angle), name, fontsize=font, rotation=turn, **alignment)
+    for k, label in enumerate(ax.texts):
+        marked(label, "rim", [str(k)])
     return float(limit), True
 
 
@@ -288,7 +302,14 @@ def _sign_legend(ax: Any, weights: FloatArray, certain: NDArray[np.bool_]) -> No
 
 
 def _edge_lines(
-    ax: Any, paths: Sequence[FloatArray] | FloatArray, weights: FloatArray, certain: NDArray[np.bool_]
+    ax: Any,
+    paths: Sequence[FloatArray] | FloatArray,
+    weights: FloatArray,
+    certain: NDArray[np.bool_],
+    ends: NDArray[np.intp],
+    *,
+    curved: bool = False,
+    clip_on: bool = False,
 ) -> None:
     """Draw edges: colour and dash by sign, width and opacity by |weight|; candidates thin and grey below them."""
     collections = matplotlib_module("collections")
@@ -297,7 +318,7 @@ def _edge_lines(
     share = np.abs(weights) / (np.abs(weights).max(initial=0.0) or 1.0)
     order = np.lexsort((share, certain))
     looks = [
-        (GREY, 0.3, "-", 0.35)
+        (GREY, 0.4, "-", 0.5)
         if not certain[k]
         # A sign is shown where it is certain.
         else (
@@ -309,7 +330,16 @@ def _edge_lines(
         for k in order
     ]
     colors, widths, styles, alphas = map(list, zip(*looks, strict=True))
-    lines = collections.LineCollection(
-        [paths[k] for k in order], colors=colors, linewidths=widths, linestyles=styles, alpha=alphas, zorder=2
-    )
+    look = {
+        "colors": colors,
+        "linewidths": widths,
+        "linestyles": styles,
+        "alpha": alphas,
+        "zorder": 2,
+        "clip_on": clip_on,
+    }
+    lines = collections.LineCollection([paths[k] for k in order], **look)
+    for path in lines.get_paths() if curved else ():
+        path.codes = [path.MOVETO, path.CURVE3, path.CURVE3]
+    marked(lines, "edges", [f"{min(pair)} {max(pair)}" for pair in ends[order].tolist()])
     ax.add_collection(lines, autolim=False)

@@ -4,12 +4,13 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from textwrap import fill
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mssl.exceptions import DataError, require
+from mssl.graph.display import Display, display
 from mssl.graph.geometry import DIVERGING, coastlines, map_region
 from mssl.graph.task_graph import TaskGraph, short_name
 
@@ -39,7 +40,7 @@ def axes(ax: Any, size: tuple[float, float] = (3.6, 3.0), *, shown: bool = True)
     if ax is not None:
         return ax
     made = new_figure(size, shown=shown).subplots()
-    made.tick_params(labelsize=SMALL + 0.5)
+    made.tick_params(which="both", labelsize=SMALL + 0.5)
     return made
 
 
@@ -63,6 +64,11 @@ def as_graph(source: Any, tasks: Iterable[Any] | None = None) -> TaskGraph:
     return TaskGraph.from_precision(source, tasks)
 
 
+def as_display(source: Any) -> Display:
+    """Return what is drawn of a graph, of a fitted model or of a precision matrix."""
+    return source if isinstance(source, Display) else display(as_graph(source))
+
+
 def as_names(given: Iterable[Any] | None, source: Any, attribute: str, count: int, what: str) -> list[Any]:
     """Return the names given, those of the model, or numbers."""
     names = given if given is not None else getattr(source, attribute, None)
@@ -72,8 +78,8 @@ def as_names(given: Iterable[Any] | None, source: Any, attribute: str, count: in
     return listed
 
 
-def numbers(values: Any, what: str, *dimensions: int) -> FloatArray:
-    """Return finite numbers of one of the dimensions asked for."""
+def numbers(values: Any, what: str, *dimensions: int, missing: bool = False) -> FloatArray:
+    """Return finite numbers of one of the dimensions asked for; NaN may be among them where `missing` says so."""
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -81,7 +87,7 @@ def numbers(values: Any, what: str, *dimensions: int) -> FloatArray:
     if array.ndim not in dimensions or not array.size:
         allowed = " or ".join(map(str, dimensions))
         raise DataError(f"{what} have shape {array.shape}; give a non-empty array with {allowed} dimensions.")
-    if not np.isfinite(array).all():
+    if not np.isfinite(array[~np.isnan(array)] if missing else array).all():
         raise DataError(f"{what} hold NaN or infinite values; give finite numbers.")
     return array
 
@@ -129,6 +135,7 @@ def name_ticks(axis: Any, names: Sequence[Any], length: float, what: str) -> Non
     font = float(np.clip(0.85 * room, 4.0, NORMAL - 1))
     texts = [drawn(name) for name in names]
     crowded = axis.axis_name == "x" and 0.65 * font * max(map(len, texts), default=0) > 0.9 * room
+    axis.set_tick_params(length=0)
     axis.set_ticks(range(count), texts, fontsize=font, rotation=90 if crowded else 0)
     axis.set_label_text(what, fontsize=NORMAL)
 
@@ -179,6 +186,9 @@ def signed_colours(reach: float) -> dict[str, Any]:
     return {"cmap": colours, "vmin": -reach, "vmax": reach}
 
 
+_CELLS = 300  # cells on a side of an image: more show nothing more
+OURS = "mssl-"  # begins the names that artists have for a page
+MARKS = "_mssl_marks"  # attribute of artists: what each of their parts stands for
 COEF_SHARE = 0.99  # of the coefficients that are not zero, which the colours of a heat map tell apart
 
 
@@ -188,20 +198,64 @@ def colour_limit(values: Any, share: float = 1.0) -> float:
     return float(np.quantile(sizes, share)) if sizes.size else 1.0
 
 
-def heat(ax: Any, values: Any, label: str, aspect: str = "auto", share: float = 1.0) -> Any:
-    """Draw a matrix on a diverging map centred at zero; a large sparse one as dots, which would else vanish."""
-    look = signed_colours(colour_limit(values, share))
-    rows, columns = np.nonzero(np.nan_to_num(values))
-    if max(values.shape) > 200 and len(rows) < 0.1 * values.size:
-        order = np.argsort(np.abs(values[rows, columns]), kind="stable")
-        cells = values[rows, columns][order]
-        drawing = ax.scatter(columns[order], rows[order], c=cells, s=1.5, marker="s", lw=0, rasterized=True, **look)
-        ax.set(xlim=(-0.5, values.shape[1] - 0.5), ylim=(values.shape[0] - 0.5, -0.5), aspect=aspect)
-    else:
-        drawing = ax.imshow(values, aspect=aspect, interpolation="nearest", **look)
-        ax.set_facecolor(NOTHING)
+class Pooled(NamedTuple):
+    """A matrix in blocks of ``block`` = (height, width) cells.
+
+    ``values`` (r, c) are the blocks' strongest values, ``place`` (r, c) say where in its block each stands: cell
+    (place // width, place % width).
+    """
+
+    values: FloatArray
+    place: NDArray[np.intp]
+    block: tuple[int, int]
+
+
+def pool(matrix: FloatArray, max_side: int) -> Pooled:
+    """Show the strongest of each block of cells, so that no side has more than `max_side` cells; NaN are passed over.
+
+    Examples
+    --------
+    >>> pooled = pool(np.array([[0.1, 0.0, 0.2], [0.0, -0.5, 0.0]]), max_side=2)
+    >>> pooled.values.tolist(), pooled.place.tolist(), pooled.block
+    ([[0.1, 0.2], [-0.5, 0.0]], [[0, 0], [1, 0]], (1, 2))
+    """
+    height, width = (max(1, -(-side // max_side)) for side in matrix.shape)
+    rows, columns = (-(-side // step) for side, step in zip(matrix.shape, (height, width), strict=True))
+    padded = np.full((rows * height, columns * width), np.nan)
+    padded[: matrix.shape[0], : matrix.shape[1]] = matrix
+    cells = padded.reshape(rows, height, columns, width).transpose(0, 2, 1, 3).reshape(rows, columns, -1)
+    place = np.argmax(np.where(np.isnan(cells), -1.0, np.abs(cells)), axis=2)
+    return Pooled(np.take_along_axis(cells, place[..., None], axis=2)[..., 0], place, (height, width))
+
+
+def heat(ax: Any, values: FloatArray, label: str, aspect: str = "auto", share: float = 1.0) -> Any:
+    """Draw a matrix on a diverging map centred at zero; of a large one the strongest of each block of cells."""
+    cells = pool(values, _CELLS)
+    down, across = (count * step for count, step in zip(cells.values.shape, cells.block, strict=True))
+    look = signed_colours(colour_limit(values, share)) | {"extent": (-0.5, across - 0.5, down - 0.5, -0.5)}
+    drawing = ax.imshow(cells.values, aspect=aspect, interpolation="nearest", **look)
+    ax.set(xlim=(-0.5, values.shape[1] - 0.5), ylim=(values.shape[0] - 0.5, -0.5))
+    ax.set_facecolor(NOTHING)
+    marked(drawing, "image")
+    marked(ax.patch, "cells")
     colour_bar(ax, drawing, label, fraction=0.046)
     return drawing
+
+
+def part_groups(ax: Any, groups: NDArray[Any], *, across: bool = True) -> None:
+    """Draw thin lines between groups of more than one task, which stand side by side."""
+    sizes = np.bincount(groups)
+    ends = np.cumsum(sizes[sizes > 1]) - 0.5
+    ax.hlines(ends, *ax.get_xlim(), colors=FAINT, lw=0.4)
+    if across:
+        ax.vlines(ends, *ax.get_ylim(), colors=FAINT, lw=0.4)
+
+
+def marked(artist: Any, name: str, marks: Sequence[str] = ()) -> Any:
+    """Name an artist for a page, and say what each of its parts is: "3" for task 3, "3 7" for the edge between two."""
+    artist.set_gid(f"{OURS}{name}")
+    setattr(artist, MARKS, list(marks))
+    return artist
 
 
 def map_frame(ax: Any, latitude: FloatArray, longitude: FloatArray, *, coast: bool = True) -> None:

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from io import StringIO
 from typing import Any
 from xml.etree import ElementTree
 
 from mssl._html import Html, tag
-from mssl.plots.support import matplotlib_module
+from mssl.plots.support import MARKS, OURS, matplotlib_module
 
 PIXELS = 1.75  # on a screen with room, per point of a figure
-_OURS = "mssl-"  # begins the ids of groups that keep their name, as a class
-_MARKS = "_mssl_marks"  # attribute of artists: what each of their parts stands for
 _DROPPED = ("metadata", "style")  # matplotlib's name and date, and a style for everything
 _TAKEN = {
     *("d", "x", "y", "x1", "x2", "y1", "y2", "width", "height", "transform", "patternUnits", "clip-path"),
     *("fill", "fill-opacity", "fill-rule", "stroke", "stroke-opacity", "stroke-width", "stroke-dasharray"),
     *("stroke-dashoffset", "stroke-linecap", "stroke-linejoin", "opacity", "font-size", "font-weight", "text-anchor"),
 }
-
-
-def marked(artist: Any, name: str, marks: Sequence[str] = ()) -> Any:
-    """Name an artist for a page, and say what each of its parts is: "3" for task 3, "3 7" for the edge between two."""
-    artist.set_gid(_OURS + name)
-    setattr(artist, _MARKS, list(marks))
-    return artist
 
 
 def svg(figure: Any, key: str, alt: str, hidden: Collection[str] = ()) -> Html:
@@ -48,7 +39,7 @@ def svg(figure: Any, key: str, alt: str, hidden: Collection[str] = ()) -> Html:
         artist.set_path_effects([])  # they would draw names as curves
         if hasattr(artist, "set_interpolation"):
             artist.set_interpolation("none")  # an image keeps its own pixels
-        marks = getattr(artist, _MARKS, None)
+        marks = getattr(artist, MARKS, None)
         if marks and hasattr(artist, "set_urls"):
             artist.set_urls(marks)
         elif marks:
@@ -56,11 +47,11 @@ def svg(figure: Any, key: str, alt: str, hidden: Collection[str] = ()) -> Html:
     file = StringIO()
     options = {"svg.fonttype": "none", "svg.hashsalt": key, "image.composite_image": False}
     with matplotlib_module().rc_context(options):
-        figure.savefig(file, format="svg")
+        figure.savefig(file, format="svg", bbox_inches="tight", pad_inches=0.03)
     root = ElementTree.fromstring(file.getvalue())  # noqa: S314 - matplotlib's, not a stranger's
     parts = _Reader(key, frozenset(hidden)).inside(root)
-    width = round(PIXELS * 72 * figure.get_figwidth())
-    return tag("svg", *parts, viewBox=root.get("viewBox"), width=width, role="img", aria_label=alt)
+    box = root.get("viewBox", "")
+    return tag("svg", *parts, viewBox=box, width=round(PIXELS * float(box.split()[2])), role="img", aria_label=alt)
 
 
 class _Reader:
@@ -98,15 +89,17 @@ class _Reader:
             target = _link(node)
             found["href"] = f"#{self.named(target[1:])}" if target.startswith("#") else target
         own = node.get("id", "")
-        if own.startswith(_OURS):
-            found["class"] = own.removeprefix(_OURS)
+        if own.startswith(OURS):
+            found["class"] = own.removeprefix(OURS)
         elif name != "g" and own:
             found["id"] = self.named(own)
         return found
 
     def value(self, key: str, value: str) -> str:
-        if key == "transform":
-            return "" if value.startswith("rotate(-0 ") else value
+        if value.startswith("rotate(-0 ") or (key == "stroke-dashoffset" and value == "0"):
+            return ""
+        if key == "transform" and not value.startswith("rotate"):
+            return value  # of an image: every digit counts
         value = re.sub(r"url\(#(\w+)\)", lambda match: f"url(#{self.named(match[1])})", value)
         value = re.sub(r"-?\d+\.\d+(?:e-?\d+)?", lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), value)
         return re.sub(r"\s*([A-Za-z])\s+", r"\1", value).strip() if key == "d" else value.removesuffix("px")

@@ -18,10 +18,10 @@ from mssl.data.columns import feature_spreads
 from mssl.estimators.effects import PartialEffect
 from mssl.estimators.summary import last_step
 from mssl.exceptions import DataError, package_versions
-from mssl.graph.display import display
+from mssl.graph.display import Display, display
 from mssl.graph.export import Edge
-from mssl.graph.geometry import community_colors
-from mssl.graph.inference import COVERAGE, RelationTable
+from mssl.graph.geometry import community_colors, task_order
+from mssl.graph.inference import COVERAGE
 from mssl.graph.task_graph import TaskGraph, short_name
 from mssl.metrics import NEGLIGIBLE_GAIN
 from mssl.model.task_matrix import DENSE_UP_TO
@@ -32,12 +32,11 @@ from mssl.transfer import gain_over_separate, lead_over_separate
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
-BoolArray = NDArray[np.bool_]
 
 _MOST_EFFECTS = 6  # columns whose curves are drawn
 _MOST_TASKS = 100  # curves in each of these figures
 _MOST_WEIGHTS = 100  # weights that are drawn one by one, with intervals
-_PACKAGES = ("mssl", "numpy", "scipy", "scikit-learn", "bokeh")
+_PACKAGES = ("mssl", "numpy", "scipy", "scikit-learn", "matplotlib")
 
 
 class Stability(NamedTuple):
@@ -79,16 +78,9 @@ class Content:
     ----------
     title, method : str
         Title of the page, class of the model.
-    graph : TaskGraph
-        The graph as it is drawn, with coordinates where known; without edges where the model has no graph.
-    certain : (K, K) bool or None
-        Conditional edges that can be told from chance; None where the graph came without evidence.
-    groups : (K,) int
-        Groups of related tasks, or communities.
-    evidence : list of str
-        How many pairs were found, how many may be false, relative to what.
-    relations, edges : RelationTable or None
-        Relations and conditional edges that can be told from chance; None where the graph came without evidence.
+    shown : Display
+        The graph as it is drawn, with coordinates and selection frequencies where known, its groups, certain edges and
+        what was found; without edges where the model has no graph.
     has_graph : bool
         Whether the model has a graph at all.
     precision : ndarray of shape (K, K) or None
@@ -118,12 +110,7 @@ class Content:
 
     title: str
     method: str
-    graph: TaskGraph
-    certain: BoolArray | None
-    groups: IntArray
-    evidence: list[str]
-    relations: RelationTable | None
-    edges: RelationTable | None
+    shown: Display
     has_graph: bool
     precision: FloatArray | None
     coef: FloatArray
@@ -144,6 +131,11 @@ class Content:
     record: list[tuple[str, str]]
     relevance: dict[str, float]
     effects: list[Effect]
+
+    @property
+    def graph(self) -> TaskGraph:
+        """The graph as it is drawn."""
+        return self.shown.graph
 
     @property
     def n_tasks(self) -> int:
@@ -168,17 +160,18 @@ class Content:
 
     def strongest(self, number: int) -> Sequence[Edge]:
         """The strongest edges; none where no relation supports them."""
-        return self.graph.edges(number) if self.relations is None or self.relations.supported else ()
+        relations = self.shown.relations
+        return self.graph.edges(number) if relations is None or relations.supported else ()
 
     @cached_property
     def names(self) -> list[str]:
         """Names of the tasks for display: one line, no control characters."""
         return [short_name(name, 60) for name in self.graph.tasks]
 
-    @cached_property
+    @property
     def communities(self) -> IntArray:
         """Group of related tasks, or community, of each task; 0 is the largest."""
-        return self.groups
+        return self.shown.groups
 
     @cached_property
     def colors(self) -> list[str]:
@@ -188,13 +181,12 @@ class Content:
     @cached_property
     def order(self) -> IntArray:
         """Tasks by group, and inside one by falling strength."""
-        strength = np.abs(self.graph.weights).sum(axis=1)
-        return np.lexsort((np.arange(self.n_tasks), -strength, self.groups))
+        return task_order(self.graph, self.communities)
 
     @cached_property
-    def position(self) -> IntArray:
-        """Place of each task in `order`."""
-        return np.argsort(self.order)
+    def ordered_names(self) -> list[Any]:
+        """Names of the tasks in that order."""
+        return [self.graph.tasks[k] for k in self.order]
 
 
 def gather(
@@ -224,12 +216,7 @@ def gather(
     return Content(
         title=short_name(title, 200) if title is not None else f"{method}: {len(tasks)} tasks",
         method=method,
-        graph=shown.graph,
-        certain=shown.certain,
-        groups=shown.groups.astype(np.intp),
-        evidence=notes,
-        relations=shown.relations,
-        edges=shown.edges,
+        shown=shown._replace(notes=notes),
         has_graph=has_graph,
         precision=None if precision is None else np.asarray(precision, dtype=float),
         coef=coef,

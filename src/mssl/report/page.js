@@ -1,76 +1,141 @@
 "use strict";
-// Filters, sorts and highlights; everything else was computed before. Text is only ever set as text.
-(async () => {
+// Filters, sorts, highlights, names what is under the pointer; everything else was drawn before. Text is only ever set as text.
+(() => {
   const byId = (id) => document.getElementById(id);
+  const all = (selector, inside = document) => [...inside.querySelectorAll(selector)];
   const report = JSON.parse(byId("report-data").textContent);
-  // Rows of tables select tasks: one, two, or a community.
-  const rows = new Map([...document.querySelectorAll(".linked tbody tr")].map((row) => [row, row.dataset.tasks.split(" ").map(Number)]));
-  let bokeh = null, views = [];
-  if (report.items.length) {
-    views = (await Bokeh.embed.embed_items(report.docs, report.items)).flatMap((manager) => [...manager])
-      .filter((view) => view.model.id in report.items[0].roots);
-    bokeh = Bokeh.documents[0];
-  }
-  const model = (name) => (bokeh === null ? null : bokeh.get_model_by_name(name));
-  const tasks = model("tasks"), edges = model("edges"), path = model("stability");
+  const numbers = (text) => text.split(" ").map(Number);
+  // Rows of tables, and parts of pictures, stand for tasks: one, or the two that an edge joins.
+  const rows = new Map(all(".linked tbody tr").map((row) => [row, numbers(row.dataset.tasks)]));
+  const parts = new Map(all(".plot [data-of]").map((part) => [part, numbers(part.dataset.of)]));
   let chosen = new Set();
 
-  // One selection for all views: the source of the tasks holds it, or, without figures, the table alone.
-  const incident = (source) => {
-    const { i, j } = Object.fromEntries(["i", "j"].map((key) => [key, Array.from(source.get_column(key))]));
-    const several = chosen.size > 1;
-    const near = (k) => (several ? chosen.has(i[k]) && chosen.has(j[k]) : chosen.has(i[k]) || chosen.has(j[k]));
-    const found = i.map((_, k) => k).filter(near);
-    return found.length || !several ? found : i.map((_, k) => k).filter((k) => chosen.has(i[k]) || chosen.has(j[k]));
+  // One selection for all views.
+  const drawn = (kind, attributes) => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", kind);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    return made;
   };
   const show = () => {
+    const several = chosen.size > 1;
+    const inside = (own) => own.every((task) => chosen.has(task));
+    const touched = (own) => own.some((task) => chosen.has(task));
+    const among = [...parts.values()].some((own) => own.length > 1 && inside(own));
+    for (const [part, own] of parts) part.classList.toggle("chosen", own.length === 1 || (several && among) ? inside(own) : touched(own));
     for (const [row, own] of rows) {
-      const all = own.every((task) => chosen.has(task));
-      row.classList.toggle("chosen", all);
-      row.querySelector(".pick").setAttribute("aria-pressed", String(all));
+      row.classList.toggle("chosen", inside(own));
+      row.querySelector(".pick").setAttribute("aria-pressed", String(inside(own)));
     }
-    for (const source of [edges, path]) if (source !== null) source.selected.indices = incident(source);
+    document.documentElement.classList.toggle("picked", chosen.size > 0);
+    all(".added, .strip").forEach((part) => part.remove());
+    for (const task of [...chosen].slice(0, 30)) {
+      all(`.tasks g[data-of="${task}"] use`).forEach((point) => {
+        if (all(`text[data-of="${task}"]`, point.ownerSVGElement).some((name) => name.getBoundingClientRect().width > 0)) return;
+        const name = drawn("text", { class: "added", x: point.getAttribute("x"), y: Number(point.getAttribute("y")) - 6 });
+        name.textContent = report.names[task];
+        point.ownerSVGElement.append(name);
+      });
+    }
+    heats.forEach((heat) => heat.outline());
     const names = [...chosen].slice(0, 8).map((task) => report.names[task]);
     byId("chosen").hidden = chosen.size === 0;
     byId("chosen").querySelector("span").textContent =
       `Selected: ${names.join(", ")}${chosen.size > 8 ? ` and ${chosen.size - 8} more` : ""}`;
   };
-  const choose = (indices) => {
-    const same = indices.length === chosen.size && indices.every((task) => chosen.has(task));
-    if (same) return;
-    chosen = new Set(indices);
-    if (tasks !== null) tasks.selected.indices = indices;
+  const choose = (tasks) => {
+    chosen = new Set(tasks);
     show();
   };
-  if (tasks !== null) tasks.selected.properties.indices.change.connect(() => choose([...tasks.selected.indices]));
-  byId("chosen").querySelector("button").addEventListener("click", () => choose([]));
-  document.addEventListener("keydown", (event) => { if (event.key === "Escape") choose([]); });
-  document.querySelector("main").addEventListener("click", (event) => {
-    const button = event.target.closest("button.pick");
-    if (button === null) return;
-    const own = rows.get(button.closest("tr")), all = own.every((task) => chosen.has(task));
+  const pick = (own, event) => {
+    const held = own.every((task) => chosen.has(task));
     const others = [...chosen].filter((other) => !own.includes(other));
     const keep = event.shiftKey || event.ctrlKey || event.metaKey ? others : [];
-    choose(all && keep.length + own.length === chosen.size ? keep : [...keep, ...own]);
+    choose(held && keep.length + own.length === chosen.size ? keep : [...keep, ...own]);
+  };
+  byId("chosen").querySelector("button").addEventListener("click", () => choose([]));
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") choose([]); });
+
+  // Heat maps: which cell lies under a place, and outlines of the rows and columns of what is selected.
+  const heats = all(".plot").filter((plot) => "block" in (report.pictures[plot.id.slice(5)] ?? {})).map((plot) => {
+    const heat = report.pictures[plot.id.slice(5)], { rows: tasks, columns, shape: [height, width], block: [tall, wide] } = heat;
+    const cells = plot.querySelector(".cells");
+    const under = (x, y) => {
+      const box = cells.getBoundingClientRect();
+      const row = Math.floor((y - box.top) / box.height * height), column = Math.floor((x - box.left) / box.width * width);
+      if (!(row >= 0 && row < height && column >= 0 && column < width)) return null;
+      const at = Math.floor(row / tall) * Math.ceil(width / wide) + Math.floor(column / wide), place = heat.place === null ? 0 : heat.place[at];
+      const i = Math.floor(row / tall) * tall + Math.floor(place / wide), j = Math.floor(column / wide) * wide + place % wide;
+      const across = columns === null ? report.features[j] ?? `feature ${j + 1}` : report.names[columns[j]];
+      const value = heat.values[at] === null ? "the task itself" : `${heat.label} ${heat.values[at]}`;
+      return { own: columns === null || i === j ? [tasks[i]] : [tasks[i], columns[j]], lines: [[report.names[tasks[i]], true], [across, true], [value, false]] };
+    };
+    const outline = () => {
+      const box = cells.getBBox(), strip = (x, y, w, h) => cells.ownerSVGElement.append(drawn("rect", { class: "strip", x, y, width: w, height: h }));
+      tasks.forEach((task, k) => {
+        if (!chosen.has(task)) return;
+        strip(box.x, box.y + box.height * k / height, box.width, box.height / height);
+        if (columns !== null) strip(box.x + box.width * k / width, box.y, box.width / width, box.height);
+      });
+    };
+    return { plot, under, outline };
+  });
+
+  // What lies under the pointer, or near it: a task comes before the edges that end in it.
+  const around = [[0, 0], [3, 0], [-3, 0], [0, 3], [0, -3]];
+  const edgeLines = (mark) => {
+    const [weight, often] = report.edges[mark], [i, j] = numbers(mark);
+    return [[`${report.names[i]} – ${report.names[j]}`, true], [`partial correlation ${weight.toFixed(3)}`, false],
+      ...(often === null ? [] : [[`selected in ${Math.round(100 * often)} %`, false]])];
+  };
+  const pathLines = (mark) => [[numbers(mark).map((task) => report.names[task]).join(" – "), true],
+    [`selected in up to ${Math.round(100 * report.pictures.stability[mark])} %`, false]];
+  const found = (x, y) => {
+    const heat = heats.find(({ plot }) => plot.contains(document.elementFromPoint(x, y)));
+    if (heat !== undefined) return heat.under(x, y);
+    const near = new Set(around.map(([right, down]) => document.elementFromPoint(x + right, y + down)?.closest("[data-of]")).filter(Boolean));
+    const marks = [...new Set([...near].map((part) => part.dataset.of))], task = marks.find((mark) => !mark.includes(" "));
+    if (task !== undefined) return { own: [Number(task)], lines: [[report.names[task], true], ...report.facts[task].map((text) => [text, false])] };
+    if (!marks.length) return null;
+    const path = [...near][0].closest("#plot-stability") !== null;
+    return { own: numbers(marks[0]), lines: marks.slice(0, 3).flatMap(path ? pathLines : edgeLines) };
+  };
+  const tip = byId("tip");
+  document.querySelector("main").addEventListener("pointermove", (event) => {
+    const { clientX: x, clientY: y } = event, what = event.target.closest(".plot") === null ? null : found(x, y);
+    tip.hidden = what === null;
+    if (what === null) return;
+    tip.replaceChildren(...what.lines.map(([text, bold]) => {
+      const line = document.createElement(bold ? "b" : "div");
+      line.dir = "auto";
+      line.textContent = text;
+      return line;
+    }));
+    tip.style.left = `${Math.max(0, Math.min(x + 14, innerWidth - tip.offsetWidth - 8))}px`;
+    tip.style.top = `${y + 18 + tip.offsetHeight > innerHeight ? y - tip.offsetHeight - 12 : y + 18}px`;
+  });
+  document.addEventListener("pointerleave", () => { tip.hidden = true; });
+  document.querySelector("main").addEventListener("click", (event) => {
+    const button = event.target.closest("button.pick");
+    if (button !== null) pick(rows.get(button.closest("tr")), event);
+    else if (event.target.closest(".plot") !== null) {
+      const what = found(event.clientX, event.clientY);
+      if (what !== null) pick(what.own, event);
+    }
   });
 
   // Sliders: the edges that every view draws.
   const strength = byId("min-weight"), frequency = byId("min-confidence");
   const filter = () => {
-    const weight = Array.from(edges.get_column("weight")), confidence = Array.from(edges.get_column("confidence"));
     const least = Number(strength.value), often = frequency === null ? 0 : Number(frequency.value);
-    const kept = [];
-    weight.forEach((value, k) => { if (Math.abs(value) >= least && confidence[k] >= often) kept.push(k); });
-    model("edge-filter").indices = kept;
+    const kept = new Set(Object.keys(report.edges).filter((mark) => Math.abs(report.edges[mark][0]) >= least && (report.edges[mark][1] ?? 1) >= often));
+    for (const part of parts.keys()) if (part.closest(".edges") !== null) part.classList.toggle("off", !kept.has(part.dataset.of));
     strength.nextElementSibling.textContent = least.toFixed(3);
     if (frequency !== null) frequency.nextElementSibling.textContent = `${Math.round(100 * often)} %`;
     const { total, held } = byId("edge-count").dataset;
-    const all = kept.length === Number(total);
-    byId("edge-count").textContent = all
-      ? `All ${total} edges shown.`
-      : `${kept.length} of ${total} edges shown, the same in all views.${held}`;
+    byId("edge-count").textContent = kept.size === Number(total) ? `All ${total} edges shown.`
+      : `${kept.size} of ${total} edges shown, the same in all views.${held}`;
   };
-  if (strength !== null && edges !== null) {
+  if (strength !== null) {
     for (const slider of [strength, frequency]) if (slider !== null) slider.addEventListener("input", filter);
     // Without fixed steps the arrow keys would jump: move by a fiftieth of the range.
     strength.addEventListener("keydown", (event) => {
@@ -83,120 +148,27 @@
     filter();
   }
 
-  // Beside the pointer: names and numbers.
-  const tip = byId("tip");
-  let pointer = [0, 0];
-  document.addEventListener("pointermove", (event) => { pointer = [event.clientX, event.clientY]; }, { capture: true, passive: true });
-  const tell = (lines) => {
-    tip.replaceChildren(...lines.map(([text, bold]) => {
-      const line = document.createElement(bold ? "b" : "div");
-      line.dir = "auto";
-      line.textContent = text;
-      return line;
-    }));
-    tip.hidden = false;
-    const [x, y] = pointer;
-    tip.style.left = `${Math.min(x + 14, innerWidth - tip.offsetWidth - 8)}px`;
-    tip.style.top = `${y + 18 + tip.offsetHeight > innerHeight ? y - tip.offsetHeight - 12 : y + 18}px`;
-  };
-  // What lies under the pointer, by drawing: a task comes before the edges that end in it.
-  const under = new Map();
-  const near = (source) => [...under].filter(([, found]) => found.source === source).flatMap(([, found]) => found.indices);
-  const column = (source, name, k) => source.get_column(name)[k];
-  const edgeLines = (k) => {
-    const often = byId("min-confidence") === null ? [] : [[`selected in ${Math.round(100 * column(edges, "confidence", k))} %`, false]];
-    return [[`${column(edges, "first", k)} – ${column(edges, "second", k)}`, true],
-      [`partial correlation ${column(edges, "weight", k).toFixed(3)}`, false], ...often];
-  };
-  const pathLines = (k) => [[column(path, "edge", k), true], [`selected in up to ${Math.round(100 * column(path, "top", k))} %`, false]];
-  const inspect = () => {
-    const [task, edge, line] = [tasks, edges, path].map((source) => source === null ? [] : near(source));
-    if (task.length) tell([[report.names[task[0]], true], ...report.facts[task[0]].map((text) => [text, false])]);
-    else if (edge.length) tell(edge.slice(-3).reverse().flatMap(edgeLines));
-    else if (line.length) tell(line.slice(-3).reverse().flatMap(pathLines));
-    else tip.hidden = true;
-  };
-  for (const source of [tasks, edges, path]) {
-    if (source !== null) source.inspect.connect(([renderer]) => {
-      under.set(renderer.id, { source, indices: [...source.inspected.indices] });
-      inspect();
-    });
-  }
-
-  // Heat maps: name the cell under the pointer, select its tasks on a click, switch what the colours show.
-  const heatMap = (key, heat) => {
-    const figure = model(`${key}-plot`);
-    const places = new Map(heat.layers.map(({ key: layer, place }) => [layer, place === null ? null
-      : new Uint16Array(Uint8Array.from(atob(place), (letter) => letter.charCodeAt(0)).buffer)]));
-    let layer = heat.layers[0];
-    const [tall, wide] = heat.block, columns = Math.ceil(heat.shape[1] / wide), lines = heat.height / tall;
-    const cell = ({ x, y }) => {
-      const row = Math.floor(heat.height - y), column = Math.floor(x);
-      if (!(row >= 0 && row < heat.shape[0] && column >= 0 && column < heat.shape[1])) return null;
-      const at = Math.floor(row / tall) * columns + Math.floor(column / wide);
-      const place = places.get(layer.key), inside = place === null ? 0 : place[at];
-      const image = model(`${key}-${layer.key}`).get_column("image")[0];
-      // The image is stored from its lowest row upwards.
-      const value = image[(lines - 1 - Math.floor(row / tall)) * columns + Math.floor(column / wide)];
-      return {
-        row: Math.floor(row / tall) * tall + Math.floor(inside / wide),
-        column: Math.floor(column / wide) * wide + (inside % wide),
-        value,
-      };
-    };
-    const across = (column) => heat.across === "tasks" ? report.names[heat.columns[column]]
-      : heat.features[column] ?? `feature ${column + 1}`;
-    figure.on_event("mousemove", (event) => {
-      const found = cell(event);
-      if (found === null) { tip.hidden = true; return; }
-      const value = Number.isNaN(found.value) ? "the task itself" : `${layer.label} ${found.value.toPrecision(3)}`;
-      tell([[report.names[heat.rows[found.row]], true], [across(found.column), true], [value, false]]);
-    });
-    figure.on_event("mouseleave", () => { tip.hidden = true; });
-    figure.on_event("tap", (event) => {
-      const found = cell(event);
-      if (found === null) return;
-      const picked = [heat.rows[found.row]];
-      if (heat.across === "tasks" && found.column !== found.row) picked.push(heat.columns[found.column]);
-      choose(picked);
-    });
-    for (const button of document.querySelectorAll(`input[name="${key}-layer"]`)) {
-      button.addEventListener("change", () => {
-        layer = heat.layers.find((each) => each.key === button.value);
-        for (const each of heat.layers) {
-          for (const part of ["image", "bar"]) model(`${key}-${each.key}-${part}`).visible = each === layer;
-        }
-      });
-    }
-  };
-  for (const [key, heat] of Object.entries(report.heats)) heatMap(key, heat);
-
   // Tables: search and sort.
   const compare = (a, b) => typeof a === "string" ? a.localeCompare(b, undefined, { numeric: true }) : a - b;
-  for (const table of document.querySelectorAll(".linked")) {
-    const body = table.tBodies[0], all = [...body.rows], { key, many } = table.dataset;
+  for (const table of all(".linked")) {
+    const body = table.tBodies[0], lines = [...body.rows], { key, many } = table.dataset;
     const search = byId(`${key}-search`);
     search.addEventListener("input", () => {
       const wanted = search.value.trim().toLocaleLowerCase();
-      let hits = 0;
-      for (const row of all) {
-        const hit = (row.dataset.words ?? row.querySelector(".pick").title).toLocaleLowerCase().includes(wanted);
-        row.hidden = !hit;
-        hits += hit;
-      }
-      byId(`${key}-count`).textContent = wanted === "" ? "" : `${hits} of ${all.length} ${many}`;
+      for (const row of lines) row.hidden = !(row.dataset.words ?? row.querySelector(".pick").title).toLocaleLowerCase().includes(wanted);
+      byId(`${key}-count`).textContent = wanted === "" ? "" : `${lines.filter((row) => !row.hidden).length} of ${lines.length} ${many}`;
     });
     const value = (row, column) => {
       const text = row.cells[column].dataset.value;
       return text === undefined ? row.cells[column].textContent : Number(text);
     };
-    for (const button of table.querySelectorAll("thead button")) {
+    for (const button of all("thead button", table)) {
       button.addEventListener("click", () => {
         const heading = button.closest("th"), column = Number(button.dataset.column);
         const falling = heading.getAttribute("aria-sort") === "ascending" || (column > 0 && !heading.hasAttribute("aria-sort"));
         for (const other of heading.parentElement.children) other.removeAttribute("aria-sort");
         heading.setAttribute("aria-sort", falling ? "descending" : "ascending");
-        const keyed = all.map((row) => [value(row, column), row]);
+        const keyed = lines.map((row) => [value(row, column), row]);
         // What was not measured comes last, whichever way the table is sorted.
         const missing = (each) => Number.isNaN(each) ? 1 : 0;
         keyed.sort(([a], [b]) => missing(a) - missing(b) || (falling ? compare(b, a) : compare(a, b)));
@@ -204,47 +176,5 @@
       });
     }
   }
-
-  // Narrow screens get narrower drawings, with the names that have room there.
-  const whole = new Map(views.map((view) => [view, [view.model.frame_width, view.model.frame_height]]));
-  const fit = () => {
-    for (const [view, [width, height]] of whole) {
-      const figure = view.model, beside = view.bbox.width - view.frame.bbox.width;
-      const room = byId(report.items[0].roots[figure.id]).clientWidth - beside;
-      const across = Math.floor(Math.min(width, Math.max(room, 140)));
-      const even = figure.tags[1] === "even";
-      if (across !== figure.frame_width) figure.setv({ frame_width: across, frame_height: even ? Math.round(height * across / width) : height });
-      for (const each of figure.renderers) {
-        if (each.tags.includes("wide")) each.visible = across > 0.75 * width;
-        if (each.tags.includes("narrow")) each.visible = across <= 0.75 * width;
-      }
-      for (const axis of figure.below) {
-        if (axis.tags.includes("names")) axis.visible = across >= 9 * (axis.ticker.ticks.length || 1);
-      }
-    }
-  };
-
-  // Paper is narrower than the figures: print pictures of them, which shrink to fit.
-  addEventListener("beforeprint", () => {
-    for (const view of views) {
-      const picture = document.createElement("img");
-      picture.className = "printed";
-      picture.alt = "";
-      picture.src = view.export("auto", true).canvas.toDataURL();
-      byId(report.items[0].roots[view.model.id]).append(picture);
-    }
-  });
-  addEventListener("afterprint", () => document.querySelectorAll("img.printed").forEach((picture) => picture.remove()));
-
-  const frame = () => new Promise((done) => { requestAnimationFrame(done); });
-  const idle = () => new Promise((done) => { if (bokeh === null || bokeh.is_idle) done(); else bokeh.idle.connect(done); });
-  await idle();
-  fit();
-  addEventListener("resize", fit);
-  await frame();
-  await idle();
   document.documentElement.dataset.ready = performance.now().toFixed(0);
-})().catch((error) => {
-  console.error(error);
-  document.documentElement.dataset.failed = String(error);
-});
+})();

@@ -84,7 +84,7 @@ def linked_table(
 
 
 def _row(row: Row, columns: list[Column], k: int) -> Html:
-    keys = [None if column.values is None else f"{column.values[k]:.10g}" for column in columns]
+    keys = [None if column.values is None else f"{column.values[k]:.7g}" for column in columns]
     cells = (tag("td", column.cells[k], data_value=key) for key, column in zip(keys, columns, strict=True))
     button = tag("button", row.label, type="button", class_="pick", aria_pressed="false", title=row.title)
     tasks = " ".join(str(int(task)) for task in row.tasks)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mssl._html import Html, tag
-from mssl.report.figures import Section, count, plain, small_table
+from mssl.graph.task_graph import short_name
+from mssl.report.figures import Section, count, small_table
 
 if TYPE_CHECKING:
     from mssl.report.content import Content
@@ -32,7 +33,7 @@ def new_task_section(content: Content) -> Section | None:
     by = "largest first" if content.spread is None else "largest times the spread of its feature first"
     order = np.argsort(-size, kind="stable")[:_MOST_FEATURES]
     lines = [("intercept", f"{new.intercept:.4g}", "–")]
-    lines += [(plain(content.features[k], 60), f"{new.coef[k]:.4g}", f"{spread[k]:.3g}") for k in order]
+    lines += [(short_name(content.features[k], 60), f"{new.coef[k]:.4g}", f"{spread[k]:.3g}") for k in order]
     rest = f" Shown are the first {_MOST_FEATURES} of {count(d, 'weight')}." if d > _MOST_FEATURES else ""
     words = Html(
         *("A task that was not in the fit is predicted with the tasks' mean: ", how),

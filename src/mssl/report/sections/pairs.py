@@ -22,9 +22,9 @@ _MOST_PAIRS = 500  # rows: more make the page slow
 def pair_section(content: Content) -> Section | None:
     """Relations that can be told from chance; where that was not tested, the edges of the graph."""
     place = {name: k for k, name in enumerate(content.graph.tasks)}
-    if content.relations:
-        found = [(place[row.task_i], place[row.task_j]) for row in content.relations]
-    elif content.relations is None and content.graph.n_edges:
+    if content.shown.relations:
+        found = [(place[row.task_i], place[row.task_j]) for row in content.shown.relations]
+    elif content.shown.relations is None and content.graph.n_edges:
         found = list(zip(*(ends.tolist() for ends in content.graph.edge_indices()), strict=True))
     else:
         return None
@@ -39,15 +39,16 @@ def pair_section(content: Content) -> Section | None:
         )
         for a, b in shown
     ]
-    columns = _tested(content) if content.relations else []
+    columns = _tested(content) if content.shown.relations else []
     columns.append(numbers("partial correlation", _of_edges(content, i, j), "+.2f"))
     if content.graph.confidence is not None:
         columns.append(numbers("selected (%)", 100 * entries_at(content.graph.confidence, i, j), ".0f"))
     what = f"{count(len(found), 'pair')}, strongest first"
-    if content.relations:
+    if content.shown.relations:
         assert content.graph.evidence is not None
         related = {"coef": "weights", "residual": "residuals"}[content.graph.evidence.resolve().on]
-        what = f"Pairs of tasks whose {related} are related, the smallest q-value first: {content.relations.summary()}"
+        found_so = content.shown.relations.summary()
+        what = f"Pairs of tasks whose {related} are related, the smallest q-value first: {found_so}"
     more = f" Shown are the first {_MOST_PAIRS}." if len(found) > _MOST_PAIRS else ""
     caption = (
         f"{what}.{more} A partial correlation stands where two tasks are joined in the graph, other tasks being known. "
@@ -58,10 +59,10 @@ def pair_section(content: Content) -> Section | None:
 
 def _tested(content: Content) -> list[Column]:
     """What the tests say of each relation."""
-    found = list(content.relations or [])[:_MOST_PAIRS]
+    found = list(content.shown.relations or [])[:_MOST_PAIRS]
     weight, low, high, q = (np.array([getattr(row, name) for row in found]) for name in ("weight", "low", "high", "q"))
     spans = [Html(f"{a:+.2f} to {b:+.2f}") for a, b in zip(low, high, strict=True)]
-    certain = set(content.edges.pairs if content.edges is not None else [])
+    certain = set(content.shown.edges.pairs if content.shown.edges is not None else [])
     marks = [Html("yes" if (row.task_i, row.task_j) in certain else "–") for row in found]
     return [
         numbers("correlation", weight, "+.2f"),

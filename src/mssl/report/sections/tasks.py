@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mssl._html import Html, tag
-from mssl.graph.geometry import NEGATIVE, POSITIVE
 from mssl.graph.inference import COVERAGE
 from mssl.graph.task_graph import short_name
 from mssl.model.task_matrix import entries_at
-from mssl.report.figures import Section, Shared, base_figure, count, figure_html, named
+from mssl.plots.fits import draw_gains
+from mssl.report.figures import Section, count, named, picture
 from mssl.report.tables import Column, Row, linked_table, numbers
 
 if TYPE_CHECKING:
@@ -21,57 +21,25 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 _GAIN = "gain over single-task (%)"
-_GAIN_CAPTION = "Gain over the single-task fit, best first; losses lie below zero, in orange."
 
 
-def task_section(content: Content, shared: Shared) -> Section:
+def task_section(content: Content) -> Section:
     """Bars of gains where they were measured, and the table."""
-    figures: dict[str, Any] = {}
-    body = Html()
-    if content.gains is not None:
-        plot, alt = _gain_bars(content.gains, shared)
-        figures["plot-gains"] = plot
-        body = figure_html("plot-gains", alt, Html(_GAIN_CAPTION))
-    return Section("tasks", "Tasks", Html(body, _table(content)), figures)
+    body = Html() if content.gains is None else _gain_bars(content, content.gains)
+    return Section("tasks", "Tasks", Html(body, _table(content)))
 
 
-def _gain_bars(gains: Gains, shared: Shared) -> tuple[Any, str]:
-    gain = gains.gain
-    order = np.argsort(np.where(np.isnan(gain), np.inf, -gain), kind="stable")
-    rank = np.empty(len(gain))
-    rank[order] = np.arange(len(gain))
-    lost = gain < 0
+def _gain_bars(content: Content, gains: Gains) -> Html:
+    measured = np.flatnonzero(np.isfinite(gains.gain))
+    gain = gains.gain[measured]
     losers = count(int(gains.lost.sum()), "task")
     alt = (
-        f"Bars of the gain of {count(len(gain), 'task')} over single-task fits, from {np.nanmin(gain):+.1f} to "
-        f"{np.nanmax(gain):+.1f} %; {losers} lose."
+        f"Bars of the gain of {count(len(gain), 'task')} over single-task fits, from {gain.min():+.1f} to "
+        f"{gain.max():+.1f} %; {losers} lose."
     )
-    plot = base_figure(860, 220, alt, x_range=(-0.7, len(gain) - 0.3))
-    for name, values in {
-        "gain": np.nan_to_num(gain),
-        "rank": rank,
-        "gain_color": [NEGATIVE if bad else POSITIVE for bad in lost],
-    }.items():
-        shared.tasks.add(values, name)
-    # Bars that are too thin for a hatch show their sign by the side on which they lie.
-    hatch: dict[str, Any] = {}
-    if len(gain) <= 100:
-        shared.tasks.add(["right_diagonal_line" if bad else " " for bad in lost], "gain_hatch")
-        hatch = {"hatch_pattern": "gain_hatch", "hatch_color": "white"}
-    shared.draw_tasks(
-        plot,
-        "vbar",
-        x="rank",
-        top="gain",
-        width=0.85,
-        fill_color="gain_color",
-        line_color="gain_color",
-        **hatch,
-    )
-    plot.xaxis.visible = False
-    plot.xgrid.visible = False
-    plot.yaxis.axis_label = "gain (%)"
-    return plot, alt
+    names = [content.graph.tasks[k] for k in measured]
+    ax = draw_gains(None, gain, names, _GAIN, [str(k) for k in measured], shown=False)
+    return picture("plot-gains", ax, alt, Html("Gain over the single-task fit, best first; losses are hatched."))
 
 
 def _table(content: Content) -> Html:

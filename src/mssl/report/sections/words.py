@@ -52,7 +52,7 @@ def _groups(content: Content) -> str:
     """How many groups of tasks there are, and tasks in none."""
     sizes = np.bincount(content.communities)
     groups, alone = int((sizes > 1).sum()), int((sizes == 1).sum())
-    if content.certain is not None and not groups:
+    if content.shown.certain is not None and not groups:
         return "none of which can be told from chance"
     stand = f"; {count(alone, 'task')} stand{'s' if alone == 1 else ''} alone" if alone else ""
     return f"in {count(groups, 'community')}{stand}"
@@ -165,7 +165,7 @@ def _gains(content: Content) -> Html:
 def _certain(content: Content) -> Html:
     gap, status = content.certificate
     rounds = max((len(values) for values in content.history.values()), default=0)
-    text = " ".join(f"{note[:1].upper() + note[1:]}." for note in content.evidence)
+    text = " ".join(f"{note[:1].upper() + note[1:]}." for note in content.shown.notes)
     if status:
         text += f" The fit {status}" + (f", with a relative gap of {gap:.1e}" if gap is not None else "")
         text += f", after {count(rounds, 'round')}." if rounds else "."
