@@ -425,8 +425,8 @@ FAULTS = [
     Fault(
         "knots do not know frequency weights",
         "features/maps.py",
-        'np.quantile(z, shares, weights=weights, method="inverted_cdf")',
-        'np.quantile(z, shares, method="inverted_cdf")',
+        'np.quantile(z, shares[1:-1], weights=weights, method="inverted_cdf")',
+        'np.quantile(z, shares[1:-1], method="inverted_cdf")',
         _FEATURES,
     ),
     # files
