@@ -16,7 +16,7 @@ from sklearn.utils import Bunch
 
 from mssl._validation import check_choice
 from mssl.datasets._fetch import fetch
-from mssl.datasets._layout import arrange, check_layout, names
+from mssl.datasets._layout import bunch, check_layout, names
 from mssl.datasets._real import describe, read_cells
 from mssl.datasets._registry import info
 from mssl.exceptions import DatasetError
@@ -30,33 +30,10 @@ def calendar_from(first: str, count: int) -> np.ndarray:
     return np.datetime64(first, "M") + np.arange(count)
 
 
-def arrange_months(
-    X: np.ndarray,
-    y: np.ndarray,
-    months: np.ndarray,
-    *,
-    layout: str,
-    as_frame: bool,
-    task_names: np.ndarray,
-    feature_names: np.ndarray,
-) -> dict[str, Any]:
-    """Aligned arrays in a layout, with the month of every row."""
-    n_tasks = y.shape[1]
-    if layout == "long":
-        months = np.tile(months, n_tasks)
-    return {
-        **arrange(
-            [X[:, task] for task in range(n_tasks)],
-            [y[:, task] for task in range(n_tasks)],
-            layout=layout,
-            task_names=task_names,
-            feature_names=feature_names,
-            as_frame=as_frame,
-            target_name="observed",
-        ),
-        "months": months,
-        "calendar": months.astype(int) % 12 + 1,
-    }
+def by_month(X: np.ndarray, y: np.ndarray, months: np.ndarray) -> tuple[Any, ...]:
+    """Aligned arrays as a design and a target per task, with the month of every row."""
+    beside = {"months": months, "calendar": months.astype(int) % 12 + 1}
+    return list(X.swapaxes(0, 1)), list(y.T), beside
 
 
 def read_regions(path: Path) -> dict[str, dict[str, Any]]:
@@ -202,20 +179,13 @@ def load_climate(name: str = "fiveloc", *, layout: str = "aligned", as_frame: bo
     check_choice("name", name, CLIMATE_SETS)
     check_layout(layout, shared=False, aligned=True, as_frame=as_frame, what=f"the data set {name!r}")
     content = _load_atlas() if name == "atlas" else _load_cells(name)
-    text = content.pop("text")
-    arranged = arrange_months(
-        content.pop("X"),
-        content.pop("y"),
-        content.pop("months"),
+    text, X, y, months = (content.pop(key) for key in ("text", "X", "y", "months"))
+    return bunch(
+        by_month(X, y, months),
         layout=layout,
         as_frame=as_frame,
-        task_names=content["task_names"],
-        feature_names=content["feature_names"],
-    )
-    return Bunch(
-        **arranged,
-        **content,
+        target_name="observed",
         member_names=content["feature_names"],
-        layout=layout,
+        **content,
         **describe(info(f"climate-{name}"), text),
     )

@@ -6,8 +6,8 @@ import numpy as np
 from sklearn.utils import Bunch
 
 from mssl._validation import check_number, check_whole_number, refused
-from mssl.datasets._climate import arrange_months, calendar_from
-from mssl.datasets._layout import check_layout, names
+from mssl.datasets._climate import by_month, calendar_from
+from mssl.datasets._layout import MADE, bunch, check_layout, names
 from mssl.structures.laplacian import great_circle
 
 
@@ -187,30 +187,23 @@ def make_climate_like(
     world = _world(truth, (n_lat, n_lon, n_members), box, n_links=n_links, coupling=coupling, noise=noise, bias=bias)
     months = calendar_from(first_month, n_samples + n_test)
     warming = trend * np.arange(len(months)) / 120
-    task_names, feature_names = names("cell", n_lat * n_lon), names("member", n_members)
+    members = names("member", n_members)
 
-    def part(rng: np.random.Generator, rows: slice) -> dict[str, Any]:
-        X, y = _observe(rng, world, months[rows], warming[rows], variability)
-        return arrange_months(
-            X,
-            y,
-            months[rows],
-            layout=layout,
-            as_frame=as_frame,
-            task_names=task_names,
-            feature_names=feature_names,
-        )
+    def part(rng: np.random.Generator, rows: slice) -> tuple[Any, ...]:
+        return by_month(*_observe(rng, world, months[rows], warming[rows], variability), months[rows])
 
     known = ("coef", "intercept", "covariance", "precision", "adjacency", "links", "coordinates")
-    return Bunch(
-        **part(training, slice(n_samples)),
-        **{f"{key}_test": value for key, value in part(testing, slice(n_samples, None)).items()},
-        **{key: world[key] for key in known},
-        task_names=task_names,
-        feature_names=feature_names,
-        member_names=feature_names,
+    return bunch(
+        part(training, slice(n_samples)),
+        part(testing, slice(n_samples, None)),
         layout=layout,
+        as_frame=as_frame,
+        target_name="observed",
+        task_names=names("cell", n_lat * n_lon),
+        feature_names=members,
+        member_names=members,
+        **{key: world[key] for key in known},
         DESCR=f"{n_lat} × {n_lon} grid cells, {n_members} members, {n_links} long-range links, °C.",
-        licence="none needed: made by mssl",
+        licence=MADE,
         source="mssl.datasets.make_climate_like",
     )

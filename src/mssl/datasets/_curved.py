@@ -8,7 +8,7 @@ from sklearn.utils import Bunch
 
 from mssl._validation import check_choice, check_number, check_whole_number
 from mssl.datasets._generators import sample_sizes
-from mssl.datasets._layout import arrange, check_layout, names
+from mssl.datasets._layout import MADE, bunch, check_layout, names
 
 _REFERENCE = 20_000  # rows that the components' means and variances are computed from
 _LEAST = {"friedman1": 5, "friedman2": 4, "friedman3": 4, "additive": 5, "step": 3, "linear": 5, "noise": 1}
@@ -151,20 +151,18 @@ def make_curved_tasks(
         fits = [means(X, k) for k, X in enumerate(designs)]
         return designs, [fit + noise * rng.standard_normal(len(fit)) for fit in fits], fits
 
-    how: dict[str, Any] = {
-        "layout": layout,
-        "task_names": names("task", n_tasks),
-        "feature_names": names("x", n_features),
-    }
     designs, targets, fits = draw(testing, test)
-    return Bunch(
-        **arrange(*draw(training, train)[:2], as_frame=as_frame, **how),
-        **{f"{key}_test": value for key, value in arrange(designs, targets, as_frame=as_frame, **how).items()},
+    return bunch(
+        draw(training, train)[:2],
+        (designs, targets),
+        layout=layout,
+        as_frame=as_frame,
+        task_names=names("task", n_tasks),
+        feature_names=names("x", n_features),
         mean_test=np.concatenate(fits) if layout == "long" else np.stack(fits, axis=1),
         weights=weights,
         intercept=intercept,
-        licence="none needed: made by mssl",
+        licence=MADE,
         DESCR=f"{n_tasks} tasks, {n_features} columns, curves of kind {kind}.",
         source="mssl.datasets.make_curved_tasks",
-        **how,
     )

@@ -19,7 +19,7 @@ from mssl.datasets._graphs import (
     cluster_labels,
     precision_on_graph,
 )
-from mssl.datasets._layout import arrange, check_layout, names
+from mssl.datasets._layout import MADE, bunch, check_layout, names
 from mssl.exceptions import LayoutError, ParameterError
 
 KINDS = ("centres", "equicorrelated", "chain", "sparse")
@@ -107,30 +107,19 @@ def _check_sizes(
     check_layout(layout, shared=shared_design, aligned=equal, as_frame=as_frame, what=what)
 
 
-def _assemble(
-    train: tuple[list[np.ndarray], list[np.ndarray]],
-    test: tuple[list[np.ndarray], list[np.ndarray]],
-    *,
-    coef: np.ndarray,
-    precision: np.ndarray,
-    layout: str,
-    as_frame: bool,
-    **known: Any,
+def _made(
+    train: tuple[Any, ...], test: tuple[Any, ...], coef: np.ndarray, precision: np.ndarray, **known: Any
 ) -> Bunch:
-    """Both parts in the layout, the truth about them, and the names."""
-    how: dict[str, Any] = {
-        "layout": layout,
-        "task_names": names("task", coef.shape[0]),
-        "feature_names": names("x", coef.shape[1]),
-    }
-    return Bunch(
-        **arrange(*train, as_frame=as_frame, **how),
-        **{f"{key}_test": value for key, value in arrange(*test, as_frame=as_frame, **how).items()},
+    """Both parts in their layout, and the truth about them."""
+    return bunch(
+        train,
+        test,
+        task_names=names("task", coef.shape[0]),
+        feature_names=names("x", coef.shape[1]),
         coef=coef,
         precision=precision,
         adjacency=(precision != 0) & ~np.eye(len(precision), dtype=bool),
-        licence="none needed: made by mssl",
-        **how,
+        licence=MADE,
         **known,
     )
 
@@ -250,7 +239,7 @@ def make_clustered_tasks(
         "family": family,
         "noise": np.broadcast_to(noise_of_task, n_tasks),
     }
-    return _assemble(
+    return _made(
         _draw(training, train, **law),
         _draw(testing, test, **law),
         coef=coef,
@@ -362,7 +351,7 @@ def make_residual_graph(
         residuals = root @ rng.standard_normal((n_tasks, size))
         return designs, [fit + residual for fit, residual in zip(fits, residuals, strict=True)]
 
-    return _assemble(
+    return _made(
         part(training, n_samples),
         part(testing, n_test),
         coef=coef,

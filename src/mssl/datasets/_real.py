@@ -21,7 +21,7 @@ from sklearn.utils import Bunch
 
 from mssl._validation import check_choice, check_whole_number, refused
 from mssl.datasets._fetch import fetch, unpack
-from mssl.datasets._layout import arrange, check_layout, long_frame, names
+from mssl.datasets._layout import bunch, check_layout, names
 from mssl.datasets._registry import DatasetInfo, info
 from mssl.exceptions import DatasetError
 
@@ -42,7 +42,7 @@ def read_cells(path: Path) -> tuple[list[np.ndarray], list[np.ndarray], dict[str
     return designs, targets, content
 
 
-def describe(entry: DatasetInfo, text: str) -> dict[str, str]:
+def describe(entry: DatasetInfo, text: str) -> dict[str, Any]:
     """Fields that every data set carries."""
     return {
         "DESCR": f"{entry.title}.\n\n{text}\n\nReference: {entry.citation}",
@@ -51,30 +51,31 @@ def describe(entry: DatasetInfo, text: str) -> dict[str, str]:
     }
 
 
-def _bunch(entry: DatasetInfo, arranged: dict[str, Any], text: str, layout: str, **known: Any) -> Bunch:
-    """Rows of a binary problem, what is known of them, and where they come from."""
-    return Bunch(**arranged, target_names=np.array([0, 1]), layout=layout, **known, **describe(entry, text))
-
-
-def _refuse_layout(entry: DatasetInfo, layout: str, as_frame: bool) -> None:
-    """Refuse every layout but the long one: the tasks have rows of their own."""
-    check_layout(layout, shared=False, aligned=False, as_frame=as_frame, what=f"the data set {entry.name!r}")
-
-
 def _classes(
-    entry: DatasetInfo,
+    name: str,
     designs: list[Any],
     targets: list[np.ndarray],
     text: str,
     layout: str,
     as_frame: bool,
-    **named: np.ndarray,
+    task_names: np.ndarray,
+    feature: str,
+    **known: Any,
 ) -> Bunch:
-    """One design and one target per task; `named` are ``task_names`` and ``feature_names``."""
-    _refuse_layout(entry, layout, as_frame)
-    how: dict[str, Any] = {"layout": layout, "as_frame": as_frame, "target_name": entry.target_column, **named}
-    arranged = arrange(designs, [target.astype(np.int64) for target in targets], **how)
-    return _bunch(entry, arranged, text, layout, **named)
+    """A binary problem, one design and one target per task, in the long layout: tasks have rows of their own."""
+    entry = info(name)
+    check_layout(layout, shared=False, aligned=False, as_frame=as_frame, what=f"the data set {name!r}")
+    return bunch(
+        (designs, [target.astype(np.int64) for target in targets]),
+        layout=layout,
+        as_frame=as_frame,
+        target_name=entry.target_column,
+        task_names=task_names,
+        feature_names=names(feature, designs[0].shape[1]),
+        target_names=np.array([0, 1]),
+        **known,
+        **describe(entry, text),
+    )
 
 
 def load_landmine(*, layout: str = "long", as_frame: bool = False) -> Bunch:
@@ -105,16 +106,14 @@ def load_landmine(*, layout: str = "long", as_frame: bool = False) -> Bunch:
     >>> from mssl.datasets import load_landmine
     >>> mines = load_landmine()  # doctest: +SKIP
     """
-    entry = info("landmine")
-    designs, targets, _ = read_cells(fetch(entry.name)[0])
+    designs, targets, _ = read_cells(fetch("landmine")[0])
     text = (
         "Labels: 1 mine, 0 clutter. Always answering 0 errs on 6.1 %, so report the AUC beside the error. "
         "Fields 1–10 are overgrown, 11–19 bare ground."
     )
-    named = {"task_names": names("field", len(designs)), "feature_names": names("x", 9)}
-    bunch = _classes(entry, designs, targets, text, layout, as_frame, **named)
-    bunch.groups = np.array(["foliage"] * 10 + ["desert"] * 9)
-    return bunch
+    ground = np.array(["foliage"] * 10 + ["desert"] * 9)
+    fields = names("field", len(designs))
+    return _classes("landmine", designs, targets, text, layout, as_frame, fields, "x", groups=ground)
 
 
 def load_spam(users: int = 3, *, layout: str = "long", as_frame: bool = False) -> Bunch:
@@ -146,15 +145,14 @@ def load_spam(users: int = 3, *, layout: str = "long", as_frame: bool = False) -
     >>> mails = load_spam(users=15)  # doctest: +SKIP
     """
     users = check_choice("users", check_whole_number("users", users), (3, 15))
-    entry = info(f"spam-{users}")
-    designs, targets, _ = read_cells(fetch(entry.name)[0])
+    name = f"spam-{users}"
+    designs, targets, _ = read_cells(fetch(name)[0])
     text = (
         "Labels: 1 spam, 0 wanted mail. Features: word counts. Exact duplicate rows exist "
         f"({766 if users == 3 else 377} of {sum(map(len, targets))}), so random splits leak."
     )
     counts = [sparse.csr_array(design.astype(np.float64)) for design in designs]
-    named = {"task_names": names("user", users), "feature_names": names("word", 2000)}
-    return _classes(entry, counts, targets, text, layout, as_frame, **named)
+    return _classes(name, counts, targets, text, layout, as_frame, names("user", users), "word")
 
 
 def load_letter(*, layout: str = "long", as_frame: bool = False) -> Bunch:
@@ -180,13 +178,11 @@ def load_letter(*, layout: str = "long", as_frame: bool = False) -> Bunch:
     >>> from mssl.datasets import load_letter
     >>> letters = load_letter()  # doctest: +SKIP
     """
-    entry = info("letter")
-    designs, targets, content = read_cells(fetch(entry.name)[0])
+    designs, targets, content = read_cells(fetch("letter")[0])
     pairs = np.array([str(cell.ravel()[0]) for cell in content["tasknames"].ravel()])
     text = "Labels as in the file: 0 and 1 for the two letters. Pixels of a 16 × 8 image, 0 or 1."
     pixels = [design.astype(np.float64) for design in designs]
-    named = {"task_names": pairs, "feature_names": names("pixel", 128)}
-    return _classes(entry, pixels, targets, text, layout, as_frame, **named)
+    return _classes("letter", pixels, targets, text, layout, as_frame, pairs, "pixel")
 
 
 def _read_idx(path: Path) -> np.ndarray:
@@ -194,22 +190,6 @@ def _read_idx(path: Path) -> np.ndarray:
     axes = content[3]
     shape = np.frombuffer(content, dtype=">u4", count=axes, offset=4).astype(int)
     return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * axes).reshape(shape)
-
-
-def _pair_rows(
-    digits: np.ndarray, subsample: float | None, rng: np.random.Generator
-) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
-    """Rows, labels (1: the second digit) and names of all pairs of digits, optionally a random part of each."""
-    rows, labels, pair_names = [], [], []
-    for first, second in combinations(range(10), 2):
-        chosen = np.flatnonzero((digits == first) | (digits == second))
-        if subsample is not None:
-            wanted = subsample if isinstance(subsample, int) else round(subsample * chosen.size)
-            chosen = np.sort(rng.permutation(chosen)[: max(1, int(wanted))])
-        rows.append(chosen)
-        labels.append((digits[chosen] == second).astype(np.int64))
-        pair_names.append(f"{first} vs {second}")
-    return rows, labels, np.array(pair_names)
 
 
 def _check_subsample(subsample: Any) -> float | None:
@@ -226,26 +206,29 @@ def _check_subsample(subsample: Any) -> float | None:
 
 
 def _pairs(
-    entry: DatasetInfo,
+    name: str,
     pixels: Any,
     digits: np.ndarray,
-    subsample: float | None,
+    subsample: Any,
     random_state: Any,
     text: str,
     layout: str,
     as_frame: bool,
 ) -> Bunch:
-    _refuse_layout(entry, layout, as_frame)
-    rows, labels, pair_names = _pair_rows(digits, _check_subsample(subsample), np.random.default_rng(random_state))
-    images = np.concatenate(rows)
-    feature_names = names("pixel", pixels.shape[1])
-    # One gather instead of one block per pair: the full MNIST is then held once, not twice.
-    long = {"X": pixels[images], "y": np.concatenate(labels)}
-    tasks = np.repeat(pair_names, [row.size for row in rows])
-    if as_frame:
-        long = long_frame(long["X"], long["y"], tasks, feature_names, entry.target_column)
-    known = {"tasks": tasks, "images": images, "task_names": pair_names, "feature_names": feature_names}
-    return _bunch(entry, long, text, layout, **known)
+    """All pairs of digits, optionally a random part of each; the label is 1 for the second digit."""
+    check_layout(layout, shared=False, aligned=False, as_frame=as_frame, what=f"the data set {name!r}")
+    share, rng = _check_subsample(subsample), np.random.default_rng(random_state)
+    rows = []
+    for pair in combinations(range(10), 2):
+        chosen = np.flatnonzero(np.isin(digits, pair))
+        if share is not None:
+            wanted = share if isinstance(share, int) else round(share * chosen.size)
+            chosen = np.sort(rng.permutation(chosen)[: max(1, int(wanted))])
+        rows.append(chosen)
+    second = [digits[chosen] == pair[1] for chosen, pair in zip(rows, combinations(range(10), 2), strict=True)]
+    pair_names = np.array([f"{a} vs {b}" for a, b in combinations(range(10), 2)])
+    designs = [pixels[chosen] for chosen in rows]
+    return _classes(name, designs, second, text, layout, as_frame, pair_names, "pixel", images=np.concatenate(rows))
 
 
 def load_mnist_pairs(
@@ -290,16 +273,15 @@ def load_mnist_pairs(
     >>> from mssl.datasets import load_mnist_pairs
     >>> pairs = load_mnist_pairs(subsample=200, random_state=0)  # doctest: +SKIP
     """
-    entry = info("mnist-pairs")
     check_choice("dtype", np.dtype(dtype).name, ("float64", "float32"))
     _check_subsample(subsample)
-    train_images, train_labels, test_images, test_labels = (_read_idx(path) for path in fetch(entry.name))
+    train_images, train_labels, test_images, test_labels = (_read_idx(path) for path in fetch("mnist-pairs"))
     blocks = [sparse.csr_array(images.reshape(len(images), -1)).astype(dtype) for images in (train_images, test_images)]
     pixels = sparse.vstack(blocks, format="csr")
     pixels.data /= np.asarray(255, dtype=dtype)
     digits = np.concatenate([train_labels, test_labels])
     text = "Labels: 1 for the second digit of the pair, 0 for the first. Pixels in [0, 1]; each image is in 9 pairs."
-    return _pairs(entry, pixels, digits, subsample, random_state, text, layout, as_frame)
+    return _pairs("mnist-pairs", pixels, digits, subsample, random_state, text, layout, as_frame)
 
 
 def load_digit_pairs(
@@ -338,4 +320,4 @@ def load_digit_pairs(
 
     pixels, digits = load_digits(return_X_y=True)
     text = "Labels: 1 for the second digit of the pair, 0 for the first. Pixels 0 … 16; each image is in 9 pairs."
-    return _pairs(info("digit-pairs"), pixels, digits, subsample, random_state, text, layout, as_frame)
+    return _pairs("digit-pairs", pixels, digits, subsample, random_state, text, layout, as_frame)

@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.utils import Bunch
 
 from mssl.datasets._fetch import fetch
-from mssl.datasets._layout import arrange, check_layout
+from mssl.datasets._layout import bunch, check_layout
 from mssl.datasets._real import describe
 from mssl.datasets._registry import info
 from mssl.exceptions import DatasetError
@@ -41,8 +41,8 @@ def _shared(
     entry = info(name)
     check_layout(how["layout"], shared=True, aligned=True, as_frame=how["as_frame"], what=f"the data set {name!r}")
     named: dict[str, Any] = {"task_names": np.asarray(tasks), "feature_names": np.asarray(features)}
-    arranged = arrange([X] * len(tasks), list(Y.T), target_name=entry.target_column, **how, **named)
-    return Bunch(**arranged, layout=how["layout"], **named, **describe(entry, text))
+    part = ([X] * len(tasks), list(Y.T))
+    return bunch(part, target_name=entry.target_column, **how, **named, **describe(entry, text))
 
 
 def load_el_nino(*, layout: str = "long", as_frame: bool = False) -> Bunch:
@@ -84,12 +84,16 @@ def load_el_nino(*, layout: str = "long", as_frame: bool = False) -> Bunch:
     years, series = table[2:, 0].astype(np.int64), table[:, 1:].ravel()
     X = np.stack([series[24 - lag : -lag].reshape(-1, 12) for lag in lags], axis=-1)
     labels = np.array([f"{lag} months before" for lag in lags])
-    names: dict[str, Any] = {"task_names": np.asarray(header[1:]), "feature_names": labels}
-    how: dict[str, Any] = {"layout": layout, "as_frame": as_frame, "target_name": entry.target_column}
-    arranged = arrange(list(X.swapaxes(0, 1)), list(series[24:].reshape(-1, 12).T), **how, **names)
     text = "Monthly means in °C; rows are in time, those of neighbouring months share temperatures."
-    years = np.tile(years, 12) if layout == "long" else years
-    return Bunch(**arranged, layout=layout, years=years, **names, **describe(entry, text))
+    return bunch(
+        (list(X.swapaxes(0, 1)), list(series[24:].reshape(-1, 12).T), {"years": years}),
+        layout=layout,
+        as_frame=as_frame,
+        target_name=entry.target_column,
+        task_names=np.asarray(header[1:]),
+        feature_names=labels,
+        **describe(entry, text),
+    )
 
 
 def load_irish_wind(*, layout: str = "shared", as_frame: bool = False) -> Bunch:
@@ -134,9 +138,9 @@ def load_irish_wind(*, layout: str = "shared", as_frame: bool = False) -> Bunch:
         "Stations share their days, so that errors of one day are correlated."
     )
     names = [*header[3:], "season sin", "season cos"]
-    bunch = _shared("irish-wind", X, speed[1:], names, header[3:], text, layout=layout, as_frame=as_frame)
-    bunch.days = days[:-1]
-    return bunch
+    wind = _shared("irish-wind", X, speed[1:], names, header[3:], text, layout=layout, as_frame=as_frame)
+    wind.days = days[:-1]
+    return wind
 
 
 def load_enb(*, layout: str = "shared", as_frame: bool = False) -> Bunch:
