@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from mssl import BayesianMSSLRegressor, MSSLRegressorCV, MultiTaskGLM, MultiTaskGLMCV
+from mssl import BayesianMSSLRegressor, MSSLRegressorCV, MultiTaskGLM
 from mssl.datasets import make_clustered_tasks
 from mssl.structures import Independent
 
@@ -91,12 +91,15 @@ def shared_errors(rho: float, seed: int, d: int = 10, n: int = 40, tasks: int = 
 def occasions(draws: int, seed: int) -> None:
     """Errors that tasks share on one occasion."""
     rivals: dict[str, Callable[[], Any]] = {
-        "ridge": lambda: MultiTaskGLMCV(MultiTaskGLM(Independent()), {"structure__alpha": STRENGTHS}),
-        "ridge around a mean": lambda: MultiTaskGLMCV(
+        "ridge": lambda: MSSLRegressorCV(MultiTaskGLM(Independent()), {"structure__alpha": STRENGTHS}, refit="best"),
+        "ridge around a mean": lambda: MSSLRegressorCV(
             MultiTaskGLM(Independent(), shared_mean=True),
             {"structure__alpha": STRENGTHS[3:], "shared_mean": MEANS},
+            refit="best",
         ),
-        "pooled": lambda: MultiTaskGLMCV(MultiTaskGLM(Independent(1e6), shared_mean=True), {"shared_mean": MEANS}),
+        "pooled": lambda: MSSLRegressorCV(
+            MultiTaskGLM(Independent(1e6), shared_mean=True), {"shared_mean": MEANS}, refit="best"
+        ),
         "bayesian": lambda: BayesianMSSLRegressor(features="linear"),
     }
     for rho in (0.3, 0.6, 0.9):

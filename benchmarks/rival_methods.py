@@ -24,7 +24,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Hyperparameter, Ker
 
 import mssl
 from benchmarks.rival_sets import Cut, Rows
-from mssl import MSSLClassifierCV, MSSLRegressorCV, MultiTaskClassifier, MultiTaskGLM, MultiTaskGLMCV
+from mssl import MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV, MultiTaskClassifier, MultiTaskGLM
 from mssl.data.folds import read_splits
 from mssl.penalties import L1, Nuclear
 from mssl.structures import Independent, TaskCovariance
@@ -95,42 +95,44 @@ def _kind(cut: Cut) -> Any:
 
 def ours(cut: Cut) -> Any:
     """The default search."""
-    return MSSLClassifierCV() if cut.labels else MSSLRegressorCV(fit_intercept=cut.intercept)
+    return MSSLClassifierCV() if cut.labels else MSSLRegressorCV(MSSLRegressor(fit_intercept=cut.intercept))
 
 
 def single_ridge(cut: Cut) -> Any:
     """One ridge or logistic regression a task, one strength for all."""
-    return MultiTaskGLMCV(_kind(cut)(Independent()), {"structure__alpha": STRENGTHS})
+    return MSSLRegressorCV(_kind(cut)(Independent()), {"structure__alpha": STRENGTHS}, refit="best")
 
 
 def around_mean(cut: Cut) -> Any:
     """The same around a shared mean."""
     grid = {"structure__alpha": STRENGTHS[3:], "shared_mean": MEANS}
-    return MultiTaskGLMCV(_kind(cut)(Independent(), shared_mean=True), grid)
+    return MSSLRegressorCV(_kind(cut)(Independent(), shared_mean=True), grid, refit="best")
 
 
 def pooled(cut: Cut) -> Any:
     """One weight vector for all tasks, intercepts of their own."""
-    return MultiTaskGLMCV(_kind(cut)(Independent(ONE), shared_mean=True), {"shared_mean": MEANS})
+    return MSSLRegressorCV(_kind(cut)(Independent(ONE), shared_mean=True), {"shared_mean": MEANS}, refit="best")
 
 
 def lasso(cut: Cut) -> Any:
     """One Lasso a task, one penalty for all."""
     size = cut.train.long().y.size / len(np.unique(cut.train.long().tasks))
     gammas = ((0.5 if cut.labels else 1.0) * size * np.geomspace(1.0, 1e-3, 12)).tolist()
-    return MultiTaskGLMCV(_kind(cut)(Independent(0.0), L1()), {"penalty__alpha": gammas})
+    return MSSLRegressorCV(_kind(cut)(Independent(0.0), L1()), {"penalty__alpha": gammas}, refit="best")
 
 
 def mtrl(cut: Cut) -> Any:
     """A learned dense covariance of tasks (Zhang & Yeung 2010)."""
-    return MultiTaskGLMCV(_kind(cut)(TaskCovariance(1.0)), {"structure__alpha": STRENGTHS})
+    return MSSLRegressorCV(_kind(cut)(TaskCovariance(1.0)), {"structure__alpha": STRENGTHS}, refit="best")
 
 
 def low_rank(cut: Cut) -> Any:
     """The nuclear norm of the weights."""
     size = cut.train.long().y.size / len(np.unique(cut.train.long().tasks))
-    return MultiTaskGLMCV(
-        _kind(cut)(Independent(0.0), Nuclear()), {"penalty__alpha": (size * np.geomspace(1.0, 1e-3, 8)).tolist()}
+    return MSSLRegressorCV(
+        _kind(cut)(Independent(0.0), Nuclear()),
+        {"penalty__alpha": (size * np.geomspace(1.0, 1e-3, 8)).tolist()},
+        refit="best",
     )
 
 

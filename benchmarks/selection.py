@@ -58,15 +58,17 @@ def problem(n_features: int, n_tasks: int, n_samples: int) -> tuple[np.ndarray, 
 
 def ours(grid: dict[str, Any], search: str = "grid") -> MSSLRegressorCV:
     return MSSLRegressorCV(
-        grid["graph_penalty"],
-        grid["coef_penalty"],
-        couplings=grid["coupling"],
-        shared_means=["auto"],
-        shrinkages=[0.0],
-        variance_floors=[0.125],
+        MSSLRegressor(task_column=0),
+        {
+            "graph_penalty": grid["graph_penalty"],
+            "coef_penalty": grid["coef_penalty"],
+            "coupling": grid["coupling"],
+            "shared_mean": ["auto"],
+            "shrinkage": [0.0],
+            "variance_floor": [0.125],
+        },
         search=search,
         search_tol=1e-6,
-        task_column=0,
     )
 
 

@@ -11,7 +11,7 @@ from scipy.stats import nbinom
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold
 
-from mssl import MSSLRegressor, MultiTaskGLM, MultiTaskGLMCV
+from mssl import MSSLRegressor, MSSLRegressorCV, MultiTaskGLM
 from mssl.exceptions import DataError, ParameterError
 from mssl.losses import LOSSES, Bernoulli, Gamma, Gaussian, Huber, Loss, Poisson, resolve_loss
 from mssl.model_selection import TaskKFold
@@ -244,7 +244,7 @@ def test_a_parameter_of_a_loss_is_searched(counts):
     search = GridSearchCV(model, grid, scoring=likelihood, cv=folds).fit(frame, y)
     assert search.best_params_ == {"loss__theta": 0.5}  # what the counts were drawn with
     general = MultiTaskGLM(Independent(2.0), loss=NegativeBinomial(), task_column=3)
-    ours = MultiTaskGLMCV(general, grid, scoring=likelihood, cv=folds).fit(frame, y)
+    ours = MSSLRegressorCV(general, grid, refit="best", scoring=likelihood, cv=folds).fit(frame, y)
     theirs = GridSearchCV(general, grid, scoring=likelihood, cv=folds).fit(frame, y)
     assert ours.best_params_ == theirs.best_params_ == {"loss__theta": 0.5}
     np.testing.assert_allclose(ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], rtol=1e-3)
@@ -254,7 +254,7 @@ def test_a_parameter_of_a_loss_is_searched(counts):
 @pytest.mark.filterwarnings("ignore:All targets are positive")
 def test_losses_of_different_kinds_are_searched_by_one_yardstick(counts):
     X, y, tasks = counts
-    search = MultiTaskGLMCV(MultiTaskGLM(Independent(2.0)), {"loss": ["gaussian", "poisson"]}, cv=3)
+    search = MSSLRegressorCV(MultiTaskGLM(Independent(2.0)), {"loss": ["gaussian", "poisson"]}, refit="best", cv=3)
     search.fit(X, y + 1, tasks=tasks)
     fits = [MultiTaskGLM(Independent(2.0), loss=loss).fit(X, y + 1, tasks=tasks) for loss in ("gaussian", "poisson")]
     best = fits[["gaussian", "poisson"].index(search.best_params_["loss"])]
@@ -262,7 +262,7 @@ def test_losses_of_different_kinds_are_searched_by_one_yardstick(counts):
     # The yardstick is the given estimator's: squared errors of the means, in units of one noise for both losses.
     splits = list(TaskKFold(3).split(X, y + 1, tasks))
     given = MultiTaskGLM(Independent(2.0), noise=2.0)
-    search = MultiTaskGLMCV(given, {"loss": ["gaussian", "poisson"]}, cv=splits, search_tol=1e-8)
+    search = MSSLRegressorCV(given, {"loss": ["gaussian", "poisson"]}, refit="best", cv=splits, search_tol=1e-8)
     scores = search.fit(X, y + 1, tasks=tasks).cv_results_["mean_test_score"]
     for score, loss in zip(scores, ("gaussian", "poisson"), strict=True):
         by_hand = []

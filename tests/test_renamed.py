@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import warnings
 
+import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import GridSearchCV, ParameterGrid
 from sklearn.pipeline import Pipeline
 
+import mssl
 from mssl._renamed import old_names
 
 
@@ -84,3 +86,51 @@ def test_grids_pipelines_and_subclasses_take_old_names() -> None:
             assert Child(**{name: 2}).size == 2
     with pytest.warns(FutureWarning):
         assert [Model(**params).size for params in ParameterGrid({"width": [1, 2]})] == [1, 2]
+
+
+GRIDS = {"graph_penalties": [0.3], "coef_penalties": [0.0], "couplings": [1.0], "shared_means": [False]}
+
+
+def test_searches_take_the_parameters_of_the_last_release() -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        search = mssl.MSSLRegressorCV([0.5, 0.1], [0.0], couplings=[1.0], on="residual", tol=1e-8, average=False)
+    text = "`on` of MSSLRegressorCV is now estimator=MSSLRegressor(on='residual'); it goes with 0.3."
+    assert text in [str(warning.message) for warning in told]
+    assert {warning.category for warning in told} == {FutureWarning}
+    assert search.param_grid == {"graph_penalty": [0.5, 0.1], "coef_penalty": [0.0], "coupling": [1.0]}
+    assert (search.estimator.on, search.estimator.tol, search.refit) == ("residual", 1e-8, "best")
+    with pytest.warns(FutureWarning, match="now estimator"):
+        assert search.set_params(fit_intercept=False).estimator.on == "residual"
+    with pytest.warns(FutureWarning, match="refit='one_se'"):
+        assert search.set_params(one_standard_error=True).refit == "one_se"
+    with pytest.warns(FutureWarning):
+        labels = mssl.MSSLClassifierCV(class_weight="balanced", coef_penalties=None)
+    assert labels.param_grid == "auto"
+    assert labels.estimator.class_weight == "balanced"
+    with pytest.warns(FutureWarning):
+        general = mssl.MultiTaskGLMCV(mssl.MultiTaskGLM(), {"structure__alpha": [1.0]}, one_standard_error=True)
+    assert (general.refit, general.param_grid) == ("one_se", {"structure__alpha": [1.0]})
+
+
+def test_every_parameter_of_a_search_of_the_last_release_has_its_place() -> None:
+    old = {"features": "spline", "missing": "indicator", "ridge": 1.0, "correlation": "kendall", "noise": 2.0}
+    old |= {"shrinkages": [0.5], "variance_floors": [0.2], "solver": "cg", "graph_solver": "admm", "max_iter": 9}
+    old |= {"scale_features": False, "formulation": "paper", "task_column": 0, "warm_start": True, "memory_limit": 7}
+    old |= {"loss": "poisson", "target_transform": "log", "categorical_features": [1], "edges": None}
+    for name, value in old.items():
+        with pytest.warns(FutureWarning, match=f"`{name}` of MSSLRegressorCV"):
+            search = mssl.MSSLRegressorCV(**{name: value})
+        if name in ("shrinkages", "variance_floors"):
+            assert search.param_grid == {name[:-1]: value}
+        else:
+            assert getattr(search.estimator, name) == value
+
+
+@pytest.mark.filterwarnings("ignore:`.*` of MSSLRegressorCV:FutureWarning")
+def test_old_and_new_spelling_are_one_search() -> None:
+    data = mssl.datasets.make_clustered_tasks(n_tasks=4, n_features=4, n_samples=20, clusters=[[0, 1]], random_state=0)
+    old = mssl.MSSLRegressorCV(**GRIDS, cv=2, scale_features=False).fit(data.X, data.y, tasks=data.tasks)
+    grid = {"graph_penalty": [0.3], "coef_penalty": [0.0], "coupling": [1.0], "shared_mean": [False]}
+    new = mssl.MSSLRegressorCV(mssl.MSSLRegressor(scale_features=False), grid, cv=2)
+    np.testing.assert_array_equal(new.fit(data.X, data.y, tasks=data.tasks).coef_, old.coef_)

@@ -94,7 +94,7 @@ def _public_methods() -> list[Any]:
         pytest.param(member, id=f"{owner.__name__}.{name}")
         for owner in sorted({*owners, Later}, key=lambda owner: owner.__qualname__)
         for name, member in vars(owner).items()
-        if inspect.isfunction(member) and not name.startswith("_")
+        if inspect.isfunction(member) and not name.startswith("_") and not hasattr(member, "_translates")
     ]
     graph = [
         getattr(mssl.TaskGraph, name) for name in ("edges", "relations", "global_test", "selected", "from_precision")
@@ -145,7 +145,9 @@ MODELS = {
     "p-mssl": mssl.MSSLRegressor(task_column="task"),
     "r-mssl": mssl.MSSLClassifier(task_column="task"),
     "glm": mssl.MultiTaskGLM(task_column="task"),
-    "search": mssl.MSSLRegressorCV(task_column="task", graph_penalties=[0.3], coef_penalties=[0.0], cv=2),
+    "search": mssl.MSSLRegressorCV(
+        mssl.MSSLRegressor(task_column="task"), {"graph_penalty": [0.3], "coef_penalty": [0.0]}, cv=2
+    ),
 }
 
 

@@ -16,7 +16,6 @@ from mssl import (
     MSSLRegressor,
     MSSLRegressorCV,
     MultiTaskGLM,
-    MultiTaskGLMCV,
     presets,
 )
 from mssl.datasets import make_clustered_tasks, make_residual_graph
@@ -96,15 +95,18 @@ def test_classifiers_are_compared_by_deviance():
     np.testing.assert_allclose(reports[0].alone, reports[1].alone, rtol=1e-6)
 
 
-GRID = {"graph_penalties": [0.1], "coef_penalties": [0.0], "couplings": [1.0], "shared_means": [False], "cv": 2}
+GRID = {
+    "param_grid": {"graph_penalty": [0.1], "coef_penalty": [0.0], "coupling": [1.0], "shared_mean": [False]},
+    "cv": 2,
+}
 
 
 @pytest.mark.parametrize(
     "model",
     [
         MSSLRegressorCV(**GRID),
-        MultiTaskGLMCV(cv=2),
-        MultiTaskGLMCV(MultiTaskGLM(Pooled()), {"structure__alpha": [1.0]}, cv=2),
+        MSSLRegressorCV(MultiTaskGLM(), refit="best", cv=2),
+        MSSLRegressorCV(MultiTaskGLM(Pooled()), {"structure__alpha": [1.0]}, refit="best", cv=2),
         presets.average_model(),
         presets.best_member(),
         presets.jfs(1.0),

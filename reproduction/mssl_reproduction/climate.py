@@ -26,6 +26,7 @@ def protocol(quick: bool) -> dict[str, Any]:
     wanted = ["fiveloc", "atlas"] if quick else ["fiveloc", "atlas", "south_america"]
     found = [name for name in wanted if can_be_had(load_cells, name)]
     return {
+        "param_grid": {"coupling": [2.0] if quick else [1.0, 2.0, 20.0]},
         "sets": found or ["simulated"],
         "not to be had": [name for name in wanted if name not in found],
         "years": {name: list(WINDOWS[name]) for name in found or ["simulated"]},
@@ -35,7 +36,6 @@ def protocol(quick: bool) -> dict[str, Any]:
         "strengths": list(STRENGTHS),
         "graph penalties": [0.3] if quick else [0.1, 0.3, 0.5, 0.7],
         "coef penalties": [0.0] if quick else [0.0, 1.0, 10.0],
-        "couplings": [2.0] if quick else [1.0, 2.0, 20.0],
     }
 
 
@@ -121,16 +121,18 @@ def _learned(key: Key, settings: dict[str, Any], X: Array, y: Array, X_test: Arr
     """r-MSSL and p-MSSL, everything by cross-validation over blocks of time; the graph by stability selection."""
     from sklearn.model_selection import KFold
 
-    from mssl import MSSLRegressorCV, StabilitySelection
+    from mssl import MSSLRegressor, MSSLRegressorCV, StabilitySelection
 
     residual = key["method"] == "r-MSSL"
     model = MSSLRegressorCV(
-        graph_penalties=settings["graph penalties"] if residual else [*settings["graph penalties"], 0.0, 1.0],
-        coef_penalties=settings["coef penalties"] if residual else [0.0],
-        on="residual" if residual else "coef",
-        couplings=[1.0] if residual else settings["couplings"],
-        shrinkages=[0.0] if residual else [0.5],
-        shared_means=[False] if key["method"] != "p-MSSL, mean" else [True],
+        MSSLRegressor(on="residual" if residual else "coef"),
+        {
+            "graph_penalty": settings["graph penalties"] if residual else [*settings["graph penalties"], 0.0, 1.0],
+            "coef_penalty": settings["coef penalties"] if residual else [0.0],
+            "coupling": [1.0] if residual else settings["couplings"],
+            "shrinkage": [0.0] if residual else [0.5],
+            "shared_mean": [False] if key["method"] != "p-MSSL, mean" else [True],
+        },
         cv=KFold(5),
         selection="both" if residual else "prediction",
         stability=StabilitySelection(random_state=0) if residual else None,

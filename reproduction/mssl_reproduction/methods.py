@@ -63,7 +63,7 @@ def classifier(method: str, n_tasks: int, grid: dict[str, Any]) -> Any:
     grid : dict
         As from :func:`search_grid`.
     """
-    from mssl import MSSLClassifierCV, MultiTaskGLMCV, StabilitySelection, presets
+    from mssl import MSSLClassifier, MSSLClassifierCV, MSSLRegressorCV, StabilitySelection, presets
 
     check_choice("method", method, METHODS)
     common = {"cv": grid["folds"], "search_tol": grid["search tolerance"]}
@@ -72,13 +72,11 @@ def classifier(method: str, n_tasks: int, grid: dict[str, Any]) -> Any:
         return MSSLClassifierCV(**further, **common)
     if method in LEARNED:
         return MSSLClassifierCV(
-            graph_penalties=grid["strengths"],
-            coef_penalties=grid["strengths"],
-            formulation="paper",
+            MSSLClassifier(formulation="paper", max_iter=grid["rounds"]),
+            {"graph_penalty": grid["strengths"], "coef_penalty": grid["strengths"]},
             search="grid",
             selection="graph" if method == STABLE else "prediction",
             stability=StabilitySelection(random_state=0),
-            max_iter=grid["rounds"],
             **further,
             **common,
         )
@@ -97,7 +95,7 @@ def classifier(method: str, n_tasks: int, grid: dict[str, Any]) -> Any:
     parameters = {"penalty__alpha" if method in _NORMS else "structure__alpha": grid["strengths"]}
     if method == "Mean":
         parameters["structure__mean_alpha"] = grid["strengths"]
-    return MultiTaskGLMCV(made[method](), parameters, **common)
+    return MSSLRegressorCV(made[method](), parameters, refit="best", **common)
 
 
 def evaluate(model: Any, X: Any, y: NDArray[Any], tasks: NDArray[Any]) -> dict[str, Any]:

@@ -96,11 +96,11 @@ def estimator(method: str, generator: str, data: Any) -> Any:
         return GivenGraph(data.precision if method == "true graph" else wrong_precision(generator))
     if method == "paper's form":
         grid = [0.01, 0.1, 1.0, 10.0, 100.0]
-        return MSSLRegressorCV(graph_penalties=grid, coef_penalties=[0.0], formulation="paper", couplings=[1.0])
+        return MSSLRegressorCV(
+            MSSLRegressor(formulation="paper"), {"graph_penalty": grid, "coef_penalty": [0.0], "coupling": [1.0]}
+        )
     return MSSLRegressorCV(
-        couplings=[0.5, 1.0, 2.0],
-        coef_penalties=[0.0],
-        shared_means=[False],
+        param_grid={"coupling": [0.5, 1.0, 2.0], "coef_penalty": [0.0], "shared_mean": [False]},
         selection="both",
         stability=StabilitySelection(random_state=0),
     )

@@ -42,7 +42,7 @@ _HOMES = {
     "MultiTaskGLM": "estimators",
     "MSSLRegressorCV": "model_selection.estimators",
     "MSSLClassifierCV": "model_selection.estimators",
-    "MultiTaskGLMCV": "model_selection.glm",
+    "MultiTaskGLMCV": "model_selection.estimators",
     "StabilitySelection": "model_selection.stability",
     "TaskGraph": "graph",
     "Moments": "data",

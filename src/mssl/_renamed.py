@@ -57,6 +57,8 @@ def translated(estimator: Any, given: Mapping[str, Any], held: Mapping[str, Any]
 def _translating_init(init: Callable[..., None]) -> Callable[..., None]:
     @wraps(init)
     def translating(self: Any, *args: Any, **params: Any) -> None:
+        if hasattr(self, "_old_positions"):
+            args, params = self._old_positions(args, params)
         if params.keys() & type(self)._old_names.keys():
             bound = signature(init).bind_partial(self, *args)
             bound.apply_defaults()

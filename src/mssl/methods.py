@@ -8,6 +8,7 @@ from typing import Any
 import mssl
 from mssl._validation import check_choice, refused
 from mssl.exceptions import ParameterError
+from mssl.model_selection.search_space import GRIDS
 
 FAMILIES = ("auto", "gaussian", "binary", "poisson", "gamma")
 LEARNED = ("p-mssl", "r-mssl")
@@ -58,19 +59,24 @@ def make_estimator(
     elif name not in LEARNED:
         model = _preset(name, family, fixed or {})
     else:
-        # The graph is selected with a fixed seed, so that the same table gives the same answer.
-        chosen: dict[str, Any] = {"selection": selection, "stability": mssl.StabilitySelection(random_state=seed)}
-        model = mssl.MSSLClassifierCV(**chosen) if binary else mssl.MSSLRegressorCV(loss=family, **chosen, **residual)
-        if fixed and not set(fixed) <= set(model.get_params()):  # something that the search would choose
-            model = mssl.MSSLClassifier() if binary else mssl.MSSLRegressor(loss=family, **residual)
-        model = set_known(model, fixed or {})
+        model = mssl.MSSLClassifier() if binary else mssl.MSSLRegressor(loss=family, **residual)
+        given = fixed or {}
+        if given.keys() & set(GRIDS):  # what the search would choose
+            model = set_known(model, given)
+        else:
+            inner = {name: value for name, value in given.items() if name in model.get_params() and name != "verbose"}
+            # The graph is selected with a fixed seed, so that the same table gives the same answer.
+            stability = mssl.StabilitySelection(random_state=seed)
+            search = mssl.MSSLClassifierCV if binary else mssl.MSSLRegressorCV
+            model = search(model.set_params(**inner), selection=selection, stability=stability)
+            model = set_known(model, {name: value for name, value in given.items() if name not in inner})
     return model.set_params(**{key: value for key, value in running.items() if key in model.get_params(deep=False)})
 
 
 def set_known(model: Any, fixed: dict[str, Any]) -> Any:
     """The model with these parameters; an unknown one raises with the names of all."""
     known = model.get_params()
-    strange = sorted(set(fixed) - set(known))
+    strange = sorted(set(fixed) - set(known) - set(getattr(model, "_old_names", ())))
     if strange:
         raise ParameterError(
             f"{type(model).__name__} has no parameter {strange[0]!r}; it has {', '.join(sorted(known))}."
@@ -101,7 +107,7 @@ def _preset(name: str, family: str, fixed: dict[str, Any]) -> Any:
     if fixed:
         return set_known(model, fixed)
     grid = _strengths(model)
-    return mssl.MultiTaskGLMCV(model, grid) if grid else model
+    return mssl.MSSLRegressorCV(model, grid, refit="best") if grid else model
 
 
 def _strengths(model: Any) -> dict[str, list[float]]:

@@ -143,9 +143,7 @@ def transfer_report(
 
 def _searched(model: Any) -> Any:
     """What a search over an estimator's parameters fits; other models as they are."""
-    if "estimator" not in model.get_params(deep=False):
-        return model
-    return MultiTaskGLM() if model.estimator is None else model.estimator
+    return model._template() if hasattr(model, "_template") else getattr(model, "estimator", model)
 
 
 def _single(model: Any, features: Any) -> Any:

@@ -209,7 +209,7 @@ KEPT = {
     "regressor": mssl.MSSLRegressor,
     "classifier": mssl.MSSLClassifier,
     "clusters": lambda: mssl.MultiTaskGLM(structures.Clustered(2), penalties.Nuclear(0.1)),
-    "search": lambda: mssl.MSSLRegressorCV(graph_penalties=[0.1, 0.5], cv=2),
+    "search": lambda: mssl.MSSLRegressorCV(param_grid={"graph_penalty": [0.1, 0.5]}, cv=2),
     "bayesian": lambda: mssl.BayesianMSSLRegressor("mean+ard", features="spline"),
 }
 

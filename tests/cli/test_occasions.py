@@ -46,7 +46,9 @@ def test_a_search_gets_groups_and_a_plain_fit_does_not_need_them(file):
     from mssl import MSSLRegressor, MSSLRegressorCV
 
     training = read(file, group="day")
-    search = MSSLRegressorCV([1.0], [0.0], couplings=[1.0], shared_means=[False], cv=3)
+    search = MSSLRegressorCV(
+        param_grid={"graph_penalty": [1.0], "coef_penalty": [0.0], "coupling": [1.0], "shared_mean": [False]}, cv=3
+    )
     training.fit(search)
     with pytest.raises(Exception, match="groups to hold out"):
         training.fit_rows(search.set_params(cv=13))

@@ -146,7 +146,7 @@ def test_estimators_take_collections(frame, rows):
     bayesian = BayesianMSSLRegressor("mean", task_column="site", **plain).fit(*given)
     by_rows = BayesianMSSLRegressor("mean", **plain).fit(X, y, tasks=tasks)
     np.testing.assert_allclose(bayesian.coef_, by_rows.coef_, atol=1e-6)
-    search = MSSLRegressorCV(cv=3, task_column="site").fit(*given)
+    search = MSSLRegressorCV(MSSLRegressor(task_column="site"), cv=3).fit(*given)
     assert search.n_splits_ == 3
     np.testing.assert_allclose(search.coef_, ours.coef_, atol=0.05)
     model = MSSLRegressor(0.1, **TIGHT).partial_fit(X[:9], y[:9], tasks[:9])
@@ -253,7 +253,9 @@ def test_what_workers_cannot_keep_or_pass_over_is_refused(frame, rows, monkeypat
 def test_what_is_needed_in_memory_says_so_or_is_refused(frame, rows, monkeypatch):
     X, y, tasks = (da.from_array(part, chunks=1000) for part in rows)
     counts = abs(rows[1]).round()
-    search = MSSLRegressorCV([0.1], [0.0], couplings=[1.0], cv=2, loss="poisson")
+    search = MSSLRegressorCV(
+        MSSLRegressor(loss="poisson"), {"graph_penalty": [0.1], "coef_penalty": [0.0], "coupling": [1.0]}, cv=2
+    )
     with pytest.warns(UserWarning, match="pulled into memory"):
         ours = search.fit(X, counts, tasks=rows[2]).coef_
     np.testing.assert_allclose(ours, search.fit(rows[0], counts, tasks=rows[2]).coef_)
@@ -263,7 +265,7 @@ def test_what_is_needed_in_memory_says_so_or_is_refused(frame, rows, monkeypatch
     with pytest.raises(DataError, match="y is a Dask collection"):
         MSSLRegressor().fit(rows[0], y, tasks=rows[2])
     with pytest.raises(DataError, match="Dask collection of unknown size"):
-        MSSLClassifierCV(task_column="site").fit(dd.from_pandas(frame, npartitions=2), frame.y > 0)
+        MSSLClassifierCV(MSSLClassifier(task_column="site")).fit(dd.from_pandas(frame, npartitions=2), frame.y > 0)
     with pytest.raises(ParameterError, match="features is 'spline'"):
         MSSLRegressor(features="spline").fit(X, y, tasks=tasks)
     assert in_memory("X", 3) == 3

@@ -17,7 +17,10 @@ from mssl.data.hints import (
 )
 from mssl.data.layouts import read_tasks
 
-QUICK = {"couplings": [1.0], "coef_penalties": [0.0], "shared_means": [False], "cv": 3}
+QUICK = {
+    "param_grid": {"graph_penalty": [1.0], "coupling": [1.0], "coef_penalty": [0.0], "shared_mean": [False]},
+    "cv": 3,
+}
 
 
 def table(seed=0, K=5, n=30, d=3):
@@ -119,18 +122,18 @@ def test_searches_warn_and_name_the_parameter():
     frame, y, tasks = table(n=40)
     frame["day"] = np.tile(np.arange(40), 5)
     with pytest.warns(UserWarning, match="value of 'day'.*groups='day'"):
-        MSSLRegressorCV([1.0], **QUICK).fit(frame, y, tasks=tasks)
+        MSSLRegressorCV(**QUICK).fit(frame, y, tasks=tasks)
     with pytest.warns(UserWarning, match="value of 'day'"):
-        MSSLClassifierCV([1.0], **QUICK).fit(frame, y > 0, tasks=tasks)
+        MSSLClassifierCV(**QUICK).fit(frame, y > 0, tasks=tasks)
     rng = np.random.default_rng(0)
     steady = np.concatenate([np.cumsum(rng.standard_normal(40)) for _ in range(5)])
     with pytest.warns(UserWarning, match="give order="):
-        MSSLRegressorCV([1.0], **QUICK).fit(frame[["a", "b"]], steady, tasks=tasks)
+        MSSLRegressorCV(**QUICK).fit(frame[["a", "b"]], steady, tasks=tasks)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        MSSLRegressorCV([1.0], **QUICK).fit(frame, y, tasks=tasks, groups="day")
-        MSSLRegressorCV([1.0], **QUICK).fit(frame[["a", "b", "day"]], steady, tasks=tasks, order="day")
-        MSSLRegressorCV([1.0], **QUICK).fit(frame[["a", "b", "c"]], y, tasks=tasks)
+        MSSLRegressorCV(**QUICK).fit(frame, y, tasks=tasks, groups="day")
+        MSSLRegressorCV(**QUICK).fit(frame[["a", "b", "day"]], steady, tasks=tasks, order="day")
+        MSSLRegressorCV(**QUICK).fit(frame[["a", "b", "c"]], y, tasks=tasks)
 
 
 def test_given_groups_or_times_end_the_search_for_ids():

@@ -86,9 +86,9 @@ def test_predictions_are_means_in_the_users_units(rng, layout, tmp_path):
     np.testing.assert_allclose(model.predict(X, **named), np.exp(inside.predict(X, **named) + 0.5 * noise**2))
     again = mssl.load(mssl.save(model, tmp_path / "m.npz"))
     np.testing.assert_array_equal(again.predict(X, **named), model.predict(X, **named))
-    search = MSSLRegressorCV(target_transform="auto", graph_penalties=[np.inf], coef_penalties=[0.0], cv=2).fit(
-        X, y, **named
-    )
+    search = MSSLRegressorCV(
+        MSSLRegressor(target_transform="auto"), {"graph_penalty": [np.inf], "coef_penalty": [0.0]}, cv=2
+    ).fit(X, y, **named)
     assert search.target_.kind == "log"
     assert search.predict(X, **named).shape == y.shape
 

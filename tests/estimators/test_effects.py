@@ -87,7 +87,9 @@ def test_searches_and_saved_models_answer_alike(rng, tmp_path, model):
     np.testing.assert_array_equal(again.partial_effect("a").effect, model.partial_effect("a").effect)
     assert again.column_relevance() == model.column_relevance()
     X, tasks = rng.normal(size=(60, 3)), np.arange(60) % 2
-    search = MSSLRegressorCV(graph_penalties=[np.inf], coef_penalties=[0.0], cv=2).fit(X, X[:, 1], tasks=tasks)
+    search = MSSLRegressorCV(param_grid={"graph_penalty": [np.inf], "coef_penalty": [0.0]}, cv=2).fit(
+        X, X[:, 1], tasks=tasks
+    )
     np.testing.assert_array_equal(search.partial_effect(1).effect, search.best_estimator_.partial_effect(1).effect)
     assert search.column_relevance()["x1"] > 0.5
 

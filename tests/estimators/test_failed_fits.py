@@ -17,15 +17,23 @@ LATE = {
     "MSSLRegressor": {"graph_penalty": -1.0},
     "MSSLClassifier": {"graph_penalty": -1.0},
     "MultiTaskGLM": {"tol": -1.0},
-    "MSSLRegressorCV": {"graph_penalties": [-1.0]},
-    "MSSLClassifierCV": {"graph_penalties": [-1.0]},
+    "MSSLRegressorCV": {"param_grid": {"graph_penalty": [-1.0]}},
+    "MSSLClassifierCV": {"param_grid": {"graph_penalty": [-1.0]}},
     "BayesianMSSLRegressor": {"tol": -1.0},
     "BayesianMSSLClassifier": {"tol": -1.0},
     "StabilitySelection": {"threshold": 7.0},
 }
 QUICK = {
-    "MSSLRegressorCV": {"graph_penalties": [0.1], "coef_penalties": [0.0], "selection": "prediction", "cv": 2},
-    "MSSLClassifierCV": {"graph_penalties": [0.1], "coef_penalties": [0.0], "selection": "prediction", "cv": 2},
+    "MSSLRegressorCV": {
+        "param_grid": {"graph_penalty": [0.1], "coef_penalty": [0.0]},
+        "selection": "prediction",
+        "cv": 2,
+    },
+    "MSSLClassifierCV": {
+        "param_grid": {"graph_penalty": [0.1], "coef_penalty": [0.0]},
+        "selection": "prediction",
+        "cv": 2,
+    },
     "BayesianMSSLRegressor": {"structure": "ridge", "features": "linear", "calibrate": False},
     "BayesianMSSLClassifier": {"structure": "ridge", "features": "linear", "calibrate": False},
     "StabilitySelection": {"n_subsamples": 4, "random_state": 0},

@@ -53,7 +53,9 @@ def test_prediction_is_the_conditional_mean_and_known_targets_stay():
 
 def test_known_neighbours_help_and_intervals_cover():
     X, Y = stations(n=600, K=6)
-    model = MSSLRegressorCV(on="residual", coef_penalties=[0.0], scoring="conditional", cv=3).fit(X[:150], Y[:150])
+    model = MSSLRegressorCV(MSSLRegressor(on="residual"), {"coef_penalty": [0.0]}, scoring="conditional", cv=3).fit(
+        X[:150], Y[:150]
+    )
     known = with_gaps(Y[150:])
     gaps = np.isnan(known)
     mean, deviation = model.predict(X[150:], known=known, return_std=True)
@@ -180,8 +182,10 @@ def test_gaps_cost_little_and_evidence_counts_them():
 def test_search_of_one_setting_is_the_fit_with_gaps():
     X, Y = stations(n=60)
     known = with_gaps(Y)
-    grids = {"coef_penalties": [0.1], "couplings": [1.0], "shrinkages": [0.0], "variance_floors": [0.1]}
-    search = MSSLRegressorCV([0.2], on="residual", cv=3, **grids).fit(X, known)
+    grids = {"param_grid": {"coef_penalty": [0.1], "coupling": [1.0], "shrinkage": [0.0], "variance_floor": [0.1]}}
+    search = MSSLRegressorCV(
+        MSSLRegressor(on="residual"), cv=3, **{**grids, "param_grid": {**grids["param_grid"], "graph_penalty": [0.2]}}
+    ).fit(X, known)
     alone = MSSLRegressor(**search.best_params_, on="residual").fit(X, known)
     np.testing.assert_allclose(search.coef_, alone.coef_, atol=1e-10)
     np.testing.assert_allclose(search.precision_, alone.precision_, atol=1e-10)
@@ -191,10 +195,15 @@ def test_search_of_one_setting_is_the_fit_with_gaps():
 @pytest.mark.parametrize("scoring", [None, "conditional"])
 def test_folds_judge_known_targets_as_if_gaps_were_rare(scoring):
     X, Y = stations(n=90)
-    grids = {"coef_penalties": [0.0], "couplings": [1.0], "shrinkages": [0.0], "variance_floors": [0.1]}
+    grids = {"param_grid": {"coef_penalty": [0.0], "coupling": [1.0], "shrinkage": [0.0], "variance_floor": [0.1]}}
     known = Y.copy()
     known[::30, 1] = np.nan  # a thirtieth of one task
-    search = MSSLRegressorCV([0.05, 0.5], on="residual", scoring=scoring, cv=3, **grids)
+    search = MSSLRegressorCV(
+        MSSLRegressor(on="residual"),
+        scoring=scoring,
+        cv=3,
+        **{**grids, "param_grid": {**grids["param_grid"], "graph_penalty": [0.05, 0.5]}},
+    )
     whole, gaps = (search.fit(X, y).cv_results_["mean_test_score"] for y in (Y, known))
     np.testing.assert_allclose(gaps, whole, rtol=0.1)
 

@@ -14,7 +14,6 @@ from mssl import (
     MSSLClassifierCV,
     MSSLRegressorCV,
     MultiTaskClassifier,
-    MultiTaskGLMCV,
 )
 from mssl.datasets import make_clustered_tasks
 from mssl.evidence.choice import _crossed, stack
@@ -128,12 +127,12 @@ def test_numbers_of_pure_noise_are_not_explained():
 def make(kind):
     data = make_clustered_tasks(family="binary" if "labels" in kind else "gaussian", n_tasks=4, clusters=[[0, 1]],
                                 n_features=3, n_samples=25, random_state=0)  # fmt: skip
-    grid = {"graph_penalties": [0.3, np.inf], "coef_penalties": [0.0], "couplings": [0.5, 1.0, 2.0], "cv": 3}
+    grid = {"param_grid": {"graph_penalty": [0.3, np.inf], "coef_penalty": [0.0], "coupling": [0.5, 1.0, 2.0]}, "cv": 3}
     model = {
         "labels": MSSLClassifierCV(**grid),
         "numbers": MSSLRegressorCV(**grid),
-        "labels, best": MSSLClassifierCV(**grid, average=False),
-        "graph": MSSLRegressorCV(**grid, selection="graph", search="grid"),
+        "labels, best": MSSLClassifierCV(refit="best", **grid),
+        "graph": MSSLRegressorCV(selection="graph", search="grid", **grid),
         "bayesian labels": BayesianMSSLClassifier("mean", features="linear", cv=3),
         "bayesian": BayesianMSSLRegressor(features="linear", cv=3),
     }[kind]
@@ -188,7 +187,9 @@ def test_base_rates_of_a_search_do_not_see_the_rows_that_they_are_held_to():
     random = np.random.default_rng(0)
     X, tasks, y = random.normal(size=(60, 2)), np.repeat([0, 1, 2], 20), random.random(60) < 0.4
     folds = list(TaskKFold(3).split(X, y, tasks))
-    model = MultiTaskGLMCV(MultiTaskClassifier(Independent()), {"structure__alpha": [1.0, 10.0]}, cv=folds)
+    model = MSSLRegressorCV(
+        MultiTaskClassifier(Independent()), {"structure__alpha": [1.0, 10.0]}, refit="best", cv=folds
+    )
     lost = []
     for train, test in folds:
         rate = task_means(y[train].astype(float), tasks[train], None, 3)[tasks[test]]
@@ -203,7 +204,9 @@ def test_where_nothing_was_held_out_the_reason_is_told():
     with pytest.raises(AttributeError, match="nothing was held out"):
         _ = plain.fit(data.X, data.y, tasks=data.tasks).held_out_
     one = [(np.arange(0, len(data.y), 2), np.arange(1, len(data.y), 2))]
-    search = MSSLRegressorCV([0.3, 1.0], [0.0], couplings=[1.0], cv=one).fit(data.X, data.y, tasks=data.tasks)
+    search = MSSLRegressorCV(
+        param_grid={"graph_penalty": [0.3, 1.0], "coef_penalty": [0.0], "coupling": [1.0]}, cv=one
+    ).fit(data.X, data.y, tasks=data.tasks)
     with pytest.raises(AttributeError, match="no others to choose by"):
         _ = search.held_out_
     for model in (plain, search):

@@ -14,7 +14,16 @@ from mssl.graph.inference import Later
 
 MODELS = {
     "regression": mssl.MSSLRegressor(),
-    "search": mssl.MSSLRegressorCV([0.3], [0.0], couplings=[1.0], shrinkages=[0.0], shared_means=["auto"], cv=2),
+    "search": mssl.MSSLRegressorCV(
+        param_grid={
+            "graph_penalty": [0.3],
+            "coef_penalty": [0.0],
+            "coupling": [1.0],
+            "shrinkage": [0.0],
+            "shared_mean": ["auto"],
+        },
+        cv=2,
+    ),
     "labels": mssl.MSSLClassifier(),
     "bayesian": mssl.BayesianMSSLRegressor("mean", features="linear", calibrate=False),
 }

@@ -7,7 +7,7 @@ import pytest
 from sklearn.base import clone
 
 import mssl
-from mssl import BayesianMSSLRegressor, Moments, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, MultiTaskGLMCV
+from mssl import BayesianMSSLRegressor, Moments, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM
 from mssl.data.layouts import read_tasks
 from mssl.exceptions import DataError, ParameterError
 from mssl.model_selection import StabilitySelection, TaskKFold
@@ -98,14 +98,14 @@ def test_moments_in_folds_give_the_search_of_the_same_folds():
     assert done.mean() > 0.5
     np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-5, atol=1e-7)
     np.testing.assert_array_equal(ours.graph_.adjacency, theirs.graph_.adjacency)
-    grid = MultiTaskGLMCV(MultiTaskGLM(MeanRegularized()), {"structure__alpha": [0.1, 10.0]}, cv=splits)
+    grid = MSSLRegressorCV(MultiTaskGLM(MeanRegularized()), {"structure__alpha": [0.1, 10.0]}, refit="best", cv=splits)
     by_rows, by_moments = clone(grid).fit(X, y, tasks=tasks), clone(grid).set_params(cv=3).fit_moments(moments)
     np.testing.assert_allclose(by_moments.best_score_, by_rows.best_score_, rtol=1e-9)
 
 
 def test_a_search_takes_chunks_one_by_one():
     rows = rows_of()
-    search = MSSLRegressorCV(cv=3, graph_penalties=[0.1], couplings=[1.0])
+    search = MSSLRegressorCV(param_grid={"graph_penalty": [0.1], "coupling": [1.0]}, cv=3)
     for chunk in chunks_of(rows, 90):
         search.partial_fit(*chunk)
     assert search.moments_.n_folds == 3
@@ -175,10 +175,10 @@ def test_the_memory_of_grams_is_limited_and_a_switch_is_told():
     np.testing.assert_allclose(small.coef_, exact.coef_, atol=1e-7)
     with pytest.raises(DataError, match="memory_limit"):
         MSSLRegressor(memory_limit=100).partial_fit(X, y, tasks)
-    grid = {"graph_penalties": [0.1], "couplings": [1.0], "shared_means": [False], "cv": 3}
+    grid = {"param_grid": {"graph_penalty": [0.1], "coupling": [1.0], "shared_mean": [False]}, "cv": 3}
     folds = MSSLRegressorCV(**grid).fit(X, y, tasks=tasks)
     with pytest.warns(UserWarning, match=r"Moments of all folds would take"):
-        rows = MSSLRegressorCV(memory_limit=1000, **grid).fit(X, y, tasks=tasks)
+        rows = MSSLRegressorCV(MSSLRegressor(memory_limit=1000), **grid).fit(X, y, tasks=tasks)
     assert rows.best_score_ == pytest.approx(folds.best_score_, rel=1e-3)
     with pytest.raises(ParameterError, match="memory_limit is 0"):
         MSSLRegressor(memory_limit=0).fit(X, y, tasks=tasks)

@@ -7,7 +7,7 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold
 
 import mssl
-from mssl import BayesianMSSLRegressor, MSSLClassifier, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, MultiTaskGLMCV
+from mssl import BayesianMSSLRegressor, MSSLClassifier, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM
 from mssl.exceptions import DataError, LayoutError, ParameterError
 from mssl.losses import Gamma, Gaussian, Huber, Poisson
 from mssl.penalties import L1, AdaptiveL1
@@ -93,7 +93,10 @@ def test_least_squares_with_an_offset_is_least_squares_of_the_rest(layout):
 
 def test_a_search_with_exposures_is_one_over_weighted_rates():
     X, y, tasks, exposure, _ = counts(n=25)
-    settings = {"loss": "poisson", "graph_penalties": [0.1, 1.0], "coef_penalties": [0.0, 1.0]}
+    settings = {
+        "param_grid": {"graph_penalty": [0.1, 1.0], "coef_penalty": [0.0, 1.0]},
+        "estimator": MSSLRegressor(loss="poisson"),
+    }
     settings["cv"] = list(KFold(3, shuffle=True, random_state=0).split(X))
     model = MSSLRegressorCV(**settings).fit(X, y, tasks=tasks, offset=np.log(exposure))
     rates = MSSLRegressorCV(**settings).fit(X, y / exposure, tasks=tasks, sample_weight=exposure)
@@ -108,7 +111,9 @@ def test_a_forgotten_offset_is_named_once(kind, tmp_path):
     X, y, tasks, exposure, _ = counts(n=25)
     made = {
         "one": MSSLRegressor(loss="poisson"),
-        "search": MSSLRegressorCV([0.5], [0.0], couplings=[1.0], loss="poisson", cv=2),
+        "search": MSSLRegressorCV(
+            MSSLRegressor(loss="poisson"), {"graph_penalty": [0.5], "coef_penalty": [0.0], "coupling": [1.0]}, cv=2
+        ),
         "bayesian": BayesianMSSLRegressor("mean", loss="poisson"),
     }[kind]
     model = mssl.load(mssl.save(made.fit(X, y, tasks=tasks, offset=np.log(exposure)), tmp_path / "m.npz"))
@@ -178,9 +183,11 @@ def test_folds_of_moments_and_of_rows_take_the_same_factors():
     model = MultiTaskGLM(Independent(1.0), L1(1.0), penalty_factor=[0.0, 3.0, 1.0, 1.0])
     grid = {"penalty__alpha": [0.0, 5.0, 50.0], "structure__alpha": [1.0, 30.0]}
     cv = list(KFold(3, shuffle=True, random_state=0).split(X))
-    by_moments = MultiTaskGLMCV(model, grid, cv=cv).fit(X, y, tasks=tasks)
-    by_rows = MultiTaskGLMCV(model, grid, cv=cv, scoring="neg_mean_squared_error").fit(X, y, tasks=tasks)
-    plain = MultiTaskGLMCV(clone(model).set_params(penalty_factor=None), grid, cv=cv).fit(X, y, tasks=tasks)
+    by_moments = MSSLRegressorCV(model, grid, refit="best", cv=cv).fit(X, y, tasks=tasks)
+    by_rows = MSSLRegressorCV(model, grid, refit="best", cv=cv, scoring="neg_mean_squared_error").fit(X, y, tasks=tasks)
+    plain = MSSLRegressorCV(clone(model).set_params(penalty_factor=None), grid, refit="best", cv=cv).fit(
+        X, y, tasks=tasks
+    )
     np.testing.assert_allclose(by_moments.coef_, by_rows.coef_, rtol=0.2)
     assert np.abs(by_moments.coef_ - plain.coef_).max() > 1e-4
 

@@ -20,7 +20,7 @@ ESTIMATORS = {
     "MSSLRegressorCV": mssl.MSSLRegressorCV(),
     "MSSLClassifierCV": mssl.MSSLClassifierCV(),
     "MultiTaskGLM": mssl.MultiTaskGLM(Independent()),
-    "MultiTaskGLMCV": mssl.MultiTaskGLMCV(mssl.MultiTaskGLM(Independent()), {"penalty__alpha": [1.0]}),
+    "MultiTaskGLMCV": mssl.MSSLRegressorCV(mssl.MultiTaskGLM(Independent()), {"penalty__alpha": [1.0]}, refit="best"),
     "BayesianMSSLRegressor": mssl.BayesianMSSLRegressor(),
     "BayesianMSSLClassifier": mssl.BayesianMSSLClassifier(),
     "StabilitySelection": mssl.StabilitySelection(),

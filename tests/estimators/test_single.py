@@ -42,7 +42,7 @@ REGRESSORS = [
     MSSLRegressor(0.2, 0.1),
     MSSLRegressor(0.2, shared_mean=True),
     MSSLRegressor(0.2, features="spline"),
-    MSSLRegressorCV(coef_penalties=[0.1], couplings=[1.0], cv=2),
+    MSSLRegressorCV(param_grid={"coef_penalty": [0.1], "coupling": [1.0]}, cv=2),
     MultiTaskGLM(Independent(0.1), L1(0.1), loss="poisson"),
     BayesianMSSLRegressor(structure="mean", features="linear"),
     AverageModel(),

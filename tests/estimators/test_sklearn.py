@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from mssl import MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, MultiTaskGLMCV
+from mssl import MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM
 from mssl.datasets import make_clustered_tasks
 from mssl.model_selection import TaskKFold
 from mssl.structures import SparsePrecision
@@ -39,7 +39,8 @@ def frame() -> tuple[pd.DataFrame, pd.Series]:
 FOLDS = KFold(3, shuffle=True, random_state=0)
 
 
-GRID = {"coef_penalties": [0.0], "couplings": [1.0], "shared_means": [False], "cv": 2}
+GRID = {"param_grid": {"coef_penalty": [0.0], "coupling": [1.0], "shared_mean": [False]}, "cv": 2}
+ONE = {"param_grid": {"graph_penalty": [0.3], **GRID["param_grid"]}, "cv": 2}
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ GRID = {"coef_penalties": [0.0], "couplings": [1.0], "shared_means": [False], "c
         pytest.param(
             MSSLClassifierCV(**GRID), marks=pytest.mark.filterwarnings("ignore:invalid value encountered in cast")
         ),
-        MultiTaskGLMCV(cv=2),
+        MSSLRegressorCV(MultiTaskGLM(), refit="best", cv=2),
     ],
 )
 def test_check_estimator(estimator: object) -> None:
@@ -207,15 +208,18 @@ def test_fits_write_nothing(frame: tuple[pd.DataFrame, pd.Series], capsys: pytes
     assert io.StringIO(captured.err).read() == ""
 
 
-@pytest.mark.parametrize("search", [MSSLRegressorCV(), MSSLClassifierCV(), MultiTaskGLMCV(MultiTaskGLM())])
+@pytest.mark.parametrize(
+    "search", [MSSLRegressorCV(), MSSLClassifierCV(), MSSLRegressorCV(MultiTaskGLM(), refit="best")]
+)
 def test_searches_must_be_fitted_first(search: Any) -> None:
     with pytest.raises(NotFittedError):
         search.predict(np.ones((2, 3)))
 
 
 def _searches(labels: bool) -> list[Any]:
-    one = {"graph_penalties": [0.3], **GRID}
-    return [MSSLClassifierCV(**one)] if labels else [MSSLRegressorCV(**one), MultiTaskGLMCV(MultiTaskGLM(), cv=2)]
+    if labels:
+        return [MSSLClassifierCV(**ONE)]
+    return [MSSLRegressorCV(**ONE), MSSLRegressorCV(MultiTaskGLM(), refit="best", cv=2)]
 
 
 @pytest.mark.parametrize("labels", [False, True])
@@ -242,7 +246,7 @@ def test_scorers_take_the_weights_of_the_test_rows() -> None:
     train, test = next(TaskKFold(3).split(data.X, data.y, data.tasks))
     repeated = [np.flatnonzero(np.isin(twice, part)) for part in (train, test)]
     for scoring in ("r2", "neg_mean_absolute_error", "neg_max_error", lambda m, X, y: -max_error(y, m.predict(X))):
-        search = MSSLRegressorCV([0.3], **GRID | {"cv": [(train, test)]}, scoring=scoring)
+        search = MSSLRegressorCV(scoring=scoring, **ONE | {"cv": [(train, test)]})
         weighted = search.fit(data.X, data.y, tasks=data.tasks, sample_weight=weights).best_score_
         search.set_params(cv=[repeated]).fit(data.X[twice], data.y[twice], tasks=data.tasks[twice])
         assert weighted == pytest.approx(search.best_score_, rel=1e-5)
@@ -279,7 +283,7 @@ def test_scores_of_columns_are_means_over_tasks_without_what_is_missing(scoring:
 def test_rows_in_lists_are_rows_in_arrays(scoring: str | None) -> None:
     data = make_clustered_tasks(n_tasks=3, n_features=4, n_samples=12, clusters=[[0, 1]], random_state=0)
     X = np.column_stack([np.unique(data.tasks, return_inverse=True)[1], data.X])
-    search = MSSLRegressorCV([0.3], **GRID, task_column=0, scoring=scoring)
+    search = MSSLRegressorCV(MSSLRegressor(task_column=0), scoring=scoring, **ONE)
     coef = search.fit(X, data.y).coef_
     np.testing.assert_array_equal(search.fit(X.tolist(), data.y.tolist()).coef_, coef)
     named = [[str(name), *row] for name, row in zip(data.tasks, data.X.tolist(), strict=True)]
@@ -299,14 +303,21 @@ def forgotten(name="site", levels=6, rows=10):
     return X, X["x"] + ids + random.normal(size=len(ids))
 
 
-@pytest.mark.parametrize("estimator", [MSSLRegressor(0.3), MSSLRegressorCV([0.3], [0.0], couplings=[1.0], cv=2)])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        MSSLRegressor(0.3),
+        MSSLRegressorCV(MSSLRegressor(), {"graph_penalty": [0.3], "coef_penalty": [0.0], "coupling": [1.0]}, cv=2),
+    ],
+)
 def test_a_frame_whose_task_column_was_forgotten_gets_a_warning(estimator):
     X, y = forgotten()
     with pytest.warns(UserWarning, match="one task, and the columns 'site' hold whole numbers.*task_column") as told:
         clone(estimator).fit(X, y)
     assert told[0].filename == __file__
     assert len(told) == 1
-    clone(estimator).set_params(task_column="site").fit(X, y)  # any warning is an error here
+    place = "estimator__task_column" if isinstance(estimator, MSSLRegressorCV) else "task_column"
+    clone(estimator).set_params(**{place: "site"}).fit(X, y)  # any warning is an error here
     clone(estimator).fit(X, y, tasks=["all"] * len(X))
     clone(estimator).fit(X.to_numpy(), y)  # columns of arrays have no names
     clone(estimator).fit(X.drop(columns="site"), y)

@@ -96,7 +96,7 @@ def test_saved_models_keep_them(tmp_path):
     "model",
     [
         MSSLRegressor(),
-        MSSLRegressorCV(graph_penalties=[0.3], coef_penalties=[0.0], cv=3),
+        MSSLRegressorCV(param_grid={"graph_penalty": [0.3], "coef_penalty": [0.0]}, cv=3),
         BayesianMSSLRegressor("mean+ard", features="linear"),
     ],
     ids=lambda model: type(model).__name__,

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.model_selection import GroupKFold, cross_val_score, cross_validate
 
 from mssl import MSSLClassifier, MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, load, save
@@ -11,7 +12,7 @@ from mssl.data.inputs import locate_tasks
 from mssl.estimators.baselines import Climatology
 from mssl.exceptions import ParameterError, UnseenTaskError
 
-QUICK = {"couplings": [1.0], "coef_penalties": [0.0], "shared_means": [True, False], "cv": 3}
+QUICK = {"param_grid": {"coupling": [1.0], "coef_penalty": [0.0], "shared_mean": [True, False]}, "cv": 3}
 
 
 def related(seed=0, K=9, n=20, d=4, level=50.0, labels=False):
@@ -81,12 +82,18 @@ def test_saved_models_still_predict_new_tasks(tmp_path):
 @pytest.mark.filterwarnings("error:Tasks .* were not there", "ignore:All targets of")
 @pytest.mark.parametrize(
     "model",
-    [MSSLRegressor(), MSSLRegressorCV([1.0, 0.1], **QUICK), MSSLClassifier(), MSSLClassifierCV([1.0], **QUICK)],
+    [
+        MSSLRegressor(),
+        MSSLRegressorCV(**{**QUICK, "param_grid": {**QUICK["param_grid"], "graph_penalty": [1.0, 0.1]}}),
+        MSSLClassifier(),
+        MSSLClassifierCV(**{**QUICK, "param_grid": {**QUICK["param_grid"], "graph_penalty": [1.0]}}),
+    ],
     ids=lambda model: type(model).__name__,
 )
 def test_leaving_whole_tasks_out_gives_finite_scores(model):
     table, y = related(labels="Classifier" in type(model).__name__)
-    model = model.set_params(task_column=0)
+    inner = MSSLClassifier(task_column=0) if "Classifier" in type(model).__name__ else MSSLRegressor(task_column=0)
+    model = clone(model).set_params(**{"estimator": inner} if hasattr(model, "estimator") else {"task_column": 0})
     left_out = cross_val_score(model, table, y, cv=GroupKFold(3), groups=table[:, 0], error_score="raise")
     assert np.all(left_out > 0.75)
     for n_rows in (len(y), len(y) - 19):  # the last task has one row then
@@ -97,7 +104,9 @@ def test_leaving_whole_tasks_out_gives_finite_scores(model):
 @pytest.mark.filterwarnings("ignore:Tasks .* were not there")
 def test_classifiers_give_probabilities_for_new_tasks():
     table, y = related(labels=True)
-    model = MSSLClassifierCV([1.0], **QUICK, task_column=0).fit(table, y)
+    model = MSSLClassifierCV(
+        MSSLClassifier(task_column=0), **{**QUICK, "param_grid": {**QUICK["param_grid"], "graph_penalty": [1.0]}}
+    ).fit(table, y)
     new = table + np.array([100, 0, 0, 0, 0])
     probability = model.predict_proba(new)[:, 1]
     np.testing.assert_allclose(np.log(probability / (1 - probability)), model.decision_function(new), atol=1e-6)

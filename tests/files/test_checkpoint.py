@@ -15,14 +15,21 @@ import pytest
 from sklearn.metrics import make_scorer, mean_absolute_error
 
 import mssl
-from mssl import MSSLRegressorCV, StabilitySelection
+from mssl import MSSLRegressor, MSSLRegressorCV, StabilitySelection
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import ParameterError
 from mssl.files import atomic, checkpoint
 from mssl.files.checkpoint import FORMAT, Checkpoint, fingerprint
 from mssl.model_selection import CheckpointError, TaskKFold, scores, search, stability
 
-GRID = {"graph_penalties": [0.5, 0.1], "coef_penalties": [0.0, 3.0], "couplings": [0.5, 1.0], "shared_means": [False]}
+GRID = {
+    "param_grid": {
+        "graph_penalty": [0.5, 0.1],
+        "coef_penalty": [0.0, 3.0],
+        "coupling": [0.5, 1.0],
+        "shared_mean": [False],
+    }
+}
 
 
 def _data():
@@ -108,7 +115,7 @@ SCRIPT = """
     checkpoint.append = append
     data = make_clustered_tasks(n_tasks=4, clusters=[[0, 1]], n_features=8, n_samples=20, random_state=0)
     if sys.argv[1] == "cv":
-        model = MSSLRegressorCV([0.5, 0.1], [0.0], couplings=[0.5, 1.0], shared_means=[False], cv=3, checkpoint=sys.argv[2])
+        model = MSSLRegressorCV(param_grid=dict(graph_penalty=[0.5, 0.1], coef_penalty=[0.0], coupling=[0.5, 1.0], shared_mean=[False]), cv=3, checkpoint=sys.argv[2])
         model.fit(data.X, data.y, tasks=data.tasks)
         answer = np.concatenate([model.coef_.ravel(), model.cv_results_["mean_test_score"]])
     else:
@@ -145,12 +152,16 @@ def test_other_data_or_settings_are_refused_and_the_file_is_left_alone(tmp_path)
     path = tmp_path / "run"
     _search(path)
     content = path.read_bytes()
-    for changes in ({"cv": 4}, {"coef_penalties": [0.0]}, {"scale_features": False}):
+    for changes in (
+        {"cv": 4},
+        {"param_grid": {"coef_penalty": [0.0]}},
+        {"estimator": MSSLRegressor(scale_features=False)},
+    ):
         with pytest.raises(CheckpointError, match="other data or other settings"):
             _search(path, **changes)
     data = _data()
     with pytest.raises(CheckpointError, match="other data"):
-        MSSLRegressorCV(**GRID, cv=3, checkpoint=path).fit(data.X, data.y + 1e-9, tasks=data.tasks)
+        MSSLRegressorCV(cv=3, checkpoint=path, **GRID).fit(data.X, data.y + 1e-9, tasks=data.tasks)
     with pytest.raises(CheckpointError, match="other data"):
         StabilitySelection(checkpoint=path, random_state=0).fit(data.X, data.y, tasks=data.tasks)
     assert path.read_bytes() == content

@@ -169,14 +169,18 @@ def test_every_structure_and_penalty_is_in_a_preset():
 @pytest.mark.parametrize("kind", ["regressor", "classifier", "general", "general classifier"])
 def test_cross_validated_models_survive(kind, tmp_path):
     y = TARGETS["bernoulli" if "classifier" in kind else "gaussian"]
-    grid = {"graph_penalties": [0.1, 1.0], "coef_penalties": [0.0], "couplings": [1.0], "shared_means": [False]}
+    grid = {
+        "param_grid": {"graph_penalty": [0.1, 1.0], "coef_penalty": [0.0], "coupling": [1.0], "shared_mean": [False]}
+    }
     stable = mssl.StabilitySelection(n_subsamples=4, n_points=3, random_state=0)
     few = {"cv": TaskKFold(3, random_state=1), "selection": "both", "stability": stable}
     model = {
         "regressor": lambda: mssl.MSSLRegressorCV(**grid, **few),
         "classifier": lambda: mssl.MSSLClassifierCV(**grid, **few),
-        "general": lambda: mssl.MultiTaskGLMCV(presets.ridge(), {"structure__alpha": [0.1, 1.0]}, cv=3),
-        "general classifier": lambda: mssl.MultiTaskGLMCV(presets.logistic(), {"structure__alpha": [0.1, 1.0]}, cv=3),
+        "general": lambda: mssl.MSSLRegressorCV(presets.ridge(), {"structure__alpha": [0.1, 1.0]}, refit="best", cv=3),
+        "general classifier": lambda: mssl.MSSLRegressorCV(
+            presets.logistic(), {"structure__alpha": [0.1, 1.0]}, refit="best", cv=3
+        ),
     }[kind]()
     fitted = model.fit(SMALL.X, y, tasks=SMALL.tasks)
     again = check_round_trip(fitted, SMALL, tmp_path)
@@ -501,7 +505,7 @@ def test_no_array_of_a_bayesian_model_fails_later(tmp_path):
 
 def test_a_search_comes_with_all_that_tells_of_it(tmp_path):
     X, tasks = np.random.default_rng(0).standard_normal((40, 3)), np.repeat([0, 1], 20)
-    search = mssl.MSSLRegressorCV(graph_penalties=[0.1, 0.3], cv=2).fit(X, X[:, 0], tasks=tasks)
+    search = mssl.MSSLRegressorCV(param_grid={"graph_penalty": [0.1, 0.3]}, cv=2).fit(X, X[:, 0], tasks=tasks)
     del search.n_splits_
     mssl.save(search, tmp_path / "partial.npz")
     with pytest.raises(ModelFileError, match="n_splits_ of MSSLRegressorCV is missing"):

@@ -14,7 +14,10 @@ skops = pytest.importorskip("skops.io")
 
 DATA = make_clustered_tasks(n_features=4, n_samples=12, random_state=1)
 LABELS = np.where(np.median(DATA.y) < DATA.y, "yes", "no")
-GRID = {"graph_penalties": [0.1, 1.0], "coef_penalties": [0.0], "couplings": [1.0], "shared_means": [False], "cv": 3}
+GRID = {
+    "param_grid": {"graph_penalty": [0.1, 1.0], "coef_penalty": [0.0], "coupling": [1.0], "shared_mean": [False]},
+    "cv": 3,
+}
 MODELS = {
     "MSSLRegressor": lambda: mssl.MSSLRegressor(features="spline"),
     "MSSLClassifier": mssl.MSSLClassifier,
@@ -22,7 +25,9 @@ MODELS = {
     "MSSLClassifierCV": lambda: mssl.MSSLClassifierCV(**GRID),
     "MultiTaskGLM": lambda: mssl.MultiTaskGLM(mssl.structures.LatentSparsePrecision(0.1)),
     "MultiTaskClassifier": mssl.MultiTaskClassifier,
-    "MultiTaskGLMCV": lambda: mssl.MultiTaskGLMCV(presets.ridge(), {"structure__alpha": [0.1, 1.0]}, cv=3),
+    "MultiTaskGLMCV": lambda: mssl.MSSLRegressorCV(
+        presets.ridge(), {"structure__alpha": [0.1, 1.0]}, refit="best", cv=3
+    ),
     "BayesianMSSLRegressor": mssl.BayesianMSSLRegressor,
     "BayesianMSSLClassifier": mssl.BayesianMSSLClassifier,
 }

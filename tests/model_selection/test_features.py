@@ -6,13 +6,13 @@ import pytest
 from scipy import sparse
 
 import mssl
-from mssl import MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV
+from mssl import MSSLClassifier, MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV
 from mssl.features import FeatureMap, Spline
 from mssl.model_selection import TaskKFold, regularization_path
 from mssl.model_selection.scores import Candidate
 from mssl.model_selection.search import Contest
 
-QUICK = {"graph_penalties": [np.inf], "coef_penalties": [0.0], "shrinkages": [0.0], "cv": 3}
+QUICK = {"param_grid": {"graph_penalty": [np.inf], "coef_penalty": [0.0], "shrinkage": [0.0]}, "cv": 3}
 
 
 def curved(rng, n=60, K=3):
@@ -22,12 +22,12 @@ def curved(rng, n=60, K=3):
 
 def test_auto_takes_curves_where_there_are_some_and_lines_where_there_are_none(rng):
     X, y, tasks = curved(rng)
-    search = MSSLRegressorCV(features="auto", **QUICK).fit(X, y, tasks=tasks)
+    search = MSSLRegressorCV(MSSLRegressor(features="auto"), **QUICK).fit(X, y, tasks=tasks)
     assert search.best_params_["features"] == search.best_estimator_.features == "spline"
     assert search.feature_scores_["spline"] > search.feature_scores_["linear"]
     assert search.coef_.shape[1] == len(search.features_) > 3
     straight = X @ [1.0, -2.0, 0.5] + 0.2 * rng.normal(size=len(y))
-    lines = MSSLRegressorCV(features="auto", **QUICK).fit(X, straight, tasks=tasks)
+    lines = MSSLRegressorCV(MSSLRegressor(features="auto"), **QUICK).fit(X, straight, tasks=tasks)
     assert lines.best_params_["features"] == "linear"
     plain = MSSLRegressorCV(**QUICK).fit(X, straight, tasks=tasks)
     np.testing.assert_array_equal(lines.coef_, plain.coef_)
@@ -37,15 +37,18 @@ def test_auto_takes_curves_where_there_are_some_and_lines_where_there_are_none(r
 def test_what_is_better_and_not_clearly_so_is_averaged(rng, monkeypatch):
     X, y, tasks = curved(rng)
     monkeypatch.setattr(Contest, "beats", lambda self, other, margin=2.0: margin == 0.0)
-    search = MSSLRegressorCV(features="auto", **QUICK).fit(X, y, tasks=tasks)
+    search = MSSLRegressorCV(MSSLRegressor(features="auto"), **QUICK).fit(X, y, tasks=tasks)
     assert search.feature_members_ == ["linear", "spline"]
     assert search.best_params_["features"] == "spline"
-    alone = [MSSLRegressorCV(features=word, **QUICK).fit(X, y, tasks=tasks) for word in search.feature_members_]
+    alone = [
+        MSSLRegressorCV(MSSLRegressor(features=word), **QUICK).fit(X, y, tasks=tasks)
+        for word in search.feature_members_
+    ]
     expected = np.mean([model.predict(X, tasks=tasks) for model in alone], axis=0)
     np.testing.assert_allclose(search.predict(X, tasks=tasks), expected, atol=1e-10)
     # Of a task without rows too; where nothing is averaged, lines stand.
     np.testing.assert_allclose(search.unseen_intercept_, np.mean([model.unseen_intercept_ for model in alone]))
-    single = MSSLRegressorCV(features="auto", average=False, **QUICK).fit(X, y, tasks=tasks)
+    single = MSSLRegressorCV(MSSLRegressor(features="auto"), refit="best", **QUICK).fit(X, y, tasks=tasks)
     assert single.feature_members_ == ["linear"]
     assert single.best_params_["features"] == "linear"
 
@@ -54,10 +57,10 @@ def test_scores_of_all_contestants_have_one_unit(rng):
     """The scores are ratios of mean squared errors, whatever noise curves would leave over."""
     X, y, tasks = curved(rng)
     splits = list(TaskKFold(3).split(X, y, tasks))
-    search = MSSLRegressorCV(features="auto", **(QUICK | {"cv": splits})).fit(X, y, tasks=tasks)
+    search = MSSLRegressorCV(MSSLRegressor(features="auto"), **QUICK | {"cv": splits}).fit(X, y, tasks=tasks)
     errors = {}
     for features in ("linear", "spline"):
-        alone = MSSLRegressorCV(features=features, **(QUICK | {"cv": splits})).fit(X, y, tasks=tasks)
+        alone = MSSLRegressorCV(MSSLRegressor(features=features), **QUICK | {"cv": splits}).fit(X, y, tasks=tasks)
         parts = []
         for train, test in splits:
             model = MSSLRegressor(features=features, **alone.best_params_)
@@ -86,7 +89,7 @@ def test_maps_see_the_training_rows_of_their_fold_only(rng, layout):
         X, y, named = X[:20], y.reshape(3, 20).T, {}
     splits = list(TaskKFold(3).split(X, y, tasks)) if named else [(np.arange(10), np.arange(10, 20))]
     Watched.seen = []
-    MSSLRegressorCV(features=[Watched()], **(QUICK | {"cv": splits})).fit(X, y, **named)
+    MSSLRegressorCV(MSSLRegressor(features=[Watched()]), **QUICK | {"cv": splits}).fit(X, y, **named)
     assert Watched.seen[0] == {tuple(row) for row in X}
     assert Watched.seen[1:] == [{tuple(row) for row in X[train]} for train, _ in splits]
 
@@ -95,8 +98,10 @@ def test_maps_see_the_training_rows_of_their_fold_only(rng, layout):
 def test_a_fold_scores_what_a_fit_to_its_rows_predicts(rng, scoring):
     X, y, tasks = curved(rng, 30)
     splits = list(TaskKFold(2).split(X, y, tasks))
-    search = MSSLRegressorCV(features="spline", scoring=scoring, noise=1.0, **(QUICK | {"cv": splits}))
-    search.set_params(couplings=[2.0], shared_means=[False], search_tol=1e-9).fit(X, y, tasks=tasks)
+    search = MSSLRegressorCV(MSSLRegressor(features="spline", noise=1.0), scoring=scoring, **QUICK | {"cv": splits})
+    search.set_params(
+        param_grid={**QUICK["param_grid"], "coupling": [2.0], "shared_mean": [False]}, search_tol=1e-9
+    ).fit(X, y, tasks=tasks)
     for number, (train, test) in enumerate(splits):
         model = MSSLRegressor(features="spline", noise=1.0, **search.best_params_)
         model.fit(X[train], y[train], tasks=tasks[train])
@@ -108,19 +113,21 @@ def test_a_fold_scores_what_a_fit_to_its_rows_predicts(rng, scoring):
 def test_sparse_columns_are_linear(rng):
     X, y, tasks = curved(rng, 30)
     thin = sparse.csr_array(X * (rng.uniform(size=X.shape) < 0.3))
-    search = MSSLRegressorCV(features="auto", **QUICK).fit(thin, y, tasks=tasks)
+    search = MSSLRegressorCV(MSSLRegressor(features="auto"), **QUICK).fit(thin, y, tasks=tasks)
     assert list(search.feature_scores_) == ["linear"]
 
 
 def test_columns_without_curves_end_the_contest(rng):
     X = (rng.uniform(size=(90, 3)) < 0.5).astype(float)
-    search = MSSLRegressorCV(features="auto", **QUICK).fit(X, X[:, 0] + rng.normal(size=90), tasks=np.arange(90) % 3)
+    search = MSSLRegressorCV(MSSLRegressor(features="auto"), **QUICK).fit(
+        X, X[:, 0] + rng.normal(size=90), tasks=np.arange(90) % 3
+    )
     assert list(search.feature_scores_) == ["linear"]
 
 
 def test_checkpoints_tell_contestants_apart(rng, tmp_path):
     X, y, tasks = curved(rng, 30)
-    how = {"features": "auto", "checkpoint": tmp_path / "scores", **QUICK}
+    how = {"estimator": MSSLRegressor(features="auto"), "checkpoint": tmp_path / "scores", **QUICK}
     first = MSSLRegressorCV(**how).fit(X, y, tasks=tasks)
     again = MSSLRegressorCV(**how).fit(X, y, tasks=tasks)
     assert first.feature_scores_ == again.feature_scores_
@@ -132,7 +139,9 @@ def test_a_search_with_categories_and_gaps_is_saved(rng, tmp_path):
     frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(kind=rng.choice(["u", "v", "w"], size=90))
     frame.loc[3, "a"] = np.nan
     labels = np.where(y > y.mean(), "high", "low")
-    search = MSSLClassifierCV(features="spline", missing="indicator", **QUICK).fit(frame, labels, tasks=tasks)
+    search = MSSLClassifierCV(MSSLClassifier(features="spline", missing="indicator"), **QUICK).fit(
+        frame, labels, tasks=tasks
+    )
     assert "a missing" in search.features_
     assert "a: spline 1" in search.features_
     again = mssl.load(mssl.save(search, tmp_path / "search.npz"))
@@ -176,5 +185,5 @@ def test_curves_win_by_two_standard_errors(margin, wins, rng, monkeypatch):
     X, y, tasks = curved(rng, n=30)
     monkeypatch.setattr(Candidate, "advantage", lambda self, other: (margin * 0.01, 0.01))
     monkeypatch.setattr("mssl.model_selection.search.feature_choices", lambda *given: ["linear", "spline"])
-    search = MSSLRegressorCV(features="auto", average=False, **QUICK).fit(X, y, tasks=tasks)
+    search = MSSLRegressorCV(MSSLRegressor(features="auto"), refit="best", **QUICK).fit(X, y, tasks=tasks)
     assert search.feature_members_ == ["spline" if wins else "linear"]

@@ -6,12 +6,15 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GroupKFold
 
-from mssl import MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, MultiTaskGLMCV, StabilitySelection
+from mssl import MSSLClassifier, MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, StabilitySelection
 from mssl.data.folds import read_splits
 from mssl.exceptions import LayoutError
 from mssl.model_selection import TaskBlockKFold, TaskGroupKFold
 
-QUICK = {"couplings": [1.0], "coef_penalties": [0.0], "shared_means": [False], "cv": 3}
+QUICK = {
+    "param_grid": {"graph_penalty": [1.0, 0.1], "coupling": [1.0], "coef_penalty": [0.0], "shared_mean": [False]},
+    "cv": 3,
+}
 
 
 def stations(seed=0, K=5, n=30, d=3, shared=0.0):
@@ -30,9 +33,9 @@ def stations(seed=0, K=5, n=30, d=3, shared=0.0):
 
 
 MODELS = {
-    "regressor": MSSLRegressorCV([1.0, 0.1], **QUICK, task_column="site"),
-    "classifier": MSSLClassifierCV([1.0, 0.1], **QUICK, task_column="site"),
-    "glm": MultiTaskGLMCV(MultiTaskGLM(task_column="site"), {"penalty__alpha": [0.0, 1.0]}, cv=3),
+    "regressor": MSSLRegressorCV(MSSLRegressor(task_column="site"), **QUICK),
+    "classifier": MSSLClassifierCV(MSSLClassifier(task_column="site"), **QUICK),
+    "glm": MSSLRegressorCV(MultiTaskGLM(task_column="site"), {"penalty__alpha": [0.0, 1.0]}, refit="best", cv=3),
 }
 
 
@@ -60,7 +63,9 @@ def test_a_column_is_a_vector_and_no_feature(name, parameter, splitter):
 
 def test_splitters_of_scikit_learn_get_the_groups():
     frame, y = stations()
-    model = MSSLRegressorCV([1.0], **{**QUICK, "cv": GroupKFold(3)}, task_column="site").fit(frame, y, groups="day")
+    model = MSSLRegressorCV(MSSLRegressor(task_column="site"), **{**QUICK, "cv": GroupKFold(3)}).fit(
+        frame, y, groups="day"
+    )
     assert model.n_splits_ == 3
     pairs = read_splits(GroupKFold(3), frame, y, frame["site"], groups=frame["day"])
     days = frame["day"].to_numpy()
@@ -109,9 +114,9 @@ def test_random_folds_over_shared_days_are_too_sure():
     gaps = []
     for seed in range(6):
         frame, y = stations(seed, K=8, n=16, d=8, shared=0.9)
-        grid = {**QUICK, "couplings": [20.0], "shared_means": [1.0], "cv": 4}
+        grid = {"graph_penalty": [1.0], "coef_penalty": [0.0], "coupling": [20.0], "shared_mean": [1.0]}
         random, whole = (
-            MSSLRegressorCV([1.0], **grid, task_column="site")
+            MSSLRegressorCV(MSSLRegressor(task_column="site"), grid, cv=4)
             .fit(frame.drop(columns="day"), y, groups=groups)
             .best_score_
             for groups in (None, frame["day"])

@@ -153,13 +153,13 @@ def test_a_path_needs_an_estimator_with_both_penalties(data, estimator):
 def test_default_grids_of_the_papers_formulation_run_from_the_empty_graph(kind, search):
     X, y, settings = _draw("residual" if kind == "residuals" else "gaussian", 0, 24)
     labels = kind == "labels"
-    model = (MSSLClassifierCV if labels else MSSLRegressorCV)(formulation="paper", search=search, cv=2, **settings)
+    single = MSSLClassifier(formulation="paper") if labels else MSSLRegressor(formulation="paper", **settings)
+    model = (MSSLClassifierCV if labels else MSSLRegressorCV)(single, search=search, cv=2)
     y = (y > 0).astype(int) if labels else y
     model.fit(X, y)
     tried = model.cv_results_["params"]
     lambdas = sorted({params["graph_penalty"] for params in tried})
     assert lambdas[0] > 0
-    single = MSSLClassifier(formulation="paper") if labels else MSSLRegressor(formulation="paper", **settings)
     assert lambdas[-1] == pytest.approx(single.limits(X, y).graph_penalty)
     for absent in ("coupling", "shrinkage", "variance_floor", "shared_mean"):
         assert len({params[absent] for params in tried}) == 1

@@ -14,7 +14,6 @@ from mssl import (
     MSSLRegressor,
     MSSLRegressorCV,
     MultiTaskGLM,
-    MultiTaskGLMCV,
     StabilitySelection,
 )
 from mssl.data.folds import Folds
@@ -158,8 +157,12 @@ def test_sparse_features_and_fewer_rows_than_features():
 @pytest.mark.parametrize("layout", ["long", "shared", "aligned"])
 def test_refit_is_the_plain_estimator_with_the_best_parameters(layout):
     data, more = _data(layout)
-    grid = {"couplings": [1.0], "shared_means": [False], "search": "grid"}
-    search = MSSLRegressorCV([0.5, 0.1], [0.0, 4.0], **grid, cv=3, average=False).fit(data.X, data.y, **more)
+    grid = {"param_grid": {"coupling": [1.0], "shared_mean": [False]}, "search": "grid"}
+    search = MSSLRegressorCV(
+        cv=3,
+        refit="best",
+        **{**grid, "param_grid": {**grid["param_grid"], "graph_penalty": [0.5, 0.1], "coef_penalty": [0.0, 4.0]}},
+    ).fit(data.X, data.y, **more)
     assert search.members_ == [search.best_params_]
     plain = MSSLRegressor(**search.best_params_).fit(data.X, data.y, **more)
     np.testing.assert_allclose(search.coef_, plain.coef_, rtol=1e-9, atol=1e-12)
@@ -220,10 +223,10 @@ def test_a_graph_has_to_win_clearly_over_one_ridge(seed):
 
 def test_a_path_left_early_chooses_as_the_whole_one_does():
     data = make_clustered_tasks(n_tasks=30, n_features=4, n_samples=300, shared_design=False, random_state=0)
-    grid = {"graph_penalties": np.geomspace(0.8, 0.001, 8), "coef_penalties": [0.0], "couplings": [1.0]}
-    grid |= {"shared_means": [False], "shrinkages": [0.0], "variance_floors": [0.125]}
+    grid = {"param_grid": {"graph_penalty": np.geomspace(0.8, 0.001, 8), "coef_penalty": [0.0], "coupling": [1.0]}}
+    grid["param_grid"] |= {"shared_mean": [False], "shrinkage": [0.0], "variance_floor": [0.125]}
     short = MSSLRegressorCV(**grid).fit(data.X, data.y, tasks=data.tasks)
-    whole = MSSLRegressorCV(**grid, search="grid").fit(data.X, data.y, tasks=data.tasks)
+    whole = MSSLRegressorCV(search="grid", **grid).fit(data.X, data.y, tasks=data.tasks)
     scores, all_scores = (m.cv_results_["mean_test_score"] for m in (short, whole))
     scored = np.isfinite(scores)
     assert np.isfinite(all_scores).all()
@@ -237,18 +240,34 @@ def test_the_product_of_given_grids_is_scored_whole():
     data = make_clustered_tasks(n_tasks=12, n_features=5, n_samples=20, clusters=[range(12)], random_state=0)
     friends = GraphLaplacian(adjacency=np.ones((12, 12)) - np.eye(12))
     grid = {"structure__alpha": np.geomspace(1e-2, 1e5, 8)}
-    search = MultiTaskGLMCV(MultiTaskGLM(friends), grid).fit(data.X, data.y, tasks=data.tasks)
+    search = MSSLRegressorCV(MultiTaskGLM(friends), grid, refit="best").fit(data.X, data.y, tasks=data.tasks)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert search.best_score_ == search.cv_results_["mean_test_score"].max()
 
 
 def test_the_average_is_that_of_all_settings_within_a_standard_error():
     data, more = _data("long")
-    settings = {"couplings": [1.0, 5.0], "shared_means": [False, 0.5], "search": "grid", "cv": 4, "tol": 1e-9}
-    search = MSSLRegressorCV([0.5, 0.1], [0.0, 4.0], **settings, search_tol=1e-9).fit(data.X, data.y, **more)
-    best = MSSLRegressorCV([0.5, 0.1], [0.0, 4.0], **settings, search_tol=1e-9, average=False).fit(
-        data.X, data.y, **more
-    )
+    settings = {
+        "param_grid": {"coupling": [1.0, 5.0], "shared_mean": [False, 0.5]},
+        "estimator": MSSLRegressor(tol=1e-9),
+        "search": "grid",
+        "cv": 4,
+    }
+    search = MSSLRegressorCV(
+        search_tol=1e-9,
+        **{
+            **settings,
+            "param_grid": {**settings["param_grid"], "graph_penalty": [0.5, 0.1], "coef_penalty": [0.0, 4.0]},
+        },
+    ).fit(data.X, data.y, **more)
+    best = MSSLRegressorCV(
+        search_tol=1e-9,
+        refit="best",
+        **{
+            **settings,
+            "param_grid": {**settings["param_grid"], "graph_penalty": [0.5, 0.1], "coef_penalty": [0.0, 4.0]},
+        },
+    ).fit(data.X, data.y, **more)
     assert search.best_params_ == best.best_params_ == search.members_[0]
     assert 1 < len(search.members_) < len(search.cv_results_["params"])
     models = [MSSLRegressor(**params, tol=1e-9).fit(data.X, data.y, **more) for params in search.members_]
@@ -267,24 +286,27 @@ def test_the_average_is_that_of_all_settings_within_a_standard_error():
         assert str(params) in inside or gap > error
 
 
-@pytest.mark.parametrize("settings", [{"one_standard_error": True}, {"selection": "graph"}])
+@pytest.mark.parametrize("settings", [{"refit": "one_se"}, {"selection": "graph"}])
 def test_weights_for_the_graph_are_not_averaged(settings):
     data, more = _data("long")
-    search = MSSLRegressorCV([0.5, 0.1], [0.0], couplings=[1.0], cv=3, **settings).fit(data.X, data.y, **more)
+    grid = {"graph_penalty": [0.5, 0.1], "coef_penalty": [0.0], "coupling": [1.0]}
+    search = MSSLRegressorCV(param_grid=grid, cv=3, **settings).fit(data.X, data.y, **more)
     assert search.members_ == [search.best_params_]
 
 
 def test_more_tasks_than_features_are_shrunk():
     data = make_clustered_tasks(n_features=4, n_samples=12, random_state=0)
-    search = MSSLRegressorCV(couplings=[1.0], coef_penalties=[0.0], shared_means=[False], cv=2)
+    search = MSSLRegressorCV(param_grid={"coupling": [1.0], "coef_penalty": [0.0], "shared_mean": [False]}, cv=2)
     search.fit(data.X, data.y, tasks=data.tasks)
     assert set(search.cv_results_["param_shrinkage"]) == {0.5}
 
 
 def test_any_scorer_of_scikit_learn():
     data, more = _data("long")
-    grid = {"graph_penalties": [0.5, 0.05], "coef_penalties": [0.0], "couplings": [1.0], "shared_means": [False]}
-    search = MSSLRegressorCV(**grid, scoring="neg_mean_squared_error", cv=3, search="grid").fit(data.X, data.y, **more)
+    grid = {
+        "param_grid": {"graph_penalty": [0.5, 0.05], "coef_penalty": [0.0], "coupling": [1.0], "shared_mean": [False]}
+    }
+    search = MSSLRegressorCV(scoring="neg_mean_squared_error", cv=3, search="grid", **grid).fit(data.X, data.y, **more)
     splits = list(TaskKFold(3).split(data.X, data.y, data.tasks))
     for place, params in enumerate(search.cv_results_["params"]):
         for number, (train, test) in enumerate(splits):
@@ -292,7 +314,9 @@ def test_any_scorer_of_scikit_learn():
             error = np.mean((model.predict(data.X[test], tasks=data.tasks[test]) - data.y[test]) ** 2)
             assert search.cv_results_[f"split{number}_test_score"][place] == pytest.approx(-error, rel=0.02)
     column = np.column_stack([np.unique(data.tasks, return_inverse=True)[1], data.X])
-    by_column = MSSLRegressorCV(**grid, scoring="neg_mean_squared_error", cv=3, search="grid", task_column=0)
+    by_column = MSSLRegressorCV(
+        MSSLRegressor(task_column=0), scoring="neg_mean_squared_error", cv=3, search="grid", **grid
+    )
     by_column.fit(column, data.y)
     np.testing.assert_allclose(
         by_column.cv_results_["mean_test_score"], search.cv_results_["mean_test_score"], rtol=1e-6
@@ -301,9 +325,9 @@ def test_any_scorer_of_scikit_learn():
 
 def test_one_standard_error_takes_a_sparser_graph():
     data = make_clustered_tasks(n_features=10, n_samples=20, random_state=0)
-    settings = {"couplings": [1.0], "coef_penalties": [0.0], "shared_means": [False]}
-    best = MSSLRegressorCV(**settings, cv=3).fit(data.X, data.y, tasks=data.tasks)
-    simple = MSSLRegressorCV(**settings, cv=3, one_standard_error=True).fit(data.X, data.y, tasks=data.tasks)
+    settings = {"param_grid": {"coupling": [1.0], "coef_penalty": [0.0], "shared_mean": [False]}}
+    best = MSSLRegressorCV(cv=3, **settings).fit(data.X, data.y, tasks=data.tasks)
+    simple = MSSLRegressorCV(cv=3, refit="one_se", **settings).fit(data.X, data.y, tasks=data.tasks)
     table = simple.cv_results_
     spread = table["std_test_score"][best.best_index_] * np.sqrt(3 / 2) / np.sqrt(3)
     assert simple.best_score_ >= best.best_score_ - spread - 1e-12
@@ -314,10 +338,10 @@ def test_one_standard_error_takes_a_sparser_graph():
 
 def test_selection_says_where_weights_and_graph_come_from():
     data = make_clustered_tasks(n_features=12, n_samples=30, random_state=0)
-    settings = {"couplings": [1.0], "coef_penalties": [0.0], "shared_means": [False], "cv": 3}
+    settings = {"param_grid": {"coupling": [1.0], "coef_penalty": [0.0], "shared_mean": [False]}, "cv": 3}
     stable = StabilitySelection(n_subsamples=20, random_state=0)
     fits = {
-        kind: MSSLRegressorCV(**settings, selection=kind, stability=stable).fit(data.X, data.y, tasks=data.tasks)
+        kind: MSSLRegressorCV(selection=kind, stability=stable, **settings).fit(data.X, data.y, tasks=data.tasks)
         for kind in ("prediction", "both", "graph")
     }
     np.testing.assert_array_equal(fits["prediction"].coef_, fits["both"].coef_)
@@ -341,20 +365,22 @@ def _among(params, names):
     return {name: params[name] for name in names}
 
 
-@pytest.mark.parametrize("settings", [{}, {"on": "residual"}])
-def test_too_little_to_select_from_is_said_before_the_search(settings, monkeypatch):
+@pytest.mark.parametrize("on", ["coef", "residual"])
+def test_too_little_to_select_from_is_said_before_the_search(on, monkeypatch):
     monkeypatch.setattr("mssl.model_selection.scores.score_chain", lambda *_: pytest.fail("computed"))
     X, y = np.random.default_rng(0).standard_normal((2, 3, 3))
-    X, y = (X, y) if settings else (np.tile(X, (4, 1)), np.tile(y, (4, 1)))
+    X, y = (X, y) if on == "residual" else (np.tile(X, (4, 1)), np.tile(y, (4, 1)))
     with pytest.raises(ParameterError, match=r"There are 3 (rows|features) to halve"):
-        MSSLRegressorCV(selection="both", cv=3, **settings).fit(X, y)
+        MSSLRegressorCV(MSSLRegressor(on=on), selection="both", cv=3).fit(X, y)
 
 
 def test_classifier_chooses_and_predicts():
     data = make_clustered_tasks(**SMALL, family="binary", random_state=0)
     labels = np.where(data.y == 1, "yes", "no")
-    grid = {"couplings": [1.0], "shared_means": [True, False], "search": "grid", "average": False}
-    search = MSSLClassifierCV([0.5, 0.05], [0.0], **grid, cv=3).fit(data.X, labels, tasks=data.tasks)
+    grid = {"param_grid": {"coupling": [1.0], "shared_mean": [True, False]}, "search": "grid", "refit": "best"}
+    search = MSSLClassifierCV(
+        cv=3, **{**grid, "param_grid": {**grid["param_grid"], "graph_penalty": [0.5, 0.05], "coef_penalty": [0.0]}}
+    ).fit(data.X, labels, tasks=data.tasks)
     plain = MSSLClassifier(**search.best_params_).fit(data.X, labels, tasks=data.tasks)
     np.testing.assert_allclose(search.coef_, plain.coef_, atol=1e-9)
     assert search.classes_.tolist() == ["no", "yes"]
@@ -372,7 +398,7 @@ def test_general_estimator_over_any_parameters():
     data, more = _data("long")
     grid = {"structure__alpha": [0.1, 1.0, 10.0], "penalty__alpha": [0.0, 2.0]}
     estimator = MultiTaskGLM(Independent(), L1(), noise=1.0, scale_features=False)
-    search = MultiTaskGLMCV(estimator, grid, cv=4).fit(data.X, data.y, **more)
+    search = MSSLRegressorCV(estimator, grid, refit="best", cv=4).fit(data.X, data.y, **more)
     assert len(search.cv_results_["params"]) == 6
     plain = clone(estimator).set_params(**search.best_params_).fit(data.X, data.y, **more)
     np.testing.assert_allclose(search.coef_, plain.coef_, atol=1e-8)
@@ -380,22 +406,25 @@ def test_general_estimator_over_any_parameters():
         search.predict(data.X_test, tasks=data.tasks_test), plain.predict(data.X_test, tasks=data.tasks_test)
     )
     one = data.tasks == np.unique(data.tasks)[0]
-    alone = MultiTaskGLMCV(estimator, {"structure__alpha": [0.1, 1.0, 10.0]}, cv=KFold(4))
+    alone = MSSLRegressorCV(estimator, {"structure__alpha": [0.1, 1.0, 10.0]}, refit="best", cv=KFold(4))
     alone.fit(data.X[one], data.y[one])
     ridge = RidgeCV([0.1, 1.0, 10.0], cv=KFold(4), scoring="neg_mean_squared_error").fit(data.X[one], data.y[one])
     assert alone.best_params_["structure__alpha"] == ridge.alpha_
     assert alone.best_score_ == pytest.approx(ridge.best_score_, rel=1e-4)
-    assert MultiTaskGLMCV(cv=3).fit(data.X, data.y, **more).best_score_ <= 0
+    assert MSSLRegressorCV(MultiTaskGLM(), refit="best", cv=3).fit(data.X, data.y, **more).best_score_ <= 0
 
 
 @pytest.mark.parametrize(
     ("search", "words"),
     [
-        (MSSLRegressorCV([]), "graph_penalties is empty"),
-        (MSSLRegressorCV(shared_means=[]), "shared_means is empty"),
+        (MSSLRegressorCV(param_grid={"graph_penalty": []}), "graph_penalty is empty"),
+        (MSSLRegressorCV(param_grid={"shared_mean": []}), "shared_mean is empty"),
         (MSSLRegressorCV(search="random"), "'coordinate', 'grid'"),
         (MSSLRegressorCV(selection="all"), "'prediction', 'graph', 'both'"),
-        (MSSLRegressorCV(shared_means=0.5), "shared_means is 0.5"),
+        (MSSLRegressorCV(param_grid={"noise": [0.5]}), "param_grid names 'noise'"),
+        (MSSLRegressorCV(param_grid="all"), "give 'auto', or one dict"),
+        (MSSLRegressorCV(refit="mean"), "'average', 'best', 'one_se'"),
+        (MSSLRegressorCV(MultiTaskGLM(), selection="both"), "a general estimator"),
         (MSSLRegressorCV(stability="x"), "give a StabilitySelection"),
         (MSSLRegressorCV(selection="both", stability=StabilitySelection(threshold=0.2)), "threshold is 0.2"),
         (MSSLRegressorCV(scoring=["r2"]), "one scorer"),
@@ -404,11 +433,11 @@ def test_general_estimator_over_any_parameters():
         (MSSLRegressorCV(cv=100), "largest task has 24 rows"),
         (MSSLRegressorCV(cv=1), "whole number ≥ 2"),
         (MSSLRegressorCV(checkpoint=5), "checkpoint is 5"),
-        (MultiTaskGLMCV(MSSLRegressor()), "give a MultiTaskGLM"),
-        (MultiTaskGLMCV(param_grid=[{}]), "one dict"),
-        (MultiTaskGLMCV(param_grid={}), "param_grid is empty"),
-        (MultiTaskGLMCV(param_grid={"structure__beta": [1]}), "does not have"),
-        (MultiTaskGLMCV(param_grid={"structure__alpha": []}), "is empty"),
+        (MSSLRegressorCV(LinearRegression()), "give an MSSL estimator, a MultiTaskGLM"),
+        (MSSLRegressorCV(MultiTaskGLM(), [{}], refit="best"), "one dict"),
+        (MSSLRegressorCV(MultiTaskGLM(), {}, refit="best"), "param_grid is empty"),
+        (MSSLRegressorCV(MultiTaskGLM(), {"structure__beta": [1]}, refit="best"), "not searched over"),
+        (MSSLRegressorCV(MultiTaskGLM(), {"structure__alpha": []}, refit="best"), "is empty"),
     ],
 )
 def test_bad_parameters_are_named(search, words):
@@ -469,14 +498,18 @@ def test_rows_of_weight_zero_and_a_task_column():
     order = random.permutation(len(data.y))
     X, y, tasks, weights = data.X[order], data.y[order], data.tasks[order], weights[order]
     beside = MSSLRegressorCV(cv=3).fit(X, y, tasks=tasks, sample_weight=weights)
-    inside = MSSLRegressorCV(cv=3, task_column=0).fit(np.column_stack([tasks, X]), y, sample_weight=weights)
+    inside = MSSLRegressorCV(MSSLRegressor(task_column=0), cv=3).fit(
+        np.column_stack([tasks, X]), y, sample_weight=weights
+    )
     assert inside.best_params_ == beside.best_params_
     np.testing.assert_array_equal(inside.coef_, beside.coef_)
 
 
 def test_default_grid_for_a_precision_as_the_paper_has_it():
     data = _tasks()
-    search = MultiTaskGLMCV(MultiTaskGLM(SparsePrecision(normalize=False)), cv=3).fit(data.X, data.y, tasks=data.tasks)
+    search = MSSLRegressorCV(MultiTaskGLM(SparsePrecision(normalize=False)), refit="best", cv=3).fit(
+        data.X, data.y, tasks=data.tasks
+    )
     assert search.best_params_["structure__alpha"] > 0
     strongest = np.asarray(search.cv_results_["param_structure__alpha"], dtype=float).argmax()
     assert search.cv_results_["mean_edges"][strongest] < 0.2 * search.cv_results_["mean_edges"].max()

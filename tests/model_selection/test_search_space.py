@@ -52,14 +52,12 @@ def settings_of(table):
 
 @pytest.mark.parametrize("search", [coordinate_search, full_search])
 def test_given_grids_are_not_left(monkeypatch, search):
-    names = {"graph_penalties": "graph_penalty", "coef_penalties": "coef_penalty", "couplings": "coupling"}
-    names |= {"shrinkages": "shrinkage", "shared_means": "shared_mean", "variance_floors": "variance_floor"}
-    grids = {"graph_penalties": [0.7, 0.1], "coef_penalties": [0.0, 3.0], "couplings": [0.3, 5.0]}
-    grids |= {"shrinkages": [0.0, 0.2], "shared_means": [0.4, False], "variance_floors": [0.1, 0.6]}
+    grids = {"graph_penalty": [0.7, 0.1], "coef_penalty": [0.0, 3.0], "coupling": [0.3, 5.0]}
+    grids |= {"shrinkage": [0.0, 0.2], "shared_mean": [0.4, False], "variance_floor": [0.1, 0.6]}
     random = np.random.default_rng(0)
-    for grid, values in grids.items():
-        table = searched(monkeypatch, lambda params: random.normal(-1, 0.1, 4), search, given={grid: values})
-        assert {params[names[grid]] for params in settings_of(table)} == set(values)
+    for name, values in grids.items():
+        table = searched(monkeypatch, lambda params: random.normal(-1, 0.1, 4), search, given={name: values})
+        assert {params[name] for params in settings_of(table)} == set(values)
     table = searched(monkeypatch, lambda params: random.normal(-1, 0.1, 4), full_search, given=grids)
     assert len(table.candidates) == 2**6
 

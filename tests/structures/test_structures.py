@@ -585,6 +585,14 @@ def test_floors_are_auto_or_numbers_above_zero():
         with pytest.raises(ParameterError, match=r"variance_floor is .*give a number above 0, or 'auto'"):
             fit(MSSLRegressor(variance_floor=wrong), data)
     grid = MSSLRegressorCV(
-        [0.3], [0.0], couplings=[1.0], shared_means=[False], variance_floors=["auto", 0.5], search="grid", cv=2
+        param_grid={
+            "graph_penalty": [0.3],
+            "coef_penalty": [0.0],
+            "coupling": [1.0],
+            "shared_mean": [False],
+            "variance_floor": ["auto", 0.5],
+        },
+        search="grid",
+        cv=2,
     )
     assert {p["variance_floor"] for p in fit(grid, data).cv_results_["params"]} == {"auto", 0.5}

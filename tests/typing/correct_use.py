@@ -19,6 +19,7 @@ from mssl import (
     presets,
     transfer_report,
 )
+from mssl.estimators.base import MultiTaskEstimator
 from mssl.losses import Loss, Poisson
 from mssl.penalties import L1
 from mssl.structures import Independent, KnownEdges, SparsePrecision
@@ -39,16 +40,20 @@ assert_type(model.score(X, y, tasks=tasks, sample_weight=np.ones(60)), float)
 assert_type(model.limits(X, y, tasks=tasks).graph_penalty, float)
 assert_type(model.loss_, Loss)
 
-search = MSSLRegressorCV([0.1, 1.0], cv=3, warm_start=True, stability=StabilitySelection()).fit(X, y, tasks=tasks)
+search = MSSLRegressorCV(
+    MSSLRegressor(warm_start=True), {"graph_penalty": [0.1, 1.0]}, cv=3, stability=StabilitySelection()
+).fit(X, y, tasks=tasks)
 assert_type(search, MSSLRegressorCV)
-assert_type(search.best_estimator_, MSSLRegressor)
+assert_type(search.best_estimator_, MultiTaskEstimator)
 assert_type(search.coef_, Array)
 assert_type(search.n_iter_, int)
 assert_type(search.graph_, TaskGraph)
 
 labels = np.where(y > 0, "yes", "no")
 assert_type(MSSLClassifier(class_weight={"yes": 2.0}).fit(X, labels, tasks=tasks).predict_proba(X, tasks=tasks), Array)
-assert_type(MSSLClassifierCV(class_weight="balanced", cv=2).fit(X, labels, tasks=tasks).best_score_, float)
+assert_type(
+    MSSLClassifierCV(MSSLClassifier(class_weight="balanced"), cv=2).fit(X, labels, tasks=tasks).best_score_, float
+)
 
 general = MultiTaskGLM(SparsePrecision(0.1), L1(0.2), loss=Poisson()).fit(X, np.abs(np.round(y)), tasks=tasks)
 assert_type(general, MultiTaskGLM)

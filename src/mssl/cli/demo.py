@@ -65,7 +65,9 @@ def demo(seeds: int, output: Path, jobs: int | None) -> None:
         for seed in range(seeds):
             data = make_clustered_tasks("centres", random_state=seed)
             model = MSSLRegressorCV(
-                couplings=[1.0], shared_means=[False], coef_penalties=[0.0], selection="both", n_jobs=jobs
+                param_grid={"coupling": [1.0], "shared_mean": [False], "coef_penalty": [0.0]},
+                selection="both",
+                n_jobs=jobs,
             ).fit(data.X, data.y, tasks=data.tasks)
             errors["OLS"].append(_errors(data, _alone(LinearRegression(), data)))
             errors["ridge, CV"].append(_errors(data, _alone(RidgeCV(np.logspace(-3, 3, 25)), data)))

@@ -43,10 +43,12 @@ _log = logging.getLogger("mssl")
 _MANY_ROWS = 100_000  # of a table that takes long enough to say what is being done with it
 _MANY_TASKS = 500  # beyond which the whole search and stability selection take many minutes
 _SHORT_SEARCH: dict[str, Any] = {
-    "graph_penalties": [0.2, 0.3, 0.5, float("inf")],
-    "coef_penalties": [0.0],
-    "couplings": [0.5, 2.0],
-    "shared_means": [True],
+    "param_grid": {
+        "graph_penalty": [0.2, 0.3, 0.5, float("inf")],
+        "coef_penalty": [0.0],
+        "coupling": [0.5, 2.0],
+        "shared_mean": [True],
+    },
     "selection": "prediction",
 }
 
@@ -198,8 +200,7 @@ def _fit_distributed(
 
 def _shorten(model: Any, n_tasks: int) -> None:
     """Search among fewer settings where there are many tasks, and say so."""
-    known = model.get_params(deep=False)
-    if n_tasks <= _MANY_TASKS or "graph_penalties" not in known or known.get("on", "coef") != "coef":
+    if n_tasks <= _MANY_TASKS or getattr(getattr(model, "estimator", None), "on", "") != "coef":
         return
     model.set_params(**_SHORT_SEARCH)
     warn(

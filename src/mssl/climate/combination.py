@@ -344,11 +344,12 @@ def _align(observed: Any, fields: dict[str, Any], train: tuple[int, int], test: 
 
 def _linear(model: Any) -> Any:
     """The model; one that would choose its features has the members themselves, each with one weight."""
-    features = model.get_params(deep=False).get("features", "linear")
-    if features == "auto":
-        return clone(model).set_params(features="linear")
-    if features != "linear":
-        raise refused("features", features, "a combination is linear in the members: give 'linear'")
+    known = model.get_params()
+    for name in {"features", "estimator__features"} & known.keys():
+        if known[name] == "auto":
+            model = clone(model).set_params(**{name: "linear"})
+        elif known[name] != "linear":
+            raise refused("features", known[name], "a combination is linear in the members: give 'linear'")
     return model
 
 

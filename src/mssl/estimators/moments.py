@@ -20,7 +20,7 @@ from mssl.losses import Loss
 
 def _is_gaussian(model: Any) -> bool:
     """Whether moments tell all that the model needs of its rows."""
-    loss = getattr(model, "loss", "gaussian")
+    loss = getattr(getattr(model, "estimator", None) or model, "loss", "gaussian")  # of a search: what it fits
     return bool(getattr(loss, "name", loss) == "gaussian")
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import warnings
 from collections.abc import Iterable
 from enum import Enum
 from functools import cached_property
@@ -537,9 +538,9 @@ def check_classes(classes: Iterable[type[Any]]) -> list[type[Any]]:
 def _with_parameters(cls: type[Any], state: dict[str, Any]) -> Any:
     """An estimator, splitter or loss with these parameters and further attributes.
 
-    A parameter that the class got after the file was written has its default.
+    A parameter that the class got after the file was written has its default; old names are read as ever.
     """
-    parameters = _parameters(cls)
+    parameters = _parameters(cls) | set(getattr(cls, "_old_names", ()))
     further = {name: content for name, content in state.items() if name not in parameters}
     strange = [name for name in further if not _ATTRIBUTE.fullmatch(name) or "__" in name or _hides(cls, name)]
     if strange:
@@ -551,7 +552,9 @@ def _with_parameters(cls: type[Any], state: dict[str, Any]) -> Any:
             f"the parameter {name!r} of {cls.__name__} names files that a later fit reads and writes, or more than "
             f"{_MOST_JOBS} processes; no model file may. Set it to None before saving, and again after loading"
         )
-    model = cls(**{name: content for name, content in state.items() if name in parameters})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # no user can spell a file anew
+        model = cls(**{name: content for name, content in state.items() if name in parameters})
     vars(model).update(further)
     return model
 

@@ -84,8 +84,8 @@ def name_of(params: Params | Sequence[Params]) -> str:
 
 def along_graphs(params: Params) -> tuple[str, float]:
     """What sorts settings into chains that differ in λ alone, which falls."""
-    rest = {name: value for name, value in params.items() if name != "graph_penalty"}
-    return name_of(rest), -float(params["graph_penalty"])
+    rest = {name: value for name, value in params.items() if name not in GRAPH_PENALTIES}
+    return name_of(rest), -sum(float(params[name]) for name in GRAPH_PENALTIES if name in params)
 
 
 def follow_all(source: Any, template: Any, settings: Sequence[Params]) -> Iterator[PathPoint]:

@@ -17,8 +17,10 @@ variance of the training part does not depend on the test rows. It is less certa
 from __future__ import annotations
 
 import warnings
+from copy import copy
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, wraps
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from numpy.typing import NDArray
 from mssl._typing import Array, Mask
 from mssl.data.design import ROUNDING, Design
 from mssl.data.folds import Folds
+from mssl.data.inputs import is_missing
 from mssl.data.layouts import TaskData, subset
 from mssl.data.moments import Moments
 from mssl.estimators.gaps import fit_with_gaps, has_gaps
@@ -277,6 +280,72 @@ class RowFold(_Fold, Dataset):
             return np.ones(self.n_tasks)
         known = _PreparedOnce.prepared(self, self.spec)  # of known targets: expected ones vary less
         return known.unit**2 * noise_units(known)
+
+
+class ScoredFold(RowFold):
+    """A fold of rows that a scikit-learn scorer judges."""
+
+    def __init__(self, fold: RowFold, scorer: Any, test: tuple[Any, ...], reader: Any) -> None:
+        super().__init__(fold.data, fold.train_mask, fold.test_mask, fold.loss, fold.spec)
+        self.scorer, self.reader = scorer, reader
+        self.X_test, self.y_test, self.tasks_test, self.weights_test = test
+
+    def task_scores(self, point: Any) -> Array:
+        """None: a scorer judges all tasks together."""
+        return np.empty(0)
+
+    def score(self, point: Any) -> float:
+        """What the scorer says of the fitted model: of its columns one by one where scikit-learn has made it."""
+        model = point.model._same_input(self.reader)
+        model.from_spec(point.spec, self.data, point.prepared, point.result)
+        if self.tasks_test is not None:
+            model = _answering(model, lambda method: _with_tasks(method, self.tasks_test))
+        if self.data.layout == "long" or not hasattr(self.scorer, "_score_func"):
+            return self._judge(model, self.y_test, self.weights_test)
+        targets, weights = np.asarray(self.y_test), self.weights_test
+        seen = ~is_missing(targets)
+        if weights is not None:
+            weights = np.broadcast_to(weights.reshape(len(seen), -1), seen.shape)
+            seen &= weights > 0
+        columns = np.flatnonzero(seen.any(axis=0)).tolist()
+        return float(np.mean([self._judge_column(model, targets, weights, k, seen[:, k]) for k in columns]))
+
+    def _judge_column(self, model: Any, targets: Any, weights: Any, k: int, rows: Mask) -> float:
+        alone = _answering(model, lambda method: _of_column(method, k, rows))
+        return self._judge(alone, targets[rows, k], None if weights is None else weights[rows, k])
+
+    def _judge(self, model: Any, y: Any, weights: Any) -> float:
+        takes = "sample_weight" in signature(getattr(self.scorer, "_score_func", self.scorer)).parameters
+        more = {"sample_weight": weights} if takes and weights is not None else {}
+        return float(self.scorer(model, self.X_test, y, **more))
+
+
+def _answering(model: Any, change: Any) -> Any:
+    """The model with other methods, for scorers that know X and y only."""
+    answering = copy(model)
+    for name in ("predict", "predict_proba", "decision_function", "score"):
+        if hasattr(model, name):
+            setattr(answering, name, change(getattr(model, name)))
+    return answering
+
+
+def _with_tasks(method: Any, tasks: Any) -> Any:
+    @wraps(method)
+    def bound(*args: Any, **named: Any) -> Any:
+        call = signature(method).bind(*args, **named)
+        if call.arguments.get("tasks") is None:
+            call.arguments["tasks"] = tasks
+        return method(*call.args, **call.kwargs)
+
+    return bound
+
+
+def _of_column(method: Any, k: int, rows: Mask) -> Any:
+    @wraps(method)
+    def bound(*args: Any, **named: Any) -> Any:
+        return method(*args, **named)[rows, k]
+
+    return bound
 
 
 def noise_units(prepared: Prepared) -> Array:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from copy import copy
 from dataclasses import replace
-from functools import wraps
-from inspect import getattr_static, signature
+from inspect import getattr_static
 from os import PathLike
 from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
@@ -15,15 +14,17 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.metrics import check_scoring
 from sklearn.utils import _safe_indexing
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from mssl._html import Html, tag
 from mssl._progress import Progress
-from mssl._typing import Array, Labels, Mask
-from mssl._validation import refused
+from mssl._typing import Array, Labels
+from mssl._validation import check_choice, check_instance, refused
 from mssl.data.encoding import Features
 from mssl.data.folds import Folds
 from mssl.data.hints import warn_of_ids, warn_of_residuals
-from mssl.data.inputs import as_given, is_missing, listing, read_labels, take_columns
+from mssl.data.inputs import as_given, listing, read_labels, take_columns
 from mssl.data.layouts import TaskData
 from mssl.data.moments import Moments
 from mssl.estimators.base import (
@@ -37,19 +38,31 @@ from mssl.estimators.base import (
 from mssl.estimators.effects import PartialEffect
 from mssl.estimators.gaps import check_rows, fit_with_gaps
 from mssl.estimators.moments import check_moments, remember_moments
+from mssl.estimators.mssl import MSSLRegressor
 from mssl.estimators.summary import Summary, summarise
-from mssl.exceptions import DataError, all_or_nothing
+from mssl.exceptions import DataError, ParameterError, all_or_nothing
 from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.graph.task_graph import TaskGraph
 from mssl.kernels.threads import SingleThreaded
 from mssl.losses import Loss
 from mssl.metrics import HeldOut, conditional_score, mean_of_known
-from mssl.model_selection.chains import name_of
-from mssl.model_selection.folds import Dataset, RowFold, make_folds
+from mssl.model_selection.chains import configured, follow, follow_all, graph_limit, grid_values, name_of
+from mssl.model_selection.folds import Dataset, RowFold, ScoredFold, make_folds
 from mssl.model_selection.parallel import run
 from mssl.model_selection.scores import AUC, SCORE, Candidate, ScoreTable, score_average
-from mssl.model_selection.search_space import STAGES
+from mssl.model_selection.search_space import (
+    GRIDS,
+    STAGES,
+    SearchSpace,
+    coordinate_search,
+    full_search,
+    is_of_loss,
+    product_search,
+)
+from mssl.model_selection.stability import MIN_ROWS_TO_HALVE, StabilitySelection
+from mssl.penalties import L1
 from mssl.solvers.alternation import FitResult, Record
+from mssl.structures import Independent
 
 T = TypeVar("T")
 
@@ -57,6 +70,7 @@ T = TypeVar("T")
 # two of five draws of pure noise and on a cut of landmine, where they lost. The one draw of true curves that was looked
 # at gained 4.8.
 FEATURE_MARGIN = 2.0
+MOST_MEMBERS = 30  # of an average: more cost time and change nothing
 MOST_ROUNDS = 50  # of a fit that is only scored: an unfinished one ranks its settings too, at a quarter of the time
 
 
@@ -78,72 +92,6 @@ class Chosen(Generic[T]):
 
     def __set__(self, search: SearchCV, value: T) -> None:
         setattr(search._chosen(), self.name, value)
-
-
-class ScoredFold(RowFold):
-    """A fold of rows that a scikit-learn scorer judges."""
-
-    def __init__(self, fold: RowFold, scorer: Any, test: tuple[Any, ...], reader: MultiTaskEstimator) -> None:
-        super().__init__(fold.data, fold.train_mask, fold.test_mask, fold.loss, fold.spec)
-        self.scorer, self.reader = scorer, reader
-        self.X_test, self.y_test, self.tasks_test, self.weights_test = test
-
-    def task_scores(self, point: Any) -> Array:
-        """None: a scorer judges all tasks together."""
-        return np.empty(0)
-
-    def score(self, point: Any) -> float:
-        """What the scorer says of the fitted model: of its columns one by one where scikit-learn has made it."""
-        model = point.model._same_input(self.reader)
-        model.from_spec(point.spec, self.data, point.prepared, point.result)
-        if self.tasks_test is not None:
-            model = _answering(model, lambda method: _with_tasks(method, self.tasks_test))
-        if self.data.layout == "long" or not hasattr(self.scorer, "_score_func"):
-            return self._judge(model, self.y_test, self.weights_test)
-        targets, weights = np.asarray(self.y_test), self.weights_test
-        seen = ~is_missing(targets)
-        if weights is not None:
-            weights = np.broadcast_to(weights.reshape(len(seen), -1), seen.shape)
-            seen &= weights > 0
-        columns = np.flatnonzero(seen.any(axis=0)).tolist()
-        return float(np.mean([self._judge_column(model, targets, weights, k, seen[:, k]) for k in columns]))
-
-    def _judge_column(self, model: Any, targets: Any, weights: Any, k: int, rows: Mask) -> float:
-        alone = _answering(model, lambda method: _of_column(method, k, rows))
-        return self._judge(alone, targets[rows, k], None if weights is None else weights[rows, k])
-
-    def _judge(self, model: Any, y: Any, weights: Any) -> float:
-        takes = "sample_weight" in signature(getattr(self.scorer, "_score_func", self.scorer)).parameters
-        more = {"sample_weight": weights} if takes and weights is not None else {}
-        return float(self.scorer(model, self.X_test, y, **more))
-
-
-def _answering(model: Any, change: Any) -> Any:
-    """The model with other methods, for scorers that know X and y only."""
-    answering = copy(model)
-    for name in ("predict", "predict_proba", "decision_function", "score"):
-        if hasattr(model, name):
-            setattr(answering, name, change(getattr(model, name)))
-    return answering
-
-
-def _with_tasks(method: Any, tasks: Any) -> Any:
-    @wraps(method)
-    def bound(*args: Any, **named: Any) -> Any:
-        call = signature(method).bind(*args, **named)
-        if call.arguments.get("tasks") is None:
-            call.arguments["tasks"] = tasks
-        return method(*call.args, **call.kwargs)
-
-    return bound
-
-
-def _of_column(method: Any, k: int, rows: Mask) -> Any:
-    @wraps(method)
-    def bound(*args: Any, **named: Any) -> Any:
-        return method(*args, **named)[rows, k]
-
-    return bound
 
 
 class Contest(NamedTuple):
@@ -188,29 +136,68 @@ def take_mean(model: Any, others: list[tuple[Array, Array, Array]], whole: Datas
     model.unseen_ = unseen
 
 
+def _is_mssl(template: Any) -> bool:
+    """Whether an estimator has λ, γ and the others of the contests among its parameters."""
+    return hasattr(template, "graph_penalty")
+
+
 def searched_with(reader: Any, tol: float) -> Any:
     """What the search fits: looser than the final fit."""
     return clone(reader).set_params(tol=tol, max_iter=min(reader.max_iter, MOST_ROUNDS))
 
 
+def _has(name: str) -> Any:
+    """A method that is there where the estimator has it."""
+    return available_if(lambda search: hasattr(search._template(), name))
+
+
 class SearchCV(SingleThreaded, BaseEstimator):
-    """What the cross-validated estimators share: folds, scores, the choice and the final fit.
+    """The search over an estimator's parameters: folds, scores, the choice and the final fit.
 
     A search holds the estimator that it chose as ``best_estimator_`` and answers for it: predictions, scores and fitted
-    attributes are that estimator's own. Subclasses have a template, the estimator whose parameters are chosen, and a
-    search over its settings.
+    attributes are that estimator's own.
     """
 
-    cv: Any
-    scoring: str | Callable[..., float] | None
-    one_standard_error: bool
-    n_jobs: int | None
-    checkpoint: str | PathLike[str] | None
-    search_tol: float
-    verbose: int
-    warm_start: bool = False
+    _default: type[Any] = MSSLRegressor  # what is fitted where no estimator is given
 
-    best_estimator_: Any
+    def __init__(
+        self,
+        estimator: MultiTaskEstimator | None = None,
+        param_grid: str | Mapping[str, Any] = "auto",
+        *,
+        cv: Any = None,
+        scoring: str | Callable[..., float] | None = None,
+        search: str = "coordinate",
+        refit: str = "average",
+        selection: str = "prediction",
+        stability: StabilitySelection | None = None,
+        search_tol: float = 1e-4,
+        n_jobs: int | None = None,
+        checkpoint: str | PathLike[str] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.estimator = estimator
+        self.param_grid = param_grid
+        self.cv = cv
+        self.scoring = scoring
+        self.search = search
+        self.refit = refit
+        self.selection = selection
+        self.stability = stability
+        self.search_tol = search_tol
+        self.n_jobs = n_jobs
+        self.checkpoint = checkpoint
+        self.verbose = verbose
+
+    @staticmethod
+    def _old_positions(args: tuple[Any, ...], params: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Lists by position are graph penalties and coefficient penalties, as in version 0.1.0."""
+        lists = [np.iterable(value) and not isinstance(value, str | Mapping) for value in args]
+        if not any(lists) or hasattr(args[0], "get_params"):
+            return args, params
+        return (), {**dict(zip(("graph_penalties", "coef_penalties"), args, strict=False)), **params}
+
+    best_estimator_: MultiTaskEstimator
     best_params_: dict[str, Any]
     best_score_: float
     best_index_: int
@@ -218,6 +205,10 @@ class SearchCV(SingleThreaded, BaseEstimator):
     n_splits_: int
     feature_scores_: dict[str, float]
     feature_members_: list[Any]
+    graph_params_: dict[str, Any]
+    members_: list[dict[str, Any]]
+    graph_choice_: str
+    stability_: StabilitySelection
 
     coef_ = Chosen[Array]()
     intercept_ = Chosen[Array]()
@@ -256,10 +247,43 @@ class SearchCV(SingleThreaded, BaseEstimator):
     feature_names_in_ = Chosen[Labels]()
 
     def _template(self) -> Any:
-        raise NotImplementedError  # pragma: no cover - every subclass has its own
+        """What is fitted, with the parameters that are not searched."""
+        template = self._default() if self.estimator is None else clone(self.estimator)
+        known = template.get_params(deep=False) if hasattr(template, "get_params") else {}
+        if not ({"graph_penalty", "coef_penalty"} <= set(known) or {"structure", "penalty"} <= set(known)):
+            raise refused(
+                "estimator", self.estimator, "give an MSSL estimator, a MultiTaskGLM or a MultiTaskClassifier"
+            )
+        parts = {"structure": Independent, "penalty": L1}
+        return template.set_params(**{name: part() for name, part in parts.items() if known.get(name, part) is None})
 
-    def _search(self, table: ScoreTable, whole: Dataset, template: Any) -> None:
-        raise NotImplementedError  # pragma: no cover - every subclass has its own
+    @property
+    def task_column(self) -> Hashable | None:
+        """The estimator's column of task ids."""
+        column: Hashable | None = self._template().task_column
+        return column
+
+    @property
+    def memory_limit(self) -> int | None:
+        """Bytes that the estimator's Grams may take."""
+        return getattr(self._template(), "memory_limit", None)
+
+    def _grid(self) -> dict[str, list[Any]]:
+        """The grids that were given, as lists; none where the data say all."""
+        grid = {} if self.param_grid is None or isinstance(self.param_grid, str) else self.param_grid
+        if not isinstance(grid, Mapping) or (isinstance(self.param_grid, str) and self.param_grid != "auto"):
+            raise refused("param_grid", self.param_grid, "give 'auto', or one dict of parameter → values")
+        if self.param_grid == {}:
+            raise ParameterError("param_grid is empty; name at least one parameter, or give 'auto'.")
+        template = self._template()
+        known = set(GRIDS if _is_mssl(template) else template.get_params(deep=True))
+        unknown = sorted(set(grid) - known)
+        if unknown:
+            raise ParameterError(
+                f"param_grid names {', '.join(map(repr, unknown))}, which is not searched over for a "
+                f"{type(template).__name__}; give some of {', '.join(sorted(known))}."
+            )
+        return {name: grid_values(values, name) for name, values in grid.items()}
 
     def _chosen(self) -> Any:
         check_is_fitted(self)
@@ -267,8 +291,8 @@ class SearchCV(SingleThreaded, BaseEstimator):
 
     @property
     def graph_(self) -> TaskGraph:
-        """The task graph."""
-        graph: TaskGraph = self._chosen().graph_
+        """The stable graph where one was selected, else the best estimator's."""
+        graph: TaskGraph = self.stability_.graph_ if hasattr(self, "stability_") else self._chosen().graph_
         return graph
 
     @all_or_nothing
@@ -356,6 +380,8 @@ class SearchCV(SingleThreaded, BaseEstimator):
         if self._needs_rows():
             allowed = "moments tell squared errors only"
             raise refused("scoring", self.scoring, allowed, "Leave it at None, and losses out of the grid.")
+        if self.selection != "prediction" and self._stability().subsample == "samples":
+            raise refused("subsample", "samples", "moments have no rows to halve: 'coefficients'")
         if moments.n_folds < 2:
             raise DataError("The moments are of all rows together; make them in folds (n_folds=5) to cross-validate.")
         if getattr(template, "features", None) == "auto":
@@ -395,7 +421,8 @@ class SearchCV(SingleThreaded, BaseEstimator):
             The folds.
         """
         check_rows(template.to_spec(columns), columns)
-        self._check(columns)
+        self._check(template, columns)
+        grid = self._grid()
         splits: Folds | None = None
         contests: list[Contest] = []
         with Progress(self.verbose, type(self).__name__, STAGES + 1) as progress:
@@ -419,7 +446,7 @@ class SearchCV(SingleThreaded, BaseEstimator):
                 searched = searched_with(reader, self.search_tol)
                 table = ScoreTable(searched, folds, n_jobs=self.n_jobs, checkpoint=record, progress=progress)
                 table.label = f"{features} " if contests else ""
-                self._search(table, whole, reader)
+                self._search(table, whole, reader, grid)
                 contests.append(Contest(features, table, whole, reader))
                 if len(contests) > 1 and not contests[-1].beats(contests[-2]):
                     break
@@ -427,7 +454,7 @@ class SearchCV(SingleThreaded, BaseEstimator):
 
     def _settle(self, contests: list[Contest], chosen: bool) -> TaskData:
         """Take the features that won, choose the settings among theirs, and fit all rows; the tasks with them."""
-        previous = getattr(self, "best_estimator_", None) if self.warm_start else None
+        previous = getattr(self, "best_estimator_", None) if contests[0].reader.warm_start else None
         members = contests[-1:]
         if len(contests) > 1 and not contests[-1].beats(contests[-2]):
             # Features that are better, and not clearly so, are averaged with the simpler ones.
@@ -489,16 +516,59 @@ class SearchCV(SingleThreaded, BaseEstimator):
     @property
     def _averages(self) -> bool:
         """Whether predictions are by the average of what the folds cannot tell apart."""
-        return False
+        return self.refit == "average" and self.selection != "graph" and not self._varies_loss()
+
+    def _varies_loss(self) -> bool:
+        return isinstance(self.param_grid, Mapping) and any(map(is_of_loss, self.param_grid))
 
     def _makes_folds(self) -> bool:
         """Whether the folds are this estimator's own, not the user's."""
         return self.cv is None or isinstance(self.cv, int | np.integer)
 
-    def _check(self, data: TaskData) -> None:
+    def _check(self, template: Any, data: TaskData) -> None:
         """Raise where parameters are impossible, before anything is computed."""
         if isinstance(self.scoring, list | tuple | set | dict):
             raise refused("scoring", self.scoring, "give one scorer, the settings are chosen by its score")
+        check_choice("search", self.search, ("coordinate", "grid"))
+        check_choice("refit", self.refit, ("average", "best", "one_se"))
+        check_choice("selection", self.selection, ("prediction", "graph", "both"))
+        if self.stability is not None:
+            check_instance("stability", self.stability, StabilitySelection, also="None")
+        if self.selection != "prediction":
+            self._check_stability(template, data)
+
+    def _check_stability(self, template: Any, data: TaskData) -> None:
+        if not _is_mssl(template):
+            allowed = "the graph of a general estimator is that of its best settings: 'prediction'"
+            raise refused("selection", self.selection, allowed, "Give it to a StabilitySelection.")
+        chosen = self._stability()
+        chosen.check()
+        if self.checkpoint is not None and chosen.random_state is None:
+            raise ParameterError(
+                "stability has random_state=None, so that no later run draws the same subsamples; give it a seed to "
+                "continue from a checkpoint."
+            )
+        on_residuals = getattr(template, "on", "coef") == "residual"
+        n, what = (int(data.n_rows.min()), "rows") if on_residuals else (data.n_features, "features")
+        if chosen.subsample == "coefficients" and n < MIN_ROWS_TO_HALVE:
+            raise ParameterError(
+                f"There are {n} {what} to halve; selection={self.selection!r} needs at least "
+                f"{MIN_ROWS_TO_HALVE} {what}. Give "
+                "stability=StabilitySelection(subsample='samples'), or selection='prediction'."
+            )
+
+    def _stability(self) -> StabilitySelection:
+        """A fixed seed by default, so that equal fits have equal graphs."""
+        return StabilitySelection(random_state=0) if self.stability is None else clone(self.stability)
+
+    def _search(self, table: ScoreTable, whole: Dataset, template: Any, grid: dict[str, list[Any]]) -> None:
+        """Score the settings that the grids, the data and the kind of search ask for."""
+        if not _is_mssl(template):
+            product_search(table, whole, template, grid)
+            return
+        table.stop_early = self.search == "coordinate"
+        space = SearchSpace.of(whole, template, grid)
+        (coordinate_search if table.stop_early else full_search)(table, space)
 
     def _identity(self, data: TaskData, splits: Folds) -> str:
         """Hash of all that decides on the scores; of cv nothing but its splits does."""
@@ -509,7 +579,8 @@ class SearchCV(SingleThreaded, BaseEstimator):
 
     def _needs_rows(self) -> bool:
         """Whether fits and scores need the rows themselves, not their moments."""
-        return self.scoring is not None
+        # Moments are sums of squares: they serve the Gaussian loss alone.
+        return self.scoring is not None or self._varies_loss()
 
     def _folds(
         self, given: tuple[Any, Any, Any, Any], columns: TaskData, whole: Dataset, reader: Any, splits: Folds
@@ -558,10 +629,17 @@ class SearchCV(SingleThreaded, BaseEstimator):
 
     def _choice(self, table: ScoreTable) -> list[Candidate]:
         """What is taken by the scores, the best first: more than one is averaged."""
-        return [table.simplest() if self.one_standard_error else table.best()]
+        best = table.simplest() if self.refit == "one_se" else table.best()
+        return table.equals(best, MOST_MEMBERS if self._averages else 1)
 
     def _choose(self, table: ScoreTable) -> None:
-        self._take(table, self._choice(table)[0])
+        chosen = self._choice(table)
+        self._take(table, chosen[0])
+        self.members_ = [dict(member.params) for member in chosen]
+        if "graph_penalty" in self.best_params_:
+            graph = table.best_with_graph
+            learns = np.isfinite(self.best_params_["graph_penalty"])
+            self.graph_params_ = dict(self.best_params_ if graph is None or learns else graph.params)
 
     def _take(self, table: ScoreTable, chosen: Candidate) -> None:
         self.cv_results_ = table.cv_results()
@@ -581,9 +659,60 @@ class SearchCV(SingleThreaded, BaseEstimator):
             result = spec.fit(prepared, warm)
         self.best_estimator_ = model.from_spec(spec, data, prepared, result)
         warn_unless_converged(spec, result)
+        if len(self.members_) > 1:
+            self._average(whole, template)
+        if _is_mssl(template) and any(mean is not False for mean in self._grid().get("shared_mean", [True])):
+            self.best_estimator_.unseen_ = "mean"  # also where no shared mean was chosen
+
+    def _average(self, whole: Dataset, template: Any) -> None:
+        """Give the best estimator the mean weights and intercepts of all members; the graph stays its own."""
+        loose = searched_with(template, self.search_tol)
+        others = [params for params in self.members_ if params != self.best_params_]
+        found = []
+        for point in follow_all(whole, loose, others):
+            coef, intercept = point.prepared.to_user(point.result.W, point.result.intercepts)
+            found.append((coef, intercept, point.prepared.unit * point.result.mean / point.prepared.scales))
+        take_mean(self.best_estimator_, found, whole)
 
     def _after_fit(self, table: ScoreTable, whole: Dataset) -> None:
-        """What is left to do with the fitted model."""
+        """Select the graph, where that is asked for, and say where it comes from."""
+        if hasattr(self, "stability_"):
+            del self.stability_  # of a fit before
+        if self.selection == "prediction":
+            penalty = self.best_params_.get("graph_penalty")
+            if penalty is not None:
+                description = (
+                    f"graph_penalty={penalty:.3g}"
+                    if np.isfinite(penalty)
+                    else "which no graph improves clearly (selection='both' finds the stable edges)"
+                )
+                self.graph_choice_ = f"prediction, {description}"
+            return
+        template = configured(self.best_estimator_, self.graph_params_)
+        self.stability_ = self._stability().set_params(n_jobs=self.n_jobs).fit_whole(whole, template, table.checkpoint)
+        if self.selection == "graph":
+            self._agree_with(table, whole, template)
+        self.graph_choice_ = f"stability selection, threshold={self.stability_.threshold:g}"
+
+    def _agree_with(self, table: ScoreTable, whole: Dataset, template: Any) -> None:
+        """Refit with the λ whose graph agrees best with the stable one, and score it like the others."""
+        rest = {name: value for name, value in self.graph_params_.items() if name != "graph_penalty"}
+        spec = template.to_spec(whole)
+        limit = graph_limit(whole.prepared(spec), spec)
+        chain = [{**rest, "graph_penalty": float(value)} for value in limit * np.geomspace(0.95, 0.02, 25)]
+        stable = self.stability_.graph_.adjacency
+
+        def disagreement(point: Any) -> int:
+            return int(
+                np.count_nonzero((point.result.structure.precision != 0) ^ (stable | np.eye(len(stable), dtype=bool)))
+            )
+
+        best = min(follow(whole, template, chain), key=disagreement)
+        table.evaluate("agreement with the stable graph", [[best.params]])
+        self._take(table, table.candidate(best.params))
+        self.members_ = [self.best_params_]
+        self._refit(whole, template)
+        self._held_out = self._judged([table], lambda part: [part.candidate(self.best_params_)])
 
     def limits(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> PenaltyLimits:
         """The penalties from which on the graph is empty and all weights are zero, before anything is chosen.
@@ -621,10 +750,30 @@ class SearchCV(SingleThreaded, BaseEstimator):
         """Score of the chosen estimator; see its own ``score``."""
         return float(self._chosen().score(X, y, tasks=tasks, sample_weight=sample_weight, **conditions))
 
+    @_has("predict_proba")
+    def predict_proba(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Any:
+        """Probabilities of both classes, by the chosen classifier."""
+        return self._chosen().predict_proba(X, tasks=tasks, unseen=unseen)
+
+    @_has("decision_function")
+    def decision_function(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Any:
+        """Log-odds of the second class, by the chosen classifier."""
+        return self._chosen().decision_function(X, tasks=tasks, unseen=unseen)
+
+    @_has("impute")
+    def impute(self, X: Any, y: Any) -> Any:
+        """Fill missing targets; see :meth:`mssl.MSSLRegressor.impute`."""
+        return self._chosen().impute(X, y)
+
     @classmethod
     def _state_from_version_1(cls, state: dict[str, Any]) -> dict[str, Any]:
         """Files of version 1 hold copies of the best estimator's attributes, which are read from there now."""
-        return {name: value for name, value in state.items() if not hasattr(getattr_static(cls, name, None), "__get__")}
+        old = getattr(cls, "_old_names", ())
+        return {
+            name: value
+            for name, value in state.items()
+            if name in old or not hasattr(getattr_static(cls, name, None), "__get__")
+        }
 
     def __sklearn_is_fitted__(self) -> bool:
         return "best_estimator_" in vars(self)
@@ -633,7 +782,14 @@ class SearchCV(SingleThreaded, BaseEstimator):
         return self._template().__sklearn_tags__()
 
     def _repr_html_inner(self) -> str:
-        return estimator_html(self, super()._repr_html_inner())
+        html = estimator_html(self, super()._repr_html_inner())
+        if not hasattr(self, "graph_choice_"):
+            return html
+        values = {name: v if isinstance(v, str) else f"{v:.3g}" for name, v in self.best_params_.items()}
+        chosen = ", ".join(f"{name}={value}" for name, value in values.items())
+        weights = "agreement with the stable graph" if self.selection == "graph" else "prediction"
+        description = f"weights chosen for {weights} ({chosen}); graph chosen by {self.graph_choice_}"
+        return f"{html}{tag('p', Html(description))!s}"
 
 
 def _check_classes(folds: list[RowFold], classes: Labels) -> None:

@@ -32,13 +32,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
+from itertools import groupby, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.base import clone
 
-from mssl.exceptions import ParameterError
-from mssl.model_selection.chains import EMPTY, Params, grid_values
+from mssl.estimators.base import check_targets
+from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
+from mssl.model_selection.chains import EMPTY, GRAPH_PENALTIES, Params, along_graphs, graph_limit
+from mssl.model_selection.folds import Dataset
+from mssl.penalties import L1
 
 if TYPE_CHECKING:
     from mssl.model_selection.scores import ScoreTable
@@ -59,12 +63,12 @@ STAGES = 7  # how many stages a search has, at most
 
 # What the paper's objective does not have, and is therefore not searched over.
 ABSENT: dict[str, list[Any]] = {
-    "couplings": [1.0],
-    "shrinkages": [0.0],
-    "shared_means": [False],
-    "variance_floors": [FLOOR],
+    "coupling": [1.0],
+    "shrinkage": [0.0],
+    "shared_mean": [False],
+    "variance_floor": [FLOOR],
 }
-GRIDS = ("graph_penalties", "coef_penalties", *ABSENT)
+GRIDS = ("graph_penalty", "coef_penalty", *ABSENT)  # what is searched over
 
 
 @dataclass(frozen=True)
@@ -98,47 +102,71 @@ class SearchSpace:
     normalised: bool = True
 
     @classmethod
-    def read(cls, estimator: Any, **facts: Any) -> SearchSpace:
-        """The grids among an estimator's parameters, checked."""
-        given: dict[str, list[Any]] = {}
-        for name in GRIDS:
-            value = getattr(estimator, name)
-            if value is not None:
-                given[name] = list(value) if name == "shared_means" else grid_values(value, name)
-                if not given[name]:
-                    raise ParameterError(f"{name} is empty; give at least one value, or None for the default grid.")
-        if estimator.formulation != "unified":
+    def of(cls, whole: Dataset, template: Any, given: dict[str, list[Any]]) -> SearchSpace:
+        """What may be tried on some data.
+
+        Parameters
+        ----------
+        whole : Dataset
+            All rows.
+        template : estimator
+            What is not searched over.
+        given : dict of str → list
+            Grids that the user gave.
+        """
+        structure, normalised = template.to_spec(whole).structure, template.formulation == "unified"
+        on_coef = structure.relates == "coef"
+        without_graph = on_coef and normalised
+        plain = clone(template).set_params(shared_mean=False).to_spec(whole)
+
+        def limit(params: Params) -> float:
+            spec = clone(template).set_params(**params).to_spec(whole)
+            return graph_limit(whole.prepared(spec), spec) if on_coef or not normalised else 1.0
+
+        if not normalised:
             # One λ_max for all settings, found once: γ alone moves it, and downwards.
-            largest = cache(lambda: facts["graph_limit"]({"coef_penalty": 0.0}))
-            return cls(ABSENT | given, **facts | {"graph_limit": lambda params: largest()}, normalised=False)
-        return cls(given, **facts)
+            given, largest = ABSENT | given, cache(lambda: limit({"coef_penalty": 0.0}))
+        tau = 0.0
+        if without_graph and whole.n_tasks > 1:
+            with_mean = clone(template).set_params(shared_mean=True).to_spec(whole)
+            known = whole.prepared(with_mean)
+            tau = known.unit**2 * known.mean_variance
+        return cls(
+            given,
+            graph_limit=limit if normalised else lambda params: largest(),
+            coef_limit=coef_penalty_limit(whole.prepared(plain), plain),
+            mean_variance=tau,
+            many_tasks=whole.n_tasks > (whole.n_features if on_coef else whole.data.n_rows.min()),
+            without_graph=without_graph,
+            normalised=normalised,
+        )
 
     def values(self, name: str) -> list[Any]:
         """A grid: as given, or the default."""
         if name in self.given:
             return self.given[name]
         defaults: dict[str, list[Any]] = {
-            "couplings": list(COUPLINGS),
-            "shrinkages": [SHRINKAGE if self.many_tasks else 0.0],
-            "shared_means": [True, False] if self.mean_variance > 0 else [False],
-            "variance_floors": [FLOOR],
-            "coef_penalties": [self.coef_limit * share for share in GAMMAS],
+            "coupling": list(COUPLINGS),
+            "shrinkage": [SHRINKAGE if self.many_tasks else 0.0],
+            "shared_mean": [True, False] if self.mean_variance > 0 else [False],
+            "variance_floor": [FLOOR],
+            "coef_penalty": [self.coef_limit * share for share in GAMMAS],
         }
         return defaults[name]
 
     def first(self) -> Params:
         """Settings of the first stages that later ones vary."""
-        gamma = min(self.given.get("coef_penalties", [0.0]))
-        floor, shrinkage = self.values("variance_floors")[0], float(self.values("shrinkages")[0])
+        gamma = min(self.given.get("coef_penalty", [0.0]))
+        floor, shrinkage = self.values("variance_floor")[0], float(self.values("shrinkage")[0])
         return {"coef_penalty": gamma, "shrinkage": shrinkage, "variance_floor": floor}
 
     def priors(self) -> list[Params]:
         """Mean × coupling × floor × shrinkage; without a mean a strong coupling would only shrink all weights."""
-        grids = map(self.values, ("shared_means", "couplings", "variance_floors", "shrinkages"))
+        grids = map(self.values, ("shared_mean", "coupling", "variance_floor", "shrinkage"))
         return [
             {"shared_mean": mean, "coupling": float(coupling), "variance_floor": floor, "shrinkage": float(shrinkage)}
             for mean, coupling, floor, shrinkage in product(*grids)
-            if "couplings" in self.given or mean or coupling <= POOLING
+            if "coupling" in self.given or mean or coupling <= POOLING
         ]
 
     def ends(self, params: Params) -> list[float]:
@@ -148,8 +176,8 @@ class SearchSpace:
     def path(self, params: Params, shares: Sequence[float]) -> list[Params]:
         """A chain over λ with everything else fixed: empty, shares of λ_max, full."""
         rest = {name: value for name, value in params.items() if name != "graph_penalty"}
-        if "graph_penalties" in self.given:
-            lambdas = set(self.given["graph_penalties"])
+        if "graph_penalty" in self.given:
+            lambdas = set(self.given["graph_penalty"])
         else:
             ends = self.ends(rest)
             limit = min(self.graph_limit(rest), ends[0]) if shares else 0.0
@@ -158,7 +186,7 @@ class SearchSpace:
 
     def with_and_without_graph(self, params: Params) -> list[Params]:
         """The settings with the empty graph and with their own."""
-        if "graph_penalties" in self.given:
+        if "graph_penalty" in self.given:
             return [params]
         values = {self.ends(params)[0], params["graph_penalty"]}
         return [{**params, "graph_penalty": value} for value in sorted(values, reverse=True)]
@@ -166,7 +194,7 @@ class SearchSpace:
 
 def coordinate_search(table: ScoreTable, space: SearchSpace) -> None:
     """One ridge for all tasks, sparse weights, and learned graphs, one after the other."""
-    if space.without_graph and not {"graph_penalties", "couplings"} & set(space.given):
+    if space.without_graph and not {"graph_penalty", "coupling"} & set(space.given):
         _one_ridge(table, space)
         _sparse(table, space, table.best().params)
         _graphs(table, space)
@@ -177,7 +205,7 @@ def coordinate_search(table: ScoreTable, space: SearchSpace) -> None:
 
 def _one_ridge(table: ScoreTable, space: SearchSpace) -> None:
     """One ridge for all tasks around each mean by decades, then by halves and quarters of a decade about the best."""
-    means = space.given.get("shared_means")
+    means = space.given.get("shared_mean")
     if means is None:
         means = [*(space.mean_variance * share for share in MEANS if space.mean_variance > 0), False]
     fixed = {**space.first(), "graph_penalty": np.inf}
@@ -186,7 +214,7 @@ def _one_ridge(table: ScoreTable, space: SearchSpace) -> None:
         best = table.best().params
         ratios = (step, 1.0, 1 / step)
         tau = best["shared_mean"]
-        taus = [tau] if tau is False or "shared_means" in space.given else [tau * ratio for ratio in ratios]
+        taus = [tau] if tau is False or "shared_mean" in space.given else [tau * ratio for ratio in ratios]
         ridges = [best["coupling"] * ratio for ratio in ratios]
         table.evaluate("no graph, refined", [_ridges({**best, "shared_mean": tau}, ridges) for tau in taus])
 
@@ -197,13 +225,13 @@ def _ridges(params: Params, ridges: Sequence[float]) -> list[Params]:
 
 def _sparse(table: ScoreTable, space: SearchSpace, best: Params) -> None:
     """γ × ridge without a graph, around zero and around the best mean, or around the means that are given."""
-    means = space.given.get("shared_means", list(dict.fromkeys([False, best["shared_mean"]])))
+    means = space.given.get("shared_mean", list(dict.fromkeys([False, best["shared_mean"]])))
     fixed = {**space.first(), "graph_penalty": np.inf}
-    settings = product(means, space.values("coef_penalties"))
+    settings = product(means, space.values("coef_penalty"))
     chains = [_ridges({**fixed, "shared_mean": mean, "coef_penalty": float(g)}, NET_RIDGES) for mean, g in settings]
     table.evaluate("no graph, sparse", chains)
     found = max((table.candidate(params) for chain in chains for params in chain), key=lambda one: one.mean).params
-    if "coef_penalties" in space.given or found["coef_penalty"] == 0:
+    if "coef_penalty" in space.given or found["coef_penalty"] == 0:
         return
     third = (GAMMAS[0] / GAMMAS[1]) ** (1 / 3)
     gammas = [found["coef_penalty"] * third**power for power in (2, 1, -1, -2)]
@@ -223,8 +251,8 @@ def _graphs(table: ScoreTable, space: SearchSpace) -> None:
 def _sparse_graphs(table: ScoreTable, space: SearchSpace) -> None:
     """γ × coupling, with and without the graph: sparse weights need another coupling."""
     best = table.best().params
-    couplings = sorted({best["coupling"], *(c for c in space.values("couplings") if c <= POOLING)})
-    pairs = product(couplings, space.values("coef_penalties"))
+    couplings = sorted({best["coupling"], *(c for c in space.values("coupling") if c <= POOLING)})
+    pairs = product(couplings, space.values("coef_penalty"))
     chains = [
         space.with_and_without_graph({**best, "coef_penalty": float(gamma), "coupling": coupling})
         for coupling, gamma in pairs
@@ -234,10 +262,42 @@ def _sparse_graphs(table: ScoreTable, space: SearchSpace) -> None:
 
 def full_search(table: ScoreTable, space: SearchSpace) -> None:
     """Score the product of all grids."""
-    gammas = space.given.get("coef_penalties", [0.0, *space.values("coef_penalties")])
+    gammas = space.given.get("coef_penalty", [0.0, *space.values("coef_penalty")])
     names = ("shared_mean", "coupling", "shrinkage", "coef_penalty", "variance_floor")
-    means, couplings, shrinkages, floors = map(
-        space.values, ("shared_means", "couplings", "shrinkages", "variance_floors")
-    )
+    means, couplings, shrinkages, floors = map(space.values, ("shared_mean", "coupling", "shrinkage", "variance_floor"))
     settings = product(means, couplings, shrinkages, gammas, floors)
     table.evaluate("grid", [space.path(dict(zip(names, values, strict=True)), FINE) for values in settings])
+
+
+def product_search(table: ScoreTable, whole: Dataset, template: Any, given: dict[str, list[Any]]) -> None:
+    """Score the product of a general estimator's grids; falling λ comes last, so that neighbours differ in it alone."""
+    grid = given or _strengths(whole, template)
+    names = sorted(grid, key=lambda name: name in GRAPH_PENALTIES)
+    lists = [sorted(grid[name], reverse=True) if name in GRAPH_PENALTIES else grid[name] for name in names]
+    settings = [dict(zip(names, values, strict=True)) for values in product(*lists)]
+    if any(map(is_of_loss, names)):
+        for params in settings:
+            check_targets(whole.data, clone(template).set_params(**params)._loss())
+    table.evaluate("grid", [list(chain) for _, chain in groupby(settings, key=lambda params: along_graphs(params)[0])])
+
+
+def is_of_loss(name: str) -> bool:
+    """Whether a parameter is a loss, or one of a loss."""
+    return name.partition("__")[0] == "loss"
+
+
+def _strengths(whole: Dataset, template: Any) -> dict[str, list[Any]]:
+    """Grids of the strengths of the structure and of an ℓ1 penalty."""
+    grid: dict[str, list[Any]] = {}
+    spec = template.to_spec(whole)
+    if "alpha" in template.structure.get_params():
+        grid["structure__alpha"] = np.geomspace(1e-2, 1e4, 13).tolist()
+        if template.structure.prices_edges:
+            # As printed in the paper λ has the units of S, and F has no minimum at 0.
+            free = template.structure.starts_diagonal
+            top = 1.0 if free else graph_penalty_limit(whole.prepared(spec), spec)
+            grid["structure__alpha"] = [top, *(top * np.geomspace(0.7, 0.02, 7)).tolist(), *([0.0] if free else [])]
+    if isinstance(template.penalty, L1):
+        limit = whole.prepared(spec).gamma_max()
+        grid["penalty__alpha"] = [0.0, *(limit * np.geomspace(0.3, 0.01, 4)).tolist()]
+    return grid

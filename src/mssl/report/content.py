@@ -203,7 +203,11 @@ def gather(
     graph, has_graph = _graph(model, tasks, coordinates, path)
     shown = display(graph)
     notes = list(shown.notes)
-    if notes and getattr(model, "on", "") == "coef" and getattr(model, "layout_", "long") != "long":
+    if (
+        notes
+        and getattr(getattr(model, "best_estimator_", model), "on", "") == "coef"
+        and getattr(model, "layout_", "long") != "long"
+    ):
         notes.append("rows of all tasks belong together here: on='residual' relates the tasks' errors as well")
     method = type(model).__name__
     precision: Any = getattr(model, "precision_", None)
