@@ -13,9 +13,12 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
 from mssl import BayesianMSSLClassifier, BayesianMSSLRegressor
+from mssl.data.layouts import read_tasks
 from mssl.datasets import make_clustered_tasks
-from mssl.evidence.choice import Part, Trials, stack
+from mssl.evidence.choice import Candidate, Part, Trials, stack
+from mssl.evidence.fit import Options
 from mssl.evidence.forecast import Forecast
+from mssl.losses import Bernoulli, Gaussian
 from mssl.metrics import task_means
 
 
@@ -57,6 +60,28 @@ def test_stacking_laws(rng: np.random.Generator) -> None:
     assert twin[0] + twin[3] == pytest.approx(alone[0], abs=5e-3)
 
 
+@pytest.mark.parametrize("structure", ["ridge", "mean+ard", "iw"])
+@pytest.mark.parametrize("loss", [Gaussian(), Bernoulli()], ids=lambda loss: loss.name)
+def test_forecasts_of_held_out_rows_do_not_know_their_targets(loss, structure, rng) -> None:
+    """Other targets of a fold's held-out rows change nothing that is said of them, to the last digit."""
+    X, tasks = rng.normal(size=(120, 4)), np.repeat(np.arange(6), 20)
+    y = (X[:, 0] + rng.normal(size=120) > 0).astype(float)
+    fold = np.arange(120) % 3
+    folds = [(fold != number, fold == number) for number in range(3)]
+
+    def said(targets: np.ndarray) -> Forecast:
+        trials = Trials(read_tasks(X, targets, tasks=tasks), folds, None, loss)
+        trials.judge(Candidate("linear", Options(structure=structure)))
+        return trials.forecast(next(iter(trials.densities)))
+
+    known = said(y)
+    for number in range(3):
+        other = said(np.where(fold == number, 1 - y, y))
+        rows = slice(number * 40, (number + 1) * 40)
+        np.testing.assert_array_equal(other.mean[rows], known.mean[rows])
+        np.testing.assert_array_equal(other.variance[rows], known.variance[rows])
+
+
 def test_curves_that_do_not_lead_clearly_still_get_their_weight(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,8 +101,8 @@ def test_a_fit_to_labels_that_swings_to_the_end_is_no_member(unsettled, monkeypa
     data = make_clustered_tasks(family="binary", n_tasks=4, clusters=[[0, 1], [2, 3]], n_features=3, random_state=0)
     fit = Part.fit
 
-    def swinging(part, candidate, start=None):
-        found = fit(part, candidate, start)
+    def swinging(part, candidate):
+        found = fit(part, candidate)
         return replace(found, converged=False) if candidate.name in unsettled else found
 
     monkeypatch.setattr(Part, "fit", swinging)

@@ -100,7 +100,7 @@ class Part:
             self._maps[key] = _mapped_tasks(features, self.train)
         return self._maps[key]
 
-    def fit(self, candidate: Candidate, start: EvidenceFit | None = None) -> EvidenceFit:
+    def fit(self, candidate: Candidate) -> EvidenceFit:
         """The candidate's fit to these rows."""
         if candidate not in self._fits:
             maps, data = self.mapped(candidate.features)
@@ -115,7 +115,6 @@ class Part:
                 loss=self.loss,
                 occasions=self.occasions,
                 base=base,
-                start=start,
             )
         return self._fits[candidate]
 
@@ -168,20 +167,15 @@ class Trials:
         """The flat rows that are held out, fold after fold."""
         return np.concatenate([np.flatnonzero(test) for _, test in self.folds])
 
-    def fit(self, candidate: Candidate, folds: int) -> list[EvidenceFit]:
-        """The candidate's fits to the first training parts, each started from the one before."""
-        if candidate.options.base is not None:
-            self.fit(replace(candidate, options=candidate.options.base), folds)
-        made: list[EvidenceFit] = []
-        for part in self.parts[:folds]:
-            made.append(part.fit(candidate, made[-1] if made else None))
-        return made
-
     def _forecast(self, candidate: Candidate, folds: int) -> Forecast:
+        """What the first training parts say of their held-out rows.
+
+        No fit starts from that of another fold: a rough climb keeps some of what its start knew, and the other fold
+        was trained on the rows that are held out here.
+        """
         made = []
-        fits = self.fit(candidate.roughly(), folds)
-        for part, fit, (_, test) in zip(self.parts, fits, self.folds, strict=False):
-            held = subset(self.data, test, all_tasks=False)
+        for part, (_, test) in zip(self.parts[:folds], self.folds, strict=False):
+            held, fit = subset(self.data, test, all_tasks=False), part.fit(candidate.roughly())
             made.append(forecast_part(part.mapped(candidate.features)[0], fit, held))
         return joined(made)
 
