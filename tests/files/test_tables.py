@@ -163,14 +163,14 @@ def test_columns_that_arrow_cannot_turn_into_text_are_told(tmp_path):
             read_task_column(table[name], name)
 
 
-@pytest.mark.parametrize("rows", [1, 2**12, 2**30])
-def test_large_files_come_in_pieces_and_stay_whole(rows, tmp_path, monkeypatch):
-    monkeypatch.setattr(_table_files, "_ROWS_OF_PIECE", rows)
+@pytest.mark.parametrize("block", [2**12, 2**19, 2**30])
+def test_large_files_come_in_pieces_and_stay_whole(block, tmp_path, monkeypatch):
+    monkeypatch.setattr(_table_files, "_BLOCK", block)
     random = np.random.default_rng(0)
     number, station = random.normal(size=60_000), np.sort(random.integers(0, 500, 60_000))
     lines = [f"s{s},{x!r},{'even' if s % 2 else 'odd'}" for s, x in zip(station, number.tolist(), strict=True)]
     path = write(tmp_path, "\n".join(["station,temp,sky", *lines]))
-    assert path.stat().st_size > 3 * 2**19  # more than one block of the reader
+    assert path.stat().st_size > 3 * 2**19  # more than one block of the reader, but for the largest
     _, found = encode(path)
     assert found.tasks.tolist() == [f"s{s}" for s in station]
     assert np.array_equal(found.target, number)

@@ -50,6 +50,10 @@ class ColumnValues(Protocol):
     blank: Collection[str]  # texts that stand for a missing value
     order: Sequence[str]  # of its levels, where the column says; else they are sorted
 
+    @property
+    def truth(self) -> bool:
+        """Whether the values of a file are true and false, which count as numbers."""
+
     def numbers(self) -> Array:
         """Values as floats, NaN where missing."""
 
@@ -256,12 +260,12 @@ def numbers_of(column: ColumnValues) -> Array:
 
 
 class FrameColumn:
-    """A column of a pandas or polars frame, or of an array."""
+    """A column of a pandas or polars frame, or of an array; some texts may stand for missing values (``blank``)."""
 
-    blank: Collection[str] = ()
+    truth = False
 
-    def __init__(self, name: Any, series: Any) -> None:
-        self.name = str(name)
+    def __init__(self, name: Any, series: Any, blank: Collection[str] = ()) -> None:
+        self.name, self.blank = str(name), blank
         self._series = series
         self._objects: list[Any] | None = None
         self.declared = False
@@ -298,13 +302,15 @@ class FrameColumn:
                 f"Column {self.name!r} holds {type(odd).__name__} objects, which are no numbers, texts or truth "
                 "values; convert them or leave the column out."
             )
-        numeric = all(isinstance(value, Real) or is_number(value) for value in known)
+        numeric = all(isinstance(value, Real) or is_number(value) or value in self.blank for value in known)
         return "number" if numeric else "text"
 
     def numbers(self) -> Array:
         """Values as floats, NaN where missing."""
         if self._objects is not None:
-            return np.asarray([np.nan if value is None else float(value) for value in self._objects])
+            return np.asarray(
+                [np.nan if value is None or value in self.blank else float(value) for value in self._objects]
+            )
         if isinstance(self._series, np.ndarray):
             return np.asarray(self._series, dtype=np.float64)
         if hasattr(self._series, "iloc"):

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from mssl._typing import Array
 from mssl._validation import refused
+from mssl.data.encoding import ColumnValues, FrameColumn
 from mssl.data.inputs import listing
 from mssl.exceptions import DataError, MSSLError, ParameterError, require
 from mssl.files.atomic import atomic
@@ -37,8 +38,9 @@ from mssl.files.atomic import atomic
 MISSING_TEXT = frozenset({"", "#N/A", "#NA", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null"})
 _DELIMITERS = {".csv": ",", ".txt": ",", ".tsv": "\t", ".tab": "\t"}  # for writing; reading finds them in the file
 _COLUMN_FILES = {".parquet": "parquet", ".pq": "parquet", ".feather": "feather", ".arrow": "feather"}
-# Columns of 1 MiB go back to the system when they are freed; smaller ones would stay with Arrow.
-_ROWS_OF_PIECE = 2**17
+_BLOCK = (
+    2**24
+)  # bytes of text read at once: pieces of columns are then large enough to go back to the system when freed
 _ROWS_AT_ONCE = 2**14  # rows that are Python objects while columns are written: more cost memory, fewer cost calls
 _INDEX = re.compile(r"__index_level_\d+__")  # what pandas writes beside the columns
 _LONGEST_LINE = 2**26  # characters of a line: room for a million columns, and a bound on what a hostile file can take
@@ -47,8 +49,8 @@ _UNPACKED = 2**32  # bytes that any compressed file may unpack to; a large file 
 _UNPACKED_RATIO = 100  # times a file's own size that it may unpack to: text compresses 5 to 20 times
 
 
-class Column:
-    """One column of a table: numbers, text or dates; converted when it is asked for."""
+class ArrowColumn:
+    """One column that Arrow has read: numbers, text or dates; converted when it is asked for."""
 
     blank: Collection[str] = MISSING_TEXT
     order: Sequence[str] = ()  # of levels: a file says none
@@ -61,12 +63,10 @@ class Column:
     @property
     def truth(self) -> bool:
         """Whether the values are true and false, which count as numbers from here on; labels stay what they are."""
-        return str(getattr(self._data, "type", "")) == "bool"
+        return str(self._data.type) == "bool"
 
     def numbers(self) -> Array:
         """Values as floats, NaN where missing."""
-        if isinstance(self._data, np.ndarray):
-            return self._data
         import pyarrow as pa
 
         return np.asarray(self._cast(pa.float64()).to_numpy(), dtype=np.float64)
@@ -78,11 +78,6 @@ class Column:
         return self._text
 
     def _distinct(self) -> tuple[NDArray[np.int32], list[str]]:
-        if isinstance(self._data, np.ndarray | list):
-            values = [f"{value:.15g}" for value in self._data] if self.kind == "number" else self._data
-            place: dict[str, int] = {}
-            codes = np.asarray([place.setdefault(value, len(place)) for value in values], dtype=np.int32)
-            return codes, list(place)
         import pyarrow as pa
 
         data = self._data
@@ -118,23 +113,24 @@ class Table:
     ----------
     names : list of str
         Names of all columns, in the order of the file.
-    columns : dict of str to Column
+    columns : dict of str to ArrowColumn or FrameColumn
         The columns that were read.
     source : str
         The file's name, for messages.
     """
 
     names: list[str]
-    columns: dict[str, Column]
+    columns: dict[str, ColumnValues]
     source: str
 
-    def take(self, name: str) -> Column:
+    def take(self, name: str) -> ColumnValues:
         """The column, which the table then no longer holds: its memory is free as soon as it has been used."""
         column = self[name]
         del self.columns[name]
+        release_memory()  # of the column that was taken before
         return column
 
-    def __getitem__(self, name: str) -> Column:
+    def __getitem__(self, name: str) -> ColumnValues:
         if name not in self.columns:
             near = [other for other in self.names if other.strip().lower() == name.strip().lower()]
             hint = f" Is {near[0]!r} meant?" if near else ""
@@ -328,31 +324,21 @@ def _check_names(names: list[str], wanted: Sequence[str] | None, drop: Sequence[
 
 
 def _read_csv(file: Path, names: list[str], wanted: list[str], text: Sequence[str], delimiter: str) -> Table:
-    """Read block by block with the types of the first block; if they do not hold, all at once, with more memory."""
     import pyarrow as pa
     from pyarrow import csv as arrow
 
-    words = pa.dictionary(pa.int32(), pa.string())
-    types = {name: words for name in text if name in wanted}
-    layout = arrow.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-
-    def convert() -> Any:
-        return arrow.ConvertOptions(include_columns=wanted, column_types=types)
-
+    words = dict.fromkeys([name for name in text if name in wanted], pa.dictionary(pa.int32(), pa.string()))
     try:
-        with _source(file) as source, arrow.open_csv(source, parse_options=layout, convert_options=convert()) as first:
-            types |= {field.name: words for field in first.schema if pa.types.is_string(field.type)}
-            types |= {field.name: pa.float64() for field in first.schema if pa.types.is_integer(field.type)}
-        with _source(file) as source, arrow.open_csv(source, parse_options=layout, convert_options=convert()) as blocks:
-            table = pa.concat_tables([blocks.schema.empty_table(), *_larger_pieces(blocks)])
-    except (pa.ArrowInvalid, OSError, UnicodeDecodeError):
-        types = {name: words for name in text if name in wanted}
-        try:
-            with _source(file) as source:
-                table = arrow.read_csv(source, parse_options=layout, convert_options=convert())
-        except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
-            _diagnose(file, names, wanted, delimiter)
-            raise DataError(f"{file.name!r} cannot be read: {error}.") from error
+        with _source(file) as source:
+            table = arrow.read_csv(
+                source,
+                read_options=arrow.ReadOptions(block_size=_BLOCK),
+                parse_options=arrow.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+                convert_options=arrow.ConvertOptions(include_columns=wanted, column_types=words),
+            )
+    except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
+        _diagnose(file, names, wanted, delimiter)
+        raise DataError(f"{file.name!r} cannot be read: {error}.") from error
     if any(pa.types.is_binary(field.type) for field in table.schema):  # text that is no UTF-8
         _diagnose(file, names, wanted, delimiter)
     return _from_arrow(table, names, file.name)
@@ -366,20 +352,6 @@ def _source(file: Path) -> Iterator[Any]:
         return
     with _open(file) as stream:
         yield stream
-
-
-def _larger_pieces(blocks: Any) -> Iterator[Any]:
-    """Some blocks at a time as one piece, so that a column's memory goes back to the system when it has been used."""
-    import pyarrow as pa
-
-    waiting: list[Any] = []
-    for block in blocks:
-        waiting.append(block)
-        if sum(part.num_rows for part in waiting) >= _ROWS_OF_PIECE:
-            yield pa.Table.from_batches(waiting).combine_chunks()
-            waiting = []
-    if waiting:
-        yield pa.Table.from_batches(waiting).combine_chunks()
 
 
 def _diagnose(file: Path, names: list[str], wanted: list[str], delimiter: str) -> None:
@@ -479,7 +451,9 @@ def _from_arrow(table: Any, names: list[str], source: str) -> Table:
     if not table.num_rows:
         raise DataError(f"{source!r} has no rows below its header; give at least one.")
     return Table(
-        names, {name: Column(name, table[name], _kind(name, table[name].type)) for name in table.column_names}, source
+        names,
+        {name: ArrowColumn(name, table[name], _kind(name, table[name].type)) for name in table.column_names},
+        source,
     )
 
 
@@ -507,22 +481,13 @@ def _read_plain(file: Path, names: list[str], wanted: list[str], text: Sequence[
     with _open_lines(file) as lines:
         rows = csv.reader(lines, delimiter=delimiter)
         next(rows)
-        cells = [row for row in rows if row]
+        cells = dict(zip(names, zip(*filter(None, rows), strict=True), strict=False))
     if not cells:
         raise DataError(f"{file.name!r} has no rows below its header; give at least one.")
-    columns = {}
-    for name in wanted:
-        values = [row[names.index(name)] for row in cells]
-        numbers = None if name in text else _as_numbers(values)
-        columns[name] = Column(name, values, "text") if numbers is None else Column(name, numbers, "number")
-    return Table(names, columns, file.name)
-
-
-def _as_numbers(values: list[str]) -> Array | None:
-    try:
-        return np.asarray([np.nan if value in MISSING_TEXT else float(value) for value in values])
-    except ValueError:
-        return None
+    columns = {name: FrameColumn(name, np.asarray(cells[name], dtype=object), MISSING_TEXT) for name in wanted}
+    for name in set(text) & set(columns):
+        columns[name].kind = "text"
+    return Table(names, dict(columns), file.name)
 
 
 def check_ending(path: str | os.PathLike[str]) -> str:
