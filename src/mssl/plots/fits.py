@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from mssl._validation import check_choice, check_number
@@ -261,9 +261,9 @@ def plot_stability(
 
 
 def draw_stability(
-    ax: Any, strengths: FloatArray, table: FloatArray, threshold: float, marks: Sequence[str] = ()
+    ax: Any, strengths: FloatArray, table: FloatArray, threshold: float, ends: NDArray[np.intp] | None = None
 ) -> Any:
-    """Draw selection frequencies (L, E): of the edges that are not stable those selected most often."""
+    """Draw selection frequencies (L, E) of edges, of many those selected most often; `ends` (E, 2) are their tasks."""
     collections = matplotlib_module("collections")
     top = table.max(axis=0)
     stable = top >= threshold
@@ -272,7 +272,7 @@ def draw_stability(
         part = order[kept[order]][:MOST_LINES][::-1]  # the most stable lie on top
         curves = [np.column_stack([strengths, table[:, k]]) for k in part]
         lines = collections.LineCollection(curves, colors=color, lw=width)
-        ax.add_collection(marked(lines, "path", [marks[k] for k in part] if marks else []))
+        ax.add_collection(marked(lines, "path", [] if ends is None else [f"{i} {j}" for i, j in ends[part]]))
         ax.plot([], [], color=color, lw=1.5, label=f"{word} ({int(kept.sum())})")
     ax.axhline(threshold, color="black", lw=0.9, ls="--", label=f"threshold {threshold:g}")
     ax.autoscale_view()

@@ -316,6 +316,7 @@ def _edge_lines(
     if not len(weights):
         return
     share = np.abs(weights) / (np.abs(weights).max(initial=0.0) or 1.0)
+    thin = float(np.clip((120 / len(weights)) ** 0.35, 0.35, 1.0))  # many edges would run into each other
     order = np.lexsort((share, certain))
     looks = [
         (GREY, 0.4, "-", 0.5)
@@ -323,7 +324,7 @@ def _edge_lines(
         # A sign is shown where it is certain.
         else (
             POSITIVE if weights[k] >= 0 else NEGATIVE,
-            0.3 + 1.9 * share[k],
+            0.3 + thin * 1.9 * share[k],
             "-" if weights[k] >= 0 else _DASHES,
             0.25 + 0.6 * share[k],
         )

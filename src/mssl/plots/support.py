@@ -246,9 +246,10 @@ def part_groups(ax: Any, groups: NDArray[Any], *, across: bool = True) -> None:
     """Draw thin lines between groups of more than one task, which stand side by side."""
     sizes = np.bincount(groups)
     ends = np.cumsum(sizes[sizes > 1]) - 0.5
-    ax.hlines(ends, *ax.get_xlim(), colors=FAINT, lw=0.4)
+    look = {"colors": FAINT, "lw": 0.4, "alpha": min(1.0, 6 / max(len(ends), 1))}
+    ax.hlines(ends, *ax.get_xlim(), **look)
     if across:
-        ax.vlines(ends, *ax.get_ylim(), colors=FAINT, lw=0.4)
+        ax.vlines(ends, *ax.get_ylim(), **look)
 
 
 def marked(artist: Any, name: str, marks: Sequence[str] = ()) -> Any:

@@ -35,6 +35,8 @@ def svg(figure: Any, key: str, alt: str, hidden: Collection[str] = ()) -> Html:
         Marks of parts that are there but not shown.
     """
     figure.patch.set_visible(False)
+    figure.get_layout_engine().execute(figure)
+    figure.set_layout_engine("none")
     for artist in figure.findobj():
         artist.set_path_effects([])  # they would draw names as curves
         if hasattr(artist, "set_interpolation"):

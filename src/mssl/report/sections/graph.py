@@ -70,7 +70,7 @@ def _controls(content: Content) -> Html:
     """Sliders; the first starts where the drawing is not crowded."""
     strengths = np.sort(np.abs([content.graph.weights[pair] for pair in _held_edges(content)]))[::-1]
     shown = min(thin_edges(content.graph).graph.n_edges, len(strengths))
-    start = 0.0 if shown == len(strengths) else float(strengths[shown - 1])
+    start = 0.0 if shown == len(strengths) else (1 - 1e-9) * float(strengths[shown - 1])
     page_note = (
         f" This page holds the strongest {MOST_EDGES:,} of {content.graph.n_edges:,}."
         if content.graph.n_edges > MOST_EDGES

@@ -24,24 +24,23 @@ def stability_section(content: Content) -> Section | None:
     top = found.frequencies.max(axis=0)
     reach = count(int((top >= found.threshold).sum()), "edge")
     names = content.graph.tasks
-    ends = None if found.ends is None else found.ends.tolist()
+    ends, ranked = found.ends, np.argsort(-top, kind="stable")[: 2 * MOST_LINES].tolist()
     often = [
         f"{f'edge {k + 1}' if ends is None else ' – '.join(short_name(names[end]) for end in ends[k])} ({top[k]:.0%})"
-        for k in np.argsort(-top, kind="stable")[:5].tolist()
+        for k in ranked[:5]
     ]
     alt = (
         f"Selection frequency of edges along the path of penalties; {reach} reach the threshold. Most often selected: "
         f"{', '.join(often)}."
     )
-    marks = [] if ends is None else [f"{i} {j}" for i, j in ends]
     ax = axes(None, (4.6, 2.8), shown=False)
-    draw_stability(ax, found.lambdas, found.frequencies, found.threshold, marks)
+    draw_stability(ax, found.lambdas, found.frequencies, found.threshold, ends)
     caption = (
         f"Blue: the {reach} selected in at least {found.threshold:.0%} of the subsamples somewhere (dashed line); "
         f"grey: the others, at most {MOST_LINES} of either. The penalty falls from left to right."
     )
-    near = np.argsort(-top, kind="stable")[: 2 * MOST_LINES].tolist()  # all that are drawn, and maybe more
-    data = {"stability": {marks[k]: float(f"{top[k]:.3g}") for k in near} if marks else {}}
+    marks = [] if ends is None else [f"{i} {j}" for i, j in ends[ranked]]  # of all that are drawn, and maybe more
+    data = {"stability": {mark: float(f"{top[k]:.3g}") for mark, k in zip(marks, ranked, strict=False)}}
     return Section("stability", "Stability path", picture("plot-stability", ax, alt, Html(caption)), data)
 
 
