@@ -34,14 +34,13 @@ from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, make_quadrati
 from mssl.solvers.residual import ResidualProblem, make_residual_problem
 from mssl.solvers.start import (
     Spectra,
-    design_spectra,
     diagonal_start,
-    gram_spectra,
     linearise,
     mean_variance,
     moderated_noise,
     ridge_fixed_point,
     sampling_variances,
+    spectra_of,
     variance_components,
 )
 from mssl.solvers.weights import CoefficientProblem, coefficient_problem
@@ -51,6 +50,7 @@ from mssl.structures.fixed import Independent
 Array = NDArray[np.float64]
 
 _NEWTON_STEPS = 100  # of a weight step on the way to the start, where a dozen is usual: more of them creep
+_WORST_DISPERSION = 1e30  # a fit that leaves more did not come near the targets
 _FREE = 1e-4  # least factor of a penalty: that of weights that are to be free
 _FORBIDDING = 1e6  # a λ at which no graph has an edge: in units of correlations 1 is enough
 _MANY_TASKS = 2  # tasks a feature from which on edges by chance cost accuracy
@@ -290,7 +290,8 @@ def _prepare_glm(data: TaskData, design: Design, loss: Loss, settings: Settings,
         return Prepared(base, noise, np.ones(K), np.ones(K), 0.0, None, settings, design, data, rows=rows)
     with np.errstate(all="ignore"):
         near = linearise(rows, data.weight_sums() - (1.0 if settings.fit_intercept else 0.0), noise)
-    if not all(np.isfinite(values).all() for values in (near.noise, near.signal, near.sampling, near.W)):
+    finite_all = all(np.isfinite(values).all() for values in (near.noise, near.signal, near.sampling, near.W))
+    if not finite_all or float(near.noise.max()) > _WORST_DISPERSION:
         raise DataError(
             f"Single fits of the tasks, from which their variances are estimated, leave the range of numbers: y from "
             f"{np.min(data.y):.2g} to {np.max(data.y):.2g} is too far from what loss {loss.name!r} expects of these "
@@ -327,7 +328,7 @@ def from_quadratic(
     given = None if isinstance(settings.noise, str) else np.broadcast_to(np.asarray(settings.noise, float) ** 2, (K,))
     if given is not None and not needs_start and not settings.shared_mean:
         return Prepared(base, given, np.ones(K), np.ones(K), 0.0, None, settings, design)
-    spectra = gram_spectra(base, freedom) if isinstance(base, GramQuadratic) else design_spectra(base, freedom)
+    spectra = spectra_of(base, freedom)
     noise, signal = variance_components(spectra, given)
     if given is None:
         noise = moderated_noise(spectra, noise, signal)

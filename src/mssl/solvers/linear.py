@@ -1,19 +1,16 @@
 r"""The weight step without ℓ1 penalty is a linear system: :math:`H_k w_k + \sum_l C_{kl} w_l = q_k`.
 
-With one Gram for all tasks it is a Sylvester equation, solved by two eigendecompositions. Otherwise conjugate
-gradients, preconditioned by the inverse of each task's block :math:`H_k + C_{kk} I`, take a few iterations. Where C
-ties the tasks so closely that they take hundreds, a factor of the whole system takes over, if it is of moderate size.
+Conjugate gradients, preconditioned by the inverse of each task's block :math:`H_k + C_{kk} I`, take a few iterations.
+Where C ties the tasks so closely that they take hundreds, a factor of the whole system takes over, if it is of moderate
+size. With one Gram for all tasks and many features the preconditioner is the inverse itself
+(:func:`mssl.solvers.quadratic.sylvester`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
 
-from mssl.exceptions import ParameterError
 from mssl.kernels import plain, weight_system
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
@@ -32,72 +29,6 @@ Array = NDArray[np.float64]
 _RESTART = (
     1000  # iterations after which the true residual is looked at: a certificate that has not halved by then stalls
 )
-
-
-def sylvester(
-    problem: GramQuadratic, coupling: Coupling, W0: Array | None = None, *, tol: float, max_iter: int = 5
-) -> WeightStep:
-    r"""Solve by eigendecompositions of the common Gram G and of :math:`S^{-1/2} C S^{-1/2}`.
-
-    Substituting :math:`w_k = v_k / \sqrt{s_k}` turns :math:`s_k G w_k + (CW)_k = q_k` into
-    :math:`V G + \tilde C V = \tilde Q`, diagonal in the two eigenbases.
-
-    Parameters
-    ----------
-    problem : GramQuadratic
-        Loss with one common Gram and task scales s_k > 0.
-    coupling : Coupling
-        C.
-    W0 : ndarray of shape (K, d), optional
-        Start; the answer does not depend on it.
-    tol : float
-        Absolute bound of the suboptimality.
-    max_iter : int
-        Most steps; those after the first refine rounding errors.
-
-    Returns
-    -------
-    WeightStep
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> loss = GramQuadratic(np.eye(2)[None], np.ones((3, 2)), np.zeros(3))
-    >>> step = sylvester(loss, Coupling.from_precision(np.eye(3), covariance=np.eye(3)), tol=1e-12)
-    >>> bool(np.allclose(step.W, 0.5))
-    True
-    """
-    if not problem.is_shared or not np.all(problem.task_scale > 0):
-        raise ParameterError(
-            "solver is 'sylvester'; it needs one Gram for all tasks and positive task scales. Give solver='cg'."
-        )
-    solve = _sylvester_solver(problem, coupling)
-    W = np.zeros(problem.linear.shape) if W0 is None else np.array(W0, dtype=float)
-    certificate = quadratic_bound(problem, coupling, EntrywisePenalty(np.zeros(W.shape)))
-    gap, done = np.inf, 0
-    for done in range(1, max_iter + 1):
-        G = problem.gradient(W) + coupling.dot(W)
-        W = W - solve(G)
-        previous, gap = gap, certificate(W, problem.gradient(W) + coupling.dot(W))
-        if gap <= tol:
-            return WeightStep(W, gap, done, Status.CONVERGED)
-        if not gap < 0.5 * previous:
-            break
-    return WeightStep(W, gap, done, Status.STALLED if np.isfinite(gap) else Status.DIVERGED)
-
-
-def _sylvester_solver(problem: GramQuadratic, coupling: Coupling) -> Callable[[Array], Array]:
-    root = np.sqrt(problem.task_scale)[:, None]
-    values, U = problem.eigen
-    task_values, E = linalg.eigh(coupling.dense() / root / root.T)
-    sums = np.maximum(task_values, 0.0)[:, None] + values
-    floor = len(values) * np.finfo(float).eps * float(sums.max(initial=0.0))
-    inverse = np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > floor)
-
-    def solve(R: Array) -> Array:
-        return np.asarray(E @ ((E.T @ (R / root) @ U) * inverse) @ U.T / root)
-
-    return solve
 
 
 def conjugate_gradient(

@@ -10,6 +10,7 @@ Weights are stored (K, d), row k is :math:`w_k`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, Protocol
@@ -42,6 +43,7 @@ _LARGE = 2**16  # numbers in a task's features from which products with them cos
 _FEW = 200  # unknowns up to which a factor of the whole system costs less than iterations with one for each task
 _MOST = 2000  # unknowns up to which it costs a quarter of a second at most
 _ITERATIONS_PER_FACTOR = 1e-7  # times the cube of its unknowns: iterations that cost about as much as a factor
+_SYLVESTER_FROM = 30  # features from which two eigendecompositions cost less than a few preconditioned iterations
 _BLOCKWISE = 20  # at least so many come before it
 _ROWS_PER_FEATURE = 0.5  # from here on Grams are at most twice the data, and descent on them is 2–3 times faster
 
@@ -61,7 +63,49 @@ class Smooth(Protocol):
         ...
 
 
-class GramQuadratic:
+class _Quadratic(ABC):
+    """What both forms have in common: the terms :math:`q_k` and the loss of each task at W = 0."""
+
+    linear: Array
+    constants: Array
+
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks K."""
+        return len(self.linear)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features d."""
+        return int(self.linear.shape[1])
+
+    @property
+    def null_value(self) -> float:
+        """The loss at W = 0."""
+        return float(self.constants.sum())
+
+    @abstractmethod
+    def gradient(self, W: Array) -> Array:
+        """H_k w_k − q_k."""
+
+    @abstractmethod
+    def task_values(self, W: Array) -> Array:
+        """Loss of each task."""
+
+    def value(self, W: Array) -> float:
+        """The loss."""
+        return float(self.task_values(W).sum())
+
+    def fenchel(self, W: Array, scales: Array) -> Array:
+        """Loss at W plus its conjugate at ``scales`` times the gradient in the predictors, task by task."""
+        return quadratic_duality(self.task_values(W), np.vecdot(W, self.gradient(W)), scales)
+
+    def at_zero(self) -> tuple[Array, Array]:
+        """Gradient and value of each task at W = 0."""
+        return -self.linear, self.constants
+
+
+class GramQuadratic(_Quadratic):
     """Quadratic loss in the form of Gram matrices.
 
     Parameters
@@ -108,8 +152,7 @@ class GramQuadratic:
     def of_rows(cls, rows: DesignQuadratic) -> GramQuadratic:
         """The same loss as that of the rows, with Grams to be formed when first asked for."""
         means = rows.feature_sums / rows.safe_totals[:, None] if rows.intercept else None
-        constants = rows.task_values(np.zeros(rows.linear.shape))
-        return cls(rows, rows.linear, constants, None, rows.target_means, means, rows.ridge)
+        return cls(rows, rows.linear, rows.constants, None, rows.target_means, means, rows.ridge)
 
     def replaced(self, **changes: Any) -> GramQuadratic:
         """A copy with some attributes replaced; it shares the Grams and their eigendecomposition."""
@@ -173,24 +216,9 @@ class GramQuadratic:
         return gram
 
     @property
-    def n_tasks(self) -> int:
-        """Number of tasks K."""
-        return len(self.linear)
-
-    @property
-    def n_features(self) -> int:
-        """Number of features d."""
-        return int(self.linear.shape[1])
-
-    @property
     def is_shared(self) -> bool:
         """One Gram for all tasks."""
         return self.rows is None and len(self.gram) == 1
-
-    @property
-    def null_value(self) -> float:
-        """The loss at W = 0."""
-        return float(self.constants.sum())
 
     def product(self, V: Array) -> Array:
         """H_k v_k."""
@@ -205,18 +233,6 @@ class GramQuadratic:
     def task_values(self, W: Array) -> Array:
         """Loss of each task."""
         return np.asarray(self.constants + np.einsum("kd,kd->k", W, 0.5 * self.product(W) - self.linear))
-
-    def value(self, W: Array) -> float:
-        """The loss."""
-        return float(self.task_values(W).sum())
-
-    def fenchel(self, W: Array, scales: Array) -> Array:
-        """Loss at W plus its conjugate at ``scales`` times the gradient in the predictors, task by task."""
-        return _quadratic_fenchel(self, W, scales)
-
-    def at_zero(self) -> tuple[Array, Array]:
-        """Gradient and value of each task at W = 0."""
-        return -self.linear, self.constants
 
     def diagonal(self) -> Array:
         """Diagonals of the H_k."""
@@ -250,7 +266,7 @@ class GramQuadratic:
         return np.maximum(values, 0.0), vectors
 
 
-class DesignQuadratic:
+class DesignQuadratic(_Quadratic):
     """Quadratic loss in the form of the design: products cost O(N d), no d × d matrix is formed.
 
     Parameters
@@ -274,23 +290,9 @@ class DesignQuadratic:
         self.safe_totals = np.where(self.totals > 0, self.totals, 1.0)
         self.target_means = design.task_dots(self.c, z) / self.safe_totals if intercept else np.zeros(design.n_tasks)
         self.target = design.less(z, self.target_means)
+        self.constants = 0.5 * design.task_sums(self.c * self.target**2)
         # With Σ c·target = 0 the features need no centring here.
         self.linear = design.backproject(self.c * self.target)
-
-    @property
-    def n_tasks(self) -> int:
-        """Number of tasks K."""
-        return self.design.n_tasks
-
-    @property
-    def n_features(self) -> int:
-        """Number of features d."""
-        return self.design.n_features
-
-    @property
-    def null_value(self) -> float:
-        """The loss at W = 0."""
-        return 0.5 * float(np.dot(self.c, self.target**2))
 
     def scaled(self, s: Array) -> DesignQuadratic:
         """The same loss with task k multiplied by s_k."""
@@ -337,18 +339,6 @@ class DesignQuadratic:
         """Loss of each task."""
         lost = self.design.task_sums(self.c * self.residual(W) ** 2)
         return np.asarray(0.5 * (lost + self.ridge * np.einsum("kd,kd->k", W, W)))
-
-    def value(self, W: Array) -> float:
-        """The loss."""
-        return float(self.task_values(W).sum())
-
-    def fenchel(self, W: Array, scales: Array) -> Array:
-        """Loss at W plus its conjugate at ``scales`` times the gradient in the predictors, task by task."""
-        return _quadratic_fenchel(self, W, scales)
-
-    def at_zero(self) -> tuple[Array, Array]:
-        """Gradient and value of each task at W = 0."""
-        return -self.linear, 0.5 * self.design.task_sums(self.c * self.target**2)
 
     def intercepts(self, W: Array) -> Array:
         """The minimising intercepts."""
@@ -411,10 +401,6 @@ class DesignQuadratic:
 
 
 Quadratic = GramQuadratic | DesignQuadratic
-
-
-def _quadratic_fenchel(problem: Quadratic, W: Array, scales: Array) -> Array:
-    return quadratic_duality(problem.task_values(W), np.einsum("kd,kd->k", W, problem.gradient(W)), scales)
 
 
 def make_quadratic(
@@ -551,6 +537,21 @@ def quadratic_gap(
     return bound(W, problem.gradient(W) + coupling.dot(W) if G is None else G)
 
 
+def sylvester(problem: GramQuadratic, coupling: Coupling) -> Apply:
+    r"""The inverse of :math:`s_k G w_k + (CW)_k` for one Gram G, by its eigenvectors and those of :math:`\tilde C`.
+
+    Substituting :math:`w_k = v_k / \sqrt{s_k}` makes it :math:`V G + \tilde C V` with
+    :math:`\tilde C = S^{-1/2} C S^{-1/2}`, diagonal in the two eigenbases.
+    """
+    root = np.sqrt(problem.task_scale)[:, None]
+    values, U = problem.eigen
+    task_values, E = linalg.eigh(coupling.dense() / root / root.T)
+    sums = np.maximum(task_values, 0.0)[:, None] + values
+    floor = len(values) * _EPS * float(sums.max(initial=0.0))
+    inverse = np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > floor)
+    return lambda R: np.asarray(E @ ((E.T @ (R / root) @ U) * inverse) @ U.T / root)
+
+
 def block_preconditioner(problem: Quadratic, ridge: Array) -> Callable[[Array], Array]:
     """Inverse of H_k + ridge_k I per task; of its diagonal where there are no Grams.
 
@@ -564,7 +565,7 @@ def block_preconditioner(problem: Quadratic, ridge: Array) -> Callable[[Array], 
     if problem.is_shared:
         values, U = problem.eigen
         sums = problem.task_scale[:, None] * values + ridge[:, None]
-        floor = len(values) * np.finfo(float).eps * float(sums.max(initial=0.0))
+        floor = len(values) * _EPS * float(sums.max(initial=0.0))
         weights = 1.0 / np.maximum(sums, floor if floor > 0 else 1.0)
         return lambda R: (R @ U) * weights @ U.T
     known = problem.kept.get("preconditioner")
@@ -594,6 +595,10 @@ def preconditioners(
     The first is an inverse for each task. Where C ties tasks so closely that these iterations, which cost as much as a
     factor of the whole system, are not enough, that factor follows, if it is of moderate size.
     """
+    many = support is None and problem.n_features >= _SYLVESTER_FROM
+    if many and isinstance(problem, GramQuadratic) and problem.is_shared and np.all(problem.task_scale > 0):
+        yield sylvester(problem, coupling), np.inf
+        return
     weights = np.full(problem.linear.shape, True) if support is None else support
     size = int(np.count_nonzero(weights))
     related = bool(coupling.rho) or len(coupling.compressed[2]) > coupling.n_tasks

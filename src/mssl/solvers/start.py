@@ -372,53 +372,28 @@ def _images(problem: GramQuadratic | DesignQuadratic, s: Array) -> Iterator[Arra
         yield s[:, None] * problem.product(np.broadcast_to(signs, shape)) / np.sqrt(_PROBES)
 
 
-def gram_spectra(problem: GramQuadratic, freedom: Array) -> Spectra:
-    """Spectra of all tasks from their Gram matrices."""
-    if problem.is_shared:
-        g, U = problem.eigen
-        values = problem.task_scale[:, None] * g
-        projections = problem.linear @ U
-    else:
+def spectra_of(problem: GramQuadratic | DesignQuadratic, freedom: Array) -> Spectra:
+    """Spectra of all tasks, from their Grams or the singular values of their rows; once where they have one design."""
+    K, d = problem.linear.shape
+    if isinstance(problem, GramQuadratic):
         g, U = np.linalg.eigh(problem.gram)
-        values = problem.task_scale[:, None] * g
-        projections = np.einsum("kij,ki->kj", U, problem.linear)
-    return _clean(problem, values, projections, 2 * problem.constants, freedom)
-
-
-def design_spectra(problem: DesignQuadratic, freedom: Array) -> Spectra:
-    """Spectra task by task from the smaller of XXᵀ and XᵀX; once for all tasks with a common design."""
-    K, d = problem.n_tasks, problem.n_features
-    n_rows, offsets = problem.design.n_rows, problem.design.offsets
-    m = int(np.minimum(n_rows, d).max())
-    values, projections = np.zeros((K, m)), np.zeros((K, m))
-    common = problem.design.common_weights(problem.c)
-    target = np.sqrt(problem.c) * problem.target
-    for k in range(K):
-        task_target = target[offsets[k] : offsets[k + 1]]
-        if k == 0 or common is None:
-            block = problem.block(k)
-            wide = len(block) <= d
-            g, U = np.linalg.eigh(block @ block.T if wide else block.T @ block)
-        factor = 1.0 if common is None else common[1][k]
-        size = len(g)
-        values[k, :size] = factor * g
-        if wide:
-            projections[k, :size] = np.sqrt(np.maximum(factor * g, 0.0)) * (task_target @ U)
-        else:
-            projections[k, :size] = np.sqrt(factor) * (task_target @ block) @ U
-    squares = problem.design.task_sums(target**2)
-    return _clean(problem, values, projections, squares, freedom)
-
-
-def _clean(
-    problem: GramQuadratic | DesignQuadratic, values: Array, projections: Array, squares: Array, freedom: Array
-) -> Spectra:
-    """Spectra in which eigenvalues and squares of targets of the size of rounding are zero."""
+        values, projections = problem.task_scale[:, None] * g, np.matmul(problem.linear[:, None], U)[:, 0]
+    else:
+        m = int(np.minimum(problem.design.n_rows, d).max())
+        values, projections, offsets = np.zeros((K, m)), np.zeros((K, m)), problem.design.offsets
+        target, common = np.sqrt(problem.c) * problem.target, problem.design.common_weights(problem.c)
+        for k in range(K):
+            if k == 0 or common is None:
+                U, sizes, _ = np.linalg.svd(problem.block(k), full_matrices=False)
+            roots = sizes if common is None else np.sqrt(common[1][k]) * sizes
+            values[k, : len(roots)] = roots**2
+            projections[k, : len(roots)] = roots * (target[offsets[k] : offsets[k + 1]] @ U)
+    # What is of the size of rounding is zero.
     absent = values <= 1e-12 * values.max(axis=1, keepdims=True)
     level = 0.0 if problem.target_means is None else problem.target_means
+    squares = 2 * problem.constants
     squares = np.where(squares > _ROUNDING**2 * freedom * level**2, squares, 0.0)
-    values, projections = np.where(absent, 0.0, values), np.where(absent, 0.0, projections)
-    return Spectra(values, projections, squares, freedom, problem.n_features)
+    return Spectra(np.where(absent, 0.0, values), np.where(absent, 0.0, projections), squares, freedom, d)
 
 
 def moderate(variances: Array, freedom: Array) -> Array:
@@ -547,12 +522,8 @@ def linearise(rows: GLMRows, freedom: Array, noise: Array | None) -> Linearised:
 def _components(
     base: GramQuadratic | DesignQuadratic, freedom: Array, noise: Array | None
 ) -> tuple[Spectra, Array, Array]:
-    spectra = _spectra(base, freedom)
+    spectra = spectra_of(base, freedom)
     return spectra, *variance_components(spectra, noise)
-
-
-def _spectra(base: GramQuadratic | DesignQuadratic, freedom: Array) -> Spectra:
-    return gram_spectra(base, freedom) if isinstance(base, GramQuadratic) else design_spectra(base, freedom)
 
 
 def _variances(spectra: Spectra, noise: Array, signal: Array) -> Array:
@@ -624,7 +595,7 @@ def _sampling(rows: GLMRows, near: Linearised, freedom: Array, typical: Array, p
     spectra = near.spectra
     if not plenty:
         _, point = _ridge_fit(rows, near.base, near.noise, wide, near.W, _CLOSE)
-        spectra = _spectra(rows.working_quadratic(point.predictor, point.intercepts), freedom)
+        spectra = spectra_of(rows.working_quadratic(point.predictor, point.intercepts), freedom)
     known = np.sum(1.0 / (spectra.values / near.noise[:, None] + 1.0 / wide[:, None]), axis=1)
     unseen = spectra.n_features - spectra.values.shape[1]
     return np.asarray((known + unseen * wide) / spectra.n_features)

@@ -14,11 +14,9 @@ from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import WeightStep
 from mssl.solvers.descent import descend
-from mssl.solvers.linear import conjugate_gradient, sylvester
+from mssl.solvers.linear import conjugate_gradient
 from mssl.solvers.proximal import accelerated, descend_composite
 from mssl.solvers.quadratic import GramQuadratic, Quadratic
-
-_SYLVESTER_FROM = 30.0  # features from which two eigendecompositions cost less than a few preconditioned iterations
 
 
 @dataclass(frozen=True)
@@ -59,8 +57,8 @@ def _one_gram(problem: Quadratic, penalty: Any) -> bool:
     return shared and _absent(problem, penalty)
 
 
-def _linear(solve: Callable[..., WeightStep]) -> Callable[..., WeightStep]:
-    return lambda problem, coupling, penalty, W, **options: solve(problem, coupling, W, **options)
+def _linear(problem: Quadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array, **options: Any) -> WeightStep:
+    return conjugate_gradient(problem, coupling, W, **options)
 
 
 RULES = (
@@ -71,13 +69,13 @@ RULES = (
         lambda problem, penalty: 10.0 if penalty.absent else 0.1,
         descend,
     ),
-    Rule("cg", "steps without a penalty", _absent, lambda problem, penalty: 1.0, _linear(conjugate_gradient)),
+    Rule("cg", "steps without a penalty", _absent, lambda problem, penalty: 1.0, _linear),
     Rule(
         "sylvester",
         "steps without a penalty on one Gram for all tasks and positive task scales",
         _one_gram,
-        lambda problem, penalty: _SYLVESTER_FROM / (problem.n_features + 1.0),
-        _linear(sylvester),
+        lambda problem, penalty: 30.0 / (problem.n_features + 1.0),  # two decompositions, or some iterations
+        _linear,
     ),
     Rule(
         "proximal",
@@ -92,9 +90,6 @@ RULES = (
 
 def choose(problem: Quadratic, penalty: EntrywisePenalty | Penalty, name: str = "auto") -> Rule:
     """The solver of that name, or with "auto" the cheapest of those that take the step."""
-    if name == "admm":
-        warn("solver='admm' is gone, 'auto' stands for it; the name goes with 0.3.", FutureWarning)
-        name = "auto"
     if name == "auto":
         return min(
             (rule for rule in RULES if rule.takes(problem, penalty)), key=lambda rule: rule.cost(problem, penalty)
