@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from inspect import signature
-from typing import Any
+from typing import Any, Literal
 
 import mssl
 from mssl._validation import check_choice, refused
 from mssl.exceptions import ParameterError
 from mssl.model_selection.search_space import GRIDS
 
-FAMILIES = ("auto", "gaussian", "binary", "poisson", "gamma")
+Family = Literal["auto", "gaussian", "binary", "poisson", "gamma"]
 LEARNED = ("p-mssl", "r-mssl")
 BAYESIAN = "bayesian"
 

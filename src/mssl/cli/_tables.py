@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING as MISSING_DEFAULT
+from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from inspect import signature
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import click
 import numpy as np
@@ -21,7 +21,7 @@ from mssl.data.inputs import listing, number_tasks
 from mssl.data.layouts import TaskData, subset
 from mssl.exceptions import DataError, NotAlignedError, ParameterError
 from mssl.files.tables import (
-    MISSING,
+    Missing,
     TableSchema,
     blank_twins,
     check_tasks,
@@ -32,7 +32,9 @@ from mssl.files.tables import (
     release_memory,
     text_target,
 )
-from mssl.methods import FAMILIES, lacks_graph
+from mssl.methods import Family, lacks_graph
+
+Names = list[str] | None
 
 
 def names_in(text: str | None) -> list[str] | None:
@@ -55,52 +57,30 @@ class TableOptions:
     """What the columns of a table mean: the file, and the options of all commands that read one, with their helps."""
 
     data: str
-    task: Annotated[str, {"help": "Column that names the task of each row."}]
-    target: Annotated[str, {"help": "Column to predict."}]
-    features: Annotated[
-        list[str] | None,
-        {"callback": _columns, "help": "Columns to predict from, separated by commas; all others by default."},
-    ] = None
-    drop: Annotated[list[str] | None, {"callback": _columns, "help": "Columns to leave out, separated by commas."}] = (
-        None
-    )
+    task: Annotated[str, "Column that names the task of each row."]
+    target: Annotated[str, "Column to predict."]
+    features: Annotated[Names, "Columns to predict from, separated by commas; all others by default."] = None
+    drop: Annotated[Names, "Columns to leave out, separated by commas."] = None
     categorical: Annotated[
-        list[str] | None,
-        {
-            "callback": _columns,
-            "metavar": "COL",
-            "help": "Columns whose values are categories whatever they look like, such as codes, separated by commas.",
-        },
+        Names, "Columns whose values are categories whatever they look like, such as codes, separated by commas."
     ] = None
-    time: Annotated[
-        str | None, {"help": "Column that says which rows of all tasks belong together (needed by r-mssl)."}
-    ] = None
+    time: Annotated[str | None, "Column that says which rows of all tasks belong together (needed by r-mssl)."] = None
     group: Annotated[
-        str | None,
-        {"help": "Column of rows that folds must keep together in all tasks, such as a day or a patient."},
+        str | None, "Column of rows that folds must keep together in all tasks, such as a day or a patient."
     ] = None
-    order: Annotated[str | None, {"help": "Column of times or dates: folds are then blocks of time."}] = None
-    weight: Annotated[str | None, {"help": "Column of weights: a row of weight 2 counts twice."}] = None
+    order: Annotated[str | None, "Column of times or dates: folds are then blocks of time."] = None
+    weight: Annotated[str | None, "Column of weights: a row of weight 2 counts twice."] = None
     offset: Annotated[
-        str | None,
-        {"help": "Column that is added to the linear predictor as it is: for counts the logarithm of the exposure."},
+        str | None, "Column that is added to the linear predictor as it is: for counts the logarithm of the exposure."
     ] = None
-    family: Annotated[str, {"type": click.Choice(FAMILIES), "help": "Kind of target."}] = "auto"
+    family: Annotated[Family, "Kind of target."] = "auto"
     missing: Annotated[
-        str,
-        {
-            "type": click.Choice(MISSING),
-            "help": "Missing features: refuse, leave their rows out, fill with the column's mean, or fill and mark "
-            "them.",
-        },
+        Missing,
+        "Missing features: refuse, leave their rows out, fill with the column's mean, or fill and mark them.",
     ] = "error"
     missing_target: Annotated[
-        str | None,
-        {
-            "type": click.Choice(["error", "drop"]),
-            "help": "Rows without a target: refuse, or leave out. By default refused with --missing error, else left "
-            "out.",
-        },
+        Literal["error", "drop"] | None,
+        "Rows without a target: refuse, or leave out. By default refused with --missing error, else left out.",
     ] = None
     edges: str | None = None  # of commands that take a graph
 
@@ -115,11 +95,17 @@ def table_options(command: Callable[..., None]) -> Callable[..., None]:
 
     hints = get_type_hints(TableOptions, include_extras=True)
     for part in reversed(fields(TableOptions)):
-        settings = getattr(hints[part.name], "__metadata__", None)
-        if settings is not None:
-            needed = part.default is MISSING_DEFAULT
+        kind, *help_text = get_args(hints[part.name]) if get_origin(hints[part.name]) is Annotated else [None]
+        if help_text:
+            words = [
+                word for inner in (kind, *get_args(kind)) if get_origin(inner) is Literal for word in get_args(inner)
+            ]
+            needed = part.default is NO_DEFAULT
             more = {"required": True} if needed else {"default": part.default, "show_default": part.default is not None}
-            collected = click.option(f"--{part.name.replace('_', '-')}", **settings[0], **more)(collected)
+            more |= {"type": click.Choice(words)} if words else {}
+            more |= {"callback": _columns} if kind == Names else {}
+            more |= {"metavar": "COL"} if part.name == "categorical" else {}
+            collected = click.option(f"--{part.name.replace('_', '-')}", help=help_text[0], **more)(collected)
     return click.argument("data", type=click.Path())(collected)
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from mssl.files.formats import MISSING_TEXT, Table, read_table, release_memory
 
 __all__ = ["ColumnSchema", "Encoded", "Table", "TableSchema", "learn_schema", "read_table", "release_memory"]
 
-MISSING = ("error", "drop", "mean", "indicator")  # what can be done with rows that lack a value
+Missing = Literal["error", "drop", "mean", "indicator"]  # what can be done with rows that lack a value
 _LONGEST_TASK = 256  # characters of a task name: a longer one is most likely not a name, and fills every table
 
 
@@ -208,7 +208,7 @@ def learn_schema(
     DataError
         For dates, free text, columns that are not there, or no feature at all.
     """
-    check_choice("missing", missing, MISSING)
+    check_choice("missing", missing, get_args(Missing))
     for name in (task, target, *(features or ()), *categorical, *(name for name in drop if name not in table.names)):
         table[name]
     if task == target:
