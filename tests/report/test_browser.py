@@ -176,7 +176,7 @@ def path(fitted, tmp_path_factory):
     coast = np.array([[-30.0, -30.0], [30.0, -20.0], [30.0, 30.0]])
     with pytest.MonkeyPatch.context() as patch:
         # Unpacking the real coastlines takes seconds and a gigabyte; they have tests of their own.
-        patch.setattr("mssl.plots.support.coastlines", lambda *_: (coast,))
+        patch.setattr("mssl.plots.maps.coastlines", lambda *_: (coast,))
         return report.write(
             model,
             tmp_path_factory.mktemp("page") / "report.html",

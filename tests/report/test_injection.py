@@ -118,7 +118,7 @@ def report_page(names, folder):
 
         patch.setattr(figures, "svg", once)
         more = {"data": rows, "held_out": True, "coordinates": np.column_stack([at, at]), "title": "".join(names[:3])}
-        patch.setattr("mssl.plots.support.coastlines", lambda *_: ())
+        patch.setattr("mssl.plots.maps.coastlines", lambda *_: ())
         stability = ([1.0, 0.5], np.full((2, K, K), 0.5), 0.4)
         return report.write(model, folder / "page.html", transfer=others, stability=stability, **more)
 

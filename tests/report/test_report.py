@@ -413,14 +413,14 @@ def test_a_map_without_the_package_of_coastlines_says_so(tmp_path, monkeypatch):
     def missing(*_):
         raise MissingDependencyError("A map with coastlines needs the package 'global_land_mask'. Install it.")
 
-    monkeypatch.setattr("mssl.plots.support.coastlines", missing)
+    monkeypatch.setattr("mssl.plots.maps.coastlines", missing)
     page = written(fake(3), tmp_path, coordinates=[[0, 179], [5, -179], [10, 170]])
     assert "plot-map" in page.figures()
     assert "Coastlines are left out" in page.words["map"]
 
 
 def test_a_crowded_map_shows_the_strongest_edges(tmp_path, monkeypatch):
-    monkeypatch.setattr("mssl.plots.support.coastlines", lambda *_: ())
+    monkeypatch.setattr("mssl.plots.maps.coastlines", lambda *_: ())
     weights = np.random.default_rng(0).uniform(0.1, 1.0, (40, 40)) / 100
     weights = np.triu(weights, 1) + np.triu(weights, 1).T
     graph = TaskGraph(list(range(40)), weights > 0, weights)

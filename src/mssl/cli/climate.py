@@ -112,9 +112,8 @@ def climate(
     """
     import mssl
     from mssl.climate import combine, open_field, open_members, plot_combination, write_dataset
-    from mssl.climate.combination import RIVALS
+    from mssl.climate.combination import RIVALS, map_places
     from mssl.climate.grids import reject_observation
-    from mssl.climate.picture import map_places
     from mssl.estimators.baselines import Climatology
     from mssl.methods import make_estimator
 

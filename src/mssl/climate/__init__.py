@@ -1,8 +1,7 @@
 """Ensembles of climate models, combined location by location with observations; xarray in, xarray out."""
 
-from mssl.climate.combination import combine, month_means, to_dataset, write_dataset
+from mssl.climate.combination import combine, month_means, plot_combination, to_dataset, write_dataset
 from mssl.climate.grids import open_field
 from mssl.climate.grids import open_member_files as open_members
-from mssl.climate.picture import plot_combination
 
 __all__ = ["combine", "month_means", "open_field", "open_members", "plot_combination", "to_dataset", "write_dataset"]

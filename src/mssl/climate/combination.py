@@ -16,6 +16,7 @@ from sklearn.utils.validation import has_fit_parameter
 from mssl._validation import check_choice, refused, warn
 from mssl.climate.grids import (
     DEGREES,
+    around,
     axis_attributes,
     choose,
     given_names,
@@ -38,6 +39,7 @@ from mssl.estimators.baselines import AverageModel, BestMember, Climatology
 from mssl.exceptions import DataError, DatasetError, MissingDependencyError, require
 from mssl.kernels.threads import single_threaded
 from mssl.methods import lacks_graph, make_estimator
+from mssl.plots.maps import draw_fields
 
 Array = NDArray[np.float64]
 RIVALS = ("climatology", "average", "best_member")  # what a combination has to beat
@@ -607,3 +609,73 @@ def write_dataset(data: Any, path: str | Path) -> Path:
     finally:
         beside.unlink(missing_ok=True)
     return target
+
+
+def plot_combination(answer: Any, *, coast: bool = True) -> Any:
+    """Draw maps of what :func:`mssl.climate.combine` returns: gains at each location, and the member of most weight.
+
+    A gain is the share of a rival's error that is gone, in blue, or added, in orange; both maps have one scale. Where
+    nothing was observed in the years of testing there are no gains: drawn are the changes from the training years, of
+    the combination and of the members' mean, a rise in orange. Cells of a grid are drawn as cells, other locations as
+    points.
+
+    Parameters
+    ----------
+    answer : xarray.Dataset
+        Of :func:`mssl.climate.combine`, with latitudes and longitudes.
+    coast : bool
+        Draw coastlines (needs global-land-mask).
+
+    Returns
+    -------
+    ndarray of matplotlib Axes
+        Save the figure with ``axes[0].figure.savefig(…)``.
+
+    Examples
+    --------
+    >>> from mssl import MSSLRegressor
+    >>> from mssl.climate import combine, plot_combination, to_dataset
+    >>> from mssl.datasets import make_climate_like
+    >>> cells = to_dataset(make_climate_like(n_samples=120, n_lat=3, n_lon=3, random_state=0))
+    >>> years = {"train": (1901, 1907), "test": (1908, 1910)}
+    >>> answer = combine(cells["ensemble"], cells["observed"], estimator=MSSLRegressor(0.3), **years)
+    >>> [ax.get_title() for ax in plot_combination(answer, coast=False)]
+    ['gain over climatology', 'gain over corrected average', 'largest weight']
+    """
+    places = map_places(answer)
+    if bool(answer["rmse"].notnull().any()):
+        rivals = {"climatology": "rmse_climatology", "corrected average": "rmse_average"}
+        with np.errstate(divide="ignore", invalid="ignore"):
+            maps = {f"gain over {name}": 100 * (1 - answer["rmse"] / answer[rival]) for name, rival in rivals.items()}
+        label, most, rising = "share of the error that is gone (%)", 100.0, "blue"
+    else:
+        maps = {"projected change": answer["change"], "change of the members": answer["members_change"]}
+        label, most, rising = f"change from the training years ({answer['change'].attrs['units']})", np.inf, "orange"
+    leaders = None
+    if "weights" in answer:
+        weights = abs(answer["weights"])
+        leading = weights.fillna(0.0).argmax("member").where(np.isfinite(weights).all("member"))
+        leaders = _on_map(leading, places), [str(name) for name in answer["member"].values]
+    return draw_fields(
+        {title: _on_map(field, places) for title, field in maps.items()},
+        (answer[places["lat"]].to_numpy().astype(float), around(answer[places["lon"]]).to_numpy().astype(float)),
+        label,
+        most=most,
+        rising=rising,
+        leaders=leaders,
+        coast=coast,
+    )
+
+
+def _on_map(field: Any, places: dict[str, str]) -> Array:
+    """Values as they lie on a map: latitudes down, longitudes across, where there is a grid."""
+    grid = field.transpose(places["lat"], places["lon"]) if field.ndim == 2 else field
+    return np.asarray(grid.values, dtype=float)
+
+
+def map_places(data: Any) -> dict[str, str]:
+    """The names of the axes of a map."""
+    places = given_names(data)
+    if not {"lat", "lon"} <= set(places):
+        raise DataError("There are no latitudes and longitudes, so there is no map; give them to the observation.")
+    return places

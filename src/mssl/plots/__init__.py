@@ -26,7 +26,8 @@ Examples
 
 from mssl.plots.effects import plot_effects
 from mssl.plots.fits import plot_box, plot_coefficients, plot_convergence, plot_path, plot_stability, plot_transfer
-from mssl.plots.graphs import plot_chord, plot_graph, plot_map, plot_precision
+from mssl.plots.graphs import plot_chord, plot_graph, plot_precision
+from mssl.plots.maps import plot_map
 
 __all__ = [
     "plot_box",

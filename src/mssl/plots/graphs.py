@@ -1,19 +1,17 @@
 """Pictures of task graphs: points and lines, matrices, circles of chords, maps."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from mssl._typing import TaskMatrix
 from mssl._validation import check_choice
-from mssl.exceptions import DataError, ParameterError
+from mssl.exceptions import ParameterError
 from mssl.graph.geometry import (
     NEGATIVE,
     POSITIVE,
-    arc_geometry,
     chord_geometry,
     community_colors,
     graph_layout,
@@ -24,20 +22,16 @@ from mssl.graph.geometry import (
 from mssl.graph.task_graph import TaskGraph
 from mssl.model.task_matrix import entries_at
 from mssl.plots.support import (
-    FAINT,
     GREY,
-    NORMAL,
     SMALL,
     FloatArray,
     as_display,
     as_graph,
     as_names,
     axes,
-    colour_bar,
     drawn,
     heat,
     legend_above,
-    map_frame,
     marked,
     matplotlib_module,
     name_ticks,
@@ -80,8 +74,8 @@ def plot_graph(source: Any, ax: Any = None, *, max_edges: int | None = None, max
     places = graph_layout(graph)
     i, j = thinned.edge_indices()
     radius = float(np.clip(30 / np.sqrt(max(len(graph), 1)), 1.6, 4.5))
-    weights, sure = entries_at(thinned.weights, i, j), _of_edges(certain, i, j)
-    _edge_lines(ax, np.stack([places[i], places[j]], axis=1), weights, sure, np.column_stack([i, j]))
+    weights, sure = entries_at(thinned.weights, i, j), of_edges(certain, i, j)
+    edge_lines(ax, np.stack([places[i], places[j]], axis=1), weights, sure, np.column_stack([i, j]))
     look = {"c": community_colors(groups), "edgecolors": "white", "linewidths": 0.4, "zorder": 3, "clip_on": False}
     marked(ax.scatter(*places.T, s=(2 * radius) ** 2, **look), "tasks", list(map(str, range(len(graph)))))
     reach = np.abs(places).max(axis=0, initial=0.05)
@@ -90,7 +84,7 @@ def plot_graph(source: Any, ax: Any = None, *, max_edges: int | None = None, max
     ax.spines[:].set_visible(False)
     named = place_labels(ax, places, graph, radius, max_labels)
     _note(ax, hidden, f"{named} of {len(graph)} tasks named" if named < len(graph) else "", *notes)
-    _sign_legend(ax, weights, sure)
+    sign_legend(ax, weights, sure)
     return ax
 
 
@@ -159,8 +153,8 @@ def plot_chord(
     ax = axes(ax, square(len(whole), 3.8, 0.085))
     graph, hidden = thin_edges(whole, max_edges)
     chords = chord_geometry(graph, found.tolist() if groups is None else groups)
-    sure = _of_edges(certain, *(ends[::-1] for ends in graph.edge_indices()))  # the weakest first, as the chords
-    _edge_lines(ax, chords.curves, chords.weights, sure, chords.ends, curved=True)
+    sure = of_edges(certain, *(ends[::-1] for ends in graph.edge_indices()))  # the weakest first, as the chords
+    edge_lines(ax, chords.curves, chords.weights, sure, chords.ends, curved=True)
     gap = 0.04 * (chords.spans[:, 1] - chords.spans[:, 0])
     around = np.linspace(chords.spans[:, 0] + gap, chords.spans[:, 1] - gap, 9 if len(graph) < 100 else 3, axis=1)
     rim = np.stack([np.cos(around), np.sin(around)], axis=2) * 1.025
@@ -171,68 +165,11 @@ def plot_chord(
     ax.set(xlim=(-limit, limit), ylim=(-limit, limit), xticks=[], yticks=[], aspect="equal")
     ax.spines[:].set_visible(False)
     _note(ax, hidden, "" if names else f"{len(graph)} tasks, too many to name", *notes)
-    _sign_legend(ax, chords.weights, sure)
+    sign_legend(ax, chords.weights, sure)
     return ax
 
 
-def plot_map(
-    source: Any,
-    ax: Any = None,
-    *,
-    coordinates: ArrayLike | None = None,
-    values: ArrayLike | None = None,
-    label: str = "value",
-    max_edges: int | None = None,
-    coast: bool = True,
-) -> Any:
-    """Draw tasks on a map, their edges as great-circle arcs, with coastlines.
-
-    Parameters
-    ----------
-    source : TaskGraph, fitted model, or (K, K) precision matrix
-    ax : matplotlib Axes, optional
-    coordinates : (K, 2), optional
-        Latitude and longitude in degrees; by default those of the graph.
-    values : (K,), optional
-        Colour of the tasks, such as an error; by default their communities. NaN are grey.
-    label : str
-        What `values` are, with their unit.
-    max_edges : int, optional
-        Draw the strongest edges only, and say so.
-    coast : bool
-        Draw coastlines (needs global-land-mask).
-    """
-    whole, certain, groups, notes, *_ = as_display(source)
-    if coordinates is not None:
-        whole = replace(whole, coordinates=coordinates)  # type: ignore[arg-type]
-    if whole.coordinates is None or not len(whole):
-        raise DataError("The tasks have no coordinates; give coordinates=, the latitude and longitude of each task.")
-    colors = None if values is None else numbers(values, "values", 1, missing=True)
-    if colors is not None and len(colors) != len(whole):
-        raise DataError(f"There are {len(colors)} values for {len(whole)} tasks; give one each.")
-    graph, hidden = thin_edges(whole, min(300, max(60, len(whole))) if max_edges is None else max_edges)
-    latitude, longitude = whole.coordinates[:, 0], (whole.coordinates[:, 1] + 180) % 360 - 180
-    ax = axes(ax, (3.8, 3.2))
-    map_frame(ax, latitude, longitude, coast=coast)
-    i, j = graph.edge_indices()
-    arcs = arc_geometry(whole.coordinates, np.column_stack([i, j]))
-    owner = np.repeat(np.arange(len(i)), [len(parts) for parts in arcs])
-    pieces = [piece for parts in arcs for piece in parts]
-    weights, sure = entries_at(graph.weights, i, j), _of_edges(certain, i, j)
-    _edge_lines(ax, pieces, weights[owner], sure[owner], np.column_stack([i, j])[owner], clip_on=True)
-    look = {"s": float(np.clip(2000 / len(whole), 9, 30)), "edgecolors": "white", "linewidths": 0.3, "zorder": 3}
-    look |= {"c": community_colors(groups)} if colors is None else {"c": colors, "plotnonfinite": True}
-    look |= {} if colors is None else {"cmap": matplotlib_module().colormaps["cividis"].with_extremes(bad=FAINT)}
-    points = marked(ax.scatter(longitude, latitude, **look), "tasks", list(map(str, range(len(whole)))))
-    if colors is not None:
-        colour_bar(ax, points, label)
-    lines = [ax.get_xlabel(), *(wrapped(ax, note, NORMAL) for note in (hidden, *notes) if note)]
-    ax.set_xlabel("\n".join(lines), fontsize=NORMAL)
-    _sign_legend(ax, weights, sure)
-    return ax
-
-
-def _of_edges(certain: TaskMatrix | None, i: NDArray[Any], j: NDArray[Any]) -> NDArray[np.bool_]:
+def of_edges(certain: TaskMatrix | None, i: NDArray[Any], j: NDArray[Any]) -> NDArray[np.bool_]:
     """Which of some edges are certain; all where nothing is known about their error."""
     return np.ones(len(i), dtype=bool) if certain is None else entries_at(certain, i, j)
 
@@ -288,7 +225,7 @@ def _note(ax: Any, *parts: str) -> None:
         ax.set_xlabel(wrapped(ax, text, SMALL), fontsize=SMALL, color=GREY)
 
 
-def _sign_legend(ax: Any, weights: FloatArray, certain: NDArray[np.bool_]) -> None:
+def sign_legend(ax: Any, weights: FloatArray, certain: NDArray[np.bool_]) -> None:
     """Explain the colours of edges, as far as they occur."""
     lines = matplotlib_module("lines")
     kinds = [
@@ -301,7 +238,7 @@ def _sign_legend(ax: Any, weights: FloatArray, certain: NDArray[np.bool_]) -> No
         legend_above(ax, 3, handles=handles)
 
 
-def _edge_lines(
+def edge_lines(
     ax: Any,
     paths: Sequence[FloatArray] | FloatArray,
     weights: FloatArray,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mssl.exceptions import DataError, require
 from mssl.graph.display import Display, display
-from mssl.graph.geometry import DIVERGING, coastlines, map_region
+from mssl.graph.geometry import DIVERGING
 from mssl.graph.task_graph import TaskGraph, short_name
 
 FloatArray = NDArray[np.float64]
@@ -257,18 +257,6 @@ def marked(artist: Any, name: str, marks: Sequence[str] = ()) -> Any:
     artist.set_gid(f"{OURS}{name}")
     setattr(artist, MARKS, list(marks))
     return artist
-
-
-def map_frame(ax: Any, latitude: FloatArray, longitude: FloatArray, *, coast: bool = True) -> None:
-    """Make axes a map around places: limits, aspect, names of the axes, coastlines."""
-    south, north, west, east = box = map_region(latitude, longitude)
-    if coast:
-        step = float(np.clip((east - west) / 250, 0.1, 0.5))
-        lines = matplotlib_module("collections").LineCollection(coastlines(box, step), colors=FAINT, lw=0.5, zorder=1)
-        ax.add_collection(lines, autolim=False)
-    ax.set(xlim=(west, east), ylim=(south, north), aspect=1 / max(np.cos(np.radians((south + north) / 2)), 0.2))
-    ax.set_xlabel("longitude (°E)", fontsize=NORMAL)
-    ax.set_ylabel("latitude (°N)", fontsize=NORMAL)
 
 
 def colour_bar(ax: Any, drawing: Any, label: str, **options: Any) -> None:

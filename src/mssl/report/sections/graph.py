@@ -10,7 +10,8 @@ from mssl._html import Html, tag
 from mssl.exceptions import MissingDependencyError
 from mssl.graph.geometry import PALETTE, thin_edges
 from mssl.graph.task_graph import short_name
-from mssl.plots.graphs import place_labels, plot_chord, plot_graph, plot_map
+from mssl.plots.graphs import place_labels, plot_chord, plot_graph
+from mssl.plots.maps import plot_map
 from mssl.plots.support import OURS, SMALL, axes
 from mssl.report.figures import MOST_EDGES, Section, count, named, picture
 from mssl.report.tables import Column, Row, linked_table, numbers

@@ -1,0 +1,198 @@
+"""Maps: tasks and their edges, and fields with one value per place."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mssl.exceptions import DataError
+from mssl.graph.geometry import NEUTRAL, PALETTE, arc_geometry, coastlines, community_colors, map_region, thin_edges
+from mssl.model.task_matrix import entries_at
+from mssl.plots.graphs import edge_lines, of_edges, sign_legend
+from mssl.plots.support import (
+    FAINT,
+    NORMAL,
+    NOTHING,
+    SMALL,
+    FloatArray,
+    as_display,
+    axes,
+    colour_bar,
+    drawn,
+    marked,
+    matplotlib_module,
+    new_figure,
+    numbers,
+    signed_colours,
+    wrapped,
+)
+
+
+def plot_map(
+    source: Any,
+    ax: Any = None,
+    *,
+    coordinates: ArrayLike | None = None,
+    values: ArrayLike | None = None,
+    label: str = "value",
+    max_edges: int | None = None,
+    coast: bool = True,
+) -> Any:
+    """Draw tasks on a map, their edges as great-circle arcs, with coastlines.
+
+    Parameters
+    ----------
+    source : TaskGraph, fitted model, or (K, K) precision matrix
+    ax : matplotlib Axes, optional
+    coordinates : (K, 2), optional
+        Latitude and longitude in degrees; by default those of the graph.
+    values : (K,), optional
+        Colour of the tasks, such as an error; by default their communities. NaN are grey.
+    label : str
+        What `values` are, with their unit.
+    max_edges : int, optional
+        Draw the strongest edges only, and say so.
+    coast : bool
+        Draw coastlines (needs global-land-mask).
+    """
+    whole, certain, groups, notes, *_ = as_display(source)
+    if coordinates is not None:
+        whole = replace(whole, coordinates=coordinates)  # type: ignore[arg-type]
+    if whole.coordinates is None or not len(whole):
+        raise DataError("The tasks have no coordinates; give coordinates=, the latitude and longitude of each task.")
+    colors = None if values is None else numbers(values, "values", 1, missing=True)
+    if colors is not None and len(colors) != len(whole):
+        raise DataError(f"There are {len(colors)} values for {len(whole)} tasks; give one each.")
+    graph, hidden = thin_edges(whole, min(300, max(60, len(whole))) if max_edges is None else max_edges)
+    latitude, longitude = whole.coordinates[:, 0], (whole.coordinates[:, 1] + 180) % 360 - 180
+    ax = axes(ax, (3.8, 3.2))
+    _frame(ax, latitude, longitude, coast=coast)
+    i, j = graph.edge_indices()
+    arcs = arc_geometry(whole.coordinates, np.column_stack([i, j]))
+    owner = np.repeat(np.arange(len(i)), [len(parts) for parts in arcs])
+    pieces = [piece for parts in arcs for piece in parts]
+    weights, sure = entries_at(graph.weights, i, j), of_edges(certain, i, j)
+    edge_lines(ax, pieces, weights[owner], sure[owner], np.column_stack([i, j])[owner], clip_on=True)
+    look = {"s": float(np.clip(2000 / len(whole), 9, 30)), "edgecolors": "white", "linewidths": 0.3, "zorder": 3}
+    look |= {"c": community_colors(groups)} if colors is None else {"c": colors, "plotnonfinite": True}
+    look |= {} if colors is None else {"cmap": matplotlib_module().colormaps["cividis"].with_extremes(bad=FAINT)}
+    points = marked(ax.scatter(longitude, latitude, **look), "tasks", list(map(str, range(len(whole)))))
+    if colors is not None:
+        colour_bar(ax, points, label)
+    lines = [ax.get_xlabel(), *(wrapped(ax, note, NORMAL) for note in (hidden, *notes) if note)]
+    ax.set_xlabel("\n".join(lines), fontsize=NORMAL)
+    sign_legend(ax, weights, sure)
+    return ax
+
+
+def draw_fields(
+    fields: Mapping[str, FloatArray],
+    places: tuple[FloatArray, FloatArray],
+    label: str,
+    *,
+    most: float,
+    rising: str,
+    leaders: tuple[FloatArray, list[str]] | None,
+    coast: bool,
+) -> Any:
+    """Draw fields side by side on one scale of colours, and which of several names leads where.
+
+    Parameters
+    ----------
+    fields : mapping of title to ndarray
+        One value per place, or (latitudes, longitudes) of a grid.
+    places : (latitudes, longitudes)
+    label : str
+        What the values are, with their unit.
+    most : float
+        Where the colours end at most.
+    rising : {"blue", "orange"}
+        Colour of positive values.
+    leaders : (numbers, names) or None
+        The name that leads at each place (NaN: none).
+    coast : bool
+    """
+    reach = max(np.abs(field[np.isfinite(field)]).max(initial=0.0) for field in fields.values())
+    look = signed_colours(min(reach, most) or 1.0)
+    look["cmap"] = look["cmap"] if rising == "blue" else look["cmap"].reversed()
+    page = new_figure((7.0, 3.6))
+    grid = page.add_gridspec(2, len(fields) + (leaders is not None), height_ratios=(4, 1))
+    made = np.array([page.add_subplot(grid[0, k]) for k in range(grid.ncols)])
+    for ax, (title, field) in zip(made, fields.items(), strict=False):
+        drawing = _field(ax, field, places, look, coast)
+        ax.set_title(title, fontsize=NORMAL)
+    room = page.add_subplot(grid[1, : len(fields)]).inset_axes((0.1, 0.6, 0.8, 0.2))
+    bar = page.colorbar(drawing, cax=room, orientation="horizontal", extend="min" if reach > most else "neither")
+    bar.set_label(label, fontsize=NORMAL)
+    bar.ax.tick_params(labelsize=SMALL)
+    if leaders is not None:
+        _leaders(made[-1], page.add_subplot(grid[1, -1]), *leaders, places, coast)
+    for ax in page.axes[len(made) :]:
+        ax.set_axis_off()
+    for ax in made:
+        ax.tick_params(labelsize=SMALL, labelleft=ax is made[0])
+        ax.set_ylabel(ax.get_ylabel() if ax is made[0] else "")
+    across, up = (float(np.ptp(limits)) for limits in (made[0].get_xlim(), made[0].get_ylim()))
+    width = np.clip(2.4 * across / (up * made[0].get_aspect()), 2.0, 3.4)
+    page.set_size_inches(0.5 + width * len(made), 3.6)
+    return made
+
+
+def _field(ax: Any, field: FloatArray, places: tuple[FloatArray, FloatArray], look: dict[str, Any], coast: bool) -> Any:
+    """Draw cells where there is a grid, else points."""
+    latitude, longitude = places
+    if field.ndim == 2:
+        latitude, longitude = (_edges(centres) for centres in places)
+        up, along = (np.argsort(centres) for centres in places)
+        drawing = ax.pcolormesh(longitude, latitude, field[np.ix_(up, along)], **look)
+        ax.set_facecolor(NOTHING)
+    else:
+        size = float(np.clip(2000 / max(len(latitude), 1), 9, 40))
+        dots = {"s": size, "edgecolors": "#555555", "linewidths": 0.3, "zorder": 3}
+        drawing = ax.scatter(longitude, latitude, c=field, **dots, **look)
+    _frame(ax, latitude, longitude, coast=coast)
+    return drawing
+
+
+def _edges(centres: FloatArray) -> FloatArray:
+    """Where the cells around some centres, in any order, begin and end."""
+    rising = np.sort(centres)
+    middles = (rising[1:] + rising[:-1]) / 2
+    first, last = (middles[0], middles[-1]) if len(middles) else (rising[0] - 0.5, rising[0] + 0.5)
+    return np.concatenate([[2 * rising[0] - first], middles, [2 * rising[-1] - last]])
+
+
+def _leaders(
+    ax: Any, below: Any, leading: FloatArray, names: list[str], places: tuple[FloatArray, FloatArray], coast: bool
+) -> None:
+    """Draw who leads; those that do so most often have a colour, named below."""
+    known = np.isfinite(leading)
+    counts = np.bincount(leading[known].astype(int), minlength=len(names))
+    shown = [k for k in np.argsort(-counts, kind="stable")[: len(PALETTE)].tolist() if counts[k]]
+    rank = np.full(len(names), len(shown), dtype=float)
+    rank[shown] = np.arange(len(shown))
+    ranks = np.where(known, rank[np.where(known, leading, 0).astype(int)], np.nan)
+    colours = [*PALETTE[: len(shown)], NEUTRAL]
+    cmap = matplotlib_module("colors").ListedColormap(colours)
+    _field(ax, ranks, places, {"cmap": cmap, "vmin": -0.5, "vmax": len(shown) + 0.5}, coast)
+    ax.set_title("largest weight", fontsize=NORMAL)
+    words = [f"{drawn(names[k], 16)} ({counts[k]})" for k in shown]
+    others = int(counts.sum() - counts[shown].sum())
+    words += [f"others ({others})"] if others else []
+    patch = matplotlib_module("patches").Patch
+    handles = [patch(facecolor=colour, label=word) for colour, word in zip(colours, words, strict=False)]
+    below.legend(handles=handles, fontsize=SMALL, frameon=False, loc="upper center", ncols=2, columnspacing=1.0)
+
+
+def _frame(ax: Any, latitude: FloatArray, longitude: FloatArray, *, coast: bool = True) -> None:
+    """Make axes a map around places: limits, aspect, names of the axes, coastlines."""
+    south, north, west, east = box = map_region(latitude, longitude)
+    if coast:
+        step = float(np.clip((east - west) / 250, 0.1, 0.5))
+        lines = matplotlib_module("collections").LineCollection(coastlines(box, step), colors=FAINT, lw=0.5, zorder=1)
+        ax.add_collection(lines, autolim=False)
+    ax.set(xlim=(west, east), ylim=(south, north), aspect=1 / max(np.cos(np.radians((south + north) / 2)), 0.2))
+    ax.set_xlabel("longitude (°E)", fontsize=NORMAL)
+    ax.set_ylabel("latitude (°N)", fontsize=NORMAL)
