@@ -191,11 +191,15 @@ def exactly_above_the_best(X, y, C, W):
     X, y, C, W = (np.vectorize(Fraction, otypes=[object])(values) for values in (X, y, C, W))
     system = np.kron(C, np.eye(d, dtype=int)) + np.kron(np.eye(K, dtype=int), X.T @ X)
     slope = ((W @ X.T - y) @ X + C @ W).ravel()
-    rows = np.column_stack([system, slope])
-    for i in range(K * d):
-        for j in range(i + 1, K * d):
+    return half_inverse_form(system, slope)
+
+
+def half_inverse_form(system, slope):
+    """½ gᵀA⁻¹g in rational numbers; with A = LDLᵀ it is ½ Σ (L⁻¹g)² / D."""
+    rows, n = np.column_stack([system, slope]), len(slope)
+    for i in range(n):
+        for j in range(i + 1, n):
             rows[j] = rows[j] - rows[i] * (rows[j, i] / rows[i, i])
-    # With A = LDLᵀ the suboptimality is ½ Σ (L⁻¹g)² / D.
     return float(sum(row[-1] ** 2 / row[i] for i, row in enumerate(rows)) / 2)
 
 
@@ -223,3 +227,50 @@ def test_rounding_of_a_diagonal_below_zero_is_none():
     """Centred Grams of nearly constant features may have diagonals of −1e-17."""
     problem = GramQuadratic(np.diag([1.0, -1e-17])[None], np.ones((1, 2)), np.ones(1))
     assert value_rounding(problem, np.ones((1, 2))) == pytest.approx(np.finfo(float).eps * (1 + problem.null_value))
+
+
+def hostile(seed):
+    """A step of few tasks whose features, prior or mean leave hardly a digit: rows, targets, P and τ²."""
+    random = np.random.default_rng(seed)
+    K, d, n = random.integers(1, 4), random.integers(1, 4), random.integers(1, 7)
+    X = random.standard_normal((K * n, d))
+    kind = seed % 5
+    if kind == 0 and d > 1:  # nearly collinear
+        X[:, -1] = X[:, 0] + 10.0 ** -random.integers(6, 13) * X[:, -1]
+    elif kind == 1:  # a lost rank
+        X[:, -1] = X[:, 0]
+    elif kind == 2:  # far from zero
+        X += 10.0 ** random.integers(3, 8)
+    elif kind == 3:  # columns of other sizes
+        X *= 10.0 ** random.integers(-8, 9, d)
+    y = 10.0 ** random.integers(-2, 9) * (X @ random.standard_normal(d)) + random.standard_normal(K * n)
+    root = random.standard_normal((K, K + 1))
+    P = 10.0 ** random.uniform(-12, 4) * (root @ root.T)
+    return X, y, P, float(random.choice([0.0, 1.0, 1e4, 1e10])), K
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_hostile_steps_end_at_the_minimum_in_exact_arithmetic(seed):
+    X, y, P, tau, K = hostile(seed)
+    n, d = len(X) // K, X.shape[1]
+    design = Design.build(X, np.arange(K + 1) * n, scale=False, centre=False)
+    loss = DesignQuadratic(design, np.ones(len(y)), y, intercept=False)
+    coupling = Coupling(P, positive_definite_inverse(P), tau)
+    problem = coefficient_problem(GramQuadratic.of_rows(loss), np.zeros(K), rows=lambda: loss)
+    size = loss.null_value
+    step = problem.solve(coupling, np.zeros((K, d)), tol=1e-9 * size, max_iter=500)
+
+    exact = np.vectorize(Fraction, otypes=[object])
+    A, b, Q, W = (exact(values) for values in (X, y, P, step.W))
+    if tau:
+        u = Q.sum(axis=1)
+        Q = Q - np.outer(u, u) / (1 / Fraction(tau) + u.sum())
+    system, slope = np.kron(Q, np.eye(d, dtype=int)), Q @ W
+    for k in range(K):
+        rows, own = slice(k * n, (k + 1) * n), slice(k * d, (k + 1) * d)
+        system[own, own] = system[own, own] + A[rows].T @ A[rows]
+        slope[k] = slope[k] + A[rows].T @ (A[rows] @ W[k] - b[rows])
+    above = half_inverse_form(system, slope.ravel())
+    assert above <= 1e-9 * size
+    assert above <= step.gap + 1e-18 * size  # what rounding of a gradient far below the tolerance may hide
+    assert step.status is Status.CONVERGED

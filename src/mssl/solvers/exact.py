@@ -22,12 +22,11 @@ Golub & Van Loan (2013), *Matrix Computations*, 4th edition, sections 5.4 and 5.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, sparse
+from scipy import linalg
 
+from mssl.data.factors import triangle
 from mssl.model.bounds import Components, WeightBound
 from mssl.model.coupling import Coupling
 from mssl.solvers.base import Status, WeightStep
@@ -98,93 +97,47 @@ def solve_exactly(problem: Quadratic, coupling: Coupling, *, tol: float) -> Weig
     with np.errstate(all="ignore"):
         for component in range(components.n):
             tasks = np.flatnonzero(components.label == component)
-            part = _solve_related(problem, coupling, tasks)
-            if part is None:
-                return None
-            W[tasks], gap = part[0], gap + part[1]
+            W[tasks], more = _solve_related(problem, coupling, tasks)
+            gap += more
+    if not (np.isfinite(gap) and np.isfinite(W).all()):
+        return None
     return WeightStep(W, gap, 1, Status.CONVERGED if gap <= tol else Status.STALLED)
 
 
-def _solve_related(problem: Quadratic, coupling: Coupling, tasks: Index) -> tuple[Array, float] | None:
-    """The best weights of tasks that are related to no others, and their bound."""
-    prior = _Prior.of(coupling, tasks)
-    if prior is None or not np.isfinite(prior.root).all():
-        return None
-    d, parts, targets = problem.n_features, [], []
-    for k, row in zip(tasks.tolist(), prior.root, strict=True):
-        A, b = _factor(problem, k)
-        parts.append(np.einsum("b,rd->rbd", row, A).reshape(len(A), len(row) * d))
-        targets.append(b)
-    M, t = np.concatenate(parts), np.concatenate(targets)
+def _solve_related(problem: Quadratic, coupling: Coupling, tasks: Index) -> tuple[Array, float]:
+    """The best weights of tasks that are related to no others, and their bound; NaN where there are no digits.
+
+    With weights w = v + m the unknowns are z: v = own z for a definite P, whose prior is then that of independent z,
+    and where there is a mean m = τ times the last block of z.
+    """
+    K, d, tau = len(tasks), problem.n_features, float(np.sqrt(max(coupling.mean_variance, 0.0)))
+    P = coupling.matrix[tasks][:, tasks].toarray()
+    values, vectors = np.linalg.eigh(P)
+    own = vectors / np.sqrt(values) if coupling.covariance is not None else np.eye(K)
+    root, prior = own, np.sqrt(np.maximum(values, 0.0))[:, None] * (vectors.T @ own)
+    if tau > 0:
+        root, prior = np.column_stack([own, np.full(K, tau)]), linalg.block_diag(prior, np.ones((1, 1)))
+    parts = [(row, *_factor(problem, k)) for k, row in zip(tasks.tolist(), root, strict=True)]
+    M, t = np.concatenate([np.kron(row, A) for row, A, _ in parts]), np.concatenate([b for _, _, b in parts])
     if not (np.isfinite(M).all() and np.isfinite(t).all()):
-        return None
-    Z, gap = _least_squares(M, t, prior, d)
-    W = prior.root @ Z
-    return (W, gap) if np.isfinite(gap) and np.isfinite(W).all() else None
+        return np.full((K, d), np.nan), np.nan
 
-
-@dataclass(frozen=True)
-class _Prior:
-    """½ tr(VᵀPV) + ½ ‖m‖²/τ² in unknowns z: v = own z, and where there is a mean m = τ times the last block."""
-
-    P: Array
-    own: Array
-    tau: float
-
-    @classmethod
-    def of(cls, coupling: Coupling, tasks: Index) -> _Prior | None:
-        """The prior of some tasks; None where a definite C has lost its digits."""
-        precision = coupling.precision[np.ix_(tasks, tasks)]
-        P = precision.toarray() if sparse.issparse(precision) else precision
-        tau = float(np.sqrt(max(coupling.mean_variance, 0.0)))
-        if coupling.covariance is None:
-            return cls(P, np.eye(len(P)), tau)
-        values, vectors = linalg.eigh(P)
-        return cls(P, vectors / np.sqrt(values), tau) if values[0] > 0 else None
-
-    @property
-    def root(self) -> Array:
-        """What weights w = v + m are of the blocks of z, (K, blocks)."""
-        return np.column_stack([self.own, np.full(len(self.P), self.tau)]) if self.tau > 0 else self.own
-
-    @property
-    def factor(self) -> Array:
-        """A matrix whose squared norm times z is the prior, nearly, (rows, blocks)."""
-        values, vectors = linalg.eigh(self.own.T @ self.P @ self.own)
-        factor = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
-        return linalg.block_diag(factor, np.ones((1, 1))) if self.tau > 0 else factor
-
-    def gradient(self, Z: Array) -> Array:
-        """The gradient in z. For weights that nearly agree the sums of PV cancel: they have the longest numbers."""
-        K, G = len(self.P), Z.copy()
-        own = self.own.astype(np.longdouble)
-        G[:K] = own.T @ (self.P.astype(np.longdouble) @ (own @ Z[:K].astype(np.longdouble)))
-        return G
-
-    def error(self, Z: Array) -> Array:
-        """What rounding may make of it at most."""
-        K, errors, own = len(self.P), np.zeros_like(Z), np.abs(self.own)
-        digits = K * float(np.finfo(np.longdouble).eps)
-        errors[:K] = digits * (own.T @ (np.abs(self.P) @ (own @ np.abs(Z[:K]))))
-        return errors
-
-
-def _least_squares(M: Array, t: Array, prior: _Prior, d: int) -> tuple[Array, float]:
-    """The z that minimises ½ ‖Mz − t‖² plus the prior, (blocks, d); and a bound of what it lacks, rounding included."""
     # Columns of one size: a mean of huge variance must not make all others look like rounding.
-    whole = np.concatenate([M, np.kron(prior.factor, np.eye(d))])
+    whole = np.concatenate([M, np.kron(prior, np.eye(d))])
     sizes = np.linalg.norm(whole, axis=0)
     sizes = np.where(sizes > 0, sizes, 1.0)
     R, order = linalg.qr(whole / sizes, mode="r", pivoting=True, check_finite=False)
-    R = R[: M.shape[1]]
     diagonal = np.abs(R.diagonal())
     rank = int(np.count_nonzero(diagonal > len(whole) * _EPS * diagonal.max(initial=0.0)))
     kept, R = order[:rank], R[:rank, :rank]
 
-    z, gap = np.zeros(M.shape[1]), np.inf
-    best = z
+    # For weights that nearly agree the sums of PV cancel: they have the longest numbers.
+    longest, precise = own.astype(np.longdouble), P.astype(np.longdouble)
+    z, best, gap = np.zeros(M.shape[1]), np.zeros(M.shape[1]), np.inf
     for _ in range(_REFINEMENTS + 2):
-        g = (M.T @ (M @ z - t) + prior.gradient(z.reshape(-1, d)).ravel()) / sizes
+        pull = z.reshape(-1, d).copy()
+        pull[:K] = longest.T @ (precise @ (longest @ pull[:K].astype(np.longdouble)))
+        g = (M.T @ (M @ z - t) + pull.ravel()) / sizes
         half = linalg.solve_triangular(R, g[kept], trans="T", check_finite=False)
         reached = 0.5 * float(half @ half)
         if not reached < gap:
@@ -192,11 +145,13 @@ def _least_squares(M: Array, t: Array, prior: _Prior, d: int) -> tuple[Array, fl
         best, gap = z.copy(), reached
         z[kept] -= linalg.solve_triangular(R, half, check_finite=False) / sizes[kept]
     Z = best.reshape(-1, d)
-    # R⁻ᵀMᵀ projects: an error of the residual counts at most as it is.
+    # R⁻ᵀMᵀ projects: an error of the residual counts at most as it is. The prior's gradient has its own error.
     of_rows = _EPS * (np.abs(M) @ np.abs(best) + np.abs(t))
+    error, digits = np.zeros_like(Z), K * float(np.finfo(np.longdouble).eps)
+    error[:K] = digits * (np.abs(own.T) @ (np.abs(P) @ (np.abs(own) @ np.abs(Z[:K]))))
     inverse = linalg.solve_triangular(R, np.eye(rank), check_finite=False)
-    of_prior = (prior.error(Z).ravel() / sizes)[kept] @ np.sqrt(np.sum(inverse**2, axis=1))
-    return Z, gap + 0.5 * (float(of_rows @ of_rows) + float(of_prior**2))
+    of_prior = (error.ravel() / sizes)[kept] @ np.sqrt(np.sum(inverse**2, axis=1))
+    return root @ Z, gap + 0.5 * (float(of_rows @ of_rows) + float(of_prior**2))
 
 
 def _factor(problem: Quadratic, k: int) -> tuple[Array, Array]:
@@ -205,14 +160,12 @@ def _factor(problem: Quadratic, k: int) -> tuple[Array, Array]:
         problem = problem.rows
     d = problem.n_features
     if isinstance(problem, DesignQuadratic):
-        first, last = problem.design.offsets[k : k + 2]
-        A, b = problem.block(k), np.sqrt(problem.c[first:last]) * problem.target[first:last]
-        if len(A) > d:
-            Q, A = np.linalg.qr(A)
-            b = Q.T @ b
+        rows = slice(*problem.design.offsets[k : k + 2])
+        b = np.sqrt(problem.c[rows]) * problem.target[rows]
+        table, _ = triangle(np.column_stack([problem.block(k), b]), d)
         if problem.ridge[k] > 0:
-            A, b = np.concatenate([A, np.sqrt(problem.ridge[k]) * np.eye(d)]), np.concatenate([b, np.zeros(d)])
-        return A, b
+            table = np.concatenate([table, np.sqrt(problem.ridge[k]) * np.eye(d, d + 1)])
+        return table[:, :d], table[:, d]
     values, vectors = np.linalg.eigh(problem.gram_of(k, np.ones(d, dtype=bool)))
     known = values > d * _EPS * max(float(values[-1]), 0.0)
     roots = np.sqrt(values[known])
