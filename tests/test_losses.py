@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from negative_binomial import NegativeBinomial
 from scipy.optimize import minimize
-from scipy.special import logit
+from scipy.special import digamma, logit
 from scipy.stats import nbinom
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold
 
-from mssl import MSSLRegressor, MSSLRegressorCV, MultiTaskGLM
+from mssl import BayesianMSSLRegressor, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM
 from mssl.exceptions import DataError, ParameterError
 from mssl.losses import LOSSES, Bernoulli, Gamma, Gaussian, Huber, Loss, Poisson, resolve_loss
 from mssl.model_selection import TaskKFold
@@ -292,3 +292,95 @@ def test_huber_fits_are_those_of_a_general_solver_and_stay_put_under_outliers(rn
     plain, robust = (MSSLRegressor(loss=one, noise=1.0) for one in ("gaussian", loss))
     moved = [np.abs(m.fit(X, wild, tasks=tasks).coef_ - [1.0, -2.0, 0.5]).max() for m in (plain, robust)]
     assert moved[1] < 0.3 < moved[0]
+
+
+# --- likelihoods -----------------------------------------------------------------------------------------------------
+
+
+LIKELIHOODS = [Gaussian(), Bernoulli(), Poisson(), Gamma(), NegativeBinomial(0.7)]
+
+
+@pytest.mark.parametrize("loss", LIKELIHOODS, ids=lambda loss: loss.name)
+@pytest.mark.parametrize("dispersion", [1.0, 0.3])
+@pytest.mark.parametrize("eta", [-0.7, 1.2])
+def test_densities_integrate_to_the_distribution_function_and_have_its_moments(loss, dispersion, eta):
+    dispersion = dispersion if loss.has_dispersion else 1.0
+    if loss.discrete:
+        y, width = np.arange(2.0 if loss.labels else 3000.0), 1.0
+    else:
+        y = np.linspace(-12 if loss.identity else 1e-9, 80, 400_001)
+        width = y[1] - y[0]
+    mass = np.exp(loss.log_density(y, np.full(len(y), eta), dispersion)) * width
+    mean = loss.inverse_link(np.full(1, eta))[0]
+    whole = slice(None, None, max(len(y) // 50, 1))
+    below = loss.cdf(y, np.full(len(y), mean), dispersion)
+    np.testing.assert_allclose(
+        (np.cumsum(mass) - (0 if loss.discrete else 0.5) * (mass + mass[0]))[whole],
+        below[whole],
+        atol=1e-6 if loss.discrete else 2e-4,
+    )
+    assert mass @ y == pytest.approx(mean, rel=1e-3, abs=1e-4)
+    variance = loss.variance(np.full(1, mean), dispersion)[0]
+    assert mass @ (y - mean) ** 2 == pytest.approx(variance, rel=2e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("loss", LIKELIHOODS, ids=lambda loss: loss.name)
+def test_forecasts_have_densities_quantiles_and_moments_of_one_distribution(loss):
+    """Student's t of many degrees of freedom is normal."""
+    forecast = loss.forecast(*(np.full(4000, value) for value in (0.6, 0.3, 0.5, 1e7)))
+    y = (
+        np.arange(2.0 if loss.labels else 4000.0)
+        if loss.discrete
+        else np.linspace(-9 if loss.identity else 1e-9, 60, 4000)
+    )
+    mass = np.exp(forecast.take(np.arange(len(y))).log_density(y)) * (y[1] - y[0])
+    assert mass.sum() == pytest.approx(1, abs=1e-5 if loss.discrete else 3e-3)
+    mean, variance = (part[0] for part in forecast.moments())
+    assert mass @ y == pytest.approx(mean, rel=5e-3)
+    assert mass @ (y - mean) ** 2 == pytest.approx(variance, rel=2e-2)
+    if not loss.labels:
+        levels = np.array([0.1, 0.5, 0.9])
+        for level, end in zip(levels, forecast.take(np.arange(1)).quantile(levels)[0], strict=True):
+            if loss.discrete:
+                assert mass[y < end].sum() < level + 1e-6
+                assert mass[y <= end].sum() >= level - 1e-6
+            else:
+                assert mass[y <= end].sum() == pytest.approx(level, abs=1e-2)
+
+
+def test_slopes_in_the_logarithm_of_a_parameter_are_those_of_the_density():
+    y, eta, theta = np.array([0.0, 3.0, 11.0]), np.array([0.2, 1.0, -0.5]), 0.7
+    found = NegativeBinomial(theta).parameter_slopes(y, eta)
+    rate = np.exp(eta)
+    exact = digamma(y + theta) - digamma(theta) + np.log(theta / (theta + rate)) + 1 - (y + theta) / (theta + rate)
+    np.testing.assert_allclose(found, theta * exact[None], rtol=1e-6)
+    assert Poisson().parameter_slopes(y, eta).shape == (0, 3)
+
+
+@pytest.mark.parametrize("theta", [0.6, 5.0])
+def test_a_loss_of_a_user_is_fitted_by_evidence_and_its_parameter_is_learned(theta):
+    random = np.random.default_rng(1)
+    K, n = 4, 160
+    X, tasks = random.normal(size=(2 * K * n, 2)), np.tile(np.repeat(np.arange(K), n), 2)
+    rate = np.exp(1 + X @ [0.5, -0.3] + 0.2 * random.normal(size=K)[tasks])
+    y = random.poisson(random.gamma(theta, rate / theta)).astype(float)
+    train, test = slice(0, K * n), slice(K * n, None)
+    model = BayesianMSSLRegressor("mean", loss=NegativeBinomial(2.0), features="linear", cv=3)
+    model.fit(X[train], y[train], tasks=tasks[train])
+    assert model.loss_.theta == pytest.approx(theta, rel=0.35)
+    assert model.loss.theta == 2.0
+    low, high = model.predict_interval(X[test], 0.9, tasks=tasks[test]).T
+    assert np.mean((low <= y[test]) & (y[test] <= high)) > 0.86
+    assert np.mean(y[test] < high) > 0.88
+    np.testing.assert_allclose(model.coef_.mean(axis=0), [0.5, -0.3], atol=0.15)
+    mean, std = model.predict(X[test], tasks=tasks[test], return_std=True)
+    np.testing.assert_allclose(np.mean(((y[test] - mean) / std) ** 2), 1.0, rtol=0.35)
+    plain = BayesianMSSLRegressor("mean", loss="poisson", features="linear", cv=3)
+    plain.fit(X[train], y[train], tasks=tasks[train])
+    assert model.evidence_ > plain.evidence_ + 5
+    assert model.held_out_.score > plain.held_out_.score
+
+
+def test_a_loss_without_a_density_is_refused_by_bayesian_fits():
+    with pytest.raises(ParameterError, match="log_base"):
+        BayesianMSSLRegressor(loss=Huber()).fit(np.zeros((4, 1)), np.arange(4.0), tasks=[0, 0, 1, 1])

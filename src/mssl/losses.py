@@ -1,10 +1,13 @@
-r"""The losses of generalised linear models, pointwise in the linear predictor :math:`\eta`.
+r"""The losses of generalised linear models, pointwise in the linear predictor :math:`\eta`, and their likelihoods.
 
 Each is the negative log-likelihood of one observation up to terms without :math:`\eta` and up to its
 dispersion: ``value`` :math:`\ell(y,\eta)`, ``gradient`` :math:`\ell'`, ``curvature`` :math:`\ell''`
 (the expected one where the observed one misleads), the smallest constant that bounds the curvature
 (``None`` where there is none), the inverse link, the unit deviance, and the convex conjugate
 :math:`\ell^*(u) = \sup_\eta u\eta - \ell(y,\eta)` behind dual certificates.
+
+A loss is a likelihood too: :math:`\log p(y\mid\eta) = b(y, \phi) - \ell(y, \eta)/\phi` with the dispersion φ. Averages
+over a normal predictor are Gauss–Hermite sums with one rule; a :class:`Forecast` is such an average for each row.
 
 References
 ----------
@@ -14,13 +17,207 @@ McCullagh & Nelder (1989), *Generalized Linear Models*, doi:10.1007/978-1-4899-3
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.special import expit, xlogy
-from sklearn.base import BaseEstimator
+from scipy.special import expit, gammainc, gammaln, log_expit, logsumexp, ndtr, pdtr, stdtrit, xlog1py, xlogy
+from sklearn.base import BaseEstimator, clone
 
 from mssl._typing import Array, Index, Mask
 from mssl._validation import check_choice
+
+NODES, MASS = np.polynomial.hermite_e.hermegauss(
+    32
+)  # 16 nodes put the slope of an evidence off by up to half a per cent
+_LOG_RULE = np.log(MASS) + 0.5 * NODES**2
+MASS = MASS / MASS.sum()
+_LARGEST_EXPONENT = 700.0  # of exponentials that are finite doubles
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Factors of a forecast's mean (labels only) and of its standard deviations."""
+
+    centre: float = 1.0
+    spread: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """Predictive distributions of rows: the loss's distribution, averaged over a normal predictor.
+
+    Plug-in values are useless where posteriors are wide.
+
+    Attributes
+    ----------
+    mean, variance : ndarrays of shape (N,)
+        Of the linear predictor.
+    dispersion : ndarray of shape (N,)
+        Dispersion; of the squared error the noise variance.
+    freedom : ndarray of shape (N,)
+        Degrees of freedom behind the dispersion.
+    parameters : ndarray of shape (N, P)
+        Learned parameters of the loss.
+    loss : Loss
+        The loss.
+    """
+
+    factors: ClassVar[tuple[str, ...]] = ()
+    """What a calibration may move."""
+
+    mean: Array
+    variance: Array
+    dispersion: Array
+    freedom: Array
+    parameters: Array
+    loss: Loss
+
+    def arrays(self) -> dict[str, Array]:
+        """All but the loss, by name."""
+        return {name: part for name, part in vars(self).items() if name != "loss"}
+
+    def _with(self, arrays: dict[str, Array]) -> Self:
+        return type(self)(**arrays, loss=self.loss)
+
+    def take(self, rows: Index) -> Self:
+        """Some of the rows."""
+        return self._with({name: part[rows] for name, part in self.arrays().items()})
+
+    def joined(self, others: Sequence[Forecast]) -> Self:
+        """These rows and those of others after them."""
+        whole: list[Forecast] = [self, *others]
+        parts = [part.arrays() for part in whole]
+        return self._with({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+
+    def calibrated(self, calibration: Calibration) -> Self:
+        """The same with the factors that folds suggest."""
+        a, b = calibration.centre, calibration.spread
+        return replace(self, mean=a * self.mean, variance=b**2 * self.variance, dispersion=b**2 * self.dispersion)
+
+    def mixed(self, others: Sequence[Forecast], weights: Array) -> Self:
+        """One distribution in the place of a mixture, with its mean and variance."""
+        parts: list[Forecast] = [self, *others]
+        averages = {n: np.tensordot(weights, [part.arrays()[n] for part in parts], 1) for n in self.arrays()}
+        between = np.tensordot(weights, [(part.mean - averages["mean"]) ** 2 for part in parts], 1)
+        return self._with(averages | {"variance": averages["variance"] + between})
+
+    def log_density(self, y: Array) -> Array:
+        """Log predictive density of the targets."""
+
+        def density(loss: Loss, rows: Any) -> Array:
+            dispersion, spread = self.dispersion[rows], np.maximum(self.variance[rows], 1e-30)
+            return loss.log_base(y[rows], dispersion) + loss.tilted(y[rows], self.mean[rows], spread, 1 / dispersion)[0]
+
+        return self._each(density)
+
+    def moments(self) -> tuple[Array, Array]:
+        """Means and variances of the targets."""
+        both = self._each(
+            lambda loss, rows: np.stack(
+                loss.moments(self.mean[rows], self.variance[rows], self.dispersion[rows]), axis=1
+            )
+        )
+        return both[:, 0], both[:, 1]
+
+    def expectation(self) -> Array:
+        """Expected target."""
+        return self.moments()[0]
+
+    def quantile(self, levels: Array) -> Array:
+        """Quantiles of the target at some levels, shape (N, len(levels)), by halving."""
+        return self._each(
+            lambda loss, rows: np.stack(
+                [self.take(rows)._crossing(loss, level) for level in np.asarray(levels).tolist()], axis=1
+            )
+        )
+
+    def _crossing(self, loss: Loss, level: float) -> Array:
+        """Where the distribution function crosses a level."""
+        means = loss.inverse_link(np.clip(self._nodes(), -_LARGEST_EXPONENT, _LARGEST_EXPONENT))
+        dispersion = self.dispersion[:, None]
+
+        def below(value: Array) -> Array:
+            value = np.floor(value) if loss.discrete else value
+            return np.asarray(loss.cdf(value[:, None], means, dispersion) @ MASS)
+
+        centre, reach = means @ MASS, 1.0 + np.ptp(means, axis=1)
+        low, high = centre - reach, centre + reach
+        for _ in range(60):
+            outside = np.stack([below(low) >= level, below(high) < level])
+            if not outside.any():
+                break
+            low, high, reach = (
+                np.where(outside[0], low - reach, low),
+                np.where(outside[1], high + reach, high),
+                2 * reach,
+            )
+        for _ in range(100):
+            middle = 0.5 * (low + high)
+            short = below(middle) < level
+            low, high = np.where(short, middle, low), np.where(short, high, middle)
+            if loss.discrete and np.all(np.floor(low) + 1 >= np.floor(high)):
+                break
+        return np.floor(high) if loss.discrete else high
+
+    def _nodes(self) -> Array:
+        return np.asarray(self.mean[:, None] + np.sqrt(self.variance)[:, None] * NODES)
+
+    def _each(self, answer: Callable[[Loss, Any], Array]) -> Array:
+        """Answers row by row, each with the loss that has the parameters of the row."""
+        if not self.loss.learned:
+            return answer(self.loss, slice(None))
+        values, which = np.unique(self.parameters, axis=0, return_inverse=True)
+        rows = [np.flatnonzero(which.ravel() == number) for number in range(len(values))]
+        parts = [answer(self.loss.at(value), own) for value, own in zip(values, rows, strict=True)]
+        return np.concatenate(parts)[np.argsort(np.concatenate(rows))]
+
+
+class StudentForecast(Forecast):
+    """Student's t around the predictor with the variance of predictor and noise."""
+
+    factors = ("spread",)
+
+    def _scale(self) -> Array:
+        return np.sqrt(self.variance + self.dispersion)
+
+    def log_density(self, y: Array) -> Array:
+        nu, scale = self.freedom, self._scale()
+        base = gammaln(0.5 * (nu + 1)) - gammaln(0.5 * nu) - 0.5 * np.log(np.pi * nu) - np.log(scale)
+        return base - 0.5 * xlog1py(nu + 1, ((y - self.mean) / scale) ** 2 / nu)
+
+    def moments(self) -> tuple[Array, Array]:
+        return self.mean, (self.variance + self.dispersion) * self.freedom / np.maximum(self.freedom - 2, 1.0)
+
+    def quantile(self, levels: Array) -> Array:
+        return self.mean[:, None] + self._scale()[:, None] * stdtrit(self.freedom[:, None], levels)
+
+
+class LabelForecast(Forecast):
+    """Probabilities of two classes."""
+
+    factors = ("centre", "spread")
+
+    def log_probabilities(self) -> tuple[Array, Array]:
+        """Logarithms of the probabilities of both classes, exact where one of them rounds to one."""
+        f = self._nodes()
+        second = log_expit(f)
+        return _log_average(second - f), _log_average(second)
+
+    def log_odds(self) -> Array:
+        """Log-odds of the second class."""
+        first, second = self.log_probabilities()
+        return np.asarray(second - first)
+
+    def log_density(self, y: Array) -> Array:
+        return np.maximum(np.where(y > 0.5, *self.log_probabilities()[::-1]), np.log(1e-300))
+
+    def mixed(self, others: Sequence[Forecast], weights: Array) -> Self:
+        """Members whose predictors have other sizes are not averaged as log-odds: the largest would win."""
+        logs = np.array([part.log_probabilities() for part in (self, *others) if isinstance(part, LabelForecast)])
+        first, second = logsumexp(logs, axis=0, b=weights[:, None, None])
+        return replace(super().mixed(others, weights), mean=second - first, variance=np.zeros(len(first)))
 
 
 class Loss(BaseEstimator, ABC):
@@ -41,6 +238,15 @@ class Loss(BaseEstimator, ABC):
     """Whether the noise level of each task has to be estimated."""
     identity = False
     """Whether the predictor is the mean itself."""
+    quadratic = False
+    """Whether this is the squared error, for which sums of squares say all."""
+    labels = False
+    """Whether targets are two classes, 0 and 1."""
+    discrete = False
+    """Whether targets are whole numbers."""
+    learned: tuple[str, ...] = ()
+    """Parameters of ``__init__``, all above 0, that Bayesian fits may estimate."""
+    _forecasts: type[Forecast] = Forecast
 
     @abstractmethod
     def value(self, y: Array, eta: Array) -> Array:
@@ -94,16 +300,120 @@ class Loss(BaseEstimator, ABC):
         """Unit deviance at a linear predictor: 2 (ℓ(y, η) − min ℓ(y, ·)), finite even where μ(η) rounds to an edge."""
         return np.maximum(2.0 * (self.value(y, eta) + self.conjugate(y, np.zeros_like(eta))), 0.0)
 
-    def variance(self, mean: Array) -> Array:
-        """Variance function V(μ), for Pearson residuals."""
-        return np.ones_like(mean)
-
     def absorb(self, y: Array, offset: Array, weights: Array) -> tuple[Array, Array] | None:
         """Targets and weights whose loss at η is that of the given ones at η + offset, or None if there are none.
 
         They may differ by what does not depend on η. A count y with exposure e, for instance, is the rate y/e, e times.
         """
         return None
+
+    # --- the likelihood ----------------------------------------------------------------------------------------------
+    def log_base(self, y: Array, dispersion: Array | float = 1.0) -> Array:
+        """What the log-likelihood of a target adds to −ℓ/φ. Bayesian fits need it."""
+        raise NotImplementedError(f"{type(self).__name__} has no log_base")
+
+    def log_density(self, y: Array, eta: Array, dispersion: Array | float = 1.0) -> Array:
+        """The logarithm of p(y | η)."""
+        return self.log_base(y, dispersion) - self.value(y, eta) / dispersion
+
+    def cdf(self, y: Array, mean: Array, dispersion: Array | float = 1.0) -> Array:
+        """Probability of targets up to y. Intervals of Bayesian fits need it."""
+        raise NotImplementedError(f"{type(self).__name__} has no cdf")
+
+    def variance(self, mean: Array, dispersion: Array | float = 1.0) -> Array:
+        """Variance of targets with a mean: φ times the variance function."""
+        return np.zeros_like(mean) + dispersion
+
+    def moments(self, mean: Array, variance: Array, dispersion: Array | float = 1.0) -> tuple[Array, Array]:
+        """Mean and variance of targets whose predictor is normal."""
+        means = self.inverse_link(mean[:, None] + np.sqrt(variance)[:, None] * NODES)
+        centre = means @ MASS
+        within = self.variance(means, np.broadcast_to(dispersion, mean.shape)[:, None]) @ MASS
+        return centre, within + (means - centre[:, None]) ** 2 @ MASS
+
+    def tilted_rule(
+        self, y: Array, mean: Array, variance: Array, precision: Array | float = 1.0
+    ) -> tuple[Array, Array, Array]:
+        r"""The distribution :math:`N(f; \mu, s) e^{-c\,\ell(y, f)}`: log of its integral, nodes and masses (N, 32).
+
+        The nodes are centred at its mode. That lies between μ and where the slope at μ would take it. Newton's steps
+        lead there, replaced by halving where they leave the bracket or do not shrink.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            far = mean - np.clip(precision * variance * self.gradient(y, mean), -1e4, 1e4)
+            low, high, mode, last = np.minimum(mean, far), np.maximum(mean, far), mean, np.full(mean.shape, np.inf)
+            for _ in range(200):
+                slope = (mean - mode) / variance - precision * self.gradient(y, mode)
+                low, high = np.where(slope > 0, mode, low), np.where(slope > 0, high, mode)
+                bend = 1 / variance + precision * np.maximum(self.observed_curvature(y, mode), 0.0)
+                after = mode + slope / bend
+                good = (after >= low) & (after <= high) & (np.abs(after - mode) <= 0.5 * last)
+                after = np.where(good, after, 0.5 * (low + high))
+                last, mode = np.abs(after - mode), after
+                if np.all(last <= 1e-9 * (1 + np.abs(mode))):
+                    break
+        width = 1 / np.sqrt(1 / variance + precision * np.maximum(self.observed_curvature(y, mode), 0.0))
+        f = mode[:, None] + width[:, None] * NODES
+        c = np.broadcast_to(precision, mean.shape)[:, None]
+        log_f = _LOG_RULE - 0.5 * (f - mean[:, None]) ** 2 / variance[:, None] - c * self.value(y[:, None], f)
+        top = log_f.max(axis=1)
+        mass = np.exp(log_f - top[:, None])
+        total = mass.sum(axis=1)
+        log_z = top + np.log(total * width) - 0.5 * np.log(2 * np.pi * variance)
+        return log_z, f, mass / total[:, None]
+
+    def tilted(
+        self, y: Array, mean: Array, variance: Array, precision: Array | float = 1.0
+    ) -> tuple[Array, Array, Array]:
+        r"""Log integral, mean and variance of :math:`N(f; \mu, s) e^{-c\,\ell(y, f)}`.
+
+        Parameters
+        ----------
+        y, mean, variance : ndarrays of shape (N,)
+            Targets; μ and s.
+        precision : float or ndarray of shape (N,)
+            c, the weight of a row over the dispersion.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from mssl.losses import Bernoulli
+        >>> log_z, mean, variance = Bernoulli().tilted(np.ones(1), np.zeros(1), np.ones(1))
+        >>> np.exp(log_z).round(6).tolist(), bool(mean[0] > 0), bool(variance[0] < 1)
+        ([0.5], True, True)
+        """
+        log_z, f, mass = self.tilted_rule(y, mean, variance, precision)
+        first = np.sum(mass * f, axis=1)
+        return log_z, first, np.maximum(np.sum(mass * (f - first[:, None]) ** 2, axis=1), 1e-12)
+
+    def at(self, parameters: Array) -> Self:
+        """The same loss with other values of its learned parameters."""
+        values = dict(zip(self.learned, np.asarray(parameters, dtype=float).tolist(), strict=True))
+        moved: Self = clone(self).set_params(**values)
+        return moved
+
+    @property
+    def parameters(self) -> Array:
+        """Values of the learned parameters."""
+        return np.array([getattr(self, name) for name in self.learned], dtype=float)
+
+    def parameter_slopes(self, y: Array, eta: Array, dispersion: Array | float = 1.0) -> Array:
+        """Slopes of log p(y | η) in the logarithm of each learned parameter, stacked before the shape of η."""
+        slopes, h = [], 1e-4
+        for place in range(len(self.learned)):
+            step = np.exp(h * (np.arange(len(self.learned)) == place))
+            up, down = self.at(self.parameters * step), self.at(self.parameters / step)
+            slopes.append((up.log_density(y, eta, dispersion) - down.log_density(y, eta, dispersion)) / (2 * h))
+        return np.array(slopes).reshape(len(self.learned), *np.shape(eta))
+
+    def forecast(
+        self, mean: Array, variance: Array, dispersion: Array, freedom: Array, parameters: Array | None = None
+    ) -> Forecast:
+        """What rows with a normal predictor will be; see :class:`Forecast`."""
+        if parameters is None:
+            parameters = np.tile(self.parameters, (len(mean), 1))
+        dispersion = dispersion if self.has_dispersion else np.ones(len(mean))
+        return self._forecasts(mean, variance, dispersion, freedom, parameters, self)
 
 
 class Gaussian(Loss):
@@ -114,6 +424,8 @@ class Gaussian(Loss):
     curvature_bound = 1.0
     has_dispersion = True
     identity = True
+    quadratic = True
+    _forecasts = StudentForecast
 
     def value(self, y: Array, eta: Array) -> Array:
         return 0.5 * (y - eta) ** 2
@@ -141,6 +453,12 @@ class Gaussian(Loss):
 
     def absorb(self, y: Array, offset: Array, weights: Array) -> tuple[Array, Array]:
         return y - offset, weights
+
+    def log_base(self, y: Array, dispersion: Array | float = 1.0) -> Array:
+        return np.zeros_like(y) - 0.5 * np.log(2 * np.pi * dispersion)
+
+    def cdf(self, y: Array, mean: Array, dispersion: Array | float = 1.0) -> Array:
+        return ndtr((y - mean) / np.sqrt(dispersion))
 
 
 class Huber(Loss):
@@ -215,6 +533,8 @@ class Bernoulli(Loss):
     range = "0 or 1"
     edges = (0.0, 1.0)
     curvature_bound = 0.25
+    labels = discrete = True
+    _forecasts = LabelForecast
 
     def value(self, y: Array, eta: Array) -> Array:
         return np.maximum(eta, 0.0) + np.log1p(np.exp(-np.abs(eta))) - y * eta
@@ -255,16 +575,45 @@ class Bernoulli(Loss):
         saturated = xlogy(y, y) + xlogy(1 - y, 1 - y)
         return 2.0 * (saturated - xlogy(y, mean) - xlogy(1 - y, 1 - mean))
 
-    def variance(self, mean: Array) -> Array:
+    def variance(self, mean: Array, dispersion: Array | float = 1.0) -> Array:
         return mean * (1 - mean)
 
+    def log_base(self, y: Array, dispersion: Array | float = 1.0) -> Array:
+        return np.zeros_like(y)
 
-class Poisson(Loss):
+    def cdf(self, y: Array, mean: Array, dispersion: Array | float = 1.0) -> Array:
+        return np.where(y < 0, 0.0, np.where(y < 1, 1 - mean, 1.0))
+
+
+class LogLink(Loss):
+    r"""Losses with :math:`\mu = e^\eta` and the variance :math:`\phi\mu^p`."""
+
+    _power: int
+
+    def inverse_link(self, eta: Array) -> Array:
+        return _exp(eta)
+
+    def absorb(self, y: Array, offset: Array, weights: Array) -> tuple[Array, Array]:
+        return y * _exp(-offset), weights * _exp(offset)
+
+    def variance(self, mean: Array, dispersion: Array | float = 1.0) -> Array:
+        return np.asarray(dispersion * mean**self._power)
+
+    def moments(self, mean: Array, variance: Array, dispersion: Array | float = 1.0) -> tuple[Array, Array]:
+        p, wide = self._power, np.minimum(variance, 100.0)
+        centre = np.exp(np.minimum(mean + 0.5 * variance, _LARGEST_EXPONENT))
+        within = self.variance(centre, dispersion) * np.exp(0.5 * p * (p - 1) * wide)
+        return centre, centre**2 * np.expm1(wide) + within
+
+
+class Poisson(LogLink):
     r""":math:`\ell = e^\eta - y\eta`, log link, :math:`y \ge 0`."""
 
     name = "poisson"
     range = "counts, 0 or more"
     edges = (0.0,)
+    discrete = True
+    _power = 1
 
     def value(self, y: Array, eta: Array) -> Array:
         return _exp(eta) - y * eta
@@ -286,28 +635,26 @@ class Poisson(Loss):
     def balance(self, y: Array, eta: Array, weights: Array, starts: Index) -> Array:
         return np.log(_sums(weights * y, starts)) - _log_sums(eta, weights, starts)
 
-    def inverse_link(self, eta: Array) -> Array:
-        return _exp(eta)
-
     def in_range(self, y: Array) -> Mask:
         return np.isfinite(y) & (y >= 0)
 
     def deviance(self, y: Array, mean: Array) -> Array:
         return 2.0 * (xlogy(y, y) - xlogy(y, mean) - y + mean)
 
-    def variance(self, mean: Array) -> Array:
-        return mean
+    def log_base(self, y: Array, dispersion: Array | float = 1.0) -> Array:
+        return np.asarray(-gammaln(y + 1))
 
-    def absorb(self, y: Array, offset: Array, weights: Array) -> tuple[Array, Array]:
-        return y * _exp(-offset), weights * _exp(offset)
+    def cdf(self, y: Array, mean: Array, dispersion: Array | float = 1.0) -> Array:
+        return np.where(y < 0, 0.0, pdtr(np.maximum(y, 0.0), mean))
 
 
-class Gamma(Loss):
+class Gamma(LogLink):
     r""":math:`\ell = y e^{-\eta} + \eta`, log link, :math:`y > 0`; the expected curvature is 1."""
 
     name = "gamma"
     range = "numbers above 0"
     has_dispersion = True
+    _power = 2
 
     def value(self, y: Array, eta: Array) -> Array:
         return y * _exp(-eta) + eta
@@ -332,9 +679,6 @@ class Gamma(Loss):
     def balance(self, y: Array, eta: Array, weights: Array, starts: Index) -> Array:
         return _log_sums(-eta, weights * y, starts) - np.log(_sums(weights, starts))
 
-    def inverse_link(self, eta: Array) -> Array:
-        return _exp(eta)
-
     def in_range(self, y: Array) -> Mask:
         return np.isfinite(y) & (y > 0)
 
@@ -342,8 +686,12 @@ class Gamma(Loss):
         ratio = y / mean
         return 2.0 * (ratio - 1 - np.log(ratio))
 
-    def variance(self, mean: Array) -> Array:
-        return mean**2
+    def log_base(self, y: Array, dispersion: Array | float = 1.0) -> Array:
+        shape = 1 / np.asarray(dispersion)
+        return np.asarray(xlogy(shape, shape) + (shape - 1) * np.log(y) - gammaln(shape))
+
+    def cdf(self, y: Array, mean: Array, dispersion: Array | float = 1.0) -> Array:
+        return np.asarray(gammainc(1 / np.asarray(dispersion), np.maximum(y, 0.0) / (mean * dispersion)))
 
     def absorb(self, y: Array, offset: Array, weights: Array) -> tuple[Array, Array]:
         return y * _exp(-offset), weights
@@ -353,6 +701,12 @@ def _exp(exponents: Array) -> Array:
     """The exponential; a result beyond the range of doubles is infinite, and line searches then shorten their step."""
     with np.errstate(over="ignore"):
         return np.exp(exponents)
+
+
+def _log_average(logs: Array) -> Array:
+    """Logarithm of the average over the nodes, the last axis."""
+    top = logs.max(axis=-1)
+    return np.asarray(top + np.log(np.exp(logs - top[..., None]) @ MASS))
 
 
 def _sums(values: Array, starts: Index) -> Array:

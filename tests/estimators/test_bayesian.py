@@ -279,7 +279,7 @@ def test_targets_on_other_scales_are_predicted_on_their_own(kind: str, tmp_path)
     # Against draws of the predictive distribution.
     forecast = plain._forecast(X[:3], task[:3], None)[0]
     noise = np.random.default_rng(0).standard_normal((200_000, 1))
-    draws = model.target_.inverse(forecast.mean + np.sqrt(forecast.variance + forecast.noise) * noise)
+    draws = model.target_.inverse(forecast.mean + np.sqrt(forecast.variance + forecast.dispersion) * noise)
     np.testing.assert_allclose(mean[:3], draws.mean(axis=0), rtol=0.02)
     np.testing.assert_allclose(std[:3], draws.std(axis=0), rtol=0.05)
     assert model.score(X, y, tasks=task) > 0.5

@@ -17,8 +17,7 @@ from mssl.data.layouts import read_tasks
 from mssl.datasets import make_clustered_tasks
 from mssl.evidence.choice import Candidate, Part, Trials, stack
 from mssl.evidence.fit import Options
-from mssl.evidence.forecast import Forecast
-from mssl.losses import Bernoulli, Gaussian
+from mssl.losses import Bernoulli, Forecast, Gaussian
 from mssl.metrics import task_means
 
 
@@ -119,7 +118,7 @@ def test_a_fit_to_labels_that_swings_to_the_end_is_no_member(unsettled, monkeypa
 
 def test_log_odds_of_huge_predictors_are_finite():
     f = np.array([-2000.0, -30.0, 0.0, 30.0, 2000.0])
-    forecast = Forecast(f, np.ones(5), np.ones(5), np.full(5, 30.0))
+    forecast = Bernoulli().forecast(f, np.ones(5), np.ones(5), np.full(5, 30.0))
     odds = forecast.log_odds()
     assert np.all(np.isfinite(odds))
     np.testing.assert_allclose(odds, -odds[::-1], atol=1e-9)

@@ -72,6 +72,18 @@ def occasions(seed: int, *, gaps: bool) -> tuple[Route, Learner, Hyper]:
     return route, Learner(columns, target=target), replace(start(columns), noise=target)
 
 
+def blocks(seed: int, *, relates: bool) -> tuple[Route, Learner, Hyper]:
+    """Two blocks, relevance groups of several columns, no noise to learn, a price of the predictor's variance."""
+    X, y = draw(seed)
+    columns = Columns(np.array([0, 0, 0, 1, 1]), np.array([0, 1, 1, 2, 3]))
+    rows = TaskFactors.from_rows(X, y, [None] * K, intercept=True)
+    hyper = Hyper(np.array([0.2, 0.1]), np.array([0.1, 0.2]), np.ones(4), np.ones(K))
+    if relates:
+        hyper = replace(hyper, v=np.array([1.0, 0.6]), t=np.zeros(2), T=0.2 * np.eye(K) + 0.2, centre=(0.2, 0.2))
+    route = DualRoute(rows, columns) if relates else MeanRoute(rows, columns)
+    return route, Learner(columns, learn_noise=False, predictor=np.full(D, 0.9)), hyper
+
+
 CLIMBS: dict[str, Callable[[int], tuple[Route, Learner, Hyper]]] = {
     "mean": by_mean,
     "mean, one variance": lambda seed: by_mean(seed, relevance=False),
@@ -81,6 +93,8 @@ CLIMBS: dict[str, Callable[[int], tuple[Route, Learner, Hyper]]] = {
     "dense": dense,
     "dense, one variance": lambda seed: dense(seed, relevance=False),
     "dense, noise learned": lambda seed: dense(seed, noise=True),
+    "blocks, the predictor priced": lambda seed: blocks(seed, relates=False),
+    "dense, blocks, the predictor priced": lambda seed: blocks(seed, relates=True),
     "shared errors": lambda seed: occasions(seed, gaps=False),
     "shared errors, gaps": lambda seed: occasions(seed, gaps=True),
 }

@@ -47,7 +47,7 @@ def fit_data(data: TaskData, loss: Loss | None = None, occasions=None, **options
 
 def predictions(model: EvidenceFit, X, task) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     found = forecast(model, X, task)
-    return found.mean, np.sqrt(found.variance), np.sqrt(found.noise)
+    return found.mean, np.sqrt(found.variance), np.sqrt(found.dispersion)
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
@@ -82,7 +82,7 @@ def plain_dof(model: EvidenceFit, y: np.ndarray) -> float:
 @pytest.mark.parametrize("loss", [Gaussian(), Bernoulli(), Poisson()], ids=lambda loss: loss.name)
 def test_the_order_of_tasks_rows_and_features_changes_nothing(structure: str, loss: Loss) -> None:
     X, y, task = draw(1, loss=loss.name)
-    options = {"structure": structure, "intercepts": "shrunk", "tol": 1e-6}
+    options = {"structure": structure, "intercepts": "shrunk", "tol": 1e-9}
     plain = fit(X, y, task, loss=loss, **options)
     rng = np.random.default_rng(0)
     order, columns, names = rng.permutation(len(y)), rng.permutation(D), rng.permutation(K)
@@ -100,15 +100,15 @@ def test_weights_are_repetitions(loss: Loss, intercepts: str) -> None:
     X, y, task = draw(2, loss=loss.name)
     counts = np.random.default_rng(0).integers(0, 4, len(y))
     counts[::7] = 2
-    options = {"structure": "mean+ard", "intercepts": intercepts, "tol": 1e-6}
+    options = {"structure": "mean+ard", "intercepts": intercepts, "tol": 1e-9}
     weighted = fit(X, y, task, counts.astype(float), loss=loss, **options)
     rows = np.repeat(np.arange(len(y)), counts)
     repeated = fit(X[rows], y[rows], task[rows], loss=loss, **options)
     a, b = forecast(weighted, X, task), forecast(repeated, X, task)
     np.testing.assert_allclose(a.mean, b.mean, atol=1e-4 * np.std(a.mean))
     np.testing.assert_allclose(a.variance, b.variance, rtol=2e-3)
-    np.testing.assert_allclose(a.noise, b.noise, rtol=1e-4)
-    np.testing.assert_allclose(a.degrees, b.degrees, rtol=1e-3)
+    np.testing.assert_allclose(a.dispersion, b.dispersion, rtol=1e-4)
+    np.testing.assert_allclose(a.freedom, b.freedom, rtol=1e-3)
 
 
 def test_sparse_features_are_dense_ones() -> None:
@@ -194,7 +194,7 @@ def test_a_task_that_joins_has_the_posterior_of_the_joint_model(structure: str) 
     X, y, task = draw(8, (20, 15, 30, 7))
     old = task < 3
     model = fit(X[old], y[old], task[old], structure=structure, intercepts="shrunk")
-    joined = join_task(model, X[~old], y[~old], Gaussian())
+    joined = join_task(model, X[~old], y[~old])
     level, size = model.new_level()
     noise = model.noise(None) / size**2
     blocks = [model.features(X[task == k], None) for k in range(4)]
@@ -223,7 +223,7 @@ def test_a_task_that_joins_approaches_the_refit(loss: Loss, intercepts: str) -> 
     off = []
     for count in (0, 10, 200):
         rows = np.flatnonzero(~old)[:count]
-        joined = join_task(model, X[rows], y[rows], loss) if count else model
+        joined = join_task(model, X[rows], y[rows]) if count else model
         made = forecast(joined, X[~old], task[~old] if count else np.full(200, -1))
         off.append(float(np.sqrt(np.mean((made.mean - whole.mean) ** 2))))
         assert np.isfinite(made.variance).all()
@@ -236,18 +236,6 @@ def test_temperatures_above_one_trust_rows_less() -> None:
     cool, hot = fit(X, y, task, tol=1e-5), fit(X, y, task, temperature=4.0, tol=1e-5)
     assert np.all(hot.edf.sum() < cool.edf.sum())
     assert np.allclose(hot.hyper.noise, cool.hyper.noise)
-
-
-def test_a_start_elsewhere_leads_to_the_same_place() -> None:
-    X, y, task = draw(10)
-    data = read_tasks(X, y, tasks=task)
-    half = read_tasks(X[::2], y[::2], tasks=task[::2])
-    options = Options(tol=1e-6, max_iter=3000)
-    at, groups = np.zeros(D, dtype=int), np.arange(D)
-    cold = fit_evidence(data, at, groups, options)
-    warm = fit_evidence(data, at, groups, options, start=fit_evidence(half, at, groups, options))
-    assert warm.objective == pytest.approx(cold.objective, abs=1e-4)
-    np.testing.assert_allclose(warm.weights()[0], cold.weights()[0], atol=1e-3)
 
 
 def test_an_unknown_structure_is_refused() -> None:

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from negative_binomial import NegativeBinomial
 from scipy.integrate import quad
 from scipy.special import expit
 
+from mssl.evidence import sites
 from mssl.evidence.prior import Columns, Hyper, Learner
 from mssl.evidence.routes import DualRoute, MeanRoute
-from mssl.evidence.sites import GLMProblem, bernoulli_moments, climb_sites
-from mssl.losses import Bernoulli, Gamma, Poisson
+from mssl.evidence.sites import GLMProblem, climb_sites
+from mssl.losses import Bernoulli, Gamma, Gaussian, Loss, Poisson
 
 COLUMNS = Columns(np.zeros(1, dtype=int), np.zeros(1, dtype=int), relevance=False, with_mean=False)
 
 
-def exact_moments(sign: float, power: float, mean: float, variance: float) -> tuple[float, float, float]:
+def problem(blocks, y, weights, loss: Loss, dispersion: float = 1.0) -> GLMProblem:
+    return GLMProblem(blocks, y, weights, loss, np.full(len(y), dispersion))
+
+
+def exact_moments(loss: Loss, y: float, power: float, mean: float, variance: float) -> tuple[float, float, float]:
     """By a fine trapezoidal rule, which is exact to rounding for smooth integrands that vanish at both ends."""
     sd = np.sqrt(variance)
-    far = mean + sign * power * variance
-    f = np.linspace(min(mean, far) - 12 * sd, max(mean, far) + 12 * sd, 200_001)
-    log_f = -0.5 * (f - mean) ** 2 / variance - power * np.logaddexp(0.0, -sign * f)
+    far = mean - np.clip(power * variance * loss.gradient(np.array([y]), np.array([mean]))[0], -100.0, 100.0)
+    f = np.linspace(min(mean, far) - 12 * sd, max(mean, far) + 12 * sd, 100_001)
+    log_f = -0.5 * (f - mean) ** 2 / variance - power * loss.value(np.full(len(f), y), f)
     top = float(log_f.max())
     mass = np.exp(log_f - top)
     total = float(mass.sum())
@@ -33,27 +40,39 @@ def exact_moments(sign: float, power: float, mean: float, variance: float) -> tu
     return top + np.log(total * (f[1] - f[0])) - 0.5 * np.log(2 * np.pi * variance), first, second
 
 
-@pytest.mark.parametrize("sign", [1.0, -1.0])
+def moments(loss: Loss, y: float, power: float, mean: float, variance: float) -> list[float]:
+    parts = loss.tilted(*(np.array([value]) for value in (y, mean, variance, power)))
+    return [float(part[0]) for part in parts]
+
+
+@pytest.mark.parametrize("y", [1.0, 0.0])
 @pytest.mark.parametrize("power", [1.0, 2.0, 0.3])
 @pytest.mark.parametrize("variance", [1e-6, 0.1, 10.0])
 @pytest.mark.parametrize("mean", [-20.0, -2.0, 0.0, 1.0, 20.0])
-def test_moments_are_those_of_the_integral(sign: float, power: float, mean: float, variance: float) -> None:
-    arguments = [np.array([value]) for value in (sign, power, mean, variance)]
-    found = [float(part[0]) for part in bernoulli_moments(*arguments)]
-    exact = exact_moments(sign, power, mean, variance)
+def test_moments_are_those_of_the_integral(y: float, power: float, mean: float, variance: float) -> None:
+    found, exact = (of(Bernoulli(), y, power, mean, variance) for of in (moments, exact_moments))
     assert found[0] == pytest.approx(exact[0], rel=1e-6, abs=1e-5)
     assert found[1] == pytest.approx(exact[1], rel=1e-6, abs=3e-5)
     assert found[2] == pytest.approx(exact[2], rel=1e-4)
 
 
-@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("loss", [Gaussian(), Poisson(), Gamma(), NegativeBinomial(1.7)], ids=lambda loss: loss.name)
+@pytest.mark.parametrize("power", [1.0, 2.5, 0.3])
+def test_moments_of_every_loss_are_those_of_the_integral(loss: Loss, power: float) -> None:
+    for y, mean, variance in product([0.0, 1.0, 30.0], [-4.0, 0.0, 3.0, 6.0], [1e-4, 0.1, 4.0]):
+        target = max(y, 0.2) if loss.name == "gamma" else y
+        found, exact = (of(loss, target, power, mean, variance) for of in (moments, exact_moments))
+        assert found[0] == pytest.approx(exact[0], rel=1e-4, abs=3e-4), (y, mean, variance)
+        assert found[1] == pytest.approx(exact[1], abs=3e-3 * np.sqrt(variance)), (y, mean, variance)
+        assert found[2] == pytest.approx(exact[2], rel=1e-2), (y, mean, variance)
+
+
+@pytest.mark.parametrize("y", [1.0, 0.0])
 @pytest.mark.parametrize("variance", [100.0, 1e4])
 @pytest.mark.parametrize("mean", [-50.0, -5.0, 0.0, 30.0])
-def test_moments_of_wide_cavities(sign: float, mean: float, variance: float) -> None:
+def test_moments_of_wide_cavities(y: float, mean: float, variance: float) -> None:
     """A kink far narrower than the cavity: the rule is coarse where log-odds of ± 100 are likely, and stays sane."""
-    arguments = [np.array([value]) for value in (sign, 1.0, mean, variance)]
-    found = [float(part[0]) for part in bernoulli_moments(*arguments)]
-    exact = exact_moments(sign, 1.0, mean, variance)
+    found, exact = (of(Bernoulli(), y, 1.0, mean, variance) for of in (moments, exact_moments))
     sd = np.sqrt(variance)
     off = 0.01 if variance <= 100 else 0.15
     assert found[0] == pytest.approx(exact[0], abs=off)
@@ -62,35 +81,26 @@ def test_moments_of_wide_cavities(sign: float, mean: float, variance: float) -> 
 
 
 @given(
-    st.sampled_from([-1.0, 1.0]),
+    st.sampled_from([0.0, 1.0]),
     st.floats(0.01, 100),
     st.floats(-1e6, 1e6),
     st.floats(-12, 12),
 )
-def test_moments_are_finite_at_any_cavity(sign: float, power: float, mean: float, exponent: float) -> None:
-    arguments = [np.array([value]) for value in (sign, power, mean, 10.0**exponent)]
-    log_z, first, second = bernoulli_moments(*arguments)
-    assert np.isfinite(log_z).all()
-    assert np.isfinite(first).all()
-    assert second[0] > 0
-    assert log_z[0] <= 1e-6
+def test_moments_are_finite_at_any_cavity(y: float, power: float, mean: float, exponent: float) -> None:
+    log_z, first, second = moments(Bernoulli(), y, power, mean, 10.0**exponent)
+    assert np.isfinite(log_z)
+    assert np.isfinite(first)
+    assert second > 0
+    assert log_z <= 1e-6
 
 
-def run_ep(problem: GLMProblem, hyper: Hyper, columns: Columns = COLUMNS, dual: bool = False):
+def run_ep(rows: GLMProblem, hyper: Hyper, columns: Columns = COLUMNS, dual: bool = False):
     """EP at fixed hyperparameters to its fixed point: −2 log Z, statistics."""
     kind = DualRoute if dual else MeanRoute
-    found = climb_sites(
-        problem,
-        Learner(columns, learn_noise=False),
-        hyper,
-        lambda rows: kind(rows, columns),
-        tol=1e-10,
-        max_iter=400,
-        learn=False,
-    )
+    learner = Learner(columns, learn_noise=False)
+    found = climb_sites(rows, learner, hyper, lambda made: kind(made, columns), gain=1e-16, learn=False)
     assert found.converged
-    s = kind(found.rows, columns).statistics(hyper)
-    return s.value + found.sites.correction, s, found
+    return found.value, found.statistics, found
 
 
 @pytest.mark.parametrize("y", [(1, 0, 1), (1, 1, 1), (0, 0, 1)])
@@ -100,7 +110,7 @@ def test_evidence_of_ep_is_close_to_quadrature(y: tuple[int, ...], variance: flo
     rng = np.random.default_rng(1)
     X, labels = rng.normal(size=(3, 1)), np.asarray(y, dtype=float)
     hyper = Hyper(np.array([variance]), np.zeros(1), np.ones(1), np.ones(1))
-    value, _, found = run_ep(GLMProblem([X], labels, np.ones(3), Bernoulli()), hyper, dual=dual)
+    value, _, found = run_ep(problem([X], labels, np.ones(3), Bernoulli()), hyper, dual=dual)
 
     def density(w: float) -> float:
         return float(
@@ -118,14 +128,19 @@ def test_evidence_of_ep_is_close_to_quadrature(y: tuple[int, ...], variance: flo
     assert found.posterior.covariance(0)[0, 0] == pytest.approx(square, rel=0.05)
 
 
-def test_one_row_is_exact() -> None:
+@pytest.mark.parametrize(
+    ("loss", "y", "dispersion"), [(Bernoulli(), 1.0, 1.0), (Poisson(), 3.0, 1.0), (Gamma(), 2.0, 0.3)]
+)
+def test_one_row_is_exact(loss: Loss, y: float, dispersion: float) -> None:
     """With a single row EP's only site is the likelihood itself: its evidence is the integral's."""
     hyper = Hyper(np.array([3.0]), np.zeros(1), np.ones(1), np.ones(1))
-    value, _, found = run_ep(GLMProblem([np.array([[0.7]])], np.ones(1), np.ones(1), Bernoulli()), hyper)
-    log_z, mean, variance = bernoulli_moments(np.ones(1), np.ones(1), np.zeros(1), np.array([3.0 * 0.49]))
-    assert value == pytest.approx(-2 * log_z[0], abs=1e-8)
-    assert found.posterior.coef[0, 0] * 0.7 == pytest.approx(mean[0], abs=1e-7)
-    assert found.posterior.covariance(0)[0, 0] * 0.49 == pytest.approx(variance[0], abs=1e-7)
+    rows = problem([np.array([[0.7]])], np.array([y]), np.ones(1), loss, dispersion)
+    value, _, found = run_ep(rows, hyper)
+    log_z, mean, variance = moments(loss, y, 1 / dispersion, 0.0, 3.0 * 0.49)
+    base = float(loss.log_base(np.array([y]), np.array([dispersion]))[0])
+    assert value == pytest.approx(-2 * (log_z + base), abs=1e-7)
+    assert found.posterior.coef[0, 0] * 0.7 == pytest.approx(mean, abs=1e-6)
+    assert found.posterior.covariance(0)[0, 0] * 0.49 == pytest.approx(variance, abs=1e-6)
 
 
 @pytest.mark.parametrize("dual", [True, False])
@@ -134,18 +149,18 @@ def test_gradient_of_eps_evidence(dual: bool) -> None:
     K, d = 3, 2
     X = [rng.normal(size=(n, d)) for n in (2, 5, 8)]
     y = np.concatenate([(x @ np.array([1.0, -0.5]) + rng.normal(size=len(x)) > 0).astype(float) for x in X])
-    problem = GLMProblem(X, y, np.ones(len(y)), Bernoulli())
+    rows = problem(X, y, np.ones(len(y)), Bernoulli())
     columns = Columns.plain(d)
     hyper = Hyper(np.array([1.5]), np.array([0.8]), np.array([1.3, 0.6]), np.ones(K))
-    _, s, _ = run_ep(problem, hyper, columns, dual)
+    _, s, _ = run_ep(rows, hyper, columns, dual)
     own, mean = s.own_trace - s.own, s.mean_trace - s.mean
     claimed = {"v": [hyper.psi @ own], "t": [hyper.psi @ mean], "psi": hyper.v * own + hyper.t * mean}
     e = 1e-3
     for name, gradient in claimed.items():
         for place, value in enumerate(gradient):
             step = e * np.eye(len(gradient))[place]
-            up = run_ep(problem, replace(hyper, **{name: getattr(hyper, name) + step}), columns, dual)[0]
-            down = run_ep(problem, replace(hyper, **{name: getattr(hyper, name) - step}), columns, dual)[0]
+            up = run_ep(rows, replace(hyper, **{name: getattr(hyper, name) + step}), columns, dual)[0]
+            down = run_ep(rows, replace(hyper, **{name: getattr(hyper, name) - step}), columns, dual)[0]
             assert value == pytest.approx((up - down) / (2 * e), rel=1e-3, abs=1e-4), (name, place)
 
 
@@ -160,10 +175,10 @@ def test_weights_are_repetitions(loss) -> None:
     counts = rng.integers(1, 4, n)
     columns = Columns.plain(d)
     hyper = Hyper(np.array([0.7]), np.array([0.4]), np.ones(d), np.ones(K))
-    weighted = run_ep(GLMProblem(X, y, counts.astype(float), loss), hyper, columns)
+    weighted = run_ep(problem(X, y, counts.astype(float), loss), hyper, columns)
     parts = np.split(np.arange(n), [6])
     repeated = run_ep(
-        GLMProblem(
+        problem(
             [np.repeat(x, counts[p], axis=0) for x, p in zip(X, parts, strict=True)],
             np.repeat(y, counts),
             np.ones(counts.sum()),
@@ -177,22 +192,71 @@ def test_weights_are_repetitions(loss) -> None:
     np.testing.assert_allclose(weighted[2].posterior.covariance(1), repeated[2].posterior.covariance(1), atol=1e-7)
 
 
-@pytest.mark.parametrize("loss", [Poisson(), Gamma()], ids=lambda loss: loss.name)
-def test_laplace_is_at_the_mode_and_has_its_evidence(loss) -> None:
+@pytest.mark.parametrize("loss", [Poisson(), Gamma(), NegativeBinomial(2.0)], ids=lambda loss: loss.name)
+@pytest.mark.parametrize("n", [2, 8])
+def test_evidence_of_every_loss_is_close_to_quadrature(loss: Loss, n: int) -> None:
     rng = np.random.default_rng(4)
-    X = rng.normal(size=(8, 1))
-    y = (rng.poisson(np.exp(X[:, 0] + 1)) if loss.name == "poisson" else rng.gamma(2, size=8)).astype(float)
+    X = rng.normal(size=(n, 1))
+    y = rng.gamma(2, size=n) if loss.name == "gamma" else rng.poisson(np.exp(X[:, 0] + 1)).astype(float)
     variance = 0.9
     hyper = Hyper(np.array([variance]), np.zeros(1), np.ones(1), np.ones(1))
-    value, _, found = run_ep(GLMProblem([X], y, np.ones(8), loss), hyper)
-    w = float(found.posterior.coef[0, 0])
-    eta = X[:, 0] * w
-    slope = float(X[:, 0] @ loss.gradient(y, eta)) + w / variance
-    curvature = float(X[:, 0] ** 2 @ loss.observed_curvature(y, eta)) + 1 / variance
-    assert slope == pytest.approx(0.0, abs=1e-7)
-    assert found.posterior.covariance(0)[0, 0] == pytest.approx(1 / curvature, rel=1e-6)
-    laplace = 2 * float(np.sum(loss.value(y, eta))) + w * w / variance + np.log(variance * curvature)
-    assert value == pytest.approx(laplace, abs=1e-6)
+    value, _, found = run_ep(problem([X], y, np.ones(n), loss), hyper)
+    w = np.linspace(-12, 12, 20_001)
+    log_p = np.sum(loss.log_density(y[:, None], X * w, 1.0), axis=0) - 0.5 * w**2 / variance
+    mass = np.exp(log_p - log_p.max())
+    total = float(log_p.max() + np.log(mass.sum() * (w[1] - w[0])) - 0.5 * np.log(2 * np.pi * variance))
+    mass /= mass.sum()
+    mean = float(mass @ w)
+    square = float(mass @ (w - mean) ** 2)
+    assert value == pytest.approx(-2 * total, abs=0.02)
+    assert found.posterior.coef[0, 0] == pytest.approx(mean, abs=0.02 * np.sqrt(square))
+    assert found.posterior.covariance(0)[0, 0] == pytest.approx(square, rel=0.05)
+
+
+def counts(theta: float, seed: int = 0, n: int = 150):
+    """Three tasks with counts that vary more than Poisson's."""
+    rng = np.random.default_rng(seed)
+    X = [np.column_stack([rng.normal(size=(n, 2)), np.ones(n)]) for _ in range(3)]
+    rates = np.concatenate([np.exp(x @ [0.5, -0.4, 1.0]) for x in X])
+    return X, rng.poisson(rng.gamma(theta, rates / theta)).astype(float)
+
+
+@pytest.mark.parametrize("loss", [Poisson(), NegativeBinomial(0.6)], ids=lambda loss: loss.name)
+def test_slopes_of_the_climb_are_differences(loss: Loss) -> None:
+    X, y = counts(1.0, n=12)
+    columns = Columns.plain(2).with_intercept()
+    learner = Learner(columns, learn_noise=False, predictor=np.ones(3))
+    hyper = Hyper(np.array([0.5, 0.5]), np.array([0.4, 100.0]), np.array([1.3, 0.6, 1.0]), np.ones(3))
+    ascent = sites._Ascent(lambda rows: MeanRoute(rows, columns), 1e-8)
+
+    def at(point: sites.SitePoint) -> tuple[float, np.ndarray, np.ndarray]:
+        found = ascent.evaluate(point)
+        assert found is not None
+        return found
+
+    rows = problem(X, y, np.ones(len(y)), loss)
+    point = sites.SitePoint(learner.normalised(hyper), learner, rows, rows.start())
+    _, slope, metric = at(point)
+    assert np.all(metric > 0)
+    e = 1e-3
+    for j in np.flatnonzero(slope).tolist():
+        unit = np.eye(len(slope))[j]
+        difference = (at(point.moved(e * unit))[0] - at(point.moved(-e * unit))[0]) / (2 * e)
+        assert slope[j] == pytest.approx(difference, rel=2e-4, abs=2e-4), j
+
+
+@pytest.mark.parametrize("theta", [0.7, 4.0])
+def test_the_climb_learns_a_parameter_of_the_loss(theta: float) -> None:
+    X, y = counts(theta)
+    columns = Columns.plain(2).with_intercept()
+    learner = Learner(columns, learn_noise=False, predictor=np.ones(3))
+    hyper = Hyper(np.array([0.25, 0.5]), np.array([0.25, 100.0]), np.ones(3), np.ones(3))
+    for start in (0.1, 30.0):
+        rows = problem(X, y, np.ones(len(y)), NegativeBinomial(start))
+        found = climb_sites(rows, learner, hyper, lambda made: MeanRoute(made, columns))
+        assert found.converged
+        assert found.loss.theta == pytest.approx(theta, rel=0.35)
+        assert rows.loss.theta == start
 
 
 @pytest.mark.parametrize("dual", [True, False])
@@ -200,8 +264,8 @@ def test_labels_turned_round_turn_the_weights(dual: bool) -> None:
     rng = np.random.default_rng(5)
     X, y = rng.normal(size=(9, 1)), rng.integers(0, 2, 9).astype(float)
     hyper = Hyper(np.array([2.0]), np.zeros(1), np.ones(1), np.ones(1))
-    a = run_ep(GLMProblem([X], y, np.ones(9), Bernoulli()), hyper, dual=dual)
-    b = run_ep(GLMProblem([X], 1 - y, np.ones(9), Bernoulli()), hyper, dual=dual)
+    a = run_ep(problem([X], y, np.ones(9), Bernoulli()), hyper, dual=dual)
+    b = run_ep(problem([X], 1 - y, np.ones(9), Bernoulli()), hyper, dual=dual)
     assert a[0] == pytest.approx(b[0], abs=1e-7)
     np.testing.assert_allclose(a[2].posterior.coef, -b[2].posterior.coef, atol=1e-7)
 
@@ -213,8 +277,8 @@ def test_a_separable_problem_ends_with_finite_hyperparameters() -> None:
     columns = Columns.plain(3)
     hyper = Hyper(np.array([0.1]), np.array([0.1]), np.ones(3), np.ones(3))
     learner = Learner(columns, learn_noise=False, predictor=np.ones(3))
-    problem = GLMProblem(X, y, np.ones(45), Bernoulli())
-    found = climb_sites(problem, learner, hyper, lambda rows: MeanRoute(rows, columns), max_iter=300)
+    rows = problem(X, y, np.ones(45), Bernoulli())
+    found = climb_sites(rows, learner, hyper, lambda made: MeanRoute(made, columns))
     assert found.converged
     assert found.hyper.t[0] < 1e4
     assert np.isfinite(found.posterior.coef).all()
@@ -230,8 +294,8 @@ def test_a_row_of_weight_below_one_has_its_exact_posterior() -> None:
         mean = float(np.sum(w * density) / np.sum(density))
         evidence = float(np.log(np.sum(density) * (w[1] - w[0]) / np.sqrt(2 * np.pi * variance)))
         hyper = Hyper(np.array([variance]), np.zeros(1), np.ones(1), np.ones(1))
-        problem = GLMProblem([np.ones((1, 1))], np.ones(1), np.array([power]), Bernoulli())
-        value, _, found = run_ep(problem, hyper)
+        rows = problem([np.ones((1, 1))], np.ones(1), np.array([power]), Bernoulli())
+        value, _, found = run_ep(rows, hyper)
         assert float(found.posterior.coef[0, 0]) == pytest.approx(mean, rel=1e-5)
         assert value == pytest.approx(-2 * evidence, abs=1e-6)
 
@@ -246,8 +310,8 @@ def test_heavy_and_light_rows_that_can_be_separated_end_with_finite_numbers(seed
     blocks = [np.column_stack([x, np.ones(len(x))]) for x in X]
     hyper = Hyper(np.array([0.25, 0.5]), np.array([0.25, 100.0]), np.ones(3), np.ones(3))
     learner = Learner(columns, learn_noise=False, predictor=np.ones(3))
-    problem = GLMProblem(blocks, y, weights, Bernoulli())
-    found = climb_sites(problem, learner, hyper, lambda rows: MeanRoute(rows, columns), max_iter=300)
+    rows = problem(blocks, y, weights, Bernoulli())
+    found = climb_sites(rows, learner, hyper, lambda made: MeanRoute(made, columns))
     assert found.converged
     assert found.hyper.v.max() < 1e5
     assert np.isfinite(found.posterior.coef).all()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import expit, xlog1py, xlogy
+from scipy import stats
+from scipy.special import expit, gammaln, xlog1py, xlogy
 
 from mssl.losses import Loss
 
@@ -14,6 +15,8 @@ class NegativeBinomial(Loss):
     name = "negative binomial"
     range = "counts, 0 or more"
     edges = (0.0,)
+    discrete = True
+    learned = ("theta",)
 
     def __init__(self, theta=1.0):
         self.theta = theta
@@ -47,5 +50,11 @@ class NegativeBinomial(Loss):
     def deviance(self, y, mean):
         return 2 * (xlogy(y, y) - xlogy(y, mean) - (y + self.theta) * np.log((y + self.theta) / (mean + self.theta)))
 
-    def variance(self, mean):
+    def variance(self, mean, dispersion=1.0):
         return mean + mean**2 / self.theta
+
+    def log_base(self, y, dispersion=1.0):
+        return gammaln(y + self.theta) - gammaln(self.theta) - gammaln(y + 1) + self.theta * np.log(self.theta)
+
+    def cdf(self, y, mean, dispersion=1.0):
+        return stats.nbinom.cdf(y, self.theta, self.theta / (self.theta + mean))

@@ -22,9 +22,9 @@ from mssl._validation import check_choice
 from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError
+from mssl.losses import MASS, NODES
 
 TRANSFORMS = ("log", "yeo-johnson", "auto")
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)  # enough for eight digits of all means that are finite
 _POWERS = (0.0, 2.0)  # between these all numbers have a way back
 _ZERO = 1e-12  # powers below which all digits are those of the logarithm
 _MARGIN = 2.0  # log-likelihood by which "auto" wants another scale to be better than none
@@ -91,7 +91,7 @@ class TargetTransform:
         if self.kind == "log":
             return np.exp(np.minimum(mu + 0.5 * variance, _LARGEST))
         total = np.zeros(mu.shape)
-        for node, weight in zip(_NODES, _WEIGHTS / _WEIGHTS.sum(), strict=True):
+        for node, weight in zip(NODES, MASS, strict=True):
             total += weight * self.inverse(mu + np.sqrt(variance) * node)
         return total
 

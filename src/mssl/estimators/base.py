@@ -146,14 +146,14 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         found = loss.absorb(data.y, flat, given)
         if found is None:
             raise refused("offset", "given", f"the {loss.name} loss takes none", "Leave it out.")
-        if loss.name == "poisson":
+        if loss.discrete:
             warn_of_exposure(data, flat, given)
         y, weights = found
         return replace(data, y=y, weights=data.weights if weights is given else weights)
 
     def _learn_target(self, data: TaskData) -> TargetTransform | None:
         """The scale that targets are fitted on."""
-        if self._loss().name != "gaussian":
+        if not self._loss().quadratic:
             allowed = "another scale of the targets goes with the Gaussian loss only"
             raise refused("target_transform", self.target_transform, allowed, "Leave it at None.")
         return learn_transform(str(self.target_transform), data)
@@ -412,7 +412,7 @@ class MultiTaskEstimator(TaskEstimator):
 
 def hint_at_other_scales(model: Any, data: TaskData) -> None:
     """Point out other scales where all targets are positive and least squares predicts some of them negative."""
-    if model.loss_.name != "gaussian" or model.target_ is not None or not np.all(data.y > 0):
+    if not model.loss_.quadratic or model.target_ is not None or not np.all(data.y > 0):
         return
     coef, intercept = model.coef_, model.intercept_
     parts = (slice(None) if data.shared else slice(*data.offsets[k : k + 2]) for k in range(data.n_tasks))

@@ -33,19 +33,16 @@ from mssl.estimators.prediction import read_known
 from mssl.evidence.adapt import join_task
 from mssl.evidence.choice import Ensemble, Request, choose
 from mssl.evidence.fit import STRUCTURES, Options
-from mssl.evidence.forecast import Forecast, joined
 from mssl.evidence.relations import sparse_precision
 from mssl.exceptions import DataError, MSSLError, all_or_nothing
 from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.graph.evidence import evidence_on_weights
 from mssl.graph.task_graph import TaskGraph, partial_correlation
-from mssl.losses import Loss
+from mssl.losses import MASS, NODES, Forecast, LabelForecast, Loss
 from mssl.metrics import HeldOut
 from mssl.model.conditional import conditional
 from mssl.solvers.fit import Settings, prepare
 
-_NODES, _MASS = np.polynomial.hermite_e.hermegauss(32)
-_MASS = _MASS / _MASS.sum()
 _CHUNK = 2**22  # numbers of features that are mapped and multiplied at a time
 
 
@@ -180,10 +177,10 @@ class BayesianEstimator(TaskEstimator):
         if isinstance(shrunk, str):
             check_choice("random_intercepts", shrunk, ("auto",), also="True or False")
             shrunk = data.layout == "long" and data.n_tasks > 2
-            both = shrunk and loss.name == "bernoulli" and bool(self.fit_intercept)
+            both = shrunk and loss.labels and bool(self.fit_intercept)
         if isinstance(scaled, str):
             check_choice("scale_targets", scaled, ("auto",), also="True or False")
-            scaled = data.layout == "shared" and loss.name == "gaussian"
+            scaled = data.layout == "shared" and loss.quadratic
         if self.errors == "shared" and data.occasions is None:
             allowed = "shared errors need rows that belong together: the shared or aligned layout, or groups="
             raise refused("errors", self.errors, allowed)
@@ -210,7 +207,7 @@ class BayesianEstimator(TaskEstimator):
     def held_out_(self) -> HeldOut:
         """How well the mixture predicts rows that folds held out; an AttributeError says why it is not known."""
         check_is_fitted(self)
-        if self.has_offset_ and self.loss_.name != "gaussian":
+        if self.has_offset_ and not self.loss_.quadratic:
             raise AttributeError("held_out_ is not known: with an offset folds have judged rates, not the targets.")
         if self.ensemble_.held_out is None:
             raise AttributeError(
@@ -220,7 +217,7 @@ class BayesianEstimator(TaskEstimator):
         return self.ensemble_.held_out
 
     def _keep(self, ensemble: Ensemble, data: TaskData, loss: Loss) -> None:
-        self.ensemble_, self.loss_, self.tasks_ = ensemble, loss, data.tasks
+        self.ensemble_, self.loss_, self.tasks_ = ensemble, ensemble.members[0].fit.loss, data.tasks
         self.maps_ = ensemble.maps
         if ensemble.maps is not None:
             names = feature_labels(data.feature_names, data.n_features)
@@ -300,7 +297,7 @@ class BayesianEstimator(TaskEstimator):
             n = values.shape[0]
             made = [self._by_rows(values, np.full(n, k)) for k in range(K)]
             order = np.arange(n * K).reshape(K, n).T.ravel()
-            return joined(made).take(order), (n, K), dtype
+            return made[0].joined(made[1:]).take(order), (n, K), dtype
         else:
             flat, shape = values, (values.shape[0],)
         return self._by_rows(flat, index), shape, dtype
@@ -308,10 +305,10 @@ class BayesianEstimator(TaskEstimator):
     def _by_rows(self, values: Any, index: Index) -> Forecast:
         step = max(1, _CHUNK // max(1, values.shape[1]))
         parts = [
-            self.ensemble_.forecast(values[start : start + step], index[start : start + step], self.loss_)
+            self.ensemble_.forecast(values[start : start + step], index[start : start + step])
             for start in range(0, max(values.shape[0], 1), step)
         ]
-        return joined(parts)
+        return parts[0].joined(parts[1:])
 
     def sample_posterior(self, n_samples: int = 100, *, random_state: Any = None) -> Array:
         """Draws of all tasks' weights, in the user's units.
@@ -397,7 +394,7 @@ class BayesianEstimator(TaskEstimator):
         if len(targets) != values.shape[0]:
             raise DataError(f"X has {values.shape[0]} rows, y has {len(targets)}; give one target a row.")
         members = [
-            replace(member, fit=join_task(member.fit, values[:, : member.width], targets, self.loss_))
+            replace(member, fit=join_task(member.fit, values[:, : member.width], targets))
             for member in self.ensemble_.members
         ]
         self.ensemble_ = replace(self.ensemble_, members=members)
@@ -423,7 +420,7 @@ def _own_scale(transform: TargetTransform, mean: Array, variance: Array) -> tupl
     """Means and variances of the targets themselves, given those on the scale of the fit."""
     own = transform.mean(mean, variance)
     square = np.zeros_like(own)
-    for node, weight in zip(_NODES, _MASS, strict=True):
+    for node, weight in zip(NODES, MASS, strict=True):
         square += weight * (transform.inverse(mean + np.sqrt(variance) * node) - own) ** 2
     return own, square
 
@@ -458,7 +455,8 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         Whether each task's targets have a scale of their own. "auto": in the shared layout, where one design has many
         targets.
     loss : {"gaussian", "poisson", "gamma"}, default="gaussian"
-        The loss of one observation; counts and positive targets by a Laplace approximation.
+        The loss of one observation, by expectation propagation unless it is Gaussian. A :class:`mssl.losses.Loss` of
+        your own needs ``log_base``, and ``cdf`` for intervals; parameters that it names in ``learned`` are estimated.
     target_transform : {None, "log", "yeo-johnson", "auto"}, default=None
         A scale that the targets are fitted on (Gaussian loss), as for :class:`mssl.MSSLRegressor`. Predictions,
         standard deviations, intervals and scores are in the targets' own units; coefficients, noise and evidence on
@@ -569,8 +567,8 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
 
     def _loss(self) -> Loss:
         loss = super()._loss()
-        if loss.name not in ("gaussian", "poisson", "gamma"):
-            allowed = "a Bayesian regressor takes 'gaussian', 'poisson' or 'gamma'"
+        if loss.labels or type(loss).log_base is Loss.log_base:
+            allowed = "a Bayesian regressor takes 'gaussian', 'poisson', 'gamma', or another Loss with log_base"
             raise refused("loss", self.loss, allowed, "Use mssl.BayesianMSSLClassifier for two classes.")
         return loss
 
@@ -613,15 +611,14 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
             if self.target_ is not None:
                 mean, variance = _own_scale(self.target_, mean, variance)
         elif self.target_ is not None:
-            mean, variance = _own_scale(self.target_, forecast.mean, forecast.variance + forecast.noise)
+            mean, variance = _own_scale(self.target_, forecast.mean, forecast.variance + forecast.dispersion)
         else:
-            mean = forecast.expectation(self.loss_)
-            variance = self._variance(forecast, mean)
+            mean, variance = forecast.moments()
         mean = self._as_given(mean.reshape(shape), dtype)
         return (mean, self._as_given(np.sqrt(variance).reshape(shape), dtype)) if return_std else mean
 
     def _given(self, forecast: Forecast, shape: tuple[int, ...], known: Any) -> tuple[Array, Array]:
-        if len(shape) != 2 or self.loss_.name != "gaussian":
+        if len(shape) != 2 or not self.loss_.quadratic:
             raise refused("known", "given", "known targets need the shared or aligned layout and the Gaussian loss")
         R = self.residual_covariance_
         own = forecast.variance.reshape(shape)
@@ -659,13 +656,6 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
             raise DataError("This model was fitted to logarithms of its targets; give targets above 0.")
         return self.target_.forward(targets)
 
-    def _variance(self, forecast: Forecast, mean: Array) -> Array:
-        if self.loss_.name == "gaussian":
-            factor = forecast.degrees / np.maximum(forecast.degrees - 2, 1.0)
-            return (forecast.variance + forecast.noise) * factor
-        spread = mean**2 * np.expm1(np.minimum(forecast.variance, 100.0))
-        return spread + (mean if self.loss_.name == "poisson" else forecast.noise * mean**2)
-
     def predict_interval(
         self, X: Any, coverage: float = 0.9, tasks: Any = None, unseen: str | None = None, *, offset: Any = None
     ) -> Array:
@@ -686,7 +676,7 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         check_number("coverage", coverage, above=0, below=1)
         forecast, shape, _ = self._forecast(X, tasks, unseen, offset)
         levels = np.asarray([0.5 - coverage / 2, 0.5 + coverage / 2])
-        ends = forecast.quantiles(levels, self.loss_)
+        ends = forecast.quantile(levels)
         return (ends if self.target_ is None else self.target_.inverse(ends)).reshape(*shape, 2)
 
 
@@ -785,4 +775,5 @@ class BayesianMSSLClassifier(LabelEstimator, BayesianEstimator):
         ndarray of shape (N,) or (n, K)
         """
         forecast, shape, dtype = self._forecast(X, tasks, unseen)
+        assert isinstance(forecast, LabelForecast)  # for the type checker
         return self._as_given(forecast.log_odds().reshape(shape), dtype)

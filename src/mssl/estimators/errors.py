@@ -106,11 +106,11 @@ class LaterErrors(Later[dict[str, Any]]):
 
 def log_likelihood(spec: FitSpec, prepared: Prepared, result: FitResult) -> float | None:
     """Of the training rows, for the Gaussian and the Bernoulli loss."""
-    if spec.loss.name == "bernoulli" and prepared.rows is not None:
+    if spec.loss.labels and prepared.rows is not None:
         rows = prepared.rows
         eta = rows.design.predictor(result.W) + rows.design.per_task(result.intercepts)
         return -float(np.sum(rows.weights * rows.loss.value(rows.y, eta)))
-    if spec.loss.name != "gaussian" or prepared.data is None:
+    if not spec.loss.quadratic or prepared.data is None:
         return None
     squares: Array = 2 * prepared.base.task_values(result.W)
     n = prepared.data.weight_sums()

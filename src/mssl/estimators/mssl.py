@@ -311,7 +311,7 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
 
     def _loss(self) -> Loss:
         loss = super()._loss()
-        if loss.name == "bernoulli":
+        if loss.labels:
             allowed = "a regressor takes 'gaussian', 'poisson', 'gamma', or another Loss"
             raise refused("loss", self.loss, allowed, "Use mssl.MSSLClassifier for two classes.")
         return loss

@@ -81,7 +81,7 @@ class FitSpec(NamedTuple):
         """Raise where the parts do not fit each other or the data."""
         self.structure.check(data.n_tasks)
         if self.structure.relates == "residual":
-            if self.loss.name != "gaussian":
+            if not self.loss.quadratic:
                 raise refused(
                     "loss",
                     self.loss.name,
@@ -181,9 +181,9 @@ def mssl_spec(estimator: Any, loss: Loss, data: TaskShape) -> FitSpec:
         settings = settings_of(estimator, shared_mean=shared_mean)
         return FitSpec(structure, penalty, loss, settings, screens=screens and on == "coef" and edges is None)
     n_rows = len(data.y) // data.n_tasks if on == "residual" else 0
-    form = "regression" if loss.name == "gaussian" else "glm"
+    form = "regression" if loss.quadratic else "glm"
     if estimator.formulation == "paper-logistic":
-        if loss.name != "bernoulli":
+        if not loss.labels:
             raise refused("formulation", estimator.formulation, "it is made for classifiers", "Use 'paper'.")
         form = "logistic"
     paper = paper_scale(data.n_tasks, data.n_features, form, residual_rows=n_rows)

@@ -162,7 +162,7 @@ def summarise(model: Any, coverage: float = 0.9) -> Summary:
         more = "the choice among priors is in them" if chosen else "hyperparameters are taken as known"
         notes.append(f"Standard errors are posterior standard deviations; {more}.")
     else:
-        sibling = "BayesianMSSLClassifier" if fitted.loss_.name == "bernoulli" else "BayesianMSSLRegressor"
+        sibling = "BayesianMSSLClassifier" if fitted.loss_.labels else "BayesianMSSLRegressor"
         notes.append(
             "Standard errors and intervals are conditional on penalties, graph and noise as fitted, so that they are "
             f"narrow; {sibling} learns its prior from the data and has the choice among priors in its intervals."
@@ -208,8 +208,7 @@ def _facts(model: Any, fitted: Any) -> list[tuple[str, str]]:
         facts.append(("degrees of freedom a task", _range(np.asarray(dof))))
     if hasattr(fitted, "candidates_"):
         facts.append(("prior", fitted.structure_))
-        exact = fitted.loss_.name == "gaussian"
-        facts.append(("log evidence" if exact else "log evidence, up to a constant", f"{fitted.evidence_:.6g}"))
+        facts.append(("log evidence", f"{fitted.evidence_:.6g}"))
     found = getattr(model, "held_out_", None)
     if found is not None:
         facts.append((found.what, f"{found.score:.4g}"))

@@ -8,11 +8,10 @@ import numpy as np
 
 from mssl._typing import Array
 from mssl.evidence.fit import EvidenceFit, JoinedTask
-from mssl.evidence.sites import GLMProblem
-from mssl.losses import Loss
+from mssl.evidence.sites import GLMProblem, Sites
 
 
-def join_task(fit: EvidenceFit, X: Array, y: Array, loss: Loss) -> EvidenceFit:
+def join_task(fit: EvidenceFit, X: Array, y: Array) -> EvidenceFit:
     """The fit with one task more, whose prior is what the others say about a new task.
 
     Parameters
@@ -23,29 +22,22 @@ def join_task(fit: EvidenceFit, X: Array, y: Array, loss: Loss) -> EvidenceFit:
         Features of the task's rows.
     y : ndarray of shape (n,)
         Its targets.
-    loss : Loss
-        The loss.
     """
     U, mean, covariance = fit.new_prior(X)
     level, size = fit.new_level()
-    if loss.name == "gaussian":
-        precision, response = np.full(len(y), 1.0 / max(fit.noise(None) / size**2, 1e-300)), (y - level) / size
-        post, cov = _update(U, mean, covariance, precision, precision * response)
+    noise = max(fit.noise(None) / size**2, 1e-300)
+    if fit.loss.quadratic:
+        post, cov = _update(U, mean, covariance, np.full(len(y), 1 / noise), (y - level) / size / noise)
     else:
-        problem = GLMProblem([U], y, np.full(len(y), 1 / fit.noise(None)), loss)
-        sites = problem.start()
-        if level != 0:  # of free intercepts; predictions add it
-            mean = np.append(mean[:-1], mean[-1] + level)
-        post, cov = mean, covariance
-        for _ in range(100):
-            post, cov = _update(U, mean, covariance, sites.precision, sites.response)
-            variance = np.maximum(np.sum(U * (U @ cov), axis=1), 1e-14)
-            sites, change = problem.update(sites, U @ post, variance)
-            if change < 1e-4:
-                break
-        post, cov = _update(U, mean, covariance, sites.precision, sites.response)
-        if level != 0:
-            post[-1] -= level
+        problem = GLMProblem([U], y, np.ones(len(y)), fit.loss, np.full(len(y), noise))
+        mean = np.append(mean[:-1], mean[-1] + level)  # that of free intercepts, which predictions add
+
+        def marginals(sites: Sites) -> tuple[Array, Array, tuple[Array, Array]]:
+            post, cov = _update(U, mean, covariance, *sites)
+            return U @ post, np.maximum(np.sum(U * (U @ cov), axis=1), 1e-14), (post, cov)
+
+        post, cov = problem.settled(problem.start(), marginals, 1e-4)[2]
+        post[-1] -= level
     edf = float(len(post) - np.trace(np.linalg.lstsq(covariance, cov, rcond=None)[0]))
     return replace(fit, joined=[*fit.joined, JoinedTask(post, cov, float(len(y)), max(edf, 0.0))])
 

@@ -21,10 +21,10 @@ from mssl._typing import Array, Index, Mask
 from mssl.data.layouts import TaskData, subset
 from mssl.evidence.climb import ROUGH_GAIN
 from mssl.evidence.fit import EvidenceFit, Options, can_share, fit_evidence, relevance_groups
-from mssl.evidence.forecast import Calibration, Forecast, calibrate, forecast, joined, mixed
+from mssl.evidence.forecast import calibrate, forecast
 from mssl.features import FeatureBlocks, fit_maps
 from mssl.files.checkpoint import Checkpoint
-from mssl.losses import Loss
+from mssl.losses import Calibration, Forecast, Loss
 from mssl.metrics import HeldOut, area_under_curve, base_log_loss, mean_of_known, share_explained, task_means
 
 # Compressed rows up to which dense covariances are judged unasked. At the limit they take some 20 s; labels and counts,
@@ -177,15 +177,15 @@ class Trials:
         for part, (_, test) in zip(self.parts[:folds], self.folds, strict=False):
             held, fit = subset(self.data, test, all_tasks=False), part.fit(candidate.roughly())
             made.append(forecast_part(part.mapped(candidate.features)[0], fit, held))
-        return joined(made)
+        return made[0].joined(made[1:])
 
     def trails(self, candidate: Candidate, other: Candidate) -> bool:
         """Whether the first predicts no better in the first folds, so that the others are not worth their time."""
         if len(self.folds) <= FIRST_FOLDS or candidate.name in self.record:
             return False
         y = np.concatenate([self.data.y[test] for _, test in self.folds[:FIRST_FOLDS]])
-        first = self._forecast(candidate, FIRST_FOLDS).log_density(y, self.loss)
-        second = self._forecast(other, FIRST_FOLDS).log_density(y, self.loss)
+        first = self._forecast(candidate, FIRST_FOLDS).log_density(y)
+        second = self._forecast(other, FIRST_FOLDS).log_density(y)
         return not self.row_weights()[: len(y)] @ (first - second) > 0
 
     def judge(self, candidate: Candidate) -> Array:
@@ -193,17 +193,17 @@ class Trials:
         if candidate not in self.densities:
             if candidate.name not in self.record:
                 made = self._forecast(candidate, len(self.folds))
-                self.record.add(candidate.name, {name: part.tolist() for name, part in vars(made).items()})
+                self.record.add(candidate.name, {name: part.tolist() for name, part in made.arrays().items()})
             whole = self.forecast(candidate)
             y, counts = self.data.y[self.rows], self.row_weights()
-            self.calibrations[candidate] = calibrate(whole, y, counts, self.loss)
-            self.densities[candidate] = _densities(whole.calibrated(self.calibrations[candidate]), y, self.loss)
+            self.calibrations[candidate] = calibrate(whole, y, counts)
+            self.densities[candidate] = _densities(whole.calibrated(self.calibrations[candidate]), y)
             self.report(candidate.name, float(counts @ self.densities[candidate] / counts.sum()))
         return self.densities[candidate]
 
     def forecast(self, candidate: Candidate) -> Forecast:
         """What a candidate that was judged says of every held-out row."""
-        return Forecast(**{name: np.asarray(part, float) for name, part in self.record[candidate.name].items()})
+        return self.loss.forecast(**{n: np.asarray(part, float) for n, part in self.record[candidate.name].items()})
 
     def row_weights(self) -> Array:
         """Frequency weights of the held-out rows."""
@@ -224,8 +224,8 @@ class Trials:
         return float(sums.sum()), float(np.sqrt(len(sums) * np.var(sums, ddof=1))) if len(sums) > 1 else np.inf
 
 
-def _densities(made: Forecast, y: Array, loss: Loss) -> Array:
-    return np.nan_to_num(made.log_density(y, loss), nan=-1e3, neginf=-1e3)
+def _densities(made: Forecast, y: Array) -> Array:
+    return np.nan_to_num(made.log_density(y), nan=-1e3, neginf=-1e3)
 
 
 def stack(densities: Array, weights: Array | None = None, *, prior: float = 1.0) -> Array:
@@ -321,12 +321,12 @@ class Ensemble:
         """The members' weights."""
         return np.asarray([member.weight for member in self.members])
 
-    def forecast(self, X: Any, task: Index, loss: Loss) -> Forecast:
+    def forecast(self, X: Any, task: Index) -> Forecast:
         """Predictive distributions of rows of features; −1 is a new task."""
         made = [
             forecast(member.fit, X[:, : member.width], task).calibrated(member.calibration) for member in self.members
         ]
-        return mixed(made, self.weights, loss)
+        return made[0].mixed(made[1:], self.weights) if made[1:] else made[0]
 
 
 @dataclass(frozen=True)
@@ -430,12 +430,12 @@ def _variants(
         structures = ["ridge", "ard"]
     elif request.structure == "auto":
         total = int(np.minimum(data.n_rows, widths[0] + 1).sum())
-        largest = LARGEST_AUTO if loss.name == "gaussian" else LARGEST_AUTO_SITES
+        largest = LARGEST_AUTO if loss.quadratic else LARGEST_AUTO_SITES
         dense = ["iw", "iw+ard"] if data.shared or total <= largest else []
         structures = ["ridge", "mean", "mean+ard", *dense]
     made = [(structure, "independent", 1.0) for structure in structures if request.errors != "shared"]
     shared = request.errors == "shared" or (
-        request.errors == "auto" and loss.name == "gaussian" and can_share(data, occasions, widths[1] + 1)
+        request.errors == "auto" and loss.quadratic and can_share(data, occasions, widths[1] + 1)
     )
     if shared:
         plain = [structure for structure in structures if "iw" not in structure]
@@ -460,7 +460,7 @@ def _stacked(whole: Part, held: Trials) -> Ensemble:
     kept = _heavy(weights)
     fits = {candidate: whole.fit(candidate) for candidate, taken in zip(names, kept, strict=True) if taken}
     # Sites of labels and counts that swing to the end may be anywhere: what held-out rows said is not about such a fit.
-    settled = np.array([c in fits and (fits[c].converged or whole.loss.name == "gaussian") for c in names])
+    settled = np.array([c in fits and (fits[c].converged or whole.loss.quadratic) for c in names])
     possible = names
     if settled.any():
         possible = [c for c, taken, fits_well in zip(names, kept, settled, strict=True) if fits_well or not taken]
@@ -506,23 +506,23 @@ def _crossed(held: Trials, candidates: list[Candidate]) -> HeldOut | None:
         if not len(others):
             return None
         taken = [part.take(others) for part in whole]
-        factors = [calibrate(part, y[others], counts[others], loss) for part in taken]
+        factors = [calibrate(part, y[others], counts[others]) for part in taken]
         fits = (part.calibrated(factor) for part, factor in zip(taken, factors, strict=True))
-        weights = stack(np.column_stack([_densities(fit, y[others], loss) for fit in fits]), counts[others])
+        weights = stack(np.column_stack([_densities(fit, y[others]) for fit in fits]), counts[others])
         kept = np.flatnonzero(_heavy(weights))
         told = [part.take(own).calibrated(factor) for part, factor in zip(whole, factors, strict=True)]
-        made = mixed([told[m] for m in kept], weights[kept] / weights[kept].sum(), loss)
-        density[own], centre[own] = _densities(made, y[own], loss), made.expectation(loss)
+        made = told[kept[0]].mixed([told[m] for m in kept[1:]], weights[kept] / weights[kept].sum())
+        density[own], centre[own] = _densities(made, y[own]), made.expectation()
         for m, values in alone.items():
-            values[own] = _densities(told[m], y[own], loss)
+            values[own] = _densities(told[m], y[own])
         known = None if data.weights is None else data.weights[train]
         base[own] = task_means(data.y[train], data.task_of_row[train], known, data.n_tasks)[task[own]]
         areas.append(area_under_curve(y[own], centre[own], counts[own]))
     score = float(counts @ density / counts.sum())
     separate = max((float(counts @ values / counts.sum()) for values in alone.values()), default=None)
-    if loss.name == "bernoulli":
+    if loss.labels:
         rate, separate = base_log_loss(y, base, counts), None if separate is None else -separate
         return HeldOut("log loss of held-out rows", -score, rate, mean_of_known(areas), separate=separate)
-    share = share_explained(y, centre, base, counts) if loss.name == "gaussian" else np.nan
+    share = share_explained(y, centre, base, counts) if loss.quadratic else np.nan
     explained = None if np.isnan(share) else share
     return HeldOut("mean log density of held-out rows", score, explained=explained, separate=separate)

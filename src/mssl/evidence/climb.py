@@ -33,7 +33,8 @@ _FARTHEST = 4.0  # Largest change of a coordinate in one step: variances change 
 _ARMIJO = 1e-4  # Share of the slope's promise that a step has to keep.
 _ROUNDING = 1e-11  # Differences of the objective, relative to its size, that may be rounding.
 _LOST = 1e-2  # Degrees of freedom; variances with fewer are tried at one before a climb ends.
-_SHORTEST = 1e-8  # Share of a step; a step that must be shorter ends the climb.
+_CREEPING = 8  # Steps that together gain no more than one should: the promise is beyond the objective's digits.
+_SHORTEST = 1e-3  # Share of a step; a step that must be shorter ends the climb.
 
 
 class Movable(Protocol):
@@ -86,7 +87,8 @@ def climb(
     """Minimise an objective by L-BFGS with the minorise–maximise curvature as its metric.
 
     The climb ends when both the promise of the next step and the last gain are within ``gain``, twice running; once is
-    enough at ``ROUGH_GAIN`` and above.
+    enough at ``ROUGH_GAIN`` and above. It ends too where many steps together gain no more: an objective that is known
+    up to a tolerance of its own does not keep what it promises.
 
     Parameters
     ----------
@@ -112,7 +114,8 @@ def climb(
         step = -_times_inverse(slope, metric, pairs)
         promise = -0.5 * float(slope @ step)
         calm = calm + 1 if max(promise, last) <= gain else 0
-        if calm >= (1 if gain >= ROUGH_GAIN else 2) or not slope.any():
+        crept = len(trace) > _CREEPING and trace[-1 - _CREEPING] - value <= gain
+        if calm >= (1 if gain >= ROUGH_GAIN else 2) or crept or not slope.any():
             # A variance near zero has no slope in its logarithm, however much it would gain: try one that matters.
             small = (slope < 0) & (metric < _LOST)
             moved = point.moved(np.where(small, -np.log(metric), 0.0))
@@ -139,7 +142,7 @@ def climb(
             if count < max_iter and pairs:
                 pairs.clear()  # what was learned misleads: the metric alone is tried
                 continue
-            return Climb(point, value, promise, count, promise <= gain, trace)
+            return Climb(point, value, promise, count, min(promise, last) <= gain, trace)
         free = (slope != 0) & (found[1] != 0)
         change, turn = np.where(free, share * step, 0.0), np.where(free, found[1] - slope, 0.0)
         if change @ turn > _ROUNDING * np.linalg.norm(change) * np.linalg.norm(turn):

@@ -24,7 +24,7 @@ from mssl.evidence.prior import FLAT, NOISE_PRIOR, SMALLEST, Columns, Hyper, Lea
 from mssl.evidence.routes import DualRoute, MeanRoute, PrimalRoute, Route, SharedRoute
 from mssl.evidence.sites import GLMProblem, climb_sites
 from mssl.exceptions import DataError
-from mssl.losses import Loss
+from mssl.losses import Gaussian, Loss
 from mssl.solvers.fit import Settings, prepare
 
 STRUCTURES = ("ridge", "ard", "mean", "mean+ard", "iw", "iw+ard")
@@ -151,14 +151,16 @@ class EvidenceFit:
         Degrees of freedom that the weights of each task use.
     log_evidence : float
         log Z in the user's units.
-    objective, residual : float
-        −2 log Z with hyperpriors, and the certificate: the gradient's norm per degree of freedom.
+    objective, promise : float
+        −2 log Z with hyperpriors, and the certificate: what the next step would gain of it.
     n_iter : int
         Computations of the evidence.
     converged : bool
         Whether the certificate is within the tolerance.
     route : str
         Which route was taken.
+    loss : Loss
+        The loss, with the parameters that were learned.
     joined : list of JoinedTask
         Tasks that joined after the fit; they are numbered after those that were fitted.
     """
@@ -172,10 +174,11 @@ class EvidenceFit:
     edf: Array
     log_evidence: float
     objective: float
-    residual: float
+    promise: float
     n_iter: int
     converged: bool
     route: str
+    loss: Loss = field(default_factory=Gaussian)
     joined: list[JoinedTask] = field(default_factory=list)
 
     @property
@@ -373,7 +376,6 @@ def fit_evidence(
     loss: Loss | None = None,
     occasions: Index | None = None,
     base: EvidenceFit | None = None,
-    start: EvidenceFit | None = None,
 ) -> EvidenceFit:
     """Learn hyperparameters and posterior.
 
@@ -391,21 +393,17 @@ def fit_evidence(
         Which rows belong to the same occasion; needed for shared errors.
     base : EvidenceFit, optional
         The fit of ``options.base`` to the same rows, which this one goes on from; it is made where it is not given.
-    start : EvidenceFit, optional
-        A fit with the same options to other rows, to start from.
     """
     if options.structure not in STRUCTURES:
         raise refused("structure", options.structure, f"allowed are {', '.join(map(repr, STRUCTURES))}")
-    if start is not None and not np.array_equal(start.columns.group[: len(groups)], groups):
-        start = None  # maps of other rows made other features
     if base is None and options.base is not None:
         base = fit_evidence(data, blocks, groups, options.base, loss=loss, occasions=occasions)
     mean = data.n_tasks > 1 and ("mean" in options.structure or "iw" in options.structure)
     columns = Columns(blocks, groups, "ard" in options.structure, mean)
     try:
-        if loss is not None and loss.name != "gaussian":
-            return _fit_glm(data, columns, options, loss, base, start)
-        return _fit_gaussian(data, columns, options, occasions, base, start)
+        if loss is not None and not loss.quadratic:
+            return _fit_glm(data, columns, options, loss, base)
+        return _fit_gaussian(data, columns, options, occasions, base)
     except np.linalg.LinAlgError as error:
         raise DataError(
             "The columns are beyond what can be computed with: some are far larger than they vary, or nearly the same. "
@@ -507,7 +505,6 @@ def _fit_gaussian(
     options: Options,
     occasions: Index | None,
     base: EvidenceFit | None,
-    start: EvidenceFit | None,
 ) -> EvidenceFit:
     blocks, targets, weights = _split(data)
     units = _units(data, blocks, options, targets=True)
@@ -539,8 +536,6 @@ def _fit_gaussian(
         hyper = _dense_start(base.base_hyper, columns)
     else:
         hyper = _first(columns, K)
-    if start is not None and len(start.hyper.psi) == len(hyper.psi):
-        hyper = start.hyper if learner.learn_noise else replace(start.hyper, noise=hyper.noise)
     found = climb(
         lambda placed: placed.evaluated(route), Placed(hyper, learner), gain=options.tol, max_iter=options.max_iter
     )
@@ -734,11 +729,11 @@ def _fit_glm(
     options: Options,
     loss: Loss,
     base: EvidenceFit | None,
-    start: EvidenceFit | None,
 ) -> EvidenceFit:
     if options.errors == "shared":
         raise refused("errors", options.errors, f"the {loss.name} loss has independent errors")
     blocks, targets, weights = _split(data)
+    loss = loss if base is None else base.loss
     free = options.intercepts == "flat"
     units = _units(data, blocks, options, targets=False)
     X = _standardised(blocks, units, data.shared)
@@ -749,13 +744,10 @@ def _fit_glm(
         X = [np.column_stack([block, np.ones(len(block))]) for block in X]
     counts = np.concatenate([np.ones(len(t)) if c is None else c for t, c in zip(targets, weights, strict=True)])
     dispersion = _dispersions(data, loss, options)
-    exact = counts / dispersion[data.task_of_row]  # rows whose targets vary less say more
-    problem = GLMProblem(X, np.concatenate(targets), exact / options.temperature, loss)
+    problem = GLMProblem(X, np.concatenate(targets), counts / options.temperature, loss, dispersion[data.task_of_row])
     squares = counts @ np.concatenate(X) ** 2 / counts.sum()
     learner = Learner(columns, learn_noise=False, predictor=squares, free_intercepts=free)
-    if start is not None and options.temperature == 1:
-        hyper = start.hyper
-    elif base is not None:
+    if base is not None:
         hyper = _dense_start(base.hyper, columns) if dense and options.temperature == 1 else base.hyper
     else:
         hyper = _first(columns, K, 1.0, _GLM_FLAT)
@@ -767,15 +759,8 @@ def _fit_glm(
         return _route(rows, columns, dense)
 
     found = climb_sites(
-        problem,
-        learner,
-        hyper,
-        route,
-        tol=min(options.tol, 1e-2),
-        max_iter=options.max_iter,
-        learn=options.temperature == 1,
+        problem, learner, hyper, route, gain=options.tol, max_iter=options.max_iter, learn=options.temperature == 1
     )
-    s = route(found.rows).statistics(found.hyper)
     return EvidenceFit(
         replace(found.hyper, noise=dispersion),
         found.posterior,
@@ -783,11 +768,12 @@ def _fit_glm(
         units,
         options,
         _sums(data, np.ones(len(data.y))),
-        np.clip(found.rows.used + found.rows.spare - s.noise_trace, 0.0, None),
-        -0.5 * (s.value + found.sites.correction),
+        np.clip(found.rows.used + found.rows.spare - found.statistics.noise_trace, 0.0, None),
+        -0.5 * found.value,
         found.objective,
-        found.residual,
+        found.promise,
         found.n_iter + (0 if base is None else base.n_iter),
         found.converged,
         "Sites",
+        found.loss,
     )

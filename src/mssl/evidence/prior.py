@@ -16,9 +16,7 @@ Hyperpriors are modes under the invariant measure. Written as a penalty of −2 
 with b (one a block) and s₀ at their best values, harmonic means, and ν = K + ½. A GLM has no noise that would bound its
 prior: the mean prior variance of its predictor, :math:`\bar v_f`, is priced by :math:`2 \log(1 + \bar v_f/s^2)`.
 
-Every update is that of a minorise–maximise step: for a variance θ with derivative A − C of −2 log Z,
-:math:`\theta \leftarrow \theta \sqrt{C/A}`, priors added to both; for a matrix the geometric mean
-:math:`A^{-1} \# R`.
+All are climbed at once (:mod:`mssl.evidence.climb`), priors being added to the derivatives A and C of −2 log Z.
 """
 
 from __future__ import annotations
@@ -156,36 +154,6 @@ class Hyper:
             return self.v[block] * np.eye(K) + self.t[block]
         return self.v[block] * self.T
 
-    def to_vector(self, columns: Columns) -> Array:
-        """Logarithms of what is learned: a space in which steps may be extrapolated."""
-        parts = [np.log(self.v)]
-        if self.T is None:
-            parts.append(np.log(self.t[columns.learns_mean]))
-        if columns.relevance:
-            parts.append(np.log(self.psi[columns.learns_relevance]))
-        parts.append(np.log(self.noise) if self.noise.ndim == 1 else _log_matrix(self.noise).ravel())
-        if self.T is not None:
-            parts.append(_log_matrix(self.T).ravel())
-        return np.concatenate(parts)
-
-    def from_vector(self, vector: Array, columns: Columns) -> Hyper:
-        """The hyperparameters that :meth:`to_vector` gave."""
-        at, G, K = 0, len(self.v), len(self.noise)
-
-        def take(count: int) -> Array:
-            nonlocal at
-            at += count
-            return vector[at - count : at]
-
-        v, t, psi = np.exp(take(G)), self.t.copy(), self.psi.copy()
-        if self.T is None:
-            t[columns.learns_mean] = np.exp(take(int(columns.learns_mean.sum())))
-        if columns.relevance:
-            psi[columns.learns_relevance] = np.exp(take(int(columns.learns_relevance.sum())))
-        noise = np.exp(take(K)) if self.noise.ndim == 1 else _exp_matrix(take(K * K).reshape(K, K))
-        T = None if self.T is None else _exp_matrix(take(K * K).reshape(K, K))
-        return replace(self, v=v, t=t, psi=psi, noise=noise, T=T)
-
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
@@ -301,7 +269,7 @@ class Learner:
         """Columns under a dense T: all but the intercept."""
         return self._priced if hyper.T is not None else np.zeros(len(self.columns.block), dtype=bool)
 
-    # --- one step ----------------------------------------------------------------------------------------------------
+    # --- slopes and steps ---------------------------------------------------------------------------------------------
     def derivatives(self, hyper: Hyper, s: Statistics) -> tuple[Array, Array]:
         """Slope of the objective in the coordinates of :meth:`moved`, and its minorise–maximise curvature."""
         columns = self.columns
@@ -384,62 +352,6 @@ class Learner:
             T = frame_moved(T, take(len(T) * (len(T) + 1) // 2))
         return self.normalised(replace(hyper, v=v, t=t, psi=psi, noise=noise, T=T))
 
-    def step(self, hyper: Hyper, s: Statistics) -> tuple[Hyper, float]:
-        """The next hyperparameters, and how far from stationary the present ones are.
-
-        The second number is the norm of the gradient in the logarithms of all hyperparameters over the number of
-        effective degrees of freedom; it has no units.
-        """
-        columns = self.columns
-        price = 0.0
-        if self.predictor is not None:
-            price = 2.0 / (PREDICTOR_SCALE**2 + self._predictor_variance(hyper))
-        gradient, freedom = [], float(np.sum(s.noise_trace * (hyper.noise if hyper.noise.ndim == 1 else 0.0)))
-        psi_of = hyper.psi[columns.group]
-        dense = self._dense(hyper)
-        cost = np.zeros(len(psi_of)) if self.predictor is None else price * self.predictor
-        v, t = hyper.v, hyper.t
-        if s.dense is None or s.dense_trace is None or hyper.T is None:
-            own, own_trace = s.own, s.own_trace
-        else:
-            own, own_trace = np.where(dense, s.dense, s.own), np.where(dense, s.dense_trace, s.own_trace)
-            cost = np.where(dense, float(np.trace(hyper.T)) / len(hyper.T), 1.0) * cost
-        # Variances of blocks. Under a dense T that of the first block is T's own scale.
-        up, down = columns.sum_blocks(psi_of * own), columns.sum_blocks(psi_of * (own_trace + cost))
-        keep = columns.sum_blocks(dense.astype(float)) > 0
-        fixed = keep & (np.arange(columns.n_blocks) == 0)
-        if self.free_intercepts:
-            fixed[-1] = True
-        new_v = np.where(fixed, v, _moved(v, up, down))
-        gradient.append(np.where(fixed, 0.0, _inward(v, v * (down - up))))
-        freedom += float(np.sum(v * columns.sum_blocks(psi_of * own_trace)))
-        up_t, down_t = columns.sum_blocks(psi_of * s.mean), columns.sum_blocks(psi_of * (s.mean_trace + cost))
-        learned = columns.learns_mean & ~keep
-        new_t = np.where(learned, _moved(t, up_t, down_t), t)
-        gradient.append(np.where(learned, _inward(t, t * (down_t - up_t)), 0.0))
-        # Relevances of groups.
-        psi, new_psi = hyper.psi, hyper.psi
-        if columns.relevance:
-            of = columns.block
-            share, share_trace = v[of] * own, v[of] * (own_trace + cost)
-            share += np.where(dense, 0.0, t[of] * s.mean)
-            share_trace += np.where(dense, 0.0, t[of] * (s.mean_trace + cost))
-            b = self._harmonic_by_group(psi)
-            up_p = psi**2 * columns.sum_groups(share) + RELEVANCE_PRIOR * b
-            # Traces are not negative; collinear columns may leave rounding of either sign in their place.
-            down_p = np.maximum(columns.sum_groups(share_trace), 0.0) + RELEVANCE_PRIOR / psi
-            new_psi = np.where(columns.learns_relevance, np.sqrt(up_p / down_p), psi)
-            gradient.append(np.where(columns.learns_relevance, psi * down_p - up_p / psi, 0.0))
-        new = replace(hyper, v=new_v, t=new_t, psi=new_psi)
-        if hyper.T is not None and s.B is not None and s.C is not None:
-            new, residual = self._step_dense(new, hyper, s, price, dense)
-            gradient.append(residual)
-        if self.learn_noise:
-            new, residual = self._step_noise(new, hyper, s)
-            gradient.append(residual)
-        total = float(np.linalg.norm(np.concatenate([np.ravel(g) for g in gradient])))
-        return self.normalised(new), total / max(freedom, 1.0)
-
     def _harmonic_by_group(self, psi: Array) -> Array:
         """The harmonic mean of the learned relevances of each group's block."""
         columns = self.columns
@@ -468,42 +380,6 @@ class Learner:
                 v[-1] *= factor
             return replace(hyper, v=v, t=t, psi=psi, T=T, centre=_centre(T))
         return replace(hyper, v=v, t=t, psi=psi)
-
-    def _step_dense(self, new: Hyper, hyper: Hyper, s: Statistics, price: float, dense: Mask) -> tuple[Hyper, Array]:
-        T, B, C = hyper.T, s.B, s.C
-        assert T is not None  # for the type checker, as the next two
-        assert B is not None
-        assert C is not None
-        K = len(T)
-        nu = K + 0.5
-        v0, t0 = hyper.centre
-        centre = v0 * np.eye(K) + t0
-        inverse = np.linalg.inv(T)
-        A = B + nu * inverse
-        if self.predictor is not None:
-            variances = np.where(dense, hyper.deviation_variances(self.columns), 0.0)
-            A = A + price * float(self.predictor @ variances) / K * np.eye(K)
-        R = T @ C @ T + nu * centre
-        root = _power(T, 0.5)
-        residual = root @ (A - C - nu * inverse @ centre @ inverse) @ root
-        return replace(new, T=geometric_mean(A, R)), residual
-
-    def _step_noise(self, new: Hyper, hyper: Hyper, s: Statistics) -> tuple[Hyper, Array]:
-        noise = hyper.noise
-        if noise.ndim == 1:
-            s0 = _harmonic(noise)
-            up = noise**2 * s.noise + NOISE_PRIOR * s0
-            down = s.noise_trace + NOISE_PRIOR / noise
-            moved = np.maximum(np.sqrt(up / down), SMALLEST)
-            return replace(new, noise=moved), _inward(noise, noise * down - up / noise)
-        prior = self._occasion_prior
-        target = self.target if self.target is not None else noise
-        A = s.noise_trace + prior * np.linalg.inv(noise)
-        R = noise @ s.noise @ noise + prior * target
-        root = _power(noise, 0.5)
-        inverse = np.linalg.inv(noise)
-        residual = root @ (A - inverse @ R @ inverse) @ root
-        return replace(new, noise=geometric_mean(A, R)), residual
 
 
 def _in_logs(theta: Array, down: Array, up: Array, learned: Mask) -> tuple[Array, Array]:
@@ -534,16 +410,6 @@ class Placed:
         return (objective, *self.learner.derivatives(self.hyper, s)) if np.isfinite(objective) else None
 
 
-def _moved(theta: Array, up: Array, down: Array) -> Array:
-    ratio = np.divide(up, down, out=np.ones_like(up), where=down > 0)
-    return np.asarray(theta * np.sqrt(np.clip(ratio, 1e-6, 1e6)))
-
-
-def _inward(theta: Array, gradient: Array) -> Array:
-    """The gradient without what would take a variance below the least one: a perfect fit wants no noise at all."""
-    return np.where((theta <= SMALLEST * (1 + 1e-9)) & (gradient > 0), 0.0, gradient)
-
-
 def _harmonic(values: Array) -> float:
     return float(len(values) / np.sum(1 / values))
 
@@ -565,11 +431,6 @@ def _wishart_distance(T: Array, centre: Array) -> float:
     return float(np.trace(np.linalg.solve(T, centre)) + np.linalg.slogdet(T)[1] - np.linalg.slogdet(centre)[1])
 
 
-def _power(matrix: Array, exponent: float) -> Array:
-    values, vectors = np.linalg.eigh(matrix)
-    return np.asarray((vectors * np.maximum(values, 1e-300) ** exponent) @ vectors.T)
-
-
 def _floored(T: Array) -> Array:
     """T with no direction much smaller than the others: inverses of T must keep their digits."""
     values, vectors = np.linalg.eigh(T)
@@ -577,35 +438,3 @@ def _floored(T: Array) -> Array:
     if values[0] >= least:
         return T
     return np.asarray((vectors * np.maximum(values, least)) @ vectors.T)
-
-
-def _log_matrix(matrix: Array) -> Array:
-    values, vectors = np.linalg.eigh(matrix)
-    return np.asarray((vectors * np.log(np.maximum(values, 1e-300))) @ vectors.T)
-
-
-def _exp_matrix(matrix: Array) -> Array:
-    values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
-    return np.asarray((vectors * np.exp(np.clip(values, -200.0, 200.0))) @ vectors.T)
-
-
-def geometric_mean(A: Array, R: Array) -> Array:
-    r"""The geometric mean of A⁻¹ and R: :math:`A^{-1/2} (A^{1/2} R A^{1/2})^{1/2} A^{-1/2}`, with T A T = R.
-
-    Parameters
-    ----------
-    A, R : ndarrays of shape (K, K)
-        Positive definite.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mssl.evidence.prior import geometric_mean
-    >>> A, R = np.diag([1.0, 4.0]), np.diag([9.0, 1.0])
-    >>> geometric_mean(A, R).round(12).tolist()
-    [[3.0, 0.0], [0.0, 0.5]]
-    """
-    root, inverse = _power(A, 0.5), _power(A, -0.5)
-    middle = _power(root @ (0.5 * (R + R.T)) @ root, 0.5)
-    T = inverse @ middle @ inverse
-    return np.asarray(0.5 * (T + T.T))

@@ -55,7 +55,7 @@ WORDS = {
     "dual_posterior": "mssl.evidence.posterior.DualPosterior",
     "shared_posterior": "mssl.evidence.posterior.SharedPosterior",
     "joint_posterior": "mssl.evidence.posterior.JointPosterior",
-    "calibration": "mssl.evidence.forecast.Calibration",
+    "calibration": "mssl.losses.Calibration",
     "average_model": "mssl.estimators.baselines.AverageModel",
     "best_member": "mssl.estimators.baselines.BestMember",
     "climatology": "mssl.estimators.baselines.Climatology",

@@ -268,7 +268,7 @@ class RowFold(_Fold, Dataset):
 
     def auc(self, point: Any) -> float:
         """Of labels the area under the ROC curve, over the test rows of all tasks; NaN for other targets."""
-        if self.loss.name != "bernoulli":
+        if not self.loss.labels:
             return float("nan")
         part, predictor = self.predictors(point.prepared, point.result.W, point.result.intercepts)
         return area_under_curve(part.y, predictor, part.weights)
@@ -386,7 +386,7 @@ def make_folds(
     by_rows : bool
         Whether folds are to be held by rows in any case.
     """
-    if not by_rows and loss.name == "gaussian" and prepared.design is not None and _has_grams(prepared, data):
+    if not by_rows and loss.quadratic and prepared.design is not None and _has_grams(prepared, data):
         cell, train_cells, test_cells = folds.cells()
         n_cells, grams = train_cells.shape[1], 1 if data.shared else data.n_tasks
         size = 8 * (n_cells + 2 * len(folds)) * grams * data.n_features**2

@@ -300,7 +300,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         spec = template.to_spec(whole)
         # The paper's λ is in other units; there the path is one of shares of λ_max.
         self.lambdas_ = self._path() * (1.0 if spec.structure.normalize else graph_limit(whole.prepared(spec), spec))
-        labels = (data.y > 0.5).astype(np.intp) if whole.loss.name == "bernoulli" else None
+        labels = (data.y > 0.5).astype(np.intp) if whole.loss.labels else None
         masks = self._half_samples(data, labels, random)
         if labels is not None:
             _warn_lost_classes(masks, labels)
