@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import xlogy
 
+from benchmarks.reference import composite_gap, weight_gap
 from mssl.data.design import Design
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.glasso.solver import graphical_lasso, graphical_lasso_gap
 from mssl.losses import Gaussian, Loss, resolve_loss
-from mssl.model.bounds import composite_gap, weight_gap
 from mssl.model.coupling import Coupling
 from mssl.penalties import L1, L21
 from mssl.solvers.fit import Settings, diagonal_lambda_max, fit_prepared, prepare

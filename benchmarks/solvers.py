@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from sklearn import linear_model
 from sklearn.covariance import graphical_lasso as sklearn_graphical_lasso
 
-from benchmarks.fista import fista
 from benchmarks.problems import GraphStep, JointLasso, Problem, WeightStep, WholeFit
+from benchmarks.reference import fista
 from mssl.glasso.solver import graphical_lasso
 from mssl.losses import Gaussian
 from mssl.solvers.fit import Settings, fit_prepared, prepare, start

@@ -14,11 +14,10 @@ from sklearn.linear_model import LinearRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, KFold
 
-from benchmarks.fista import fista
+from benchmarks.reference import composite_gap, fista
 from mssl import MSSLRegressor
 from mssl.data.design import Design
 from mssl.datasets import make_residual_graph
-from mssl.model.bounds import composite_gap
 from mssl.model.coupling import Coupling
 from mssl.penalties import L21, Nuclear
 from mssl.solvers.quadratic import make_quadratic

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from benchmarks.fista import fista
+from benchmarks.reference import composite_gap, fista
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize, nnls
@@ -15,7 +15,7 @@ from mssl.data.design import Design
 from mssl.datasets import make_clustered_tasks, make_residual_graph
 from mssl.exceptions import ParameterError
 from mssl.kernels import ABSOLUTE
-from mssl.model.bounds import WeightBound, composite_gap
+from mssl.model.bounds import WeightBound
 from mssl.model.coupling import Coupling
 from mssl.penalties import (
     L1,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from benchmarks.reference import weight_gap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -11,7 +12,6 @@ from sklearn.linear_model import Lasso
 from written_out import ABSOLUTE, CONCAVE, WrittenOut, compressed, random_gram, random_precision
 
 from mssl import kernels
-from mssl.model.bounds import weight_gap
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty
 

@@ -5,7 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from benchmarks.fista import fista
+from benchmarks.reference import fista, quadratic_gap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -23,7 +23,6 @@ from mssl.solvers.quadratic import (
     make_quadratic,
     objective_value,
     preconditioners,
-    quadratic_gap,
     regular_factor,
 )
 from mssl.solvers.table import solve_quadratic

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from benchmarks.reference import quadratic_gap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -21,7 +22,7 @@ from mssl.solvers.base import Status
 from mssl.solvers.descent import coordinate_descent, descend_on_support
 from mssl.solvers.fit import Settings, build_design, fit_prepared, prepare
 from mssl.solvers.glm import GLMLoss, GLMRows
-from mssl.solvers.quadratic import GramQuadratic, objective_value, quadratic_gap
+from mssl.solvers.quadratic import GramQuadratic, objective_value
 from mssl.solvers.weights import CoefficientProblem, coefficient_problem
 from mssl.structures import FixedPrecision, Independent
 

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from benchmarks.reference import composite_gap
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import Lasso, MultiTaskLasso
 
 from mssl import kernels
 from mssl.data.design import Design
-from mssl.model.bounds import composite_gap
 from mssl.model.coupling import Coupling
 from mssl.penalties import L21, ClusterNorm, Dirty, Nuclear
 from mssl.solvers import proximal

@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from benchmarks.fista import fista
+from benchmarks.reference import fista, quadratic_gap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -23,7 +23,6 @@ from mssl.solvers.quadratic import (
     GramQuadratic,
     make_quadratic,
     objective_value,
-    quadratic_gap,
 )
 from mssl.solvers.table import RULES, choose, solve_quadratic
 from mssl.solvers.weights import coefficient_problem

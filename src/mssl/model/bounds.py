@@ -3,7 +3,7 @@ r"""Certificates of the weight step: upper bounds of the suboptimality, computed
 F is the sum of a convex loss, a coupling :math:`\tfrac12\operatorname{tr}(WCW^\top)` and a penalty g; G is the gradient
 of the first two. There are four bounds for different problems:
 
-- **Curved** (:func:`weight_gap`), where :math:`C \succ 0` or a ridge makes it so. For every U
+- **Curved** (:class:`WeightBound`), where :math:`C \succ 0` or a ridge makes it so. For every U
 
   .. math:: F(W) - \min F \le \tfrac12 \operatorname{tr}\big((G+U)\, C^{-1} (G+U)^\top\big)
             + g(W) + g^*(U) - \langle U, W\rangle.
@@ -161,32 +161,6 @@ def quadratic_duality(values: Array, along: Array, scales: Array) -> Array:
     return np.asarray(values * (1.0 - scales) ** 2 + scales * along)
 
 
-def weight_gap(
-    W: Array, G: Array, coupling: Coupling, penalty: EntrywisePenalty | Array, ridge: Array | None = None
-) -> float:
-    r"""Bound F(W) − min F for a fixed coupling C ≻ 0 and a penalty on single weights.
-
-    Parameters
-    ----------
-    W : ndarray of shape (K, d)
-        The weights.
-    G : ndarray of shape (K, d)
-        Gradient of the smooth part (loss plus coupling) at W, intercepts at their optimum.
-    coupling : Coupling
-        The quadratic form over tasks; with a singular form the answer is infinite.
-    penalty : EntrywisePenalty, or ndarray of shape (K,) or (K, d)
-        The penalty; an array stands for ℓ1 strengths.
-    ridge : ndarray of shape (K,), optional
-        As in :class:`WeightBound`.
-
-    Returns
-    -------
-    float
-        A valid upper bound of the suboptimality, 0 only at the minimum.
-    """
-    return WeightBound(coupling, EntrywisePenalty.of(penalty, W.shape), None, ridge)(W, G)
-
-
 class Components:
     """The connected components of tasks: the coupling relates no tasks of different components."""
 
@@ -278,23 +252,6 @@ class CompositeBound:
             return relative_violation(R, self.gradient, np.array([self.value]))
         slack = size - penalty.value(P) - float(np.vdot(R - G, V - P))
         return min(gap, self.coupling.inverse_quadratic(R) + max(slack, 0.0))
-
-
-def composite_gap(loss: float, V: Array, G: Array, coupling: Coupling, penalty: Penalty) -> float:
-    """Upper bound of the suboptimality of V, see :class:`CompositeBound`.
-
-    Parameters
-    ----------
-    loss : float
-        Loss plus coupling at V, above the smallest value of the loss.
-    V, G : ndarrays of shape (K, d)
-        Weights, and the gradient of loss plus coupling there.
-    coupling : Coupling
-        C.
-    penalty : Penalty
-        The norm; its strength must not be 0.
-    """
-    return CompositeBound(coupling, penalty, G, loss)(loss, V, G)
 
 
 def projected_gap(N: Array, covariance: Array | None) -> float:

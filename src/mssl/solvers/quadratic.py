@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,18 +49,6 @@ _ROWS_PER_FEATURE = 0.5  # from here on Grams are at most twice the data, and de
 
 
 _MOST_FORMED = 10**6  # numbers of Grams that no solver asked for, and that are formed where a loss is kept: 8 MB
-
-
-class Smooth(Protocol):
-    """A convex smooth loss of W; all that FISTA needs."""
-
-    def value(self, W: Array) -> float:
-        """Loss at W."""
-        ...
-
-    def gradient(self, W: Array) -> Array:
-        """Gradient at W, (K, d)."""
-        ...
 
 
 class _Quadratic(ABC):
@@ -492,7 +480,7 @@ def pays_in_sets(design: Design) -> bool:
     return bool(design.n_features >= MANY_FEATURES and np.median(design.n_rows) * design.n_features >= _LARGE)
 
 
-def objective_value(problem: Smooth, W: Array, coupling: Coupling, penalty: EntrywisePenalty | Array) -> float:
+def objective_value(problem: Quadratic, W: Array, coupling: Coupling, penalty: EntrywisePenalty | Array) -> float:
     """loss(W) + ½ tr(W C Wᵀ) + penalty; an array stands for ℓ1 strengths."""
     return problem.value(W) + coupling.value(W) + EntrywisePenalty.of(penalty, W.shape).value(W)
 
@@ -509,32 +497,6 @@ def value_rounding(problem: Quadratic, W: Array) -> float:
 def quadratic_bound(problem: Quadratic, coupling: Coupling, penalty: EntrywisePenalty) -> WeightBound:
     """The bound of the suboptimality for one coupling and penalty."""
     return WeightBound(coupling, penalty, problem, problem.ridge)
-
-
-def quadratic_gap(
-    problem: Quadratic,
-    W: Array,
-    coupling: Coupling,
-    penalty: EntrywisePenalty | Array,
-    G: Array | None = None,
-) -> float:
-    r"""Upper bound of the suboptimality of W, by the certificate that fits the coupling.
-
-    Parameters
-    ----------
-    problem : GramQuadratic or DesignQuadratic
-        The loss.
-    W : ndarray of shape (K, d)
-        Weights.
-    coupling : Coupling
-        C.
-    penalty : EntrywisePenalty, or ndarray of shape (K,) or (K, d)
-        The penalty; an array stands for ℓ1 strengths.
-    G : ndarray of shape (K, d), optional
-        Gradient of loss plus coupling at W, where it is known.
-    """
-    bound = quadratic_bound(problem, coupling, EntrywisePenalty.of(penalty, W.shape))
-    return bound(W, problem.gradient(W) + coupling.dot(W) if G is None else G)
 
 
 def sylvester(problem: GramQuadratic, coupling: Coupling) -> Apply:

@@ -1,4 +1,4 @@
-"""Accelerated proximal gradients as the paper has them: the reference of tests and benchmarks.
+"""What tests and benchmarks compare with: gaps at a point, and accelerated proximal gradients as the paper has them.
 
 The package's own version (:func:`mssl.solvers.proximal.accelerated`) takes quadratic losses, one product an iteration;
 this one evaluates any smooth loss to backtrack, and may leave out restarts.
@@ -12,15 +12,16 @@ doi:10.1137/080716542.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
 from mssl._typing import Array
-from mssl.model.bounds import WeightBound
+from mssl.model.bounds import CompositeBound, WeightBound
 from mssl.model.coupling import Coupling
-from mssl.penalties import EntrywisePenalty
+from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import Status, WeightStep
-from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, Smooth, quadratic_bound
+from mssl.solvers.quadratic import DesignQuadratic, GramQuadratic, quadratic_bound
 
 Prox = Callable[[Array, float], Array]
 Gap = Callable[[Array, Array], float]
@@ -28,6 +29,18 @@ Gap = Callable[[Array, Array], float]
 _GAP_EVERY = 10  # iterations between two certificates, each of which costs about as much as an iteration
 _GROWTH = 2.0  # factor of the curvature when a step proves it too small
 _POWER_ITERATIONS = 20  # for the largest curvature: a rough estimate will do, since backtracking raises it
+
+
+class Smooth(Protocol):
+    """A convex smooth loss of W."""
+
+    def value(self, W: Array) -> float:
+        """Loss at W."""
+        ...
+
+    def gradient(self, W: Array) -> Array:
+        """Gradient at W, (K, d)."""
+        ...
 
 
 def fista(
@@ -154,3 +167,21 @@ def _initial_lipschitz(problem: Smooth, coupling: Coupling, W: Array) -> float:
     change = problem.gradient(W + step * V) - problem.gradient(W) + step * coupling.dot(V)
     size = float(np.linalg.norm(change)) / step
     return size if np.isfinite(size) and size > 0 else 1.0
+
+
+def weight_gap(W: Array, G: Array, coupling: Coupling, penalty: EntrywisePenalty | Array) -> float:
+    """Bound of the suboptimality of W for C ≻ 0, G being the gradient of loss plus coupling."""
+    return WeightBound(coupling, EntrywisePenalty.of(penalty, W.shape))(W, G)
+
+
+def quadratic_gap(
+    problem: GramQuadratic | DesignQuadratic, W: Array, coupling: Coupling, penalty: EntrywisePenalty | Array
+) -> float:
+    """Bound of the suboptimality of W for a quadratic loss, by the certificate that fits the coupling."""
+    bound = quadratic_bound(problem, coupling, EntrywisePenalty.of(penalty, W.shape))
+    return bound(W, problem.gradient(W) + coupling.dot(W))
+
+
+def composite_gap(loss: float, V: Array, G: Array, coupling: Coupling, penalty: Penalty) -> float:
+    """Bound of the suboptimality of V for a penalty that ties the tasks; ``loss`` is that of loss plus coupling."""
+    return CompositeBound(coupling, penalty, G, loss)(loss, V, G)
