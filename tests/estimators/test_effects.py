@@ -131,7 +131,7 @@ def test_models_saved_before_say_so_and_are_reported(rng, tmp_path):
     from mssl import report
 
     old = MSSLRegressor().fit(rng.normal(size=(20, 2)), rng.normal(size=20))
-    del old.column_quantiles_
+    old.column_quantiles_ = None
     with pytest.raises(DataError, match="fit it again"):
         old.partial_effect(0)
     assert "Effects of columns" not in report.write(old, tmp_path / "page.html").read_text(encoding="utf-8")

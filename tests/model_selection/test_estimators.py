@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -12,8 +13,9 @@ from sklearn.exceptions import NotFittedError
 
 from mssl import MSSLClassifier, MSSLClassifierCV, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, StabilitySelection
 from mssl.datasets import make_clustered_tasks
+from mssl.estimators.attributes import FittedAttributes
 from mssl.exceptions import ParameterError
-from mssl.model_selection.search import Chosen, SearchCV
+from mssl.model_selection.search import SearchCV
 from mssl.structures import KnownEdges
 
 GRID = {
@@ -46,9 +48,9 @@ def test_a_search_answers_with_what_its_best_estimator_has(search):
     data = draw(search)
     search = clone(search).fit(data.X, data.y, tasks=data.tasks)
     best = search.best_estimator_
-    fitted = [name for name in vars(best) if name.endswith("_")]
-    assert {"coef_", "graph_", "result_", "features_", "n_features_in_"} <= set(fitted)
-    for name in fitted:
+    fitted = [name for name in (*vars(best), *vars(FittedAttributes)) if name.endswith("_") and name[0] != "_"]
+    assert {"fitted_", "coef_", "graph_", "result_", "features_", "n_features_in_"} <= set(fitted)
+    for name in filter(partial(hasattr, best), fitted):
         assert getattr(search, name) is getattr(best, name), name
         assert name not in vars(search)
     assert is_classifier(search) == is_classifier(best)
@@ -64,8 +66,7 @@ def test_a_search_answers_with_what_its_best_estimator_has(search):
 
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: type(search).__name__)
 def test_before_the_fit_a_search_has_no_fitted_attribute(search):
-    names = [name for name, value in vars(SearchCV).items() if isinstance(value, Chosen | property)]
-    names = [name for name in names if name.endswith("_")]
+    names = [name for name in (*vars(SearchCV), *vars(FittedAttributes)) if name.endswith("_") and name[0] != "_"]
     assert len(names) > 15
     for name in names:
         assert not hasattr(search, name)

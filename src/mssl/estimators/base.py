@@ -27,6 +27,7 @@ from mssl.data.moments import Moments
 from mssl.data.targets import TargetTransform, learn_transform
 from mssl.data.workers import read_on_workers
 from mssl.estimators.errors import errors_of
+from mssl.estimators.fitted import Fitted, typed
 from mssl.estimators.gaps import check_rows, fit_rows
 from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
 from mssl.estimators.moments import check_columns, check_moments, remember_columns, remember_moments
@@ -36,7 +37,6 @@ from mssl.estimators.summary import Summary, summarise
 from mssl.exceptions import DataError, all_or_nothing
 from mssl.features import fit_maps
 from mssl.graph.evidence import evidence_of
-from mssl.graph.inference import Later
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.losses import Bernoulli, Loss, resolve_loss
 from mssl.metrics import deviance_score, scored_targets, task_means
@@ -114,6 +114,7 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
 
     def _read_columns(self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any = None) -> TaskData:
         """The tasks with their columns, encoded and checked; what is known of the predictor is taken out of y."""
+        self._begin()
         features = read_features(
             X, self.task_column, tasks, missing=self.missing, categorical=self.categorical_features
         )
@@ -189,7 +190,6 @@ class MultiTaskEstimator(TaskEstimator):
     """
 
     warm_start: bool
-    errors_: Any = None  # models of earlier versions have none
 
     @abstractmethod
     def to_spec(self, data: TaskShape) -> FitSpec:
@@ -223,51 +223,34 @@ class MultiTaskEstimator(TaskEstimator):
         unit = prepared.unit
         _check_units(unit, prepared.scales, result)
         covariance = result.structure.covariance
-        self.tasks_ = data.tasks
-        coef, intercept = prepared.to_user(result.W, result.intercepts)
-        self._keep_weights(coef, intercept, data.dtype)
-        self.mean_coef_ = unit * result.mean / prepared.scales
-        self.noise_ = unit * np.sqrt(prepared.noise)
-        self.precision_ = spec.user_precision(prepared, result)
-        self.covariance_ = None if covariance is None else covariance * scale * unit**2
-        self.residual_covariance_ = None
-        if spec.structure.relates == "residual" and self.covariance_ is not None:
-            self.residual_covariance_ = error_inflation(result) * self.covariance_
+        covariance = None if covariance is None else covariance * scale * unit**2
+        residual = None
+        if spec.structure.relates == "residual" and covariance is not None:
+            residual = error_inflation(result) * covariance
+        coef, intercept = typed(*prepared.to_user(result.W, result.intercepts), data.dtype)
         # Tasks that nothing couples (a zero diagonal) have no partial correlation with any other.
         proper = spec.structure.graph(result.structure)
         own = proper.diagonal()
         proper = with_diagonal(proper, np.where(own > 0, own, 1.0))
-        self.partial_correlation_ = partial_correlation(proper)
         evidence = evidence_of(prepared, result, spec.structure, data)
-        self.graph_ = TaskGraph.from_precision(proper, tasks=data.tasks.tolist(), evidence=evidence)
-        self.errors_ = errors_of(spec, prepared, result)
-        self.objective_ = result.objective
-        self.n_iter_ = len(result.history)
-        self.history_ = result.history
-        self.result_ = result
-        self.mean_variance_ = unit**2 * prepared.mean_variance
+        self.tasks_ = data.tasks
+        self._end(
+            loss=spec.loss,
+            coef=coef,
+            intercept=intercept,
+            noise=unit * np.sqrt(prepared.noise),
+            mean_coef=unit * result.mean / prepared.scales,
+            mean_variance=unit**2 * prepared.mean_variance,
+            precision=spec.user_precision(prepared, result),
+            covariance=covariance,
+            partial_correlation=partial_correlation(proper),
+            residual_covariance=residual,
+            graph=TaskGraph.from_precision(proper, tasks=data.tasks.tolist(), evidence=evidence),
+            errors=errors_of(spec, prepared, result),
+            result=result,
+        )
         self._expect_new_task(None if prepared.design is None else prepared.design.centres)
-        self.loss_ = spec.loss
         return self
-
-    def _found(self, name: str) -> Any:
-        found = self.errors_.resolve() if isinstance(self.errors_, Later) else self.errors_
-        return None if found is None else found[name]
-
-    @property
-    def coef_std_(self) -> Array | None:
-        """Standard errors of the weights given graph and noise, (K, D); see :mod:`mssl.estimators.errors`."""
-        return self._found("std")
-
-    @property
-    def effective_dof_(self) -> Array | None:
-        """Degrees of freedom that the weights of each task use, (K,)."""
-        return self._found("dof")
-
-    @property
-    def log_likelihood_(self) -> float | None:
-        """Of the training rows."""
-        return self._found("log_likelihood")
 
     def _expect_new_task(self, centres: Array | None) -> None:
         """Weights and intercept of a task without rows: the tasks' average weights, and their average level.
@@ -276,12 +259,11 @@ class MultiTaskEstimator(TaskEstimator):
         tasks have in common, and a shared mean of small variance is nearly zero. The intercept keeps the tasks' average
         level at their mean features.
         """
-        self.unseen_ = "error" if getattr(self, "shared_mean", False) is False else "mean"
-        self.unseen_coef_ = self.coef_.mean(axis=0)
-        level = self.intercept_
+        rule = "error" if getattr(self, "shared_mean", False) is False else "mean"
+        coef, level = self.coef_.mean(axis=0), self.intercept_
         if centres is not None:
-            level = level + np.einsum("kd,kd->k", centres, self.coef_ - self.unseen_coef_)
-        self.unseen_intercept_ = float(level.mean())
+            level = level + np.einsum("kd,kd->k", centres, self.coef_ - coef)
+        self.fitted_ = replace(self.fitted_, unseen=rule, unseen_coef=coef, unseen_intercept=float(level.mean()))
 
     def _read(self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any = None) -> TaskData:
         """The tasks as the fit sees them: encoded, checked, and mapped into features."""
@@ -347,7 +329,7 @@ class MultiTaskEstimator(TaskEstimator):
         if not is_dask(X) or offset is not None:
             return False
         check_columns(self)
-        self.has_offset_ = False
+        self._begin()
         read = read_on_workers(X, y, tasks, sample_weight, task_column=self.task_column, y_numeric=self._numeric)
         data = self._with_targets(read)
         remember_columns(self, data.n_features, data.feature_names)
@@ -371,8 +353,8 @@ class MultiTaskEstimator(TaskEstimator):
 
     def _fit_of(self, data: TaskData) -> FitResult | None:
         """The last fit where it was of the same tasks, to start the next one from."""
-        fitted = hasattr(self, "result_") and len(self.tasks_) == data.n_tasks and np.all(self.tasks_ == data.tasks)
-        return self.result_ if fitted else None
+        last: Fitted | None = vars(self).get("fitted_")
+        return None if last is None or not np.array_equal(np.asarray(last.input.tasks), data.tasks) else last.result
 
     def _monitor(self, context: Any, max_rounds: int) -> Callable[[Record], bool]:
         announced = iter(range(max_rounds))
@@ -549,9 +531,6 @@ class LabelEstimator(ClassifierMixin, TaskEstimator):
     loss = "bernoulli"
     noise = "auto"
     _numeric = False
-
-    classes_: Labels
-    base_rates_: Array  # share of the second class in each task's training rows, drawn towards that of all
 
     def _loss(self) -> Loss:
         return Bernoulli()

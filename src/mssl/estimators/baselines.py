@@ -38,14 +38,14 @@ class _Baseline(MeanPredictor, RegressorMixin, BaseEstimator):
         """
         X = as_table(X)
         data = read_tasks(X, y, task_column=self.task_column, tasks=tasks, sample_weight=sample_weight)
+        self._begin()
         self._remember_input(X, data)
-        self.tasks_, self.loss_ = data.tasks, Gaussian()
-        self.intercept_ = np.zeros(data.n_tasks, data.dtype)
-        self._learn(data)
+        self._end(loss=Gaussian(), coef=self._learn(data), intercept=np.zeros(data.n_tasks, data.dtype))
         return self
 
-    def _learn(self, data: TaskData) -> None:
-        self.coef_ = np.full((data.n_tasks, data.n_features), 1.0 / data.n_features, data.dtype)
+    def _learn(self, data: TaskData) -> Array | None:
+        """The weights of the members, where predictions are weighted sums."""
+        return np.full((data.n_tasks, data.n_features), 1.0 / data.n_features, data.dtype)
 
 
 class AverageModel(_Baseline):
@@ -84,17 +84,18 @@ class BestMember(_Baseline):
     array([1.])
     """
 
-    def _learn(self, data: TaskData) -> None:
+    def _learn(self, data: TaskData) -> Array | None:
         dense = data.X.toarray() if hasattr(data.X, "toarray") else data.X
         weights = np.ones(len(data.y)) if data.weights is None else data.weights
-        self.coef_ = np.zeros((data.n_tasks, data.n_features), data.dtype)
+        coef = np.zeros((data.n_tasks, data.n_features), data.dtype)
         self.member_ = np.empty(data.n_tasks, dtype=np.int64)
         for k in range(data.n_tasks):
             rows = slice(data.offsets[k], data.offsets[k + 1])
             block = dense if data.shared else dense[rows]
             errors = weights[rows] @ (block - data.y[rows, None]) ** 2
             self.member_[k] = int(np.argmin(errors))
-            self.coef_[k, self.member_[k]] = 1.0
+            coef[k, self.member_[k]] = 1.0
+        return coef
 
 
 class Climatology(_Baseline):
@@ -138,7 +139,7 @@ class Climatology(_Baseline):
         remedy = f"Features are {', '.join(map(str, names[:10]))}."
         raise refused("Climatology: month", self.month, allowed, remedy)
 
-    def _learn(self, data: TaskData) -> None:
+    def _learn(self, data: TaskData) -> Array | None:
         column = data.X[:, [self._place()]]
         labels = (column.toarray() if hasattr(column, "toarray") else np.asarray(column)).ravel()
         labels = np.tile(labels, data.n_tasks) if data.shared else labels
@@ -150,6 +151,7 @@ class Climatology(_Baseline):
         np.add.at(totals, (data.task_of_row, season), weights)
         self.means_ = sums.sum(axis=1) / totals.sum(axis=1)
         self.normals_ = np.where(totals > 0, sums / np.where(totals > 0, totals, 1.0), self.means_[:, None])
+        return None
 
     def predict(self, X: Any, tasks: Any = None, unseen: str | None = None, *, offset: Any = None) -> Array:
         """The mean of each row's season.

@@ -28,6 +28,7 @@ from mssl.data.layouts import TaskData
 from mssl.data.moments import Moments
 from mssl.data.targets import TargetTransform
 from mssl.estimators.base import LabelEstimator, MeanPredictor, TaskEstimator, with_callbacks
+from mssl.estimators.fitted import typed
 from mssl.estimators.moments import FromMoments, check_moments, remember_moments
 from mssl.estimators.prediction import read_known
 from mssl.evidence.adapt import join_task
@@ -60,11 +61,6 @@ class BayesianEstimator(TaskEstimator):
     max_iter: int
     checkpoint: str | PathLike[str] | None
 
-    ensemble_: Ensemble
-    base_rates_: Array
-    residual_covariance_: Array
-    unseen_ = "mean"
-    log_likelihood_ = None
     _takes_empty_tasks = True
 
     @all_or_nothing
@@ -96,12 +92,12 @@ class BayesianEstimator(TaskEstimator):
         """
         if self._fitted_on_workers(X, y, tasks, sample_weight, offset):
             return self
-        X, groups, order, self.ignored_columns_ = take_columns(X, groups, order)
+        X, groups, order, ignored = take_columns(X, groups, order)
         data = self._read_columns(X, y, tasks, sample_weight, offset).with_occasions(groups, order)
+        self.ignored_columns_ = ignored
         empty = data.tasks[data.n_rows == 0].tolist()
         if empty:
             warn(f"Tasks {listing(empty)} have no rows; they are predicted from what all tasks share.")
-        self.maps_ = None
         self._remember_input(X, data)
         folds = self._folds(data)
         own = bool(folds) and (self.cv is None or isinstance(self.cv, int | np.integer))
@@ -217,26 +213,23 @@ class BayesianEstimator(TaskEstimator):
         return self.ensemble_.held_out
 
     def _keep(self, ensemble: Ensemble, data: TaskData, loss: Loss) -> None:
-        self.ensemble_, self.loss_, self.tasks_ = ensemble, ensemble.members[0].fit.loss, data.tasks
-        self.maps_ = ensemble.maps
-        if ensemble.maps is not None:
-            names = feature_labels(data.feature_names, data.n_features)
-            self.features_ = ensemble.maps.get_feature_names_out(names)
-        self._summarise(data.dtype)
         settings = Settings(fit_intercept=self.fit_intercept)
+        features = feature_labels(data.feature_names, data.n_features)
+        if ensemble.maps is not None:
+            features = ensemble.maps.get_feature_names_out(features)
+        self._input = replace(self._input, tasks=data.tasks, features=features, maps=ensemble.maps)
         evidence = None
         if np.all(data.n_rows > 0):  # a task without rows is related to none
             with suppress(MSSLError), warnings.catch_warnings():  # of single fits, which are for the tests alone
                 warnings.simplefilter("ignore")
                 evidence = evidence_on_weights(prepare(data, loss, settings), data)
         precision = sparse_precision(ensemble)
-        self.precision_ = precision
-        self.partial_correlation_ = partial_correlation(precision)
-        self.graph_ = TaskGraph.from_precision(precision, tasks=data.tasks.tolist(), evidence=evidence)
+        graph = TaskGraph.from_precision(precision, tasks=data.tasks.tolist(), evidence=evidence)
+        related = {"precision": precision, "partial_correlation": partial_correlation(precision), "graph": graph}
+        self._end(loss=ensemble.members[0].fit.loss, unseen="mean", **related, **self._summarised(ensemble, data.dtype))
 
-    def _summarise(self, dtype: Any) -> None:
-        """The attributes that users read, from the ensemble, in their units; weights of the type of the features."""
-        ensemble = self.ensemble_
+    def _summarised(self, ensemble: Ensemble, dtype: Any) -> dict[str, Any]:
+        """What users read of the ensemble, in their units; weights of the type of the features."""
         K, D = len(self.tasks_), len(self.features_)
         coef, square, level = np.zeros((K, D)), np.zeros((K, D)), np.zeros(K)
         mean, mean_level, relevance = np.zeros(D), 0.0, np.zeros(D)
@@ -259,20 +252,21 @@ class BayesianEstimator(TaskEstimator):
             covariance += weight * T
             residual += weight * spread**2 * R
         noise = np.sqrt(np.diag(residual))
-        self._keep_weights(coef, level, dtype)
-        self.coef_std_ = np.sqrt(np.maximum(square - coef**2, 0.0))
-        self.mean_coef_ = mean
-        self.unseen_coef_, self.unseen_intercept_ = mean, float(mean_level)
-        self.feature_relevance_ = relevance / max(float(relevance.mean()), 1e-300)
-        self.task_covariance_ = self.covariance_ = covariance
-        self.residual_covariance_ = residual
-        self.noise_ = noise
-        self.effective_dof_ = edf
-        first = ensemble.members[0]
-        self.structure_ = first.name
-        self.evidence_ = first.fit.log_evidence
-        self.candidates_ = ensemble.judged
-        self.n_iter_ = int(sum(member.fit.n_iter for member in ensemble.members))
+        coef, level = typed(coef, level, dtype)
+        std = np.sqrt(np.maximum(square - coef**2, 0.0))
+        return {
+            "ensemble": ensemble,
+            "coef": coef,
+            "intercept": level,
+            "mean_coef": mean,
+            "unseen_coef": mean,
+            "unseen_intercept": float(mean_level),
+            "feature_relevance": relevance / max(float(relevance.mean()), 1e-300),
+            "covariance": covariance,
+            "residual_covariance": residual,
+            "noise": noise,
+            "errors": {"std": std, "dof": edf, "log_likelihood": None, "rows": None},
+        }
 
     def _forecast(
         self, X: Any, tasks: Any, unseen: str | None, offset: Any = None
@@ -346,7 +340,7 @@ class BayesianEstimator(TaskEstimator):
         """
         check_is_fitted(self)
         check_number("coverage", coverage, above=0, below=1)
-        half = float(stats.norm.ppf(0.5 + coverage / 2)) * self.coef_std_
+        half = float(stats.norm.ppf(0.5 + coverage / 2)) * np.asarray(self.coef_std_)
         return np.stack([self.coef_ - half, self.coef_ + half], axis=-1)
 
     def _effect_band(
@@ -397,19 +391,19 @@ class BayesianEstimator(TaskEstimator):
             replace(member, fit=join_task(member.fit, values[:, : member.width], targets))
             for member in self.ensemble_.members
         ]
-        self.ensemble_ = replace(self.ensemble_, members=members)
-        if hasattr(self, "base_rates_"):  # with one row from anywhere, as in the fit
-            rate = (targets.sum() + self.base_rates_.mean()) / (len(targets) + 1)
-            self.base_rates_ = np.append(self.base_rates_, rate)
-        self.tasks_ = np.append(self.tasks_.astype(object) if self.tasks_.dtype.kind == "O" else self.tasks_, [task])
-        self._summarise(self.coef_.dtype)
-        precision = np.eye(len(self.tasks_))
-        precision[:-1, :-1] = self.precision_
-        self.precision_ = precision
-        self.partial_correlation_ = partial_correlation(precision)
-        known = self.graph_.evidence
-        evidence = None if known is None else known.with_unknown()
-        self.graph_ = TaskGraph.from_precision(precision, tasks=self.tasks_.tolist(), evidence=evidence)
+        known = self.fitted_
+        tasks = np.append(self.tasks_.astype(object) if self.tasks_.dtype.kind == "O" else self.tasks_, [task])
+        rates = known.input.base_rates
+        if rates is not None:  # with one row from anywhere, as in the fit
+            rates = np.append(rates, (targets.sum() + rates.mean()) / (len(targets) + 1))
+        self._input = replace(self._input, tasks=tasks, base_rates=rates)
+        precision = np.eye(len(tasks))
+        precision[:-1, :-1] = known.precision
+        evidence = None if self.graph_.evidence is None else self.graph_.evidence.with_unknown()
+        graph = TaskGraph.from_precision(precision, tasks=tasks.tolist(), evidence=evidence)
+        related = {"precision": precision, "partial_correlation": partial_correlation(precision), "graph": graph}
+        ensemble = replace(self.ensemble_, members=members)
+        self.fitted_ = replace(self.fitted_, **related, **self._summarised(ensemble, self.coef_.dtype))
         return self
 
     def _targets(self, y: Any) -> Array:

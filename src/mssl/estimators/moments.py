@@ -158,10 +158,9 @@ def remember_moments(model: Any, moments: Moments) -> None:
 
 def remember_columns(model: Any, d: int, names: Labels | None) -> None:
     """Keep what later calls are checked against, as for rows in the long layout."""
-    model.layout_, model.encoder_, model.maps_, model.target_ = "long", None, None, None
-    model.features_ = feature_labels(names, d)
+    model._begin()
+    model.layout_, model.features_ = "long", feature_labels(names, d)
     model.n_features_in_ = d
-    for name in ("feature_names_in_", "column_quantiles_"):
-        vars(model).pop(name, None)
+    vars(model).pop("feature_names_in_", None)
     if names is not None:
         model.feature_names_in_ = names

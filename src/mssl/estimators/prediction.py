@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -11,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from mssl._typing import Array, Index, Labels
 from mssl._validation import check_choice, check_number, check_whole_number, warn
 from mssl.data.columns import column_quantiles
-from mssl.data.encoding import FeatureEncoder, Features, read_features
+from mssl.data.encoding import Features, read_features
 from mssl.data.inputs import (
     as_given,
     as_table,
@@ -24,12 +25,11 @@ from mssl.data.inputs import (
     without_columns,
 )
 from mssl.data.layouts import TaskData
-from mssl.data.targets import TargetTransform
+from mssl.estimators.attributes import FittedAttributes
 from mssl.estimators.effects import Columns, PartialEffect
+from mssl.estimators.fitted import of_version_2
 from mssl.exceptions import DataError, LayoutError, ParameterError
-from mssl.features import FeatureBlocks
 from mssl.kernels.threads import SingleThreaded
-from mssl.losses import Loss
 from mssl.model.conditional import conditional
 
 
@@ -55,34 +55,17 @@ class Rows(NamedTuple):
     dtype: Any
 
 
-class TaskPredictor(SingleThreaded):
-    """Linear predictors of a fitted estimator with ``coef_``, ``intercept_``, ``tasks_`` and ``layout_``."""
+class TaskPredictor(FittedAttributes, SingleThreaded):
+    """Linear predictors of a fitted estimator."""
 
-    coef_: Array
-    residual_covariance_: Array | None
-    intercept_: Array
-    tasks_: Labels
-    layout_: str
-    features_: Labels
-    loss_: Loss
     task_column: Hashable | None
-    encoder_: FeatureEncoder | None = None
-    maps_: FeatureBlocks | None = None
-    column_quantiles_: Array
-    ignored_columns_: tuple[str, ...] = ()  # columns of groups and times, which are no features
-    target_: TargetTransform | None = None
-    has_offset_: bool = False  # whether the fit was given offsets
-    noise_: Array
-    unseen_: str = "error"  # what is done with tasks that were not there, unless a call says so
-    unseen_coef_: Array
-    unseen_intercept_: float
 
     def _remember_input(self, X: Any, data: TaskData) -> None:
         """Keep what later calls are checked against: layout, encoder, number and names of features."""
-        vars(self).pop("table_", None)  # of an earlier fit
-        self.layout_ = data.layout
-        self.encoder_ = data.encoder
-        self.features_ = feature_labels(data.feature_names, data.n_features)
+        features = feature_labels(data.feature_names, data.n_features)
+        self._input = replace(
+            self._input, layout=data.layout, tasks=data.tasks, features=features, encoder=data.encoder
+        )
         self.column_quantiles_ = column_quantiles(data.X, self._n_columns)
         if data.layout == "aligned":
             self.n_features_in_ = self._n_columns if data.encoder is None else len(data.encoder.columns)
@@ -98,23 +81,15 @@ class TaskPredictor(SingleThreaded):
         kept = names[names != (names[column] if isinstance(column, int) else column)]
         return state | {"n_features_in_": len(kept), "feature_names_in_": kept}
 
+    @staticmethod
+    def _state_from_version_2(state: dict[str, Any]) -> dict[str, Any]:
+        """Files of version 2 hold each fitted attribute by itself."""
+        return of_version_2(state)
+
     def _same_input(self, other: TaskPredictor) -> Self:
         """Remember the input that another estimator has read."""
-        names = (
-            "layout_",
-            "features_",
-            "n_features_in_",
-            "feature_names_in_",
-            "classes_",
-            "base_rates_",
-            "encoder_",
-            "maps_",
-            "target_",
-            "has_offset_",
-            "column_quantiles_",
-            "ignored_columns_",
-        )
-        for name in names:
+        self._reading = other._input
+        for name in ("n_features_in_", "feature_names_in_"):  # scikit-learn's
             if hasattr(other, name):
                 setattr(self, name, getattr(other, name))
         return self
@@ -236,13 +211,6 @@ class TaskPredictor(SingleThreaded):
             predictor = self._by_task(data.X, data.task_of_row)
         mean = self.loss_.inverse_link(predictor)
         return np.asarray((data.y - mean) / np.sqrt(np.maximum(self.loss_.variance(mean), 1e-12)))
-
-    def _keep_weights(self, coef: Array, intercept: Array, dtype: Any) -> None:
-        """Weights of the type of the features, or doubles where the targets are too large or too small for it."""
-        largest = max(np.abs(coef).max(initial=0.0), np.abs(intercept).max(initial=0.0))
-        limits = np.finfo(dtype)
-        kind = dtype if largest == 0 or limits.tiny / limits.eps <= largest <= limits.max else coef.dtype
-        self.coef_, self.intercept_ = coef.astype(kind, copy=False), intercept.astype(kind, copy=False)
 
     def _as_given(self, values: Array, dtype: Any) -> Array:
         """Answers for rows of a type: float32 where these rows and those of the fit are.

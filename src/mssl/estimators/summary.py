@@ -223,7 +223,7 @@ def _facts(model: Any, fitted: Any) -> list[tuple[str, str]]:
     likelihood = fitted.log_likelihood_
     if likelihood is not None and dof is not None:
         used = float(np.sum(dof)) + (K if fitted.fit_intercept else 0)
-        rows = fitted._found("rows")
+        rows = fitted.fitted_.figure("rows")
         facts.append(("log-likelihood (training rows)", f"{likelihood:.6g}"))
         facts.append(("AIC, BIC", f"{2 * (used - likelihood):.6g}, {np.log(rows) * used - 2 * likelihood:.6g}"))
     if hasattr(fitted, "result_"):

@@ -181,6 +181,11 @@ class EvidenceFit:
     loss: Loss = field(default_factory=Gaussian)
     joined: list[JoinedTask] = field(default_factory=list)
 
+    @staticmethod
+    def _state_from_version_2(state: dict[str, Any]) -> dict[str, Any]:
+        """Files of version 2 held a gradient in the place of the promise."""
+        return {"promise" if name == "residual" else name: value for name, value in state.items()}
+
     @property
     def base_hyper(self) -> Hyper:
         """Hyperparameters without an intercept column that stands in for contrasts, to go on from."""

@@ -1,12 +1,14 @@
 """What a model file's objects have to be like: arrays and values of known names, checked before anyone uses them.
 
 A file with a fitting checksum can still hold anything. Whatever a fitted object is later used for (predicting, drawing,
-writing a report) relies on the kinds and shapes of the attributes below; an attribute of another name is not relied on.
+writing a report) relies on the kinds and shapes of the attributes below, and of the fields of ``Fitted``, which say
+them themselves; an attribute of another name is not relied on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -15,42 +17,26 @@ from scipy import sparse
 from mssl.exceptions import ModelFileError
 from mssl.model.task_matrix import DENSE_UP_TO
 
-# The shape of each array: K tasks, d features, c columns of the input, m seasons, p
-# penalties, q quantiles of e columns before maps. Within one object a letter is one number.
+# The shape of each array of estimators that keep theirs one by one, and of the small classes: K tasks, d features, m
+# seasons, p penalties. Within one object a letter is one number.
 _NUMBERS = {
-    "coef_": "Kd",
-    "intercept_": "K",
-    "base_rates_": "K",
-    "noise_": "K",
-    "mean_coef_": "d",
-    "precision_": "KK",
-    "covariance_": "KK",
-    "residual_covariance_": "KK",
-    "partial_correlation_": "KK",
     "means_": "K",
     "normals_": "Km",
     "location_": "K",
-    "unseen_coef_": "d",
+    "covariance_": "KK",
+    "precision_": "KK",
+    "frequencies_": "pKK",
+    "mean_frequency_": "KK",
     "W": "Kd",
     "intercepts": "K",
     "mean": "d",
     "precision": "KK",
-    "frequencies_": "pKK",
-    "task_covariance_": "KK",
-    "coef_std_": "Kd",
-    "std": "Kd",
-    "effective_dof_": "K",
-    "dof": "K",
     "reliability": "K",
-    "feature_relevance_": "d",
-    "column_quantiles_": "qe",
-    "mean_frequency_": "KK",
 }
-_ANY_NUMBERS = {"coef_std_", "std", "effective_dof_", "dof", "column_quantiles_", "reliability"}  # finite or not
-_LABELS = {"tasks_": "K", "features_": "d", "feature_names_in_": "c", "classes_": "2", "seasons_": "m"}
-_PLACES = {"member_": ("K", "d")}  # whole numbers of some shape, each below a bound
-_OPTIONAL = {"precision_", "covariance_", "partial_correlation_", "noise_", "mean_coef_", "graph_", "precision", "mean"}
-_OPTIONAL |= {"encoder_", "maps_", "target_", "residual_covariance_", "errors_", "std", "dof"}
+_ANY_NUMBERS = {"reliability"}  # finite or not
+_LABELS = {"tasks_": "K", "feature_names_in_": "c", "seasons_": "m"}
+_PLACES = {"member_": "K"}  # whole numbers
+_OPTIONAL = {"precision", "mean", "graph_"}
 
 
 def _is_number(value: Any) -> bool:
@@ -95,33 +81,20 @@ _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "n_iter_": (_is_count, "a count"),
     "n_splits_": (_is_count, "a count"),
     "best_index_": (_is_count, "a count"),
-    "objective_": (_is_number, "a number"),
-    "mean_variance_": (_is_number, "a number"),
     "best_score_": (_is_number, "a number"),
-    "unseen_intercept_": (_is_number, "a number"),
-    "unseen_": (lambda value: value in ("mean", "error"), "'mean' or 'error'"),
-    "ignored_columns_": (_each(_is_text, tuple), "a tuple of names"),
-    "layout_": (lambda value: value in ("long", "shared", "aligned"), "the name of a layout"),
-    "loss_": (_of_class("Loss"), "a loss"),
-    "errors_": (_is_errors, "standard errors"),
-    "history_": (_each(_of_class("Record"), list), "a list of records"),
     "result_": (_of_class("FitResult", "GraphicalLassoResult"), "a result"),
     "graph_": (_of_class("TaskGraph"), "a task graph"),
     "best_estimator_": (_of_class("BaseEstimator"), "an estimator"),
     "best_params_": (lambda value: type(value) is dict, "a dict"),
     "cv_results_": (lambda value: type(value) is dict, "a dict"),
-    "encoder_": (_of_class("FeatureEncoder"), "an encoder"),
     "maps_": (
         lambda value: _of_class("FeatureBlocks")(value) or _each(_of_class("FeatureMap"), list)(value),
         "feature maps",
     ),
-    "target_": (_of_class("TargetTransform"), "a scale of targets"),
     "curves_": (_each(_of_class("Curves"), list), "a list of curves"),
-    "table_": (_of_class("TableSchema"), "a schema of columns"),
     "_held_out": (_is_held_out, "a held-out score"),
 }
-_TOGETHER = {  # what weights predict with, and what a search is summed up by
-    "coef_": ("intercept_", "tasks_", "features_", "layout_", "loss_"),
+_TOGETHER = {  # what a search is summed up by
     "best_score_": ("best_index_", "best_params_", "cv_results_", "n_splits_"),
 }
 # What the annotations of the small classes promise, where these are one word (or none).
@@ -142,6 +115,11 @@ _FINITE = {"MeanPosterior", "DualPosterior", "SharedPosterior", "JointPosterior"
 _FINITE |= {"Curves"}  # classes without a missing number
 # Fields of the small classes, by class.
 _FIELDS: dict[str, dict[str, tuple[Callable[[Any], bool], str]]] = {
+    "Fitted": {"errors": (lambda value: value is None or _is_errors(value), "standard errors")},
+    "Input": {
+        "ignored_columns": (_each(_is_text, tuple), "a tuple of names"),
+        "table": (lambda value: value is None or _of_class("TableSchema")(value), "a schema of columns"),
+    },
     "TableSchema": {
         "task": (_is_text, "text"),
         "target": (_is_text, "text"),
@@ -215,10 +193,8 @@ def check_object(name: str, state: Mapping[str, Any]) -> None:
     mssl.exceptions.ModelFileError: tasks_ of MSSLRegressor is missing
     """
     _check_complete(name, state)
-    if type(state.get("errors_")) is dict:
-        state = {**state, **state["errors_"]}
-    sizes = {"2": 2}
-    for attribute in sorted(state, key=lambda attribute: attribute != "coef_"):
+    sizes: dict[str, int] = {}
+    for attribute in state:
         value = state[attribute]
         if value is None and attribute in _OPTIONAL:
             continue
@@ -234,17 +210,47 @@ def check_object(name: str, state: Mapping[str, Any]) -> None:
             _check_numbers(where, value, finite=attribute not in _ANY_NUMBERS)
         elif attribute in _LABELS:
             _check_array(where, value, _LABELS[attribute], sizes)
-            _check_labels(where, value, unique=attribute != "features_")
+            _check_labels(where, value, unique=True)
         elif attribute in _PLACES:
-            _check_array(where, value, _PLACES[attribute][0], sizes)
-    for attribute, (_, bound) in _PLACES.items():
-        places = state.get(attribute)
-        if places is not None and (
-            places.dtype.kind != "i" or not np.all((places >= 0) & (places < sizes.get(bound, 0)))
-        ):
-            raise ModelFileError(f"{attribute} of {name} points outside of the features")
-    if "n_features_in_" in state and not _counts_columns(state, sizes):
+            _check_array(where, value, _PLACES[attribute], sizes)
+    fitted = state.get("fitted_")
+    if fitted is not None and not _of_class("Fitted")(fitted):
+        raise ModelFileError(f"fitted_ of {name} is not what a fit leaves")
+    if fitted is not None:
+        _check_fitted(fitted)
+    places = state.get("member_")
+    if places is not None and (places.dtype.kind != "i" or not np.all((places >= 0) & (places < _n_features(fitted)))):
+        raise ModelFileError(f"member_ of {name} points outside of the features")
+    if fitted is not None and not _counts_columns(state, fitted.input, sizes):
         raise ModelFileError(f"n_features_in_ of {name} is not the number of its columns")
+
+
+def _check_fitted(fitted: Any) -> None:
+    """Raise where arrays of a fit are not of the shapes that its fields promise, or not of numbers or names."""
+    parts: dict[str, Mapping[str, Any]] = {}
+    state: dict[str, Any] = {}
+    for of in (fitted, fitted.input):
+        check_promises(type(of), vars(of))
+        check_object(type(of).__name__, vars(of))
+        parts |= {f.name: f.metadata for f in fields(of)}
+        state |= vars(of)
+    if fitted.errors is not None:
+        parts |= {"std": {"shape": "Kd", "finite": False}, "dof": {"shape": "K", "finite": False}}
+        state |= fitted.errors
+    sizes = {"2": 2}
+    for name, says in parts.items():
+        value, where = state.get(name), f"{name}_"
+        if value is None and name in ("tasks", "features"):
+            raise ModelFileError(f"{where} is missing")
+        if "words" in says and value not in says["words"]:
+            raise ModelFileError(f"{where} is not one of {', '.join(says['words'])}")
+        if value is None or "shape" not in says:
+            continue
+        _check_array(where, value, says["shape"], sizes)
+        if name in ("tasks", "features", "classes"):
+            _check_labels(where, value, unique=name != "features")
+        else:
+            _check_numbers(where, value, finite=says["finite"])
 
 
 def check_promises(cls: type[Any], state: Mapping[str, Any]) -> None:
@@ -253,7 +259,15 @@ def check_promises(cls: type[Any], state: Mapping[str, Any]) -> None:
         for name, hint in vars(part).get("__annotations__", {}).items():
             value: Any = state.get(name)
             kind = str(getattr(hint, "__forward_arg__", hint))  # what named tuples keep of the word
-            rule = _PROMISES.get(kind.removesuffix(" | None"))
+            word = kind.removesuffix(" | None")
+            rule = _PROMISES.get(word)
+            if (
+                rule is None
+                and cls.__name__ in ("Fitted", "Input")
+                and word not in ("Labels", "Any")
+                and word.isalpha()
+            ):
+                rule = (_of_class(word), f"of the class {word}")
             if rule is None or name not in state or (value is None and kind.endswith(" | None")):
                 continue
             if not rule[0](value):
@@ -270,15 +284,17 @@ def _check_complete(name: str, state: Mapping[str, Any]) -> None:
                 raise ModelFileError(f"{attribute} of {name} is missing")
 
 
-def _counts_columns(state: Mapping[str, Any], sizes: dict[str, int]) -> bool:
+def _n_features(fitted: Any) -> int:
+    return 0 if fitted is None else len(fitted.input.features)
+
+
+def _counts_columns(state: Mapping[str, Any], known: Any, sizes: dict[str, int]) -> bool:
     """Whether ``n_features_in_`` is the number of columns that features are made of, and of one that holds tasks."""
-    count = state["n_features_in_"]
-    if state.get("encoder_") is not None:
-        columns = len(state["encoder_"].columns)
-    elif type(state.get("maps_")).__name__ == "FeatureBlocks":
-        columns = state["maps_"].n_features_in_
+    count = state.get("n_features_in_")
+    if known.encoder is not None:
+        columns = len(known.encoder.columns)
     else:
-        columns = sizes.get("d", count)
+        columns = len(known.features) if known.maps is None else known.maps.n_features_in_
     with_tasks = columns + (state.get("task_column") is not None)
     return count == sizes.get("c", count) and count in (columns, with_tasks)
 

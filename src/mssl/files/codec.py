@@ -5,8 +5,9 @@ named tuples and enumerations. Those of mssl are named by the words of ``WORDS``
 or is renamed, its word stays and only the right-hand side of the table changes. Those of users are named by their
 own class name, and are read only where the caller hands the class in. A file never decides what is imported.
 
-Files of version 1 named classes by their module paths. Where the attributes of a class have changed since, the class
-has a class method ``_state_from_version_1(state)``, which turns the old attributes into the present ones.
+Files of version 1 named classes by their module paths, files of version 2 held fitted attributes one by one. Where the
+attributes of a class have changed since version n, the class has a class method ``_state_from_version_n(state)``, which
+turns them into those of the next version.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from mssl.files.checks import check_object, check_promises
 from mssl.graph.inference import Later
 from mssl.losses import Loss
 
-VERSION = 2  # of the format that is written; versions up to it are read
+VERSION = 3  # of the format that is written; versions up to it are read
 WORDS = {
     "mssl_regressor": "mssl.estimators.MSSLRegressor",
     "mssl_classifier": "mssl.estimators.MSSLClassifier",
@@ -42,6 +43,8 @@ WORDS = {
     "multi_task_classifier": "mssl.estimators.MultiTaskClassifier",
     "bayesian_mssl_regressor": "mssl.estimators.bayesian.BayesianMSSLRegressor",
     "bayesian_mssl_classifier": "mssl.estimators.bayesian.BayesianMSSLClassifier",
+    "fitted": "mssl.estimators.fitted.Fitted",
+    "fitted_input": "mssl.estimators.fitted.Input",
     "ensemble": "mssl.evidence.choice.Ensemble",
     "held_out": "mssl.metrics.HeldOut",
     "ensemble_member": "mssl.evidence.choice.Member",
@@ -362,7 +365,7 @@ class Decoder:
     ----------
     arrays : list of ndarray
         The arrays that the JSON refers to by number.
-    version : {1, 2}
+    version : {1, 2, 3}
         Version of the file's format.
     classes : iterable of type
         Classes of the user that the file may hold objects of.
@@ -475,8 +478,9 @@ class Decoder:
     def _read_object(self, value: dict[str, Any], depth: int) -> Any:
         cls = self._class(value)
         state = {name: self.decode(content, depth) for name, content in value["v"].items()}
-        if self.version == 1 and hasattr(cls, "_state_from_version_1"):
-            state = cls._state_from_version_1(state)
+        for version in range(self.version, VERSION):
+            if hasattr(cls, f"_state_from_version_{version}"):
+                state = getattr(cls, f"_state_from_version_{version}")(state)
         if "user_class" not in value:
             check_object(cls.__name__, state)
         if issubclass(cls, tuple) or dataclasses.is_dataclass(cls):

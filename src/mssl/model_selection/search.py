@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import replace
 from inspect import getattr_static
 from os import PathLike
-from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy import sparse
@@ -27,6 +27,7 @@ from mssl.data.hints import warn_of_ids, warn_of_residuals
 from mssl.data.inputs import as_given, listing, read_labels, take_columns
 from mssl.data.layouts import TaskData
 from mssl.data.moments import Moments
+from mssl.estimators.attributes import FittedAttributes
 from mssl.estimators.base import (
     MultiTaskEstimator,
     PenaltyLimits,
@@ -36,13 +37,13 @@ from mssl.estimators.base import (
     warn_unless_converged,
 )
 from mssl.estimators.effects import PartialEffect
+from mssl.estimators.fitted import Fitted
 from mssl.estimators.gaps import check_rows, fit_with_gaps
 from mssl.estimators.moments import check_moments, remember_moments
 from mssl.estimators.mssl import MSSLRegressor
 from mssl.estimators.summary import Summary, summarise
 from mssl.exceptions import DataError, ParameterError, all_or_nothing
 from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
-from mssl.graph.task_graph import TaskGraph
 from mssl.kernels.threads import SingleThreaded
 from mssl.losses import Loss
 from mssl.metrics import HeldOut, conditional_score, mean_of_known
@@ -61,10 +62,8 @@ from mssl.model_selection.search_space import (
 )
 from mssl.model_selection.stability import MIN_ROWS_TO_HALVE, StabilitySelection
 from mssl.penalties import L1
-from mssl.solvers.alternation import FitResult, Record
+from mssl.solvers.alternation import FitResult
 from mssl.structures import Independent
-
-T = TypeVar("T")
 
 # Standard errors by which curves have to beat straight lines, and products curves. One was too few: it let curves in on
 # two of five draws of pure noise and on a cut of landmine, where they lost. The one draw of true curves that was looked
@@ -72,26 +71,6 @@ T = TypeVar("T")
 FEATURE_MARGIN = 2.0
 MOST_MEMBERS = 30  # of an average: more cost time and change nothing
 MOST_ROUNDS = 50  # of a fit that is only scored: an unfinished one ranks its settings too, at a quarter of the time
-
-
-class Chosen(Generic[T]):
-    """A fitted attribute of a search that is read from and written to its best estimator."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    @overload
-    def __get__(self, search: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, search: SearchCV, owner: type) -> T: ...
-    def __get__(self, search: SearchCV | None, owner: type) -> Self | T:
-        if search is None:
-            return self
-        value: T = getattr(search._chosen(), self.name)
-        return value
-
-    def __set__(self, search: SearchCV, value: T) -> None:
-        setattr(search._chosen(), self.name, value)
 
 
 class Contest(NamedTuple):
@@ -151,7 +130,7 @@ def _has(name: str) -> Any:
     return available_if(lambda search: hasattr(search._template(), name))
 
 
-class SearchCV(SingleThreaded, BaseEstimator):
+class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
     """The search over an estimator's parameters: folds, scores, the choice and the final fit.
 
     A search holds the estimator that it chose as ``best_estimator_`` and answers for it: predictions, scores and fitted
@@ -210,42 +189,6 @@ class SearchCV(SingleThreaded, BaseEstimator):
     graph_choice_: str
     stability_: StabilitySelection
 
-    coef_ = Chosen[Array]()
-    intercept_ = Chosen[Array]()
-    coef_std_ = Chosen["Array | None"]()
-    effective_dof_ = Chosen["Array | None"]()
-    log_likelihood_ = Chosen["float | None"]()
-    errors_ = Chosen[Any]()
-    has_offset_ = Chosen[bool]()
-    mean_coef_ = Chosen[Array]()
-    mean_variance_ = Chosen[float]()
-    noise_ = Chosen[Array]()
-    precision_ = Chosen[Array]()
-    covariance_ = Chosen["Array | None"]()
-    partial_correlation_ = Chosen[Array]()
-    unseen_coef_ = Chosen[Array]()
-    unseen_intercept_ = Chosen[float]()
-    tasks_ = Chosen[Labels]()
-    classes_ = Chosen[Labels]()
-    base_rates_ = Chosen[Array]()
-    objective_ = Chosen[float]()
-    n_iter_ = Chosen[int]()
-    history_ = Chosen[list[Record]]()
-    result_ = Chosen[FitResult]()
-    loss_ = Chosen[Loss]()
-    layout_ = Chosen[str]()
-    features_ = Chosen[Labels]()
-    encoder_ = Chosen[Any]()
-    maps_ = Chosen[Any]()
-    target_ = Chosen[Any]()
-    residual_covariance_ = Chosen[Any]()
-    column_quantiles_ = Chosen[Array]()
-    unseen_ = Chosen[str]()
-    ignored_columns_ = Chosen[Any]()
-    table_ = Chosen[Any]()
-    n_features_in_ = Chosen[int]()
-    feature_names_in_ = Chosen[Labels]()
-
     def _template(self) -> Any:
         """What is fitted, with the parameters that are not searched."""
         template = self._default() if self.estimator is None else clone(self.estimator)
@@ -290,10 +233,26 @@ class SearchCV(SingleThreaded, BaseEstimator):
         return self.best_estimator_
 
     @property
-    def graph_(self) -> TaskGraph:
-        """The stable graph where one was selected, else the best estimator's."""
-        graph: TaskGraph = self.stability_.graph_ if hasattr(self, "stability_") else self._chosen().graph_
-        return graph
+    def fitted_(self) -> Fitted:
+        """What the fit of the best estimator left, with the stable graph where one was selected."""
+        left: Fitted = self._chosen().fitted_
+        return replace(left, graph=self.stability_.graph_) if hasattr(self, "stability_") else left
+
+    @fitted_.setter
+    def fitted_(self, value: Fitted) -> None:
+        self.best_estimator_.fitted_ = replace(value, graph=self.best_estimator_.graph_)
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of columns of X."""
+        count: int = self._chosen().n_features_in_
+        return count
+
+    @property
+    def feature_names_in_(self) -> Labels:
+        """Names of the columns of a frame."""
+        names: Labels = self._chosen().feature_names_in_
+        return names
 
     @all_or_nothing
     def fit(
@@ -376,6 +335,7 @@ class SearchCV(SingleThreaded, BaseEstimator):
 
     def _fit_moments(self, moments: Moments) -> Self:
         template = self._template()
+        template._begin()
         check_moments(template)
         if self._needs_rows():
             allowed = "moments tell squared errors only"
