@@ -31,6 +31,7 @@ LAYERS = [
     },
     {"kernels"},
     {"data", "losses", "penalties", "features", "metrics"},
+    {"judge"},
     {"model"},
     {"glasso"},
     {"structures"},

@@ -99,7 +99,15 @@ def _public_methods() -> list[Any]:
     graph = [
         getattr(mssl.TaskGraph, name) for name in ("edges", "relations", "global_test", "selected", "from_precision")
     ]
-    functions = [report.write, mssl.transfer_report, combine, conditional_score, ebic_path, regularization_path]
+    functions = [
+        report.write,
+        mssl.compare_methods,
+        mssl.transfer_report,
+        combine,
+        conditional_score,
+        ebic_path,
+        regularization_path,
+    ]
     return [*found, *(pytest.param(f, id=f.__qualname__) for f in [*graph, *functions, graph_layout])]
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mssl.files.models import load, save
     from mssl.glasso import GraphicalLasso, GraphicalLassoCV, graphical_lasso
     from mssl.graph import TaskGraph
+    from mssl.judge.compare import compare_methods
     from mssl.model_selection import MSSLClassifierCV, MSSLRegressorCV, MultiTaskGLMCV, StabilitySelection
     from mssl.transfer import transfer_report
 
@@ -54,6 +55,7 @@ _HOMES = {
     "load": "files.models",
     "skops_types": "files.codec",
     "stack_tasks": "data",
+    "compare_methods": "judge.compare",
     "transfer_report": "transfer",
 }
 
@@ -76,6 +78,7 @@ __all__ = [
     "TaskData",
     "TaskGraph",
     "__version__",
+    "compare_methods",
     "graphical_lasso",
     "load",
     "pair_tasks",

@@ -16,7 +16,8 @@ from mssl import (
     MultiTaskClassifier,
 )
 from mssl.datasets import make_clustered_tasks
-from mssl.evidence.choice import _crossed, stack
+from mssl.evidence.choice import _crossed
+from mssl.judge.mixture import stack
 from mssl.losses import Bernoulli, Calibration, Gaussian
 from mssl.metrics import HeldOut, area_under_curve, task_means
 from mssl.model_selection import TaskKFold

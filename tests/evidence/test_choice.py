@@ -15,8 +15,9 @@ from sklearn.exceptions import ConvergenceWarning
 from mssl import BayesianMSSLClassifier, BayesianMSSLRegressor
 from mssl.data.layouts import read_tasks
 from mssl.datasets import make_clustered_tasks
-from mssl.evidence.choice import Candidate, Part, Trials, stack
+from mssl.evidence.choice import Candidate, Part, Trials
 from mssl.evidence.fit import Options
+from mssl.judge.mixture import stack
 from mssl.losses import Bernoulli, Forecast, Gaussian
 from mssl.metrics import task_means
 
@@ -144,9 +145,11 @@ def test_share_explained_of_held_out_rows_is_that_of_cross_validated_predictions
     assert model.held_out_.explained == pytest.approx(expected, abs=1e-3)
 
 
-@pytest.mark.parametrize(("lead", "error", "wins"), [(5.0, 6.0, False), (0.5, 0.1, False), (7.0, 6.0, True)])
+@pytest.mark.parametrize(
+    ("lead", "error", "wins"), [(5.0, 6.0, False), (11.0, 6.0, False), (0.5, 0.1, False), (13.0, 6.0, True)]
+)
 def test_curves_win_where_their_lead_is_beyond_its_error(lead, error, wins, rng, monkeypatch) -> None:
-    """A lead within its standard error, or within what fits leave open, makes no structure be judged with curves."""
+    """A lead within two standard errors, or within what fits leave open, makes no structure be judged with curves."""
     X, tasks = rng.normal(size=(60, 2)), np.repeat([0, 1, 2], 20)
     monkeypatch.setattr(Trials, "lead", lambda *candidates: (lead, error))
     monkeypatch.setattr(Trials, "trails", lambda *candidates: False)

@@ -118,20 +118,20 @@ FAULTS = [
     Fault(
         "curves need no standard error to win",
         "evidence/choice.py",
-        "if lead > max(error, LEAST_LEAD):",
-        "if lead > 0:",
+        "if wins(held.lead(candidate, best), least=MIN_GAIN_NATS):",
+        "if held.lead(candidate, best)[0] > 0:",
         _EVIDENCE,
     ),
     Fault(
         "stacking believes in no member to begin with",
-        "evidence/choice.py",
+        "judge/mixture.py",
         "new = (counts @ share + prior / M) / (counts.sum() + prior)",
         "new = counts @ share / counts.sum()",
         _EVIDENCE,
     ),
     Fault(
         "stacking does not look at frequency weights",
-        "evidence/choice.py",
+        "judge/mixture.py",
         "counts = np.ones(N) if weights is None else weights",
         "counts = np.ones(N)",
         _EVIDENCE,
@@ -139,8 +139,8 @@ FAULTS = [
     Fault(
         "errors of leads are those of single rows",
         "evidence/choice.py",
-        "sums = np.bincount(cell, difference)[np.unique(cell)]",
-        "sums = difference",
+        "return gain(difference, cell, task[self.rows])",
+        "return gain(difference, np.arange(len(difference)))",
         _BAYESIAN,
     ),
     Fault(
@@ -310,15 +310,15 @@ FAULTS = [
     # model selection
     Fault(
         "curves of a search need not win",
-        "model_selection/search.py",
-        "FEATURE_MARGIN = 2.0",
-        "FEATURE_MARGIN = 0.0",
+        "judge/held_out.py",
+        "MARGIN = 2.0",
+        "MARGIN = 0.0",
         _SELECTION,
     ),
     Fault(
         "errors of an advantage are those over folds alone",
         "model_selection/scores.py",
-        "errors.append(_error_of_mean(np.nanmean(by_task[:, scored], axis=0)))",
+        "errors.append(error_of_mean(np.nanmean(by_task[:, scored], axis=0)))",
         "pass",
         _SELECTION,
     ),
@@ -482,7 +482,7 @@ FAULTS = [
     ),
     Fault(
         "base rates come from the rows that are judged",
-        "cli/compare.py",
+        "judge/compare.py",
         "rates = task_means(y[train], data.task_of_row[train], weights[train], data.n_tasks)",
         "rates = task_means(y[test], data.task_of_row[test], weights[test], data.n_tasks)",
         _CLI,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
-from mssl._progress import Progress
-from mssl._typing import Array, Mask
+from mssl._typing import Mask
 from mssl.cli._options import (
     edges_option,
     jobs_option,
@@ -33,13 +31,12 @@ from mssl.cli._output import (
     standard_output,
 )
 from mssl.cli._tables import TableOptions, Training, names_in, read_training, table_options
+from mssl.data.folds import Folds
 from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError
-from mssl.files.checkpoint import Checkpoint, fingerprint
+from mssl.judge.compare import side_by_side
 from mssl.losses import resolve_loss
 from mssl.methods import BAYESIAN, make_estimator
-from mssl.metrics import task_means
-from mssl.model_selection.parallel import run
 
 _SHOWN = 20  # tasks listed on a terminal; pipes and JSON have them all
 
@@ -125,59 +122,13 @@ def cross_validate(
         File of finished fits.
     """
     loss = resolve_loss("bernoulli" if training.family == "binary" else training.family)
-    data, splits = training.data, list(training.folds(folds, seed))
+    parts = training.folds(folds, seed)
     for name in names:
         model = training.prepare(make_estimator(name, training.family), name)  # faults are told before any work
         if "cv" in model.get_params(deep=False):
-            _check_parts(data, splits, name)
-    pieces = [(f"{name}, part {k + 1}", (training, *split, name)) for k, split in enumerate(splits) for name in names]
-    identity = "" if record is None else fingerprint(training, splits)
-    with Progress(int(verbose), "comparison", 1) as progress:
-        progress.stage("fits", len(pieces))
-        found = run(_held_out, pieces, n_jobs=jobs, checkpoint=Checkpoint(record, identity), progress=progress)
-    y, weights = training.numbers, training.weights
-    means = {name: np.full(y.shape, np.nan) for name in names}
-    base = np.full(y.shape, np.nan)
-    for k, (train, test) in enumerate(splits):
-        rates = task_means(y[train], data.task_of_row[train], weights[train], data.n_tasks)
-        base[test] = rates[data.task_of_row[test]]
-        for name in names:
-            means[name][test] = found[f"{name}, part {k + 1}"]
-    scores = {
-        name: [measures(training.family, y[test], mean[test], weights[test], base[test]) for _, test in splits]
-        for name, mean in means.items()
-    }
-    deviance = {name: loss.deviance(y, _inside(training.family, mean)) for name, mean in means.items()}
-    parts = {
-        name: np.array([np.average(rows[test], weights=weights[test]) for _, test in splits])
-        for name, rows in deviance.items()
-    }
-    lost = {name: mean_by_task(data, rows, weights) for name, rows in deviance.items()}
-    of_task = {
-        name: np.array([mean_by_task(data, rows, weights * test) for _, test in splits])
-        for name, rows in deviance.items()
-    }
-    return {
-        "family": training.family,
-        "folds": len(splits),
-        "methods": {
-            name: {
-                measure: {"mean": float(np.mean(values)), "standard_error": standard_error(np.asarray(values))}
-                for measure in rows[0]
-                for values in [[row[measure] for row in rows]]
-            }
-            for name, rows in scores.items()
-        },
-        "differences": {name: paired_difference(parts[names[0]], parts[name]) for name in names[1:]},
-        "tasks": [
-            {
-                "task": str(task),
-                "deviance": {name: float(lost[name][k]) for name in names},
-                "gain": {name: _gain(*(of_task[each][:, k] for each in (names[0], name))) for name in names[1:]},
-            }
-            for k, task in enumerate(data.tasks)
-        ],
-    }
+            _check_parts(training.data, parts, name)
+    how: dict[str, Any] = {"n_jobs": jobs, "checkpoint": record, "verbose": int(verbose)}
+    return {"family": training.family, **side_by_side(_held_out, training, names, training.data, parts, loss, **how)}
 
 
 def _held_out(training: Training, train: Mask, test: Mask, name: str) -> list[float]:
@@ -188,32 +139,7 @@ def _held_out(training: Training, train: Mask, test: Mask, name: str) -> list[fl
     return answer
 
 
-def mean_by_task(data: TaskData, values: Array, weights: Array) -> Array:
-    """Mean of flat values over each task's rows, (K,); NaN where all its weights are zero."""
-    sums, total = data.task_sums(weights * values), data.task_sums(weights)
-    return np.divide(sums, total, out=np.full(data.n_tasks, np.nan), where=total > 0)
-
-
-def standard_error(values: Array) -> float:
-    """Standard error of the mean of one figure a test part.
-
-    Training parts share rows, so that the figures are correlated: with k parts their variance s² gives that of the mean
-    as s² (1/k + 1/(k − 1)) (Nadeau & Bengio 2003, doi:10.1023/A:1024068626366).
-    """
-    k = len(values)
-    return float(values.std(ddof=1) * np.sqrt(1 / k + 1 / (k - 1)))
-
-
-def paired_difference(first: Array, other: Array) -> dict[str, float]:
-    """Mean deviance that a method takes off the first one's, from the same parts, with its standard error."""
-    gained = first - other
-    error = standard_error(gained)
-    mean, scale = float(gained.mean()), float(first.mean())
-    share = {"share": mean / scale, "share_error": error / scale} if scale > 0 else {"share": 0.0, "share_error": 0.0}
-    return {"deviance": mean, "standard_error": error, **share}
-
-
-def _check_parts(data: TaskData, folds: Sequence[tuple[Mask, Mask]], method: str) -> None:
+def _check_parts(data: TaskData, folds: Folds, method: str) -> None:
     """Raise where a task keeps a single row in a training part, which has to be split again."""
     if data.aligned:
         return
@@ -225,32 +151,6 @@ def _check_parts(data: TaskData, folds: Sequence[tuple[Mask, Mask]], method: str
             f"one of the {len(folds)} parts; {method} chooses its parameters by cross-validation within it and "
             "needs 2. Give the task more rows (3 with --folds 3 or more), or leave it out."
         )
-
-
-def _inside(family: str, mean: Array) -> Array:
-    """Keep probabilities off exactly 0 and 1, where one wrong answer has an infinite deviance."""
-    return np.clip(mean, 1e-12, 1 - 1e-12) if family == "binary" else mean
-
-
-def measures(family: str, y: Array, mean: Array, weights: Array, base: Array) -> dict[str, float]:
-    """The usual measures of a family, over all rows; R2 and D2 within tasks, against each task's mean.
-
-    ``base`` are means of the rows' tasks in the training part (:func:`mssl.metrics.task_means`).
-    """
-    from sklearn.metrics import log_loss, roc_auc_score
-
-    y, mean, weights, base = y.ravel(), mean.ravel(), weights.ravel(), base.ravel()
-    by: dict[str, Any] = {"sample_weight": weights}
-    if family == "binary":
-        return {
-            "error": float(np.average((mean > 0.5) != (y == 1), weights=weights)),
-            "AUC": float(roc_auc_score(y, mean, **by)),
-            "log loss": float(log_loss(y, _inside(family, mean), **by)),
-        }
-    rmse = float(np.sqrt(np.average((y - mean) ** 2, weights=weights)))
-    loss = resolve_loss(family)
-    lost, alone = (float(weights @ loss.deviance(y, of)) for of in (mean, base))
-    return {"RMSE": rmse, "R2" if family == "gaussian" else "D2": 1 - lost / alone if alone > 0 else float("nan")}
 
 
 def _show_comparison(outcome: dict[str, Any]) -> None:
@@ -318,17 +218,6 @@ def draw_comparison(outcome: dict[str, Any], path: str) -> None:
     dots_with_bars(right, {first: (0.0, 0.0)} | shares, label=f"% less deviance than {first}, ± standard error")
     right.axvline(0, color="#555555", lw=0.6)
     figure.savefig(path, dpi=200)
-
-
-def _gain(first: Array, other: Array) -> dict[str, float]:
-    """Share of a task's deviance that a method takes off the first one's, over the parts with rows of the task."""
-    there = np.isfinite(first)
-    if there.sum() < 2:
-        scale = float(first[there].sum())
-        share = float((first - other)[there].sum()) / scale if scale > 0 else 0.0
-        return {"share": share, "share_error": float("nan")}
-    found = paired_difference(first[there], other[there])
-    return {name: found[name] for name in ("share", "share_error")}
 
 
 @click.command()

@@ -164,7 +164,10 @@ class Folds:
             n_input = len(present)
         together = data.layout != "long"
         y: NDArray[Any] = np.full((n_input, data.n_tasks) if together else n_input, np.nan)
-        y[(rows, data.task_of_row) if together else rows] = data.y
+        labels = data.y.dtype.kind not in "fiub"
+        y[(rows, data.task_of_row) if together else rows] = (
+            np.unique(data.y, return_inverse=True)[1] if labels else data.y
+        )
         tasks = None if together else _by_input_row(data.task_of_row, rows, n_input)
         if not together:
             y = np.where(np.isnan(y), 0.0, y)

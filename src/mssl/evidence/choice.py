@@ -24,6 +24,8 @@ from mssl.evidence.fit import EvidenceFit, Options, can_share, fit_evidence, rel
 from mssl.evidence.forecast import calibrate, forecast
 from mssl.features import FeatureBlocks, fit_maps
 from mssl.files.checkpoint import Checkpoint
+from mssl.judge.held_out import MIN_GAIN_NATS, gain, wins
+from mssl.judge.mixture import stack
 from mssl.losses import Calibration, Forecast, Loss
 from mssl.metrics import HeldOut, area_under_curve, base_log_loss, mean_of_known, share_explained, task_means
 
@@ -31,7 +33,6 @@ from mssl.metrics import HeldOut, area_under_curve, base_log_loss, mean_of_known
 # whose sites are found by many such computations, take as long with fewer rows.
 LARGEST_AUTO, LARGEST_AUTO_SITES = 1500, 600
 OCCASION_TEMPERATURE = 4.0  # rows of one occasion count a quarter: a model of errors that needs nothing learned
-LEAST_LEAD = 1.0  # of curves over lines in total log density: less is what the fits' tolerance leaves open
 FIRST_FOLDS = 2  # after which curves that do not lead are dropped
 LEAST_WEIGHT = 0.03  # members that weigh less are left out: they cost time and change nothing
 
@@ -210,61 +211,21 @@ class Trials:
         return np.ones(len(self.rows)) if self.data.weights is None else self.data.weights[self.rows]
 
     def lead(self, candidate: Candidate, other: Candidate) -> tuple[float, float]:
-        """How much better the first predicts, in total log density, and its standard error over cells.
+        """How much better the first predicts, in total log density, and its error over cells and over tasks.
 
         A cell is a fold's rows of one task, or an occasion where tasks share them.
         """
-        difference = self.row_weights() * (self.judge(candidate) - self.judge(other))
+        difference, task = self.row_weights() * (self.judge(candidate) - self.judge(other)), self.data.task_of_row
         if self.data.occasions is not None:
-            cell = np.unique(self.data.occasions[self.rows], return_inverse=True)[1].ravel()
+            cell = self.data.occasions[self.rows]
         else:
             fold = np.concatenate([np.full(int(test.sum()), number) for number, (_, test) in enumerate(self.folds)])
-            cell = fold * self.data.n_tasks + self.data.task_of_row[self.rows]
-        sums = np.bincount(cell, difference)[np.unique(cell)]
-        return float(sums.sum()), float(np.sqrt(len(sums) * np.var(sums, ddof=1))) if len(sums) > 1 else np.inf
+            cell = fold * self.data.n_tasks + task[self.rows]
+        return gain(difference, cell, task[self.rows])
 
 
 def _densities(made: Forecast, y: Array) -> Array:
     return np.nan_to_num(made.log_density(y), nan=-1e3, neginf=-1e3)
-
-
-def stack(densities: Array, weights: Array | None = None, *, prior: float = 1.0) -> Array:
-    """Weights of a mixture that give held-out rows the highest density.
-
-    Parameters
-    ----------
-    densities : ndarray of shape (N, M)
-        Log densities of the rows under each member.
-    weights : ndarray of shape (N,), optional
-        Frequency weights of the rows.
-    prior : float
-        Rows' worth of belief, spread over all members alike.
-
-    Returns
-    -------
-    ndarray of shape (M,)
-        Weights that sum to one.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mssl.evidence.choice import stack
-    >>> stack(np.log(np.array([[0.9, 0.1]] * 50))).round(2).tolist()
-    [0.99, 0.01]
-    """
-    N, M = densities.shape
-    counts = np.ones(N) if weights is None else weights
-    p = np.exp(densities - densities.max(axis=1, keepdims=True))
-    w = np.full(M, 1 / M)
-    for _ in range(1000):
-        share = p * w
-        share /= share.sum(axis=1, keepdims=True)
-        new = (counts @ share + prior / M) / (counts.sum() + prior)
-        done = np.max(np.abs(new - w)) < 1e-6
-        w = new
-        if done:
-            break
-    return w
 
 
 @dataclass(frozen=True, eq=False)
@@ -395,8 +356,7 @@ def choose(
     for candidate in candidates[1:]:
         if not held.trails(candidate, best):
             held.judge(candidate)
-            lead, error = held.lead(candidate, best)
-            if lead > max(error, LEAST_LEAD):
+            if wins(held.lead(candidate, best), least=MIN_GAIN_NATS):
                 best = candidate
     widths = [whole.mapped(features)[1].n_features for features in (words[0], best.features)]
     for structure, kind, temperature in _variants(request, data, widths, occasions, loss):

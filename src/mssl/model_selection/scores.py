@@ -14,8 +14,9 @@ from mssl._progress import Progress
 from mssl._typing import Array
 from mssl.exceptions import DataError
 from mssl.files.checkpoint import Checkpoint
+from mssl.judge.held_out import error_of_mean, wins
+from mssl.judge.parallel import run
 from mssl.model_selection.chains import Params, PathPoint, follow, follow_all, name_of
-from mssl.model_selection.parallel import run
 from mssl.solvers.base import Status
 
 # What score_chain says of one fit; the scores of the single tasks follow.
@@ -93,7 +94,7 @@ def no_gain_left(reports: Array) -> bool:
     if len(reports) <= PATIENCE or n_tasks < 2 or edges[-PATIENCE:].min() < n_tasks:
         return False
     best = scores[scores[:-PATIENCE].mean(axis=1).argmax()]
-    highest = (gain.mean() + 2.0 * _error_of_mean(gain) for gain in scores[-PATIENCE:] - best)
+    highest = (gain.mean() + 2.0 * error_of_mean(gain) for gain in scores[-PATIENCE:] - best)
     return all(gain <= MIN_GAIN * abs(best.mean()) for gain in highest)
 
 
@@ -128,7 +129,7 @@ class Candidate:
     @property
     def standard_error(self) -> float:
         """Standard error of the mean score over folds."""
-        return _error_of_mean(self.scores) if np.isfinite(self.scores).all() else float("nan")
+        return error_of_mean(self.scores) if np.isfinite(self.scores).all() else float("nan")
 
     def advantage(self, other: Candidate) -> tuple[float, float]:
         """By how much the mean score is better than another's, and the standard error of that difference.
@@ -137,21 +138,16 @@ class Candidate:
         about it, and a gain in one task out of many is no gain to rely on.
         """
         by_fold = self.scores - other.scores
-        errors = [_error_of_mean(by_fold)]
+        errors = [error_of_mean(by_fold)]
         by_task = self.folds[:, TASKS:] - other.folds[:, TASKS:]
         if by_task.shape[1]:
             scored = ~np.isnan(by_task).all(axis=0)
-            errors.append(_error_of_mean(np.nanmean(by_task[:, scored], axis=0)))
+            errors.append(error_of_mean(np.nanmean(by_task[:, scored], axis=0)))
         return float(by_fold.mean()), max(errors)
 
     def beats(self, other: Candidate, margin: float) -> bool:
         """Whether the mean score is better than another's by so many standard errors of the difference."""
-        gain, error = self.advantage(other)
-        return gain > margin * error
-
-
-def _error_of_mean(values: Array) -> float:
-    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+        return wins(self.advantage(other), margin)
 
 
 class ScoreTable:

@@ -44,12 +44,13 @@ from mssl.estimators.mssl import MSSLRegressor
 from mssl.estimators.summary import Summary, summarise
 from mssl.exceptions import DataError, ParameterError, all_or_nothing
 from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
+from mssl.judge.held_out import MARGIN
+from mssl.judge.parallel import run
 from mssl.kernels.threads import SingleThreaded
 from mssl.losses import Loss
 from mssl.metrics import HeldOut, conditional_score, mean_of_known
 from mssl.model_selection.chains import configured, follow, follow_all, graph_limit, grid_values, name_of
 from mssl.model_selection.folds import Dataset, RowFold, ScoredFold, make_folds
-from mssl.model_selection.parallel import run
 from mssl.model_selection.scores import AUC, SCORE, Candidate, ScoreTable, score_average
 from mssl.model_selection.search_space import (
     GRIDS,
@@ -65,10 +66,6 @@ from mssl.penalties import L1
 from mssl.solvers.alternation import FitResult
 from mssl.structures import Independent
 
-# Standard errors by which curves have to beat straight lines, and products curves. One was too few: it let curves in on
-# two of five draws of pure noise and on a cut of landmine, where they lost. The one draw of true curves that was looked
-# at gained 4.8.
-FEATURE_MARGIN = 2.0
 MOST_MEMBERS = 30  # of an average: more cost time and change nothing
 MOST_ROUNDS = 50  # of a fit that is only scored: an unfinished one ranks its settings too, at a quarter of the time
 
@@ -81,7 +78,7 @@ class Contest(NamedTuple):
     whole: Dataset
     reader: Any
 
-    def beats(self, other: Contest, margin: float = FEATURE_MARGIN) -> bool:
+    def beats(self, other: Contest, margin: float = MARGIN) -> bool:
         """Whether the best settings are better than another's by so many standard errors of the paired difference."""
         return self.table.best().beats(other.table.best(), margin)
 

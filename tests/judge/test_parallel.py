@@ -10,7 +10,7 @@ import pytest
 from mssl import MSSLRegressorCV, StabilitySelection
 from mssl._progress import Progress
 from mssl.datasets import make_clustered_tasks
-from mssl.model_selection.parallel import run
+from mssl.judge.parallel import run
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,293 @@
+"""Methods side by side: fits to the training part of every fold, scores of the rows that it holds out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import Parameter, signature
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone, is_classifier
+from sklearn.utils import _safe_indexing
+
+from mssl._progress import Progress
+from mssl._typing import Array, Mask
+from mssl._validation import refused
+from mssl.data.encoding import read_features
+from mssl.data.folds import Folds
+from mssl.data.inputs import as_table, read_offset, take_columns
+from mssl.data.layouts import TaskData, read_tasks
+from mssl.files.checkpoint import Checkpoint, fingerprint
+from mssl.judge.parallel import run
+from mssl.kernels.threads import single_threaded
+from mssl.losses import Loss, resolve_loss
+from mssl.metrics import task_means
+
+# Predicted means of the held-out flat rows: of the first argument, the training and the held-out rows, and the name.
+FitPart = Callable[[Any, Mask, Mask, str], list[float]]
+
+
+@dataclass(frozen=True, eq=False)
+class _Input:
+    """Rows as they came, and the estimators to fit to some of them."""
+
+    estimators: Mapping[str, Any]
+    data: TaskData
+    given: Mapping[str, Any]  # X, y, tasks and what else has one entry a row
+    labels: bool
+
+    def predict_part(self, train: Mask, test: Mask, name: str) -> list[float]:
+        """Fit an estimator to some rows, and predict the means of others."""
+        rows, held = (np.unique(self.data.source_rows[part]) for part in (train, test))
+        learned, asked = (self._part(part) for part in (rows, held))
+        model = clone(self.estimators[name])
+        X, y = learned.pop("X"), learned.pop("y")
+        model.fit(X, y, **_taken(model.fit, learned))
+        predict = model.predict_proba if self.labels else model.predict
+        means = np.asarray(
+            predict(asked["X"], **_taken(predict, {name: asked.get(name) for name in ("tasks", "offset")}))
+        )
+        means = means[..., 1] if self.labels else means
+        place = np.searchsorted(held, self.data.source_rows[test])
+        flat: list[float] = (means[place] if means.ndim == 1 else means[place, self.data.task_of_row[test]]).tolist()
+        return flat
+
+    def _part(self, rows: Any) -> dict[str, Any]:
+        parts = {name: None if values is None else _safe_indexing(values, rows) for name, values in self.given.items()}
+        if self.data.layout != "long":
+            parts["tasks"] = self.given["tasks"]  # names of the columns
+        return parts
+
+
+def _taken(method: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a method takes of the arguments that were given."""
+    known = signature(method).parameters
+    open_ended = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in known.values())
+    return {
+        name: v for name, v in given.items() if v is not None and (name in known or (open_ended and name == "tasks"))
+    }
+
+
+def _predict_part(given: _Input, train: Mask, test: Mask, name: str) -> list[float]:
+    return given.predict_part(train, test, name)
+
+
+@single_threaded
+def compare_methods(
+    estimators: Mapping[str, Any],
+    X: Any,
+    y: Any,
+    tasks: Any = None,
+    *,
+    sample_weight: Any = None,
+    groups: Any = None,
+    order: Any = None,
+    offset: Any = None,
+    cv: Any = None,
+    n_jobs: int | None = None,
+    checkpoint: str | PathLike[str] | None = None,
+    verbose: int = 0,
+) -> dict[str, Any]:
+    """Compare estimators by cross-validation on the same folds; differences are paired, part by part.
+
+    Parameters
+    ----------
+    estimators : dict of str → estimator
+        What is compared; the others are held to the first. Each chooses its parameters within a training part.
+    X, y, tasks, sample_weight, groups, order, offset
+        Data in any layout, as for :meth:`mssl.MSSLRegressorCV.fit`; `groups` and `order` decide the folds.
+    cv : int, splitter or iterable of (train, test), default=5
+        The folds.
+    n_jobs : int, optional
+        Workers, as for joblib.
+    checkpoint : path, optional
+        File in which finished fits are recorded.
+    verbose : int, default=0
+        1 shows progress bars on a terminal.
+
+    Returns
+    -------
+    dict
+        ``methods``: mean and standard error of the measures of each; ``differences``: what each takes off the first
+        one's deviance; ``tasks``: deviance and gain of each task. Every standard error allows for the rows that
+        training parts share (:func:`standard_error`).
+
+    Examples
+    --------
+    >>> from mssl import MSSLRegressor, compare_methods, presets
+    >>> from mssl.datasets import make_clustered_tasks
+    >>> data = make_clustered_tasks(random_state=0)
+    >>> rivals = {"alone": presets.ols(), "together": MSSLRegressor(0.1)}
+    >>> found = compare_methods(rivals, data.X, data.y, data.tasks, cv=3)
+    >>> found["differences"]["together"]["share"] > 0
+    True
+    """
+    if not isinstance(estimators, Mapping) or not estimators:
+        raise refused(
+            "estimators", estimators, "give a dict of name → estimator, the one that others are held to first"
+        )
+    first = next(iter(estimators.values()))
+    labels = is_classifier(first)
+    X, groups, order, _ = take_columns(as_table(X), groups, order)
+    column = getattr(first, "task_column", getattr(getattr(first, "estimator", None), "task_column", None))
+    features = read_features(X, column, tasks, missing="indicator")
+    data = read_tasks(features, y, sample_weight=sample_weight, y_numeric=not labels).with_occasions(groups, order)
+    loss = first._loss() if hasattr(first, "_loss") else resolve_loss("bernoulli" if labels else "gaussian")
+    offset = None if offset is None else read_offset(offset, np.shape(y), loss.identity)
+    beside = {"sample_weight": sample_weight, "groups": groups, "order": order, "offset": offset}
+    beside = {name: None if values is None else np.asarray(values) for name, values in beside.items()}
+    rows = X if hasattr(X, "shape") else np.asarray(X)
+    given = _Input(estimators, data, {"X": rows, "y": np.asarray(y), "tasks": tasks, **beside}, labels)
+    folds = Folds.from_cv(data, cv, rows)
+    folds.check(data)
+    how: dict[str, Any] = {"n_jobs": n_jobs, "checkpoint": checkpoint, "verbose": verbose}
+    return side_by_side(_predict_part, given, list(estimators), data, folds, loss, **how)
+
+
+def side_by_side(
+    fit_part: FitPart,
+    given: Any,
+    names: Sequence[str],
+    data: TaskData,
+    folds: Folds,
+    loss: Loss,
+    *,
+    n_jobs: int | None = None,
+    checkpoint: str | PathLike[str] | None = None,
+    verbose: int = 0,
+) -> dict[str, Any]:
+    """What :func:`compare_methods` answers, for any way to fit and predict parts of tasks.
+
+    Parameters
+    ----------
+    fit_part : callable of (given, train, test, name)
+        Predicted means of the held-out flat rows; importable by name.
+    given : object
+        Its first argument, the same for equal data and settings.
+    names : sequence of str
+        The methods, that which others are held to first.
+    data : TaskData
+        The tasks.
+    folds : Folds
+        The parts.
+    loss : Loss
+        Whose deviance counts.
+    n_jobs, checkpoint, verbose
+        As for :func:`compare_methods`.
+    """
+    splits = list(folds)
+    pieces = [(f"{name}, part {k + 1}", (given, *split, name)) for k, split in enumerate(splits) for name in names]
+    identity = "" if checkpoint is None else fingerprint(given, splits)
+    with Progress(verbose, "comparison", 1) as progress:
+        progress.stage("fits", len(pieces))
+        found = run(fit_part, pieces, n_jobs=n_jobs, checkpoint=Checkpoint(checkpoint, identity), progress=progress)
+    binary = loss.labels
+    y = (data.y == np.unique(data.y)[-1]).astype(float) if binary else data.y.astype(float)
+    weights = np.ones(len(y)) if data.weights is None else data.weights
+    means = {name: np.full(y.shape, np.nan) for name in names}
+    base = np.full(y.shape, np.nan)
+    for k, (train, test) in enumerate(splits):
+        rates = task_means(y[train], data.task_of_row[train], weights[train], data.n_tasks)
+        base[test] = rates[data.task_of_row[test]]
+        for name in names:
+            means[name][test] = found[f"{name}, part {k + 1}"]
+    scores = {
+        name: [measures(loss, y[test], mean[test], weights[test], base[test]) for _, test in splits]
+        for name, mean in means.items()
+    }
+    judged = np.any([test for _, test in splits], axis=0)
+    deviance = {
+        name: np.where(judged, loss.deviance(y, _inside(loss, np.where(judged, mean, y))), 0.0)
+        for name, mean in means.items()
+    }
+    parts = {
+        name: np.array([np.average(rows[test], weights=weights[test]) for _, test in splits])
+        for name, rows in deviance.items()
+    }
+    lost = {name: mean_by_task(data, rows, weights * judged) for name, rows in deviance.items()}
+    of_task = {
+        name: np.array([mean_by_task(data, rows, weights * test) for _, test in splits])
+        for name, rows in deviance.items()
+    }
+    return {
+        "folds": len(splits),
+        "methods": {
+            name: {
+                measure: {"mean": float(np.mean(values)), "standard_error": standard_error(np.asarray(values))}
+                for measure in rows[0]
+                for values in [[row[measure] for row in rows]]
+            }
+            for name, rows in scores.items()
+        },
+        "differences": {name: paired_difference(parts[names[0]], parts[name]) for name in names[1:]},
+        "tasks": [
+            {
+                "task": str(task),
+                "deviance": {name: float(lost[name][k]) for name in names},
+                "gain": {name: _gain(*(of_task[each][:, k] for each in (names[0], name))) for name in names[1:]},
+            }
+            for k, task in enumerate(data.tasks)
+        ],
+    }
+
+
+def mean_by_task(data: TaskData, values: Array, weights: Array) -> Array:
+    """Mean of flat values over each task's rows, (K,); NaN where all its weights are zero."""
+    sums, total = data.task_sums(weights * values), data.task_sums(weights)
+    return np.divide(sums, total, out=np.full(data.n_tasks, np.nan), where=total > 0)
+
+
+def standard_error(values: Array) -> float:
+    """Standard error of the mean of one figure a test part.
+
+    Training parts share rows, so that the figures are correlated: with k parts their variance s² gives that of the mean
+    as s² (1/k + 1/(k − 1)) (Nadeau & Bengio 2003, doi:10.1023/A:1024068626366).
+    """
+    k = len(values)
+    return float(values.std(ddof=1) * np.sqrt(1 / k + 1 / (k - 1)))
+
+
+def paired_difference(first: Array, other: Array) -> dict[str, float]:
+    """Mean deviance that a method takes off the first one's, from the same parts, with its standard error."""
+    gained = first - other
+    error = standard_error(gained)
+    mean, scale = float(gained.mean()), float(first.mean())
+    share = {"share": mean / scale, "share_error": error / scale} if scale > 0 else {"share": 0.0, "share_error": 0.0}
+    return {"deviance": mean, "standard_error": error, **share}
+
+
+def _gain(first: Array, other: Array) -> dict[str, float]:
+    """Share of a task's deviance that a method takes off the first one's, over the parts with rows of the task."""
+    there = np.isfinite(first)
+    if there.sum() < 2:
+        scale = float(first[there].sum())
+        share = float((first - other)[there].sum()) / scale if scale > 0 else 0.0
+        return {"share": share, "share_error": float("nan")}
+    found = paired_difference(first[there], other[there])
+    return {name: found[name] for name in ("share", "share_error")}
+
+
+def _inside(loss: Loss, mean: Array) -> Array:
+    """Keep probabilities off exactly 0 and 1, where one wrong answer has an infinite deviance."""
+    return np.clip(mean, 1e-12, 1 - 1e-12) if loss.labels else mean
+
+
+def measures(loss: Loss, y: Array, mean: Array, weights: Array, base: Array) -> dict[str, float]:
+    """The usual measures for a loss, over all rows; R2 and D2 within tasks, against each task's mean.
+
+    ``base`` are means of the rows' tasks in the training part (:func:`mssl.metrics.task_means`).
+    """
+    from sklearn.metrics import log_loss, roc_auc_score
+
+    by: dict[str, Any] = {"sample_weight": weights}
+    if loss.labels:
+        return {
+            "error": float(np.average((mean > 0.5) != (y == 1), weights=weights)),
+            "AUC": float(roc_auc_score(y, mean, **by)),
+            "log loss": float(log_loss(y, _inside(loss, mean), **by)),
+        }
+    rmse = float(np.sqrt(np.average((y - mean) ** 2, weights=weights)))
+    lost, alone = (float(weights @ loss.deviance(y, of)) for of in (mean, base))
+    return {"RMSE": rmse, "R2" if loss.name == "gaussian" else "D2": 1 - lost / alone if alone > 0 else float("nan")}
