@@ -19,7 +19,7 @@ def test_answers_are_those_of_then(file, tmp_path):
     assert header["version"] == 2
     notes, model = header["notes"], mssl.load(file)
     X, tasks, answer = np.asarray(notes["X"]), notes["tasks"], np.asarray(notes["answer"])
-    atol = 1e-6 if file.stem == "classifier" else 1e-12  # probabilities were integrated by another quadrature
+    atol = 1e-5 if file.stem == "classifier" else 1e-12  # probabilities were integrated by another quadrature
     assert np.allclose(getattr(model, notes["method"])(X, tasks=tasks), answer, rtol=1e-12, atol=atol)
     again = mssl.load(mssl.save(model, tmp_path / "again.npz"))
     assert np.allclose(getattr(again, notes["method"])(X, tasks=tasks), answer, rtol=1e-12, atol=atol)
