@@ -22,9 +22,9 @@ from sklearn.base import BaseEstimator
 
 from mssl._validation import check_flag, check_number, check_whole_number, refused
 from mssl.exceptions import ParameterError
-from mssl.kernels import ABSOLUTE, MINIMAX_CONCAVE, plain
 
 Array = NDArray[np.float64]
+ABSOLUTE, MINIMAX_CONCAVE = 0, 1  # functions of one weight, by the codes of mssl.h
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ class EntrywisePenalty:
     def kernel(self) -> tuple[int, bool, Array]:
         """Code, sign constraint and parameters (one or two, K, d) in the form that compiled kernels take."""
         parameters = [self.strengths] if self.concavities is None else [self.strengths, self.concavities]
-        return self.code, self.positive, plain(np.stack(parameters))
+        return self.code, self.positive, np.stack(parameters)
 
     def pooled(self) -> EntrywisePenalty:
         """The penalty on one weight vector that all tasks have in common, (1, d)."""

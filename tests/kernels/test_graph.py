@@ -96,11 +96,8 @@ def test_components_are_those_of_the_graph_above_the_penalty(p, seed, share, wei
     S = moments(p, seed)
     weights = edge_weights(p, seed) if weighted else None
     alpha = share * off_diagonal(S) + 1e-9
-    labels, stack = np.empty(p, np.int64), np.empty(p, np.int64)
-    address = None if weights is None else weights.ctypes.data
-    largest = kernels.library().graph_components(
-        p, S.ctypes.data, alpha, address, labels.ctypes.data, stack.ctypes.data
-    )
+    labels = np.empty(p, np.int64)
+    largest = kernels.library().graph_components(p, S, alpha, weights, labels)
     above = np.abs(S) > penalties(p, alpha, weights)
     count, expected = connected_components(above, directed=False) if p else (0, np.empty(0, int))
     assert largest == np.bincount(expected).max(initial=0)

@@ -10,21 +10,15 @@ processor (or by the environment variable ``MSSL_SIMD``, for tests).
 
 from __future__ import annotations
 
-import ctypes
-import os
-import sys
-from collections.abc import Callable
-from functools import cache
-from itertools import pairwise
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from mssl._typing import Array, Index
-from mssl.exceptions import MissingDependencyError, ParameterError
+from mssl.kernels.binding import LAPACK_FROM, LEVELS, Record, lapack, library, record
 
-LEVELS = ("base", "avx2", "avx512")
+__all__ = ["LAPACK_FROM", "LEVELS", "library"]
+
 SLICE = 0.3  # seconds after which a call comes back to let signals in
 
 # What function of one weight a penalty is; the kernels branch on it, see mssl.penalties.EntrywisePenalty.
@@ -33,243 +27,82 @@ ABSOLUTE, MINIMAX_CONCAVE = 0, 1
 # How a call ended.
 DONE, LIMIT, BROKE, UNBOUNDED, AGAIN = range(5)
 
-_int, _float, _pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
-_byte_of = ctypes.c_char.from_buffer
-_FLOATS, _INTS = np.dtype(np.float64), np.dtype(np.int64)
-LAPACK_FROM = 64  # variables from which the library asks LAPACK for factorisations
-_SUFFIX = ".dll" if sys.platform == "win32" else ".library"  # not .so, which Python would take for a module of its own
-
-
 PenaltyArrays: TypeAlias = tuple[int, bool, Array]
-
-_LARGEST_KEPT = 2**25 - 2**13  # bytes: above 32 MiB the limit does not rise
-
-
-class _Coupling(ctypes.Structure):
-    _fields_ = (("starts", _pointer), ("columns", _pointer), ("values", _pointer), ("u", _pointer), ("rho", _float))
-
-
-class _Prior(ctypes.Structure):
-    _fields_ = (("P", _pointer), ("inverse", _pointer), ("u", _pointer), ("rho", _float), ("tau", _float))
-
-
-class _Penalty(ctypes.Structure):
-    _fields_ = (("code", _int), ("positive", _int), ("strengths", _pointer), ("concavities", _pointer))
-
-
-class _Columns(ctypes.Structure):
-    _fields_ = (
-        *(("data", _pointer), ("rows", _pointer), ("starts", _pointer), ("base", _pointer), ("row_start", _pointer)),
-        ("is_sparse", _int),
-    )
-
-
-class _Sweeping(ctypes.Structure):
-    _fields_ = (("task", _int), ("made", _int), ("decrease", _float))
-
-
-class _Descending(ctypes.Structure):
-    _fields_ = (("begun", _int), ("done", _int), ("enough", _float), ("gap", _float), ("burst", _Sweeping))
-
-
-class _TaskLoss(ctypes.Structure):
-    _fields_ = (
-        *((name, _int) for name in ("K", "d", "n_grams", "max_inner")),
-        *((name, _pointer) for name in ("H", "scale", "q", "g", "ridge", "inverses")),
-        ("null", _float),
-    )
-
-
-class _SparsePrior(ctypes.Structure):
-    _fields_ = (
-        *((name, _float) for name in ("eta", "tau", "shrinkage")),
-        *((name, _pointer) for name in ("variances", "e", "L")),
-    )
-
-
-class RoundsLimits(ctypes.Structure):
-    """How rounds are steered: tolerance and the constants of :mod:`mssl.solvers.alternation`."""
-
-    _fields_ = (*((name, _float) for name in ("tol", "share", "loose", "rounding")), ("turns", _int))
-
-
-class _Grouping(ctypes.Structure):
-    _fields_ = (("done", _int), ("waited", _int), ("before", _int), ("damp", _float), ("moved", _float))
-
-
-_ARGUMENTS: dict[str, tuple[Any, str]] = {
-    # name: (what it returns, its arguments: i a whole number, f a number, p an address)
-    "graph_check": (_int, "ip"),
-    "graph_components": (_int, "ipf" + 3 * "p"),
-    "graph_lasso": (_int, "ipfppfiif" + 9 * "p"),
-    "graph_gap": (_float, "ipf" + 4 * "p" + "f" + 2 * "p"),
-    "gram_sweeps": (_int, "ii" + 9 * "p" + "iiff" + 3 * "p"),
-    "set_sweeps": (_int, "i" + 11 * "p" + "iiff" + 3 * "p"),
-    "design_sweeps": (_int, "i" + 13 * "p" + "iiff" + 3 * "p"),
-    "shared_sweeps": (_int, "ii" + 7 * "p" + "iff" + 3 * "p"),
-    "aligned_sweeps": (_int, "iii" + 8 * "p" + "iff" + 3 * "p"),
-    "feature_sweeps": (_int, "iiii" + 7 * "p" + "iff" + 3 * "p"),
-    "gram_products": (None, "iii" + 4 * "p"),
-    "weight_descent": (_int, "iii" + 7 * "p" + "fif" + 3 * "p"),
-    "weight_system": (_int, "iii" + 8 * "p" + "fi" + 2 * "p"),
-    "group_descent": (_int, "iii" + 4 * "p" + "fpf" + 2 * "p" + "fif" + 4 * "p"),
-    "fit_room": (_int, "ii"),
-    "fit_rounds": (_int, "pppiiif" + 8 * "p"),
-    "gather_blocks": (None, "iipppipp"),
-    "block_grams": (None, "ii" + 8 * "p"),
-}
-_KINDS = {"i": _int, "f": _float, "p": _pointer}
-
-
-class _Library:
-    """The functions of the library at one level, found by name."""
-
-    def __init__(self) -> None:
-        path = Path(__file__).with_name(f"_kernels{_SUFFIX}")
-        self.handle = _open(path)
-        self.handle.mssl_level.restype = _int
-        most = int(self.handle.mssl_level())
-        self.level = os.environ.get("MSSL_SIMD") or LEVELS[most]
-        if self.level not in LEVELS[: most + 1]:
-            raise ParameterError(
-                f"MSSL_SIMD is {self.level!r}; allowed are {', '.join(map(repr, LEVELS[: most + 1]))}. Unset this "
-                "environment variable: the best that the processor has is then taken."
-            )
-
-    def __getattr__(self, name: str) -> Any:
-        returns, arguments = _ARGUMENTS[name]
-        function = getattr(self.handle, f"mssl_{name}_{self.level}")
-        function.restype, function.argtypes = returns, [_KINDS[kind] for kind in arguments]
-        self.__dict__[name] = function
-        return function
-
-
-def _open(path: Path) -> ctypes.CDLL:
-    again = "Install mssl again with 'pip install .' (or 'pip install -e .' for development), which builds it."
-    if not path.exists():
-        raise MissingDependencyError(
-            f"The compiled part of mssl, {path.name}, is not beside {Path(__file__).name}. {again}"
-        )
-    try:
-        if sys.platform.startswith("linux"):
-            # It may be linked without the system's own: the maths library has to be there before it.
-            ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
-    except OSError:
-        pass  # another C library, which has it all in one
-    try:
-        return ctypes.CDLL(str(path))
-    except OSError as error:
-        raise MissingDependencyError(f"The compiled part of mssl could not be loaded: {error}. {again}") from error
-
-
-@cache
-def library() -> Any:
-    """The library, loaded when first asked for."""
-    # glibc gives freed blocks of more than 128 KiB back to the system, and zeros new ones page by page: a third of the
-    # time of fits to labels. Its limit rises to the largest block that was freed, so one is freed, never touched.
-    np.empty(_LARGEST_KEPT, dtype=np.uint8)
-    return _Library()
-
-
-@cache
-def _lapack() -> Any:
-    """Addresses of LAPACK's Cholesky factorisation and inverse, out of SciPy."""
-    from scipy.linalg import cython_lapack
-
-    name_of, address_of = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
-    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
-    address_of.restype, address_of.argtypes = _pointer, [ctypes.py_object, ctypes.c_char_p]
-    capsules = [cython_lapack.__pyx_capi__[name] for name in ("dpotrf", "dpotri")]
-    return (_pointer * 2)(*(address_of(capsule, name_of(capsule)) for capsule in capsules))
 
 
 # ---- what is handed over
-
-
-def _address(array: Any, shape: tuple[int, ...], kind: np.dtype[Any] = _FLOATS) -> int:
-    """Where an array's numbers are, after a look at their type, order and number."""
-    if type(array) is not np.ndarray or array.dtype != kind or not array.flags.c_contiguous or array.shape != shape:
-        raise TypeError(_complaint(array, shape, kind))
-    return _start(array)
-
-
-def _start(array: Any) -> int:
-    """Where an array begins; its buffer tells that in a fifth of the time of ``array.ctypes``."""
-    try:
-        return ctypes.addressof(_byte_of(array))
-    except (TypeError, ValueError):  # read-only arrays and empty ones have no such buffer
-        return int(array.ctypes.data)
-
-
-def _target(array: Any, shape: tuple[int, ...]) -> int:
-    """The same for an array that is written to."""
-    start = _address(array, shape)
-    if not array.flags.writeable:
-        raise TypeError("an array that a kernel writes to is read-only; pass a copy.")
-    return start
-
-
-def _complaint(array: Any, shape: tuple[int, ...], kind: np.dtype[Any]) -> str:
-    if type(array) is not np.ndarray:
-        return f"a kernel got a {type(array).__name__}; it takes an array of {kind} of shape {shape}."
-    order = "" if array.flags.c_contiguous else ", not in row order"
-    return f"a kernel got an array of {array.dtype} of shape {array.shape}{order}; it takes {kind} of shape {shape}."
-
-
-def _apart(*arrays: Array) -> None:
-    """Raise where arrays share memory: those that a kernel writes to, and what it reads beside them."""
-    ends = sorted((start := _start(array), start + array.nbytes) for array in arrays)
-    for (_, stop), (start, _) in pairwise(ends):
-        if start < stop:
-            raise TypeError("arrays that a kernel writes to share memory; pass copies.")
-
-
-def _coupling(K: int, starts: Index, columns: Index, values: Array, u: Array | None, rho: float) -> _Coupling:
-    n = len(values)
-    where = (_address(starts, (K + 1,), _INTS), _check_places(columns, K), _address(values, (len(columns),)))
-    if starts[0] != 0 or starts[-1] != n or np.any(starts[1:] < starts[:-1]):
-        raise TypeError(f"a kernel got rows of a coupling that do not run from 0 to {n}.")
-    return _Coupling(*where, None if u is None else _address(u, (K,)), rho)
-
-
-def _grams(K: int, d: int, H: Array, scale: Array, q: Array) -> tuple[int, int, int, int]:
-    """How many Grams there are, and addresses of these, of their scales and of a matrix of the weights' shape."""
-    n = len(H)
-    return n, _address(H, (1 if n == 1 else K, d, d)), _address(scale, (K,)), _address(q, (K, d))
-
-
-def _penalty(penalty: PenaltyArrays, shape: tuple[int, ...]) -> _Penalty:
-    code, positive, parameters = penalty
-    if len(parameters) != (1 if code == ABSOLUTE else 2):
-        raise TypeError(f"a penalty of code {code} came with {len(parameters)} arrays of parameters.")
-    start = _address(parameters, (len(parameters), *shape))
-    return _Penalty(code, positive, start, None if code == ABSOLUTE else start + 8 * int(np.prod(shape)))
-
-
-def _sweep(function: Callable[..., int], *arguments: Any) -> tuple[int, float]:
-    """Call until all sweeps are made; the number of sweeps, and what the last one gained."""
-    at = _Sweeping(0, 0, 0.0)
-    while function(*arguments, ctypes.addressof(at)) == AGAIN:
-        pass
-    return at.made, at.decrease
-
-
-def _rooms(d: int, more: int) -> tuple[Array, Index]:
-    """Room for the visits to a task of d features and as many numbers more, and for a list of its features."""
-    return np.empty(2 * d * d + 16 * d + more + 1), np.empty(d + 1, dtype=np.int64)
-
-
-def _check_places(places: Index, n: int) -> int:
-    """Where a list of positions below n is."""
-    if len(places) and not (places.min() >= 0 and places.max() < n):
-        raise TypeError(f"a kernel got positions from {places.min()} to {places.max()} among {n}.")
-    return _address(places, (len(places),), _INTS)
 
 
 def plain(values: Array) -> Array:
     """The same numbers in row order and writeable, as kernels take them."""
     flags = values.flags
     return values if flags.c_contiguous and flags.writeable else np.require(values, float, ["C", "W"])
+
+
+def _finish(name: str, *arguments: Any) -> int:
+    """Call a function until it is done; the last argument is where it is."""
+    function = getattr(library(), name)
+    passed = function.passed(*arguments)
+    try:
+        while (ended := function.call(*passed)) == AGAIN:
+            pass
+    finally:
+        if getattr(arguments[-1], "kept", None):
+            library().handle.mssl_release(arguments[-1].kept)
+    return int(ended)
+
+
+def _work(name: str, *arguments: Any) -> None:
+    """The same where nothing but memory may be missing."""
+    if _finish(name, *arguments) == BROKE:
+        raise MemoryError(f"{name} has no memory for its work.")
+
+
+def _state(name: str, **first: float) -> Any:
+    """Where a call is; zero but for what is named."""
+    at = record(name)
+    for field, value in first.items():
+        setattr(at, field, value)
+    return at
+
+
+def _sweep(name: str, *arguments: Any) -> tuple[int, float]:
+    """Call until all sweeps are made; the number of sweeps, and what the last one gained."""
+    at = _state("mssl_sweeping")
+    _work(name, *arguments, SLICE, at)
+    return at.made, at.decrease
+
+
+def _coupling(K: int, starts: Index, columns: Index, values: Array, u: Array | None, rho: float) -> Record:
+    made, n = record("mssl_coupling", starts, columns, values, u, rho), len(values)
+    if len(starts) != K + 1 or starts[0] != 0 or starts[-1] != n or np.any(starts[1:] < starts[:-1]):
+        raise TypeError(f"a kernel got rows of a coupling that do not run from 0 to {n}.")
+    if len(_places(columns, K)) != n or (u is not None and u.shape != (K,)):
+        raise TypeError(f"a kernel got a coupling of {len(columns)} places and {n} values for {K} tasks.")
+    return made
+
+
+def _one_or_all(H: Array, K: int) -> int:
+    """How many Grams there are: one for all tasks, or one each."""
+    if len(H) not in (1, K):
+        raise TypeError(f"a kernel got an array of shape {H.shape} for {K} tasks; it takes one block or {K}.")
+    return len(H)
+
+
+def _penalty(penalty: PenaltyArrays, size: int) -> Record:
+    code, positive, parameters = penalty
+    if len(parameters) != (1 if code == ABSOLUTE else 2):
+        raise TypeError(f"a penalty of code {code} came with {len(parameters)} arrays of parameters.")
+    if parameters[0].size != size:
+        raise TypeError(f"a kernel got strengths of shape {parameters[0].shape} for {size} weights.")
+    return record("mssl_penalty", code, positive, parameters, None if code == ABSOLUTE else parameters[1])
+
+
+def _places(places: Index, n: int) -> Index:
+    """A list of positions below n."""
+    if len(places) and not (places.min() >= 0 and places.max() < n):
+        raise TypeError(f"a kernel got positions from {places.min()} to {places.max()} among {n}.")
+    return places
 
 
 # ---- coordinate descent over the weights: every function returns the sweeps made, and what the last gained at least
@@ -294,15 +127,9 @@ def gram_sweeps(
 ) -> tuple[int, float]:
     """Coordinate descent on Grams H_k = scale_k H[k] (or H[0]) over some tasks; W, HW and mean change in place."""
     K, d = W.shape
-    C, g = _coupling(K, starts, columns, values, u, rho), _penalty(penalty, (K, d))
-    room, active = _rooms(d, d)
-    _apart(W, HW, mean, H, q, penalty[2])
-    return _sweep(
-        library().gram_sweeps,
-        *(d, *_grams(K, d, H, scale, q)),
-        *(ctypes.addressof(C), ctypes.addressof(g), _target(W, (K, d)), _target(HW, (K, d)), _target(mean, (d,))),
-        *(_check_places(tasks, K), len(tasks), n_sweeps, enough, SLICE, _start(room), _start(active)),
-    )
+    C, g = _coupling(K, starts, columns, values, u, rho), _penalty(penalty, K * d)
+    state = (W, HW, mean, _places(tasks, K), len(tasks))
+    return _sweep("gram_sweeps", K, d, _one_or_all(H, K), H, scale, q, C, g, *state, n_sweeps, enough)
 
 
 def set_sweeps(
@@ -329,26 +156,13 @@ def set_sweeps(
     The features of task k are ``features[bounds[k]:bounds[k + 1]]``, where q, HW and the parameters of the penalty hold
     its linear part, H_k w_k and its parameters; its Gram begins at ``gram[corners[k]]``.
     """
-    (K, d), n = W.shape, len(features)
-    sizes = np.diff(bounds)
-    if (
-        bounds[-1] != n
-        or np.any(sizes < 0)
-        or not np.array_equal(np.diff(corners), sizes**2)
-        or corners[-1] != len(gram)
-    ):
+    (K, d), n, sizes = W.shape, len(features), np.diff(bounds)
+    fits = bounds[-1] == n == len(q) == len(HW) and not np.any(sizes < 0) and corners[-1] == len(gram)
+    if not fits or not np.array_equal(np.diff(corners), sizes**2):
         raise TypeError("working sets whose bounds, corners and Grams do not belong together.")
-    C, g = _coupling(K, starts, columns, values, u, rho), _penalty(penalty, (n,))
-    largest = int(sizes.max(initial=0))
-    room, active = _rooms(largest, 2 * largest)
-    _apart(W, HW, mean, gram, q, penalty[2])
-    return _sweep(
-        library().set_sweeps,
-        *(d, _address(gram, (len(gram),)), _address(corners, (K + 1,), _INTS), _check_places(features, d)),
-        *(_address(bounds, (K + 1,), _INTS), _address(q, (n,)), ctypes.addressof(C), ctypes.addressof(g)),
-        *(_target(W, (K, d)), _target(HW, (n,)), _target(mean, (d,)), _check_places(tasks, K), len(tasks)),
-        *(n_sweeps, enough, SLICE, _start(room), _start(active)),
-    )
+    C, g = _coupling(K, starts, columns, values, u, rho), _penalty(penalty, n)
+    state = (W, HW, mean, _places(tasks, K), len(tasks))
+    return _sweep("set_sweeps", K, d, gram, corners, _places(features, d), bounds, q, C, g, *state, n_sweeps, enough)
 
 
 def design_sweeps(
@@ -382,23 +196,14 @@ def design_sweeps(
     With v = c (target − Σ_j a_j w_j), state[k, 0] = Σ_j mu_kj w_kj and state[k, 1] = Σ_i v_i a coordinate costs the
     stored entries of its column, centring and intercept included.
     """
-    (K, d), N = W.shape, len(v)
-    C, g = _coupling(K, starts, columns, values, u, rho), _penalty(penalty, (K, d))
-    _check_columns(data, rows, column_starts, base, row_start, is_sparse, d, N)
-    X = _Columns(
-        *(_address(data, (len(data),)), _address(rows, (len(rows),), _INTS)),
-        *(_address(column_starts, (len(column_starts),), _INTS), _address(base, (K,), _INTS)),
-        *(_address(row_start, (K,), _INTS), is_sparse),
-    )
-    pull, active = np.empty(d + 1), np.empty(d + 1, dtype=np.int64)
-    _apart(W, v, state, mean, data, c, penalty[2])
-    return _sweep(
-        library().design_sweeps,
-        *(d, ctypes.addressof(X), _address(c, (N,)), _address(totals, (K,)), _address(mu, (K, d))),
-        *(_address(sums, (K, d)), _address(h, (K, d)), ctypes.addressof(C), ctypes.addressof(g)),
-        *(_target(W, (K, d)), _target(v, (N,)), _target(state, (K, 2)), _target(mean, (d,))),
-        *(_check_places(tasks, K), len(tasks), n_sweeps, enough, SLICE, _start(pull), _start(active)),
-    )
+    K, d = W.shape
+    _check_columns(data, rows, column_starts, base, row_start, is_sparse, d, len(v))
+    if len(c) != len(v) or len(base) != K or len(row_start) != K:
+        raise TypeError("a kernel got columns that do not belong to its rows and tasks.")
+    X = record("mssl_columns", data, rows, column_starts, base, row_start, is_sparse)
+    C, g = _coupling(K, starts, columns, values, u, rho), _penalty(penalty, K * d)
+    moved = (W, v, state, mean, _places(tasks, K), len(tasks))
+    return _sweep("design_sweeps", K, d, X, c, totals, mu, sums, h, C, g, *moved, n_sweeps, enough)
 
 
 def _check_columns(
@@ -430,15 +235,8 @@ def shared_sweeps(
 ) -> tuple[int, float]:
     """Tasks coupled through residuals, one X for all: G = XᵀX; D = WG − q and W change in place."""
     K, d = W.shape
-    A, g = _coupling(K, starts, columns, values, None, 0.0), _penalty(penalty, (K, d))
-    room, active = _rooms(d, 2 * d)
-    _apart(W, D, G, q, penalty[2])
-    return _sweep(
-        library().shared_sweeps,
-        *(K, d, _address(G, (d, d)), _address(q, (K, d)), ctypes.addressof(A), _address(ridge, (K,))),
-        *(ctypes.addressof(g), _target(W, (K, d)), _target(D, (K, d)), n_sweeps, enough, SLICE),
-        *(_start(room), _start(active)),
-    )
+    links, g = _coupling(K, starts, columns, values, None, 0.0), _penalty(penalty, K * d)
+    return _sweep("shared_sweeps", K, d, G, q, links, ridge, g, W, D, n_sweeps, enough)
 
 
 def aligned_sweeps(
@@ -456,16 +254,9 @@ def aligned_sweeps(
     enough: float,
 ) -> tuple[int, float]:
     """The same with X_k (d, n) and Gram H_k for each task; W, HW and the residuals E change in place."""
-    (K, d), n = W.shape, E.shape[1]
-    A, g = _coupling(K, starts, columns, values, None, 0.0), _penalty(penalty, (K, d))
-    room, active = _rooms(d, 3 * d + n)
-    _apart(W, HW, E, X, H, penalty[2])
-    return _sweep(
-        library().aligned_sweeps,
-        *(K, d, n, _address(X, (K, d, n)), _address(H, (K, d, d)), ctypes.addressof(A), _address(ridge, (K,))),
-        *(ctypes.addressof(g), _target(W, (K, d)), _target(HW, (K, d)), _target(E, (K, n))),
-        *(n_sweeps, enough, SLICE, _start(room), _start(active)),
-    )
+    K, d = W.shape
+    links, g = _coupling(K, starts, columns, values, None, 0.0), _penalty(penalty, K * d)
+    return _sweep("aligned_sweeps", K, d, E.shape[1], X, H, links, ridge, g, W, HW, E, n_sweeps, enough)
 
 
 def feature_sweeps(
@@ -482,17 +273,10 @@ def feature_sweeps(
     enough: float,
 ) -> tuple[int, float]:
     """The same without Grams, for fewer rows than features; X may hold one block for all tasks."""
-    (K, d), n = W.shape, E.shape[1]
-    A, g = _coupling(K, starts, columns, values, None, 0.0), _penalty(penalty, (K, d))
-    blocks = 1 if len(X) == 1 else K
-    room, active = np.empty(2 * n + 1), np.empty(d + 1, dtype=np.int64)
-    _apart(W, E, X, h, penalty[2])
-    return _sweep(
-        library().feature_sweeps,
-        *(K, d, n, len(X), _address(X, (blocks, d, n)), _address(h, (blocks, d)), ctypes.addressof(A)),
-        *(_address(ridge, (K,)), ctypes.addressof(g), _target(W, (K, d)), _target(E, (K, n))),
-        *(n_sweeps, enough, SLICE, _start(room), _start(active)),
-    )
+    K, d = W.shape
+    links, g = _coupling(K, starts, columns, values, None, 0.0), _penalty(penalty, K * d)
+    blocks = _one_or_all(X, K)
+    return _sweep("feature_sweeps", K, d, E.shape[1], blocks, X, h, links, ridge, g, W, E, n_sweeps, enough)
 
 
 # ---- whole weight steps of few tasks
@@ -500,17 +284,15 @@ def feature_sweeps(
 
 def gram_products(H: Array, scale: Array, V: Array) -> Array:
     """Rows s_k H_k v_k, (K, d), for symmetric H_k; the rows of Grams whose weight is zero are not read."""
-    K, d = V.shape
-    out = np.empty((K, d))
-    library().gram_products(
-        *(K, d, *_grams(K, d, H, scale, V)),
-        _start(out),
-    )
+    (K, d), out = V.shape, np.empty(V.shape)
+    library().gram_products(K, d, _one_or_all(H, K), H, scale, V, out)
     return out
 
 
-def _prior(K: int, P: Array, inverse: Array, u: Array, rho: float, tau: float) -> _Prior:
-    return _Prior(_address(P, (K, K)), _address(inverse, (K, K)), _address(u, (K,)), rho, tau)
+def _prior(K: int, P: Array, inverse: Array, u: Array, rho: float, tau: float) -> Record:
+    if (P.shape, inverse.shape, u.shape) != ((K, K), (K, K), (K,)):
+        raise TypeError(f"a kernel got a prior of shapes {P.shape}, {inverse.shape} and {u.shape} for {K} tasks.")
+    return record("mssl_prior", P, inverse, u, rho, tau)
 
 
 def weight_descent(
@@ -532,18 +314,10 @@ def weight_descent(
 
     P ≻ 0 with its inverse, u = P1 and ρ as in :mod:`mssl.model.coupling`; W and HW change in place.
     """
-    K, d = W.shape
-    C, g = _prior(K, P, inverse, u, rho, tau), _penalty(penalty, (K, d))
-    room, active = _rooms(d, 2 * d + K * K + 3 * K * d)[0], np.empty(d + 2 * K + K * K + 2, dtype=np.int64)
-    to = _Descending(0, 0, tol, np.inf)
-    _apart(W, HW, H, q, penalty[2])
-    arguments = (
-        *(K, d, *_grams(K, d, H, scale, q)),
-        *(ctypes.addressof(g), ctypes.addressof(C), _target(W, (K, d)), _target(HW, (K, d)), tol, max_sweeps, SLICE),
-        *(_start(room), _start(active), ctypes.addressof(to)),
-    )
-    while library().weight_descent(*arguments) == AGAIN:
-        pass
+    (K, d), to = W.shape, _state("mssl_descending", gap=np.inf)
+    C, g = _prior(K, P, inverse, u, rho, tau), _penalty(penalty, K * d)
+    grams = (_one_or_all(H, K), H, scale, q)
+    _work("weight_descent", K, d, *grams, g, C, W, HW, tol, max_sweeps, SLICE, to)
     return to.gap, to.done
 
 
@@ -567,16 +341,10 @@ def weight_system(
 
     ``ridge`` (K,) and ``inverses`` (K, d, d) keep the preconditioner for the next call; ridges of 0 mean none is known.
     """
-    K, d = W.shape
-    C = _prior(K, P, inverse, u, rho, tau)
-    room, gap = np.empty(5 * K * d + 2 * d * d + d + 1), _float(np.inf)
-    _apart(W, HW, inverses, H, q)
-    made = library().weight_system(
-        *(K, d, *_grams(K, d, H, scale, q)),
-        *(ctypes.addressof(C), _target(W, (K, d)), _target(HW, (K, d)), _target(ridge, (K,))),
-        *(_target(inverses, (K, d, d)), tol, max_iter, _start(room), ctypes.addressof(gap)),
-    )
-    return gap.value, made
+    (K, d), gap = W.shape, np.empty(1)
+    C, grams = _prior(K, P, inverse, u, rho, tau), (_one_or_all(H, K), H, scale, q)
+    made = library().weight_system(K, d, *grams, C, W, HW, ridge, inverses, tol, max_iter, gap)
+    return float(gap[0]), made
 
 
 def group_descent(
@@ -599,20 +367,10 @@ def group_descent(
     ``lift`` − C must be diagonally dominant; ``constant`` is the quadratic at V = 0. V and its gradient G change in
     place. Returns a bound of the suboptimality, and how many sweeps and products were made.
     """
-    K, m = V.shape
-    C = _coupling(K, starts, columns, values, None, 0.0)
-    room = np.empty(len(H) * m * m + (11 * m + 3) * K + 6 * m + 8)
-    active, at, gap = np.empty(m + 1, dtype=np.int64), _Grouping(0, 0, -1, 0.0, np.inf), _float(np.inf)
-    _apart(V, G, H, q)
-    *grams, linear = _grams(K, m, H, scale, q)
-    arguments = (
-        *(K, m, *grams, ctypes.addressof(C)),
-        *(_address(lift, (K,)), alpha, linear, constant, _target(V, (K, m)), _target(G, (K, m)), tol),
-        *(max_iter, SLICE, _start(room), _start(active), ctypes.addressof(at), ctypes.addressof(gap)),
-    )
-    while library().group_descent(*arguments) == AGAIN:
-        pass
-    return gap.value, at.done
+    (K, m), at = V.shape, _state("mssl_grouping", before=-1, moved=np.inf, gap=np.inf)
+    C, n = _coupling(K, starts, columns, values, None, 0.0), _one_or_all(H, K)
+    _work("group_descent", K, m, n, H, scale, C, lift, alpha, q, constant, V, G, tol, max_iter, SLICE, at)
+    return at.gap, at.done
 
 
 # ---- whole fits of few tasks
@@ -643,28 +401,27 @@ class TaskLoss:
         kept: tuple[Array, Array] | None,
     ) -> None:
         K, d = self.shape = q.shape
-        self.null = float(null)
-        self.arrays = (H, scale, q, penalty, kept)  # so that they live as long as their addresses
-        self.penalty = None if penalty is None else _penalty(penalty, (K, d))
+        self.arrays = (H, scale, q, float(null), penalty, kept)
         if penalty is not None and penalty[0] != ABSOLUTE:
             raise TypeError(f"whole fits take penalties of code {ABSOLUTE}, not {penalty[0]}.")
         if (penalty is None) == (kept is None):
             raise TypeError("whole fits take a penalty or, without one, room for a preconditioner.")
-        if kept is not None:
-            _apart(*kept, H, scale, q)
-        self.fields = (
-            *_grams(K, d, H, scale, q)[1:],
-            None if self.penalty is None else ctypes.addressof(self.penalty),
-            *((None, None) if kept is None else (_target(kept[0], (K,)), _target(kept[1], (K, d, d)))),
-            self.null,
-        )
+        ridge, inverses = (None, None) if kept is None else kept
+        if _one_or_all(H, K) and (H.shape[1:], scale.shape) != ((d, d), (K,)):
+            raise TypeError(f"whole fits got arrays of shapes {H.shape} and {scale.shape} for {K} tasks.")
+        if kept is not None and (kept[0].shape, kept[1].shape) != ((K,), (K, d, d)):
+            raise TypeError(f"whole fits got a preconditioner of shapes {kept[0].shape} and {kept[1].shape}.")
+        self.penalty = None if penalty is None else _penalty(penalty, K * d)
+        self.fields = (H, scale, q, self.penalty, ridge, inverses, float(null))
+        self.passed(1)
 
     def __reduce__(self) -> tuple[type[TaskLoss], tuple[Any, ...]]:
         """The arrays, since addresses mean nothing to another process."""
-        return TaskLoss, (*self.arrays[:3], self.null, *self.arrays[3:])
+        return TaskLoss, self.arrays
 
-    def _passed(self, max_inner: int) -> _TaskLoss:
-        return _TaskLoss(*self.shape, len(self.arrays[0]), max_inner, *self.fields)
+    def passed(self, max_inner: int) -> Record:
+        """The loss as C takes it, with the most iterations of a weight step."""
+        return record("mssl_task_loss", *self.shape, len(self.arrays[0]), max_inner, *self.fields)
 
 
 class FitRounds:
@@ -676,8 +433,8 @@ class FitRounds:
         The loss.
     eta, tau, shrinkage, variances, e, L
         The prior, as ``mssl_sparse_prior`` of ``mssl.h`` says.
-    by : RoundsLimits
-        Tolerance and constants.
+    by : tuple
+        Tolerance and constants, as ``mssl_rounds_limits`` says.
     W, omega, sigma : ndarrays of shapes (K, d), (K, K) and (K, K)
         The point, of which copies are made.
     ready, known : bool
@@ -702,7 +459,7 @@ class FitRounds:
         variances: Array,
         e: Array,
         L: Array,
-        by: RoundsLimits,
+        by: tuple[float, float, float, float, int],
         W: Array,
         omega: Array,
         sigma: Array,
@@ -711,26 +468,20 @@ class FitRounds:
         known: bool,
         max_inner: int,
     ) -> None:
-        (K, d), self.lib = loss.shape, library()
-        prior = _SparsePrior(
-            *(eta, tau, shrinkage, _address(variances, (K,)), _address(e, (K,)), _address(L, (K, K))),
-        )
+        K, d = loss.shape
+        if (variances.shape, e.shape, L.shape) != ((K,), (K,), (K, K)):
+            raise TypeError(f"rounds got a prior of shapes {variances.shape}, {e.shape} and {L.shape} for {K} tasks.")
+        prior = record("mssl_sparse_prior", eta, tau, shrinkage, variances, e, L)
+        limits = record("mssl_rounds_limits", *by)
         self.W, self.omega, self.sigma = W.copy(), omega.copy(), sigma.copy()
-        self.mean, self.facts, room, passed = (
-            *(np.zeros(d), np.zeros(6), np.empty(self.lib.fit_room(K, d)), loss._passed(max_inner)),
-        )
-        self.kept = (loss, variances, e, L, by, prior, passed, room)
-        lapack = _lapack_for(K)
-        self.before = (ctypes.addressof(passed), ctypes.addressof(prior), ctypes.addressof(by), ready, known)
-        self.after = (
-            *(_target(self.W, (K, d)), _target(self.omega, (K, K)), _target(self.sigma, (K, K)), _start(self.mean)),
-        )
-        self.last = (_start(self.facts), lapack, _start(room))
+        self.mean, self.facts, self.room = np.zeros(d), np.zeros(6), np.empty(library().fit_room(K, d))
+        self.problem = (K, d, loss.passed(max_inner), prior, limits, ready, known)
 
     def run(self, n_rounds: int) -> tuple[int, list[list[float]]]:
         """So many rounds more, or fewer; how it ended, and objective, gaps and edges of each round."""
-        table, made = np.empty((n_rounds, 4)), self.facts[0]
-        ended = self.lib.fit_rounds(*self.before, n_rounds, SLICE, *self.after, _start(table), *self.last)
+        table, made, K = np.empty((n_rounds, 4)), self.facts[0], len(self.W)
+        point = (self.W, self.omega, self.sigma, self.mean, table, self.facts)
+        ended = library().fit_rounds(*self.problem, n_rounds, SLICE, *point, lapack(K), self.room)
         return ended, table[: int(self.facts[0] - made)].tolist()
 
 
@@ -740,29 +491,23 @@ class FitRounds:
 def gather_blocks(X: Array, bounds: Index, c: Array, centre: bool, out: Array, means: Array) -> None:
     """Transpose the rows of each task into a (d, n_k) block of ``out`` and take their weighted means off."""
     (N, d), K = X.shape, len(bounds) - 1
-    _check_bounds(bounds, N)
-    _apart(out, means, X, c)
-    library().gather_blocks(
-        *(K, d, _address(X, (N, d)), _address(bounds, (K + 1,), _INTS), _address(c, (N,)), centre),
-        *(_target(out, (N * d,)), _target(means, (K, d))),
-    )
+    _check_bounds(bounds, N, c, out, d)
+    library().gather_blocks(K, d, X, bounds, c, centre, out, means)
 
 
 def block_grams(buffer: Array, bounds: Index, c: Array, r: Array, gram: Array, sums: Array, products: Array) -> None:
     """For each task with columns a_j: Σ c a_j a_l into gram, Σ c a_j into sums, Σ r a_j into products."""
     (K, d), N = sums.shape, len(c)
-    _check_bounds(bounds, N)
-    room = np.empty(int(np.diff(bounds).max(initial=0)) + 1)
-    _apart(gram, sums, products, buffer, c)
-    library().block_grams(
-        *(K, d, _address(buffer, (N * d,)), _address(bounds, (K + 1,), _INTS), _address(c, (N,)), _address(r, (N,))),
-        *(_target(gram, (K, d, d)), _target(sums, (K, d)), _target(products, (K, d)), _start(room)),
-    )
+    _check_bounds(bounds, N, r, buffer, d)
+    if library().block_grams(K, d, buffer, bounds, c, r, gram, sums, products) == BROKE:
+        raise MemoryError("block_grams has no memory for its work.")
 
 
-def _check_bounds(bounds: Index, n: int) -> None:
+def _check_bounds(bounds: Index, n: int, rows: Array, table: Array, d: int) -> None:
     if bounds[0] != 0 or bounds[-1] != n or np.any(np.diff(bounds) < 0):
         raise TypeError(f"bounds of tasks that do not run from 0 to {n}.")
+    if rows.shape != (n,) or table.shape != (n * d,):
+        raise TypeError(f"a kernel got an array of shape {rows.shape} and blocks of shape {table.shape} for {n} rows.")
 
 
 # ---- the graphical lasso
@@ -788,56 +533,24 @@ def graph_lasso(
     Returns how it ended, Ω, its inverse and a dual point (3, p, p), the components, and gap, objective, log det Ω,
     sweeps, least and largest entry of Ω's diagonal.
     """
-    p, lib = len(S), library()
-    answers, labels, facts = np.empty((3, p, p)), np.zeros(p, dtype=np.int64), np.zeros(6)
-    out, kept = _start(answers), _pointer()
-    start = (None, None) if warm is None else (_address(warm[0], (p, p)), _address(warm[1], (p, p)))
-    arguments = (
-        *(*_graph(S, alpha, weights, e), tol, max_sweeps, digits, SLICE, *start),
-        *(
-            out,
-            out + 8 * p * p,
-            out + 16 * p * p,
-            _start(labels),
-            _lapack_for(p),
-            _start(facts),
-            ctypes.addressof(kept),
-        ),
-    )
-    try:
-        while (status := lib.graph_lasso(*arguments)) == AGAIN:
-            pass
-    finally:
-        if kept:
-            lib.handle.mssl_release(kept)
+    p, start = len(S), (None, None) if warm is None else warm
+    answers, labels, facts, kept = np.empty((3, p, p)), np.zeros(p, dtype=np.int64), np.zeros(6), record("mssl_keeping")
+    problem = (p, S, alpha, weights, e, tol, max_sweeps, digits, SLICE, *start)
+    status = _finish("graph_lasso", *problem, *answers, labels, lapack(p), facts, kept)
     return status, answers, labels, tuple(facts.tolist())
-
-
-def _graph(S: Array, alpha: float, weights: Array | None, e: Array) -> tuple[Any, ...]:
-    p = len(S)
-    prices = None if weights is None else _address(weights, (p, p))
-    return p, _address(S, (p, p)), alpha, prices, _address(e, (p,))
-
-
-def _lapack_for(p: int) -> int | None:
-    return None if p < LAPACK_FROM else ctypes.addressof(_lapack())
 
 
 def is_covariance(S: Array) -> bool:
     """Whether a matrix is finite and symmetric, without negative variances."""
-    p = len(S)
-    return bool(library().graph_check(p, _address(S, (p, p))))
+    return bool(library().graph_check(len(S), S))
 
 
 def graph_components(S: Array, alpha: float, weights: Array | None = None) -> Index:
     """The component of each variable, where |S_ij| above alpha times its weight joins two of them."""
-    p = len(S)
-    integers = np.empty(2 * p, dtype=np.int64)
-    labels = _start(integers)
-    library().graph_components(
-        *(p, _address(S, (p, p)), alpha, None if weights is None else _address(weights, (p, p)), labels, labels + 8 * p)
-    )
-    return integers[:p]
+    labels = np.empty(len(S), dtype=np.int64)
+    if library().graph_components(len(S), S, alpha, weights, labels) < 0:
+        raise MemoryError("graph_components has no memory for its work.")
+    return labels
 
 
 def graph_gap(
@@ -850,9 +563,6 @@ def graph_gap(
     log_det: float,
 ) -> tuple[float, float]:
     """Gap and ⟨S + diag(e), Ω⟩ + Σ L|Ω| of Ω with its inverse."""
-    p, trace = len(S), _float(0.0)
-    gap = library().graph_gap(
-        *(*_graph(S, alpha, weights, e), _address(omega, (p, p)), _address(sigma, (p, p)), log_det),
-        *(_lapack_for(p), ctypes.addressof(trace)),
-    )
-    return gap, trace.value
+    p, trace = len(S), np.empty(1)
+    gap = library().graph_gap(p, S, alpha, weights, e, omega, sigma, log_det, lapack(p), trace)
+    return gap, float(trace[0])

@@ -7,11 +7,9 @@
 
 /* ---- weight steps ---- */
 
-static int64_t step_room(int64_t K, int64_t d) { return 2 * d * d + 18 * d + 2 * K * K + 5 * K * d + 2 * K + d + 8; }
-
 /* The best weights for C from W, which is brought into the penalty's domain first; HW = s_k H_k w_k is written. Returns the
    bound of the suboptimality, NaN where conjugate gradients did not bring it to tol. */
-static double weight_step(const mssl_task_loss *f, const mssl_prior *C, double *W, double *HW, double tol, double *room) {
+static double weight_step(const mssl_task_loss *f, const mssl_prior *C, double *W, double *HW, double tol) {
     const int64_t K = f->K, d = f->d;
     if (f->g != NULL)
         for (int64_t a = 0; a < K * d; a++) {
@@ -21,12 +19,11 @@ static double weight_step(const mssl_task_loss *f, const mssl_prior *C, double *
     MSSL(gram_products)(K, d, f->n_grams, f->H, f->scale, W, HW);
     if (f->g == NULL) {
         double gap = INFINITY;
-        MSSL(weight_system)(K, d, f->n_grams, f->H, f->scale, f->q, C, W, HW, f->ridge, f->inverses, tol, f->max_inner, room, &gap);
+        MSSL(weight_system)(K, d, f->n_grams, f->H, f->scale, f->q, C, W, HW, f->ridge, f->inverses, tol, f->max_inner, &gap);
         return gap <= tol ? gap : NAN;
     }
-    mssl_descending to = {.enough = tol, .gap = INFINITY};
-    double *rest = room + (d + 2 * K + K * K + 2);
-    MSSL(weight_descent)(K, d, f->n_grams, f->H, f->scale, f->q, f->g, C, W, HW, tol, f->max_inner, INFINITY, rest, (int64_t *)room, &to);
+    mssl_descending to = {.gap = INFINITY};
+    MSSL(weight_descent)(K, d, f->n_grams, f->H, f->scale, f->q, f->g, C, W, HW, tol, f->max_inner, INFINITY, &to);
     return to.gap;
 }
 
@@ -71,7 +68,7 @@ typedef struct {
 typedef struct {
     spot now, last, before; /* the round at hand, and the last two that count */
     double *Omega, *Sigma;  /* spare */
-    double *from, *HW, *P, *inverse, *u, *dual, *moment, *rest;
+    double *from, *HW, *P, *inverse, *u, *dual, *moment;
     int64_t *labels;
     int64_t begun, n_points, rounds, used, idle, careful;
     double allowed, gap_weights, earlier, change;
@@ -90,7 +87,7 @@ static double *lay_out_spot(spot *p, double *room, int64_t K, int64_t d) {
 #define ROUNDS_ROOM ((int64_t)(sizeof(rounds) / sizeof(double)) + 1)
 
 int64_t MSSL(fit_room)(int64_t K, int64_t d) {
-    return ROUNDS_ROOM + 3 * (K * d + 3 * K * K + d) + 2 * K * d + 6 * K * K + 2 * K + step_room(K, d);
+    return ROUNDS_ROOM + 3 * (K * d + 3 * K * K + d) + 2 * K * d + 6 * K * K + 2 * K;
 }
 
 static void lay_out(rounds *r, double *room, int64_t K, int64_t d) {
@@ -101,7 +98,7 @@ static void lay_out(rounds *r, double *room, int64_t K, int64_t d) {
     r->Omega = room, r->Sigma = room + K * K, r->P = room + 2 * K * K, r->inverse = room + 3 * K * K, r->dual = room + 4 * K * K;
     r->moment = room + 5 * K * K, room += 6 * K * K;
     r->from = room, r->HW = room + K * d, room += 2 * K * d;
-    r->u = room, r->labels = (int64_t *)(room + K), r->rest = room + 2 * K;
+    r->u = room, r->labels = (int64_t *)(room + K);
 }
 
 /* S of the weights less their shared mean. */
@@ -172,13 +169,13 @@ static int update(rounds *r, const mssl_sparse_prior *prior, int64_t K, int64_t 
     const double weight = prior_weight(prior, d), goal = tol / weight / most(1.0, fabs(p->value / weight));
     const double *Omega = p->known ? p->Omega : NULL, *Sigma = p->known ? p->Sigma : NULL;
     double accuracy = goal, answer[6];
-    void *kept = NULL;
+    mssl_keeping at = {NULL};
     for (int attempt = 0;; attempt++) {
         if (attempt == 3) return 0;
         /* What an attempt found is where the next one starts; it writes elsewhere. */
         double *const out = attempt % 2 ? r->P : r->Omega, *const inverse = attempt % 2 ? r->inverse : r->Sigma;
         const int64_t ended = MSSL(graph_lasso)(K, S, 1.0, prior->L, prior->e, accuracy, GRAPH_SWEEPS, 0, INFINITY, Omega, Sigma, out,
-                                                inverse, r->dual, r->labels, lapack, answer, &kept);
+                                                inverse, r->dual, r->labels, lapack, answer, &at);
         if (ended != MSSL_DONE) return 0;
         Omega = out, Sigma = inverse;
         const double size = goal * most(1.0, fabs(answer[1]));
@@ -239,7 +236,7 @@ static int begin(rounds *r, const mssl_task_loss *f, const mssl_sparse_prior *pr
     spot *p = &r->now;
     MSSL(gram_products)(K, d, f->n_grams, f->H, f->scale, p->W, r->HW);
     p->loss = loss_of(f, p->W, r->HW);
-    p->log_det = factor(p->Omega, K, r->rest);
+    p->log_det = factor(p->Omega, K, r->P);
     if (isnan(p->log_det)) return 0;
     r->allowed = by->share * by->tol * most(1.0, fabs(p->loss));
     if (!ready) return 1;
@@ -276,10 +273,9 @@ static int advance(rounds *r, const mssl_task_loss *f, const mssl_sparse_prior *
     return found;
 }
 
-int64_t MSSL(fit_rounds)(const mssl_task_loss *f, const mssl_sparse_prior *prior, const mssl_rounds_limits *by, int64_t ready,
-                         int64_t known, int64_t n_rounds, double seconds, double *W, double *Omega, double *Sigma, double *mean,
-                         double *table, double *facts, const mssl_lapack *lapack, double *room) {
-    const int64_t K = f->K, d = f->d;
+int64_t MSSL(fit_rounds)(int64_t K, int64_t d, const mssl_task_loss *f, const mssl_sparse_prior *prior, const mssl_rounds_limits *by,
+                         int64_t ready, int64_t known, int64_t n_rounds, double seconds, double *W, double *Omega, double *Sigma,
+                         double *mean, double *table, double facts[6], const mssl_lapack *lapack, double *room) {
     const double deadline = mssl_seconds() + seconds;
     rounds *r = (rounds *)room;
     int64_t made = 0, ended = MSSL_AGAIN;
@@ -300,7 +296,7 @@ int64_t MSSL(fit_rounds)(const mssl_task_loss *f, const mssl_sparse_prior *prior
         const double rho = couple_to(r, prior, K, p->Omega);
         for (int64_t a = 0; a < K * K; a++) r->inverse[a] = p->Sigma[a] / prior->eta;
         const mssl_prior C = {r->P, r->inverse, r->u, rho, prior->tau};
-        const double gap = weight_step(f, &C, p->W, r->HW, r->allowed, r->rest);
+        const double gap = weight_step(f, &C, p->W, r->HW, r->allowed);
         double moved = 0.0, square = 0.0;
         for (int64_t a = 0; a < K * d; a++) {
             moved += (p->W[a] - r->from[a]) * (p->W[a] - r->from[a]);

@@ -26,8 +26,12 @@ void MSSL(gather_blocks)(int64_t K, int64_t d, const double *X, const int64_t *b
     }
 }
 
-void MSSL(block_grams)(int64_t K, int64_t d, const double *buffer, const int64_t *bounds, const double *c, const double *r,
-                       double *gram, double *sums, double *products, double *room) {
+int64_t MSSL(block_grams)(int64_t K, int64_t d, const double *buffer, const int64_t *bounds, const double *c, const double *r,
+                       double *gram, double *sums, double *products) {
+    int64_t longest = 0;
+    for (int64_t k = 0; k < K; k++) longest = bounds[k + 1] - bounds[k] > longest ? bounds[k + 1] - bounds[k] : longest;
+    double *room = malloc((size_t)(longest + 1) * sizeof(double));
+    if (room == NULL) return MSSL_BROKE;
     for (int64_t k = 0; k < K; k++) {
         const int64_t lo = bounds[k], n = bounds[k + 1] - lo;
         const double *block = buffer + d * lo, *restrict weight = c + lo, *restrict right = r + lo;
@@ -57,4 +61,6 @@ void MSSL(block_grams)(int64_t K, int64_t d, const double *buffer, const int64_t
         for (int64_t j = 0; j < d; j++)
             for (int64_t i = 0; i < j; i++) G[i * d + j] = G[j * d + i];
     }
+    free(room);
+    return MSSL_DONE;
 }

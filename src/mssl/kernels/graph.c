@@ -1036,7 +1036,9 @@ int64_t MSSL(graph_check)(int64_t p, const double *S) {
     return good;
 }
 
-int64_t MSSL(graph_components)(int64_t p, const double *S, double alpha, const double *weights, int64_t *labels, int64_t *stack) {
+int64_t MSSL(graph_components)(int64_t p, const double *S, double alpha, const double *weights, int64_t *labels) {
+    int64_t *stack = malloc((size_t)(p + 1) * sizeof(int64_t));
+    if (stack == NULL) return -1;
     for (int64_t i = 0; i < p; i++) labels[i] = -1;
     int64_t count = 0, largest = 0;
     for (int64_t start = 0; start < p; start++) {
@@ -1057,6 +1059,7 @@ int64_t MSSL(graph_components)(int64_t p, const double *S, double alpha, const d
         if (size > largest) largest = size;
         count++;
     }
+    free(stack);
     return largest;
 }
 
@@ -1173,18 +1176,18 @@ static int64_t graph_lasso(int64_t p, const double *S, double alpha, const doubl
 
 int64_t MSSL(graph_lasso)(int64_t p, const double *S, double alpha, const double *weights, const double *e, double tol,
                           int64_t max_sweeps, int64_t digits, double seconds, const double *warm_Omega, const double *warm_Sigma,
-                          double *Omega, double *Sigma, double *dual, int64_t *labels, const mssl_lapack *lapack, double *answer,
-                          void **kept) {
+                          double *Omega, double *Sigma, double *dual, int64_t *labels, const mssl_lapack *lapack, double answer[6],
+                          mssl_keeping *at) {
     int64_t largest = -1;
-    if (*kept == NULL) {
-        largest = MSSL(graph_components)(p, S, alpha, weights, labels, (int64_t *)Omega);
+    if (at->kept == NULL) {
+        largest = MSSL(graph_components)(p, S, alpha, weights, labels);
         const int64_t doubles = 4 * p + 2 + 5 * face_pairs(largest) + 2 * face_table(largest) + room_for(largest) + largest * largest;
-        *kept = malloc(sizeof(progress) + (size_t)doubles * sizeof(double));
+        if (largest >= 0) at->kept = malloc(sizeof(progress) + (size_t)doubles * sizeof(double));
     }
-    if (*kept == NULL) return answer[0] = INFINITY, MSSL_BROKE;
+    if (at->kept == NULL) return answer[0] = INFINITY, MSSL_BROKE;
     const int64_t ended = graph_lasso(p, S, alpha, weights, e, tol, max_sweeps, digits, seconds, warm_Omega, warm_Sigma, Omega, Sigma,
-                                      dual, labels, largest, *kept, lapack, answer);
-    if (ended != MSSL_AGAIN) free(*kept), *kept = NULL;
+                                      dual, labels, largest, at->kept, lapack, answer);
+    if (ended != MSSL_AGAIN) free(at->kept), at->kept = NULL;
     return ended;
 }
 
@@ -1225,7 +1228,7 @@ static double dual_log_determinant(const state *s, const double *M, const double
 }
 
 double MSSL(graph_gap)(int64_t p, const double *S, double alpha, const double *weights, const double *e, const double *Omega,
-                       const double *Sigma, double log_det, const mssl_lapack *lapack, double *trace) {
+                       const double *Sigma, double log_det, const mssl_lapack *lapack, double trace[1]) {
     const size_t integers = (size_t)(3 * p + 1) * sizeof(int64_t) + (size_t)(p * p) * sizeof(int32_t);
     double *unit = malloc((size_t)(8 * p * p + 2 * p) * sizeof(double) + integers);
     *trace = 0.0;

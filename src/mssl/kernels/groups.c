@@ -263,16 +263,19 @@ static int64_t newton(const form *f, double alpha, double damp, const int64_t *u
 
 int64_t MSSL(group_descent)(int64_t K, int64_t m, int64_t n_grams, const double *H, const double *scale, const mssl_coupling *C,
                             const double *lift, double alpha, const double *q, double constant, double *V, double *G, double tol,
-                            int64_t max_iter, double seconds, double *room, int64_t *active, mssl_grouping *at, double *gap) {
+                            int64_t max_iter, double seconds, mssl_grouping *at) {
     const double deadline = mssl_seconds() + seconds;
     const form f = {K, m, n_grams, H, scale, C};
-    double *work = room, *squares = work + 3 * K, *rest = squares + m;
+    double *work = malloc((size_t)(n_grams * m * m + (11 * m + 3) * K + 7 * m + 1) * sizeof(double));
+    if (work == NULL) return MSSL_BROKE;
+    double *squares = work + 3 * K, *rest = squares + m;
+    int64_t *active = (int64_t *)(rest + n_grams * m * m + 11 * m * K + 5 * m), ended = MSSL_DONE;
     while (at->done < max_iter && at->moved > NOTHING * constant) {
         at->moved = 0.0;
         for (int64_t j = 0; j < m; j++) at->moved += visit_feature(&f, j, lift, alpha, V, G, work);
         at->done++;
-        *gap = group_gap(&f, V, G, q, alpha, constant, squares);
-        if (!(*gap > tol)) break;
+        at->gap = group_gap(&f, V, G, q, alpha, constant, squares);
+        if (!(at->gap > tol)) break;
         int64_t n = 0;
         for (int64_t j = 0; j < m; j++)
             if (squares[j] > 0.0) active[n++] = j;
@@ -285,7 +288,11 @@ int64_t MSSL(group_descent)(int64_t K, int64_t m, int64_t n_grams, const double 
             at->waited = 0;
         }
         at->before = n;
-        if (mssl_seconds() > deadline) return MSSL_AGAIN;
+        if (mssl_seconds() > deadline) {
+            ended = MSSL_AGAIN;
+            break;
+        }
     }
-    return MSSL_DONE;
+    free(work);
+    return ended;
 }

@@ -1,12 +1,13 @@
 /* The compiled part of mssl: what every function computes, and what it takes.
 
-   C11, no Python, no global state, no allocation: arrays and sizes in, a status out. Matrices are in row order, K tasks, d
-   features, n rows; integers are int64. Room that a function needs is handed in; its size, in doubles unless said otherwise,
-   stands with the function. Written arrays must not overlap others (the Python side refuses that).
+   C11, no Python, no global state: arrays and sizes in, a status out. Matrices are in row order, K tasks, d features, n rows;
+   integers are int64. mssl.kernels.binding reads this file: what is const is read, all else written, and arrays have the size that
+   stands in brackets where there is one. Written arrays must not overlap others (the Python side refuses that).
 
    The files that include this are compiled once for every SIMD level, MSSL_LEVEL being its name; MSSL(f) is mssl_f_<level>.
    Calls that may take long have a time limit in seconds, come back with MSSL_AGAIN when it is over, and are called again
-   with the same arguments; what was computed does not depend on where they came back. */
+   with the same arguments; what was computed does not depend on where they came back. Those that keep memory from call to call
+   have its address in `kept`, NULL at first and after any end but MSSL_AGAIN. */
 #ifndef MSSL_H
 #define MSSL_H
 
@@ -22,7 +23,7 @@
 enum {
     MSSL_DONE = 0,      /* what was asked for was reached */
     MSSL_LIMIT = 1,     /* too many sweeps */
-    MSSL_BROKE = 2,     /* a matrix lost its definiteness */
+    MSSL_BROKE = 2,     /* a matrix lost its definiteness, or there is no memory */
     MSSL_UNBOUNDED = 3, /* a variable without variance */
     MSSL_AGAIN = 4      /* the time is over: call again */
 };
@@ -77,18 +78,25 @@ typedef struct {
     double decrease;
 } mssl_sweeping;
 
-/* Where a whole weight step is: sweeps made in bursts that are over, the gain at which a burst ends (tol at first), the bound,
-   and the burst at hand. */
+/* What a call keeps. */
 typedef struct {
-    int64_t begun, done;
+    void *kept;
+} mssl_keeping;
+
+/* Where a whole weight step is: sweeps made in bursts that are over, the gain at which a burst ends, the bound, and the burst at
+   hand. */
+typedef struct {
+    void *kept;
+    int64_t done;
     double enough, gap;
     mssl_sweeping burst;
 } mssl_descending;
 
-/* Where a descent over features is: sweeps and products made, sweeps since the last Newton step, features in use before. */
+/* Where a descent over features is: sweeps and products made, sweeps since the last Newton step, features in use before (-1 at
+   first), what the last sweep moved (infinite at first), the bound. */
 typedef struct {
     int64_t done, waited, before;
-    double damp, moved;
+    double damp, moved, gap;
 } mssl_grouping;
 
 /* Least squares of K tasks on Grams as weight_descent takes it or, where g is NULL, weight_system (ridge and inverses keep its
@@ -118,78 +126,80 @@ typedef struct {
    All minimise loss(W) + 1/2 tr(W'CW) + sum g(w) by visits to one task after the other until a sweep gains at most `enough`
    or n_sweeps are made. A visit is a pass over all coordinates and a few over those that are not zero; with few features a
    linear solve on the support ends it, with many the support's Gram is gathered and passes are extrapolated (Anderson).
-   room: 2 d^2 + 16 d, and what the function says; active: d integers. mean = W'u is kept up to date. */
+   mean = W'u is kept up to date. */
 
-/* loss = sum_k 1/2 s_k w_k'H_k w_k - q_k'w_k with Grams H (n_grams = 1: one for all), HW = s_k H_k w_k kept. room: + d. */
-int64_t MSSL(gram_sweeps)(int64_t d, int64_t n_grams, const double *H, const double *scale, const double *q, const mssl_coupling *C,
-                          const mssl_penalty *g, double *W, double *HW, double *mean, const int64_t *tasks, int64_t n_tasks,
-                          int64_t n_sweeps, double enough, double seconds, double *room, int64_t *active, mssl_sweeping *at);
+/* loss = sum_k 1/2 s_k w_k'H_k w_k - q_k'w_k with Grams H (n_grams = 1: one for all), HW = s_k H_k w_k kept. */
+int64_t MSSL(gram_sweeps)(int64_t K, int64_t d, int64_t n_grams, const double H[n_grams * d * d], const double scale[K],
+                          const double q[K * d], const mssl_coupling *C, const mssl_penalty *g, double W[K * d], double HW[K * d],
+                          double mean[d], const int64_t *tasks, int64_t n_tasks, int64_t n_sweeps, double enough, double seconds,
+                          mssl_sweeping *at);
 
 /* The same on features of its own for each task: features[starts[k] .. starts[k + 1]], where q, HW and the penalty's
-   parameters stand; the Gram of task k begins at gram[corners[k]]. d in room is the largest set; room: + 2 of them. */
-int64_t MSSL(set_sweeps)(int64_t d, const double *gram, const int64_t *corners, const int64_t *features, const int64_t *starts,
-                         const double *q, const mssl_coupling *C, const mssl_penalty *g, double *W, double *HW, double *mean,
-                         const int64_t *tasks, int64_t n_tasks, int64_t n_sweeps, double enough, double seconds, double *room,
-                         int64_t *active, mssl_sweeping *at);
+   parameters stand; the Gram of task k begins at gram[corners[k]]. */
+int64_t MSSL(set_sweeps)(int64_t K, int64_t d, const double *gram, const int64_t corners[K + 1], const int64_t *features,
+                         const int64_t starts[K + 1], const double *q, const mssl_coupling *C, const mssl_penalty *g, double W[K * d],
+                         double *HW, double mean[d], const int64_t *tasks, int64_t n_tasks, int64_t n_sweeps, double enough,
+                         double seconds, mssl_sweeping *at);
 
 /* loss = sum_k 1/2 sum_i c_i (y_i - sum_j (a_ij - mu_kj) w_kj)^2 on stored columns a, centring and intercept included.
    v = c (y - sum_j a_j w_j); state[k] = (sum_j mu_kj w_kj, sum_i v_i); sums = sum_i c_i a_ij, h = sum_i c_i (a_ij - mu_kj)^2,
-   totals = sum_i c_i. Instead of room: pull, d doubles. */
-int64_t MSSL(design_sweeps)(int64_t d, const mssl_columns *X, const double *c, const double *totals, const double *mu,
-                            const double *sums, const double *h, const mssl_coupling *C, const mssl_penalty *g, double *W, double *v,
-                            double *state, double *mean, const int64_t *tasks, int64_t n_tasks, int64_t n_sweeps, double enough,
-                            double seconds, double *pull, int64_t *active, mssl_sweeping *at);
+   totals = sum_i c_i. */
+int64_t MSSL(design_sweeps)(int64_t K, int64_t d, const mssl_columns *X, const double *c, const double totals[K],
+                            const double mu[K * d], const double sums[K * d], const double h[K * d], const mssl_coupling *C,
+                            const mssl_penalty *g, double W[K * d], double *v, double state[K * 2], double mean[d],
+                            const int64_t *tasks, int64_t n_tasks, int64_t n_sweeps, double enough, double seconds,
+                            mssl_sweeping *at);
 
 /* Tasks coupled through residuals: 1/2 sum_kl A_kl e_k'e_l + 1/2 sum_k ridge_k |w_k|^2, e_k = y_k - X_k w_k.
-   shared: one X, G = X'X, q_k = X'y_k, D = WG - q kept; room: + 2 d.
-   aligned: X_k (d, n), H_k = X_k'X_k, HW and the residuals E kept; room: + 3 d + n.
-   feature: no Grams, h_kj = |x_kj|^2, n_blocks = 1: one X for all; room: 2 n alone. */
-int64_t MSSL(shared_sweeps)(int64_t K, int64_t d, const double *G, const double *q, const mssl_coupling *A, const double *ridge,
-                            const mssl_penalty *g, double *W, double *D, int64_t n_sweeps, double enough, double seconds, double *room,
-                            int64_t *active, mssl_sweeping *at);
-int64_t MSSL(aligned_sweeps)(int64_t K, int64_t d, int64_t n, const double *X, const double *H, const mssl_coupling *A,
-                             const double *ridge, const mssl_penalty *g, double *W, double *HW, double *E, int64_t n_sweeps,
-                             double enough, double seconds, double *room, int64_t *active, mssl_sweeping *at);
-int64_t MSSL(feature_sweeps)(int64_t K, int64_t d, int64_t n, int64_t n_blocks, const double *X, const double *h,
-                             const mssl_coupling *A, const double *ridge, const mssl_penalty *g, double *W, double *E,
-                             int64_t n_sweeps, double enough, double seconds, double *room, int64_t *active, mssl_sweeping *at);
+   shared: one X, G = X'X, q_k = X'y_k, D = WG - q kept.
+   aligned: X_k (d, n), H_k = X_k'X_k, HW and the residuals E kept.
+   feature: no Grams, h_kj = |x_kj|^2, n_blocks = 1: one X for all. */
+int64_t MSSL(shared_sweeps)(int64_t K, int64_t d, const double G[d * d], const double q[K * d], const mssl_coupling *A,
+                            const double ridge[K], const mssl_penalty *g, double W[K * d], double D[K * d], int64_t n_sweeps,
+                            double enough, double seconds, mssl_sweeping *at);
+int64_t MSSL(aligned_sweeps)(int64_t K, int64_t d, int64_t n, const double X[K * d * n], const double H[K * d * d],
+                             const mssl_coupling *A, const double ridge[K], const mssl_penalty *g, double W[K * d], double HW[K * d],
+                             double E[K * n], int64_t n_sweeps, double enough, double seconds, mssl_sweeping *at);
+int64_t MSSL(feature_sweeps)(int64_t K, int64_t d, int64_t n, int64_t n_blocks, const double X[n_blocks * d * n],
+                             const double h[n_blocks * d], const mssl_coupling *A, const double ridge[K], const mssl_penalty *g,
+                             double W[K * d], double E[K * n], int64_t n_sweeps, double enough, double seconds, mssl_sweeping *at);
 
 /* out_k = s_k H_k v_k (K, d); rows of Grams whose weight is zero are not read. */
-void MSSL(gram_products)(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const double *V, double *out);
+void MSSL(gram_products)(int64_t K, int64_t d, int64_t n_grams, const double H[n_grams * d * d], const double scale[K],
+                         const double V[K * d], double out[K * d]);
 
 /* A whole weight step on Grams, for few tasks: bursts of sweeps until the bound of the suboptimality,
    1/2 tr((G + U) C^-1 (G + U)') with G the gradient of loss plus coupling and U a subgradient of the penalty, is at most tol.
-   MSSL_LIMIT where it is not: too many sweeps, or nothing moves any more.
-   room: 2 d^2 + 18 d + K^2 + 3 K d; active: d + 2 K + K^2 + 1. MSSL_ABSOLUTE alone. */
-int64_t MSSL(weight_descent)(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const double *q,
-                             const mssl_penalty *g, const mssl_prior *C, double *W, double *HW, double tol, int64_t max_sweeps,
-                             double seconds, double *room, int64_t *active, mssl_descending *to);
+   MSSL_LIMIT where it is not: too many sweeps, or nothing moves any more. MSSL_ABSOLUTE alone. */
+int64_t MSSL(weight_descent)(int64_t K, int64_t d, int64_t n_grams, const double H[n_grams * d * d], const double scale[K],
+                             const double q[K * d], const mssl_penalty *g, const mssl_prior *C, double W[K * d], double HW[K * d],
+                             double tol, int64_t max_sweeps, double seconds, mssl_descending *to);
 
 /* The same without a penalty: s_k H_k w_k + (CW)_k = q_k by conjugate gradients, preconditioned by (s_k H_k + C_kk I)^-1, which
    `inverses` (K, d, d) keeps for ridges C_kk within a factor of 2 of `ridge`. Returns the iterations; *gap infinite where a
-   block is not positive definite. room: 5 K d + 2 d^2 + d. */
-int64_t MSSL(weight_system)(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const double *q,
-                            const mssl_prior *C, double *W, double *HW, double *ridge, double *inverses, double tol, int64_t max_iter,
-                            double *room, double *gap);
+   block is not positive definite. */
+int64_t MSSL(weight_system)(int64_t K, int64_t d, int64_t n_grams, const double H[n_grams * d * d], const double scale[K],
+                            const double q[K * d], const mssl_prior *C, double W[K * d], double HW[K * d], double ridge[K],
+                            double inverses[K * d * d], double tol, int64_t max_iter, double gap[1]);
 
 /* ---- groups.c: features whose weights in all tasks come and go together ----
 
    min 1/2 sum_k s_k v_k'H_k v_k - q'V + 1/2 tr(V'CV) + alpha sum_j |V_.j|, V (K, m), by block descent over features (lift - C
    diagonally dominant, so that a block step minimises a majoriser) and Newton steps on those in use. constant is the smooth
-   part at V = 0; G, its gradient, is kept. *gap bounds the suboptimality. room: n_grams m^2 + (11 m + 3) K + 6 m; active: m. */
-int64_t MSSL(group_descent)(int64_t K, int64_t m, int64_t n_grams, const double *H, const double *scale, const mssl_coupling *C,
-                            const double *lift, double alpha, const double *q, double constant, double *V, double *G, double tol,
-                            int64_t max_iter, double seconds, double *room, int64_t *active, mssl_grouping *at, double *gap);
+   part at V = 0; G, its gradient, is kept. */
+int64_t MSSL(group_descent)(int64_t K, int64_t m, int64_t n_grams, const double H[n_grams * m * m], const double scale[K],
+                            const mssl_coupling *C, const double lift[K], double alpha, const double q[K * m], double constant,
+                            double V[K * m], double G[K * m], double tol, int64_t max_iter, double seconds, mssl_grouping *at);
 
 /* ---- grams.c: rows of many small tasks, task k owning rows bounds[k] .. bounds[k + 1] ---- */
 
 /* Rows X (N, d) into blocks (d, n_k) one after the other, less their means weighted by c where `centre`; means (K, d). */
-void MSSL(gather_blocks)(int64_t K, int64_t d, const double *X, const int64_t *bounds, const double *c, int64_t centre, double *out,
-                         double *means);
+void MSSL(gather_blocks)(int64_t K, int64_t d, const double *X, const int64_t bounds[K + 1], const double *c, int64_t centre,
+                         double *out, double means[K * d]);
 
-/* From such blocks a_j: sum c a_j a_l (K, d, d), sum c a_j and sum r a_j (K, d). room: the longest task. */
-void MSSL(block_grams)(int64_t K, int64_t d, const double *buffer, const int64_t *bounds, const double *c, const double *r,
-                       double *gram, double *sums, double *products, double *room);
+/* From such blocks a_j: sum c a_j a_l (K, d, d), sum c a_j and sum r a_j (K, d). */
+int64_t MSSL(block_grams)(int64_t K, int64_t d, const double *buffer, const int64_t bounds[K + 1], const double *c, const double *r,
+                          double gram[K * d * d], double sums[K * d], double products[K * d]);
 
 /* ---- graph.c: the graphical lasso ----
 
@@ -197,10 +207,10 @@ void MSSL(block_grams)(int64_t K, int64_t d, const double *buffer, const int64_t
    infinite ones forbid an edge), over positive definite Omega (p, p). */
 
 /* Whether S is finite and symmetric, without negative variances. */
-int64_t MSSL(graph_check)(int64_t p, const double *S);
+int64_t MSSL(graph_check)(int64_t p, const double S[p * p]);
 
-/* Labels of the components of |S_ij| > L_ij; returns the size of the largest. stack: p. */
-int64_t MSSL(graph_components)(int64_t p, const double *S, double alpha, const double *weights, int64_t *labels, int64_t *stack);
+/* Labels of the components of |S_ij| > L_ij; returns the size of the largest, -1 without memory. */
+int64_t MSSL(graph_components)(int64_t p, const double S[p * p], double alpha, const double weights[p * p], int64_t labels[p]);
 
 /* The whole: every component scaled to a unit diagonal and solved by dual block coordinate descent, from warm_Omega and its
    inverse (or a dual point) where they are not NULL, with Newton steps where few variables are ill-conditioned, until the gaps' sum
@@ -209,18 +219,19 @@ int64_t MSSL(graph_components)(int64_t p, const double *S, double alpha, const d
    With `digits` Newton steps at the end give the parameters of few variables six digits: a gap leaves them uncertain by its root.
    Omega, its inverse Sigma and the dual point get the answer, labels the components. answer: gap, objective, log det Omega,
    sweeps, least and largest entry of Omega's diagonal; of MSSL_LIMIT the gap is infinite where nothing was found, of
-   MSSL_UNBOUNDED the first number is the variable. *kept is NULL at first and after any end but MSSL_AGAIN. */
-int64_t MSSL(graph_lasso)(int64_t p, const double *S, double alpha, const double *weights, const double *e, double tol,
-                          int64_t max_sweeps, int64_t digits, double seconds, const double *warm_Omega, const double *warm_Sigma,
-                          double *Omega, double *Sigma, double *dual, int64_t *labels, const mssl_lapack *lapack, double *answer,
-                          void **kept);
+   MSSL_UNBOUNDED the first number is the variable. */
+int64_t MSSL(graph_lasso)(int64_t p, const double S[p * p], double alpha, const double weights[p * p], const double e[p], double tol,
+                          int64_t max_sweeps, int64_t digits, double seconds, const double warm_Omega[p * p],
+                          const double warm_Sigma[p * p], double Omega[p * p], double Sigma[p * p], double dual[p * p],
+                          int64_t labels[p], const mssl_lapack *lapack, double answer[6], mssl_keeping *at);
 
 /* The gap of a given Omega with its inverse and log det, by the same bound, Sigma clipped into the box off the support. Far from
    the optimum a dual point is factorised: that of the signs, or Sigma clipped into the box and drawn into the definite. Infinite
    where none is found or Omega uses a forbidden edge; NaN without memory.
    *trace: tr(S'Omega) + sum L|Omega|. */
-double MSSL(graph_gap)(int64_t p, const double *S, double alpha, const double *weights, const double *e, const double *Omega,
-                       const double *Sigma, double log_det, const mssl_lapack *lapack, double *trace);
+double MSSL(graph_gap)(int64_t p, const double S[p * p], double alpha, const double weights[p * p], const double e[p],
+                       const double Omega[p * p], const double Sigma[p * p], double log_det, const mssl_lapack *lapack,
+                       double trace[1]);
 
 /* ---- fit.c: whole fits of few tasks ----
 
@@ -230,10 +241,11 @@ double MSSL(graph_gap)(int64_t p, const double *S, double alpha, const double *w
    a graph step's). MSSL_DONE: the certificate is within by->tol. MSSL_AGAIN: n_rounds are made or the time is over; call again with
    the same room and facts. MSSL_LIMIT: F rises whatever is done. MSSL_BROKE: a step failed; W, Omega and Sigma are the last good ones.
    table (n_rounds, 4): objective, gap of the weights, gap of Omega, edges. facts: rounds of all calls (0 at first), objective,
-   Omega's share of F and gap, log det Omega, whether Omega is a graph step's. */
+   Omega's share of F and gap, log det Omega, whether Omega is a graph step's. room: fit_room numbers. */
 int64_t MSSL(fit_room)(int64_t K, int64_t d);
-int64_t MSSL(fit_rounds)(const mssl_task_loss *f, const mssl_sparse_prior *prior, const mssl_rounds_limits *by, int64_t ready,
-                         int64_t known, int64_t n_rounds, double seconds, double *W, double *Omega, double *Sigma, double *mean,
-                         double *table, double *facts, const mssl_lapack *lapack, double *room);
+int64_t MSSL(fit_rounds)(int64_t K, int64_t d, const mssl_task_loss *f, const mssl_sparse_prior *prior, const mssl_rounds_limits *by,
+                         int64_t ready, int64_t known, int64_t n_rounds, double seconds, double W[K * d], double Omega[K * K],
+                         double Sigma[K * K], double mean[d], double table[n_rounds * 4], double facts[6],
+                         const mssl_lapack *lapack, double *room);
 
 #endif

@@ -11,19 +11,25 @@
 #define SWEEP_BURST 50     /* sweeps between two looks at the certificate, at most */
 
 /* Go on with the sweep that `at` is in the middle of, or begin one; TASK is done for every place in the list of n tasks. A call
-   that is in time over goes back after the task at hand, to be called again. */
+   that is in time over goes back after the task at hand, to be called again. `room` has so many numbers, `active` so many integers. */
 #define BEGIN_SWEEPS(n)                                                              \
-    const double deadline = mssl_seconds() + seconds;                                \
     for (; at->made < n_sweeps; at->made++, at->task = 0) {                          \
         if (at->task == 0) at->decrease = 0.0;                                       \
         for (int64_t place = at->task; place < (n); place++) {
 #define END_SWEEPS(n)                                                                \
-            if (place + 1 < (n) && mssl_seconds() > deadline) return at->task = place + 1, MSSL_AGAIN; \
+            if (place + 1 < (n) && mssl_seconds() > deadline) return free(room), at->task = place + 1, MSSL_AGAIN; \
         }                                                                            \
-        if (at->decrease <= enough) return at->made++, at->task = 0, MSSL_DONE;      \
-        if (mssl_seconds() > deadline && at->made + 1 < n_sweeps) return at->made++, at->task = 0, MSSL_AGAIN; \
+        if (at->decrease <= enough) return free(room), at->made++, at->task = 0, MSSL_DONE; \
+        if (mssl_seconds() > deadline && at->made + 1 < n_sweeps) return free(room), at->made++, at->task = 0, MSSL_AGAIN; \
     }                                                                                \
-    return MSSL_DONE;
+    return free(room), MSSL_DONE;
+#define TAKE_ROOM(doubles, integers)                                                 \
+    const double deadline = mssl_seconds() + seconds;                                \
+    (void)K; /* the sizes of arrays, which nothing here needs */                     \
+    double *room = malloc((size_t)((doubles) + (integers) + 1) * sizeof(double));    \
+    if (room == NULL) return MSSL_BROKE;                                             \
+    int64_t *active = (int64_t *)(room + (doubles));
+#define VISIT_ROOM(d) (2 * (d) * (d) + 16 * (d))
 
 /* ---- the penalty of one weight ---- */
 
@@ -274,10 +280,11 @@ static double pull_of(const mssl_coupling *C, int64_t k, const double *W, int64_
     return own;
 }
 
-int64_t MSSL(gram_sweeps)(int64_t d, int64_t n_grams, const double *H, const double *scale, const double *q, const mssl_coupling *C,
+int64_t MSSL(gram_sweeps)(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const double *q, const mssl_coupling *C,
                           const mssl_penalty *g, double *W, double *HW, double *mean, const int64_t *tasks, int64_t n_tasks,
-                          int64_t n_sweeps, double enough, double seconds, double *room, int64_t *active, mssl_sweeping *at) {
-    double *pull = room + 2 * d * d + 16 * d;
+                          int64_t n_sweeps, double enough, double seconds, mssl_sweeping *at) {
+    TAKE_ROOM(VISIT_ROOM(d) + d, d)
+    double *pull = room + VISIT_ROOM(d);
     BEGIN_SWEEPS(n_tasks)
             const int64_t k = tasks[place];
             const double own = pull_of(C, k, W, d, mean, NULL, d, pull);
@@ -289,16 +296,16 @@ int64_t MSSL(gram_sweeps)(int64_t d, int64_t n_grams, const double *H, const dou
     END_SWEEPS(n_tasks)
 }
 
-int64_t MSSL(set_sweeps)(int64_t d, const double *gram, const int64_t *corners, const int64_t *features, const int64_t *starts,
+int64_t MSSL(set_sweeps)(int64_t K, int64_t d, const double *gram, const int64_t *corners, const int64_t *features, const int64_t *starts,
                          const double *q, const mssl_coupling *C, const mssl_penalty *g, double *W, double *HW, double *mean,
-                         const int64_t *tasks, int64_t n_tasks, int64_t n_sweeps, double enough, double seconds, double *room,
-                         int64_t *active, mssl_sweeping *at) {
+                         const int64_t *tasks, int64_t n_tasks, int64_t n_sweeps, double enough, double seconds, mssl_sweeping *at) {
     int64_t largest = 0;
     for (int64_t a = 0; a < n_tasks; a++) {
         const int64_t m = starts[tasks[a] + 1] - starts[tasks[a]];
         if (m > largest) largest = m;
     }
-    double *pull = room + 2 * largest * largest + 16 * largest, *w = pull + largest;
+    TAKE_ROOM(VISIT_ROOM(largest) + 2 * largest, largest)
+    double *pull = room + VISIT_ROOM(largest), *w = pull + largest;
     BEGIN_SWEEPS(n_tasks)
             const int64_t k = tasks[place], lo = starts[k], m = starts[k + 1] - lo;
             const int64_t *own_features = features + lo;
@@ -355,10 +362,12 @@ static double design_pass(const mssl_columns *X, int64_t k, const double *c, dou
     return gained;
 }
 
-int64_t MSSL(design_sweeps)(int64_t d, const mssl_columns *X, const double *c, const double *totals, const double *mu,
+int64_t MSSL(design_sweeps)(int64_t K, int64_t d, const mssl_columns *X, const double *c, const double *totals, const double *mu,
                             const double *sums, const double *h, const mssl_coupling *C, const mssl_penalty *g, double *W, double *v,
                             double *state, double *mean, const int64_t *tasks, int64_t n_tasks, int64_t n_sweeps, double enough,
-                            double seconds, double *pull, int64_t *active, mssl_sweeping *at) {
+                            double seconds, mssl_sweeping *at) {
+    TAKE_ROOM(d, d)
+    double *pull = room;
     BEGIN_SWEEPS(n_tasks)
             const int64_t k = tasks[place], row = k * d;
             const double own = pull_of(C, k, W, d, mean, NULL, d, pull);
@@ -398,9 +407,10 @@ static double neighbours(const mssl_coupling *A, int64_t k, const double *D, int
 }
 
 int64_t MSSL(shared_sweeps)(int64_t K, int64_t d, const double *G, const double *q, const mssl_coupling *A, const double *ridge,
-                            const mssl_penalty *g, double *W, double *D, int64_t n_sweeps, double enough, double seconds, double *room,
-                            int64_t *active, mssl_sweeping *at) {
-    double *pull = room + 2 * d * d + 16 * d, *hw = pull + d;
+                            const mssl_penalty *g, double *W, double *D, int64_t n_sweeps, double enough, double seconds,
+                            mssl_sweeping *at) {
+    TAKE_ROOM(VISIT_ROOM(d) + 2 * d, d)
+    double *pull = room + VISIT_ROOM(d), *hw = pull + d;
     BEGIN_SWEEPS(K)
             const int64_t k = place;
             const double s = neighbours(A, k, D, d, pull);
@@ -426,8 +436,9 @@ static double dot_of(const double *restrict a, const double *restrict b, int64_t
 
 int64_t MSSL(aligned_sweeps)(int64_t K, int64_t d, int64_t n, const double *X, const double *H, const mssl_coupling *A,
                              const double *ridge, const mssl_penalty *g, double *W, double *HW, double *E, int64_t n_sweeps,
-                             double enough, double seconds, double *room, int64_t *active, mssl_sweeping *at) {
-    double *q = room + 2 * d * d + 16 * d, *hw = q + d, *old = hw + d, *z = old + d;
+                             double enough, double seconds, mssl_sweeping *at) {
+    TAKE_ROOM(VISIT_ROOM(d) + 3 * d + n, d)
+    double *q = room + VISIT_ROOM(d), *hw = q + d, *old = hw + d, *z = old + d;
     BEGIN_SWEEPS(K)
             const int64_t k = place;
             const double s = neighbours(A, k, E, n, z);
@@ -466,7 +477,8 @@ static double feature_pass(const double *X, int64_t n, const double *h, double s
 
 int64_t MSSL(feature_sweeps)(int64_t K, int64_t d, int64_t n, int64_t n_blocks, const double *X, const double *h,
                              const mssl_coupling *A, const double *ridge, const mssl_penalty *g, double *W, double *E,
-                             int64_t n_sweeps, double enough, double seconds, double *room, int64_t *active, mssl_sweeping *at) {
+                             int64_t n_sweeps, double enough, double seconds, mssl_sweeping *at) {
+    TAKE_ROOM(2 * n, d)
     double *z = room, *others = z + n;
     BEGIN_SWEEPS(K)
             const int64_t k = place;
@@ -548,11 +560,14 @@ static double weight_gap(const mssl_prior *C, int64_t K, int64_t d, const double
 
 int64_t MSSL(weight_descent)(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const double *q,
                              const mssl_penalty *g, const mssl_prior *C, double *W, double *HW, double tol, int64_t max_sweeps,
-                             double seconds, double *room, int64_t *active, mssl_descending *to) {
+                             double seconds, mssl_descending *to) {
     const double deadline = mssl_seconds() + seconds;
-    int64_t *tasks = active + d, *starts = tasks + K, *columns = starts + K + 1;
-    double *mean = room, *values = mean + d, *rest = values + K * K, *sweeping = rest + 3 * K * d;
-    if (!to->begun) {
+    const int begin = to->kept == NULL;
+    if (begin) to->kept = malloc((size_t)(d + 2 * K * K + 3 * K * d + 2 * K + 1) * sizeof(double));
+    if (to->kept == NULL) return MSSL_BROKE;
+    double *mean = to->kept, *values = mean + d, *rest = values + K * K;
+    int64_t *tasks = (int64_t *)(rest + 3 * K * d), *starts = tasks + K, *columns = starts + K + 1;
+    if (begin) {
         int64_t n = 0;
         for (int64_t k = 0; k < K; k++) {
             tasks[k] = k, starts[k] = n;
@@ -561,15 +576,16 @@ int64_t MSSL(weight_descent)(int64_t K, int64_t d, int64_t n_grams, const double
         }
         starts[K] = n;
         mean_of(C, K, d, W, mean);
-        to->gap = weight_gap(C, K, d, q, g, W, HW, mean, rest);
-        to->begun = 1;
+        to->gap = weight_gap(C, K, d, q, g, W, HW, mean, rest), to->enough = tol;
     }
     const mssl_coupling sparse = {starts, columns, values, C->u, C->rho};
+    int64_t ended = MSSL_DONE;
     while (to->gap > tol && to->done < max_sweeps) {
         const int64_t left = max_sweeps - to->done, burst = left < SWEEP_BURST ? left : SWEEP_BURST;
-        if (MSSL(gram_sweeps)(d, n_grams, H, scale, q, &sparse, g, W, HW, mean, tasks, K, burst, to->enough, deadline - mssl_seconds(),
-                              sweeping, active, &to->burst) == MSSL_AGAIN)
-            return MSSL_AGAIN;
+        ended = MSSL(gram_sweeps)(K, d, n_grams, H, scale, q, &sparse, g, W, HW, mean, tasks, K, burst, to->enough,
+                                  deadline - mssl_seconds(), &to->burst);
+        if (ended == MSSL_AGAIN) return ended;
+        if (ended == MSSL_BROKE) break;
         const double decrease = to->burst.decrease;
         to->done += to->burst.made;
         to->burst = (mssl_sweeping){0, 0, 0.0};
@@ -577,7 +593,8 @@ int64_t MSSL(weight_descent)(int64_t K, int64_t d, int64_t n_grams, const double
         if (decrease == 0.0) break; /* nothing moves any more */
         if (to->gap > tol) to->enough = least(to->enough, 0.5 * decrease * tol / to->gap);
     }
-    return to->gap > tol ? MSSL_LIMIT : MSSL_DONE;
+    free(to->kept), to->kept = NULL;
+    return ended == MSSL_BROKE ? ended : to->gap > tol ? MSSL_LIMIT : MSSL_DONE;
 }
 
 /* Row k of out = s_k H_k v_k (scale NULL: ones); rows of a Gram whose weight is zero are not read. */
@@ -620,13 +637,15 @@ static int precondition(int64_t K, int64_t d, int64_t n_grams, const double *H, 
 
 int64_t MSSL(weight_system)(int64_t K, int64_t d, int64_t n_grams, const double *H, const double *scale, const double *q,
                             const mssl_prior *C, double *W, double *HW, double *ridge, double *inverses, double tol, int64_t max_iter,
-                            double *room, double *gap) {
+                            double gap[1]) {
     const int64_t n = K * d;
-    double *R = room, *Z = R + n, *D = Z + n, *A = D + n, *T = A + n, *mean = T + n;
+    double *room = malloc((size_t)(5 * n + 2 * d * d + d + 1) * sizeof(double));
     *gap = INFINITY;
-    if (!precondition(K, d, n_grams, H, scale, C, ridge, inverses, mean + d)) return 0;
+    if (room == NULL) return 0;
+    double *R = room, *Z = R + n, *D = Z + n, *A = D + n, *T = A + n, *mean = T + n;
     int64_t made = 0;
-    for (int restart = 0; restart < 3; restart++) { /* the recurrence drifts: a restart decides whether it was good enough */
+    const int regular = precondition(K, d, n_grams, H, scale, C, ridge, inverses, mean + d);
+    for (int restart = 0; regular && restart < 3; restart++) { /* the recurrence drifts: a restart decides whether it was good enough */
         mean_of(C, K, d, W, mean);
         coupled(C, K, d, W, mean, A);
         for (int64_t a = 0; a < n; a++) R[a] = q[a] - HW[a] - A[a];
@@ -659,5 +678,6 @@ int64_t MSSL(weight_system)(int64_t K, int64_t d, int64_t n_grams, const double 
             if (!(inverse_quadratic(C, K, d, R, T) > tol)) break;
         }
     }
+    free(room);
     return made;
 }

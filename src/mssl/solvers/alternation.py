@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from mssl._typing import Moment
 from mssl.exceptions import DataError
-from mssl.kernels import BROKE, LIMIT, FitRounds, RoundsLimits, TaskLoss, plain
+from mssl.kernels import BROKE, LIMIT, FitRounds, TaskLoss, plain
 from mssl.model.coupling import Coupling
 from mssl.model.objective import LossAndPenalty, Point, evaluate, evaluate_again
 from mssl.model.task_matrix import count_entries
@@ -272,7 +272,7 @@ class _Rounds:
         They end early where a step fails, of which :meth:`alternate` knows more ways out.
         """
         L, e = self.structure.prices(self.scale)
-        limits = RoundsLimits(self.tol, _SHARE, _LOOSE, _ROUNDING, _TURNS)
+        limits = (self.tol, _SHARE, _LOOSE, _ROUNDING, _TURNS)
         rounds = FitRounds(
             loss,
             self.structure.strength,

@@ -1,0 +1,223 @@
+"""The compiled library: loaded once, its functions called as ``mssl.h`` declares them.
+
+The header is read for what every function takes. Arrays are checked for type, order and size, and that none that is
+written shares memory with another; the interpreter's lock is free while the library works.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from mssl.exceptions import MissingDependencyError, ParameterError
+
+LEVELS = ("base", "avx2", "avx512")
+_SUFFIX = ".dll" if sys.platform == "win32" else ".library"  # not .so, which Python would take for a module of its own
+_SCALARS: dict[str, Any] = {"int64_t": ctypes.c_int64, "double": ctypes.c_double, "void": None}
+_DTYPES = {"int64_t": np.dtype(np.int64), "double": np.dtype(np.float64)}
+_DECLARED = re.compile(r"(const )?(\w+) (\**)(\w+)(?:\[([^]]*)\])?")
+_byte_of: Any = ctypes.c_char.from_buffer
+_start_of = ctypes.addressof
+Span: TypeAlias = tuple[int, int, bool]  # where an array begins and ends, and whether it is written
+
+
+class Record(ctypes.Structure):
+    """A struct of the header, with the values that it was made of, which live as long as their addresses."""
+
+    spans: list[Span]
+    held: tuple[Any, ...]
+
+
+@cache
+def _header() -> str:
+    text = Path(__file__).with_name("mssl.h").read_text(encoding="utf-8")
+    return re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL))
+
+
+def _address(value: Any, dtype: Any, written: bool, size: int | None, spans: list[Span]) -> int:
+    """Where an array's numbers are, after a look at their type, order and number; the memory goes into ``spans``."""
+    if type(value) is not np.ndarray or (value.dtype is not dtype and value.dtype != dtype):
+        raise TypeError(_complaint(value, dtype))
+    try:
+        start = _start_of(_byte_of(value))  # a fifth of the time of value.ctypes; only arrays in row order have it
+    except (TypeError, ValueError) as error:  # nor have read-only arrays and empty ones
+        if not value.flags.c_contiguous:
+            raise TypeError(_complaint(value, dtype)) from error
+        if written and not value.flags.writeable:
+            raise TypeError("an array that a kernel writes to is read-only; pass a copy.") from error
+        start = int(value.ctypes.data)
+    length = value.nbytes
+    if size is not None and length != 8 * size:
+        raise TypeError(f"a kernel got an array of {dtype} of shape {value.shape}; it takes {size} numbers.")
+    spans.append((start, start + length, written))
+    return start
+
+
+def _complaint(value: Any, dtype: Any) -> str:
+    if type(value) is not np.ndarray:
+        return f"a kernel got a {type(value).__name__}; it takes an array of {dtype}."
+    order = "" if value.flags.c_contiguous else ", not in row order"
+    return f"a kernel got an array of {value.dtype} of shape {value.shape}{order}; it takes {dtype}."
+
+
+def _check_apart(spans: list[Span]) -> None:
+    """Raise where arrays share memory and one of them is written."""
+    spans.sort()
+    read = wrote = 0
+    for start, stop, written in spans:
+        if start < wrote or (written and start < read):
+            raise TypeError("arrays that a kernel writes to share memory; pass copies.")
+        if written:
+            wrote = stop
+        elif stop > read:
+            read = stop
+
+
+@cache
+def _fields(name: str) -> tuple[type[Record], list[Any]]:
+    """A struct, and of its fields what array each points to, as :func:`_address` takes it."""
+    found = re.search(rf"typedef struct \{{([^{{}}]*)\}} {name};", _header())
+    if found is None:
+        raise KeyError(name)
+    fields, arrays = [], []
+    for const, kind, rest in re.findall(r"(const )?(\w+) ([^;]+);", found[1]):
+        for word in rest.split(", "):
+            pointer = word.startswith("*")
+            scalar = ctypes.c_void_p if pointer else _SCALARS[kind] if kind in _SCALARS else _fields(kind)[0]
+            fields.append((word.lstrip("*"), scalar))
+            arrays.append((_DTYPES[kind], not const) if pointer and kind in _DTYPES else None)
+    return type(name, (Record,), {"_fields_": fields}), arrays
+
+
+def record(name: str, *values: Any) -> Any:
+    """A struct of the header by its fields, the last of which may be left out: they are zero."""
+    (kind, arrays), passed = _fields(name), []
+    spans: list[Span] = []
+    for value, array in zip(values, arrays, strict=False):
+        if array is not None and value is not None:
+            dtype, written = array
+            passed.append(_address(value, dtype, written, None, spans))
+        elif isinstance(value, Record):
+            spans += value.spans
+            passed.append(_start_of(value))
+        else:
+            passed.append(value)
+    _check_apart(spans)
+    made = kind(*passed)
+    made.spans, made.held = spans, values
+    return made
+
+
+class Function:
+    """A function of the library at one level."""
+
+    def __init__(self, handle: Any, name: str, level: str) -> None:
+        found = re.search(rf"(\w+) MSSL\({name}\)\((.*?)\);", _header())
+        if found is None:
+            raise AttributeError(f"mssl.h declares no function {name}.")
+        self.call = getattr(handle, f"mssl_{name}_{level}")
+        self.call.restype, self.call.argtypes = _SCALARS[found[1]], []
+        self.arrays, self.records, self.numbers = [], [], []
+        words, sizes = [], []
+        for place, (const, kind, stars, word, size) in enumerate(_DECLARED.findall(found[2])):
+            pointer = bool(stars or size)
+            self.call.argtypes = [*self.call.argtypes, ctypes.c_void_p if pointer else _SCALARS[kind]]
+            if pointer and kind in _DTYPES:
+                self.arrays.append((place, _DTYPES[kind], not const))
+                sizes.append(size or "None")
+            elif pointer:
+                self.records.append(place)
+            elif kind == "int64_t":
+                self.numbers.append(place)
+                words.append(word)
+        self.sizes = eval(f"lambda {', '.join(words)}: ({''.join(size + ',' for size in sizes)})")  # noqa: S307  # ours
+
+    def passed(self, *values: Any) -> list[Any]:
+        """The arguments as C takes them, checked."""
+        spans: list[Span] = []
+        answer = list(values)
+        sizes = self.sizes(*[values[place] for place in self.numbers])
+        for (place, dtype, written), size in zip(self.arrays, sizes, strict=True):
+            if values[place] is not None:
+                answer[place] = _address(values[place], dtype, written, size, spans)
+        for place in self.records:
+            if isinstance(values[place], Record):
+                spans += values[place].spans
+                answer[place] = _start_of(values[place])
+        _check_apart(spans)
+        return answer
+
+    def __call__(self, *values: Any) -> Any:
+        """Check and call."""
+        return self.call(*self.passed(*values))
+
+
+class _Library:
+    """The functions of the library at one level, found by name."""
+
+    def __init__(self) -> None:
+        self.handle = _open(Path(__file__).with_name(f"_kernels{_SUFFIX}"))
+        self.handle.mssl_level.restype = ctypes.c_int64
+        self.handle.mssl_release.argtypes = [ctypes.c_void_p]
+        most = int(self.handle.mssl_level())
+        self.level = os.environ.get("MSSL_SIMD") or LEVELS[most]
+        if self.level not in LEVELS[: most + 1]:
+            raise ParameterError(
+                f"MSSL_SIMD is {self.level!r}; allowed are {', '.join(map(repr, LEVELS[: most + 1]))}. Unset this "
+                "environment variable: the best that the processor has is then taken."
+            )
+
+    def __getattr__(self, name: str) -> Function:
+        function = Function(self.handle, name, self.level)
+        self.__dict__[name] = function
+        return function
+
+
+def _open(path: Path) -> ctypes.CDLL:
+    again = "Install mssl again with 'pip install .' (or 'pip install -e .' for development), which builds it."
+    if not path.exists():
+        raise MissingDependencyError(
+            f"The compiled part of mssl, {path.name}, is not beside {Path(__file__).name}. {again}"
+        )
+    try:
+        if sys.platform.startswith("linux"):
+            # It may be linked without the system's own: the maths library has to be there before it.
+            ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
+    except OSError:
+        pass  # another C library, which has it all in one
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise MissingDependencyError(f"The compiled part of mssl could not be loaded: {error}. {again}") from error
+
+
+@cache
+def library() -> Any:
+    """The library, loaded when first asked for."""
+    return _Library()
+
+
+@cache
+def _capsules() -> Any:
+    from scipy.linalg import cython_lapack
+
+    name_of, address_of = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    address_of.restype, address_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    capsules = [cython_lapack.__pyx_capi__[name] for name in ("dpotrf", "dpotri")]
+    return (ctypes.c_void_p * 2)(*(address_of(capsule, name_of(capsule)) for capsule in capsules))
+
+
+def lapack(n: int) -> int | None:
+    """Address of LAPACK's Cholesky factorisation and inverse, out of SciPy, where matrices are large enough for it."""
+    return ctypes.addressof(_capsules()) if n >= LAPACK_FROM else None
+
+
+LAPACK_FROM = 64  # variables from which the library asks LAPACK for factorisations
