@@ -106,7 +106,7 @@ def test_task_column_by_number_name_and_in_sparse_features():
         assert [test.tolist() for _, test in splitter.split(features)] == expected
     with pytest.raises(LayoutError, match="columns"):
         list(TaskKFold(3, task_column="x").split(pd.DataFrame(X, columns=["a", "t"])))
-    with pytest.raises(LayoutError, match="give a number"):
+    with pytest.raises(LayoutError, match="give the column's number"):
         list(TaskKFold(3, task_column=7).split(X))
 
 

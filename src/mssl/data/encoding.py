@@ -21,10 +21,10 @@ from sklearn.utils.validation import check_array
 from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import check_choice, refused, warn
 from mssl.data.inputs import (
-    CodedTasks,
     absent,
     as_given,
     as_table,
+    feature_labels,
     in_memory,
     is_place,
     listing,
@@ -358,12 +358,14 @@ class FeatureEncoder:
         return encoded_names(self.columns)
 
     @classmethod
-    def learn(cls, X: Any, missing: str, categorical: Any = None) -> tuple[FeatureEncoder, Array]:
-        """An encoder and the encoded values of a frame, or of an array of shape (N, d).
+    def learn(
+        cls, X: Any, missing: str, categorical: Any = None, names: Labels | None = None
+    ) -> tuple[FeatureEncoder, Array]:
+        """An encoder and the encoded values of a frame, or of an array of shape (N, d) and the names of its columns.
 
         Columns of text become categories, as do those of a name or a place in ``categorical``.
         """
-        given = _columns_of(X)
+        given = _columns_of(X, names)
         declared = _places(categorical, [column.name for column in given])
         columns = [learn_column(column, j in declared) for j, column in enumerate(given)]
         if missing == "indicator":
@@ -430,11 +432,12 @@ def encode_columns(
     return values, gaps
 
 
-def _columns_of(X: Any) -> list[FrameColumn]:
+def _columns_of(X: Any, names: Labels | None = None) -> list[FrameColumn]:
     """The columns of a frame, or of an array of shape (N, d)."""
     if hasattr(X, "columns"):
         return [FrameColumn(name, X[name]) for name in X.columns]
-    return [FrameColumn(f"x{j}", column) for j, column in enumerate(np.asarray(X).T)]
+    names = feature_labels(names, np.shape(X)[1])
+    return [FrameColumn(name, column) for name, column in zip(names, np.asarray(X).T, strict=True)]
 
 
 def _places(categorical: Any, names: list[str]) -> set[int]:
@@ -522,12 +525,12 @@ def read_features(
     """
     check_choice("missing", missing, ("error", "indicator"))
     if isinstance(X, Features):
-        return X if tasks is None else replace(X, tasks=_task_labels(tasks))
+        return X if tasks is None else replace(X, tasks=read_labels(tasks))
     if hasattr(X, "collect") and not hasattr(X, "shape"):
         raise DataError("X is a lazy frame that holds no values yet; call .collect() on it first.")
     X, labels, names = split_task_column(as_table(in_memory("X", X)), task_column, optional=tasks is not None)
     if tasks is not None:
-        labels = _task_labels(tasks)
+        labels = read_labels(tasks)
     learns, dtype = encoder is None, _dtype(X)
     text = _has_text(X)
     if encoder.has_categories if encoder else not later and (categorical is not None or text):
@@ -535,12 +538,9 @@ def read_features(
     else:
         if later and text:  # numbers that came as text, or a stated error
             X = np.column_stack([numbers_of(column) for column in _columns_of(X)])
-        values = _numbers(X, names)
+        values = _numbers(X)
         if learns and missing == "indicator" and not sparse.issparse(values):
-            encoder, _ = FeatureEncoder.learn(values.reshape(-1, values.shape[-1]), missing)
-            if names is not None:
-                named = (replace(column, name=str(name)) for column, name in zip(encoder.columns, names, strict=True))
-                encoder = replace(encoder, columns=tuple(named))
+            encoder, _ = FeatureEncoder.learn(values.reshape(-1, values.shape[-1]), missing, names=names)
         if encoder is not None and values.shape[-1] == len(encoder.columns):  # else the caller says what is wrong
             flat = encoder.encode(values.reshape(-1, values.shape[-1]))
             values = flat.reshape(*values.shape[:-1], flat.shape[1])
@@ -562,10 +562,6 @@ def _encoded(X: Any, encoder: FeatureEncoder | None, missing: str, categorical: 
     return learned[0], learned[1].reshape(*np.shape(X)[:-1], -1)
 
 
-def _task_labels(tasks: Any) -> Any:
-    return tasks if isinstance(tasks, CodedTasks) else read_labels(tasks)
-
-
 def _dtype(X: Any) -> Any:
     """float32 where an array, or all columns of a frame, are of it; else float64."""
     kinds = getattr(X, "dtypes", ()) if hasattr(X, "columns") else [getattr(X, "dtype", None)]
@@ -583,7 +579,7 @@ def _is_plain(series: Any) -> bool:
     return kind in ("b", "i", "u", "f") if kind is not None else bool(series.dtype.is_numeric())
 
 
-def _numbers(X: Any, names: Labels | None) -> Any:
+def _numbers(X: Any) -> Any:
     """X as floats, which may be missing; infinite ones raise."""
     if getattr(getattr(X, "dtype", None), "kind", "") in tuple("mM"):
         raise DataError(f"X holds times ({X.dtype}); convert them to numbers, such as days since a date.")

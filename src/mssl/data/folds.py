@@ -29,14 +29,13 @@ from sklearn.utils.validation import _num_samples
 from mssl._typing import Index, Mask
 from mssl._validation import check_whole_number, refused
 from mssl.data.inputs import (
-    CodedTasks,
     as_given,
     is_missing,
-    is_place,
     listing,
     number_tasks,
     read_labels,
     read_row_labels,
+    task_ids,
 )
 from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError, LayoutError, ParameterError
@@ -61,7 +60,7 @@ class TaskSplitter(BaseCrossValidator):
             groups = task_ids(X, self.task_column)
         if groups is None or np.ndim(y) == 2 or np.ndim(X) == 3:
             return np.asarray([0]), np.zeros(n, dtype=np.intp)
-        labels = groups if isinstance(groups, CodedTasks) else read_labels(groups)
+        labels = read_labels(groups)
         if labels.shape != (n,):
             raise LayoutError(f"X has {n} rows, the task ids have shape {labels.shape}; give one id a row.")
         return number_tasks(labels)
@@ -300,23 +299,6 @@ def row_mask(rows: Index, n: int) -> NDArray[np.bool_]:
     member = np.zeros(n, dtype=bool)
     member[rows[rows < n]] = True
     return member
-
-
-def task_ids(X: Any, column: Any) -> NDArray[Any]:
-    """The task ids in a column of a frame, an array or a sparse matrix."""
-    if hasattr(X, "columns"):
-        if column not in list(X.columns):
-            raise LayoutError(f"task_column is {listing([column])}, but X has the columns {listing(list(X.columns))}.")
-        return np.asarray(X[column])
-    if not hasattr(X, "shape"):
-        X = as_given(X)
-    if not is_place(column, X.shape[1]):
-        raise LayoutError(
-            f"task_column is {listing([column])}; X has {X.shape[1]} columns without names, give a number."
-        )
-    if sparse.issparse(X):
-        return np.asarray(sparse.csr_array(X)[:, [int(column) % X.shape[1]]].toarray().ravel())
-    return np.asarray(X)[:, column]
 
 
 class TaskKFold(_Dealt):

@@ -115,37 +115,42 @@ def as_table(X: Any, columns: Any = None) -> Any:
     return frame[[name for name in known if name in frame] + [name for name in frame if name not in known]]
 
 
-def split_task_column(X: Any, column: Any, optional: bool = False) -> tuple[Any, Any, Labels | None]:
-    """X without the column of task ids, these ids, and the names of the other columns, where there are any."""
-    if hasattr(X, "columns") and hasattr(X, "shape"):
-        names = list(X.columns)
-        labels = None
-        twice = sorted({str(name) for name in names if names.count(name) > 1})
-        if twice:
-            raise DataError(f"X has more than one column named {listing(twice)}; give every column a name of its own.")
-        if column is not None and not (optional and column not in names):
-            if column not in names:
-                allowed = f"give one of the columns of X, which are {listing(names)}"
-                raise refused("task_column", column, allowed, error=LayoutError)
-            labels = read_labels(X[column])
-            X = X.drop(columns=column) if hasattr(X, "iloc") else X.drop(column)
-            names.remove(column)
-        feature_names = np.asarray(names, dtype=object) if all(isinstance(n, str) for n in names) else None
-        return X, labels, feature_names
-    if column is None or (optional and isinstance(column, str)):  # an array has no column of a name
-        return X, None, None
-    if not sparse.issparse(X):
-        X = as_given(X)
+def task_ids(X: Any, column: Any) -> Labels:
+    """The task ids in a column of a frame, an array or a sparse matrix."""
+    if hasattr(X, "columns"):
+        if column not in list(X.columns):
+            allowed = f"give one of the columns of X, which are {listing(list(X.columns))}"
+            raise refused("task_column", column, allowed, error=LayoutError)
+        return read_labels(X[column])
+    X = X if hasattr(X, "shape") else as_given(X)
     if X.ndim < 2:
         raise LayoutError(f"X has shape {X.shape}; give a table of rows and columns, or records with their names.")
     if not is_place(column, X.shape[1]):
         allowed = f"X is a plain array with {X.shape[1]} columns: give the column's number, or a DataFrame"
         raise refused("task_column", column, allowed, error=LayoutError)
-    keep = np.delete(np.arange(X.shape[1]), column)
     if sparse.issparse(X):
-        X = sparse.csr_array(X)
-        return X[:, keep], X[:, [int(column) % X.shape[1]]].toarray().ravel(), None
-    return X[:, keep], read_labels(X[:, column]), None
+        return np.asarray(sparse.csr_array(X)[:, [int(column) % X.shape[1]]].toarray().ravel())
+    return read_labels(X[:, column])
+
+
+def split_task_column(X: Any, column: Any, optional: bool = False) -> tuple[Any, Any, Labels | None]:
+    """X without the column of task ids, these ids, and the names of the other columns, where there are any."""
+    if hasattr(X, "columns") and hasattr(X, "shape"):
+        names, labels = list(X.columns), None
+        twice = sorted({str(name) for name in names if names.count(name) > 1})
+        if twice:
+            raise DataError(f"X has more than one column named {listing(twice)}; give every column a name of its own.")
+        if column is not None and not (optional and column not in names):
+            labels = task_ids(X, column)
+            X = without_columns(X, (column,))
+            names.remove(column)
+        feature_names = np.asarray(names, dtype=object) if all(isinstance(n, str) for n in names) else None
+        return X, labels, feature_names
+    if column is None or (optional and isinstance(column, str)):  # an array has no column of a name
+        return X, None, None
+    labels = task_ids(X, column)
+    X = sparse.csr_array(X) if sparse.issparse(X) else as_given(X)
+    return X[:, np.delete(np.arange(X.shape[1]), column)], labels, None
 
 
 def is_place(column: Any, count: int) -> bool:
@@ -165,9 +170,9 @@ def as_given(values: Any) -> Labels:
     return array if set(map(type, objects.ravel().tolist())) <= {str, np.str_} else objects
 
 
-def read_labels(tasks: Any) -> Labels:
-    """Task ids as an array of one kind; a missing one raises."""
-    return _row_labels(tasks, "Task ids have", "task id", "name their task")
+def read_labels(tasks: Any) -> Any:
+    """Task ids as an array of one kind, or coded as they came; a missing one raises."""
+    return tasks if isinstance(tasks, CodedTasks) else _row_labels(tasks, "Task ids have", "task id", "name their task")
 
 
 def read_row_labels(name: str, values: Any) -> Labels:
@@ -439,7 +444,7 @@ def _heads(labels: Any) -> tuple[Labels, Index]:
 
 def locate_tasks(labels: Any, known: Labels) -> Index:
     """Index of each label among the known task names; −1 for those that are not among them."""
-    labels, of_row = _heads(labels if isinstance(labels, CodedTasks) else read_labels(labels))
+    labels, of_row = _heads(read_labels(labels))
     if labels.dtype.kind in "US" and known.dtype.kind not in "USO":
         known = known.astype(str)
     elif labels.dtype.kind not in "US" and known.dtype.kind in "US":

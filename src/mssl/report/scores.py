@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl.data.encoding import Features
-from mssl.data.folds import task_ids
-from mssl.data.inputs import is_missing, listing, locate_tasks, unseen_tasks
+from mssl.data.inputs import is_missing, listing, locate_tasks, task_ids, unseen_tasks
 from mssl.exceptions import DataError
 from mssl.graph.inference import COVERAGE
 from mssl.graph.task_graph import short_name
