@@ -102,14 +102,13 @@ class TableSchema:
         parameters = {"task_column": self.task, "missing": encoder.missing}
         columns = np.asarray(self.names[1:], dtype=object)
         features = np.asarray(self.feature_names, dtype=object)
-        for part in (model, getattr(model, "best_estimator_", model)):
-            known = part.get_params()
-            given = {key: parameters.get(key.removeprefix("estimator__")) for key in known}
-            part.set_params(**{key: value for key, value in given.items() if value is not None})
-            part.table_, part.feature_names_in_, part.n_features_in_ = self, columns, len(columns)
-            part.encoder_ = encoder if filled or encoder.has_categories else None
-            maps = getattr(part, "maps_", None)
-            part.features_ = features if maps is None else maps.get_feature_names_out(features)
+        part = getattr(model, "best_estimator_", model)
+        for own in (model, part):
+            given = {key: parameters.get(key.removeprefix("estimator__")) for key in own.get_params()}
+            own.set_params(**{key: value for key, value in given.items() if value is not None})
+        part.table_, part.feature_names_in_, part.n_features_in_ = self, columns, len(columns)
+        part.encoder_ = encoder if filled or encoder.has_categories else None
+        part.features_ = features if part.maps_ is None else part.maps_.get_feature_names_out(features)
 
     def read(self, path: str | Path, *, with_target: bool = False) -> Table:
         """Read the columns that are needed from a file."""
