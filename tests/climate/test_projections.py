@@ -310,7 +310,7 @@ def test_months_that_follow_each_other_raise_no_note_about_an_order(method):
 @pytest.mark.parametrize("on", ["residual", "coef"])
 def test_the_page_says_what_is_related(on):
     pytest.importorskip("matplotlib")
-    from mssl.report.content import gather
+    from mssl.report.content import Content
     from mssl.report.sections.pairs import pair_section
 
     random = np.random.default_rng(0)
@@ -319,7 +319,7 @@ def test_the_page_says_what_is_related(on):
     noise = np.repeat(random.normal(size=(200, 2)), 4, axis=1)
     y = np.einsum("nkd,kd->nk", X, W) + noise + 0.5 * random.normal(size=(200, 8))
     model = mssl.MSSLRegressor(0.1, on=on).fit(X, y)
-    section = pair_section(gather(model, rows=None, transfer=None, stability=None, coordinates=None, title=None))
+    section = pair_section(Content(model))
     what = {"residual": "residuals", "coef": "weights"}
     caption = str(section.body)
     assert f"of tasks whose {what.pop(on)} are related" in caption

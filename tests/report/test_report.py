@@ -34,8 +34,8 @@ from mssl import (
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, MissingDependencyError, MSSLError
 from mssl.graph.task_graph import partial_correlation
+from mssl.plots.fits import read_stability
 from mssl.plots.support import pool
-from mssl.report.content import read_stability
 from mssl.report.figures import Section
 from mssl.report.scores import measure, read_gains
 from mssl.report.tables import Column
@@ -573,7 +573,7 @@ def test_stability_means_the_same_in_every_form():
         (lambdas, upper, 0.8),
     ]
     for form in forms:
-        found = read_stability(form, 3)
+        found = read_stability(form)
         np.testing.assert_array_equal(found.frequencies, upper)
         assert found.threshold == 0.8
 

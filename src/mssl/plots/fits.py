@@ -1,7 +1,7 @@
 """Pictures of fits: coefficients, paths, stability, convergence, gains, errors."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,6 +39,15 @@ _FOREST = 60  # lines of a forest plot that can be read
 MOST_LINES = 600  # curves of edges, stable and not: more cannot be told from each other
 
 
+class Stability(NamedTuple):
+    """Selection frequencies (L, E) of edges along a path: ``ends`` is (E, 2), or None where edges are not named."""
+
+    lambdas: FloatArray
+    frequencies: FloatArray
+    threshold: float
+    ends: NDArray[np.intp] | None
+
+
 def plot_coefficients(
     source: Any,
     ax: Any = None,
@@ -65,17 +74,19 @@ def plot_coefficients(
         columns where the model knows it.
     coverage : float
         Of the intervals.
-    per : {"unit", "spread"}
+    per : {"unit", "spread", "largest"}
         What a coefficient is the change for: one unit of its column, or one standard deviation of it in training, which
-        makes columns of different units comparable.
+        makes columns of different units comparable; or its share of the largest coefficient of its column.
     """
     values = numbers(getattr(source, "coef_", source), "coefficients", 2)
     spreads = feature_spreads(source, values.shape[1])
     scale = np.ones(values.shape[1])
-    if check_choice("per", per, ("unit", "spread")) == "spread":
+    if check_choice("per", per, ("unit", "spread", "largest")) == "spread":
         if spreads is None:
             raise DataError("The spread of the columns is not known; give a fitted model without feature maps.")
         scale, label = spreads, f"{label} × spread of the column"
+    elif per == "largest":
+        scale, label = 1 / np.abs(values).max(axis=0, initial=1e-300), "share of the feature's largest"
     names = as_names(tasks, source, "tasks_", values.shape[0], "tasks")
     attribute = "features_" if hasattr(source, "features_") else "feature_names_in_"
     columns = as_names(features, source, attribute, values.shape[1], "features")
@@ -85,43 +96,23 @@ def plot_coefficients(
         std = getattr(source, "coef_std_", None)
         half = None if std is None else float(ndtri(0.5 + coverage / 2)) * scale * std
         label = label if std is None else f"{label}, {coverage:.0%} interval"
-        return draw_forest(ax, scale * values, half, (names, columns), label, sizes)
-    values = values * scale
-    graph = getattr(source, "graph_", None)
-    order, groups = np.arange(len(values)), None
+        return _forest(ax, scale * values, half, (names, columns), label, sizes)
+    graph, order, what, groups = getattr(source, "graph_", None), np.arange(len(values)), "tasks", None
+    ax = axes(ax, (4.2, 3.2))
     if isinstance(graph, TaskGraph) and len(graph) == len(values):
         groups = as_display(graph).groups
-        order = task_order(graph, groups)
-    return draw_coefficients(axes(ax, (4.2, 3.2)), values, label, names, columns, order, groups)
-
-
-def draw_coefficients(
-    ax: Any,
-    values: FloatArray,
-    label: str,
-    names: Sequence[Any],
-    columns: Sequence[Any],
-    order: Any,
-    groups: Any,
-    share: float = COEF_SHARE,
-) -> Any:
-    """Draw coefficients as a heat map, tasks by group where there are groups."""
-    heat(ax, values[order], label, share=share)
+        order, what = task_order(graph, groups), "tasks, by community"
+    heat(ax, (values * scale)[order], label, share=1.0 if per == "largest" else COEF_SHARE)
     width, height = size_in_points(ax)
-    name_ticks(ax.yaxis, [names[k] for k in order], height, "tasks" if groups is None else "tasks, by community")
+    name_ticks(ax.yaxis, [names[k] for k in order], height, what)
     name_ticks(ax.xaxis, columns, width, "features")
     if groups is not None:
         part_groups(ax, groups, across=False)
     return ax
 
 
-def draw_forest(
-    ax: Any,
-    values: FloatArray,
-    half: FloatArray | None,
-    names: tuple[Sequence[Any], Sequence[Any]],
-    label: str,
-    sizes: FloatArray,
+def _forest(
+    ax: Any, values: FloatArray, half: FloatArray | None, names: tuple[list[Any], list[Any]], label: str, sizes: Any
 ) -> Any:
     """Weights with half widths of intervals, one line each, grouped by feature: those of the largest sizes."""
     K, d = values.shape
@@ -234,7 +225,7 @@ def plot_stability(
     Parameters
     ----------
     lambdas : fitted StabilitySelection, or (L,)
-        A selection, or strengths.
+        A selection, any object or mapping with ``lambdas`` and ``frequencies``, a tuple of these, or strengths.
     frequencies : (L, n_edges) or (L, K, K), optional
         Selection frequencies in [0, 1]; of square matrices, the upper triangle. Those of the selection by default.
     ax : matplotlib Axes, optional
@@ -245,25 +236,8 @@ def plot_stability(
     ----------
     Meinshausen & Bühlmann, Stability selection, 2010, doi:10.1111/j.1467-9868.2010.00740.x.
     """
-    if hasattr(lambdas, "frequencies_"):
-        frequencies = lambdas.frequencies_ if frequencies is None else frequencies
-        threshold = lambdas.threshold if threshold is None else threshold
-        lambdas = lambdas.lambdas_
-    threshold = 0.9 if threshold is None else threshold
-    table = numbers(frequencies, "selection frequencies", 2, 3)
-    if table.ndim == 3:
-        if table.shape[1] != table.shape[2]:
-            raise DataError(f"Selection frequencies have shape {table.shape}; give (L, K, K) or (L, n_edges).")
-        table = table[:, *np.triu_indices(table.shape[1], 1)]
-    if table.size and (table.min() < 0 or table.max() > 1):
-        raise DataError(f"Selection frequencies run from {table.min():g} to {table.max():g}; give numbers from 0 to 1.")
-    return draw_stability(axes(ax), _strengths(lambdas, len(table)), table, threshold)
-
-
-def draw_stability(
-    ax: Any, strengths: FloatArray, table: FloatArray, threshold: float, ends: NDArray[np.intp] | None = None
-) -> Any:
-    """Draw selection frequencies (L, E) of edges, of many those selected most often; `ends` (E, 2) are their tasks."""
+    strengths, table, threshold, ends = read_stability(lambdas, frequencies, threshold)
+    ax = axes(ax)
     collections = matplotlib_module("collections")
     top = table.max(axis=0)
     stable = top >= threshold
@@ -281,6 +255,39 @@ def draw_stability(
     ax.set_ylabel("selection frequency of an edge", fontsize=NORMAL)
     legend_above(ax, 3)
     return ax
+
+
+def read_stability(source: Any, frequencies: Any = None, threshold: float | None = None) -> Stability:
+    """Strengths, frequencies and threshold of a stability selection, in whichever form they came."""
+    if isinstance(source, Stability):
+        return source
+    if frequencies is not None:
+        lambdas, own = source, None
+    elif isinstance(source, tuple) and not hasattr(source, "_fields"):
+        lambdas, frequencies, own = (*source, None, None)[:3]
+    else:
+        lambdas, frequencies, own = (_field(source, name) for name in ("lambdas", "frequencies", "threshold"))
+    if lambdas is None or frequencies is None:
+        raise DataError(
+            "stability holds no path; give lambdas (L,) and frequencies, (L, K, K) or (L, E), as attributes or keys."
+        )
+    table, ends = numbers(frequencies, "selection frequencies", 2, 3), None
+    if table.ndim == 3:
+        if table.shape[1] != table.shape[2]:
+            raise DataError(f"Selection frequencies have shape {table.shape}; give (L, K, K) or (L, n_edges).")
+        ends = np.column_stack(np.triu_indices(table.shape[1], 1))
+        table = table[:, *ends.T]
+    if table.size and (table.min() < 0 or table.max() > 1):
+        raise DataError(f"Selection frequencies run from {table.min():g} to {table.max():g}; give numbers from 0 to 1.")
+    threshold = own if threshold is None else threshold
+    return Stability(_strengths(lambdas, len(table)), table, 0.9 if threshold is None else float(threshold), ends)
+
+
+def _field(source: Any, name: str) -> Any:
+    """A field of a mapping or of an object, which may have it as a fitted attribute (a trailing underscore)."""
+    if isinstance(source, Mapping):
+        return source.get(name, source.get(f"{name}_"))
+    return getattr(source, name, getattr(source, f"{name}_", None))
 
 
 def plot_convergence(source: Any, ax: Any = None) -> Any:
@@ -315,47 +322,62 @@ def plot_transfer(
     Parameters
     ----------
     gains : TransferReport, mapping of task to gain in per cent, (K,) array, or rows with ``task`` and ``gain``
+        Gains that are NaN are left out.
     ax : matplotlib Axes, optional
     tasks : K names, optional
     label : str
         What the gain is, with its unit.
     """
-    if hasattr(gains, "verdict"):
-        found, amounts = list(gains.tasks), (100 * gains.gain).tolist()
-    elif isinstance(gains, Mapping):
-        found, amounts = list(gains), list(gains.values())
-    else:
-        reports = list(gains)
-        named = bool(reports) and all(hasattr(report, "task") and hasattr(report, "gain") for report in reports)
-        found = [report.task for report in reports] if named else list(range(len(reports)))
-        amounts = [report.gain for report in reports] if named else reports
-    values = numbers(amounts, "gains", 1)
-    names = as_names(found if tasks is None else tasks, None, "", len(values), "tasks")
-    return draw_gains(ax, values, names, label)
-
-
-def draw_gains(
-    ax: Any, values: FloatArray, names: Sequence[Any], label: str, marks: Sequence[str] = (), *, shown: bool = True
-) -> Any:
-    """Draw gains as sorted bars."""
-    order = np.argsort(-values, kind="stable")
-    few = len(values) <= 80
-    ax = axes(ax, (3.6, float(np.clip(0.6 + 0.13 * len(values), 2.2, 7.0)) if few else 3.4), shown=shown)
-    heights = np.arange(len(values))
+    rows = gain_rows(gains)
+    values = numbers([row.get("gain") for row in rows], "gains", 1, missing=True)
+    names = as_names([row.get("task") for row in rows] if tasks is None else tasks, None, "", len(values), "tasks")
+    order = np.argsort(-values, kind="stable")[: np.isfinite(values).sum()]
+    few = len(order) <= 80
+    ax = axes(ax, (3.6, float(np.clip(0.6 + 0.13 * len(order), 2.2, 7.0)) if few else 3.4))
+    heights = np.arange(len(order))
     for lost, color, hatch, word in ((False, POSITIVE, "", "gain"), (True, NEGATIVE, "////", "loss")):
         part = (values[order] < 0) == lost
         style = {"color": color} if not lost else {"facecolor": "white", "edgecolor": color, "hatch": hatch, "lw": 0.6}
         if part.any():
             label_of = f"{word} ({int(part.sum())})"
             bars = ax.barh(heights[part], values[order][part], height=0.8 if few else 1.0, label=label_of, **style)
-            for bar, k in zip(bars, order[part] if marks else (), strict=False):
-                marked(bar, "bar", [marks[k]])
+            for bar, k in zip(bars, order[part], strict=True):
+                marked(bar, "bar", [str(k)])
     ax.axvline(0, color=GREY, lw=0.6)
-    ax.set_ylim(len(values) - 0.4, -0.6)
+    ax.set_ylim(len(order) - 0.4, -0.6)
     name_ticks(ax.yaxis, [names[k] for k in order], size_in_points(ax)[1], "tasks, best first")
     ax.set_xlabel(label, fontsize=NORMAL)
     legend_above(ax, 2)
     return ax
+
+
+def gain_rows(gains: Any, tasks: Sequence[Any] | None = None) -> list[dict[str, Any]]:
+    """Gains over single-task fits, in whichever form they came, as rows with task and gain."""
+    if all(hasattr(gains, name) for name in ("tasks", "together", "alone", "gain", "verdict")):  # a TransferReport
+        names = ("task", "deviance", "deviance alone", "gain", "verdict")
+        columns = (gains.tasks.tolist(), gains.together, gains.alone, 100 * gains.gain, gains.verdict)
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    if isinstance(gains, Mapping):
+        return [{"task": task, "gain": gain} for task, gain in gains.items()]
+    if hasattr(gains, "to_dict"):
+        return list(gains.to_dict("records"))
+    if not isinstance(gains, Iterable):
+        raise DataError(f"transfer is of type {type(gains).__name__}; give a mapping of task to gain, or rows.")
+    items = list(gains)
+    if items and all(hasattr(item, "task") and hasattr(item, "gain") for item in items):
+        return [_fields(item) for item in items]
+    if items and all(isinstance(item, Mapping) for item in items):
+        return [dict(item) for item in items]
+    names_given = range(len(items)) if tasks is None else tasks
+    if len(items) != len(names_given):
+        raise DataError(f"transfer has {len(items)} numbers for {len(names_given)} tasks; give one each.")
+    return [{"task": task, "gain": gain} for task, gain in zip(names_given, items, strict=True)]
+
+
+def _fields(item: Any) -> dict[str, Any]:
+    """The fields of a named tuple, a data class or a plain object."""
+    names = getattr(item, "_fields", None) or getattr(type(item), "__dataclass_fields__", None) or vars(item)
+    return {name: getattr(item, name) for name in names}
 
 
 def plot_box(

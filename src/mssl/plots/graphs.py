@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from mssl._typing import TaskMatrix
 from mssl._validation import check_choice
 from mssl.exceptions import ParameterError
+from mssl.graph.display import Display
 from mssl.graph.geometry import (
     NEGATIVE,
     POSITIVE,
@@ -104,32 +105,26 @@ def plot_precision(
         Put the tasks of a community side by side, with lines between communities.
     """
     check_choice("kind", kind, ("partial", "precision"))
-    graph = as_graph(source, tasks)
+    graph = source.graph if isinstance(source, Display) else as_graph(source, tasks)
     names = as_names(tasks, graph, "tasks", len(graph), "tasks")
     if kind == "partial":
         values, label = np.asarray(graph.weights), "partial correlation"
     elif isinstance(source, TaskGraph):
         raise ParameterError("A TaskGraph holds no precision; give the model or the matrix, or kind='partial'.")
     else:
-        values, label = numbers(getattr(source, "precision_", source), "precisions", 2), "precision"
-    groups = as_display(graph).groups if ordered else None
+        matrix = getattr(source, "precision_", source)
+        dense = matrix.toarray() if hasattr(matrix, "toarray") else matrix
+        values, label = numbers(dense, "precisions", 2), "precision"
+    groups = as_display(source if isinstance(source, Display) else graph).groups
+    order = task_order(graph, groups) if ordered else np.arange(len(graph))
     ax = axes(ax, square(len(graph), 3.7, 0.105 if len(graph) <= 66 else 0.02))
-    return draw_pairs(ax, values, label, names, task_order(graph, groups) if ordered else None, groups)
-
-
-def draw_pairs(
-    ax: Any, values: FloatArray, label: str, names: Sequence[Any], order: NDArray[Any] | None, groups: Any
-) -> Any:
-    """Draw a matrix of pairs of tasks as a heat map, by group where an order is given; the diagonal stays grey."""
-    K = len(values)
-    off = np.where(np.eye(K, dtype=bool), np.nan, values)
-    shown: NDArray[np.intp] = np.arange(K) if order is None else order
-    heat(ax, off[np.ix_(shown, shown)], label, "equal")
+    off = np.where(np.eye(len(graph), dtype=bool), np.nan, values)
+    heat(ax, off[np.ix_(order, order)], label, "equal")
     width, height = size_in_points(ax)
-    what = "tasks" if order is None else "tasks, by community"
-    name_ticks(ax.yaxis, [names[k] for k in shown], height, what)
-    name_ticks(ax.xaxis, [names[k] for k in shown], width, what)
-    if order is not None:
+    what = "tasks, by community" if ordered else "tasks"
+    name_ticks(ax.yaxis, [names[k] for k in order], height, what)
+    name_ticks(ax.xaxis, [names[k] for k in order], width, what)
+    if ordered:
         part_groups(ax, groups)
     return ax
 

@@ -188,6 +188,7 @@ def signed_colours(reach: float) -> dict[str, Any]:
 
 _CELLS = 300  # cells on a side of an image: more show nothing more
 OURS = "mssl-"  # begins the names that artists have for a page
+_MATRIX = "_mssl_matrix"  # attribute of axes: what a heat map shows
 MARKS = "_mssl_marks"  # attribute of artists: what each of their parts stands for
 COEF_SHARE = 0.99  # of the coefficients that are not zero, which the colours of a heat map tell apart
 
@@ -238,8 +239,14 @@ def heat(ax: Any, values: FloatArray, label: str, aspect: str = "auto", share: f
     ax.set_facecolor(NOTHING)
     marked(drawing, "image")
     marked(ax.patch, "cells")
+    setattr(ax, _MATRIX, values)
     colour_bar(ax, drawing, label, fraction=0.046)
     return drawing
+
+
+def shown_matrix(ax: Any) -> FloatArray:
+    """The whole matrix of a heat map."""
+    return np.asarray(getattr(ax, _MATRIX))
 
 
 def part_groups(ax: Any, groups: NDArray[Any], *, across: bool = True) -> None:

@@ -81,9 +81,9 @@ def write(
     ...     page.read_text(encoding="utf-8").count("<section")
     11
     """
-    from mssl.report.content import GivenRows, gather
+    from mssl.report.content import Content
     from mssl.report.page import render
 
-    rows = None if data is None else GivenRows(data, held_out)
-    content = gather(model, rows=rows, transfer=transfer, stability=stability, coordinates=coordinates, title=title)
+    measured = {"data": data, "held_out": held_out, "transfer": transfer, "stability": stability}
+    content = Content(model, **measured, coordinates=coordinates, title=title)
     return write_text(path, render(content))

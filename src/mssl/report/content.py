@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from mssl.data.columns import feature_spreads
 from mssl.estimators.effects import PartialEffect
 from mssl.estimators.summary import last_step
 from mssl.exceptions import DataError, package_versions
-from mssl.graph.display import Display, display
+from mssl.graph.display import display
 from mssl.graph.export import Edge
 from mssl.graph.geometry import community_colors, task_order
-from mssl.graph.inference import COVERAGE
 from mssl.graph.task_graph import TaskGraph, short_name
 from mssl.metrics import NEGLIGIBLE_GAIN
-from mssl.model.task_matrix import DENSE_UP_TO
 from mssl.plots.effects import curves, most_relevant
+from mssl.plots.fits import Stability, read_stability
 from mssl.plots.support import history_columns
-from mssl.report.scores import Gains, Scores, measure, read_gains
+from mssl.report.scores import measure, read_gains
 from mssl.transfer import gain_over_separate, lead_over_separate
 
 FloatArray = NDArray[np.float64]
@@ -39,22 +37,6 @@ _MOST_WEIGHTS = 100  # weights that are drawn one by one, with intervals
 _PACKAGES = ("mssl", "numpy", "scipy", "scikit-learn", "matplotlib")
 
 
-class Stability(NamedTuple):
-    """Selection frequencies of edges along a path: ``ends`` is (E, 2), or None where edges are not named."""
-
-    lambdas: FloatArray
-    frequencies: FloatArray
-    threshold: float
-    ends: IntArray | None
-
-
-class GivenRows(NamedTuple):
-    """Rows to measure a model on, and whether it was fitted without them (None: not known)."""
-
-    data: Any
-    held_out: bool | None
-
-
 class Effect(NamedTuple):
     """What one column does: on the mean of the tasks, and on each of them (K, n)."""
 
@@ -62,45 +44,29 @@ class Effect(NamedTuple):
     by_task: FloatArray
 
 
-class NewTask(NamedTuple):
-    """What an unseen task is predicted with: weights (d,), intercept, and whether `predict` does so unasked."""
-
-    coef: FloatArray
-    intercept: float
-    unasked: bool
-
-
-@dataclass(frozen=True, eq=False)
 class Content:
-    """What a page is made of.
+    """What a page is made of: a fitted model, or the last step of a pipeline, and what was measured of it.
 
     Attributes
     ----------
-    title, method : str
-        Title of the page, class of the model.
+    model, method, title : fitted estimator, its class, title of the page
     shown : Display
         The graph as it is drawn, with coordinates and selection frequencies where known, its groups, certain edges and
-        what was found; without edges where the model has no graph.
-    has_graph : bool
-        Whether the model has a graph at all.
-    precision : ndarray of shape (K, K) or None
+        what was found; without edges where the model has no graph (``has_graph``).
     coef : ndarray of shape (K, d)
-    coef_error : ndarray of shape (K, d) or None
-        Half widths of the weights' 90 % intervals, of models with few weights.
     features : list of str
     spread : ndarray of shape (d,) or None
         Standard deviation of each feature in training, where the model knows it.
-    new_task : NewTask or None
     scores, gains, stability : what the caller measured, or None
+    history : dict of str to ndarray
+        Objective and gaps, round by round.
+    ending : str
+        What became of the fit: a sentence, or nothing.
     shared_gain : float or None
         The share of the separate models' deviance that is gone in cross-validation, where that is known.
     cross_validated : str
         What else folds say of the fit: a sentence, or nothing.
-    history : dict of str to ndarray
-        Objective and gaps, round by round.
-    certificate : tuple of (relative gap or None, status)
     noise : ndarray of shape (K,) or None
-    mean_variance : float
     settings, record : lists of (name, text)
     relevance : dict of str to float
         How much each column moves the predictions.
@@ -108,29 +74,48 @@ class Content:
         Curves of the columns that do so most.
     """
 
-    title: str
-    method: str
-    shown: Display
-    has_graph: bool
-    precision: FloatArray | None
-    coef: FloatArray
-    coef_error: FloatArray | None
-    features: list[Any]
-    spread: FloatArray | None
-    new_task: NewTask | None
-    scores: Scores | None
-    shared_gain: float | None
-    cross_validated: str
-    gains: Gains | None
-    stability: Stability | None
-    history: dict[str, FloatArray]
-    certificate: tuple[float | None, str]
-    noise: FloatArray | None
-    mean_variance: float
-    settings: list[tuple[str, str]]
-    record: list[tuple[str, str]]
-    relevance: dict[str, float]
-    effects: list[Effect]
+    def __init__(
+        self,
+        model: Any,
+        *,
+        data: Any = None,
+        held_out: bool | None = None,
+        transfer: Any = None,
+        stability: Any = None,
+        coordinates: Any = None,
+        title: str | None = None,
+    ) -> None:
+        self.scores = None if data is None else measure(model, data, held_out=held_out)
+        self.model = model = last_step(model)
+        self.coef = _coefficients(model)
+        K, d = self.coef.shape
+        named = getattr(model, "tasks_", range(K))
+        tasks = [name.item() if isinstance(name, np.generic) else name for name in named]
+        self.method = type(model).__name__
+        self.title = short_name(title, 200) if title is not None else f"{self.method}: {K} tasks"
+        self.stability = None if stability is None else _of_tasks(read_stability(stability), K)
+        graph, self.has_graph = _graph(model, tasks, coordinates, self.stability)
+        self.shown = display(graph)
+        on = getattr(getattr(model, "best_estimator_", model), "on", "")
+        if self.shown.notes and on == "coef" and getattr(model, "layout_", "long") != "long":
+            also = "rows of all tasks belong together here: on='residual' relates the tasks' errors as well"
+            self.shown = self.shown._replace(notes=[*self.shown.notes, also])
+        features = getattr(model, "features_", getattr(model, "feature_names_in_", None))
+        self.features = list(range(d)) if features is None else list(features)
+        self.spread = feature_spreads(model, d)
+        self.gains = None if transfer is None else read_gains(transfer, tasks)
+        self.history = _history(model)
+        result = getattr(model, "result_", None)
+        gap, status = getattr(result, "relative_gap", None), getattr(result, "status", "")
+        precisely = "" if gap is None else f", with a relative gap of {float(gap):.1e}"
+        self.ending = f"The fit {status}{precisely}" if status else ""
+        self.shared_gain, self.cross_validated = gain_over_separate(model), _cross_validated(model)
+        noise = getattr(model, "noise_", None)
+        self.noise = None if noise is None else np.broadcast_to(np.asarray(noise, dtype=float), K)
+        self.settings = _settings(model)
+        self.record = _record(model, data)
+        self.relevance = model.column_relevance() if hasattr(model, "column_quantiles_") else {}
+        self.effects = _effects(model, tasks)
 
     @property
     def graph(self) -> TaskGraph:
@@ -183,76 +168,12 @@ class Content:
         """Tasks by group, and inside one by falling strength."""
         return task_order(self.graph, self.communities)
 
-    @cached_property
-    def ordered_names(self) -> list[Any]:
-        """Names of the tasks in that order."""
-        return [self.graph.tasks[k] for k in self.order]
 
-
-def gather(
-    model: Any, *, rows: GivenRows | None, transfer: Any, stability: Any, coordinates: Any, title: str | None
-) -> Content:
-    """Read what a page shows off a fitted model, or a pipeline that ends in one, and what was measured of it."""
-    scores = None if rows is None else measure(model, rows.data, held_out=rows.held_out)
-    model = last_step(model)
-    coef = _coefficients(model)
-    tasks = [
-        name.item() if isinstance(name, np.generic) else name for name in getattr(model, "tasks_", range(len(coef)))
-    ]
-    path = None if stability is None else read_stability(stability, len(tasks))
-    graph, has_graph = _graph(model, tasks, coordinates, path)
-    shown = display(graph)
-    notes = list(shown.notes)
-    if (
-        notes
-        and getattr(getattr(model, "best_estimator_", model), "on", "") == "coef"
-        and getattr(model, "layout_", "long") != "long"
-    ):
-        notes.append("rows of all tasks belong together here: on='residual' relates the tasks' errors as well")
-    method = type(model).__name__
-    precision: Any = getattr(model, "precision_", None)
-    if hasattr(precision, "toarray"):
-        precision = precision.toarray() if len(tasks) <= DENSE_UP_TO else None
-    noise = getattr(model, "noise_", None)
-    result = getattr(model, "result_", None)
-    gap = getattr(result, "relative_gap", None)
-    features = getattr(model, "features_", getattr(model, "feature_names_in_", None))
-    return Content(
-        title=short_name(title, 200) if title is not None else f"{method}: {len(tasks)} tasks",
-        method=method,
-        shown=shown._replace(notes=notes),
-        has_graph=has_graph,
-        precision=None if precision is None else np.asarray(precision, dtype=float),
-        coef=coef,
-        coef_error=_errors(model, coef),
-        features=list(range(coef.shape[1])) if features is None else list(features),
-        spread=feature_spreads(model, coef.shape[1]),
-        new_task=_new_task(model),
-        scores=scores,
-        shared_gain=gain_over_separate(model),
-        cross_validated=_cross_validated(model),
-        gains=None if transfer is None else read_gains(transfer, tasks),
-        stability=path,
-        history=_history(model),
-        certificate=(None if gap is None else float(gap), str(getattr(result, "status", ""))),
-        noise=None if noise is None else np.broadcast_to(np.asarray(noise, dtype=float), len(tasks)),
-        mean_variance=float(getattr(model, "mean_variance_", 0.0)),
-        settings=_settings(model),
-        record=_record(model, rows),
-        relevance=model.column_relevance() if hasattr(model, "column_quantiles_") else {},
-        effects=_effects(model, tasks),
-    )
-
-
-def _errors(model: Any, coef: FloatArray) -> FloatArray | None:
-    """Half widths of the weights' intervals, where there are few weights."""
-    std = getattr(getattr(model, "best_estimator_", model), "coef_std_", None) if coef.size <= _MOST_WEIGHTS else None
-    return None if std is None else float(ndtri(0.5 + COVERAGE / 2)) * std
-
-
-def _new_task(model: Any) -> NewTask | None:
-    coef = getattr(model, "unseen_coef_", None)
-    return None if coef is None else NewTask(coef, float(model.unseen_intercept_), model.unseen_ == "mean")
+def _of_tasks(path: Stability, K: int) -> Stability:
+    """The path, if it is of the model's tasks."""
+    if path.ends is not None and len(path.ends) != K * (K - 1) // 2:
+        raise DataError(f"stability has frequencies of {len(path.ends)} pairs; give (L, {K}, {K}) or (L, E).")
+    return path
 
 
 def _cross_validated(model: Any) -> str:
@@ -306,38 +227,6 @@ def _graph(model: Any, tasks: list[Any], coordinates: Any, path: Stability | Non
     return found, known
 
 
-def read_stability(stability: Any, n_tasks: int) -> Stability:
-    """Strengths, frequencies and threshold of a stability selection, in whichever form they came."""
-    if isinstance(stability, tuple) and not hasattr(stability, "_fields"):
-        lambdas, frequencies, threshold = (*stability, None, None)[:3]
-    else:
-        lambdas, frequencies, threshold = (_field(stability, name) for name in ("lambdas", "frequencies", "threshold"))
-    if lambdas is None or frequencies is None:
-        raise DataError(
-            "stability holds no path; give lambdas (L,) and frequencies, (L, K, K) or (L, E), as attributes or keys."
-        )
-    strengths, table = np.asarray(lambdas, dtype=float), np.asarray(frequencies, dtype=float)
-    ends = None
-    if table.ndim == 3 and table.shape[1:] == (n_tasks, n_tasks):
-        i, j = np.triu_indices(n_tasks, 1)
-        table, ends = table[:, i, j], np.column_stack([i, j])
-    if table.ndim != 2 or strengths.shape != (len(table),) or not len(table):
-        raise DataError(
-            f"stability has {strengths.shape} penalty strengths and frequencies of shape {table.shape}; give "
-            f"(L,) and (L, {n_tasks}, {n_tasks}) or (L, E)."
-        )
-    if table.size and not (table.min() >= 0 and table.max() <= 1):
-        raise DataError(f"stability has frequencies from {table.min():g} to {table.max():g}; give numbers from 0 to 1.")
-    return Stability(strengths, table, 0.9 if threshold is None else float(threshold), ends)
-
-
-def _field(source: Any, name: str) -> Any:
-    """A field of a mapping or of an object, which may have it as a fitted attribute (a trailing underscore)."""
-    if isinstance(source, Mapping):
-        return source.get(name, source.get(f"{name}_"))
-    return getattr(source, name, getattr(source, f"{name}_", None))
-
-
 def _history(model: Any) -> dict[str, FloatArray]:
     history = getattr(model, "history_", None)
     with suppress(DataError):
@@ -350,7 +239,7 @@ def _settings(model: Any) -> list[tuple[str, str]]:
     return [(str(name), short_name(repr(value), 200)) for name, value in parameters.items()]
 
 
-def _record(model: Any, rows: GivenRows | None) -> list[tuple[str, str]]:
+def _record(model: Any, data: Any) -> list[tuple[str, str]]:
     """Data, versions and date."""
     K, d = np.shape(model.coef_)
     package = type(model).__module__.partition(".")[0]  # the module inside it may move
@@ -362,7 +251,7 @@ def _record(model: Any, rows: GivenRows | None) -> list[tuple[str, str]]:
         if hasattr(model, name):
             value = getattr(model, name)
             facts.append((words, f"{value:.8g}" if isinstance(value, float) else short_name(value, 60)))
-    facts.append(("data given to the report", "none" if rows is None else f"y of shape {np.shape(rows.data[1])}"))
+    facts.append(("data given to the report", "none" if data is None else f"y of shape {np.shape(data[1])}"))
     facts += package_versions(*_PACKAGES).items()
     facts.append(("Python", platform.python_version()))
     facts.append(("written", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")))

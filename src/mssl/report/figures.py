@@ -8,6 +8,7 @@ from typing import Any
 
 from mssl._html import Html, tag
 from mssl.graph.task_graph import short_name
+from mssl.plots.support import axes
 from mssl.plots.svg import svg
 
 #: Edges that a page holds at most, the strongest: those that have room are shown, sliders choose.
@@ -22,6 +23,11 @@ class Section:
     title: str
     body: Html
     data: dict[str, Any] = field(default_factory=dict)
+
+
+def canvas(width: float, height: float) -> Any:
+    """Axes of a figure for the page, which ``plt.show()`` does not know; in inches."""
+    return axes(None, (width, height), shown=False)
 
 
 def drawing(element: str, ax: Any, alt: str, hidden: Collection[str] = ()) -> Html:

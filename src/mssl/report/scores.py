@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from mssl.exceptions import DataError
 from mssl.graph.inference import COVERAGE
 from mssl.graph.task_graph import short_name
 from mssl.metrics import area_under_curve, base_log_loss, deviance_score
+from mssl.plots.fits import gain_rows
 
 FloatArray = NDArray[np.float64]
 
@@ -179,7 +180,7 @@ def read_gains(transfer: Any, tasks: Sequence[Any]) -> Gains:
     place = {name: k for k, name in enumerate(tasks)}
     columns: dict[str, FloatArray] = {}
     words: dict[int, str] = {}
-    for row in _rows(transfer, tasks):
+    for row in gain_rows(transfer, tasks):
         if row.get("task") not in place:
             raise DataError(
                 f"transfer names the task {short_name(row.get('task'))!r}; the model does not know it. Give its tasks."
@@ -204,30 +205,3 @@ def _verdict(gain: float, word: str) -> str:
     if np.isnan(gain):
         return ""
     return word if word in ("gain", "loss", "even") else "gain" if gain > 0 else "loss" if gain < 0 else "even"
-
-
-def _rows(transfer: Any, tasks: Sequence[Any]) -> list[dict[str, Any]]:
-    if all(hasattr(transfer, name) for name in ("tasks", "together", "alone", "gain", "verdict")):  # a TransferReport
-        names = ("task", "deviance", "deviance alone", "gain", "verdict")
-        columns = (transfer.tasks.tolist(), transfer.together, transfer.alone, 100 * transfer.gain, transfer.verdict)
-        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-    if isinstance(transfer, Mapping):
-        return [{"task": task, "gain": gain} for task, gain in transfer.items()]
-    if hasattr(transfer, "to_dict"):
-        return list(transfer.to_dict("records"))
-    if not isinstance(transfer, Iterable):
-        raise DataError(f"transfer is of type {type(transfer).__name__}; give a mapping of task to gain, or rows.")
-    items = list(transfer)
-    if items and all(hasattr(item, "task") and hasattr(item, "gain") for item in items):
-        return [_fields(item) for item in items]
-    if all(isinstance(item, Mapping) for item in items):
-        return [dict(item) for item in items]
-    if len(items) != len(tasks):
-        raise DataError(f"transfer has {len(items)} numbers for {len(tasks)} tasks; give one each.")
-    return [{"task": task, "gain": gain} for task, gain in zip(tasks, items, strict=True)]
-
-
-def _fields(item: Any) -> dict[str, Any]:
-    """The fields of a named tuple, a data class or a plain object."""
-    names = getattr(item, "_fields", None) or getattr(type(item), "__dataclass_fields__", None) or vars(item)
-    return {name: getattr(item, name) for name in names}

@@ -10,8 +10,8 @@ from mssl._html import Html, tag
 from mssl.estimators.effects import PartialEffect
 from mssl.graph.task_graph import short_name
 from mssl.plots.effects import draw_effect
-from mssl.plots.support import NORMAL, FloatArray, axes
-from mssl.report.figures import Section, count, picture, small_table
+from mssl.plots.support import NORMAL, FloatArray
+from mssl.report.figures import Section, canvas, count, picture, small_table
 
 if TYPE_CHECKING:
     from mssl.report.content import Content
@@ -23,7 +23,7 @@ def effect_section(content: Content) -> Section | None:
         return None
     multiples: list[Html] = []
     for number, (shared, by_task) in enumerate(content.effects):
-        ax = axes(None, (3.5, 2.3), shown=False)
+        ax = canvas(3.5, 2.3)
         draw_effect(ax, shared, by_task)
         ax.set_ylabel("partial effect", fontsize=NORMAL)
         band = " with its band" if shared.lower is not None else ""

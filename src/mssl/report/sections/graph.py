@@ -12,8 +12,8 @@ from mssl.graph.geometry import PALETTE, thin_edges
 from mssl.graph.task_graph import short_name
 from mssl.plots.graphs import place_labels, plot_chord, plot_graph
 from mssl.plots.maps import plot_map
-from mssl.plots.support import OURS, SMALL, axes
-from mssl.report.figures import MOST_EDGES, Section, count, named, picture
+from mssl.plots.support import OURS, SMALL
+from mssl.report.figures import MOST_EDGES, Section, canvas, count, named, picture
 from mssl.report.tables import Column, Row, linked_table, numbers
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def graph_section(content: Content) -> Section | None:
     """Points and lines, with sliders that hide weak and rarely selected edges."""
     if content.missing_graph is not None:
         return None
-    ax = axes(None, (6.3, 4.6), shown=False)
+    ax = canvas(6.3, 4.6)
     plot_graph(content.shown._replace(notes=[]), ax, max_edges=MOST_EDGES)
     ax.set_xlabel("")
     unnamed = content.n_tasks - len(ax.texts)
@@ -142,7 +142,7 @@ def chord_section(content: Content) -> Section | None:
     """Tasks on a circle, community by community, edges as curves inside it."""
     if content.missing_graph is not None:
         return None
-    ax = axes(None, (4.6, 4.6), shown=False)
+    ax = canvas(4.6, 4.6)
     plot_chord(content.shown._replace(notes=[]), ax, groups=content.communities.tolist(), max_edges=MOST_EDGES)
     ax.set_xlabel("")
     alt = (
@@ -169,10 +169,10 @@ def map_section(content: Content) -> Section | None:
         words = [f"Colour is the {content.scores.error_name}, yellow is worse."]
     source = content.shown._replace(notes=[])
     try:
-        ax = plot_map(source, axes(None, (5.4, 4.4), shown=False), **look)
+        ax = plot_map(source, canvas(5.4, 4.4), **look)
     except MissingDependencyError as error:
         words.append(f"Coastlines are left out: {error.args[0].split('.')[0]}.")
-        ax = plot_map(source, axes(None, (5.4, 4.4), shown=False), coast=False, **look)
+        ax = plot_map(source, canvas(5.4, 4.4), coast=False, **look)
     most = f", of the strongest {_MOST_ARCS}" if content.graph.n_edges > _MOST_ARCS else ""
     words.append(f"Edges are those of the graph above{most}." if content.graph.n_edges else "There is no edge to draw.")
     ax.set_xlabel("longitude (°E)")

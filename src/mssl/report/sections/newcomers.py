@@ -18,22 +18,22 @@ _MOST_FEATURES = 20
 
 def new_task_section(content: Content) -> Section | None:
     """The weights that an unseen task gets, and how far the tasks that were seen lie from them."""
-    new = content.new_task
-    if new is None or content.n_tasks < 2:
+    coef = getattr(content.model, "unseen_coef_", None)
+    if coef is None or content.n_tasks < 2:
         return None
     predict, unseen = tag("code", Html("predict")), tag("code", Html("unseen='mean'"))
     how = (
         Html(predict, " does so unasked, with a warning")
-        if new.unasked
+        if content.model.unseen_ == "mean"
         else Html("give ", predict, " ", unseen, " for it; without it such a task is refused")
     )
-    d = len(new.coef)
-    spread = np.sqrt(((content.coef - new.coef) ** 2).mean(axis=0))
-    size = np.abs(new.coef) * (1.0 if content.spread is None else content.spread)
+    d = len(coef)
+    spread = np.sqrt(((content.coef - coef) ** 2).mean(axis=0))
+    size = np.abs(coef) * (1.0 if content.spread is None else content.spread)
     by = "largest first" if content.spread is None else "largest times the spread of its feature first"
     order = np.argsort(-size, kind="stable")[:_MOST_FEATURES]
-    lines = [("intercept", f"{new.intercept:.4g}", "–")]
-    lines += [(short_name(content.features[k], 60), f"{new.coef[k]:.4g}", f"{spread[k]:.3g}") for k in order]
+    lines = [("intercept", f"{content.model.unseen_intercept_:.4g}", "–")]
+    lines += [(short_name(content.features[k], 60), f"{coef[k]:.4g}", f"{spread[k]:.3g}") for k in order]
     rest = f" Shown are the first {_MOST_FEATURES} of {count(d, 'weight')}." if d > _MOST_FEATURES else ""
     words = Html(
         *("A task that was not in the fit is predicted with the tasks' mean: ", how),

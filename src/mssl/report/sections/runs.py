@@ -8,9 +8,9 @@ import numpy as np
 
 from mssl._html import Html
 from mssl.graph.task_graph import short_name
-from mssl.plots.fits import MOST_LINES, draw_stability, plot_convergence
-from mssl.plots.support import axes, distances
-from mssl.report.figures import Section, count, picture, sentence
+from mssl.plots.fits import MOST_LINES, plot_convergence, plot_stability
+from mssl.plots.support import distances
+from mssl.report.figures import Section, canvas, count, picture, sentence
 
 if TYPE_CHECKING:
     from mssl.report.content import Content
@@ -33,8 +33,7 @@ def stability_section(content: Content) -> Section | None:
         f"Selection frequency of edges along the path of penalties; {reach} reach the threshold. Most often selected: "
         f"{', '.join(often)}."
     )
-    ax = axes(None, (4.6, 2.8), shown=False)
-    draw_stability(ax, found.lambdas, found.frequencies, found.threshold, ends)
+    ax = plot_stability(found, ax=canvas(4.6, 2.8))
     caption = (
         f"Blue: the {reach} selected in at least {found.threshold:.0%} of the subsamples somewhere (dashed line); "
         f"grey: the others, at most {MOST_LINES} of either. The penalty falls from left to right."
@@ -49,10 +48,7 @@ def convergence_section(content: Content) -> Section | None:
     if not content.history:
         return None
     rounds = max(map(len, content.history.values()))
-    gap, status = content.certificate
-    words = (
-        f"The fit {status}" + (f", with a relative gap of {gap:.1e}" if gap is not None else "") + "." if status else ""
-    )
+    words = f"{content.ending}." if content.ending else ""
     shown = {name: values for name, values in distances(content.history).items() if np.isfinite(values).any()}
     if not shown:
         return Section(
@@ -65,6 +61,6 @@ def convergence_section(content: Content) -> Section | None:
     ends = [(name, values[np.isfinite(values)]) for name, values in shown.items()]
     fell = "; ".join(f"{name} from {values[0]:.1e} to {values[-1]:.1e}" for name, values in ends)
     alt = f"Objective and duality gaps over {count(rounds, 'round')}, on a log scale: {fell}."
-    ax = plot_convergence(content.history, axes(None, (4.4, 2.5), shown=False))
+    ax = plot_convergence(content.history, canvas(4.4, 2.5))
     body = picture("plot-convergence", ax, alt, Html(f"{words} Values of zero cannot be drawn on a log scale.".strip()))
     return Section("convergence", "Convergence", body)

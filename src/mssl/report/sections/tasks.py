@@ -11,8 +11,8 @@ from mssl._html import Html, tag
 from mssl.graph.inference import COVERAGE
 from mssl.graph.task_graph import short_name
 from mssl.model.task_matrix import entries_at
-from mssl.plots.fits import draw_gains
-from mssl.report.figures import Section, count, named, picture
+from mssl.plots.fits import plot_transfer
+from mssl.report.figures import Section, canvas, count, named, picture
 from mssl.report.tables import Column, Row, linked_table, numbers
 
 if TYPE_CHECKING:
@@ -30,15 +30,14 @@ def task_section(content: Content) -> Section:
 
 
 def _gain_bars(content: Content, gains: Gains) -> Html:
-    measured = np.flatnonzero(np.isfinite(gains.gain))
-    gain = gains.gain[measured]
+    gain = gains.gain[np.isfinite(gains.gain)]
     losers = count(int(gains.lost.sum()), "task")
     alt = (
         f"Bars of the gain of {count(len(gain), 'task')} over single-task fits, from {gain.min():+.1f} to "
         f"{gain.max():+.1f} %; {losers} lose."
     )
-    names = [content.graph.tasks[k] for k in measured]
-    ax = draw_gains(None, gain, names, _GAIN, [str(k) for k in measured], shown=False)
+    ax = canvas(3.6, float(np.clip(0.6 + 0.13 * len(gain), 2.2, 7.0)) if len(gain) <= 80 else 3.4)
+    plot_transfer(gains.gain, ax, tasks=content.graph.tasks, label=_GAIN)
     return picture("plot-gains", ax, alt, Html("Gain over the single-task fit, best first; losses are hatched."))
 
 

@@ -146,8 +146,7 @@ def _strangers(scores: Scores) -> Html:
 
 def _gains(content: Content) -> Html:
     if content.gains is None:
-        known = content.shared_gain is not None or content.cross_validated
-        return Html("" if known else "The gain over single-task fits was not measured.")
+        return Html("" if _shared_gain(content) else "The gain over single-task fits was not measured.")
     gain, lost = content.gains.gain, np.flatnonzero(content.gains.lost)
     measured = count(int(np.isfinite(gain).sum()), "task")
     text = (
@@ -163,11 +162,10 @@ def _gains(content: Content) -> Html:
 
 
 def _certain(content: Content) -> Html:
-    gap, status = content.certificate
     rounds = max((len(values) for values in content.history.values()), default=0)
     text = " ".join(f"{note[:1].upper() + note[1:]}." for note in content.shown.notes)
-    if status:
-        text += f" The fit {status}" + (f", with a relative gap of {gap:.1e}" if gap is not None else "")
+    if content.ending:
+        text += f" {content.ending}"
         text += f", after {count(rounds, 'round')}." if rounds else "."
     confidence = content.graph.confidence
     if confidence is not None and content.graph.n_edges:
@@ -176,8 +174,9 @@ def _certain(content: Content) -> Html:
         text += f" {often:,} of {count(len(seen), 'edge')} were selected in at least 90 % of the subsamples."
     elif content.graph.n_edges:
         text += " How often each edge would be selected on other data was not measured; StabilitySelection does that."
-    if content.mean_variance > 0:
-        text += f" The tasks share a mean, of variance {content.mean_variance:.3g}."
+    shared = float(getattr(content.model, "mean_variance_", 0.0))
+    if shared > 0:
+        text += f" The tasks share a mean, of variance {shared:.3g}."
     if content.noise is not None and content.noise.max() > content.noise.min():
         text += f" Noise of the tasks runs from {content.noise.min():.3g} to {content.noise.max():.3g}."
     return Html(text or "Nothing was measured that says so.")
