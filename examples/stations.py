@@ -21,7 +21,7 @@ test = data.X_test.rename(columns={"task": "station"})
 print(transfer_report(model, X, y, X_test=test, y_test=data.y_test))
 
 graph = MSSLRegressor(graph_penalty=0.5, task_column="station").fit(X, y).graph_
-print(graph.edges(top=8))
+print(graph.support(top=8))
 for group in graph.communities():
     print(len(group), "stations:", ", ".join(map(str, group)))
 

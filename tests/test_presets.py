@@ -187,4 +187,4 @@ def test_edges_by_name_are_refused_with_the_way_to_positions():
             presets.make("s2m2r", edges=edges).fit(X, y, tasks=tasks)
     place = {name: k for k, name in enumerate(sorted(set(tasks.tolist())))}
     model = presets.make("s2m2r", edges=[(place["north"], place["south"])]).fit(X, y, tasks=tasks)
-    assert [{edge.task_i, edge.task_j} for edge in model.graph_.edges()] == [{"north", "south"}]
+    assert [{edge.task_i, edge.task_j} for edge in model.graph_.support()] == [{"north", "south"}]

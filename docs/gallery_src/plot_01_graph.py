@@ -22,7 +22,7 @@ number = {task: k for k, task in enumerate(known.tasks)}
 
 figure, axes = plt.subplots(1, 2, figsize=(8, 3.8), layout="constrained")
 for ax, pairs, title in (
-    (axes[0], [edge[:2] for edge in known.edges()], "known"),
+    (axes[0], [edge[:2] for edge in known.support()], "known"),
     (axes[1], relations.pairs, f"learned: {len(relations)} relations"),
 ):
     for i, j in pairs:

@@ -330,7 +330,7 @@ def test_a_known_graph_comes_from_a_table_of_edges(tmp_path):
     with pytest.warns(UserWarning, match="share an occasion"):  # the small table repeats its numbers in every task
         called(*fit, "--edges", edges)
     found = mssl.load(model).graph_
-    assert [(edge.task_i, edge.task_j) for edge in found.edges()] == [("a", "c")]
+    assert [(edge.task_i, edge.task_j) for edge in found.support()] == [("a", "c")]
     by_hand = mssl.presets.s2m2r(edges=[(0, 2, 2.0)])
     called(*fit, "--edges", edges, "--set", "structure__alpha=1")
     columns = np.loadtxt(path, delimiter=",", skiprows=1, usecols=(1, 2, 3))

@@ -89,7 +89,7 @@ def test_strong_edges_are_drawn_shorter_than_weak_ones():
     ring = [(k, (k + 1) % 8, 0.9 if k % 2 else 0.1) for k in range(8)]
     graph = TaskGraph.from_edges(ring)
     places = graph_layout(graph)
-    length = {(i, j): np.hypot(*(places[i] - places[j])) for i, j, *_ in graph.edges()}
+    length = {(i, j): np.hypot(*(places[i] - places[j])) for i, j, *_ in graph.support()}
     strong = [value for ends, value in length.items() if graph.weights[ends] > 0.5]
     weak = [value for ends, value in length.items() if graph.weights[ends] < 0.5]
     assert max(strong) < min(weak)
@@ -145,7 +145,7 @@ def test_thinning_keeps_the_strongest_and_says_so(graph, limit):
     thinned, note = thin_edges(graph, limit)
     assert thinned.n_edges == min(limit, graph.n_edges)
     assert bool(note) == (thinned.n_edges < graph.n_edges)
-    assert list(thinned.edges()) == list(graph.edges(top=limit))
+    assert list(thinned.support()) == list(graph.support(top=limit))
     if note:
         assert str(limit) in note
         assert str(graph.n_edges) in note

@@ -89,8 +89,8 @@ def test_from_precision_reads_the_pattern_of_a_sparse_matrix_and_obeys_tol():
 
     precision = np.array([[2.0, -1.0, 0.02], [-1.0, 2.0, 0.0], [0.02, 0.0, 2.0]])
     graph = TaskGraph.from_precision(csr_array(precision), tasks=["a", "b", "c"])
-    assert [(e.task_i, e.task_j) for e in graph.edges()] == [("a", "b"), ("a", "c")]
-    assert graph.edges()[0].weight == 0.5
+    assert [(e.task_i, e.task_j) for e in graph.support()] == [("a", "b"), ("a", "c")]
+    assert graph.support()[0].weight == 0.5
     assert TaskGraph.from_precision(precision, tol=0.01).n_edges == 1
     assert not np.signbit(graph.weights[graph.weights == 0]).any()
 
@@ -121,9 +121,9 @@ def test_weights_count_on_edges_only():
 @FEW
 @given(graphs())
 def test_counts_agree(graph):
-    assert graph.n_edges == len(graph.edges()) == graph.degree().sum() / 2
+    assert graph.n_edges == len(graph.support()) == graph.degree().sum() / 2
     assert sum(map(len, graph.components())) == sum(map(len, graph.communities())) == len(graph)
-    weights = [abs(edge.weight) for edge in graph.edges()]
+    weights = [abs(edge.weight) for edge in graph.support()]
     assert weights == sorted(weights, reverse=True)
     for task in graph.tasks:
         assert len(graph.neighbors(task)) == graph.degree()[graph.index(task)]
@@ -139,7 +139,9 @@ def test_renaming_by_permutation_changes_nothing_but_order(graph, random):
     assert moved.subgraph(graph.tasks) == graph
     assert {frozenset(c) for c in moved.components()} == {frozenset(c) for c in graph.components()}
     assert moved.compare(graph).f1 == 1
-    assert {frozenset(e[:2]): e.weight for e in moved.edges()} == {frozenset(e[:2]): e.weight for e in graph.edges()}
+    assert {frozenset(e[:2]): e.weight for e in moved.support()} == {
+        frozenset(e[:2]): e.weight for e in graph.support()
+    }
 
 
 @FEW
@@ -204,8 +206,8 @@ def test_finer_resolution_gives_more_communities():
 
 def test_threshold_keeps_what_is_strong_and_sure():
     graph = TaskGraph.from_edges([("a", "b", 0.5, 0.4), ("b", "c", -0.3, 0.95), ("c", "d", 0.1, 1.0)])
-    assert [e[:2] for e in graph.threshold(min_weight=0.3).edges()] == [("a", "b"), ("b", "c")]
-    assert [e[:2] for e in graph.threshold(0.2, 0.9).edges()] == [("b", "c")]
+    assert [e[:2] for e in graph.threshold(min_weight=0.3).support()] == [("a", "b"), ("b", "c")]
+    assert [e[:2] for e in graph.threshold(0.2, 0.9).support()] == [("b", "c")]
     assert graph.threshold() == graph
     assert graph.threshold(0.1, 0.95).n_edges == 2
     with pytest.raises(ParameterError, match="StabilitySelection"):
@@ -241,7 +243,7 @@ def test_hostile_names_survive_every_export(tmp_path):
     assert TaskGraph.from_json(graph.to_json()) == graph
     rows = list(csv.reader(io.StringIO(graph.to_csv(safe=False), newline="")))
     assert rows[0] == ["task_i", "task_j", "weight", "confidence"]
-    assert {frozenset(row[:2]) for row in rows[1:]} == {frozenset(e[:2]) for e in graph.edges()}
+    assert {frozenset(row[:2]) for row in rows[1:]} == {frozenset(e[:2]) for e in graph.support()}
     root = ET.fromstring(graph.to_graphml())
     space = "{http://graphml.graphdrawing.org/xmlns}"
     names = [node.find(f"{space}data").text or "" for node in root.iter(f"{space}node")]
@@ -371,7 +373,7 @@ def test_damaged_json_is_refused(text):
 
 
 def test_edge_table_is_a_sequence_that_prints_well():
-    table = TaskGraph.from_edges([(k, k + 1, 1 / (k + 1), 0.5) for k in range(30)]).edges()
+    table = TaskGraph.from_edges([(k, k + 1, 1 / (k + 1), 0.5) for k in range(30)]).support()
     assert isinstance(table[:3], EdgeTable)
     assert len(table[:3]) == 3
     assert table[0] in table
@@ -381,7 +383,7 @@ def test_edge_table_is_a_sequence_that_prints_well():
     assert len(lines) == 22
     assert lines[0].split() == ["task_i", "task_j", "weight", "confidence"]
     assert lines[-1] == "… 10 more"
-    assert len(TaskGraph.from_edges([("a", "b"), ("b", "c")]).edges(top=1)) == 1
+    assert len(TaskGraph.from_edges([("a", "b"), ("b", "c")]).support(top=1)) == 1
     frame = pytest.importorskip("pandas") and table.to_frame()
     assert list(frame.columns) == ["task_i", "task_j", "weight", "confidence"]
     assert len(frame) == 30
@@ -393,7 +395,7 @@ def test_html_is_escaped_and_rich_takes_no_markup():
     graph = TaskGraph.from_edges(
         [("<script>alert(1)</script>", "[bold]x[/bold]", 0.5), ("<img src=x onerror=1>", "b", 0.1)]
     )
-    for text in (graph._repr_html_(), graph.edges()._repr_html_()):
+    for text in (graph._repr_html_(), graph.support()._repr_html_()):
         assert "<script" not in text
         assert "<img" not in text
         assert "&lt;script&gt;" in text
@@ -402,7 +404,7 @@ def test_html_is_escaped_and_rich_takes_no_markup():
     console = Console(file=io.StringIO(), width=120)
     console.print(graph)
     assert "[bold]x[/bold]" in console.file.getvalue()
-    assert "TaskGraph(4 tasks, 2 edges" in console.file.getvalue()
+    assert "TaskGraph(4 tasks, support of 2 pairs" in console.file.getvalue()
 
 
 @given(st.text(max_size=60), st.integers(2, 30))
@@ -422,7 +424,7 @@ def test_empty_and_single_graphs_are_graphs():
         assert graph.compare(np.zeros((K, K))).f1 == 1
         assert TaskGraph.from_json(graph.to_json()) == graph
         assert "<svg" in graph._repr_html_()
-        assert len(graph.edges()) == 0
+        assert len(graph.support()) == 0
 
 
 @given(seed=st.integers(0, 10**6), shift=st.floats(-1.5, 1.5))
@@ -451,8 +453,8 @@ def test_a_singular_precision_has_a_graph():
 @given(graphs(), st.integers(0, 40))
 @FEW
 def test_the_top_edges_are_the_first_ones(graph, top):
-    assert list(graph.edges(top)) == list(graph.edges())[:top]
-    assert len(graph.edges(np.int64(top))) == min(top, graph.n_edges)
+    assert list(graph.support(top)) == list(graph.support())[:top]
+    assert len(graph.support(np.int64(top))) == min(top, graph.n_edges)
 
 
 # Bad input
@@ -487,7 +489,7 @@ NONE = np.zeros((2, 2))
         (lambda: TaskGraph.from_edges([("a", "b", -1.5)]), "partial correlations"),
         (lambda: TaskGraph.from_precision([[1.0, 2.0], [2.0, 1.0]]), "indefinite"),
         *(
-            (lambda top=top: TaskGraph.from_edges([("a", "b")]).edges(top), "whole number")
+            (lambda top=top: TaskGraph.from_edges([("a", "b")]).support(top), "whole number")
             for top in (-1, 1.5, True, "1")
         ),
         (lambda: TaskGraph.from_edges([("a", "a")]), "with itself"),

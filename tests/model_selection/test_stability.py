@@ -324,7 +324,7 @@ def test_every_table_of_stable_edges_says_how_many_may_be_false():
     words = f"at most {chosen.expected_false_edges_:.2g} edges of the graph are expected to be false"
     assert chosen.graph_.n_edges
     for graph in (chosen.graph_, chosen.graph_.threshold(min_weight=0.01), chosen.graph_.subgraph(chosen.tasks_)):
-        table = graph.edges()
+        table = graph.support()
         assert words in repr(table)
         assert words in table._repr_html_()
         assert words in repr(table[:1])
@@ -340,4 +340,4 @@ def test_edges_that_may_all_be_chance_are_told(threshold, weakest, caplog):
     assert edges
     assert (bound >= edges) == (threshold < 0.9)
     assert ("may all be chance" in caplog.text) == (bound >= edges)
-    assert ("may all be chance" in repr(found.graph_.edges())) == (bound >= edges)
+    assert ("may all be chance" in repr(found.graph_.support())) == (bound >= edges)

@@ -139,7 +139,7 @@ def notebook(names, folder):
         names[0], [(n, n) for n in names], np.array(names, dtype=object), np.array([names[5]], dtype=object),
         np.zeros((len(names), 1)), None, None, None, 0.9, relations, names,
     )  # fmt: skip
-    tables = [edges._repr_html_() for edges in (graph.edges()[k : k + 13] for k in (0, 13, 26))]
+    tables = [edges._repr_html_() for edges in (graph.support()[k : k + 13] for k in (0, 13, 26))]
     text = "\n".join(["<!DOCTYPE html><meta charset=utf-8><title>x</title>", *tables, some._repr_html_()])
     text += "\n".join([*(each._repr_html_() for each in shown), "<p id=last>end</p>"])
     path = folder / "page.html"

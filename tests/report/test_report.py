@@ -186,7 +186,7 @@ def test_every_figure_has_words_for_those_who_cannot_see_it(full, model):
     figures = [attrs for tag, attrs in full.tags if tag == "figure"]
     assert len(figures) == 7
     words = [attrs["aria-label"] for attrs in figures]
-    strongest = model.graph_.edges(1)[0]
+    strongest = model.graph_.support(1)[0]
     assert f"{strongest.task_i} and {strongest.task_j} {strongest.weight:+.2f}" in words[0]
     assert f"{model.partial_correlation_[~np.eye(13, dtype=bool)].max():+.2f}" in words[1]
     task, feature = np.unravel_index(np.argmax(np.abs(model.coef_)), model.coef_.shape)

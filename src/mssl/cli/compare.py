@@ -288,7 +288,7 @@ def select(
         mssl.save(selection, path)
     if record is not None:
         Path(record).unlink(missing_ok=True)
-    edges = selection.graph_.edges()
+    edges = selection.graph_.support()
     facts = {
         "tasks": len(selection.tasks_),
         "edges": len(edges),

@@ -24,9 +24,9 @@ from mssl.cli._options import (
 from mssl.cli._output import (
     check_target,
     forget_running,
-    print_edges,
     print_facts,
     print_json,
+    print_table,
     record_beside,
     show_progress,
 )
@@ -270,14 +270,15 @@ def summarise(model: Any, training: TableFacts, method: str, fixed: dict[str, An
         "lead_over_separate_weights": lead_over_separate(model) if training.varies else None,
         "mixture": {name: round(weight, 4) for name, _, weight in judged if weight > 0},
         "target_varies": training.varies,
-        "edges": 0 if graph is None else graph.n_edges,
+        "support": None if graph is None or result is None else graph.n_edges,
+        "edges": None if shown is None or shown.edges is None else len(shown.edges),
         "graph_choice": getattr(model, "graph_choice_", None),
         "expected_false_edges": None if graph is None else graph.false_edges,
         "evidence": [] if shown is None else shown.notes,
         "groups": groups,
         "untested": None if graph is None else graph.untested or None,
         "overall_p": None if shown is None or shown.relations is None else shown.relations.overall,
-        "strongest_edges": [] if shown is None else [edge._asdict() for edge in shown.supported],
+        "strongest_edges": [edge._asdict() for edge in (shown and shown.strongest) or ()],
         "seconds": round(seconds, 3),
     }
 
@@ -344,7 +345,7 @@ def show(summary: dict[str, Any]) -> None:
     certificate = summary["certificate"]
     pairs = summary["tasks"] * (summary["tasks"] - 1) // 2
     origin = f", from {in_options(summary['graph_choice'])}" if summary["graph_choice"] else ""
-    if summary["edges"] and summary["expected_false_edges"] is not None:
+    if summary["support"] and summary["expected_false_edges"] is not None:
         origin += f": at most {summary['expected_false_edges']:.2g} of them are expected to be false"
     facts = [
         ("method", f"{summary['method']} ({summary['family']})"),
@@ -356,7 +357,8 @@ def show(summary: dict[str, Any]) -> None:
         *([("certificate", _certified(certificate))] if certificate is not None else []),
         ("held out", _held_out(summary["held_out"])),
         ("gain", _gain(summary)),
-        ("edges", f"{summary['edges']} of {pairs} fitted{origin}"),
+        *([] if summary["support"] is None else [("support", f"{summary['support']} of {pairs} pairs{origin}")]),
+        ("edges", "not tested" if summary["edges"] is None else f"{summary['edges']} of {pairs} pairs, tested"),
         *(("relations" if number == 0 else "", note) for number, note in enumerate(summary["evidence"])),
         *(("groups" if k == 0 else "", _listed(group)) for k, group in enumerate(summary["groups"][:5])),
         ("time", f"{summary['seconds']:.1f} s"),
@@ -364,4 +366,5 @@ def show(summary: dict[str, Any]) -> None:
     written = {"saved": summary.get("file"), "report": summary.get("report")}
     print_facts([*facts, *((name, path) for name, path in written.items() if path is not None)])
     if summary["strongest_edges"]:
-        print_edges([list(edge.values()) for edge in summary["strongest_edges"]], "Strongest edges")
+        rows = [[*list(edge.values())[:5], edge["q"]] for edge in summary["strongest_edges"]]
+        print_table(["task", "task", "weight", "low", "high", "q"], rows, "Strongest edges")

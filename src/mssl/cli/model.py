@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from mssl._validation import warn
 from mssl.cli._options import json_option, safe_csv_option
 from mssl.cli._output import (
     check_target,
@@ -216,18 +217,20 @@ def _lines(keys: list[Any], rows: Any, answers: list[Any]) -> Iterator[tuple[Any
 @click.option("--min-weight", type=click.FloatRange(0, 1), default=0.0, help="Leave out edges weaker than this.")
 @click.option("--min-confidence", type=click.FloatRange(0, 1), default=0.0, help="Leave out edges selected less often.")
 @click.option(
-    "--level",
-    type=click.Choice(["fitted", "relations", "edges"]),
-    default="fitted",
+    "--show",
+    type=click.Choice(["support", "relations", "edges"]),
+    default="support",
     show_default=True,
-    help="What was fitted, or the pairs that can be told from chance: correlations, or partial correlations.",
+    help="The non-zeros of a penalised precision, or the pairs that can be told from chance: correlations (relations), "
+    "or partial correlations (edges).",
 )
+@click.option("--level", type=click.Choice(["fitted", "relations", "edges"]), hidden=True)
 @click.option(
     "--fdr",
     type=click.FloatRange(0, 1, min_open=True),
     default=0.1,
     show_default=True,
-    help="Expected share of false pairs, for --level relations and edges.",
+    help="Expected share of false pairs, for --show relations and edges.",
 )
 @click.option(
     "--fdr-method",
@@ -244,7 +247,8 @@ def graph(
     output: str | None,
     min_weight: float,
     min_confidence: float,
-    level: str,
+    show: str,
+    level: str | None,
     fdr: float,
     method: str,
     safe: bool | None,
@@ -253,38 +257,42 @@ def graph(
 
     Weights are partial correlations between tasks; confidence, where it was measured, says how often stability
     selection found the edge. How many of the pairs can be told from chance, and how many of those may be false, is said
-    on standard error; --level relations or edges writes these pairs, in CSV with intervals and p-values.
+    on standard error; --show relations or edges writes these pairs, in CSV with intervals and p-values.
 
     \b
     Examples:
       mssl graph model.npz | head
-      mssl graph model.npz --level relations --fdr 0.05
+      mssl graph model.npz --show relations --fdr 0.05
       mssl graph model.npz --format dot | dot -Tsvg -o graph.svg
       mssl graph model.npz --format graphml -o graph.graphml --min-weight 0.1
     """
     from mssl.files.models import load
     from mssl.graph.display import display
 
+    if level is not None:
+        show = {"fitted": "support"}.get(level, level)
+        warn(f"--level {level} is now --show {show}; --level goes with 0.3.", FutureWarning)
     check_target(output, model)
     fitted = load(model)
     found = _graph(fitted, model, 0.0, 0.0)
     shown = display(found, fdr, method)
     for note in shown.notes:
         click.echo(note, err=True)
-    if level == "fitted" and found.n_edges and found.false_edges is not None:
+    if show == "support" and found.n_edges and found.false_edges is not None:
         click.echo(
-            f"of the {found.n_edges} fitted edges at most {found.false_edges:.2g} are expected to be false", err=True
+            f"of the {found.n_edges} pairs of the support at most {found.false_edges:.2g} are expected to be false",
+            err=True,
         )
-    if level == "fitted" and not found.n_edges and len(set(shown.groups.tolist())) < len(shown.groups):
-        click.echo("no edge was fitted; --level relations or edges writes the pairs above", err=True)
-    if level != "fitted" and kind == "csv":
-        table = found.relations(fdr, method) if level == "relations" else found.edges(fdr=fdr, method=method)
+    if show == "support" and not found.n_edges and len(set(shown.groups.tolist())) < len(shown.groups):
+        click.echo("the fit has no support; --show relations or edges writes the pairs above", err=True)
+    if show != "support" and kind == "csv":
+        table = found.relations(fdr, method) if show == "relations" else found.edges(fdr=fdr, method=method)
         text = table.to_csv(output, safe=safe)
     else:
         found = (
             _graph(fitted, model, min_weight, min_confidence)
-            if level == "fitted"
-            else found.selected(fdr, level, method)
+            if show == "support"
+            else found.selected(fdr, show, method)
         )
         text = found.to_csv(output, safe=safe) if kind == "csv" else getattr(found, f"to_{kind}")(output)
     if output is None:
@@ -334,7 +342,7 @@ def inspect(model: str, as_json: bool, all_tasks: bool) -> None:
             ("format version", header["version"]),
             ("tasks", len(header["tasks"])),
             ("features", len(header["features"])),
-            ("edges", "none" if header["edges"] is None else header["edges"]),
+            ("support", "none" if header["edges"] is None else f"{header['edges']} pairs"),
             ("certificate", "none" if certificate is None else _certificate(certificate)),
             *((name, value) for name, value in header["notes"].items() if not isinstance(value, dict | list)),
             *header["packages"].items(),

@@ -666,7 +666,7 @@ def _facts(model: Any) -> list[tuple[str, str]]:
         ("features", f"{model.coef_.shape[1]}"),
         ("loss", model.loss_.name),
         ("shared mean", f"variance {model.mean_variance_:.3g}" if model.mean_variance_ > 0 else "none"),
-        ("edges", f"{model.graph_.n_edges} of {len(model.tasks_) * (len(model.tasks_) - 1) // 2}"),
+        ("support", f"{model.graph_.n_edges} of {len(model.tasks_) * (len(model.tasks_) - 1) // 2} pairs"),
         ("certificate", f"relative gap {result.relative_gap:.1e} after {len(result.history)} rounds"),
         ("status", str(result.status)),
     ]

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 from scipy import stats
+from scipy.linalg import solve_triangular
 from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -34,7 +35,6 @@ from mssl.estimators.prediction import read_known
 from mssl.evidence.adapt import join_task
 from mssl.evidence.choice import Ensemble, Request, choose
 from mssl.evidence.fit import STRUCTURES, Options
-from mssl.evidence.relations import sparse_precision
 from mssl.exceptions import DataError, MSSLError, all_or_nothing
 from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.graph.evidence import evidence_on_weights
@@ -223,10 +223,9 @@ class BayesianEstimator(TaskEstimator):
             with suppress(MSSLError), warnings.catch_warnings():  # of single fits, which are for the tests alone
                 warnings.simplefilter("ignore")
                 evidence = evidence_on_weights(prepare(data, loss, settings), data)
-        precision = sparse_precision(ensemble)
-        graph = TaskGraph.from_precision(precision, tasks=data.tasks.tolist(), evidence=evidence)
-        related = {"precision": precision, "partial_correlation": partial_correlation(precision), "graph": graph}
-        self._end(loss=ensemble.members[0].fit.loss, unseen="mean", **related, **self._summarised(ensemble, data.dtype))
+        graph = replace(TaskGraph.from_edges([], data.tasks.tolist()), evidence=evidence)
+        loss = ensemble.members[0].fit.loss
+        self._end(loss=loss, unseen="mean", graph=graph, **self._summarised(ensemble, data.dtype))
 
     def _summarised(self, ensemble: Ensemble, dtype: Any) -> dict[str, Any]:
         """What users read of the ensemble, in their units; weights of the type of the features."""
@@ -254,6 +253,7 @@ class BayesianEstimator(TaskEstimator):
         noise = np.sqrt(np.diag(residual))
         coef, level = typed(coef, level, dtype)
         std = np.sqrt(np.maximum(square - coef**2, 0.0))
+        precision = _inverse(covariance)
         return {
             "ensemble": ensemble,
             "coef": coef,
@@ -263,6 +263,8 @@ class BayesianEstimator(TaskEstimator):
             "unseen_intercept": float(mean_level),
             "feature_relevance": relevance / max(float(relevance.mean()), 1e-300),
             "covariance": covariance,
+            "precision": precision,
+            "partial_correlation": partial_correlation(precision),
             "residual_covariance": residual,
             "noise": noise,
             "errors": {"std": std, "dof": edf, "log_likelihood": None, "rows": None},
@@ -397,17 +399,22 @@ class BayesianEstimator(TaskEstimator):
         if rates is not None:  # with one row from anywhere, as in the fit
             rates = np.append(rates, (targets.sum() + rates.mean()) / (len(targets) + 1))
         self._input = replace(self._input, tasks=tasks, base_rates=rates)
-        precision = np.eye(len(tasks))
-        precision[:-1, :-1] = known.precision
         evidence = None if self.graph_.evidence is None else self.graph_.evidence.with_unknown()
-        graph = TaskGraph.from_precision(precision, tasks=tasks.tolist(), evidence=evidence)
-        related = {"precision": precision, "partial_correlation": partial_correlation(precision), "graph": graph}
+        graph = replace(TaskGraph.from_edges([], tasks.tolist()), evidence=evidence)
         ensemble = replace(self.ensemble_, members=members)
-        self.fitted_ = replace(self.fitted_, **related, **self._summarised(ensemble, self.coef_.dtype))
+        self.fitted_ = replace(self.fitted_, graph=graph, **self._summarised(ensemble, self.coef_.dtype))
         return self
 
     def _targets(self, y: Any) -> Array:
         return np.asarray(y, dtype=float)
+
+
+def _inverse(covariance: Array) -> Array:
+    """The inverse; a covariance that rounding makes singular has a millionth of a millionth more variance."""
+    size = np.sqrt(np.diagonal(covariance))
+    factor = np.linalg.cholesky(covariance / np.outer(size, size) + 1e-12 * np.eye(len(size)))
+    root = solve_triangular(factor, np.diag(1 / size), lower=True)
+    return np.asarray(root.T @ root)
 
 
 def _own_scale(transform: TargetTransform, mean: Array, variance: Array) -> tuple[Array, Array]:
@@ -500,7 +507,7 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
     held_out_ : mssl.metrics.HeldOut
         How well the mixture predicts rows that folds held out: ``held_out_.score``, and what tasks' means alone are.
     graph_ : TaskGraph
-        Edges of a dense covariance over tasks, where one was taken; ``graph_.relations()`` tests all pairs.
+        What can be told of the tasks: ``graph_.relations()`` and ``graph_.edges(fdr=0.1)``. It has no support.
     tasks_ : ndarray of shape (K,)
         Task names.
 

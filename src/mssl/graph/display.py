@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,12 +10,11 @@ import numpy as np
 from mssl._typing import Index, TaskMatrix
 from mssl.exceptions import MSSLError
 from mssl.graph.communities import by_size
-from mssl.graph.export import Edge
 from mssl.graph.inference import FDR, GraphEvidence, RelationTable
 from mssl.graph.task_graph import TaskGraph
 from mssl.model.task_matrix import entries_at, pair_matrix, upper_pairs
 
-_MOST_SUPPORTED = 10  # edges that are named
+_MOST_NAMED = 10  # edges of summaries
 
 
 class Display(NamedTuple):
@@ -25,10 +23,10 @@ class Display(NamedTuple):
     Attributes
     ----------
     graph : TaskGraph
-        Fitted edges and certain conditional edges.
+        Tested edges, and the fitted support beside them.
     certain : ndarray or csr_array of bool of shape (K, K), or None
-        The conditional edges that can be told from chance; all others are candidates, drawn thin, grey and without a
-        sign. None where the graph came without evidence.
+        The edges: conditional ones that can be told from chance. The rest is support, drawn as candidates: thin, grey
+        and without a sign. None where the graph came without evidence.
     groups : ndarray of int of shape (K,)
         Group of each task, 0 the largest: tasks joined by relations that hold together, see
         :meth:`GraphEvidence.groups_at`, or communities where there is no evidence.
@@ -37,10 +35,6 @@ class Display(NamedTuple):
         what.
     relations, edges : RelationTable or None
         The pairs that can be told from chance; None where the graph came without evidence.
-    supported : sequence of Edge
-        The ten strongest fitted edges that something supports: conditional edges that can be told from chance, or all
-        where stability selection expects fewer false ones than there are. None where no tasks are grouped, or where the
-        global test does not support the relations.
     """
 
     graph: TaskGraph
@@ -49,7 +43,13 @@ class Display(NamedTuple):
     notes: list[str]
     relations: RelationTable | None = None
     edges: RelationTable | None = None
-    supported: Sequence[Edge] = ()
+
+    @property
+    def strongest(self) -> RelationTable | None:
+        """The first ten edges; none where no tasks are grouped, or where the global test supports no relation."""
+        if self.edges is None or self.relations is None:
+            return None
+        return self.edges[: _MOST_NAMED if self.relations.supported and self.groups.max() < len(self.graph) - 1 else 0]
 
 
 def display(graph: TaskGraph, fdr: float = FDR, method: str = "bh") -> Display:
@@ -99,13 +99,4 @@ def display(graph: TaskGraph, fdr: float = FDR, method: str = "bh") -> Display:
         groups = by_size(evidence.groups_at(fdr)).astype(np.int64)
         if evidence.relative_to != "zero":
             notes.append("relations are those beyond a mean that all tasks share")
-    supported = _supported(graph, certain.adjacency) if relations.supported and groups.max() < K - 1 else ()
-    return Display(shown, certain.adjacency, groups, notes, relations, edges, supported)
-
-
-def _supported(graph: TaskGraph, certain: TaskMatrix) -> Sequence[Edge]:
-    if graph.false_edges is None or graph.false_edges >= graph.n_edges:
-        i, j = upper_pairs(graph.adjacency)
-        pairs = np.column_stack([i, j])[entries_at(certain, i, j).astype(bool)]
-        graph = replace(graph, adjacency=pair_matrix(pairs, [True] * len(pairs), len(graph)))
-    return graph.edges(_MOST_SUPPORTED)
+    return Display(shown, certain.adjacency, groups, notes, relations, edges)

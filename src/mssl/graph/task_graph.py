@@ -15,7 +15,7 @@ from scipy import sparse
 
 from mssl._html import Html, tag
 from mssl._typing import TaskMatrix
-from mssl._validation import check_number, check_whole_number, refused
+from mssl._validation import check_number, check_whole_number, refused, warn
 from mssl.exceptions import DataError, ModelFileError, require
 from mssl.graph.communities import by_size, louvain
 from mssl.graph.export import Edge, EdgeTable, dot, graphml, json_text, noted, parse_json, short_name, written
@@ -123,8 +123,8 @@ class TaskGraph:
     >>> precision = [[2.0, -1.0, 0.0], [-1.0, 2.0, 0.0], [0.0, 0.0, 1.0]]
     >>> graph = TaskGraph.from_precision(precision, tasks=["a", "b", "c"])
     >>> graph
-    TaskGraph(3 tasks, 1 edge, density 0.333, 2 components)
-    >>> graph.edges()[0]
+    TaskGraph(3 tasks, support of 1 pair, density 0.333, 2 components)
+    >>> graph.support()[0]
     Edge(task_i='a', task_j='b', weight=0.5, confidence=None)
     >>> graph.components()
     [['a', 'b'], ['c']]
@@ -231,7 +231,7 @@ class TaskGraph:
 
     @property
     def n_edges(self) -> int:
-        """Number of edges."""
+        """Number of pairs that the graph joins."""
         return count_entries(self.adjacency) // 2
 
     def index(self, task: Hashable) -> int:
@@ -244,6 +244,22 @@ class TaskGraph:
         order = np.lexsort((j, i, -np.abs(entries_at(self.weights, i, j))))
         return i[order], j[order]
 
+    @single_threaded
+    def support(self, top: int | None = None) -> EdgeTable:
+        """Return the pairs that a penalised precision joins, or the `top` strongest, by falling size of their weights.
+
+        They are what served prediction, not a test: `edges` and `relations` list what can be told from chance. The
+        graph of a Bayesian fit has no support.
+        """
+        if top is not None:
+            top = check_whole_number("top", top, low=0, also="None for all pairs")
+        i, j = (ends[:top] for ends in self.edge_indices())
+        weight = entries_at(self.weights, i, j).tolist()
+        confidence = [None] * len(i) if self.confidence is None else entries_at(self.confidence, i, j).tolist()
+        names = self.tasks
+        rows = (Edge(names[a], names[b], w, c) for a, b, w, c in zip(i, j, weight, confidence, strict=True))
+        return EdgeTable(rows, self.false_edges)
+
     @overload
     def edges(self, top: int | None = None) -> EdgeTable: ...
     @overload
@@ -252,21 +268,27 @@ class TaskGraph:
     def edges(
         self, top: int | None = None, *, fdr: float | None = None, method: str = "bh"
     ) -> EdgeTable | RelationTable:
-        """Return the edges (or the `top` strongest, all where there are fewer) by falling size of their weights.
+        """Return the conditional edges that can be told from chance: pairs that stay correlated given all other tasks.
 
-        With `fdr`, return instead the conditional edges that can be told from chance, with intervals and p-values: the
-        expected share of false ones is at most `fdr`, by `method` as for `relations`. See `mssl.graph.inference`.
+        Parameters
+        ----------
+        top : int, optional
+            So many rows at most.
+        fdr : float
+            False discovery rate: the expected share of pairs in the table that are no edges. Without it the answer is
+            that of `support`, for one more release.
+        method : {"bh", "by"}
+            As for `relations`. See `mssl.graph.inference`.
         """
+        if fdr is None:
+            told = (
+                "edges() without fdr= is now support(); from 0.3 on it lists the tested edges, as edges(fdr=0.1) does."
+            )
+            warn(told, FutureWarning)
+            return self.support(top)
         if top is not None:
             top = check_whole_number("top", top, low=0, also="None for all edges")
-        if fdr is not None:
-            return self._evidence().table(self.tasks, "edges", fdr, method)[:top]
-        i, j = (ends[:top] for ends in self.edge_indices())
-        weight = entries_at(self.weights, i, j).tolist()
-        confidence = [None] * len(i) if self.confidence is None else entries_at(self.confidence, i, j).tolist()
-        names = self.tasks
-        rows = (Edge(names[a], names[b], w, c) for a, b, w, c in zip(i, j, weight, confidence, strict=True))
-        return EdgeTable(rows, self.false_edges)
+        return self._evidence().table(self.tasks, "edges", fdr, method)[:top]
 
     @single_threaded
     def relations(self, fdr: float = 0.1, method: str = "bh") -> RelationTable:
@@ -478,7 +500,7 @@ class TaskGraph:
             else [{"latitude": a, "longitude": b} for a, b in self.coordinates.tolist()]
         )
         graph.add_nodes_from(zip(self.tasks, places, strict=True))
-        for edge in self.edges():
+        for edge in self.support():
             extra = {} if edge.confidence is None else {"confidence": edge.confidence}
             graph.add_edge(edge.task_i, edge.task_j, weight=edge.weight, **extra)
         return graph
@@ -488,7 +510,7 @@ class TaskGraph:
 
         Names that could act as formulas or on a terminal are made safe with a warning; see `EdgeTable.to_csv`.
         """
-        return written(noted(self.edges().to_csv(safe=safe), "" if self.n_edges else self.untested), path)
+        return written(noted(self.support().to_csv(safe=safe), "" if self.n_edges else self.untested), path)
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return the graph as JSON text for `from_json`, and write it to `path` if one is given."""
@@ -514,11 +536,11 @@ class TaskGraph:
     def __repr__(self) -> str:
         counts = [
             (len(self), "task"),
-            (self.n_edges, "edge"),
+            (self.n_edges, "pair"),
             (int(self.component_labels().max(initial=-1)) + 1, "component"),
         ]
-        tasks, edges, components = (f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts)
-        return f"TaskGraph({tasks}, {edges}, density {self.density():.3f}, {components})"
+        tasks, pairs, components = (f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts)
+        return f"TaskGraph({tasks}, support of {pairs}, density {self.density():.3f}, {components})"
 
     def _repr_html_(self) -> str:
         return str(self._html())
@@ -528,11 +550,11 @@ class TaskGraph:
         from mssl.graph.geometry import graph_svg
 
         look = "display:flex;gap:1em;flex-wrap:wrap"
-        both = tag("div", graph_svg(self), tag("div", self.edges()._html()), style=look)
+        both = tag("div", graph_svg(self), tag("div", self.support()._html()), style=look)
         return tag("div", tag("p", tag("strong", Html(repr(self)))), both)
 
     def __rich__(self) -> Any:
-        table = self.edges().__rich__()
+        table = self.support().__rich__()
         table.title = repr(self)
         return table
 

@@ -95,7 +95,7 @@ def ebic_path(
     >>> random = np.random.default_rng(0)
     >>> common = random.standard_normal(200)
     >>> rows = np.vstack([common + 0.5 * random.standard_normal((2, 200)), random.standard_normal((2, 200))])
-    >>> [edge[:2] for edge in ebic_path(rows).graph.edges()]
+    >>> [edge[:2] for edge in ebic_path(rows).graph.support()]
     [(0, 1)]
     """
     Q, units = _in_unit_size(rows)

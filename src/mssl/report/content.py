@@ -20,6 +20,7 @@ from mssl.exceptions import DataError, package_versions
 from mssl.graph.display import display
 from mssl.graph.export import Edge
 from mssl.graph.geometry import community_colors, task_order
+from mssl.graph.inference import Relation
 from mssl.graph.task_graph import TaskGraph, short_name
 from mssl.metrics import NEGLIGIBLE_GAIN
 from mssl.plots.effects import curves, most_relevant
@@ -143,10 +144,10 @@ class Content:
             return f"The task graph is empty: no edge between any two tasks.{remedy}"
         return None
 
-    def strongest(self, number: int) -> Sequence[Edge]:
-        """The strongest edges; none where no relation supports them."""
-        relations = self.shown.relations
-        return self.graph.edges(number) if relations is None or relations.supported else ()
+    def strongest(self, number: int) -> Sequence[Edge | Relation]:
+        """The strongest tested edges; the support where the graph came without evidence."""
+        tested = self.shown.strongest
+        return self.graph.support(number) if tested is None else tested[:number]
 
     @cached_property
     def names(self) -> list[str]:
