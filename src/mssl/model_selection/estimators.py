@@ -170,7 +170,7 @@ class MSSLRegressorCV(FromMoments, SearchCV):
     >>> from mssl import MSSLRegressor, MSSLRegressorCV
     >>> from mssl.datasets import make_clustered_tasks
     >>> data = make_clustered_tasks(n_features=5, n_samples=20, random_state=0)
-    >>> model = MSSLRegressorCV(MSSLRegressor(fit_intercept=False), cv=3).fit(data.X, data.y, tasks=data.tasks)
+    >>> model = MSSLRegressorCV(MSSLRegressor(scale_features=False), cv=3).fit(data.X, data.y, tasks=data.tasks)
     >>> sorted(model.best_params_)
     ['coef_penalty', 'coupling', 'graph_penalty', 'shared_mean', 'shrinkage', 'variance_floor']
     >>> model.predict(data.X_test, tasks=data.tasks_test).shape
