@@ -88,6 +88,15 @@ def test_grids_pipelines_and_subclasses_take_old_names() -> None:
         assert [Model(**params).size for params in ParameterGrid({"width": [1, 2]})] == [1, 2]
 
 
+def test_halves_of_coefficients_are_those_of_features() -> None:
+    data = mssl.datasets.make_clustered_tasks(n_tasks=4, n_features=6, n_samples=20, clusters=[[0, 1]], random_state=0)
+    how = {"n_subsamples": 4, "n_points": 3, "random_state": 0}
+    with pytest.warns(FutureWarning, match="is now 'features'"):
+        old = mssl.StabilitySelection(subsample="coefficients", **how).fit(data.X, data.y, tasks=data.tasks)
+    new = mssl.StabilitySelection(**how).fit(data.X, data.y, tasks=data.tasks)
+    np.testing.assert_array_equal(old.frequencies_, new.frequencies_)
+
+
 GRIDS = {"graph_penalties": [0.3], "coef_penalties": [0.0], "couplings": [1.0], "shared_means": [False]}
 
 

@@ -96,7 +96,7 @@ def test_halves_of_stability_selection_part_no_group(parameter, pairs):
         block_length=2,
     )
     data = chosen.estimator._read(frame.drop(columns="day"), y, None, None).with_occasions(**{parameter: frame["day"]})
-    masks = chosen._half_groups(data, np.random.default_rng(0))
+    masks = chosen._half_samples(data, None, np.random.default_rng(0))
     groups = data.groups if parameter == "groups" else data.order // 2
     assert len({mask.tobytes() for mask in masks}) > 2
     for mask in masks:

@@ -243,7 +243,7 @@ def test_other_estimators():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"subsample": "rows"}, "'coefficients', 'samples'"),
+        ({"subsample": "rows"}, "'features', 'samples'"),
         ({"threshold": 0.5}, "above 0.5"),
         ({"n_subsamples": 1}, "≥ 2"),
         ({"n_points": 0}, "whole number ≥ 1"),

@@ -180,7 +180,7 @@ def test_pictures_of_many_tasks_are_the_same(request):
 
 
 @pytest.mark.filterwarnings("ignore:subsample='samples' refits")
-@pytest.mark.parametrize("subsample", ["coefficients", "samples"])
+@pytest.mark.parametrize("subsample", ["features", "samples"])
 def test_stability_selection_of_many_tasks(subsample, request):
     choosers = [StabilitySelection(subsample=subsample, n_subsamples=4, n_points=3, random_state=0) for _ in range(2)]
     usual = choosers[0].fit(DATA.X, DATA.y, tasks=DATA.tasks)

@@ -233,10 +233,10 @@ def draw_comparison(outcome: dict[str, Any], path: str) -> None:
 @click.option("--subsamples", type=click.IntRange(2), default=100, show_default=True, help="Halves to look at.")
 @click.option(
     "--subsample",
-    type=click.Choice(["coefficients", "samples"]),
-    default="coefficients",
+    type=click.Choice(["features", "samples", "coefficients"]),
+    default="features",
     show_default=True,
-    help="Halve the weights (quick) or every task's rows (the paper's way, slow).",
+    help="Halve the features (quick; coefficients is the old name) or every task's rows (the paper's way, slow).",
 )
 @click.option("--save", "path", type=click.Path(), help="File (.npz) to write the selection to, for mssl graph.")
 @jobs_option

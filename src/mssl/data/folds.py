@@ -349,7 +349,9 @@ class TaskKFold(_Dealt):
             )
 
 
-def deal_rows(of_row: Index, classes: Sequence[Index], n_splits: int, random: Any, *, chunk: bool = False) -> Index:
+def deal_rows(
+    of_row: Index, classes: Sequence[Index], n_splits: int, random: Any, *, chunk: bool = False, even: bool = False
+) -> Index:
     """Fold of each row, −1 where it is never held out: every task's rows go round the folds, whatever their classes.
 
     Only a class of which a training part would miss all rows has one of them changed; see :func:`keep_classes`.
@@ -366,14 +368,21 @@ def deal_rows(of_row: Index, classes: Sequence[Index], n_splits: int, random: An
         What shuffles the rows.
     chunk : bool
         Whether there are further rows elsewhere: a task's only row may be held out, and the first fold is drawn.
+    even : bool
+        Whether all folds have as many rows of each task: what is left over has the fold −1.
     """
     order = np.arange(len(of_row)) if random is None else random.permutation(len(of_row))
     order = order[np.argsort(of_row[order], kind="stable")]
     # Each task begins with the fold at which the one before it ended: fold sizes differ by at most one.
-    order = order if chunk else order[np.bincount(of_row)[of_row[order]] > 1]
+    sizes, task = np.bincount(of_row), of_row[order]
+    if even:
+        place = np.arange(len(order)) - (np.cumsum(sizes) - sizes)[task]
+        order = order[place < sizes[task] // n_splits * n_splits]
+    elif not chunk:
+        order = order[sizes[task] > 1]
     fold = np.full(len(of_row), -1, dtype=np.intp)
     fold[order] = (np.arange(len(order)) + (random.integers(n_splits) if chunk else 0)) % n_splits
-    keep_classes(fold, of_row, classes)
+    keep_classes(fold, of_row, [rows[fold[rows] >= 0] for rows in classes] if even else classes)
     return fold
 
 

@@ -338,7 +338,7 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
             allowed = "moments tell squared errors only"
             raise refused("scoring", self.scoring, allowed, "Leave it at None, and losses out of the grid.")
         if self.selection != "prediction" and self._stability().subsample == "samples":
-            raise refused("subsample", "samples", "moments have no rows to halve: 'coefficients'")
+            raise refused("subsample", "samples", "moments have no rows to halve: 'features'")
         if moments.n_folds < 2:
             raise DataError("The moments are of all rows together; make them in folds (n_folds=5) to cross-validate.")
         if getattr(template, "features", None) == "auto":
@@ -507,7 +507,7 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
             )
         on_residuals = getattr(template, "on", "coef") == "residual"
         n, what = (int(data.n_rows.min()), "rows") if on_residuals else (data.n_features, "features")
-        if chosen.subsample == "coefficients" and n < MIN_ROWS_TO_HALVE:
+        if chosen.subsample != "samples" and n < MIN_ROWS_TO_HALVE:
             raise ParameterError(
                 f"There are {n} {what} to halve; selection={self.selection!r} needs at least "
                 f"{MIN_ROWS_TO_HALVE} {what}. Give "

@@ -11,7 +11,7 @@ a dense cluster would remain.
 
 What is subsampled:
 
-- ``"coefficients"``: the rows of :math:`\hat W - m1^\top` (features), or blocks of rows of the residuals for r-MSSL.
+- ``"features"``: the rows of :math:`\hat W - m1^\top` (features), or blocks of rows of the residuals for r-MSSL.
   One fit, then graphical lassos only.
 - ``"samples"``: half of every task's rows, refitted along the path (the paper's way). Needs n_k/2 well above d. Chance
   correlations of d weights are in every half, so that more edges are false than the bound says (``docs/graph.md``). For
@@ -27,7 +27,7 @@ Shah & Samworth (2013), doi:10.1111/j.1467-9868.2011.01034.x (complementary pair
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +37,7 @@ from sklearn.base import BaseEstimator, clone
 from mssl._progress import Progress
 from mssl._typing import Array, Index, Mask, TaskMatrix
 from mssl._validation import check_choice, check_number, check_whole_number, finite, refused, warn
-from mssl.data.folds import class_rows, deal_groups, keep_classes
+from mssl.data.folds import class_rows, deal_groups, deal_rows
 from mssl.data.inputs import take_columns
 from mssl.data.layouts import TaskData
 from mssl.estimators.mssl import MSSLRegressor
@@ -68,7 +68,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
     estimator : MSSLRegressor, MSSLClassifier or MultiTaskGLM with a SparsePrecision, optional
         What is fitted. By default ``MSSLRegressor(graph_penalty=0.05, shared_mean=False)``: the graph is read from
         the weights that predict well; a shared mean would take one cluster's centre out of all others' weights.
-    subsample : {"coefficients", "samples"}, default="coefficients"
+    subsample : {"features", "samples"}, default="features"
         What is halved: rows of the fitted weights (or blocks of residuals), or every task's rows of data.
     threshold : float, default=0.9
         π in (0.5, 1]: frequency at which an edge is stable.
@@ -124,7 +124,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         self,
         estimator: Any = None,
         *,
-        subsample: str = "coefficients",
+        subsample: str = "features",
         threshold: float = 0.9,
         n_subsamples: int = 100,
         path: tuple[float, float] = (0.3, 0.9),
@@ -213,7 +213,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
             self.graph_ = self._summarise(["00"], S, floors, list(whole.data.tasks), None)
             return self
         with Progress(self.verbose, "stability selection", 1) as progress:
-            if self.subsample == "coefficients":
+            if self.subsample != "samples":
                 pieces = self._halve_coefficients(Q, S, floors, structure, random)
                 function: Any = select_rows
             else:
@@ -247,7 +247,10 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
 
     def check(self) -> None:
         """Raise where a parameter is impossible."""
-        check_choice("subsample", self.subsample, ("coefficients", "samples"))
+        if self.subsample == "coefficients":
+            warn("`subsample='coefficients'` of StabilitySelection is now 'features'; it goes with 0.3.", FutureWarning)
+        else:
+            check_choice("subsample", self.subsample, ("features", "samples"))
         check_number("threshold", self.threshold, above=0.5, high=1)
         check_whole_number("n_subsamples", self.n_subsamples, low=2)
         check_whole_number("n_points", self.n_points, low=1)
@@ -257,15 +260,14 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         if self.block_length is not None:
             check_whole_number("block_length", self.block_length, low=1, also="None")
 
-    def _halves(self, n: int, random: np.random.Generator, block: int = 1, *, keep_odd: bool = False) -> list[Index]:
-        """Half of n rows, in whole blocks, for every subsample; a single one may keep an odd block, pairs leave it."""
+    def _halves(self, n: int, random: np.random.Generator, block: int = 1) -> list[Index]:
+        """Half of n rows, in whole blocks, for every subsample; an odd block is left out."""
         blocks = np.array_split(np.arange(n), min(n, max(2, n // block)))
         middle = len(blocks) // 2
-        first = len(blocks) - middle if keep_odd and not self.complementary_pairs else middle
         halves: list[Index] = []
         while len(halves) < self.n_subsamples:
             order = random.permutation(len(blocks))
-            pair = [order[:first], order[first : 2 * middle]] if self.complementary_pairs else [order[:first]]
+            pair = [order[:middle], order[middle : 2 * middle]] if self.complementary_pairs else [order[:middle]]
             halves += [np.sort(np.concatenate([blocks[i] for i in part])) for part in pair]
         return halves[: self.n_subsamples]
 
@@ -278,7 +280,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
             what = "rows" if on_residuals else "features"
             other = " Or halve each task's rows: subsample='samples' (mssl select --subsample samples)."
             raise ParameterError(
-                f"There are {n} {what} to halve; subsample='coefficients' needs at least {MIN_ROWS_TO_HALVE} {what}."
+                f"There are {n} {what} to halve; subsample='features' needs at least {MIN_ROWS_TO_HALVE} {what}."
                 f"{'' if on_residuals else other}"
             )
         self.lambdas_ = self._path()
@@ -315,49 +317,51 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         return np.geomspace(self.path[1], self.path[0], self.n_points)
 
     def _half_samples(self, data: TaskData, labels: Any, random: np.random.Generator) -> list[Mask]:
-        """Half of every task's rows; the same rows in all tasks where they belong together."""
-        together, K = data.shared or data.aligned, data.n_tasks
+        """Half of every task's rows: two folds that never look at labels, but for a class that one would miss.
+
+        Groups, and blocks of neighbouring times, stay whole; where rows of all tasks belong together, the same ones are
+        in the half of each.
+        """
         if data.groups is not None or data.order is not None:
-            return self._half_groups(data, random, labels)
+            deal = self._dealer_of_groups(data, labels, random)
+        else:
+            deal = self._dealer_of_rows(data, labels, random)
+        masks: list[Mask] = []
+        while len(masks) < self.n_subsamples:
+            masks += deal() if self.complementary_pairs else deal()[:1]
+        return masks[: self.n_subsamples]
+
+    def _dealer_of_groups(self, data: TaskData, labels: Any, random: Any) -> Callable[[], list[Mask]]:
+        task, times = data.task_of_row, np.zeros(1, dtype=np.int64) if data.order is None else data.order
+        length = round((times.max() + 1) ** (1 / 3)) if self.block_length is None else self.block_length
+        groups = times // max(1, int(length)) if data.groups is None else data.groups
+        classes = class_rows(labels, len(task))
+
+        def deal() -> list[Mask]:
+            half = deal_groups(groups, task, classes, data.tasks, 2, random, by_size=False)
+            return [half != 1, half != 0]  # what no fold holds out is in both
+
+        return deal
+
+    def _dealer_of_rows(self, data: TaskData, labels: Any, random: Any) -> Callable[[], list[Mask]]:
+        together, task = data.shared or data.aligned, data.task_of_row
         if data.n_rows.min() < 2 and (together or self.complementary_pairs):
             name = data.tasks.tolist()[np.argmin(data.n_rows)]
             raise ParameterError(
                 f"Task {name!r} has 1 row; give at least 2 rows a task, so that the halves do not overlap."
             )
-        sizes, block = (data.n_rows[:1], self.block_length or 1) if together else (data.n_rows, 1)
-        of_row = np.repeat(np.arange(len(sizes)), sizes)
-        halves = [self._halves(int(n), random, block, keep_odd=not together) for n in sizes]
-        parts = [[np.isin(np.arange(n), half) for half in own] for n, own in zip(sizes, halves, strict=True)]
-        masks = [np.concatenate(part) for part in zip(*parts, strict=True)]
-        if labels is not None and (self.block_length or 1) == 1:
-            masks = self._keep_classes(masks, of_row, class_rows(labels.reshape(-1, len(of_row)).T, len(of_row)))
-        return [np.tile(mask, K) for mask in masks] if together else masks
+        unit, of_unit, classes = np.arange(len(task)), task, class_rows(labels, len(task))
+        if together:
+            n, block = int(data.n_rows[0]), self.block_length or 1
+            n_units = min(n, max(2, n // block))
+            unit, of_unit = (unit - data.offsets[task]) * n_units // n, np.zeros(n_units, dtype=np.intp)
+            classes = [] if labels is None or n_units < n else class_rows(labels.reshape(-1, n).T, n)
 
-    def _keep_classes(self, masks: list[Mask], of_row: Index, classes: list[Index]) -> list[Mask]:
-        """Halves drawn whatever the labels, mended where one has a single class."""
-        made: list[Mask] = []
-        step = 2 if self.complementary_pairs else 1
-        for first in range(0, len(masks), step):
-            own, *other = masks[first : first + step]
-            fold = np.where(own, 0, np.where(other[0], 1, -1) if other else 1)
-            keep_classes(fold, of_row, [rows[fold[rows] >= 0] for rows in classes])
-            made += [fold == half for half in range(1 + len(other))]
-        return made
+        def deal() -> list[Mask]:
+            half = deal_rows(of_unit, classes, 2, random, even=True)[unit]
+            return [half == 0, half == 1] if self.complementary_pairs else [half != 1]
 
-    def _half_groups(self, data: TaskData, random: np.random.Generator, labels: Any = None) -> list[Mask]:
-        """Half of the groups, balanced by task; without groups these are blocks of neighbouring times."""
-        if data.groups is not None:
-            groups = data.groups
-        else:
-            times = np.zeros(len(data.y), dtype=np.int64) if data.order is None else data.order
-            length = max(1, round((times.max() + 1) ** (1 / 3))) if self.block_length is None else self.block_length
-            groups = times // int(length)
-        masks: list[Mask] = []
-        task, classes = data.task_of_row, class_rows(labels, len(data.y))
-        while len(masks) < self.n_subsamples:
-            half = deal_groups(groups, task, classes, data.tasks, 2, random, by_size=False)
-            masks += [half != 1, half != 0] if self.complementary_pairs else [half != 1]
-        return masks[: self.n_subsamples]
+        return deal
 
     def _summarise(
         self, words: Sequence[str], S: Array, floors: Array, tasks: list[Any], known: KnownEdges | None
@@ -403,7 +407,7 @@ def _warn_small(data: TaskData) -> None:
         warn(
             f"subsample='samples' refits on half of every task's rows: {smallest // 2} in the smallest task, for "
             f"{data.n_features} features. Half-samples that are not well above the number of features spoil the graph; "
-            "subsample='coefficients' does not need them."
+            "subsample='features' does not need them."
         )
 
 
@@ -413,7 +417,7 @@ def _warn_lost_classes(masks: Sequence[Mask], labels: Index) -> None:
     if lost:
         warn(
             f"{lost} of {len(masks)} subsamples have rows of one class only; the rarer class has "
-            f"{np.bincount(labels).min()} rows. subsample='coefficients' needs no halves of the rows."
+            f"{np.bincount(labels).min()} rows. subsample='features' needs no halves of the rows."
         )
 
 
