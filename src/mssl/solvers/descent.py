@@ -79,7 +79,6 @@ _TURNS = 5  # of a descent without progress before it ends as stalled
 _LEFT = 0.9  # share of the certificate that a turn without progress leaves
 _ROUNDING = 1e-14  # relative fall of the objective that is rounding, since it is a long sum
 _NO_DIGITS = 0.01  # rounding of the objective, as a share of it, from which on a fall of it is not believed
-_FEW_ROWS, _FEW_WEIGHTS = 500, 400  # up to which products with rows cost about as much as with their Grams
 _FACTOR_COST = 20  # iterations that a system counts as besides those that it takes
 _SOLVE_ITERATIONS = 200  # limit of conjugate gradients on a support; sweeps go on from wherever they end
 _SOLVE_ACCURACY = 1e-12  # of the squared residual in the preconditioner's norm, at which they end
@@ -563,9 +562,6 @@ def descend_on_support(
     W, done, burst, progress = W0, 0, _SWEEPS, _Progress()
     penalty = EntrywisePenalty.of(penalty, W0.shape)
     bound = quadratic_bound(problem, coupling, penalty)
-    # Rows have twice the digits of their Grams.
-    rows = problem.rows if isinstance(problem, GramQuadratic) else None
-    exact = problem if rows is None or len(rows.c) > _FEW_ROWS or W0.size > _FEW_WEIGHTS else rows
     # With fewer rows than features a support has at most as many weights as there are rows.
     n_rows = problem.design.n_rows if isinstance(problem, DesignQuadratic) else np.full(len(W0), W0.shape[1])
     largest_support = float(np.minimum(n_rows, W0.shape[1]).sum())
@@ -578,7 +574,7 @@ def descend_on_support(
         if np.count_nonzero(W) < smallest * largest_support and done < _PATIENCE:
             burst *= 4
             continue
-        W, made = _solve_on_support(exact, coupling, penalty, W, drops, max_iter - done)
+        W, made = _solve_on_support(problem, coupling, penalty, W, drops, max_iter - done)
         done, burst = done + made, _SWEEPS
         gap = bound(W, problem.gradient(W) + coupling.dot(W))
         if gap <= tol:
