@@ -16,7 +16,7 @@ from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import CommonWeights, NoiseUnits, Status, Unknowns, WeightStep
 from mssl.solvers.descent import descend_on_support, descends_in_one_call
-from mssl.solvers.exact import MOST_UNKNOWNS, rounding_gap, solve_exactly
+from mssl.solvers.exact import rounding_gap, solve_exactly
 from mssl.solvers.glm import GLMLoss
 from mssl.solvers.linear import kept_inverses, solves_in_one_call
 from mssl.solvers.newton import INNER_ITERATIONS, Model, proximal_newton
@@ -25,7 +25,6 @@ from mssl.solvers.quadratic import (
     DesignQuadratic,
     GramQuadratic,
     Quadratic,
-    quadratic_bound,
     value_rounding,
 )
 from mssl.solvers.table import choose, current_name, solve_quadratic
@@ -184,32 +183,17 @@ class CoefficientProblem:
 
     def _checked(self, step: WeightStep, loss: Quadratic, coupling: Coupling, tol: float) -> WeightStep:
         """The same step with rounding in its certificate; solved exactly where that is too much and can be done."""
-        bound = self._bound(coupling)[0]
+        bound, exact = self._bound(coupling)[0], self.exact_loss
         doubt = rounding_gap(loss, bound, step.W) if isinstance(bound, WeightBound) else 0.0
         certain = step.status is Status.CONVERGED and step.gap + doubt <= tol
         # Without a penalty a singular C leaves a violation of the optimality condition, which bounds nothing.
         bounded = self.penalised or coupling.covariance is not None
         if step.status is Status.STATIONARY or (certain and bounded and not self._lost_digits(loss, step.W)):
             return step
-        better = self._from_rows(step.W, coupling, tol)
+        better = None if self.penalised or isinstance(exact, GLMLoss) else solve_exactly(exact, coupling, tol=tol)
         if better is not None and not (bounded and better.gap > step.gap + doubt):
             return replace(better, n_iter=step.n_iter + better.n_iter)
         return _doubted(step, doubt, tol)
-
-    def _from_rows(self, W: Array, coupling: Coupling, tol: float) -> WeightStep | None:
-        """The step solved with the rows themselves; None where it is large, or Grams have digits enough for sweeps."""
-        exact, penalty = self.exact_loss, self.penalty
-        if isinstance(exact, GLMLoss) or not isinstance(penalty, EntrywisePenalty) or not penalty.convex:
-            return None
-        if not self.penalised:
-            return solve_exactly(exact, coupling, tol=tol)
-        if W.size > MOST_UNKNOWNS or not self._lost_digits(self.loss, W):
-            return None
-        step, bound = (
-            descend_on_support(exact, coupling, penalty, W, tol=tol),
-            quadratic_bound(exact, coupling, penalty),
-        )
-        return _doubted(step, rounding_gap(exact, bound, step.W), tol)
 
     @staticmethod
     def _lost_digits(loss: Quadratic | GLMLoss, W: Array) -> bool:
