@@ -32,7 +32,7 @@ Array = NDArray[np.float64]
 INNER_ITERATIONS = 1000  # limit of the solver of the quadratic in one step; the next step goes on from there
 
 _INNER = 0.05  # share of the present gap to which the quadratic is solved: smaller costs more, larger takes more steps
-_POOR = 0.2  # a step that leaves more of the gap than this is poor: a new Hessian is then worth its cost
+_POOR = 0.05  # a step that leaves more of the gap than this is poor: a new Hessian is then worth its cost
 _ARMIJO = 1e-4  # share of the expected fall that a step must reach; the usual value
 _HALVINGS = 40  # limit of the halvings of a step, which is then as short as rounding
 _PATIENCE = 12  # steps without gain and without a better certificate before the solver ends as stalled
