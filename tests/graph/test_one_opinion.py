@@ -14,7 +14,7 @@ import mssl
 from mssl import BayesianMSSLRegressor, MSSLRegressor, MultiTaskGLM
 from mssl.datasets import make_clustered_tasks
 from mssl.graph.display import display
-from mssl.report.content import gather
+from mssl.report.content import Content
 from mssl.structures import TaskCovariance
 
 
@@ -55,7 +55,7 @@ def test_pictures_mark_the_tested_edges(model, tested):
 
 
 def test_pages_name_tested_edges(model, tested):
-    content = gather(model, rows=None, transfer=None, stability=None, coordinates=None, title=None)
+    content = Content(model)
     assert pairs_of(content.strongest(10)) == tested
 
 
