@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -120,6 +121,12 @@ def test_searches_take_the_parameters_of_the_last_release() -> None:
     with pytest.warns(FutureWarning):
         general = mssl.MultiTaskGLMCV(mssl.MultiTaskGLM(), {"structure__alpha": [1.0]}, one_standard_error=True)
     assert (general.refit, general.param_grid) == ("one_se", {"structure__alpha": [1.0]})
+
+
+def test_the_page_of_old_names_has_them_all() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "renamed.md").read_text(encoding="utf-8")
+    for cls in (mssl.MSSLRegressorCV, mssl.MSSLClassifierCV, mssl.MultiTaskGLMCV):
+        assert [name for name in cls._old_names if f"`{name}" not in page] == []
 
 
 def test_every_parameter_of_a_search_of_the_last_release_has_its_place() -> None:

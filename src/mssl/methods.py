@@ -76,10 +76,11 @@ def make_estimator(
 def set_known(model: Any, fixed: dict[str, Any]) -> Any:
     """The model with these parameters; an unknown one raises with the names of all."""
     known = model.get_params()
+    names = {name.removeprefix("estimator__") for name in known}  # make_estimator hands on what a search fits with
     strange = sorted(set(fixed) - set(known) - set(getattr(model, "_old_names", ())))
     if strange:
         raise ParameterError(
-            f"{type(model).__name__} has no parameter {strange[0]!r}; it has {', '.join(sorted(known))}."
+            f"{type(model).__name__} has no parameter {strange[0]!r}; it has {', '.join(sorted(names))}."
         )
     return model.set_params(**fixed)
 
