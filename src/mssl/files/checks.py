@@ -7,6 +7,7 @@ them themselves; an attribute of another name is not relied on.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import fields
 from typing import Any
@@ -36,7 +37,12 @@ _NUMBERS = {
 _ANY_NUMBERS = {"reliability"}  # finite or not
 _LABELS = {"tasks_": "K", "feature_names_in_": "c", "seasons_": "m"}
 _PLACES = {"member_": "K"}  # whole numbers
-_OPTIONAL = {"precision", "mean", "graph_"}
+_OPTIONAL = {"precision", "mean"}
+
+
+_TOGETHER = {  # what a search is summed up by
+    "best_score_": ("best_index_", "best_params_", "cv_results_", "n_splits_"),
+}
 
 
 def _is_number(value: Any) -> bool:
@@ -47,133 +53,77 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+def _is_array(value: Any, kinds: str) -> bool:
+    return type(value) is np.ndarray and value.dtype.kind in kinds
 
 
-def _is_errors(value: Any) -> bool:
-    figures = ("log_likelihood", "rows")
-    known = type(value) is dict and value.keys() == {"std", "dof", *figures}
-    return known and all(value[name] is None or _is_number(value[name]) for name in figures)
-
-
-def _of_class(*names: str) -> Callable[[Any], bool]:
-    def fits(value: Any) -> bool:
-        return any(cls.__name__ in names for cls in type(value).__mro__)
-
-    return fits
-
-
-def _is_held_out(value: Any) -> bool:
-    return value is None or _of_class("HeldOut")(value)
-
-
-def _each(fits: Callable[[Any], bool], kind: type[Any]) -> Callable[[Any], bool]:
-    def all_fit(value: Any) -> bool:
-        return isinstance(value, kind) and all(fits(item) for item in value)
-
-    return all_fit
-
-
-_VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "task_column": (lambda value: isinstance(value, Hashable), "the name or number of a column"),
-    "n_features_in_": (_is_count, "a count"),
-    "n_iter_": (_is_count, "a count"),
-    "n_splits_": (_is_count, "a count"),
-    "best_index_": (_is_count, "a count"),
-    "best_score_": (_is_number, "a number"),
-    "result_": (_of_class("FitResult", "GraphicalLassoResult"), "a result"),
-    "graph_": (_of_class("TaskGraph"), "a task graph"),
-    "best_estimator_": (_of_class("BaseEstimator"), "an estimator"),
-    "best_params_": (lambda value: type(value) is dict, "a dict"),
-    "cv_results_": (lambda value: type(value) is dict, "a dict"),
-    "maps_": (
-        lambda value: _of_class("FeatureBlocks")(value) or _each(_of_class("FeatureMap"), list)(value),
-        "feature maps",
-    ),
-    "curves_": (_each(_of_class("Curves"), list), "a list of curves"),
-    "_held_out": (_is_held_out, "a held-out score"),
+# What a value is that an annotation names by one of these words; by any other word it is an object of that class.
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "Any": lambda value: True,
+    "None": lambda value: value is None,
+    "Labels": lambda value: type(value) is np.ndarray,
+    "Array": lambda value: _is_array(value, "f"),
+    "FloatArray": lambda value: _is_array(value, "f"),
+    "Index": lambda value: _is_array(value, "iu"),
+    "NDArray[np.int64]": lambda value: _is_array(value, "i"),
+    "Mask": lambda value: _is_array(value, "b"),
+    "TaskMatrix": lambda value: (sparse.issparse(value) and value.dtype.kind in "fb") or _is_array(value, "fb"),
+    "Hashable": lambda value: isinstance(value, Hashable),
+    "float": _is_number,
+    "int": _is_count,
+    "bool": lambda value: isinstance(value, bool | np.bool_),
+    "str": lambda value: isinstance(value, str),
+    "Evidence": lambda value: _is("GraphEvidence | Untested", value),
+    "WeightPosterior": lambda value: _is("MeanPosterior | DualPosterior | SharedPosterior | JointPosterior", value),
 }
-_TOGETHER = {  # what a search is summed up by
-    "best_score_": ("best_index_", "best_params_", "cv_results_", "n_splits_"),
+_LIST = re.compile(r"(list|tuple|dict)\[(.*)\]")
+# Attributes of estimators and transformers, as annotations would say it.
+_ATTRIBUTES = {
+    "task_column": "Hashable",
+    "fitted_": "Fitted",
+    "n_features_in_": "int",
+    "n_iter_": "int",
+    "n_splits_": "int",
+    "best_index_": "int",
+    "best_score_": "float",
+    "best_params_": "dict[str, Any]",
+    "cv_results_": "dict[str, Any]",
+    "best_estimator_": "BaseEstimator",
+    "result_": "GraphicalLassoResult",
+    "graph_": "TaskGraph | None",
+    "maps_": "list[FeatureMap]",
+    "curves_": "list[Curves]",
+    "_held_out": "HeldOut | None",
 }
-# What the annotations of the small classes promise, where these are one word (or none).
-_PROMISES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "Array": (lambda value: type(value) is np.ndarray and value.dtype.kind == "f", "an array of numbers"),
-    "Index": (lambda value: type(value) is np.ndarray and value.dtype.kind in "iu", "an array of places"),
-    "Mask": (lambda value: type(value) is np.ndarray and value.dtype.kind == "b", "an array of truth values"),
-    "TaskMatrix": (
-        lambda value: (type(value) is np.ndarray or sparse.issparse(value)) and value.dtype.kind in "fb",
-        "a matrix over tasks",
-    ),
-    "float": (_is_number, "a number"),
-    "int": (_is_number, "a number"),
-    "bool": (lambda value: isinstance(value, bool | np.bool_), "a truth value"),
-    "str": (_is_text, "text"),
+_WORDS = {  # the words that a field of text may hold
+    ("TableSchema", "missing"): ("error", "drop", "mean", "indicator"),
+    ("FeatureEncoder", "missing"): ("error", "indicator"),
+    ("Options", "intercepts"): ("flat", "shrunk", "none"),
+    ("Options", "errors"): ("independent", "shared"),
 }
+# Classes without a missing number.
 _FINITE = {"MeanPosterior", "DualPosterior", "SharedPosterior", "JointPosterior", "JoinedTask", "Hyper", "Units"}
-_FINITE |= {"Curves"}  # classes without a missing number
-# Fields of the small classes, by class.
-_FIELDS: dict[str, dict[str, tuple[Callable[[Any], bool], str]]] = {
-    "Fitted": {"errors": (lambda value: value is None or _is_errors(value), "standard errors")},
-    "Input": {
-        "ignored_columns": (_each(_is_text, tuple), "a tuple of names"),
-        "table": (lambda value: value is None or _of_class("TableSchema")(value), "a schema of columns"),
-    },
-    "TableSchema": {
-        "task": (_is_text, "text"),
-        "target": (_is_text, "text"),
-        "offset": (lambda value: value is None or _is_text(value), "text"),
-        "missing": (lambda value: value in ("error", "drop", "mean", "indicator"), "a way with missing values"),
-        "columns": (_each(_of_class("ColumnSchema"), tuple), "a tuple of columns"),
-    },
-    "ColumnSchema": {
-        "name": (_is_text, "text"),
-        "categories": (lambda value: value is None or _each(_is_text, tuple)(value), "a tuple of texts"),
-        "fill": (_each(_is_number, tuple), "a tuple of numbers"),
-        "indicator": (lambda value: type(value) is bool, "a truth value"),
-    },
-    "FeatureEncoder": {
-        "missing": (lambda value: value in ("error", "indicator"), "a way with missing values"),
-        "columns": (_each(_of_class("ColumnSchema"), tuple), "a tuple of columns"),
-    },
-    "Options": {
-        "structure": (_is_text, "text"),
-        "intercepts": (lambda value: value in ("flat", "shrunk", "none"), "a kind of intercepts"),
-        "errors": (lambda value: value in ("independent", "shared"), "a kind of errors"),
-    },
-    "Ensemble": {
-        "members": (_each(_of_class("Member"), list), "a list of members"),
-        "maps": (lambda value: value is None or _of_class("FeatureBlocks")(value), "feature maps"),
-        "held_out": (_is_held_out, "a held-out score"),
-    },
-    "Member": {
-        "fit": (_of_class("EvidenceFit"), "a fit"),
-        "width": (_is_count, "a count"),
-        "calibration": (_of_class("Calibration"), "a calibration"),
-        "weight": (_is_number, "a number"),
-    },
-    "EvidenceFit": {
-        "hyper": (_of_class("Hyper"), "hyperparameters"),
-        "posterior": (_of_class("MeanPosterior", "DualPosterior", "SharedPosterior", "JointPosterior"), "a posterior"),
-        "columns": (_of_class("Columns"), "columns of a prior"),
-        "units": (_of_class("Units"), "units"),
-        "options": (_of_class("Options"), "options"),
-        "joined": (_each(_of_class("JoinedTask"), list), "a list of tasks"),
-    },
-    "Record": dict.fromkeys(
-        ("iteration", "objective", "gap_weights", "gap_structure", "relative_gap", "edges", "seconds"),
-        (_is_number, "a number"),
-    ),
-    "FitResult": {
-        "status": (_of_class("Status"), "a status"),
-        "objective": (_is_number, "a number"),
-        "relative_gap": (_is_number, "a number"),
-        "history": (_each(_of_class("Record"), list), "a list of records"),
-        "structure": (_of_class("StructureStep"), "a structure's step"),
-        "scale": (_of_class("StructureScale"), "a structure's constants"),
-    },
-}
+_FINITE |= {"Curves"}
+
+
+def _is(hint: str, value: Any) -> bool:
+    """Whether a value is what an annotation says."""
+    if hint in _KINDS:
+        return _KINDS[hint](value)
+    if " | " in hint:
+        return any(_is(part, value) for part in hint.split(" | "))
+    several = _LIST.fullmatch(hint)
+    if several is None:
+        return any(cls.__name__ == hint for cls in type(value).__mro__)
+    kind, inside = several.groups()
+    if type(value).__name__ != kind:
+        return False
+    parts = inside.removesuffix(", ...").split(", ")
+    if kind == "dict":
+        return True
+    if kind == "list" or inside.endswith(", ..."):
+        parts = [inside.removesuffix(", ...")] * len(value)
+    return len(parts) == len(value) and all(map(_is, parts, value))
 
 
 def check_object(name: str, state: Mapping[str, Any]) -> None:
@@ -188,22 +138,20 @@ def check_object(name: str, state: Mapping[str, Any]) -> None:
 
     Examples
     --------
-    >>> check_object("MSSLRegressor", {"coef_": np.zeros((2, 3)), "intercept_": np.zeros(2)})
+    >>> check_object("StabilitySelection", {"tasks_": np.array(["a", "a"])})
     Traceback (most recent call last):
-    mssl.exceptions.ModelFileError: tasks_ of MSSLRegressor is missing
+    mssl.exceptions.ModelFileError: tasks_ of StabilitySelection holds a name twice
     """
-    _check_complete(name, state)
+    for known, others in _TOGETHER.items():
+        for attribute in others:
+            if known in state and attribute not in state:
+                raise ModelFileError(f"{attribute} of {name} is missing")
     sizes: dict[str, int] = {}
-    for attribute in state:
-        value = state[attribute]
-        if value is None and attribute in _OPTIONAL:
-            continue
+    for attribute, value in state.items():
         where = f"{attribute} of {name}"
-        own = _FIELDS.get(name, {}).get(attribute)  # a class may keep something else under a name
-        rule = own or _VALUES.get(attribute)
-        if rule is not None and not rule[0](value):
-            raise ModelFileError(f"{where} is not {rule[1]}")
-        if own is not None:
+        if attribute in _ATTRIBUTES and not _is(_ATTRIBUTES[attribute], value):
+            raise ModelFileError(f"{where} is not of the kind {_ATTRIBUTES[attribute]}")
+        if (value is None and attribute in _OPTIONAL) or isinstance(value, str):  # what is text is said by its class
             continue
         if attribute in _NUMBERS:
             _check_array(where, value, _NUMBERS[attribute], sizes)
@@ -214,8 +162,6 @@ def check_object(name: str, state: Mapping[str, Any]) -> None:
         elif attribute in _PLACES:
             _check_array(where, value, _PLACES[attribute], sizes)
     fitted = state.get("fitted_")
-    if fitted is not None and not _of_class("Fitted")(fitted):
-        raise ModelFileError(f"fitted_ of {name} is not what a fit leaves")
     if fitted is not None:
         _check_fitted(fitted)
     places = state.get("member_")
@@ -231,10 +177,19 @@ def _check_fitted(fitted: Any) -> None:
     state: dict[str, Any] = {}
     for of in (fitted, fitted.input):
         check_promises(type(of), vars(of))
-        check_object(type(of).__name__, vars(of))
         parts |= {f.name: f.metadata for f in fields(of)}
         state |= vars(of)
+    if not _is("TableSchema | None", fitted.input.table):
+        raise ModelFileError("table_ is no schema of a table")
     if fitted.errors is not None:
+        figures = {
+            "std": "Array | None",
+            "dof": "Array | None",
+            "log_likelihood": "float | None",
+            "rows": "float | None",
+        }
+        if fitted.errors.keys() != figures.keys() or not all(map(_is, figures.values(), fitted.errors.values())):
+            raise ModelFileError("errors_ holds what are no standard errors")
         parts |= {"std": {"shape": "Kd", "finite": False}, "dof": {"shape": "K", "finite": False}}
         state |= fitted.errors
     sizes = {"2": 2}
@@ -259,29 +214,13 @@ def check_promises(cls: type[Any], state: Mapping[str, Any]) -> None:
         for name, hint in vars(part).get("__annotations__", {}).items():
             value: Any = state.get(name)
             kind = str(getattr(hint, "__forward_arg__", hint))  # what named tuples keep of the word
-            word = kind.removesuffix(" | None")
-            rule = _PROMISES.get(word)
-            if (
-                rule is None
-                and cls.__name__ in ("Fitted", "Input")
-                and word not in ("Labels", "Any")
-                and word.isalpha()
-            ):
-                rule = (_of_class(word), f"of the class {word}")
-            if rule is None or name not in state or (value is None and kind.endswith(" | None")):
+            if name not in state:
                 continue
-            if not rule[0](value):
-                raise ModelFileError(f"{name} of {cls.__name__} is not {rule[1]}")
-            if cls.__name__ in _FINITE and not isinstance(value, str) and not np.isfinite(value).all():
+            if not _is(kind, value) or value not in _WORDS.get((cls.__name__, name), (value,)):
+                raise ModelFileError(f"{name} of {cls.__name__} is not of the kind {kind}")
+            numbers = isinstance(value, np.ndarray) or _is_number(value)
+            if cls.__name__ in _FINITE and numbers and not np.isfinite(value).all():
                 raise ModelFileError(f"{name} of {cls.__name__} holds what is no finite number")
-
-
-def _check_complete(name: str, state: Mapping[str, Any]) -> None:
-    """Raise where an attribute is there without those that are used with it."""
-    for known, others in _TOGETHER.items():
-        for attribute in others:
-            if known in state and attribute not in state:
-                raise ModelFileError(f"{attribute} of {name} is missing")
 
 
 def _n_features(fitted: Any) -> int:
