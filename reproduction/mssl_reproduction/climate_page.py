@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mssl.plots.panels import NORMAL, SMALL, dots_with_bars, one_scale, panels
+from mssl.plots.panels import NORMAL, SMALL, dots_with_bars, panels
 from mssl_reproduction.climate_cells import given_graph, load_cells
+from mssl_reproduction.figures import one_scale
 from mssl_reproduction.page import Claim, Comparison, Page, published
 from mssl_reproduction.runner import Results
 from mssl_reproduction.stats import mean_and_spread, over_runs

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from mssl.plots.panels import NORMAL, SMALL, graph_panels, panels
+from mssl.plots.panels import NORMAL, SMALL, panels
 from mssl_reproduction import sets
-from mssl_reproduction.figures import lines_with_bars
+from mssl_reproduction.figures import graph_panels, lines_with_bars
 from mssl_reproduction.page import Claim, Page, published
 from mssl_reproduction.runner import Experiment, Key, Record, Results
 from mssl_reproduction.stats import ALPHA, density_test

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from mssl.datasets import make_clustered_tasks
 from mssl.graph.task_graph import partial_correlation
-from mssl.plots.panels import graph_panels, panels, precision_panels
+from mssl.plots.panels import panels
 from mssl_reproduction.alone import TaskByTask
+from mssl_reproduction.figures import graph_panels, precision_panels
 from mssl_reproduction.page import Claim, Page, published
 from mssl_reproduction.runner import Experiment, Key, Record, Results, crossed
 from mssl_reproduction.stats import ALPHA, mean_and_spread, over_runs, paired_p_value, rmse_by_task

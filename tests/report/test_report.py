@@ -33,6 +33,7 @@ from mssl import (
 )
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, MissingDependencyError, MSSLError
+from mssl.graph.display import display
 from mssl.graph.task_graph import partial_correlation
 from mssl.plots.fits import read_stability
 from mssl.plots.support import pool
@@ -186,8 +187,9 @@ def test_every_figure_has_words_for_those_who_cannot_see_it(full, model):
     figures = [attrs for tag, attrs in full.tags if tag == "figure"]
     assert len(figures) == 7
     words = [attrs["aria-label"] for attrs in figures]
-    strongest = model.graph_.support(1)[0]
-    assert f"{strongest.task_i} and {strongest.task_j} {strongest.weight:+.2f}" in words[0]
+    named = re.findall(r"(task \d\d) and (task \d\d) ([+-][\d.]+)", words[0])
+    strongest = display(model.graph_).strongest
+    assert named == [(edge.task_i, edge.task_j, f"{edge.weight:+.2f}") for edge in list(strongest)[:5]]
     assert f"{model.partial_correlation_[~np.eye(13, dtype=bool)].max():+.2f}" in words[1]
     task, feature = np.unravel_index(np.argmax(np.abs(model.coef_)), model.coef_.shape)
     assert f"{model.coef_[task, feature]:+.3g}, of {model.tasks_[task]} on x{feature}" in words[3]
@@ -298,6 +300,12 @@ def test_a_bayesian_page_has_no_empty_section(tmp_path):
     np.testing.assert_allclose(scores.inside, [inside[rows[2] == name].mean() for name in model.tasks_])
     assert f"{inside.mean():.0%} of the rows lie inside their 90% prediction interval" in page.words["summary"]
     assert "inside 90% interval" in page.words["tasks"]
+
+
+def test_without_evidence_the_words_name_the_support(tmp_path):
+    page = written(fake(4), tmp_path)
+    words = next(attrs["aria-label"] for tag, attrs in page.tags if tag == "figure")
+    assert "task 0 and task 1 -0.15" in words
 
 
 def test_the_pairs_are_the_relations_with_their_q_values(full, model):

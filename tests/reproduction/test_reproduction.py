@@ -23,8 +23,7 @@ from scipy.stats import ttest_rel
 import mssl_reproduction as experiments
 from mssl import presets
 from mssl.exceptions import DataError, DatasetError, ParameterError
-from mssl.plots import panels
-from mssl_reproduction import classification, climate, methods, sample_size, scaling, sets
+from mssl_reproduction import classification, climate, figures, methods, sample_size, scaling, sets
 from mssl_reproduction.page import Claim, Comparison, Page, published
 from mssl_reproduction.runner import Experiment, Results, crossed, read_records, run_experiment
 from mssl_reproduction.stats import density_test, holm, mean_and_spread, paired_p_value, winners
@@ -465,7 +464,7 @@ def test_truth_and_estimate_stand_in_one_layout_on_one_scale():
     for title, scale in (("true", 0.3), ("learned", 0.9)):
         half = np.triu(rng.uniform(-scale, scale, (13, 13)), 1)
         weights[title] = half + half.T
-    figure = panels.graph_panels(weights, names, ["a"] * 10 + ["b"] * 3)
+    figure = figures.graph_panels(weights, names, ["a"] * 10 + ["b"] * 3)
     figure.draw_without_rendering()
     first, second = (ax for ax in figure.axes if len(ax.texts))
     assert [text.get_position() for text in first.texts] == [text.get_position() for text in second.texts]
@@ -476,7 +475,7 @@ def test_truth_and_estimate_stand_in_one_layout_on_one_scale():
         drawn = ax.transData.transform((along * edges[:, 0] + (1 - along) * edges[:, 1]).reshape(-1, 2))
         boxes = [text.get_window_extent() for text in ax.texts]
         assert not any(box.count_contains(drawn) for box in boxes)
-    matrices = panels.precision_panels({"true": np.eye(13) * 2 + 0.1, "learned": np.eye(13) + 0.4}, names)
+    matrices = figures.precision_panels({"true": np.eye(13) * 2 + 0.1, "learned": np.eye(13) + 0.4}, names)
     left, right = (ax.images[0].get_clim() for ax in matrices.axes if ax.images)
     assert left == right
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
@@ -111,36 +112,21 @@ def _errors(data: Bunch, prediction: Array) -> Array:
 
 def _draw(errors: dict[str, Array], model: MSSLRegressorCV, data: Bunch) -> dict[str, Figure]:
     """Box plots of the errors of all data sets; precision matrices and relations of the last one."""
-    from matplotlib.figure import Figure
-
     from mssl import plots
     from mssl.graph import TaskGraph
-    from mssl.plots.panels import graph_panels, precision_panels
+    from mssl.plots.panels import panels
 
     names = [str(name) for name in model.tasks_]
-    boxes = Figure(figsize=(9, 3.6), layout="constrained")
-    plots.plot_box(errors, boxes.subplots(), tasks=names, label="test RMSE")
+    boxes, ax = panels(9.0, 3.6)
+    plots.plot_box(errors, ax, tasks=names, label="test RMSE")
+    precision, halves = panels(9.0, 3.6, 1, 2)
+    plots.plot_precision(data.precision, halves[0], tasks=names, ordered=False).set_title("true partial correlations")
+    plots.plot_precision(model, halves[1], ordered=False).set_title("learned, at the λ that predicts best")
+    related = data.covariance - np.diag(np.diag(data.covariance))
     sizes = np.sqrt(np.diag(data.covariance))
-    return {
-        "boxes": boxes,
-        "precision": precision_panels(
-            {
-                "true partial correlations": TaskGraph.from_precision(data.precision, tasks=names),
-                "learned, at the λ that predicts best": TaskGraph.from_precision(model.precision_, tasks=names),
-            },
-            names,
-            9.0,
-        ),
-        "graph": graph_panels(
-            {
-                "true relations": data.covariance / np.outer(sizes, sizes) - np.eye(len(sizes)),
-                "learned, false discovery rate 10 %": np.asarray(
-                    model.graph_.selected(fdr=0.1, level="relations").weights
-                ),
-            },
-            names,
-            [name for name, members in GROUPS.items() for _ in members],
-            9.0,
-            "correlation of weights",
-        ),
-    }
+    graph, halves = panels(9.0, 4.0, 1, 2)
+    true = TaskGraph(tuple(names), np.abs(related) > 1e-9, related / np.outer(sizes, sizes))
+    plots.plot_graph(true, halves[0]).set_title("true relations", y=1.08)
+    found = replace(model.graph_.selected(fdr=0.1, level="relations"), evidence=None)  # its weights are correlations
+    plots.plot_graph(found, halves[1]).set_title("learned, false discovery rate 10 %", y=1.08)
+    return {"boxes": boxes, "precision": precision, "graph": graph}
