@@ -308,10 +308,8 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
 
         rows = X.values if isinstance(X, Features) else X if hasattr(X, "shape") else as_given(X)
 
-        def split(data: TaskData) -> Folds:
-            return Folds.from_cv(data, self.cv, rows)
-
-        data = self._fit_columns(template, columns, (rows, y, tasks, sample_weight), remember, split)
+        splits = Folds.from_cv(columns, self.cv, rows)
+        data = self._fit_columns(template, columns, splits, remember, (rows, y, tasks, sample_weight))
         hint_at_other_scales(self.best_estimator_, data)
         if self._makes_folds():
             warn_of_residuals(data, self.best_estimator_._residuals(data))
@@ -345,22 +343,18 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
             template.features = "linear"
         data = moments.to_tasks()
         held_out = np.arange(moments.n_folds)[:, None] == data.groups
-        self._fit_columns(
-            template,
-            replace(data, groups=None),
-            (None, None, None, None),
-            lambda reader, data: remember_moments(reader, moments),
-            lambda data: Folds(~held_out, held_out),
-        )
+        splits = Folds(~held_out, held_out)
+        columns = replace(data, groups=None)
+        self._fit_columns(template, columns, splits, lambda reader, data: remember_moments(reader, moments))
         return self
 
     def _fit_columns(
         self,
         template: Any,
         columns: TaskData,
-        given: tuple[Any, Any, Any, Any],
+        splits: Folds,
         remember: Callable[[Any, TaskData], None],
-        split: Callable[[TaskData], Folds],
+        given: tuple[Any, Any, Any, Any] = (None, None, None, None),
     ) -> TaskData:
         """Choose and fit on tasks with their columns; the answer is the tasks with the features that were chosen.
 
@@ -370,17 +364,18 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
             Whose parameters are chosen.
         columns : TaskData
             The tasks.
-        given : tuple of (X, y, tasks, sample_weight)
-            As they came, for scorers.
+        splits : Folds
+            The folds.
         remember : callable
             Lets an estimator keep what later calls are checked against.
-        split : callable
-            The folds.
+        given : tuple of (X, y, tasks, sample_weight)
+            As they came, for scorers.
         """
         check_rows(template.to_spec(columns), columns)
         self._check(template, columns)
+        splits.check(columns)
         grid = self._grid()
-        splits: Folds | None = None
+        record = Checkpoint(self.checkpoint, self._identity(columns, splits))
         contests: list[Contest] = []
         with Progress(self.verbose, type(self).__name__, STAGES + 1) as progress:
             for features in feature_choices(template.features, columns):
@@ -390,13 +385,6 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
                     break  # nothing was added
                 remember(reader, data)
                 whole = Dataset(data, reader._loss())
-                # Before the splits, which are as large as some columns: preparing needs a copy of the features for a
-                # while.
-                whole.prepared(reader.to_spec(data))
-                if splits is None:
-                    splits = split(data)
-                    splits.check(data)
-                    record = Checkpoint(self.checkpoint, self._identity(columns, splits))
                 folds = self._folds(given, columns, whole, reader, splits)
                 for fold, first in zip(folds, contests[0].table.folds if contests else (), strict=False):
                     fold.noise = first.noise  # scores in the same units
