@@ -21,7 +21,7 @@ from test_report import fake
 from mssl import MSSLRegressor, TaskGraph, report
 from mssl.estimators.summary import Summary
 from mssl.graph.geometry import graph_svg
-from mssl.graph.inference import Relation, RelationTable
+from mssl.graph.tables import Relation, RelationTable
 from mssl.graph.task_graph import short_name
 from mssl.losses import Gaussian
 from mssl.report import figures

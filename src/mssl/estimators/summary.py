@@ -14,8 +14,8 @@ from mssl._typing import Array, Labels
 from mssl._validation import check_number
 from mssl.data.columns import feature_spreads
 from mssl.exceptions import MSSLError, require
-from mssl.graph.export import html_table, short_name, text_table
-from mssl.graph.inference import RelationTable
+from mssl.graph.export import short_name
+from mssl.graph.tables import RelationTable, html_table, text_table
 
 _MOST_LINES = 40  # of a printed table of weights; with more, features are summarised over tasks
 

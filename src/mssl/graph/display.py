@@ -10,7 +10,8 @@ import numpy as np
 from mssl._typing import Index, TaskMatrix
 from mssl.exceptions import MSSLError
 from mssl.graph.communities import by_size
-from mssl.graph.inference import FDR, GraphEvidence, RelationTable
+from mssl.graph.inference import GraphEvidence
+from mssl.graph.tables import FDR, RelationTable
 from mssl.graph.task_graph import TaskGraph
 from mssl.model.task_matrix import entries_at, pair_matrix, upper_pairs
 

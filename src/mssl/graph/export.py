@@ -1,11 +1,9 @@
-"""The edges of a task graph as a table, and task names made safe for every text that they go into."""
+"""A task graph as JSON, GraphML and DOT, and task names made safe for every text that they go into."""
 
-import csv
-import io
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +11,7 @@ from mssl._html import JOINER, Html, numbered, tag
 from mssl._typing import TaskMatrix
 from mssl._validation import warn
 from mssl.data.encoding import is_number
-from mssl.exceptions import DataError, ModelFileError, require
+from mssl.exceptions import DataError, ModelFileError
 from mssl.files.atomic import write_text
 from mssl.model.task_matrix import entries_at, pair_matrix, upper_pairs
 
@@ -21,121 +19,7 @@ if TYPE_CHECKING:
     from mssl.graph.task_graph import TaskGraph
 
 _FORMAT, _VERSION = "mssl-task-graph", 1
-ROWS_SHOWN = 20  # rows that a table prints; its CSV and its frame have all
 _FORMULA = ("=", "+", "-", "\u2212", "@")  # how spreadsheets know a formula
-
-
-class Edge(NamedTuple):
-    """Two tasks, their partial correlation, and how often the edge was selected (None if not measured)."""
-
-    task_i: Any
-    task_j: Any
-    weight: float
-    confidence: float | None
-
-
-def text_table(lines: Sequence[Sequence[str]]) -> str:
-    """Lines of cells, the head first, as columns of text."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
-
-
-def html_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> Html:
-    """A head and lines of cells as a table of HTML."""
-    names = tag("tr", *(tag("th", Html(name), scope="col") for name in head))
-    body = (tag("tr", *(tag("td", Html(cell)) for cell in line)) for line in lines)
-    return tag("table", tag("thead", names), tag("tbody", *body))
-
-
-class EdgeTable(Sequence[Edge]):
-    """Edges as a table: a sequence of `Edge` that prints well and turns into CSV or a data frame."""
-
-    def __init__(self, rows: Iterable[Edge], false_edges: float | None = None) -> None:
-        self._rows, self.false_edges = tuple(rows), false_edges
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    @overload
-    def __getitem__(self, index: int) -> Edge: ...
-    @overload
-    def __getitem__(self, index: slice) -> "EdgeTable": ...
-    def __getitem__(self, index: int | slice) -> "Edge | EdgeTable":
-        return EdgeTable(self._rows[index], self.false_edges) if isinstance(index, slice) else self._rows[index]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, EdgeTable) and self._rows == other._rows
-
-    def __hash__(self) -> int:
-        return hash(self._rows)
-
-    def _cells(self) -> list[list[str]]:
-        """Return the rows that are shown, as display text."""
-        return [
-            [
-                short_name(e.task_i),
-                short_name(e.task_j),
-                f"{e.weight:+.3f}",
-                "" if e.confidence is None else f"{e.confidence:.2f}",
-            ]
-            for e in self._rows[:ROWS_SHOWN]
-        ]
-
-    def _rest(self) -> str:
-        hidden = len(self) - ROWS_SHOWN
-        words = [f"… {hidden} more"] if hidden > 0 else []
-        if self.false_edges is not None:
-            words.append(f"at most {self.false_edges:.2g} edges of the graph are expected to be false")
-            if self._rows and self.false_edges >= len(self):
-                words.append(f"the {len(self)} shown may all be chance")
-        return "; ".join(words)
-
-    def __repr__(self) -> str:
-        return "\n".join([text_table([list(Edge._fields), *self._cells()]), *filter(None, [self._rest()])])
-
-    def _html(self) -> Html:
-        """The table as markup."""
-        return Html(html_table(Edge._fields, self._cells()), tag("p", Html(self._rest())))
-
-    def _repr_html_(self) -> str:
-        return str(self._html())
-
-    def __rich__(self) -> Any:
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(*Edge._fields, caption=self._rest() or None)
-        for row in self._cells():
-            table.add_row(*(Text(cell) for cell in row))
-        return table
-
-    def to_frame(self) -> Any:
-        """Return the table as a pandas DataFrame (extra ``tables``)."""
-        pandas: Any = require("pandas", "tables", "EdgeTable.to_frame")
-        return pandas.DataFrame(list(self._rows), columns=list(Edge._fields))
-
-    def to_csv(self, path: str | os.PathLike[str] | None = None, *, safe: bool | None = None) -> str:
-        """Return the table as CSV text, and write it to `path` if one is given.
-
-        Parameters
-        ----------
-        path : path, optional
-            The file to write.
-        safe : bool, optional
-            Write names that could do harm in a spreadsheet or on a terminal as :func:`safe_cell` does; False writes all
-            names as they are. By default they are made safe, with a warning.
-        """
-        return written(csv_of_pairs(Edge._fields, self._rows, safe), path)
-
-
-def csv_of_pairs(head: Sequence[str], rows: Sequence[tuple[Any, ...]], safe: bool | None) -> str:
-    """Rows that begin with two tasks as CSV text; see `EdgeTable.to_csv` for `safe`."""
-    make = safe_cells({name for row in rows for name in row[:2]}, safe) or (lambda name: name)
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows((make(row[0]), make(row[1]), *row[2:]) for row in rows)
-    return buffer.getvalue()
 
 
 def visible(text: str, keep: str = "") -> str:
@@ -203,11 +87,6 @@ def short_name(name: object, width: int = 24) -> str:
     if not clean.strip():
         return "(blank)"
     return clean if len(clean) <= width else clean[: width - 1] + "…"
-
-
-def noted(table: str, note: str) -> str:
-    """A CSV table with a note as its last line, a comment."""
-    return f"{table}# {note}\n" if note else table
 
 
 def written(text: str, path: str | os.PathLike[str] | None) -> str:

@@ -82,23 +82,21 @@ Bartlett (1935), Some aspects of the time-correlation problem in regard to tests
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 from scipy.special import ndtri, stdtr, stdtrit
 
-from mssl._html import Html, tag
 from mssl._typing import Array, Index
 from mssl._validation import check_array, check_choice, check_number, check_whole_number
-from mssl.exceptions import MSSLError, ParameterError, require
+from mssl.exceptions import MSSLError, ParameterError
 from mssl.glasso.solver import graphical_lasso
-from mssl.graph.export import ROWS_SHOWN, csv_of_pairs, html_table, noted, short_name, text_table, written
+from mssl.graph.tables import FDR, PERMUTATIONS, Relation, RelationTable
 from mssl.kernels.threads import SingleThreaded
 
 T = TypeVar("T")
@@ -106,158 +104,13 @@ T = TypeVar("T")
 COVERAGE = 0.9  # of the intervals in the tables
 _SMALLEST_RELIABILITY = 0.05  # below it the errors are 20 times the weights' variance, and no edge can be seen
 _SMALLEST_EIGENVALUE = 0.01  # of a group's correlations; errors of W may make smaller ones
-FDR = 0.1  # false discovery rate of what is shown unasked; the p-value up to which the global test supports it
 GROUPED = 0.1  # family-wise error of the relations that make groups, inside which conditional edges are looked for
 _MANY = 100.0  # observations from which on the de-sparsified graphical lasso has its limiting distribution
-_PERMUTATIONS = 19  # of the global test that is made unasked: p-values from 0.05 on
 # Of one permutation: 0.1 s on one core of 2.5 GHz, 19 of them under 2 s (10 to 1000 tasks with 4 to 100 features).
 _MOST_OPERATIONS = 1e8
 _PAIR, _TASK = 4e3, 3e5  # operations that a pair and a task take besides products of matrices, measured there
 _MOST_TASKS = 4000  # all pairs of which are compared: a dozen arrays of 128 MB
 _MOST_SAVED = 500  # tasks whose evidence is saved unasked: 4 MB
-
-
-class Relation(NamedTuple):
-    """Two tasks and what is known about their relation.
-
-    Attributes
-    ----------
-    task_i, task_j
-        The tasks.
-    weight : float
-        Correlation of their weights or residuals (relations), or partial correlation (edges), estimation error
-        taken out.
-    low, high : float
-        Interval of the weight with 90 % coverage.
-    p, q : float
-        p-value, and the smallest false discovery rate at which the pair is selected.
-    sign_probability : float
-        Confidence that the weight has the sign that is shown, 1 − p/2.
-    """
-
-    task_i: Any
-    task_j: Any
-    weight: float
-    low: float
-    high: float
-    p: float
-    q: float
-    sign_probability: float
-
-
-@dataclass(eq=False, repr=False)
-class RelationTable(Sequence[Relation]):
-    """Pairs of tasks that can be told from chance, strongest evidence first.
-
-    Attributes
-    ----------
-    rows : sequence of Relation
-        The pairs.
-    level : {"relations", "edges"}
-        Correlations, or partial correlations.
-    fdr : float
-        Expected share of false rows.
-    n_pairs : int
-        Pairs that were tested.
-    method : {"bh", "by"}
-        How the false discovery rate is held: for pairs as they are (Benjamini and Hochberg), or under any dependence
-        (Benjamini and Yekutieli).
-    untested : str
-        Why no pair was tested; empty where pairs were.
-    overall : float or None
-        p-value of the global test with 19 permutations, where it was made: summaries, pages and commands make it.
-    """
-
-    rows: Sequence[Relation]
-    level: str
-    fdr: float
-    n_pairs: int
-    method: str = "bh"
-    untested: str = ""
-    overall: float | None = None
-
-    @property
-    def pairs(self) -> list[tuple[Any, Any]]:
-        """The two tasks of every row."""
-        return [row[:2] for row in self.rows]
-
-    @property
-    def expected_false(self) -> float:
-        """How many rows may be false: the false discovery rate times the number of rows."""
-        return self.fdr * len(self)
-
-    def summary(self) -> str:
-        """One sentence: how many pairs, how many of them may be false, and whether the global test supports them."""
-        if self.untested:
-            return self.untested
-        noun = "relation" if self.level == "relations" else "conditional edge"
-        rate = f"{self.fdr:.0%}" + (" under any dependence" if self.method == "by" else "")
-        if not len(self):
-            return f"no {noun} between tasks can be told from chance at {rate}"
-        plural, pairs = "" if len(self) == 1 else "s", "pair" if self.n_pairs == 1 else "pairs"
-        text = (
-            f"{len(self)} {noun}{plural} among {self.n_pairs} {pairs} at a false discovery rate of {rate}: "
-            f"at most {self.expected_false:.1f} of them are expected to be false"
-        )
-        p = "" if self.overall is None else f"p = {self.overall:.2g} by {_PERMUTATIONS} permutations"
-        if not self.supported:
-            return f"the overall test does not support this list ({p}): {text}"
-        return f"{text}; overall test: {p}" if p and self.level == "relations" else text
-
-    @property
-    def supported(self) -> bool:
-        """Whether there are pairs, and the global test, where it was made, does not speak against them."""
-        return len(self) > 0 and (self.overall is None or self.overall <= FDR)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @overload
-    def __getitem__(self, index: int) -> Relation: ...
-    @overload
-    def __getitem__(self, index: slice) -> RelationTable: ...
-    def __getitem__(self, index: int | slice) -> Relation | RelationTable:
-        return replace(self, rows=self.rows[index]) if isinstance(index, slice) else self.rows[index]
-
-    def _cells(self) -> list[list[str]]:
-        return [
-            [
-                *(short_name(row.task_i), short_name(row.task_j)),
-                *(f"{value:+.2f}" for value in row[2:5]),
-                *(f"{row.p:.2g}", f"{row.q:.2g}", f"{row.sign_probability:.3f}"),
-            ]
-            for row in self.rows[:ROWS_SHOWN]
-        ]
-
-    def _rest(self) -> str:
-        hidden = len(self) - ROWS_SHOWN
-        return f"… {hidden} more" if hidden > 0 else ""
-
-    def __repr__(self) -> str:
-        if not len(self):
-            return self.summary()
-        text = text_table([list(Relation._fields), *self._cells()])
-        return "\n".join([self.summary(), text, *filter(None, [self._rest()])])
-
-    def _html(self) -> Html:
-        """The table as markup."""
-        table = html_table(Relation._fields, self._cells()) if len(self) else Html()
-        return Html(tag("p", Html(self.summary())), table, tag("p", Html(self._rest())))
-
-    def _repr_html_(self) -> str:
-        return str(self._html())
-
-    def to_frame(self) -> Any:
-        """Return the table as a pandas DataFrame (extra ``tables``)."""
-        pandas: Any = require("pandas", "tables", "RelationTable.to_frame")
-        return pandas.DataFrame(list(self.rows), columns=list(Relation._fields))
-
-    def to_csv(self, path: str | os.PathLike[str] | None = None, *, safe: bool | None = None) -> str:
-        """Return the table as CSV text, and write it to `path` if one is given; see `EdgeTable.to_csv` for `safe`.
-
-        Where no pair was tested, a last line that begins with ``#`` says why.
-        """
-        return written(noted(csv_of_pairs(Relation._fields, self.rows, safe), self.untested), path)
 
 
 def adjusted_p(p: Array, method: str = "bh") -> Array:
@@ -697,7 +550,7 @@ class LazyEvidence(Later[Evidence]):
             return
         K = len(found.reliability)
         if _PAIR * K**2 + _TASK * K + self._source.read().operations() <= _MOST_OPERATIONS:
-            self._found = replace(found, overall=self.global_test(_PERMUTATIONS).p)
+            self._found = replace(found, overall=self.global_test(PERMUTATIONS).p)
 
 
 def _itself(found: Evidence | None) -> Evidence | None:

@@ -18,8 +18,9 @@ from mssl._typing import TaskMatrix
 from mssl._validation import check_number, check_whole_number, refused, warn
 from mssl.exceptions import DataError, ModelFileError, require
 from mssl.graph.communities import by_size, louvain
-from mssl.graph.export import Edge, EdgeTable, dot, graphml, json_text, noted, parse_json, short_name, written
-from mssl.graph.inference import Evidence, GlobalTest, LazyEvidence, RelationTable, Untested
+from mssl.graph.export import dot, graphml, json_text, parse_json, short_name, written
+from mssl.graph.inference import Evidence, GlobalTest, LazyEvidence, Untested
+from mssl.graph.tables import Edge, EdgeTable, RelationTable
 from mssl.kernels.threads import single_threaded
 from mssl.model.task_matrix import (
     DENSE_UP_TO,
@@ -258,7 +259,7 @@ class TaskGraph:
         confidence = [None] * len(i) if self.confidence is None else entries_at(self.confidence, i, j).tolist()
         names = self.tasks
         rows = (Edge(names[a], names[b], w, c) for a, b, w, c in zip(i, j, weight, confidence, strict=True))
-        return EdgeTable(rows, self.false_edges)
+        return EdgeTable(tuple(rows), self.false_edges, "" if self.n_edges else self.untested)
 
     @overload
     def edges(self, top: int | None = None) -> EdgeTable: ...
@@ -510,7 +511,7 @@ class TaskGraph:
 
         Names that could act as formulas or on a terminal are made safe with a warning; see `EdgeTable.to_csv`.
         """
-        return written(noted(self.support().to_csv(safe=safe), "" if self.n_edges else self.untested), path)
+        return self.support().to_csv(path, safe=safe)
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return the graph as JSON text for `from_json`, and write it to `path` if one is given."""

@@ -18,9 +18,8 @@ from mssl.estimators.effects import PartialEffect
 from mssl.estimators.summary import last_step
 from mssl.exceptions import DataError, package_versions
 from mssl.graph.display import display
-from mssl.graph.export import Edge
 from mssl.graph.geometry import community_colors, task_order
-from mssl.graph.inference import Relation
+from mssl.graph.tables import Edge, Relation
 from mssl.graph.task_graph import TaskGraph, short_name
 from mssl.metrics import NEGLIGIBLE_GAIN
 from mssl.plots.effects import curves, most_relevant
