@@ -8,6 +8,7 @@ from command_line import call, run, write_table
 
 from mssl.cli._tables import TableOptions, read_training
 from mssl.cli.compare import cross_validate
+from mssl.data.folds import Folds
 from mssl.judge.compare import mean_by_task, measures, paired_difference
 from mssl.losses import resolve_loss
 from mssl.methods import make_estimator
@@ -27,8 +28,8 @@ def training(tmp_path):
 def test_figures_are_of_rows_that_were_not_fitted_on(training):
     """The same by hand; and targets of a part that are changed change no fit that predicts it."""
     outcome = cross_validate(training, ["ols", "pooled"], 3, 0)
-    errors, data, tasks = [], training.data, training.tasks
-    for train, test in training.folds(3, 0):
+    errors, data, tasks = [], training.data, training.given["tasks"]
+    for train, test in Folds.from_cv(data, training.cv(3, 0)):
         model = make_estimator("ols", "gaussian").fit(data.X[train], data.y[train], tasks=tasks[train])
         errors.append(np.mean((model.predict(data.X[test], tasks=tasks[test]) - data.y[test]) ** 2))
     assert outcome["methods"]["ols"]["RMSE"]["mean"] == pytest.approx(np.mean(np.sqrt(errors)))
@@ -71,10 +72,10 @@ def test_a_task_alone_gains_what_all_gain(tmp_path):
 def test_deviances_are_averaged_by_part_and_task(training):
     data = training.data
     deviance = np.arange(len(data.y), dtype=float)
-    for _, test in training.folds(3, 0):
+    for _, test in Folds.from_cv(data, training.cv(3, 0)):
         means = mean_by_task(data, deviance, test)
-        for k, name in enumerate(sorted(set(training.tasks.tolist()))):
-            np.testing.assert_allclose(means[k], deviance[test & (np.asarray(training.tasks) == name)].mean())
+        for k, name in enumerate(sorted(set(training.given["tasks"].tolist()))):
+            np.testing.assert_allclose(means[k], deviance[test & (training.given["tasks"] == name)].mean())
     alone = mean_by_task(data, deviance, data.task_of_row == 1)
     assert np.flatnonzero(np.isfinite(alone)).tolist() == [1]
 

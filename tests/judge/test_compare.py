@@ -19,9 +19,10 @@ GRID = {"graph_penalty": [0.3], "coef_penalty": [0.0], "coupling": [0.5, 2.0], "
 def test_deviances_are_those_of_fits_to_the_other_rows(layout):
     data = make_clustered_tasks(**SMALL, layout=layout, shared_design=layout == "shared")
     named = {"tasks": data.tasks} if layout == "long" else {}
+    names = {"tasks": data.task_names} if layout == "aligned" else named  # names of the columns
     rivals = {"ridge": presets.ridge(2.0), "mssl": MSSLRegressor(0.1)}
-    found = compare_methods(rivals, data.X, data.y, **named, cv=3)
-    read = read_tasks(data.X, data.y, **named)
+    found = compare_methods(rivals, data.X, data.y, **names, cv=3)
+    read = read_tasks(data.X, data.y, **names)
     expected = {name: [] for name in rivals}
     for train, test in Folds.from_cv(read, 3):
         rows, held = np.unique(read.source_rows[train]), np.unique(read.source_rows[test])
@@ -88,6 +89,13 @@ def test_labels_weights_offsets_and_groups():
     days, exposure = np.arange(len(counts)) % 10, random.uniform(1, 2, len(counts))
     found = compare_methods(poisson, labels.X, counts, labels.tasks, groups=days, offset=np.log(exposure), cv=2)
     assert "D2" in found["methods"]["mssl"]
+    search = MSSLRegressorCV(presets.ridge(loss="poisson"), {"structure__alpha": [1.0]}, cv=2, refit="best")
+    rivals = {
+        "alone": presets.ridge(loss="poisson"),
+        "searched": search,
+    }  # among one: offsets reach its predictions too
+    same = compare_methods(rivals, labels.X, counts, labels.tasks, groups=days, offset=np.log(exposure), cv=2)
+    assert same["methods"]["searched"]["RMSE"]["mean"] == pytest.approx(same["methods"]["alone"]["RMSE"]["mean"])
     twice = np.tile(np.arange(len(counts)), 2)
     folds = [(np.flatnonzero(days % 2 == side), np.flatnonzero(days % 2 != side)) for side in (0, 1)]
     again = [tuple(np.r_[part, part + len(counts)] for part in pair) for pair in folds]

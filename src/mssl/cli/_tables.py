@@ -11,14 +11,15 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import click
 import numpy as np
+from sklearn.model_selection import KFold
 
-from mssl._typing import Array, Index, Labels, Mask
+from mssl._typing import Array, Index, Labels
 from mssl._validation import warn
 from mssl.data.encoding import ColumnValues, Features
-from mssl.data.folds import Folds, TaskGroupKFold, TaskKFold
+from mssl.data.folds import TaskGroupKFold, TaskKFold
 from mssl.data.hints import hint_at_row_ids
 from mssl.data.inputs import listing, number_tasks
-from mssl.data.layouts import TaskData, subset
+from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError, NotAlignedError, ParameterError
 from mssl.files.tables import (
     Missing,
@@ -143,12 +144,9 @@ class Training(TableFacts):
         rows = int(self.data.n_rows[0]) if method.replace("_", "-") == "r-mssl" else self.data.n_features
         return rows >= 4 and self.data.n_tasks > 1
 
-    def folds(self, number: int, seed: int) -> Folds:
-        """Training and test rows: within every task, or for rows that belong together in stretches of time."""
-        from sklearn.model_selection import KFold
-
-        cv = KFold(number) if self.data.aligned else self.drawn_folds(number, seed) or number
-        return Folds.from_cv(replace(self.data, y=self.numbers), cv)
+    def cv(self, number: int, seed: int) -> KFold | TaskKFold | TaskGroupKFold | int:
+        """Folds within every task, or for rows that belong together in stretches of time."""
+        return KFold(number) if self.data.aligned else self.drawn_folds(number, seed) or number
 
     def drawn_folds(self, number: int, seed: int) -> TaskKFold | TaskGroupKFold | None:
         """Folds of rows, or of groups, drawn at random; None where time says what they are."""
@@ -156,31 +154,20 @@ class Training(TableFacts):
             return None
         return (TaskKFold if self.data.groups is None else TaskGroupKFold)(number, random_state=seed)
 
-    def part(self, rows: Mask) -> Training:
-        """Some of the flat rows."""
-        offset = None if self.offset is None else self.offset[rows]
-        return replace(self, data=subset(self.data, rows, all_tasks=False), offset=offset)
-
     @property
-    def numbers(self) -> Array:
-        """The flat targets as numbers; of two labels the second is 1."""
-        y = self.data.y
-        return (y == np.unique(y)[1]).astype(float) if self.family == "binary" else y.astype(float)
-
-    @property
-    def weights(self) -> Array:
-        """Those of the flat rows."""
-        return np.ones(len(self.data.y)) if self.data.weights is None else self.data.weights
-
-    @property
-    def tasks(self) -> Any:
-        """Tasks as methods take them: of each row, or of the columns of y."""
-        return self.data.given_tasks
-
-    @property
-    def features(self) -> Features:
-        """Features as methods take them."""
-        return Features(self.data.in_layout(self.data.X), feature_names=self.data.feature_names)
+    def given(self) -> dict[str, Any]:
+        """What methods take, in the layout of the data."""
+        data = self.data
+        order = None if data.order is None else data.in_layout(data.order)
+        beside = {"sample_weight": data.weights, "offset": self.offset}
+        return {
+            "X": data.in_layout(data.X),
+            "y": data.in_layout(data.y),
+            "tasks": np.asarray(data.given_tasks),
+            "groups": data.groups,
+            "order": order if order is None or order.ndim == 1 else order[:, 0],
+            **{name: None if values is None else data.in_layout(values) for name, values in beside.items()},
+        }
 
     def prepare(self, model: Any, method: str) -> Any:
         """The model with the graph that was given, if it needs one; what else it lacks raises before any work."""
@@ -190,6 +177,8 @@ class Training(TableFacts):
                 "together; name the column of times with --time (every task needs one row at each of the same times), "
                 "or use p-mssl, which needs none."
             )
+        if self.offset is not None and ("offset" not in signature(model.fit).parameters or self.family == "binary"):
+            raise ParameterError("This method takes no offset for such targets; leave out --offset.")
         place = lacks_graph(model)
         if place is None:
             return model
@@ -202,31 +191,16 @@ class Training(TableFacts):
 
     def fit_rows(self, model: Any) -> Any:
         """Fit a model, which gets to know groups and times where it makes folds of its own."""
-        data = self.data
-        times = None if data.order is None else data.in_layout(data.order)
-        given = {"groups": data.groups, "order": times if times is None or times.ndim == 1 else times[:, 0]}
-        for name, values in (("sample_weight", data.weights), ("offset", self.offset)):
-            given[name] = None if values is None else data.in_layout(values)
         known = signature(model.fit).parameters
-        if self.offset is not None and ("offset" not in known or self.family == "binary"):
-            raise ParameterError("This method takes no offset for such targets; leave out --offset.")
-        named = {name: values for name, values in given.items() if values is not None and name in known}
-        return model.fit(self.features, data.in_layout(data.y), tasks=self.tasks, **named)
+        given = {name: values for name, values in self.given.items() if values is not None and name in known}
+        X = Features(given.pop("X"), feature_names=self.data.feature_names)
+        return model.fit(X, given.pop("y"), **given)
 
     def fit(self, model: Any) -> Any:
         """Fit a model, and let it know what the table's columns mean."""
         self.fit_rows(model)
         self.schema.attach(model)
         return model
-
-    def predicted_means(self, model: Any) -> Array:
-        """The predicted mean of the target in the flat rows; for labels the probability of the second one."""
-        if hasattr(model, "predict_proba"):
-            means = model.predict_proba(self.features, tasks=self.tasks)[..., 1]
-        else:
-            known = {} if self.offset is None else {"offset": self.data.in_layout(self.offset)}
-            means = model.predict(self.features, tasks=self.tasks, **known)
-        return np.ravel(np.asarray(means).T)
 
 
 def read_training(table: TableOptions) -> Training:

@@ -8,7 +8,6 @@ from typing import Any
 import click
 import numpy as np
 
-from mssl._typing import Mask
 from mssl.cli._options import (
     edges_option,
     jobs_option,
@@ -34,8 +33,7 @@ from mssl.cli._tables import TableOptions, Training, names_in, read_training, ta
 from mssl.data.folds import Folds
 from mssl.data.layouts import TaskData
 from mssl.exceptions import DataError
-from mssl.judge.compare import side_by_side
-from mssl.losses import resolve_loss
+from mssl.judge.compare import compare_methods
 from mssl.methods import BAYESIAN, make_estimator
 
 _SHOWN = 20  # tasks listed on a terminal; pipes and JSON have them all
@@ -121,22 +119,14 @@ def cross_validate(
     record : str, optional
         File of finished fits.
     """
-    loss = resolve_loss("bernoulli" if training.family == "binary" else training.family)
-    parts = training.folds(folds, seed)
-    for name in names:
-        model = training.prepare(make_estimator(name, training.family), name)  # faults are told before any work
+    models = {name: training.prepare(make_estimator(name, training.family), name) for name in names}
+    cv = training.cv(folds, seed)
+    parts = Folds.from_cv(training.data, cv)
+    for name, model in models.items():
         if "cv" in model.get_params(deep=False):
             _check_parts(training.data, parts, name)
     how: dict[str, Any] = {"n_jobs": jobs, "checkpoint": record, "verbose": int(verbose)}
-    return {"family": training.family, **side_by_side(_held_out, training, names, training.data, parts, loss, **how)}
-
-
-def _held_out(training: Training, train: Mask, test: Mask, name: str) -> list[float]:
-    """Predicted means of the test rows by a method fitted to the others."""
-    model = training.prepare(make_estimator(name, training.family), name)
-    training.part(train).fit_rows(model)
-    answer: list[float] = training.part(test).predicted_means(model).tolist()
-    return answer
+    return {"family": training.family, **compare_methods(models, **training.given, cv=cv, **how)}
 
 
 def _check_parts(data: TaskData, folds: Folds, method: str) -> None:

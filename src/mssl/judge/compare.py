@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, signature
 from os import PathLike
@@ -25,9 +25,6 @@ from mssl.kernels.threads import single_threaded
 from mssl.losses import Loss, resolve_loss
 from mssl.metrics import task_means
 
-# Predicted means of the held-out flat rows: of the first argument, the training and the held-out rows, and the name.
-FitPart = Callable[[Any, Mask, Mask, str], list[float]]
-
 
 @dataclass(frozen=True, eq=False)
 class _Input:
@@ -38,40 +35,36 @@ class _Input:
     given: Mapping[str, Any]  # X, y, tasks and what else has one entry a row
     labels: bool
 
-    def predict_part(self, train: Mask, test: Mask, name: str) -> list[float]:
-        """Fit an estimator to some rows, and predict the means of others."""
-        rows, held = (np.unique(self.data.source_rows[part]) for part in (train, test))
-        learned, asked = (self._part(part) for part in (rows, held))
-        model = clone(self.estimators[name])
-        X, y = learned.pop("X"), learned.pop("y")
-        model.fit(X, y, **_taken(model.fit, learned))
-        predict = model.predict_proba if self.labels else model.predict
-        means = np.asarray(
-            predict(asked["X"], **_taken(predict, {name: asked.get(name) for name in ("tasks", "offset")}))
-        )
-        means = means[..., 1] if self.labels else means
-        place = np.searchsorted(held, self.data.source_rows[test])
-        flat: list[float] = (means[place] if means.ndim == 1 else means[place, self.data.task_of_row[test]]).tolist()
-        return flat
-
-    def _part(self, rows: Any) -> dict[str, Any]:
-        parts = {name: None if values is None else _safe_indexing(values, rows) for name, values in self.given.items()}
-        if self.data.layout != "long":
-            parts["tasks"] = self.given["tasks"]  # names of the columns
-        return parts
+    def part(self, rows: Any) -> dict[str, Any]:
+        whole = () if self.data.layout == "long" else ("tasks",)  # names of the columns
+        return {
+            name: values if values is None or name in whole else _safe_indexing(values, rows)
+            for name, values in self.given.items()
+        }
 
 
 def _taken(method: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """What a method takes of the arguments that were given."""
-    known = signature(method).parameters
-    open_ended = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in known.values())
-    return {
-        name: v for name, v in given.items() if v is not None and (name in known or (open_ended and name == "tasks"))
-    }
+    parameters = signature(method).parameters
+    open_ended = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
+    known = {*parameters, *(("tasks", "offset") if open_ended else ())}
+    return {name: values for name, values in given.items() if values is not None and name in known}
 
 
 def _predict_part(given: _Input, train: Mask, test: Mask, name: str) -> list[float]:
-    return given.predict_part(train, test, name)
+    """Fit an estimator to some rows, and predict the means of others."""
+    data = given.data
+    rows, held = (np.unique(data.source_rows[part]) for part in (train, test))
+    learned, asked = given.part(rows), given.part(held)
+    model = clone(given.estimators[name])
+    X, y = learned.pop("X"), learned.pop("y")
+    model.fit(X, y, **_taken(model.fit, learned))
+    predict = model.predict_proba if given.labels else model.predict
+    means = np.asarray(predict(asked["X"], **_taken(predict, {name: asked[name] for name in ("tasks", "offset")})))
+    means = means[..., 1] if given.labels else means
+    place = np.searchsorted(held, data.source_rows[test])
+    flat: list[float] = (means[place] if means.ndim == 1 else means[place, data.task_of_row[test]]).tolist()
+    return flat
 
 
 @single_threaded
@@ -142,49 +135,25 @@ def compare_methods(
     given = _Input(estimators, data, {"X": rows, "y": np.asarray(y), "tasks": tasks, **beside}, labels)
     folds = Folds.from_cv(data, cv, rows)
     folds.check(data)
-    how: dict[str, Any] = {"n_jobs": n_jobs, "checkpoint": checkpoint, "verbose": verbose}
-    return side_by_side(_predict_part, given, list(estimators), data, folds, loss, **how)
-
-
-def side_by_side(
-    fit_part: FitPart,
-    given: Any,
-    names: Sequence[str],
-    data: TaskData,
-    folds: Folds,
-    loss: Loss,
-    *,
-    n_jobs: int | None = None,
-    checkpoint: str | PathLike[str] | None = None,
-    verbose: int = 0,
-) -> dict[str, Any]:
-    """What :func:`compare_methods` answers, for any way to fit and predict parts of tasks.
-
-    Parameters
-    ----------
-    fit_part : callable of (given, train, test, name)
-        Predicted means of the held-out flat rows; importable by name.
-    given : object
-        Its first argument, the same for equal data and settings.
-    names : sequence of str
-        The methods, that which others are held to first.
-    data : TaskData
-        The tasks.
-    folds : Folds
-        The parts.
-    loss : Loss
-        Whose deviance counts.
-    n_jobs, checkpoint, verbose
-        As for :func:`compare_methods`.
-    """
-    splits = list(folds)
+    names, splits = list(estimators), list(folds)
     pieces = [(f"{name}, part {k + 1}", (given, *split, name)) for k, split in enumerate(splits) for name in names]
     identity = "" if checkpoint is None else fingerprint(given, splits)
     with Progress(verbose, "comparison", 1) as progress:
         progress.stage("fits", len(pieces))
-        found = run(fit_part, pieces, n_jobs=n_jobs, checkpoint=Checkpoint(checkpoint, identity), progress=progress)
-    binary = loss.labels
-    y = (data.y == np.unique(data.y)[-1]).astype(float) if binary else data.y.astype(float)
+        how: dict[str, Any] = {"n_jobs": n_jobs, "checkpoint": Checkpoint(checkpoint, identity)}
+        found = run(_predict_part, pieces, progress=progress, **how)
+    return _judged(found, names, data, splits, loss)
+
+
+def _judged(
+    found: Mapping[str, Sequence[float]],
+    names: Sequence[str],
+    data: TaskData,
+    splits: Sequence[tuple[Mask, Mask]],
+    loss: Loss,
+) -> dict[str, Any]:
+    """What :func:`compare_methods` answers, from the predicted means of every part."""
+    y = (data.y == np.unique(data.y)[-1]).astype(float) if loss.labels else data.y.astype(float)
     weights = np.ones(len(y)) if data.weights is None else data.weights
     means = {name: np.full(y.shape, np.nan) for name in names}
     base = np.full(y.shape, np.nan)
