@@ -201,3 +201,20 @@ def test_the_error_of_a_gain_is_the_standard_error_of_a_mean_of_paired_differenc
     for k, task in enumerate(report.tasks):
         difference = (squares[1] - squares[0])[tasks == task]
         assert report.error[k] == pytest.approx(sem(difference))
+
+
+def test_rows_without_a_target_are_left_out():
+    data = make_clustered_tasks(
+        n_tasks=3, n_features=3, clusters=[[0, 1]], layout="shared", shared_design=True, random_state=0
+    )
+    model, hidden = MSSLRegressor(0.2), data.y_test.copy()
+    hidden[::3, 1] = np.nan
+    whole, part = (
+        transfer_report(model, data.X, data.y, X_test=data.X_test, y_test=y, single=model)
+        for y in (data.y_test, hidden)
+    )
+    assert part.rows.tolist() == np.sum(~np.isnan(hidden), axis=0).tolist()
+    np.testing.assert_array_equal(part.together[[0, 2]], whole.together[[0, 2]])
+    seen = ~np.isnan(hidden[:, 1])
+    predicted = model.fit(data.X, data.y).predict(data.X_test)[seen, 1]
+    assert part.together[1] == pytest.approx(np.mean((hidden[seen, 1] - predicted) ** 2))

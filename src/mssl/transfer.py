@@ -164,23 +164,13 @@ def _single(model: Any, features: Any) -> Any:
 
 
 def _deviances(model: Any, loss: Loss, test: TaskData, X_test: Any, tasks_test: Any, classes: bool) -> Array:
-    """Deviance of every held-out row, rows sorted by task."""
+    """Deviance of every held-out row that has a target, rows sorted by task."""
     named = {} if tasks_test is None else {"tasks": tasks_test}
-    if classes:
-        predicted = np.asarray(model.predict_proba(X_test, **named))[..., 1]
-        target = (test.y == model.classes_[1]).astype(float)
-    else:
-        predicted, target = np.asarray(model.predict(X_test, **named)), np.asarray(test.y, dtype=float)
-    return loss.deviance(target, _sorted(predicted, test))
-
-
-def _sorted(predicted: Array, test: TaskData) -> Array:
-    """Predictions in the order of the task data."""
-    if predicted.ndim == 1:
-        return predicted if test.input_rows is None else predicted[test.input_rows]
-    if predicted.size != len(test.y):
-        raise ParameterError("y_test has missing targets; give held-out rows with a target. Drop the rows with NaN.")
-    return np.asarray(predicted.T.ravel())
+    answer = np.asarray((model.predict_proba if classes else model.predict)(X_test, **named))
+    means = answer[..., 1] if classes else answer
+    target = test.y == model.classes_[1] if classes else test.y
+    rows = test.source_rows
+    return loss.deviance(target.astype(float), means[rows] if means.ndim == 1 else means[rows, test.task_of_row])
 
 
 def _report(test: TaskData, together: Array, alone: Array) -> TransferReport:
