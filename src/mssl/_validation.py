@@ -201,6 +201,15 @@ def finite(value: object) -> bool:
     return (type(value) is float or isinstance(value, Real)) and math.isfinite(value)
 
 
+def is_number(text: str) -> bool:
+    """Whether a text reads as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn, and name the line of the user: the first one outside of this package."""
     level = 1

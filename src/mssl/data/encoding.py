@@ -19,7 +19,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_array
 
 from mssl._typing import Array, Index, Labels, Mask
-from mssl._validation import check_choice, refused, warn
+from mssl._validation import check_choice, is_number, refused, warn
 from mssl.data.inputs import (
     absent,
     as_given,
@@ -227,15 +227,6 @@ def reject_mixed(what: str, levels: list[str], few: bool = False, codes: str = "
     if len(text) < len(levels) / 2 and not few:
         raise DataError(f"{told}; correct the text or leave it empty, which counts as missing.{codes}")
     return told
-
-
-def is_number(text: str) -> bool:
-    """Whether a text reads as a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def numbers_of(column: ColumnValues) -> Array:

@@ -9,8 +9,7 @@ import numpy as np
 
 from mssl._html import JOINER, Html, numbered, tag
 from mssl._typing import TaskMatrix
-from mssl._validation import warn
-from mssl.data.encoding import is_number
+from mssl._validation import is_number, warn
 from mssl.exceptions import DataError, ModelFileError
 from mssl.files.atomic import write_text
 from mssl.model.task_matrix import entries_at, pair_matrix, upper_pairs
