@@ -15,7 +15,7 @@ from mssl.model.bounds import CompositeBound, WeightBound
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import CommonWeights, NoiseUnits, Status, Unknowns, WeightStep
-from mssl.solvers.descent import descend_on_support, descends_in_one_call
+from mssl.solvers.descent import descends_in_one_call
 from mssl.solvers.exact import rounding_gap, solve_exactly
 from mssl.solvers.glm import GLMLoss
 from mssl.solvers.linear import kept_inverses, solves_in_one_call
@@ -212,7 +212,10 @@ class CoefficientProblem:
             nonlocal spent
             if spent >= budget:
                 return V  # no move ends the steps
-            target = self._newton_target(quadratic, coupling, V, goal)
+            if isinstance(quadratic, DesignQuadratic) and quadratic.n_features <= BATCHED_UP_TO:
+                # A Newton step needs no more digits than its Gram has; sweeps over small Grams are one compiled call.
+                quadratic = GramQuadratic.of_rows(quadratic)
+            target = self._solve_quadratic(quadratic, coupling, V, goal, INNER_ITERATIONS)
             spent += target.n_iter
             return target.W
 
@@ -244,18 +247,6 @@ class CoefficientProblem:
         finite = np.isfinite(model.diagonal()).all() and np.isfinite(model.linear).all() and np.isfinite(G).all()
         target = solve_exactly(model, coupling, tol=0.0) if finite else None
         return 0.0 if target is None else max(float(np.vdot(G, V - target.W)), 0.0)
-
-    def _newton_target(self, quadratic: Quadratic, coupling: Coupling, V: Array, tol: float) -> WeightStep:
-        """Weights that nearly minimise the quadratic of a Newton step; what they lack the next step makes up for."""
-        penalty = self.penalty
-        if isinstance(quadratic, DesignQuadratic) and quadratic.n_features <= BATCHED_UP_TO:
-            # A Newton step needs no more digits than its Gram has, and sweeps over small Grams are one compiled call.
-            quadratic = GramQuadratic.of_rows(quadratic)
-        sparse = isinstance(penalty, EntrywisePenalty) and penalty.convex and not penalty.absent
-        if sparse and isinstance(quadratic, GramQuadratic) and self.solver in ("auto", "coordinate"):
-            # Curvature of a loss may span many orders of magnitude, which sweeps alone are slow at.
-            return descend_on_support(quadratic, coupling, penalty, V, tol=tol)
-        return self._solve_quadratic(quadratic, coupling, V, tol, INNER_ITERATIONS)
 
 
 def coefficient_problem(
