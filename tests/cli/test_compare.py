@@ -28,7 +28,7 @@ def training(tmp_path):
 def test_figures_are_of_rows_that_were_not_fitted_on(training):
     """The same by hand; and targets of a part that are changed change no fit that predicts it."""
     outcome = cross_validate(training, ["ols", "pooled"], 3, 0)
-    errors, data, tasks = [], training.data, training.given["tasks"]
+    errors, data, tasks = [], training.data, np.asarray(training.given["tasks"])
     for train, test in Folds.from_cv(data, training.cv(3, 0)):
         model = make_estimator("ols", "gaussian").fit(data.X[train], data.y[train], tasks=tasks[train])
         errors.append(np.mean((model.predict(data.X[test], tasks=tasks[test]) - data.y[test]) ** 2))
@@ -75,7 +75,7 @@ def test_deviances_are_averaged_by_part_and_task(training):
     for _, test in Folds.from_cv(data, training.cv(3, 0)):
         means = mean_by_task(data, deviance, test)
         for k, name in enumerate(sorted(set(training.given["tasks"].tolist()))):
-            np.testing.assert_allclose(means[k], deviance[test & (training.given["tasks"] == name)].mean())
+            np.testing.assert_allclose(means[k], deviance[test & (np.asarray(training.given["tasks"]) == name)].mean())
     alone = mean_by_task(data, deviance, data.task_of_row == 1)
     assert np.flatnonzero(np.isfinite(alone)).tolist() == [1]
 

@@ -163,7 +163,7 @@ class Training(TableFacts):
         return {
             "X": data.in_layout(data.X),
             "y": data.in_layout(data.y),
-            "tasks": np.asarray(data.given_tasks),
+            "tasks": data.given_tasks,
             "groups": data.groups,
             "order": order if order is None or order.ndim == 1 else order[:, 0],
             **{name: None if values is None else data.in_layout(values) for name, values in beside.items()},

@@ -126,7 +126,8 @@ def cross_validate(
         if "cv" in model.get_params(deep=False):
             _check_parts(training.data, parts, name)
     how: dict[str, Any] = {"n_jobs": jobs, "checkpoint": record, "verbose": int(verbose)}
-    return {"family": training.family, **compare_methods(models, **training.given, cv=cv, **how)}
+    given = training.given | {"tasks": np.asarray(training.data.given_tasks), "cv": cv}
+    return {"family": training.family, **compare_methods(models, **given, **how)}
 
 
 def _check_parts(data: TaskData, folds: Folds, method: str) -> None:

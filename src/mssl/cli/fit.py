@@ -212,11 +212,13 @@ def _shorten(model: Any, n_tasks: int) -> None:
 
 def _write_report(model: Any, page: str, training: Training) -> Any:
     """One HTML page about the fit, on the rows that it was fitted to."""
+    import numpy as np
+
     from mssl.data.encoding import Features
     from mssl.report import write
 
     given = training.given
-    rows = (Features(given["X"]), given["y"], *([] if training.data.aligned else [given["tasks"]]))
+    rows = (Features(given["X"]), given["y"], *([] if training.data.aligned else [np.asarray(given["tasks"])]))
     shown = rows if training.offset is None else None  # the page's scores know no offsets
     return write(model, page, data=shown, held_out=False, stability=getattr(model, "stability_", None))
 
