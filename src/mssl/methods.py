@@ -88,10 +88,7 @@ def set_known(model: Any, fixed: dict[str, Any]) -> Any:
 def lacks_graph(model: Any) -> str | None:
     """The parameter of a structure over a known graph of tasks which has none yet; None for other models."""
     for name, value in model.get_params().items():
-        if (
-            isinstance(value, mssl.structures.GraphLaplacian)
-            and value.edges is value.adjacency is value.coordinates is None
-        ):
+        if isinstance(value, mssl.structures.Structure) and value.lacks_graph:
             return str(name)
     return None
 

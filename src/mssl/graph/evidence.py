@@ -141,7 +141,7 @@ def evidence_of(prepared: Prepared, result: FitResult, structure: Structure, dat
     data : TaskData
         The tasks.
     """
-    ranks = getattr(structure, "correlation", "pearson") != "pearson"
+    ranks = structure.correlation != "pearson"
     if structure.relates == "residual":
         residuals = _residuals(prepared, result, ranks)
         evidence = LazyEvidence(residuals, len(residuals.values))

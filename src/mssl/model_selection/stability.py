@@ -301,7 +301,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         _warn_small(data)
         spec = template.to_spec(whole)
         # The paper's λ is in other units; there the path is one of shares of λ_max.
-        self.lambdas_ = self._path() * (1.0 if spec.structure.normalize else graph_limit(whole.prepared(spec), spec))
+        self.lambdas_ = self._path() * (1.0 if spec.structure.free_units else graph_limit(whole.prepared(spec), spec))
         labels = (data.y > 0.5).astype(np.intp) if whole.loss.labels else None
         masks = self._half_samples(data, labels, random)
         if labels is not None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from mssl._typing import Moment, TaskMatrix
-from mssl._validation import refused
+from mssl._validation import check_array, check_number, refused
 from mssl.model.coupling import Coupling
 from mssl.model.objective import lambda_max
 from mssl.penalties import Penalty
@@ -42,6 +42,14 @@ def edge_list(edges: Any, name: str) -> list[Any]:
     if isinstance(edges, str) or not np.iterable(edges):
         raise refused(name, edges, "give a list of pairs of tasks, such as [(0, 1)]")
     return list(edges)
+
+
+def symmetric(name: str, value: Any, n_tasks: int, low: float | None = None) -> Array:
+    """A parameter as a symmetric (K, K) matrix, or an error that names it."""
+    matrix = np.array(check_array(name, value, (n_tasks, n_tasks), low=low, remedy=f"There are {n_tasks} tasks."))
+    if np.abs(matrix - matrix.T).max() > 1e-8 * np.abs(matrix).max():
+        raise refused(name, matrix, "it is not symmetric", "If the difference is noise, give (A + A.T) / 2.")
+    return np.asarray((matrix + matrix.T) / 2)
 
 
 def edge_range(n_tasks: int) -> str:
@@ -124,6 +132,12 @@ class Structure(BaseEstimator, ABC):
     """Whether compiled rounds know its step: the graphical lasso of :meth:`moment` at :meth:`prices`."""
     shrinkage: float = 0.0
     """ν/r, how far S is shrunk towards its diagonal."""
+    correlation: str = "pearson"
+    """How the rows of Q are compared: by their products, or by "spearman" or "kendall" ranks."""
+    edges: Any = None
+    """What is known about the edges of a learned graph."""
+    lacks_graph: bool = False
+    """Whether the graph over the tasks that it needs was not given."""
     free_units: bool = False
     """Whether F is the same function whatever the units of the targets are, up to a constant."""
 
@@ -213,3 +227,16 @@ class Structure(BaseEstimator, ABC):
     def couple(self, step: StructureStep, mean_variance: float = 0.0) -> Coupling:
         """The quadratic form ηΩ (with a shared mean) that the weight step sees."""
         return Coupling.from_precision(step.precision, self.strength, step.covariance, mean_variance)
+
+
+class Coupled(Structure):
+    """A structure whose parameter ``alpha`` is the strength of its coupling."""
+
+    alpha: float
+
+    @property
+    def strength(self) -> float:
+        return float(self.alpha)
+
+    def check(self, n_tasks: int) -> None:
+        check_number(f"{type(self).__name__}: alpha", self.alpha, above=0)

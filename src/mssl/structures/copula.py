@@ -69,7 +69,7 @@ def normal_scores(Q: Array) -> Array:
     return np.asarray(scores * np.divide(before, after, out=np.zeros_like(before), where=after > 0))
 
 
-def row_moment(Q: Array, correlation: str = "pearson") -> Array:
+def row_moment(Q: Array, correlation: str = "pearson", n_rows: float | None = None) -> Array:
     """The mean products of the rows of Q, (K, K), with their correlations by ranks where ``correlation`` says so.
 
     Parameters
@@ -78,8 +78,10 @@ def row_moment(Q: Array, correlation: str = "pearson") -> Array:
         One row a task.
     correlation : {"pearson", "spearman", "kendall"}
         How rows are compared; mean squares stay those of Q.
+    n_rows : float, optional
+        What the products are divided by; r where it is not given.
     """
-    S: Array = Q @ Q.T / Q.shape[1]
+    S: Array = Q @ Q.T / (Q.shape[1] if n_rows is None else n_rows)
     if correlation == "pearson":
         return S
     roots = np.sqrt(S.diagonal())

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mssl._validation import check_array, check_number, refused
 from mssl.model.coupling import positive_definite_inverse
 from mssl.model.objective import prior_weight
-from mssl.structures.base import Structure, StructureScale, StructureStep
+from mssl.structures.base import Coupled, Structure, StructureScale, StructureStep, symmetric
 
 Array = NDArray[np.float64]
 
@@ -83,7 +83,7 @@ class OneRidge(FixedStructure):
         return StructureStep(strength * identity, identity / strength)
 
 
-class FixedPrecision(FixedStructure):
+class FixedPrecision(Coupled, FixedStructure):
     r"""A known task precision: :math:`\tfrac{\alpha}{2}\operatorname{tr}(W\Omega W^\top)`.
 
     Parameters
@@ -98,26 +98,14 @@ class FixedPrecision(FixedStructure):
         self.precision = precision
         self.alpha = alpha
 
-    @property
-    def strength(self) -> float:
-        return float(self.alpha)
-
     def check(self, n_tasks: int) -> None:
-        check_number("FixedPrecision: alpha", self.alpha, above=0)
-        _check_semidefinite("FixedPrecision: precision", self.precision, n_tasks)
+        super().check(n_tasks)
+        name, matrix = "FixedPrecision: precision", symmetric("FixedPrecision: precision", self.precision, n_tasks)
+        smallest = float(np.linalg.eigvalsh(matrix)[0])
+        if smallest < -1e-8 * np.abs(matrix).max():
+            allowed = f"it is indefinite (smallest eigenvalue {smallest:.3g})"
+            raise refused(name, matrix, allowed, "Add that much to its diagonal, or use a graph Laplacian.")
 
     def initial(self, scale: StructureScale) -> StructureStep:
         precision = np.array(self.precision, dtype=float)
         return StructureStep(precision, positive_definite_inverse(precision))
-
-
-def _check_semidefinite(name: str, value: Any, n_tasks: int) -> None:
-    """Raise unless the value is a symmetric positive semidefinite (K, K) matrix."""
-    matrix = check_array(name, value, (n_tasks, n_tasks), remedy=f"There are {n_tasks} tasks.")
-    size = np.abs(matrix).max()
-    if np.abs(matrix - matrix.T).max() > 1e-8 * size:
-        raise refused(name, matrix, "it is not symmetric", "If the difference is noise, give (A + A.T) / 2.")
-    smallest = float(np.linalg.eigvalsh(matrix)[0])
-    if smallest < -1e-8 * size:
-        allowed = f"it is indefinite (smallest eigenvalue {smallest:.3g})"
-        raise refused(name, matrix, allowed, "Add that much to its diagonal, or use a graph Laplacian.")

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from mssl._validation import check_array, check_number, check_whole_number, refused
 from mssl.exceptions import ParameterError
 from mssl.model.coupling import positive_definite_inverse
-from mssl.structures.base import StructureScale, StructureStep, edge_list, edge_range
+from mssl.structures.base import Coupled, StructureScale, StructureStep, edge_list, edge_range, symmetric
 from mssl.structures.fixed import FixedStructure
 
 Array = NDArray[np.float64]
 
 
-class GraphLaplacian(FixedStructure):
+class GraphLaplacian(Coupled, FixedStructure):
     r"""Neighbours in a known graph have similar weights (S²M²R).
 
     .. math:: \frac\alpha2 \sum_{i<j} a_{ij}\,\|w_i - w_j\|^2 = \frac\alpha2\operatorname{tr}(W L W^\top),
@@ -70,13 +70,14 @@ class GraphLaplacian(FixedStructure):
         self.neighbours = neighbours
         self.nearest = nearest
 
-    @property
-    def strength(self) -> float:
-        return float(self.alpha)
-
     def check(self, n_tasks: int) -> None:
-        check_number("GraphLaplacian: alpha", self.alpha, above=0)
+        super().check(n_tasks)
         self.weights(n_tasks)
+
+    @property
+    def lacks_graph(self) -> bool:  # type: ignore[override]
+        """Whether neither edges nor adjacency nor coordinates were given."""
+        return self.edges is self.adjacency is self.coordinates is None
 
     def weights(self, n_tasks: int) -> Array:
         """A, the symmetric weights of the edges, (K, K)."""
@@ -103,7 +104,7 @@ class GraphLaplacian(FixedStructure):
         return StructureStep(self.laplacian(scale.n_tasks), None)
 
 
-class MeanRegularized(FixedStructure):
+class MeanRegularized(Coupled, FixedStructure):
     r"""All tasks lie around a common mean (Evgeniou & Pontil).
 
     .. math:: \min_{w_0}\; \frac\alpha2\sum_k\|w_k - w_0\|^2 + \frac\beta2\|w_0\|^2
@@ -133,12 +134,8 @@ class MeanRegularized(FixedStructure):
         self.alpha = alpha
         self.mean_alpha = mean_alpha
 
-    @property
-    def strength(self) -> float:
-        return float(self.alpha)
-
     def check(self, n_tasks: int) -> None:
-        check_number("MeanRegularized: alpha", self.alpha, above=0)
+        super().check(n_tasks)
         check_number("MeanRegularized: mean_alpha", self.mean_alpha, low=0)
 
     def precision(self, n_tasks: int) -> Array:
@@ -200,12 +197,9 @@ def _from_edges(edges: Any, n_tasks: int) -> Array:
 
 
 def _from_adjacency(adjacency: Any, n_tasks: int) -> Array:
-    name = "GraphLaplacian: adjacency"
-    A = np.array(check_array(name, adjacency, (n_tasks, n_tasks), low=0, remedy=f"There are {n_tasks} tasks."))
-    if np.abs(A - A.T).max() > 1e-8 * max(np.abs(A).max(), 1e-300):
-        raise refused(name, A, "it is not symmetric", "If the difference is noise, give (A + A.T) / 2.")
+    A = symmetric("GraphLaplacian: adjacency", adjacency, n_tasks, low=0)
     np.fill_diagonal(A, 0.0)
-    return (A + A.T) / 2
+    return A
 
 
 def _places(coordinates: Any, n_tasks: int) -> Array:

@@ -103,7 +103,6 @@ class LatentSparsePrecision(SparsePrecision):
 
     normalize = True
     solver = "bcd"
-    correlation = "pearson"
 
     def __init__(
         self,

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl._typing import Moment, VarianceFloor
-from mssl._validation import check_number, refused, warn
+from mssl._validation import check_choice, check_number, refused, warn
 from mssl.glasso.solver import GlassoStatus, GraphicalLassoResult, gap_of, solve
 from mssl.model.objective import lambda_max, prior_weight
 from mssl.model.task_matrix import DENSE_UP_TO, diagonal_matrix
 from mssl.structures import blocks
 from mssl.structures.base import Structure, StructureScale, StructureStep
 from mssl.structures.blocks import PairMoment, Prices
-from mssl.structures.copula import CORRELATIONS, rank_correlation
+from mssl.structures.copula import CORRELATIONS, row_moment
 from mssl.structures.known import KnownEdges, known_edges
 
 Array = NDArray[np.float64]
@@ -141,12 +141,9 @@ class SparsePrecision(Structure):
             remedy = "At 0 the objective of the paper's formulation is unbounded below."
             raise refused("graph_penalty (alpha)", self.alpha, "give a number above 0", remedy)
         check_number("shrinkage", self.shrinkage, low=0)
-        if self.solver not in ("bcd", "admm"):
-            raise refused("graph_solver (solver)", self.solver, "allowed are 'bcd' and 'admm'")
-        if self.on not in ("coef", "residual"):
-            raise refused("on", self.on, "allowed are 'coef' (p-MSSL) and 'residual' (r-MSSL)")
-        if self.correlation not in CORRELATIONS:
-            raise refused("correlation", self.correlation, f"allowed are {', '.join(map(repr, CORRELATIONS))}")
+        check_choice("graph_solver (solver)", self.solver, ("bcd", "admm"))
+        check_choice("on", self.on, ("coef", "residual"))
+        check_choice("correlation", self.correlation, CORRELATIONS)
         if self.edges is not None:
             known_edges(self.edges).check(n_tasks)
 
@@ -193,11 +190,7 @@ class SparsePrecision(Structure):
         if self.in_blocks(scale.n_tasks):
             prices = Prices(self.alpha, self._roots(scale), self.floors(scale))
             return PairMoment(Q, scale.n_rows, mean_spread, self.shrinkage, scale.variances, prices)
-        S: Array = Q @ Q.T / scale.n_rows
-        if not self.joint:
-            roots = np.sqrt(S.diagonal())
-            S = roots[:, None] * roots * rank_correlation(Q, self.correlation)
-        S = S + mean_spread
+        S = row_moment(Q, self.correlation, scale.n_rows) + mean_spread
         if self.shrinkage > 0:
             S = (S + self.shrinkage * np.diag(scale.variances)) / (1.0 + self.shrinkage)
         return S

@@ -16,23 +16,15 @@ from numpy.typing import NDArray
 from mssl._validation import check_number, check_whole_number
 from mssl.model.objective import prior_weight
 from mssl.penalties import ClusterNorm, memberships
-from mssl.structures.base import Structure, StructureScale, StructureStep
+from mssl.structures.base import Coupled, StructureScale, StructureStep
 
 Array = NDArray[np.float64]
 
 
-class _Spectral(Structure):
+class _Spectral(Coupled):
     r"""A coupling :math:`\tfrac\alpha2\operatorname{tr}((W^\top W + \varepsilon I)\,\Omega)` with Ω in a convex set."""
 
     learned = True
-    alpha: float
-
-    @property
-    def strength(self) -> float:
-        return float(self.alpha)
-
-    def check(self, n_tasks: int) -> None:
-        check_number(f"{type(self).__name__}: alpha", self.alpha, above=0)
 
     def normalised_rows(self, scale: StructureScale) -> float:
         return 0
@@ -48,9 +40,6 @@ class _Spectral(Structure):
     def _moment(self, S: Array, scale: StructureScale) -> Array:
         return scale.n_rows * S + self._lift(scale) * np.eye(len(S))
 
-    def _value(self, M: Array, precision: Array) -> float:
-        return prior_weight(self.strength) * float(np.vdot(M, precision))
-
     def best(self, M: Array) -> StructureStep:
         """The Ω that minimises tr(MΩ), and its share of F."""
         values, vectors = np.linalg.eigh(M)
@@ -63,7 +52,7 @@ class _Spectral(Structure):
 
     def certify(self, S: Array, step: StructureStep, scale: StructureScale) -> StructureStep:
         M = self._moment(S, scale)
-        value = self._value(M, step.precision)
+        value = prior_weight(self.strength) * float(np.vdot(M, step.precision))
         return StructureStep(step.precision, step.covariance, value, max(value - self.best(M).value, 0.0))
 
     def update(self, S: Array, step: StructureStep, scale: StructureScale, tol: float) -> StructureStep:
