@@ -82,7 +82,7 @@ def bayesian(features: str) -> Callable[[Cut], Found]:
             return predicted(model, given.test, True), None
         model = fitted(mssl.BayesianMSSLRegressor(features=features, fit_intercept=given.intercept), given.train)
         named = {} if given.test.tasks is None else {"tasks": given.test.tasks}
-        interval = np.asarray(model.predict_interval(given.test.X, coverage=LEVEL, **named))
+        interval = np.asarray(model.predict_interval(given.test.X, level=LEVEL, **named))
         return predicted(model, given.test, False), interval
 
     return method

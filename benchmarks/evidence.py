@@ -146,7 +146,7 @@ def cost(draws: int, seed: int) -> None:
         line = []
         for model in (
             MSSLRegressorCV(),
-            BayesianMSSLRegressor("mean+ard", features="linear", errors="independent", calibrate=False),
+            BayesianMSSLRegressor("mean+ard", features="linear", residual_covariance="independent", calibrate=False),
             BayesianMSSLRegressor(features="linear"),
             BayesianMSSLRegressor(),
         ):

@@ -145,7 +145,7 @@ def bayesian(cut: Cut) -> Answer:
     named = {} if cut.test.tasks is None else {"tasks": cut.test.tasks}
     intervals = None
     if not cut.labels:
-        found = [np.asarray(model.predict_interval(cut.test.X, coverage=level, **named)) for level in LEVELS]
+        found = [np.asarray(model.predict_interval(cut.test.X, level=level, **named)) for level in LEVELS]
         intervals = np.stack(found, axis=-2)
     return {"mean": mean, "intervals": intervals, "chosen": {"structure": str(getattr(model, "structure_", ""))}}
 

@@ -160,6 +160,7 @@ def _single(model: Any, features: Any) -> Any:
     given = model.get_params(deep=False)
     family = MultiTaskClassifier if is_classifier(model) else MultiTaskGLM
     kept = {name: given[name] for name in names if name in given}
+    kept |= {"fit_intercept": False} if given.get("intercepts") == "none" else {}
     return family(SparsePrecision(1e6), features=features, **kept)
 
 

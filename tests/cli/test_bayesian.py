@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
     new.append(lines[1].rsplit(",", 1)[0])
     for name, text in (("data", lines), ("labels", labels), ("new", new)):
         (folder / f"{name}.csv").write_text("\n".join(text))
-    quick = ["--method", "bayesian", "--set", "structure=mean+ard", "--set", "features=linear"]
+    quick = ["--method", "bayesian", "--set", "prior=mean+ard", "--set", "features=linear"]
     call("fit", folder / "data.csv", "--task", "site", "--target", "y", *quick, "--save", folder / "y.npz",
         "--report", folder / "y.html")  # fmt: skip
     call("fit", folder / "labels.csv", "--task", "site", "--target", "sick", *quick, "--save", folder / "sick.npz")
@@ -47,15 +47,15 @@ def test_the_method_has_a_name_for_every_family():
     assert names["binary"] == "BayesianMSSLClassifier"
     assert names["gaussian"] == names["poisson"] == "BayesianMSSLRegressor"
     assert make_estimator("bayesian", "poisson").loss == "poisson"
-    assert make_estimator("bayesian", "gaussian", {"structure": "iw"}).structure == "iw"
+    assert make_estimator("bayesian", "gaussian", {"prior": "iw"}).prior == "iw"
 
 
 def test_a_fit_says_what_was_chosen(folder):
     assert (folder / "y.html").stat().st_size > 1000
-    quick = ["--method", "bayesian", "--set", "features=linear", "--set", "structure=mean"]
+    quick = ["--method", "bayesian", "--set", "features=linear", "--set", "prior=mean"]
     result = call("fit", folder / "data.csv", "--task", "site", "--target", "y", *quick, "--json")
     found = json.loads(result.stdout)
-    assert found["parameters"]["structure"] == "mean"
+    assert found["parameters"]["prior"] == "mean"
     assert "held-out rows" in found["held_out"]["what"]
 
 

@@ -153,7 +153,7 @@ def known():
         {"age": rng.normal(size=60), "sex": rng.choice(["f", "m"], 60), "site": np.tile(["a", "b"], 30)}
     )
     y = frame["age"] + (frame["sex"] == "m") + 0.3 * rng.normal(size=60)
-    kinds = {"structure": "ridge", "features": "linear", "calibrate": False, "task_column": "site"}
+    kinds = {"prior": "ridge", "features": "linear", "calibrate": False, "task_column": "site"}
     return frame, y, BayesianMSSLRegressor(**kinds).fit(frame, y), MSSLClassifier(task_column="site").fit(frame, y > 0)
 
 

@@ -142,7 +142,7 @@ def test_estimators_take_collections(frame, rows):
     ours = MSSLRegressor(0.1, task_column="site", **TIGHT).fit(*given)
     np.testing.assert_allclose(ours.coef_, MSSLRegressor(0.1, **TIGHT).fit(X, y, tasks=tasks).coef_, atol=1e-8)
     assert ours.feature_names_in_.tolist() == COLUMNS
-    plain = {"features": "linear", "errors": "independent", "calibrate": False}
+    plain = {"features": "linear", "residual_covariance": "independent", "calibrate": False}
     bayesian = BayesianMSSLRegressor("mean", task_column="site", **plain).fit(*given)
     by_rows = BayesianMSSLRegressor("mean", **plain).fit(X, y, tasks=tasks)
     np.testing.assert_allclose(bayesian.coef_, by_rows.coef_, atol=1e-6)

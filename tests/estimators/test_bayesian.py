@@ -20,8 +20,8 @@ from mssl.exceptions import DataError, ParameterError, UnseenTaskError
 from mssl.model_selection import CheckpointError
 from mssl.report import write
 
-PLAIN: dict[str, Any] = {"structure": "mean+ard", "features": "linear"}
-BARE: dict[str, Any] = {**PLAIN, "calibrate": False, "errors": "independent"}  # no folds at all
+PLAIN: dict[str, Any] = {"prior": "mean+ard", "features": "linear"}
+BARE: dict[str, Any] = {**PLAIN, "calibrate": False, "residual_covariance": "independent"}  # no folds at all
 BARE_LABELS: dict[str, Any] = {**PLAIN, "calibrate": False}
 
 
@@ -64,7 +64,7 @@ def test_clones_and_grids() -> None:
     model = BayesianMSSLRegressor(**BARE, task_column=0)
     assert clone(model).get_params() == model.get_params()
     folds = KFold(3, shuffle=True, random_state=0)
-    search = GridSearchCV(model, {"structure": ["ridge", "mean+ard"]}, cv=folds).fit(table, y)
+    search = GridSearchCV(model, {"prior": ["ridge", "mean+ard"]}, cv=folds).fit(table, y)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert search.best_score_ > 0.5
 
@@ -74,7 +74,7 @@ def test_clones_and_grids() -> None:
 )
 def test_a_saved_model_predicts_the_same(structure: str, kind: str, tmp_path) -> None:
     X, y, task = draw(labels=kind == "classifier")
-    words = {"structure": structure, "features": "linear"}
+    words = {"prior": structure, "features": "linear"}
     if kind == "classifier":
         model = BayesianMSSLClassifier(**words)
         answer = model.predict_proba
@@ -115,7 +115,7 @@ def test_frames_and_arrays_are_the_same() -> None:
 def test_layouts_hold_the_same_tasks() -> None:
     X, y, task = draw()
     K, n, d = 5, 20, 3
-    options = {**BARE, "random_intercepts": False, "scale_targets": False, "tol": 1e-6}
+    options = {**BARE, "intercepts": "free", "scale_targets": False, "tol": 1e-6}
     stacked = X.reshape(K, n, d).transpose(1, 0, 2)
     aligned = BayesianMSSLRegressor(**options).fit(stacked, y.reshape(K, n).T)
     long = BayesianMSSLRegressor(**options).fit(X, y, tasks=task)
@@ -135,7 +135,7 @@ def test_gaps_of_targets_are_rows_that_are_not_there() -> None:
     rng = np.random.default_rng(0)
     stacked, Y = X.reshape(5, 20, 3).transpose(1, 0, 2), y.reshape(5, 20).T.copy()
     gone = rng.random(Y.shape) < 0.2
-    options = {**BARE, "random_intercepts": False, "tol": 1e-6}
+    options = {**BARE, "intercepts": "free", "tol": 1e-6}
     a = BayesianMSSLRegressor(**options).fit(stacked, np.where(gone, np.nan, Y))
     kept = ~gone.T.ravel()
     b = BayesianMSSLRegressor(**options).fit(X[kept], y[kept], tasks=task[kept])
@@ -148,7 +148,7 @@ def test_known_targets_move_what_shares_their_errors_and_imputing_keeps_them() -
     X = rng.standard_normal((n, 2))
     error = rng.standard_normal((n, 1)) + 0.3 * rng.standard_normal((n, K))
     Y = X @ np.ones((2, K)) + error
-    model = BayesianMSSLRegressor("mean", features="linear", errors="shared").fit(X[:40], Y[:40])
+    model = BayesianMSSLRegressor("mean", features="linear", residual_covariance="shared").fit(X[:40], Y[:40])
     known = Y[40:].copy()
     known[:, 3] = np.nan
     filled = model.impute(X[40:], known)
@@ -178,7 +178,7 @@ def test_groups_and_order_make_folds_that_do_not_part_them() -> None:
     timed = BayesianMSSLRegressor(**PLAIN).fit(X, y, tasks=task, order=day)
     assert np.isfinite(timed.predict(X, tasks=task)).all()
     with pytest.raises(ParameterError, match="errors"):
-        BayesianMSSLRegressor(**PLAIN, errors="shared").fit(X, y, tasks=task)
+        BayesianMSSLRegressor(**PLAIN, residual_covariance="shared").fit(X, y, tasks=task)
 
 
 @pytest.mark.parametrize("labels", [False, True])
@@ -261,7 +261,7 @@ def test_draws_intervals_and_standard_deviations_agree(structure: str) -> None:
     wider = model.predict_interval(X, 0.99, tasks=task)
     assert np.all((wider[:, 0] < ends[:, 0]) & (ends[:, 1] < wider[:, 1]))
     assert np.mean((ends[:, 0] < y) & (y < ends[:, 1])) > 0.8
-    with pytest.raises(ParameterError, match="coverage"):
+    with pytest.raises(ParameterError, match="level"):
         model.predict_interval(X, 1.2, tasks=task)
 
 
@@ -304,7 +304,7 @@ def test_targets_on_other_scales_are_predicted_on_their_own(kind: str, tmp_path)
 @pytest.mark.parametrize("features", ["linear", "spline"])
 def test_effects_have_bands_of_the_posterior(features: str) -> None:
     X, y, task = draw()
-    model = BayesianMSSLRegressor("mean+ard", features=features, calibrate=False, errors="independent")
+    model = BayesianMSSLRegressor("mean+ard", features=features, calibrate=False, residual_covariance="independent")
     model.fit(X, y, tasks=task)
     curve = model.partial_effect(1, task=2, level=0.8)
     assert np.all((curve.lower <= curve.effect) & (curve.effect <= curve.upper))
@@ -452,11 +452,10 @@ def test_a_page_can_be_written(labels: bool, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("parameters", "named"),
     [
-        ({"structure": "sparse"}, "structure"),
-        ({"errors": "none"}, "errors"),
-        ({"random_intercepts": "no"}, "random_intercepts"),
+        ({"prior": "sparse"}, "prior"),
+        ({"residual_covariance": "none"}, "residual_covariance"),
+        ({"intercepts": "no"}, "intercepts"),
         ({"scale_targets": "no"}, "scale_targets"),
-        ({"fit_intercept": "yes"}, "fit_intercept"),
         ({"calibrate": 2}, "calibrate"),
         ({"tol": 0}, "tol"),
         ({"max_iter": 0}, "max_iter"),
@@ -479,7 +478,9 @@ def test_free_intercepts_of_labels_do_not_mind_where_a_task_has_its_features() -
     moved = X + np.where(tasks == 2, 1.5, 0.0)[:, None]
 
     def probabilities(features: np.ndarray, free: bool) -> np.ndarray:
-        model = BayesianMSSLClassifier("mean", features="linear", random_intercepts=not free, calibrate=False, tol=1e-8)
+        model = BayesianMSSLClassifier(
+            "mean", features="linear", intercepts="free" if free else "shrunk", calibrate=False, tol=1e-8
+        )
         return model.fit(features, y, tasks=tasks).predict_proba(features, tasks=tasks)[:, 1]
 
     np.testing.assert_allclose(probabilities(moved, True), probabilities(X, True), atol=1e-5)

@@ -51,8 +51,8 @@ NUMBERS = {
 }
 WAYS = {
     "shrunk": {},
-    "flat": {"random_intercepts": False},
-    "none": {"fit_intercept": False},
+    "flat": {"intercepts": "free"},
+    "none": {"intercepts": "none"},
 }
 
 
@@ -90,7 +90,7 @@ def finite(model: BayesianMSSLRegressor | BayesianMSSLClassifier, X, tasks) -> N
 @pytest.mark.parametrize("case", NUMBERS)
 def test_numbers(case: str, way: str, structure: str) -> None:
     features, y, tasks = NUMBERS[case]
-    options = {"features": "linear", "calibrate": False, "errors": "independent", **WAYS[way]}
+    options = {"features": "linear", "calibrate": False, "residual_covariance": "independent", **WAYS[way]}
     model = BayesianMSSLRegressor(structure, **options)
     finite(model.fit(features, y, tasks=tasks), features, tasks)
 
@@ -171,7 +171,7 @@ def test_what_cannot_be_computed_is_said() -> None:
 @pytest.mark.parametrize("labels", [False, True])
 def test_a_task_without_rows_is_a_new_one(labels: bool) -> None:
     y, kind = (LABELS, BayesianMSSLClassifier) if labels else (Y, BayesianMSSLRegressor)
-    options = {"features": "linear", "calibrate": False, "tol": 1e-6, "random_intercepts": True}
+    options = {"features": "linear", "calibrate": False, "tol": 1e-6, "intercepts": "shrunk"}
     there = TASK != 1
     with pytest.warns(UserWarning, match="Tasks 1 have no rows; they are predicted from what all tasks share"):
         model = kind("mean", **options).fit(X, y, tasks=TASK, sample_weight=there)

@@ -34,8 +34,8 @@ QUICK = {
         "selection": "prediction",
         "cv": 2,
     },
-    "BayesianMSSLRegressor": {"structure": "ridge", "features": "linear", "calibrate": False},
-    "BayesianMSSLClassifier": {"structure": "ridge", "features": "linear", "calibrate": False},
+    "BayesianMSSLRegressor": {"prior": "ridge", "features": "linear", "calibrate": False},
+    "BayesianMSSLClassifier": {"prior": "ridge", "features": "linear", "calibrate": False},
     "StabilitySelection": {"n_subsamples": 4, "random_state": 0},
 }
 

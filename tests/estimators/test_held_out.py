@@ -198,7 +198,7 @@ def test_base_rates_of_a_search_do_not_see_the_rows_that_they_are_held_to():
 
 def test_where_nothing_was_held_out_the_reason_is_told():
     data = make_clustered_tasks(n_tasks=3, clusters=[[0, 1]], n_features=3, n_samples=25, random_state=0)
-    plain = BayesianMSSLRegressor("mean", features="linear", errors="independent", calibrate=False)
+    plain = BayesianMSSLRegressor("mean", features="linear", residual_covariance="independent", calibrate=False)
     with pytest.raises(AttributeError, match="nothing was held out"):
         _ = plain.fit(data.X, data.y, tasks=data.tasks).held_out_
     one = [(np.arange(0, len(data.y), 2), np.arange(1, len(data.y), 2))]

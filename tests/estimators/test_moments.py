@@ -15,7 +15,7 @@ from mssl.penalties import L21
 from mssl.structures import MeanRegularized
 
 TIGHT = {"tol": 1e-12, "max_iter": 1000}
-PLAIN = {"features": "linear", "errors": "independent", "calibrate": False, "tol": 1e-9, "max_iter": 2000}
+PLAIN = {"features": "linear", "residual_covariance": "independent", "calibrate": False, "tol": 1e-9, "max_iter": 2000}
 MODELS = {
     "mssl": MSSLRegressor(0.1, **TIGHT),
     "sparse": MSSLRegressor(0.1, 0.02, shared_mean=True, **TIGHT),
@@ -25,7 +25,7 @@ MODELS = {
     "mean": MultiTaskGLM(MeanRegularized(3.0), **TIGHT),
     "l21": MultiTaskGLM(penalty=L21(0.05), **TIGHT),
     "bayesian": BayesianMSSLRegressor("mean+ard", **PLAIN),
-    "bayesian, dense": BayesianMSSLRegressor("iw", random_intercepts=False, **PLAIN),
+    "bayesian, dense": BayesianMSSLRegressor("iw", intercepts="free", **PLAIN),
 }
 
 

@@ -44,7 +44,7 @@ REGRESSORS = [
     MSSLRegressor(0.2, features="spline"),
     MSSLRegressorCV(param_grid={"coef_penalty": [0.1], "coupling": [1.0]}, cv=2),
     MultiTaskGLM(Independent(0.1), L1(0.1), loss="poisson"),
-    BayesianMSSLRegressor(structure="mean", features="linear"),
+    BayesianMSSLRegressor(prior="mean", features="linear"),
     AverageModel(),
     BestMember(),
 ]
@@ -78,7 +78,7 @@ def test_targets_beyond_single_precision_give_doubles(make: Any, unit: float) ->
     np.testing.assert_allclose(found / unit, make().fit(X, y, tasks=tasks).predict(X, tasks=tasks), rtol=0.01)
 
 
-@pytest.mark.parametrize("model", [MSSLClassifier(0.2), BayesianMSSLClassifier(structure="mean", features="linear")])
+@pytest.mark.parametrize("model", [MSSLClassifier(0.2), BayesianMSSLClassifier(prior="mean", features="linear")])
 def test_of_classifiers_too(model: Any) -> None:
     X, y, tasks = rows()
     model.fit(X.astype(np.float32), y > 0, tasks=tasks)

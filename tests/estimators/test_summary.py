@@ -102,7 +102,7 @@ def test_saved_models_keep_them(tmp_path):
     ids=lambda model: type(model).__name__,
 )
 def test_text_page_and_frame_tell_the_same(model):
-    summary = model.fit(DATA.X, DATA.y, tasks=DATA.tasks).summary(coverage=0.8)
+    summary = model.fit(DATA.X, DATA.y, tasks=DATA.tasks).summary(level=0.8)
     frame = summary.to_frame()
     assert len(frame) == model.coef_.size
     inside = (frame["lower"] <= frame["estimate"]) & (frame["estimate"] <= frame["upper"])

@@ -135,10 +135,14 @@ def test_share_explained_of_held_out_rows_is_that_of_cross_validated_predictions
     X, task = rng.normal(size=(90, 3)), np.repeat(np.arange(3), 30)
     y = X @ [1.0, -1.0, 0.5] + task + 0.5 * rng.normal(size=90)
     folds = list(TaskKFold(3).split(X, y, task))
-    model = BayesianMSSLRegressor("mean", features="linear", errors="independent", cv=folds).fit(X, y, tasks=task)
+    model = BayesianMSSLRegressor("mean", features="linear", residual_covariance="independent", cv=folds).fit(
+        X, y, tasks=task
+    )
     predicted, base = np.empty(90), np.empty(90)
     for train, test in folds:
-        part = BayesianMSSLRegressor("mean", features="linear", errors="independent", calibrate=False, tol=3e-3)
+        part = BayesianMSSLRegressor(
+            "mean", features="linear", residual_covariance="independent", calibrate=False, tol=3e-3
+        )
         predicted[test] = part.fit(X[train], y[train], tasks=task[train]).predict(X[test], tasks=task[test])
         base[test] = task_means(y[train], task[train], None, 3)[task[test]]
     expected = 1 - np.sum((y - predicted) ** 2) / np.sum((y - base) ** 2)

@@ -47,7 +47,7 @@ def test_a_method_gains_nothing_over_itself():
     [
         MSSLRegressorCV(param_grid=GRID, cv=2),
         GridSearchCV(MSSLRegressor(), {"graph_penalty": [0.1, 0.5]}, cv=TaskKFold(2)),
-        BayesianMSSLRegressor(features="linear", structure="mean", cv=2),
+        BayesianMSSLRegressor(features="linear", prior="mean", cv=2),
     ],
     ids=lambda model: type(model).__name__,
 )

@@ -404,7 +404,7 @@ def test_a_forest_shows_estimates_and_intervals():
     data = make_clustered_tasks(n_features=3, n_samples=20, random_state=0)
     frame = pandas.DataFrame(data.X, columns=["a", "b", "c"]).assign(site=data.tasks)
     model = MSSLRegressor(task_column="site").fit(frame, data.y)
-    ax = plots.plot_coefficients(model, kind="forest", coverage=0.8)
+    ax = plots.plot_coefficients(model, kind="forest", level=0.8)
     names = [label.get_text() for label in ax.get_yticklabels()]
     assert len(names) == model.coef_.size
     assert names[0] == f"a · {model.tasks_[0]}"

@@ -243,7 +243,7 @@ def summarise(model: Any, training: TableFacts, method: str, fixed: dict[str, An
     # JSON has no infinity, and null would say that the penalty is not known.
     chosen = {**fixed, **(getattr(model, "best_params_", None) or {})}
     if isinstance(getattr(model, "structure_", None), str):
-        chosen = {**chosen, "structure": model.structure_}
+        chosen = {**chosen, "prior": model.structure_}
     chosen = {name: "inf" if value == float("inf") else value for name, value in chosen.items()}
     judged = getattr(model, "candidates_", [])
     return {

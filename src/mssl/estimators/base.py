@@ -159,12 +159,12 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
             raise refused("target_transform", self.target_transform, allowed, "Leave it at None.")
         return learn_transform(str(self.target_transform), data)
 
-    def summary(self, coverage: float = 0.9) -> Summary:
+    def summary(self, level: float = 0.9) -> Summary:
         """Weights with standard errors or posterior intervals, noise, degrees of freedom, scores and relations.
 
         Parameters
         ----------
-        coverage : float, default=0.9
+        level : float, default=0.9
             Of the weights' intervals.
 
         Returns
@@ -172,7 +172,7 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
         Summary
             Prints as text, shows as HTML, and ``to_frame()`` gives all weights.
         """
-        return summarise(self, coverage)
+        return summarise(self, level)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

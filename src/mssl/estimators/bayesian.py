@@ -29,7 +29,7 @@ from mssl.data.layouts import TaskData
 from mssl.data.moments import Moments
 from mssl.data.targets import TargetTransform
 from mssl.estimators.base import LabelEstimator, MeanPredictor, TaskEstimator, with_callbacks
-from mssl.estimators.fitted import typed
+from mssl.estimators.fitted import of_version_2, typed
 from mssl.estimators.moments import FromMoments, check_moments, remember_moments
 from mssl.estimators.prediction import read_known
 from mssl.evidence.adapt import join_task
@@ -50,10 +50,9 @@ _CHUNK = 2**22  # numbers of features that are mapped and multiplied at a time
 class BayesianEstimator(TaskEstimator):
     """What the Bayesian estimators share: read tasks, choose and fit, forecast."""
 
-    structure: str
-    errors: str
-    random_intercepts: bool | str
-    fit_intercept: bool
+    prior: str
+    residual_covariance: str
+    intercepts: str
     scale_targets: bool | str
     calibrate: bool
     cv: Any
@@ -62,6 +61,17 @@ class BayesianEstimator(TaskEstimator):
     checkpoint: str | PathLike[str] | None
 
     _takes_empty_tasks = True
+
+    @staticmethod
+    def _state_from_version_2(state: dict[str, Any]) -> dict[str, Any]:
+        """Files of version 2 hold parameters under other names, too."""
+        state = of_version_2(state)
+        state["prior"] = state.pop("structure")
+        free = {"auto": "auto", True: "shrunk", False: "free"}[state.pop("random_intercepts")]
+        state["intercepts"] = free if state.pop("fit_intercept") else "none"
+        if "errors" in state:
+            state["residual_covariance"] = state.pop("errors")
+        return state
 
     @all_or_nothing
     @with_callbacks
@@ -164,33 +174,38 @@ class BayesianEstimator(TaskEstimator):
 
     def _request(self, data: TaskData, loss: Loss) -> Request:
         """What the parameters stand for on these data."""
-        check_choice("structure", self.structure, ("auto", *STRUCTURES))
-        check_choice("errors", self.errors, ("auto", "independent", "shared"))
-        check_flag("fit_intercept", self.fit_intercept)
+        check_choice("prior", self.prior, ("auto", *STRUCTURES))
+        check_choice("residual_covariance", self.residual_covariance, ("auto", "independent", "shared"))
+        intercepts, both = check_choice("intercepts", self.intercepts, ("auto", "free", "shrunk", "none")), False
         check_number("tol", self.tol, above=0)
         check_whole_number("max_iter", self.max_iter, low=1)
-        shrunk, scaled, both = self.random_intercepts, self.scale_targets, False
-        if isinstance(shrunk, str):
-            check_choice("random_intercepts", shrunk, ("auto",), also="True or False")
-            shrunk = data.layout == "long" and data.n_tasks > 2
-            both = shrunk and loss.labels and bool(self.fit_intercept)
+        if intercepts == "auto":
+            intercepts = "shrunk" if data.layout == "long" and data.n_tasks > 2 else "free"
+            both = intercepts == "shrunk" and loss.labels
+        scaled = self.scale_targets
         if isinstance(scaled, str):
             check_choice("scale_targets", scaled, ("auto",), also="True or False")
             scaled = data.layout == "shared" and loss.quadratic
-        if self.errors == "shared" and data.occasions is None:
+        if self.residual_covariance == "shared" and data.occasions is None:
             allowed = "shared errors need rows that belong together: the shared or aligned layout, or groups="
-            raise refused("errors", self.errors, allowed)
-        intercepts = "none" if not self.fit_intercept else "shrunk" if shrunk else "flat"
+            raise refused("residual_covariance", self.residual_covariance, allowed)
         features = self.features if isinstance(self.features, str) else tuple(self.features)
         options = Options(
-            intercepts=intercepts, scale_targets=bool(scaled), tol=float(self.tol), max_iter=int(self.max_iter)
+            intercepts="flat" if intercepts == "free" else intercepts,
+            scale_targets=bool(scaled),
+            tol=float(self.tol),
+            max_iter=int(self.max_iter),
         )
-        return Request(features, self.structure, self.errors, options, both)
+        return Request(features, self.prior, self.residual_covariance, options, both)
 
     def _folds(self, data: TaskData) -> list[Any]:
         """Folds to choose and to calibrate by; none where nothing is left open, or where rows are too few."""
         check_flag("calibrate", self.calibrate)
-        open_ = "auto" in (self.structure, self.errors, self.features if isinstance(self.features, str) else "")
+        open_ = "auto" in (
+            self.prior,
+            self.residual_covariance,
+            self.features if isinstance(self.features, str) else "",
+        )
         if not (open_ or self.calibrate):
             return []
         units = len(np.unique(data.occasions)) if data.occasions is not None else int(data.n_rows.max())
@@ -213,7 +228,7 @@ class BayesianEstimator(TaskEstimator):
         return self.ensemble_.held_out
 
     def _keep(self, ensemble: Ensemble, data: TaskData, loss: Loss) -> None:
-        settings = Settings(fit_intercept=self.fit_intercept)
+        settings = Settings(fit_intercept=self.intercepts != "none")
         features = feature_labels(data.feature_names, data.n_features)
         if ensemble.maps is not None:
             features = ensemble.maps.get_feature_names_out(features)
@@ -332,17 +347,17 @@ class BayesianEstimator(TaskEstimator):
                 draws[rows, :, : member.width] = member.fit.draw(len(rows), rng)
         return draws
 
-    def coef_interval(self, coverage: float = 0.9) -> Array:
+    def coef_interval(self, level: float = 0.9) -> Array:
         """Posterior intervals of the weights, shape (K, D, 2).
 
         Parameters
         ----------
-        coverage : float, default=0.9
+        level : float, default=0.9
             Posterior probability of each interval.
         """
         check_is_fitted(self)
-        check_number("coverage", coverage, above=0, below=1)
-        half = float(stats.norm.ppf(0.5 + coverage / 2)) * np.asarray(self.coef_std_)
+        check_number("level", level, above=0, below=1)
+        half = float(stats.norm.ppf(0.5 + level / 2)) * np.asarray(self.coef_std_)
         return np.stack([self.coef_ - half, self.coef_ + half], axis=-1)
 
     def _effect_band(
@@ -429,7 +444,7 @@ def _own_scale(transform: TargetTransform, mean: Array, variance: Array) -> tupl
 class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, BayesianEstimator):
     r"""Multi-task regression with the weights integrated out: no tuning, intervals, and tasks never seen.
 
-    From moments and from Dask collections (:meth:`fit_moments`) it is fitted without folds: ``structure="auto"`` is
+    From moments and from Dask collections (:meth:`fit_moments`) it is fitted without folds: ``prior="auto"`` is
     then "mean+ard", and widths are as the evidence has them.
 
     The K weights of feature j have the prior :math:`W_j \sim N(0, \psi_j T)`, with a relevance ψ for each feature and a
@@ -439,19 +454,18 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
 
     Parameters
     ----------
-    structure : {"auto", "mean+ard", "mean", "ard", "ridge", "iw", "iw+ard"}, default="auto"
+    prior : {"auto", "mean+ard", "mean", "ard", "ridge", "iw", "iw+ard"}, default="auto"
         Prior over tasks and features: a shared mean ("mean"), learned relevances ("ard"), both, neither ("ridge"), a
         dense covariance over tasks ("iw"). "auto" stacks them by what folds say.
     features : "auto", "linear", "spline", "spline+interactions" or list of maps, default="auto"
         What is made of the columns; "auto" takes splines where folds prefer them. See :mod:`mssl.features`.
-    errors : {"auto", "independent", "shared"}, default="auto"
+    residual_covariance : {"auto", "independent", "shared"}, default="auto"
         Whether errors of tasks on one occasion (a row of the shared and aligned layouts, or a group) are related.
         "auto" lets the folds decide; without occasions it is "independent".
-    random_intercepts : "auto" or bool, default="auto"
-        Whether intercepts are drawn towards their mean, as in a mixed model, or free. "auto" draws them together in the
-        long layout with three tasks or more; for labels ``structure="auto"`` judges free ones too.
-    fit_intercept : bool, default=True
-        Whether tasks have intercepts at all.
+    intercepts : {"auto", "free", "shrunk", "none"}, default="auto"
+        Whether tasks have intercepts, free ones or ones that are drawn towards their mean, as in a mixed model. "auto"
+        draws them together in the long layout with three tasks or more; for labels ``prior="auto"`` judges free ones
+        too.
     scale_targets : "auto" or bool, default="auto"
         Whether each task's targets have a scale of their own. "auto": in the shared layout, where one design has many
         targets.
@@ -521,7 +535,7 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
     >>> from mssl import BayesianMSSLRegressor
     >>> from mssl.datasets import make_clustered_tasks
     >>> data = make_clustered_tasks(n_features=5, n_samples=20, random_state=0)
-    >>> model = BayesianMSSLRegressor(structure="mean+ard", features="linear").fit(data.X, data.y, tasks=data.tasks)
+    >>> model = BayesianMSSLRegressor("mean+ard", features="linear").fit(data.X, data.y, tasks=data.tasks)
     >>> mean, std = model.predict(data.X_test, tasks=data.tasks_test, return_std=True)
     >>> model.predict_interval(data.X_test, tasks=data.tasks_test).shape
     (520, 2)
@@ -529,12 +543,11 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
 
     def __init__(
         self,
-        structure: str = "auto",
+        prior: str = "auto",
         *,
         features: str | Sequence[Any] = "auto",
-        errors: str = "auto",
-        random_intercepts: bool | str = "auto",
-        fit_intercept: bool = True,
+        residual_covariance: str = "auto",
+        intercepts: str = "auto",
         scale_targets: bool | str = "auto",
         loss: str | Loss = "gaussian",
         target_transform: str | None = None,
@@ -548,11 +561,10 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         checkpoint: str | PathLike[str] | None = None,
         verbose: int = 0,
     ) -> None:
-        self.structure = structure
+        self.prior = prior
         self.features = features
-        self.errors = errors
-        self.random_intercepts = random_intercepts
-        self.fit_intercept = fit_intercept
+        self.residual_covariance = residual_covariance
+        self.intercepts = intercepts
         self.scale_targets = scale_targets
         self.loss = loss
         self.target_transform = target_transform
@@ -658,7 +670,7 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         return self.target_.forward(targets)
 
     def predict_interval(
-        self, X: Any, coverage: float = 0.9, tasks: Any = None, unseen: str | None = None, *, offset: Any = None
+        self, X: Any, level: float = 0.9, tasks: Any = None, unseen: str | None = None, *, offset: Any = None
     ) -> Array:
         """Intervals that hold new targets with a given probability.
 
@@ -666,7 +678,7 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         ----------
         X, tasks, unseen, offset
             As for :meth:`predict`.
-        coverage : float, default=0.9
+        level : float, default=0.9
             Probability that a new target lies inside.
 
         Returns
@@ -674,9 +686,9 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
         ndarray of shape (N, 2) or (n, K, 2)
             Lower and upper ends.
         """
-        check_number("coverage", coverage, above=0, below=1)
+        check_number("level", level, above=0, below=1)
         forecast, shape, _ = self._forecast(X, tasks, unseen, offset)
-        levels = np.asarray([0.5 - coverage / 2, 0.5 + coverage / 2])
+        levels = np.asarray([0.5 - level / 2, 0.5 + level / 2])
         ends = forecast.quantile(levels)
         return (ends if self.target_ is None else self.target_.inverse(ends)).reshape(*shape, 2)
 
@@ -690,7 +702,7 @@ class BayesianMSSLClassifier(LabelEstimator, BayesianEstimator):
 
     Parameters
     ----------
-    structure, features, random_intercepts, fit_intercept, calibrate, missing, categorical_features
+    prior, features, intercepts, calibrate, missing, categorical_features
         As for :class:`BayesianMSSLRegressor`.
     cv, task_column, tol, max_iter, checkpoint, verbose
         As for :class:`BayesianMSSLRegressor`.
@@ -720,16 +732,15 @@ class BayesianMSSLClassifier(LabelEstimator, BayesianEstimator):
     (520, 2)
     """
 
-    errors = "independent"
+    residual_covariance = "independent"
     scale_targets = False
 
     def __init__(
         self,
-        structure: str = "auto",
+        prior: str = "auto",
         *,
         features: str | Sequence[Any] = "auto",
-        random_intercepts: bool | str = "auto",
-        fit_intercept: bool = True,
+        intercepts: str = "auto",
         class_weight: ClassWeight = None,
         calibrate: bool = True,
         missing: str = "error",
@@ -741,10 +752,9 @@ class BayesianMSSLClassifier(LabelEstimator, BayesianEstimator):
         checkpoint: str | PathLike[str] | None = None,
         verbose: int = 0,
     ) -> None:
-        self.structure = structure
+        self.prior = prior
         self.features = features
-        self.random_intercepts = random_intercepts
-        self.fit_intercept = fit_intercept
+        self.intercepts = intercepts
         self.class_weight = class_weight
         self.calibrate = calibrate
         self.missing = missing

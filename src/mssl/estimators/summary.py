@@ -36,7 +36,7 @@ class Summary:
         Weights in the user's units.
     std_error, lower, upper : ndarrays of shape (K, D) or None
         Their standard errors or posterior standard deviations, and intervals; None where the model has none.
-    coverage : float
+    level : float
         Of the intervals.
     relations : RelationTable or None
         Pairs of tasks that can be told from chance at a false discovery rate of 10 %.
@@ -55,7 +55,7 @@ class Summary:
     std_error: Array | None
     lower: Array | None
     upper: Array | None
-    coverage: float
+    level: float
     relations: RelationTable | None
     notes: list[str] = field(default_factory=list)
     spreads: Array | None = None
@@ -91,7 +91,7 @@ class Summary:
                 ),
             ]
         parts = [part for part in (self.estimate, self.std_error, self.lower, self.upper) if part is not None]
-        ends = [f"{100 * edge:g} %" for edge in (0.5 - self.coverage / 2, 0.5 + self.coverage / 2)]
+        ends = [f"{100 * edge:g} %" for edge in (0.5 - self.level / 2, 0.5 + self.level / 2)]
         head = ["task", "feature", "estimate", *(["std. error", *ends] if len(parts) > 1 else [])]
         cells = [
             [short_name(self.tasks[k]), short_name(self.features[j]), *(f"{part[k, j]:.4g}" for part in parts)]
@@ -125,14 +125,14 @@ class Summary:
         return str(Html(*page, *(tag("p", Html(note)) for note in self.notes)))
 
 
-def summarise(model: Any, coverage: float = 0.9) -> Summary:
+def summarise(model: Any, level: float = 0.9) -> Summary:
     """Sum up a fitted estimator of this package, a search over one, or a pipeline that ends in one.
 
     Parameters
     ----------
     model : estimator
         Fitted.
-    coverage : float, default=0.9
+    level : float, default=0.9
         Of the weights' intervals.
 
     Returns
@@ -148,12 +148,12 @@ def summarise(model: Any, coverage: float = 0.9) -> Summary:
     >>> summary.estimate.shape == summary.std_error.shape
     True
     """
-    check_number("coverage", coverage, above=0, below=1)
+    check_number("level", level, above=0, below=1)
     model = last_step(model)
     check_is_fitted(model)
     fitted = getattr(model, "best_estimator_", model)
     std = fitted.coef_std_
-    half = None if std is None else float(stats.norm.ppf(0.5 + coverage / 2)) * std
+    half = None if std is None else float(stats.norm.ppf(0.5 + level / 2)) * std
     notes = []
     if std is None:
         notes.append("This model has no standard errors: its penalty, its kind or its size allows none.")
@@ -176,7 +176,7 @@ def summarise(model: Any, coverage: float = 0.9) -> Summary:
         std,
         None if half is None else fitted.coef_ - half,
         None if half is None else fitted.coef_ + half,
-        coverage,
+        level,
         _relations(model),
         notes,
         feature_spreads(fitted, fitted.coef_.shape[1]),

@@ -622,7 +622,8 @@ def occasion_table(data: TaskData, occasions: Index) -> tuple[Index, Index, int]
     key = number * data.n_tasks + task
     if len(np.unique(key)) < len(key):
         raise DataError(
-            "Some task has two rows in one group, so that errors of tasks cannot be paired; use errors='independent'."
+            "Some task has two rows in one group, so that errors of tasks cannot be paired; use "
+            "residual_covariance='independent'."
         )
     return number.ravel(), task, len(names)
 
@@ -653,7 +654,7 @@ def _occasion_route(
     if K * d > LARGEST_PRIMAL:
         raise DataError(
             f"Errors shared on occasions need the precision of {K * d} weights; up to {LARGEST_PRIMAL} are done. Use "
-            "errors='independent'."
+            "residual_covariance='independent'."
         )
     seen = np.zeros((n, K), dtype=bool)
     seen[number, task] = True

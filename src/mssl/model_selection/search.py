@@ -682,9 +682,9 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
         relevance: dict[str, float] = self._chosen().column_relevance()
         return relevance
 
-    def summary(self, coverage: float = 0.9) -> Summary:
+    def summary(self, level: float = 0.9) -> Summary:
         """The chosen estimator in short, with its cross-validated score; see its own ``summary``."""
-        return summarise(self, coverage)
+        return summarise(self, level)
 
     def predict(self, X: Any, tasks: Any = None, unseen: str | None = None, **conditions: Any) -> Any:
         """Predict with the chosen estimator; see its own ``predict``."""

@@ -56,7 +56,7 @@ def plot_coefficients(
     features: Iterable[Any] | None = None,
     label: str = "coefficient",
     kind: str = "heat",
-    coverage: float = 0.9,
+    level: float = 0.9,
     per: str = "unit",
 ) -> Any:
     """Draw coefficients, tasks down (by community where there is a graph), features across; or with their intervals.
@@ -72,7 +72,7 @@ def plot_coefficients(
         A heat map, or one line for each weight with its interval (of models that have ``coef_std_``), feature by
         feature. A forest shows the 60 weights of the features that are largest on average, times the spread of their
         columns where the model knows it.
-    coverage : float
+    level : float
         Of the intervals.
     per : {"unit", "spread", "largest"}
         What a coefficient is the change for: one unit of its column, or one standard deviation of it in training, which
@@ -91,11 +91,11 @@ def plot_coefficients(
     attribute = "features_" if hasattr(source, "features_") else "feature_names_in_"
     columns = as_names(features, source, attribute, values.shape[1], "features")
     if check_choice("kind", kind, ("heat", "forest")) == "forest":
-        check_number("coverage", coverage, above=0, below=1)
+        check_number("level", level, above=0, below=1)
         sizes = np.abs(values).mean(axis=0) * (1.0 if spreads is None else spreads)
         std = getattr(source, "coef_std_", None)
-        half = None if std is None else float(ndtri(0.5 + coverage / 2)) * scale * std
-        label = label if std is None else f"{label}, {coverage:.0%} interval"
+        half = None if std is None else float(ndtri(0.5 + level / 2)) * scale * std
+        label = label if std is None else f"{label}, {level:.0%} interval"
         return _forest(ax, scale * values, half, (names, columns), label, sizes)
     graph, order, what, groups = getattr(source, "graph_", None), np.arange(len(values)), "tasks", None
     ax = axes(ax, (4.2, 3.2))

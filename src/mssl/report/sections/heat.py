@@ -77,7 +77,7 @@ def coefficient_section(content: Content) -> Section | None:
 def _intervals(coef: FloatArray, std: FloatArray, model: Any) -> Html:
     """Weights with their intervals, feature by feature."""
     ax = canvas(4.4, float(np.clip(0.13 * coef.size + 0.8, 2.0, 9.0)))
-    plot_coefficients(model, ax, kind="forest", coverage=COVERAGE)
+    plot_coefficients(model, ax, kind="forest", level=COVERAGE)
     sure = count(int((np.abs(coef) > float(ndtri(0.5 + COVERAGE / 2)) * std).sum()), "interval")
     alt = f"Coefficients with {COVERAGE:.0%} intervals: {sure} of {coef.size} lie off 0."
     return picture("plot-intervals", ax, alt, Html(f"Coefficients with {COVERAGE:.0%} intervals; grey ones hold 0."))
