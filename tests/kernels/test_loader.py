@@ -118,7 +118,7 @@ def test_arguments_are_read_from_the_header(name):
     function = getattr(kernels.library(), name)
     assert function.call.argtypes == [kinds[kind] for kind in expected]
     arrays = {place: "const" not in one for place, one in enumerate(declared) if "mssl_" not in one}
-    written = {place: changes for place, _, changes in function.arrays}
+    written = {place: changes for place, _, changes, _ in function.arrays}
     assert written == {place: changes for place, changes in arrays.items() if expected[place] == "p"}
 
 

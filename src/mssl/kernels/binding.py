@@ -7,6 +7,7 @@ written shares memory with another; the interpreter's lock is free while the lib
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import re
 import sys
@@ -115,6 +116,19 @@ def record(name: str, *values: Any) -> Any:
     return made
 
 
+def _terms(size: str, places: dict[str, int]) -> tuple[list[int], int, int] | None:
+    """The size of an array, such as ``K * 2`` or ``K + 1``: places of its factors, a number, and what is added.
+
+    None where the header gives no size.
+    """
+    if not size:
+        return None
+    product, _, more = size.partition(" + ")
+    factors = product.split(" * ")
+    numbers = [int(factor) for factor in factors if factor.isdigit()]
+    return [places[factor] for factor in factors if not factor.isdigit()], math.prod(numbers), int(more or 0)
+
+
 class Function:
     """A function of the library at one level."""
 
@@ -124,33 +138,37 @@ class Function:
             raise AttributeError(f"mssl.h declares no function {name}.")
         self.call = getattr(handle, f"mssl_{name}_{level}")
         self.call.restype, self.call.argtypes = _SCALARS[found[1]], []
-        self.arrays, self.records, self.numbers = [], [], []
-        words, sizes = [], []
+        declared, self.records, places = [], [], {}
         for place, (const, kind, stars, word, size) in enumerate(_DECLARED.findall(found[2])):
             pointer = bool(stars or size)
             self.call.argtypes = [*self.call.argtypes, ctypes.c_void_p if pointer else _SCALARS[kind]]
             if pointer and kind in _DTYPES:
-                self.arrays.append((place, _DTYPES[kind], not const))
-                sizes.append(size or "None")
+                declared.append((place, _DTYPES[kind], not const, size))
             elif pointer:
                 self.records.append(place)
             elif kind == "int64_t":
-                self.numbers.append(place)
-                words.append(word)
-        self.sizes = eval(f"lambda {', '.join(words)}: ({''.join(size + ',' for size in sizes)})")  # noqa: S307  # ours
+                places[word] = place
+        self.arrays = [(place, kind, written, _terms(size, places)) for place, kind, written, size in declared]
 
     def passed(self, *values: Any) -> list[Any]:
         """The arguments as C takes them, checked."""
         spans: list[Span] = []
         answer = list(values)
-        sizes = self.sizes(*[values[place] for place in self.numbers])
-        for (place, dtype, written), size in zip(self.arrays, sizes, strict=True):
-            if values[place] is not None:
-                answer[place] = _address(values[place], dtype, written, size, spans)
+        for place, dtype, written, terms in self.arrays:
+            value = values[place]
+            if value is not None:
+                size = None
+                if terms is not None:
+                    factors, size, more = terms
+                    for factor in factors:
+                        size *= values[factor]
+                    size += more
+                answer[place] = _address(value, dtype, written, size, spans)
         for place in self.records:
-            if isinstance(values[place], Record):
-                spans += values[place].spans
-                answer[place] = _start_of(values[place])
+            value = values[place]
+            if isinstance(value, Record):
+                spans += value.spans
+                answer[place] = _start_of(value)
         _check_apart(spans)
         return answer
 
