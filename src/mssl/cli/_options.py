@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
 from typing import Any
 
 import click
+
+from mssl.cli._output import show_progress
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 quiet_option = click.option(
@@ -56,6 +60,37 @@ def resume_option(file: str) -> Callable[..., Any]:
         is_flag=True,
         help=f"Keep finished work in {file}; called again after it was stopped, the command continues from there.",
     )
+
+
+@dataclass(frozen=True)
+class Running:
+    """How a command that fits runs, and what it prints."""
+
+    jobs: int | None
+    seed: int
+    resume: bool
+    as_json: bool
+    quiet: bool
+
+    def parameters(self, record: str | None) -> dict[str, Any]:
+        """The same for estimators and searches; `record` is the file of finished work."""
+        return {"n_jobs": self.jobs, "checkpoint": record, "verbose": int(show_progress(self.quiet))}
+
+
+def running_options(seed: str, record: str) -> Callable[..., Any]:
+    """The options of a command that fits, which gets them as ``run``: what --seed and --resume do is said here."""
+    options = [jobs_option, seed_option(seed), resume_option(record), json_option, quiet_option, log_option]
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def collected(**given: Any) -> None:
+            command(run=Running(**{part.name: given.pop(part.name) for part in fields(Running)}), **given)
+
+        for option in reversed(options):
+            collected = option(collected)
+        return collected
+
+    return add
 
 
 safe_csv_option = click.option(

@@ -11,25 +11,8 @@ import click
 
 from mssl._validation import warn
 from mssl.cli._distributed import fit_by_passes, read_moments
-from mssl.cli._options import (
-    edges_option,
-    jobs_option,
-    json_option,
-    log_option,
-    quiet_option,
-    resume_option,
-    seed_option,
-    settings_option,
-)
-from mssl.cli._output import (
-    check_target,
-    forget_running,
-    print_facts,
-    print_json,
-    print_table,
-    record_beside,
-    show_progress,
-)
+from mssl.cli._options import Running, edges_option, running_options, settings_option
+from mssl.cli._output import check_target, forget_running, print_facts, print_json, print_table, record_beside
 from mssl.cli._tables import TableFacts, TableOptions, Training, read_training, table_options
 from mssl.cli._words import in_options
 from mssl.estimators.base import MultiTaskEstimator
@@ -72,23 +55,17 @@ _SHORT_SEARCH: dict[str, Any] = {
     help="Read DATA, a folder or a pattern of files, on the workers of a Dask cluster; local starts some here.",
 )
 @settings_option("Fix a parameter, such as graph_penalty=0.3.")
-@jobs_option
-@seed_option("Which rows go into which fold, and which halves stability selection looks at.")
-@resume_option("MODEL.checkpoint, beside the file of --save")
-@json_option
-@quiet_option
-@log_option
+@running_options(
+    "Which rows go into which fold, and which halves stability selection looks at.",
+    "MODEL.checkpoint, beside the file of --save",
+)
 def fit(
     method: str | None,
     path: str | None,
     page: str | None,
     cluster: str | None,
     fixed: dict[str, Any],
-    jobs: int | None,
-    seed: int,
-    resume: bool,
-    as_json: bool,
-    quiet: bool,
+    run: Running,
     table: TableOptions,
 ) -> None:
     r"""Learn all tasks in DATA (CSV, TSV, Parquet, Feather; .gz), and the graph that relates them.
@@ -110,9 +87,8 @@ def fit(
 
     check_target(path, table.data)
     check_target(page, table.data, path)
-    record = record_beside(path) if resume else None
-    running: dict[str, Any] = {"verbose": int(show_progress(quiet)), "n_jobs": jobs, "checkpoint": record}
-    how: dict[str, Any] = {"fixed": fixed, "seed": seed, "running": running}
+    record = record_beside(path) if run.resume else None
+    how: dict[str, Any] = {"fixed": fixed, "seed": run.seed, "running": run.parameters(record)}
     training: TableFacts
     if cluster is None:
         training = read = read_training(table)
@@ -122,7 +98,7 @@ def fit(
     else:
         method = method or "p-mssl"
         began = time.perf_counter()
-        training, model = _fit_distributed(cluster, show_progress(quiet), table, page, method, **how)
+        training, model = _fit_distributed(cluster, table, page, method, **how)
     if record is not None and not Path(record).exists():
         warn(f"{method} keeps no record of finished work here; ended early, it begins anew.")
     forget_running(model)
@@ -133,9 +109,9 @@ def fit(
             Path(record).unlink(missing_ok=True)
     if page is not None and isinstance(training, Training):
         summary["report"] = str(_write_report(model, page, training))
-    if as_json:
+    if run.as_json:
         print_json(summary)
-    elif not quiet:
+    elif not run.quiet:
         show(summary)
 
 
@@ -168,7 +144,6 @@ def _fit_rows(training: Training, method: str, fixed: dict[str, Any], seed: int,
 
 def _fit_distributed(
     cluster: str,
-    progress: bool,
     table: TableOptions,
     page: str | None,
     method: str,
@@ -187,7 +162,7 @@ def _fit_distributed(
         return fit_by_passes(cluster, model, table, page)
     if not hasattr(model, "fit_moments"):
         raise click.UsageError(f"--method {method} needs all rows in memory; leave out --dask.")
-    training, moments = read_moments(cluster, model._moment_folds(), progress, table, page)
+    training, moments = read_moments(cluster, model._moment_folds(), bool(running["verbose"]), table, page)
     can_be_halved = moments.n_features >= 4 and moments.n_tasks > 1
     if can_be_halved and "selection" in model.get_params(deep=False):
         model.set_params(selection="both")
