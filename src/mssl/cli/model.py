@@ -224,7 +224,7 @@ def _lines(keys: list[Any], rows: Any, answers: list[Any]) -> Iterator[tuple[Any
     help="The non-zeros of a penalised precision, or the pairs that can be told from chance: correlations (relations), "
     "or partial correlations (edges).",
 )
-@click.option("--level", type=click.Choice(["fitted", "relations", "edges"]), hidden=True)
+@click.option("--level", type=click.Choice(["fitted", "relations", "edges"]), hidden=True, help="Old name of --show.")
 @click.option(
     "--fdr",
     type=click.FloatRange(0, 1, min_open=True),
