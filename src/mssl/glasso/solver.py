@@ -15,7 +15,7 @@ import warnings
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -121,6 +121,15 @@ class GraphicalLassoResult:
         if self.precision.dtype == np.float64:
             return self
         return self.of(self.precision.astype(np.float64), self.covariance.astype(np.float64))
+
+
+class _Problem(NamedTuple):
+    """What kernels take: an edge costs ``alpha`` times its entry of ``L``, or ``alpha`` where that is None."""
+
+    S: Array
+    alpha: float
+    L: Array | None
+    e: Array
 
 
 def graphical_lasso(
@@ -249,28 +258,26 @@ def solve(
             f"S[{place}, {place}] plus its diagonal penalty is zero; without variance the objective has no minimum. "
             "Penalise the diagonal (penalize_diagonal=True or diagonal_penalty > 0) or drop that variable."
         )
-    S, L = plain(S), None if L is None else plain(L)
-    problem = (S, 1.0 if L is not None else alpha, L, e)
+    problem = _Problem(plain(S), alpha, None, e) if L is None else _Problem(plain(S), 1.0, plain(L), e)
     with threads_for(len(S)), np.errstate(over="ignore", invalid="ignore"):
         if alpha == 0 if L is None else not L.any():
-            result = _inverse(S, e)
+            result = _inverse(problem)
         elif solver == "admm":
-            begin = GraphicalLassoResult.of(np.diag(1.0 / variances), np.diag(variances))
-            result = _alternate(*problem, warm_start or begin, tol, max_iter)
+            result = _alternate(problem, warm_start or _diagonal(variances), tol, max_iter)
             if result.status is GlassoStatus.MAX_ITER and max_iter >= ENOUGH_SWEEPS:
                 # Its rate is 1 − 1/κ with the condition number κ of the precision, thousands where λ is small.
-                ended = _descend(*problem, tol, max_iter, None, digits)
+                ended = _descend(problem, tol, max_iter, None, digits)
                 if ended.status is _CONVERGED:
                     result = replace(ended, n_iter=result.n_iter + ended.n_iter)
         else:
-            result = _descend(*problem, tol, max_iter, warm_start, digits)
+            result = _descend(problem, tol, max_iter, warm_start, digits)
             if result.status is not _CONVERGED:
-                within = result.gap <= ROUNDING * len(S)
                 stalled = replace(result, status=GlassoStatus.STALLED)
-                result = stalled if within else _alternate(*problem, result, tol, max_iter, PATIENCE)
+                within = result.gap <= ROUNDING * len(S)
+                result = stalled if within else _alternate(problem, result, tol, max_iter, PATIENCE)
     if check:
         _check_range(result)
-    return result if warm_start is None else _not_worse(result, warm_start, S, alpha if L is None else L, e)
+    return result if warm_start is None else _not_worse(result, warm_start, problem)
 
 
 def graphical_lasso_gap(
@@ -328,7 +335,7 @@ def gap_of(
 ) -> tuple[float, float]:
     """:func:`graphical_lasso_gap` without checks of its input."""
     with threads_for(len(S)):
-        point = _certified(S, alpha, L, e, omega, known)
+        point = _certified(_Problem(S, alpha if L is None else 1.0, L, e), omega, known)
     if point is None:
         raise DataError(
             "precision is not positive definite; the objective is infinite there. Give a positive definite matrix."
@@ -350,112 +357,88 @@ def _inverted(omega: Array, least: float = 0.0) -> tuple[Array, float] | None:
     return (half + np.tril(half, -1).T) / units, log_determinant
 
 
-def _certified(
-    S: Array, alpha: float, L: Array | None, e: Array, omega: Array, known: GraphicalLassoResult | None = None
-) -> Point | None:
+def _certified(problem: _Problem, omega: Array, known: GraphicalLassoResult | None = None) -> Point | None:
     """Ω with its inverse, gap and objective; None where it is not positive definite."""
     inverted = _inverted(omega) if known is None else (known.covariance, known.log_determinant)
     if inverted is None:
         return None
     sigma, log_determinant = inverted
-    strength = 1.0 if L is not None else alpha
-    gap, trace = kernels.graph_gap(S, strength, L, e, plain(omega), plain(sigma), log_determinant)
+    gap, trace = kernels.graph_gap(*problem, plain(omega), plain(sigma), log_determinant)
     return Point(omega, sigma, log_determinant, gap, trace - log_determinant)
 
 
-def _inverse(S: Array, e: Array) -> GraphicalLassoResult:
+def _diagonal(variances: Array) -> GraphicalLassoResult:
+    """A start of which no gap is known."""
+    return GraphicalLassoResult.of(np.diag(1.0 / variances), np.diag(variances), -float(np.log(variances).sum()))
+
+
+def _inverse(problem: _Problem) -> GraphicalLassoResult:
     """The answer without penalties: Ω = S'⁻¹."""
-    covariance = S + np.diag(e)
-    inverted = _inverted(covariance, SINGULAR * len(S))
+    covariance = problem.S + np.diag(problem.e)
+    inverted = _inverted(covariance, SINGULAR * len(covariance))
     if inverted is None:
         raise DataError(
             "S (with its diagonal penalty) is singular and alpha is 0; without a penalty S needs an inverse. Give "
             "alpha > 0 or a diagonal_penalty > 0."
         )
     omega, log_determinant = inverted[0], -inverted[1]
-    known = GraphicalLassoResult.of(omega, covariance, log_determinant)
-    gap, objective = gap_of(S, 0.0, None, e, omega, known)
-    return replace(known, gap=gap, objective=objective, status=_CONVERGED, components=kernels.graph_components(S, 0.0))
+    gap, trace = kernels.graph_gap(*problem, omega, covariance, log_determinant)
+    known = GraphicalLassoResult.of(omega, covariance, log_determinant, gap, trace - log_determinant)
+    return replace(known, status=_CONVERGED, components=kernels.graph_components(*problem[:3]))
 
 
 def _descend(
-    S: Array,
-    alpha: float,
-    L: Array | None,
-    e: Array,
-    tol: float,
-    max_iter: int,
-    start: GraphicalLassoResult | None,
-    digits: bool,
+    problem: _Problem, tol: float, max_iter: int, start: GraphicalLassoResult | None, digits: bool
 ) -> GraphicalLassoResult:
     """The compiled descent; where every start of it breaks down, from the solutions for larger penalties."""
     warm = None if start is None else (plain(start.precision), plain(start.covariance))
-    result = _compiled(S, alpha, L, e, tol, max_iter, warm, digits)
+    result = _compiled(problem, tol, max_iter, warm, digits)
     if result.gap < np.inf or result.n_iter >= max_iter:
         return result
+    S, alpha, L, _ = problem
     prices = np.full(S.shape, alpha) if L is None else L
     priced = ~np.eye(len(S), dtype=bool) & np.isfinite(prices) & (prices > 0)
     times, sweeps, warm = float((np.abs(S[priced]) / prices[priced]).max(initial=1.0)), result.n_iter, None
     while True:
         accuracy, left = (tol, max_iter - sweeps) if times == 1.0 else (LOOSE, min(STAGE, max_iter - sweeps))
-        found = _compiled(S, times * (alpha if L is None else 1.0), L, e, accuracy, left, warm, digits)
+        found = _compiled(problem._replace(alpha=times * alpha), accuracy, left, warm, digits)
         sweeps += found.n_iter
         if times == 1.0 or found.status is not _CONVERGED or sweeps >= max_iter:
-            break
+            return replace(found if times == 1.0 else result, n_iter=sweeps)
         warm, times = (found.precision, np.asarray(found.dual)), max(0.1 * times, 1.0)
-    return replace(found if times == 1.0 else result, n_iter=sweeps)
 
 
 def _compiled(
-    S: Array,
-    alpha: float,
-    L: Array | None,
-    e: Array,
-    tol: float,
-    max_iter: int,
-    warm: tuple[Array, Array] | None,
-    digits: bool,
+    problem: _Problem, tol: float, max_iter: int, warm: tuple[Array, Array] | None, digits: bool
 ) -> GraphicalLassoResult:
     """What compiled calls find; the inverse of the diagonal, without a gap, where that is nothing."""
     accuracy = tol
     for _ in range(3):
-        ended, answers, labels, facts = kernels.graph_lasso(S, alpha, L, e, accuracy, max_iter, warm, digits=digits)
+        ended, answers, labels, facts = kernels.graph_lasso(*problem, accuracy, max_iter, warm, digits=digits)
         gap, objective, log_determinant, sweeps, least, largest = facts
         if not (gap < np.inf and least > 0 and largest < np.inf):
-            variances = S.diagonal() + e
-            start = GraphicalLassoResult.of(np.diag(1.0 / variances), np.diag(variances))
-            return replace(start, n_iter=int(sweeps), components=labels)
-        precision, covariance, dual = answers
+            return replace(_diagonal(problem.S.diagonal() + problem.e), n_iter=int(sweeps), components=labels)
         size = max(1.0, abs(objective))
         status = _CONVERGED if gap <= tol * size else GlassoStatus.MAX_ITER
         if ended != kernels.DONE or status is _CONVERGED:
             break
         # The accuracy was relative to an objective of another size.
-        warm, accuracy = (precision, covariance), 0.5 * accuracy * tol * size / gap
-    return GraphicalLassoResult(
-        precision, covariance, gap, objective, status, int(sweeps), labels, log_determinant, dual
-    )
+        warm, accuracy = (answers[0], answers[1]), 0.5 * accuracy * tol * size / gap
+    bounds = (gap, objective, status, int(sweeps), labels, log_determinant)
+    return GraphicalLassoResult(answers[0], answers[1], *bounds, answers[2])
 
 
 def _alternate(
-    S: Array,
-    alpha: float,
-    L: Array | None,
-    e: Array,
-    start: GraphicalLassoResult,
-    tol: float,
-    max_iter: int,
-    patience: float = np.inf,
+    problem: _Problem, start: GraphicalLassoResult, tol: float, max_iter: int, patience: float = np.inf
 ) -> GraphicalLassoResult:
     """ADMM from a start, in units in which S' has a unit diagonal."""
-    root = np.sqrt(S.diagonal() + e)
+    p, root = len(problem.S), np.sqrt(problem.S.diagonal() + problem.e)
     units, constant = np.outer(root, root), 2.0 * float(np.log(root).sum())
-    moment, prices = S / units, (alpha if L is None else L) / units
+    moment, prices = problem.S / units, (problem.alpha if problem.L is None else problem.L) / units
     np.fill_diagonal(moment, 1.0)
     np.fill_diagonal(prices, 0.0)
-    certify = partial(_certified, moment, 1.0, prices, np.zeros(len(S)))
-    identity = np.eye(len(S))
-    point = certify(plain(start.precision * units)) or Point(identity, identity, 0.0, np.inf, float(len(S)))
+    certify = partial(_certified, _Problem(moment, 1.0, prices, np.zeros(p)))
+    point = certify(plain(start.precision * units)) or Point(np.eye(p), np.eye(p), 0.0, np.inf, float(p))
     done, stuck = 0, False
     while not stuck and done < max_iter and point.gap > tol * max(1.0, abs(point.objective + constant)):
         target = tol * max(1.0, abs(point.objective + constant))
@@ -466,21 +449,19 @@ def _alternate(
     objective, status = point.objective + constant, GlassoStatus.MAX_ITER
     if point.gap <= tol * max(1.0, abs(objective)):
         status = _CONVERGED
-    elif stuck or point.gap <= ROUNDING * len(S):
+    elif stuck or point.gap <= ROUNDING * p:
         status = GlassoStatus.STALLED
     return GraphicalLassoResult(
         *(point.precision / units, point.covariance * units, point.gap, objective, status, start.n_iter + done),
-        *(kernels.graph_components(S, 1.0 if L is not None else alpha, L), point.log_determinant - constant),
+        *(kernels.graph_components(*problem[:3]), point.log_determinant - constant),
     )
 
 
-def _not_worse(
-    result: GraphicalLassoResult, start: GraphicalLassoResult, S: Array, L: Array | float, e: Array
-) -> GraphicalLassoResult:
+def _not_worse(result: GraphicalLassoResult, start: GraphicalLassoResult, problem: _Problem) -> GraphicalLassoResult:
     """The start itself where it has the lower objective; the dual bound of the result certifies it too."""
-    omega = start.precision
+    (S, alpha, L, e), omega = problem, start.precision
     off = omega - np.diag(omega.diagonal())
-    penalties = np.multiply(L, np.abs(off), where=off != 0, out=np.zeros_like(off))
+    penalties = np.multiply(alpha if L is None else L, np.abs(off), where=off != 0, out=np.zeros_like(off))
     objective = float(np.vdot(S, omega) + penalties.sum() + e @ omega.diagonal()) - start.log_determinant
     rise = result.objective - objective
     if not rise > 0:
