@@ -515,7 +515,7 @@ def test_default_grid_for_a_precision_as_the_paper_has_it():
     assert search.cv_results_["mean_edges"][strongest] < 0.2 * search.cv_results_["mean_edges"].max()
 
 
-@pytest.mark.parametrize("model", [MSSLRegressor(), MSSLRegressorCV()])
+@pytest.mark.parametrize("model", [MSSLRegressor(), MSSLClassifier(), MSSLRegressorCV()])
 def test_no_score_before_a_fit(model):
     data = _tasks()
     with pytest.raises(NotFittedError):

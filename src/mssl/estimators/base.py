@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 
 from mssl._html import Html, tag
 from mssl._typing import Array, ClassWeight, Labels, Mask
@@ -513,6 +514,7 @@ class MeanPredictor(TaskPredictor):
             As for :meth:`fit`.
         """
         # Before loss_, since an unfitted model says so; of new tasks there is no warning, as folds may leave tasks out.
+        check_is_fitted(self)
         predictions = self.predict(X, tasks=tasks, unseen=self.unseen_, offset=offset)
         return deviance_score(self.loss_, y, predictions, sample_weight)
 
@@ -599,6 +601,7 @@ class LabelEstimator(ClassifierMixin, TaskEstimator):
         X, y, tasks, sample_weight
             As for :meth:`fit`.
         """
+        check_is_fitted(self)
         prediction = self.predict(X, tasks=tasks, unseen=self.unseen_)
         labels, weights = scored_targets(np.asarray(y), prediction, sample_weight)
         missing = is_missing(labels) if labels.ndim == 2 else np.zeros(labels.shape, dtype=bool)
