@@ -57,6 +57,9 @@ def test_pictures_mark_the_tested_edges(model, tested):
 def test_pages_name_tested_edges(model, tested):
     content = Content(model)
     assert pairs_of(content.strongest(10)) == tested
+    rest = content.graph.n_edges - len(tested)
+    assert content.joined.startswith(f"{len(tested)} edge")
+    assert (f"{rest} candidate" in content.joined) == (rest > 0)
 
 
 def test_commands_write_tested_edges(model, tested, tmp_path):
@@ -77,7 +80,7 @@ def test_fits_print_tested_edges(data, method, tmp_path):
         writer = csv.writer(stream)
         writer.writerow(["task", *data.feature_names, "y"])
         writer.writerows([t, *x, y] for t, x, y in zip(data.tasks, data.X.tolist(), data.y.tolist(), strict=True))
-    options = ("--set", "structure=mean", "--set", "features=linear") if method == "bayesian" else ()
+    options = ("--set", "prior=mean", "--set", "features=linear") if method == "bayesian" else ()
     args = ("fit", tmp_path / "data.csv", "--task", "task", "--target", "y", "--method", method, *options)
     found = json.loads(call(*args, "--json", "--save", tmp_path / "m.npz").stdout)
     edges = mssl.load(tmp_path / "m.npz").graph_.edges(fdr=0.1)

@@ -246,7 +246,7 @@ def test_sliders_leave_the_edges_that_pass(page, fitted):
     assert page.run(slide, "min-weight", least) == (weights >= least).sum()
     assert page.run(slide, "min-confidence", often) == ((weights >= least) & (confidence >= often)).sum()
     shown = graph.threshold(least, often).n_edges
-    assert page.find("#edge-count").text.startswith(f"{shown} of {graph.n_edges} edges shown")
+    assert page.find("#edge-count").text.startswith(f"{shown} of {graph.n_edges} lines shown")
     slider = page.find("#min-weight")
     before = float(slider.get_property("value"))
     slider.send_keys(Keys.ARROW_RIGHT)
@@ -451,7 +451,7 @@ def test_a_thousand_tasks_are_interactive(browser, tmp_path):
     browser.find("#task-table tr[data-tasks='777'] button").click()
     assert browser.selected() == [777]
     assert browser.run("return document.querySelectorAll('#plot-graph .edges [data-of]').length") == 1000
-    assert "of 19500 edges shown" in browser.find("#edge-count").text
+    assert "of 19500 lines shown" in browser.find("#edge-count").text
     browser.find("#community-search").send_keys("number 777")
     assert browser.find("#community-count").text == "1 of 25 communities"
     browser.find("#community-table tbody tr:not([hidden]) button").click()

@@ -201,7 +201,8 @@ def test_every_figure_has_words_for_those_who_cannot_see_it(full, model):
 
 def test_the_summary_states_counts_and_losers(full, model):
     words = full.words["summary"]
-    assert f"{model.graph_.n_edges} edges of 78 possible" in words
+    edges = len(model.graph_.edges(fdr=0.1))
+    assert f"Of 78 pairs of tasks the graph has {edges} edge" in words
     assert "5 of 13 tasks gain" in words
     assert "7 tasks lose" in words
     assert f"{model.result_.relative_gap:.1e}" in words

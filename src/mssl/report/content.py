@@ -25,6 +25,7 @@ from mssl.metrics import NEGLIGIBLE_GAIN
 from mssl.plots.effects import curves, most_relevant
 from mssl.plots.fits import Stability, read_stability
 from mssl.plots.support import history_columns
+from mssl.report.figures import count
 from mssl.report.scores import measure, read_gains
 from mssl.transfer import gain_over_separate, lead_over_separate
 
@@ -142,6 +143,15 @@ class Content:
                 remedy = " What relates the tasks is tested apart from it."
             return f"The task graph is empty: no edge between any two tasks.{remedy}"
         return None
+
+    @property
+    def joined(self) -> str:
+        """How many pairs are edges, and how many more the support of the precision has; in words."""
+        tested, drawn = self.shown.edges, self.graph.n_edges
+        if tested is None:
+            return f"{count(drawn, 'pair')}, which were not tested"
+        more = f" and {count(drawn - len(tested), 'candidate')} of the support" if drawn > len(tested) else ""
+        return f"{count(len(tested), 'edge')}{more}"
 
     def strongest(self, number: int) -> Sequence[Edge | Relation]:
         """The strongest tested edges; the support where the graph came without evidence."""

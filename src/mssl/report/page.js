@@ -132,8 +132,8 @@
     strength.nextElementSibling.textContent = least.toFixed(3);
     if (frequency !== null) frequency.nextElementSibling.textContent = `${Math.round(100 * often)} %`;
     const { total, held } = byId("edge-count").dataset;
-    byId("edge-count").textContent = kept.size === Number(total) ? `All ${total} edges shown.`
-      : `${kept.size} of ${total} edges shown, the same in all views.${held}`;
+    byId("edge-count").textContent = kept.size === Number(total) ? `All ${total} lines shown.`
+      : `${kept.size} of ${total} lines shown, the same in all views.${held}`;
   };
   if (strength !== null) {
     for (const slider of [strength, frequency]) if (slider !== null) slider.addEventListener("input", filter);

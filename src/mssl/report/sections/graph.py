@@ -43,7 +43,7 @@ def graph_section(content: Content) -> Section | None:
     ax.set_xlabel("")
     unnamed = content.n_tasks - len(ax.texts)
     _names_for_phones(ax, content)
-    size_in_words = f"{count(content.n_tasks, 'task')} joined by {count(content.graph.n_edges, 'edge')}"
+    size_in_words = f"{count(content.n_tasks, 'task')} joined by {content.joined}"
     alt = f"Task graph: {size_in_words}.{_strongest(content)}"
     note = f" {count(unnamed, 'name')} had no room." if unnamed else ""
     caption = Html("Strongly related tasks lie close; thicker edges are stronger.", note, _legend(content))
@@ -93,7 +93,7 @@ def _controls(content: Content) -> Html:
             tag("output", for_="min-confidence"),
         ]
     total = tag("p", id="edge-count", role="status", data_total=content.graph.n_edges, data_held=page_note)
-    return Html(tag("div", *sliders, class_="controls scripted", role="group", aria_label="Edges shown"), total)
+    return Html(tag("div", *sliders, class_="controls scripted", role="group", aria_label="Lines shown"), total)
 
 
 def _legend(content: Content) -> Html:

@@ -20,7 +20,7 @@ _MOST_PAIRS = 500  # rows: more make the page slow
 
 
 def pair_section(content: Content) -> Section | None:
-    """Relations that can be told from chance; where that was not tested, the edges of the graph."""
+    """Relations that can be told from chance; where that was not tested, the pairs of the graph."""
     place = {name: k for k, name in enumerate(content.graph.tasks)}
     if content.shown.relations:
         found = [(place[row.task_i], place[row.task_j]) for row in content.shown.relations]
@@ -68,7 +68,7 @@ def _tested(content: Content) -> list[Column]:
         numbers("correlation", weight, "+.2f"),
         Column(f"{COVERAGE:.0%} interval", spans, low),
         numbers("q-value", q, ".2g"),
-        Column("certain edge", marks),
+        Column("edge", marks),
     ]
 
 

@@ -39,10 +39,7 @@ def _fitted(content: Content) -> Html:
     pairs = K * (K - 1) // 2
     negative = int((entries_at(graph.weights, *graph.edge_indices()) < 0).sum())
     signs = "all positive" if not negative else f"{negative:,} of them negative"
-    text += (
-        f" The task graph has {count(graph.n_edges, 'edge')} of {pairs:,} possible ({graph.n_edges / pairs:.1%}), "
-        f"{signs}, {_groups(content)}."
-    )
+    text += f" Of {count(pairs, 'pair')} of tasks the graph has {content.joined}, {signs}, {_groups(content)}."
     strongest = content.strongest(3)
     edges = (Html(named(e.task_i, 24), " – ", named(e.task_j, 24), f" ({e.weight:+.2f})") for e in strongest)
     return Html(text, " Strongest: ", Html(", ").join(edges), ".") if strongest else Html(text)
@@ -171,9 +168,9 @@ def _certain(content: Content) -> Html:
     if confidence is not None and content.graph.n_edges:
         seen = confidence[content.graph.edge_indices()]
         often = int((seen >= 0.9).sum())
-        text += f" {often:,} of {count(len(seen), 'edge')} were selected in at least 90 % of the subsamples."
+        text += f" {often:,} of {count(len(seen), 'pair')} were selected in at least 90 % of the subsamples."
     elif content.graph.n_edges:
-        text += " How often each edge would be selected on other data was not measured; StabilitySelection does that."
+        text += " How often each pair would be selected on other data was not measured; StabilitySelection does that."
     shared = float(getattr(content.model, "mean_variance_", 0.0))
     if shared > 0:
         text += f" The tasks share a mean, of variance {shared:.3g}."
