@@ -61,7 +61,6 @@ _LARGE = 10**6  # operations of a pass from which threads repay their start
 _MAX_GROUPS = 8  # groups of tasks for threads: more balance better, fewer cost less
 _BURST = 50  # sweeps between two certificates: fewer cost more certificates, more may sweep in vain
 _DENSE = 0.25  # share of weights in the support from which one linear system is faster than many sweeps
-_FULL = 0.7  # share of the sets in the support from which on Grams of all features are worth their cost
 
 # Features that join a set at a time: few cost more products with all features, many make the Grams of the sets larger.
 _GROWTH = 0.25  # as a share of the task's rows; or as many as the set has, if that is more
@@ -130,8 +129,8 @@ def descend(
     bound = quadratic_bound(problem, coupling, penalty)
     if by_rows is not None and (bound.curved or bound.scalable) and pays_in_sets(by_rows.design):
         # If Grams can be formed, the descent leaves the sets for them sooner.
-        limits: dict[str, Any] = {} if by_rows is problem else {"densest": _DENSE, "fullest": _FULL}
-        step = descend_on_sets(by_rows, coupling, penalty, W, tol=tol, max_iter=max_iter, **limits)
+        densest = 0.5 if by_rows is problem else _DENSE
+        step = descend_on_sets(by_rows, coupling, penalty, W, tol=tol, max_iter=max_iter, densest=densest)
         done = step.n_iter
         if step.status is not Status.MAX_ITER or done >= max_iter:
             return step
@@ -343,7 +342,6 @@ def descend_on_sets(
     tol: float,
     max_iter: int = 10_000,
     densest: float = 0.5,
-    fullest: float = 1.0,
 ) -> WeightStep:
     """Minimise on growing sets of features until the certificate of all features is within ``tol``.
 
@@ -363,9 +361,6 @@ def descend_on_sets(
         Most sweeps.
     densest : float
         Size of the support, as a share of the largest that there can be, up to which sets pay.
-    fullest : float
-        Share of the sets in the support from which on the support is expected to become large, if more than twice as
-        many features as it has violate their optimality condition.
 
     Returns
     -------
@@ -396,9 +391,6 @@ def descend_on_sets(
             return WeightStep(W, gap, done, Status.CONVERGED if gap <= tol else Status.DIVERGED)
         wanted = _wanted(W, G, penalty, n_rows)
         gram_size, support = float(np.sum(wanted.sum(axis=1, dtype=float) ** 2)), np.count_nonzero(W)
-        full = support > fullest * np.count_nonzero(sets.members)
-        if full and np.count_nonzero(penalty.excess(G) > 1) > 2 * support:
-            largest_support = 0.0
         if done >= max_iter or support > largest_support or gram_size > d * float(n_rows.sum()):
             return WeightStep(W, gap, done, Status.MAX_ITER)
         if decrease <= nothing and not np.any(wanted & ~sets.members):

@@ -15,8 +15,8 @@ from mssl.model.bounds import CompositeBound, WeightBound
 from mssl.model.coupling import Coupling
 from mssl.penalties import EntrywisePenalty, Penalty
 from mssl.solvers.base import CommonWeights, NoiseUnits, Status, Unknowns, WeightStep
-from mssl.solvers.descent import descends_in_one_call
-from mssl.solvers.exact import rounding_gap, solve_exactly
+from mssl.solvers.descent import descend_on_support, descends_in_one_call
+from mssl.solvers.exact import MOST_UNKNOWNS, rounding_gap, solve_exactly
 from mssl.solvers.glm import GLMLoss
 from mssl.solvers.linear import kept_inverses, solves_in_one_call
 from mssl.solvers.newton import INNER_ITERATIONS, Model, proximal_newton
@@ -25,6 +25,7 @@ from mssl.solvers.quadratic import (
     DesignQuadratic,
     GramQuadratic,
     Quadratic,
+    quadratic_bound,
     value_rounding,
 )
 from mssl.solvers.table import choose, current_name, solve_quadratic
@@ -190,7 +191,15 @@ class CoefficientProblem:
         bounded = self.penalised or coupling.covariance is not None
         if step.status is Status.STATIONARY or (certain and bounded and not self._lost_digits(loss, step.W)):
             return step
-        better = None if self.penalised or isinstance(exact, GLMLoss) else solve_exactly(exact, coupling, tol=tol)
+        better, penalty = None, self.penalty
+        if not isinstance(exact, GLMLoss) and not self.penalised:
+            better = solve_exactly(exact, coupling, tol=tol)
+        elif step.W.size > MOST_UNKNOWNS or not self._lost_digits(loss, step.W):
+            pass
+        elif isinstance(exact, DesignQuadratic) and isinstance(penalty, EntrywisePenalty) and penalty.convex:
+            by_rows = descend_on_support(exact, coupling, penalty, step.W, tol=tol)
+            rounding = rounding_gap(exact, quadratic_bound(exact, coupling, penalty), by_rows.W)
+            better = _doubted(by_rows, rounding, tol)
         if better is not None and not (bounded and better.gap > step.gap + doubt):
             return replace(better, n_iter=step.n_iter + better.n_iter)
         return _doubted(step, doubt, tol)
