@@ -285,6 +285,7 @@ def test_fingerprints_tell_things_apart():
         None,
     ]
     things += [{"a": 1}, {"a": 2}, {"b": 1}, [[1], [2]], [[1, 2]], np.array(["x", None], dtype=object)]
+    things += [np.array(None, dtype=object), np.array("a", dtype=object)]  # of no dimension
     names = [fingerprint(thing) for thing in things]
     assert len(set(names)) == len(names)
     assert fingerprint({"a": 1, "b": A}) == fingerprint({"b": A.copy(), "a": 1})

@@ -8,15 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
-from mssl.cli._options import (
-    edges_option,
-    jobs_option,
-    json_option,
-    log_option,
-    quiet_option,
-    resume_option,
-    seed_option,
-)
+from mssl.cli._options import Running, edges_option, running_options
 from mssl.cli._output import (
     check_picture,
     check_target,
@@ -26,7 +18,6 @@ from mssl.cli._output import (
     print_json,
     print_table,
     record_beside,
-    show_progress,
     standard_output,
 )
 from mssl.cli._tables import TableOptions, Training, names_in, read_training, table_options
@@ -47,21 +38,12 @@ _SHOWN = 20  # tasks listed on a terminal; pipes and JSON have them all
 )
 @click.option("--folds", type=click.IntRange(2, 50), default=5, show_default=True, help="Parts to test on in turn.")
 @click.option("--picture", type=click.Path(), help="Picture of the comparison to write (.png, .pdf or .svg).")
-@jobs_option
-@seed_option("Which rows go into which part.")
-@resume_option("DATA.compare.checkpoint in this folder")
-@json_option
-@quiet_option
-@log_option
+@running_options("Which rows go into which part.", "DATA.compare.checkpoint in this folder")
 def compare(
     methods: str | None,
     folds: int,
     picture: str | None,
-    jobs: int | None,
-    seed: int,
-    resume: bool,
-    as_json: bool,
-    quiet: bool,
+    run: Running,
     table: TableOptions,
 ) -> None:
     r"""Compare methods on DATA by cross-validation, and say which tasks gain and which lose.
@@ -80,13 +62,13 @@ def compare(
     training = read_training(table)
     alone = "logistic" if training.family == "binary" else "ridge"
     names = names_in(methods) or [alone, "pooled", "p-mssl", BAYESIAN]
-    record = f"{Path(table.data).name}.compare.checkpoint" if resume else None
-    outcome = cross_validate(training, names, folds, seed, verbose=show_progress(quiet), jobs=jobs, record=record)
+    record = f"{Path(table.data).name}.compare.checkpoint" if run.resume else None
+    outcome = cross_validate(training, names, folds, run.seed, **run.parameters(record))
     if picture is not None:
         draw_comparison(outcome, picture)
     if record is not None:
         Path(record).unlink()
-    if as_json:
+    if run.as_json:
         print_json(outcome)
     else:
         _show_comparison(outcome)
@@ -97,10 +79,7 @@ def cross_validate(
     names: list[str],
     folds: int,
     seed: int,
-    *,
-    verbose: bool = False,
-    jobs: int | None = None,
-    record: str | None = None,
+    **how: Any,
 ) -> dict[str, Any]:
     """Scores of every method in every fold, differences from the first, and each task's mean deviance.
 
@@ -112,12 +91,8 @@ def cross_validate(
         The methods.
     folds, seed : int
         How many parts, and which rows go into which.
-    verbose : bool
-        Whether bars may be drawn.
-    jobs : int, optional
-        Workers.
-    record : str, optional
-        File of finished fits.
+    **how
+        Workers, file of finished fits and bars, as for :func:`mssl.judge.compare.compare_methods`.
     """
     models = {name: training.prepare(make_estimator(name, training.family), name) for name in names}
     cv = training.cv(folds, seed)
@@ -125,7 +100,6 @@ def cross_validate(
     for name, model in models.items():
         if "cv" in model.get_params(deep=False):
             _check_parts(training.data, parts, name)
-    how: dict[str, Any] = {"n_jobs": jobs, "checkpoint": record, "verbose": int(verbose)}
     given = training.given | {"tasks": np.asarray(training.data.given_tasks), "cv": cv}
     return {"family": training.family, **compare_methods(models, **given, **how)}
 
@@ -230,23 +204,14 @@ def draw_comparison(outcome: dict[str, Any], path: str) -> None:
     help="Halve the features (quick; coefficients is the old name) or every task's rows (the paper's way, slow).",
 )
 @click.option("--save", "path", type=click.Path(), help="File (.npz) to write the selection to, for mssl graph.")
-@jobs_option
-@seed_option("Which halves are drawn.")
-@resume_option("FILE.checkpoint, beside the file of --save")
-@json_option
-@quiet_option
-@log_option
+@running_options("Which halves are drawn.", "FILE.checkpoint, beside the file of --save")
 def select(
     method: str,
     threshold: float,
     subsamples: int,
     subsample: str,
     path: str | None,
-    jobs: int | None,
-    seed: int,
-    resume: bool,
-    as_json: bool,
-    quiet: bool,
+    run: Running,
     table: TableOptions,
 ) -> None:
     r"""Find the edges between tasks that are there whatever half of the evidence in DATA is looked at.
@@ -260,7 +225,7 @@ def select(
     import mssl
 
     check_target(path, table.data)
-    record = record_beside(path) if resume else None
+    record = record_beside(path) if run.resume else None
     training = read_training(table)
     given = {"graph_penalty": 0.1} | ({"shared_mean": False} if method == "p-mssl" else {})
     selection = mssl.StabilitySelection(
@@ -268,10 +233,8 @@ def select(
         threshold=threshold,
         n_subsamples=subsamples,
         subsample=subsample,
-        random_state=seed,
-        n_jobs=jobs,
-        checkpoint=record,
-        verbose=int(show_progress(quiet)),
+        random_state=run.seed,
+        **run.parameters(record),
     )
     training.fit_rows(selection)
     forget_running(selection)
@@ -287,9 +250,9 @@ def select(
         "expected_false_edges": selection.expected_false_edges_,
         "file": path,
     }
-    if as_json:
+    if run.as_json:
         print_json(facts | {"stable_edges": [edge._asdict() for edge in edges]})
-    elif not quiet or path is None:
+    elif not run.quiet or path is None:
         words = {"expected_false_edges": "false, at most", "file": "saved"}
         print_facts((words.get(name, name), value) for name, value in facts.items() if value is not None)
         print_edges(edges[: _SHOWN if standard_output().isatty() else None], "Stable edges, strongest first")

@@ -184,6 +184,7 @@ def _feed(digest: Any, value: Any, above: tuple[Any, ...]) -> None:
         digest.update(f"array {value.dtype.str} {value.shape}".encode())
         digest.update(np.ascontiguousarray(value).tobytes())
     elif isinstance(value, list | tuple | np.ndarray):
+        value = np.atleast_1d(value) if isinstance(value, np.ndarray) else value
         digest.update(f"list {len(value)}".encode())
         for part in value:
             _feed(digest, part, above)
