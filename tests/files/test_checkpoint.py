@@ -424,3 +424,7 @@ def test_subsamples_without_a_seed_are_refused_before_the_search(tmp_path, monke
         with pytest.raises(ParameterError, match=r"random_state=None.*give it a seed"):
             _search(path, selection=kind, stability=StabilitySelection())
     assert not path.exists()
+
+
+def test_types_of_numbers_have_fingerprints_of_their_own():
+    assert fingerprint(np.float64) == fingerprint(np.float64) != fingerprint(np.float32)

@@ -108,3 +108,11 @@ def test_what_is_no_dict_of_estimators_is_refused():
     for estimators in ([presets.ols()], {}):
         with pytest.raises(ParameterError, match="dict of name → estimator"):
             compare_methods(estimators, np.ones((4, 1)), np.ones(4))
+
+
+def test_a_comparison_is_continued_from_its_record(tmp_path, monkeypatch):
+    data = make_clustered_tasks(**SMALL)
+    rivals, record = {"ridge": presets.ridge(2.0), "mssl": MSSLRegressor(0.1)}, tmp_path / "record"
+    found = compare_methods(rivals, data.X, data.y, data.tasks, cv=2, checkpoint=record)
+    monkeypatch.setattr(MSSLRegressor, "fit", lambda *_: pytest.fail("fitted again"))
+    assert compare_methods(rivals, data.X, data.y, data.tasks, cv=2, checkpoint=record) == found

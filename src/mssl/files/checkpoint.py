@@ -201,10 +201,10 @@ def _inside(value: Any) -> Any:
     for kind, content in _CONTENTS:
         if isinstance(value, kind):
             return content(value)
+    if hasattr(value, "__qualname__"):  # classes (also of numbers), and functions that are not written in Python
+        return _name(value)
     if hasattr(value, "__array__"):  # columns of frames
         return np.asarray(value)
-    if hasattr(value, "__qualname__"):  # classes, and functions that are not written in Python
-        return _name(value)
     return (*_name(type(value)), vars(value)) if hasattr(value, "__dict__") else None
 
 
