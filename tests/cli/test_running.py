@@ -42,8 +42,8 @@ def content(path):
     model = mssl.load(path)
     model.cv_results_["mean_fit_time"] *= 0
     best = model.best_estimator_
-    best.history_ = [step._replace(seconds=0.0) for step in best.history_]
-    best.result_ = replace(best.result_, history=best.history_)
+    history = [step._replace(seconds=0.0) for step in best.history_]
+    best.result_ = replace(best.result_, history=history)
     return mssl.save(model, path.with_suffix(".timeless")).read_bytes()
 
 

@@ -153,12 +153,12 @@ def check_moments(model: Any) -> None:
 
 def remember_moments(model: Any, moments: Moments) -> None:
     """Keep what later calls are checked against."""
+    model._begin()
     remember_columns(model, moments.n_features, moments.feature_names)
 
 
 def remember_columns(model: Any, d: int, names: Labels | None) -> None:
     """Keep what later calls are checked against, as for rows in the long layout."""
-    model._begin()
     model.layout_, model.features_ = "long", feature_labels(names, d)
     model.n_features_in_ = d
     vars(model).pop("feature_names_in_", None)
