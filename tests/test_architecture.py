@@ -36,7 +36,7 @@ LAYERS = [
     {"glasso"},
     {"structures"},
     {"solvers"},
-    {"evidence"},
+    {"evidence", "priors"},
     {"graph"},
     {"plots"},
     {"estimators"},

@@ -59,7 +59,9 @@ _HOMES = {
     "transfer_report": "transfer",
 }
 
-_MODULES = frozenset(["climate", "datasets", "metrics", "penalties", "plots", "presets", "report", "structures"])
+_MODULES = frozenset(
+    ["climate", "datasets", "metrics", "penalties", "plots", "presets", "priors", "report", "structures"]
+)
 
 __all__ = [
     "BayesianMSSLClassifier",

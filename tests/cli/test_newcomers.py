@@ -84,7 +84,7 @@ def test_a_row_is_no_table(tmp_path):
 
 def test_notes_name_columns_and_options(tmp_path):
     path = with_column(write_table(tmp_path / "data.csv"), "day", lambda k: k % 30)  # the same days at every station
-    told = noted("fit", path, *COLUMNS, "--method", "bayesian", "--set", "structure=mean+ard")
+    told = noted("fit", path, *COLUMNS, "--method", "bayesian", "--set", "prior=mean+ard")
     assert "value of 'day'" in told
     assert "give --group day" in told
     assert "groups=" not in told

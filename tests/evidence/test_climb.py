@@ -8,14 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from evidence_cases import one_block
+from factor_analytic import FactorAnalytic
 from scipy.optimize import minimize
 from sklearn.linear_model import ARDRegression, BayesianRidge
 
 from mssl._typing import Array
 from mssl.data.factors import TaskFactors
-from mssl.evidence import prior
+from mssl.evidence import noise, prior
 from mssl.evidence.climb import Climb, climb
-from mssl.evidence.prior import Columns, Hyper, Learner, Placed
+from mssl.evidence.kernels import Dense, Known, TaskKernel
+from mssl.evidence.noise import PerTask, SharedNoise
+from mssl.evidence.prior import Prior, plain_prior, related
 from mssl.evidence.routes import DualRoute, MeanRoute, PrimalRoute, Route
 
 K, D = 4, 5
@@ -29,70 +33,59 @@ def draw(seed: int, counts: tuple[int, ...] = (6, 20, 12, 30), noise: float = 0.
     return X, y
 
 
-def start(columns: Columns, tasks: int = K) -> Hyper:
-    t = np.full(1, 0.1 if columns.with_mean else 0.0)
-    return Hyper(np.full(1, 0.1), t, np.ones(columns.n_groups), np.full(tasks, 0.5))
+Problem = tuple[Route, Prior]
 
 
-def end(route: Route, learner: Learner, first: Hyper, gain: float = 1e-9, max_iter: int = 2000) -> Climb[Placed]:
-    return climb(lambda placed: placed.evaluated(route), Placed(first, learner), gain=gain, max_iter=max_iter)
+def end(route: Route, first: Prior, gain: float = 1e-9, max_iter: int = 2000) -> Climb[Prior]:
+    return climb(lambda place: place.evaluated(route), first, gain=gain, max_iter=max_iter)
 
 
-def by_mean(seed: int, *, relevance: bool = True, mean: bool = True, **kind: Any) -> tuple[Route, Learner, Hyper]:
+def by_mean(seed: int, *, relevance: bool = True, mean: bool = True, **kind: Any) -> Problem:
     X, y = draw(seed, **kind)
-    columns = Columns.plain(D, relevance=relevance, mean=mean)
-    return (
-        MeanRoute(TaskFactors.from_rows(X, y, [None] * len(X), intercept=True), columns),
-        Learner(columns),
-        start(columns),
-    )
+    rows = TaskFactors.from_rows(X, y, [None] * len(X), intercept=True)
+    first = one_block(0.1, 0.1 if mean else 0.0, np.ones(D), np.full(len(X), 0.5), relevance=relevance)
+    return MeanRoute(rows), first
 
 
-def dense(seed: int, *, relevance: bool = True, noise: bool = False) -> tuple[Route, Learner, Hyper]:
+def dense(seed: int, kernel: TaskKernel, *, relevance: bool = True, noise: bool = False) -> Problem:
     X, y = draw(seed)
-    columns = Columns.plain(D, relevance=relevance)
-    hyper = Hyper(np.ones(1), np.zeros(1), np.ones(D), np.full(K, 0.3), 0.2 * np.eye(K) + 0.2, (0.2, 0.2))
-    return (
-        DualRoute(TaskFactors.from_rows(X, y, [None] * K, intercept=True), columns),
-        Learner(columns, learn_noise=noise),
-        hyper,
-    )
+    first = one_block(0.2, 0.2, np.ones(D), np.full(K, 0.3), relevance=relevance, learned=noise)
+    return DualRoute(TaskFactors.from_rows(X, y, [None] * K, intercept=True)), related(first, kernel)
 
 
-def occasions(seed: int, *, gaps: bool) -> tuple[Route, Learner, Hyper]:
+def occasions(seed: int, *, gaps: bool) -> Problem:
     """Errors with correlation 0.6 on 40 occasions."""
     rng = np.random.default_rng(seed)
     n, L = 40, np.linalg.cholesky(0.2 * np.eye(K) + 0.3)
     X = rng.normal(size=(n, K, D))
     Y = np.einsum("okj,kj->ok", X, rng.normal(size=D) + 0.3 * rng.normal(size=(K, D))) + rng.normal(size=(n, K)) @ L.T
     seen = rng.random((n, K)) > (0.2 if gaps else -1)
-    columns = Columns.plain(D)
-    route = PrimalRoute(np.where(seen[:, :, None], X, 0), np.where(seen, Y, 0), seen, np.ones(n), 0.0, columns)
+    route = PrimalRoute(np.where(seen[:, :, None], X, 0), np.where(seen, Y, 0), seen, np.ones(n), 0.0)
     target = np.eye(K) * 0.5
-    return route, Learner(columns, target=target), replace(start(columns), noise=target)
+    return route, replace(one_block(0.1, 0.1, np.ones(D), np.ones(K)), noise=SharedNoise(target, target))
 
 
-def blocks(seed: int, *, relates: bool) -> tuple[Route, Learner, Hyper]:
+def blocks(seed: int, *, relates: bool) -> Problem:
     """Two blocks, relevance groups of several columns, no noise to learn, a price of the predictor's variance."""
     X, y = draw(seed)
-    columns = Columns(np.array([0, 0, 0, 1, 1]), np.array([0, 1, 1, 2, 3]))
     rows = TaskFactors.from_rows(X, y, [None] * K, intercept=True)
-    hyper = Hyper(np.array([0.2, 0.1]), np.array([0.1, 0.2]), np.ones(4), np.ones(K))
-    if relates:
-        hyper = replace(hyper, v=np.array([1.0, 0.6]), t=np.zeros(2), T=0.2 * np.eye(K) + 0.2, centre=(0.2, 0.2))
-    route = DualRoute(rows, columns) if relates else MeanRoute(rows, columns)
-    return route, Learner(columns, learn_noise=False, predictor=np.full(D, 0.9)), hyper
+    noise = PerTask(np.full(K, 0.3), learned=False)
+    first = plain_prior(np.array([0, 0, 0, 1, 1]), np.array([0, 1, 1, 2, 3]), noise, relevance=True, mean=True)
+    first = replace(first, predictor=np.full(D, 0.9))
+    return (DualRoute(rows), related(first, Dense())) if relates else (MeanRoute(rows), first)
 
 
-CLIMBS: dict[str, Callable[[int], tuple[Route, Learner, Hyper]]] = {
+CLIMBS: dict[str, Callable[[int], Problem]] = {
     "mean": by_mean,
     "mean, one variance": lambda seed: by_mean(seed, relevance=False),
     "ridge": lambda seed: by_mean(seed, relevance=False, mean=False),
     "relevances": lambda seed: by_mean(seed, mean=False),
     "mean, hardly any noise": lambda seed: by_mean(seed, counts=(4, 6, 5, 3), noise=0.05),
-    "dense": dense,
-    "dense, one variance": lambda seed: dense(seed, relevance=False),
-    "dense, noise learned": lambda seed: dense(seed, noise=True),
+    "dense": lambda seed: dense(seed, Dense()),
+    "dense, one variance": lambda seed: dense(seed, Dense(), relevance=False),
+    "dense, noise learned": lambda seed: dense(seed, Dense(), noise=True),
+    "known": lambda seed: dense(seed, Known(np.eye(K) + 0.2)),
+    "factors": lambda seed: dense(seed, FactorAnalytic(2)),
     "blocks, the predictor priced": lambda seed: blocks(seed, relates=False),
     "dense, blocks, the predictor priced": lambda seed: blocks(seed, relates=True),
     "shared errors": lambda seed: occasions(seed, gaps=False),
@@ -103,9 +96,8 @@ CLIMBS: dict[str, Callable[[int], tuple[Route, Learner, Hyper]]] = {
 @pytest.mark.parametrize("name", CLIMBS)
 def test_slopes_are_differences_and_metrics_are_positive(name: str) -> None:
     """Along every coordinate, at the start and away from it; matrices move in their own frames."""
-    route, learner, hyper = CLIMBS[name](0)
+    route, place = CLIMBS[name](0)
     rng = np.random.default_rng(1)
-    place = Placed(learner.normalised(hyper), learner)
     for _ in range(2):
         found = place.evaluated(route)
         assert found is not None
@@ -124,11 +116,11 @@ def test_slopes_are_differences_and_metrics_are_positive(name: str) -> None:
 @pytest.mark.parametrize("name", CLIMBS)
 def test_default_climbs_end_close_to_the_best_that_is_known(name: str, seed: int) -> None:
     """The best of tight climbs from the same start and from others; objectives never rise on the way."""
-    route, learner, hyper = CLIMBS[name](seed)
+    route, first = CLIMBS[name](seed)
     rng = np.random.default_rng(seed)
-    found, tight = end(route, learner, hyper, gain=1e-3), end(route, learner, hyper)
-    size = len(Placed(hyper, learner).evaluated(route)[1])
-    others = [end(route, learner, learner.moved(hyper, rng.normal(size=size))) for _ in range(2)]
+    found, tight = end(route, first, gain=1e-3), end(route, first)
+    size = len(first.evaluated(route)[1])
+    others = [end(route, first.moved(rng.normal(size=size))) for _ in range(2)]
     for made in (found, tight, *others):
         assert made.converged
         assert np.max(np.diff(made.trace), initial=-1) <= 1e-9 * abs(made.objective)
@@ -136,15 +128,12 @@ def test_default_climbs_end_close_to_the_best_that_is_known(name: str, seed: int
     assert tight.objective <= best + 1e-5
     assert found.objective <= best + 0.05
     assert found.n_iter <= 60
-    assert found.objective == pytest.approx(
-        learner.objective(found.point.hyper, route.statistics(found.point.hyper).value)
-    )
+    assert found.objective == pytest.approx(found.point.objective(route.derivatives(found.point).value))
 
 
 @pytest.mark.parametrize("name", ["mean", "ridge", "relevances"])
 def test_climbs_end_where_lbfgs_ends(name: str) -> None:
-    route, learner, hyper = CLIMBS[name](2)
-    first = Placed(hyper, learner)
+    route, first = CLIMBS[name](2)
     size = len(first.evaluated(route)[1])
     other = minimize(
         lambda step: first.moved(step).evaluated(route)[0],
@@ -152,14 +141,13 @@ def test_climbs_end_where_lbfgs_ends(name: str) -> None:
         method="L-BFGS-B",
         options={"maxfun": 20000, "ftol": 1e-14},
     )
-    assert end(route, learner, hyper).objective == pytest.approx(other.fun, abs=1e-4)
+    assert end(route, first).objective == pytest.approx(other.fun, abs=1e-4)
 
 
 @pytest.mark.parametrize("seed", [2, 3, 5, 7, 8])
 def test_starts_that_are_wrong_by_orders_of_magnitude(seed: int) -> None:
-    route, learner, hyper = by_mean(seed, counts=(4, 6, 5, 3), noise=0.05)
-    far = replace(hyper, v=np.full(1, 10.0), t=np.full(1, 1e-6), noise=np.full(K, 50.0))
-    found = end(route, learner, far, gain=1e-6)
+    route, _ = by_mean(seed, counts=(4, 6, 5, 3), noise=0.05)
+    found = end(route, one_block(10.0, 1e-6, np.ones(D), np.full(K, 50.0)), gain=1e-6)
     assert found.converged
     assert np.max(np.diff(found.trace)) <= 1e-9 * abs(found.objective)
 
@@ -186,34 +174,32 @@ def test_a_point_that_cannot_be_computed_is_a_rejected_step() -> None:
 
 
 def test_shared_errors_are_found() -> None:
-    route, learner, hyper = occasions(2, gaps=True)
-    assert np.mean(end(route, learner, hyper).point.hyper.noise[np.triu_indices(K, 1)]) == pytest.approx(0.3, abs=0.12)
+    found = end(*occasions(2, gaps=True)).point.noise.covariance
+    assert np.mean(found[np.triu_indices(K, 1)]) == pytest.approx(0.3, abs=0.12)
 
 
 def test_one_task_without_priors_is_bayesian_ridge(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prior, "NOISE_PRIOR", 0.0)
+    monkeypatch.setattr(noise, "NOISE_PRIOR", 0.0)
     X, y = draw(3, (40,))
-    columns = Columns.plain(D, relevance=False, mean=False)
-    route = MeanRoute(TaskFactors.from_rows(X, y, [None], intercept=False), columns)
-    found = end(route, Learner(columns), start(columns, 1), gain=1e-13).point
+    route = MeanRoute(TaskFactors.from_rows(X, y, [None], intercept=False))
+    found = end(route, one_block(0.1, 0.0, np.ones(D), np.full(1, 0.5), relevance=False), gain=1e-13).point
     other = BayesianRidge(fit_intercept=False, alpha_1=0, alpha_2=0, lambda_1=0, lambda_2=0, tol=1e-12, max_iter=10000)
     other.fit(X[0], y[0])
-    assert found.hyper.noise[0] == pytest.approx(1 / other.alpha_, rel=1e-5)
-    assert found.hyper.v[0] == pytest.approx(1 / other.lambda_, rel=1e-5)
-    posterior = route.posterior(found.hyper)
+    assert found.noise.variances[0] == pytest.approx(1 / other.alpha_, rel=1e-5)
+    assert found.own_variances[0] == pytest.approx(1 / other.lambda_, rel=1e-5)
+    posterior = route.posterior(found)
     np.testing.assert_allclose(posterior.coef[0], other.coef_, rtol=1e-5)
     np.testing.assert_allclose(posterior.covariance(0), other.sigma_, rtol=1e-4, atol=1e-9)
 
 
 def test_one_task_without_priors_is_ard_regression(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prior, "NOISE_PRIOR", 0.0)
+    monkeypatch.setattr(noise, "NOISE_PRIOR", 0.0)
     monkeypatch.setattr(prior, "RELEVANCE_PRIOR", 0.0)
     rng = np.random.default_rng(4)
     X = [rng.normal(size=(60, D))]
     y = [X[0] @ np.array([2.0, -1.5, 1.0, 0.8, -0.6]) + 0.5 * rng.normal(size=60)]  # all matter: no variance goes to 0
-    columns = Columns.plain(D, relevance=True, mean=False)
-    route = MeanRoute(TaskFactors.from_rows(X, y, [None], intercept=False), columns)
-    found = end(route, Learner(columns), start(columns, 1), gain=1e-13).point
+    route = MeanRoute(TaskFactors.from_rows(X, y, [None], intercept=False))
+    found = end(route, one_block(0.1, 0.0, np.ones(D), np.full(1, 0.5)), gain=1e-13).point
     other = ARDRegression(
         fit_intercept=False,
         alpha_1=0,
@@ -224,15 +210,12 @@ def test_one_task_without_priors_is_ard_regression(monkeypatch: pytest.MonkeyPat
         max_iter=10000,
         threshold_lambda=1e12,
     ).fit(X[0], y[0])
-    assert found.hyper.noise[0] == pytest.approx(1 / other.alpha_, rel=1e-5)
-    np.testing.assert_allclose(found.hyper.deviation_variances(columns), 1 / other.lambda_, rtol=1e-4)
-    np.testing.assert_allclose(route.posterior(found.hyper).coef[0], other.coef_, rtol=1e-5)
+    assert found.noise.variances[0] == pytest.approx(1 / other.alpha_, rel=1e-5)
+    np.testing.assert_allclose(found.own_variances, 1 / other.lambda_, rtol=1e-4)
+    np.testing.assert_allclose(route.posterior(found).coef[0], other.coef_, rtol=1e-5)
 
 
 def test_a_limit_on_steps_is_kept_and_said() -> None:
-    X, y = draw(5)
-    columns = Columns.plain(D)
-    route = MeanRoute(TaskFactors.from_rows(X, y, [None] * K, intercept=True), columns)
-    found = end(route, Learner(columns), start(columns), gain=1e-12, max_iter=3)
+    found = end(*by_mean(5), gain=1e-12, max_iter=3)
     assert not found.converged
     assert found.n_iter <= 5

@@ -13,6 +13,8 @@ from mssl.data.layouts import TaskData, read_tasks
 from mssl.evidence.adapt import join_task
 from mssl.evidence.fit import STRUCTURES, EvidenceFit, Options, fit_evidence
 from mssl.evidence.forecast import forecast
+from mssl.evidence.kernels import Dense, Exchangeable
+from mssl.evidence.noise import PerTask
 from mssl.losses import Bernoulli, Gaussian, Loss, Poisson
 
 K, D = 4, 3
@@ -124,12 +126,12 @@ def test_log_evidence_is_a_density_of_the_targets(intercepts: str) -> None:
     """In the user's units, against the dense Gaussian with the hyperparameters that were found."""
     X, y, task = draw(4)
     model = fit(X, 100 * y, task, intercepts=intercepts, structure="mean+ard")
-    units, hyper, columns = model.units, model.hyper, model.columns
-    own, mean = hyper.deviation_variances(columns), hyper.mean_variances(columns)
+    units, prior = model.units, model.prior
+    own, mean = prior.own_variances, prior.mean_variances
     U = np.vstack([model.features(x[None], k) for x, k in zip(X, task, strict=True)])
     z = 100 * y - units.level[task]
     size = units.sizes[task]
-    V = (U * mean) @ U.T + (task[:, None] == task) * ((U * own) @ U.T) + np.diag(hyper.noise[task])
+    V = (U * mean) @ U.T + (task[:, None] == task) * ((U * own) @ U.T) + np.diag(prior.noise.variances[task])
     V = V * np.outer(size, size)
     if intercepts == "flat":
         ones = (task[:, None] == np.arange(K)).astype(float)
@@ -165,14 +167,14 @@ def test_errors_that_tasks_share_are_found(gaps: bool) -> None:
         Y[rng.random(Y.shape) < 0.1] = np.nan
     data = read_tasks(X, Y)
     model = fit_data(data, occasions=data.occasions, errors="shared", tol=1e-5)
-    R = model.hyper.noise
+    R = model.prior.noise.covariance
     sd = np.sqrt(np.diag(R))
     correlation = (R / np.outer(sd, sd))[np.triu_indices(K, 1)]
     assert np.mean(correlation) == pytest.approx(0.7, abs=0.12)
     # Errors that all tasks share do not average out: the mean is known less well than with independent ones.
     independent = fit_data(data, tol=1e-5)
-    wide = model.posterior.new_covariance()[:D, :D] - np.diag(model.hyper.v[0] * model.hyper.psi[:D])
-    narrow = independent.posterior.new_covariance() - np.diag(independent.hyper.v[0] * independent.hyper.psi)
+    wide = model.posterior.new_covariance()[:D, :D] - np.diag(model.prior.own_variances[:D])
+    narrow = independent.posterior.new_covariance() - np.diag(independent.prior.own_variances)
     assert np.trace(wide) > np.trace(narrow)
 
 
@@ -199,12 +201,13 @@ def test_a_task_that_joins_has_the_posterior_of_the_joint_model(structure: str) 
     noise = model.noise(None) / size**2
     blocks = [model.features(X[task == k], None) for k in range(4)]
     targets = [(y[task == k] - level) / size for k in range(4)]
-    hyper = replace(model.hyper, noise=np.append(model.hyper.noise, noise))
-    if hyper.T is not None:
-        T = np.full((4, 4), hyper.centre[1])
-        T[:3, :3], T[3, 3] = hyper.T, sum(hyper.centre)
-        hyper = replace(hyper, T=T)
-    mean, covariance = DenseModel(blocks, targets, model.columns).posterior(hyper)
+    prior = replace(model.prior, noise=PerTask(np.append(model.prior.noise.variances, noise)))
+    if not prior.blocks[0].tasks.plain:
+        t, v = prior.common[0]
+        T = np.full((4, 4), t)
+        T[:3, :3], T[3, 3] = prior.blocks[0].tasks.matrix(3), v + t
+        prior = replace(prior, blocks=(replace(prior.blocks[0], tasks=Dense(T)), *prior.blocks[1:]))
+    mean, covariance = DenseModel(blocks, targets).posterior(prior)
     np.testing.assert_allclose(joined.joined[0].mean, mean[3], atol=1e-8)
     np.testing.assert_allclose(joined.joined[0].covariance, covariance[3, :, 3], atol=1e-8)
     # The other tasks stay as they are.
@@ -235,7 +238,7 @@ def test_temperatures_above_one_trust_rows_less() -> None:
     X, y, task = draw(9)
     cool, hot = fit(X, y, task, tol=1e-5), fit(X, y, task, temperature=4.0, tol=1e-5)
     assert np.all(hot.edf.sum() < cool.edf.sum())
-    assert np.allclose(hot.hyper.noise, cool.hyper.noise)
+    assert np.allclose(hot.prior.noise.variances, cool.prior.noise.variances)
 
 
 def test_an_unknown_structure_is_refused() -> None:
@@ -253,10 +256,8 @@ def test_a_free_intercept_is_as_uncertain_as_its_rows_leave_it(structure: str) -
     wide = 1e7
     blocks = [np.column_stack([model.features(X[task == k], k), np.ones(np.sum(task == k))]) for k in range(K)]
     targets = [(y[task == k] - model.units.level[k]) / model.units.sizes[k] for k in range(K)]
-    columns = model.columns.with_intercept()
-    h = model.hyper
-    hyper = replace(h, v=np.append(h.v, wide), t=np.append(h.t, 0.0), psi=np.append(h.psi, 1.0))
-    mean, covariance = DenseModel(blocks, targets, columns).posterior(hyper)
+    prior = model.prior.with_intercept(Exchangeable(v=wide, t=0.0))
+    mean, covariance = DenseModel(blocks, targets).posterior(prior)
     for k in range(K):
         rows = np.column_stack([model.features(X[:6], k), np.ones(6)])
         size = model.units.sizes[k]

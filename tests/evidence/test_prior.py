@@ -6,93 +6,70 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from evidence_cases import CASES, K, draw_prior, spd
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from mssl.data.factors import TaskFactors
-from mssl.evidence import prior
-from mssl.evidence.prior import Columns, Hyper, Learner
-from mssl.evidence.routes import DualRoute, MeanRoute
-
-K, D = 4, 5
+from mssl.evidence.climb import wishart_distance
+from mssl.evidence.kernels import Dense, Exchangeable
+from mssl.evidence.noise import NOISE_PRIOR, PerTask
+from mssl.evidence.prior import ARD, RELEVANCE_PRIOR, plain_prior, related
 
 
-def spd(rng: np.random.Generator, size: int) -> np.ndarray:
-    return np.atleast_2d(np.cov(rng.normal(size=(size, 2 * size + 2)))) + 0.05 * np.eye(size)
-
-
-def make(seed: int, *, relevance: bool, dense: bool, glm: bool = False):
+@given(st.integers(0, 10**6), st.sampled_from(["plain", "dense"]))
+def test_relevances_keep_their_mean_at_every_step(seed: int, name: str) -> None:
+    """The scale of a block is its kernel's: two parameters for one number would never come to rest."""
     rng = np.random.default_rng(seed)
-    columns = Columns(np.array([0, 0, 0, 1, 1]), np.array([0, 1, 1, 2, 3]), relevance, True)
-    X = [rng.normal(size=(n, D)) for n in (3, 9, 1, 12)]
-    y = [x @ rng.normal(size=D) + 0.5 * rng.normal(size=len(x)) for x in X]
-    rows = TaskFactors.from_rows(X, y, [None] * K, intercept=True)
-    psi = rng.uniform(0.3, 2, 4) if relevance else np.ones(4)
-    hyper = Hyper(rng.uniform(0.2, 1, 2), rng.uniform(0.2, 1, 2), psi, np.ones(K) if glm else rng.uniform(0.2, 1, K))
-    if dense:
-        T = spd(rng, K)
-        hyper = replace(hyper, v=np.array([1.0, 0.6]), t=np.zeros(2), T=T, centre=prior._centre(T))
-    learner = Learner(columns, learn_noise=not glm, predictor=np.full(D, 0.9) if glm else None)
-    route = DualRoute(rows, columns) if dense else MeanRoute(rows, columns)
-    return route, learner, learner.normalised(hyper)
-
-
-@given(st.integers(0, 10**6), st.booleans(), st.booleans())
-def test_normalising_changes_neither_prior_nor_objective(seed: int, relevance: bool, dense: bool) -> None:
-    rng = np.random.default_rng(seed)
-    route, learner, hyper = make(seed, relevance=relevance, dense=dense)
-    value = learner.objective(hyper, route.statistics(hyper).value)
-    factors = rng.uniform(0.2, 5, 2)
-    other = hyper
-    if relevance:
-        of_group = factors[learner.columns.block_of_group]
-        other = replace(hyper, psi=hyper.psi * of_group, v=hyper.v / factors, t=hyper.t / factors)
-        assert learner.objective(other, route.statistics(other).value) == pytest.approx(value, rel=1e-12)
-    again = learner.normalised(other)
-    for name in ("v", "t", "psi"):
-        np.testing.assert_allclose(getattr(again, name), getattr(hyper, name), rtol=1e-10, err_msg=name)
-    if dense:
-        np.testing.assert_allclose(again.T, hyper.T, rtol=1e-10)
+    prior = draw_prior(rng, name, intercept=True)
+    for _ in range(3):
+        psi = prior.blocks[0].features.values[[0, 1]]  # the groups of the first part
+        assert np.mean(1 / psi) == pytest.approx(1.0)
+        prior = prior.moved(rng.normal(size=sum(block.size for block in prior.blocks) + prior.noise.size))
 
 
 def test_the_centre_is_the_best_one(rng: np.random.Generator) -> None:
-    T = spd(rng, K) + 0.8
-    v, t = prior._centre(T)
-    best = prior._wishart_distance(T, v * np.eye(K) + t)
+    T = spd(rng) + 0.8
+    v, t = Dense(T).centre
+    best = wishart_distance(T, v * np.eye(K) + t)
     for dv, dt in ((0.01, 0), (-0.01, 0), (0, 0.01), (0, -0.01)):
-        assert prior._wishart_distance(T, (v + dv) * np.eye(K) + t + dt) > best
+        assert wishart_distance(T, (v + dv) * np.eye(K) + t + dt) > best
     # A negative common part is not allowed: the best multiple of the identity is left.
     T = np.eye(K) - 0.2
-    v, t = prior._centre(T)
+    v, t = Dense(T).centre
     assert t == 0
-    found = minimize_scalar(lambda q: prior._wishart_distance(T, np.exp(q) * np.eye(K)))
+    found = minimize_scalar(lambda q: wishart_distance(T, np.exp(q) * np.eye(K)))
     assert v == pytest.approx(np.exp(found.x), rel=1e-6)
 
 
 def test_harmonic_means_are_the_best_scales_of_the_hyperpriors(rng: np.random.Generator) -> None:
     """b and s₀ are left out of the parameters because their best values are known."""
-    psi = rng.uniform(0.2, 3, D)
-    learner = Learner(Columns.plain(D), learn_noise=False)
-    hyper = Hyper(np.ones(1), np.ones(1), psi, np.ones(K))
-
-    def cost(b: float) -> float:
-        return prior.RELEVANCE_PRIOR * float(np.sum(b / psi + np.log(psi / b)))
-
-    assert learner.objective(hyper, 0.0) == pytest.approx(min(cost(b) for b in np.geomspace(0.1, 3, 20001)), abs=1e-6)
-    noise = rng.uniform(0.2, 3, K)
-    learner = Learner(Columns.plain(D, relevance=False))
-    found = learner.objective(replace(hyper, noise=noise), 0.0)
-    costs = [prior.NOISE_PRIOR * float(np.sum(s / noise + np.log(noise / s))) for s in np.geomspace(0.1, 3, 20001)]
-    assert found == pytest.approx(min(costs), abs=1e-5)
+    for prior, values, made in (
+        (RELEVANCE_PRIOR, rng.uniform(0.2, 3, 5), lambda psi: ARD(np.arange(5), psi=psi)),
+        (NOISE_PRIOR, rng.uniform(0.2, 3, K), PerTask),
+    ):
+        costs = [prior * float(np.sum(b / values + np.log(values / b))) for b in np.geomspace(0.1, 3, 20001)]
+        assert made(values).price() == pytest.approx(min(costs), abs=1e-5)
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_traces_that_rounding_made_negative_count_as_zero() -> None:
-    route, learner, hyper = make(0, relevance=True, dense=False)
-    s = route.statistics(hyper)
-    negative, nothing = (replace(s, own_trace=np.full(D, x), mean_trace=np.full(D, x)) for x in (-100.0, 0.0))
-    for of_negative, of_nothing in zip(
-        learner.derivatives(hyper, negative), learner.derivatives(hyper, nothing), strict=True
-    ):
-        np.testing.assert_array_equal(of_negative, of_nothing)
+    case = CASES["ragged"]()
+    s = case.routes["mean"].derivatives(case.prior)
+    negative, nothing = (s._replace(down=np.full(5, x)) for x in (-100.0, 0.0))
+    for a, b in zip(case.prior.slopes(negative), case.prior.slopes(nothing), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("relevance", [True, False])
+def test_a_kernel_that_relates_tasks_starts_from_their_plain_prior(relevance: bool) -> None:
+    """Variances of all columns are kept, beside one another, and T is that of the first block."""
+    plain = plain_prior(np.array([0, 0, 1]), np.arange(3), PerTask(np.ones(K)), relevance=relevance, mean=True)
+    first = replace(plain.blocks[0], tasks=Exchangeable(v=0.5, t=0.8))
+    plain = replace(plain, blocks=(first, plain.blocks[1])).with_intercept(Exchangeable(v=0.2, t=3.0))
+    made = related(plain, Dense())
+    np.testing.assert_allclose(made.covariances[0], 0.5 * np.eye(K) + 0.8)
+    np.testing.assert_allclose(made.covariances[1], plain.covariances[2])
+    ratio = (plain.common @ [1 / K, 1])[plain.block] * plain.psi
+    np.testing.assert_allclose(made.psi[:3], ratio[:3] / ratio[0])
+    assert made.intercept

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from dense_evidence import DenseModel
+from evidence_cases import one_block, with_levels
 from scipy import sparse
 
 from mssl.data.factors import TaskFactors
-from mssl.evidence.prior import Columns, Hyper
+from mssl.evidence.noise import PerTask
+from mssl.evidence.prior import Prior
 from mssl.evidence.routes import MeanRoute
 
 K, D = 3, 4
-COLUMNS = Columns.plain(D)
 
 
 @pytest.fixture
@@ -22,44 +25,45 @@ def problem(rng: np.random.Generator) -> tuple[list[np.ndarray], list[np.ndarray
 
 
 @pytest.fixture
-def hyper(rng: np.random.Generator) -> Hyper:
-    return Hyper(np.array([0.4]), np.array([0.6]), rng.uniform(0.5, 2, D), rng.uniform(0.2, 1, K))
+def prior(rng: np.random.Generator) -> Prior:
+    return one_block(0.4, 0.6, rng.uniform(0.5, 2, D), rng.uniform(0.2, 1, K))
 
 
-def same(a: TaskFactors, b: TaskFactors, hyper: Hyper, *, tolerance: float = 1e-9) -> None:
+def same(a: TaskFactors, b: TaskFactors, prior: Prior, *, tolerance: float = 1e-9) -> None:
     """Same evidence, derivatives and posterior."""
-    first, second = MeanRoute(a, COLUMNS), MeanRoute(b, COLUMNS)
-    s, t = first.statistics(hyper), second.statistics(hyper)
-    for field in ("value", "own", "own_trace", "mean", "mean_trace", "noise", "noise_trace"):
+    first, second = MeanRoute(a), MeanRoute(b)
+    s, t = first.derivatives(prior), second.derivatives(prior)
+    for field in ("value", "up", "down", "noise"):
         found, expected = getattr(s, field), getattr(t, field)
         np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance, err_msg=field)
-    np.testing.assert_allclose(first.posterior(hyper).coef, second.posterior(hyper).coef, atol=tolerance)
-    np.testing.assert_allclose(first.posterior(hyper).covariance(1), second.posterior(hyper).covariance(1), atol=1e-8)
+    for found, expected in zip(s.tasks[0], t.tasks[0], strict=True):
+        np.testing.assert_allclose(found[:2], expected[:2], rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(first.posterior(prior).coef, second.posterior(prior).coef, atol=tolerance)
+    np.testing.assert_allclose(first.posterior(prior).covariance(1), second.posterior(prior).covariance(1), atol=1e-8)
 
 
 @pytest.mark.parametrize("flat", [True, False])
-def test_compressed_rows_have_the_dense_likelihood(problem, hyper, flat: bool) -> None:
+def test_compressed_rows_have_the_dense_likelihood(problem, prior, flat: bool) -> None:
     """With flat intercepts this is the restricted likelihood (REML)."""
     X, y = problem
     rows = TaskFactors.from_rows(X, y, [None] * K, intercept=flat)
     assert rows.R.shape[1] <= D
-    dense = DenseModel(X, y, COLUMNS, flat=flat)
-    assert MeanRoute(rows, COLUMNS).statistics(hyper).value == pytest.approx(dense.value(hyper), rel=1e-10)
+    dense = DenseModel(X, y, flat=flat)
+    assert MeanRoute(rows).derivatives(prior).value == pytest.approx(dense.value(prior), rel=1e-10)
     np.testing.assert_allclose(rows.dof, np.array([2, 5, 20]) - flat)
 
 
-def test_flat_intercept_is_the_limit_of_a_wide_prior(problem, hyper) -> None:
+def test_flat_intercept_is_the_limit_of_a_wide_prior(problem, prior) -> None:
     X, y = problem
-    flat = MeanRoute(TaskFactors.from_rows(X, y, [None] * K, intercept=True), COLUMNS).posterior(hyper).coef
+    flat = MeanRoute(TaskFactors.from_rows(X, y, [None] * K, intercept=True)).posterior(prior).coef
     with_ones = [np.column_stack([x, np.ones(len(x))]) for x in X]
-    wide = Hyper(np.append(hyper.v, 1e8), np.append(hyper.t, 0.0), np.append(hyper.psi, 1.0), hyper.noise)
-    columns = COLUMNS.with_intercept()
-    coef = MeanRoute(TaskFactors.from_rows(with_ones, y, [None] * K, intercept=False), columns).posterior(wide).coef
+    wide = with_levels(prior, 1e8, 0.0)
+    coef = MeanRoute(TaskFactors.from_rows(with_ones, y, [None] * K, intercept=False)).posterior(wide).coef
     np.testing.assert_allclose(coef[:, :D], flat, atol=1e-5)
 
 
 @pytest.mark.parametrize("flat", [True, False])
-def test_weights_are_repetitions(problem, hyper, rng: np.random.Generator, flat: bool) -> None:
+def test_weights_are_repetitions(problem, prior, rng: np.random.Generator, flat: bool) -> None:
     X, y = problem
     counts = [rng.integers(0, 4, len(part)) for part in y]
     counts[0][:] = [2, 1]
@@ -72,24 +76,24 @@ def test_weights_are_repetitions(problem, hyper, rng: np.random.Generator, flat:
     )
     np.testing.assert_allclose(weighted.dof, repeated.dof)
     # Of a repeated row only as much is left as it takes: the likelihoods differ by what does not depend on anything.
-    s, t = MeanRoute(weighted, COLUMNS).statistics(hyper), MeanRoute(repeated, COLUMNS).statistics(hyper)
-    for field in ("value", "own", "own_trace", "mean", "mean_trace", "noise", "noise_trace"):
+    s, t = MeanRoute(weighted).derivatives(prior), MeanRoute(repeated).derivatives(prior)
+    for field in ("value", "up", "down", "noise"):
         np.testing.assert_allclose(getattr(s, field), getattr(t, field), rtol=1e-8, atol=1e-8, err_msg=field)
 
 
-def test_sparse_features_are_dense_ones(problem, hyper) -> None:
+def test_sparse_features_are_dense_ones(problem, prior) -> None:
     X, y = problem
     a = TaskFactors.from_rows(X, y, [None] * K, intercept=True)
-    same(TaskFactors.from_rows([sparse.csr_array(x) for x in X], y, [None] * K, intercept=True), a, hyper)
+    same(TaskFactors.from_rows([sparse.csr_array(x) for x in X], y, [None] * K, intercept=True), a, prior)
 
 
-def test_tasks_without_rows_count_for_nothing(problem, hyper, rng: np.random.Generator) -> None:
+def test_tasks_without_rows_count_for_nothing(problem, prior, rng: np.random.Generator) -> None:
     X, y = problem
     rows = TaskFactors.from_rows([*X, np.zeros((0, D))], [*y, np.zeros(0)], [None] * (K + 1), intercept=True)
-    more = Hyper(hyper.v, hyper.t, hyper.psi, np.append(hyper.noise, 0.7))
-    route = MeanRoute(rows, COLUMNS)
-    alone = MeanRoute(TaskFactors.from_rows(X, y, [None] * K, intercept=True), COLUMNS)
-    assert route.statistics(more).value == pytest.approx(alone.statistics(hyper).value, rel=1e-12)
+    more = replace(prior, noise=PerTask(np.append(prior.noise.variances, 0.7)))
+    route = MeanRoute(rows)
+    alone = MeanRoute(TaskFactors.from_rows(X, y, [None] * K, intercept=True))
+    assert route.derivatives(more).value == pytest.approx(alone.derivatives(prior).value, rel=1e-12)
     posterior = route.posterior(more)
     np.testing.assert_allclose(posterior.coef[K], posterior.mean, atol=1e-12)
     np.testing.assert_allclose(posterior.covariance(K), posterior.new_covariance(), atol=1e-12)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
+from evidence_cases import one_block, with_levels
 from hypothesis import given
 from hypothesis import strategies as st
 from negative_binomial import NegativeBinomial
@@ -14,12 +14,10 @@ from scipy.integrate import quad
 from scipy.special import expit
 
 from mssl.evidence import sites
-from mssl.evidence.prior import Columns, Hyper, Learner
+from mssl.evidence.prior import Prior
 from mssl.evidence.routes import DualRoute, MeanRoute
 from mssl.evidence.sites import GLMProblem, climb_sites
 from mssl.losses import Bernoulli, Gamma, Gaussian, Loss, Poisson
-
-COLUMNS = Columns(np.zeros(1, dtype=int), np.zeros(1, dtype=int), relevance=False, with_mean=False)
 
 
 def problem(blocks, y, weights, loss: Loss, dispersion: float = 1.0) -> GLMProblem:
@@ -94,13 +92,15 @@ def test_moments_are_finite_at_any_cavity(y: float, power: float, mean: float, e
     assert log_z <= 1e-6
 
 
-def run_ep(rows: GLMProblem, hyper: Hyper, columns: Columns = COLUMNS, dual: bool = False):
-    """EP at fixed hyperparameters to its fixed point: −2 log Z, statistics."""
-    kind = DualRoute if dual else MeanRoute
-    learner = Learner(columns, learn_noise=False)
-    found = climb_sites(rows, learner, hyper, lambda made: kind(made, columns), gain=1e-16, learn=False)
+def ridge(variance: float) -> Prior:
+    return one_block(variance, 0.0, np.ones(1), np.ones(1), relevance=False, learned=False)
+
+
+def run_ep(rows: GLMProblem, prior: Prior, dual: bool = False):
+    """EP at a fixed prior to its fixed point: −2 log Z, derivatives."""
+    found = climb_sites(rows, prior, DualRoute if dual else MeanRoute, gain=1e-16, learn=False)
     assert found.converged
-    return found.value, found.statistics, found
+    return found.value, found.derivatives, found
 
 
 @pytest.mark.parametrize("y", [(1, 0, 1), (1, 1, 1), (0, 0, 1)])
@@ -109,8 +109,8 @@ def run_ep(rows: GLMProblem, hyper: Hyper, columns: Columns = COLUMNS, dual: boo
 def test_evidence_of_ep_is_close_to_quadrature(y: tuple[int, ...], variance: float, dual: bool) -> None:
     rng = np.random.default_rng(1)
     X, labels = rng.normal(size=(3, 1)), np.asarray(y, dtype=float)
-    hyper = Hyper(np.array([variance]), np.zeros(1), np.ones(1), np.ones(1))
-    value, _, found = run_ep(problem([X], labels, np.ones(3), Bernoulli()), hyper, dual=dual)
+    prior = ridge(variance)
+    value, _, found = run_ep(problem([X], labels, np.ones(3), Bernoulli()), prior, dual=dual)
 
     def density(w: float) -> float:
         return float(
@@ -133,9 +133,9 @@ def test_evidence_of_ep_is_close_to_quadrature(y: tuple[int, ...], variance: flo
 )
 def test_one_row_is_exact(loss: Loss, y: float, dispersion: float) -> None:
     """With a single row EP's only site is the likelihood itself: its evidence is the integral's."""
-    hyper = Hyper(np.array([3.0]), np.zeros(1), np.ones(1), np.ones(1))
+    prior = ridge(3.0)
     rows = problem([np.array([[0.7]])], np.array([y]), np.ones(1), loss, dispersion)
-    value, _, found = run_ep(rows, hyper)
+    value, _, found = run_ep(rows, prior)
     log_z, mean, variance = moments(loss, y, 1 / dispersion, 0.0, 3.0 * 0.49)
     base = float(loss.log_base(np.array([y]), np.array([dispersion]))[0])
     assert value == pytest.approx(-2 * (log_z + base), abs=1e-7)
@@ -150,18 +150,14 @@ def test_gradient_of_eps_evidence(dual: bool) -> None:
     X = [rng.normal(size=(n, d)) for n in (2, 5, 8)]
     y = np.concatenate([(x @ np.array([1.0, -0.5]) + rng.normal(size=len(x)) > 0).astype(float) for x in X])
     rows = problem(X, y, np.ones(len(y)), Bernoulli())
-    columns = Columns.plain(d)
-    hyper = Hyper(np.array([1.5]), np.array([0.8]), np.array([1.3, 0.6]), np.ones(K))
-    _, s, _ = run_ep(rows, hyper, columns, dual)
-    own, mean = s.own_trace - s.own, s.mean_trace - s.mean
-    claimed = {"v": [hyper.psi @ own], "t": [hyper.psi @ mean], "psi": hyper.v * own + hyper.t * mean}
+    prior = one_block(1.5, 0.8, np.array([1.3, 0.6]), np.ones(K), learned=False)
+    slope = prior.slopes(run_ep(rows, prior, dual)[1])[0]
     e = 1e-3
-    for name, gradient in claimed.items():
-        for place, value in enumerate(gradient):
-            step = e * np.eye(len(gradient))[place]
-            up = run_ep(rows, replace(hyper, **{name: getattr(hyper, name) + step}), columns, dual)[0]
-            down = run_ep(rows, replace(hyper, **{name: getattr(hyper, name) - step}), columns, dual)[0]
-            assert value == pytest.approx((up - down) / (2 * e), rel=1e-3, abs=1e-4), (name, place)
+    for j, unit in enumerate(np.eye(len(slope))):
+        values = [
+            moved.objective(run_ep(rows, moved, dual)[0]) for moved in (prior.moved(e * unit), prior.moved(-e * unit))
+        ]
+        assert slope[j] == pytest.approx((values[0] - values[1]) / (2 * e), rel=1e-3, abs=1e-4), j
 
 
 @pytest.mark.parametrize("loss", [Bernoulli(), Poisson(), Gamma()], ids=lambda loss: loss.name)
@@ -173,9 +169,8 @@ def test_weights_are_repetitions(loss) -> None:
     y = {"bernoulli": rng.integers(0, 2, n), "poisson": rng.poisson(3, n), "gamma": rng.gamma(2, size=n)}[loss.name]
     y = y.astype(float)
     counts = rng.integers(1, 4, n)
-    columns = Columns.plain(d)
-    hyper = Hyper(np.array([0.7]), np.array([0.4]), np.ones(d), np.ones(K))
-    weighted = run_ep(problem(X, y, counts.astype(float), loss), hyper, columns)
+    prior = one_block(0.7, 0.4, np.ones(d), np.ones(K), learned=False)
+    weighted = run_ep(problem(X, y, counts.astype(float), loss), prior)
     parts = np.split(np.arange(n), [6])
     repeated = run_ep(
         problem(
@@ -184,8 +179,7 @@ def test_weights_are_repetitions(loss) -> None:
             np.ones(counts.sum()),
             loss,
         ),
-        hyper,
-        columns,
+        prior,
     )
     assert weighted[0] == pytest.approx(repeated[0], abs=1e-6)
     np.testing.assert_allclose(weighted[2].posterior.coef, repeated[2].posterior.coef, atol=1e-7)
@@ -199,8 +193,8 @@ def test_evidence_of_every_loss_is_close_to_quadrature(loss: Loss, n: int) -> No
     X = rng.normal(size=(n, 1))
     y = rng.gamma(2, size=n) if loss.name == "gamma" else rng.poisson(np.exp(X[:, 0] + 1)).astype(float)
     variance = 0.9
-    hyper = Hyper(np.array([variance]), np.zeros(1), np.ones(1), np.ones(1))
-    value, _, found = run_ep(problem([X], y, np.ones(n), loss), hyper)
+    prior = ridge(variance)
+    value, _, found = run_ep(problem([X], y, np.ones(n), loss), prior)
     w = np.linspace(-12, 12, 20_001)
     log_p = np.sum(loss.log_density(y[:, None], X * w, 1.0), axis=0) - 0.5 * w**2 / variance
     mass = np.exp(log_p - log_p.max())
@@ -224,10 +218,10 @@ def counts(theta: float, seed: int = 0, n: int = 150):
 @pytest.mark.parametrize("loss", [Poisson(), NegativeBinomial(0.6)], ids=lambda loss: loss.name)
 def test_slopes_of_the_climb_are_differences(loss: Loss) -> None:
     X, y = counts(1.0, n=12)
-    columns = Columns.plain(2).with_intercept()
-    learner = Learner(columns, learn_noise=False, predictor=np.ones(3))
-    hyper = Hyper(np.array([0.5, 0.5]), np.array([0.4, 100.0]), np.array([1.3, 0.6, 1.0]), np.ones(3))
-    ascent = sites._Ascent(lambda rows: MeanRoute(rows, columns), 1e-8)
+    prior = with_levels(
+        one_block(0.5, 0.4, np.array([1.3, 0.6]), np.ones(3), learned=False, predictor=np.ones(3)), 0.5, 100.0
+    )
+    ascent = sites._Ascent(MeanRoute, 1e-8)
 
     def at(point: sites.SitePoint) -> tuple[float, np.ndarray, np.ndarray]:
         found = ascent.evaluate(point)
@@ -235,7 +229,7 @@ def test_slopes_of_the_climb_are_differences(loss: Loss) -> None:
         return found
 
     rows = problem(X, y, np.ones(len(y)), loss)
-    point = sites.SitePoint(learner.normalised(hyper), learner, rows, rows.start())
+    point = sites.SitePoint(prior, rows, rows.start())
     _, slope, metric = at(point)
     assert np.all(metric > 0)
     e = 1e-3
@@ -248,12 +242,10 @@ def test_slopes_of_the_climb_are_differences(loss: Loss) -> None:
 @pytest.mark.parametrize("theta", [0.7, 4.0])
 def test_the_climb_learns_a_parameter_of_the_loss(theta: float) -> None:
     X, y = counts(theta)
-    columns = Columns.plain(2).with_intercept()
-    learner = Learner(columns, learn_noise=False, predictor=np.ones(3))
-    hyper = Hyper(np.array([0.25, 0.5]), np.array([0.25, 100.0]), np.ones(3), np.ones(3))
+    prior = with_levels(one_block(0.25, 0.25, np.ones(2), np.ones(3), learned=False, predictor=np.ones(3)), 0.5, 100.0)
     for start in (0.1, 30.0):
         rows = problem(X, y, np.ones(len(y)), NegativeBinomial(start))
-        found = climb_sites(rows, learner, hyper, lambda made: MeanRoute(made, columns))
+        found = climb_sites(rows, prior, MeanRoute)
         assert found.converged
         assert found.loss.theta == pytest.approx(theta, rel=0.35)
         assert rows.loss.theta == start
@@ -263,9 +255,9 @@ def test_the_climb_learns_a_parameter_of_the_loss(theta: float) -> None:
 def test_labels_turned_round_turn_the_weights(dual: bool) -> None:
     rng = np.random.default_rng(5)
     X, y = rng.normal(size=(9, 1)), rng.integers(0, 2, 9).astype(float)
-    hyper = Hyper(np.array([2.0]), np.zeros(1), np.ones(1), np.ones(1))
-    a = run_ep(problem([X], y, np.ones(9), Bernoulli()), hyper, dual=dual)
-    b = run_ep(problem([X], 1 - y, np.ones(9), Bernoulli()), hyper, dual=dual)
+    prior = ridge(2.0)
+    a = run_ep(problem([X], y, np.ones(9), Bernoulli()), prior, dual=dual)
+    b = run_ep(problem([X], 1 - y, np.ones(9), Bernoulli()), prior, dual=dual)
     assert a[0] == pytest.approx(b[0], abs=1e-7)
     np.testing.assert_allclose(a[2].posterior.coef, -b[2].posterior.coef, atol=1e-7)
 
@@ -274,13 +266,11 @@ def test_a_separable_problem_ends_with_finite_hyperparameters() -> None:
     rng = np.random.default_rng(6)
     X = [rng.normal(size=(15, 3)) for _ in range(3)]
     y = np.concatenate([(x[:, 0] > 0).astype(float) for x in X])
-    columns = Columns.plain(3)
-    hyper = Hyper(np.array([0.1]), np.array([0.1]), np.ones(3), np.ones(3))
-    learner = Learner(columns, learn_noise=False, predictor=np.ones(3))
+    prior = one_block(0.1, 0.1, np.ones(3), np.ones(3), learned=False, predictor=np.ones(3))
     rows = problem(X, y, np.ones(45), Bernoulli())
-    found = climb_sites(rows, learner, hyper, lambda made: MeanRoute(made, columns))
+    found = climb_sites(rows, prior, MeanRoute)
     assert found.converged
-    assert found.hyper.t[0] < 1e4
+    assert found.prior.mean_variances.max() < 1e4
     assert np.isfinite(found.posterior.coef).all()
     signs = np.concatenate([x @ w for x, w in zip(X, found.posterior.coef, strict=True)]) > 0
     assert np.mean(signs == (y > 0.5)) > 0.95
@@ -293,9 +283,9 @@ def test_a_row_of_weight_below_one_has_its_exact_posterior() -> None:
         density = np.exp(-0.5 * w**2 / variance - power * np.logaddexp(0.0, -w))
         mean = float(np.sum(w * density) / np.sum(density))
         evidence = float(np.log(np.sum(density) * (w[1] - w[0]) / np.sqrt(2 * np.pi * variance)))
-        hyper = Hyper(np.array([variance]), np.zeros(1), np.ones(1), np.ones(1))
+        prior = ridge(variance)
         rows = problem([np.ones((1, 1))], np.ones(1), np.array([power]), Bernoulli())
-        value, _, found = run_ep(rows, hyper)
+        value, _, found = run_ep(rows, prior)
         assert float(found.posterior.coef[0, 0]) == pytest.approx(mean, rel=1e-5)
         assert value == pytest.approx(-2 * evidence, abs=1e-6)
 
@@ -306,12 +296,10 @@ def test_heavy_and_light_rows_that_can_be_separated_end_with_finite_numbers(seed
     X = [rng.normal(size=(n, 2)) for n in (4, 7, 9)]
     y = np.concatenate([(x @ [2.0, 1.0] > 0.3).astype(float) for x in X])
     weights = 10.0 ** rng.uniform(-3, 3, len(y))
-    columns = Columns.plain(2).with_intercept()
     blocks = [np.column_stack([x, np.ones(len(x))]) for x in X]
-    hyper = Hyper(np.array([0.25, 0.5]), np.array([0.25, 100.0]), np.ones(3), np.ones(3))
-    learner = Learner(columns, learn_noise=False, predictor=np.ones(3))
+    prior = with_levels(one_block(0.25, 0.25, np.ones(2), np.ones(3), learned=False, predictor=np.ones(3)), 0.5, 100.0)
     rows = problem(blocks, y, weights, Bernoulli())
-    found = climb_sites(rows, learner, hyper, lambda made: MeanRoute(made, columns))
+    found = climb_sites(rows, prior, MeanRoute)
     assert found.converged
-    assert found.hyper.v.max() < 1e5
+    assert found.prior.own_variances.max() < 1e5
     assert np.isfinite(found.posterior.coef).all()

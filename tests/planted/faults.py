@@ -160,16 +160,16 @@ FAULTS = [
     ),
     Fault(
         "noise is drawn to no common level",
-        "evidence/prior.py",
-        "noise * s.noise + NOISE_PRIOR * level / noise",
-        "noise * s.noise + NOISE_PRIOR",
+        "evidence/noise.py",
+        "own * up + NOISE_PRIOR * self._level / own",
+        "own * up + NOISE_PRIOR",
         _EVIDENCE,
     ),
     Fault(
         "relevances are drawn to no common level",
         "evidence/prior.py",
-        "hyper.psi * up + RELEVANCE_PRIOR * b / hyper.psi",
-        "hyper.psi * up + RELEVANCE_PRIOR",
+        "psi * sums[1] + RELEVANCE_PRIOR * self._level / psi",
+        "psi * sums[1] + RELEVANCE_PRIOR",
         _EVIDENCE,
     ),
     Fault(

@@ -35,6 +35,8 @@ from mssl.estimators.prediction import read_known
 from mssl.evidence.adapt import join_task
 from mssl.evidence.choice import Ensemble, Request, choose
 from mssl.evidence.fit import STRUCTURES, Options
+from mssl.evidence.kernels import TaskKernel
+from mssl.evidence.prior import Prior
 from mssl.exceptions import DataError, MSSLError, all_or_nothing
 from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.graph.evidence import evidence_on_weights
@@ -50,7 +52,7 @@ _CHUNK = 2**22  # numbers of features that are mapped and multiplied at a time
 class BayesianEstimator(TaskEstimator):
     """What the Bayesian estimators share: read tasks, choose and fit, forecast."""
 
-    prior: str
+    prior: str | TaskKernel | Prior
     residual_covariance: str
     intercepts: str
     scale_targets: bool | str
@@ -174,7 +176,8 @@ class BayesianEstimator(TaskEstimator):
 
     def _request(self, data: TaskData, loss: Loss) -> Request:
         """What the parameters stand for on these data."""
-        check_choice("prior", self.prior, ("auto", *STRUCTURES))
+        if not isinstance(self.prior, TaskKernel | Prior):
+            check_choice("prior", self.prior, ("auto", *STRUCTURES), also="a TaskKernel or a Prior of mssl.priors")
         check_choice("residual_covariance", self.residual_covariance, ("auto", "independent", "shared"))
         intercepts, both = check_choice("intercepts", self.intercepts, ("auto", "free", "shrunk", "none")), False
         check_number("tol", self.tol, above=0)
@@ -201,11 +204,8 @@ class BayesianEstimator(TaskEstimator):
     def _folds(self, data: TaskData) -> list[Any]:
         """Folds to choose and to calibrate by; none where nothing is left open, or where rows are too few."""
         check_flag("calibrate", self.calibrate)
-        open_ = "auto" in (
-            self.prior,
-            self.residual_covariance,
-            self.features if isinstance(self.features, str) else "",
-        )
+        parts = (self.prior, self.residual_covariance, self.features)
+        open_ = any(isinstance(part, str) and part == "auto" for part in parts)
         if not (open_ or self.calibrate):
             return []
         units = len(np.unique(data.occasions)) if data.occasions is not None else int(data.n_rows.max())
@@ -454,7 +454,7 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
 
     Parameters
     ----------
-    prior : {"auto", "mean+ard", "mean", "ard", "ridge", "iw", "iw+ard"}, default="auto"
+    prior : {"auto", "mean+ard", "mean", "ard", "ridge", "iw", "iw+ard"}, TaskKernel or Prior, default="auto"
         Prior over tasks and features: a shared mean ("mean"), learned relevances ("ard"), both, neither ("ridge"), a
         dense covariance over tasks ("iw"). "auto" stacks them by what folds say.
     features : "auto", "linear", "spline", "spline+interactions" or list of maps, default="auto"
@@ -543,7 +543,7 @@ class BayesianMSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, Bayesian
 
     def __init__(
         self,
-        prior: str = "auto",
+        prior: str | TaskKernel | Prior = "auto",
         *,
         features: str | Sequence[Any] = "auto",
         residual_covariance: str = "auto",
@@ -737,7 +737,7 @@ class BayesianMSSLClassifier(LabelEstimator, BayesianEstimator):
 
     def __init__(
         self,
-        prior: str = "auto",
+        prior: str | TaskKernel | Prior = "auto",
         *,
         features: str | Sequence[Any] = "auto",
         intercepts: str = "auto",

@@ -22,6 +22,8 @@ from mssl.data.layouts import TaskData, subset
 from mssl.evidence.climb import ROUGH_GAIN
 from mssl.evidence.fit import EvidenceFit, Options, can_share, fit_evidence, relevance_groups
 from mssl.evidence.forecast import calibrate, forecast
+from mssl.evidence.kernels import TaskKernel
+from mssl.evidence.prior import Prior
 from mssl.features import FeatureBlocks, fit_maps
 from mssl.files.checkpoint import Checkpoint
 from mssl.judge.held_out import MIN_GAIN_NATS, gain, wins
@@ -62,7 +64,7 @@ class Candidate:
     @property
     def name(self) -> str:
         """Words for tables."""
-        parts = [self.options.structure]
+        parts = [self.options.name]
         if isinstance(self.features, str) and self.features != "linear":
             parts.append(self.features)
         if self.options.errors != "independent":
@@ -298,8 +300,8 @@ class Request:
     ----------
     features : str or tuple of FeatureMap
         "auto", a word, or maps.
-    structure : str
-        "auto" or one of ``STRUCTURES``.
+    structure : str, TaskKernel or Prior
+        "auto", or what :class:`mssl.evidence.fit.Options` takes.
     errors : {"auto", "independent", "shared"}
         Whether tasks' errors on one occasion are related.
     options : Options
@@ -309,7 +311,7 @@ class Request:
     """
 
     features: Any
-    structure: str
+    structure: str | TaskKernel | Prior
     errors: str
     options: Options
     free_intercepts: bool = False
@@ -361,8 +363,8 @@ def choose(
     widths = [whole.mapped(features)[1].n_features for features in (words[0], best.features)]
     for structure, kind, temperature in _variants(request, data, widths, occasions, loss):
         # A dense covariance over tasks is judged unasked with straight lines: with curves it costs far more.
-        features = words[0] if "iw" in structure and request.structure == "auto" else best.features
         options = replace(best.options, structure=structure, errors=kind, temperature=temperature)
+        features = words[0] if options.dense and request.structure == "auto" else best.features
         held.judge(Candidate(features, options))
     if request.free_intercepts and request.structure == "auto":
         for structure in ("ridge", "mean+ard"):
@@ -380,12 +382,12 @@ def _words(features: Any, data: TaskData) -> list[Any]:
 
 def _variants(
     request: Request, data: TaskData, widths: list[int], occasions: Index | None, loss: Loss
-) -> list[tuple[str, str, float]]:
+) -> list[tuple[str | TaskKernel | Prior, str, float]]:
     """Structures, errors and temperatures that are judged besides the centre.
 
     ``widths`` are the numbers of features of the first words, with which dense covariances are judged, and of the best.
     """
-    structures = ["mean+ard"] if request.structure == "auto" else [request.structure]
+    structures: list[str | TaskKernel | Prior] = ["mean+ard" if request.structure == "auto" else request.structure]
     if request.structure == "auto" and data.n_tasks == 1:
         structures = ["ridge", "ard"]
     elif request.structure == "auto":
@@ -398,7 +400,7 @@ def _variants(
         request.errors == "auto" and loss.quadratic and can_share(data, occasions, widths[1] + 1)
     )
     if shared:
-        plain = [structure for structure in structures if "iw" not in structure]
+        plain = [structure for structure in structures if not replace(request.options, structure=structure).dense]
         made += [(structure, "shared", 1.0) for structure in plain or structures]
         if request.errors == "auto":
             made += [(structure, "independent", OCCASION_TEMPERATURE) for structure in plain]

@@ -29,6 +29,7 @@ import numpy as np
 from mssl._typing import Array
 
 ROUGH_GAIN = 5e-2  # of fits that are only judged, in −2 log Z: held-out densities agree to one or two thousandths
+SMALLEST = 1e-10  # Least variance, of prior and noise, in units of the targets' variance.
 _FARTHEST = 4.0  # Largest change of a coordinate in one step: variances change by a factor of 50 at most.
 _ARMIJO = 1e-4  # Share of the slope's promise that a step has to keep.
 _ROUNDING = 1e-11  # Differences of the objective, relative to its size, that may be rounding.
@@ -46,6 +47,7 @@ class Movable(Protocol):
 
 P = TypeVar("P", bound=Movable)
 Evaluated = tuple[float, Array, Array]
+Slope = tuple[Array, Array]  # slope and metric
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,9 @@ def climb(
             if count < max_iter and pairs:
                 pairs.clear()  # what was learned misleads: the metric alone is tried
                 continue
-            return Climb(point, value, promise, count, min(promise, last) <= gain, trace)
+            # No step along the slope gains: the digits of an objective that is known up to a tolerance end here.
+            ended = count < max_iter and promise <= ROUGH_GAIN
+            return Climb(point, value, promise, count, ended or min(promise, last) <= gain, trace)
         free = (slope != 0) & (found[1] != 0)
         change, turn = np.where(free, share * step, 0.0), np.where(free, found[1] - slope, 0.0)
         if change @ turn > _ROUNDING * np.linalg.norm(change) * np.linalg.norm(turn):
@@ -184,3 +188,16 @@ def frame_moved(T: Array, step: Array) -> Array:
     turned = lower @ (np.eye(len(T)) + S + np.tril(S, -1).T)
     # I + S + S²/2 = ½ (I + (I + S)²): positive definite for every S.
     return np.asarray(0.5 * (lower @ lower.T + turned @ turned.T))
+
+
+def in_logs(theta: Array, down: Array, up: Array) -> Slope:
+    """Slope and metric of variances in logarithms; slope 0 where they would fall below the least one."""
+    down, up = np.maximum(down, 0.0), np.maximum(up, 0.0)
+    slope = down - up
+    slope = np.where((theta <= SMALLEST * (1 + 1e-9)) & (slope > 0), 0.0, slope)
+    return slope, np.where(down + up > 0, down + up, 1.0)
+
+
+def wishart_distance(T: Array, centre: Array) -> float:
+    """How far T is from T₀: tr T⁻¹T₀ + log |T| − log |T₀|."""
+    return float(np.trace(np.linalg.solve(T, centre)) + np.linalg.slogdet(T)[1] - np.linalg.slogdet(centre)[1])

@@ -18,11 +18,14 @@ from mssl._typing import Array, Index, Mask
 from mssl._validation import refused
 from mssl.data.factors import TaskFactors, triangle, turned
 from mssl.data.layouts import TaskData
-from mssl.evidence.climb import climb
+from mssl.evidence.climb import SMALLEST, climb
+from mssl.evidence.kernels import Dense, Exchangeable, TaskKernel
+from mssl.evidence.noise import NOISE_PRIOR, PerTask, SharedNoise
 from mssl.evidence.posterior import WeightPosterior
-from mssl.evidence.prior import FLAT, NOISE_PRIOR, SMALLEST, Columns, Hyper, Learner, Placed, Statistics
+from mssl.evidence.prior import FLAT, Derivatives, Prior, plain_prior, related
 from mssl.evidence.routes import DualRoute, MeanRoute, PrimalRoute, Route, SharedRoute
 from mssl.evidence.sites import GLMProblem, climb_sites
+from mssl.evidence.version_2 import prior_of
 from mssl.exceptions import DataError
 from mssl.losses import Gaussian, Loss
 from mssl.solvers.fit import Settings, prepare
@@ -41,8 +44,8 @@ class Options:
 
     Attributes
     ----------
-    structure : str
-        One of ``STRUCTURES``.
+    structure : str, TaskKernel or Prior
+        One of ``STRUCTURES``, a covariance over tasks of all columns, whose relevances are learned, or a whole prior.
     intercepts : {"flat", "shrunk", "none"}
         Free intercepts, intercepts around a mean, or none.
     errors : {"independent", "shared"}
@@ -57,7 +60,7 @@ class Options:
         Most computations of the evidence in a stage.
     """
 
-    structure: str = "mean+ard"
+    structure: str | TaskKernel | Prior = "mean+ard"
     intercepts: str = "flat"
     errors: str = "independent"
     temperature: float = 1.0
@@ -72,14 +75,28 @@ class Options:
             return replace(self, temperature=1.0)
         if self.errors == "shared":
             return replace(self, errors="independent")
-        if "iw" in self.structure:
+        if isinstance(self.structure, str) and "iw" in self.structure:
             return replace(self, structure=self.structure.replace("iw", "mean"))
-        return None
+        return replace(self, structure="mean+ard") if isinstance(self.structure, TaskKernel) else None
+
+    @property
+    def kernel(self) -> TaskKernel | None:
+        """The covariance over tasks of all columns that goes on from a plain prior."""
+        if isinstance(self.structure, str):
+            return Dense() if "iw" in self.structure else None
+        return self.structure if isinstance(self.structure, TaskKernel) else None
 
     @property
     def dense(self) -> bool:
-        """Whether the covariance over tasks is dense."""
-        return "iw" in self.structure
+        """Whether the prior relates tasks beyond a mean that they share."""
+        if isinstance(self.structure, Prior):
+            return not self.structure.plain
+        return self.kernel is not None and not self.kernel.plain
+
+    @property
+    def name(self) -> str:
+        """The structure in a word."""
+        return self.structure if isinstance(self.structure, str) else type(self.structure).__name__
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,12 +152,10 @@ class EvidenceFit:
 
     Attributes
     ----------
-    hyper : Hyper
-        Hyperparameters; of the noise those that forecasts have.
+    prior : Prior
+        What was learned of the prior; of the noise what forecasts have.
     posterior : WeightPosterior
         The weights; with an intercept column where intercepts are shrunk.
-    columns : Columns
-        What the columns are.
     units : Units
         Units of features and targets.
     options : Options
@@ -165,9 +180,8 @@ class EvidenceFit:
         Tasks that joined after the fit; they are numbered after those that were fitted.
     """
 
-    hyper: Hyper
+    prior: Prior
     posterior: WeightPosterior
-    columns: Columns
     units: Units
     options: Options
     counts: Array
@@ -183,21 +197,19 @@ class EvidenceFit:
 
     @staticmethod
     def _state_from_version_2(state: dict[str, Any]) -> dict[str, Any]:
-        """Files of version 2 held a gradient in the place of the promise."""
-        return {"promise" if name == "residual" else name: value for name, value in state.items()}
+        """Files of version 2 held a gradient in the place of the promise, and the prior in two parts."""
+        state = {"promise" if name == "residual" else name: value for name, value in state.items()}
+        return state | {"prior": prior_of(state.pop("hyper"), state.pop("columns"))}
 
     @property
-    def base_hyper(self) -> Hyper:
-        """Hyperparameters without an intercept column that stands in for contrasts, to go on from."""
-        if self.has_column and self.options.intercepts == "flat":
-            h = self.hyper
-            return replace(h, v=h.v[:-1], t=h.t[:-1], psi=h.psi[:-1])
-        return self.hyper
+    def base_prior(self) -> Prior:
+        """The prior without an intercept column that stands in for contrasts, to go on from."""
+        return self.prior.without_intercept() if self.options.intercepts == "flat" else self.prior
 
     @property
     def has_column(self) -> bool:
         """Whether the intercept is a column of the posterior."""
-        return self.columns.intercept
+        return self.prior.intercept
 
     def features(self, X: Any, task: int | None) -> Array:
         """Rows in the units of the fit, for one task or, with None, for a new one."""
@@ -280,8 +292,7 @@ class EvidenceFit:
 
     def noise_variances(self) -> Array:
         """Noise variance of each task, in the units of the fit."""
-        noise = self.hyper.noise
-        return noise if noise.ndim == 1 else np.asarray(np.diag(noise))
+        return self.prior.noise.variances
 
     def noise(self, task: int | None) -> float:
         """Noise variance of a task, or a new one, in the user's units."""
@@ -326,21 +337,20 @@ class EvidenceFit:
 
     def relevance(self) -> Array:
         """Prior variance of every feature's weights, where features have variance one."""
-        h, columns, d = self.hyper, self.columns, len(self.units.scales)
-        spread = 1.0 if h.T is None else float(np.trace(h.T)) / len(h.T)
-        return np.asarray((spread * h.deviation_variances(columns) + h.mean_variances(columns))[:d])
+        return self.prior.variances()[: len(self.units.scales)]
 
     def task_covariances(self) -> tuple[Array, Array]:
         """Covariance over tasks of the weights of a feature of relevance one, and of errors, in the user's units."""
         K, J = len(self.counts), len(self.joined)
-        T = np.full((K + J, K + J), self.hyper.centre[1] if self.hyper.T is not None else float(self.hyper.t[0]))
-        T[:K, :K] = self.hyper.covariance(0, K, intercept=False)
+        t, v = self.prior.common[0]
+        T = np.full((K + J, K + J), t)
+        T[:K, :K] = self.prior.covariances[0]
         R = np.zeros((K + J, K + J))
-        R[:K, :K] = np.diag(self.hyper.noise) if self.hyper.noise.ndim == 1 else self.hyper.noise
+        R[:K, :K] = self.prior.noise.covariance
         size = self.new_level()[1]
         sizes = np.append(self.units.sizes, np.full(J, size))
         for j in range(K, K + J):
-            T[j, j] += self.hyper.centre[0] if self.hyper.T is not None else float(self.hyper.v[0])
+            T[j, j] += v
             R[j, j] = self.noise(None) / size**2
         return T * np.outer(sizes, sizes), R * np.outer(sizes, sizes)
 
@@ -399,16 +409,23 @@ def fit_evidence(
     base : EvidenceFit, optional
         The fit of ``options.base`` to the same rows, which this one goes on from; it is made where it is not given.
     """
-    if options.structure not in STRUCTURES:
+    words = options.structure if isinstance(options.structure, str) else "mean+ard"
+    if words not in STRUCTURES:
         raise refused("structure", options.structure, f"allowed are {', '.join(map(repr, STRUCTURES))}")
     if base is None and options.base is not None:
         base = fit_evidence(data, blocks, groups, options.base, loss=loss, occasions=occasions)
-    mean = data.n_tasks > 1 and ("mean" in options.structure or "iw" in options.structure)
-    columns = Columns(blocks, groups, "ard" in options.structure, mean)
+    mean = data.n_tasks > 1 and ("mean" in words or "iw" in words)
+    noise = PerTask(np.full(data.n_tasks, 0.5))
+    prior = plain_prior(blocks, groups, noise, relevance="ard" in words, mean=mean)
+    if isinstance(options.structure, Prior):
+        prior = options.structure
+        if (prior.n_tasks, len(prior.block)) != (data.n_tasks, data.n_features):
+            allowed = f"these rows have {data.n_tasks} tasks and {data.n_features} features"
+            raise refused("prior", f"of {prior.n_tasks} tasks and {len(prior.block)} features", allowed)
     try:
         if loss is not None and not loss.quadratic:
-            return _fit_glm(data, columns, options, loss, base)
-        return _fit_gaussian(data, columns, options, occasions, base)
+            return _fit_glm(data, prior, options, loss, base)
+        return _fit_gaussian(data, prior, options, occasions, base)
     except np.linalg.LinAlgError as error:
         raise DataError(
             "The columns are beyond what can be computed with: some are far larger than they vary, or nearly the same. "
@@ -492,21 +509,9 @@ def _standardised(blocks: list[Any], units: Units, shared: bool) -> list[Array]:
     ]
 
 
-def _first(columns: Columns, K: int, noise: float = 0.5, flat: float = FLAT) -> Hyper:
-    """Hyperparameters to start from: half of the variance is noise, the rest is spread over blocks and columns."""
-    G = columns.n_blocks
-    widths = columns.sum_blocks(np.ones(len(columns.block)))
-    share = 0.5 / np.maximum(widths, 1.0) / max(G - columns.intercept, 1)
-    v, t = (0.5 * share, 0.5 * share) if columns.with_mean else (share, np.zeros(G))
-    if columns.intercept:
-        v[-1], t = 0.5, t.copy()
-        t[-1] = flat
-    return Hyper(v, t, np.ones(columns.n_groups), np.full(K, noise))
-
-
 def _fit_gaussian(
     data: TaskData,
-    columns: Columns,
+    prior: Prior,
     options: Options,
     occasions: Index | None,
     base: EvidenceFit | None,
@@ -518,43 +523,32 @@ def _fit_gaussian(
     y = [(target - units.level[k]) / units.sizes[k] for k, target in enumerate(targets)]
     rows = TaskFactors.from_rows(X, y, weights, intercept=options.intercepts != "none")
     if options.intercepts == "shrunk":
-        columns, rows = columns.with_intercept(), rows.with_column()
+        prior, rows = prior.with_intercept(Exchangeable(v=0.5, t=FLAT, learned=("v",))), rows.with_column()
         X = [np.column_stack([block, np.ones(len(block))]) for block in X]
-    dense = options.dense and K > 1
-    learner = Learner(columns)
+    dense, kernel = options.dense and K > 1, options.kernel if K > 1 else None
+    prior = prior if base is None else base.base_prior
     if options.errors == "shared":
-        plain = base.base_hyper if base is not None else _first(columns, K)
-        route, learner, hyper = _occasion_route(data, X, y, columns, options, occasions, plain)
-        columns = learner.columns
-    elif dense and data.shared and options.intercepts != "shrunk":
-        route = _shared_route(X[0], y, weights, columns, options)
+        route, prior = _occasion_route(data, X, y, prior, options, occasions)
+    elif kernel is not None and data.shared and options.intercepts != "shrunk":
+        route = _shared_route(X[0], y, weights, options)
     else:
-        route = _route(rows, columns, dense)
-    if options.temperature != 1 and base is not None:
-        frozen = base.base_hyper
-        learner = replace(learner, learn_noise=False)
-        hyper = replace(frozen, noise=frozen.noise * options.temperature)
-    elif options.errors == "shared":
-        pass
-    elif dense and base is not None:
-        learner = replace(learner, learn_noise=False)
-        hyper = _dense_start(base.base_hyper, columns)
-    else:
-        hyper = _first(columns, K)
-    found = climb(
-        lambda placed: placed.evaluated(route), Placed(hyper, learner), gain=options.tol, max_iter=options.max_iter
-    )
-    hyper = found.point.hyper
-    s = route.statistics(hyper)
+        route = _route(rows, dense)
+    if options.temperature != 1:
+        prior = replace(prior, noise=replace(_per_task(prior).scaled(options.temperature), learned=False))
+    elif kernel is not None and options.errors != "shared":
+        # Noise learned together with a rich covariance collapses where n is at most d.
+        prior = replace(related(prior, kernel), noise=replace(_per_task(prior), learned=kernel.plain))
+    found = climb(lambda point: point.evaluated(route), prior, gain=options.tol, max_iter=options.max_iter)
+    prior = found.point
+    s = route.derivatives(prior)
     log_evidence = -0.5 * (s.value + float(rows.dof.sum()) * np.log(2 * np.pi)) - float(rows.dof @ np.log(units.sizes))
     return EvidenceFit(
-        hyper if options.temperature == 1 else replace(hyper, noise=hyper.noise / options.temperature),
-        route.posterior(hyper),
-        columns,
+        replace(prior, noise=prior.noise.scaled(1 / options.temperature)),
+        route.posterior(prior),
         units,
         options,
         _sums(data, np.ones(len(data.y))),
-        _edf(rows, hyper, s),
+        _edf(rows, prior, s),
         log_evidence,
         found.objective,
         found.promise,
@@ -564,13 +558,19 @@ def _fit_gaussian(
     )
 
 
-def _edf(rows: TaskFactors, hyper: Hyper, s: Statistics) -> Array:
-    if hyper.noise.ndim == 1:
-        return np.clip(rows.dof - hyper.noise * s.noise_trace, 0.0, None)
-    return np.clip(rows.dof - np.diag(hyper.noise @ s.noise_trace), 0.0, None)
+def _per_task(prior: Prior) -> PerTask:
+    """The noise of a prior whose errors are independent."""
+    noise = prior.noise
+    return noise if isinstance(noise, PerTask) else PerTask(noise.variances)
 
 
-def _route(rows: TaskFactors, columns: Columns, dense: bool) -> Route:
+def _edf(rows: TaskFactors, prior: Prior, s: Derivatives) -> Array:
+    trace = s.noise[0]
+    used = prior.noise.variances * trace if trace.ndim == 1 else np.diag(prior.noise.covariance @ trace)
+    return np.clip(rows.dof - used, 0.0, None)
+
+
+def _route(rows: TaskFactors, dense: bool) -> Route:
     """The cheapest route that can do it."""
     K, r, d = rows.R.shape
     total = int(rows.used.sum())
@@ -579,40 +579,28 @@ def _route(rows: TaskFactors, columns: Columns, dense: bool) -> Route:
     if dense:
         if total > LARGEST_DUAL:
             raise DataError(
-                f"structure 'iw' needs the covariance of {total} compressed rows; up to {LARGEST_DUAL} are done. "
-                f" Use structure='mean+ard', which scales."
+                f"prior 'iw' needs the covariance of {total} compressed rows; up to {LARGEST_DUAL} are done. "
+                f" Use prior='mean+ard', which scales."
             )
-        return DualRoute(rows, columns)
+        return DualRoute(rows)
     if by_dual < by_mean and total <= LARGEST_DUAL:
-        return DualRoute(rows, columns)
+        return DualRoute(rows)
     if K * r * d + d * d > LARGEST_MEAN:
         raise DataError(
             f"{K} tasks with {d} features each and {total} compressed rows are beyond every exact route (4 GiB); use "
             "fewer features, or mssl.MSSLRegressor."
         )
-    return MeanRoute(rows, columns)
+    return MeanRoute(rows)
 
 
-def _shared_route(X: Array, y: list[Array], weights: list[Array | None], columns: Columns, options: Options) -> Route:
+def _shared_route(X: Array, y: list[Array], weights: list[Array | None], options: Options) -> Route:
     """One design: compressed once, with the products of what no feature explains."""
     flat = options.intercepts == "flat"
     total, _, table = turned(X, np.column_stack(y), weights[0], flat)
     d = X.shape[1]
     table, outside = triangle(table, d)
     spare = max(total - flat, 0.0) - len(table)
-    return SharedRoute(table[:, :d], table[:, d:], spare, outside.T @ outside, columns)
-
-
-def _dense_start(hyper: Hyper, columns: Columns) -> Hyper:
-    """The dense T that stands for the first block's ridge around a mean."""
-    K = len(hyper.noise)
-    v, t = float(hyper.v[0]), float(hyper.t[0])
-    v = max(v, _LEAST_OWN * t)  # tasks that are all alike so far may come apart
-    free = columns.n_blocks - columns.intercept
-    total = hyper.v + hyper.t / K
-    scales = np.append(total[:free] / total[0], hyper.v[free:])
-    means = np.append(np.zeros(free), hyper.t[free:])
-    return replace(hyper, v=scales, t=means, T=v * np.eye(K) + t, centre=(v, t))
+    return SharedRoute(table[:, :d], table[:, d:], spare, outside.T @ outside)
 
 
 def occasion_table(data: TaskData, occasions: Index) -> tuple[Index, Index, int]:
@@ -642,11 +630,10 @@ def _occasion_route(
     data: TaskData,
     X: list[Array],
     y: list[Array],
-    columns: Columns,
+    prior: Prior,
     options: Options,
     occasions: Index | None,
-    hyper: Hyper,
-) -> tuple[Route, Learner, Hyper]:
+) -> tuple[Route, Prior]:
     if occasions is None:
         raise refused("errors", options.errors, "shared errors need occasions: shared or aligned rows, or groups")
     number, task, n = occasion_table(data, occasions)
@@ -674,22 +661,21 @@ def _occasion_route(
         design[number, task] = np.concatenate(X)
     if flat and not complete:
         # Incomplete occasions: the intercept is a column with a wide prior instead of a contrast.
-        columns = columns.with_intercept()
         design = np.concatenate([design, seen[:, :, None].astype(float)], axis=2)
-        hyper = replace(hyper, v=np.append(hyper.v, FLAT), t=np.append(hyper.t, 0.0), psi=np.append(hyper.psi, 1.0))
-    residual = _residual_correlation(data, X, y, hyper, columns, seen, number, task)
-    sd = np.sqrt(hyper.noise)
+    residual = _residual_correlation(data, X, y, prior, seen, number, task)
+    if flat and not complete:
+        prior = prior.with_intercept(Exchangeable(mean=False, v=FLAT, t=0.0))
+    sd = np.sqrt(prior.noise.variances)
     target = residual * np.outer(sd, sd)
-    route = PrimalRoute(design, Y, seen, counts, float(flat and complete), columns)
-    return route, Learner(columns, target=target), replace(hyper, noise=target)
+    route = PrimalRoute(design, Y, seen, counts, float(flat and complete))
+    return route, replace(prior, noise=SharedNoise(target, target))
 
 
 def _residual_correlation(
     data: TaskData,
     X: list[Array],
     y: list[Array],
-    hyper: Hyper,
-    columns: Columns,
+    prior: Prior,
     seen: Mask,
     number: Index,
     task: Index,
@@ -697,14 +683,9 @@ def _residual_correlation(
     """Equal correlations between all tasks' errors: the mean one of the residuals of a plain fit."""
     K = data.n_tasks
     rows = TaskFactors.from_rows(X, y, [None] * K, intercept=False)
-    own = Columns(columns.block[: X[0].shape[1]], columns.group[: X[0].shape[1]], columns.relevance, columns.with_mean)
     residual = np.zeros(seen.shape)
-    plain = (
-        hyper if hyper.T is None else replace(hyper, T=None, v=hyper.v * hyper.centre[0], t=hyper.v * hyper.centre[1])
-    )
-    G = own.n_blocks
-    plain = replace(plain, v=plain.v[:G], t=plain.t[:G], psi=plain.psi[: own.n_groups])
-    coef = _route(rows, own, False).posterior(plain).coef
+    plain = [replace(b, tasks=Exchangeable(v=v, t=t)) for b, (t, v) in zip(prior.blocks, prior.common, strict=True)]
+    coef = _route(rows, False).posterior(replace(prior, blocks=tuple(plain))).coef
     residual[number, task] = np.concatenate([target - block @ w for target, block, w in zip(y, X, coef, strict=True)])
     sd = np.sqrt(np.sum(residual**2, axis=0) / np.maximum(seen.sum(axis=0), 1))
     both = seen.T.astype(float) @ seen
@@ -731,7 +712,7 @@ def _dispersions(data: TaskData, loss: Loss, options: Options) -> Array:
 
 def _fit_glm(
     data: TaskData,
-    columns: Columns,
+    prior: Prior,
     options: Options,
     loss: Loss,
     base: EvidenceFit | None,
@@ -744,37 +725,33 @@ def _fit_glm(
     units = _units(data, blocks, options, targets=False)
     X = _standardised(blocks, units, data.shared)
     K = data.n_tasks
-    dense = options.dense and K > 1
+    dense, kernel = options.dense and K > 1, options.kernel if K > 1 else None
     if options.intercepts != "none":
-        columns = columns.with_intercept()
+        free_t = Exchangeable(v=_GLM_FLAT, t=0.0, learned=()) if free else None
+        prior = prior.with_intercept(free_t or Exchangeable(v=0.5, t=_GLM_FLAT, learned=("v",)))
         X = [np.column_stack([block, np.ones(len(block))]) for block in X]
     counts = np.concatenate([np.ones(len(t)) if c is None else c for t, c in zip(targets, weights, strict=True)])
     dispersion = _dispersions(data, loss, options)
     problem = GLMProblem(X, np.concatenate(targets), counts / options.temperature, loss, dispersion[data.task_of_row])
     squares = counts @ np.concatenate(X) ** 2 / counts.sum()
-    learner = Learner(columns, learn_noise=False, predictor=squares, free_intercepts=free)
-    if base is not None:
-        hyper = _dense_start(base.hyper, columns) if dense and options.temperature == 1 else base.hyper
-    else:
-        hyper = _first(columns, K, 1.0, _GLM_FLAT)
-        if free:
-            hyper.v[-1], hyper.t[-1] = _GLM_FLAT, 0.0
-    hyper = replace(hyper, noise=np.ones(K))  # the sites hold the errors
+    noise = PerTask(np.ones(K), learned=False)  # the sites hold the errors
+    prior = replace(prior if base is None else base.prior, noise=noise, predictor=squares)
+    if kernel is not None and options.temperature == 1:
+        prior = related(prior, kernel)
 
     def route(rows: TaskFactors) -> Route:
-        return _route(rows, columns, dense)
+        return _route(rows, dense)
 
     found = climb_sites(
-        problem, learner, hyper, route, gain=options.tol, max_iter=options.max_iter, learn=options.temperature == 1
+        problem, prior, route, gain=options.tol, max_iter=options.max_iter, learn=options.temperature == 1
     )
     return EvidenceFit(
-        replace(found.hyper, noise=dispersion),
+        replace(found.prior, noise=PerTask(dispersion)),
         found.posterior,
-        columns,
         units,
         options,
         _sums(data, np.ones(len(data.y))),
-        np.clip(found.rows.used + found.rows.spare - found.statistics.noise_trace, 0.0, None),
+        np.clip(found.rows.used + found.rows.spare - found.derivatives.noise[0], 0.0, None),
         -0.5 * found.value,
         found.objective,
         found.promise,

@@ -1,6 +1,6 @@
 r"""Exact computations with the weights integrated out, at given hyperparameters.
 
-All routes compute the same numbers (:class:`mssl.evidence.prior.Statistics` and the posterior of the weights) for
+All routes compute the same numbers (:class:`mssl.evidence.prior.Derivatives` and the posterior of the weights) for
 
 .. math:: V = \sum_g (X \Psi_g X^\top) \circ T_g[t, t] + \text{noise}, \qquad
           -2 \log Z = z^\top V^{-1} z + \log |V| + \sum_k \Bigl[\mathrm{spare}_k \log \sigma_k^2
@@ -13,7 +13,7 @@ route       prior and noise                                cost
 =========== ============================================== =====================================
 ``MEAN``    a shared mean, own noise of each task          :math:`\sum_k r_k^2 (r_k + d) + K r d^2 + d^3`
 ``DUAL``    any                                            :math:`R^3`, R rows in all
-``SHARED``  one design, one T for all blocks, any noise    :math:`K^3 + r^3`
+``SHARED``  one design, one block, any noise               :math:`K^3 + r^3`
 ``PRIMAL``  any, errors shared on occasions                :math:`(K d)^3`
 =========== ============================================== =====================================
 """
@@ -30,19 +30,45 @@ from scipy.linalg.lapack import dpotrf, dpotri, dtrtri
 
 from mssl._typing import Array, Index, Mask
 from mssl.data.factors import TaskFactors
+from mssl.evidence.kernels import Form
+from mssl.evidence.noise import Noise
 from mssl.evidence.posterior import DualPosterior, JointPosterior, MeanPosterior, SharedPosterior, WeightPosterior, root
-from mssl.evidence.prior import Columns, Hyper, Statistics
+from mssl.evidence.prior import Derivatives, Prior
 from mssl.kernels.threads import threads_for
 
 
 class Route(Protocol):
     """A way to compute with the weights integrated out."""
 
-    def statistics(self, hyper: Hyper) -> Statistics:
+    def derivatives(self, prior: Prior) -> Derivatives:
         """−2 log Z and its derivatives."""
 
-    def posterior(self, hyper: Hyper) -> WeightPosterior:
+    def posterior(self, prior: Prior) -> WeightPosterior:
         """The weights' posterior."""
+
+
+def _forms(prior: Prior, own: Array, mean: Array) -> list[Form]:
+    """The form of every plain block, of derivatives by each column's own variance and by that of its mean."""
+    return [
+        Form(float(own[block.columns] @ block.features.values), float(mean[block.columns] @ block.features.values))
+        for block in prior.blocks
+    ]
+
+
+def _by_own_and_mean(
+    prior: Prior,
+    value: float,
+    own: tuple[Array, Array],
+    mean: tuple[Array, Array],
+    noise: tuple[Array, Array],
+    alpha: Array,
+    diagonal: Array,
+) -> Derivatives:
+    """Derivatives where all blocks are plain: first A, then C."""
+    forms = list(zip(_forms(prior, own[0], mean[0]), _forms(prior, own[1], mean[1]), strict=True))
+    t, v = prior.common[prior.block].T
+    down, up = (v * of_own + t * of_mean for of_own, of_mean in zip(own, mean, strict=True))
+    return Derivatives(value, forms, down, up, noise, alpha, diagonal)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,33 +76,32 @@ class MeanRoute:
     """Condition on the mean that all tasks share: tasks are then independent of each other."""
 
     rows: TaskFactors
-    columns: Columns
 
-    def _tasks(self, hyper: Hyper) -> tuple[Array, Array, Array]:
+    def _tasks(self, prior: Prior) -> tuple[Array, Array, Array]:
         """Per task, with V_k = L Lᵀ: L⁻¹, U = L⁻¹X and L⁻¹z."""
         X, z = self.rows.R, self.rows.z
-        spread = X * np.sqrt(hyper.deviation_variances(self.columns))
+        spread = X * np.sqrt(prior.own_variances)
         V = spread @ spread.transpose(0, 2, 1)  # one array twice: half of the products are made
         diagonal = np.arange(V.shape[1])
-        V[:, diagonal, diagonal] += hyper.noise[:, None]
+        V[:, diagonal, diagonal] += prior.noise.variances[:, None]
         lower: Array = np.asarray(np.linalg.cholesky(V), dtype=float)
         for k in range(len(lower) if V.shape[1] else 0):
             lower[k] = dtrtri(lower[k], lower=1)[0]
         return lower, lower @ X, (lower @ z[:, :, None])[:, :, 0]
 
-    def _mean_factor(self, hyper: Hyper, M: Array) -> tuple[Array, Array]:
+    def _mean_factor(self, prior: Prior, M: Array) -> tuple[Array, Array]:
         """The scale c^½ of the shared mean's prior, and the lower factor of I + c^½ M c^½."""
-        scale = np.sqrt(hyper.mean_variances(self.columns))
+        scale = np.sqrt(prior.mean_variances)
         return scale, cho_factor(np.eye(len(scale)) + scale[:, None] * M * scale, lower=True)[0]
 
-    def statistics(self, hyper: Hyper) -> Statistics:
+    def derivatives(self, prior: Prior) -> Derivatives:
         """−2 log Z and its derivatives."""
-        rows, noise = self.rows, hyper.noise
+        rows, noise = self.rows, prior.noise.variances
         K, r, d = rows.R.shape
-        lower, U, white = self._tasks(hyper)
+        lower, U, white = self._tasks(prior)
         flat = U.reshape(K * r, d)
         total, sums = flat.T @ flat, white.ravel() @ flat
-        scale, factor = self._mean_factor(hyper, total)
+        scale, factor = self._mean_factor(prior, total)
         mean = scale * cho_solve((factor, True), scale * sums)
         log_det = 2 * float(np.sum(np.log(np.diag(factor))))
         filling = r - rows.used
@@ -96,26 +121,24 @@ class MeanRoute:
         diagonal = np.sum(lower * lower, axis=1) - np.sum(lower * (inner @ lower), axis=1)
         trace = diagonal.sum(axis=1) - filling / noise
         kept = np.arange(r) < rows.used[:, None]
-        return Statistics(
+        return _by_own_and_mean(
+            prior,
             value,
-            np.sum(g * g, axis=0),
-            np.maximum(own_trace, 0.0),
-            g.sum(axis=0) ** 2,
-            np.maximum(mean_trace, 0.0),
-            np.sum(alpha * alpha, axis=1) + rows.rest / noise**2,
-            np.maximum(trace, 0.0) + rows.spare / noise,
-            alpha=alpha[kept],
-            diagonal=diagonal[kept],
+            (np.maximum(own_trace, 0.0), np.sum(g * g, axis=0)),
+            (np.maximum(mean_trace, 0.0), g.sum(axis=0) ** 2),
+            (np.maximum(trace, 0.0) + rows.spare / noise, np.sum(alpha * alpha, axis=1) + rows.rest / noise**2),
+            alpha[kept],
+            diagonal[kept],
         )
 
-    def posterior(self, hyper: Hyper) -> WeightPosterior:
+    def posterior(self, prior: Prior) -> WeightPosterior:
         """The weights' posterior."""
-        _, U, white = self._tasks(hyper)
+        _, U, white = self._tasks(prior)
         flat = U.reshape(-1, U.shape[2])
-        scale, factor = self._mean_factor(hyper, flat.T @ flat)
+        scale, factor = self._mean_factor(prior, flat.T @ flat)
         covariance = scale[:, None] * cho_solve((factor, True), np.diag(scale))
         mean = covariance @ (white.ravel() @ flat)
-        own = hyper.deviation_variances(self.columns)
+        own = prior.own_variances
         residual = white - (flat @ mean).reshape(white.shape)
         return MeanPosterior(mean + own * (residual[:, None, :] @ U)[:, 0], U, mean, covariance, own)
 
@@ -125,93 +148,60 @@ class DualRoute:
     """Work with the covariance of all rows; noise may be given for each row (sites of a GLM)."""
 
     rows: TaskFactors
-    columns: Columns
 
     @cached_property
     def _flat(self) -> tuple[Array, Array, Index]:
         return self.rows.flat()
 
-    @cached_property
-    def _plain_kernels(self) -> list[Array]:
-        """Products of the rows' features, block by block, all relevances being one."""
-        return self._kernels(np.ones(len(self.columns.group)))
+    def _covariance(self, prior: Prior) -> tuple[list[Array], Array]:
+        """Products of the rows' features block by block, scaled, and the covariance V of all rows."""
+        X, _, task = self._flat
+        V, kernels = np.diag(prior.noise.variances[task]), []
+        for block, T in zip(prior.blocks, prior.covariances, strict=True):
+            own = X[:, block.columns]
+            kernels.append((own * block.features.values) @ own.T)
+            V += kernels[-1] * T[task][:, task]
+        return kernels, V
 
-    def _kernels(self, psi: Array) -> list[Array]:
-        X = self._flat[0]
-        blocks = [self.columns.block == block for block in range(self.columns.n_blocks)]
-        return [(X[:, of] * psi[of]) @ X[:, of].T for of in blocks]
-
-    def _parts(self, hyper: Hyper) -> tuple[Array, Array, Index, list[Array], Array, Array]:
-        X, z, task = self._flat
-        K, columns = self.rows.n_tasks, self.columns
-        kernels = self._kernels(hyper.psi[columns.group]) if columns.relevance else self._plain_kernels
-        covariances = []
-        V = np.diag(hyper.noise[task])
-        for block, kernel in enumerate(kernels):
-            T = hyper.covariance(block, K, columns.intercept and block == columns.n_blocks - 1)
-            V += kernel * T[task][:, task]
-            covariances.append(T)
-        return X, z, task, kernels, np.asarray(covariances), V
-
-    def statistics(self, hyper: Hyper) -> Statistics:
+    def derivatives(self, prior: Prior) -> Derivatives:
         """−2 log Z and its derivatives."""
-        rows, columns = self.rows, self.columns
-        X, z, task, kernels, _, V = self._parts(hyper)
+        rows, noise = self.rows, prior.noise.variances
+        X, z, task = self._flat
         K = rows.n_tasks
+        kernels, V = self._covariance(prior)
         P, log_det = _inverse(V)
         alpha = P @ z
-        noise = hyper.noise
         value = float(z @ alpha) + log_det + float(rows.spare @ np.log(noise) + rows.rest @ (1 / noise))
         g = _task_sums(alpha[:, None] * X, rows.used)
         noise_trace = np.bincount(task, np.diag(P), K) + rows.spare / noise
         squares = np.bincount(task, alpha * alpha, K) + rows.rest / noise**2
-        own, mean = np.sum(g * g, axis=0), g.sum(axis=0) ** 2
-        # Under a dense T the columns' own variances and means are asked for the intercept alone.
-        free = np.ones(len(own), dtype=bool)
-        if hyper.T is not None:
-            free[: len(own) - columns.intercept] = False
-        own_trace, mean_trace = np.zeros(len(own)), np.zeros(len(own))
-        if free.any():
-            own_trace[free] = np.sum(X[:, free] * ((P * (task[:, None] == task)) @ X[:, free]), axis=0)
-            mean_trace[free] = np.sum(X[:, free] * (P @ X[:, free]), axis=0)
-        if hyper.T is None:
-            return Statistics(
-                value, own, own_trace, mean, mean_trace, squares, noise_trace, alpha=alpha, diagonal=np.diag(P)
-            )
-        B, C = np.zeros((K, K)), np.zeros((K, K))
-        psi = hyper.psi[columns.group]
-        for block in range(columns.n_blocks - columns.intercept):
-            of = columns.block == block
-            sums = _task_sums(P * kernels[block], rows.used)
-            B += hyper.v[block] * _task_sums(sums.T, rows.used)
-            C += hyper.v[block] * (g[:, of] * psi[of]) @ g[:, of].T
-        dense = np.sum(g * (hyper.T @ g), axis=0)
-        several = columns.relevance or columns.n_blocks - columns.intercept > 1
-        dense_trace = np.sum(X * ((P * hyper.T[task][:, task]) @ X), axis=0) if several else np.zeros(len(own))
-        return Statistics(
-            value,
-            own,
-            own_trace,
-            mean,
-            mean_trace,
-            squares,
-            noise_trace,
-            B,
-            C,
-            dense,
-            dense_trace,
-            alpha,
-            np.diag(P),
-        )
+        forms, down, up = [], np.zeros(X.shape[1]), np.zeros(X.shape[1])
+        same = task[:, None] == task
+        for block, kernel, T in zip(prior.blocks, kernels, prior.covariances, strict=True):
+            psi, own, of = block.features.values, X[:, block.columns], g[:, block.columns]
+            up[block.columns] = np.sum(of * (T @ of), axis=0)
+            if block.tasks.plain:
+                t, v = block.tasks.common()
+                apart = np.sum(own * ((P * same) @ own), axis=0)
+                together = np.sum(own * (P @ own), axis=0)
+                down[block.columns] = v * apart + t * together
+                A = Form(float(apart @ psi), float(together @ psi))
+                C = Form(float(np.sum(of * of, axis=0) @ psi), float(of.sum(axis=0) ** 2 @ psi))
+            else:
+                A = Form.of(_task_sums(_task_sums(P * kernel, rows.used).T, rows.used))
+                C = Form.of((of * psi) @ of.T)
+                if block.features.size:
+                    down[block.columns] = np.sum(own * ((P * T[task][:, task]) @ own), axis=0)
+            forms.append((A, C))
+        return Derivatives(value, forms, down, up, (noise_trace, squares), alpha, np.diag(P))
 
-    def posterior(self, hyper: Hyper) -> WeightPosterior:
+    def posterior(self, prior: Prior) -> WeightPosterior:
         """The weights' posterior."""
-        X, z, task, _, covariances, V = self._parts(hyper)
-        lower = _root(V)
+        X, z, task = self._flat
+        lower = _root(self._covariance(prior)[1])
         alpha = solve_triangular(lower, solve_triangular(lower, z, lower=True), lower=True, trans="T")
-        psi = hyper.psi[self.columns.group]
-        common = common_variances(hyper, self.columns)
-        return DualPosterior(X, task, hyper.noise[task], lower, alpha, covariances, self.columns.block, psi, common)
+        noise = prior.noise.variances[task]
+        return DualPosterior(X, task, noise, lower, alpha, prior.covariances, prior.block, prior.psi, prior.common)
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,22 +228,18 @@ class SharedRoute:
     Z: Array
     spare: float
     rest: Array
-    columns: Columns
 
-    def _basis(self, hyper: Hyper) -> tuple[Array, Array, Array, Array, Array]:
-        K = self.Z.shape[1]
-        omega = np.diag(hyper.noise) if hyper.noise.ndim == 1 else hyper.noise
-        lower = np.linalg.inv(np.linalg.cholesky(omega))
-        T = hyper.covariance(0, K, False)
+    def _basis(self, prior: Prior) -> tuple[Array, Array, Array, Array, Array]:
+        lower = np.linalg.inv(np.linalg.cholesky(prior.noise.covariance))
+        T = prior.covariances[0]
         values, Q = np.linalg.eigh(lower @ T @ lower.T)
-        scale = hyper.v[self.columns.block] / hyper.v[0] * hyper.psi[self.columns.group]
-        d, U = np.linalg.eigh((self.X * scale) @ self.X.T)
+        d, U = np.linalg.eigh((self.X * prior.psi) @ self.X.T)
         return lower.T @ Q, np.maximum(values, 0.0), U, np.maximum(d, 0.0), T
 
-    def statistics(self, hyper: Hyper) -> Statistics:
+    def derivatives(self, prior: Prior) -> Derivatives:
         """−2 log Z and its derivatives."""
-        F, values, U, d, T = self._basis(hyper)  # F diagonalises: FᵀΩF = I, FᵀTF = Λ
-        omega = np.diag(hyper.noise) if hyper.noise.ndim == 1 else hyper.noise
+        F, values, U, d, T = self._basis(prior)  # F diagonalises: FᵀΩF = I, FᵀTF = Λ
+        omega = prior.noise.covariance
         weight = 1 / (1 + np.outer(d, values))
         turned = U.T @ self.Z @ F
         alpha = U @ (weight * turned) @ F.T
@@ -262,35 +248,21 @@ class SharedRoute:
         inverse = np.linalg.inv(omega)
         value += float(np.sum(inverse * self.rest))
         g = alpha.T @ self.X
-        scale = hyper.v[self.columns.block] / hyper.v[0] * hyper.psi[self.columns.group]
-        along = U.T @ self.X
-        P = F * (weight.T @ d) @ F.T  # B of the scaled kernel
-        C = (g * scale) @ g.T
+        A, C = Form.of((F * (weight.T @ d)) @ F.T), Form.of((g * prior.psi) @ g.T)
         noise_trace = (F * weight.sum(axis=0)) @ F.T + self.spare * inverse
         noise = alpha.T @ alpha + inverse @ self.rest @ inverse
-        # Traces of single columns: Σ_kl P_kl,ii' over equal tasks, over all pairs, and weighted by T.
-        own_trace = (along**2).T @ (weight @ np.sum(F * F, axis=0))
-        mean_trace = (along**2).T @ (weight @ np.sum(F, axis=0) ** 2)
-        dense_trace = (along**2).T @ (weight @ values)
-        if hyper.noise.ndim == 1:
-            noise, noise_trace = np.diag(noise), np.diag(noise_trace)
-        own, mean = np.sum(g * g, axis=0), g.sum(axis=0) ** 2
-        if hyper.T is None:
-            return Statistics(value, own, own_trace, mean, mean_trace, noise, noise_trace)
-        dense = np.sum(g * (T @ g), axis=0)
-        return Statistics(value, own, own_trace, mean, mean_trace, noise, noise_trace, P, C, dense, dense_trace)
+        down = ((U.T @ self.X) ** 2).T @ (weight @ values)
+        return Derivatives(value, [(A, C)], down, np.sum(g * (T @ g), axis=0), (noise_trace, noise))
 
-    def posterior(self, hyper: Hyper) -> WeightPosterior:
+    def posterior(self, prior: Prior) -> WeightPosterior:
         """The weights' posterior."""
-        F, values, U, d, T = self._basis(hyper)
-        scale = hyper.v[self.columns.block] / hyper.v[0] * hyper.psi[self.columns.group]
+        F, values, U, d, T = self._basis(prior)
         weight = 1 / (1 + np.outer(d, values))
         alpha = U @ (weight * (U.T @ self.Z @ F)) @ F.T
-        coef = T @ (alpha.T @ self.X) * scale
-        common = common_variances(hyper, self.columns)[0]
+        coef = T @ (alpha.T @ self.X) * prior.psi
         along = U.T @ self.X
-        mean = common[0] * np.sum(alpha.T @ self.X, axis=0) * scale
-        return SharedPosterior(coef, along, d, weight, F, values, T, scale, mean, common)
+        mean = prior.common[0, 0] * np.sum(alpha.T @ self.X, axis=0) * prior.psi
+        return SharedPosterior(coef, along, d, weight, F, values, T, prior.psi, mean, prior.common[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,7 +292,6 @@ class PrimalRoute:
     seen: Mask
     counts: Array
     lost: float
-    columns: Columns
 
     @cached_property
     def _complete(self) -> bool:
@@ -336,10 +307,10 @@ class PrimalRoute:
         flat = self.X.transpose(0, 2, 1).reshape(len(self.Y), d * K)
         return np.asarray(((flat * self.counts[:, None]).T @ flat).reshape(d, K, d, K))
 
-    def _errors(self, hyper: Hyper) -> tuple[Array, float, Array]:
+    def _errors(self, noise: Noise) -> tuple[Array, float, Array]:
         """Inverse error covariances (one, or one an occasion), their log determinants' sum, and G[j, k, j', l]."""
         K, d = self.Y.shape[1], self.X.shape[2]
-        omega = np.diag(hyper.noise) if hyper.noise.ndim == 1 else hyper.noise
+        omega = noise.covariance
         if self._complete:
             inverse = np.asarray(np.linalg.inv(omega), dtype=float)
             log_det = float(np.linalg.slogdet(omega)[1]) * (float(self.counts.sum()) - self.lost)
@@ -366,17 +337,12 @@ class PrimalRoute:
             return np.asarray(values @ inverses)
         return np.asarray((inverses @ values[:, :, None])[:, :, 0])
 
-    def _solve(self, hyper: Hyper) -> _Primal:
+    def _solve(self, prior: Prior) -> _Primal:
         K, d = self.Y.shape[1], self.X.shape[2]
-        inverses, log_det, G = self._errors(hyper)
+        inverses, log_det, G = self._errors(prior.noise)
         white = self._whitened(inverses, self.Y) * self.counts[:, None]
         b = np.einsum("okj,ok->jk", self._full(), white, optimize=True)
-        roots = np.empty((d, K, K))
-        psi = hyper.psi[self.columns.group]
-        for block in range(self.columns.n_blocks):
-            T = hyper.covariance(block, K, self.columns.intercept and block == self.columns.n_blocks - 1)
-            of = self.columns.block == block
-            roots[of] = np.linalg.cholesky(T) * np.sqrt(psi[of])[:, None, None]
+        roots = np.linalg.cholesky(prior.covariances)[prior.block] * np.sqrt(prior.psi)[:, None, None]
         # H = I + SᵀGS with the roots as the blocks of S; Cov(w) = S H⁻¹ Sᵀ.
         turn = roots.transpose(0, 2, 1)
         H = (turn @ G.reshape(d, K, d * K)).reshape(d * K, d, K).transpose(1, 0, 2) @ roots
@@ -392,31 +358,24 @@ class PrimalRoute:
     def _of(self, k: int) -> Array:
         return np.asarray(self.X[:, 0] if self.X.shape[1] == 1 else self.X[:, k])
 
-    def statistics(self, hyper: Hyper) -> Statistics:
+    def derivatives(self, prior: Prior) -> Derivatives:
         """−2 log Z and its derivatives."""
         K, d = self.Y.shape[1], self.X.shape[2]
-        p = self._solve(hyper)
+        p = self._solve(prior)
         g = p.b - (p.G.reshape(d * K, d * K) @ p.coef.ravel()).reshape(d, K)
         # N = G − G Cov G, of which the blocks of single columns are wanted.
         along = (p.covariance @ p.G.reshape(d * K, d * K)).reshape(d * K, d, K)
         N = np.einsum("jkjl->jkl", p.G) - p.G.reshape(d, K, d * K) @ along.transpose(1, 0, 2)
-        own_trace, mean_trace = np.einsum("jkk->j", N), N.sum(axis=(1, 2))
-        own, mean = np.sum(g * g, axis=1), g.sum(axis=1) ** 2
         fitted = np.einsum("okj,jk->ok", self._full(), p.coef, optimize=True)
         alpha = self._whitened(p.inverses, np.where(self.seen, self.Y - fitted, 0.0))
-        noise = (alpha * self.counts[:, None]).T @ alpha
-        noise_trace = self._noise_trace(p)
-        if hyper.noise.ndim == 1:
-            noise, noise_trace = np.diag(noise), np.diag(noise_trace)
-        B = C = dense = dense_trace = None
-        if hyper.T is not None:
-            free = np.ones(d, dtype=bool)
-            if self.columns.intercept:
-                free[-1] = False
-            scale = np.where(free, hyper.deviation_variances(self.columns), 0.0)
-            B, C = np.einsum("j,jkl->kl", scale, N), (g.T * scale) @ g
-            dense, dense_trace = np.sum(g * (g @ hyper.T), axis=1), np.einsum("kl,jkl->j", hyper.T, N)
-        return Statistics(p.value, own, own_trace, mean, mean_trace, noise, noise_trace, B, C, dense, dense_trace)
+        noise = (self._noise_trace(p), (alpha * self.counts[:, None]).T @ alpha)
+        forms = []
+        for block in prior.blocks:
+            psi, of = block.features.values, g[block.columns]
+            forms.append((Form.of(np.einsum("j,jkl->kl", psi, N[block.columns])), Form.of((of.T * psi) @ of)))
+        T = prior.covariances[prior.block]
+        down, up = np.sum(T * N, axis=(1, 2)), np.sum(g * (T @ g[:, :, None])[:, :, 0], axis=1)
+        return Derivatives(p.value, forms, down, up, noise)
 
     def _noise_trace(self, p: _Primal) -> Array:
         """Sum over occasions of Ω⁻¹ − Ω⁻¹QΩ⁻¹, with Q = x Cov(w) xᵀ over the tasks of an occasion."""
@@ -436,21 +395,19 @@ class PrimalRoute:
     def _full(self) -> Array:
         return np.broadcast_to(self.X, (len(self.Y), self.Y.shape[1], self.X.shape[2]))
 
-    def posterior(self, hyper: Hyper) -> WeightPosterior:
+    def posterior(self, prior: Prior) -> WeightPosterior:
         """The weights' posterior."""
         K, d = self.Y.shape[1], self.X.shape[2]
-        p = self._solve(hyper)
-        common = common_variances(hyper, self.columns)[self.columns.block]
-        psi = hyper.psi[self.columns.group]
+        p = self._solve(prior)
         g = p.b - (p.G.reshape(d * K, d * K) @ p.coef.ravel()).reshape(d, K)
-        mean = common[:, 0] * psi * g.sum(axis=1)
+        reach = prior.mean_variances
+        mean = reach * g.sum(axis=1)
         # Variance of the mean: its prior, less what the covariance N of all g takes away.
         sums = p.G.sum(axis=1).reshape(d, d * K)
         N = p.G.sum(axis=(1, 3)) - sums @ p.covariance @ sums.T
-        reach = common[:, 0] * psi
         spread = np.diag(reach) - reach[:, None] * N * reach
         factor = root(p.covariance).reshape(d, K, d * K).transpose(1, 0, 2)
-        return JointPosterior(p.coef.T, factor, mean, spread, common[:, 1] * psi)
+        return JointPosterior(p.coef.T, factor, mean, spread, prior.own_variances)
 
 
 @dataclass(frozen=True, eq=False)
@@ -496,14 +453,3 @@ def _task_sums(values: Array, counts: Index) -> Array:
         starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
         sums[full] = np.add.reduceat(values, starts[full], axis=0)
     return sums
-
-
-def common_variances(hyper: Hyper, columns: Columns) -> Array:
-    """For each block the variance that a new task has in common with all others, and that of its own, shape (G, 2)."""
-    common = np.column_stack([hyper.t, hyper.v])
-    if hyper.T is not None:
-        v, t = hyper.centre
-        common[: columns.n_blocks - columns.intercept] = np.outer(hyper.v, [t, v])[
-            : columns.n_blocks - columns.intercept
-        ]
-    return common

@@ -26,7 +26,7 @@ from mssl._typing import Array
 from mssl.data.factors import TaskFactors
 from mssl.evidence.climb import climb
 from mssl.evidence.posterior import WeightPosterior
-from mssl.evidence.prior import Hyper, Learner, Statistics
+from mssl.evidence.prior import Derivatives, Prior
 from mssl.evidence.routes import Route
 from mssl.losses import Loss
 
@@ -92,14 +92,14 @@ class GLMProblem:
         return TaskFactors.from_rows(blocks, targets, np.split(self.weights, ends), intercept=False)
 
     def marginals(
-        self, route: Route, hyper: Hyper, rows: TaskFactors, s: Statistics, sites: Sites
+        self, route: Route, prior: Prior, rows: TaskFactors, s: Derivatives, sites: Sites
     ) -> tuple[Array, Array]:
         """Mean and variance of every row's predictor."""
         if s.alpha is not None and s.diagonal is not None and len(s.alpha) == len(self.y):
             # Rows that were not compressed: √τ̃ f has mean z − α and variance 1 − P_ii.
             total = self.weights * sites.precision
             return (rows.flat()[1] - s.alpha) / np.sqrt(total), np.maximum(1 - s.diagonal, 1e-12) / total
-        posterior = route.posterior(hyper)
+        posterior = route.posterior(prior)
         means = np.concatenate([X @ w for X, w in zip(self.blocks, posterior.coef, strict=True)])
         variances = np.concatenate([posterior.variance(X, k) for k, X in enumerate(self.blocks)])
         return means, np.maximum(variances, 1e-14)
@@ -171,10 +171,9 @@ class GLMProblem:
 
 @dataclass(eq=False)
 class SitePoint:
-    """A point of the climb: hyperparameters, the loss's parameters, and sites that have settled there."""
+    """A point of the climb: prior, the loss's parameters, and sites that have settled there."""
 
-    hyper: Hyper
-    learner: Learner
+    prior: Prior
     problem: GLMProblem
     sites: Sites
     solved: Solved | None = None
@@ -187,7 +186,7 @@ class SitePoint:
         problem = self.problem
         if count:
             problem = replace(problem, loss=problem.loss.at(problem.loss.parameters * np.exp(step[:count])))
-        return SitePoint(self.learner.moved(self.hyper, step[count:]), self.learner, problem, self.sites)
+        return SitePoint(self.prior.moved(step[count:]), problem, self.sites)
 
 
 class Solved(NamedTuple):
@@ -195,7 +194,7 @@ class Solved(NamedTuple):
 
     rows: TaskFactors
     route: Route
-    statistics: Statistics
+    derivatives: Derivatives
     mean: Array
     variance: Array
 
@@ -204,11 +203,11 @@ class Solved(NamedTuple):
 class SiteClimb:
     """Where a climb ended; see :class:`mssl.evidence.climb.Climb`. ``value`` is −2 log Z."""
 
-    hyper: Hyper
+    prior: Prior
     loss: Loss
     sites: Sites
     rows: TaskFactors
-    statistics: Statistics
+    derivatives: Derivatives
     posterior: WeightPosterior
     value: float
     objective: float
@@ -228,15 +227,15 @@ class _Ascent:
 
     def evaluate(self, point: SitePoint) -> tuple[float, Array, Array] | None:
         """Objective, slope and metric, or None where they cannot be computed."""
-        problem, hyper = point.problem, point.hyper
+        problem, prior = point.problem, point.prior
         if self.sweeps >= self.limit:
             return None
 
         def marginals(sites: Sites) -> tuple[Array, Array, Solved]:
             rows = problem.rows(sites)
             route = self.make_route(rows)
-            s = route.statistics(hyper)
-            mean, variance = problem.marginals(route, hyper, rows, s, sites)
+            s = route.derivatives(prior)
+            mean, variance = problem.marginals(route, prior, rows, s, sites)
             return mean, variance, Solved(rows, route, s, mean, variance)
 
         try:
@@ -244,21 +243,20 @@ class _Ascent:
         except np.linalg.LinAlgError:
             return None
         self.sweeps += sweeps
-        point.solved, value = solved, solved.statistics.value + correction
+        point.solved, value = solved, solved.derivatives.value + correction
         if not np.isfinite(value):
             return None
-        slope, metric = point.learner.derivatives(hyper, solved.statistics)
+        slope, metric = prior.slopes(solved.derivatives)
         if problem.loss.learned:
             own, information = problem.slopes(point.sites, solved.mean, solved.variance)
             slope, metric = np.append(own, slope), np.append(information, metric)
         point.value = value
-        return point.learner.objective(hyper, value), slope, metric
+        return prior.objective(value), slope, metric
 
 
 def climb_sites(
     problem: GLMProblem,
-    learner: Learner,
-    start: Hyper,
+    start: Prior,
     make_route: Callable[[TaskFactors], Route],
     *,
     gain: float = 1e-3,
@@ -271,10 +269,8 @@ def climb_sites(
     ----------
     problem : GLMProblem
         Rows and loss.
-    learner : Learner
-        Objective and slopes of the hyperparameters; the noise is kept at one.
-    start : Hyper
-        Where to begin.
+    start : Prior
+        Where to begin; its noise is kept at one, the sites hold the errors.
     make_route : callable
         The route for compressed rows.
     gain : float
@@ -286,7 +282,7 @@ def climb_sites(
     """
     # What sites lack changes −2 log Z by its square, row by row: a climb must not see that.
     ascent = _Ascent(make_route, float(np.sqrt(gain / max(100.0, problem.weights.sum()))), 5 * max_iter)
-    point = SitePoint(start, learner, problem, problem.start())
+    point = SitePoint(start, problem, problem.start())
     if learn:
         found = climb(ascent.evaluate, point, gain=gain, max_iter=max_iter)
         point, objective, promise, converged = found.point, found.objective, found.promise, found.converged
@@ -298,12 +294,12 @@ def climb_sites(
     assert point.solved is not None  # for the type checker
     rows, route, s, _, _ = point.solved
     return SiteClimb(
-        point.hyper,
+        point.prior,
         point.problem.loss,
         point.sites,
         rows,
         s,
-        route.posterior(point.hyper),
+        route.posterior(point.prior),
         point.value,
         objective,
         promise,

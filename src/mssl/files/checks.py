@@ -102,8 +102,8 @@ _WORDS = {  # the words that a field of text may hold
     ("Options", "errors"): ("independent", "shared"),
 }
 # Classes without a missing number.
-_FINITE = {"MeanPosterior", "DualPosterior", "SharedPosterior", "JointPosterior", "JoinedTask", "Hyper", "Units"}
-_FINITE |= {"Curves"}
+_FINITE = {"MeanPosterior", "DualPosterior", "SharedPosterior", "JointPosterior", "JoinedTask", "Units"}
+_FINITE |= {"Curves", "Block", "ARD", "Exchangeable", "Dense", "Known", "PerTask", "SharedNoise"}
 
 
 def _is(hint: str, value: Any) -> bool:
@@ -151,7 +151,7 @@ def check_object(name: str, state: Mapping[str, Any]) -> None:
         where = f"{attribute} of {name}"
         if attribute in _ATTRIBUTES and not _is(_ATTRIBUTES[attribute], value):
             raise ModelFileError(f"{where} is not of the kind {_ATTRIBUTES[attribute]}")
-        if (value is None and attribute in _OPTIONAL) or isinstance(value, str):  # what is text is said by its class
+        if (value is None and attribute in _OPTIONAL) or isinstance(value, str | bool):  # said by its class
             continue
         if attribute in _NUMBERS:
             _check_array(where, value, _NUMBERS[attribute], sizes)

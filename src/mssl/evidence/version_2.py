@@ -1,0 +1,62 @@
+"""Priors as model files of version 2 hold them, and what they are now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mssl._typing import Array, Index
+from mssl.evidence.kernels import Dense, Exchangeable, TaskKernel
+from mssl.evidence.noise import PerTask, SharedNoise
+from mssl.evidence.prior import ARD, Block, Equal, Prior
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """What the columns were to the prior."""
+
+    block: Index
+    group: Index
+    relevance: bool
+    with_mean: bool
+    intercept: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Hyper:
+    """Variances of blocks, relevances of groups, noise, and a dense covariance over tasks with its centre."""
+
+    v: Array
+    t: Array
+    psi: Array
+    noise: Array
+    T: Array | None
+    centre: tuple[float, float]
+
+
+def prior_of(hyper: Any, columns: Any) -> Prior:
+    """The prior that both stand for."""
+    names = np.unique(columns.block)
+    free = names[: len(names) - columns.intercept]
+    parts = [names[[number]] for number in range(len(names))]
+    if hyper.T is not None:
+        parts = [free, *parts[len(free) :]]
+    blocks = []
+    for part in parts:
+        own = np.flatnonzero(np.isin(columns.block, part))
+        level = columns.intercept and part[0] == names[-1]
+        groups = np.unique(columns.group[own], return_inverse=True)[1].ravel()
+        first = np.unique(groups, return_index=True)[1]
+        dense = hyper.T is not None and not level
+        psi, of_group = hyper.psi[columns.group[own]][first], columns.block[own][first]
+        v, t = float(hyper.v[part[0]]), float(hyper.t[part[0]])
+        tasks: TaskKernel = Exchangeable(columns.with_mean or level, v, t, ("v",) if level else ("v", "t"))
+        if dense:
+            tasks, psi = Dense(hyper.T), psi * hyper.v[of_group]
+        learned = columns.relevance or len(part) > 1
+        features = ARD(groups, np.searchsorted(part, of_group), psi) if learned and not level else Equal(len(own))
+        blocks.append(Block(own, tasks, features))
+    noise = PerTask(hyper.noise) if hyper.noise.ndim == 1 else SharedNoise(hyper.noise, hyper.noise)
+    return Prior(tuple(blocks), noise, bool(columns.intercept))
