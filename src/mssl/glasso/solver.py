@@ -263,7 +263,8 @@ def solve(
         if alpha == 0 if L is None else not L.any():
             result = _inverse(problem)
         elif solver == "admm":
-            result = _alternate(problem, warm_start or _diagonal(variances), tol, max_iter)
+            start = replace(warm_start or _diagonal(variances), n_iter=0)  # sweeps of an earlier fit do not count
+            result = _alternate(problem, start, tol, max_iter)
             if result.status is GlassoStatus.MAX_ITER and max_iter >= ENOUGH_SWEEPS:
                 # Its rate is 1 − 1/κ with the condition number κ of the precision, thousands where λ is small.
                 ended = _descend(problem, tol, max_iter, None, digits)
