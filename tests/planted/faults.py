@@ -313,7 +313,7 @@ FAULTS = [
         "judge/held_out.py",
         "MARGIN = 2.0",
         "MARGIN = 0.0",
-        _SELECTION,
+        ("tests/judge/test_held_out.py",),
     ),
     Fault(
         "errors of an advantage are those over folds alone",
