@@ -211,7 +211,8 @@ class LabelForecast(Forecast):
         return np.asarray(second - first)
 
     def log_density(self, y: Array) -> Array:
-        return np.maximum(np.where(y > 0.5, *self.log_probabilities()[::-1]), np.log(1e-300))
+        own = np.where(y > 0.5, 1.0, -1.0)[:, None]
+        return np.maximum(_log_average(log_expit(own * self._nodes())), np.log(1e-300))
 
     def mixed(self, others: Sequence[Forecast], weights: Array) -> Self:
         """Members whose predictors have other sizes are not averaged as log-odds: the largest would win."""

@@ -99,7 +99,7 @@ def test_labels_of_pure_noise_are_reported_as_such():
     """As good as new rows are predicted, on average; folds that know the rates of tasks say .02 less, and .57."""
     reported, true, areas = [], [], []
     x, weight = np.polynomial.hermite_e.hermegauss(15)
-    for seed in range(20, 40):
+    for seed in range(20):
         random = np.random.default_rng(seed)
         X, tasks, y = random.normal(size=(240, 1)), np.repeat(np.arange(30), 8), random.random(240) < 0.5
         model = BayesianMSSLClassifier("mean", features="linear").fit(X, y, tasks=tasks)
