@@ -15,13 +15,18 @@
 #define LAPACK_FROM 64    /* variables from which LAPACK factorises faster than the loops here */
 #define SPARSE_FROM 150   /* variables from which sparsity of Omega is used to factorise it */
 #define STOP 0.3          /* the descent stops where its estimate of the gap is this part of the target */
-#define BURST 10          /* sweeps after which small problems look at the gap, */
-#define LOOK 50           /* and large ones: far from the end their estimate of it is too wide */
-#define POLISHED 5e-13    /* gap per variable up to which parameters have six digits, */
-#define DIGITS_SWEEPS 50  /* and the sweeps that may be made for them */
+#define BURST 10          /* sweeps after which Newton steps are tried */
+#define NEWTON_SWEEPS 100 /* sweeps of few variables from which on they go on without Newton steps, which have led nowhere */
+#define LOOK 50           /* sweeps after which large problems look at the gap: far from the end their estimate of it is too wide */
+#define MOST_FACE 160     /* entries of Omega up to which Newton steps pay */
+#define NEWTON_STEPS 8
+#define POLISHED 5e-13     /* gap per variable up to which parameters have six digits without a Newton step */
+#define MOST_PRODUCTS 12   /* for the system of that step, */
+#define ENOUGH_LEFT 1e-5   /* and the share of its squared residual that may be left */
 #define SMALL 400         /* variables up to which a factorisation costs less than the wide bound of a distant point, */
 #define NEAR 0.2          /* which is one whose dual point is this far away, relative to it: a larger limit saves factorisations and */
 #define NEAR_LARGE 0.8    /* gives wider bounds */
+#define NEAR_ENOUGH 1.0   /* decrement up to which Newton steps from a warm start are better than descent */
 
 /* ---- the working state of one component ---- */
 
@@ -626,6 +631,90 @@ static point certify(state *s, const mssl_lapack *lapack) {
     return at;
 }
 
+/* ---- Newton steps on a face, for few variables ---- */
+
+typedef struct {
+    int64_t most, *row, *col;         /* how many pairs fit; their places, */
+    double *sign, *slope, *step;      /* signs, slopes and the step, */
+    double *H, *F;                    /* Hessian and factor (most x most), or 5 and 1 values for each entry of Omega */
+} face;
+
+/* The pairs (i <= j) that are not zero, then those that should not be, the most wrong ones first; -1 where too many. */
+static int64_t find_face(const state *s, const double *Omega, const double *Sigma, face *f, int64_t *first) {
+    const int64_t m = s->m;
+    int64_t n = 0;
+    for (int entering = 0; entering < 2; entering++) {
+        *first = n;
+        for (int64_t i = 0; i < m; i++)
+            for (int64_t j = i; j < m; j++) {
+                const double w = Omega[i * m + j], slope = s->S[i * m + j] - Sigma[i * m + j], l = s->L[i * m + j];
+                if ((w == 0.0) != entering || (w == 0.0 && fabs(slope) <= l * (1.0 + 1e-9))) continue;
+                if (n == f->most) return -1;
+                const double sign = i == j ? 0.0 : (w != 0.0 ? copysign(1.0, w) : copysign(1.0, -slope));
+                const double g = i == j ? slope : 2.0 * (slope + l * sign);
+                int64_t place = n++;
+                for (; entering && place > *first && fabs(g) > fabs(f->slope[place - 1]); place--) {
+                    f->row[place] = f->row[place - 1], f->col[place] = f->col[place - 1];
+                    f->sign[place] = f->sign[place - 1], f->slope[place] = f->slope[place - 1];
+                }
+                f->row[place] = i, f->col[place] = j, f->sign[place] = sign, f->slope[place] = g;
+            }
+    }
+    return n;
+}
+
+/* Newton's direction on a face of n pairs from the Hessian of -log det Omega; how many entries it has, 0 where it fails.
+   An entry that would enter with the wrong sign is left out with all that follow it. */
+static int64_t solve_face(const state *s, const double *Sigma, face *f, int64_t n, int64_t first) {
+    const int64_t m = s->m;
+    for (int64_t a = 0; a < n; a++) {
+        const double *one = Sigma + f->row[a] * m, *other = Sigma + f->col[a] * m;
+        const double twice = f->row[a] == f->col[a] ? 1.0 : 2.0;
+        for (int64_t b = 0; b <= a; b++) {
+            const int64_t k = f->row[b], l = f->col[b];
+            const double h = twice * (one[k] * other[l] + one[l] * other[k]);
+            f->H[a * n + b] = k == l ? 0.5 * h : h;
+        }
+    }
+    if (isnan(factor(f->H, n, f->F))) return 0;
+    for (int64_t k = n;;) {
+        back_solve(f->F, k, n, f->slope, f->step);
+        int64_t right = first;
+        while (right < k && f->step[right] * f->sign[right] < 0.0) right++;
+        if (right == k) return k;
+        k = right;
+    }
+}
+
+/* One Newton step over the pairs that are or should be edges, in place; log det Omega after it, NaN where nothing is done.
+   On a face the objective is self-concordant: a step of length 1/(1 + decrement) stays positive definite and descends.
+   It ends where an entry reaches zero. */
+static double newton_step(state *s, double *Omega, double *Sigma, double *R, face *f, double far) {
+    const int64_t m = s->m;
+    int64_t first;
+    int64_t n = find_face(s, Omega, Sigma, f, &first);
+    n = n > 0 ? solve_face(s, Sigma, f, n, first) : 0;
+    if (n == 0) return NAN;
+    double along = 0.0;
+    for (int64_t a = 0; a < n; a++) along += f->slope[a] * f->step[a];
+    const double decrement = sqrt(most(along, 0.0));
+    if (decrement > far) return NAN;
+    double length = decrement < 0.25 ? 1.0 : 1.0 / (1.0 + decrement);
+    int64_t blocking = -1;
+    for (int64_t a = 0; a < n; a++) {
+        const double old = Omega[f->row[a] * m + f->col[a]];
+        if (old != 0.0 && (old - length * f->step[a]) * f->sign[a] < 0.0) length = old / f->step[a], blocking = a;
+    }
+    for (int64_t a = 0; a < n; a++) {
+        const int64_t i = f->row[a], j = f->col[a];
+        const double w = a == blocking ? 0.0 : Omega[i * m + j] - length * f->step[a];
+        Omega[i * m + j] = w, Omega[j * m + i] = w;
+    }
+    const double total = factor(Omega, m, R);
+    if (!isnan(total)) invert(R, m, Sigma);
+    return total;
+}
+
 /* Compressed rows from the dense Omega. */
 static void compress(state *s, const double *Omega) {
     const int64_t m = s->m;
@@ -646,11 +735,47 @@ static void regress(state *s, const double *Omega) {
         const double d = Omega[j * m + j];
         for (int64_t i = 0; i < m; i++) {
             const double w = Omega[j * m + i];
-            if (i != j && w != 0.0 && price(s, j, i) < INFINITY) s->index[j * m + n] = (int32_t)i, s->value[j * m + n++] = -w / d;
+            if (i != j && w != 0.0 && s->L[j * m + i] < INFINITY) s->index[j * m + n] = (int32_t)i, s->value[j * m + n++] = -w / d;
         }
         s->count[j] = n;
         s->diagonal[j] = d;
     }
+}
+
+static void clip_box(const state *s, const double *Sigma, double *W) {
+    const int64_t m = s->m;
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < m; j++) {
+            const int64_t a = i * m + j;
+            W[a] = least(most(Sigma[a], s->S[a] - s->L[a]), s->S[a] + s->L[a]);
+        }
+        W[i * m + i] = 1.0;
+    }
+}
+
+/* The gap of a dense Omega whose inverse Sigma is known: the dual point has the signs' penalties on the support and Sigma
+   clipped into the box off it. Used after Newton steps, where W is no longer at hand. */
+static point certify_dense(state *s, const double *Omega, const double *Sigma, double log_det, double *M) {
+    const int64_t m = s->m;
+    point at = {INFINITY, 0.0, log_det};
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < m; j++) {
+            const int64_t a = i * m + j;
+            const double w = Omega[a];
+            double x = s->S[a];
+            if (w == 0.0) {
+                x = least(most(Sigma[a], x - s->L[a]), x + s->L[a]);
+            } else {
+                if (i != j) x += copysign(s->L[a], w);
+                at.trace += x * w;
+            }
+            M[a] = x;
+        }
+    double square;
+    compress(s, Omega);
+    const double radius = distance(s, M, 1.0, &square);
+    if (radius < 0.8) at.gap = 0.5 * square / (1.0 - radius);
+    return at;
 }
 
 /* ---- one component ---- */
@@ -692,33 +817,135 @@ static double cold_start(state *s, int shrunk, const mssl_lapack *lapack) {
     return pivot;
 }
 
-/* The digits of the parameters, which a gap leaves uncertain by its root: more sweeps, taken back where the gap does not fall by
-   them. Sigma is room here. */
-static void refine(state *s, double column_tol, const mssl_lapack *lapack, double *Sigma, point *at) {
-    const size_t all = (size_t)(s->m * s->m) * sizeof(double);
-    const double goal = POLISHED * (double)s->m;
-    const point before = *at;
-    if (at->gap <= goal) return;
-    memcpy(Sigma, s->W, all);
-    scatter(s, s->omega);
-    progress to = {.before = INFINITY, .column_tol = column_tol};
-    if (sweep_columns(s, &to, STOP * goal, DIGITS_SWEEPS, INFINITY) > 0) {
-        assemble(s);
-        *at = certify(s, lapack);
-        if (at->gap < before.gap) return;
+/* Newton steps from the dense Omega and its inverse Sigma until the gap is at most target. */
+static int64_t newton(state *s, double *Omega, double *Sigma, face *f, double target, double far, point *at) {
+    double *R = s->factor, *M = s->gram + 2 * s->m * s->m;
+    for (int step = 0; step < NEWTON_STEPS; step++) {
+        const double moved = newton_step(s, Omega, Sigma, R, f, far);
+        if (isnan(moved)) return MSSL_LIMIT;
+        *at = certify_dense(s, Omega, Sigma, moved, M);
+        if (at->gap <= target) {
+            memcpy(s->W, M, (size_t)(s->m * s->m) * sizeof(double)); /* the dual point of the certificate */
+            return MSSL_DONE;
+        }
     }
-    *at = before;
-    memcpy(s->W, Sigma, all);
-    compress(s, s->omega);
-    log_determinant(s, lapack);
+    return MSSL_LIMIT;
+}
+
+/* out = Sigma D Sigma on the support, D and out being values of the compressed rows. T, U: m x m. */
+static void support_product(const state *s, const double *Sigma, const double *D, double *T, double *U, double *out) {
+    const int64_t m = s->m;
+    int64_t *cols = s->active;
+    memset(T, 0, (size_t)(m * m) * sizeof(double));
+    for (int64_t i = 0; i < m; i++) {
+        const int64_t first = s->starts[i], n = s->starts[i + 1] - first;
+        for (int64_t a = 0; a < n; a++) cols[a] = s->columns[first + a];
+        add_some_rows(D + first, cols, n, Sigma, m, T + i * m);
+    }
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < m; j++) U[j * m + i] = T[i * m + j];
+    int64_t *next = s->active + m; /* where the entry across the diagonal is: rows come in order, and so do their columns */
+    memcpy(next, s->starts, (size_t)m * sizeof(int64_t));
+    for (int64_t i = 0; i < m; i++) {
+        const double *restrict row = U + i * m;
+        for (int64_t a = next[i]; a < s->starts[i + 1]; a++) {
+            const int64_t j = s->columns[a];
+            const double *restrict other = Sigma + j * m;
+            double total = 0.0;
+            for (int64_t k = 0; k < m; k++) total += row[k] * other[k];
+            out[a] = total;
+            if (j > i) out[next[j]++] = total;
+        }
+    }
+}
+
+/* Newton's direction on the support of Omega, Sigma D Sigma = S + L sign(Omega) - Sigma there, by conjugate gradients; returns the
+   decrement. room: 5 values for each entry of Omega. */
+static double support_direction(const state *s, const double *Sigma, double *T, double *U, double *room, double *D) {
+    const int64_t m = s->m, n = s->starts[m];
+    double *G = room, *R = G + n, *E = R + n, *P = E + n, *Q = P + n, size = 0.0, first;
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t a = s->starts[i]; a < s->starts[i + 1]; a++) {
+            const int64_t j = s->columns[a];
+            const double shared = Sigma[i * m + j], own = Sigma[i * m + i] * Sigma[j * m + j];
+            G[a] = moment(s, i, j) + (i == j ? 0.0 : copysign(price(s, i, j), s->entries[a])) - shared;
+            E[a] = 1.0 / (i == j ? own : own + shared * shared);
+            R[a] = G[a], D[a] = 0.0, P[a] = E[a] * R[a];
+            size += R[a] * P[a];
+        }
+    first = size;
+    for (int step = 0; step < MOST_PRODUCTS && size > ENOUGH_LEFT * first; step++) {
+        support_product(s, Sigma, P, T, U, Q);
+        double curved = 0.0, next = 0.0;
+        for (int64_t a = 0; a < n; a++) curved += P[a] * Q[a];
+        if (!(curved > 0.0)) break;
+        const double t = size / curved;
+        for (int64_t a = 0; a < n; a++) {
+            D[a] += t * P[a], R[a] -= t * Q[a];
+            next += R[a] * E[a] * R[a];
+        }
+        for (int64_t a = 0; a < n; a++) P[a] = E[a] * R[a] + next / size * P[a];
+        size = next;
+    }
+    double total = 0.0;
+    for (int64_t a = 0; a < n; a++) total += G[a] * D[a];
+    return sqrt(most(total, 0.0));
+}
+
+/* One Newton step on the support from a certified point, kept where the gap falls by it: values are known to the gap, parameters
+   to its root. Edges stay what the descent found: a step that would pass a zero is not made. */
+static void polish(state *s, double *Sigma, face *f, point *at) {
+    const int64_t m = s->m;
+    double *Omega = s->omega, *Z = s->gram + 2 * m * m, *dual = s->factor, *D = f->F;
+    if (!(support_direction(s, Sigma, Z, dual, f->H, D) < 0.25)) return;
+    memset(Omega, 0, (size_t)(m * m) * sizeof(double));
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t a = s->starts[i]; a < s->starts[i + 1]; a++) {
+            const double w = s->entries[a] - D[a];
+            if (w * s->entries[a] <= 0.0) return;
+            Omega[i * m + s->columns[a]] = w;
+        }
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < i; j++) Omega[i * m + j] = Omega[j * m + i] = 0.5 * (Omega[i * m + j] + Omega[j * m + i]);
+    const double moved = factor(Omega, m, dual);
+    if (isnan(moved)) return;
+    invert(dual, m, Z);
+    const point better = certify_dense(s, Omega, Z, moved, dual);
+    if (better.gap < at->gap) {
+        *at = better;
+        memcpy(Sigma, Z, (size_t)(m * m) * sizeof(double));
+        memcpy(s->W, dual, (size_t)(m * m) * sizeof(double));
+    } else {
+        assemble(s);
+    }
+}
+
+/* The digits of the parameters: a Newton step on the support, and where that was not enough (edges come or go by it) others over
+   a face that may change. What these leave undone is taken back. */
+static void refine(state *s, double *Sigma, face *f, point *at) {
+    const int64_t m = s->m;
+    const double goal = POLISHED * (double)m;
+    if (at->gap > goal) polish(s, Sigma, f, at);
+    if (at->gap <= goal) return;
+    point better = *at;
+    scatter(s, s->omega);
+    memcpy(s->value, s->omega, (size_t)(m * m) * sizeof(double)); /* the regressions have served */
+    if (newton(s, s->omega, Sigma, f, goal, NEAR_ENOUGH, &better) == MSSL_DONE) {
+        *at = better;
+    } else {
+        compress(s, s->value);
+        factor(s->value, m, s->factor);
+        invert(s->factor, m, Sigma);
+    }
 }
 
 /* Descend until the gap is at most target. Sigma gets the inverse; Omega stays in compressed rows. */
 static int64_t solve_block(state *s, progress *to, double target, int64_t max_sweeps, int64_t digits, double deadline,
-                           const mssl_lapack *lapack, double *Sigma, point *at) {
+                           const mssl_lapack *lapack, face *f, double *Sigma, point *at) {
     const int64_t m = s->m;
     while (to->done < max_sweeps && to->accuracy > 1e-30) {
-        const int64_t left = max_sweeps - to->done, look = m <= DENSE_UP_TO ? BURST : LOOK, burst = left < look ? left : look;
+        const int small = m <= DENSE_UP_TO, quick = small && to->done < NEWTON_SWEEPS;
+        const int64_t left = max_sweeps - to->done, look = quick ? BURST : LOOK, burst = left < look ? left : look;
         const int64_t made = sweep_columns(s, to, to->accuracy, burst, deadline);
         if (made == INTERRUPTED) return MSSL_AGAIN;
         if (made < 0) return MSSL_BROKE;
@@ -726,11 +953,23 @@ static int64_t solve_block(state *s, progress *to, double target, int64_t max_sw
         assemble(s);
         *at = certify(s, lapack);
         if (at->gap <= target) {
-            if (m <= DENSE_UP_TO && digits) refine(s, to->column_tol, lapack, Sigma, at);
             inverse(s, Sigma, lapack);
+            if (small && digits) refine(s, Sigma, f, at);
             return MSSL_DONE;
         }
-        if (made < burst) {
+        if (quick && made == burst && !isnan(at->log_determinant)) {
+            double *Omega = s->omega, *M = s->gram + 2 * m * m, square;
+            inverse(s, Sigma, lapack);
+            scatter(s, Omega);
+            if (newton(s, Omega, Sigma, f, target, INFINITY, at) == MSSL_DONE) return MSSL_DONE;
+            clip_box(s, Sigma, M);
+            compress(s, Omega);
+            if (distance(s, M, 1.0, &square) < 0.9) {
+                memcpy(s->W, M, (size_t)(m * m) * sizeof(double));
+                regress(s, Omega);
+            }
+            to->before = INFINITY;
+        } else if (quick || made < burst) {
             to->accuracy *= at->gap == INFINITY ? 0.1 : least(most(STOP * target / at->gap, 0.01), 0.3);
             to->column_tol = least(to->column_tol, sqrt(to->accuracy) / (double)m);
         }
@@ -742,9 +981,10 @@ static int64_t solve_block(state *s, progress *to, double target, int64_t max_sw
 }
 
 /* Start from a solution of a nearby problem: its Omega (regressions), and its inverse as dual point, clipped into the box or, where
-   that is not near, drawn towards S as far as the penalties ask. Returns the tolerance of the first columns, 0 where the start is
-   no good. */
-static double warm_start(state *s, const double *Omega, const double *Sigma, const mssl_lapack *lapack) {
+   that is not near, drawn towards S as far as the penalties ask. Returns the tolerance of the first columns: 0 where the start is
+   no good, infinite where Newton steps ended at the solution already. */
+static double warm_start(state *s, const double *Omega, const double *Sigma, const mssl_lapack *lapack, face *f, double *Z,
+                         double target, point *at) {
     const int64_t m = s->m;
     double *O = s->omega, *nearby = s->gram + 2 * m * m, share = 1.0, square;
     for (int64_t a = 0; a < m; a++)
@@ -752,10 +992,12 @@ static double warm_start(state *s, const double *Omega, const double *Sigma, con
             const int64_t i = s->own == NULL ? a : s->own[a], j = s->own == NULL ? b : s->own[b];
             const double unit = s->unit[a] * s->unit[b];
             O[a * m + b] = Omega[i * s->p + j] / unit;
-            nearby[a * m + b] = Sigma[i * s->p + j] * unit;
+            Z[a * m + b] = Sigma[i * s->p + j] * unit;
         }
+    if (m <= DENSE_UP_TO && newton(s, O, Z, f, target, NEAR_ENOUGH, at) == MSSL_DONE) return INFINITY;
     compress(s, O);
     regress(s, O);
+    memcpy(nearby, Z, (size_t)(m * m) * sizeof(double)); /* Z may be room of the bound below */
     for (int drawn = 0; drawn < 2; drawn++) {
         for (int64_t i = 0; i < m; i++) {
             const double *Si, *Li, *restrict given = nearby + i * m;
@@ -821,6 +1063,14 @@ int64_t MSSL(graph_components)(int64_t p, const double *S, double alpha, const d
     return largest;
 }
 
+/* Pairs of a face of components of so many variables, and room for one of its two tables. */
+static int64_t face_pairs(int64_t largest) { return largest * (largest + 1) / 2 < MOST_FACE ? largest * (largest + 1) / 2 : MOST_FACE; }
+
+static int64_t face_table(int64_t largest) {
+    const int64_t m = largest < DENSE_UP_TO ? largest : DENSE_UP_TO, n = face_pairs(largest);
+    return n * n > 5 * m * m ? n * n : 5 * m * m;
+}
+
 static int64_t graph_lasso(int64_t p, const double *S, double alpha, const double *weights, const double *e, double tol,
                            int64_t max_sweeps, int64_t digits, double seconds, const double *warm_Omega, const double *warm_Sigma,
                            double *Omega, double *Sigma, double *dual, const int64_t *labels, int64_t largest, double *room,
@@ -833,7 +1083,11 @@ static int64_t graph_lasso(int64_t p, const double *S, double alpha, const doubl
         memset(to, 0, sizeof(progress));
         to->largest = largest;
     }
-    double *block = (double *)(begin + p + 2);
+    double *place = (double *)(begin + p + 2);
+    const int64_t n = face_pairs(to->largest), table = face_table(to->largest);
+    face faces = {n, (int64_t *)place, (int64_t *)place + n, place + 2 * n, place + 3 * n, place + 4 * n, place + 5 * n, place + 5 * n + table};
+    face *f = &faces;
+    double *block = place + 5 * n + 2 * table;
     for (int64_t i = 0; i < p; i++) count = labels[i] + 1 > count ? labels[i] + 1 : count;
     const int everything = count == 1 && p > DENSE_UP_TO; /* one large component: the answers' space is its room */
     if (largest >= 0) {
@@ -882,14 +1136,15 @@ static int64_t graph_lasso(int64_t p, const double *S, double alpha, const doubl
              attempt++) {
             if (to->inside == 0) {
                 const double pivot = attempt == 0 ? 0.0 : cold_start(&s, attempt == 2, lapack);
-                const double column_tol = attempt == 0            ? warm_start(&s, warm_Omega, warm_Sigma, lapack)
+                const double column_tol = attempt == 0            ? warm_start(&s, warm_Omega, warm_Sigma, lapack, f, Z, share, &at)
                                           : pivot > ILL_CONDITIONED ? 1e-2
                                           : attempt == 2 && pivot > 0.0 ? 1e-5 : 0.0;
-                if (column_tol == 0.0) continue;
+                if (column_tol == INFINITY) ended = MSSL_DONE;
+                if (column_tol == 0.0 || column_tol == INFINITY) continue;
                 to->column = 0, to->made = 0, to->inside = attempt + 1, to->column_tol = column_tol;
                 to->before = INFINITY, to->accuracy = most(STOP * share, 1e-28);
             }
-            ended = solve_block(&s, to, share, max_sweeps, digits, deadline, lapack, Z, &at);
+            ended = solve_block(&s, to, share, max_sweeps, digits, deadline, lapack, f, Z, &at);
             if (ended == MSSL_AGAIN) return ended;
             to->inside = 0;
         }
@@ -926,7 +1181,7 @@ int64_t MSSL(graph_lasso)(int64_t p, const double *S, double alpha, const double
     int64_t largest = -1;
     if (at->kept == NULL) {
         largest = MSSL(graph_components)(p, S, alpha, weights, labels);
-        const int64_t doubles = 4 * p + 2 + room_for(largest) + largest * largest;
+        const int64_t doubles = 4 * p + 2 + 5 * face_pairs(largest) + 2 * face_table(largest) + room_for(largest) + largest * largest;
         if (largest >= 0) at->kept = malloc(sizeof(progress) + (size_t)doubles * sizeof(double));
     }
     if (at->kept == NULL) return answer[0] = INFINITY, MSSL_BROKE;

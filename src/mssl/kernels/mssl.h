@@ -213,9 +213,10 @@ int64_t MSSL(graph_check)(int64_t p, const double S[p * p]);
 int64_t MSSL(graph_components)(int64_t p, const double S[p * p], double alpha, const double weights[p * p], int64_t labels[p]);
 
 /* The whole: every component scaled to a unit diagonal and solved by dual block coordinate descent, from warm_Omega and its
-   inverse (or a dual point) where they are not NULL, until the gaps' sum is at most tol max(1, |p + log det of the scaling|). The certificate takes the descent's own dual point W, support entries put to
+   inverse (or a dual point) where they are not NULL, with Newton steps where few variables are ill-conditioned, until the gaps' sum
+   is at most tol max(1, |p + log det of the scaling|). The certificate takes the descent's own dual point W, support entries put to
    S + L sign(Omega): with E = Omega^1/2 W Omega^1/2 - I of spectral radius r the gap is at most 1/2 |E|^2 / (1 - r).
-   With `digits` sweeps at the end give the parameters of few variables six digits: a gap leaves them uncertain by its root.
+   With `digits` Newton steps at the end give the parameters of few variables six digits: a gap leaves them uncertain by its root.
    Omega, its inverse Sigma and the dual point get the answer, labels the components. answer: gap, objective, log det Omega,
    sweeps, least and largest entry of Omega's diagonal; of MSSL_LIMIT the gap is infinite where nothing was found, of
    MSSL_UNBOUNDED the first number is the variable. */
