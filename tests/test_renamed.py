@@ -53,6 +53,14 @@ def test_an_old_name_is_the_new_one_with_a_warning() -> None:
         assert Model(gone=1).get_params() == Model().get_params()
 
 
+def test_an_old_name_beside_its_new_one_is_an_error_by_position_too() -> None:
+    for positions, names in (((), {"size": 2, "width": 3}), ((2,), {"width": 3})):
+        with pytest.warns(FutureWarning), pytest.raises(TypeError, match="`width` is the old name of `size`"):
+            Model(*positions, **names)
+    with pytest.warns(FutureWarning):
+        assert Model(2, gone=1).size == 2
+
+
 def test_new_names_and_clones_are_silent_and_the_signature_has_new_names_only() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

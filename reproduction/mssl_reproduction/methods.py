@@ -69,15 +69,14 @@ def classifier(method: str, n_tasks: int, grid: dict[str, Any]) -> Any:
     common = {"cv": grid["folds"], "search_tol": grid["search tolerance"]}
     further: dict[str, Any] = {"tol": grid["tolerance"]}
     if method == DEFAULT:
-        return MSSLClassifierCV(**further, **common)
+        return MSSLClassifierCV(MSSLClassifier(**further), **common)
     if method in LEARNED:
         return MSSLClassifierCV(
-            MSSLClassifier(formulation="paper", max_iter=grid["rounds"]),
+            MSSLClassifier(formulation="paper", max_iter=grid["rounds"], **further),
             {"graph_penalty": grid["strengths"], "coef_penalty": grid["strengths"]},
             search="grid",
             selection="graph" if method == STABLE else "prediction",
             stability=StabilitySelection(random_state=0),
-            **further,
             **common,
         )
     loss = {"loss": "bernoulli", **further}

@@ -61,8 +61,9 @@ def _translating_init(init: Callable[..., None]) -> Callable[..., None]:
             args, params = self._old_positions(args, params)
         if params.keys() & type(self)._old_names.keys():
             bound = signature(init).bind_partial(self, *args)
+            (_, *given) = bound.arguments.items()  # without self
             bound.apply_defaults()
-            params = translated(self, params, bound.arguments)
+            args, params = (), translated(self, {**dict(given), **params}, bound.arguments)
         init(self, *args, **params)
 
     translating._translates = True  # type: ignore[attr-defined]  # functions hold attributes

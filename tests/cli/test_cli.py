@@ -488,7 +488,7 @@ def test_weights_are_integrated_out_unless_another_method_is_asked_for(family, t
         assert json.loads(call(*args, "--jobs", "2", "--json").stdout)["mixture"] == found["mixture"]
     # A parameter of the paper's method asks for it.
     assert json.loads(call(*args, "--set", "graph_penalty=0.3", "--json").stdout)["method"] == "p-mssl"
-    mixture = json.loads(call(*args, "--set", "structure=ridge", "--json").stdout)["mixture"]
+    mixture = json.loads(call(*args, "--set", "prior=ridge", "--json").stdout)["mixture"]
     assert {name.split(",")[0] for name in mixture} == {"ridge"}
 
 
@@ -522,7 +522,7 @@ def test_a_graph_without_fitted_edges_says_where_the_found_ones_are(tmp_path):
     y = X @ centre * np.where(tasks < 3, 1, -1) + random.normal(size=240)  # two groups, which no mean explains
     table = pandas.DataFrame(X, columns=[f"x{j}" for j in range(12)]).assign(task=tasks, y=y)
     table.to_csv(tmp_path / "data.csv", index=False)
-    args = ("fit", tmp_path / "data.csv", "--task", "task", "--target", "y", "--set", "structure=ridge")
+    args = ("fit", tmp_path / "data.csv", "--task", "task", "--target", "y", "--set", "prior=ridge")
     call(*args, "--save", tmp_path / "m.npz")
     fitted, found = call("graph", tmp_path / "m.npz"), call("graph", tmp_path / "m.npz", "--show", "relations")
     assert len(fitted.stdout.splitlines()) == 1 < len(found.stdout.splitlines())
