@@ -131,10 +131,12 @@ def _solve_related(problem: Quadratic, coupling: Coupling, tasks: Index) -> tupl
     rank = int(np.count_nonzero(diagonal > len(whole) * _EPS * diagonal.max(initial=0.0)))
     kept, R = order[:rank], R[:rank, :rank]
 
+    # For weights that nearly agree the sums of PV cancel: they have the longest numbers.
+    longest, precise = own.astype(np.longdouble), P.astype(np.longdouble)
     z, best, gap = np.zeros(M.shape[1]), np.zeros(M.shape[1]), np.inf
     for _ in range(_REFINEMENTS + 2):
         pull = z.reshape(-1, d).copy()
-        pull[:K] = own.T @ (P @ (own @ pull[:K]))
+        pull[:K] = longest.T @ (precise @ (longest @ pull[:K].astype(np.longdouble)))
         g = (M.T @ (M @ z - t) + pull.ravel()) / sizes
         half = linalg.solve_triangular(R, g[kept], trans="T", check_finite=False)
         reached = 0.5 * float(half @ half)
@@ -145,7 +147,7 @@ def _solve_related(problem: Quadratic, coupling: Coupling, tasks: Index) -> tupl
     Z = best.reshape(-1, d)
     # R⁻ᵀMᵀ projects: an error of the residual counts at most as it is. The prior's gradient has its own error.
     of_rows = _EPS * (np.abs(M) @ np.abs(best) + np.abs(t))
-    error, digits = np.zeros_like(Z), K * _EPS
+    error, digits = np.zeros_like(Z), K * float(np.finfo(np.longdouble).eps)
     error[:K] = digits * (np.abs(own.T) @ (np.abs(P) @ (np.abs(own) @ np.abs(Z[:K]))))
     inverse = linalg.solve_triangular(R, np.eye(rank), check_finite=False)
     of_prior = (error.ravel() / sizes)[kept] @ np.sqrt(np.sum(inverse**2, axis=1))
