@@ -15,6 +15,7 @@ parts of tasks that have been read.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,7 +76,8 @@ class TaskSplitter(BaseCrossValidator):
         y : array of shape (N,) or (n, K), optional
             Targets.
         groups : array of shape (N,), optional
-            Task of each row, where there is no task column.
+            Task of each row, where there is no task column. :class:`TaskGroupKFold` takes the group of each row here
+            and :class:`TaskBlockKFold` its time, by default the order of the rows (of each task).
 
         Yields
         ------
@@ -83,8 +85,9 @@ class TaskSplitter(BaseCrossValidator):
         """
         yield from self._split(X, y, groups)
 
+    @abstractmethod
     def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
-        raise NotImplementedError  # pragma: no cover - subclasses define it
+        """Training and test rows, fold by fold."""
 
 
 class _Dealt(TaskSplitter):
@@ -441,22 +444,7 @@ class TaskGroupKFold(_Dealt):
     [2 4 2 4]
     """
 
-    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[Split]:
-        """Yield training and test rows.
-
-        Parameters
-        ----------
-        X : array or frame of shape (N, d), (n, d) or (n, K, d)
-            Features; only their number of rows and their task column are looked at.
-        y : array of shape (N,) or (n, K), optional
-            Targets.
-        groups : array of shape (N,)
-            Group of each row.
-
-        Yields
-        ------
-        train, test : ndarrays of int
-        """
+    def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
         yield from self.of_tasks(X, y, None, groups, None)
 
     def of_tasks(self, X: Any, y: Any, tasks: Any, groups: Any, order: Any) -> Iterator[Split]:
@@ -566,22 +554,7 @@ class TaskBlockKFold(TaskSplitter):
         self.forward = forward
         self.task_column = task_column
 
-    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[Split]:
-        """Yield training and test rows.
-
-        Parameters
-        ----------
-        X : array or frame of shape (N, d), (n, d) or (n, K, d)
-            Features; only their number of rows and their task column are looked at.
-        y : array of shape (N,) or (n, K), optional
-            Targets.
-        groups : array of shape (N,), optional
-            Time of each row; the order of the rows (of each task) by default.
-
-        Yields
-        ------
-        train, test : ndarrays of int
-        """
+    def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
         yield from self.of_tasks(X, y, None, None, groups)
 
     def of_tasks(self, X: Any, y: Any, tasks: Any, groups: Any, order: Any) -> Iterator[Split]:
@@ -638,9 +611,9 @@ def _codes(name: str, values: Any, n: int) -> Index:
 class _InTime(TaskSplitter):
     """Splitters that take the rows of each task to be in the order of time."""
 
+    @abstractmethod
     def _bounds(self, sizes: Index, tasks: NDArray[Any]) -> Iterator[tuple[Any, Any, Any, Any]]:
         """Begin and end of training and test part of each fold, as numbers of each task's rows."""
-        raise NotImplementedError  # pragma: no cover - subclasses define it
 
     def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
         tasks, of_row = self._tasks(X, y, groups)

@@ -44,7 +44,7 @@ class FromMoments(SingleThreaded):
     def _fitted_on_workers(self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any) -> bool:
         """Forget moments of earlier calls; fit a Dask collection where its partitions are."""
         vars(self).pop("moments_", None)
-        if not is_dask(X) or self._loss().name != "gaussian":
+        if not is_dask(X) or not self._loss().quadratic:
             # The estimators that this class stands before have it; its own base, which a type checker sees, does not.
             by_passes: bool = super()._fitted_on_workers(X, y, tasks, sample_weight, offset)  # type: ignore[misc]
             return by_passes
@@ -140,7 +140,7 @@ def check_columns(model: Any) -> None:
 
 def check_moments(model: Any) -> None:
     """Raise where parameters ask for more than moments tell."""
-    if model._loss().name != "gaussian":
+    if not model._loss().quadratic:
         allowed = "moments tell all that least squares needs, and no other loss"
         raise refused("loss", model._loss().name, allowed, _COMPUTE)
     check_columns(model)

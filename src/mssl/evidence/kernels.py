@@ -117,7 +117,7 @@ class Exchangeable(TaskKernel):
     plain = True
 
     def started(self, K: int, v: float, t: float) -> Exchangeable:
-        return replace(self, v=v, t=t if self.mean else 0.0) if self.mean else replace(self, v=v + t, t=0.0)
+        return replace(self, v=v, t=t) if self.mean else replace(self, v=v + t, t=0.0)
 
     def matrix(self, K: int) -> Array:
         return self.v * np.eye(K) + self.t

@@ -259,4 +259,4 @@ def measures(loss: Loss, y: Array, mean: Array, weights: Array, base: Array) -> 
         }
     rmse = float(np.sqrt(np.average((y - mean) ** 2, weights=weights)))
     lost, alone = (float(weights @ loss.deviance(y, of)) for of in (mean, base))
-    return {"RMSE": rmse, "R2" if loss.name == "gaussian" else "D2": 1 - lost / alone if alone > 0 else float("nan")}
+    return {"RMSE": rmse, "R2" if loss.quadratic else "D2": 1 - lost / alone if alone > 0 else float("nan")}
