@@ -60,32 +60,6 @@ def test_a_folder_gives_the_model_of_the_table(folder, address, tmp_path):
     assert "stability" in told["graph_choice"]
 
 
-def test_labels_and_counts_are_fitted_by_passes(folder, address, tmp_path):
-    table = pd.read_csv(folder / "all.csv")
-    table["count"], table["label"] = abs(table.y).round().astype(int), np.where(table.y + table.b > 0, "up", "down")
-    for kind in ("parquet", "csv"):
-        (tmp_path / kind).mkdir()
-        for k in range(2):
-            part, path = table[k * 300 : (k + 1) * 300], tmp_path / kind / f"{k}.{kind}"
-            part.to_parquet(path, index=False) if kind == "parquet" else part.to_csv(path, index=False)
-    table.to_csv(tmp_path / "all.csv", index=False)
-    for family, target in (("poisson", "count"), ("binary", "label")):
-        others = ",".join({"y", "count", "label", "note"} - {target})
-        args = ("--task", "site", "--target", target, "--drop", others, "--family", family, "--json")
-        fixed = ("--set", "graph_penalty=0.1", "--set", "tol=1e-10")
-        call("fit", tmp_path / "all.csv", *args, *fixed, "--save", tmp_path / "one.npz")
-        one = mssl.load(tmp_path / "one.npz")
-        for data in (tmp_path / "parquet", tmp_path / "csv"):
-            given = (*args, *fixed, "--dask", address, "--save", tmp_path / "all.npz")
-            told = json.loads(call("fit", data, *given).stdout)
-            assert (told["rows"], told["tasks"], told["features"], told["family"]) == (600, 3, 4, family)
-            model = mssl.load(tmp_path / "all.npz")
-            np.testing.assert_allclose(model.coef_, one.coef_, atol=1e-7)
-            assert model.table_ == one.table_
-        call("predict", tmp_path / "all.npz", tmp_path / "all.csv", "-o", tmp_path / "predictions.csv")
-        assert len(pd.read_csv(tmp_path / "predictions.csv")) == 600
-
-
 def said(*args, code=1):
     result = call("fit", *args, code=code)
     return f"{result.output} {result.exception}"
@@ -93,7 +67,7 @@ def said(*args, code=1):
 
 def test_what_cannot_be_read_on_workers_is_said(folder, address, tmp_path):
     for options, match in (
-        (("--family", "poisson"), "fits settings that are given"),
+        (("--family", "poisson"), "--family poisson needs all rows in memory"),
         (("--missing", "drop"), "--missing needs all rows in memory"),
         (("--order", "a"), "--order needs all rows"),
         (("--report", tmp_path / "page.html"), "--report needs all rows"),

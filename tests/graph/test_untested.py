@@ -143,9 +143,9 @@ def test_workers_count_columns_too():
     frames = pytest.importorskip("dask.dataframe")
     pandas = pytest.importorskip("pandas")
     X, y, tasks = unrelated(0, lambda Z: Z[:, :2])
-    frame = pandas.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": X[:, 0] - X[:, 1], "y": 1.0 * (y > 0), "task": tasks})
+    frame = pandas.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": X[:, 0] - X[:, 1], "y": y, "task": tasks})
     parts = frames.from_pandas(frame, npartitions=3)
-    model = MSSLClassifier(task_column="task", **QUICK).fit(parts[["a", "b", "c", "task"]], parts["y"])
+    model = MSSLRegressor(task_column="task", **QUICK).fit(parts[["a", "b", "c", "task"]], parts["y"])
     assert model.graph_.relations(1.0).untested == "the weights of 2 " + WHY.format("s")
 
 

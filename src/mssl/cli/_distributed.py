@@ -1,4 +1,4 @@
-"""Folders of tables as tasks to fit, read by the workers of a Dask cluster, which keep the features to themselves."""
+"""Folders of tables as moments, made by the workers of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -56,16 +56,6 @@ def read_moments(
     return TableFacts(schema=schema, family="gaussian", counts=whole.n, varies=bool(np.any(whole.yy > 0))), moments
 
 
-def fit_by_passes(address: str, model: Any, table: TableOptions, page: str | None) -> tuple[TableFacts, Any]:
-    """A model of labels or counts, fitted to features that the workers keep."""
-    with _reading(address, table, page) as (_, frame, schema):
-        X, y, tasks = frame.drop(columns=[schema.task, schema.target]), frame[schema.target], frame[schema.task]
-        model.fit(X, y, tasks=tasks)
-        counts = tasks.value_counts().compute().to_numpy()
-    schema.attach(model)
-    return TableFacts(schema=schema, family=table.family, counts=counts, varies=True), model
-
-
 @contextmanager
 def _reading(address: str, table: TableOptions, page: str | None) -> Iterator[tuple[Any, Any, TableSchema]]:
     """A client, the lazy frame of all files, and what its columns mean; what cannot be read is told in their terms."""
@@ -84,7 +74,7 @@ def _reading(address: str, table: TableOptions, page: str | None) -> Iterator[tu
         raise DataError(f"{paths[0]!r} has no column {listing(lost)}; it has {listing(names)}.")
     with _client(address) as client:
         try:
-            frame = _lazy(paths, wanted, "string" if table.family == "binary" else "float64")
+            frame = _lazy(paths, wanted)
             yield client, frame, TableSchema(table.task, table.target, tuple(ColumnSchema(n, None) for n in features))
         except (ValueError, TypeError) as error:
             if isinstance(error, MSSLError):
@@ -104,15 +94,15 @@ def find_files(pattern: str) -> list[str]:
     return paths
 
 
-def _lazy(paths: list[str], wanted: list[str], target_kind: str) -> Any:
-    """A lazy frame of the columns that are needed, of which the last two are tasks, as text, and targets of a kind."""
+def _lazy(paths: list[str], wanted: list[str]) -> Any:
+    """A lazy frame of the columns that are needed, of which the last two are tasks, as text, and targets."""
     import dask.dataframe as dd
 
-    *features, task, target = wanted
+    task = wanted[-2]
     if paths[0].endswith(".parquet"):
         frame = dd.read_parquet(paths, columns=wanted)
         return frame.assign(**{task: frame[task].astype("string")})
-    kinds = dict.fromkeys(features, "float64") | {task: "string", target: target_kind}
+    kinds = dict.fromkeys(wanted, "float64") | {task: "string"}
     blocks = None if any(path.endswith(".gz") for path in paths) else "default"
     separator = "\t" if ".tsv" in paths[0] else ","
     return dd.read_csv(paths, usecols=wanted, dtype=kinds, sep=separator, blocksize=blocks)[wanted]

@@ -10,12 +10,11 @@ from typing import Any
 import click
 
 from mssl._validation import warn
-from mssl.cli._distributed import fit_by_passes, read_moments
+from mssl.cli._distributed import read_moments
 from mssl.cli._options import Running, edges_option, running_options, settings_option
 from mssl.cli._output import check_target, forget_running, print_facts, print_json, print_table, record_beside
 from mssl.cli._tables import TableFacts, TableOptions, Training, read_training, table_options
 from mssl.cli._words import in_options
-from mssl.estimators.base import MultiTaskEstimator
 from mssl.graph.display import display
 from mssl.graph.export import short_name
 from mssl.methods import BAYESIAN, lacks_graph, make_estimator
@@ -151,15 +150,12 @@ def _fit_distributed(
     seed: int,
     running: dict[str, Any],
 ) -> tuple[TableFacts, Any]:
-    family = "gaussian" if table.family == "auto" else table.family
-    model = make_estimator(method, family, fixed, seed=seed, **running)
-    if family != "gaussian":
-        if not isinstance(model, MultiTaskEstimator):
-            raise click.UsageError(
-                f"--family {family} with --dask fits settings that are given, and --method {method} would choose them "
-                "on rows in memory. Give them (--set graph_penalty=0.3), or fit a sample of the rows without --dask."
-            )
-        return fit_by_passes(cluster, model, table, page)
+    if table.family not in ("auto", "gaussian"):
+        raise click.UsageError(
+            f"--family {table.family} needs all rows in memory, and --dask keeps sums for least squares alone; leave "
+            "out --dask, or fit a sample of the rows without it."
+        )
+    model = make_estimator(method, "gaussian", fixed, seed=seed, **running)
     if not hasattr(model, "fit_moments"):
         raise click.UsageError(f"--method {method} needs all rows in memory; leave out --dask.")
     training, moments = read_moments(cluster, model._moment_folds(), bool(running["verbose"]), table, page)

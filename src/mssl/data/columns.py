@@ -8,7 +8,6 @@ import numpy as np
 from scipy import sparse
 
 from mssl._typing import Array
-from mssl.data.design import Design
 from mssl.data.layouts import TaskData
 
 _SHARES = np.linspace(0.0, 1.0, 21)  # quantiles of a column that are kept
@@ -36,7 +35,7 @@ def feature_spreads(model: Any, n_features: int) -> Array | None:
     return quantiles[1:].std(axis=0) if quantiles.shape[1] == n_features else None
 
 
-def effective_columns(data: TaskData, enough: int, design: Design | None = None) -> int:
+def effective_columns(data: TaskData, enough: int) -> int:
     """How many columns of the input vary within tasks: the rank of their pooled within-task covariance.
 
     A category of L levels counts L − 1, since its indicators sum to one. A column counts once, whatever maps make of
@@ -48,8 +47,6 @@ def effective_columns(data: TaskData, enough: int, design: Design | None = None)
         The tasks.
     enough : int
         Where to stop counting.
-    design : Design, optional
-        The features as they were fitted, where X is with Dask's workers.
 
     Examples
     --------
@@ -62,7 +59,9 @@ def effective_columns(data: TaskData, enough: int, design: Design | None = None)
     total = data.weight_sums()
     total, found = np.where(total > 0, total, 1.0), np.empty((0, len(c)))
     for j in range(data.n_features if data.n_columns is None else data.n_columns):
-        x = _column(data, j, design)
+        x = data.X[:, [j]]
+        x = np.ravel(x.toarray() if sparse.issparse(x) else x).astype(float)
+        x = np.tile(x, data.n_tasks) if data.shared else x
         x = x / (np.abs(x).max(initial=0.0) or 1.0)
         for _ in range(2):  # the second time takes out the rounding of the first
             x = x - np.repeat(data.task_sums(c * x) / total, data.n_rows)
@@ -75,12 +74,3 @@ def effective_columns(data: TaskData, enough: int, design: Design | None = None)
         if len(found) == enough:
             break
     return len(found)
-
-
-def _column(data: TaskData, j: int, design: Design | None) -> Array:
-    """One column for all flat rows."""
-    if hasattr(data.X, "gather") and design is not None:
-        return design.predictor(np.tile(np.eye(1, data.n_features, j), (data.n_tasks, 1)))
-    x = data.X[:, [j]]
-    x = np.ravel(x.toarray() if sparse.issparse(x) else x).astype(float)
-    return np.tile(x, data.n_tasks) if data.shared else x

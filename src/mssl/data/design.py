@@ -13,8 +13,7 @@ Flat vectors are in task-major order: task k owns ``offsets[k]:offsets[k+1]``. A
 tasks) is stored once, yet flat vectors have length K·n.
 
 :class:`DenseBlocks` and :class:`SparseBlocks` are two ways to store the features, one block per task. Both answer
-the same questions; methods named ``…shared`` treat a single block as that of every task. A third one leaves them with
-the workers of a Dask cluster (:mod:`mssl.data.workers`).
+the same questions; methods named ``…shared`` treat a single block as that of every task.
 """
 
 from __future__ import annotations
@@ -468,11 +467,8 @@ class Design:
         if sparse.issparse(X) and centre and _spreads_vanish(X):
             X = X.toarray()
         stored: DenseBlocks | SparseBlocks
-        if hasattr(X, "gather"):  # features that are elsewhere
-            stored, means = X.gather(stored_bounds, weights, at_means)
-        else:
-            kind = SparseBlocks if sparse.issparse(X) else DenseBlocks
-            stored, means = kind.gather(X, stored_bounds, weights, at_means)
+        kind = SparseBlocks if sparse.issparse(X) else DenseBlocks
+        stored, means = kind.gather(X, stored_bounds, weights, at_means)
         task_means = stored.means_of_shared(by_task) if by_task is not None else np.broadcast_to(means, (K, d))
         if centres is not None:
             target = np.broadcast_to(np.asarray(centres, dtype=float), (K, d))

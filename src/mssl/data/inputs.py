@@ -35,9 +35,9 @@ def in_memory(name: str, values: Any) -> Any:
     if not known or size > LARGEST_PULLED:
         raise DataError(
             f"{name} is a Dask collection of {what}, and its rows are needed in memory; arrays up to "
-            f"{LARGEST_PULLED // 2**20} MiB are pulled in. On the workers are fits with linear features, searches of "
-            f"least squares, and predictions of means. Call .compute() on {name} if it fits, or give a sample of the "
-            "rows."
+            f"{LARGEST_PULLED // 2**20} MiB are pulled in. On the workers are fits and searches of least squares with "
+            f"linear features, and predictions of means. Call .compute() on {name} if it fits, or give a sample of the "
+            "rows: labels and counts need them in every step."
         )
     warn(f"{name} is a Dask collection, and its rows are needed: {what} are pulled into memory.")
     return values.compute()

@@ -307,7 +307,7 @@ def read_tasks(
 
 
 def read_chunk(
-    X: Any, y: Any, tasks: Any = None, sample_weight: Any = None, *, task_column: Any = None, y_numeric: bool = True
+    X: Any, y: Any, tasks: Any = None, sample_weight: Any = None, *, task_column: Any = None
 ) -> TaskData | None:
     """Some of the rows of tasks in the long layout, all of them numbers; None where there are none.
 
@@ -320,7 +320,7 @@ def read_chunk(
         )
     if _num_samples(X) == 0:
         return None
-    data = read_tasks(X, y, tasks=tasks, task_column=task_column, sample_weight=sample_weight, y_numeric=y_numeric)
+    data = read_tasks(X, y, tasks=tasks, task_column=task_column, sample_weight=sample_weight)
     if data.layout != "long":
         raise LayoutError(
             f"The rows have the {data.layout} layout; chunks have the long one: X of shape (N, d), y of shape (N,), "

@@ -26,12 +26,11 @@ from mssl.data.labels import two_classes
 from mssl.data.layouts import TaskData, check_target_sizes, read_tasks
 from mssl.data.moments import Moments
 from mssl.data.targets import TargetTransform, learn_transform
-from mssl.data.workers import read_on_workers
 from mssl.estimators.errors import errors_of
 from mssl.estimators.fitted import Fitted, typed
 from mssl.estimators.gaps import check_rows, fit_rows
 from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
-from mssl.estimators.moments import check_columns, check_moments, remember_columns, remember_moments
+from mssl.estimators.moments import check_moments, remember_moments
 from mssl.estimators.prediction import Rows, TaskPredictor
 from mssl.estimators.spec import FitSpec, TaskShape, warn_if_ordinary
 from mssl.estimators.summary import Summary, summarise
@@ -325,17 +324,6 @@ class MultiTaskEstimator(TaskEstimator):
         remember_moments(self, moments)
         data = moments.together().to_tasks()
         return self._fit_tasks(data, data.X, data.y)
-
-    def _fitted_on_workers(self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any) -> bool:
-        if not is_dask(X) or offset is not None:
-            return False
-        check_columns(self)
-        self._begin()
-        read = read_on_workers(X, y, tasks, sample_weight, task_column=self.task_column, y_numeric=self._numeric)
-        data = self._with_targets(read)
-        remember_columns(self, data.n_features, data.feature_names)
-        self._fit_tasks(data, X, y)
-        return True
 
     def _fit_tasks(self, data: TaskData, X: Any, y: Any) -> Self:
         """Fit to tasks that were read; callbacks are told X and y."""

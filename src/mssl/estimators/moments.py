@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Self
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
-from mssl._typing import Labels
 from mssl._validation import check_instance, refused, warn
 from mssl.data.inputs import feature_labels, is_dask
 from mssl.data.moments import Moments
@@ -45,9 +44,7 @@ class FromMoments(SingleThreaded):
         """Forget moments of earlier calls; fit a Dask collection where its partitions are."""
         vars(self).pop("moments_", None)
         if not is_dask(X) or not self._loss().quadratic:
-            # The estimators that this class stands before have it; its own base, which a type checker sees, does not.
-            by_passes: bool = super()._fitted_on_workers(X, y, tasks, sample_weight, offset)  # type: ignore[misc]
-            return by_passes
+            return False
         self._fit_moments(self._read_moments(X, y if offset is None else y - offset, tasks, sample_weight))
         self.has_offset_ = offset is not None
         return True
@@ -125,8 +122,11 @@ class FromMoments(SingleThreaded):
 _COMPUTE = "Fit rows in memory (.compute() a Dask collection)."
 
 
-def check_columns(model: Any) -> None:
-    """Raise where parameters ask for other columns than those of chunks as they are."""
+def check_moments(model: Any) -> None:
+    """Raise where parameters ask for more than moments tell, or for other columns than those of chunks as they are."""
+    if not model._loss().quadratic:
+        allowed = "moments tell all that least squares needs, and no other loss"
+        raise refused("loss", model._loss().name, allowed, _COMPUTE)
     features = getattr(model, "features", "linear")
     if not isinstance(features, str) or features not in ("linear", "auto"):
         raise refused("features", features, "chunks are read with their columns as they are: 'linear'", _COMPUTE)
@@ -137,13 +137,6 @@ def check_columns(model: Any) -> None:
         allowed = "chunks hold numbers that mean the same in all of them"
         raise refused("categorical_features", model.categorical_features, allowed, "Give a column of 0 and 1 a level.")
 
-
-def check_moments(model: Any) -> None:
-    """Raise where parameters ask for more than moments tell."""
-    if not model._loss().quadratic:
-        allowed = "moments tell all that least squares needs, and no other loss"
-        raise refused("loss", model._loss().name, allowed, _COMPUTE)
-    check_columns(model)
     if getattr(model, "target_transform", None) is not None:
         allowed = "moments are of the targets as they are: None"
         raise refused("target_transform", model.target_transform, allowed, _COMPUTE)
@@ -154,11 +147,7 @@ def check_moments(model: Any) -> None:
 def remember_moments(model: Any, moments: Moments) -> None:
     """Keep what later calls are checked against."""
     model._begin()
-    remember_columns(model, moments.n_features, moments.feature_names)
-
-
-def remember_columns(model: Any, d: int, names: Labels | None) -> None:
-    """Keep what later calls are checked against, as for rows in the long layout."""
+    d, names = moments.n_features, moments.feature_names
     model.layout_, model.features_ = "long", feature_labels(names, d)
     model.n_features_in_ = d
     vars(model).pop("feature_names_in_", None)

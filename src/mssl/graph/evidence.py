@@ -11,7 +11,6 @@ from scipy.special import log_ndtr, ndtri
 
 from mssl._typing import Array, Index, Mask
 from mssl.data.columns import effective_columns
-from mssl.data.design import Design
 from mssl.data.layouts import TaskData
 from mssl.data.occasions import occasion_table, occasions_of
 from mssl.exceptions import ParameterError
@@ -156,19 +155,13 @@ def evidence_on_weights(
     prepared: Prepared, data: TaskData, shared_mean: Any = "auto", ranks: bool = False
 ) -> Untested | LazyEvidence:
     """The evidence on the relations of the tasks' weights; the parameters are those of :class:`RelationInput`."""
-    untested = nothing_to_test(data, prepared.design)
+    untested = nothing_to_test(data)
     return untested or LazyEvidence(RelationInput.of(prepared, shared_mean, ranks), len(prepared.noise))
 
 
-def nothing_to_test(data: TaskData, design: Design | None = None) -> Untested | None:
-    """That too few columns vary within tasks for relations of weights to be tested; None where there are enough.
-
-    Parameters
-    ----------
-    data, design
-        As for :func:`effective_columns`.
-    """
-    number = effective_columns(data, _FEWEST_COLUMNS, design)
+def nothing_to_test(data: TaskData) -> Untested | None:
+    """That too few columns vary within tasks for relations of weights to be tested; None where there are enough."""
+    number = effective_columns(data, _FEWEST_COLUMNS)
     told = (
         f"the weights of {number} column{'' if number == 1 else 's'} cannot show relations: at least {_FEWEST_COLUMNS} "
         "columns that vary within tasks are needed"
