@@ -177,8 +177,8 @@ def test_the_memory_of_grams_is_limited_and_a_switch_is_told():
         MSSLRegressor(memory_limit=100).partial_fit(X, y, tasks)
     grid = {"param_grid": {"graph_penalty": [0.1], "coupling": [1.0], "shared_mean": [False]}, "cv": 3}
     folds = MSSLRegressorCV(**grid).fit(X, y, tasks=tasks)
-    with pytest.warns(UserWarning, match=r"Moments of all folds would take"):
-        rows = MSSLRegressorCV(MSSLRegressor(memory_limit=1000), **grid).fit(X, y, tasks=tasks)
+    with pytest.warns(UserWarning, match=r"Grams would take"):
+        rows = MSSLRegressorCV(MSSLRegressor(memory_limit=100), **grid).fit(X, y, tasks=tasks)
     assert rows.best_score_ == pytest.approx(folds.best_score_, rel=1e-3)
     with pytest.raises(ParameterError, match="memory_limit is 0"):
         MSSLRegressor(memory_limit=0).fit(X, y, tasks=tasks)

@@ -29,7 +29,7 @@ from scipy import linalg
 
 from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import check_whole_number, refused
-from mssl.data.design import Design, default_memory_limit
+from mssl.data.design import ROUNDING, Design, default_memory_limit
 from mssl.data.distributed import chunks_of, numbered, tree_sum
 from mssl.data.folds import deal_rows
 from mssl.data.inputs import check_same_columns, listing, union_of_names
@@ -278,7 +278,7 @@ class Moments:
 
     @classmethod
     def by_cell(
-        cls, data: TaskData, cell: Index, n_cells: int, scales: Array | None = None, target_scale: float = 1.0
+        cls, data: TaskData, cell: Index, n_cells: int, scales: Array | float = 1.0, target_scale: float = 1.0
     ) -> Moments:
         """Moments of each cell of rows, collected in one pass over the data.
 
@@ -293,7 +293,7 @@ class Moments:
         scales, target_scale : ndarray of shape (d,) and float
             Units of the moments; by default those of the data.
         """
-        scales = np.ones(data.n_features) if scales is None else scales
+        scales = np.broadcast_to(scales, data.n_features)
         if data.shared:
             sums = _shared(data, cell[: len(data.X)], n_cells, scales, target_scale)
         else:
@@ -363,30 +363,28 @@ class Moments:
         n = np.atleast_2d(self.n).T
         (K, F), d = n.shape, self.n_features
         means, xx, xy = (
-            np.swapaxes(np.reshape(part, (F, K, *part.shape[self.n.ndim :])), 0, 1)
+            np.swapaxes(np.reshape(part, (F, -1, *part.shape[self.n.ndim :])), 0, 1)
             for part in (self.means, self.xx, self.xy)
         )
-        scatter = np.empty((K, F, d + 1, d + 1))
-        scatter[..., :d, :d] = xx
-        scatter[..., :d, d] = scatter[..., d, :d] = xy
-        scatter[..., d, d] = np.atleast_2d(self.yy).T
-        spread = np.sqrt(np.maximum(np.einsum("...jj->...j", scatter), 0.0))
+        spread = np.sqrt(np.maximum(np.einsum("...jj->...j", xx), 0.0))
         unit = np.where(spread > 0, spread, np.inf)  # what does not vary has no products but of rounding
-        scatter /= unit[..., :, None] * unit[..., None, :]
-        table = np.matmul(linalg.helmert(d + 2).T, np.swapaxes(_roots(scatter), -1, -2))
-        del scatter
-        table *= np.sqrt((d + 2) / np.where(n > 0, n, 1.0))[..., None, None] * spread[..., None, :]
-        table[..., :d] += means[:, :, None]
-        table[..., d] += np.atleast_2d(self.target_means).T[..., None]
-        table = table[n > 0].reshape(-1, d + 1)
-        task, fold = np.repeat(np.nonzero(n > 0), d + 2, axis=1)
+        root, products = _roots(xx / (unit[..., :, None] * unit[..., None, :]), xy / unit)
+        basis = linalg.helmert(d + 2).T
+        size = np.sqrt((d + 2) / np.where(n > 0, n, 1.0))[..., None]
+        rest = np.sqrt(np.maximum(np.atleast_2d(self.yy).T - np.sum(products**2, axis=-1), 0.0))
+        y = size * (products @ basis[:, :d].T + rest[..., None] * basis[:, d])
+        y += np.atleast_2d(self.target_means).T[..., None]
+        X = np.matmul(basis[:, :d], np.swapaxes(root, -1, -2)) * (size[: len(xx), :, None] * spread[..., None, :])
+        X += means[:, :, None]
+        held = n > 0
+        task, fold = np.repeat(np.nonzero(held), d + 2, axis=1)
         return TaskData(
-            np.ascontiguousarray(table[:, :d]),
-            table[:, d].copy(),
+            X[held[: len(xx)]].reshape(-1, d),
+            y[held].ravel(),
             n[task, fold] / (d + 2),
             np.searchsorted(task, np.arange(K + 1)),
             self.tasks,
-            "long",
+            "long" if len(xx) == K else "shared",
             feature_names=self.feature_names,
             groups=fold if F > 1 else None,
         )
@@ -435,15 +433,18 @@ def _of_partition(
     return numbered(number, partial(Moments.from_rows, **settings, random_state=[seed, number]), X, y, tasks, weights)
 
 
-def _roots(scatter: Array) -> Array:
-    """L with L Lᵀ = S, of many matrices with ones (or zeros) on the diagonal."""
+def _roots(scatter: Array, products: Array) -> tuple[Array, Array]:
+    """L with L Lᵀ = S, of many matrices with ones (or zeros) on the diagonal, and L⁻¹ q."""
     empty = np.einsum("...jj->...j", scatter) == 0
     try:
-        root = np.linalg.cholesky(scatter + empty[..., None] * np.eye(scatter.shape[-1]))
-        return np.where(empty[..., None, :], 0.0, root)
+        root = np.asarray(np.linalg.cholesky(scatter + empty[..., None] * np.eye(scatter.shape[-1])), float)
+        solved = np.asarray(np.linalg.solve(root, products[..., None])[..., 0], float)
+        return np.where(empty[..., None, :], 0.0, root), solved
     except np.linalg.LinAlgError:  # columns that depend on each other
         values, vectors = np.linalg.eigh(scatter)
-        return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :])
+        lengths = np.sqrt(np.where(values > ROUNDING * values.max(axis=-1, keepdims=True), values, 0.0))
+        turned = np.matmul(np.swapaxes(vectors, -1, -2), products[..., None])[..., 0]
+        return vectors * lengths[..., None, :], turned / np.where(lengths > 0, lengths, np.inf)
 
 
 def _of_tasks(

@@ -1,12 +1,8 @@
-r"""Folds that a path of fits can be run on: by moments, whose cost does not grow with n, or by rows.
+"""Folds that a path of fits can be run on.
 
-For least squares everything a fit and its test deviance need are moments (:mod:`mssl.data.moments`). They are collected
-once, for every cell of rows that are always together in training or test parts; a training part is then a sum of cells
-(for K folds: the total less one fold), the intercept is eliminated and the features scaled again, so that the fit is
-the one that the rows themselves would give:
-
-.. math:: G = xx,\quad q = xy,\quad
-          \sum_{test}(y - x\cdot w - b)^2 = yy - 2 w \cdot xy + w^\top xx\, w + n (\bar y - \bar x \cdot w - b)^2
+For least squares a training part and its test deviance depend on the moments of the rows alone. Where cells of rows
+that are always in the same part have more rows than features, a few rows with the same moments take their place
+(:func:`compressed`), so that the cost of a search does not grow with n.
 
 Test deviances are divided by each task's noise variance in the training part, moderated
 (:mod:`mssl.solvers.start`). The noise variance of all rows would be smallest for the tasks whose test rows a
@@ -21,65 +17,31 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property, wraps
 from inspect import signature
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils.sparsefuncs import min_max_axis
 
 from mssl._typing import Array, Mask
-from mssl.data.design import ROUNDING, Design
 from mssl.data.folds import Folds
 from mssl.data.inputs import is_missing
 from mssl.data.layouts import TaskData, subset
 from mssl.data.moments import Moments
 from mssl.estimators.gaps import fit_with_gaps, has_gaps
 from mssl.estimators.spec import FitSpec
+from mssl.judge.compare import mean_by_task
 from mssl.losses import Loss
 from mssl.metrics import area_under_curve, task_means
-from mssl.solvers.fit import Prepared, Settings, from_quadratic, mean_of_settings, prepare
-from mssl.solvers.quadratic import GramQuadratic, tell_beyond
+from mssl.solvers.fit import Prepared, mean_of_settings, prepare
+from mssl.solvers.quadratic import GramQuadratic
 
 
-class _PreparedOnce:
-    """Data that are prepared once for each kind of settings; another shared mean or tolerance costs nothing."""
+class Dataset:
+    """Rows of a data set, all or some, prepared once for each kind of settings.
 
-    def __init__(self, tasks: NDArray[Any], n_features: int) -> None:
-        self.tasks, self.n_tasks, self.n_features = tasks, len(tasks), n_features
-        self._known: dict[str, Prepared] = {}
-
-    def _prepare(self, loss: Loss, settings: Settings, needs_start: bool, free_units: bool) -> Prepared:
-        raise NotImplementedError  # pragma: no cover - subclasses define it
-
-    def prepared(self, spec: FitSpec) -> Prepared:
-        """The data, ready to fit."""
-        settings, on_residuals = spec.settings, spec.structure.relates == "residual"
-        kind = (spec.needs_start, spec.free_units, on_residuals)
-        plain = replace(settings, shared_mean=False, tol=1.0, max_iter=1, max_inner=1, solver="auto")
-        key = repr((plain, kind, type(spec.loss).__qualname__, spec.loss.get_params()))
-        if key not in self._known:
-            settings.check(self.n_tasks)
-            made = self._prepare(spec.loss, replace(settings, shared_mean=False), *kind[:2])
-            self._known[key] = made if on_residuals else _without_rows(made)
-        known = self._known[key]
-        tau = mean_of_settings(known.base, known.noise, settings) if self.n_tasks > 1 else 0.0
-        if not isinstance(settings.shared_mean, str | bool | np.bool_):
-            tau /= known.unit**2  # given in the targets' units
-        return replace(known, mean_variance=tau, settings=settings)
-
-    def has_gaps(self, spec: FitSpec) -> bool:
-        """Whether targets are missing that a fit has to expect: :mod:`mssl.estimators.gaps`."""
-        return False
-
-
-def _without_rows(prepared: Prepared) -> Prepared:
-    """The same without the standardised features, a second copy of the data, where Grams have taken their place."""
-    if prepared.design is None or prepared.rows is not None or not isinstance(prepared.base, GramQuadratic):
-        return prepared
-    return replace(prepared, design=prepared.design.without_rows(), data=None)
-
-
-class Dataset(_PreparedOnce):
-    """Rows of a data set, all or some.
+    Another shared mean or tolerance costs nothing.
 
     Parameters
     ----------
@@ -92,9 +54,10 @@ class Dataset(_PreparedOnce):
     """
 
     def __init__(self, data: TaskData, loss: Loss, mask: Mask | None = None) -> None:
-        super().__init__(data.tasks, data.n_features)
+        self.tasks, self.n_tasks, self.n_features = data.tasks, data.n_tasks, data.n_features
         self.data, self.loss, self.mask = data, loss, mask
         self.y = data.y if mask is None else data.y[mask]
+        self._known: dict[str, Prepared] = {}
 
     @property
     def rows(self) -> TaskData:
@@ -108,109 +71,42 @@ class Dataset(_PreparedOnce):
     def prepared(self, spec: FitSpec) -> Prepared:
         """The data, ready to fit; where targets are missing, with those that a first fit expects."""
         if not self.has_gaps(spec):
-            return super().prepared(spec)
+            return self._prepared(spec)
         if "gaps" not in self._known:
             self._known["gaps"] = fit_with_gaps(spec, self.rows)[1]
         return replace(self._known["gaps"], settings=spec.settings)
 
-    def _prepare(self, loss: Loss, settings: Settings, needs_start: bool, free_units: bool) -> Prepared:
-        with warnings.catch_warnings():
-            if self.mask is not None:  # by chance a task's rows are of one class in some training part
-                warnings.filterwarnings("ignore", "All targets of", UserWarning)
-            return prepare(self.rows, loss, settings, needs_start=needs_start, free_units=free_units)
+    def _prepared(self, spec: FitSpec) -> Prepared:
+        settings, on_residuals = spec.settings, spec.structure.relates == "residual"
+        plain = replace(settings, shared_mean=False, tol=1.0, max_iter=1, max_inner=1, solver="auto")
+        kind = (spec.needs_start, spec.free_units, on_residuals)
+        key = repr((plain, kind, type(spec.loss).__qualname__, spec.loss.get_params()))
+        if key not in self._known:
+            settings.check(self.n_tasks)
+            with warnings.catch_warnings():
+                if self.mask is not None:  # by chance a task's rows are of one class in some training part
+                    warnings.filterwarnings("ignore", "All targets of", UserWarning)
+                without_mean = replace(settings, shared_mean=False)
+                made = prepare(
+                    self.rows, spec.loss, without_mean, needs_start=spec.needs_start, free_units=spec.free_units
+                )
+            self._known[key] = made if on_residuals else _without_rows(made)
+        known = self._known[key]
+        tau = mean_of_settings(known.base, known.noise, settings) if self.n_tasks > 1 else 0.0
+        if not isinstance(settings.shared_mean, str | bool | np.bool_):
+            tau /= known.unit**2  # given in the targets' units
+        return replace(known, mean_variance=tau, settings=settings)
 
 
-class _Fold:
-    """What folds share: the default score is minus the mean over tasks of the scaled test deviance."""
-
-    def deviances(self, prepared: Prepared, W: Array, intercepts: Array, loss: Loss) -> Array:
-        raise NotImplementedError  # pragma: no cover - subclasses define it
-
-    noise: Any  # what deviances are in units of; folds of the same rows with other features are given the same
-
-    def score(self, point: Any) -> float:
-        """Minus the mean over tasks of the scaled test deviance."""
-        return float(np.nanmean(self.task_scores(point)))
-
-    def task_scores(self, point: Any) -> Array:
-        """Minus the scaled test deviance of each task; NaN for tasks without test rows."""
-        return -self.deviances(point.prepared, point.result.W, point.result.intercepts, point.spec.loss)
-
-    def auc(self, point: Any) -> float:
-        """Of labels the area under the ROC curve, over the test rows of all tasks; NaN for other targets."""
-        return float("nan")
+def _without_rows(prepared: Prepared) -> Prepared:
+    """The same without the standardised features, a second copy of the data, where Grams have taken their place."""
+    if prepared.design is None or prepared.rows is not None or not isinstance(prepared.base, GramQuadratic):
+        return prepared
+    return replace(prepared, design=prepared.design.without_rows(), data=None)
 
 
-class GramFold(_Fold, _PreparedOnce):
-    """A fold held by its moments.
-
-    Parameters
-    ----------
-    train, test : Moments
-        Of the two parts.
-    scales, unit : ndarray of shape (d,) and float
-        Units of both.
-    spec : FitSpec
-        What the units of the deviances are estimated with.
-    """
-
-    def __init__(self, train: Moments, test: Moments, scales: Array, unit: float, spec: FitSpec) -> None:
-        super().__init__(train.tasks, train.n_features)
-        self.train, self.test, self.scales, self.unit = train, test, scales, unit
-        self.spec, self.intercept = spec, spec.settings.fit_intercept
-
-    def _scales(self, settings: Settings) -> Array:
-        """What to divide the moments' features by: the training part's own pooled scale, or back to the raw units."""
-        scales = self._pooled if settings.scale_features else 1.0 / self.scales
-        return scales * settings.factors(len(scales))
-
-    @cached_property
-    def _pooled(self) -> Array:
-        m = self.train
-        n = m.n[: len(m.means), None]
-        squares = np.einsum("kjj->kj", m.xx)
-        within = np.where(squares > n * (ROUNDING * m.means) ** 2, squares, 0.0).sum(axis=0)
-        return np.where(within > 0, np.sqrt(np.where(within > 0, within, 1.0) / n.sum()), 1.0)
-
-    def _prepare(self, loss: Loss, settings: Settings, needs_start: bool, free_units: bool) -> Prepared:
-        m, sigma = self.train, self._scales(settings)
-        gram, linear, squares = m.xx, m.xy, m.yy
-        target_means = feature_means = None
-        if self.intercept:
-            squares = np.where(squares > m.n * (ROUNDING * m.target_means) ** 2, squares, 0.0)
-            target_means, feature_means = m.target_means, np.broadcast_to(m.means / sigma, linear.shape)
-        else:
-            n = m.n[: len(m.means)]
-            gram = gram + n[:, None, None] * m.means[:, :, None] * m.means[:, None, :]
-            linear = linear + (m.n * m.target_means)[:, None] * m.means
-            squares = squares + m.n * m.target_means**2
-        base = GramQuadratic(
-            gram / np.outer(sigma, sigma), linear / sigma, 0.5 * squares, None, target_means, feature_means
-        )
-        prepared = from_quadratic(base, m.n - (1.0 if self.intercept else 0.0), settings, needs_start=needs_start)
-        return replace(prepared, unit=self.unit)
-
-    def deviances(self, prepared: Prepared, W: Array, intercepts: Array, loss: Loss) -> Array:
-        """Mean squared error of each task's test rows over its noise variance in the training part."""
-        t, V = self.test, W / self._scales(prepared.settings)
-        fitted = np.matmul(t.xx, V[:, :, None])[:, :, 0] if len(t.xx) == len(V) else V @ t.xx[0]
-        level = t.target_means - np.sum(t.means * V, axis=1) - intercepts
-        total = t.yy + np.einsum("kd,kd->k", V, fitted - 2 * t.xy) + t.n * level**2
-        return np.maximum(total, 0.0) / self._units
-
-    @cached_property
-    def _units(self) -> Array:
-        """What a task's sum of squared errors is divided by; NaN for tasks without test rows."""
-        return np.where(self.test.n > 0, self.test.n * self.noise / self.unit**2, np.nan)
-
-    @cached_property
-    def noise(self) -> Array:
-        """Noise variance of each task in the training part, in the targets' units."""
-        return self.unit**2 * noise_units(self.prepared(self.spec))
-
-
-class RowFold(_Fold, Dataset):
-    """A fold held by its rows, for any loss and any form of the data.
+class Fold(Dataset):
+    """A fold, whose default score is minus the mean over tasks of the scaled test deviance.
 
     Parameters
     ----------
@@ -228,64 +124,66 @@ class RowFold(_Fold, Dataset):
         super().__init__(data, loss, train)
         self.train_mask, self.test_mask, self.spec = train, test, spec
 
-    def predictors(self, prepared: Prepared, W: Array, intercepts: Array) -> tuple[TaskData, Array]:
-        """The test part and its linear predictors."""
-        part = subset(self.data, self.test_mask, all_tasks=False)
-        coef, b = prepared.to_user(W, intercepts)
+    @cached_property
+    def held_out(self) -> TaskData:
+        """The test part."""
+        return subset(self.data, self.test_mask, all_tasks=False)
+
+    def score(self, point: Any) -> float:
+        """Minus the mean over tasks of the scaled test deviance."""
+        return float(np.nanmean(self.task_scores(point)))
+
+    def predictors(self, point: Any) -> Array:
+        """Linear predictors of the test part."""
+        part = self.held_out
+        coef, b = point.prepared.to_user(point.result.W, point.result.intercepts)
         if part.shared:
-            return part, np.ravel(coef @ part.X.T + b[:, None])
+            return np.ravel(coef @ part.X.T + b[:, None])
         predictor = np.empty(len(part.y))
-        for k in range(self.n_tasks):
-            rows = slice(part.offsets[k], part.offsets[k + 1])
-            predictor[rows] = part.X[rows] @ coef[k] + b[k]
-        return part, predictor
+        for k, (begin, end) in enumerate(pairwise(part.offsets.tolist())):
+            predictor[begin:end] = part.X[begin:end] @ coef[k] + b[k]
+        return predictor
 
-    def deviances(self, prepared: Prepared, W: Array, intercepts: Array, loss: Loss) -> Array:
-        """Mean deviance of each task's test rows over its dispersion in the training part."""
-        part, predictor = self.predictors(prepared, W, intercepts)
-        weights = np.ones(len(part.y)) if part.weights is None else part.weights
+    def task_scores(self, point: Any) -> Array:
+        """Minus the mean deviance of each task's test rows over its dispersion in the training part."""
+        part, predictor, loss = self.held_out, self.predictors(point), point.spec.loss
         if type(loss) is type(self.loss):  # the same link: finite even where a mean rounds to an edge
-            deviance = weights * self.loss.deviance_at(part.y, predictor)
+            deviance = self.loss.deviance_at(part.y, predictor)
         else:
-            deviance = weights * self.loss.deviance(part.y, loss.inverse_link(predictor))
-        return self._by_task(part, weights, deviance) / self.noise
+            deviance = self.loss.deviance(part.y, loss.inverse_link(predictor))
+        return -mean_by_task(part, deviance, self._test_weights) / self.noise
 
-    def _by_task(self, part: TaskData, weights: Array, deviance: Array) -> Array:
-        """Mean of each task's weighted deviances; NaN for tasks without test rows."""
-        task = part.task_of_row
-        totals = np.bincount(task, weights=weights, minlength=self.n_tasks)
-        seen = totals > 0
-        mean = np.bincount(task, weights=deviance, minlength=self.n_tasks) / np.where(seen, totals, 1.0)
-        return np.where(seen, mean, np.nan)
+    @cached_property
+    def _test_weights(self) -> Array:
+        part = self.held_out
+        return np.ones(len(part.y)) if part.weights is None else part.weights
 
     def base_deviance(self) -> float:
         """Of labels the mean over tasks of the test rows' deviance by the training rows' base rates alone."""
-        part, train = subset(self.data, self.test_mask, all_tasks=False), self.rows
+        part, train = self.held_out, self.rows
         rate = task_means(train.y, train.task_of_row, train.weights, self.n_tasks)[part.task_of_row]
-        weights = np.ones(len(part.y)) if part.weights is None else part.weights
         rate = np.clip(rate, 1e-15, 1 - 1e-15)
-        return float(np.nanmean(self._by_task(part, weights, weights * self.loss.deviance(part.y, rate))))
+        return float(np.nanmean(mean_by_task(part, self.loss.deviance(part.y, rate), self._test_weights)))
 
     def auc(self, point: Any) -> float:
         """Of labels the area under the ROC curve, over the test rows of all tasks; NaN for other targets."""
         if not self.loss.labels:
             return float("nan")
-        part, predictor = self.predictors(point.prepared, point.result.W, point.result.intercepts)
-        return area_under_curve(part.y, predictor, part.weights)
+        return area_under_curve(self.held_out.y, self.predictors(point), self.held_out.weights)
 
     @cached_property
     def noise(self) -> Array:
         """Dispersion of each task in the training part, in the targets' units."""
         if isinstance(self.spec.settings.noise, str) and not self.loss.has_dispersion:
             return np.ones(self.n_tasks)
-        known = _PreparedOnce.prepared(self, self.spec)  # of known targets: expected ones vary less
+        known = self._prepared(self.spec)  # of known targets: expected ones vary less
         return known.unit**2 * noise_units(known)
 
 
-class ScoredFold(RowFold):
+class ScoredFold(Fold):
     """A fold of rows that a scikit-learn scorer judges."""
 
-    def __init__(self, fold: RowFold, scorer: Any, test: tuple[Any, ...], reader: Any) -> None:
+    def __init__(self, fold: Fold, scorer: Any, test: tuple[Any, ...], reader: Any) -> None:
         super().__init__(fold.data, fold.train_mask, fold.test_mask, fold.loss, fold.spec)
         self.scorer, self.reader = scorer, reader
         self.X_test, self.y_test, self.tasks_test, self.weights_test = test
@@ -360,23 +258,13 @@ def noise_units(prepared: Prepared) -> Array:
     return np.where(varies, noise, np.exp(np.log(noise[varies]).mean())) if varies.any() else noise
 
 
-def make_folds(
-    data: TaskData,
-    prepared: Prepared,
-    spec: FitSpec,
-    loss: Loss,
-    folds: Folds,
-    *,
-    by_rows: bool = False,
-) -> list[Any]:
-    """Folds by moments where the loss allows it and they fit the memory, by rows otherwise or where asked for.
+def make_folds(data: TaskData, spec: FitSpec, loss: Loss, folds: Folds, *, by_rows: bool = False) -> list[Fold]:
+    """Folds of the rows, or of fewer rows that say the same to squared errors (``by_rows=False``).
 
     Parameters
     ----------
     data : TaskData
         All rows.
-    prepared : Prepared
-        The whole data set, ready to fit.
     spec : FitSpec
         What the units of the deviances are estimated with.
     loss : Loss
@@ -384,29 +272,29 @@ def make_folds(
     folds : Folds
         Which rows belong to the parts.
     by_rows : bool
-        Whether folds are to be held by rows in any case.
+        Whether the rows themselves are needed.
     """
-    if not by_rows and loss.quadratic and prepared.design is not None and _has_grams(prepared, data):
-        cell, train_cells, test_cells = folds.cells()
-        n_cells, grams = train_cells.shape[1], 1 if data.shared else data.n_tasks
-        size = 8 * (n_cells + 2 * len(folds)) * grams * data.n_features**2
-        if not tell_beyond(size, spec.settings.memory_limit, "Moments of all folds"):
-            scales, unit = _units_of(data, prepared), prepared.unit
-            moments = Moments.by_cell(data, cell, n_cells, scales, unit)
-            return [
-                GramFold(moments.gather(train), moments.gather(test), scales, unit, spec)
-                for train, test in zip(train_cells, test_cells, strict=True)
-            ]
-    return [RowFold(data, train, test, loss, spec) for train, test in folds]
+    if loss.quadratic and not by_rows:
+        data, folds = compressed(data, folds)
+    return [Fold(data, train, test, loss, spec) for train, test in folds]
 
 
-def _has_grams(prepared: Prepared, data: TaskData) -> bool:
-    """Whether fits of the data go by Grams, one for all tasks where they share the features."""
-    return isinstance(prepared.base, GramQuadratic) and (prepared.base.is_shared or not data.shared)
+def compressed(data: TaskData, folds: Folds) -> tuple[TaskData, Folds]:
+    """Rows with the same moments in each cell of the folds, where these are fewer, and their folds."""
+    cell, train, test = folds.cells()
+    n_cells, d = train.shape[1], data.n_features
+    if data.shared and data.weights is not None and np.ptp(data.weights.reshape(data.n_tasks, -1), axis=0).any():
+        return data, folds
+    if (1 if data.shared else data.n_tasks) * n_cells * (d + 2) * d >= data.X.size:
+        return data, folds
+    scales, unit = _sizes(data.X), float(_sizes(data.y[:, None])[0])  # so that no square overflows or vanishes
+    few = Moments.by_cell(data, cell, n_cells, scales, unit).to_tasks()
+    cell = np.zeros(len(few.y), dtype=np.intp) if few.groups is None else few.groups
+    return replace(few, X=few.X * scales, y=few.y * unit, groups=None), Folds(train[:, cell], test[:, cell])
 
 
-def _units_of(data: TaskData, prepared: Prepared) -> Array:
-    """Scales of the features, also where these are fitted in their own units."""
-    if np.any(prepared.scales != 1):
-        return prepared.scales
-    return Design.build(data.X, None if data.shared else data.offsets, data.n_tasks, data.weights).scales
+def _sizes(columns: Any) -> Array:
+    """A power of two near the largest entry of each column; 1 where all are zero."""
+    least, most = min_max_axis(columns, 0) if sparse.issparse(columns) else (columns.min(axis=0), columns.max(axis=0))
+    sizes = np.maximum(most, -least)
+    return np.asarray(2.0 ** np.round(np.log2(np.where(sizes > 0, sizes, 1.0))))

@@ -50,7 +50,7 @@ from mssl.kernels.threads import SingleThreaded
 from mssl.losses import Loss
 from mssl.metrics import HeldOut, conditional_score, mean_of_known
 from mssl.model_selection.chains import configured, follow, follow_all, graph_limit, grid_values, name_of
-from mssl.model_selection.folds import Dataset, RowFold, ScoredFold, make_folds
+from mssl.model_selection.folds import Dataset, Fold, ScoredFold, make_folds
 from mssl.model_selection.scores import AUC, SCORE, Candidate, ScoreTable, score_average
 from mssl.model_selection.search_space import (
     GRIDS,
@@ -537,15 +537,14 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
         by_rows = self._needs_rows() or spec.structure.relates == "residual"
         if reader.maps_ is None:
             readers = [reader] * len(splits)
-            folds = make_folds(data, whole.prepared(spec), spec, whole.loss, splits, by_rows=by_rows)
+            folds = make_folds(data, spec, whole.loss, splits, by_rows=by_rows)
         else:
             readers, folds = [], []
             for train, test in splits:
                 own = copy(reader)
                 part = own._map_features(columns, train)
                 own.features_ = part.feature_names
-                prepared = Dataset(part, whole.loss).prepared(spec)
-                folds += make_folds(part, prepared, spec, whole.loss, Folds(train[None], test[None]), by_rows=by_rows)
+                folds += make_folds(part, spec, whole.loss, Folds(train[None], test[None]), by_rows=by_rows)
                 readers.append(own)
         if hasattr(reader, "classes_"):
             _check_classes(folds, reader.classes_)
@@ -737,7 +736,7 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
         return f"{html}{tag('p', Html(description))!s}"
 
 
-def _check_classes(folds: list[RowFold], classes: Labels) -> None:
+def _check_classes(folds: list[Fold], classes: Labels) -> None:
     """Raise where a training part has one class only, over all tasks; in single tasks that is allowed."""
     for number, fold in enumerate(folds):
         lost = [label for value, label in enumerate(classes.tolist()) if not np.any(fold.y == value)]
