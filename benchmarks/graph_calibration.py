@@ -27,9 +27,8 @@ import numpy as np
 
 from mssl import MSSLRegressor
 from mssl.datasets import load_climate, make_clustered_tasks
-from mssl.graph.evidence import RelationInput
-from mssl.graph.inference import GraphEvidence, residual_evidence
-from mssl.graph.partial import observations_at
+from mssl.graph.information import RelationInput, observations_at
+from mssl.graph.tests import GraphEvidence, residual_evidence
 
 
 def weights_evidence(X: Any, y: Any, tasks: Any = None) -> GraphEvidence:

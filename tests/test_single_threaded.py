@@ -25,7 +25,7 @@ from mssl.datasets import make_clustered_tasks
 from mssl.evidence import routes
 from mssl.glasso import solver
 from mssl.graph.geometry import graph_layout
-from mssl.graph.inference import Later
+from mssl.graph.tests import Later
 from mssl.kernels import threads
 from mssl.metrics import conditional_score
 from mssl.model_selection import ebic_path, regularization_path
@@ -39,7 +39,7 @@ ROOMS = (
     "solvers/",
     "structures/",
 )  # that compute with matrices
-COMPUTING = tuple(f"{Path(mssl.__file__).parent}/{part}" for part in (*ROOMS, "graph/evidence.py", "graph/partial.py"))
+COMPUTING = tuple(f"{Path(mssl.__file__).parent}/{part}" for part in (*ROOMS, "graph/information.py"))
 
 
 class Library:

@@ -10,7 +10,7 @@ import pytest
 
 import mssl
 from mssl.datasets import make_clustered_tasks
-from mssl.graph.inference import Later
+from mssl.graph.tests import Later
 
 MODELS = {
     "regression": mssl.MSSLRegressor(),

@@ -26,7 +26,7 @@ from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, ModelFileError, ParameterError
 from mssl.files.codec import WORDS, Decoder, Encoder, _class_of, _is_storable
 from mssl.files.models import load, read_header, save
-from mssl.graph.inference import Later
+from mssl.graph.tests import Later
 from mssl.model_selection import TaskKFold
 from mssl.penalties import L1, MCP, AdaptiveL1, ElasticNet
 from mssl.structures import FixedPrecision, Independent, LatentSparsePrecision, SparsePrecision

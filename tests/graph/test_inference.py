@@ -13,9 +13,8 @@ import mssl
 from mssl import MSSLClassifier, MSSLRegressor, MultiTaskGLM, TaskGraph
 from mssl.datasets import make_clustered_tasks, make_residual_graph
 from mssl.exceptions import DataError, ParameterError
-from mssl.graph import evidence as evidence_module
-from mssl.graph import evidence as graph_evidence
-from mssl.graph.evidence import (
+from mssl.graph import information
+from mssl.graph.information import (
     Occasions,
     RelationInput,
     _by_occasion,
@@ -24,8 +23,9 @@ from mssl.graph.evidence import (
     _recoloured,
     _Spread,
     _white,
+    partial_correlations,
 )
-from mssl.graph.inference import (
+from mssl.graph.tests import (
     GraphEvidence,
     LazyEvidence,
     Residuals,
@@ -34,14 +34,17 @@ from mssl.graph.inference import (
     correlation_p,
     residual_evidence,
 )
-from mssl.graph.partial import partial_correlations
 from mssl.structures import TaskCovariance
 
 
-def weights_of(X, y, tasks=None, shared_mean="auto", **parameters):
+def kept_of(X, y, tasks=None, shared_mean="auto", **parameters):
     model = MSSLRegressor(shared_mean=shared_mean, **parameters)
     data = model._read(X, y, tasks, None)
-    return RelationInput.of(model.to_spec(data).prepare(data), shared_mean).read()
+    return RelationInput.of(model.to_spec(data).prepare(data), bool(shared_mean))
+
+
+def weights_of(*data, **parameters):
+    return kept_of(*data, **parameters).read()
 
 
 def evidence_of(*data, **parameters):
@@ -100,7 +103,7 @@ def test_p_values_of_weights_known_exactly_are_those_of_their_correlations():
         ({"d": 5, "n": 15}, False),
         ({"n": 8, "d": 12}, False),
         ({"mean": 2.0}, "auto"),
-        ({"mean": 2.0, "n": 8, "d": 12}, True),
+        ({"mean": 2.0, "n": 8, "d": 12}, "auto"),
         ({"rho": 0.8, "n": 30}, False),
         ({"rho": 0.8, "n": 40, "layout": "aligned", "mean": 1.0}, "auto"),
     ],
@@ -327,7 +330,7 @@ def test_products_of_occasions_stand_for_them(options, monkeypatch):
     data = MSSLRegressor()._read(X, Y, None, None)
     prepared = MSSLRegressor().to_spec(data).prepare(data)
     kept = RelationInput.of(prepared)
-    monkeypatch.setattr(graph_evidence, "_MOST_PRODUCTS", 0)
+    monkeypatch.setattr(information, "_MOST_PRODUCTS", 0)
     whole = RelationInput.of(prepared)
     assert kept.occasions.products > whole.occasions.products
     for found, rows in zip(kept.occasions.factors(), whole.occasions.factors(), strict=True):
@@ -373,7 +376,7 @@ def test_global_test_errs_at_its_level_and_finds_clusters():
     for seed in range(40):
         random = np.random.default_rng(seed)
         X, W = random.standard_normal((30, 8)), random.standard_normal((8, 5))
-        source = weights_of(X, X @ W + random.standard_normal((30, 5)), shared_mean=False)
+        source = kept_of(X, X @ W + random.standard_normal((30, 5)), shared_mean=False)
         p.append(LazyEvidence(source).global_test(19, seed).p)
     assert stats.kstest(p, "uniform").pvalue > 0.01  # discrete, so that the test is cautious
     data = make_clustered_tasks(n_tasks=6, clusters=[[0, 1, 2]], random_state=0)
@@ -529,7 +532,7 @@ def test_what_all_groups_take_together_is_limited(monkeypatch):
     data = chain(n=60)
     found = evidence_of(*data, shared_mean=False)
     assert np.all(found.partial_freedom > 0)
-    monkeypatch.setattr(evidence_module, "_MOST_OPERATIONS", 1.0)
+    monkeypatch.setattr(information, "_MOST_OPERATIONS", 1.0)
     limited = evidence_of(*data, shared_mean=False)
     assert not limited.partial_freedom.any()
     plain = replace(limited, partial=None, partial_freedom=None)
@@ -600,7 +603,7 @@ def test_relations_about_zero_and_about_the_mean_have_one_sign(monkeypatch):
         r = np.full((K, K), 0.95)
         r[0, 1] = r[1, 0] = -0.95 if with_mean else 0.95
         np.fill_diagonal(r, 1.0)
-        answers[with_mean] = evidence_module._Statistics(r, np.full((K, K), 30.0), np.ones(K))
+        answers[with_mean] = information._Statistics(r, np.full((K, K), 30.0), np.ones(K))
     white = scores._white(False)
     monkeypatch.setattr(type(scores), "_about_zero", lambda self: (white, answers[False], True))
     monkeypatch.setattr(type(scores), "_statistics", lambda self, about: answers[True])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from mssl.graph import partial
-from mssl.graph.partial import _PRIOR, Known, _climb, _evaluate, observations_at, partial_correlations
+from mssl.graph import information
+from mssl.graph.information import _PRIOR, Known, _climb, _evaluate, observations_at, partial_correlations
 
 
 def problem(seed=0, p=3, d=6, n=9):
@@ -124,12 +124,12 @@ def test_groups_known_badly_are_climbed_to_the_top_in_few_evaluations(monkeypatc
         J[0, k, :, k] = X[k].T @ X[k]
     h = np.einsum("knd,kn->kd", X, np.einsum("knd,kd->kn", X, W) + random.standard_normal((p, n)))[None]
     evaluated = []
-    monkeypatch.setattr(partial, "_evaluate", lambda *given: evaluated.append(0) or _evaluate(*given))
+    monkeypatch.setattr(information, "_evaluate", lambda *given: evaluated.append(0) or _evaluate(*given))
     top = _climb(J, h)
     assert len(evaluated) < 50
     upper = np.triu_indices(p)
     slope = np.where(upper[0] == upper[1], 1, 2) * 0.5 * (top.C - top.A)[upper]
-    assert slope @ np.linalg.solve(top.fisher, slope) < partial._CLOSE
+    assert slope @ np.linalg.solve(top.fisher, slope) < information._CLOSE
 
 
 @pytest.mark.parametrize("times", [np.nan, np.inf, -1.0])

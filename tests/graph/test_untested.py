@@ -20,9 +20,9 @@ from mssl.cli.fit import summarise
 from mssl.data.columns import effective_columns
 from mssl.data.layouts import read_tasks
 from mssl.datasets import make_clustered_tasks
-from mssl.graph import inference
+from mssl.graph import tests as inference
 from mssl.graph.display import display
-from mssl.graph.inference import GraphEvidence, LazyEvidence, Residuals
+from mssl.graph.tests import GraphEvidence, LazyEvidence, Residuals
 from mssl.structures import TaskCovariance
 
 QUICK = {"max_iter": 5, "tol": 1.0}
@@ -267,7 +267,7 @@ def test_long_tests_are_not_made_unasked(monkeypatch):
             drawn.append(1)
             return super().permuted(random)
 
-    monkeypatch.setattr(inference, "_MOST_OPERATIONS", 1.0)
+    monkeypatch.setattr(inference, "_MOST_UNASKED", 1.0)
     lazy = LazyEvidence(Counted(values, 0.0))
     lazy.test_overall()
     assert lazy.resolve().overall is None

@@ -36,7 +36,7 @@ from mssl.estimators.spec import FitSpec, TaskShape, warn_if_ordinary
 from mssl.estimators.summary import Summary, summarise
 from mssl.exceptions import DataError, all_or_nothing
 from mssl.features import fit_maps
-from mssl.graph.evidence import evidence_of
+from mssl.graph.information import evidence_of
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.losses import Bernoulli, Loss, resolve_loss
 from mssl.metrics import deviance_score, scored_targets, task_means

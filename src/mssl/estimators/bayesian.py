@@ -39,7 +39,7 @@ from mssl.evidence.kernels import TaskKernel
 from mssl.evidence.prior import Prior
 from mssl.exceptions import DataError, MSSLError, all_or_nothing
 from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
-from mssl.graph.evidence import evidence_on_weights
+from mssl.graph.information import evidence_on_weights
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.losses import MASS, NODES, Forecast, LabelForecast, Loss
 from mssl.metrics import HeldOut

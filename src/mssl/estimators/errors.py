@@ -18,7 +18,7 @@ import numpy as np
 from scipy import linalg
 
 from mssl._typing import Array
-from mssl.graph.inference import Later
+from mssl.graph.tests import Later
 from mssl.solvers.alternation import FitResult
 from mssl.solvers.fit import Prepared
 from mssl.solvers.glm import GLMLoss

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mssl._typing import Array, Labels, TaskMatrix
-from mssl.graph.inference import Later
+from mssl.graph.tests import Later
 
 if TYPE_CHECKING:
     from mssl.data.encoding import FeatureEncoder

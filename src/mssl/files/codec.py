@@ -32,7 +32,7 @@ from sklearn.model_selection import BaseCrossValidator
 from mssl._validation import refused
 from mssl.exceptions import ModelFileError
 from mssl.files.checks import check_object, check_promises
-from mssl.graph.inference import Later
+from mssl.graph.tests import Later
 from mssl.losses import Loss
 
 VERSION = 3  # of the format that is written; versions up to it are read
@@ -115,8 +115,8 @@ WORDS = {
     "graphical_lasso_result": "mssl.glasso.solver.GraphicalLassoResult",
     "glasso_status": "mssl.glasso.solver.GlassoStatus",
     "task_graph": "mssl.graph.TaskGraph",
-    "graph_evidence": "mssl.graph.inference.GraphEvidence",
-    "untested": "mssl.graph.inference.Untested",
+    "graph_evidence": "mssl.graph.tests.GraphEvidence",
+    "untested": "mssl.graph.tests.Untested",
     "feature_blocks": "mssl.features.FeatureBlocks",
     "linear_map": "mssl.features.Linear",
     "spline_map": "mssl.features.Spline",
@@ -149,10 +149,10 @@ WORDS = {
 # What fitted models hold besides, for what is computed when it is asked for; files of mssl hold what it gives.
 _INPUTS = (
     "mssl.estimators.errors.LaterErrors",
-    "mssl.graph.inference.LazyEvidence",
-    "mssl.graph.inference.Residuals",
-    "mssl.graph.evidence.RelationInput",
-    "mssl.graph.evidence.Occasions",
+    "mssl.graph.tests.LazyEvidence",
+    "mssl.graph.tests.Residuals",
+    "mssl.graph.information.RelationInput",
+    "mssl.graph.information.Occasions",
     "mssl.solvers.quadratic.GramQuadratic",
     "mssl.solvers.quadratic.DesignQuadratic",
     "mssl.data.design.Design",

@@ -10,9 +10,9 @@ import numpy as np
 from mssl._typing import Index, TaskMatrix
 from mssl.exceptions import MSSLError
 from mssl.graph.communities import by_size
-from mssl.graph.inference import GraphEvidence
 from mssl.graph.tables import FDR, RelationTable
 from mssl.graph.task_graph import TaskGraph
+from mssl.graph.tests import GraphEvidence
 from mssl.model.task_matrix import entries_at, pair_matrix, upper_pairs
 
 _MOST_NAMED = 10  # edges of summaries
@@ -69,7 +69,7 @@ def display(graph: TaskGraph, fdr: float = FDR, method: str = "bh") -> Display:
     --------
     >>> import numpy as np
     >>> from mssl import TaskGraph
-    >>> from mssl.graph.inference import GraphEvidence
+    >>> from mssl.graph.tests import (GraphEvidence)
     >>> r = np.array([[1.0, 0.9, 0.1], [0.9, 1.0, -0.1], [0.1, -0.1, 1.0]])
     >>> evidence = GraphEvidence(r, np.full((3, 3), 30.0), np.ones(3))
     >>> shown = display(TaskGraph.from_precision(np.eye(3), tasks=["a", "b", "c"], evidence=evidence))

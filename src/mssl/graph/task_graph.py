@@ -19,8 +19,8 @@ from mssl._validation import check_number, check_whole_number, refused, warn
 from mssl.exceptions import DataError, ModelFileError, require
 from mssl.graph.communities import by_size, louvain
 from mssl.graph.export import dot, graphml, json_text, parse_json, short_name, written
-from mssl.graph.inference import Evidence, GlobalTest, LazyEvidence, Untested
 from mssl.graph.tables import Edge, EdgeTable, RelationTable
+from mssl.graph.tests import Evidence, GlobalTest, LazyEvidence, Untested
 from mssl.kernels.threads import single_threaded
 from mssl.model.task_matrix import (
     DENSE_UP_TO,
@@ -279,7 +279,7 @@ class TaskGraph:
             False discovery rate: the expected share of pairs in the table that are no edges. Without it the answer is
             that of `support`, for one more release.
         method : {"bh", "by"}
-            As for `relations`. See `mssl.graph.inference`.
+            As for `relations`. See `mssl.graph.tests`.
         """
         if fdr is None:
             told = (

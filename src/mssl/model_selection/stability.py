@@ -44,7 +44,7 @@ from mssl.estimators.mssl import MSSLRegressor
 from mssl.exceptions import ParameterError, all_or_nothing
 from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.glasso.solver import graphical_lasso
-from mssl.graph.evidence import evidence_of
+from mssl.graph.information import evidence_of
 from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.judge.parallel import Piece, run
 from mssl.kernels.threads import SingleThreaded

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from mssl.data.encoding import Features
 from mssl.data.inputs import is_missing, listing, locate_tasks, task_ids, unseen_tasks
 from mssl.exceptions import DataError
-from mssl.graph.inference import COVERAGE
 from mssl.graph.task_graph import short_name
+from mssl.graph.tests import COVERAGE
 from mssl.metrics import area_under_curve, base_log_loss, deviance_score
 from mssl.plots.fits import gain_rows
 

@@ -8,8 +8,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from mssl._html import Html, tag
-from mssl.graph.inference import COVERAGE
 from mssl.graph.task_graph import short_name
+from mssl.graph.tests import COVERAGE
 from mssl.model.task_matrix import DENSE_UP_TO
 from mssl.plots.fits import plot_coefficients
 from mssl.plots.graphs import plot_precision

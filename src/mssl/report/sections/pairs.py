@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mssl._html import Html
-from mssl.graph.inference import COVERAGE
 from mssl.graph.task_graph import short_name
+from mssl.graph.tests import COVERAGE
 from mssl.model.task_matrix import entries_at
 from mssl.report.figures import Section, count, named
 from mssl.report.tables import Column, Row, linked_table, numbers

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mssl._html import Html, tag
-from mssl.graph.inference import COVERAGE
 from mssl.graph.task_graph import short_name
+from mssl.graph.tests import COVERAGE
 from mssl.model.task_matrix import entries_at
 from mssl.plots.fits import plot_transfer
 from mssl.report.figures import Section, canvas, count, named, picture

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mssl._html import Html, tag
-from mssl.graph.inference import COVERAGE
+from mssl.graph.tests import COVERAGE
 from mssl.metrics import NEGLIGIBLE_GAIN
 from mssl.model.task_matrix import entries_at
 from mssl.report.figures import Section, count, named

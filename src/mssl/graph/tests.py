@@ -42,7 +42,7 @@ two its test knows next to nothing. With fewer than three columns that vary with
 **Groups** are tasks that relations join which hold together, with a family-wise error of 10 % (Holm): among relations
 at a false discovery rate of 10 % a false one is likely, and one is enough to make two groups one.
 
-**Conditional edges** are looked for inside the groups. A likelihood (:mod:`mssl.graph.partial`), in which every
+**Conditional edges** are looked for inside the groups. A likelihood (:mod:`mssl.graph.information`), in which every
 direction of the weights has its own error, gives the partial correlations in a group of p tasks, and the number
 :math:`n_{kl}` of directions without error that would tell as much. They count :math:`n_{kl}(\nu - p +
 2)/\operatorname{rank} A_k` observations: without errors ν less the other tasks of the group, as in the t test of a
@@ -83,10 +83,10 @@ Bartlett (1935), Some aspects of the time-correlation problem in regard to tests
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
@@ -99,15 +99,17 @@ from mssl.glasso.solver import graphical_lasso
 from mssl.graph.tables import FDR, PERMUTATIONS, Relation, RelationTable
 from mssl.kernels.threads import SingleThreaded
 
+if TYPE_CHECKING:
+    from mssl.graph.information import RelationInput
+
 T = TypeVar("T")
 
 COVERAGE = 0.9  # of the intervals in the tables
-_SMALLEST_RELIABILITY = 0.05  # below it the errors are 20 times the weights' variance, and no edge can be seen
-_SMALLEST_EIGENVALUE = 0.01  # of a group's correlations; errors of W may make smaller ones
-GROUPED = 0.1  # family-wise error of the relations that make groups, inside which conditional edges are looked for
-_MANY = 100.0  # observations from which on the de-sparsified graphical lasso has its limiting distribution
+_SMALLEST_RELIABILITY = 0.05  # Least reliability; below it errors have 20 times the weights' variance.
+_SMALLEST_EIGENVALUE = 0.01  # Least eigenvalue of estimated correlations; errors of estimates may make smaller ones.
+_MANY = 100.0  # Observations that give the de-sparsified graphical lasso its limiting distribution.
 # Of one permutation: 0.1 s on one core of 2.5 GHz, 19 of them under 2 s (10 to 1000 tasks with 4 to 100 features).
-_MOST_OPERATIONS = 1e8
+_MOST_UNASKED = 1e8
 _PAIR, _TASK = 4e3, 3e5  # operations that a pair and a task take besides products of matrices, measured there
 _MOST_TASKS = 4000  # all pairs of which are compared: a dozen arrays of 128 MB
 _MOST_SAVED = 500  # tasks whose evidence is saved unasked: 4 MB
@@ -215,27 +217,21 @@ class GraphEvidence:
         return self
 
     def subset(self, keep: Sequence[int] | Index) -> GraphEvidence:
-        """The evidence on some of the tasks."""
+        """The evidence on some of the tasks; −1 stands for one of which nothing is known."""
         keep = np.asarray(keep, dtype=np.int64)
-        return self._with_pairs(self.reliability[keep], lambda values, _: values[np.ix_(keep, keep)])
+
+        def chosen(values: Array, unknown: float = 0.0) -> Array:
+            return np.pad(values, (0, 1), constant_values=unknown)[np.ix_(keep, keep)]
+
+        correlation = chosen(self.correlation)
+        np.fill_diagonal(correlation, 1.0)
+        partial, counts = (None if part is None else chosen(part) for part in (self.partial, self.partial_freedom))
+        tables = correlation, chosen(self.freedom, 1.0), np.append(self.reliability, 0.0)[keep]
+        return GraphEvidence(*tables, self.on, self.relative_to, partial, counts)
 
     def with_unknown(self) -> GraphEvidence:
         """The evidence with one more task, of which nothing is known."""
-
-        def padded(values: Array, unknown: float) -> Array:
-            return np.pad(values, (0, 1), constant_values=unknown)
-
-        longer = self._with_pairs(np.append(self.reliability, 0.0), padded)
-        longer.correlation[-1, -1] = 1.0
-        return replace(longer, overall=self.overall)
-
-    def _with_pairs(self, reliability: Array, change: Callable[[Array, float], Array]) -> GraphEvidence:
-        """The evidence with other tasks; `change` makes every table, given what stands for nothing known."""
-        partial, freedom = (
-            None if values is None else change(values, 0.0) for values in (self.partial, self.partial_freedom)
-        )
-        tables = change(self.correlation, 0.0), change(self.freedom, 1.0)
-        return GraphEvidence(*tables, reliability, self.on, self.relative_to, partial, freedom)
+        return replace(self.subset([*range(len(self.reliability)), -1]), overall=self.overall)
 
     def table(
         self, tasks: Sequence[Any], level: str = "relations", fdr: float = 0.1, method: str = "bh"
@@ -308,7 +304,7 @@ class GraphEvidence:
     @cached_property
     def groups(self) -> Index:
         """The groups inside which conditional edges are looked for, with a family-wise error of 10 %."""
-        return self.groups_at(GROUPED)
+        return self.groups_at(FDR)
 
     @property
     def large_groups(self) -> list[Index]:
@@ -438,30 +434,6 @@ def _sparse_inverse(C: Array, freedom: float) -> Array:
     return np.asarray(graphical_lasso(C, penalty, diagonal_penalty=1e-3).precision)
 
 
-class EvidenceSource(Protocol):
-    """What is kept of data, for evidence to be computed from."""
-
-    def read(self) -> EvidenceData:
-        """The data."""
-        ...
-
-
-class EvidenceData(EvidenceSource, Protocol):
-    """Data that evidence is computed from, and that can be permuted."""
-
-    def operations(self) -> float:
-        """Roughly how many operations its products of matrices take."""
-        ...
-
-    def evidence(self) -> GraphEvidence:
-        """What the data say."""
-        ...
-
-    def permuted(self, random: np.random.Generator) -> EvidenceData:
-        """The same data without relations between tasks."""
-        ...
-
-
 class Later(SingleThreaded, ABC, Generic[T]):
     """What is computed from what a fit keeps, when it is first asked for or written to a file.
 
@@ -492,7 +464,7 @@ class LazyEvidence(Later[Evidence]):
 
     Parameters
     ----------
-    source : EvidenceSource
+    source : RelationInput or Residuals
         What is kept of the data.
     n_tasks : int
         Number of tasks. Of more than 500, files and pickles keep the evidence where it was asked for before, and not
@@ -501,7 +473,7 @@ class LazyEvidence(Later[Evidence]):
         Number of tasks that joined later, of which nothing is known.
     """
 
-    def __init__(self, source: EvidenceSource, n_tasks: int = 0, unknown: int = 0) -> None:
+    def __init__(self, source: RelationInput | Residuals, n_tasks: int = 0, unknown: int = 0) -> None:
         self._source, self._n_tasks, self._unknown = source, n_tasks, unknown
 
     def __reduce__(self) -> Any:
@@ -549,7 +521,7 @@ class LazyEvidence(Later[Evidence]):
         if isinstance(found, Untested) or found.overall is not None or found.smallest_q > FDR:
             return
         K = len(found.reliability)
-        if _PAIR * K**2 + _TASK * K + self._source.read().operations() <= _MOST_OPERATIONS:
+        if _PAIR * K**2 + _TASK * K + self._source.read().operations() <= _MOST_UNASKED:
             self._found = replace(found, overall=self.global_test(PERMUTATIONS).p)
 
 

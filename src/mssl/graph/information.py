@@ -1,11 +1,41 @@
-"""What the data say about the relations of the tasks' weights; the statistics are those of `mssl.graph.inference`."""
+r"""What a fit's data say about the relations of its tasks; the tests are those of :mod:`mssl.graph.tests`.
+
+**The likelihood** of a group. The weights of p tasks in each direction of the feature space are draws of
+:math:`N(0, \Sigma)`. The data know them with the information J, so that with
+:math:`\mathbf\Sigma = \Sigma\otimes I` their scores
+:math:`h \sim N(0, J\mathbf\Sigma J + J)`. The log-likelihood
+
+.. math:: \ell(\Sigma) = \tfrac12 h^\top (\mathbf\Sigma^{-1} + J)^{-1} h - \tfrac12\log|I + \mathbf\Sigma J|
+
+has, with :math:`P = (\mathbf\Sigma + J^{-1})^{-1} = \mathbf\Sigma^{-1} - \mathbf\Sigma^{-1}(\mathbf\Sigma^{-1} +
+J)^{-1}\mathbf\Sigma^{-1}` in blocks :math:`P_{kl}` and :math:`s = \mathbf\Sigma^{-1}(\mathbf\Sigma^{-1}+J)^{-1}h`, the
+derivatives and the Fisher information
+
+.. math:: \frac{\partial\ell}{\partial\Sigma_{kl}} = \tfrac12(s_k\cdot s_l - \operatorname{tr} P_{kl}), \qquad
+          \mathcal I_{kl,mn} = \tfrac12\operatorname{tr}(P_{lm}P_{nk}).
+
+It is climbed in the frame of Σ (:mod:`mssl.evidence.climb`). A tenth of an observation of unrelated tasks is added,
+which keeps Σ from being singular and moves estimates by less than their error. The variance of a partial correlation
+:math:`\rho` follows from the information; :math:`(1-\rho^2)^2` divided by it is the number of directions without error
+that would tell as much. Without errors that is the number of directions, and ρ the partial correlation of the weights.
+Estimates from few observations leave a task less variance of its own than it has, against which errors weigh more. So
+that number is taken where one further observation of unrelated tasks moves the estimate (in the groups of
+``docs/graph.md`` it is then right to a tenth, without it 10 to 60 % too small).
+
+References
+----------
+Searle, Casella & McCulloch (1992), Variance Components, doi:10.1002/9780470316856.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg.lapack import dpotri
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtri
 
@@ -13,9 +43,12 @@ from mssl._typing import Array, Index, Mask
 from mssl.data.columns import effective_columns
 from mssl.data.layouts import TaskData
 from mssl.data.occasions import occasion_table, occasions_of
+from mssl.evidence.climb import climb
+from mssl.evidence.kernels import Dense, Form
+from mssl.evidence.posterior import root
 from mssl.exceptions import ParameterError
-from mssl.graph.inference import (
-    GROUPED,
+from mssl.graph.tables import FDR
+from mssl.graph.tests import (
     Evidence,
     GraphEvidence,
     LazyEvidence,
@@ -26,7 +59,6 @@ from mssl.graph.inference import (
     correlation_p,
     few_observations,
 )
-from mssl.graph.partial import Known, partial_correlations
 from mssl.kernels.threads import threads_for
 from mssl.penalties import L1
 from mssl.solvers.alternation import FitResult
@@ -37,24 +69,23 @@ from mssl.solvers.start import Spectra, moderated_noise, variance_components
 from mssl.structures.base import Structure
 from mssl.structures.copula import normal_scores
 
-_FEWEST_COLUMNS = 3  # that vary within tasks, from which on weights can show relations
-_FEWEST = 4  # tasks from which on a shared mean and relations of single pairs can be told apart
+_FEWEST_COLUMNS = 3  # Columns that vary within tasks; the weights of fewer can show no relation.
+_FEWEST = 4  # Tasks; with fewer, a shared mean and relations of single pairs cannot be told apart.
 _LOWER = 1.0  # z values up to this one show the common level of all pairs; stronger ones may be true relations
-_DOUBT = (
-    1.0  # standard errors from which on a common level is taken seriously: a mean missed costs more than one too many
-)
 _ROUNDS = 3  # of the shared mean and the variances about it, each given the other
 _GRID = np.concatenate([[0.0], np.geomspace(1e-4, 3.0, 60)])  # variance of the shared mean, by its own mean square
 _ABSENT = 1e-10  # eigenvalues of a Gram below this share of its largest are rounding
-_FREE_ROWS = 1.5  # rows per feature from which on residuals are those of least squares, which hold no weights
-_NEGLIGIBLE = 0.9  # shrinkage of the residuals' correlations from which on they are taken for chance
 _SMALLEST_EIGENVALUE = 0.02  # of the residuals' correlations
+_FREE_ROWS = 1.5  # Rows per feature; with more, residuals are those of least squares, which hold no weights.
+_NEGLIGIBLE = 0.9  # Shrinkage of the residuals' correlations; where it is larger, they are taken for chance.
 _LARGEST = 5000  # weights of all tasks whose errors are whitened together: more take minutes
 _MOST_PRODUCTS = 1000  # rows of the table of occasions' products: with more, the occasions are kept
 _MOST_RESIDUALS = 250_000  # that are kept to be permuted; of more the evidence alone is kept: 2 MB
 _MOST_WEIGHTS = 1000  # in a block of the likelihood of partial correlations: two seconds
 _MOST_IN_GROUP = 50  # tasks of it: 1 275 entries of their covariance
 _MOST_OPERATIONS = 3e10  # of all groups' likelihoods, each evaluated once: ten seconds
+_PRIOR = 0.1  # observations of unrelated tasks: from 0.03 to 0.3 the tables of docs/graph.md are the same
+_CLOSE = 1e-6  # Gain of −2 log-likelihood at which it is at its top; 1e-4 leaves partial correlations open by 2e-4.
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,26 +178,21 @@ def evidence_of(prepared: Prepared, result: FitResult, structure: Structure, dat
         return evidence.saved() or evidence if residuals.values.size > _MOST_RESIDUALS else evidence
     # Deviations from a mean that is not shared by all are related where the tasks are not: clusters repel each other
     # about their common mean. So a mean that helps to predict is no reason to test about it alone.
-    about = "auto" if prepared.settings.shared_mean else False
-    return evidence_on_weights(prepared, data, about, ranks)
+    return evidence_on_weights(prepared, data, bool(prepared.settings.shared_mean), ranks)
 
 
 def evidence_on_weights(
-    prepared: Prepared, data: TaskData, shared_mean: Any = "auto", ranks: bool = False
+    prepared: Prepared, data: TaskData, about_mean: bool = True, ranks: bool = False
 ) -> Untested | LazyEvidence:
     """The evidence on the relations of the tasks' weights; the parameters are those of :class:`RelationInput`."""
-    untested = nothing_to_test(data)
-    return untested or LazyEvidence(RelationInput.of(prepared, shared_mean, ranks), len(prepared.noise))
-
-
-def nothing_to_test(data: TaskData) -> Untested | None:
-    """That too few columns vary within tasks for relations of weights to be tested; None where there are enough."""
     number = effective_columns(data, _FEWEST_COLUMNS)
-    told = (
-        f"the weights of {number} column{'' if number == 1 else 's'} cannot show relations: at least {_FEWEST_COLUMNS} "
-        "columns that vary within tasks are needed"
+    if number >= _FEWEST_COLUMNS:
+        return LazyEvidence(RelationInput.of(prepared, about_mean, ranks), len(prepared.noise))
+    columns = f"{number} column{'' if number == 1 else 's'}"
+    return Untested(
+        f"the weights of {columns} cannot show relations: at least {_FEWEST_COLUMNS} columns that vary within tasks "
+        "are needed"
     )
-    return Untested(told) if number < _FEWEST_COLUMNS else None
 
 
 def _residuals(prepared: Prepared, result: FitResult, ranks: bool) -> Residuals:
@@ -223,8 +249,7 @@ class Occasions(NamedTuple):
         products = np.concatenate([self.features.reshape(B * d, r), self.targets])
         size = np.sqrt(np.diagonal(products))
         size = np.where(size > 0, size, 1.0)
-        values, vectors = np.linalg.eigh(products / np.outer(size, size))
-        features, targets = np.split(size[:, None] * vectors * np.sqrt(np.maximum(values, 0.0)), [B * d])
+        features, targets = np.split(size[:, None] * root(products / np.outer(size, size)), [B * d])
         return features.reshape(B, d, r), targets
 
 
@@ -244,7 +269,7 @@ class RelationInput:
         Noise variances where they are known.
     occasions : Occasions or None
         Rows that tasks have in common.
-    shared_mean, ranks
+    about_mean, ranks : bool
         As of :class:`Scores`.
     """
 
@@ -253,11 +278,11 @@ class RelationInput:
     freedom: Array
     noise: Array | None
     occasions: Occasions | None
-    shared_mean: Any
+    about_mean: bool
     ranks: bool
 
     @classmethod
-    def of(cls, prepared: Prepared, shared_mean: Any = "auto", ranks: bool = False) -> RelationInput:
+    def of(cls, prepared: Prepared, about_mean: bool = True, ranks: bool = False) -> RelationInput:
         """What is kept of prepared data."""
         base, spectra = prepared.base, prepared.spectra
         known = prepared.rows is not None or not isinstance(prepared.settings.noise, str) or spectra is None
@@ -267,17 +292,16 @@ class RelationInput:
             np.full(base.n_tasks, float(base.n_features)) if spectra is None else spectra.freedom,
             prepared.noise if known else None,
             Occasions.of(prepared),
-            shared_mean,
+            about_mean,
             ranks,
         )
 
     def read(self) -> Scores:
         """The tasks' scores."""
-        size = max(self.base.n_features, self.base.n_tasks)
-        with threads_for(size):
+        with threads_for(max(self.base.n_features, self.base.n_tasks)):
             tasks = self._tasks()
             errors = None if self.occasions is None else _errors(self.occasions, tasks)
-        return Scores(tasks, errors, self.shared_mean, self.ranks, size)
+        return Scores(tasks, errors, self.about_mean, self.ranks)
 
     def _tasks(self) -> _Tasks:
         base = self.base
@@ -307,24 +331,21 @@ class Scores(NamedTuple):
     ----------
     tasks, errors
         Single tasks, and what their errors have in common.
-    shared_mean : "auto", bool or float
-        As for the estimators: relations are relative to zero (False), to the mean (True or a variance), or to
-        zero, and to the mean as well where all pairs seem to have something in common ("auto").
+    about_mean : bool
+        Whether relations have to hold about a mean as well as about zero, where all pairs have something in common.
     ranks : bool
         Compare the ranks of each task's weights, as normal quantiles, for heavy tails (a Gaussian copula).
-    size : int
-        Rows of the largest matrices.
     """
 
     tasks: _Tasks
     errors: _Errors | None
-    shared_mean: Any
+    about_mean: bool
     ranks: bool
-    size: int
 
-    def read(self) -> Scores:
-        """These are the scores."""
-        return self
+    @property
+    def size(self) -> int:
+        """Rows of the largest matrices."""
+        return max(self.tasks.vectors.shape[:2])
 
     def operations(self) -> float:
         """Roughly how many operations these take: cosines of all pairs, the mean, and whitened errors."""
@@ -332,32 +353,22 @@ class Scores(NamedTuple):
         blocks = 0.0 if self.errors is None else m * K**3 if _one_design(self.tasks) else float(K * m) ** 3
         return 3.0 * K * d * m * (K + d) + 20 * blocks
 
-    @property
-    def _automatic(self) -> bool:
-        return isinstance(self.shared_mean, str)
-
-    @property
-    def _with_mean(self) -> bool:
-        return not self._automatic and self.shared_mean is not False and float(self.shared_mean) > 0
-
     def _white(self, with_mean: bool) -> _White:
         return _white(self.tasks, self.errors, with_mean)
 
     def _about_zero(self) -> tuple[_White, _Statistics, bool]:
-        """Scores and statistics about zero, or a given mean, and whether relations have to hold about a mean too."""
-        white = self._white(self._with_mean)
+        """Scores and statistics about zero, and whether relations have to hold about a mean too."""
+        white = self._white(False)
         found = self._statistics(white)
-        common = (
-            self._automatic and len(self.tasks.values) >= _FEWEST and _common_level(*found.signed_p(), found.freedom)
-        )
-        return white, found, common
+        several = self.about_mean and len(self.tasks.values) >= _FEWEST
+        return white, found, several and _common_level(*found.signed_p(), found.freedom)
 
     def evidence(self) -> GraphEvidence:
         """What the scores say."""
         with threads_for(self.size):
             white, found, common = self._about_zero()
             sign, p = found.signed_p()
-            relative_to = "mean" if self._with_mean else "zero"
+            relative_to = "zero"
             if common:
                 white = self._white(True)
                 found, relative_to = self._statistics(white), "both"
@@ -667,13 +678,13 @@ def _common_level(sign: Array, p: Array, freedom: Array) -> bool:
     location = float(brentq(surplus, -20.0, 10.0))
     t = _LOWER - location
     R, used = np.zeros((K, K)), np.zeros((K, K))
-    related = adjusted_p(p[pairs]) <= GROUPED
+    related = adjusted_p(p[pairs]) <= FDR
     R[pairs] = np.where(related, correlation_of(p[pairs], sign[pairs], freedom[pairs]), 0.0)
     used[pairs] = lower
     R, used = R + R.T + np.eye(K), used + used.T
     repeated = max(1.0, 0.5 * float(np.sum(used * (R @ used @ R))) / len(low))
     information = len(low) / repeated * max(1 - mills(t) * (t + mills(t)), 1e-6)
-    return location > _DOUBT / np.sqrt(information)
+    return location > 1 / np.sqrt(information)
 
 
 def _errors(occasions: Occasions, tasks: _Tasks) -> _Errors | None:
@@ -742,3 +753,169 @@ def _by_occasion(data: TaskData, prepared: Prepared) -> tuple[Array, Array, Mask
     means = np.einsum("kdn,kn->kd", np.broadcast_to(features, (len(own), *features.shape[1:])), own)
     features = np.sqrt(own)[:, None, :] * (features - (means / own.sum(axis=1)[:, None])[:, :, None])
     return np.ascontiguousarray(features), z, known
+
+
+class Known(NamedTuple):
+    """What data say about the weights of p tasks, in B blocks of q directions each.
+
+    Attributes
+    ----------
+    information : ndarray of shape (B, p, q, p, q)
+        J.
+    scores : ndarray of shape (B, p, q)
+        h.
+    """
+
+    information: Array
+    scores: Array
+
+    @property
+    def operations(self) -> float:
+        """Roughly how many operations one evaluation of the likelihood takes."""
+        B, p, q = self.scores.shape
+        return float(B * p**3 * q**2 * (p + q))
+
+
+class Partial(NamedTuple):
+    """Partial correlations (p, p), and the number of directions without error that would tell as much of each pair."""
+
+    correlation: Array
+    observations: Array
+
+
+def partial_correlations(known: Known, variances: Array) -> Partial | None:
+    """The partial correlations of the tasks' weights, or None where rounding leaves no likelihood to climb.
+
+    Parameters
+    ----------
+    known : Known
+        Information and scores.
+    variances : ndarray of shape (p,)
+        Variances of the weights, as a start.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> weights = np.random.default_rng(0).standard_normal((500, 3, 1))
+    >>> exact = np.broadcast_to(1e9 * np.eye(3).reshape(3, 1, 3, 1), (500, 3, 1, 3, 1))
+    >>> found = partial_correlations(Known(exact, 1e9 * weights), np.ones(3))
+    >>> found.observations.round()
+    array([[  0., 500., 500.],
+           [500.,   0., 500.],
+           [500., 500.,   0.]])
+    """
+    size = np.sqrt(variances)
+    J = known.information * size[:, None, None, None] * size[:, None]
+    h = known.scores * size[:, None]
+    if not (np.all(np.isfinite(J)) and np.all(np.isfinite(h))):
+        return None
+    try:
+        top = _climb(J, h)
+        found, sigma = _observed(top), np.linalg.inv(top.precision)
+        count = float(np.median(found.observations[np.triu_indices(len(sigma), 1)]))
+        moved = (count * sigma + np.diag(np.diagonal(sigma))) / (count + 1)
+        return Partial(found.correlation, observations_at(moved, J))
+    except LinAlgError:
+        return None
+
+
+def observations_at(covariance: Array, information: Array) -> Array:
+    """How many directions without error would tell as much of each partial correlation, were the covariance known.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (p, p)
+        Σ.
+    information : ndarray of shape (B, p, q, p, q)
+        J.
+    """
+    return _observed(_evaluate(covariance, information, np.zeros(information.shape[:3]))).observations
+
+
+def _observed(top: _Top) -> Partial:
+    omega = top.precision
+    p = len(omega)
+    i, j = np.triu_indices(p)
+    root = np.sqrt(np.diagonal(omega))
+    rho = -omega / np.outer(root, root)
+    np.fill_diagonal(rho, 1.0)
+    pairs = np.triu_indices(p, 1)
+    # One column for each pair: how its partial correlation changes with the entries of Σ.
+    changes = np.stack([_slope(omega, rho, a, b)[i, j] for a, b in np.column_stack(pairs).tolist()], axis=1)
+    changes[i == j] /= 2
+    variance = np.einsum("ac,ac->c", changes, cho_solve(cho_factor(top.fisher), changes))
+    observations = np.zeros((p, p))
+    observations[pairs] = (1 - rho[pairs] ** 2) ** 2 / variance
+    return Partial(rho, observations + observations.T)
+
+
+def _slope(omega: Array, rho: Array, a: int, b: int) -> Array:
+    """Derivative of a partial correlation by the symmetric entries of Σ, the diagonal's twice."""
+    x, y = omega[:, a] / np.sqrt(omega[a, a]), omega[:, b] / np.sqrt(omega[b, b])
+    slope = np.outer(x, y) + 0.5 * rho[a, b] * (np.outer(x, x) + np.outer(y, y))
+    return np.asarray(slope + slope.T)
+
+
+@dataclass(frozen=True, eq=False)
+class _Top:
+    """−2 log-likelihood, whose change is tr((A − C) dΣ), precision and the blocks P."""
+
+    value: float
+    A: Array
+    C: Array
+    precision: Array
+    P: Array
+
+    @cached_property
+    def fisher(self) -> Array:
+        """Fisher information of the upper triangle of Σ."""
+        p = len(self.precision)
+        return _fisher(self.P) + _PRIOR * _fisher(self.precision.reshape(1, p, 1, p, 1))
+
+
+def _climb(J: Array, h: Array) -> _Top:
+    """The covariance of highest likelihood, from that of unrelated tasks of unit variance."""
+
+    def evaluate(place: Dense) -> tuple[float, Array, Array] | None:
+        try:
+            here = _evaluate(place.T, J, h)
+        except LinAlgError:
+            return None
+        return (here.value, *place.slope(Form.of(here.A), Form.of(here.C)))
+
+    return _evaluate(climb(evaluate, Dense(np.eye(h.shape[1])), gain=_CLOSE).point.T, J, h)
+
+
+def _evaluate(sigma: Array, J: Array, h: Array) -> _Top:
+    """The likelihood at a covariance."""
+    B, p, q = h.shape
+    root = np.linalg.inv(np.linalg.cholesky(sigma))
+    omega = root.T @ root
+    log_determinant = 2 * float(np.sum(np.log(np.diagonal(root))))
+    prior = np.multiply.outer(omega, np.eye(q)).transpose(0, 2, 1, 3)
+    inverse = np.empty((B, p, q, p, q))
+    mean, value = np.empty(h.shape), 0.5 * B * q * log_determinant
+    for block in range(B):
+        factor = cho_factor((prior + J[block]).reshape(p * q, p * q), lower=True, overwrite_a=True, check_finite=False)
+        mean[block] = cho_solve(factor, h[block].ravel(), check_finite=False).reshape(p, q)
+        value += 0.5 * float(np.sum(h[block] * mean[block])) - float(np.sum(np.log(np.diagonal(factor[0]))))
+        half = np.tril(dpotri(factor[0], lower=True, overwrite_c=True)[0])
+        inverse[block] = (half + np.tril(half, -1).T).reshape(p, q, p, q)
+    value += 0.5 * _PRIOR * float(log_determinant - np.trace(omega))
+    P = prior - np.einsum("ik,zkalb,lj->ziajb", omega, inverse, omega, optimize=True)
+    s = np.einsum("ik,zka->zia", omega, mean)
+    A, C = np.einsum("ziaja->ij", P) + _PRIOR * omega, np.einsum("zia,zja->ij", s, s) + _PRIOR * omega @ omega
+    return _Top(-2 * value, A, C, omega, P)
+
+
+def _fisher(P: Array) -> Array:
+    """The Fisher information of the upper triangle of Σ."""
+    p = P.shape[1]
+    blocks = P.transpose(1, 3, 0, 2, 4).reshape(p * p, -1)
+    products = (blocks @ blocks.T).reshape(p, p, p, p)  # tr(P_kl P_mn) at [k, l, n, m]
+    i, j = np.triu_indices(p)
+    a, b = i[:, None], j[:, None]
+    # Entries off the diagonal stand twice in Σ: 2 and 4 of the terms differ from one another in their order alone.
+    terms = products[b, i, a, j] + products[b, j, a, i]
+    single = np.where(i == j, 0.5, 1.0)
+    return np.asarray(np.outer(single, single) * terms)
