@@ -60,8 +60,8 @@ def test_a_fit_says_what_was_chosen(folder):
 
 
 def test_intervals_lie_around_predictions(folder):
-    narrow = table(call("predict", folder / "y.npz", folder / "data.csv", "--interval", "0.5"))
-    wide = table(call("predict", folder / "y.npz", folder / "data.csv", "--interval", "0.95"))
+    narrow = table(call("predict", folder / "y.npz", folder / "data.csv", "--level", "0.5"))
+    wide = table(call("predict", folder / "y.npz", folder / "data.csv", "--level", "0.95"))
     assert list(narrow[0]) == ["site", "prediction", "lower", "upper"]
     for a, b in zip(narrow, wide, strict=True):
         assert a["prediction"] == b["prediction"]
@@ -69,9 +69,15 @@ def test_intervals_lie_around_predictions(folder):
         assert ends == sorted(ends)
 
 
+def test_the_old_spelling_of_level_answers_for_one_release(folder):
+    with pytest.warns(FutureWarning, match="now --level 0.8"):
+        answer = call("predict", folder / "y.npz", folder / "data.csv", "--interval", "0.8")
+    assert answer.stdout == call("predict", folder / "y.npz", folder / "data.csv", "--level", "0.8").stdout
+
+
 def test_a_model_without_intervals_says_so(folder):
-    result = call("predict", folder / "sick.npz", folder / "labels.csv", "--interval", "0.9", code=2)
-    assert "--interval" in result.output
+    result = call("predict", folder / "sick.npz", folder / "labels.csv", "--level", "0.9", code=2)
+    assert "--level" in result.output
     assert set(table(call("predict", folder / "sick.npz", folder / "labels.csv"))[0]) == {
         "site",
         "prediction",
@@ -87,7 +93,7 @@ def test_new_tasks_are_refused_or_predicted_from_the_mean(folder, model):
     with pytest.warns(UserWarning, match="predicted from the mean"):  # by default as in Python
         default = call("predict", folder / model, folder / "new.csv").stdout
     assert default == call("predict", folder / model, folder / "new.csv", "--unseen", "mean").stdout
-    interval = ["--interval", "0.9"] if model == "y.npz" else []
+    interval = ["--level", "0.9"] if model == "y.npz" else []
     rows = table(call("predict", folder / model, folder / "new.csv", "--unseen", "mean", *interval))
     assert len(rows) == 21
     assert rows[-1]["site"] == "north"

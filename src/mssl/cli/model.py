@@ -24,6 +24,7 @@ from mssl.exceptions import ModelFileError
 from mssl.graph.export import safe_cells
 
 _MODEL = click.argument("model", type=click.Path())
+_SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 _ROWS_AT_ONCE = 2**14  # rows of predictions that are Python objects at a time: trades memory for calls
 
 
@@ -44,11 +45,12 @@ _ROWS_AT_ONCE = 2**14  # rows of predictions that are Python objects at a time: 
     "not. For models of residuals (r-mssl).",
 )
 @click.option(
-    "--interval",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    "--level",
+    type=_SHARE,
     metavar="SHARE",
     help="Add columns lower and upper that hold this share of new targets, such as 0.9. For the method bayesian.",
 )
+@click.option("--interval", type=_SHARE, hidden=True, help="Old name of --level.")
 @click.option(
     "--unseen",
     type=click.Choice(["error", "mean"]),
@@ -64,6 +66,7 @@ def predict(
     data: str,
     output: str | None,
     occasion: str | None,
+    level: float | None,
     interval: float | None,
     unseen: str | None,
     offset: str | None,
@@ -84,7 +87,7 @@ def predict(
     Examples:
       mssl predict model.npz new.csv -o predictions.csv
       mssl predict stations.npz record.csv --known day -o filled.csv
-      mssl predict bayesian.npz new.csv --interval 0.9 --unseen mean
+      mssl predict bayesian.npz new.csv --level 0.9 --unseen mean
       mssl predict visits.npz new.csv --offset log_days
       mssl predict model.npz new.parquet | head
     """
@@ -92,13 +95,16 @@ def predict(
     from mssl.files.models import load
     from mssl.files.tables import check_tasks, read_task_column
 
+    if interval is not None:
+        level = interval
+        warn(f"--interval {interval:g} is now --level {interval:g}; --interval goes with 0.3.", FutureWarning)
     check_target(output, model, data)
     if output is not None and not as_json:
         check_ending(output)
     fitted = load(model)
-    if interval is not None and (occasion is not None or not hasattr(fitted, "predict_interval")):
+    if level is not None and (occasion is not None or not hasattr(fitted, "predict_interval")):
         raise click.UsageError(
-            f"--interval is {interval:g}; this model has no intervals{' with --known' if occasion else ''}. Fit with "
+            f"--level is {level:g}; this model has no intervals{' with --known' if occasion else ''}. Fit with "
             "--method bayesian to a target of numbers, or leave it out."
         )
     schema = _schema(fitted, model, offset, task)
@@ -110,7 +116,7 @@ def predict(
     encoded = schema.encode(table, by_task=True)
     keys: dict[str, Any] = {schema.task: tasks}
     if occasion is None:
-        answers = _answers(fitted, encoded, interval, unseen)
+        answers = _answers(fitted, encoded, level, unseen)
     else:
         keys[occasion], answers = _given(fitted, encoded, schema, data, occasion)
     header = [*keys, *answers]
@@ -143,15 +149,15 @@ def _made(make: Any, header: list[str], lines: Iterator[tuple[Any, ...]]) -> tup
     return [make(name) for name in header], ([make(cell) for cell in line] for line in lines)
 
 
-def _answers(fitted: Any, encoded: Any, interval: float | None, unseen: str | None) -> dict[str, Any]:
+def _answers(fitted: Any, encoded: Any, level: float | None, unseen: str | None) -> dict[str, Any]:
     rows: dict[str, Any] = {"tasks": encoded.tasks, "unseen": unseen}
     if encoded.offset is not None:
         rows["offset"] = encoded.offset
     answers = {"prediction": fitted.predict(encoded.features, **rows)}
     if hasattr(fitted, "classes_"):
         answers["probability"] = fitted.predict_proba(encoded.features, **rows)[:, 1]
-    if interval is not None:
-        ends = fitted.predict_interval(encoded.features, interval, **rows)
+    if level is not None:
+        ends = fitted.predict_interval(encoded.features, level, **rows)
         answers["lower"], answers["upper"] = ends[:, 0], ends[:, 1]
     return answers
 
