@@ -8,7 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import click
+import numpy as np
 
+from mssl._typing import Index, Labels
 from mssl._validation import warn
 from mssl.cli._options import json_option, safe_csv_option
 from mssl.cli._output import (
@@ -91,7 +93,7 @@ def predict(
       mssl predict visits.npz new.csv --offset log_days
       mssl predict model.npz new.parquet | head
     """
-    from mssl.files.formats import check_ending, is_text, text_file, write_rows, write_table
+    from mssl.files.formats import check_ending
     from mssl.files.models import load
     from mssl.files.tables import check_tasks, read_task_column
 
@@ -119,9 +121,25 @@ def predict(
         answers = _answers(fitted, encoded, level, unseen)
     else:
         keys[occasion], answers = _given(fitted, encoded, schema, data, occasion)
-    header = [*keys, *answers]
-    lines = _lines(list(keys.values()), encoded.rows, list(answers.values()))
-    names = [*header, *fitted.tasks_.tolist(), *getattr(fitted, "classes_", []), *set(keys.get(occasion or "", []))]
+    here = np.asarray(encoded.rows)
+    columns = keys | {name: _at(here, values, len(tasks)) for name, values in answers.items()}
+    labels = fitted.classes_ if hasattr(fitted, "classes_") else ()
+    names = [*columns, *fitted.tasks_.tolist(), *labels, *set(keys.get(occasion or "", []))]
+    _deliver(columns, names, output, as_json, safe)
+
+
+def _at(rows: Index, values: Labels, n_rows: int) -> Labels:
+    """Values of some rows among all rows of the file, masked in the others."""
+    column = np.ma.array(np.empty(n_rows, dtype=values.dtype), mask=True)
+    column[rows] = values
+    return column
+
+
+def _deliver(columns: dict[str, Any], names: list[Any], output: str | None, as_json: bool, safe: bool | None) -> None:
+    """Write columns of one length as the options say; `names` is every name that the table holds."""
+    from mssl.files.formats import is_text, text_file, write_rows, write_table
+
+    header, lines = list(columns), _lines(list(columns.values()))
     if as_json:
         predictions = [dict(zip(header, line, strict=True)) for line in lines]
         document = {"rows": len(predictions), "predictions": predictions}
@@ -130,23 +148,17 @@ def predict(
         else:
             with text_file(output) as stream:
                 stream.write(f"{json_text(document)}\n")
-    elif output is None:
-        stream = standard_output()
-        make = safe_cells(names, safe or stream.isatty() or safe)
-        write_rows(stream, *_made(make, header, lines))
-    elif is_text(output):
-        write_table(output, *_made(safe_cells(names, safe), header, lines))
     else:
-        write_table(output, header, lines)
+        shown = output is None and standard_output().isatty()
+        make = safe_cells(names, safe or shown or safe) if output is None or is_text(output) else None
+        if make is not None:
+            header, lines = [make(name) for name in header], (tuple(map(make, line)) for line in lines)
+        if output is None:
+            write_rows(standard_output(), header, lines)
+        else:
+            write_table(output, header, lines)
     if output is not None and sys.stdout is not None and sys.stdout.isatty():
-        click.echo(f"{len(tasks)} predictions written to {output}")
-
-
-def _made(make: Any, header: list[str], lines: Iterator[tuple[Any, ...]]) -> tuple[list[str], Iterator[Any]]:
-    """Heading and rows, each cell made safe where that is needed."""
-    if make is None:
-        return header, lines
-    return [make(name) for name in header], ([make(cell) for cell in line] for line in lines)
+        click.echo(f"{len(next(iter(columns.values())))} predictions written to {output}")
 
 
 def _answers(fitted: Any, encoded: Any, level: float | None, unseen: str | None) -> dict[str, Any]:
@@ -164,8 +176,6 @@ def _answers(fitted: Any, encoded: Any, level: float | None, unseen: str | None)
 
 def _given(fitted: Any, encoded: Any, schema: Any, data: str, occasion: str) -> tuple[Any, dict[str, Any]]:
     """The occasion of every row of the file; predictions given its targets that are there, standard deviations."""
-    import numpy as np
-
     from mssl.cli._tables import column_labels
     from mssl.estimators.prediction import predict_given
     from mssl.exceptions import DataError
@@ -192,21 +202,10 @@ def _given(fitted: Any, encoded: Any, schema: Any, data: str, occasion: str) -> 
     return labels, {"prediction": given[i, k], "deviation": deviation[i, k]}
 
 
-def _lines(keys: list[Any], rows: Any, answers: list[Any]) -> Iterator[tuple[Any, ...]]:
-    """The keys and the answers of each row of the file, empty where there are none; some rows at a time."""
-    import numpy as np
-
-    n = len(keys[0])
-    place = np.full(n, -1, dtype=np.int64)
-    place[rows] = np.arange(len(rows))
-    for first in range(0, n, _ROWS_AT_ONCE):
-        here = slice(first, first + _ROWS_AT_ONCE)
-        absent = np.flatnonzero(place[here] < 0).tolist()
-        columns = [answer[place[here]].tolist() for answer in answers]
-        for column in columns:
-            for row in absent:
-                column[row] = None
-        yield from zip(*(key[here].tolist() for key in keys), *columns, strict=True)
+def _lines(columns: list[Any]) -> Iterator[tuple[Any, ...]]:
+    """The rows of columns of one length, None where a value is masked; some rows at a time."""
+    for first in range(0, len(columns[0]), _ROWS_AT_ONCE):
+        yield from zip(*(column[first : first + _ROWS_AT_ONCE].tolist() for column in columns), strict=True)
 
 
 @click.command()
@@ -307,8 +306,6 @@ def graph(
 
 def _graph(fitted: Any, model: str, min_weight: float, min_confidence: float) -> Any:
     """The graph of a model with the edges that are strong enough; those left out have confidence 0."""
-    import numpy as np
-
     whole = getattr(fitted, "graph_", None)
     if whole is None:
         raise ModelFileError(
@@ -377,8 +374,6 @@ def report(model: str, data: str | None, output: str) -> None:
       mssl report model.npz -o report.html
       mssl report model.npz --data new.csv
     """
-    import numpy as np
-
     from mssl.files.models import load
     from mssl.report import write
 
