@@ -121,7 +121,7 @@ def cells() -> Row:
     smooth = np.stack([gaussian_filter(rng.standard_normal((side, side)), 2).ravel() for _ in range(n)])
     X, W = rng.standard_normal((n, side**2, d)), 0.3 * rng.standard_normal((side**2, d))
     y = np.einsum("nkd,kd->nk", X, W) + 0.7 * smooth / smooth.std() + 0.7 * rng.standard_normal(smooth.shape)
-    return timed(MSSLRegressor(on="residual"), X, y)
+    return timed(MSSLRegressor(relation="residual"), X, y)
 
 
 def search(K: int) -> Row:

@@ -29,7 +29,7 @@ from mssl.datasets import make_clustered_tasks
 from mssl.model_selection import TaskKFold, search_space
 from mssl.structures import FixedPrecision
 
-GRID = {"graph_penalty": np.geomspace(0.8, 0.01, 10), "coef_penalty": [0.0, 10.0], "coupling": [0.5, 1.0, 2.0]}
+GRID = {"graph_penalty": np.geomspace(0.8, 0.01, 10), "coef_penalty": [0.0, 10.0], "prior_strength": [0.5, 1.0, 2.0]}
 
 
 def seconds(work: Callable[[], Any], repeats: int = 1) -> float:
@@ -62,7 +62,7 @@ def ours(grid: dict[str, Any], search: str = "grid") -> MSSLRegressorCV:
         {
             "graph_penalty": grid["graph_penalty"],
             "coef_penalty": grid["coef_penalty"],
-            "coupling": grid["coupling"],
+            "prior_strength": grid["prior_strength"],
             "shared_mean": ["auto"],
             "shrinkage": [0.0],
             "variance_floor": [0.125],

@@ -49,8 +49,8 @@ def residual_cost():
             shared_design=shared,
             layout="shared" if shared else "aligned",
         )
-        limit = MSSLRegressor(0.3, 5.0, on="residual").limits(data.X, data.y).graph_penalty
-        model = MSSLRegressor(0.5 * limit, 5.0, on="residual")
+        limit = MSSLRegressor(0.3, 5.0, relation="residual").limits(data.X, data.y).graph_penalty
+        model = MSSLRegressor(0.5 * limit, 5.0, relation="residual")
         seconds, _ = timed(lambda model=model, data=data: model.fit(data.X, data.y), 3)
         print(
             f"r-MSSL, {'shared' if shared else 'own'} X: {seconds:.3f} s = {seconds / unit:.2f} Choleskys "
@@ -66,7 +66,7 @@ def residual_accuracy():
     for seed in range(5):
         data = make_residual_graph(random_state=seed)
         search = GridSearchCV(
-            MSSLRegressor(on="residual", tol=1e-4),
+            MSSLRegressor(relation="residual", tol=1e-4),
             grid,
             cv=KFold(5, shuffle=True, random_state=0),
             scoring="neg_mean_squared_error",

@@ -113,13 +113,13 @@ def test_searches_take_the_parameters_of_the_last_release() -> None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         search = mssl.MSSLRegressorCV([0.5, 0.1], [0.0], couplings=[1.0], on="residual", tol=1e-8, average=False)
-    text = "`on` of MSSLRegressorCV is now estimator=MSSLRegressor(on='residual'); it goes with 0.3."
+    text = "`on` of MSSLRegressorCV is now estimator=MSSLRegressor(relation='residual'); it goes with 0.3."
     assert text in [str(warning.message) for warning in told]
     assert {warning.category for warning in told} == {FutureWarning}
-    assert search.param_grid == {"graph_penalty": [0.5, 0.1], "coef_penalty": [0.0], "coupling": [1.0]}
-    assert (search.estimator.on, search.estimator.tol, search.refit) == ("residual", 1e-8, "best")
+    assert search.param_grid == {"graph_penalty": [0.5, 0.1], "coef_penalty": [0.0], "prior_strength": [1.0]}
+    assert (search.estimator.relation, search.estimator.tol, search.refit) == ("residual", 1e-8, "best")
     with pytest.warns(FutureWarning, match="now estimator"):
-        assert search.set_params(fit_intercept=False).estimator.on == "residual"
+        assert search.set_params(fit_intercept=False).estimator.relation == "residual"
     with pytest.warns(FutureWarning, match="refit='one_se'"):
         assert search.set_params(one_standard_error=True).refit == "one_se"
     with pytest.warns(FutureWarning):
@@ -155,6 +155,20 @@ def test_every_parameter_of_a_search_of_the_last_release_has_its_place() -> None
 def test_old_and_new_spelling_are_one_search() -> None:
     data = mssl.datasets.make_clustered_tasks(n_tasks=4, n_features=4, n_samples=20, clusters=[[0, 1]], random_state=0)
     old = mssl.MSSLRegressorCV(**GRIDS, cv=2, scale_features=False).fit(data.X, data.y, tasks=data.tasks)
-    grid = {"graph_penalty": [0.3], "coef_penalty": [0.0], "coupling": [1.0], "shared_mean": [False]}
+    grid = {"graph_penalty": [0.3], "coef_penalty": [0.0], "prior_strength": [1.0], "shared_mean": [False]}
     new = mssl.MSSLRegressorCV(mssl.MSSLRegressor(scale_features=False), grid, cv=2)
     np.testing.assert_array_equal(new.fit(data.X, data.y, tasks=data.tasks).coef_, old.coef_)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [({"on": "residual"}, {"relation": "residual"}), ({"coupling": 2.0}, {"prior_strength": 2.0})]
+)
+def test_parameters_of_the_last_release_are_those_of_today(old: dict, new: dict) -> None:
+    (name, value), expected = *old.items(), mssl.MSSLRegressor(**new)
+    with pytest.warns(FutureWarning, match=f"`{name}` of MSSLRegressor is now"):
+        model = mssl.MSSLRegressor(**old)
+    assert repr(model) == repr(expected) == repr(clone(model))
+    with pytest.warns(FutureWarning, match=f"`{name}` of MSSLRegressor is now"):
+        assert repr(mssl.MSSLRegressor().set_params(**old)) == repr(expected)
+    with pytest.warns(FutureWarning, match=f"`{name}` of MSSLRegressor is now"):
+        assert getattr(model, name) == value

@@ -96,7 +96,7 @@ def test_classifiers_are_compared_by_deviance():
 
 
 GRID = {
-    "param_grid": {"graph_penalty": [0.1], "coef_penalty": [0.0], "coupling": [1.0], "shared_mean": [False]},
+    "param_grid": {"graph_penalty": [0.1], "coef_penalty": [0.0], "prior_strength": [1.0], "shared_mean": [False]},
     "cv": 2,
 }
 

@@ -12,7 +12,7 @@ from mssl import MSSLRegressor
 from mssl.datasets import make_climate_like
 
 data = make_climate_like(n_samples=200, random_state=0)
-model = MSSLRegressor(0.1, on="residual", coef_penalty=0.01).fit(data.X, data.y)
+model = MSSLRegressor(0.1, relation="residual", coef_penalty=0.01).fit(data.X, data.y)
 known = data.y_test.copy()
 cell = 12
 known[20:60, cell] = np.nan

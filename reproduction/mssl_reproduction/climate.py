@@ -26,7 +26,7 @@ def protocol(quick: bool) -> dict[str, Any]:
     wanted = ["fiveloc", "atlas"] if quick else ["fiveloc", "atlas", "south_america"]
     found = [name for name in wanted if can_be_had(load_cells, name)]
     return {
-        "param_grid": {"coupling": [2.0] if quick else [1.0, 2.0, 20.0]},
+        "param_grid": {"prior_strength": [2.0] if quick else [1.0, 2.0, 20.0]},
         "sets": found or ["simulated"],
         "not to be had": [name for name in wanted if name not in found],
         "years": {name: list(WINDOWS[name]) for name in found or ["simulated"]},
@@ -125,11 +125,11 @@ def _learned(key: Key, settings: dict[str, Any], X: Array, y: Array, X_test: Arr
 
     residual = key["method"] == "r-MSSL"
     model = MSSLRegressorCV(
-        MSSLRegressor(on="residual" if residual else "coef"),
+        MSSLRegressor(relation="residual" if residual else "coef"),
         {
             "graph_penalty": settings["graph penalties"] if residual else [*settings["graph penalties"], 0.0, 1.0],
             "coef_penalty": settings["coef penalties"] if residual else [0.0],
-            "coupling": [1.0] if residual else settings["couplings"],
+            "prior_strength": [1.0] if residual else settings["couplings"],
             "shrinkage": [0.0] if residual else [0.5],
             "shared_mean": [False] if key["method"] != "p-MSSL, mean" else [True],
         },

@@ -32,7 +32,7 @@ def run_piece(key: Key, settings: dict[str, Any]) -> Record:
     from mssl import MSSLRegressor
 
     grid = make_regime_grid(key["cells"], n_samples=settings["occasions"], random_state=key["seed"])
-    model = MSSLRegressor(on="residual", graph_penalty=settings["λ"]).fit(grid.X, grid.y)
+    model = MSSLRegressor(relation="residual", graph_penalty=settings["λ"]).fit(grid.X, grid.y)
     i, j = model.graph_.selected(0.1, "edges").edge_indices()
     found = np.zeros(grid.adjacency.shape, dtype=bool)
     found[i, j] = found[j, i] = True

@@ -87,7 +87,7 @@ def _one_sided(key: Key, settings: dict[str, Any]) -> Record:
     if key["method"] == "OLS":
         model: Any = presets.ols(fit_intercept=intercept)
     else:
-        model = MSSLRegressor(settings["graph penalty"], on="residual", fit_intercept=intercept)
+        model = MSSLRegressor(settings["graph penalty"], relation="residual", fit_intercept=intercept)
     prediction = np.asarray(model.fit(X[train], y[train]).predict(X[test]))
     return {"error": None, "rmse": np.sqrt(np.mean((prediction - y[test]) ** 2, axis=0)).tolist()}
 

@@ -98,10 +98,10 @@ def estimator(method: str, generator: str, data: Any) -> Any:
     if method == "paper's form":
         grid = [0.01, 0.1, 1.0, 10.0, 100.0]
         return MSSLRegressorCV(
-            MSSLRegressor(formulation="paper"), {"graph_penalty": grid, "coef_penalty": [0.0], "coupling": [1.0]}
+            MSSLRegressor(formulation="paper"), {"graph_penalty": grid, "coef_penalty": [0.0], "prior_strength": [1.0]}
         )
     return MSSLRegressorCV(
-        param_grid={"coupling": [0.5, 1.0, 2.0], "coef_penalty": [0.0], "shared_mean": [False]},
+        param_grid={"prior_strength": [0.5, 1.0, 2.0], "coef_penalty": [0.0], "shared_mean": [False]},
         selection="both",
         stability=StabilitySelection(random_state=0),
     )

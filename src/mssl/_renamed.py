@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 from mssl._validation import warn
 
-# What an old parameter becomes: a new name, or a function that receives the old value and the parameters as they are
-# (the defaults, or what the estimator holds, with the new values of the same call) and returns new parameters.
+# What an old parameter becomes: a new name; a parameter of a part, such as "graph_penalty__shrinkage"; or a function of
+# the old value and the parameters as they are (the defaults, or what the estimator holds, with the new values of the
+# same call) that returns new parameters.
 C = TypeVar("C", bound=type[Any])
 Move = str | Callable[[Any, Mapping[str, Any]], dict[str, Any]]
 
@@ -45,13 +46,29 @@ def translated(estimator: Any, given: Mapping[str, Any], held: Mapping[str, Any]
         if old not in moves:
             continue
         move = moves[old]
-        new = {move + nested + rest: value} if isinstance(move, str) else move(value, {**held, **params})
+        if callable(move):
+            new = move(value, {**held, **params})
+        elif "__" in move:
+            whole, _, inner = move.partition("__")
+            part = estimator._part(whole, {**held, **params}[whole])
+            new = {whole: part.set_params(**{inner + nested + rest: value})}
+        else:
+            new = {move + nested + rest: value}
         said = ", ".join(f"{key}={text}" if len(text := repr(new[key])) < 60 else key for key in new)
         warn(f"`{old}` of {type(estimator).__name__} is now {said or 'no parameter'}; it goes with 0.3.", FutureWarning)
-        if doubled := sorted(new.keys() & given.keys()):
-            raise TypeError(f"`{old}` is the old name of `{doubled[0]}`: give one of them.")
+        if isinstance(move, str) and "__" not in move and new.keys() & given.keys():
+            raise TypeError(f"`{old}` is the old name of `{move}`: give one of them.")
         params |= new
     return params
+
+
+def renamed_grid(estimator: Any, grid: Mapping[str, Any]) -> dict[str, Any]:
+    """A grid of an estimator's parameters with old names replaced, each with a warning."""
+    moves: Mapping[str, Move] = getattr(type(estimator), "_old_names", {})
+    new = {name: move for name in grid if isinstance(move := moves.get(name), str)}
+    for old, name in new.items():
+        warn(f"`{old}` of {type(estimator).__name__} is now `{name}`; it goes with 0.3.", FutureWarning)
+    return {new.get(name, name): values for name, values in grid.items()}
 
 
 def _translating_init(init: Callable[..., None]) -> Callable[..., None]:
@@ -82,6 +99,8 @@ def _translating_set_params(set_params: Callable[..., Any]) -> Callable[..., Any
 def _reader(old: str, new: str) -> property:
     def read(self: Any) -> Any:
         warn(f"`{old}` of {type(self).__name__} is now `{new}`; it goes with 0.3.", FutureWarning)
-        return getattr(self, new)
+        whole, nested, inner = new.partition("__")
+        value = getattr(self, whole)
+        return getattr(self._part(whole, value), inner) if nested else value
 
     return property(read)

@@ -7,7 +7,7 @@ allowed, and returns it as a plain ``float``, ``int``, ``str``, ``bool`` or arra
 
     check_number("tol", self.tol, above=0, remedy="The default is 1e-6.")
     n_points = check_whole_number("n_points", n_points, low=1)
-    check_choice("on", self.on, ("coef", "residual"))
+    check_choice("relation", self.relation, ("coef", "residual"))
     if max_edges is not None:
         max_edges = check_whole_number("max_edges", max_edges, low=0, also="None")
     alpha = check_array("alpha", self.alpha, (), (n_tasks,), low=0)

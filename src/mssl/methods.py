@@ -51,7 +51,7 @@ def make_estimator(
     name = method.replace("_", "-")
     if name == "r-mssl" and family != "gaussian":
         raise refused("family", family, "r-mssl relates residuals and needs a gaussian target", "Use p-mssl.")
-    residual: dict[str, Any] = {"on": "residual"} if name == "r-mssl" else {}
+    residual: dict[str, Any] = {"relation": "residual"} if name == "r-mssl" else {}
     binary = family == "binary"
     if name == BAYESIAN:
         model = mssl.BayesianMSSLClassifier() if binary else mssl.BayesianMSSLRegressor(loss=family)

@@ -220,8 +220,8 @@ def conditional_score(model: Any, X: Any, y: Any, tasks: Any = None, sample_weig
 
     With the precision Ω of the residuals e, the target of task k has the mean
     :math:`y_k - (\Omega e)_k/\Omega_{kk}` and the variance :math:`1/\Omega_{kk}`. Its scale suits
-    ``MSSLRegressorCV(MSSLRegressor(on="residual"), scoring="conditional")``, which then chooses the graph by what it is
-    good for.
+    ``MSSLRegressorCV(MSSLRegressor(relation="residual"), scoring="conditional")``, which then chooses the graph by what
+    it is good for.
 
     Parameters
     ----------

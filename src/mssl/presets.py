@@ -39,7 +39,7 @@ R = TypeVar("R")
 General: TypeAlias = MultiTaskGLM | MultiTaskClassifier
 
 _PRESETS: dict[str, Callable[..., Any]] = {}
-_FIXED = ("structure", "penalty", "on")  # parameters of the estimators that a preset sets
+_FIXED = ("structure", "penalty", "relation")  # parameters of the estimators that a preset sets
 
 
 def _preset(function: Callable[P, R]) -> Callable[P, R]:
@@ -301,7 +301,7 @@ def r_mssl(graph_penalty: float = 0.3, coef_penalty: float = 1.0, **further: Any
     ----------
     Gonçalves et al. (2014), doi:10.1145/2661829.2662091; Rothman, Levina & Zhu (2010), doi:10.1198/jcgs.2010.09188.
     """
-    return MSSLRegressor(graph_penalty, coef_penalty, on="residual", **further)
+    return MSSLRegressor(graph_penalty, coef_penalty, relation="residual", **further)
 
 
 @_preset
@@ -341,7 +341,7 @@ def r_mssl_copula(
     Gonçalves, Von Zuben & Banerjee (2016), Journal of Machine Learning Research 17; Liu et al. (2012),
     doi:10.1214/12-AOS1037.
     """
-    return MSSLRegressor(graph_penalty, coef_penalty, on="residual", correlation=correlation, **further)
+    return MSSLRegressor(graph_penalty, coef_penalty, relation="residual", correlation=correlation, **further)
 
 
 @_preset

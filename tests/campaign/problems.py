@@ -179,7 +179,7 @@ def _mssl(random: np.random.Generator, given: Problem) -> Any:
     parameters = _common(random, given.family) | {
         "graph_penalty": _graph_penalty(random),
         "coef_penalty": 0.0 if random.random() < 0.5 else _power(random, -4, 4),
-        "coupling": 1.0 if random.random() < 0.6 else _power(random, -6, 6),
+        "prior_strength": 1.0 if random.random() < 0.6 else _power(random, -6, 6),
         "variance_floor": "auto" if random.random() < 0.7 else _power(random, -6, 2),
         "shrinkage": 0.0 if random.random() < 0.8 else _power(random, -3, 2),
         "ridge": 0.0 if random.random() < 0.8 else _power(random, -4, 4),
@@ -192,7 +192,7 @@ def _mssl(random: np.random.Generator, given: Problem) -> Any:
     if given.family == "bernoulli":
         return mssl.MSSLClassifier(**parameters)
     if form == "residual" and given.family == "gaussian" and given.layout != "long":
-        parameters |= {"on": "residual", "shared_mean": False}
+        parameters |= {"relation": "residual", "shared_mean": False}
     if random.random() < 0.06:
         parameters["correlation"] = str(random.choice(["spearman", "kendall"]))
     return mssl.MSSLRegressor(**parameters)

@@ -534,7 +534,7 @@ def test_everything_is_chosen_by_cross_validation(tmp_path):
     """The paper's method: parameters, a graph with confidence, and the gain over separate models."""
     args = ("fit", related_table(tmp_path), "--task", "task", "--target", "y", "--json", "--method", "p-mssl")
     one, two = (json.loads(call(*args, "--save", tmp_path / f"{name}.npz").stdout) for name in "ab")
-    assert {"graph_penalty", "coef_penalty", "coupling"} <= set(one["parameters"])
+    assert {"graph_penalty", "coef_penalty", "prior_strength"} <= set(one["parameters"])
     assert one["gain_over_separate_models"] > 0.1
     assert "stability selection" in one["graph_choice"]
     assert one["held_out"]["score"] == mssl.load(tmp_path / "a.npz").held_out_.score

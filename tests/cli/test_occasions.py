@@ -47,7 +47,8 @@ def test_a_search_gets_groups_and_a_plain_fit_does_not_need_them(file):
 
     training = read(file, group="day")
     search = MSSLRegressorCV(
-        param_grid={"graph_penalty": [1.0], "coef_penalty": [0.0], "coupling": [1.0], "shared_mean": [False]}, cv=3
+        param_grid={"graph_penalty": [1.0], "coef_penalty": [0.0], "prior_strength": [1.0], "shared_mean": [False]},
+        cv=3,
     )
     training.fit(search)
     with pytest.raises(Exception, match="groups to hold out"):

@@ -318,7 +318,7 @@ def test_the_page_says_what_is_related(on):
     W = np.repeat(random.normal(size=(2, 12)), 4, axis=0)
     noise = np.repeat(random.normal(size=(200, 2)), 4, axis=1)
     y = np.einsum("nkd,kd->nk", X, W) + noise + 0.5 * random.normal(size=(200, 8))
-    model = mssl.MSSLRegressor(0.1, on=on).fit(X, y)
+    model = mssl.MSSLRegressor(0.1, relation=on).fit(X, y)
     section = pair_section(Content(model))
     what = {"residual": "residuals", "coef": "weights"}
     caption = str(section.body)

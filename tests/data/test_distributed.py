@@ -209,7 +209,7 @@ def test_what_is_needed_in_memory_says_so_or_is_refused(frame, rows, monkeypatch
     X, y, tasks = (da.from_array(part, chunks=1000) for part in rows)
     counts = abs(rows[1]).round()
     search = MSSLRegressorCV(
-        MSSLRegressor(loss="poisson"), {"graph_penalty": [0.1], "coef_penalty": [0.0], "coupling": [1.0]}, cv=2
+        MSSLRegressor(loss="poisson"), {"graph_penalty": [0.1], "coef_penalty": [0.0], "prior_strength": [1.0]}, cv=2
     )
     with pytest.warns(UserWarning, match="pulled into memory"):
         ours = search.fit(X, counts, tasks=rows[2]).coef_

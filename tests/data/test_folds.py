@@ -282,7 +282,7 @@ def test_a_class_may_be_missing_in_the_training_rows_of_a_task():
     data = make_clustered_tasks(**SMALL, family="binary", random_state=0)
     own = np.flatnonzero((data.tasks == data.tasks[0]) & (data.y == 1))
     kept = np.setdiff1d(np.arange(len(data.y)), own[1:])  # one task has a single positive, which is tested once
-    settings = {"param_grid": {"coupling": [1.0], "coef_penalty": [0.0], "shared_mean": [False]}, "cv": 3}
+    settings = {"param_grid": {"prior_strength": [1.0], "coef_penalty": [0.0], "shared_mean": [False]}, "cv": 3}
     search = MSSLClassifierCV(
         **{**settings, "param_grid": {**settings["param_grid"], "graph_penalty": [0.5, 0.1]}}
     ).fit(data.X[kept], data.y[kept], tasks=data.tasks[kept])

@@ -18,7 +18,7 @@ from mssl.data.hints import (
 from mssl.data.layouts import read_tasks
 
 QUICK = {
-    "param_grid": {"graph_penalty": [1.0], "coupling": [1.0], "coef_penalty": [0.0], "shared_mean": [False]},
+    "param_grid": {"graph_penalty": [1.0], "prior_strength": [1.0], "coef_penalty": [0.0], "shared_mean": [False]},
     "cv": 3,
 }
 

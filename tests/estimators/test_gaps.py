@@ -37,7 +37,7 @@ def with_gaps(Y, share=0.25, seed=1):
 
 def test_prediction_is_the_conditional_mean_and_known_targets_stay():
     X, Y = stations()
-    model = MSSLRegressor(0.05, on="residual").fit(X, Y)
+    model = MSSLRegressor(0.05, relation="residual").fit(X, Y)
     known = with_gaps(Y)
     mean, deviation = model.predict(X, known=known, return_std=True)
     answer = conditional(model.predict(X), model.residual_covariance_, known)
@@ -53,9 +53,9 @@ def test_prediction_is_the_conditional_mean_and_known_targets_stay():
 
 def test_known_neighbours_help_and_intervals_cover():
     X, Y = stations(n=600, K=6)
-    model = MSSLRegressorCV(MSSLRegressor(on="residual"), {"coef_penalty": [0.0]}, scoring="conditional", cv=3).fit(
-        X[:150], Y[:150]
-    )
+    model = MSSLRegressorCV(
+        MSSLRegressor(relation="residual"), {"coef_penalty": [0.0]}, scoring="conditional", cv=3
+    ).fit(X[:150], Y[:150])
     known = with_gaps(Y[150:])
     gaps = np.isnan(known)
     mean, deviation = model.predict(X[150:], known=known, return_std=True)
@@ -67,7 +67,7 @@ def test_known_neighbours_help_and_intervals_cover():
 
 def test_conditional_score_is_the_mean_log_density_given_the_others():
     X, Y = stations(n=60)
-    model = MSSLRegressor(0.1, on="residual").fit(X, Y)
+    model = MSSLRegressor(0.1, relation="residual").fit(X, Y)
     densities = []
     for k in range(4):
         known = Y.copy()
@@ -81,7 +81,7 @@ def test_conditional_score_is_the_mean_log_density_given_the_others():
 def test_fit_with_gaps_maximises_the_likelihood_of_known_targets(shared):
     X, Y = stations(n=40, K=3, d=1, shared=shared)
     known = with_gaps(Y)
-    model = MSSLRegressor(0.0, on="residual", coef_penalty=1e-8, tol=1e-9).fit(X, known)
+    model = MSSLRegressor(0.0, relation="residual", coef_penalty=1e-8, tol=1e-9).fit(X, known)
     wide = np.broadcast_to(X[:, None, :], (40, 3, 1)) if shared else X
 
     def criterion(flat):
@@ -133,7 +133,7 @@ def test_rounds_end_at_their_fixed_point(monkeypatch):
             return after, fit
 
     monkeypatch.setattr(gaps, "_Rounds", Watched)
-    MSSLRegressor(0.2, on="residual", tol=1e-10).fit(X, with_gaps(Y, 0.5))
+    MSSLRegressor(0.2, relation="residual", tol=1e-10).fit(X, with_gaps(Y, 0.5))
     rounds, after, fit = last["rounds"], last["after"], last["fit"]
     made = len(rounds.changes)
     again, _ = rounds.next(after, fit[2])
@@ -144,7 +144,7 @@ def test_rounds_end_at_their_fixed_point(monkeypatch):
 def test_units_of_the_tasks_do_not_matter():
     X, Y = stations(n=80)
     known, units = with_gaps(Y, 0.3), np.array([1e-8, 1.0, 1e8, 1e3])
-    here, there = (MSSLRegressor(0.1, on="residual", tol=1e-9).fit(X, known * u) for u in (1.0, units))
+    here, there = (MSSLRegressor(0.1, relation="residual", tol=1e-9).fit(X, known * u) for u in (1.0, units))
     np.testing.assert_allclose(there.coef_ / units[:, None], here.coef_, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(there.covariance_ / np.outer(units, units), here.covariance_, rtol=1e-3, atol=1e-3)
 
@@ -157,14 +157,14 @@ def test_rounds_that_creep_for_long_go_on_until_they_settle(seed):
     for task, first in ((1, 0), (2, 5)):
         known[:, task] = np.nan
         known[first : first + 2, task] = Y[first : first + 2, task]
-    assert MSSLRegressor(0.1, on="residual").fit(X, known).result_.status is Status.CONVERGED
+    assert MSSLRegressor(0.1, relation="residual").fit(X, known).result_.status is Status.CONVERGED
 
 
 def test_without_gaps_nothing_changes_and_all_gaps_of_a_row_drop_it():
     X, Y = stations(n=60)
     extra = np.concatenate([Y, np.full((1, 4), np.nan)])
-    there = MSSLRegressor(0.2, on="residual").fit(np.concatenate([X, X[:1]]), extra)
-    here = MSSLRegressor(0.2, on="residual").fit(X, Y)
+    there = MSSLRegressor(0.2, relation="residual").fit(np.concatenate([X, X[:1]]), extra)
+    here = MSSLRegressor(0.2, relation="residual").fit(X, Y)
     np.testing.assert_allclose(there.coef_, here.coef_, atol=1e-4)
     np.testing.assert_allclose(there.precision_, here.precision_, rtol=1e-3, atol=1e-3)
 
@@ -172,7 +172,7 @@ def test_without_gaps_nothing_changes_and_all_gaps_of_a_row_drop_it():
 def test_gaps_cost_little_and_evidence_counts_them():
     X, Y = stations(n=400)
     known = with_gaps(Y, 0.3)
-    whole, gaps = (MSSLRegressor(0.1, on="residual").fit(X, y) for y in (Y, known))
+    whole, gaps = (MSSLRegressor(0.1, relation="residual").fit(X, y) for y in (Y, known))
     np.testing.assert_allclose(gaps.covariance_, whole.covariance_, atol=0.25)
     counts = np.isfinite(known).astype(float)
     assert gaps.graph_._evidence().freedom[0, 1] <= counts[:, 0] @ counts[:, 1]
@@ -182,11 +182,15 @@ def test_gaps_cost_little_and_evidence_counts_them():
 def test_search_of_one_setting_is_the_fit_with_gaps():
     X, Y = stations(n=60)
     known = with_gaps(Y)
-    grids = {"param_grid": {"coef_penalty": [0.1], "coupling": [1.0], "shrinkage": [0.0], "variance_floor": [0.1]}}
+    grids = {
+        "param_grid": {"coef_penalty": [0.1], "prior_strength": [1.0], "shrinkage": [0.0], "variance_floor": [0.1]}
+    }
     search = MSSLRegressorCV(
-        MSSLRegressor(on="residual"), cv=3, **{**grids, "param_grid": {**grids["param_grid"], "graph_penalty": [0.2]}}
+        MSSLRegressor(relation="residual"),
+        cv=3,
+        **{**grids, "param_grid": {**grids["param_grid"], "graph_penalty": [0.2]}},
     ).fit(X, known)
-    alone = MSSLRegressor(**search.best_params_, on="residual").fit(X, known)
+    alone = MSSLRegressor(**search.best_params_, relation="residual").fit(X, known)
     np.testing.assert_allclose(search.coef_, alone.coef_, atol=1e-10)
     np.testing.assert_allclose(search.precision_, alone.precision_, atol=1e-10)
     np.testing.assert_allclose(search.impute(X, known), alone.impute(X, known), atol=1e-10)
@@ -195,11 +199,13 @@ def test_search_of_one_setting_is_the_fit_with_gaps():
 @pytest.mark.parametrize("scoring", [None, "conditional"])
 def test_folds_judge_known_targets_as_if_gaps_were_rare(scoring):
     X, Y = stations(n=90)
-    grids = {"param_grid": {"coef_penalty": [0.0], "coupling": [1.0], "shrinkage": [0.0], "variance_floor": [0.1]}}
+    grids = {
+        "param_grid": {"coef_penalty": [0.0], "prior_strength": [1.0], "shrinkage": [0.0], "variance_floor": [0.1]}
+    }
     known = Y.copy()
     known[::30, 1] = np.nan  # a thirtieth of one task
     search = MSSLRegressorCV(
-        MSSLRegressor(on="residual"),
+        MSSLRegressor(relation="residual"),
         scoring=scoring,
         cv=3,
         **{**grids, "param_grid": {**grids["param_grid"], "graph_penalty": [0.05, 0.5]}},
@@ -211,7 +217,7 @@ def test_folds_judge_known_targets_as_if_gaps_were_rare(scoring):
 def test_a_model_with_gaps_is_saved(tmp_path):
     X, Y = stations(n=60)
     known = with_gaps(Y)
-    model = MSSLRegressor(0.2, on="residual").fit(X, known)
+    model = MSSLRegressor(0.2, relation="residual").fit(X, known)
     again = mssl.load(mssl.save(model, tmp_path / "model.npz"))
     np.testing.assert_array_equal(again.impute(X, known), model.impute(X, known))
 
@@ -220,13 +226,13 @@ def test_what_cannot_be_conditioned_on_is_refused():
     X, Y = stations(n=40, shared=True)
     with pytest.raises(ParameterError, match="covariance of the tasks' residuals"):
         MSSLRegressor().fit(X, Y).predict(X, known=Y)
-    model = MSSLRegressor(0.2, on="residual", coef_penalty=0.1).fit(X, Y)
+    model = MSSLRegressor(0.2, relation="residual", coef_penalty=0.1).fit(X, Y)
     with pytest.raises(DataError, match=r"shape \(40, 3\); give \(40, 4\)"):
         model.predict(X, known=Y[:, :3])
     with pytest.raises(DataError, match="no number"):
         model.predict(X, known=np.full(Y.shape, "a"))
     with pytest.raises(NotAlignedError, match="row weights differ"):
-        MSSLRegressor(on="residual").fit(X, with_gaps(Y), sample_weight=np.full(40, 2.0))
+        MSSLRegressor(relation="residual").fit(X, with_gaps(Y), sample_weight=np.full(40, 2.0))
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -234,6 +240,6 @@ def test_a_task_with_one_known_target_is_measured_by_the_others():
     X, Y = stations(n=20)
     Y = 1e12 * Y
     Y[1:, 0] = np.nan
-    model = MSSLRegressor(0.1, on="residual").fit(X, Y)
+    model = MSSLRegressor(0.1, relation="residual").fit(X, Y)
     assert np.isfinite(model.coef_).all()
     assert np.isfinite(model.residual_covariance_).all()

@@ -125,7 +125,10 @@ def test_numbers_of_pure_noise_are_not_explained():
 def make(kind):
     data = make_clustered_tasks(family="binary" if "labels" in kind else "gaussian", n_tasks=4, clusters=[[0, 1]],
                                 n_features=3, n_samples=25, random_state=0)  # fmt: skip
-    grid = {"param_grid": {"graph_penalty": [0.3, np.inf], "coef_penalty": [0.0], "coupling": [0.5, 1.0, 2.0]}, "cv": 3}
+    grid = {
+        "param_grid": {"graph_penalty": [0.3, np.inf], "coef_penalty": [0.0], "prior_strength": [0.5, 1.0, 2.0]},
+        "cv": 3,
+    }
     model = {
         "labels": MSSLClassifierCV(**grid),
         "numbers": MSSLRegressorCV(**grid),
@@ -203,7 +206,7 @@ def test_where_nothing_was_held_out_the_reason_is_told():
         _ = plain.fit(data.X, data.y, tasks=data.tasks).held_out_
     one = [(np.arange(0, len(data.y), 2), np.arange(1, len(data.y), 2))]
     search = MSSLRegressorCV(
-        param_grid={"graph_penalty": [0.3, 1.0], "coef_penalty": [0.0], "coupling": [1.0]}, cv=one
+        param_grid={"graph_penalty": [0.3, 1.0], "coef_penalty": [0.0], "prior_strength": [1.0]}, cv=one
     ).fit(data.X, data.y, tasks=data.tasks)
     with pytest.raises(AttributeError, match="no others to choose by"):
         _ = search.held_out_

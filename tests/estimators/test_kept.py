@@ -18,7 +18,7 @@ MODELS = {
         param_grid={
             "graph_penalty": [0.3],
             "coef_penalty": [0.0],
-            "coupling": [1.0],
+            "prior_strength": [1.0],
             "shrinkage": [0.0],
             "shared_mean": ["auto"],
         },
@@ -64,7 +64,7 @@ def test_a_fit_keeps_no_training_rows(layout, rng):
     y = y if tasks is None else y[np.arange(N), tasks]
     y = y + rng.standard_normal(y.shape)
     parameters = {"max_iter": 1, "tol": 1e9}
-    model = mssl.MSSLRegressor(on="residual" if layout == "residual" else "coef", coef_penalty=1e-3, **parameters)
+    model = mssl.MSSLRegressor(relation="residual" if layout == "residual" else "coef", coef_penalty=1e-3, **parameters)
     if layout == "labels":
         model, y = mssl.MSSLClassifier(**parameters), y > 0
     model.fit(X, y, tasks=tasks)

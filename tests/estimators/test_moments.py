@@ -105,7 +105,7 @@ def test_moments_in_folds_give_the_search_of_the_same_folds():
 
 def test_a_search_takes_chunks_one_by_one():
     rows = rows_of()
-    search = MSSLRegressorCV(param_grid={"graph_penalty": [0.1], "coupling": [1.0]}, cv=3)
+    search = MSSLRegressorCV(param_grid={"graph_penalty": [0.1], "prior_strength": [1.0]}, cv=3)
     for chunk in chunks_of(rows, 90):
         search.partial_fit(*chunk)
     assert search.moments_.n_folds == 3
@@ -147,7 +147,7 @@ def test_a_saved_model_leaves_its_moments_behind(tmp_path):
         (MSSLRegressor(features="spline"), "features is 'spline'"),
         (MSSLRegressor(target_transform="log"), "target_transform is 'log'"),
         (MSSLRegressor(missing="indicator"), "missing is 'indicator'"),
-        (MSSLRegressor(on="residual"), "on is 'residual'"),
+        (MSSLRegressor(relation="residual"), "relation is 'residual'"),
         (MSSLRegressorCV(scoring="r2"), "scoring is 'r2'"),
         (MSSLRegressorCV(selection="both", stability=StabilitySelection(subsample="samples")), "no rows to halve"),
     ],
@@ -175,7 +175,7 @@ def test_the_memory_of_grams_is_limited_and_a_switch_is_told():
     np.testing.assert_allclose(small.coef_, exact.coef_, atol=1e-7)
     with pytest.raises(DataError, match="memory_limit"):
         MSSLRegressor(memory_limit=100).partial_fit(X, y, tasks)
-    grid = {"param_grid": {"graph_penalty": [0.1], "coupling": [1.0], "shared_mean": [False]}, "cv": 3}
+    grid = {"param_grid": {"graph_penalty": [0.1], "prior_strength": [1.0], "shared_mean": [False]}, "cv": 3}
     folds = MSSLRegressorCV(**grid).fit(X, y, tasks=tasks)
     with pytest.warns(UserWarning, match=r"Grams would take"):
         rows = MSSLRegressorCV(MSSLRegressor(memory_limit=100), **grid).fit(X, y, tasks=tasks)

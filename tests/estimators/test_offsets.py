@@ -112,7 +112,9 @@ def test_a_forgotten_offset_is_named_once(kind, tmp_path):
     made = {
         "one": MSSLRegressor(loss="poisson"),
         "search": MSSLRegressorCV(
-            MSSLRegressor(loss="poisson"), {"graph_penalty": [0.5], "coef_penalty": [0.0], "coupling": [1.0]}, cv=2
+            MSSLRegressor(loss="poisson"),
+            {"graph_penalty": [0.5], "coef_penalty": [0.0], "prior_strength": [1.0]},
+            cv=2,
         ),
         "bayesian": BayesianMSSLRegressor("mean", loss="poisson"),
     }[kind]

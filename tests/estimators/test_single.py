@@ -42,7 +42,7 @@ REGRESSORS = [
     MSSLRegressor(0.2, 0.1),
     MSSLRegressor(0.2, shared_mean=True),
     MSSLRegressor(0.2, features="spline"),
-    MSSLRegressorCV(param_grid={"coef_penalty": [0.1], "coupling": [1.0]}, cv=2),
+    MSSLRegressorCV(param_grid={"coef_penalty": [0.1], "prior_strength": [1.0]}, cv=2),
     MultiTaskGLM(Independent(0.1), L1(0.1), loss="poisson"),
     BayesianMSSLRegressor(prior="mean", features="linear"),
     AverageModel(),
@@ -117,7 +117,7 @@ def test_the_types_are_scikit_learns() -> None:
 def test_shared_layout_with_known_targets() -> None:
     X, y, _ = rows()
     Y = y[:, None] + np.random.default_rng(1).standard_normal((90, 2))
-    model = MSSLRegressor(0.1, 1e-3, on="residual").fit(X.astype(np.float32), Y)
+    model = MSSLRegressor(0.1, 1e-3, relation="residual").fit(X.astype(np.float32), Y)
     mean, spread = model.predict(X.astype(np.float32), known=np.where(Y > 1, np.nan, Y), return_std=True)
     assert mean.dtype == spread.dtype == np.float32
 

@@ -39,7 +39,7 @@ def frame() -> tuple[pd.DataFrame, pd.Series]:
 FOLDS = KFold(3, shuffle=True, random_state=0)
 
 
-GRID = {"param_grid": {"coef_penalty": [0.0], "coupling": [1.0], "shared_mean": [False]}, "cv": 2}
+GRID = {"param_grid": {"coef_penalty": [0.0], "prior_strength": [1.0], "shared_mean": [False]}, "cv": 2}
 ONE = {"param_grid": {"graph_penalty": [0.3], **GRID["param_grid"]}, "cv": 2}
 
 
@@ -307,7 +307,9 @@ def forgotten(name="site", levels=6, rows=10):
     "estimator",
     [
         MSSLRegressor(0.3),
-        MSSLRegressorCV(MSSLRegressor(), {"graph_penalty": [0.3], "coef_penalty": [0.0], "coupling": [1.0]}, cv=2),
+        MSSLRegressorCV(
+            MSSLRegressor(), {"graph_penalty": [0.3], "coef_penalty": [0.0], "prior_strength": [1.0]}, cv=2
+        ),
     ],
 )
 def test_a_frame_whose_task_column_was_forgotten_gets_a_warning(estimator):

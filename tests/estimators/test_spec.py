@@ -17,7 +17,7 @@ from mssl.structures import Independent, SparsePrecision
 MODELS = [
     MSSLRegressor(0.2, 0.3, ridge=0.5),
     MSSLRegressor(0.2, formulation="paper", max_iter=2000),
-    MSSLRegressor(np.inf, coupling=3.0, shared_mean=True),
+    MSSLRegressor(np.inf, prior_strength=3.0, shared_mean=True),
     MSSLRegressor(0.2, loss="poisson"),
     MSSLClassifier(0.2, class_weight="balanced"),
     MultiTaskGLM(SparsePrecision(0.2), L1(0.1)),
@@ -72,7 +72,7 @@ def test_the_papers_formulation_starts_from_the_identity():
     ("model", "words"),
     [
         (MSSLRegressor(formulation="old"), "formulation is 'old'; allowed are 'unified', 'paper'"),
-        (MSSLRegressor(on="residual", shared_mean=True), "shared_mean is True; with on='residual'"),
+        (MSSLRegressor(relation="residual", shared_mean=True), "shared_mean is True; with relation='residual'"),
         (MSSLRegressor(loss="normal"), "loss is 'normal'; allowed are 'gaussian'"),
         (MultiTaskGLM("graph"), "structure is 'graph'; give an object of mssl.structures"),
         (MultiTaskGLM(None, 0.1), "penalty is 0.1; give an object of mssl.penalties"),

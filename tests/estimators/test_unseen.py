@@ -12,7 +12,7 @@ from mssl.data.inputs import locate_tasks
 from mssl.estimators.baselines import Climatology
 from mssl.exceptions import ParameterError, UnseenTaskError
 
-QUICK = {"param_grid": {"coupling": [1.0], "coef_penalty": [0.0], "shared_mean": [True, False]}, "cv": 3}
+QUICK = {"param_grid": {"prior_strength": [1.0], "coef_penalty": [0.0], "shared_mean": [True, False]}, "cv": 3}
 
 
 def related(seed=0, K=9, n=20, d=4, level=50.0, labels=False):

@@ -26,7 +26,7 @@ GRID = {
     "param_grid": {
         "graph_penalty": [0.5, 0.1],
         "coef_penalty": [0.0, 3.0],
-        "coupling": [0.5, 1.0],
+        "prior_strength": [0.5, 1.0],
         "shared_mean": [False],
     }
 }

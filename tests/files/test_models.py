@@ -170,7 +170,12 @@ def test_every_structure_and_penalty_is_in_a_preset():
 def test_cross_validated_models_survive(kind, tmp_path):
     y = TARGETS["bernoulli" if "classifier" in kind else "gaussian"]
     grid = {
-        "param_grid": {"graph_penalty": [0.1, 1.0], "coef_penalty": [0.0], "coupling": [1.0], "shared_mean": [False]}
+        "param_grid": {
+            "graph_penalty": [0.1, 1.0],
+            "coef_penalty": [0.0],
+            "prior_strength": [1.0],
+            "shared_mean": [False],
+        }
     }
     stable = mssl.StabilitySelection(n_subsamples=4, n_points=3, random_state=0)
     few = {"cv": TaskKFold(3, random_state=1), "selection": "both", "stability": stable}

@@ -15,7 +15,7 @@ skops = pytest.importorskip("skops.io")
 DATA = make_clustered_tasks(n_features=4, n_samples=12, random_state=1)
 LABELS = np.where(np.median(DATA.y) < DATA.y, "yes", "no")
 GRID = {
-    "param_grid": {"graph_penalty": [0.1, 1.0], "coef_penalty": [0.0], "coupling": [1.0], "shared_mean": [False]},
+    "param_grid": {"graph_penalty": [0.1, 1.0], "coef_penalty": [0.0], "prior_strength": [1.0], "shared_mean": [False]},
     "cv": 3,
 }
 MODELS = {

@@ -259,7 +259,7 @@ def test_missing_residuals_are_left_out_pair_by_pair():
 def test_residual_graph_of_a_fit():
     data = make_residual_graph(n_features=5, n_samples=200, n_tasks=8, clusters=[[0, 1, 2]], random_state=0)
     with pytest.warns(UserWarning, match="only the graph"):
-        graph = MSSLRegressor(on="residual").fit(data.X, data.y).graph_
+        graph = MSSLRegressor(relation="residual").fit(data.X, data.y).graph_
     assert {(0, 1), (0, 2), (1, 2)} <= set(graph.relations().pairs)
     assert graph.selected(0.1, "edges").n_edges >= 3
 

@@ -223,7 +223,7 @@ def test_relations_that_are_there_are_still_found():
     random = np.random.default_rng(0)
     E = random.standard_normal((200, 6)) * np.sqrt(0.4) + random.standard_normal((200, 1)) * np.sqrt(0.6)
     x = random.standard_normal((200, 1))
-    model = MSSLRegressor(on="residual", coef_penalty=0.01).fit(x, x * random.standard_normal(6) + E)
+    model = MSSLRegressor(relation="residual", coef_penalty=0.01).fit(x, x * random.standard_normal(6) + E)
     assert len(model.graph_.relations()) == 15
 
 

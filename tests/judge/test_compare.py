@@ -12,7 +12,7 @@ from mssl.exceptions import ParameterError
 from mssl.model_selection import TaskKFold
 
 SMALL = {"n_tasks": 4, "n_features": 4, "n_samples": 20, "clusters": [[0, 1]], "random_state": 0}
-GRID = {"graph_penalty": [0.3], "coef_penalty": [0.0], "coupling": [0.5, 2.0], "shared_mean": [False]}
+GRID = {"graph_penalty": [0.3], "coef_penalty": [0.0], "prior_strength": [0.5, 2.0], "shared_mean": [False]}
 
 
 @pytest.mark.parametrize("layout", ["long", "shared", "aligned"])

@@ -20,7 +20,9 @@ def data():
 
 def _fits(data, n_jobs):
     search = MSSLRegressorCV(
-        param_grid={"graph_penalty": [0.5, 0.1], "coef_penalty": [0.0, 2.0], "coupling": [1.0]}, cv=3, n_jobs=n_jobs
+        param_grid={"graph_penalty": [0.5, 0.1], "coef_penalty": [0.0, 2.0], "prior_strength": [1.0]},
+        cv=3,
+        n_jobs=n_jobs,
     )
     search.fit(data.X, data.y, tasks=data.tasks)
     stable = StabilitySelection(n_subsamples=30, n_points=4, random_state=0, n_jobs=n_jobs)
@@ -81,7 +83,7 @@ def test_progress_shows_on_a_terminal_only(monkeypatch):
 
 
 def test_a_quiet_search_prints_nothing(data, capfd):
-    MSSLRegressorCV(param_grid={"graph_penalty": [0.5], "coef_penalty": [0.0], "coupling": [1.0]}, cv=2, verbose=1).fit(
-        data.X, data.y, tasks=data.tasks
-    )
+    MSSLRegressorCV(
+        param_grid={"graph_penalty": [0.5], "coef_penalty": [0.0], "prior_strength": [1.0]}, cv=2, verbose=1
+    ).fit(data.X, data.y, tasks=data.tasks)
     assert capfd.readouterr() == ("", "")  # nothing is compiled, so that nothing is said of it

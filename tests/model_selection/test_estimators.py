@@ -19,7 +19,12 @@ from mssl.model_selection.search import SearchCV
 from mssl.structures import KnownEdges
 
 GRID = {
-    "param_grid": {"graph_penalty": [0.3, 0.05], "coef_penalty": [0.0], "coupling": [1.0], "shared_mean": [False]},
+    "param_grid": {
+        "graph_penalty": [0.3, 0.05],
+        "coef_penalty": [0.0],
+        "prior_strength": [1.0],
+        "shared_mean": [False],
+    },
     "cv": 2,
 }
 SEARCHES = [MSSLRegressorCV(**GRID), MSSLClassifierCV(**GRID), MSSLRegressorCV(MultiTaskGLM(), refit="best", cv=2)]

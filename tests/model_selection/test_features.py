@@ -100,7 +100,7 @@ def test_a_fold_scores_what_a_fit_to_its_rows_predicts(rng, scoring):
     splits = list(TaskKFold(2).split(X, y, tasks))
     search = MSSLRegressorCV(MSSLRegressor(features="spline", noise=1.0), scoring=scoring, **QUICK | {"cv": splits})
     search.set_params(
-        param_grid={**QUICK["param_grid"], "coupling": [2.0], "shared_mean": [False]}, search_tol=1e-9
+        param_grid={**QUICK["param_grid"], "prior_strength": [2.0], "shared_mean": [False]}, search_tol=1e-9
     ).fit(X, y, tasks=tasks)
     for number, (train, test) in enumerate(splits):
         model = MSSLRegressor(features="spline", noise=1.0, **search.best_params_)

@@ -12,7 +12,7 @@ from mssl.exceptions import LayoutError
 from mssl.model_selection import TaskBlockKFold, TaskGroupKFold
 
 QUICK = {
-    "param_grid": {"graph_penalty": [1.0, 0.1], "coupling": [1.0], "coef_penalty": [0.0], "shared_mean": [False]},
+    "param_grid": {"graph_penalty": [1.0, 0.1], "prior_strength": [1.0], "coef_penalty": [0.0], "shared_mean": [False]},
     "cv": 3,
 }
 
@@ -114,7 +114,7 @@ def test_random_folds_over_shared_days_are_too_sure():
     gaps = []
     for seed in range(6):
         frame, y = stations(seed, K=8, n=16, d=8, shared=0.9)
-        grid = {"graph_penalty": [1.0], "coef_penalty": [0.0], "coupling": [20.0], "shared_mean": [1.0]}
+        grid = {"graph_penalty": [1.0], "coef_penalty": [0.0], "prior_strength": [20.0], "shared_mean": [1.0]}
         random, whole = (
             MSSLRegressorCV(MSSLRegressor(task_column="site"), grid, cv=4)
             .fit(frame.drop(columns="day"), y, groups=groups)

@@ -78,13 +78,13 @@ def _draw(kind, seed, n=12):
     if kind == "gamma":
         return X, random.gamma(2, np.exp(np.clip(signal / 2, -3, 3))), {"loss": "gamma"}
     y = signal + random.standard_normal((n, 1)) + random.standard_normal((n, K))
-    return X, y, {"on": "residual"} if kind == "residual" else {}
+    return X, y, {"relation": "residual"} if kind == "residual" else {}
 
 
 @pytest.mark.parametrize("formulation", ["unified", "paper"])
 @pytest.mark.parametrize("kind", ["gaussian", "residual", "poisson", "gamma"])
 def test_from_the_limit_on_the_graph_is_empty(kind, formulation):
-    for seed, more in enumerate([{}, {"coef_penalty": 0.5}, {"coupling": 3.0}]):
+    for seed, more in enumerate([{}, {"coef_penalty": 0.5}, {"prior_strength": 3.0}]):
         # With few rows of counts the paper's prior draws all weights to zero, whatever λ is.
         X, y, settings = _draw(kind, seed, 12 if formulation == "unified" else 60)
         base = MSSLRegressor(formulation=formulation, **settings, **more)
@@ -131,7 +131,7 @@ def test_paths_of_other_losses_and_layouts():
     aligned = make_residual_graph(
         n_features=3, n_tasks=5, clusters=[[0, 1, 2]], n_samples=60, layout="aligned", random_state=0
     )
-    path = regularization_path(aligned.X, aligned.y, estimator=MSSLRegressor(on="residual"), n_points=3)
+    path = regularization_path(aligned.X, aligned.y, estimator=MSSLRegressor(relation="residual"), n_points=3)
     assert path.precisions.shape == (3, 5, 5)
     assert path.converged.all()
 
@@ -161,7 +161,7 @@ def test_default_grids_of_the_papers_formulation_run_from_the_empty_graph(kind, 
     lambdas = sorted({params["graph_penalty"] for params in tried})
     assert lambdas[0] > 0
     assert lambdas[-1] == pytest.approx(single.limits(X, y).graph_penalty)
-    for absent in ("coupling", "shrinkage", "variance_floor", "shared_mean"):
+    for absent in ("prior_strength", "shrinkage", "variance_floor", "shared_mean"):
         assert len({params[absent] for params in tried}) == 1
     assert np.isfinite(model.best_score_)
 

@@ -155,7 +155,7 @@ def test_sparse_features_and_fewer_rows_than_features():
 @pytest.mark.parametrize("layout", ["long", "shared", "aligned"])
 def test_refit_is_the_plain_estimator_with_the_best_parameters(layout):
     data, more = _data(layout)
-    grid = {"param_grid": {"coupling": [1.0], "shared_mean": [False]}, "search": "grid"}
+    grid = {"param_grid": {"prior_strength": [1.0], "shared_mean": [False]}, "search": "grid"}
     search = MSSLRegressorCV(
         cv=3,
         refit="best",
@@ -191,14 +191,14 @@ def test_table_is_ready_for_a_frame():
 @pytest.mark.parametrize("mean", [False, 300.0])
 def test_an_infinite_graph_penalty_is_one_ridge_for_all_tasks(mean):
     data, more = _data("long")
-    model = MSSLRegressor(np.inf, coupling=5.0, shared_mean=mean, tol=1e-10).fit(data.X, 50 * data.y, **more)
+    model = MSSLRegressor(np.inf, prior_strength=5.0, shared_mean=mean, tol=1e-10).fit(data.X, 50 * data.y, **more)
     noise = np.exp(np.mean(np.log(model.noise_**2)))
     plain = MultiTaskGLM(Independent(5.0 / noise), shared_mean=mean, tol=1e-10).fit(data.X, 50 * data.y, **more)
     np.testing.assert_allclose(model.coef_, plain.coef_, rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(model.precision_, 5.0 / noise * np.eye(5), rtol=1e-12)
     assert model.graph_.n_edges == 0
-    with pytest.raises(ParameterError, match="coupling"):
-        model.set_params(coupling=-1.0).fit(data.X, data.y, **more)
+    with pytest.raises(ParameterError, match="prior_strength"):
+        model.set_params(prior_strength=-1.0).fit(data.X, data.y, **more)
 
 
 def test_the_search_does_not_depend_on_the_units_of_the_targets():
@@ -221,7 +221,9 @@ def test_a_graph_has_to_win_clearly_over_one_ridge(seed):
 
 def test_a_path_left_early_chooses_as_the_whole_one_does():
     data = make_clustered_tasks(n_tasks=30, n_features=4, n_samples=300, shared_design=False, random_state=0)
-    grid = {"param_grid": {"graph_penalty": np.geomspace(0.8, 0.001, 8), "coef_penalty": [0.0], "coupling": [1.0]}}
+    grid = {
+        "param_grid": {"graph_penalty": np.geomspace(0.8, 0.001, 8), "coef_penalty": [0.0], "prior_strength": [1.0]}
+    }
     grid["param_grid"] |= {"shared_mean": [False], "shrinkage": [0.0], "variance_floor": [0.125]}
     short = MSSLRegressorCV(**grid).fit(data.X, data.y, tasks=data.tasks)
     whole = MSSLRegressorCV(search="grid", **grid).fit(data.X, data.y, tasks=data.tasks)
@@ -246,7 +248,7 @@ def test_the_product_of_given_grids_is_scored_whole():
 def test_the_average_is_that_of_all_settings_within_a_standard_error():
     data, more = _data("long")
     settings = {
-        "param_grid": {"coupling": [1.0, 5.0], "shared_mean": [False, 0.5]},
+        "param_grid": {"prior_strength": [1.0, 5.0], "shared_mean": [False, 0.5]},
         "estimator": MSSLRegressor(tol=1e-9),
         "search": "grid",
         "cv": 4,
@@ -287,14 +289,14 @@ def test_the_average_is_that_of_all_settings_within_a_standard_error():
 @pytest.mark.parametrize("settings", [{"refit": "one_se"}, {"selection": "graph"}])
 def test_weights_for_the_graph_are_not_averaged(settings):
     data, more = _data("long")
-    grid = {"graph_penalty": [0.5, 0.1], "coef_penalty": [0.0], "coupling": [1.0]}
+    grid = {"graph_penalty": [0.5, 0.1], "coef_penalty": [0.0], "prior_strength": [1.0]}
     search = MSSLRegressorCV(param_grid=grid, cv=3, **settings).fit(data.X, data.y, **more)
     assert search.members_ == [search.best_params_]
 
 
 def test_more_tasks_than_features_are_shrunk():
     data = make_clustered_tasks(n_features=4, n_samples=12, random_state=0)
-    search = MSSLRegressorCV(param_grid={"coupling": [1.0], "coef_penalty": [0.0], "shared_mean": [False]}, cv=2)
+    search = MSSLRegressorCV(param_grid={"prior_strength": [1.0], "coef_penalty": [0.0], "shared_mean": [False]}, cv=2)
     search.fit(data.X, data.y, tasks=data.tasks)
     assert set(search.cv_results_["param_shrinkage"]) == {0.5}
 
@@ -302,7 +304,12 @@ def test_more_tasks_than_features_are_shrunk():
 def test_any_scorer_of_scikit_learn():
     data, more = _data("long")
     grid = {
-        "param_grid": {"graph_penalty": [0.5, 0.05], "coef_penalty": [0.0], "coupling": [1.0], "shared_mean": [False]}
+        "param_grid": {
+            "graph_penalty": [0.5, 0.05],
+            "coef_penalty": [0.0],
+            "prior_strength": [1.0],
+            "shared_mean": [False],
+        }
     }
     search = MSSLRegressorCV(scoring="neg_mean_squared_error", cv=3, search="grid", **grid).fit(data.X, data.y, **more)
     splits = list(TaskKFold(3).split(data.X, data.y, data.tasks))
@@ -323,7 +330,7 @@ def test_any_scorer_of_scikit_learn():
 
 def test_one_standard_error_takes_a_sparser_graph():
     data = make_clustered_tasks(n_features=10, n_samples=20, random_state=0)
-    settings = {"param_grid": {"coupling": [1.0], "coef_penalty": [0.0], "shared_mean": [False]}}
+    settings = {"param_grid": {"prior_strength": [1.0], "coef_penalty": [0.0], "shared_mean": [False]}}
     best = MSSLRegressorCV(cv=3, **settings).fit(data.X, data.y, tasks=data.tasks)
     simple = MSSLRegressorCV(cv=3, refit="one_se", **settings).fit(data.X, data.y, tasks=data.tasks)
     table = simple.cv_results_
@@ -336,7 +343,7 @@ def test_one_standard_error_takes_a_sparser_graph():
 
 def test_selection_says_where_weights_and_graph_come_from():
     data = make_clustered_tasks(n_features=12, n_samples=30, random_state=0)
-    settings = {"param_grid": {"coupling": [1.0], "coef_penalty": [0.0], "shared_mean": [False]}, "cv": 3}
+    settings = {"param_grid": {"prior_strength": [1.0], "coef_penalty": [0.0], "shared_mean": [False]}, "cv": 3}
     stable = StabilitySelection(n_subsamples=20, random_state=0)
     fits = {
         kind: MSSLRegressorCV(selection=kind, stability=stable, **settings).fit(data.X, data.y, tasks=data.tasks)
@@ -369,13 +376,13 @@ def test_too_little_to_select_from_is_said_before_the_search(on, monkeypatch):
     X, y = np.random.default_rng(0).standard_normal((2, 3, 3))
     X, y = (X, y) if on == "residual" else (np.tile(X, (4, 1)), np.tile(y, (4, 1)))
     with pytest.raises(ParameterError, match=r"There are 3 (rows|features) to halve"):
-        MSSLRegressorCV(MSSLRegressor(on=on), selection="both", cv=3).fit(X, y)
+        MSSLRegressorCV(MSSLRegressor(relation=on), selection="both", cv=3).fit(X, y)
 
 
 def test_classifier_chooses_and_predicts():
     data = make_clustered_tasks(**SMALL, family="binary", random_state=0)
     labels = np.where(data.y == 1, "yes", "no")
-    grid = {"param_grid": {"coupling": [1.0], "shared_mean": [True, False]}, "search": "grid", "refit": "best"}
+    grid = {"param_grid": {"prior_strength": [1.0], "shared_mean": [True, False]}, "search": "grid", "refit": "best"}
     search = MSSLClassifierCV(
         cv=3, **{**grid, "param_grid": {**grid["param_grid"], "graph_penalty": [0.5, 0.05], "coef_penalty": [0.0]}}
     ).fit(data.X, labels, tasks=data.tasks)

@@ -52,7 +52,7 @@ def settings_of(table):
 
 @pytest.mark.parametrize("search", [coordinate_search, full_search])
 def test_given_grids_are_not_left(monkeypatch, search):
-    grids = {"graph_penalty": [0.7, 0.1], "coef_penalty": [0.0, 3.0], "coupling": [0.3, 5.0]}
+    grids = {"graph_penalty": [0.7, 0.1], "coef_penalty": [0.0, 3.0], "prior_strength": [0.3, 5.0]}
     grids |= {"shrinkage": [0.0, 0.2], "shared_mean": [0.4, False], "variance_floor": [0.1, 0.6]}
     random = np.random.default_rng(0)
     for name, values in grids.items():

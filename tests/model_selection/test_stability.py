@@ -233,7 +233,7 @@ def test_samples_refit_and_warn_where_halves_are_small():
 
 def test_other_estimators():
     aligned = make_residual_graph(n_tasks=6, clusters=[[0, 1, 2]], n_features=3, n_samples=200, random_state=0)
-    chooser = StabilitySelection(MSSLRegressor(0.05, on="residual"), n_subsamples=20, random_state=0)
+    chooser = StabilitySelection(MSSLRegressor(0.05, relation="residual"), n_subsamples=20, random_state=0)
     assert chooser.fit(aligned.X, aligned.y).graph_.compare(aligned.adjacency).f1 > 0.8
     labels = make_clustered_tasks(family="binary", n_tasks=4, clusters=[[0, 1]], n_features=6, random_state=0)
     chooser = StabilitySelection(MSSLClassifier(0.05, shared_mean=False), n_subsamples=10, random_state=0)

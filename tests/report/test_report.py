@@ -476,7 +476,7 @@ def test_the_page_says_whether_the_rows_were_fitted(model, problem, held_out, wo
 
 def test_the_gain_in_cross_validation_comes_first(problem, tmp_path):
     found = MSSLRegressorCV(
-        param_grid={"graph_penalty": [0.3, 1.0], "coef_penalty": [0.0], "coupling": [1.0]}, cv=2
+        param_grid={"graph_penalty": [0.3, 1.0], "coef_penalty": [0.0], "prior_strength": [1.0]}, cv=2
     ).fit(problem.X, problem.y, tasks=problem.tasks)
     assert found.best_score_ < 0
     scores, table = found.cv_results_["mean_test_score"], found.cv_results_
@@ -498,9 +498,9 @@ def test_the_gain_in_cross_validation_comes_first(problem, tmp_path):
 
 def test_the_area_under_the_curve_of_left_out_rows_comes_first(problem, tmp_path):
     labels = problem.y > np.median(problem.y)
-    found = MSSLClassifierCV(param_grid={"graph_penalty": [0.3], "coef_penalty": [0.0], "coupling": [1.0]}, cv=2).fit(
-        problem.X, labels, tasks=problem.tasks
-    )
+    found = MSSLClassifierCV(
+        param_grid={"graph_penalty": [0.3], "coef_penalty": [0.0], "prior_strength": [1.0]}, cv=2
+    ).fit(problem.X, labels, tasks=problem.tasks)
     page = written(found, tmp_path, data=(problem.X, labels, problem.tasks), held_out=False)
     good = page.words["summary"].partition("How good it is")[2].partition("How certain it is")[0]
     area = found.held_out_.auc

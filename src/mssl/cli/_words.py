@@ -15,8 +15,8 @@ _OPTIONS = {
     "unseen": "--unseen",
 }
 _PHRASES = {
-    "on='residual'": "--method r-mssl",
-    "on='coef'": "--method p-mssl",
+    "relation='residual'": "--method r-mssl",
+    "relation='coef'": "--method p-mssl",
     "y of shape (n, K)": "--time, where every task has one row at each time",
     "task_column": "--task",
 }

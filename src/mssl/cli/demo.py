@@ -66,7 +66,7 @@ def demo(seeds: int, output: Path, jobs: int | None) -> None:
         for seed in range(seeds):
             data = make_clustered_tasks("centres", random_state=seed)
             model = MSSLRegressorCV(
-                param_grid={"coupling": [1.0], "shared_mean": [False], "coef_penalty": [0.0]},
+                param_grid={"prior_strength": [1.0], "shared_mean": [False], "coef_penalty": [0.0]},
                 selection="both",
                 n_jobs=jobs,
             ).fit(data.X, data.y, tasks=data.tasks)

@@ -28,7 +28,7 @@ _SHORT_SEARCH: dict[str, Any] = {
     "param_grid": {
         "graph_penalty": [0.2, 0.3, 0.5, float("inf")],
         "coef_penalty": [0.0],
-        "coupling": [0.5, 2.0],
+        "prior_strength": [0.5, 2.0],
         "shared_mean": [True],
     },
     "selection": "prediction",
@@ -171,7 +171,7 @@ def _fit_distributed(
 
 def _shorten(model: Any, n_tasks: int) -> None:
     """Search among fewer settings where there are many tasks, and say so."""
-    if n_tasks <= _MANY_TASKS or getattr(getattr(model, "estimator", None), "on", "") != "coef":
+    if n_tasks <= _MANY_TASKS or getattr(getattr(model, "estimator", None), "relation", "") != "coef":
         return
     model.set_params(**_SHORT_SEARCH)
     warn(

@@ -189,7 +189,7 @@ def combine(
     >>> from mssl.datasets import make_climate_like
     >>> from mssl import MSSLRegressor
     >>> cells = to_dataset(make_climate_like(n_samples=240, random_state=0))
-    >>> r_mssl = MSSLRegressor(on="residual", graph_penalty=0.3)
+    >>> r_mssl = MSSLRegressor(relation="residual", graph_penalty=0.3)
     >>> answer = combine(cells["ensemble"], cells["observed"], train=(1901, 1915), test=(1916, 1920), estimator=r_mssl)
     >>> answer["prediction"].dims
     ('time', 'location')

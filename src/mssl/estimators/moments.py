@@ -140,8 +140,8 @@ def check_moments(model: Any) -> None:
     if getattr(model, "target_transform", None) is not None:
         allowed = "moments are of the targets as they are: None"
         raise refused("target_transform", model.target_transform, allowed, _COMPUTE)
-    if getattr(model, "on", "coef") == "residual":
-        raise refused("on", model.on, "moments say nothing about single residuals: 'coef'", _COMPUTE)
+    if getattr(model, "relation", "coef") == "residual":
+        raise refused("relation", model.relation, "moments say nothing about single residuals: 'coef'", _COMPUTE)
 
 
 def remember_moments(model: Any, moments: Moments) -> None:

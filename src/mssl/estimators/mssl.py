@@ -7,6 +7,7 @@ from typing import Any, Literal, overload
 
 from sklearn.base import RegressorMixin
 
+from mssl._renamed import old_names
 from mssl._typing import Array, ArrayLike, ClassWeight, GraphPenalty, SharedMean, VarianceFloor
 from mssl._validation import refused
 from mssl.estimators.base import MeanPredictor, MultiTaskEstimator, TaskClassifier
@@ -17,6 +18,7 @@ from mssl.losses import Loss
 from mssl.structures import KnownEdges
 
 
+@old_names(on="relation", coupling="prior_strength")
 class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimator):
     r"""Multi-task sparse structure learning: all tasks' weights, and the sparse graph that relates them.
 
@@ -30,10 +32,10 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         graph is empty. Prediction likes 0.02–0.1, reading the graph 0.35–0.7. "auto" is 0.3, and no edge where there
         are more than two tasks a feature and their weights are no more alike than chance has it
         (:func:`mssl.solvers.fit.without_chance_edges`). ``inf`` learns neither a graph nor the
-        tasks' variances: `coupling` is then one ridge for all tasks (around the shared mean), in units of rows.
+        tasks' variances: `prior_strength` is then one ridge for all tasks (around the shared mean), in units of rows.
     coef_penalty : float, default=0.0
         γ, the ℓ1 penalty on the weights; from ``limits(X, y).coef_penalty`` on all weights are zero.
-    on : {"coef", "residual"}, default="coef"
+    relation : {"coef", "residual"}, default="coef"
         What the graph relates: the tasks' coefficients (p-MSSL), or their residuals (r-MSSL), for which the rows of
         all tasks must belong together (shared or aligned layout, Gaussian loss; a missing target is expected from
         the others of its occasion).
@@ -42,7 +44,7 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         better; they serve the graph more than the prediction, and the fit has no joint objective.
     edges : KnownEdges, optional
         What is known about the graph beforehand, by task names; see :class:`mssl.structures.KnownEdges`.
-    coupling : float, default=1.0
+    prior_strength : float, default=1.0
         η, the temperature of the prior; large values pull related tasks together.
     variance_floor : "auto" or float, default="auto"
         Least prior variance of a task's weights, in units of their sampling variance; "auto" is max(1/8, K / (10 d))
@@ -153,10 +155,10 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         graph_penalty: GraphPenalty = "auto",
         coef_penalty: float = 0.0,
         *,
-        on: str = "coef",
+        relation: Literal["coef", "residual"] = "coef",
         correlation: str = "pearson",
         edges: KnownEdges | None = None,
-        coupling: float = 1.0,
+        prior_strength: float = 1.0,
         variance_floor: VarianceFloor = "auto",
         shrinkage: float = 0.0,
         ridge: float = 0.0,
@@ -182,10 +184,10 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
     ) -> None:
         self.graph_penalty = graph_penalty
         self.coef_penalty = coef_penalty
-        self.on = on
+        self.relation = relation
         self.correlation = correlation
         self.edges = edges
-        self.coupling = coupling
+        self.prior_strength = prior_strength
         self.variance_floor = variance_floor
         self.shrinkage = shrinkage
         self.ridge = ridge
@@ -262,7 +264,7 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         known : array of shape (n, K), optional
             Targets of the same occasions that are known, NaN for those to be predicted. The answer holds the known
             ones, and for the others what is expected given the known ones; for models whose residuals are related
-            (``on="residual"``).
+            (``relation="residual"``).
         return_std : bool, default=False
             Also return standard deviations of the targets about the prediction (0 for known ones), for the same models.
 
@@ -280,7 +282,7 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         >>> X = random.standard_normal((200, 2))
         >>> weather = random.standard_normal((200, 1))
         >>> Y = X @ [[1.0, 2.0, 3.0], [0.0, 1.0, 0.0]] + weather + 0.3 * random.standard_normal((200, 3))
-        >>> model = MSSLRegressor(0.05, coef_penalty=1e-3, on="residual").fit(X[:100], Y[:100])
+        >>> model = MSSLRegressor(0.05, coef_penalty=1e-3, relation="residual").fit(X[:100], Y[:100])
         >>> known = Y[100:].copy()
         >>> known[::2, 2] = np.nan
         >>> alone, given = model.predict(X[100:]), model.predict(X[100:], known=known)
@@ -317,6 +319,7 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         return loss
 
 
+@old_names(coupling="prior_strength")
 class MSSLClassifier(TaskClassifier):
     r"""Multi-task sparse structure learning for two classes: logistic weights, and the graph that relates the tasks.
 
@@ -325,7 +328,7 @@ class MSSLClassifier(TaskClassifier):
 
     Parameters
     ----------
-    graph_penalty, coef_penalty, correlation, edges, coupling, variance_floor, shrinkage, ridge, shared_mean
+    graph_penalty, coef_penalty, correlation, edges, prior_strength, variance_floor, shrinkage, ridge, shared_mean
         As for :class:`MSSLRegressor`.
     features, missing, categorical_features, scale_features
         As for :class:`MSSLRegressor`.
@@ -364,7 +367,7 @@ class MSSLClassifier(TaskClassifier):
     """
 
     # p-MSSL only: residuals of labels are no rows that a Gaussian graph could relate.
-    on = "coef"
+    relation = "coef"
 
     def __init__(
         self,
@@ -373,7 +376,7 @@ class MSSLClassifier(TaskClassifier):
         *,
         correlation: str = "pearson",
         edges: KnownEdges | None = None,
-        coupling: float = 1.0,
+        prior_strength: float = 1.0,
         variance_floor: VarianceFloor = "auto",
         shrinkage: float = 0.0,
         ridge: float = 0.0,
@@ -399,7 +402,7 @@ class MSSLClassifier(TaskClassifier):
         self.coef_penalty = coef_penalty
         self.correlation = correlation
         self.edges = edges
-        self.coupling = coupling
+        self.prior_strength = prior_strength
         self.variance_floor = variance_floor
         self.shrinkage = shrinkage
         self.ridge = ridge

@@ -317,7 +317,7 @@ def predict_given(mean: Array, covariance: Array | None, known: Any, return_std:
     if covariance is None or mean.ndim != 2:
         raise ParameterError(
             "known and return_std need the covariance of the tasks' residuals, which this model has not. Fit "
-            "MSSLRegressor(on='residual') to targets of shape (n, K), and predict for all tasks at once."
+            "MSSLRegressor(relation='residual') to targets of shape (n, K), and predict for all tasks at once."
         )
     given = conditional(mean, covariance, np.full(mean.shape, np.nan) if known is None else read_known(known))
     expected, spread = (values.astype(mean.dtype, copy=False) for values in (given.mean, np.sqrt(given.variance)))

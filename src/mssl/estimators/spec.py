@@ -85,8 +85,8 @@ class FitSpec(NamedTuple):
                 raise refused(
                     "loss",
                     self.loss.name,
-                    "on='residual' relates the errors of least squares",
-                    "Use on='coef', which goes with every loss.",
+                    "relation='residual' relates the errors of least squares",
+                    "Use relation='coef', which goes with every loss.",
                 )
             check_aligned(data)
         self.penalty.check()
@@ -157,7 +157,7 @@ def glm_spec(estimator: Any, loss: Loss) -> FitSpec:
 
 def mssl_spec(estimator: Any, loss: Loss, data: TaskShape) -> FitSpec:
     """The sparse precision, the penalty and the settings that an MSSL estimator's parameters stand for."""
-    on, edges = estimator.on, estimator.edges
+    on, edges = estimator.relation, estimator.edges
     precision_settings = {
         "on": on,
         "correlation": estimator.correlation,
@@ -170,13 +170,13 @@ def mssl_spec(estimator: Any, loss: Loss, data: TaskShape) -> FitSpec:
     if check_choice("formulation", estimator.formulation, FORMULATIONS) == "unified":
         learned = SparsePrecision(
             price,
-            coupling=estimator.coupling,
+            coupling=estimator.prior_strength,
             variance_floor=estimator.variance_floor,
             shrinkage=estimator.shrinkage,
             **precision_settings,
         )
         no_graph = price == np.inf and on == "coef"
-        structure = OneRidge(estimator.coupling) if no_graph else learned
+        structure = OneRidge(estimator.prior_strength) if no_graph else learned
         penalty = ElasticNet(estimator.coef_penalty, estimator.ridge)
         settings = settings_of(estimator, shared_mean=shared_mean)
         return FitSpec(structure, penalty, loss, settings, screens=screens and on == "coef" and edges is None)
@@ -207,7 +207,7 @@ def _mean_of(estimator: Any, on: str) -> Any:
     raise refused(
         "shared_mean",
         estimator.shared_mean,
-        "with on='residual' the weights have no common prior and no mean",
+        "with relation='residual' the weights have no common prior and no mean",
         "Leave it at 'auto' or set it to False.",
     )
 
@@ -222,7 +222,7 @@ def warn_if_ordinary(spec: FitSpec, data: TaskData) -> None:
     if spec.structure.relates != "residual" or weights_profit or not data.shared or data.n_tasks == 1:
         return
     warn(
-        "on='residual' with one X for all tasks and no penalty on the weights (coef_penalty=0, ridge=0): the weights "
-        "are those of ordinary least squares whatever the graph is, so only the graph is learned. Give "
+        "relation='residual' with one X for all tasks and no penalty on the weights (coef_penalty=0, ridge=0): the "
+        "weights are those of ordinary least squares whatever the graph is, so only the graph is learned. Give "
         "coef_penalty > 0 for weights that profit from the graph."
     )

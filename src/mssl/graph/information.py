@@ -693,7 +693,7 @@ def _errors(occasions: Occasions, tasks: _Tasks) -> _Errors | None:
     if K * m > _LARGEST:
         raise ParameterError(
             f"There are {K} tasks with {m} features whose errors are related by common rows; relations of the weights "
-            f"are computed for at most {_LARGEST} weights. Relate the residuals instead, with on='residual'."
+            f"are computed for at most {_LARGEST} weights. Relate the residuals instead, with relation='residual'."
         )
     (rows, targets), counts = occasions.factors(), occasions.counts
     noise, v = tasks.variances()

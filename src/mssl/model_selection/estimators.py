@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import Any
@@ -32,7 +33,9 @@ def _into_estimator(name: str, cls: type[Any]) -> Move:
 
     def move(value: Any, held: Mapping[str, Any]) -> dict[str, Any]:
         estimator = cls() if held["estimator"] is None else clone(held["estimator"])
-        return {"estimator": estimator.set_params(**{name: value})}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # the warning about the search names the new spelling
+            return {"estimator": estimator.set_params(**{name: value})}
 
     return move
 
@@ -54,7 +57,7 @@ def _old_names(cls: type[Any], *further: str) -> dict[str, Move]:
     grids = {
         "graph_penalties": "graph_penalty",
         "coef_penalties": "coef_penalty",
-        "couplings": "coupling",
+        "couplings": "prior_strength",
         "shrinkages": "shrinkage",
         "shared_means": "shared_mean",
         "variance_floors": "variance_floor",
@@ -95,17 +98,17 @@ class MSSLRegressorCV(FromMoments, SearchCV):
         learn from the training rows of each fold alone. With ``warm_start`` the fit with the chosen settings starts
         from that of the previous call; the search itself starts anew.
     param_grid : "auto" or dict of name → values, default="auto"
-        The values to search. For MSSL estimators of ``graph_penalty``, ``coef_penalty``, ``coupling``, ``shrinkage``,
-        ``shared_mean`` and ``variance_floor``; those that are not named come from the data. For the general estimators
-        of any parameters and, as ``structure__alpha``, ``penalty__alpha`` or ``loss__theta``, of their parts: their
-        product is scored, and "auto" is the strengths of the structure and of an ℓ1 penalty. Where losses differ, the
-        default score is the deviance of the given estimator's loss, so that all settings are measured by one
-        yardstick.
+        The values to search. For MSSL estimators of ``graph_penalty``, ``coef_penalty``, ``prior_strength``,
+        ``shrinkage``, ``shared_mean`` and ``variance_floor``; those that are not named come from the data. For the
+        general estimators of any parameters and, as ``structure__alpha``, ``penalty__alpha`` or ``loss__theta``, of
+        their parts: their product is scored, and "auto" is the strengths of the structure and of an ℓ1 penalty. Where
+        losses differ, the default score is the deviance of the given estimator's loss, so that all settings are
+        measured by one yardstick.
     cv : int, splitter or iterable of (train, test), default=5
         Folds; a number stands for :class:`TaskKFold`, or for :class:`TaskGroupKFold` and :class:`TaskBlockKFold` where
         :meth:`fit` gets groups or an order. Parts are row numbers or masks of all rows.
     scoring : str or callable, optional
-        With ``on="residual"``, "conditional" scores how well each target is predicted from the others of the same
+        With ``relation="residual"``, "conditional" scores how well each target is predicted from the others of the same
         occasion (:func:`mssl.metrics.conditional_score`), which is what ``predict(X, known=…)`` profits from.
         Any scorer of scikit-learn; None is the noise-scaled deviance. Of (n, K) targets a scorer of scikit-learn's own
         judges the columns one by one, missing targets left out, and their mean counts. Scorers that take
@@ -172,7 +175,7 @@ class MSSLRegressorCV(FromMoments, SearchCV):
     >>> data = make_clustered_tasks(n_features=5, n_samples=20, random_state=0)
     >>> model = MSSLRegressorCV(MSSLRegressor(scale_features=False), cv=3).fit(data.X, data.y, tasks=data.tasks)
     >>> sorted(model.best_params_)
-    ['coef_penalty', 'coupling', 'graph_penalty', 'shared_mean', 'shrinkage', 'variance_floor']
+    ['coef_penalty', 'graph_penalty', 'prior_strength', 'shared_mean', 'shrinkage', 'variance_floor']
     >>> model.predict(data.X_test, tasks=data.tasks_test).shape
     (520,)
 
@@ -199,7 +202,7 @@ class MSSLClassifierCV(SearchCV):
     >>> from mssl import MSSLClassifierCV
     >>> from mssl.datasets import make_clustered_tasks
     >>> data = make_clustered_tasks(family="binary", n_features=4, n_tasks=4, clusters=[[0, 1]], random_state=0)
-    >>> model = MSSLClassifierCV(param_grid={"coupling": [1.0], "coef_penalty": [0.0]}, cv=3)
+    >>> model = MSSLClassifierCV(param_grid={"prior_strength": [1.0], "coef_penalty": [0.0]}, cv=3)
     >>> model.fit(data.X, data.y, tasks=data.tasks).predict_proba(data.X_test, tasks=data.tasks_test).shape
     (160, 2)
     """

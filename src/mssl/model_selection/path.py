@@ -142,7 +142,7 @@ def regularization_path(
     template = MSSLRegressor() if estimator is None else _followed(estimator)
     data = template._read(X, y, tasks, sample_weight)
     whole = Dataset(data, template._loss())
-    further = {"coupling": couplings, "variance_floor": variance_floors, "shrinkage": shrinkages}
+    further = {"prior_strength": couplings, "variance_floor": variance_floors, "shrinkage": shrinkages}
     grids = {
         name: [getattr(template, name)] if grid is None else grid_values(grid, name) for name, grid in further.items()
     }

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mssl._html import Html, tag
 from mssl._progress import Progress
+from mssl._renamed import renamed_grid
 from mssl._typing import Array, Labels
 from mssl._validation import check_choice, check_instance, refused
 from mssl.data.encoding import Features
@@ -216,6 +217,7 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
         if self.param_grid == {}:
             raise ParameterError("param_grid is empty; name at least one parameter, or give 'auto'.")
         template = self._template()
+        grid = renamed_grid(template, grid)
         known = set(GRIDS if _is_mssl(template) else template.get_params(deep=True))
         unknown = sorted(set(grid) - known)
         if unknown:
@@ -493,7 +495,7 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
                 "stability has random_state=None, so that no later run draws the same subsamples; give it a seed to "
                 "continue from a checkpoint."
             )
-        on_residuals = getattr(template, "on", "coef") == "residual"
+        on_residuals = getattr(template, "relation", "coef") == "residual"
         n, what = (int(data.n_rows.min()), "rows") if on_residuals else (data.n_features, "features")
         if chosen.subsample != "samples" and n < MIN_ROWS_TO_HALVE:
             raise ParameterError(

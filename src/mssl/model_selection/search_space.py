@@ -63,7 +63,7 @@ STAGES = 7  # how many stages a search has, at most
 
 # What the paper's objective does not have, and is therefore not searched over.
 ABSENT: dict[str, list[Any]] = {
-    "coupling": [1.0],
+    "prior_strength": [1.0],
     "shrinkage": [0.0],
     "shared_mean": [False],
     "variance_floor": [FLOOR],
@@ -146,7 +146,7 @@ class SearchSpace:
         if name in self.given:
             return self.given[name]
         defaults: dict[str, list[Any]] = {
-            "coupling": list(COUPLINGS),
+            "prior_strength": list(COUPLINGS),
             "shrinkage": [SHRINKAGE if self.many_tasks else 0.0],
             "shared_mean": [True, False] if self.mean_variance > 0 else [False],
             "variance_floor": [FLOOR],
@@ -162,11 +162,16 @@ class SearchSpace:
 
     def priors(self) -> list[Params]:
         """Mean × coupling × floor × shrinkage; without a mean a strong coupling would only shrink all weights."""
-        grids = map(self.values, ("shared_mean", "coupling", "variance_floor", "shrinkage"))
+        grids = map(self.values, ("shared_mean", "prior_strength", "variance_floor", "shrinkage"))
         return [
-            {"shared_mean": mean, "coupling": float(coupling), "variance_floor": floor, "shrinkage": float(shrinkage)}
+            {
+                "shared_mean": mean,
+                "prior_strength": float(coupling),
+                "variance_floor": floor,
+                "shrinkage": float(shrinkage),
+            }
             for mean, coupling, floor, shrinkage in product(*grids)
-            if "coupling" in self.given or mean or coupling <= POOLING
+            if "prior_strength" in self.given or mean or coupling <= POOLING
         ]
 
     def ends(self, params: Params) -> list[float]:
@@ -194,7 +199,7 @@ class SearchSpace:
 
 def coordinate_search(table: ScoreTable, space: SearchSpace) -> None:
     """One ridge for all tasks, sparse weights, and learned graphs, one after the other."""
-    if space.without_graph and not {"graph_penalty", "coupling"} & set(space.given):
+    if space.without_graph and not {"graph_penalty", "prior_strength"} & set(space.given):
         _one_ridge(table, space)
         _sparse(table, space, table.best().params)
         _graphs(table, space)
@@ -215,12 +220,12 @@ def _one_ridge(table: ScoreTable, space: SearchSpace) -> None:
         ratios = (step, 1.0, 1 / step)
         tau = best["shared_mean"]
         taus = [tau] if tau is False or "shared_mean" in space.given else [tau * ratio for ratio in ratios]
-        ridges = [best["coupling"] * ratio for ratio in ratios]
+        ridges = [best["prior_strength"] * ratio for ratio in ratios]
         table.evaluate("no graph, refined", [_ridges({**best, "shared_mean": tau}, ridges) for tau in taus])
 
 
 def _ridges(params: Params, ridges: Sequence[float]) -> list[Params]:
-    return [{**params, "coupling": float(ridge)} for ridge in ridges]
+    return [{**params, "prior_strength": float(ridge)} for ridge in ridges]
 
 
 def _sparse(table: ScoreTable, space: SearchSpace, best: Params) -> None:
@@ -241,7 +246,7 @@ def _sparse(table: ScoreTable, space: SearchSpace, best: Params) -> None:
 def _graphs(table: ScoreTable, space: SearchSpace) -> None:
     """Means and couplings at a few λ, then a path of λ at the best of them."""
     settings = [{**space.first(), **prior} for prior in space.priors()]
-    chains = [space.path(params, (COARSE,) if params["coupling"] <= POOLING else ()) for params in settings]
+    chains = [space.path(params, (COARSE,) if params["prior_strength"] <= POOLING else ()) for params in settings]
     table.evaluate("graph, mean and coupling", chains)
     best = table.best_with_graph
     if best is not None:
@@ -251,10 +256,10 @@ def _graphs(table: ScoreTable, space: SearchSpace) -> None:
 def _sparse_graphs(table: ScoreTable, space: SearchSpace) -> None:
     """γ × coupling, with and without the graph: sparse weights need another coupling."""
     best = table.best().params
-    couplings = sorted({best["coupling"], *(c for c in space.values("coupling") if c <= POOLING)})
+    couplings = sorted({best["prior_strength"], *(c for c in space.values("prior_strength") if c <= POOLING)})
     pairs = product(couplings, space.values("coef_penalty"))
     chains = [
-        space.with_and_without_graph({**best, "coef_penalty": float(gamma), "coupling": coupling})
+        space.with_and_without_graph({**best, "coef_penalty": float(gamma), "prior_strength": coupling})
         for coupling, gamma in pairs
     ]
     table.evaluate("graph, sparse", chains)
@@ -263,8 +268,10 @@ def _sparse_graphs(table: ScoreTable, space: SearchSpace) -> None:
 def full_search(table: ScoreTable, space: SearchSpace) -> None:
     """Score the product of all grids."""
     gammas = space.given.get("coef_penalty", [0.0, *space.values("coef_penalty")])
-    names = ("shared_mean", "coupling", "shrinkage", "coef_penalty", "variance_floor")
-    means, couplings, shrinkages, floors = map(space.values, ("shared_mean", "coupling", "shrinkage", "variance_floor"))
+    names = ("shared_mean", "prior_strength", "shrinkage", "coef_penalty", "variance_floor")
+    means, couplings, shrinkages, floors = map(
+        space.values, ("shared_mean", "prior_strength", "shrinkage", "variance_floor")
+    )
     settings = product(means, couplings, shrinkages, gammas, floors)
     table.evaluate("grid", [space.path(dict(zip(names, values, strict=True)), FINE) for values in settings])
 

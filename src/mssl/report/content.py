@@ -97,9 +97,9 @@ class Content:
         self.stability = None if stability is None else _of_tasks(read_stability(stability), K)
         graph, self.has_graph = _graph(model, tasks, coordinates, self.stability)
         self.shown = display(graph)
-        on = getattr(getattr(model, "best_estimator_", model), "on", "")
+        on = getattr(getattr(model, "best_estimator_", model), "relation", "")
         if self.shown.notes and on == "coef" and getattr(model, "layout_", "long") != "long":
-            also = "rows of all tasks belong together here: on='residual' relates the tasks' errors as well"
+            also = "rows of all tasks belong together here: relation='residual' relates the tasks' errors as well"
             self.shown = self.shown._replace(notes=[*self.shown.notes, also])
         features = getattr(model, "features_", getattr(model, "feature_names_in_", None))
         self.features = list(range(d)) if features is None else list(features)

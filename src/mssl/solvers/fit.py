@@ -197,10 +197,11 @@ class Prepared:
     def _residual_problem(self, penalty: Penalty) -> ResidualProblem:
         if self.data is None or self.design is None:
             raise ParameterError(
-                "on is 'residual' and the data came as Grams; residuals need the rows of the data. Fit an estimator."
+                "relation is 'residual' and the data came as Grams; residuals need the rows of the data. "
+                "Fit an estimator."
             )
         if not penalty.separable:
-            raise refused("penalty", penalty, "on='residual' allows penalties on single weights, such as L1")
+            raise refused("penalty", penalty, "relation='residual' allows penalties on single weights, such as L1")
         s = self.noise_precisions
         return make_residual_problem(
             self.data,

@@ -419,8 +419,8 @@ def make_residual_problem(
     )
     if problem.unpenalised and freedom <= d:
         raise ParameterError(
-            f"on is 'residual' with {n} rows and {d} features; least squares then fits the rows exactly and leaves no "
-            "residuals to learn from. Give coef_penalty > 0 or ridge > 0, more rows, or on='coef'."
+            f"relation is 'residual' with {n} rows and {d} features; least squares then fits the rows exactly and "
+            "leaves no residuals to learn from. Give coef_penalty > 0 or ridge > 0, more rows, or relation='coef'."
         )
     return problem
 
@@ -428,16 +428,17 @@ def make_residual_problem(
 def check_aligned(data: TaskData) -> None:
     """Raise unless residuals can be compared across tasks row by row."""
     if sparse.issparse(data.X):
-        raise NotAlignedError("X is a sparse matrix; on='residual' needs dense features. Give X.toarray().")
+        raise NotAlignedError("X is a sparse matrix; relation='residual' needs dense features. Give X.toarray().")
     if data.aligned:
         return
     if data.layout == "long":
         raise NotAlignedError(
-            "The data came in the long layout, in which rows of different tasks do not belong together; on='residual' "
-            "relates the tasks' residuals row by row. Give y as (n, K), with X as (n, d) or (n, K, d), or on='coef'."
+            "The data came in the long layout, in which rows of different tasks do not belong together; "
+            "relation='residual' relates the tasks' residuals row by row. Give y as (n, K), with X as (n, d) or "
+            "(n, K, d), or relation='coef'."
         )
     raise NotAlignedError(
-        "Some targets are missing (NaN) here, where all are needed, or row weights differ between tasks; on='residual' "
-        "relates residuals row by row. Fit MSSLRegressor(on='residual') without row weights, which fills them, drop "
-        "those rows, or use on='coef', which allows missing ones."
+        "Some targets are missing (NaN) here, where all are needed, or row weights differ between tasks; "
+        "relation='residual' relates residuals row by row. Fit MSSLRegressor(relation='residual') without row weights, "
+        "which fills them, drop those rows, or use relation='coef', which allows missing ones."
     )

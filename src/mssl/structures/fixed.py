@@ -75,7 +75,7 @@ class OneRidge(FixedStructure):
         return True
 
     def check(self, n_tasks: int) -> None:
-        check_number("coupling", self.coupling, above=0)
+        check_number("prior_strength (coupling)", self.coupling, above=0)
 
     def initial(self, scale: StructureScale) -> StructureStep:
         strength = self.coupling / scale.noise

@@ -129,7 +129,7 @@ class SparsePrecision(Structure):
 
     def check(self, n_tasks: int) -> None:
         check_number("graph_penalty (alpha)", self.alpha, low=0, remedy="Usual values lie between 0 and 1.")
-        check_number("coupling", self.coupling, above=0, remedy="1 gives the posterior.")
+        check_number("prior_strength (coupling)", self.coupling, above=0, remedy="1 gives the posterior.")
         if self.normalize:
             remedy = (
                 "Without a floor the objective is unbounded below: a task's weights at 0 let its precision grow "
@@ -142,7 +142,7 @@ class SparsePrecision(Structure):
             raise refused("graph_penalty (alpha)", self.alpha, "give a number above 0", remedy)
         check_number("shrinkage", self.shrinkage, low=0)
         check_choice("graph_solver (solver)", self.solver, ("bcd", "admm"))
-        check_choice("on", self.on, ("coef", "residual"))
+        check_choice("relation (on)", self.on, ("coef", "residual"))
         check_choice("correlation", self.correlation, CORRELATIONS)
         if self.edges is not None:
             known_edges(self.edges).check(n_tasks)
