@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -17,6 +17,7 @@ __all__ = [
     "Labels",
     "Mask",
     "Moment",
+    "Seed",
     "SharedMean",
     "TaskMatrix",
     "VarianceFloor",
@@ -34,6 +35,8 @@ Moment: TypeAlias = Any
 """S, the moment of Q over pairs of tasks: an array, or where there are many tasks a PairMoment."""
 Labels: TypeAlias = NDArray[Any]
 """Names of tasks or classes, of any type."""
+Seed: TypeAlias = int | Sequence[int] | np.random.Generator | None
+"""What a random generator can be made of; a generator goes on where it is."""
 SharedMean: TypeAlias = str | bool | float
 """The parameter of the shared mean: "auto", whether there is one, or its variance."""
 GraphPenalty: TypeAlias = float | Literal["auto"]

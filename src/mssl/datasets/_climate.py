@@ -16,8 +16,8 @@ from sklearn.utils import Bunch
 
 from mssl._validation import check_choice
 from mssl.datasets._fetch import fetch
-from mssl.datasets._layout import bunch, check_layout, names
-from mssl.datasets._real import describe, read_cells
+from mssl.datasets._layout import Part, bunch, names
+from mssl.datasets._real import read_cells
 from mssl.datasets._registry import info
 from mssl.exceptions import DatasetError
 
@@ -30,7 +30,7 @@ def calendar_from(first: str, count: int) -> np.ndarray:
     return np.datetime64(first, "M") + np.arange(count)
 
 
-def by_month(X: np.ndarray, y: np.ndarray, months: np.ndarray) -> tuple[Any, ...]:
+def by_month(X: np.ndarray, y: np.ndarray, months: np.ndarray) -> Part:
     """Aligned arrays as a design and a target per task, with the month of every row."""
     beside = {"months": months, "calendar": months.astype(int) % 12 + 1}
     return list(X.swapaxes(0, 1)), list(y.T), beside
@@ -87,9 +87,8 @@ def _load_cells(name: str) -> dict[str, Any]:
         "y": y,
         "months": calendar_from("1901-01", len(y)),
         "task_names": locations,
-        "regions": regions,
-        "coordinates": None,
         "feature_names": names("member", X.shape[2]),
+        "known": {"regions": regions, "coordinates": None},
         "text": "The file names neither its models nor the cells' coordinates; observation: CRU. "
         + ("Region names were inferred from the annual cycle." if name == "fiveloc" else ""),
     }
@@ -130,12 +129,14 @@ def _load_atlas() -> dict[str, Any]:
         "y": content["Y"].astype(np.float64),
         "months": content["months"].astype("datetime64[M]"),
         "task_names": acronyms,
-        "regions": np.array([regions[acronym]["continent"] for acronym in acronyms]),
-        "coordinates": np.array([centroid(regions[acronym]["polygons"]) for acronym in acronyms]),
-        "region_names": np.array([regions[acronym]["name"] for acronym in acronyms]),
-        "polygons": {str(acronym): regions[acronym]["polygons"] for acronym in acronyms},
         "feature_names": content["models"],
-        "filled": filled,
+        "known": {
+            "regions": np.array([regions[acronym]["continent"] for acronym in acronyms]),
+            "coordinates": np.array([centroid(regions[acronym]["polygons"]) for acronym in acronyms]),
+            "region_names": np.array([regions[acronym]["name"] for acronym in acronyms]),
+            "polygons": {str(acronym): regions[acronym]["polygons"] for acronym in acronyms},
+            "filled": filled,
+        },
         "text": "Monthly land means of tas over the AR6 regions, historical and rcp85; observation: W5E5. "
         "HadGEM2-ES has no 2005-12: its values are the means of its 2004-12 and 2006-12, marked in `filled`.",
     }
@@ -177,15 +178,7 @@ def load_climate(name: str = "fiveloc", *, layout: str = "aligned", as_frame: bo
     >>> cells = load_climate("fiveloc")  # doctest: +SKIP
     """
     check_choice("name", name, CLIMATE_SETS)
-    check_layout(layout, shared=False, aligned=True, as_frame=as_frame, what=f"the data set {name!r}")
     content = _load_atlas() if name == "atlas" else _load_cells(name)
-    text, X, y, months = (content.pop(key) for key in ("text", "X", "y", "months"))
-    return bunch(
-        by_month(X, y, months),
-        layout=layout,
-        as_frame=as_frame,
-        target_name="observed",
-        member_names=content["feature_names"],
-        **content,
-        **describe(info(f"climate-{name}"), text),
-    )
+    content["known"]["member_names"] = content["feature_names"]
+    part = by_month(*(content.pop(key) for key in ("X", "y", "months")))
+    return bunch(info(f"climate-{name}"), part, layout=layout, as_frame=as_frame, **content)

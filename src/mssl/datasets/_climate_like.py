@@ -1,13 +1,12 @@
 """A climate ensemble whose combination, biases and graph are known."""
 
-from typing import Any
-
 import numpy as np
 from sklearn.utils import Bunch
 
+from mssl._typing import Seed
 from mssl._validation import check_number, check_whole_number, refused
 from mssl.datasets._climate import by_month, calendar_from
-from mssl.datasets._layout import MADE, bunch, check_layout, names
+from mssl.datasets._layout import Part, bunch, made, names
 from mssl.structures.laplacian import great_circle
 
 
@@ -125,7 +124,7 @@ def make_climate_like(
     first_month: str = "1901-01",
     layout: str = "aligned",
     as_frame: bool = False,
-    random_state: Any = None,
+    random_state: Seed = None,
 ) -> Bunch:
     r"""Ensemble of climate models on a grid, with a known combination and a known graph of residuals.
 
@@ -176,7 +175,6 @@ def make_climate_like(
     >>> world.X.shape, world.y.shape, world.coordinates.shape, world.links.shape
     ((600, 25, 10), (600, 25), (25, 2), (4, 2))
     """
-    check_layout(layout, shared=False, aligned=True, as_frame=as_frame, what="this ensemble")
     sizes = {"n_lat": n_lat, "n_lon": n_lon, "n_members": n_members, "n_samples": n_samples, "n_test": n_test}
     for name, value in sizes.items():
         check_whole_number(name, value, low=1)
@@ -189,21 +187,18 @@ def make_climate_like(
     warming = trend * np.arange(len(months)) / 120
     members = names("member", n_members)
 
-    def part(rng: np.random.Generator, rows: slice) -> tuple[Any, ...]:
+    def part(rng: np.random.Generator, rows: slice) -> Part:
         return by_month(*_observe(rng, world, months[rows], warming[rows], variability), months[rows])
 
     known = ("coef", "intercept", "covariance", "precision", "adjacency", "links", "coordinates")
     return bunch(
+        made("make_climate_like", "observed"),
         part(training, slice(n_samples)),
         part(testing, slice(n_samples, None)),
+        text=f"{n_lat} × {n_lon} grid cells, {n_members} members, {n_links} long-range links, °C.",
         layout=layout,
         as_frame=as_frame,
-        target_name="observed",
         task_names=names("cell", n_lat * n_lon),
         feature_names=members,
-        member_names=members,
-        **{key: world[key] for key in known},
-        DESCR=f"{n_lat} × {n_lon} grid cells, {n_members} members, {n_links} long-range links, °C.",
-        licence=MADE,
-        source="mssl.datasets.make_climate_like",
+        known={"member_names": members, **{key: world[key] for key in known}},
     )

@@ -1,14 +1,14 @@
 """Synthetic tasks whose truths are curves that all tasks share, with deviations of their own."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from sklearn.utils import Bunch
 
+from mssl._typing import Seed
 from mssl._validation import check_choice, check_number, check_whole_number
 from mssl.datasets._generators import sample_sizes
-from mssl.datasets._layout import MADE, bunch, check_layout, names
+from mssl.datasets._layout import bunch, made, names
 
 _REFERENCE = 20_000  # rows that the components' means and variances are computed from
 _LEAST = {"friedman1": 5, "friedman2": 4, "friedman3": 4, "additive": 5, "step": 3, "linear": 5, "noise": 1}
@@ -69,7 +69,7 @@ def make_curved_tasks(
     level: float = 1.0,
     layout: str = "long",
     as_frame: bool = False,
-    random_state: Any = None,
+    random_state: Seed = None,
 ) -> Bunch:
     r"""Tasks whose targets are curves of the columns: one shape for all tasks, and deviations of each.
 
@@ -126,8 +126,6 @@ def make_curved_tasks(
     n_tasks = check_whole_number("n_tasks", n_tasks, low=1)
     n_features = check_whole_number("n_features", n_features, low=_LEAST[kind])
     train, test = sample_sizes("n_samples", n_samples, n_tasks), sample_sizes("n_test", n_test, n_tasks)
-    equal = len(set(train)) == 1 and len(set(test)) == 1
-    check_layout(layout, shared=False, aligned=equal, as_frame=as_frame, what="these curved tasks")
     for name, value in (("deviation", deviation), ("noise", noise), ("level", level)):
         check_number(name, value, low=0)
 
@@ -151,18 +149,16 @@ def make_curved_tasks(
         fits = [means(X, k) for k, X in enumerate(designs)]
         return designs, [fit + noise * rng.standard_normal(len(fit)) for fit in fits], fits
 
-    designs, targets, fits = draw(testing, test)
+    *tested, fits = draw(testing, test)
+    means_test = np.concatenate(fits) if layout == "long" else np.stack(fits, axis=1)
     return bunch(
+        made("make_curved_tasks"),
         draw(training, train)[:2],
-        (designs, targets),
+        (tested[0], tested[1]),
+        text=f"{n_tasks} tasks, {n_features} columns, curves of kind {kind}.",
         layout=layout,
         as_frame=as_frame,
         task_names=names("task", n_tasks),
         feature_names=names("x", n_features),
-        mean_test=np.concatenate(fits) if layout == "long" else np.stack(fits, axis=1),
-        weights=weights,
-        intercept=intercept,
-        licence=MADE,
-        DESCR=f"{n_tasks} tasks, {n_features} columns, curves of kind {kind}.",
-        source="mssl.datasets.make_curved_tasks",
+        known={"mean_test": means_test, "weights": weights, "intercept": intercept},
     )

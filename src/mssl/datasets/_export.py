@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +25,18 @@ from mssl.files.formats import check_ending, write_table
 _CHUNK = 1024  # rows of a sparse X that are unpacked at a time: trades memory for calls
 
 
-def _long(loader: Callable[..., Bunch], *given: Any) -> Callable[..., Bunch]:
-    return lambda **options: loader(*given, layout="long", **options)
-
-
 _LOADERS: dict[str, Callable[..., Bunch]] = {
     "digit-pairs": load_digit_pairs,
     "el-nino": load_el_nino,
     "landmine": load_landmine,
-    "spam-3": lambda **options: load_spam(3, **options),
-    "spam-15": lambda **options: load_spam(15, **options),
+    "spam-3": partial(load_spam, 3),
+    "spam-15": partial(load_spam, 15),
     "letter": load_letter,
     "mnist-pairs": load_mnist_pairs,
-    "irish-wind": _long(load_irish_wind),
-    "enb": _long(load_enb),
-    "slump": _long(load_slump),
-    **{f"climate-{name.replace('_', '-')}": _long(load_climate, name) for name in CLIMATE_SETS},
+    "irish-wind": partial(load_irish_wind, layout="long"),
+    "enb": partial(load_enb, layout="long"),
+    "slump": partial(load_slump, layout="long"),
+    **{f"climate-{name.replace('_', '-')}": partial(load_climate, name, layout="long") for name in CLIMATE_SETS},
 }
 
 
@@ -65,21 +62,16 @@ def load(name: str, **options: Any) -> Bunch:
     return _LOADERS[info(name).name](**options)
 
 
-def _lines(bunch: Bunch) -> Iterator[list[Any]]:
+def _lines(bunch: Bunch) -> Iterator[list[object]]:
     """Rows of the file; sparse X is unpacked a chunk at a time. Whole numbers lose their ``.0``."""
-    has_months = "months" in bunch
     for start in range(0, len(bunch.y), _CHUNK):
         rows = slice(start, start + _CHUNK)
-        block = bunch.X[rows]
-        block = block.toarray() if sparse.issparse(block) else np.asarray(block)
-        whole = np.equal(block, np.round(block)).all()
-        values = (block.astype(np.int64) if whole else block).tolist()
-        months = bunch.months[rows].astype(str).tolist() if has_months else None
-        for offset, (task, features, target) in enumerate(
-            zip(bunch.tasks[rows].tolist(), values, bunch.y[rows].tolist(), strict=True)
-        ):
-            month = [months[offset]] if months is not None else []
-            yield [task, *month, *features, target]
+        block = bunch.X[rows].toarray() if sparse.issparse(bunch.X) else np.asarray(bunch.X[rows])
+        values = block.astype(np.int64) if np.equal(block, np.round(block)).all() else block
+        months = [bunch.months[rows].astype(str).tolist()] if "months" in bunch else []
+        labels = zip(bunch.tasks[rows].tolist(), *months, strict=True)
+        for label, features, target in zip(labels, values.tolist(), bunch.y[rows].tolist(), strict=True):
+            yield [*label, *features, target]
 
 
 def export(name: str, path: str | os.PathLike[str], **options: Any) -> Path:

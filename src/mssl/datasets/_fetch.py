@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import io
 import os
 import sys
 import tempfile
@@ -11,7 +12,7 @@ from typing import Any
 
 from mssl.datasets._registry import REGISTRY, DataFile, info
 from mssl.exceptions import DatasetError, require
-from mssl.files.atomic import atomic
+from mssl.files.atomic import write_bytes
 
 _TIMEOUT = 30.0  # seconds without an answer after which the next address is tried
 _LARGEST_UNPACKED = 1 << 27  # bytes (128 MiB): larger than every file of these sets, and a bound for a damaged one
@@ -63,12 +64,10 @@ def digest(content: bytes, check: str) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _problem(path: Path, file: DataFile) -> str | None:
-    """What is wrong with a file, or None if its hash is the known one."""
-    found = digest(path.read_bytes(), file.check)
-    if found == file.digest:
-        return None
-    return f"its {file.check} is {found}, expected {file.digest}"
+def _problem(content: bytes, file: DataFile) -> str | None:
+    """What is wrong with the content of a file, or None if its hash is the known one."""
+    found = digest(content, file.check)
+    return None if found == file.digest else f"its {file.check} is {found}, expected {file.digest}"
 
 
 def find_file(file: DataFile) -> Path | None:
@@ -83,34 +82,26 @@ def find_file(file: DataFile) -> Path | None:
     folder = data_folder()
     if folder is not None and (folder / file.path).is_file():
         path = folder / file.path
-        problem = _problem(path, file)
+        problem = _problem(path.read_bytes(), file)
         if problem is not None:
             raise DatasetError(f"{path} is not the file this data set needs ({problem}); replace or remove it.")
         return path
     cached = cache_folder() / file.path
-    return cached if cached.is_file() and _problem(cached, file) is None else None
+    return cached if cached.is_file() and _problem(cached.read_bytes(), file) is None else None
 
 
 def _download(url: str, target: Path, file: DataFile) -> str | None:
     """Fetch one address into the target; return what went wrong, or None."""
     pooch: Any = require("pooch", "data", f"Downloading {file.path}")
+    stream = io.BytesIO()
     try:
-        with atomic(target) as stream:
-            try:
-                pooch.HTTPDownloader(timeout=_TIMEOUT)(url, stream, None)
-            except (OSError, ValueError) as error:  # requests' errors are OSErrors too: not the target's fault
-                raise _FailedDownloadError(f"{type(error).__name__}: {error}") from error
-            stream.flush()
-            problem = _problem(Path(stream.name), file)
-            if problem is not None:
-                raise _FailedDownloadError(problem)
-    except (_FailedDownloadError, DatasetError) as error:
-        return str(error)
-    return None
-
-
-class _FailedDownloadError(Exception):
-    """A download that was cut, or is not the file it should be."""
+        pooch.HTTPDownloader(timeout=_TIMEOUT)(url, stream, None)
+    except (OSError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    problem = _problem(stream.getvalue(), file)
+    if problem is None:
+        write_bytes(target, stream.getvalue())
+    return problem
 
 
 def fetch_file(file: DataFile, *, base_url: str | None = None) -> Path:

@@ -5,21 +5,16 @@ another ``n_samples`` changes neither the truth nor the test set.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import Bunch
 
+from mssl._typing import Array, Seed
 from mssl._validation import check_array, check_choice, check_number, check_whole_number, refused
-from mssl.datasets._graphs import (
-    PAPER_CLUSTERS,
-    cluster_adjacency,
-    cluster_covariance,
-    cluster_labels,
-    precision_on_graph,
-)
-from mssl.datasets._layout import MADE, bunch, check_layout, names
+from mssl.datasets._graphs import PAPER_CLUSTERS, ClusterGraph
+from mssl.datasets._layout import bunch, made, names
 from mssl.exceptions import LayoutError, ParameterError
 
 KINDS = ("centres", "equicorrelated", "chain", "sparse")
@@ -38,28 +33,20 @@ def sample_sizes(name: str, value: int | Sequence[int], n_tasks: int) -> list[in
 
 
 def _coefficients(
-    rng: np.random.Generator,
-    kind: str,
-    clusters: Sequence[Sequence[int]],
-    covariance: np.ndarray,
-    n_features: int,
-    spread: float,
-    n_nonzero: int,
-) -> np.ndarray:
-    """(K, d) coefficients whose feature-wise covariance is the given one, before the amplitude."""
-    n_tasks = len(covariance)
+    rng: np.random.Generator, kind: str, graph: ClusterGraph, n_features: int, spread: float, n_nonzero: int
+) -> Array:
+    """(K, d) coefficients whose feature-wise covariance is that of the graph, before the amplitude."""
+    coef = rng.standard_normal((len(graph.labels), n_features))
     if kind in ("equicorrelated", "chain"):
-        return np.linalg.cholesky(covariance) @ rng.standard_normal((n_tasks, n_features))
-    coef = rng.standard_normal((n_tasks, n_features))
-    for members in clusters:
+        return np.linalg.cholesky(graph.covariance) @ coef
+    groups = [graph.labels == cluster for cluster in range(graph.labels.max() + 1)]
+    for members in groups:
         centre = rng.standard_normal(n_features)
-        coef[list(members)] = centre + spread * coef[list(members)]
+        coef[members] = centre + spread * coef[members]
     if kind == "sparse":
-        groups = [list(members) for members in clusters]
-        groups += [[task] for task in range(n_tasks) if not any(task in group for group in groups)]
-        for group in groups:
+        for members in [*groups, *np.eye(len(coef), dtype=bool)[graph.labels < 0]]:
             silent = rng.permutation(n_features)[n_nonzero:]
-            coef[np.array(group)[:, None], silent] = 0.0
+            coef[np.ix_(members, silent)] = 0.0
     return coef
 
 
@@ -79,49 +66,30 @@ def _respond(rng: np.random.Generator, predictor: np.ndarray, family: str, noise
 def _draw(
     rng: np.random.Generator,
     sizes: list[int],
-    coef: np.ndarray,
-    intercept: np.ndarray,
+    coef: Array,
+    intercept: Array,
     *,
     shared_design: bool,
-    family: str,
-    noise: np.ndarray,
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    family: str = "gaussian",
+    noise: Array | None = None,
+) -> tuple[list[Array], list[np.ndarray]]:
+    """One design and one target of each task; without noise the targets are the linear predictor."""
     n_tasks, n_features = coef.shape
     if shared_design:
         designs = [rng.standard_normal((sizes[0], n_features))] * n_tasks
     else:
         designs = [rng.standard_normal((size, n_features)) for size in sizes]
-    predictors = [designs[task] @ coef[task] + intercept[task] for task in range(n_tasks)]
-    return designs, [_respond(rng, predictors[task], family, noise[task]) for task in range(n_tasks)]
+    noise = np.zeros(n_tasks) if noise is None else noise
+    fits = [X @ w + b for X, w, b in zip(designs, coef, intercept, strict=True)]
+    return designs, [_respond(rng, fit, family, size) for fit, size in zip(fits, noise, strict=True)]
 
 
-def _check_sizes(
-    train: list[int], test: list[int], shared_design: bool, layout: str, as_frame: bool, what: str
-) -> None:
-    equal = len(set(train)) == 1 and len(set(test)) == 1
-    if shared_design and not equal:
-        raise LayoutError(
-            "shared_design is True, and n_samples or n_test differ among tasks; give one number for each of the two. "
-            "Use shared_design=False for tasks of different size."
-        )
-    check_layout(layout, shared=shared_design, aligned=equal, as_frame=as_frame, what=what)
-
-
-def _made(
-    train: tuple[Any, ...], test: tuple[Any, ...], coef: np.ndarray, precision: np.ndarray, **known: Any
-) -> Bunch:
-    """Both parts in their layout, and the truth about them."""
-    return bunch(
-        train,
-        test,
-        task_names=names("task", coef.shape[0]),
-        feature_names=names("x", coef.shape[1]),
-        coef=coef,
-        precision=precision,
-        adjacency=(precision != 0) & ~np.eye(len(precision), dtype=bool),
-        licence=MADE,
-        **known,
-    )
+def _known(graph: ClusterGraph, scale: float) -> dict[str, np.ndarray]:
+    """What is known of tasks whose covariance is that of the graph, times a scale."""
+    precision = graph.precision() / scale
+    adjacency = (precision != 0) & ~np.eye(len(precision), dtype=bool)
+    covariance = scale * graph.covariance
+    return {"covariance": covariance, "precision": precision, "adjacency": adjacency, "clusters": graph.labels}
 
 
 def make_clustered_tasks(
@@ -142,7 +110,7 @@ def make_clustered_tasks(
     intercept_scale: float = 0.0,
     layout: str = "long",
     as_frame: bool = False,
-    random_state: Any = None,
+    random_state: Seed = None,
 ) -> Bunch:
     r"""Tasks in clusters, with outliers, whose true task graph is known.
 
@@ -219,39 +187,34 @@ def make_clustered_tasks(
     n_tasks = check_whole_number("n_tasks", n_tasks, low=1)
     n_features = check_whole_number("n_features", n_features, low=1)
     train, test = sample_sizes("n_samples", n_samples, n_tasks), sample_sizes("n_test", n_test, n_tasks)
-    _check_sizes(train, test, shared_design, layout, as_frame, "these clustered tasks")
+    if shared_design and (len(set(train)) > 1 or len(set(test)) > 1):
+        raise LayoutError(
+            "shared_design is True, and n_samples or n_test differ among tasks; give one number for each of the two. "
+            "Use shared_design=False for tasks of different size."
+        )
     if kind == "sparse":
         check_whole_number("n_nonzero", n_nonzero, low=1, high=n_features)
     check_number("amplitude", amplitude, above=0)
-    noise_of_task = check_array("noise", noise, (), (1,), (n_tasks,), low=0)
+    deviations = np.broadcast_to(check_array("noise", noise, (), (1,), (n_tasks,), low=0), n_tasks)
 
-    labels = cluster_labels(clusters, n_tasks)
-    covariance = cluster_covariance(clusters, n_tasks, kind=kind, correlation=correlation, spread=spread)
+    graph = ClusterGraph.build(clusters, n_tasks, kind=kind, correlation=correlation, spread=spread)
     # A feature is in a support of m of d features with probability m/d, which thins the covariance.
-    scale = amplitude**2 * (n_nonzero / n_features if kind == "sparse" else 1.0)
-    precision = precision_on_graph(covariance, cluster_adjacency(clusters, n_tasks, kind=kind)) / scale
+    known = _known(graph, amplitude**2 * (n_nonzero / n_features if kind == "sparse" else 1.0))
     truth, training, testing = np.random.default_rng(random_state).spawn(3)
-    coef = amplitude * _coefficients(truth, kind, clusters, covariance, n_features, spread, n_nonzero)
-    law: dict[str, Any] = {
-        "coef": coef,
-        "intercept": intercept_scale * truth.standard_normal(n_tasks),
-        "shared_design": shared_design,
-        "family": family,
-        "noise": np.broadcast_to(noise_of_task, n_tasks),
-    }
-    return _made(
-        _draw(training, train, **law),
-        _draw(testing, test, **law),
-        coef=coef,
-        intercept=law["intercept"],
-        covariance=scale * covariance,
-        precision=precision,
-        clusters=labels,
-        target_names=np.array([0, 1]) if family == "binary" else None,
+    coef = amplitude * _coefficients(truth, kind, graph, n_features, spread, n_nonzero)
+    intercept = intercept_scale * truth.standard_normal(n_tasks)
+    labels = np.array([0, 1]) if family == "binary" else None
+    law = partial(_draw, coef=coef, intercept=intercept, shared_design=shared_design, family=family, noise=deviations)
+    return bunch(
+        made("make_clustered_tasks"),
+        law(training, train),
+        law(testing, test),
+        text=f"{n_tasks} tasks, {n_features} features, {len(clusters)} clusters ({kind}), {family} targets.",
         layout=layout,
         as_frame=as_frame,
-        DESCR=f"{n_tasks} tasks, {n_features} features, {len(clusters)} clusters ({kind}), {family} targets.",
-        source="mssl.datasets.make_clustered_tasks",
+        task_names=names("task", n_tasks),
+        feature_names=names("x", n_features),
+        known={**known, "coef": coef, "intercept": intercept, "target_names": labels},
     )
 
 
@@ -270,7 +233,7 @@ def make_residual_graph(
     intercept_scale: float = 0.0,
     layout: str = "shared",
     as_frame: bool = False,
-    random_state: Any = None,
+    random_state: Seed = None,
 ) -> Bunch:
     r"""Unrelated sparse tasks whose residuals are correlated: the ground of r-MSSL.
 
@@ -324,43 +287,29 @@ def make_residual_graph(
     sizes = {"n_samples": n_samples, "n_test": n_test, "n_tasks": n_tasks, "n_features": n_features}
     for name, value in sizes.items():
         check_whole_number(name, value, low=1)
-    check_layout(layout, shared=shared_design, aligned=True, as_frame=as_frame, what="this problem")
     check_number("density", density, low=0, high=1)
     check_number("noise", noise, above=0)
 
-    labels = cluster_labels(clusters, n_tasks)
-    covariance = noise**2 * cluster_covariance(clusters, n_tasks, kind=kind, correlation=correlation, spread=0.0)
-    precision = precision_on_graph(covariance, cluster_adjacency(clusters, n_tasks, kind=kind))
+    known = _known(ClusterGraph.build(clusters, n_tasks, kind=kind, correlation=correlation), noise**2)
     truth, training, testing = np.random.default_rng(random_state).spawn(3)
     coef = np.zeros((n_tasks, n_features))
     chosen = truth.permutation(coef.size)[: round(density * coef.size)]
     coef.flat[chosen] = truth.standard_normal(chosen.size)
     intercept = intercept_scale * truth.standard_normal(n_tasks)
-    root = np.linalg.cholesky(covariance)
+    root = np.linalg.cholesky(known["covariance"])
 
-    def part(rng: np.random.Generator, size: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        designs, fits = _draw(
-            rng,
-            [size] * n_tasks,
-            coef,
-            intercept,
-            shared_design=shared_design,
-            family="gaussian",
-            noise=np.zeros(n_tasks),
-        )
-        residuals = root @ rng.standard_normal((n_tasks, size))
-        return designs, [fit + residual for fit, residual in zip(fits, residuals, strict=True)]
+    def part(rng: np.random.Generator, size: int) -> tuple[list[Array], list[Array]]:
+        designs, fits = _draw(rng, [size] * n_tasks, coef, intercept, shared_design=shared_design)
+        return designs, list(np.stack(fits) + root @ rng.standard_normal((n_tasks, size)))
 
-    return _made(
+    return bunch(
+        made("make_residual_graph"),
         part(training, n_samples),
         part(testing, n_test),
-        coef=coef,
-        intercept=intercept,
-        covariance=covariance,
-        precision=precision,
-        clusters=labels,
+        text=f"{n_tasks} tasks, {n_features} features, residuals in {len(clusters)} clusters ({kind}).",
         layout=layout,
         as_frame=as_frame,
-        DESCR=f"{n_tasks} tasks, {n_features} features, residuals in {len(clusters)} clusters ({kind}).",
-        source="mssl.datasets.make_residual_graph",
+        task_names=names("task", n_tasks),
+        feature_names=names("x", n_features),
+        known={**known, "coef": coef, "intercept": intercept},
     )

@@ -1,30 +1,93 @@
 """One arrangement of tasks into the three layouts, for every loader and generator."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from scipy import sparse
 from sklearn.utils import Bunch
 
+from mssl._typing import Labels
 from mssl._validation import check_choice
+from mssl.datasets._registry import DatasetInfo
 from mssl.exceptions import LayoutError, require
 
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
 LAYOUTS = ("long", "shared", "aligned")
-MADE = "none needed: made by mssl"  # the licence of what is drawn
+Rows: TypeAlias = "np.ndarray | sparse.csr_array"
+Part: TypeAlias = "tuple[Sequence[Rows], Sequence[np.ndarray]] | tuple[Sequence[Rows], Sequence[np.ndarray], Beside]"
+Beside: TypeAlias = Mapping[str, np.ndarray]
 
 
-def names(word: str, count: int) -> np.ndarray:
+def made(generator: str, target: str = "y") -> DatasetInfo:
+    """What the list of data sets would say of a generator."""
+    source = f"mssl.datasets.{generator}"
+    return DatasetInfo(generator, "", "none needed: made by mssl", source, "", target_column=target)
+
+
+def names(word: str, count: int) -> Labels:
     """Zero-padded names, so that sorting them keeps the order of the tasks."""
     width = len(str(count))
     return np.array([f"{word} {number:0{width}d}" for number in range(1, count + 1)])
 
 
-def check_layout(layout: str, *, shared: bool, aligned: bool, as_frame: bool, what: str) -> None:
-    """Refuse a layout that the rows of a data set do not allow, and say which one they do."""
+def bunch(
+    entry: DatasetInfo,
+    train: Part,
+    test: Part | None = None,
+    *,
+    text: str,
+    layout: str,
+    as_frame: bool,
+    task_names: Labels,
+    feature_names: Labels,
+    occasions: bool = True,
+    known: Mapping[str, object] = MappingProxyType({}),
+) -> Bunch:
+    """Tasks in a layout, with their names and what else is known of them.
+
+    Parameters
+    ----------
+    entry : DatasetInfo
+        What the registry says of the data set, or :func:`made` of a generator.
+    train, test : (designs, targets) or (designs, targets, beside)
+        One design and one target per task; ``beside`` are vectors with one entry per row of every task.
+    text : str
+        What the rows are.
+    layout : {"long", "shared", "aligned"}
+        "shared" needs one design for all tasks; "aligned" needs rows that belong together in all tasks.
+    as_frame : bool
+        Tables of pandas instead of arrays; long tables get a column ``task``.
+    task_names, feature_names : arrays of str
+    occasions : bool
+        Whether row i of every task belongs to the same occasion, where the tasks have equally many rows.
+    known : mapping
+        Further entries.
+    """
+    parts = {"": train} if test is None else {"": train, "_test": test}
+    for part in parts.values():
+        _check_layout(layout, part, occasions, as_frame, f"the data set {entry.name!r}")
+    frame = entry.target_column if as_frame else None
+    rows = {
+        f"{key}{suffix}": value
+        for suffix, part in parts.items()
+        for key, value in _arrange(part, layout, frame, task_names, feature_names).items()
+    }
+    text = f"{entry.title}.\n\n{text}\n\nReference: {entry.citation}" if entry.citation else text
+    about = {"DESCR": text, "licence": entry.licence, "source": entry.source}
+    return Bunch(**rows, layout=layout, task_names=task_names, feature_names=feature_names, **known, **about)
+
+
+def _check_layout(layout: str, part: Part, occasions: bool, as_frame: bool, what: str) -> None:
+    """Raise for a layout that the rows of a data set do not allow, and say which one they do."""
     check_choice("layout", layout, LAYOUTS)
-    if layout == "shared" and not shared:
+    aligned = occasions and len({len(target) for target in part[1]}) == 1
+    if layout == "shared" and any(design is not part[0][0] for design in part[0]):
         raise LayoutError(
             f"layout is 'shared'; in {what} every task has rows of its own, and no X is common to all. "
             f"Use layout='long'{' or layout=' + repr('aligned') if aligned else ''}."
@@ -40,72 +103,28 @@ def check_layout(layout: str, *, shared: bool, aligned: bool, as_frame: bool, wh
         )
 
 
-def bunch(
-    train: tuple[Any, ...],
-    test: tuple[Any, ...] | None = None,
-    *,
-    layout: str,
-    as_frame: bool,
-    task_names: np.ndarray,
-    feature_names: np.ndarray,
-    target_name: str = "y",
-    **known: Any,
-) -> Bunch:
-    """Tasks in a layout, with their names and what else is known of them.
-
-    Parameters
-    ----------
-    train, test : (designs, targets) or (designs, targets, beside)
-        One design and one target per task; ``beside`` are vectors with one entry per row of every task.
-    layout : {"long", "shared", "aligned"}
-        Already checked with :func:`check_layout`.
-    as_frame : bool
-        Tables of pandas instead of arrays; long tables get a column ``task``.
-    task_names, feature_names : arrays of str
-    target_name : str
-        Name of the target's Series in the long layout.
-    **known
-        Further entries.
-    """
-    named = {"task_names": task_names, "feature_names": feature_names}
-    how: dict[str, Any] = {"layout": layout, "as_frame": as_frame, "target_name": target_name, **named}
-    testing = {} if test is None else {f"{key}_test": value for key, value in _arrange(*test, **how).items()}
-    return Bunch(**_arrange(*train, **how), **testing, layout=layout, **named, **known)
-
-
 def _arrange(
-    designs: Sequence[Any],
-    targets: Sequence[np.ndarray],
-    beside: Mapping[str, np.ndarray] = MappingProxyType({}),
-    *,
-    layout: str,
-    as_frame: bool,
-    task_names: np.ndarray,
-    feature_names: np.ndarray,
-    target_name: str,
-) -> dict[str, Any]:
-    """``X``, ``y``, ``tasks`` (names per row in the long layout, else None) and what is beside them, in a layout."""
-    if layout == "aligned":
-        return {"X": np.stack(designs, axis=1), "y": np.stack(targets, axis=1), "tasks": None, **beside}
-    if layout == "shared":
-        X, y = np.array(designs[0]), np.stack(targets, axis=1)
-        if as_frame:
-            pandas: Any = require("pandas", "tables", "as_frame=True")
-            X, y = pandas.DataFrame(X, columns=feature_names), pandas.DataFrame(y, columns=task_names)
-        return {"X": X, "y": y, "tasks": None, **beside}
-    tasks = np.repeat(task_names, [len(target) for target in targets])
-    X = sparse.vstack(designs, format="csr") if sparse.issparse(designs[0]) else np.concatenate(designs)
-    y = np.concatenate(targets)
-    long = long_frame(X, y, tasks, feature_names, target_name) if as_frame else {"X": X, "y": y}
-    return {**long, "tasks": tasks, **{name: np.tile(values, len(designs)) for name, values in beside.items()}}
+    part: Part, layout: str, frame: str | None, task_names: Labels, feature_names: Labels
+) -> dict[str, Rows | DataFrame | Series | None]:
+    """``X``, ``y``, ``tasks`` (names per row in the long layout, else None) and what is beside them, in a layout.
 
-
-def long_frame(X: Any, y: np.ndarray, tasks: np.ndarray, feature_names: np.ndarray, target_name: str) -> dict[str, Any]:
-    """Long layout as a table with the column ``task`` first, and the target as a Series."""
-    pandas: Any = require("pandas", "tables", "as_frame=True")
-    if sparse.issparse(X):
-        frame = pandas.DataFrame.sparse.from_spmatrix(X, columns=feature_names)
+    With ``frame``, the name of the target, X and y are tables.
+    """
+    designs, targets, beside = (*part, {})[:3]
+    tasks = None
+    if layout == "long":
+        X = sparse.vstack(designs, format="csr") if sparse.issparse(designs[0]) else np.concatenate(designs)
+        y = np.concatenate(targets)
+        tasks = np.repeat(task_names, [len(target) for target in targets])
+        beside = {name: np.tile(values, len(designs)) for name, values in beside.items()}
     else:
-        frame = pandas.DataFrame(X, columns=feature_names)
-    frame.insert(0, "task", tasks)
-    return {"X": frame, "y": pandas.Series(y, name=target_name)}
+        X = np.stack(designs, axis=1) if layout == "aligned" else np.array(designs[0])
+        y = np.stack(targets, axis=1)
+    if frame is not None:
+        pandas = require("pandas", "tables", "as_frame=True")
+        table = pandas.DataFrame.sparse.from_spmatrix if sparse.issparse(X) else pandas.DataFrame
+        X = table(X, columns=feature_names)
+        if tasks is not None:
+            X.insert(0, "task", tasks)
+        y = pandas.DataFrame(y, columns=task_names) if tasks is None else pandas.Series(y, name=frame)
+    return {"X": X, "y": y, "tasks": tasks, **beside}

@@ -19,10 +19,11 @@ from scipy import sparse
 from scipy.io import loadmat
 from sklearn.utils import Bunch
 
+from mssl._typing import Labels, Seed
 from mssl._validation import check_choice, check_whole_number, refused
 from mssl.datasets._fetch import fetch, unpack
-from mssl.datasets._layout import bunch, check_layout, names
-from mssl.datasets._registry import DatasetInfo, info
+from mssl.datasets._layout import Rows, bunch, names
+from mssl.datasets._registry import info
 from mssl.exceptions import DatasetError
 
 
@@ -42,40 +43,20 @@ def read_cells(path: Path) -> tuple[list[np.ndarray], list[np.ndarray], dict[str
     return designs, targets, content
 
 
-def describe(entry: DatasetInfo, text: str) -> dict[str, Any]:
-    """Fields that every data set carries."""
-    return {
-        "DESCR": f"{entry.title}.\n\n{text}\n\nReference: {entry.citation}",
-        "licence": entry.licence,
-        "source": entry.source,
-    }
-
-
 def _classes(
     name: str,
-    designs: list[Any],
+    designs: list[Rows],
     targets: list[np.ndarray],
-    text: str,
-    layout: str,
-    as_frame: bool,
-    task_names: np.ndarray,
+    task_names: Labels,
     feature: str,
-    **known: Any,
+    known: dict[str, Labels] | None = None,
+    **how: Any,
 ) -> Bunch:
-    """A binary problem, one design and one target per task, in the long layout: tasks have rows of their own."""
-    entry = info(name)
-    check_layout(layout, shared=False, aligned=False, as_frame=as_frame, what=f"the data set {name!r}")
-    return bunch(
-        (designs, [target.astype(np.int64) for target in targets]),
-        layout=layout,
-        as_frame=as_frame,
-        target_name=entry.target_column,
-        task_names=task_names,
-        feature_names=names(feature, designs[0].shape[1]),
-        target_names=np.array([0, 1]),
-        **known,
-        **describe(entry, text),
-    )
+    """A binary problem, one design and one target per task: tasks have rows of their own."""
+    part = designs, [target.astype(np.int64) for target in targets]
+    known = {"target_names": np.array([0, 1]), **(known or {})}
+    features = names(feature, designs[0].shape[1])
+    return bunch(info(name), part, occasions=False, task_names=task_names, feature_names=features, known=known, **how)
 
 
 def load_landmine(*, layout: str = "long", as_frame: bool = False) -> Bunch:
@@ -111,9 +92,9 @@ def load_landmine(*, layout: str = "long", as_frame: bool = False) -> Bunch:
         "Labels: 1 mine, 0 clutter. Always answering 0 errs on 6.1 %, so report the AUC beside the error. "
         "Fields 1–10 are overgrown, 11–19 bare ground."
     )
-    ground = np.array(["foliage"] * 10 + ["desert"] * 9)
+    ground = {"groups": np.array(["foliage"] * 10 + ["desert"] * 9)}
     fields = names("field", len(designs))
-    return _classes("landmine", designs, targets, text, layout, as_frame, fields, "x", groups=ground)
+    return _classes("landmine", designs, targets, fields, "x", ground, text=text, layout=layout, as_frame=as_frame)
 
 
 def load_spam(users: int = 3, *, layout: str = "long", as_frame: bool = False) -> Bunch:
@@ -152,7 +133,7 @@ def load_spam(users: int = 3, *, layout: str = "long", as_frame: bool = False) -
         f"({766 if users == 3 else 377} of {sum(map(len, targets))}), so random splits leak."
     )
     counts = [sparse.csr_array(design.astype(np.float64)) for design in designs]
-    return _classes(name, counts, targets, text, layout, as_frame, names("user", users), "word")
+    return _classes(name, counts, targets, names("user", users), "word", text=text, layout=layout, as_frame=as_frame)
 
 
 def load_letter(*, layout: str = "long", as_frame: bool = False) -> Bunch:
@@ -182,7 +163,7 @@ def load_letter(*, layout: str = "long", as_frame: bool = False) -> Bunch:
     pairs = np.array([str(cell.ravel()[0]) for cell in content["tasknames"].ravel()])
     text = "Labels as in the file: 0 and 1 for the two letters. Pixels of a 16 × 8 image, 0 or 1."
     pixels = [design.astype(np.float64) for design in designs]
-    return _classes("letter", pixels, targets, text, layout, as_frame, pairs, "pixel")
+    return _classes("letter", pixels, targets, pairs, "pixel", text=text, layout=layout, as_frame=as_frame)
 
 
 def _read_idx(path: Path) -> np.ndarray:
@@ -205,30 +186,19 @@ def _check_subsample(subsample: Any) -> float | None:
     )
 
 
-def _pairs(
-    name: str,
-    pixels: Any,
-    digits: np.ndarray,
-    subsample: Any,
-    random_state: Any,
-    text: str,
-    layout: str,
-    as_frame: bool,
-) -> Bunch:
+def _pairs(name: str, pixels: Any, digits: np.ndarray, share: float | None, random_state: Seed, **how: Any) -> Bunch:
     """All pairs of digits, optionally a random part of each; the label is 1 for the second digit."""
-    check_layout(layout, shared=False, aligned=False, as_frame=as_frame, what=f"the data set {name!r}")
-    share, rng = _check_subsample(subsample), np.random.default_rng(random_state)
-    rows = []
-    for pair in combinations(range(10), 2):
+    rng, rows, second, pairs = np.random.default_rng(random_state), [], [], list(combinations(range(10), 2))
+    for pair in pairs:
         chosen = np.flatnonzero(np.isin(digits, pair))
         if share is not None:
             wanted = share if isinstance(share, int) else round(share * chosen.size)
-            chosen = np.sort(rng.permutation(chosen)[: max(1, int(wanted))])
+            chosen = np.sort(rng.permutation(chosen)[: max(1, wanted)])
         rows.append(chosen)
-    second = [digits[chosen] == pair[1] for chosen, pair in zip(rows, combinations(range(10), 2), strict=True)]
-    pair_names = np.array([f"{a} vs {b}" for a, b in combinations(range(10), 2)])
+        second.append(digits[chosen] == pair[1])
+    pair_names = np.array([f"{a} vs {b}" for a, b in pairs])
     designs = [pixels[chosen] for chosen in rows]
-    return _classes(name, designs, second, text, layout, as_frame, pair_names, "pixel", images=np.concatenate(rows))
+    return _classes(name, designs, second, pair_names, "pixel", {"images": np.concatenate(rows)}, **how)
 
 
 def load_mnist_pairs(
@@ -237,7 +207,7 @@ def load_mnist_pairs(
     dtype: Any = "float64",
     layout: str = "long",
     as_frame: bool = False,
-    random_state: Any = None,
+    random_state: Seed = None,
 ) -> Bunch:
     """All 45 pairs of the digits of MNIST as binary tasks (70 000 images, 28 × 28 pixels).
 
@@ -274,18 +244,18 @@ def load_mnist_pairs(
     >>> pairs = load_mnist_pairs(subsample=200, random_state=0)  # doctest: +SKIP
     """
     check_choice("dtype", np.dtype(dtype).name, ("float64", "float32"))
-    _check_subsample(subsample)
+    share = _check_subsample(subsample)
     train_images, train_labels, test_images, test_labels = (_read_idx(path) for path in fetch("mnist-pairs"))
     blocks = [sparse.csr_array(images.reshape(len(images), -1)).astype(dtype) for images in (train_images, test_images)]
     pixels = sparse.vstack(blocks, format="csr")
     pixels.data /= np.asarray(255, dtype=dtype)
     digits = np.concatenate([train_labels, test_labels])
     text = "Labels: 1 for the second digit of the pair, 0 for the first. Pixels in [0, 1]; each image is in 9 pairs."
-    return _pairs("mnist-pairs", pixels, digits, subsample, random_state, text, layout, as_frame)
+    return _pairs("mnist-pairs", pixels, digits, share, random_state, text=text, layout=layout, as_frame=as_frame)
 
 
 def load_digit_pairs(
-    subsample: float | None = None, *, layout: str = "long", as_frame: bool = False, random_state: Any = None
+    subsample: float | None = None, *, layout: str = "long", as_frame: bool = False, random_state: Seed = None
 ) -> Bunch:
     """All 45 pairs of scikit-learn's bundled digits as binary tasks: real data without a download.
 
@@ -320,4 +290,5 @@ def load_digit_pairs(
 
     pixels, digits = load_digits(return_X_y=True)
     text = "Labels: 1 for the second digit of the pair, 0 for the first. Pixels 0 … 16; each image is in 9 pairs."
-    return _pairs("digit-pairs", pixels, digits, subsample, random_state, text, layout, as_frame)
+    share = _check_subsample(subsample)
+    return _pairs("digit-pairs", pixels, digits, share, random_state, text=text, layout=layout, as_frame=as_frame)

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from sklearn.utils import Bunch
 
+from mssl._typing import Array
 from mssl.datasets._fetch import fetch
-from mssl.datasets._layout import bunch, check_layout
-from mssl.datasets._real import describe
+from mssl.datasets._layout import bunch
 from mssl.datasets._registry import info
 from mssl.exceptions import DatasetError
 
@@ -34,15 +34,10 @@ def _read(name: str) -> tuple[list[str], np.ndarray]:
         raise DatasetError(f"{path} cannot be read as a table of numbers ({error}); fetch the file again.") from error
 
 
-def _shared(
-    name: str, X: np.ndarray, Y: np.ndarray, features: Sequence[str], tasks: Sequence[str], text: str, **how: Any
-) -> Bunch:
-    """One X for all targets, in the layout that is asked for."""
-    entry = info(name)
-    check_layout(how["layout"], shared=True, aligned=True, as_frame=how["as_frame"], what=f"the data set {name!r}")
-    named: dict[str, Any] = {"task_names": np.asarray(tasks), "feature_names": np.asarray(features)}
-    part = ([X] * len(tasks), list(Y.T))
-    return bunch(part, target_name=entry.target_column, **how, **named, **describe(entry, text))
+def _shared(name: str, X: Array, Y: Array, features: Sequence[str], tasks: Sequence[str], **rest: Any) -> Bunch:
+    """One X for all targets, in any layout."""
+    part = [X] * len(tasks), list(Y.T)
+    return bunch(info(name), part, task_names=np.asarray(tasks), feature_names=np.asarray(features), **rest)
 
 
 def load_el_nino(*, layout: str = "long", as_frame: bool = False) -> Bunch:
@@ -76,23 +71,19 @@ def load_el_nino(*, layout: str = "long", as_frame: bool = False) -> Bunch:
     >>> sea.X.shape, str(sea.tasks[0]), float(sea.y[0])
     ((708, 12), 'January', 24.52)
     """
-    entry = info("el-nino")
-    check_layout(layout, shared=False, aligned=True, as_frame=as_frame, what=f"the data set {entry.name!r}")
     with package_files("mssl.datasets").joinpath("el_nino.csv").open(encoding="utf-8") as stream:
         header, *lines = csv.reader(stream)
     table, lags = np.asarray(lines, dtype=np.float64), range(3, 15)
     years, series = table[2:, 0].astype(np.int64), table[:, 1:].ravel()
     X = np.stack([series[24 - lag : -lag].reshape(-1, 12) for lag in lags], axis=-1)
-    labels = np.array([f"{lag} months before" for lag in lags])
-    text = "Monthly means in °C; rows are in time, those of neighbouring months share temperatures."
     return bunch(
+        info("el-nino"),
         (list(X.swapaxes(0, 1)), list(series[24:].reshape(-1, 12).T), {"years": years}),
+        text="Monthly means in °C; rows are in time, those of neighbouring months share temperatures.",
         layout=layout,
         as_frame=as_frame,
-        target_name=entry.target_column,
         task_names=np.asarray(header[1:]),
-        feature_names=labels,
-        **describe(entry, text),
+        feature_names=np.array([f"{lag} months before" for lag in lags]),
     )
 
 
@@ -138,9 +129,8 @@ def load_irish_wind(*, layout: str = "shared", as_frame: bool = False) -> Bunch:
         "Stations share their days, so that errors of one day are correlated."
     )
     names = [*header[3:], "season sin", "season cos"]
-    wind = _shared("irish-wind", X, speed[1:], names, header[3:], text, layout=layout, as_frame=as_frame)
-    wind.days = days[:-1]
-    return wind
+    how = {"text": text, "layout": layout, "as_frame": as_frame}
+    return _shared("irish-wind", X, speed[1:], names, header[3:], known={"days": days[:-1]}, **how)
 
 
 def load_enb(*, layout: str = "shared", as_frame: bool = False) -> Bunch:
@@ -175,7 +165,7 @@ def load_enb(*, layout: str = "shared", as_frame: bool = False) -> Bunch:
     ]
     text = "Loads in kWh/m². Most columns have few levels, and the first five are functions of one shape."
     tasks = ["heating load", "cooling load"]
-    return _shared("enb", table[:, :8], table[:, 8:], features, tasks, text, layout=layout, as_frame=as_frame)
+    return _shared("enb", table[:, :8], table[:, 8:], features, tasks, text=text, layout=layout, as_frame=as_frame)
 
 
 def load_slump(*, layout: str = "shared", as_frame: bool = False) -> Bunch:
@@ -206,4 +196,4 @@ def load_slump(*, layout: str = "shared", as_frame: bool = False) -> Bunch:
     features = ["cement", "slag", "fly ash", "water", "superplasticizer", "coarse aggregate", "fine aggregate"]
     text = "Ingredients in kg/m³; slump and flow in cm, strength after 28 days in MPa."
     tasks = ["slump", "flow", "strength"]
-    return _shared("slump", table[:, :7], table[:, 7:], features, tasks, text, layout=layout, as_frame=as_frame)
+    return _shared("slump", table[:, :7], table[:, 7:], features, tasks, text=text, layout=layout, as_frame=as_frame)
