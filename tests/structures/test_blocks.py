@@ -33,8 +33,8 @@ def moment(spread=0.0, shrinkage=0.0, alpha=0.4, seed=0):
 
 
 def whole(S):
-    everything = np.arange(len(S.Q))
-    return S.block(everything), *S.prices.of(everything)
+    problem = S.problem(np.arange(len(S.Q)))
+    return problem.S, problem.L, problem.e
 
 
 @pytest.mark.parametrize(("spread", "shrinkage"), [(0.0, 0.0), (0.1, 0.0), (0.05, 0.5)])

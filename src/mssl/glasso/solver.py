@@ -12,7 +12,7 @@ magnitude of S do not matter.
 from __future__ import annotations
 
 import warnings
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -107,30 +107,45 @@ class GraphicalLassoResult:
         components = np.zeros(len(precision), dtype=np.int64)
         return cls(precision, covariance, gap, objective, status, 0, components, log_determinant)
 
-    def rounded(self) -> GraphicalLassoResult:
-        """The same with matrices of float32."""
-        single: Any = np.float32
+    def of_type(self, kind: type[np.floating[Any]]) -> GraphicalLassoResult:
+        """The same with matrices of another type; what was certified of float32 matrices is not of other ones."""
+        if self.precision.dtype == kind:
+            return self
+        precision, covariance = self.precision.astype(kind), self.covariance.astype(kind)
+        if kind is np.float64:
+            return self.of(precision, covariance)
         return replace(
-            self,
-            precision=self.precision.astype(single),
-            covariance=self.covariance.astype(single),
-            dual=None if self.dual is None else self.dual.astype(single),
+            self, precision=precision, covariance=covariance, dual=None if self.dual is None else self.dual.astype(kind)
         )
 
-    def in_doubles(self) -> GraphicalLassoResult:
-        """The same with matrices of float64: what is known about others than these is known no more."""
-        if self.precision.dtype == np.float64:
-            return self
-        return self.of(self.precision.astype(np.float64), self.covariance.astype(np.float64))
 
+class Problem(NamedTuple):
+    """A graphical lasso as the kernels take it.
 
-class _Problem(NamedTuple):
-    """What kernels take: an edge costs ``alpha`` times its entry of ``L``, or ``alpha`` where that is None."""
+    ``S`` and ``L`` are symmetric arrays in row order. An edge costs its entry of ``L``, infinite where it is forbidden.
+    Where ``L`` is None it costs ``alpha``, which is 1 otherwise. ``e`` is the price of the diagonal.
+    """
 
     S: Array
     alpha: float
     L: Array | None
     e: Array
+
+    @property
+    def variances(self) -> Array:
+        """The diagonal of S', which must be positive."""
+        with np.errstate(over="ignore"):
+            variances: Array = self.S.diagonal() + self.e
+        if not (variances > 0).all():
+            raise _no_variance(int(np.argmax(~(variances > 0))))
+        return variances
+
+
+def _no_variance(place: int) -> DataError:
+    return DataError(
+        f"S[{place}, {place}] plus its diagonal penalty is zero; without variance the objective has no minimum. "
+        "Penalise the diagonal (penalize_diagonal=True or diagonal_penalty > 0) or drop that variable."
+    )
 
 
 def graphical_lasso(
@@ -207,23 +222,19 @@ def graphical_lasso(
            [1, 1, 0],
            [0, 0, 1]])
     """
-    single = getattr(S, "dtype", None) == np.float32
-    S, L, e = _problem(S, alpha, penalize_diagonal, diagonal_penalty, weights, zeros, check=check)
+    problem = _problem(S, alpha, penalize_diagonal, diagonal_penalty, weights, zeros, check=check)
     if check:
-        _check_settings(solver, tol, max_iter, warm_start, len(S))
+        _check_settings(solver, tol, max_iter, warm_start, len(problem.S))
     if warm_start is not None:
-        warm_start = warm_start.in_doubles()
-    result = solve(S, alpha, L, e, solver=solver, tol=tol, max_iter=max_iter, warm_start=warm_start, check=check)
-    if result.status is not GlassoStatus.CONVERGED and result.gap > ROUNDING * len(S):
+        warm_start = warm_start.of_type(np.float64)
+    result = solve(problem, solver=solver, tol=tol, max_iter=max_iter, warm_start=warm_start, check=check)
+    if result.status is not _CONVERGED and result.gap > ROUNDING * len(problem.S):
         _warn(result, tol, max_iter, solver)
-    return result.rounded() if single else result
+    return result.of_type(np.float32) if getattr(S, "dtype", None) == np.float32 else result
 
 
 def solve(
-    S: Array,
-    alpha: float,
-    L: Array | None,
-    e: Array,
+    problem: Problem,
     *,
     solver: str = "bcd",
     tol: float = 1e-6,
@@ -236,14 +247,8 @@ def solve(
 
     Parameters
     ----------
-    S : ndarray of shape (p, p)
-        The covariance.
-    alpha : float
-        Penalty of every edge, where ``L`` is None.
-    L : ndarray of shape (p, p) or None
-        Penalties of the edges, infinite where one is forbidden.
-    e : ndarray of shape (p,)
-        Penalties of the diagonal.
+    problem : Problem
+        What to minimise.
     solver, tol, max_iter, warm_start
         As for :func:`graphical_lasso`.
     check : bool
@@ -251,20 +256,12 @@ def solve(
     digits : bool
         Whether parameters are to be more accurate than the gap requires, where that is cheap.
     """
-    with np.errstate(over="ignore"):
-        variances = S.diagonal() + e
-    if not (variances > 0).all():
-        place = int(np.argmax(~(variances > 0)))
-        raise DataError(
-            f"S[{place}, {place}] plus its diagonal penalty is zero; without variance the objective has no minimum. "
-            "Penalise the diagonal (penalize_diagonal=True or diagonal_penalty > 0) or drop that variable."
-        )
-    problem = _Problem(plain(S), alpha, None, e) if L is None else _Problem(plain(S), 1.0, plain(L), e)
-    with _threads(len(S)), np.errstate(over="ignore", invalid="ignore"):
-        if alpha == 0 if L is None else not L.any():
+    p = len(problem.S)
+    with threads_for(p) if p >= kernels.LAPACK_FROM else nullcontext():  # kernels use no BLAS below
+        if not problem.L.any() if problem.L is not None else problem.alpha == 0:
             result = _inverse(problem)
         elif solver == "admm":
-            start = replace(warm_start or _diagonal(variances), n_iter=0)  # sweeps of an earlier fit do not count
+            start = replace(warm_start or _diagonal(problem), n_iter=0)  # sweeps of an earlier fit do not count
             result = _alternate(problem, start, tol, max_iter)
             if result.status is GlassoStatus.MAX_ITER and max_iter >= ENOUGH_SWEEPS:
                 # Its rate is 1 − 1/κ with the condition number κ of the precision, thousands where λ is small.
@@ -275,7 +272,7 @@ def solve(
             result = _descend(problem, tol, max_iter, warm_start, digits)
             if result.status is not _CONVERGED:
                 stalled = replace(result, status=GlassoStatus.STALLED)
-                within = result.gap <= ROUNDING * len(S)
+                within = result.gap <= ROUNDING * p
                 result = stalled if within else _alternate(problem, result, tol, max_iter, PATIENCE)
     if check and result.dual is None:  # compiled answers are within it
         _check_range(result)
@@ -324,30 +321,22 @@ def graphical_lasso_gap(
     >>> round(gap, 12), round(objective, 4)
     (0.0, 2.8109)
     """
-    S, L, e = _problem(S, alpha, penalize_diagonal, diagonal_penalty, weights, zeros, check=check)
-    omega = _square(precision, "precision") if check else np.ascontiguousarray(precision, dtype=float)
-    if omega.shape != S.shape:
-        raise DataError(f"precision has shape {omega.shape}; S has {S.shape}. Give both the same shape.")
+    problem = _problem(S, alpha, penalize_diagonal, diagonal_penalty, weights, zeros, check=check)
+    size = len(problem.S)
+    omega = _square(precision, "precision", size) if check else np.ascontiguousarray(precision, dtype=float)
     given = known is not None and known.precision is precision and known.precision.dtype == np.float64
-    return gap_of(S, alpha, L, e, omega, known if given else None)
+    return gap_of(problem, omega, known if given else None)
 
 
-def gap_of(
-    S: Array, alpha: float, L: Array | None, e: Array, omega: Array, known: GraphicalLassoResult | None
-) -> tuple[float, float]:
+def gap_of(problem: Problem, omega: Array, known: GraphicalLassoResult | None) -> tuple[float, float]:
     """:func:`graphical_lasso_gap` without checks of its input."""
-    with _threads(len(S)):
-        point = _certified(_Problem(S, alpha if L is None else 1.0, L, e), omega, known)
+    with threads_for(len(omega)):
+        point = _certified(problem, omega, known)
     if point is None:
         raise DataError(
             "precision is not positive definite; the objective is infinite there. Give a positive definite matrix."
         )
     return point.gap, point.objective
-
-
-def _threads(p: int) -> AbstractContextManager[None]:
-    """BLAS threads for p variables; below LAPACK_FROM kernels use no BLAS, and setting the limit would take longest."""
-    return threads_for(p) if p >= kernels.LAPACK_FROM else nullcontext()
 
 
 def _inverted(omega: Array, least: float = 0.0) -> tuple[Array, float] | None:
@@ -364,7 +353,7 @@ def _inverted(omega: Array, least: float = 0.0) -> tuple[Array, float] | None:
     return (half + np.tril(half, -1).T) / units, log_determinant
 
 
-def _certified(problem: _Problem, omega: Array, known: GraphicalLassoResult | None = None) -> Point | None:
+def _certified(problem: Problem, omega: Array, known: GraphicalLassoResult | None = None) -> Point | None:
     """Ω with its inverse, gap and objective; None where it is not positive definite."""
     inverted = _inverted(omega) if known is None else (known.covariance, known.log_determinant)
     if inverted is None:
@@ -374,15 +363,18 @@ def _certified(problem: _Problem, omega: Array, known: GraphicalLassoResult | No
     return Point(omega, sigma, log_determinant, gap, trace - log_determinant)
 
 
-def _diagonal(variances: Array) -> GraphicalLassoResult:
+@np.errstate(over="ignore", invalid="ignore")
+def _diagonal(problem: Problem) -> GraphicalLassoResult:
     """A start of which no gap is known."""
+    variances = problem.variances
     return GraphicalLassoResult.of(np.diag(1.0 / variances), np.diag(variances), -float(np.log(variances).sum()))
 
 
-def _inverse(problem: _Problem) -> GraphicalLassoResult:
+@np.errstate(over="ignore", invalid="ignore")
+def _inverse(problem: Problem) -> GraphicalLassoResult:
     """The answer without penalties: Ω = S'⁻¹."""
     covariance = problem.S + np.diag(problem.e)
-    inverted = _inverted(covariance, SINGULAR * len(covariance))
+    inverted = _inverted(covariance, SINGULAR * len(problem.variances))
     if inverted is None:
         raise DataError(
             "S (with its diagonal penalty) is singular and alpha is 0; without a penalty S needs an inverse. Give "
@@ -395,7 +387,7 @@ def _inverse(problem: _Problem) -> GraphicalLassoResult:
 
 
 def _descend(
-    problem: _Problem, tol: float, max_iter: int, start: GraphicalLassoResult | None, digits: bool
+    problem: Problem, tol: float, max_iter: int, start: GraphicalLassoResult | None, digits: bool
 ) -> GraphicalLassoResult:
     """The compiled descent; where every start of it breaks down, from the solutions for larger penalties."""
     warm = None if start is None else (plain(start.precision), plain(start.covariance))
@@ -416,15 +408,17 @@ def _descend(
 
 
 def _compiled(
-    problem: _Problem, tol: float, max_iter: int, warm: tuple[Array, Array] | None, digits: bool
+    problem: Problem, tol: float, max_iter: int, warm: tuple[Array, Array] | None, digits: bool
 ) -> GraphicalLassoResult:
     """What compiled calls find; the inverse of the diagonal, without a gap, where that is nothing."""
     accuracy = tol
     for _ in range(3):
         ended, answers, labels, facts = kernels.graph_lasso(*problem, accuracy, max_iter, warm, digits=digits)
         gap, objective, log_determinant, sweeps, least, largest = facts
+        if ended == kernels.UNBOUNDED:
+            raise _no_variance(int(gap))
         if not (gap < np.inf and least > 0 and largest < np.inf):
-            return replace(_diagonal(problem.S.diagonal() + problem.e), n_iter=int(sweeps), components=labels)
+            return replace(_diagonal(problem), n_iter=int(sweeps), components=labels)
         size = max(1.0, abs(objective))
         status = _CONVERGED if gap <= tol * size else GlassoStatus.MAX_ITER
         if ended != kernels.DONE or status is _CONVERGED:
@@ -435,16 +429,17 @@ def _compiled(
     return GraphicalLassoResult(answers[0], answers[1], *bounds, answers[2])
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _alternate(
-    problem: _Problem, start: GraphicalLassoResult, tol: float, max_iter: int, patience: float = np.inf
+    problem: Problem, start: GraphicalLassoResult, tol: float, max_iter: int, patience: float = np.inf
 ) -> GraphicalLassoResult:
     """ADMM from a start, in units in which S' has a unit diagonal."""
-    p, root = len(problem.S), np.sqrt(problem.S.diagonal() + problem.e)
+    p, root = len(problem.S), np.sqrt(problem.variances)
     units, constant = np.outer(root, root), 2.0 * float(np.log(root).sum())
     moment, prices = problem.S / units, (problem.alpha if problem.L is None else problem.L) / units
     np.fill_diagonal(moment, 1.0)
     np.fill_diagonal(prices, 0.0)
-    certify = partial(_certified, _Problem(moment, 1.0, prices, np.zeros(p)))
+    certify = partial(_certified, Problem(moment, 1.0, prices, np.zeros(p)))
     point = certify(plain(start.precision * units)) or Point(np.eye(p), np.eye(p), 0.0, np.inf, float(p))
     done, stuck = 0, False
     while not stuck and done < max_iter and point.gap > tol * max(1.0, abs(point.objective + constant)):
@@ -465,7 +460,8 @@ def _alternate(
     )
 
 
-def _not_worse(result: GraphicalLassoResult, start: GraphicalLassoResult, problem: _Problem) -> GraphicalLassoResult:
+@np.errstate(over="ignore", invalid="ignore")
+def _not_worse(result: GraphicalLassoResult, start: GraphicalLassoResult, problem: Problem) -> GraphicalLassoResult:
     """The start itself where it has the lower objective; the dual bound of the result certifies it too."""
     (S, alpha, L, e), omega = problem, start.precision
     off = omega - np.diag(omega.diagonal())
@@ -521,8 +517,8 @@ def _covariance(values: ArrayLike) -> Array:
     return matrix
 
 
-def _square(values: ArrayLike, name: str) -> Array:
-    """A symmetric, finite, non-empty float64 copy, or an error."""
+def _square(values: ArrayLike, name: str, p: int | None = None) -> Array:
+    """A symmetric, finite, non-empty float64 copy, of p rows where that is given, or an error."""
     try:
         given = np.asarray(values)
         if given.dtype.kind == "c":
@@ -534,6 +530,8 @@ def _square(values: ArrayLike, name: str) -> Array:
         ) from error
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
         raise DataError(f"{name} has shape {matrix.shape}; give a non-empty square matrix (p, p).")
+    if p is not None and len(matrix) != p:
+        raise DataError(f"{name} has shape {matrix.shape}; S has {(p, p)}. Give both the same shape.")
     if not np.isfinite(matrix).all():
         raise DataError(f"{name} holds NaN or infinite entries; give finite numbers. Drop or impute the others first.")
     if np.array_equal(matrix, matrix.T):
@@ -549,9 +547,7 @@ def _square(values: ArrayLike, name: str) -> Array:
 
 
 def _weights(values: ArrayLike, p: int) -> Array:
-    weights = _square(values, "weights")
-    if weights.shape != (p, p):
-        raise DataError(f"weights has shape {weights.shape}; S has {(p, p)}. Give both the same shape.")
+    weights = _square(values, "weights", p)
     if np.any(weights < 0):
         raise refused("weights", weights.min(), "give numbers ≥ 0", "0 leaves an edge unpenalised.")
     return weights
@@ -580,13 +576,13 @@ def _problem(
     zeros: ArrayLike | None,
     *,
     check: bool,
-) -> tuple[Array, Array | None, Array]:
-    """S, Λ (``inf`` on forbidden edges; None where all are alpha) and e, validated unless `check` is False."""
+) -> Problem:
+    """The problem, validated unless `check` is False."""
     if check:
         check_number("alpha", alpha if type(alpha) is float else np.asarray(alpha)[()], low=0)
         matrix = _covariance(S)
     else:
-        matrix = np.ascontiguousarray(S, dtype=float)
+        matrix = plain(np.ascontiguousarray(S, dtype=float))
     p = len(matrix)
     L: Array | None = None
     if weights is not None:
@@ -595,10 +591,12 @@ def _problem(
         L = np.full((p, p), float(alpha)) if L is None else L
         L[_mask(zeros, p) if check else np.asarray(zeros, dtype=bool)] = np.inf
     if diagonal_penalty is None:
-        return matrix, L, np.full(p, float(alpha) if penalize_diagonal else 0.0)
-    if check:
-        diagonal_penalty = check_array("diagonal_penalty", diagonal_penalty, (), (1,), (p,), low=0)
-    return matrix, L, np.array(np.broadcast_to(np.asarray(diagonal_penalty, dtype=float), p))
+        e = np.full(p, float(alpha) if penalize_diagonal else 0.0)
+    else:
+        if check:
+            diagonal_penalty = check_array("diagonal_penalty", diagonal_penalty, (), (1,), (p,), low=0)
+        e = np.array(np.broadcast_to(np.asarray(diagonal_penalty, dtype=float), p))
+    return Problem(matrix, alpha if L is None else 1.0, L, e)
 
 
 def _check_settings(solver: str, tol: Any, max_iter: Any, warm_start: Any, p: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mssl._typing import Array, Index
-from mssl.kernels.binding import LAPACK_FROM, LEVELS, Record, lapack, library, record
+from mssl.kernels.binding import LAPACK_FROM, LEVELS, Record, blank, lapack, library, record
 
 __all__ = ["LAPACK_FROM", "LEVELS", "library"]
 
@@ -58,17 +58,9 @@ def _work(name: str, *arguments: Any) -> None:
         raise MemoryError(f"{name} has no memory for its work.")
 
 
-def _state(name: str, **first: float) -> Any:
-    """Where a call is; zero but for what is named."""
-    at = record(name)
-    for field, value in first.items():
-        setattr(at, field, value)
-    return at
-
-
 def _sweep(name: str, *arguments: Any) -> tuple[int, float]:
     """Call until all sweeps are made; the number of sweeps, and what the last one gained."""
-    at = _state("mssl_sweeping")
+    at = blank("mssl_sweeping")
     _work(name, *arguments, SLICE, at)
     return at.made, at.decrease
 
@@ -314,7 +306,7 @@ def weight_descent(
 
     P ≻ 0 with its inverse, u = P1 and ρ as in :mod:`mssl.model.coupling`; W and HW change in place.
     """
-    (K, d), to = W.shape, _state("mssl_descending", gap=np.inf)
+    (K, d), to = W.shape, blank("mssl_descending", gap=np.inf)
     C, g = _prior(K, P, inverse, u, rho, tau), _penalty(penalty, K * d)
     grams = (_one_or_all(H, K), H, scale, q)
     _work("weight_descent", K, d, *grams, g, C, W, HW, tol, max_sweeps, SLICE, to)
@@ -367,7 +359,7 @@ def group_descent(
     ``lift`` − C must be diagonally dominant; ``constant`` is the quadratic at V = 0. V and its gradient G change in
     place. Returns a bound of the suboptimality, and how many sweeps and products were made.
     """
-    (K, m), at = V.shape, _state("mssl_grouping", before=-1, moved=np.inf, gap=np.inf)
+    (K, m), at = V.shape, blank("mssl_grouping", before=-1, moved=np.inf, gap=np.inf)
     C, n = _coupling(K, starts, columns, values, None, 0.0), _one_or_all(H, K)
     _work("group_descent", K, m, n, H, scale, C, lift, alpha, q, constant, V, G, tol, max_iter, SLICE, at)
     return at.gap, at.done
@@ -534,7 +526,7 @@ def graph_lasso(
     sweeps, least and largest entry of Ω's diagonal.
     """
     p, start = len(S), (None, None) if warm is None else warm
-    answers, labels, facts, kept = np.empty((3, p, p)), np.zeros(p, dtype=np.int64), np.zeros(6), record("mssl_keeping")
+    answers, labels, facts, kept = np.empty((3, p, p)), np.zeros(p, dtype=np.int64), np.zeros(6), blank("mssl_keeping")
     problem = (p, S, alpha, weights, e, tol, max_sweeps, digits, SLICE, *start)
     status = _finish("graph_lasso", *problem, *answers, labels, lapack(p), facts, kept)
     return status, answers, labels, tuple(facts.tolist())

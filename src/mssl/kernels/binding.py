@@ -11,6 +11,7 @@ import math
 import os
 import re
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -32,8 +33,8 @@ Span: TypeAlias = tuple[int, int, bool]  # where an array begins and ends, and w
 class Record(ctypes.Structure):
     """A struct of the header, with the values that it was made of, which live as long as their addresses."""
 
-    spans: list[Span]
-    held: tuple[Any, ...]
+    spans: Sequence[Span] = ()
+    held: tuple[Any, ...] = ()
 
 
 @cache
@@ -97,11 +98,16 @@ def _fields(name: str) -> tuple[type[Record], list[Any]]:
     return type(name, (Record,), {"_fields_": fields}), arrays
 
 
+def blank(name: str, **first: float) -> Any:
+    """A struct of the header that points to no array, zero but for what is named."""
+    return _fields(name)[0](**first)
+
+
 def record(name: str, *values: Any) -> Any:
-    """A struct of the header by its fields, the last of which may be left out: they are zero."""
+    """A struct of the header by its fields."""
     (kind, arrays), passed = _fields(name), []
     spans: list[Span] = []
-    for value, array in zip(values, arrays, strict=False):
+    for value, array in zip(values, arrays, strict=True):
         if array is not None and value is not None:
             dtype, written = array
             passed.append(_address(value, dtype, written, None, spans))

@@ -1099,7 +1099,7 @@ static int64_t graph_lasso(int64_t p, const double *S, double alpha, const doubl
         if (!everything) {
             memset(Omega, 0, (size_t)(p * p) * sizeof(double));
             memset(Sigma, 0, (size_t)(p * p) * sizeof(double));
-            if (dual != NULL) memset(dual, 0, (size_t)(p * p) * sizeof(double));
+            memset(dual, 0, (size_t)(p * p) * sizeof(double));
         }
         /* variables by component: counting sort; afterwards begin[c + 1] is where component c starts */
         for (int64_t c = 0; c <= count; c++) begin[c] = 0;
@@ -1116,8 +1116,7 @@ static int64_t graph_lasso(int64_t p, const double *S, double alpha, const doubl
         if (m == 1) {
             const int64_t i = own[0];
             const double v = root[i] * root[i];
-            Omega[i * p + i] = 1.0 / v, Sigma[i * p + i] = v;
-            if (dual != NULL) dual[i * p + i] = v;
+            Omega[i * p + i] = 1.0 / v, Sigma[i * p + i] = v, dual[i * p + i] = v;
             to->value += 1.0;
             continue;
         }
@@ -1160,9 +1159,10 @@ static int64_t graph_lasso(int64_t p, const double *S, double alpha, const doubl
                 const int64_t j = own[s.columns[b]];
                 Omega[row + j] = s.entries[b] / (r * root[j]);
             }
-            for (int64_t b = 0; b < m; b++) Sigma[row + own[b]] = Z[a * m + b] * (r * root[own[b]]);
-            if (dual != NULL)
-                for (int64_t b = 0; b < m; b++) dual[row + own[b]] = s.W[a * m + b] * (r * root[own[b]]);
+            for (int64_t b = 0; b < m; b++) {
+                Sigma[row + own[b]] = Z[a * m + b] * (r * root[own[b]]);
+                dual[row + own[b]] = s.W[a * m + b] * (r * root[own[b]]);
+            }
         }
     }
     answer[0] = to->gap;

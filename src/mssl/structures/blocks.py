@@ -25,7 +25,7 @@ from scipy.sparse.csgraph import connected_components
 
 from mssl._typing import Array, Index
 from mssl._validation import warn
-from mssl.glasso.solver import GraphicalLassoResult, gap_of, solve
+from mssl.glasso.solver import GraphicalLassoResult, Problem, gap_of, solve
 from mssl.model.task_matrix import submatrix
 
 _PANEL = 2**22  # entries of S that are formed at a time, 32 MiB
@@ -46,11 +46,6 @@ class Prices(NamedTuple):
     alpha: float
     roots: Array
     floors: Array
-
-    def of(self, tasks: Index) -> tuple[Array, Array]:
-        """Λ and e of some tasks, as the graphical lasso takes them."""
-        roots = self.roots[tasks]
-        return self.alpha * (roots[:, None] * roots), self.floors[tasks]
 
 
 class PairMoment:
@@ -84,6 +79,11 @@ class PairMoment:
         Q = self.Q[tasks]
         S = Q @ Q.T / self.n_rows + self.mean_spread
         return np.asarray((S + self.shrinkage * np.diag(self.variances[tasks])) / (1.0 + self.shrinkage))
+
+    def problem(self, tasks: Index) -> Problem:
+        """The graphical lasso of some tasks."""
+        roots = self.prices.roots[tasks]
+        return Problem(self.block(tasks), 1.0, self.prices.alpha * np.outer(roots, roots), self.prices.floors[tasks])
 
     def _panels(self) -> Iterator[tuple[int, Array]]:
         """|S_ij| / (a_i a_j) for i < j, some rows from the first one on at a time, zeros elsewhere."""
@@ -121,7 +121,7 @@ def certify(S: PairMoment, precision: sparse.csr_array, covariance: sparse.csr_a
     gap, value = float(np.sum(share - 1.0 - np.log(share))), float(np.sum(share - np.log(omega)))
     for tasks in groups:
         known = _known(precision, covariance, tasks)
-        more = gap_of(S.block(tasks), 1.0, *S.prices.of(tasks), known.precision, known)
+        more = gap_of(S.problem(tasks), known.precision, known)
         gap, value = gap + more[0], value + more[1]
     return gap, value
 
@@ -147,9 +147,7 @@ def update(
     for tasks in groups:
         size = max(1.0, abs(float(np.sum(1.0 + np.log(own[tasks])))))
         found = solve(
-            S.block(tasks),
-            1.0,
-            *S.prices.of(tasks),
+            S.problem(tasks),
             solver=solver,
             tol=tol * len(tasks) / total / size,
             warm_start=_known(precision, covariance, tasks),

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from mssl._typing import Moment, VarianceFloor
 from mssl._validation import check_choice, check_number, refused, warn
-from mssl.glasso.solver import GlassoStatus, GraphicalLassoResult, gap_of, solve
+from mssl.glasso.solver import GlassoStatus, GraphicalLassoResult, Problem, gap_of, solve
+from mssl.kernels import plain
 from mssl.model.objective import lambda_max, prior_weight
 from mssl.model.task_matrix import DENSE_UP_TO, diagonal_matrix
 from mssl.structures import blocks
@@ -205,6 +206,11 @@ class SparsePrecision(Structure):
         """The factor cη/2 that multiplies the objective of the graphical lasso in F."""
         return prior_weight(self.strength, scale.n_rows, self.shrinkage)
 
+    def problem(self, S: Array, scale: StructureScale) -> Problem:
+        """The graphical lasso of a moment."""
+        L, e = self.prices(scale)
+        return Problem(plain(S), 1.0, L, e)
+
     def prices(self, scale: StructureScale) -> tuple[Array, Array]:
         """Λ, infinite on forbidden edges, and e; worked out once for each λ."""
         key = (self.alpha, self.normalize, self.on, self.variance_floor, id(self.edges))
@@ -224,7 +230,7 @@ class SparsePrecision(Structure):
         known = step.warm if step.warm is not None and step.warm.precision is step.precision else None
         if known is None and step.covariance is not None:
             known = GraphicalLassoResult.of(step.precision, step.covariance)
-        gap, value = gap_of(S, 1.0, *self.prices(scale), step.precision, known)
+        gap, value = gap_of(self.problem(S, scale), step.precision, known)
         weight = self.weight(scale)
         return StructureStep(step.precision, step.covariance, weight * value, weight * gap, step.warm)
 
@@ -234,8 +240,7 @@ class SparsePrecision(Structure):
             omega, sigma, gap, value = blocks.update(S, step.precision, step.covariance, self.solver, tol / weight)
             return StructureStep(omega, sigma, weight * value, weight * gap)
         goal = tol / weight / max(1.0, abs(step.value / weight))
-        prices = self.prices(scale)
-        solved = partial(solve, S, 1.0, *prices, tol=goal, digits=False)
+        solved = partial(solve, self.problem(S, scale), tol=goal, digits=False)
         if self.solver == "admm":
             result = solved(solver="admm", max_iter=_ADMM_ITERATIONS, warm_start=step.warm)
             result = solved(warm_start=result) if result.status is GlassoStatus.MAX_ITER else result
