@@ -115,7 +115,7 @@ SCRIPT = """
     checkpoint.append = append
     data = make_clustered_tasks(n_tasks=4, clusters=[[0, 1]], n_features=8, n_samples=20, random_state=0)
     if sys.argv[1] == "cv":
-        model = MSSLRegressorCV(param_grid=dict(graph_penalty=[0.5, 0.1], coef_penalty=[0.0], coupling=[0.5, 1.0], shared_mean=[False]), cv=3, checkpoint=sys.argv[2])
+        model = MSSLRegressorCV(param_grid=dict(graph_penalty=[0.5, 0.1], coef_penalty=[0.0], prior_strength=[0.5, 1.0], shared_mean=[False]), cv=3, checkpoint=sys.argv[2])
         model.fit(data.X, data.y, tasks=data.tasks)
         answer = np.concatenate([model.coef_.ravel(), model.cv_results_["mean_test_score"]])
     else:

@@ -104,7 +104,7 @@ def test_collinear_features_and_little_noise_end_converged_and_without_a_rise(ra
     random = np.random.default_rng(rank)
     K, n, d = 3, 20, 2 * rank
     tasks = np.repeat(np.arange(K), n)
-    settings = [{}, {"noise": 1.0}, {"noise": 1.0, "shared_mean": False}, {"noise": 0.02}, {"coupling": 0.02}]
+    settings = [{}, {"noise": 1.0}, {"noise": 1.0, "shared_mean": False}, {"noise": 0.02}, {"prior_strength": 0.02}]
     for size, parameters in itertools.product([1e2, 1e4, 1e6], settings):
         X = random.standard_normal((K * n, rank)) @ random.standard_normal((rank, d))
         y = size * (X * random.standard_normal((K, d))[tasks]).sum(axis=1) + random.standard_normal(K * n)

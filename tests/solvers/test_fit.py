@@ -189,7 +189,7 @@ def test_unscaled_features_of_any_size_fit_exactly_or_are_refused(size: float) -
         return
     for model in (
         MSSLRegressor(scale_features=False),
-        MSSLRegressor(scale_features=False, on="residual", coef_penalty=0.1),
+        MSSLRegressor(scale_features=False, relation="residual", coef_penalty=0.1),
         MSSLRegressor(formulation="paper"),
         MultiTaskGLM(Independent(1.0), scale_features=False),
         MultiTaskGLM(Independent(1.0), loss="poisson", scale_features=False),
@@ -197,7 +197,7 @@ def test_unscaled_features_of_any_size_fit_exactly_or_are_refused(size: float) -
     ):
         targets = y > 0 if isinstance(model, MSSLClassifier) else np.round(np.abs(y))
         for features in (size * X, sparse.csr_array(size * X)):
-            if sparse.issparse(features) and getattr(model, "on", "coef") == "residual":
+            if sparse.issparse(features) and getattr(model, "relation", "coef") == "residual":
                 continue  # which take dense features only
             with pytest.raises(DataError, match="Use scale_features=True, or other units"):
                 model.fit(features[:20], targets[:20])
@@ -257,7 +257,7 @@ def test_from_gamma_max_on_all_weights_vanish() -> None:
 
 def test_a_strong_coupling_with_a_mean_pools() -> None:
     X, y, tasks = problem()
-    model = MSSLRegressor(1.0, coupling=1e7, shared_mean=1e6, noise=1.0, scale_features=False, tol=1e-8).fit(
+    model = MSSLRegressor(1.0, prior_strength=1e7, shared_mean=1e6, noise=1.0, scale_features=False, tol=1e-8).fit(
         X, y, tasks=tasks
     )
     dummies = (tasks[:, None] == np.arange(3)).astype(float)
@@ -323,7 +323,7 @@ def test_f_never_rises_and_every_fit_is_certified_or_says_so(
     X, y, tasks = problem(seed, sizes, int(rng.integers(1, 7)))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model = MSSLRegressor(lam, gamma, coupling=eta, shared_mean=mean, shrinkage=shrinkage, tol=1e-5).fit(
+        model = MSSLRegressor(lam, gamma, prior_strength=eta, shared_mean=mean, shrinkage=shrinkage, tol=1e-5).fit(
             X, y, tasks=tasks
         )
     values = [record.objective for record in model.history_]
@@ -496,10 +496,10 @@ def test_hard_cases_end_in_a_finite_certified_fit(make: object, gamma: float) ->
         ({"graph_penalty": np.nan}, "graph_penalty"),
         ({"graph_penalty": "0.3"}, "graph_penalty"),
         ({"coef_penalty": None}, "coef_penalty"),
-        ({"coupling": "auto"}, "coupling"),
+        ({"prior_strength": "auto"}, "prior_strength"),
         ({"variance_floor": None}, "variance_floor"),
         ({"shared_mean": None}, "shared_mean"),
-        ({"coupling": 0.0}, "coupling"),
+        ({"prior_strength": 0.0}, "prior_strength"),
         ({"variance_floor": 0.0}, "unbounded below"),
         ({"shrinkage": -0.1}, "shrinkage"),
         ({"shared_mean": "yes"}, "shared_mean"),

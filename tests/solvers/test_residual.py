@@ -131,7 +131,7 @@ def test_identity_precision_is_one_lasso_a_task():
 @pytest.mark.parametrize("formulation", ["unified", "paper"])
 def test_the_objective_never_rises_and_ends_certified(layout, gamma, formulation):
     data = make_residual_graph(random_state=2, layout=layout, shared_design=layout == "shared")
-    model = MSSLRegressor(0.3, gamma, on="residual", ridge=1.0, formulation=formulation).fit(data.X, data.y)
+    model = MSSLRegressor(0.3, gamma, relation="residual", ridge=1.0, formulation=formulation).fit(data.X, data.y)
     values = [record.objective for record in model.history_]
     assert np.all(np.diff(values) <= 1e-8 * abs(values[0]))
     assert model.result_.status is Status.CONVERGED
@@ -154,12 +154,14 @@ def literal_objective(model, data, lam, gamma):
 def test_paper_formulation_minimises_the_printed_objective():
     data = make_residual_graph(random_state=3, n_tasks=5, n_features=6, clusters=[[0, 1, 2]])
     lam, gamma = 4.0, 3.0
-    model = MSSLRegressor(lam, gamma, on="residual", formulation="paper", tol=1e-8).fit(data.X, data.y)
+    model = MSSLRegressor(lam, gamma, relation="residual", formulation="paper", tol=1e-8).fit(data.X, data.y)
     best = literal_objective(model, data, lam, gamma)
     n, K = data.y.shape
     differences = []
     for factor in (1.0, 1.5):
-        other = MSSLRegressor(factor * lam, factor * gamma, on="residual", formulation="paper").fit(data.X, data.y)
+        other = MSSLRegressor(factor * lam, factor * gamma, relation="residual", formulation="paper").fit(
+            data.X, data.y
+        )
         assert literal_objective(other, data, lam, gamma) >= best - 1e-4 * abs(best)
         literal = literal_objective(other, data, factor * lam, factor * gamma)
         differences.append(other.objective_ - n / K * literal)
@@ -170,7 +172,7 @@ def test_paper_formulation_minimises_the_printed_objective():
 def test_kappa_zero_with_shared_x_is_the_objective_of_mrce():
     """n/2 [tr(SΩ) − log det Ω] + penalties: at the end Ω is the graphical lasso of the residuals' covariance."""
     data = make_residual_graph(random_state=4)
-    model = MSSLRegressor(0.3, 5.0, on="residual", tol=1e-8).fit(data.X, data.y)
+    model = MSSLRegressor(0.3, 5.0, relation="residual", tol=1e-8).fit(data.X, data.y)
     unit = model.covariance_[0, 0] / model.result_.structure.covariance[0, 0]
     S = empirical_covariance(data.y - model.predict(data.X), assume_centered=True) / unit
     frame, structure = model.result_.scale, SparsePrecision(0.3, on="residual")
@@ -183,7 +185,7 @@ def test_kappa_zero_with_shared_x_is_the_objective_of_mrce():
 def test_one_x_and_no_penalty_is_least_squares_and_says_so():
     data = make_residual_graph(random_state=5)
     with pytest.warns(UserWarning, match="ordinary least squares"):
-        model = MSSLRegressor(0.3, on="residual").fit(data.X, data.y)
+        model = MSSLRegressor(0.3, relation="residual").fit(data.X, data.y)
     plain = LinearRegression().fit(data.X, data.y)
     np.testing.assert_allclose(model.coef_, plain.coef_, atol=1e-8)
     np.testing.assert_allclose(model.intercept_, plain.intercept_, atol=1e-8)
@@ -193,7 +195,7 @@ def test_own_x_and_no_penalty_is_generalised_least_squares():
     data = make_residual_graph(
         random_state=6, n_tasks=4, n_features=3, clusters=[[0, 1, 2]], shared_design=False, layout="aligned"
     )
-    model = MSSLRegressor(0.1, on="residual", tol=1e-12, max_iter=1000).fit(data.X, data.y)
+    model = MSSLRegressor(0.1, relation="residual", tol=1e-12, max_iter=1000).fit(data.X, data.y)
     X, y, omega = data.X - data.X.mean(axis=0), data.y - data.y.mean(axis=0), model.precision_
     H = np.einsum("kl,nkd,nle->kdle", omega, X, X).reshape(12, 12)
     q = np.einsum("kl,nkd,nl->kd", omega, X, y).ravel()
@@ -203,8 +205,8 @@ def test_own_x_and_no_penalty_is_generalised_least_squares():
 def test_units_of_the_targets_do_not_matter():
     data = make_residual_graph(random_state=7)
     units = np.logspace(-3, 3, 13)
-    plain = MSSLRegressor(0.3, 5.0, on="residual", ridge=0.5, tol=1e-11).fit(data.X, data.y)
-    scaled = MSSLRegressor(0.3, 5.0, on="residual", ridge=0.5, tol=1e-11).fit(data.X, data.y * units)
+    plain = MSSLRegressor(0.3, 5.0, relation="residual", ridge=0.5, tol=1e-11).fit(data.X, data.y)
+    scaled = MSSLRegressor(0.3, 5.0, relation="residual", ridge=0.5, tol=1e-11).fit(data.X, data.y * units)
     np.testing.assert_allclose(scaled.coef_ / units[:, None], plain.coef_, atol=1e-4)
     np.testing.assert_allclose(scaled.partial_correlation_, plain.partial_correlation_, atol=1e-4)
 
@@ -213,7 +215,7 @@ def test_a_row_with_weight_two_is_the_row_given_twice():
     data = make_residual_graph(random_state=8, n_tasks=5, n_features=6, clusters=[[0, 1, 2]])
     twice = np.arange(len(data.X)) % 3 == 0
     index = np.concatenate([np.arange(len(data.X)), np.flatnonzero(twice)])
-    settings_ = {"graph_penalty": 0.3, "coef_penalty": 3.0, "on": "residual", "noise": 1.0, "tol": 1e-9}
+    settings_ = {"graph_penalty": 0.3, "coef_penalty": 3.0, "relation": "residual", "noise": 1.0, "tol": 1e-9}
     weighted = MSSLRegressor(**settings_).fit(data.X, data.y, sample_weight=1.0 + twice)
     repeated = MSSLRegressor(**settings_).fit(data.X[index], data.y[index])
     np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-5)
@@ -223,24 +225,24 @@ def test_a_row_with_weight_two_is_the_row_given_twice():
 def test_permuting_tasks_permutes_the_answer():
     data = make_residual_graph(random_state=9)
     order = np.random.default_rng(0).permutation(13)
-    model = MSSLRegressor(0.3, 5.0, on="residual", tol=1e-11).fit(data.X, data.y)
-    moved = MSSLRegressor(0.3, 5.0, on="residual", tol=1e-11).fit(data.X, data.y[:, order])
+    model = MSSLRegressor(0.3, 5.0, relation="residual", tol=1e-11).fit(data.X, data.y)
+    moved = MSSLRegressor(0.3, 5.0, relation="residual", tol=1e-11).fit(data.X, data.y[:, order])
     np.testing.assert_allclose(moved.coef_, model.coef_[order], atol=1e-5)
     np.testing.assert_allclose(moved.precision_, model.precision_[np.ix_(order, order)], atol=1e-3)
 
 
 def test_limits_empty_the_graph_and_the_weights():
     data = make_residual_graph(random_state=10)
-    limits = MSSLRegressor(0.3, 5.0, on="residual").limits(data.X, data.y)
-    above = MSSLRegressor(1.001 * limits.graph_penalty, 5.0, on="residual").fit(data.X, data.y)
-    below = MSSLRegressor(0.95 * limits.graph_penalty, 5.0, on="residual").fit(data.X, data.y)
+    limits = MSSLRegressor(0.3, 5.0, relation="residual").limits(data.X, data.y)
+    above = MSSLRegressor(1.001 * limits.graph_penalty, 5.0, relation="residual").fit(data.X, data.y)
+    below = MSSLRegressor(0.95 * limits.graph_penalty, 5.0, relation="residual").fit(data.X, data.y)
     assert above.graph_.n_edges == 0 < below.graph_.n_edges
 
 
 @pytest.mark.parametrize("factor", [0.99, 1.01])
 def test_from_the_strength_max_on_zero_weights_are_stationary(factor):
     data = make_residual_graph(random_state=10)
-    limit = MSSLRegressor(0.3, on="residual", noise=1.0).limits(data.X, data.y).coef_penalty
+    limit = MSSLRegressor(0.3, relation="residual", noise=1.0).limits(data.X, data.y).coef_penalty
     tasks = read_tasks(data.X, data.y)
     design, penalty = Design.build(tasks.X, None, 13), np.full(13, factor * limit)
     problem = residual.make_residual_problem(tasks, design, penalty, np.zeros(13))
@@ -257,7 +259,7 @@ def test_prediction_beats_least_squares_and_the_graph_is_found():
         data = make_residual_graph(random_state=seed)
         grid = {"graph_penalty": [0.2, 0.4], "coef_penalty": [4.0, 6.0, 9.0]}
         search = GridSearchCV(
-            MSSLRegressor(on="residual", tol=1e-4),
+            MSSLRegressor(relation="residual", tol=1e-4),
             grid,
             cv=KFold(3, shuffle=True, random_state=0),
             scoring="neg_mean_squared_error",
@@ -285,9 +287,9 @@ def test_the_coupled_hessian_is_never_built():
         shared_design=False,
         layout="aligned",
     )
-    MSSLRegressor(0.6, 5.0, on="residual", max_iter=1, tol=1e3).fit(data.X, data.y)
+    MSSLRegressor(0.6, 5.0, relation="residual", max_iter=1, tol=1e3).fit(data.X, data.y)
     tracemalloc.start()
-    MSSLRegressor(0.6, 5.0, on="residual", tol=1e-4).fit(data.X, data.y)
+    MSSLRegressor(0.6, 5.0, relation="residual", tol=1e-4).fit(data.X, data.y)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2500 * 2500 * 8
@@ -295,7 +297,7 @@ def test_the_coupled_hessian_is_never_built():
 
 def test_data_that_are_not_aligned_are_refused_with_advice():
     data = make_residual_graph(random_state=0, n_tasks=4, n_features=3, clusters=[[0, 1]])
-    model = MSSLRegressor(0.3, 1.0, on="residual")
+    model = MSSLRegressor(0.3, 1.0, relation="residual")
     X, y = np.repeat(data.X, 4, axis=0), data.y.ravel()
     with pytest.raises(NotAlignedError, match="long layout"):
         model.fit(X, y, tasks=np.tile(np.arange(4), len(data.X)))
@@ -312,15 +314,15 @@ def test_data_that_are_not_aligned_are_refused_with_advice():
 def test_impossible_combinations_are_refused():
     data = make_residual_graph(random_state=0, n_tasks=4, n_features=3, clusters=[[0, 1]], n_samples=8)
     with pytest.raises(ParameterError, match="leaves no residuals"), pytest.warns(UserWarning, match="ordinary least"):
-        MSSLRegressor(on="residual").fit(data.X[:4], data.y[:4])
+        MSSLRegressor(relation="residual").fit(data.X[:4], data.y[:4])
     with pytest.raises(ParameterError, match="shared_mean"):
-        MSSLRegressor(on="residual", shared_mean=0.5).fit(data.X, data.y)
+        MSSLRegressor(relation="residual", shared_mean=0.5).fit(data.X, data.y)
     with pytest.raises(ParameterError, match="'coef'"):
-        MSSLRegressor(0.3, 1.0, on="rows").fit(data.X, data.y)
+        MSSLRegressor(0.3, 1.0, relation="rows").fit(data.X, data.y)
     with pytest.raises(ParameterError, match="poisson"):
-        MSSLRegressor(on="residual", loss="poisson").fit(data.X, np.abs(np.round(data.y)))
+        MSSLRegressor(relation="residual", loss="poisson").fit(data.X, np.abs(np.round(data.y)))
     with pytest.raises(ParameterError, match="ridge"):
-        MSSLRegressor(on="residual", ridge=-1.0).fit(data.X, data.y)
+        MSSLRegressor(relation="residual", ridge=-1.0).fit(data.X, data.y)
     with pytest.raises(ParameterError, match="poisson"):
         MultiTaskGLM(SparsePrecision(on="residual"), loss="poisson").fit(data.X, np.abs(np.round(data.y)))
 
@@ -335,7 +337,7 @@ def test_more_features_than_rows_works_with_a_penalty():
         shared_design=False,
         layout="aligned",
     )
-    model = MSSLRegressor(0.3, 9.0, noise=1.0, on="residual").fit(data.X, data.y)
+    model = MSSLRegressor(0.3, 9.0, noise=1.0, relation="residual").fit(data.X, data.y)
     assert model.result_.status is Status.CONVERGED
     assert np.all(np.isfinite(model.coef_))
 
@@ -345,7 +347,7 @@ def test_weights_that_fit_every_row_are_told_to_be_penalised_more_and_that_helps
     rng = np.random.default_rng(3)
     X = rng.standard_normal((n, d))
     y = X[:, :K] + rng.standard_normal((n, K))
-    model = MSSLRegressor(on="residual", noise=1.0, coef_penalty=0.1, max_iter=1)
+    model = MSSLRegressor(relation="residual", noise=1.0, coef_penalty=0.1, max_iter=1)
     with pytest.warns(ConvergenceWarning, match=f"{d} features fit {n} rows.*raise coef_penalty") as caught:
         model.fit(X, y)
     assert not any("rescale" in str(warning.message) for warning in caught)
@@ -357,5 +359,5 @@ def test_a_graph_good_enough_for_its_solver_is_made_good_enough_for_the_certific
     """Hardly penalised, with residuals near their floor: the solver's own gap is far below the certificate's."""
     data = make_residual_graph(random_state=3)
     rows = list(KFold(5, shuffle=True, random_state=0).split(data.X))[1][0]
-    model = MSSLRegressor(0.05, 2.0, on="residual", tol=1e-4).fit(data.X[rows], data.y[rows])
+    model = MSSLRegressor(0.05, 2.0, relation="residual", tol=1e-4).fit(data.X[rows], data.y[rows])
     assert model.result_.status is Status.CONVERGED

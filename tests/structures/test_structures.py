@@ -344,7 +344,7 @@ def test_the_nearest_correlation_is_one(seed):
 @pytest.mark.parametrize("on", ["coef", "residual"])
 def test_copula_fits_settle_and_say_that_there_is_no_certificate(correlation, on):
     data = make_residual_graph(random_state=0, n_tasks=6, n_features=8, clusters=[[0, 1, 2]])
-    model = MSSLRegressor(0.3, 3.0, on=on, correlation=correlation).fit(data.X, data.y)
+    model = MSSLRegressor(0.3, 3.0, relation=on, correlation=correlation).fit(data.X, data.y)
     assert model.result_.status is Status.SETTLED
     assert "no joint objective" in model.result_.message
     assert np.all(np.isfinite(model.coef_))
@@ -588,7 +588,7 @@ def test_floors_are_auto_or_numbers_above_zero():
         param_grid={
             "graph_penalty": [0.3],
             "coef_penalty": [0.0],
-            "coupling": [1.0],
+            "prior_strength": [1.0],
             "shared_mean": [False],
             "variance_floor": ["auto", 0.5],
         },
