@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mssl.datasets import make_curved_tasks
-from mssl.datasets._curved import _LEAST, CURVES
+from mssl.datasets._curved import _COMPONENTS, CURVES
 from mssl.exceptions import LayoutError, ParameterError
 
 
@@ -43,4 +43,4 @@ def test_layouts_and_refusals():
     with pytest.raises(ParameterError, match="kind"):
         make_curved_tasks("wavy")
     with pytest.raises(ParameterError, match="n_features"):
-        make_curved_tasks("additive", n_features=_LEAST["additive"] - 1)
+        make_curved_tasks("additive", n_features=_COMPONENTS["additive"][0] - 1)

@@ -83,9 +83,7 @@ def _load_cells(name: str) -> dict[str, Any]:
         regions = np.repeat(name.replace("_", " ").title(), y.shape[1])
         locations = names("cell", y.shape[1])
     return {
-        "X": X,
-        "y": y,
-        "months": calendar_from("1901-01", len(y)),
+        "train": by_month(X, y, calendar_from("1901-01", len(y))),
         "task_names": locations,
         "feature_names": names("member", X.shape[2]),
         "known": {"regions": regions, "coordinates": None},
@@ -125,9 +123,7 @@ def _load_atlas() -> dict[str, Any]:
     acronyms = content["regions"]
     X, filled = fill_months(content["X"].astype(np.float64))
     return {
-        "X": X,
-        "y": content["Y"].astype(np.float64),
-        "months": content["months"].astype("datetime64[M]"),
+        "train": by_month(X, content["Y"].astype(np.float64), content["months"].astype("datetime64[M]")),
         "task_names": acronyms,
         "feature_names": content["models"],
         "known": {
@@ -180,5 +176,4 @@ def load_climate(name: str = "fiveloc", *, layout: str = "aligned", as_frame: bo
     check_choice("name", name, CLIMATE_SETS)
     content = _load_atlas() if name == "atlas" else _load_cells(name)
     content["known"]["member_names"] = content["feature_names"]
-    part = by_month(*(content.pop(key) for key in ("X", "y", "months")))
-    return bunch(info(f"climate-{name}"), part, layout=layout, as_frame=as_frame, **content)
+    return bunch(info(f"climate-{name}"), layout=layout, as_frame=as_frame, **content)

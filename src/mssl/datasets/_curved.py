@@ -5,56 +5,39 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from sklearn.utils import Bunch
 
-from mssl._typing import Seed
+from mssl._typing import Array, Seed
 from mssl._validation import check_choice, check_number, check_whole_number
 from mssl.datasets._generators import sample_sizes
 from mssl.datasets._layout import bunch, made, names
 
 _REFERENCE = 20_000  # rows that the components' means and variances are computed from
-_LEAST = {"friedman1": 5, "friedman2": 4, "friedman3": 4, "additive": 5, "step": 3, "linear": 5, "noise": 1}
-CURVES = tuple(_LEAST)
 
 
-def _friedman(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _friedman(X: Array) -> tuple[Array, Array]:
     """The two parts of Friedman's circuit: resistance and reactance."""
     frequency = (40.0 + 520.0 * X[:, 1]) * np.pi
     return 100.0 * X[:, 0], frequency * X[:, 2] - 1.0 / (frequency * (1.0 + 10.0 * X[:, 3]))
 
 
-def _line(column: int) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda X: X[:, column]
+def _additive(X: Array) -> list[Array]:
+    return [np.sin(2 * np.pi * X[:, 0]), (X[:, 1] - 0.5) ** 2, np.exp(3.0 * X[:, 2]), np.abs(X[:, 3] - 0.4), X[:, 4]]
 
 
-def _jump(column: int, edge: float) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda X: (X[:, column] > edge).astype(float)
-
-
-_COMPONENTS: dict[str, tuple[tuple[Callable[[np.ndarray], np.ndarray], float], ...]] = {
+# The columns that the components need, the components, and what each counts in the part that tasks share.
+_COMPONENTS: dict[str, tuple[int, Callable[[Array], Sequence[Array]], Sequence[float]]] = {
     "friedman1": (
-        (lambda X: np.sin(np.pi * X[:, 0] * X[:, 1]), 10.0 * 0.28),
-        (lambda X: (X[:, 2] - 0.5) ** 2, 20.0 * 0.0745),
-        (lambda X: X[:, 3], 10.0 * 0.289),
-        (lambda X: X[:, 4], 5.0 * 0.289),
+        5,
+        lambda X: [np.sin(np.pi * X[:, 0] * X[:, 1]), (X[:, 2] - 0.5) ** 2, X[:, 3], X[:, 4]],
+        (10.0 * 0.28, 20.0 * 0.0745, 10.0 * 0.289, 5.0 * 0.289),
     ),
-    "friedman2": (
-        (lambda X: np.hypot(*_friedman(X)), 1.0),
-        *((_line(j), 0.0) for j in range(4)),
-    ),
-    "friedman3": (
-        (lambda X: np.arctan2(_friedman(X)[1], _friedman(X)[0]), 1.0),
-        *((_line(j), 0.0) for j in range(4)),
-    ),
-    "additive": (
-        (lambda X: np.sin(2 * np.pi * X[:, 0]), 1.0),
-        (lambda X: (X[:, 1] - 0.5) ** 2, 1.0),
-        (lambda X: np.exp(3.0 * X[:, 2]), 1.0),
-        (lambda X: np.abs(X[:, 3] - 0.4), 1.0),
-        (lambda X: X[:, 4], 1.0),
-    ),
-    "step": tuple((_jump(j, edge), 1.0) for j, edge in enumerate((0.5, 0.3, 0.7))),
-    "linear": tuple((_line(j), size) for j, size in enumerate((1.0, -1.0, 0.5, 0.5, -0.25))),
-    "noise": (),
+    "friedman2": (4, lambda X: [np.hypot(*_friedman(X)), *X.T[:4]], (1.0, 0.0, 0.0, 0.0, 0.0)),
+    "friedman3": (4, lambda X: [np.arctan2(*_friedman(X)[::-1]), *X.T[:4]], (1.0, 0.0, 0.0, 0.0, 0.0)),
+    "additive": (5, _additive, (1.0, 1.0, 1.0, 1.0, 1.0)),
+    "step": (3, lambda X: list((X[:, :3] > (0.5, 0.3, 0.7)).T.astype(float)), (1.0, 1.0, 1.0)),
+    "linear": (5, lambda X: list(X.T[:5]), (1.0, -1.0, 0.5, 0.5, -0.25)),
+    "noise": (1, lambda X: [], ()),
 }
+CURVES = tuple(_COMPONENTS)
 
 
 def make_curved_tasks(
@@ -123,30 +106,28 @@ def make_curved_tasks(
     ((500, 10), (2000, 10), (10, 4))
     """
     check_choice("kind", kind, CURVES)
+    least, components, sizes = _COMPONENTS[kind]
     n_tasks = check_whole_number("n_tasks", n_tasks, low=1)
-    n_features = check_whole_number("n_features", n_features, low=_LEAST[kind])
+    n_features = check_whole_number("n_features", n_features, low=least)
     train, test = sample_sizes("n_samples", n_samples, n_tasks), sample_sizes("n_test", n_test, n_tasks)
     for name, value in (("deviation", deviation), ("noise", noise), ("level", level)):
         check_number(name, value, low=0)
 
-    functions = [function for function, _ in _COMPONENTS[kind]]
-    shared = np.asarray([size for _, size in _COMPONENTS[kind]])
-    if len(shared):
-        shared = shared / np.sqrt((shared**2).sum())
-    size = np.sqrt((shared[shared != 0] ** 2).mean()) if len(shared) else 0.0
+    shared = np.asarray(sizes) / np.linalg.norm(sizes)
+    size = 1.0 / np.sqrt(max(int(np.count_nonzero(shared)), 1))
     truth, training, testing = np.random.default_rng(random_state).spawn(3)
     weights = shared + deviation * size * truth.standard_normal((n_tasks, len(shared)))
     intercept = level * truth.standard_normal(n_tasks)
-    reference = np.random.default_rng(0).uniform(size=(_REFERENCE, n_features))
-    moments = [(values.mean(), values.std()) for values in (function(reference) for function in functions)]
 
-    def means(X: np.ndarray, k: int) -> np.ndarray:
-        parts = [(f(X) - centre) / spread for f, (centre, spread) in zip(functions, moments, strict=True)]
-        return intercept[k] + sum((w * part for w, part in zip(weights[k], parts, strict=True)), np.zeros(len(X)))
+    def curves(X: Array) -> Array:
+        return np.reshape(components(X), (len(shared), len(X)))
 
-    def draw(rng: np.random.Generator, sizes: list[int]) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
+    reference = curves(np.random.default_rng(0).uniform(size=(_REFERENCE, n_features)))
+    centre, spread = reference.mean(axis=1, keepdims=True), reference.std(axis=1, keepdims=True)
+
+    def draw(rng: np.random.Generator, sizes: list[int]) -> tuple[list[Array], list[Array], list[Array]]:
         designs = [rng.uniform(size=(rows, n_features)) for rows in sizes]
-        fits = [means(X, k) for k, X in enumerate(designs)]
+        fits = [b + w @ ((curves(X) - centre) / spread) for b, w, X in zip(intercept, weights, designs, strict=True)]
         return designs, [fit + noise * rng.standard_normal(len(fit)) for fit in fits], fits
 
     *tested, fits = draw(testing, test)
