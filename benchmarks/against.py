@@ -147,7 +147,9 @@ def answers(number: int) -> dict[str, Any]:
                 found["predicted"] = mean
                 if "ayesian" in name or name == "ridge prior":
                     band = model.predict_interval(rows.X_new, **new)
-                    found["std"] = np.maximum((band[..., 1] - band[..., 0]) / 3.29, 1e-12)
+                    # A count's interval may be the one number 0: its variance is then that of a count of this mean.
+                    least = np.sqrt(np.maximum(mean, 1e-3)) if family == "poisson" else 1e-12
+                    found["std"] = np.maximum((band[..., 1] - band[..., 0]) / 3.29, least)
                     z = (rows.y_new - mean) / found["std"]
                     found["density"] = -0.5 * z**2 - np.log(found["std"])
     except Exception as error:  # what a commit cannot do is compared too

@@ -32,8 +32,11 @@ def scripted(monkeypatch):
 
     def folds(n_folds, score):
         def one(number):
-            by_task = lambda point: np.asarray(score(number, point.params), dtype=float)  # noqa: E731
-            return SimpleNamespace(task_scores=by_task, auc=lambda point: 0.5)
+            def scores(point):
+                by_task = np.asarray(score(number, point.params), dtype=float)
+                return by_task.mean(), by_task
+
+            return SimpleNamespace(scores=scores, auc=lambda point: 0.5)
 
         return [one(number) for number in range(n_folds)]
 

@@ -68,7 +68,7 @@ def test_moments_give_the_fit_and_the_deviance_of_the_rows(layout, settings):
         (one,), (two,) = follow(first, template, [{}]), follow(second, template, [{}])
         ours, theirs = (point.prepared.unit * point.result.W for point in (one, two))
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4 * np.abs(theirs).max())
-        assert first.score(one) == pytest.approx(second.score(two), rel=1e-5)
+        assert first.scores(one)[0] == pytest.approx(second.scores(two)[0], rel=1e-5)
 
 
 def test_moments_with_weights_missing_targets_and_overlapping_windows():
@@ -82,7 +82,7 @@ def test_moments_with_weights_missing_targets_and_overlapping_windows():
         (one,), (two,) = follow(first, template, [{}]), follow(second, template, [{}])
         ours, theirs = (point.prepared.unit * point.result.W for point in (one, two))
         np.testing.assert_allclose(ours, theirs, atol=1e-4 * np.abs(theirs).max())
-        assert first.score(one) == pytest.approx(second.score(two), rel=1e-5)
+        assert first.scores(one)[0] == pytest.approx(second.scores(two)[0], rel=1e-5)
 
 
 @pytest.mark.parametrize("loss", ["gaussian", "gamma"])
@@ -129,7 +129,7 @@ def test_tasks_that_tell_nothing_of_their_noise_have_the_units_of_the_others(few
     np.testing.assert_allclose(units, by_rows.noise, rtol=1e-6)
     assert units[1:].min() <= units[0] <= units[1:].max()
     (one,), (two,) = follow(by_moments, template, [{}]), follow(by_rows, template, [{}])
-    assert by_moments.score(one) == pytest.approx(by_rows.score(two), rel=1e-5)
+    assert by_moments.scores(one)[0] == pytest.approx(by_rows.scores(two)[0], rel=1e-5)
 
 
 class PredefinedSplits(list):
@@ -146,7 +146,7 @@ def test_sparse_features_and_fewer_rows_than_features():
     thin, _ = _both_folds(template, sparse.csr_array(data.X), data.y, **more)
     for first, second in zip(dense, thin, strict=True):
         (one,), (two,) = follow(first, template, [{}]), follow(second, template, [{}])
-        assert first.score(one) == pytest.approx(second.score(two), rel=1e-6)
+        assert first.scores(one)[0] == pytest.approx(second.scores(two)[0], rel=1e-6)
     wide, more = _data("long", n_features=60, n_samples=12)
     by_rows, _ = _both_folds(template, wide.X, wide.y, **more)
     assert len(by_rows[0].data.X) == len(wide.X)  # fewer rows would not do

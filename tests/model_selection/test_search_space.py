@@ -26,9 +26,12 @@ def searched(monkeypatch, score, search=coordinate_search, progress=None, **chan
         yield from (SimpleNamespace(params=params, result=result) for params in chain)
 
     monkeypatch.setattr("mssl.model_selection.scores.follow", follow)
-    fold = SimpleNamespace(
-        task_scores=lambda point: np.asarray(score(point.params), dtype=float), auc=lambda point: float("nan")
-    )
+
+    def scores(point):
+        by_task = np.asarray(score(point.params), dtype=float)
+        return by_task.mean(), by_task
+
+    fold = SimpleNamespace(scores=scores, auc=lambda point: float("nan"))
     table = ScoreTable(None, [fold] * 3, progress=progress)
     search(table, space(**changes))
     return table

@@ -61,18 +61,16 @@ def follow(source: Any, template: Any, chain: Sequence[Params]) -> Iterator[Path
         result = None if previous is None or not _shares_start(spec, params, previous) else previous.result
         if source.has_gaps(spec):
             _, prepared, result = fit_with_gaps(spec, source.rows, result)
-            previous = PathPoint(params, model, spec, prepared, result)
-            yield previous
-            continue
-        if result is None:
-            prepared = source.prepared(spec)
-            fits = Fits(prepared, spec.structure, spec.penalty)
-        result = fits.fit(
-            spec.structure,
-            warm=result,
-            first=spec.first_step(source.n_tasks),
-            origin=None if result is None else (result.scale, result.W),
-        )
+        else:
+            if result is None:
+                prepared = source.prepared(spec)
+                fits = Fits(prepared, spec.structure, spec.penalty)
+            result = fits.fit(
+                spec.structure,
+                warm=result,
+                first=spec.first_step(source.n_tasks),
+                origin=None if result is None else (result.scale, result.W),
+            )
         previous = PathPoint(params, model, spec, prepared, result)
         yield previous
 

@@ -13,6 +13,7 @@ variance of the training part does not depend on the test rows. It is less certa
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, wraps
@@ -24,7 +25,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.sparsefuncs import min_max_axis
 
-from mssl._typing import Array, Mask
+from mssl._typing import Array, Labels, Mask
 from mssl.data.folds import Folds
 from mssl.data.inputs import is_missing
 from mssl.data.layouts import TaskData, subset
@@ -34,6 +35,7 @@ from mssl.estimators.spec import FitSpec
 from mssl.judge.compare import mean_by_task
 from mssl.losses import Loss
 from mssl.metrics import area_under_curve, task_means
+from mssl.model_selection.chains import PathPoint
 from mssl.solvers.fit import Prepared, mean_of_settings, prepare
 from mssl.solvers.quadratic import GramQuadratic
 
@@ -129,11 +131,7 @@ class Fold(Dataset):
         """The test part."""
         return subset(self.data, self.test_mask, all_tasks=False)
 
-    def score(self, point: Any) -> float:
-        """Minus the mean over tasks of the scaled test deviance."""
-        return float(np.nanmean(self.task_scores(point)))
-
-    def predictors(self, point: Any) -> Array:
+    def predictors(self, point: PathPoint) -> Array:
         """Linear predictors of the test part."""
         part = self.held_out
         coef, b = point.prepared.to_user(point.result.W, point.result.intercepts)
@@ -144,14 +142,18 @@ class Fold(Dataset):
             predictor[begin:end] = part.X[begin:end] @ coef[k] + b[k]
         return predictor
 
-    def task_scores(self, point: Any) -> Array:
-        """Minus the mean deviance of each task's test rows over its dispersion in the training part."""
+    def scores(self, point: PathPoint) -> tuple[float, Array]:
+        """The score of a fit, and those of the single tasks whose mean it is, NaN where a task has no test rows.
+
+        A task's score is minus the mean deviance of its test rows over its dispersion in the training part.
+        """
         part, predictor, loss = self.held_out, self.predictors(point), point.spec.loss
         if type(loss) is type(self.loss):  # the same link: finite even where a mean rounds to an edge
             deviance = self.loss.deviance_at(part.y, predictor)
         else:
             deviance = self.loss.deviance(part.y, loss.inverse_link(predictor))
-        return -mean_by_task(part, deviance, self._test_weights) / self.noise
+        by_task = -mean_by_task(part, deviance, self._test_weights) / self.noise
+        return float(by_task[~np.isnan(by_task)].mean()), by_task
 
     @cached_property
     def _test_weights(self) -> Array:
@@ -165,7 +167,7 @@ class Fold(Dataset):
         rate = np.clip(rate, 1e-15, 1 - 1e-15)
         return float(np.nanmean(mean_by_task(part, self.loss.deviance(part.y, rate), self._test_weights)))
 
-    def auc(self, point: Any) -> float:
+    def auc(self, point: PathPoint) -> float:
         """Of labels the area under the ROC curve, over the test rows of all tasks; NaN for other targets."""
         if not self.loss.labels:
             return float("nan")
@@ -183,67 +185,56 @@ class Fold(Dataset):
 class ScoredFold(Fold):
     """A fold of rows that a scikit-learn scorer judges."""
 
-    def __init__(self, fold: Fold, scorer: Any, test: tuple[Any, ...], reader: Any) -> None:
+    def __init__(self, fold: Fold, scorer: Callable[..., float], test: tuple[Any, ...], reader: Any) -> None:
         super().__init__(fold.data, fold.train_mask, fold.test_mask, fold.loss, fold.spec)
         self.scorer, self.reader = scorer, reader
         self.X_test, self.y_test, self.tasks_test, self.weights_test = test
 
-    def task_scores(self, point: Any) -> Array:
-        """None: a scorer judges all tasks together."""
-        return np.empty(0)
+    def scores(self, point: PathPoint) -> tuple[float, Array]:
+        """What the scorer says of the fitted model, which judges all tasks together.
 
-    def score(self, point: Any) -> float:
-        """What the scorer says of the fitted model: of its columns one by one where scikit-learn has made it."""
+        A scorer that scikit-learn has made judges the columns of (n, K) targets one by one.
+        """
         model = point.model._same_input(self.reader)
         model.from_spec(point.spec, self.data, point.prepared, point.result)
-        if self.tasks_test is not None:
-            model = _answering(model, lambda method: _with_tasks(method, self.tasks_test))
         if self.data.layout == "long" or not hasattr(self.scorer, "_score_func"):
-            return self._judge(model, self.y_test, self.weights_test)
+            return self._judge(model, self.y_test, self.weights_test), np.empty(0)
         targets, weights = np.asarray(self.y_test), self.weights_test
         seen = ~is_missing(targets)
-        if weights is not None:
-            weights = np.broadcast_to(weights.reshape(len(seen), -1), seen.shape)
-            seen &= weights > 0
-        columns = np.flatnonzero(seen.any(axis=0)).tolist()
-        return float(np.mean([self._judge_column(model, targets, weights, k, seen[:, k]) for k in columns]))
+        weights = np.ones(seen.shape) if weights is None else weights.reshape(len(seen), -1) * np.ones(seen.shape)
+        seen &= weights > 0
+        columns = [
+            self._judge(model, targets[rows, k], None if self.weights_test is None else weights[rows, k], (rows, k))
+            for k, rows in enumerate(seen.T)
+            if rows.any()
+        ]
+        return float(np.mean(columns)), np.empty(0)
 
-    def _judge_column(self, model: Any, targets: Any, weights: Any, k: int, rows: Mask) -> float:
-        alone = _answering(model, lambda method: _of_column(method, k, rows))
-        return self._judge(alone, targets[rows, k], None if weights is None else weights[rows, k])
-
-    def _judge(self, model: Any, y: Any, weights: Any) -> float:
+    def _judge(self, model: Any, y: Any, weights: Any, cells: Any = ...) -> float:
         takes = "sample_weight" in signature(getattr(self.scorer, "_score_func", self.scorer)).parameters
         more = {"sample_weight": weights} if takes and weights is not None else {}
-        return float(self.scorer(model, self.X_test, y, **more))
+        return float(self.scorer(_answering(model, self.tasks_test, cells), self.X_test, y, **more))
 
 
-def _answering(model: Any, change: Any) -> Any:
-    """The model with other methods, for scorers that know X and y only."""
-    answering = copy(model)
+def _answering(model: Any, tasks: Labels | None, cells: Any) -> Any:
+    """The model for scorers that know X and y only: it knows the tasks of the rows, and answers for some cells."""
+
+    def answering(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def answer(*args: Any, **named: Any) -> Any:
+            call = signature(method).bind(*args, **named)
+            if call.arguments.get("tasks") is None:
+                call.arguments["tasks"] = tasks
+            found = method(*call.args, **call.kwargs)
+            return found if cells is ... else found[cells]
+
+        return answer
+
+    changed = copy(model)
     for name in ("predict", "predict_proba", "decision_function", "score"):
         if hasattr(model, name):
-            setattr(answering, name, change(getattr(model, name)))
-    return answering
-
-
-def _with_tasks(method: Any, tasks: Any) -> Any:
-    @wraps(method)
-    def bound(*args: Any, **named: Any) -> Any:
-        call = signature(method).bind(*args, **named)
-        if call.arguments.get("tasks") is None:
-            call.arguments["tasks"] = tasks
-        return method(*call.args, **call.kwargs)
-
-    return bound
-
-
-def _of_column(method: Any, k: int, rows: Mask) -> Any:
-    @wraps(method)
-    def bound(*args: Any, **named: Any) -> Any:
-        return method(*args, **named)[rows, k]
-
-    return bound
+            setattr(changed, name, answering(getattr(model, name)))
+    return changed
 
 
 def noise_units(prepared: Prepared) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 from time import perf_counter
 from typing import Any
 
@@ -16,7 +17,7 @@ from mssl.exceptions import DataError
 from mssl.files.checkpoint import Checkpoint
 from mssl.judge.held_out import error_of_mean, wins
 from mssl.judge.parallel import run
-from mssl.model_selection.chains import Params, PathPoint, follow, follow_all, name_of
+from mssl.model_selection.chains import Params, follow, follow_all, name_of
 from mssl.solvers.base import Status
 
 # What score_chain says of one fit; the scores of the single tasks follow.
@@ -43,22 +44,17 @@ def score_chain(fold: Any, template: Any, chain: Sequence[Params], stop_early: b
     reports: list[list[float]] = []
     began = perf_counter()
     for point in follow(fold, template, chain):
-        score, by_task = _score(fold, point)
+        score, by_task = fold.scores(point)
         took, began = perf_counter() - began, perf_counter()
         certified = float(point.result.status is Status.CONVERGED)
         nonzero = float(np.count_nonzero(point.result.W))
         edges = float(point.result.history[-1].edges)
-        reports.append([float(score), edges, nonzero, took, certified, fold.auc(point), *by_task.tolist()])
+        reports.append([score, edges, nonzero, took, certified, fold.auc(point), *by_task.tolist()])
         if stop_early and no_gain_left(np.asarray(reports)):
             break
     skipped = [np.nan] * len(reports[0])
     skipped[CERTIFIED] = 0.0
     return reports + [list(skipped) for _ in chain[len(reports) :]]
-
-
-def _score(fold: Any, point: PathPoint) -> tuple[float, Array]:
-    by_task = fold.task_scores(point)
-    return float(by_task[~np.isnan(by_task)].mean() if len(by_task) else fold.score(point)), by_task
 
 
 def score_average(parts: Sequence[tuple[Any, Any, Sequence[Params]]]) -> list[float]:
@@ -78,7 +74,7 @@ def score_average(parts: Sequence[tuple[Any, Any, Sequence[Params]]]) -> list[fl
         means.append((np.pad(W, [(0, 0), (0, n_features - W.shape[1])]), level))
     W, level = (np.mean(own, axis=0) for own in zip(*means, strict=True))
     point = point._replace(result=replace(point.result, W=W, intercepts=level))  # of the widest features
-    return [_score(fold, point)[0], fold.auc(point)]
+    return [fold.scores(point)[0], fold.auc(point)]
 
 
 def no_gain_left(reports: Array) -> bool:
@@ -121,7 +117,7 @@ class Candidate:
         """Score of each fold."""
         return np.asarray(self.folds[:, SCORE])
 
-    @property
+    @cached_property
     def mean(self) -> float:
         """Mean score over folds."""
         return float(self.scores.mean())
@@ -186,10 +182,9 @@ class ScoreTable:
         self.n_jobs, self.checkpoint, self.progress = n_jobs, checkpoint, progress
         self.label = ""
         self.candidates: dict[str, Candidate] = {}
-        self._best: Candidate | None = None
 
     def evaluate(self, stage: str, chains: Iterable[Sequence[Params]]) -> None:
-        """Score the settings of the chains that have no score yet; the best of them may become the best of all."""
+        """Score the settings of the chains that have no score yet."""
         chains = self._without_known(chains)
         pieces = [
             (f"{self.label}{number} {name_of(chain)}", (fold, self.template, chain, self.stop_early))
@@ -199,19 +194,11 @@ class ScoreTable:
         if self.progress is not None:
             self.progress.stage(stage, len(pieces))
         values = run(score_chain, pieces, n_jobs=self.n_jobs, checkpoint=self.checkpoint, progress=self.progress)
-        scored = []
         for chain in chains:
             text = name_of(chain)
-            table = np.asarray(
-                [values[f"{self.label}{number} {text}"] for number in range(len(self.folds))], dtype=float
-            )
-            scored += [Candidate(params, stage, table[:, place]) for place, params in enumerate(chain)]
-        self.candidates |= {name_of(candidate.params): candidate for candidate in scored}
-        finite = [candidate for candidate in scored if np.isfinite(candidate.mean)]
-        if finite:
-            found = max(finite, key=lambda candidate: candidate.mean)
-            if self._best is None or found.mean > self._best.mean:
-                self._best = found
+            by_fold = np.asarray([values[f"{self.label}{number} {text}"] for number in range(len(self.folds))], float)
+            for place, params in enumerate(chain):
+                self.candidates[name_of(params)] = Candidate(params, stage, by_fold[:, place])
 
     def _without_known(self, chains: Iterable[Sequence[Params]]) -> list[list[Params]]:
         """The chains without settings that are scored already or stand in an earlier chain."""
@@ -223,20 +210,21 @@ class ScoreTable:
                 left.append(fresh)
         return left
 
+    def _scored(self) -> list[Candidate]:
+        """The candidates with a finite score."""
+        return [candidate for candidate in self.candidates.values() if np.isfinite(candidate.mean)]
+
     def best(self) -> Candidate:
         """The best candidate; an error where none got a finite score."""
-        if self._best is None:
+        scored = self._scored()
+        if not scored:
             raise DataError("No setting got a finite score; check the scoring function and the folds.")
-        return self._best
+        return max(scored, key=lambda candidate: candidate.mean)
 
     @property
     def best_with_graph(self) -> Candidate | None:
         """The best of the candidates that learn variances or a graph, None where there is none."""
-        learned = [
-            candidate
-            for candidate in self.candidates.values()
-            if np.isfinite(candidate.params.get("graph_penalty", np.inf)) and np.isfinite(candidate.mean)
-        ]
+        learned = [c for c in self._scored() if np.isfinite(c.params.get("graph_penalty", np.inf))]
         return max(learned, key=lambda candidate: candidate.mean, default=None)
 
     def equals(self, chosen: Candidate, most: int) -> list[Candidate]:
@@ -249,8 +237,8 @@ class ScoreTable:
         most : int
             How many to give at most.
         """
-        others = [c for c in self.candidates.values() if c is not chosen and np.isfinite(c.mean)]
-        near = [c for c in sorted(others, key=lambda c: -c.mean) if not chosen.beats(c, 1.0)]
+        others = sorted(self._scored(), key=lambda candidate: -candidate.mean)
+        near = [other for other in others if other is not chosen and not chosen.beats(other, 1.0)]
         return [chosen, *near[: most - 1]]
 
     def candidate(self, params: Params) -> Candidate:
@@ -260,32 +248,19 @@ class ScoreTable:
     def simplest(self) -> Candidate:
         """The sparsest candidate (edges, then weights) within one standard error of the best."""
         best = self.best()
-        good = [
-            candidate for candidate in self.candidates.values() if candidate.mean >= best.mean - best.standard_error
-        ]
+        good = [candidate for candidate in self._scored() if candidate.mean >= best.mean - best.standard_error]
         return min(good, key=lambda good: (*good.folds[:, [EDGES, NONZERO]].mean(axis=0), -good.mean))
 
     def note_features(self, features: str) -> None:
         """Name the features among the settings of all candidates, once they have won against others."""
-
-        def noted(candidate: Candidate) -> Candidate:
-            return replace(candidate, params={**candidate.params, "features": features})
-
-        places = list(self.candidates.values())
-        best = None if self._best is None else places.index(self._best)
-        places = [noted(candidate) for candidate in places]
-        self.candidates = {name_of(candidate.params): candidate for candidate in places}
-        self._best = None if best is None else places[best]
+        noted = [replace(c, params={**c.params, "features": features}) for c in self.candidates.values()]
+        self.candidates = {name_of(candidate.params): candidate for candidate in noted}
 
     def without(self, fold: int) -> ScoreTable:
-        """The same candidates by all folds but one."""
+        """The candidates with a score, by all folds but one."""
         part = copy(self)
-        part.candidates = {
-            name: replace(candidate, folds=np.delete(candidate.folds, fold, axis=0))
-            for name, candidate in self.candidates.items()
-            if np.isfinite(candidate.mean)
-        }
-        part._best = max(part.candidates.values(), key=lambda candidate: candidate.mean, default=None)
+        left = [replace(c, folds=np.delete(c.folds, fold, axis=0)) for c in self._scored()]
+        part.candidates = {name_of(candidate.params): candidate for candidate in left}
         return part
 
     def cv_results(self) -> dict[str, Any]:

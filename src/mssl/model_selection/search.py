@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from copy import copy
 from dataclasses import replace
+from functools import wraps
 from inspect import getattr_static
+from operator import attrgetter
 from os import PathLike
-from typing import Any, NamedTuple, Self
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 from scipy import sparse
@@ -37,11 +39,10 @@ from mssl.estimators.base import (
     score_by_keyword,
     warn_unless_converged,
 )
-from mssl.estimators.effects import PartialEffect
 from mssl.estimators.fitted import Fitted
 from mssl.estimators.gaps import check_rows, fit_with_gaps
 from mssl.estimators.moments import check_moments, remember_moments
-from mssl.estimators.mssl import MSSLRegressor
+from mssl.estimators.mssl import MSSLClassifier, MSSLRegressor
 from mssl.estimators.summary import Summary, summarise
 from mssl.exceptions import DataError, ParameterError, all_or_nothing
 from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
@@ -66,6 +67,9 @@ from mssl.model_selection.stability import MIN_ROWS_TO_HALVE, StabilitySelection
 from mssl.penalties import L1
 from mssl.solvers.alternation import FitResult
 from mssl.structures import Independent
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 MOST_MEMBERS = 30  # of an average: more cost time and change nothing
 MOST_ROUNDS = 50  # of a fit that is only scored: an unfinished one ranks its settings too, at a quarter of the time
@@ -123,9 +127,19 @@ def searched_with(reader: Any, tol: float) -> Any:
     return clone(reader).set_params(tol=tol, max_iter=min(reader.max_iter, MOST_ROUNDS))
 
 
-def _has(name: str) -> Any:
-    """A method that is there where the estimator has it."""
-    return available_if(lambda search: hasattr(search._template(), name))
+def _delegated(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """The same method of the chosen estimator; a search has it where its estimator has it."""
+    name = method.__name__
+
+    @wraps(method)
+    def delegated(search: Any, *args: P.args, **named: P.kwargs) -> R:
+        answer: R = getattr(search._chosen(), name)(*args, **named)
+        return answer
+
+    available: Callable[Concatenate[Any, P], R] = available_if(lambda search: hasattr(search._template(), name))(
+        delegated
+    )
+    return available
 
 
 class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
@@ -176,15 +190,6 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
 
     best_estimator_: MultiTaskEstimator
     best_params_: dict[str, Any]
-    best_score_: float
-    best_index_: int
-    cv_results_: dict[str, Any]
-    n_splits_: int
-    feature_scores_: dict[str, float]
-    feature_members_: list[Any]
-    graph_params_: dict[str, Any]
-    members_: list[dict[str, Any]]
-    graph_choice_: str
     stability_: StabilitySelection
 
     def _template(self) -> Any:
@@ -240,18 +245,6 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
     @fitted_.setter
     def fitted_(self, value: Fitted) -> None:
         self.best_estimator_.fitted_ = replace(value, graph=self.best_estimator_.graph_)
-
-    @property
-    def n_features_in_(self) -> int:
-        """Number of columns of X."""
-        count: int = self._chosen().n_features_in_
-        return count
-
-    @property
-    def feature_names_in_(self) -> Labels:
-        """Names of the columns of a frame."""
-        names: Labels = self._chosen().feature_names_in_
-        return names
 
     @all_or_nothing
     def fit(
@@ -671,18 +664,6 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
         limits: PenaltyLimits = self._template().limits(X, y, tasks, sample_weight)
         return limits
 
-    def partial_effect(
-        self, feature: Any, task: Any = None, *, n_points: int = 50, level: float = 0.9
-    ) -> PartialEffect:
-        """What one column does to the predictions of the chosen estimator; see its own ``partial_effect``."""
-        effect: PartialEffect = self._chosen().partial_effect(feature, task, n_points=n_points, level=level)
-        return effect
-
-    def column_relevance(self) -> dict[str, float]:
-        """How much each column moves the predictions; see the estimators' own ``column_relevance``."""
-        relevance: dict[str, float] = self._chosen().column_relevance()
-        return relevance
-
     def summary(self, level: float = 0.9) -> Summary:
         """The chosen estimator in short, with its cross-validated score; see its own ``summary``."""
         return summarise(self, level)
@@ -696,20 +677,15 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
         """Score of the chosen estimator; see its own ``score``."""
         return float(self._chosen().score(X, y, tasks=tasks, sample_weight=sample_weight, **conditions))
 
-    @_has("predict_proba")
-    def predict_proba(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Any:
-        """Probabilities of both classes, by the chosen classifier."""
-        return self._chosen().predict_proba(X, tasks=tasks, unseen=unseen)
-
-    @_has("decision_function")
-    def decision_function(self, X: Any, tasks: Any = None, unseen: str | None = None) -> Any:
-        """Log-odds of the second class, by the chosen classifier."""
-        return self._chosen().decision_function(X, tasks=tasks, unseen=unseen)
-
-    @_has("impute")
-    def impute(self, X: Any, y: Any) -> Any:
-        """Fill missing targets; see :meth:`mssl.MSSLRegressor.impute`."""
-        return self._chosen().impute(X, y)
+    partial_effect = _delegated(MSSLRegressor.partial_effect)
+    column_relevance = _delegated(MSSLRegressor.column_relevance)
+    predict_proba = _delegated(MSSLClassifier.predict_proba)
+    decision_function = _delegated(MSSLClassifier.decision_function)
+    impute = _delegated(MSSLRegressor.impute)
+    n_features_in_ = property(attrgetter("best_estimator_.n_features_in_"), doc="Number of columns of X.")
+    feature_names_in_ = property(
+        attrgetter("best_estimator_.feature_names_in_"), doc="Names of the columns of a frame."
+    )
 
     @classmethod
     def _state_from_version_1(cls, state: dict[str, Any]) -> dict[str, Any]:
@@ -720,9 +696,6 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
             for name, value in state.items()
             if name in old or not hasattr(getattr_static(cls, name, None), "__get__")
         }
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return "best_estimator_" in vars(self)
 
     def __sklearn_tags__(self) -> Any:
         return self._template().__sklearn_tags__()
