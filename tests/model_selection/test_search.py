@@ -20,8 +20,8 @@ from mssl.data.folds import Folds
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, ParameterError
 from mssl.model_selection import TaskKFold, TaskTimeSeriesSplit
-from mssl.model_selection.chains import follow
-from mssl.model_selection.folds import Dataset, make_folds
+from mssl.model_selection.chains import Dataset, follow
+from mssl.model_selection.scores import make_folds
 from mssl.penalties import L1
 from mssl.structures import FixedPrecision, GraphLaplacian, Independent, SparsePrecision
 

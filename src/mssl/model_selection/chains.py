@@ -9,27 +9,99 @@ stronger penalty has set to zero would stay there.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator, Sequence
 from copy import copy
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
 
-from mssl._typing import Array
+from mssl._typing import Array, Mask
 from mssl._validation import refused
-from mssl.estimators.gaps import fit_with_gaps
+from mssl.data.layouts import TaskData, subset
+from mssl.estimators.gaps import fit_with_gaps, has_gaps
 from mssl.estimators.limits import graph_penalty_limit
 from mssl.estimators.spec import FitSpec
 from mssl.exceptions import ParameterError
+from mssl.losses import Loss
 from mssl.solvers.alternation import FitResult
-from mssl.solvers.fit import Fits, Prepared, start_lambda_max
+from mssl.solvers.fit import Fits, Prepared, mean_of_settings, prepare, start_lambda_max
+from mssl.solvers.quadratic import GramQuadratic
 
 Params = dict[str, Any]
 
 GRAPH_PENALTIES = ("graph_penalty", "structure__alpha")  # the parameters that are λ
 EMPTY = 1.0  # λ from which on the graph is empty whatever the data: correlations are at most 1
+
+
+class Dataset:
+    """Rows of a data set, all or some, prepared once for each kind of settings.
+
+    Another shared mean or tolerance costs nothing.
+
+    Parameters
+    ----------
+    data : TaskData
+        All rows.
+    loss : Loss
+        The loss.
+    mask : ndarray of bool of shape (N,), optional
+        Which flat rows belong to it.
+    """
+
+    def __init__(self, data: TaskData, loss: Loss, mask: Mask | None = None) -> None:
+        self.tasks, self.n_tasks, self.n_features = data.tasks, data.n_tasks, data.n_features
+        self.data, self.loss, self.mask = data, loss, mask
+        self.y = data.y if mask is None else data.y[mask]
+        self._known: dict[str, Prepared] = {}
+
+    @property
+    def rows(self) -> TaskData:
+        """The rows as task data."""
+        return self.data if self.mask is None else subset(self.data, self.mask)
+
+    def has_gaps(self, spec: FitSpec) -> bool:
+        """Whether targets are missing that a fit has to expect: :mod:`mssl.estimators.gaps`."""
+        return has_gaps(spec, self.data)
+
+    def prepared(self, spec: FitSpec) -> Prepared:
+        """The data, ready to fit; where targets are missing, with those that a first fit expects."""
+        if not self.has_gaps(spec):
+            return self._prepared(spec)
+        if "gaps" not in self._known:
+            self._known["gaps"] = fit_with_gaps(spec, self.rows)[1]
+        return replace(self._known["gaps"], settings=spec.settings)
+
+    def _prepared(self, spec: FitSpec) -> Prepared:
+        settings, on_residuals = spec.settings, spec.structure.relates == "residual"
+        plain = replace(settings, shared_mean=False, tol=1.0, max_iter=1, max_inner=1, solver="auto")
+        kind = (spec.needs_start, spec.free_units, on_residuals)
+        key = repr((plain, kind, type(spec.loss).__qualname__, spec.loss.get_params()))
+        if key not in self._known:
+            settings.check(self.n_tasks)
+            with warnings.catch_warnings():
+                if self.mask is not None:  # by chance a task's rows are of one class in some training part
+                    warnings.filterwarnings("ignore", "All targets of", UserWarning)
+                without_mean = replace(settings, shared_mean=False)
+                made = prepare(
+                    self.rows, spec.loss, without_mean, needs_start=spec.needs_start, free_units=spec.free_units
+                )
+            self._known[key] = made if on_residuals else _without_rows(made)
+        known = self._known[key]
+        tau = mean_of_settings(known.base, known.noise, settings) if self.n_tasks > 1 else 0.0
+        if not isinstance(settings.shared_mean, str | bool | np.bool_):
+            tau /= known.unit**2  # given in the targets' units
+        return replace(known, mean_variance=tau, settings=settings)
+
+
+def _without_rows(prepared: Prepared) -> Prepared:
+    """The same without the standardised features, a second copy of the data, where Grams have taken their place."""
+    if prepared.design is None or prepared.rows is not None or not isinstance(prepared.base, GramQuadratic):
+        return prepared
+    return replace(prepared, design=prepared.design.without_rows(), data=None)
 
 
 class PathPoint(NamedTuple):
@@ -42,13 +114,13 @@ class PathPoint(NamedTuple):
     result: FitResult
 
 
-def follow(source: Any, template: Any, chain: Sequence[Params]) -> Iterator[PathPoint]:
+def follow(source: Dataset, template: Any, chain: Sequence[Params]) -> Iterator[PathPoint]:
     """Fit the settings of a chain one after the other, each from its predecessor where that helps.
 
     Parameters
     ----------
-    source : Dataset or fold
-        Gives prepared data: ``source.prepared(spec)``, ``n_tasks``, ``n_features``.
+    source : Dataset
+        Gives prepared data.
     template : estimator
         What is not in the settings.
     chain : sequence of dict
@@ -86,7 +158,7 @@ def along_graphs(params: Params) -> tuple[str, float]:
     return name_of(rest), -sum(float(params[name]) for name in GRAPH_PENALTIES if name in params)
 
 
-def follow_all(source: Any, template: Any, settings: Sequence[Params]) -> Iterator[PathPoint]:
+def follow_all(source: Dataset, template: Any, settings: Sequence[Params]) -> Iterator[PathPoint]:
     """Fit settings in any order, in chains; see :func:`follow`."""
     for _, chain in groupby(sorted(settings, key=along_graphs), key=lambda params: along_graphs(params)[0]):
         yield from follow(source, template, list(chain))

@@ -21,8 +21,7 @@ from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
 from mssl.estimators.mssl import MSSLRegressor
 from mssl.graph.task_graph import TaskGraph
 from mssl.kernels.threads import single_threaded
-from mssl.model_selection.chains import EMPTY, Params, PathPoint, follow, grid_values
-from mssl.model_selection.folds import Dataset
+from mssl.model_selection.chains import EMPTY, Dataset, Params, PathPoint, follow, grid_values
 from mssl.solvers.base import Status
 
 

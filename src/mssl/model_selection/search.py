@@ -51,9 +51,8 @@ from mssl.judge.parallel import run
 from mssl.kernels.threads import SingleThreaded
 from mssl.losses import Loss
 from mssl.metrics import HeldOut, conditional_score, mean_of_known
-from mssl.model_selection.chains import configured, follow, follow_all, graph_limit, grid_values, name_of
-from mssl.model_selection.folds import Dataset, Fold, ScoredFold, make_folds
-from mssl.model_selection.scores import AUC, SCORE, Candidate, ScoreTable, score_average
+from mssl.model_selection.chains import Dataset, configured, follow, follow_all, graph_limit, grid_values, name_of
+from mssl.model_selection.scores import AUC, SCORE, Candidate, Fold, ScoredFold, ScoreTable, make_folds, score_average
 from mssl.model_selection.search_space import (
     GRIDS,
     STAGES,

@@ -40,8 +40,7 @@ from sklearn.base import clone
 
 from mssl.estimators.base import check_targets
 from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
-from mssl.model_selection.chains import EMPTY, GRAPH_PENALTIES, Params, along_graphs, graph_limit
-from mssl.model_selection.folds import Dataset
+from mssl.model_selection.chains import EMPTY, GRAPH_PENALTIES, Dataset, Params, along_graphs, graph_limit
 from mssl.penalties import L1
 
 if TYPE_CHECKING:

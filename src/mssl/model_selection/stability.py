@@ -49,8 +49,7 @@ from mssl.graph.task_graph import TaskGraph, partial_correlation
 from mssl.judge.parallel import Piece, run
 from mssl.kernels.threads import SingleThreaded
 from mssl.model.task_matrix import entries_at
-from mssl.model_selection.chains import follow, graph_limit, graph_rows
-from mssl.model_selection.folds import Dataset
+from mssl.model_selection.chains import Dataset, follow, graph_limit, graph_rows
 from mssl.structures import KnownEdges, Structure
 from mssl.structures.copula import row_moment
 
