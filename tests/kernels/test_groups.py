@@ -55,7 +55,19 @@ class Groups:
     def descend(self, V, tol, most):
         G = self.product(V) - self.q
         facts = kernels.group_descent(
-            *(self.H, self.scale, *compressed(self.C), self.lift, self.alpha, self.q, self.constant, V, G, tol, most)
+            *(
+                self.H,
+                self.scale,
+                (*compressed(self.C), None, 0.0),
+                self.lift,
+                self.alpha,
+                self.q,
+                self.constant,
+                V,
+                G,
+                tol,
+                most,
+            )
         )
         np.testing.assert_allclose(G, self.product(V) - self.q, atol=1e-9)
         return facts
@@ -106,7 +118,9 @@ def test_one_task_alone_is_the_lasso():
 def test_nothing_to_select(K, m):
     V = np.zeros((K, m))
     H, ones = np.zeros((max(K, 1), m, m)), np.ones(K)
-    gap, _ = kernels.group_descent(H, ones, *compressed(np.eye(K)), ones, 0.1, V.copy(), 1.0, V, V.copy(), 1e-9, 10)
+    gap, _ = kernels.group_descent(
+        H, ones, (*compressed(np.eye(K)), None, 0.0), ones, 0.1, V.copy(), 1.0, V, V.copy(), 1e-9, 10
+    )
     assert gap == 0.0
 
 

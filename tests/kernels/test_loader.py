@@ -148,10 +148,10 @@ for K, d in ((5, 7), (3, 80)):
     P = np.eye(K) + 0.1
     inverse, ones, q = np.linalg.inv(P), np.ones(K), rng.standard_normal((K, d))
     W, penalty = np.zeros((K, d)), (kernels.ABSOLUTE, False, np.full((1, K, d), 0.2))
-    gap, _ = kernels.weight_descent(H, ones, q, penalty, P, inverse, P @ ones, 0.0, 0.0, W, W * 0, 1e-16, 5000)
+    gap, _ = kernels.weight_descent((H, ones, q), penalty, (P, inverse, P @ ones, 0.0, 0.0), W, W * 0, 1e-16, 5000)
     V, G = np.zeros((K, d)), -q
-    starts, columns = np.arange(0, K * K + 1, K), np.tile(np.arange(K), K)
-    kernels.group_descent(H, ones, starts, columns, P.ravel(), P @ ones, 0.5, q, 1e3, V, G, 1e-13, 5000)
+    C = (np.arange(0, K * K + 1, K), np.tile(np.arange(K), K), P.ravel(), None, 0.0)
+    kernels.group_descent(H, ones, C, P @ ones, 0.5, q, 1e3, V, G, 1e-13, 5000)
     found += [W.ravel(), V.ravel()]
 np.save(sys.argv[1] if len(sys.argv) > 1 else sys.stdout.buffer, np.concatenate(found))
 """
@@ -196,11 +196,15 @@ def arguments(K=3, d=4):
     }
 
 
+def swept(H, scale, q, starts, columns, values, u, rho, **rest):
+    return kernels.gram_sweeps((H, scale, q), (starts, columns, values, u, rho), **rest)
+
+
 ARRAYS = ["H", "scale", "q", "starts", "columns", "values", "u", "W", "HW", "mean", "tasks"]
 
 
 def test_good_arguments_are_taken():
-    assert kernels.gram_sweeps(**arguments())[0] > 0
+    assert swept(**arguments())[0] > 0
 
 
 @pytest.mark.parametrize("name", ARRAYS)
@@ -208,7 +212,7 @@ def test_another_type_of_numbers_is_refused(name):
     given = arguments()
     given[name] = given[name].astype(np.int32 if given[name].dtype == np.int64 else np.float32)
     with pytest.raises(TypeError, match=r"a kernel got an array of (float|int)32"):
-        kernels.gram_sweeps(**given)
+        swept(**given)
 
 
 @pytest.mark.parametrize("name", ["H", "q", "W", "HW"])
@@ -216,7 +220,7 @@ def test_another_order_is_refused(name):
     given = arguments(3, 4)
     given[name] = np.asfortranarray(given[name] + 0.1 * np.arange(given[name].size).reshape(given[name].shape))
     with pytest.raises(TypeError, match="not in row order"):
-        kernels.gram_sweeps(**given)
+        swept(**given)
 
 
 @pytest.mark.parametrize("name", ["scale", "q", "u", "mean", "HW", "tasks", "columns"])
@@ -224,7 +228,7 @@ def test_strides_are_refused(name):
     given = arguments()
     given[name] = np.repeat(given[name], 2, axis=-1)[..., ::2]
     with pytest.raises(TypeError, match="not in row order"):
-        kernels.gram_sweeps(**given)
+        swept(**given)
 
 
 @pytest.mark.parametrize("name", ["H", "scale", "q", "starts", "columns", "values", "u", "HW", "mean"])
@@ -232,7 +236,7 @@ def test_another_shape_is_refused(name):
     given = arguments()
     given[name] = np.concatenate([given[name], given[name]])
     with pytest.raises(TypeError, match="a kernel got"):
-        kernels.gram_sweeps(**given)
+        swept(**given)
 
 
 @pytest.mark.parametrize("name", ["W", "HW", "mean"])
@@ -240,7 +244,7 @@ def test_a_target_that_is_read_only_is_refused(name):
     given = arguments()
     given[name].flags.writeable = False
     with pytest.raises(TypeError, match="read-only"):
-        kernels.gram_sweeps(**given)
+        swept(**given)
 
 
 @pytest.mark.parametrize(
@@ -258,41 +262,41 @@ def test_targets_that_share_memory_are_refused(one, other):
         else:
             given[name] = part
     with pytest.raises(TypeError, match="share memory"):
-        kernels.gram_sweeps(**given)
+        swept(**given)
 
 
 def test_neighbours_in_memory_are_no_overlap():
     given = arguments()
     given["W"], given["HW"] = np.zeros((2, 3, 4))
-    assert kernels.gram_sweeps(**given)[0] > 0
+    assert swept(**given)[0] > 0
 
 
 @pytest.mark.parametrize("tasks", [[0, 3], [-1]])
 def test_tasks_that_are_not_there_are_refused(tasks):
     given = arguments() | {"tasks": np.array(tasks)}
     with pytest.raises(TypeError, match="positions from"):
-        kernels.gram_sweeps(**given)
+        swept(**given)
 
 
 @pytest.mark.parametrize("columns", [[0, 1, 2, 0, 1, 3, 0, 1, 2], [0, 1, 2, 0, -1, 2, 0, 1, 2]])
 def test_neighbours_that_are_not_there_are_refused(columns):
     given = arguments() | {"columns": np.array(columns)}
     with pytest.raises(TypeError, match="positions from"):
-        kernels.gram_sweeps(**given)
+        swept(**given)
 
 
 @pytest.mark.parametrize("starts", [[0, 3, 6, 8], [1, 3, 6, 9], [0, 7, 6, 9]])
 def test_rows_that_do_not_fit_their_entries_are_refused(starts):
     given = arguments() | {"starts": np.array(starts)}
     with pytest.raises(TypeError, match="rows"):
-        kernels.gram_sweeps(**given)
+        swept(**given)
 
 
 @pytest.mark.parametrize("code", [kernels.ABSOLUTE, kernels.MINIMAX_CONCAVE])
 def test_a_penalty_with_too_many_or_few_parameters_is_refused(code):
     given = arguments() | {"penalty": (code, False, np.ones((2 - code, 3, 4)))}
     with pytest.raises(TypeError, match="arrays of parameters"):
-        kernels.gram_sweeps(**given)
+        swept(**given)
 
 
 @pytest.mark.parametrize("value", [[[1.0]], ((1.0,),), np.ma.array([[1.0]])])
@@ -321,19 +325,11 @@ def test_columns_that_leave_their_numbers_are_refused():
     good |= {"row_start": np.zeros(1, np.int64), "is_sparse": False}
 
     def call(**wrong):
+        penalty = (kernels.ABSOLUTE, False, np.ones((1, 1, 2)))
+        coupling, moments = (*compressed(np.eye(1)), np.ones(1), 0.0), (np.ones(3), np.ones(1), W, W, W + 1)
         kernels.design_sweeps(
-            *(good | wrong).values(),
-            *(np.ones(3), np.ones(1), W, W, W + 1, *compressed(np.eye(1)), np.ones(1), 0.0),
-            *(
-                (kernels.ABSOLUTE, False, np.ones((1, 1, 2))),
-                W.copy(),
-                np.zeros(3),
-                state,
-                np.zeros(2),
-                np.zeros(1, np.int64),
-                1,
-                0.0,
-            ),
+            *(tuple((good | wrong).values()), moments, coupling, penalty, W.copy(), np.zeros(3), state, np.zeros(2)),
+            *(np.zeros(1, np.int64), 1, 0.0),
         )
 
     call()

@@ -38,6 +38,10 @@ class Case:
         self.penalty = (code, positive, np.stack([t] if self.theta is None else [t, self.theta]))
 
     @property
+    def grams(self):
+        return self.H, self.scale, self.q
+
+    @property
     def couplings(self):
         return *self.coupling.compressed, self.coupling.u, self.coupling.rho
 
@@ -62,7 +66,7 @@ class Case:
         HW, mean = self.product(W), self.coupling.u @ W
         tasks = np.arange(self.K) if tasks is None else tasks
         done = kernels.gram_sweeps(
-            self.H, self.scale, self.q, *self.couplings, self.penalty, W, HW, mean, tasks, n, enough
+            (self.H, self.scale, self.q), self.couplings, self.penalty, W, HW, mean, tasks, n, enough
         )
         np.testing.assert_allclose(HW, self.product(W), atol=1e-9)
         np.testing.assert_allclose(mean, self.coupling.u @ W, atol=1e-9)
@@ -119,7 +123,7 @@ def test_one_weight_is_the_best_of_a_grid(a, h, ridge, t, theta, positive):
     one, none = np.ones(1), np.zeros(1)
     rows = compressed(np.array([[ridge]]))
     H, q = np.array([[[h]]]), np.array([[a]])
-    kernels.gram_sweeps(H, one, q, *rows, none, 0.0, penalty, W, HW, mean, np.zeros(1, np.int64), 3, 0.0)
+    kernels.gram_sweeps((H, one, q), (*rows, none, 0.0), penalty, W, HW, mean, np.zeros(1, np.int64), 3, 0.0)
     own = WrittenOut(
         np.array([[h + ridge]]), np.array([a]), np.array([t]), None if theta is None else np.array([theta]), positive
     )
@@ -132,7 +136,7 @@ def test_a_weight_without_curvature_stays():
     zero, penalty = np.zeros((1, 1)), (ABSOLUTE, False, np.zeros((1, 1, 1)))
     rows, tasks = compressed(zero), np.zeros(1, np.int64)
     kernels.gram_sweeps(
-        zero[None], np.ones(1), zero + 1.0, *rows, mean, 0.0, penalty, W, HW, mean.copy(), tasks, 5, 0.0
+        (zero[None], np.ones(1), zero + 1.0), (*rows, mean, 0.0), penalty, W, HW, mean.copy(), tasks, 5, 0.0
     )
     assert W[0, 0] == 0.5
 
@@ -143,12 +147,20 @@ def test_nothing_to_do(K, d):
     H, scale, penalty = np.zeros((max(K, 1), d, d)), np.ones(K), (ABSOLUTE, False, np.zeros((1, K, d)))
     rows = compressed(np.eye(K))
     made = kernels.gram_sweeps(
-        H, scale, W, *rows, np.ones(K), 0.5, penalty, W.copy(), W.copy(), np.zeros(d), np.arange(K), 5, 0.0
+        (H, scale, W), (*rows, np.ones(K), 0.5), penalty, W.copy(), W.copy(), np.zeros(d), np.arange(K), 5, 0.0
     )
     assert made == (1, 0.0)
     E = np.zeros((K, 4))
     assert kernels.feature_sweeps(
-        np.zeros((max(K, 1), d, 4)), np.zeros((max(K, 1), d)), *rows, np.ones(K), penalty, W.copy(), E, 5, 0.0
+        np.zeros((max(K, 1), d, 4)),
+        np.zeros((max(K, 1), d)),
+        (*rows, None, 0.0),
+        np.ones(K),
+        penalty,
+        W.copy(),
+        E,
+        5,
+        0.0,
     ) == (1, 0.0)
 
 
@@ -209,7 +221,7 @@ def test_descent_on_sets_minimises_over_the_sets_alone(K, d, seed, rho):
     HW = np.concatenate([case.H[k][np.ix_(own, own)] @ W[k, own] for k, own in enumerate(sets)])
     mean = case.coupling.u @ W
     kernels.set_sweeps(
-        *(gram, corners, features, bounds, whole.b[free], *case.couplings, (ABSOLUTE, False, whole.t[free][None])),
+        *(gram, corners, features, bounds, whole.b[free], case.couplings, (ABSOLUTE, False, whole.t[free][None])),
         *(W, HW, mean, np.arange(K), 3000, 0.0),
     )
     assert np.array_equal(W.ravel()[fixed], before.ravel()[fixed])
@@ -266,26 +278,10 @@ def test_descent_on_columns_is_descent_on_centred_rows(K, d, seed, dense, code):
 
     v, state = kept(W)
     mean = case.coupling.u @ W
+    sums = np.stack([c[p] @ X for X, p in zip(blocks, parts, strict=True)])
+    moments = (c, np.array([c[p].sum() for p in parts]), mu, sums, np.einsum("kjj->kj", case.H).copy())
     kernels.design_sweeps(
-        *stored(blocks, dense),
-        *(
-            c,
-            np.array([c[p].sum() for p in parts]),
-            mu,
-            np.stack([c[p] @ X for X, p in zip(blocks, parts, strict=True)]),
-        ),
-        *(
-            np.einsum("kjj->kj", case.H).copy(),
-            *case.couplings,
-            case.penalty,
-            W,
-            v,
-            state,
-            mean,
-            np.arange(K),
-            5000,
-            0.0,
-        ),
+        *(stored(blocks, dense), moments, case.couplings, case.penalty, W, v, state, mean, np.arange(K), 5000, 0.0)
     )
     assert case.written.steps(W) < 1e-9
     if code == ABSOLUTE:
@@ -307,14 +303,20 @@ def test_one_task_alone_is_the_lasso(rng, dense):
     rows = compressed(np.zeros((1, 1)))
     h = (c @ (X - mu) ** 2)[None]
     kernels.design_sweeps(
-        *(*stored([X], dense), c, np.ones(1), mu, (c @ X)[None], h, *rows, np.zeros(1), 0.0),
+        *(stored([X], dense), (c, np.ones(1), mu, (c @ X)[None], h), (*rows, np.zeros(1), 0.0)),
         *((ABSOLUTE, False, np.full((1, 1, d), 0.1)), W, v, state, mean, np.zeros(1, np.int64), 20_000, 0.0),
     )
     np.testing.assert_allclose(W[0], answer.coef_, atol=1e-7)
     G, q, HW = (X - mu).T @ (X - mu) / n, (c * centred) @ (X - mu), np.zeros((1, d))
     W2 = np.zeros((1, d))
     kernels.gram_sweeps(
-        *(G[None], np.ones(1), q[None], *rows, np.zeros(1), 0.0, (ABSOLUTE, False, np.full((1, 1, d), 0.1)), W2, HW),
+        *(
+            (G[None], np.ones(1), q[None]),
+            (*rows, np.zeros(1), 0.0),
+            (ABSOLUTE, False, np.full((1, 1, d), 0.1)),
+            W2,
+            HW,
+        ),
         *(np.zeros(d), np.zeros(1, np.int64), 20_000, 0.0),
     )
     np.testing.assert_allclose(W2[0], answer.coef_, atol=1e-7)
@@ -340,16 +342,16 @@ def test_descent_through_residuals_ends_at_the_minimum(form, K, d, seed, positiv
     if form == "shared":
         G, q = X[0] @ X[0].T, y @ X[0].T
         D = W @ G - q
-        kernels.shared_sweeps(G, q, *rows, ridge, penalty, W, D, 5000, 0.0)
+        kernels.shared_sweeps(G, q, (*rows, None, 0.0), ridge, penalty, W, D, 5000, 0.0)
         np.testing.assert_allclose(D, W @ G - q, atol=1e-9)
         E = y - W @ X[0]
     elif form == "aligned":
         H = np.einsum("kin,kjn->kij", X, X)
         HW = np.einsum("kij,kj->ki", H, W)
-        kernels.aligned_sweeps(X, H, *rows, ridge, penalty, W, HW, E, 5000, 0.0)
+        kernels.aligned_sweeps(X, H, (*rows, None, 0.0), ridge, penalty, W, HW, E, 5000, 0.0)
         np.testing.assert_allclose(HW, np.einsum("kij,kj->ki", H, W), atol=1e-9)
     else:
-        kernels.feature_sweeps(X, np.sum(X**2, axis=2), *rows, ridge, penalty, W, E, 5000, 0.0)
+        kernels.feature_sweeps(X, np.sum(X**2, axis=2), (*rows, None, 0.0), ridge, penalty, W, E, 5000, 0.0)
     np.testing.assert_allclose(E, y - np.einsum("kin,ki->kn", every, W), atol=1e-9)
     assert problem.violation(W) < 1e-8
     if K * d <= 6:
@@ -373,11 +375,11 @@ def test_the_bound_of_a_weight_step_holds_and_is_that_of_the_model(K, d, seed, r
     case.penalty = (ABSOLUTE, positive, case.t[None])
     problem, W = case.written, np.zeros((K, d))
     HW = case.product(W)
-    gap, made = kernels.weight_descent(case.H, case.scale, case.q, case.penalty, *case.prior, W, HW, 1e-9, sweeps)
+    gap, made = kernels.weight_descent(case.grams, case.penalty, case.prior, W, HW, 1e-9, sweeps)
     assert made <= sweeps
     np.testing.assert_allclose(HW, case.product(W), atol=1e-10)
     best = np.zeros((K, d))
-    last, _ = kernels.weight_descent(case.H, case.scale, case.q, case.penalty, *case.prior, best, HW * 0, 1e-13, 10_000)
+    last, _ = kernels.weight_descent(case.grams, case.penalty, case.prior, best, HW * 0, 1e-13, 10_000)
     assert last <= 1e-13
     assert problem.violation(best) < 1e-5
     assert problem.value(W) - problem.value(best) <= gap + 1e-12
@@ -392,7 +394,7 @@ def test_a_step_without_penalty_solves_the_system(K, d, seed, rho, one):
     case.t[:] = 0.0
     problem, W = case.written, np.zeros((K, d))
     HW, ridge, inverses = np.zeros((K, d)), np.zeros(K), np.zeros((K, d, d))
-    arguments = (case.H, case.scale, case.q, *case.prior, W, HW, ridge, inverses)
+    arguments = (case.grams, case.prior, W, HW, (ridge, inverses))
     answer = np.linalg.solve(problem.M, problem.b)
     for most in (1, 2, 500):
         gap, made = kernels.weight_system(*arguments, 1e-14, most)
@@ -412,23 +414,12 @@ def test_a_step_without_penalty_solves_the_system(K, d, seed, rho, one):
 
 def test_a_block_that_is_not_definite_gives_no_bound():
     one, zero = np.ones((1, 1)), np.zeros((1, 1))
-    gap, made = kernels.weight_system(
-        *(
-            -3.0 * one[None],
-            np.ones(1),
-            one,
-            one,
-            one,
-            np.ones(1),
-            0.0,
-            0.0,
-            zero,
-            zero.copy(),
-            np.zeros(1),
-            one[None].copy(),
-        ),
-        *(1e-9, 10),
+    grams, prior, kept = (
+        (-3.0 * one[None], np.ones(1), one),
+        (one, one, np.ones(1), 0.0, 0.0),
+        (np.zeros(1), one[None].copy()),
     )
+    gap, made = kernels.weight_system(grams, prior, zero, zero.copy(), kept, 1e-9, 10)
     assert made == 0
     assert gap == np.inf
 
@@ -436,9 +427,7 @@ def test_a_block_that_is_not_definite_gives_no_bound():
 def test_a_weight_step_of_many_features_reaches_its_tolerance():
     case = Case(3, 90, 0)
     W = np.zeros((3, 90))
-    gap, made = kernels.weight_descent(
-        case.H, case.scale, case.q, case.penalty, *case.prior, W, W.copy(), 1e-10, 10_000
-    )
+    gap, made = kernels.weight_descent(case.grams, case.penalty, case.prior, W, W.copy(), 1e-10, 10_000)
     assert gap <= 1e-10
     assert made < 10_000
     assert case.written.violation(W) < 1e-4
@@ -459,10 +448,12 @@ def test_slices_change_no_bit(kernel, monkeypatch):
             return W, case.sweep(W, n=40, enough=1e-12)
         if kernel == "descent":
             HW = np.zeros((6, 12))
-            return W, kernels.weight_descent(case.H, case.scale, case.q, case.penalty, *case.prior, W, HW, 1e-12, 500)
+            return W, kernels.weight_descent(case.grams, case.penalty, case.prior, W, HW, 1e-12, 500)
         E = y.copy()
         h = np.sum(X**2, axis=2)
-        return W, kernels.feature_sweeps(X, h, *compressed(case.P), np.ones(6), case.penalty, W, E, 40, 1e-12)
+        return W, kernels.feature_sweeps(
+            X, h, (*compressed(case.P), None, 0.0), np.ones(6), case.penalty, W, E, 40, 1e-12
+        )
 
     W, facts = run()
     assert facts[0] > 1 or facts[1] > 1

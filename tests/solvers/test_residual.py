@@ -108,7 +108,9 @@ def test_all_three_sweeps_find_the_same_weights(seed, shared):
     graph = (A.indptr.astype(np.int64), A.indices.astype(np.int64), A.data)
     W, E = np.zeros_like(best.W), problem.Y.copy()
     squares = np.einsum("kdn,kdn->kd", problem.X, problem.X)
-    kernels.feature_sweeps(problem.X, squares, *graph, problem.ridges, problem.penalty.kernel, W, E, 5000, 1e-16)
+    kernels.feature_sweeps(
+        problem.X, squares, (*graph, None, 0.0), problem.ridges, problem.penalty.kernel, W, E, 5000, 1e-16
+    )
     np.testing.assert_allclose(W, best.W, atol=1e-4)
     np.testing.assert_allclose(E, problem.related(W), atol=1e-9)
 

@@ -27,7 +27,13 @@ ABSOLUTE, MINIMAX_CONCAVE = 0, 1
 # How a call ended.
 DONE, LIMIT, BROKE, UNBOUNDED, AGAIN = range(5)
 
-PenaltyArrays: TypeAlias = tuple[int, bool, Array]
+GramArrays: TypeAlias = tuple[Array, Array, Array]  # H, scale and q of the loss Σ ½ s_k w_k'H_k w_k − q_k'w_k
+CouplingArrays: TypeAlias = tuple[Index, Index, Array, Array | None, float]  # the fields of mssl_coupling
+PriorArrays: TypeAlias = tuple[Array, Array, Array, float, float]  # those of mssl_prior
+PenaltyArrays: TypeAlias = tuple[
+    int, bool, Array
+]  # a code, whether weights are ≥ 0, parameters of shape (1 or 2, K, d)
+ColumnArrays: TypeAlias = tuple[Array, Index, Index, Index, Index, bool]  # those of mssl_columns
 
 
 # ---- what is handed over
@@ -101,14 +107,8 @@ def _places(places: Index, n: int) -> Index:
 
 
 def gram_sweeps(
-    H: Array,
-    scale: Array,
-    q: Array,
-    starts: Index,
-    columns: Index,
-    values: Array,
-    u: Array,
-    rho: float,
+    grams: GramArrays,
+    coupling: CouplingArrays,
     penalty: PenaltyArrays,
     W: Array,
     HW: Array,
@@ -119,9 +119,9 @@ def gram_sweeps(
 ) -> tuple[int, float]:
     """Coordinate descent on Grams H_k = scale_k H[k] (or H[0]) over some tasks; W, HW and mean change in place."""
     K, d = W.shape
-    C, g = _coupling(K, starts, columns, values, u, rho), _penalty(penalty, K * d)
+    C, g = _coupling(K, *coupling), _penalty(penalty, K * d)
     state = (W, HW, mean, _places(tasks, K), len(tasks))
-    return _sweep("gram_sweeps", K, d, _one_or_all(H, K), H, scale, q, C, g, *state, n_sweeps, enough)
+    return _sweep("gram_sweeps", K, d, _one_or_all(grams[0], K), *grams, C, g, *state, n_sweeps, enough)
 
 
 def set_sweeps(
@@ -130,11 +130,7 @@ def set_sweeps(
     features: Index,
     bounds: Index,
     q: Array,
-    starts: Index,
-    columns: Index,
-    values: Array,
-    u: Array,
-    rho: float,
+    coupling: CouplingArrays,
     penalty: PenaltyArrays,
     W: Array,
     HW: Array,
@@ -152,28 +148,15 @@ def set_sweeps(
     fits = bounds[-1] == n == len(q) == len(HW) and not np.any(sizes < 0) and corners[-1] == len(gram)
     if not fits or not np.array_equal(np.diff(corners), sizes**2):
         raise TypeError("working sets whose bounds, corners and Grams do not belong together.")
-    C, g = _coupling(K, starts, columns, values, u, rho), _penalty(penalty, n)
+    C, g = _coupling(K, *coupling), _penalty(penalty, n)
     state = (W, HW, mean, _places(tasks, K), len(tasks))
     return _sweep("set_sweeps", K, d, gram, corners, _places(features, d), bounds, q, C, g, *state, n_sweeps, enough)
 
 
 def design_sweeps(
-    data: Array,
-    rows: Index,
-    column_starts: Index,
-    base: Index,
-    row_start: Index,
-    is_sparse: bool,
-    c: Array,
-    totals: Array,
-    mu: Array,
-    sums: Array,
-    h: Array,
-    starts: Index,
-    columns: Index,
-    values: Array,
-    u: Array,
-    rho: float,
+    columns: ColumnArrays,
+    moments: tuple[Array, Array, Array, Array, Array],
+    coupling: CouplingArrays,
     penalty: PenaltyArrays,
     W: Array,
     v: Array,
@@ -185,17 +168,18 @@ def design_sweeps(
 ) -> tuple[int, float]:
     """Coordinate descent on stored columns a_kj, standing for a_kj − mu_kj; W, v, state and mean change in place.
 
-    With v = c (target − Σ_j a_j w_j), state[k, 0] = Σ_j mu_kj w_kj and state[k, 1] = Σ_i v_i a coordinate costs the
-    stored entries of its column, centring and intercept included.
+    ``moments`` are c, its totals, mu, Σ c a and Σ c (a − mu)². With v = c (target − Σ_j a_j w_j),
+    state[k, 0] = Σ_j mu_kj w_kj and state[k, 1] = Σ_i v_i a coordinate costs the stored entries of its column, centring
+    and intercept included.
     """
     K, d = W.shape
-    _check_columns(data, rows, column_starts, base, row_start, is_sparse, d, len(v))
-    if len(c) != len(v) or len(base) != K or len(row_start) != K:
+    _check_columns(*columns, d, len(v))
+    if len(moments[0]) != len(v) or len(columns[3]) != K or len(columns[4]) != K:
         raise TypeError("a kernel got columns that do not belong to its rows and tasks.")
-    X = record("mssl_columns", data, rows, column_starts, base, row_start, is_sparse)
-    C, g = _coupling(K, starts, columns, values, u, rho), _penalty(penalty, K * d)
+    X = record("mssl_columns", *columns)
+    C, g = _coupling(K, *coupling), _penalty(penalty, K * d)
     moved = (W, v, state, mean, _places(tasks, K), len(tasks))
-    return _sweep("design_sweeps", K, d, X, c, totals, mu, sums, h, C, g, *moved, n_sweeps, enough)
+    return _sweep("design_sweeps", K, d, X, *moments, C, g, *moved, n_sweeps, enough)
 
 
 def _check_columns(
@@ -215,9 +199,7 @@ def _check_columns(
 def shared_sweeps(
     G: Array,
     q: Array,
-    starts: Index,
-    columns: Index,
-    values: Array,
+    coupling: CouplingArrays,
     ridge: Array,
     penalty: PenaltyArrays,
     W: Array,
@@ -227,16 +209,14 @@ def shared_sweeps(
 ) -> tuple[int, float]:
     """Tasks coupled through residuals, one X for all: G = XᵀX; D = WG − q and W change in place."""
     K, d = W.shape
-    links, g = _coupling(K, starts, columns, values, None, 0.0), _penalty(penalty, K * d)
+    links, g = _coupling(K, *coupling), _penalty(penalty, K * d)
     return _sweep("shared_sweeps", K, d, G, q, links, ridge, g, W, D, n_sweeps, enough)
 
 
 def aligned_sweeps(
     X: Array,
     H: Array,
-    starts: Index,
-    columns: Index,
-    values: Array,
+    coupling: CouplingArrays,
     ridge: Array,
     penalty: PenaltyArrays,
     W: Array,
@@ -247,16 +227,14 @@ def aligned_sweeps(
 ) -> tuple[int, float]:
     """The same with X_k (d, n) and Gram H_k for each task; W, HW and the residuals E change in place."""
     K, d = W.shape
-    links, g = _coupling(K, starts, columns, values, None, 0.0), _penalty(penalty, K * d)
+    links, g = _coupling(K, *coupling), _penalty(penalty, K * d)
     return _sweep("aligned_sweeps", K, d, E.shape[1], X, H, links, ridge, g, W, HW, E, n_sweeps, enough)
 
 
 def feature_sweeps(
     X: Array,
     h: Array,
-    starts: Index,
-    columns: Index,
-    values: Array,
+    coupling: CouplingArrays,
     ridge: Array,
     penalty: PenaltyArrays,
     W: Array,
@@ -266,7 +244,7 @@ def feature_sweeps(
 ) -> tuple[int, float]:
     """The same without Grams, for fewer rows than features; X may hold one block for all tasks."""
     K, d = W.shape
-    links, g = _coupling(K, starts, columns, values, None, 0.0), _penalty(penalty, K * d)
+    links, g = _coupling(K, *coupling), _penalty(penalty, K * d)
     blocks = _one_or_all(X, K)
     return _sweep("feature_sweeps", K, d, E.shape[1], blocks, X, h, links, ridge, g, W, E, n_sweeps, enough)
 
@@ -288,15 +266,9 @@ def _prior(K: int, P: Array, inverse: Array, u: Array, rho: float, tau: float) -
 
 
 def weight_descent(
-    H: Array,
-    scale: Array,
-    q: Array,
+    grams: GramArrays,
     penalty: PenaltyArrays,
-    P: Array,
-    inverse: Array,
-    u: Array,
-    rho: float,
-    tau: float,
+    prior: PriorArrays,
     W: Array,
     HW: Array,
     tol: float,
@@ -307,44 +279,34 @@ def weight_descent(
     P ≻ 0 with its inverse, u = P1 and ρ as in :mod:`mssl.model.coupling`; W and HW change in place.
     """
     (K, d), to = W.shape, blank("mssl_descending", gap=np.inf)
-    C, g = _prior(K, P, inverse, u, rho, tau), _penalty(penalty, K * d)
-    grams = (_one_or_all(H, K), H, scale, q)
-    _work("weight_descent", K, d, *grams, g, C, W, HW, tol, max_sweeps, SLICE, to)
+    C, g = _prior(K, *prior), _penalty(penalty, K * d)
+    _work("weight_descent", K, d, _one_or_all(grams[0], K), *grams, g, C, W, HW, tol, max_sweeps, SLICE, to)
     return to.gap, to.done
 
 
 def weight_system(
-    H: Array,
-    scale: Array,
-    q: Array,
-    P: Array,
-    inverse: Array,
-    u: Array,
-    rho: float,
-    tau: float,
+    grams: GramArrays,
+    prior: PriorArrays,
     W: Array,
     HW: Array,
-    ridge: Array,
-    inverses: Array,
+    kept: tuple[Array, Array],
     tol: float,
     max_iter: int,
 ) -> tuple[float, int]:
     """The step without a penalty by conjugate gradients, preconditioned by each task's own block; bound and iterations.
 
-    ``ridge`` (K,) and ``inverses`` (K, d, d) keep the preconditioner for the next call; ridges of 0 mean none is known.
+    ``kept``, ridges (K,) and inverses (K, d, d), is the preconditioner of the next call; ridges of 0: none is known.
     """
     (K, d), gap = W.shape, np.empty(1)
-    C, grams = _prior(K, P, inverse, u, rho, tau), (_one_or_all(H, K), H, scale, q)
-    made = library().weight_system(K, d, *grams, C, W, HW, ridge, inverses, tol, max_iter, gap)
+    some = (_one_or_all(grams[0], K), *grams, _prior(K, *prior))
+    made = library().weight_system(K, d, *some, W, HW, *kept, tol, max_iter, gap)
     return float(gap[0]), made
 
 
 def group_descent(
     H: Array,
     scale: Array,
-    starts: Index,
-    columns: Index,
-    values: Array,
+    coupling: CouplingArrays,
     lift: Array,
     alpha: float,
     q: Array,
@@ -360,7 +322,7 @@ def group_descent(
     place. Returns a bound of the suboptimality, and how many sweeps and products were made.
     """
     (K, m), at = V.shape, blank("mssl_grouping", before=-1, moved=np.inf, gap=np.inf)
-    C, n = _coupling(K, starts, columns, values, None, 0.0), _one_or_all(H, K)
+    C, n = _coupling(K, *coupling), _one_or_all(H, K)
     _work("group_descent", K, m, n, H, scale, C, lift, alpha, q, constant, V, G, tol, max_iter, SLICE, at)
     return at.gap, at.done
 

@@ -201,15 +201,9 @@ def _in_one_call(problem: GramQuadratic, bound: WeightBound, W: Array, tol: floa
     """Bursts and certificates of a small problem in one compiled call."""
     coupling = bound.coupling
     gap, done = weight_descent(
-        plain(problem.gram),
-        plain(problem.task_scale),
-        plain(problem.linear),
+        (plain(problem.gram), plain(problem.task_scale), plain(problem.linear)),
         bound.penalty.kernel,
-        plain(coupling.precision),
-        plain(np.asarray(bound.covariance)),
-        coupling.u,
-        coupling.rho,
-        bound.mean_variance,
+        (plain(coupling.precision), plain(np.asarray(bound.covariance)), coupling.u, coupling.rho, bound.mean_variance),
         W,
         plain(problem.product(W)),
         float(tol),
@@ -290,8 +284,8 @@ class _GramSweeps:
     def __init__(self, problem: GramQuadratic, coupling: Coupling, penalty: EntrywisePenalty, W: Array) -> None:
         self.coupling, self.W = coupling, W
         self.HW, self.linear = np.ascontiguousarray(problem.product(W)), plain(problem.linear)
-        loss = (plain(problem.gram), problem.task_scale, self.linear, *coupling_arrays(coupling))
-        self.arguments = (*loss, penalty.kernel, W, self.HW)
+        grams = (plain(problem.gram), problem.task_scale, self.linear)
+        self.arguments = (grams, coupling_arrays(coupling), penalty.kernel, W, self.HW)
         self.mean = coupling.u @ W
         self.groups = independent_groups(coupling, W.size * problem.n_features)
 
@@ -324,7 +318,7 @@ class _DesignSweeps:
         sigma = np.einsum("kd,kd->k", problem.column_means, W)
         v = problem.c * (problem.target - problem.design.stored_dot(W))
         state = np.stack([sigma, problem.design.task_sums(v)], axis=1)
-        loss: Any = (*problem.design.columns, *self.moments, *self.form, self.penalty.kernel, W, v, state)
+        loss: Any = (problem.design.columns, self.moments, self.form, self.penalty.kernel, W, v, state)
 
         def sweep(tasks: Index, max_sweeps: int, goal: float) -> tuple[int, float]:
             arguments: list[Any] = [*loss, self.coupling.u @ W, tasks, max_sweeps, goal]
@@ -478,7 +472,7 @@ class _Sets:
         q, HW = self.problem.linear[tasks, features], self._products()
         code, positive, parameters = self.bound.penalty.kernel
         penalty = (code, positive, np.ascontiguousarray(parameters[:, tasks, features]))
-        loss = (self.gram, self.corners, features, starts, q, *coupling_arrays(coupling), penalty, W, HW)
+        loss = (self.gram, self.corners, features, starts, q, coupling_arrays(coupling), penalty, W, HW)
         groups = independent_groups(coupling, len(self.gram))
 
         def sweep(group: Index, max_sweeps: int, goal: float) -> tuple[int, float]:

@@ -112,18 +112,14 @@ def _in_one_call(problem: GramQuadratic, coupling: Coupling, W0: Array, tol: flo
     W = np.array(W0, dtype=float, order="C")
     kept = kept_inverses(problem)
     gap, made = weight_system(
-        plain(problem.gram),
-        plain(problem.task_scale),
-        plain(problem.linear),
-        plain(coupling.precision),
-        plain(np.asarray(coupling.covariance)),
-        coupling.u,
-        coupling.rho,
-        coupling.mean_variance,
+        (plain(problem.gram), plain(problem.task_scale), plain(problem.linear)),
+        (
+            *(plain(coupling.precision), plain(np.asarray(coupling.covariance))),
+            *(coupling.u, coupling.rho, coupling.mean_variance),
+        ),
         W,
         plain(problem.product(W)),
-        kept[0],
-        kept[1],
+        kept,
         float(tol),
         max_iter,
     )

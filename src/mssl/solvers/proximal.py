@@ -157,7 +157,8 @@ def _group_descent(
     V, (certificate, _) = np.array(V0, dtype=float), _certificate(quadratic, coupling, penalty)
     d, has_grams = V.shape[1], isinstance(quadratic, GramQuadratic)
     # Sums of |C|'s rows: a diagonal matrix above C.
-    form = (_scales(quadratic), *coupling.compressed, np.abs(coupling.precision).sum(axis=1), float(penalty.alpha))
+    links, lift = (*coupling.compressed, None, 0.0), np.abs(coupling.precision).sum(axis=1)
+    scales, alpha = _scales(quadratic), float(penalty.alpha)
     members: Mask = np.zeros(d, dtype=bool)
     grams = np.empty((0, 0, 0))
     done, size, previous = 0, _FIRST, np.inf
@@ -178,8 +179,8 @@ def _group_descent(
         some = (slice(None), slice(None) if every else members)
         linear, weights, slope = (plain(array[some]) for array in (quadratic.linear, V, G))
         goal = max(_LAST * tol, 0.0 if every else _INNER * gap)
-        state = (linear, quadratic.null_value, weights, slope, goal, max_iter - done)
-        done += descend_groups(grams, *form, *state)[1]
+        state = (weights, slope, goal, max_iter - done)
+        done += descend_groups(grams, scales, links, lift, alpha, linear, quadratic.null_value, *state)[1]
         V[some] = weights
         size, previous = max(size, 2 * used), gap
 
