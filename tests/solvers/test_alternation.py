@@ -105,8 +105,10 @@ def test_no_number_of_tasks_changes_the_mathematics(gamma):
         (SparsePrecision(0.2, edges=KnownEdges(forbidden=[(0, 1)], free=[(2, 3)])), (7, 30, 40), True),
         (SparsePrecision(0.2), (50, 12, 20), False),
         (SparsePrecision(0.3), (1, 4, 9), False),
+        (SparsePrecision(0.0), (6, 5, 12), False),
+        (SparsePrecision(0.0, shrinkage=0.2), (6, 9, 12), 0.2),
     ],
-    ids=["plain", "shrunk, with a mean", "known edges", "many tasks", "one task"],
+    ids=["plain", "shrunk, with a mean", "known edges", "many tasks", "one task", "no price", "no price, a mean"],
 )
 def test_compiled_rounds_are_the_rounds_of_python(structure, shape, mean, gamma, tol):
     """From the same start, and from the fit for another λ: each round has the same F, gaps and edges."""

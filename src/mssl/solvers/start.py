@@ -291,8 +291,9 @@ def diagonal_start(
         here = replace(scale, variances=v)
         floors = structure.floors(here)
         coupling = structure.couple(structure.initial(here), mean_variance)
-        # A gap is the square of a distance: weights need be exact to a small share of the last change only.
-        accuracy = max(_START_TOL**2, 1e-3 * change**2) * size
+        # A gap is the square of a distance. The secant needs weights whose error is small against the last change:
+        # with a thousand times this accuracy the noise of its slopes doubled the number of rounds.
+        accuracy = _START_TOL * max(_START_TOL, change**2) * size
         solved = problem.solve(coupling, W, tol=accuracy, max_iter=min(max_inner, budget))
         W, budget = solved.W, budget - solved.n_iter
         misses += solved.gap > accuracy

@@ -120,9 +120,8 @@ class SparsePrecision(Structure):
 
     @property
     def compiled(self) -> bool:  # type: ignore[override]
-        """Whether compiled rounds know its step: by descent, for coefficients, with a price on edges."""
-        plain = type(self) is SparsePrecision
-        return plain and self.joint and self.solver == "bcd" and self.on == "coef" and self.alpha > 0
+        """Whether compiled rounds know its step: by descent, for coefficients."""
+        return type(self) is SparsePrecision and self.joint and self.solver == "bcd" and self.on == "coef"
 
     @property
     def strength(self) -> float:
