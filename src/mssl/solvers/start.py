@@ -66,11 +66,8 @@ _START_TOL = 1e-6
 _CLOSED_TOL = 1e-12  # the same for ridges: smaller, since their weights have a closed form
 _BUDGET = 2  # times the limit of one weight step, for all steps to the fixed point together
 _MOST_MISSES = 5  # weight steps that do not reach their accuracy before the rounds end: others would not either
-_MAX_ROUNDS = 100  # limit of the rounds to the fixed point; the secant takes five or six
-# Safeguards of the secant: looser ones may leave the domain, stricter ones take more rounds.
-_LONGEST = 5.0  # a step is at most this many residuals long; beyond it the slope is mostly rounding
-_SMALLEST_FALL = 0.1  # a line with a smaller slope is not followed
-_SMALLEST_SHARE = 0.2  # variances stay above this share of the image, hence above 0
+_MAX_ROUNDS = 100  # limit of the rounds to the fixed point; the secant takes four to thirty
+_LONGEST = 20.0  # residuals that a step of the secant may be long: with 5 fits whose weights nearly vanish creep
 # Share of agreeing pairs from which a shared mean is assumed: a higher one overlooks means, a lower one takes clusters
 # of tasks for a mean.
 _AGREEMENT = 7 / 8
@@ -249,7 +246,7 @@ def ridge_fixed_point(spectra: Spectra, noise: Array, floors: Array, strength: f
             image = np.sum((s * q / (s * spectra.values + ridge)) ** 2, axis=1) / spectra.n_features
             if np.all(np.abs(image - v) <= _CLOSED_TOL * (image + floors)):
                 break
-            v = secant.next(v, image)
+            v = secant.next(v, image, floors)
     return np.asarray(image)
 
 
@@ -293,7 +290,7 @@ def diagonal_start(
         coupling = structure.couple(structure.initial(here), mean_variance)
         # A gap is the square of a distance. The secant needs weights whose error is small against the last change:
         # with a thousand times this accuracy the noise of its slopes doubled the number of rounds.
-        accuracy = _START_TOL * max(_START_TOL, change**2) * size
+        accuracy = _START_TOL * max(change, 1e-4) ** 2 * size
         solved = problem.solve(coupling, W, tol=accuracy, max_iter=min(max_inner, budget))
         W, budget = solved.W, budget - solved.n_iter
         misses += solved.gap > accuracy
@@ -303,27 +300,29 @@ def diagonal_start(
         # Solvers that creep have a budget: v is then that of the last weights, as always, and F one fixed function.
         if change <= _START_TOL or budget <= 0 or misses >= _MOST_MISSES:
             break
-        v = secant.next(v, image)
+        v = secant.next(v, image, floors)
     return replace(scale, variances=image), W
 
 
 class _Secant:
     """A fixed-point iteration v → image(v), entry by entry accelerated by the line through the last two residuals.
 
-    Where the line falls, the next v is its zero; elsewhere, and in the first round, the next v is the image.
+    The lines are those of log(v + e). Where the residual falls along one, the next v is its zero; where it hardly falls
+    and in the first round the next v is the image.
     """
 
     def __init__(self) -> None:
-        self.v = self.residual = np.array(np.nan)
+        self.x = self.residual = np.array(np.nan)
 
-    def next(self, v: Array, image: Array) -> Array:
+    def next(self, v: Array, image: Array, e: Array) -> Array:
         """Where to go from v, whose image is given."""
-        residual = image - v
         with np.errstate(divide="ignore", invalid="ignore"):
-            fall = (self.residual - residual) / (v - self.v)
-            ahead = v + residual * np.minimum(1.0 / fall, _LONGEST)
-        self.v, self.residual = v, residual
-        return np.where((fall > _SMALLEST_FALL) & (ahead > _SMALLEST_SHARE * image), ahead, image)
+            x = np.log(v + e)
+            residual = np.log(image + e) - x
+            fall = (self.residual - residual) / (x - self.x)
+            step = residual / np.where(_LONGEST * fall > 1.0, fall, 1.0)
+        self.x, self.residual = x, residual
+        return np.maximum(np.exp(x + step) - e, image / _LONGEST)
 
 
 def mean_variance(problem: GramQuadratic | DesignQuadratic, noise: Array, *, cautious: bool = True) -> float:
