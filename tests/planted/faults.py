@@ -318,7 +318,7 @@ FAULTS = [
     Fault(
         "errors of an advantage are those over folds alone",
         "model_selection/scores.py",
-        "errors.append(error_of_mean(np.nanmean(by_task[:, scored], axis=0)))",
+        "error = np.maximum(error, error_of_mean(np.nanmean(by_task[..., scored], axis=1)))",
         "pass",
         _SELECTION,
     ),

@@ -37,13 +37,14 @@ def gain(parts: Array, *groupings: Index) -> tuple[float, float]:
     errors = [0.0]
     for group in groupings:
         sums: Array = np.bincount(group, parts)[np.unique(group)].astype(float)
-        errors.append(len(sums) * error_of_mean(sums))
+        errors.append(len(sums) * float(error_of_mean(sums)))
     return float(parts.sum()), max(errors)
 
 
-def error_of_mean(values: Array) -> float:
-    """Standard error of a mean; 0 for a single value, which says nothing of it."""
-    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+def error_of_mean(values: Array) -> Array:
+    """Standard errors of the means over the last axis; 0 where it is of length one, which says nothing of them."""
+    n = values.shape[-1]
+    return np.asarray(values.std(axis=-1, ddof=1) / np.sqrt(n) if n > 1 else np.zeros(values.shape[:-1]))
 
 
 def wins(gained: tuple[float, float], margin: float = MARGIN, least: float = 0.0) -> bool:

@@ -298,8 +298,9 @@ def no_gain_left(reports: Array) -> bool:
     if len(reports) <= PATIENCE or n_tasks < 2 or edges[-PATIENCE:].min() < n_tasks:
         return False
     best = scores[scores[:-PATIENCE].mean(axis=1).argmax()]
-    highest = (gain.mean() + 2.0 * error_of_mean(gain) for gain in scores[-PATIENCE:] - best)
-    return all(gain <= MIN_GAIN * abs(best.mean()) for gain in highest)
+    gains = scores[-PATIENCE:] - best
+    highest = gains.mean(axis=1) + 2.0 * error_of_mean(gains)
+    return bool(np.all(highest <= MIN_GAIN * abs(best.mean())))
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,25 +334,31 @@ class Candidate:
     @property
     def standard_error(self) -> float:
         """Standard error of the mean score over folds."""
-        return error_of_mean(self.scores) if np.isfinite(self.scores).all() else float("nan")
+        return float(error_of_mean(self.scores)) if np.isfinite(self.scores).all() else float("nan")
 
     def advantage(self, other: Candidate) -> tuple[float, float]:
-        """By how much the mean score is better than another's, and the standard error of that difference.
-
-        The difference is paired. Its error is the larger of that over folds and that over tasks: five folds say little
-        about it, and a gain in one task out of many is no gain to rely on.
-        """
-        by_fold = self.scores - other.scores
-        errors = [error_of_mean(by_fold)]
-        by_task = self.folds[:, TASKS:] - other.folds[:, TASKS:]
-        if by_task.shape[1]:
-            scored = ~np.isnan(by_task).all(axis=0)
-            errors.append(error_of_mean(np.nanmean(by_task[:, scored], axis=0)))
-        return float(by_fold.mean()), max(errors)
+        """By how much the mean score is better than another's, and the standard error of that paired difference."""
+        (mean,), (error,) = advantages(self, [other])
+        return float(mean), float(error)
 
     def beats(self, other: Candidate, margin: float) -> bool:
         """Whether the mean score is better than another's by so many standard errors of the difference."""
         return wins(self.advantage(other), margin)
+
+
+def advantages(one: Candidate, others: Sequence[Candidate]) -> tuple[Array, Array]:
+    """By how much a mean score is better than those of others, and the standard errors of the paired differences.
+
+    An error is the larger of that over folds and that over tasks: five folds say little about it, and a gain in one
+    task out of many is no gain to rely on.
+    """
+    difference = one.folds - np.stack([other.folds for other in others])
+    by_fold, by_task = difference[..., SCORE], difference[..., TASKS:]
+    error = error_of_mean(by_fold)
+    scored = ~np.isnan(by_task).all(axis=(0, 1))
+    if scored.any():
+        error = np.maximum(error, error_of_mean(np.nanmean(by_task[..., scored], axis=1)))
+    return by_fold.mean(axis=-1), error
 
 
 class ScoreTable:
@@ -446,7 +453,11 @@ class ScoreTable:
             How many to give at most.
         """
         others = sorted(self._scored(), key=lambda candidate: -candidate.mean)
-        near = [other for other in others if other is not chosen and not chosen.beats(other, 1.0)]
+        others = [other for other in others if other is not chosen]
+        if most == 1 or not others:
+            return [chosen]
+        gains, errors = advantages(chosen, others)
+        near = [other for other, far in zip(others, gains > errors, strict=True) if not far]
         return [chosen, *near[: most - 1]]
 
     def candidate(self, params: Params) -> Candidate:
@@ -467,8 +478,11 @@ class ScoreTable:
     def without(self, fold: int) -> ScoreTable:
         """The candidates with a score, by all folds but one."""
         part = copy(self)
-        left = [replace(c, folds=np.delete(c.folds, fold, axis=0)) for c in self._scored()]
-        part.candidates = {name_of(candidate.params): candidate for candidate in left}
+        part.candidates = {
+            name: replace(candidate, folds=np.delete(candidate.folds, fold, axis=0))
+            for name, candidate in self.candidates.items()
+            if np.isfinite(candidate.mean)
+        }
         return part
 
     def cv_results(self) -> dict[str, Any]:
