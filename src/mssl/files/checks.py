@@ -1,59 +1,79 @@
 """What a model file's objects have to be like: arrays and values of known names, checked before anyone uses them.
 
 A file with a fitting checksum can still hold anything. Whatever a fitted object is later used for (predicting, drawing,
-writing a report) relies on the kinds and shapes of the attributes below, and of the fields of ``Fitted``, which say
-them themselves; an attribute of another name is not relied on.
+writing a report) relies on the kinds and shapes that follow from annotations and fields of its class, or from the name
+of the attribute; an attribute of another name is not relied on.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, is_dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from mssl._typing import Labels
 from mssl.exceptions import ModelFileError
 from mssl.model.task_matrix import DENSE_UP_TO
 
-# The shape of each array of estimators that keep theirs one by one, and of the small classes: K tasks, d features, m
-# seasons, p penalties. Within one object a letter is one number.
-_NUMBERS = {
-    "means_": "K",
-    "normals_": "Km",
-    "location_": "K",
-    "covariance_": "KK",
-    "precision_": "KK",
-    "frequencies_": "pKK",
-    "mean_frequency_": "KK",
-    "W": "Kd",
-    "intercepts": "K",
-    "mean": "d",
-    "precision": "KK",
-    "reliability": "K",
-}
-_ANY_NUMBERS = {"reliability"}  # finite or not
+
+@dataclass(frozen=True)
+class _Rule:
+    """What an attribute is like: an annotation, a letter for each axis, the words of a text, all numbers finite."""
+
+    hint: str = "Any"
+    shape: str = ""
+    words: tuple[str, ...] = ()
+    finite: bool = False
+
+
+# The shapes of arrays whose classes do not say them: K tasks, d features, c columns, m seasons, p penalties. Within one
+# object a letter is one number.
+_SHAPES = {"means_": "K", "normals_": "Km", "location_": "K", "covariance_": "KK", "precision_": "KK", "W": "Kd"}
+_SHAPES |= {"frequencies_": "pKK", "mean_frequency_": "KK", "intercepts": "K", "mean": "d", "precision": "KK"}
 _LABELS = {"tasks_": "K", "feature_names_in_": "c", "seasons_": "m"}
-_PLACES = {"member_": "K"}  # whole numbers
-_OPTIONAL = {"precision", "mean"}
-
-
-_TOGETHER = {  # what a search is summed up by
-    "best_score_": ("best_index_", "best_params_", "cv_results_", "n_splits_"),
+_KNOWN = {name: _Rule(shape=shape, finite=True) for name, shape in _SHAPES.items()}
+_KNOWN |= {name: _Rule("Labels", shape) for name, shape in _LABELS.items()}
+_KNOWN |= {
+    "task_column": _Rule("Hashable"),
+    "n_features_in_": _Rule("int"),
+    "graph_": _Rule("TaskGraph | None"),
+    "_held_out": _Rule("HeldOut | None"),
+    "table": _Rule("TableSchema | None"),
+    "member_": _Rule("NDArray[np.int64]", "K"),
+    "reliability": _Rule(shape="K"),
 }
+_ERRORS = {  # what tells of the standard errors of a fit
+    "std": _Rule("Array | None", "Kd"),
+    "dof": _Rule("Array | None", "K"),
+    "log_likelihood": _Rule("float | None"),
+    "rows": _Rule("float | None"),
+}
+_SEARCH = {"best_score_", "best_index_", "best_params_", "cv_results_", "n_splits_"}  # all, or none of them
+_WORDS = {  # the words that a field of text may hold
+    ("TableSchema", "missing"): ("error", "drop", "mean", "indicator"),
+    ("FeatureEncoder", "missing"): ("error", "indicator"),
+    ("Options", "intercepts"): ("flat", "shrunk", "none"),
+    ("Options", "errors"): ("independent", "shared"),
+}
+# Classes without a missing number.
+_FINITE = {"MeanPosterior", "DualPosterior", "SharedPosterior", "JointPosterior", "JoinedTask", "Units"}
+_FINITE |= {"Curves", "Block", "ARD", "Exchangeable", "Dense", "Known", "PerTask", "SharedNoise"}
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0
 
 
-def _is_array(value: Any, kinds: str) -> bool:
+def _is_array(value: object, kinds: str) -> bool:
     return type(value) is np.ndarray and value.dtype.kind in kinds
 
 
@@ -77,33 +97,6 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "WeightPosterior": lambda value: _is("MeanPosterior | DualPosterior | SharedPosterior | JointPosterior", value),
 }
 _LIST = re.compile(r"(list|tuple|dict)\[(.*)\]")
-# Attributes of estimators and transformers, as annotations would say it.
-_ATTRIBUTES = {
-    "task_column": "Hashable",
-    "fitted_": "Fitted",
-    "n_features_in_": "int",
-    "n_iter_": "int",
-    "n_splits_": "int",
-    "best_index_": "int",
-    "best_score_": "float",
-    "best_params_": "dict[str, Any]",
-    "cv_results_": "dict[str, Any]",
-    "best_estimator_": "BaseEstimator",
-    "result_": "GraphicalLassoResult",
-    "graph_": "TaskGraph | None",
-    "maps_": "list[FeatureMap]",
-    "curves_": "list[Curves]",
-    "_held_out": "HeldOut | None",
-}
-_WORDS = {  # the words that a field of text may hold
-    ("TableSchema", "missing"): ("error", "drop", "mean", "indicator"),
-    ("FeatureEncoder", "missing"): ("error", "indicator"),
-    ("Options", "intercepts"): ("flat", "shrunk", "none"),
-    ("Options", "errors"): ("independent", "shared"),
-}
-# Classes without a missing number.
-_FINITE = {"MeanPosterior", "DualPosterior", "SharedPosterior", "JointPosterior", "JoinedTask", "Units"}
-_FINITE |= {"Curves", "Block", "ARD", "Exchangeable", "Dense", "Known", "PerTask", "SharedNoise"}
 
 
 def _is(hint: str, value: Any) -> bool:
@@ -126,108 +119,94 @@ def _is(hint: str, value: Any) -> bool:
     return len(parts) == len(value) and all(map(_is, parts, value))
 
 
-def check_object(name: str, state: Mapping[str, Any]) -> None:
+@cache
+def _rules(cls: Any) -> dict[str, _Rule]:
+    """What is known of the attributes of a class: from annotations of fields and of what is learned, and from names."""
+    rules = dict(_KNOWN)
+    of_fields = is_dataclass(cls) or hasattr(cls, "_fields")
+    fields = getattr(cls, "__dataclass_fields__", {})
+    for part in reversed(cls.__mro__):
+        for name, hint in vars(part).get("__annotations__", {}).items():
+            if not (of_fields or name.endswith("_")) or name == "table":
+                continue
+            rule, says = rules.get(name, _Rule()), dict(fields[name].metadata) if name in fields else {}
+            says.setdefault("words", _WORDS.get((cls.__name__, name), ()))
+            says.setdefault("finite", rule.finite or cls.__name__ in _FINITE)
+            # Named tuples keep the word of an annotation in an object.
+            rules[name] = replace(rule, hint=str(getattr(hint, "__forward_arg__", hint)), **says)
+    return rules
+
+
+def check_object(cls: Any, state: Mapping[str, Any]) -> None:
     """Raise where an attribute of a known name is not what the class keeps under it.
 
     Parameters
     ----------
-    name : str
-        Name of the class.
+    cls : type
+        The class.
     state : mapping
         The object's attributes.
 
     Examples
     --------
-    >>> check_object("StabilitySelection", {"tasks_": np.array(["a", "a"])})
+    >>> from mssl import StabilitySelection
+    >>> check_object(StabilitySelection, {"tasks_": np.array(["a", "a"])})
     Traceback (most recent call last):
     mssl.exceptions.ModelFileError: tasks_ of StabilitySelection holds a name twice
     """
-    for known, others in _TOGETHER.items():
-        for attribute in others:
-            if known in state and attribute not in state:
-                raise ModelFileError(f"{attribute} of {name} is missing")
+    name = cls.__name__
+    if name in ("Fitted", "Input"):  # checked together, with the estimator
+        return
+    lost = sorted(_SEARCH - state.keys()) if "best_score_" in state else []
+    if lost:
+        raise ModelFileError(f"{lost[0]} of {name} is missing")
     sizes: dict[str, int] = {}
-    for attribute, value in state.items():
-        where = f"{attribute} of {name}"
-        if attribute in _ATTRIBUTES and not _is(_ATTRIBUTES[attribute], value):
-            raise ModelFileError(f"{where} is not of the kind {_ATTRIBUTES[attribute]}")
-        if (value is None and attribute in _OPTIONAL) or isinstance(value, str | bool):  # said by its class
-            continue
-        if attribute in _NUMBERS:
-            _check_array(where, value, _NUMBERS[attribute], sizes)
-            _check_numbers(where, value, finite=attribute not in _ANY_NUMBERS)
-        elif attribute in _LABELS:
-            _check_array(where, value, _LABELS[attribute], sizes)
-            _check_labels(where, value, unique=True)
-        elif attribute in _PLACES:
-            _check_array(where, value, _PLACES[attribute], sizes)
+    _check(name, _rules(cls), state, sizes)
     fitted = state.get("fitted_")
-    if fitted is not None:
-        _check_fitted(fitted)
+    if fitted is None:
+        return
+    _check_fitted(fitted)
     places = state.get("member_")
-    if places is not None and (places.dtype.kind != "i" or not np.all((places >= 0) & (places < _n_features(fitted)))):
+    if places is not None and not np.all((places >= 0) & (places < len(fitted.input.features))):
         raise ModelFileError(f"member_ of {name} points outside of the features")
-    if fitted is not None and not _counts_columns(state, fitted.input, sizes):
+    if not _counts_columns(state, fitted.input, sizes):
         raise ModelFileError(f"n_features_in_ of {name} is not the number of its columns")
 
 
 def _check_fitted(fitted: Any) -> None:
-    """Raise where arrays of a fit are not of the shapes that its fields promise, or not of numbers or names."""
-    parts: dict[str, Mapping[str, Any]] = {}
-    state: dict[str, Any] = {}
-    for of in (fitted, fitted.input):
-        check_promises(type(of), vars(of))
-        parts |= {f.name: f.metadata for f in fields(of)}
-        state |= vars(of)
-    if not _is("TableSchema | None", fitted.input.table):
-        raise ModelFileError("table_ is no schema of a table")
-    if fitted.errors is not None:
-        figures = {
-            "std": "Array | None",
-            "dof": "Array | None",
-            "log_likelihood": "float | None",
-            "rows": "float | None",
-        }
-        if fitted.errors.keys() != figures.keys() or not all(map(_is, figures.values(), fitted.errors.values())):
-            raise ModelFileError("errors_ holds what are no standard errors")
-        parts |= {"std": {"shape": "Kd", "finite": False}, "dof": {"shape": "K", "finite": False}}
-        state |= fitted.errors
+    """Raise where a fit and its input are not what their fields promise; they share tasks and features."""
     sizes = {"2": 2}
-    for name, says in parts.items():
-        value, where = state.get(name), f"{name}_"
-        if value is None and name in ("tasks", "features"):
-            raise ModelFileError(f"{where} is missing")
-        if "words" in says and value not in says["words"]:
-            raise ModelFileError(f"{where} is not one of {', '.join(says['words'])}")
-        if value is None or "shape" not in says:
+    for of in (fitted, fitted.input):
+        kind: Any = type(of)
+        _check(kind.__name__, _rules(kind), vars(of), sizes)
+    for name in ("tasks", "features"):
+        if vars(fitted.input)[name] is None:
+            raise ModelFileError(f"{name}_ is missing")
+    if fitted.errors is not None:
+        if fitted.errors.keys() != _ERRORS.keys():
+            raise ModelFileError("errors_ holds what are no standard errors")
+        _check("errors_", _ERRORS, fitted.errors, sizes)
+
+
+def _check(name: str, rules: Mapping[str, _Rule], state: Mapping[str, Any], sizes: dict[str, int]) -> None:
+    """Raise unless the attributes of an object are of their kinds, shapes, words and numbers."""
+    for attribute, value in state.items():
+        rule, where = rules.get(attribute, _Rule()), f"{attribute} of {name}"
+        if not _is(rule.hint, value):
+            raise ModelFileError(f"{where} is not of the kind {rule.hint}")
+        if rule.words and value not in rule.words:
+            raise ModelFileError(f"{where} is not one of {', '.join(rule.words)}")
+        if value is None or isinstance(value, str | bool):
             continue
-        _check_array(where, value, says["shape"], sizes)
-        if name in ("tasks", "features", "classes"):
-            _check_labels(where, value, unique=name != "features")
-        else:
-            _check_numbers(where, value, finite=says["finite"])
+        if rule.shape:
+            _check_shape(where, value, rule.shape, sizes)
+        if rule.shape and "Labels" in rule.hint:
+            _check_labels(where, value, unique=attribute != "features")
+        elif rule.finite and (rule.shape or isinstance(value, np.ndarray) or _is_number(value)):
+            _check_numbers(where, value)
 
 
-def check_promises(cls: type[Any], state: Mapping[str, Any]) -> None:
-    """Raise where a field of a dataclass or named tuple is not of the kind that its annotation says."""
-    for part in cls.__mro__:
-        for name, hint in vars(part).get("__annotations__", {}).items():
-            value: Any = state.get(name)
-            kind = str(getattr(hint, "__forward_arg__", hint))  # what named tuples keep of the word
-            if name not in state:
-                continue
-            if not _is(kind, value) or value not in _WORDS.get((cls.__name__, name), (value,)):
-                raise ModelFileError(f"{name} of {cls.__name__} is not of the kind {kind}")
-            numbers = isinstance(value, np.ndarray) or _is_number(value)
-            if cls.__name__ in _FINITE and numbers and not np.isfinite(value).all():
-                raise ModelFileError(f"{name} of {cls.__name__} holds what is no finite number")
-
-
-def _n_features(fitted: Any) -> int:
-    return 0 if fitted is None else len(fitted.input.features)
-
-
-def _counts_columns(state: Mapping[str, Any], known: Any, sizes: dict[str, int]) -> bool:
+def _counts_columns(state: Mapping[str, Any], known: Any, sizes: Mapping[str, int]) -> bool:
     """Whether ``n_features_in_`` is the number of columns that features are made of, and of one that holds tasks."""
     count = state.get("n_features_in_")
     if known.encoder is not None:
@@ -238,20 +217,20 @@ def _counts_columns(state: Mapping[str, Any], known: Any, sizes: dict[str, int])
     return count == sizes.get("c", count) and count in (columns, with_tasks)
 
 
-def _check_labels(where: str, value: Any, unique: bool) -> None:
+def _check_labels(where: str, value: Labels, unique: bool) -> None:
     if unique and len(set(value.tolist())) < len(value):
         raise ModelFileError(f"{where} holds a name twice")
     if value.dtype.kind == "f" and np.isnan(value).any():
         raise ModelFileError(f"{where} holds what is no name")
 
 
-def _check_numbers(where: str, value: Any, finite: bool) -> None:
-    entries = value.data if sparse.issparse(value) else value
-    if value.dtype not in (np.float64, np.float32) or (finite and not np.isfinite(entries).all()):
+def _check_numbers(where: str, value: Any) -> None:
+    entries = value.data if sparse.issparse(value) else np.asarray(value)
+    if entries.dtype == np.float16 or entries.dtype.kind not in "fiub" or not np.isfinite(entries).all():
         raise ModelFileError(f"{where} holds what is no finite number")
 
 
-def _check_array(where: str, value: Any, letters: str, sizes: dict[str, int]) -> None:
+def _check_shape(where: str, value: Any, letters: str, sizes: dict[str, int]) -> None:
     """Raise unless a value is an array whose shape agrees with the sizes known so far; learn those not yet known."""
     many = letters == "KK" and sparse.issparse(value) and value.format == "csr" and value.shape[0] > DENSE_UP_TO
     if type(value) is not np.ndarray and not many:

@@ -1,9 +1,9 @@
 """Fitted objects as plain JSON values and arrays, and back, without ever executing anything from a file.
 
 Five kinds of objects can be written: estimators (structures, penalties and splitters among them), losses, data classes,
-named tuples and enumerations. Those of mssl are named by the words of ``WORDS``, which never change: when a class moves
-or is renamed, its word stays and only the right-hand side of the table changes. Those of users are named by their
-own class name, and are read only where the caller hands the class in. A file never decides what is imported.
+named tuples and enumerations. Those of mssl are named by the words of ``WORDS``, which never change: a class that moves
+gets another module in the table, a class that is renamed keeps its word. Those of users are named by their own class
+name, and are read only where the caller hands the class in. A file never decides what is imported.
 
 Files of version 1 named classes by their module paths, files of version 2 held fitted attributes one by one. Where the
 attributes of a class have changed since version n, the class has a class method ``_state_from_version_n(state)``, which
@@ -21,130 +21,83 @@ from enum import Enum
 from functools import cached_property
 from importlib import import_module
 from inspect import Parameter, getattr_static, signature
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import BaseCrossValidator
 
+from mssl._typing import Labels
 from mssl._validation import refused
 from mssl.exceptions import ModelFileError
-from mssl.files.checks import check_object, check_promises
+from mssl.files.checks import check_object
 from mssl.graph.tests import Later
 from mssl.losses import Loss
 
 VERSION = 3  # of the format that is written; versions up to it are read
-WORDS = {
-    "mssl_regressor": "mssl.estimators.MSSLRegressor",
-    "mssl_classifier": "mssl.estimators.MSSLClassifier",
-    "multi_task_glm": "mssl.estimators.MultiTaskGLM",
-    "multi_task_classifier": "mssl.estimators.MultiTaskClassifier",
-    "bayesian_mssl_regressor": "mssl.estimators.bayesian.BayesianMSSLRegressor",
-    "bayesian_mssl_classifier": "mssl.estimators.bayesian.BayesianMSSLClassifier",
-    "fitted": "mssl.estimators.fitted.Fitted",
-    "fitted_input": "mssl.estimators.fitted.Input",
-    "ensemble": "mssl.evidence.choice.Ensemble",
-    "held_out": "mssl.metrics.HeldOut",
-    "ensemble_member": "mssl.evidence.choice.Member",
-    "evidence_fit": "mssl.evidence.fit.EvidenceFit",
-    "evidence_options": "mssl.evidence.fit.Options",
-    "evidence_units": "mssl.evidence.fit.Units",
-    "joined_task": "mssl.evidence.fit.JoinedTask",
-    "prior_columns": "mssl.evidence.version_2.Columns",
-    "hyperparameters": "mssl.evidence.version_2.Hyper",
-    "prior": "mssl.evidence.prior.Prior",
-    "prior_block": "mssl.evidence.prior.Block",
-    "equal_features": "mssl.evidence.prior.Equal",
-    "relevances": "mssl.evidence.prior.ARD",
-    "exchangeable": "mssl.evidence.kernels.Exchangeable",
-    "dense_covariance": "mssl.evidence.kernels.Dense",
-    "known_relation": "mssl.evidence.kernels.Known",
-    "noise_per_task": "mssl.evidence.noise.PerTask",
-    "shared_noise": "mssl.evidence.noise.SharedNoise",
-    "mean_posterior": "mssl.evidence.posterior.MeanPosterior",
-    "dual_posterior": "mssl.evidence.posterior.DualPosterior",
-    "shared_posterior": "mssl.evidence.posterior.SharedPosterior",
-    "joint_posterior": "mssl.evidence.posterior.JointPosterior",
-    "calibration": "mssl.losses.Calibration",
-    "average_model": "mssl.estimators.baselines.AverageModel",
-    "best_member": "mssl.estimators.baselines.BestMember",
-    "climatology": "mssl.estimators.baselines.Climatology",
-    "mssl_regressor_cv": "mssl.model_selection.MSSLRegressorCV",
-    "mssl_classifier_cv": "mssl.model_selection.MSSLClassifierCV",
-    "multi_task_glm_cv": "mssl.model_selection.MultiTaskGLMCV",
-    "stability_selection": "mssl.model_selection.StabilitySelection",
-    "task_k_fold": "mssl.data.folds.TaskKFold",
-    "moving_window_split": "mssl.data.folds.MovingWindowSplit",
-    "task_group_k_fold": "mssl.data.folds.TaskGroupKFold",
-    "task_block_k_fold": "mssl.data.folds.TaskBlockKFold",
-    "task_time_series_split": "mssl.data.folds.TaskTimeSeriesSplit",
-    "gaussian": "mssl.losses.Gaussian",
-    "bernoulli": "mssl.losses.Bernoulli",
-    "huber": "mssl.losses.Huber",
-    "poisson": "mssl.losses.Poisson",
-    "gamma": "mssl.losses.Gamma",
-    "l1": "mssl.penalties.L1",
-    "elastic_net": "mssl.penalties.ElasticNet",
-    "adaptive_l1": "mssl.penalties.AdaptiveL1",
-    "mcp": "mssl.penalties.MCP",
-    "l21": "mssl.penalties.L21",
-    "nuclear": "mssl.penalties.Nuclear",
-    "dirty": "mssl.penalties.Dirty",
-    "cluster_norm": "mssl.penalties.ClusterNorm",
-    "independent": "mssl.structures.Independent",
-    "one_ridge": "mssl.structures.fixed.OneRidge",
-    "fixed_precision": "mssl.structures.FixedPrecision",
-    "known_edges": "mssl.structures.KnownEdges",
-    "graph_laplacian": "mssl.structures.GraphLaplacian",
-    "mean_regularized": "mssl.structures.MeanRegularized",
-    "pooled": "mssl.structures.Pooled",
-    "sparse_precision": "mssl.structures.SparsePrecision",
-    "latent_sparse_precision": "mssl.structures.LatentSparsePrecision",
-    "latent_parts": "mssl.structures.latent.LatentParts",
-    "task_covariance": "mssl.structures.TaskCovariance",
-    "clustered": "mssl.structures.Clustered",
-    "frame": "mssl.structures.base.StructureScale",
-    "structure_step": "mssl.structures.base.StructureStep",
-    "fit_result": "mssl.solvers.alternation.FitResult",
-    "record": "mssl.solvers.alternation.Record",
-    "status": "mssl.solvers.base.Status",
-    "graphical_lasso": "mssl.glasso.GraphicalLasso",
-    "graphical_lasso_cv": "mssl.glasso.GraphicalLassoCV",
-    "graphical_lasso_result": "mssl.glasso.solver.GraphicalLassoResult",
-    "glasso_status": "mssl.glasso.solver.GlassoStatus",
-    "task_graph": "mssl.graph.TaskGraph",
-    "graph_evidence": "mssl.graph.tests.GraphEvidence",
-    "untested": "mssl.graph.tests.Untested",
-    "feature_blocks": "mssl.features.FeatureBlocks",
-    "linear_map": "mssl.features.Linear",
-    "spline_map": "mssl.features.Spline",
-    "spline_curves": "mssl.features.maps.Curves",
-    "interactions_map": "mssl.features.Interactions",
-    "transformed_map": "mssl.features.maps.Transformed",
-    "table_schema": "mssl.files.tables.TableSchema",
-    "column_schema": "mssl.data.encoding.ColumnSchema",
-    "target_transform": "mssl.data.targets.TargetTransform",
-    "feature_encoder": "mssl.data.encoding.FeatureEncoder",
+# The classes that files hold, by their modules. The word of a class in files is its name in small letters, with an
+# underscore before each part; where a class was renamed, its word is the one that _WORDS has for it.
+_CLASSES = {
+    "mssl.estimators": "MSSLRegressor MSSLClassifier MultiTaskGLM MultiTaskClassifier",
+    "mssl.estimators.baselines": "AverageModel BestMember Climatology",
+    "mssl.estimators.bayesian": "BayesianMSSLRegressor BayesianMSSLClassifier",
+    "mssl.estimators.fitted": "Fitted Input",
+    "mssl.evidence.choice": "Ensemble Member",
+    "mssl.evidence.fit": "EvidenceFit Options Units JoinedTask",
+    "mssl.evidence.kernels": "Exchangeable Dense Known",
+    "mssl.evidence.noise": "PerTask SharedNoise",
+    "mssl.evidence.posterior": "MeanPosterior DualPosterior SharedPosterior JointPosterior",
+    "mssl.evidence.prior": "Prior Block Equal ARD",
+    "mssl.evidence.version_2": "Columns Hyper",
+    "mssl.data.encoding": "ColumnSchema FeatureEncoder",
+    "mssl.data.folds": "TaskKFold MovingWindowSplit TaskGroupKFold TaskBlockKFold TaskTimeSeriesSplit",
+    "mssl.data.targets": "TargetTransform",
+    "mssl.features": "FeatureBlocks Linear Spline Interactions",
+    "mssl.features.maps": "Curves Transformed",
+    "mssl.files.tables": "TableSchema",
+    "mssl.glasso": "GraphicalLasso GraphicalLassoCV",
+    "mssl.glasso.solver": "GraphicalLassoResult GlassoStatus",
+    "mssl.graph": "TaskGraph",
+    "mssl.graph.tests": "GraphEvidence Untested",
+    "mssl.losses": "Calibration Gaussian Bernoulli Huber Poisson Gamma",
+    "mssl.metrics": "HeldOut",
+    "mssl.model_selection": "MSSLRegressorCV MSSLClassifierCV MultiTaskGLMCV StabilitySelection",
+    "mssl.penalties": "L1 ElasticNet AdaptiveL1 MCP L21 Nuclear Dirty ClusterNorm",
+    "mssl.solvers.alternation": "FitResult Record",
+    "mssl.solvers.base": "Status",
+    "mssl.structures": "Independent FixedPrecision KnownEdges GraphLaplacian MeanRegularized Pooled SparsePrecision "
+    "LatentSparsePrecision TaskCovariance Clustered",
+    "mssl.structures.base": "StructureScale StructureStep",
+    "mssl.structures.fixed": "OneRidge",
+    "mssl.structures.latent": "LatentParts",
     # Steps of pipelines: transformers that hold numbers, text and arrays alone.
-    "pipeline": "sklearn.pipeline.Pipeline",
-    "column_transformer": "sklearn.compose.ColumnTransformer",
-    "function_transformer": "sklearn.preprocessing.FunctionTransformer",
-    "standard_scaler": "sklearn.preprocessing.StandardScaler",
-    "min_max_scaler": "sklearn.preprocessing.MinMaxScaler",
-    "max_abs_scaler": "sklearn.preprocessing.MaxAbsScaler",
-    "robust_scaler": "sklearn.preprocessing.RobustScaler",
-    "normalizer": "sklearn.preprocessing.Normalizer",
-    "power_transformer": "sklearn.preprocessing.PowerTransformer",
-    "quantile_transformer": "sklearn.preprocessing.QuantileTransformer",
-    "polynomial_features": "sklearn.preprocessing.PolynomialFeatures",
-    "one_hot_encoder": "sklearn.preprocessing.OneHotEncoder",
-    "ordinal_encoder": "sklearn.preprocessing.OrdinalEncoder",
-    "simple_imputer": "sklearn.impute.SimpleImputer",
-    "variance_threshold": "sklearn.feature_selection.VarianceThreshold",
-    "pca": "sklearn.decomposition.PCA",
-    "truncated_svd": "sklearn.decomposition.TruncatedSVD",
+    "sklearn.compose": "ColumnTransformer",
+    "sklearn.decomposition": "PCA TruncatedSVD",
+    "sklearn.feature_selection": "VarianceThreshold",
+    "sklearn.impute": "SimpleImputer",
+    "sklearn.pipeline": "Pipeline",
+    "sklearn.preprocessing": "FunctionTransformer StandardScaler MinMaxScaler MaxAbsScaler RobustScaler Normalizer "
+    "PowerTransformer QuantileTransformer PolynomialFeatures OneHotEncoder OrdinalEncoder",
+}
+_WORDS = {
+    "Member": "ensemble_member",
+    "Options": "evidence_options",
+    "Units": "evidence_units",
+    "Columns": "prior_columns",
+    "Hyper": "hyperparameters",
+    "MultiTaskGLMCV": "multi_task_glm_cv",
+    "StructureScale": "frame",
+    "Linear": "linear_map",
+    "Spline": "spline_map",
+    "Curves": "spline_curves",
+    "Interactions": "interactions_map",
+}
+_PARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")  # where a word begins within a class's name
+WORDS = {
+    _WORDS.get(name, _PARTS.sub("_", name).lower()): f"{home}.{name}"
+    for home, names in _CLASSES.items()
+    for name in names.split()
 }
 # What fitted models hold besides, for what is computed when it is asked for; files of mssl hold what it gives.
 _INPUTS = (
@@ -183,12 +136,12 @@ _SPARSE: dict[str, Any] = {
     kind.__name__: kind for kind in (sparse.csr_array, sparse.csc_array, sparse.csr_matrix, sparse.csc_matrix)
 }
 _THIN_FROM = 2**14  # entries from which on a table of mostly zeros is written as its other entries alone
-_MOST_FILLED = (
-    2**30
-)  # bytes of zeros that a file may stand for: 16 tables of 2000 tasks, and a bound for a hostile file
+# Bytes of zeros that a file may stand for: 16 tables of 2000 tasks, and a bound for a hostile file.
+_MOST_FILLED = 2**30
 _DTYPE = re.compile(r"[<>|=][biufcUSmM][0-9]{1,4}(\[[a-zA-Z0-9]{1,6}\])?")
 _STORED_KINDS = "biufcUSmM"  # NumPy's kinds whose bytes say all: no objects, no records
 _WITH_PARAMETERS = (BaseEstimator, BaseCrossValidator, Loss)
+_Entry: TypeAlias = dict[str, Any]  # a JSON object with a tag
 
 
 class UnknownClassError(ModelFileError):
@@ -199,11 +152,11 @@ class Encoder:
     """Turns values into JSON, collecting arrays; an array that occurs twice is collected once."""
 
     def __init__(self) -> None:
-        self.arrays: list[NDArray[Any]] = []
-        self._places: dict[int, tuple[int, NDArray[Any]]] = {}  # with the array itself, so that its id stays its own
-        self._user_classes: dict[str, type[Any]] = {}
+        self.arrays: list[Labels] = []
+        self._places: dict[int, tuple[int, Labels]] = {}  # with the array itself, so that its id stays its own
+        self._user_classes: dict[str, type] = {}
 
-    def encode(self, value: Any, value_path: str) -> Any:
+    def encode(self, value: Any, value_path: str) -> object:
         """Return the JSON form; ``value_path`` (such as ``model.structure.alpha``) names the value in errors."""
         if value is None or type(value) in (bool, int, str):
             return value
@@ -233,14 +186,13 @@ class Encoder:
             return self.encode(value.saved(), value_path)
         return self._object(value, value_path)
 
-    def _scalar(self, value: np.generic, value_path: str) -> Any:
-        kind = next((name for name, known in _SCALARS.items() if type(value) is known), None)
-        if kind is None:
+    def _scalar(self, value: np.generic, value_path: str) -> _Entry:
+        kind = type(value).__name__
+        if _SCALARS.get(kind) is not type(value):
             return {"#": "item", "v": self._array(np.asarray(value), value_path)}
-        plain = value.item()
-        return {"#": "scalar", "kind": kind, "v": self.encode(plain, value_path)}
+        return {"#": "scalar", "kind": kind, "v": self.encode(value.item(), value_path)}
 
-    def _array(self, value: NDArray[Any], value_path: str) -> Any:
+    def _array(self, value: Labels, value_path: str) -> _Entry:
         if value.dtype.kind == "O":
             items = self.encode(value.ravel().tolist(), value_path)
             return {"#": "objects", "shape": list(value.shape), "v": items}
@@ -260,7 +212,7 @@ class Encoder:
             self.arrays += [kept, flat[kept]]
         return {"#": "thin", "shape": list(value.shape), "order": order, "v": place}
 
-    def _object(self, value: Any, value_path: str) -> Any:
+    def _object(self, value: object, value_path: str) -> _Entry:
         cls = type(value)
         if not _is_storable(cls):
             raise ModelFileError(
@@ -278,7 +230,7 @@ class Encoder:
             return {"#": "enum", **name, "v": value.name.lower()}
         return {"#": "object", **name, "v": {k: self.encode(v, f"{value_path}.{k}") for k, v in _state(value)}}
 
-    def _check_user_class(self, cls: type[Any], value: Any, value_path: str) -> None:
+    def _check_user_class(self, cls: type, value: object, value_path: str) -> None:
         """Raise where an object could be written to a file but not be read from it."""
         if self._user_classes.setdefault(cls.__name__, cls) is not cls:
             raise ModelFileError(
@@ -293,12 +245,12 @@ class Encoder:
             )
 
 
-def _bits(values: NDArray[Any]) -> NDArray[Any]:
+def _bits(values: Labels) -> Labels:
     """Numbers or truth values as whole numbers that are 0 for 0 alone, not for −0."""
     return values.view(f"u{values.dtype.itemsize}")
 
 
-def _is_thin(value: NDArray[Any]) -> bool:
+def _is_thin(value: Labels) -> bool:
     """Whether a table has so few entries other than zero that they and their places take less than half its bytes."""
     if value.ndim != 2 or value.size < _THIN_FROM or value.dtype not in (np.dtype(float), np.dtype(bool)):
         return False
@@ -306,15 +258,15 @@ def _is_thin(value: NDArray[Any]) -> bool:
     return bool(2 * entries * (value.dtype.itemsize + 8) < value.nbytes)
 
 
-def _is_storable(cls: type[Any]) -> bool:
+def _is_storable(cls: type) -> bool:
     """Whether objects of a class are of one of the five kinds."""
     named_tuple = issubclass(cls, tuple) and hasattr(cls, "_fields")
     return named_tuple or issubclass(cls, (Enum, *_WITH_PARAMETERS)) or dataclasses.is_dataclass(cls)
 
 
-def _class_of(word: str) -> type[Any]:
+def _class_of(word: str) -> type:
     module, _, name = WORDS[word].rpartition(".")
-    cls: type[Any] = getattr(import_module(module), name)
+    cls: type = getattr(import_module(module), name)
     return cls
 
 
@@ -339,7 +291,7 @@ def skops_types() -> list[str]:
     return [*(f"{cls.__module__}.{cls.__qualname__}" for cls in classes), *_INPUTS]
 
 
-def belongs_to_run(name: str, value: Any) -> bool:
+def belongs_to_run(name: str, value: object) -> bool:
     """Whether a parameter names files to read or write (a number does not), or asks for more processes than can be."""
     if name == "n_jobs":
         return value is not None and not (isinstance(value, int | np.integer) and value <= _MOST_JOBS)
@@ -354,7 +306,7 @@ def _parameters(cls: type[Any]) -> set[str]:
     return {name for name, parameter in signature(cls).parameters.items() if parameter.kind not in open_ended}
 
 
-def _state(value: Any) -> list[tuple[str, Any]]:
+def _state(value: object) -> list[tuple[str, object]]:
     """Name and value of everything that makes up an object of one of the known kinds."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return list(zip(value._fields, value, strict=True))
@@ -380,14 +332,14 @@ class Decoder:
         Classes of the user that the file may hold objects of.
     """
 
-    def __init__(self, arrays: list[NDArray[Any]], version: int = VERSION, classes: Iterable[type[Any]] = ()) -> None:
+    def __init__(self, arrays: list[Labels], version: int = VERSION, classes: Iterable[type] = ()) -> None:
         self.arrays = arrays
         self.version = version
         self._user_classes = {cls.__name__: cls for cls in classes}
         self._used: set[int] = set()
-        self._thin: dict[int, NDArray[Any]] = {}
+        self._thin: dict[int, Labels] = {}
 
-    def model(self, value: Any) -> Any:
+    def model(self, value: object) -> BaseEstimator:
         """Return the estimator that the JSON stands for; every array has to have its place in it."""
         model = self.decode(value)
         if not isinstance(model, BaseEstimator):
@@ -396,7 +348,7 @@ class Decoder:
             raise ModelFileError("it holds arrays that belong to nothing")
         return model
 
-    def decode(self, value: Any, depth: int = 0) -> Any:
+    def decode(self, value: object, depth: int = 0) -> Any:
         """Return the value that the JSON stands for."""
         if depth > _DEPTH:
             raise ModelFileError(f"values are nested more than {_DEPTH} deep; no model is.")
@@ -409,37 +361,37 @@ class Decoder:
             raise ModelFileError(f"the header holds an unknown kind of value, {str(value.get('#'))[:40]!r}.")
         return reader(value, depth + 1)
 
-    def _read_float(self, value: dict[str, Any], depth: int) -> float:
+    def _read_float(self, value: _Entry, depth: int) -> float:
         return _FLOATS[value["v"]]
 
-    def _read_dtype(self, value: dict[str, Any], depth: int) -> np.dtype[Any]:
+    def _read_dtype(self, value: _Entry, depth: int) -> np.dtype:
         if type(value["v"]) is not str or not _DTYPE.fullmatch(value["v"]):
             raise ModelFileError("the header holds a type of numbers that is none.")
         return np.dtype(value["v"])
 
-    def _read_number_type(self, value: dict[str, Any], depth: int) -> type[Any]:
+    def _read_number_type(self, value: _Entry, depth: int) -> type:
         return self._read_dtype(value, depth).type
 
-    def _read_slice(self, value: dict[str, Any], depth: int) -> slice:
+    def _read_slice(self, value: _Entry, depth: int) -> slice:
         ends = self._items(value["v"], depth)
         if len(ends) != 3 or not all(end is None or type(end) is int for end in ends):
             raise ModelFileError("the header holds a slice that is none.")
         return slice(*ends)
 
-    def _read_tuple(self, value: dict[str, Any], depth: int) -> tuple[Any, ...]:
+    def _read_tuple(self, value: _Entry, depth: int) -> tuple[object, ...]:
         return tuple(self._items(value["v"], depth))
 
-    def _read_dict(self, value: dict[str, Any], depth: int) -> dict[Any, Any]:
+    def _read_dict(self, value: _Entry, depth: int) -> dict[object, object]:
         return {self.decode(key, depth): self.decode(content, depth) for key, content in value["v"]}
 
-    def _read_array(self, value: dict[str, Any], depth: int) -> NDArray[Any]:
+    def _read_array(self, value: _Entry, depth: int) -> Labels:
         place = value["v"]
         if type(place) is not int or not 0 <= place < len(self.arrays):
             raise ModelFileError(f"the header names array {str(place)[:40]}, of {len(self.arrays)}.")
         self._used.add(place)
         return self.arrays[place]
 
-    def _read_thin(self, value: dict[str, Any], depth: int) -> NDArray[Any]:
+    def _read_thin(self, value: _Entry, depth: int) -> Labels:
         """A table of mostly zeros from the places and values of its other entries."""
         place, shape = value["v"], tuple(int(size) for size in value["shape"])
         if place in self._thin:
@@ -457,50 +409,48 @@ class Decoder:
         self._thin[place] = table.reshape(shape, order="F" if value["order"] == "F" else "C")
         return self._thin[place]
 
-    def _read_item(self, value: dict[str, Any], depth: int) -> Any:
+    def _read_item(self, value: _Entry, depth: int) -> object:
         return self.decode(value["v"], depth)[()]
 
-    def _read_scalar(self, value: dict[str, Any], depth: int) -> Any:
+    def _read_scalar(self, value: _Entry, depth: int) -> object:
         plain = self.decode(value["v"], depth)
         if type(plain) not in (bool, int, float, str):
             raise ModelFileError("a number in the header is none.")
         return _SCALARS[value["kind"]](plain)
 
-    def _read_objects(self, value: dict[str, Any], depth: int) -> NDArray[Any]:
+    def _read_objects(self, value: _Entry, depth: int) -> Labels:
         items = self._items(value["v"], depth)
         flat = np.empty(len(items), dtype=object)
         flat[:] = items
         return flat.reshape([int(size) for size in value["shape"]])
 
-    def _read_sparse(self, value: dict[str, Any], depth: int) -> Any:
+    def _read_sparse(self, value: _Entry, depth: int) -> object:
         data, indices, indptr = (self.decode(value[name], depth) for name in ("data", "indices", "indptr"))
         matrix = _SPARSE[value["kind"]]((data, indices, indptr), shape=tuple(value["shape"]))
         matrix.check_format(full_check=True)
         return matrix
 
-    def _read_enum(self, value: dict[str, Any], depth: int) -> Enum:
+    def _read_enum(self, value: _Entry, depth: int) -> Enum:
         cls = self._class(value)
         if not issubclass(cls, Enum):
             raise ModelFileError(f"{cls.__name__} is no enumeration.")
         return {member.name.lower(): member for member in cls}[value["v"].lower()]
 
-    def _read_object(self, value: dict[str, Any], depth: int) -> Any:
+    def _read_object(self, value: _Entry, depth: int) -> object:
         cls = self._class(value)
         state = {name: self.decode(content, depth) for name, content in value["v"].items()}
         for version in range(self.version, VERSION):
             if hasattr(cls, f"_state_from_version_{version}"):
                 state = getattr(cls, f"_state_from_version_{version}")(state)
         if "user_class" not in value:
-            check_object(cls.__name__, state)
+            check_object(cls, state)
         if issubclass(cls, tuple) or dataclasses.is_dataclass(cls):
-            if "user_class" not in value:
-                check_promises(cls, state)
             return cls(**state)
         if not issubclass(cls, _WITH_PARAMETERS):
             raise ModelFileError(f"{cls.__name__} is no kind of object that a model holds.")
         return _with_parameters(cls, state)
 
-    def _class(self, value: dict[str, Any]) -> type[Any]:
+    def _class(self, value: _Entry) -> type:
         """The class that an entry names: a word of the table, or a class that the caller handed in."""
         if "user_class" in value:
             name = str(value["user_class"])
@@ -518,7 +468,7 @@ class Decoder:
             )
         return _class_of(word)
 
-    def _items(self, value: Any, depth: int) -> list[Any]:
+    def _items(self, value: object, depth: int) -> list[Any]:
         if not isinstance(value, list):
             raise ModelFileError("a list in the header is none.")
         return [self.decode(item, depth) for item in value]
@@ -536,7 +486,7 @@ def _unknown_class(name: str) -> ModelFileError:
     )
 
 
-def check_classes(classes: Iterable[type[Any]]) -> list[type[Any]]:
+def check_classes(classes: Iterable[type]) -> list[type]:
     """The classes that a user hands in for reading; each has to be of a kind that a file can hold."""
     given = list(classes) if np.iterable(classes) else [classes]
     names = [getattr(cls, "__name__", "") for cls in given]
@@ -548,7 +498,7 @@ def check_classes(classes: Iterable[type[Any]]) -> list[type[Any]]:
     return given
 
 
-def _with_parameters(cls: type[Any], state: dict[str, Any]) -> Any:
+def _with_parameters(cls: type, state: dict[str, Any]) -> object:
     """An estimator, splitter or loss with these parameters and further attributes.
 
     A parameter that the class got after the file was written has its default; old names are read as ever.
@@ -572,7 +522,7 @@ def _with_parameters(cls: type[Any], state: dict[str, Any]) -> Any:
     return model
 
 
-def _hides(cls: type[Any], name: str) -> bool:
+def _hides(cls: type, name: str) -> bool:
     """Whether an attribute of that name would hide a method or a property of the class."""
     found = getattr_static(cls, name, None)
     return callable(found) or hasattr(type(found), "__get__")
