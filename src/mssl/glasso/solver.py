@@ -19,11 +19,11 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg.lapack import dpotrf, dpotri
 
 from mssl import kernels
-from mssl._typing import Array
+from mssl._typing import Array, Index, Mask
 from mssl._validation import check_array, check_choice, check_instance, check_number, check_whole_number, refused
 from mssl.exceptions import DataError, ParameterError
 from mssl.glasso.admm import Point, alternate
@@ -87,7 +87,7 @@ class GraphicalLassoResult:
     objective: float
     status: GlassoStatus
     n_iter: int
-    components: NDArray[np.int64]
+    components: Index
     log_determinant: float
     dual: Array | None = field(default=None, repr=False)
 
@@ -553,7 +553,7 @@ def _weights(values: ArrayLike, p: int) -> Array:
     return weights
 
 
-def _mask(values: ArrayLike, p: int) -> NDArray[np.bool_]:
+def _mask(values: ArrayLike, p: int) -> Mask:
     """Forbidden edges as a symmetric matrix of True and False (or 1 and 0), or an error."""
     try:
         mask = np.asarray(values)

@@ -17,16 +17,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from mssl._typing import Moment, TaskMatrix
+from mssl._typing import Array, Moment, TaskMatrix
 from mssl._validation import check_array, check_number, refused
 from mssl.model.coupling import Coupling
 from mssl.model.objective import lambda_max
 from mssl.penalties import Penalty
-
-Array = NDArray[np.float64]
 
 
 def numeric(value: Any, name: str) -> Array:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mssl._typing import Array
 from mssl._validation import check_array, check_number, refused
 from mssl.model.coupling import positive_definite_inverse
 from mssl.model.objective import prior_weight
 from mssl.structures.base import Coupled, Structure, StructureScale, StructureStep, symmetric
-
-Array = NDArray[np.float64]
 
 
 class FixedStructure(Structure):

@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from mssl._typing import Array, Mask
 from mssl._validation import check_number, finite, refused, shown
 from mssl.exceptions import ParameterError
 from mssl.structures.base import edge_list, edge_range, numeric
-
-Array = NDArray[np.float64]
 
 
 class KnownEdges(BaseEstimator):
@@ -78,7 +77,7 @@ class KnownEdges(BaseEstimator):
             )
         self.factors(n_tasks)
 
-    def zeros(self, n_tasks: int) -> NDArray[np.bool_]:
+    def zeros(self, n_tasks: int) -> Mask:
         """Which edges are forbidden, (K, K)."""
         return _mask(self.forbidden, n_tasks, "forbidden")
 
@@ -124,7 +123,7 @@ def _is_matrix(value: Any, n_tasks: int) -> bool:
         return False
 
 
-def _mask(edges: Any, n_tasks: int, name: str) -> NDArray[np.bool_]:
+def _mask(edges: Any, n_tasks: int, name: str) -> Mask:
     mask = np.zeros((n_tasks, n_tasks), dtype=bool)
     for edge in () if edges is None else edge_list(edges, f"KnownEdges: {name}"):
         i, j = _checked(edge, n_tasks)
@@ -156,7 +155,7 @@ def _weights(weights: Any, n_tasks: int) -> Array:
     return factors
 
 
-def _prior(prior: Any, n_tasks: int) -> NDArray[np.bool_]:
+def _prior(prior: Any, n_tasks: int) -> Mask:
     if _is_matrix(prior, n_tasks):
         matrix = numeric(prior, "KnownEdges: prior") != 0
         return np.asarray(matrix | matrix.T)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mssl._typing import Array, Index
 from mssl._validation import check_array, check_number, check_whole_number, refused
 from mssl.exceptions import ParameterError
 from mssl.model.coupling import positive_definite_inverse
 from mssl.structures.base import Coupled, StructureScale, StructureStep, edge_list, edge_range, symmetric
 from mssl.structures.fixed import FixedStructure
-
-Array = NDArray[np.float64]
 
 
 class GraphLaplacian(Coupled, FixedStructure):
@@ -234,7 +232,7 @@ def _grid(places: Array, neighbours: int) -> Array:
     return near.astype(float)
 
 
-def _steps(values: Array, name: str) -> tuple[NDArray[np.int64], float]:
+def _steps(values: Array, name: str) -> tuple[Index, float]:
     """Positions along one axis of a grid, and its step."""
     distinct = np.unique(np.round(values, 6))
     if len(distinct) == 1:

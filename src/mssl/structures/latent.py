@@ -32,16 +32,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
-from mssl._typing import Moment, VarianceFloor
+from mssl._typing import Array, Moment, VarianceFloor
 from mssl._validation import check_number
 from mssl.structures.base import StructureScale, StructureStep
 from mssl.structures.known import KnownEdges
 from mssl.structures.sparse import SparsePrecision
-
-Array = NDArray[np.float64]
 
 _MAX_ITERATIONS = 5000  # limit of ADMM in one update: bounds its time; an update that ends there reports a larger gap
 _GAP_EVERY = 10  # iterations between two gaps: each gap costs two factorisations, but may end the update sooner

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mssl._typing import Moment, VarianceFloor
+from mssl._typing import Array, Mask, Moment, VarianceFloor
 from mssl._validation import check_choice, check_number, refused, warn
 from mssl.glasso.solver import GlassoStatus, GraphicalLassoResult, Problem, gap_of, solve
 from mssl.kernels import plain
@@ -18,8 +17,6 @@ from mssl.structures.base import Structure, StructureScale, StructureStep
 from mssl.structures.blocks import PairMoment, Prices
 from mssl.structures.copula import CORRELATIONS, row_moment
 from mssl.structures.known import KnownEdges, known_edges
-
-Array = NDArray[np.float64]
 
 # Variance floor of r-MSSL, as a share of each task's residual variance: it bounds F where many features fit a task
 # exactly, and changes a precision by about a thousandth otherwise.
@@ -168,7 +165,7 @@ class SparsePrecision(Structure):
         """What an edge costs is the product of two of these, without what is known about edges."""
         return np.sqrt(scale.variances + self.floors(scale)) if self.normalize else np.ones(scale.n_tasks)
 
-    def forbidden(self, scale: StructureScale) -> NDArray[np.bool_] | None:
+    def forbidden(self, scale: StructureScale) -> Mask | None:
         """Which edges must not be, or None."""
         if self.edges is None or self.edges.forbidden is None:
             return None

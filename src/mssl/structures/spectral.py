@@ -11,14 +11,12 @@ from __future__ import annotations
 from abc import abstractmethod
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mssl._typing import Array
 from mssl._validation import check_number, check_whole_number
 from mssl.model.objective import prior_weight
 from mssl.penalties import ClusterNorm, memberships
 from mssl.structures.base import Coupled, StructureScale, StructureStep
-
-Array = NDArray[np.float64]
 
 
 class _Spectral(Coupled):
