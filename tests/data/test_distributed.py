@@ -228,9 +228,9 @@ def test_what_is_needed_in_memory_says_so_or_is_refused(frame, rows, monkeypatch
 
 def test_partitions_must_belong_together(frame, rows):
     collection = dd.from_pandas(frame, npartitions=4)
-    with pytest.raises(LayoutError, match="target comes as ndarray beside a Dask frame of 4 partitions"):
+    with pytest.raises(LayoutError, match="y comes as ndarray beside a Dask frame of 4 partitions"):
         Moments.from_dask(collection[COLUMNS], rows[1], collection.site)
-    with pytest.raises(LayoutError, match="task comes as 2 partitions"):
+    with pytest.raises(LayoutError, match="tasks comes as 2 partitions"):
         Moments.from_dask(collection[COLUMNS], collection.y, dd.from_pandas(frame.site, npartitions=2))
     with pytest.raises(LayoutError, match="y has 10 entries for 3000 rows"):
         Moments.from_dask(da.from_array(rows[0]), rows[1][:10], rows[2])

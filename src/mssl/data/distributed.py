@@ -9,28 +9,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import reduce
+from operator import add
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mssl._typing import Array, Labels
 from mssl.data.inputs import is_dask
-from mssl.exceptions import DataError, LayoutError
+from mssl.exceptions import LayoutError
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from dask.delayed import Delayed
+    from pandas import DataFrame as Frame
+    from pandas import Series
+
 _FAN_IN = 8  # moments that are added in one step of the tree
-_TARGET, _TASK, _WEIGHT = "mssl target", "mssl task", "mssl weight"  # columns that travel with their rows
+_TARGET, _TASK, _WEIGHT = "mssl y", "mssl tasks", "mssl sample_weight"  # columns that travel with their rows
 
 
-def chunks_of(
-    of_chunk: Callable[..., Any], X: Any, y: Any, tasks: Any, sample_weight: Any, target: Any = None
-) -> list[Any]:
-    """What a function makes of each partition, as Dask's delayed values.
+def chunks_of(X: Any, y: Any, tasks: Any, sample_weight: Any, target: str | None = None) -> list[Any]:
+    """Each partition as (X, y, tasks, sample_weight), of Dask's delayed values or as one of these.
 
     Parameters
     ----------
-    of_chunk : callable
-        Of (X, y, tasks, sample_weight) and the number of the partition.
     X : dask.dataframe.DataFrame or dask.array.Array of shape (N, d)
         Features.
     y, tasks, sample_weight : dask collections of shape (N,), or None
@@ -40,49 +42,31 @@ def chunks_of(
     """
     from dask import delayed
 
+    beside = {_TARGET: y, _TASK: tasks, _WEIGHT: sample_weight}
     if hasattr(X, "to_delayed") and hasattr(X, "columns"):
-        names = {_TARGET: y, _TASK: tasks, _WEIGHT: sample_weight}
-        frame = _assigned(X, {name: values for name, values in names.items() if values is not None})
-        return [delayed(_of_frame)(of_chunk, part, target, k) for k, part in enumerate(frame.to_delayed())]
+        frame = _assigned(X, {name: values for name, values in beside.items() if values is not None})
+        return [delayed(_taken_apart)(part, target) for part in frame.to_delayed()]
     if getattr(X, "ndim", 0) != 2 or y is None:
         raise LayoutError("A Dask array is read in the long layout: X of shape (N, d), y and tasks of shape (N,).")
     X = X.rechunk({1: -1})
-    rows = [_blocks(name, values, X) for name, values in (("y", y), ("tasks", tasks), ("weights", sample_weight))]
-    blocks = zip(X.to_delayed().ravel(), *rows, strict=True)
-    return [delayed(of_chunk)(*chunk, k) for k, chunk in enumerate(blocks)]
+    blocks = [_blocks(name.removeprefix("mssl "), values, X) for name, values in beside.items()]
+    return list(zip(X.to_delayed().ravel(), *blocks, strict=True))
 
 
-def numbered(number: int, read: Callable[..., T], *chunk: Any) -> T:
-    """What a function reads from a chunk; errors say its number."""
-    try:
-        return read(*chunk)
-    except (DataError, LayoutError) as error:
-        raise type(error)(f"Chunk {number}: {error}") from error
-
-
-def tree_sum(parts: list[Any]) -> Any:
+def tree_sum(parts: list[Delayed]) -> Delayed:
     """The sum of delayed values, added a few at a time where they are."""
     from dask import delayed
 
     while len(parts) > 1:
-        parts = [delayed(_sum)(parts[k : k + _FAN_IN]) for k in range(0, len(parts), _FAN_IN)]
+        parts = [delayed(reduce)(add, parts[k : k + _FAN_IN]) for k in range(0, len(parts), _FAN_IN)]
     return parts[0]
 
 
-def _sum(parts: list[Any]) -> Any:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
-
-
-def _of_frame(of_chunk: Callable[..., Any], frame: Any, target: Any, number: int) -> Any:
-    """What a function makes of a partition whose targets, tasks and weights are columns."""
-    y, tasks, weights = (frame.get(name) for name in (_TARGET, _TASK, _WEIGHT))
-    if y is None:
-        y = frame[target]
-    taken = [name for name in (target, _TARGET, _TASK, _WEIGHT) if name is not None and name in frame]
-    return of_chunk(frame.drop(columns=taken), y, tasks, weights, number)
+def _taken_apart(frame: Frame, target: str | None) -> tuple[Frame, Series, Series | None, Series | None]:
+    """A partition whose targets, tasks and weights are columns, as features and these."""
+    y, tasks, weights = (frame.get(name) for name in (target or _TARGET, _TASK, _WEIGHT))
+    taken = [name for name in (target, _TARGET, _TASK, _WEIGHT) if name in frame]
+    return frame.drop(columns=taken), y, tasks, weights
 
 
 def _assigned(X: Any, columns: dict[str, Any]) -> Any:

@@ -37,7 +37,7 @@ from mssl.data.inputs import (
     read_targets,
     read_weights,
 )
-from mssl.exceptions import DataError, LayoutError
+from mssl.exceptions import DataError, LayoutError, ParameterError
 
 _ROWS_AT_ONCE = 2048  # that are moved at once: of some dozens of columns they stay in the cache
 _FEW = 10  # rows in which a column may be the target by chance
@@ -163,6 +163,26 @@ class TaskData:
         if self.layout == "long":
             return values
         return np.ascontiguousarray(np.moveaxis(values.reshape(self.n_tasks, -1, *values.shape[1:]), 0, 1))
+
+    @property
+    def paired(self) -> Index | None:
+        """The occasion of every flat row; None where no rows of different tasks belong together, or two of one do."""
+        if self.layout != "long":
+            return np.tile(np.arange(self.n_rows[0]), self.n_tasks) if self.aligned else self.source_rows
+        if self.groups is None:
+            return None
+        places = np.unique(self.groups, return_inverse=True)[1]
+        alone = np.bincount(self.task_of_row * (places.max() + 1) + places).max() == 1
+        return places if alone else None
+
+    def by_occasion(self, values: Array) -> Array:
+        """Values of the flat rows (N,) or (N, d) by occasion, (K, n) or (K, n, d); NaN where a task has no row."""
+        occasions = self.paired
+        if occasions is None:
+            raise ParameterError("No rows of different tasks belong together; give y as (n, K), or groups of rows.")
+        table = np.full((self.n_tasks, int(occasions.max()) + 1, *values.shape[1:]), np.nan)
+        table[self.task_of_row, occasions] = values
+        return table
 
     def with_occasions(self, groups: Any = None, order: Any = None) -> TaskData:
         """The same data with groups and times.

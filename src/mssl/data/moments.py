@@ -18,7 +18,7 @@ least-squares estimator the same fit as all rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
@@ -30,9 +30,9 @@ from scipy import linalg
 from mssl._typing import Array, Index, Labels, Mask
 from mssl._validation import check_whole_number, refused
 from mssl.data.design import ROUNDING, Design, default_memory_limit
-from mssl.data.distributed import chunks_of, numbered, tree_sum
+from mssl.data.distributed import chunks_of, tree_sum
 from mssl.data.folds import deal_rows
-from mssl.data.inputs import check_same_columns, listing, union_of_names
+from mssl.data.inputs import check_same_columns, listing, union_of_names, without_columns
 from mssl.data.layouts import TaskData, read_chunk
 from mssl.exceptions import DataError, LayoutError
 
@@ -164,11 +164,10 @@ class Moments:
         """Moments of no rows: of no task at all."""
         place = task_column % len(columns) if isinstance(task_column, int) and columns else task_column
         kept = [j for j, name in enumerate(columns) if name not in (task_column, place)]
-        d, lead = len(kept), () if n_folds is None else (n_folds,)
-        shapes = ((0,), (0, d), (0,), (0, d, d), (0, d), (0,))
-        names = _names([columns[j] for j in kept])
-        sums: dict[str, Any] = {name: np.zeros((*lead, *shape)) for name, shape in zip(_SUMS, shapes, strict=True)}
-        return cls(**sums, tasks=np.empty(0), columns=columns, feature_names=names)
+        lead = () if n_folds is None else (n_folds,)
+        none, wide = np.zeros((*lead, 0)), np.zeros((*lead, 0, len(kept)))
+        xx = np.zeros((*wide.shape, len(kept)))
+        return cls(none, wide, none, xx, wide, none, np.empty(0), columns, _names([columns[j] for j in kept]))
 
     @classmethod
     def from_chunks(
@@ -210,11 +209,8 @@ class Moments:
         >>> model.coef_.round(1)[0] + 0.0
         array([1., 2., 0.])
         """
-        settings = {"task_column": task_column, "n_folds": n_folds, "memory_limit": memory_limit}
-        parts = (
-            _of_chunk(chunk, number, target, {**settings, "random_state": [random_state, number]})
-            for number, chunk in enumerate(chunks)
-        )
+        read = partial(cls.from_rows, task_column=task_column, n_folds=n_folds, memory_limit=memory_limit)
+        parts = (_of_chunk(read, random_state, chunk, number, target) for number, chunk in enumerate(chunks))
         first = next(parts, None)
         if first is None:
             raise DataError("There are no chunks at all; give at least one with rows.")
@@ -256,13 +252,15 @@ class Moments:
         -------
         Moments or dask.delayed.Delayed
         """
-        settings = {"task_column": task_column, "n_folds": n_folds, "memory_limit": memory_limit}
+        from dask import delayed
+
         if target is not None and target not in list(getattr(X, "columns", ())):
             raise refused("target", target, f"give one of the columns of X, {listing(list(getattr(X, 'columns', ())))}")
         if (y is None) == (target is None):
             raise DataError("Targets are given twice or not at all; give y, or target, a column of X.")
-        of_partition = partial(_of_partition, settings, random_state)
-        made = tree_sum(chunks_of(of_partition, X, y, tasks, sample_weight, target))
+        read = partial(cls.from_rows, task_column=task_column, n_folds=n_folds, memory_limit=memory_limit)
+        chunks = chunks_of(X, y, tasks, sample_weight, target)
+        made = tree_sum([delayed(_of_chunk)(read, random_state, chunk, k) for k, chunk in enumerate(chunks)])
         return made.compute().checked(memory_limit) if compute else made
 
     def together(self) -> Moments:
@@ -413,24 +411,21 @@ def _names(columns: Sequence[Any]) -> Labels | None:
     return np.asarray(columns, dtype=object) if all(isinstance(name, str) for name in columns) else None
 
 
-def _of_chunk(chunk: Any, number: int, target: Any, settings: dict[str, Any]) -> Moments:
+def _of_chunk(read: Callable[..., Moments], seed: int, chunk: Any, number: int, target: str | None = None) -> Moments:
     """Moments of one chunk, whose number errors name."""
     if target is not None:
         if target not in list(getattr(chunk, "columns", ())):
             raise DataError(f"Chunk {number} has no column {target!r} of targets; give frames that hold it.")
-        chunk = (chunk.drop(columns=target) if hasattr(chunk, "iloc") else chunk.drop(target), chunk[target])
+        chunk = without_columns(chunk, (target,)), chunk[target]
     elif not isinstance(chunk, tuple) or not 2 <= len(chunk) <= 4:
         raise LayoutError(
             f"Chunk {number} is {type(chunk).__name__}; give (X, y), (X, y, tasks) or (X, y, tasks, sample_weight), or "
             "frames and the name of their column of targets."
         )
-    return numbered(number, partial(Moments.from_rows, **settings), *chunk)
-
-
-def _of_partition(
-    settings: dict[str, Any], seed: int, X: Any, y: Any, tasks: Any, weights: Any, number: int
-) -> Moments:
-    return numbered(number, partial(Moments.from_rows, **settings, random_state=[seed, number]), X, y, tasks, weights)
+    try:
+        return read(*chunk, random_state=[seed, number])
+    except (DataError, LayoutError) as error:
+        raise type(error)(f"Chunk {number}: {error}") from error
 
 
 def _roots(scatter: Array, products: Array) -> tuple[Array, Array]:

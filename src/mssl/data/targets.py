@@ -11,13 +11,12 @@ Box & Cox (1964), doi:10.1111/j.2517-6161.1964.tb00553.x; Yeo & Johnson (2000), 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 from scipy.optimize import minimize_scalar
 
-from mssl._typing import Array
+from mssl._typing import Array, Index
 from mssl._validation import check_choice
 from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData
@@ -26,7 +25,7 @@ from mssl.losses import MASS, NODES
 
 TRANSFORMS = ("log", "yeo-johnson", "auto")
 _POWERS = (0.0, 2.0)  # between these all numbers have a way back
-_ZERO = 1e-12  # powers below which all digits are those of the logarithm
+_ZERO = 1e-12  # a power that gives 12 digits of the logarithm
 _MARGIN = 2.0  # log-likelihood by which "auto" wants another scale to be better than none
 _RIDGE = 1e-3  # of the regression whose residuals scales are compared by, in rows for each row
 _WIDEST = 500  # columns of that regression: more would cost more than the fit
@@ -74,26 +73,29 @@ class TargetTransform:
         if self.kind == "log":
             return np.log(y)
         t = (np.asarray(y) - self.centre) / self.scale
-        sizes = np.log1p(np.abs(t))
-        return np.where(t >= 0, _power(sizes, self.power), -_power(sizes, 2.0 - self.power))
+        powers = self._powers(t)
+        return np.sign(t) * np.expm1(powers * np.log1p(np.abs(t))) / powers
 
     def inverse(self, z: Array) -> Array:
         """The y whose T(y) is z; quantiles of z become those of y."""
         z = np.asarray(z)
         if self.kind == "log":
             return np.exp(np.minimum(z, _LARGEST))
-        sizes = np.where(z >= 0, _root(np.abs(z), self.power), _root(np.abs(z), 2.0 - self.power))
+        powers = self._powers(z)
+        sizes = np.log1p(powers * np.abs(z)) / powers
         return np.asarray(self.centre + self.scale * np.sign(z) * np.expm1(np.minimum(sizes, _LARGEST)))
+
+    def _powers(self, t: Array) -> Array:
+        """The power of each side of c; in the limits λ = 0 and λ = 2 that of a logarithm."""
+        return np.where(t >= 0, max(self.power, _ZERO), max(2.0 - self.power, _ZERO))
 
     def mean(self, mu: Array, variance: Array) -> Array:
         """E y where z is normal with these means and variances, elementwise."""
         mu, variance = np.broadcast_arrays(np.asarray(mu, dtype=np.float64), np.asarray(variance, dtype=np.float64))
         if self.kind == "log":
             return np.exp(np.minimum(mu + 0.5 * variance, _LARGEST))
-        total = np.zeros(mu.shape)
-        for node, weight in zip(NODES, MASS, strict=True):
-            total += weight * self.inverse(mu + np.sqrt(variance) * node)
-        return total
+        sd = np.sqrt(variance)
+        return sum((c * self.inverse(mu + sd * t) for t, c in zip(NODES, MASS, strict=True)), np.zeros(mu.shape))
 
     def log_slope(self, y: Array) -> Array:
         """Logarithm of T′(y), which a density of z needs to become one of y."""
@@ -101,16 +103,6 @@ class TargetTransform:
             return -np.log(y)
         t = (np.asarray(y) - self.centre) / self.scale
         return np.asarray((self.power - 1.0) * np.sign(t) * np.log1p(np.abs(t)) - np.log(self.scale))
-
-
-def _power(sizes: Array, power: float) -> Array:
-    """((1 + |t|)^λ − 1)/λ, of log(1 + |t|)."""
-    return sizes if power < _ZERO else np.expm1(power * sizes) / power
-
-
-def _root(z: Array, power: float) -> Array:
-    """log(1 + |t|) of |z|."""
-    return z if power < _ZERO else np.log1p(power * z) / power
 
 
 def learn_transform(kind: str, data: TaskData) -> TargetTransform | None:
@@ -151,12 +143,10 @@ def learn_transform(kind: str, data: TaskData) -> TargetTransform | None:
     if kind == "yeo-johnson":
         return best
     none = left_by.log_likelihood(yeo_johnson(1.0))
-    gains: list[tuple[float, TargetTransform]] = [
-        (left_by.log_likelihood(best) - none - 0.5 * np.log(len(data.y)), best)
-    ]
-    if positive:
-        gains.append((left_by.log_likelihood(TargetTransform("log")) - none, TargetTransform("log")))
-    gain, chosen = max(gains, key=lambda pair: pair[0])
+    gain, chosen = left_by.log_likelihood(best) - none - 0.5 * np.log(len(data.y)), best
+    log = left_by.log_likelihood(TargetTransform("log")) - none if positive else -np.inf
+    if log > gain:
+        gain, chosen = log, TargetTransform("log")
     return chosen if gain > _MARGIN else None
 
 
@@ -165,9 +155,8 @@ class _Regression:
 
     def __init__(self, data: TaskData) -> None:
         self.data = data
-        X: Any = data.X
-        wide = X.shape[1] > _WIDEST
-        X = np.empty((X.shape[0], 0)) if wide else X.toarray() if sparse.issparse(X) else X
+        X = data.X[:, :0] if data.n_features > _WIDEST else data.X
+        X = X.toarray() if sparse.issparse(X) else X
         self.weights = np.ones(len(data.y)) if data.weights is None else data.weights
         index = data.task_of_row
         self.columns = self._centred(np.tile(X, (data.n_tasks, 1)) if data.shared else X, index)
@@ -177,7 +166,7 @@ class _Regression:
         gram[np.diag_indices_from(gram)] += _RIDGE * self.weights.sum()
         self.gram = gram
 
-    def _centred(self, values: Array, index: Any) -> Array:
+    def _centred(self, values: Array, index: Index) -> Array:
         totals = np.bincount(index, self.weights)[:, None]
         sums = np.add.reduceat(self.weights[:, None] * values, self.data.offsets[:-1], axis=0)
         return np.asarray(values - (sums / totals)[index])

@@ -25,7 +25,6 @@ import numpy as np
 
 from mssl._typing import Array
 from mssl.data.layouts import TaskData
-from mssl.data.occasions import occasion_table
 from mssl.model.conditional import conditional
 from mssl.solvers.alternation import FitResult, Record
 from mssl.solvers.base import Status
@@ -54,8 +53,8 @@ def has_gaps(spec: FitSpec, data: TaskData) -> bool:
 def complete(data: TaskData) -> tuple[TaskData, Array]:
     """The tasks with a row for every occasion, and the targets by occasion (K, n), NaN where they are missing."""
     K, d = data.n_tasks, data.n_features
-    known = occasion_table(data, data.y)
-    X = occasion_table(data, np.asarray(data.X, dtype=float))
+    known = data.by_occasion(data.y)
+    X = data.by_occasion(np.asarray(data.X, dtype=float))
     seen = np.isfinite(known).any(axis=0)
     known, X = known[:, seen], X[:, seen]
     # One X for all tasks is known wherever any task has a target.

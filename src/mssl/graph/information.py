@@ -42,7 +42,6 @@ from scipy.special import log_ndtr, ndtri
 from mssl._typing import Array, Index, Mask
 from mssl.data.columns import effective_columns
 from mssl.data.layouts import TaskData
-from mssl.data.occasions import occasion_table, occasions_of
 from mssl.evidence.climb import climb
 from mssl.evidence.kernels import Dense, Form
 from mssl.evidence.posterior import root
@@ -230,7 +229,7 @@ class Occasions(NamedTuple):
     def of(cls, prepared: Prepared) -> Occasions | None:
         """Those of prepared data; None where no rows belong together."""
         data, design = prepared.data, prepared.design
-        if data is None or design is None or design.is_sparse or data.n_tasks < 2 or occasions_of(data) is None:
+        if data is None or design is None or design.is_sparse or data.n_tasks < 2 or data.paired is None:
             return None
         features, targets, known = _by_occasion(data, prepared)
         (B, d, n), K = features.shape, len(targets)
@@ -743,11 +742,11 @@ def _by_occasion(data: TaskData, prepared: Prepared) -> tuple[Array, Array, Mask
             np.zeros(prepared.base.linear.shape) if prepared.near is None else prepared.near
         )
         weights, targets = near.working(predictor, predictor + near.design.per_task(near.best_intercepts(predictor)))
-    c, z = (occasion_table(data, values) for values in (weights, targets))
+    c, z = (data.by_occasion(values) for values in (weights, targets))
     known = np.isfinite(z)
     c, z = np.nan_to_num(c), np.nan_to_num(z)
     X = np.asarray(data.X, dtype=float) / prepared.scales
-    features = X.T[None] if data.shared else np.nan_to_num(occasion_table(data, X)).transpose(0, 2, 1)
+    features = X.T[None] if data.shared else np.nan_to_num(data.by_occasion(X)).transpose(0, 2, 1)
     own = c[:1] if data.shared and np.all(c == c[0]) else c
     z = np.sqrt(c) * (z - np.average(z, axis=1, weights=c)[:, None])
     means = np.einsum("kdn,kn->kd", np.broadcast_to(features, (len(own), *features.shape[1:])), own)
