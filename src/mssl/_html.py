@@ -8,6 +8,7 @@ from html import escape
 
 JOINER = "\u200d"  # zero-width joiner: not printable, but emoji need it
 _VOID = {"input", "img", "meta"}  # elements of HTML that hold nothing
+_SHAPES = {"path", "use", "image", "rect"}  # elements of SVG that end at once where they hold nothing
 _NAME = re.compile(r"(?!on|srcdoc)[a-zA-Z][a-zA-Z0-9.-]*")  # of elements and attributes, none of which runs a script
 _LINK = re.compile(r"#|https?://|data:image/png;base64,|[\w.-]+(?:/|$)")
 
@@ -76,7 +77,9 @@ def _element(name: str, inside: str, attributes: Mapping[str, str | float | bool
     words = "".join(_attribute(key, value) for key, value in attributes.items())
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no name of an element.")
-    return _trusted(f"<{name}{words}>" if name in _VOID else f"<{name}{words}>{inside}</{name}>")
+    if name in _VOID or (name in _SHAPES and not inside):
+        return _trusted(f"<{name}{words}>" if name in _VOID else f"<{name}{words}/>")
+    return _trusted(f"<{name}{words}>{inside}</{name}>")
 
 
 def _attribute(key: str, value: str | float | bool | None) -> str:

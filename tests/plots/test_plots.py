@@ -20,6 +20,7 @@ from mssl.exceptions import DataError, ParameterError
 from mssl.graph.geometry import NEGATIVE, POSITIVE, task_order
 from mssl.graph.task_graph import TaskGraph
 from mssl.model_selection import regularization_path
+from mssl.plots.maps import draw_fields
 
 HOSTILE = ["<script>alert(1)</script>", "$x_1$ and $", "a" * 10_000, "مرحبا", "👩‍🔬", "two\nlines", "\\frac{1}{2}", " "]
 LAMBDAS = np.geomspace(1, 0.01, 12)
@@ -255,6 +256,28 @@ def test_map_draws_coastlines():
     with_coast, without = plots.plot_map(graph), plots.plot_map(graph, coast=False)
     assert len(with_coast.collections) == len(without.collections) + 1
     assert len(with_coast.collections[0].get_segments()) > 0
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        ([f"pr_Amon_MODEL-{letter}_historical_r1i1p1f1_gn.nc" for letter in "ABC"], ["MODEL-A", "MODEL-B", "MODEL-C"]),
+        (
+            ["MODEL_with_a_long_name_r1", "MODEL_with_a_long_name_r2", "other"],
+            ["MODEL_with_a_long_name_r1", "MODEL_with_a_long_name_r2", "other"],
+        ),
+        (["a", "a_b", "a_b_c"], ["a", "a_b", "a_b_c"]),
+        (["one"], ["one"]),
+    ],
+)
+def test_members_of_one_file_pattern_are_told_apart(names, shown):
+    leading = np.arange(6.0) % len(names)
+    figure = draw_fields(
+        {"mean": np.arange(6.0)}, (np.arange(6.0), np.arange(6.0)), "°C",
+        most=9.0, rising="blue", leaders=(leading, names), coast=False,
+    )[0].figure  # fmt: skip
+    told = [text.get_text() for ax in figure.axes if ax.get_legend() for text in ax.get_legend().get_texts()]
+    assert [text.rpartition(" (")[0] for text in told] == shown
 
 
 # Curves and bars

@@ -190,9 +190,9 @@ def test_hostile_names_are_shown_and_do_nothing(browser, server, tmp_path, write
         assert [each for each in browser.complaints() if "favicon" not in each] == []
     assert skeletons[0] == skeletons[1]  # the same elements with the same attributes as for harmless names
     if write is report_page:
-        assert browser.run(TEXTS, "#task-table .pick") != []
+        assert browser.run(TEXTS, "#task-table tbody button") != []
         shown = {short_name(name, 60) for name in hostile}
-        assert set(browser.run(TEXTS, "#task-table .pick")) == shown
+        assert set(browser.run(TEXTS, "#task-table tbody button")) == shown
         captions = browser.run(TEXTS, "#effects figcaption")
         assert [c.rsplit(":", 1)[0] for c in captions] == [short_name(name, 60) for name in hostile]
         assert browser.run("return document.title") == short_name("".join(hostile[:3]), 200).strip()

@@ -605,4 +605,11 @@ def test_a_pooled_cell_is_the_strongest_of_its_block(matrix, most):
 
 def test_pages_are_small(full, tmp_path):
     assert len(str(full.text)) < 400e3
-    assert thousand_tasks(tmp_path / "report.html").stat().st_size < 3e6
+    assert thousand_tasks(tmp_path / "report.html").stat().st_size < 2.4e6
+    rng, K = np.random.default_rng(0), 50
+    weights = np.triu(rng.uniform(0.001, 0.01, (K, K)) * (rng.random((K, K)) < 0.3), 1)
+    graph = TaskGraph([f"site {k:02d}" for k in range(K)], weights + weights.T > 0, weights + weights.T)
+    subject = fake(K, 12, graph.tasks)
+    subject.graph_, subject.precision_ = graph, np.eye(K) - graph.weights
+    path = (np.geomspace(1, 0.1, 4), np.broadcast_to(100 * graph.weights, (4, K, K)))
+    assert len(written(subject, tmp_path, transfer=rng.normal(size=K), stability=path).text) < 400e3

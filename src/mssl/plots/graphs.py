@@ -151,7 +151,7 @@ def plot_chord(
     sure = of_edges(certain, *(ends[::-1] for ends in graph.edge_indices()))  # the weakest first, as the chords
     edge_lines(ax, chords.curves, chords.weights, sure, chords.ends, curved=True)
     gap = 0.04 * (chords.spans[:, 1] - chords.spans[:, 0])
-    around = np.linspace(chords.spans[:, 0] + gap, chords.spans[:, 1] - gap, 9 if len(graph) < 100 else 3, axis=1)
+    around = np.linspace(chords.spans[:, 0] + gap, chords.spans[:, 1] - gap, 9 if len(graph) < 50 else 3, axis=1)
     rim = np.stack([np.cos(around), np.sin(around)], axis=2) * 1.025
     look = {"colors": community_colors(chords.groups), "lw": 4, "capstyle": "butt", "clip_on": False}
     arcs = collections.LineCollection(list(rim), **look)

@@ -1,5 +1,6 @@
 """Maps: tasks and their edges, and fields with one value per place."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -178,12 +179,28 @@ def _leaders(
     cmap = matplotlib_module("colors").ListedColormap(colours)
     _field(ax, ranks, places, {"cmap": cmap, "vmin": -0.5, "vmax": len(shown) + 0.5}, coast)
     ax.set_title("largest weight", fontsize=NORMAL)
-    words = [f"{drawn(names[k], 16)} ({counts[k]})" for k in shown]
+    short = _told_apart(names, shown)
+    words = [f"{short[k]} ({counts[k]})" for k in shown]
     others = int(counts.sum() - counts[shown].sum())
     words += [f"others ({others})"] if others else []
     patch = matplotlib_module("patches").Patch
     handles = [patch(facecolor=colour, label=word) for colour, word in zip(colours, words, strict=False)]
     below.legend(handles=handles, fontsize=SMALL, frameon=False, loc="upper center", ncols=2, columnspacing=1.0)
+
+
+def _told_apart(names: list[str], shown: list[int]) -> dict[int, str]:
+    """Short names of some members: without what all begin and end with, and long enough to differ."""
+    pieces = [re.split("([_ /.])", name) for name in names]
+    for _ in range(2):  # the common beginning, then the common end
+        while min(map(len, pieces)) > 1 < len(names) and len({own[0] for own in pieces}) == 1:
+            pieces = [own[1:] for own in pieces]
+        pieces = [own[::-1] for own in pieces]
+    whole = {k: "".join(pieces[k]) for k in shown}
+    for width in range(16, 60):
+        short = {k: drawn(name, width) for k, name in whole.items()}
+        if len(set(short.values())) == len(set(whole.values())):
+            break
+    return short
 
 
 def _frame(ax: Any, latitude: FloatArray, longitude: FloatArray, *, coast: bool = True) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection
 from io import StringIO
 from typing import Any
@@ -18,6 +19,9 @@ _TAKEN = {
     *("fill", "fill-opacity", "fill-rule", "stroke", "stroke-opacity", "stroke-width", "stroke-dasharray"),
     *("stroke-dashoffset", "stroke-linecap", "stroke-linejoin", "opacity", "font-size", "font-weight", "text-anchor"),
 }
+
+# What parts have from the group that they stand in.
+_INHERITED = ("fill", "stroke", "stroke-opacity", "stroke-width", "stroke-linejoin", "font-size", "text-anchor")
 
 
 def svg(figure: Any, key: str, alt: str, hidden: Collection[str] = ()) -> Html:
@@ -51,22 +55,26 @@ def svg(figure: Any, key: str, alt: str, hidden: Collection[str] = ()) -> Html:
     with matplotlib_module().rc_context(options):
         figure.savefig(file, format="svg", bbox_inches="tight", pad_inches=0.03)
     root = ElementTree.fromstring(file.getvalue())  # noqa: S314 - matplotlib's, not a stranger's
-    parts = _Reader(key, frozenset(hidden)).inside(root)
+    drawing = ElementTree.Element("svg")
+    drawing.extend(_Reader(key, frozenset(hidden)).inside(root))
+    _shorten(drawing)
     box = root.get("viewBox", "")
-    return tag("svg", *parts, viewBox=box, width=round(PIXELS * float(box.split()[2])), role="img", aria_label=alt)
+    drawing.attrib |= {"viewBox": box, "width": str(round(PIXELS * float(box.split()[2]))), "role": "img"}
+    drawing.set("aria-label", alt)
+    return _markup(drawing)
 
 
 class _Reader:
-    """Reads matplotlib's elements and writes ours: fewer, shorter, escaped."""
+    """Reads matplotlib's elements and makes ours: fewer and shorter."""
 
     def __init__(self, key: str, hidden: frozenset[str]) -> None:
         self.key, self.hidden = key, hidden
         self.ids: dict[str, str] = {}
 
-    def inside(self, node: ElementTree.Element, mark: str | None = None) -> list[Html]:
+    def inside(self, node: ElementTree.Element, mark: str | None = None) -> list[ElementTree.Element]:
         return [part for child in node for part in self.element(child, mark)]
 
-    def element(self, node: ElementTree.Element, mark: str | None) -> list[Html]:
+    def element(self, node: ElementTree.Element, mark: str | None) -> list[ElementTree.Element]:
         name = node.tag.rpartition("}")[2]
         if name in _DROPPED:
             return []
@@ -77,10 +85,12 @@ class _Reader:
             attributes |= {"data-of": mark} | ({"class": "off"} if mark in self.hidden else {})
         # A group that says nothing vanishes, and its parts stand for themselves.
         parts = self.inside(node)
-        if name == "g" and not attributes:
+        if (name == "g" and not attributes) or (name == "defs" and not parts):
             return parts
-        text = [Html(node.text)] if name in ("text", "tspan") and node.text else []
-        return [tag(name, *text, *parts, **attributes)]
+        made = ElementTree.Element(name, attributes)
+        made.text = node.text if name in ("text", "tspan") else None
+        made.extend(parts)
+        return [made]
 
     def attributes(self, node: ElementTree.Element, name: str) -> dict[str, str]:
         style = (part.partition(":") for part in node.get("style", "").split(";"))
@@ -103,12 +113,55 @@ class _Reader:
         if key == "transform" and not value.startswith("rotate"):
             return value  # of an image: every digit counts
         value = re.sub(r"url\(#(\w+)\)", lambda match: f"url(#{self.named(match[1])})", value)
-        value = re.sub(r"-?\d+\.\d+(?:e-?\d+)?", lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), value)
+        digits = 1 if key == "d" and "z" not in value else 2  # of lines, which show less than shapes do
+        value = re.sub(
+            r"-?\d+\.\d+(?:e-?\d+)?", lambda match: f"{float(match[0]):.{digits}f}".rstrip("0").rstrip("."), value
+        )
         return re.sub(r"\s*([A-Za-z])\s+", r"\1", value).strip() if key == "d" else value.removesuffix("px")
 
     def named(self, name: str) -> str:
         """A short id that no other figure of the page has."""
         return self.ids.setdefault(name, f"{self.key}-{len(self.ids)}")
+
+
+def _shorten(group: ElementTree.Element) -> None:
+    """Say once what the parts of a group have in common, and make one group of those side by side that say the same."""
+    merged: list[ElementTree.Element] = []
+    for part in group:
+        if merged and part.tag == "g" == merged[-1].tag and part.attrib == merged[-1].attrib:
+            merged[-1].extend(part)
+        else:
+            merged.append(part)
+    for part in merged:
+        _shorten(part)
+    if group.tag == "g":
+        _hoist(group, merged, ("clip-path",))
+        # A mark that has a single part goes to that part.
+        for k, part in enumerate(merged):
+            if part.tag == "g" and len(part) == 1 and "data-of" in part.attrib and "clip-path" not in part.attrib:
+                part[0].attrib |= part.attrib
+                merged[k] = part[0]
+        _hoist(group, merged, _INHERITED)
+    group[:] = merged
+
+
+def _hoist(group: ElementTree.Element, parts: list[ElementTree.Element], keys: Collection[str]) -> None:
+    """Write on a group what most of its parts say, where all say something; those that say otherwise keep that."""
+    drawn = [part for part in parts if part.tag != "defs"]
+    for key in keys:
+        said = Counter(part.get(key) for part in drawn)
+        value, often = said.most_common(1)[0] if said else (None, 0)
+        if value is None or None in said or often < 2 or key in group.attrib or (key == "clip-path" and len(said) > 1):
+            continue
+        group.set(key, value)
+        for part in drawn:
+            if part.get(key) == value:
+                del part.attrib[key]
+
+
+def _markup(part: ElementTree.Element) -> Html:
+    own = {key: str(value) for key, value in part.items()}
+    return tag(part.tag, Html(part.text or ""), *map(_markup, part), **own)
 
 
 def _link(node: ElementTree.Element) -> str:

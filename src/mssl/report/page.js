@@ -24,12 +24,12 @@
     for (const [part, own] of parts) part.classList.toggle("chosen", own.length === 1 || (several && among) ? inside(own) : touched(own));
     for (const [row, own] of rows) {
       row.classList.toggle("chosen", inside(own));
-      row.querySelector(".pick").setAttribute("aria-pressed", String(inside(own)));
+      row.querySelector("button").setAttribute("aria-pressed", String(inside(own)));
     }
     document.documentElement.classList.toggle("picked", chosen.size > 0);
     all(".added, .strip").forEach((part) => part.remove());
     for (const task of [...chosen].slice(0, 30)) {
-      all(`.tasks g[data-of="${task}"] use`).forEach((point) => {
+      all(`.tasks use[data-of="${task}"]`).forEach((point) => {
         if (all(`text[data-of="${task}"]`, point.ownerSVGElement).some((name) => name.getBoundingClientRect().width > 0)) return;
         const name = drawn("text", { class: "added", x: point.getAttribute("x"), y: Number(point.getAttribute("y")) - 6 });
         name.textContent = report.names[task];
@@ -115,7 +115,7 @@
   });
   document.addEventListener("pointerleave", () => { tip.hidden = true; });
   document.querySelector("main").addEventListener("click", (event) => {
-    const button = event.target.closest("button.pick");
+    const button = event.target.closest("tbody button");
     if (button !== null) pick(rows.get(button.closest("tr")), event);
     else if (event.target.closest(".plot") !== null) {
       const what = found(event.clientX, event.clientY);
@@ -155,7 +155,7 @@
     const search = byId(`${key}-search`);
     search.addEventListener("input", () => {
       const wanted = search.value.trim().toLocaleLowerCase();
-      for (const row of lines) row.hidden = !(row.dataset.words ?? row.querySelector(".pick").title).toLocaleLowerCase().includes(wanted);
+      for (const row of lines) row.hidden = !(row.dataset.words ?? (row.querySelector("button").title || row.cells[0].textContent)).toLocaleLowerCase().includes(wanted);
       byId(`${key}-count`).textContent = wanted === "" ? "" : `${lines.filter((row) => !row.hidden).length} of ${lines.length} ${many}`;
     });
     const value = (row, column) => {
@@ -176,5 +176,6 @@
       });
     }
   }
+  show();
   document.documentElement.dataset.ready = performance.now().toFixed(0);
 })();

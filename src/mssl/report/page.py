@@ -104,8 +104,8 @@ def _data(content: Content, sections: list[Section]) -> str:
     """What the page's script needs, as JSON that no HTML parser can mistake."""
     graph = content.graph
     i, j = (ends[:MOST_EDGES] for ends in graph.edge_indices())
-    weights = entries_at(graph.weights, i, j).tolist()
-    often = [None] * len(i) if graph.confidence is None else entries_at(graph.confidence, i, j).tolist()
+    weights = entries_at(graph.weights, i, j).round(9).tolist()
+    often = [None] * len(i) if graph.confidence is None else entries_at(graph.confidence, i, j).round(9).tolist()
     marks = [f"{min(pair)} {max(pair)}" for pair in zip(i.tolist(), j.tolist(), strict=True)]
     data = {
         "names": content.names,

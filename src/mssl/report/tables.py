@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -84,9 +85,10 @@ def linked_table(
 
 
 def _row(row: Row, columns: list[Column], k: int) -> Html:
-    keys = [None if column.values is None else f"{column.values[k]:.7g}" for column in columns]
+    keys = [None if column.values is None else f"{column.values[k]:.5g}" for column in columns]
     cells = (tag("td", column.cells[k], data_value=key) for key, column in zip(keys, columns, strict=True))
-    button = tag("button", row.label, type="button", class_="pick", aria_pressed="false", title=row.title)
+    shown_whole = re.sub("<[^>]*>", "", str(row.label)) == str(Html(row.title))
+    button = tag("button", row.label, title=None if shown_whole else row.title)
     tasks = " ".join(str(int(task)) for task in row.tasks)
     name = tag("th", button, scope="row")
     return tag("tr", name, *cells, data_tasks=tasks, data_words=row.words or None, class_=row.look or None)

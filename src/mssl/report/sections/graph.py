@@ -69,7 +69,7 @@ def _strongest(content: Content) -> str:
 
 def _controls(content: Content) -> Html:
     """Sliders; the first starts where the drawing is not crowded."""
-    strengths = np.sort(np.abs([content.graph.weights[pair] for pair in _held_edges(content)]))[::-1]
+    strengths = np.sort(np.abs([content.graph.weights[pair] for pair in _held_edges(content)]).round(9))[::-1]
     shown = min(thin_edges(content.graph).graph.n_edges, len(strengths))
     start = 0.0 if shown == len(strengths) else (1 - 1e-9) * float(strengths[shown - 1])
     page_note = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,7 +88,7 @@ def _cells(ax: Any, label: str) -> dict[str, Any]:
     """What the page names under the pointer: values, three digits of each, and where in their blocks they stand."""
     values = np.ma.filled(shown_matrix(ax), np.nan)
     cells = pool(values, _CELLS)
-    numbers = [None if np.isnan(value) else float(f"{value:.3g}") for value in cells.values.ravel().tolist()]
+    numbers = [None if np.isnan(value) else json.loads(f"{value:.3g}") for value in cells.values.ravel().tolist()]
     place = None if cells.block == (1, 1) else cells.place.ravel().tolist()
     return {"label": label, "shape": values.shape, "block": cells.block, "values": numbers, "place": place}
 
