@@ -19,7 +19,7 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """The classes, which need scikit-learn, when they are asked for."""
+        """The classes, which need scikit-learn, imported on first use."""
         if name not in {"GraphicalLasso", "GraphicalLassoCV"}:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from mssl.glasso import estimators

@@ -11,7 +11,7 @@ from scipy.linalg import eigh
 from mssl._typing import Array
 
 _LOOK = 20  # iterations between two looks at the certificate, which costs as much as a few of them
-_UNBALANCED = 5.0  # ratio of the two residuals from which on the step is doubled or halved
+_UNBALANCED = 5.0  # the step is doubled or halved where the two residuals differ by more than this factor
 _RELAXATION = 1.6
 _FALL = 0.9  # the share of its smallest value to which the gap must fall while the patience lasts
 _FLAT = 1e-14  # slope of the objective along a direction that is rounding: it then falls without end

@@ -432,7 +432,7 @@ class FitRounds:
         self.problem = (K, d, loss.passed(max_inner), prior, limits, ready, known)
 
     def run(self, n_rounds: int) -> tuple[int, list[list[float]]]:
-        """So many rounds more, or fewer; how it ended, and objective, gaps and edges of each round."""
+        """At most ``n_rounds`` rounds more; how it ended, and objective, gaps and edges of each round."""
         table, made, K = np.empty((n_rounds, 4)), self.facts[0], len(self.W)
         point = (self.W, self.omega, self.sigma, self.mean, table, self.facts)
         ended = library().fit_rounds(*self.problem, n_rounds, SLICE, *point, lapack(K), self.room)
@@ -481,7 +481,7 @@ def graph_lasso(
     """The whole graphical lasso: screening, components, descent and certificate.
 
     The penalty of an edge is alpha times its weight (1 where there are no weights; infinite forbids it), ``e`` is that
-    of the diagonal; ``warm`` is Ω and its inverse of a problem nearby. ``digits`` asks for parameters more accurate
+    of the diagonal; ``warm`` is Ω and its inverse of a problem nearby. ``digits`` makes parameters more accurate
     than the gap requires, where that is cheap.
 
     Returns how it ended, Ω, its inverse and a dual point (3, p, p), the components, and gap, objective, log det Ω,

@@ -224,7 +224,7 @@ def _open(path: Path) -> ctypes.CDLL:
 
 @cache
 def library() -> Any:
-    """The library, loaded when first asked for."""
+    """The library, loaded on the first call."""
     return _Library()
 
 

@@ -16,7 +16,7 @@
 #define SPARSE_FROM 150   /* variables from which sparsity of Omega is used to factorise it */
 #define STOP 0.3          /* the descent stops where its estimate of the gap is this part of the target */
 #define BURST 10          /* sweeps after which Newton steps are tried */
-#define NEWTON_SWEEPS 100 /* sweeps of few variables from which on they go on without Newton steps, which have led nowhere */
+#define NEWTON_SWEEPS 100 /* after this many sweeps of few variables Newton steps are given up: they have led nowhere */
 #define LOOK 50           /* sweeps after which large problems look at the gap: far from the end their estimate of it is too wide */
 #define MOST_FACE 160     /* entries of Omega up to which Newton steps pay */
 #define NEWTON_STEPS 8
@@ -1063,7 +1063,7 @@ int64_t MSSL(graph_components)(int64_t p, const double *S, double alpha, const d
     return largest;
 }
 
-/* Pairs of a face of components of so many variables, and room for one of its two tables. */
+/* Pairs of a face of components with at most `largest` variables, and room for one of its two tables. */
 static int64_t face_pairs(int64_t largest) { return largest * (largest + 1) / 2 < MOST_FACE ? largest * (largest + 1) / 2 : MOST_FACE; }
 
 static int64_t face_table(int64_t largest) {

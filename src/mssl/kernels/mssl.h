@@ -21,7 +21,7 @@
 #define MSSL(name) MSSL_JOIN(name, MSSL_LEVEL)
 
 enum {
-    MSSL_DONE = 0,      /* what was asked for was reached */
+    MSSL_DONE = 0,      /* the tolerance was reached */
     MSSL_LIMIT = 1,     /* too many sweeps */
     MSSL_BROKE = 2,     /* a matrix lost its definiteness, or there is no memory */
     MSSL_UNBOUNDED = 3, /* a variable without variance */

@@ -1,7 +1,7 @@
 """Limits BLAS to one thread where more are slower, and spreads independent tasks over Python threads.
 
 Small factorisations are many times slower on two threads of a busy machine than on one. So public methods are
-:func:`single_threaded`; what factors a matrix that may be large asks :func:`threads_for`, which alone knows sizes.
+:func:`single_threaded`. Code that factors a possibly large matrix calls :func:`threads_for`, which alone knows sizes.
 Setting the limit costs some 0.1 ms, so the outermost call sets it and the calls inside it do not set it again. The
 limit is one of the whole process: fits in several threads share it, and it ends with the last of them.
 """
@@ -23,12 +23,12 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 Call = TypeVar("Call", bound=Callable[..., Any])
 
-# Rows of a matrix from which on BLAS may have all its threads. It trades time on an idle machine, where two threads pay
-# earlier, for time on a busy one, where each of their many meetings waits for the scheduler. Measured on two cores with
-# other work on them (load 2 to 10; OpenBLAS 0.3.30, AVX-512), the best time of two threads over that of one with 400,
-# 600, 1000, 1500 and 2000 rows: products .55, 1.5, 1.2, .89, .79; inverses 1.0, 1.2, 1.3, 1.7, .87; solving for as many
-# right sides .69, .56, .97, .86, .78; Cholesky factors .88, .87, 1.8, 1.4, 2.5. Below 2000 the worst of nine runs took
-# up to 90 times as long (factors of 1000 rows), and a whole fit to 26 tasks with one column 40 times.
+# From this many rows of a matrix, BLAS may have all its threads. It trades time on an idle machine, where two threads
+# pay earlier, for time on a busy one, where each of their many meetings waits for the scheduler. Measured on two cores
+# with other work on them (load 2 to 10; OpenBLAS 0.3.30, AVX-512), the best time of two threads over that of one with
+# 400, 600, 1000, 1500 and 2000 rows: products .55, 1.5, 1.2, .89, .79; inverses 1.0, 1.2, 1.3, 1.7, .87; solving for as
+# many right sides .69, .56, .97, .86, .78; Cholesky factors .88, .87, 1.8, 1.4, 2.5. Below 2000 the worst of nine runs
+# took up to 90 times as long (factors of 1000 rows), and a whole fit to 26 tasks with one column 40 times.
 LARGE = 2000
 
 
@@ -59,7 +59,7 @@ class _Limit:
         self.found: list[tuple[Any, int]] = []  # libraries that were limited, and the number of threads that each had
 
     def hold(self, more: int) -> None:
-        """So many more holders: one, none, or −1 where a holder is done."""
+        """Add ``more`` holders: 1, 0, or −1 where a holder is done."""
         with self.lock:
             self.holders += more
             for library in _blas_libraries() if more > 0 else ():
@@ -137,7 +137,7 @@ class SingleThreaded:
 
 
 def n_threads() -> int:
-    """How many threads a call may use: as many as BLAS may, which users and workers limit, and no more than cores."""
+    """How many threads a call may use: those of BLAS, which users and workers limit, and at most one per core."""
     if _limit.holders - (_rule.get() is _Rule.SPARING):
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

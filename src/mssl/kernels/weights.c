@@ -11,7 +11,7 @@
 #define SWEEP_BURST 50     /* sweeps between two looks at the certificate, at most */
 
 /* Go on with the sweep that `at` is in the middle of, or begin one; TASK is done for every place in the list of n tasks. A call
-   that is in time over goes back after the task at hand, to be called again. `room` has so many numbers, `active` so many integers. */
+   that is in time over goes back after the task at hand, to be called again. `room` has `doubles` numbers, `active` has `integers`. */
 #define BEGIN_SWEEPS(n)                                                              \
     for (; at->made < n_sweeps; at->made++, at->task = 0) {                          \
         if (at->task == 0) at->decrease = 0.0;                                       \

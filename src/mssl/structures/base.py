@@ -50,7 +50,7 @@ def symmetric(name: str, value: Any, n_tasks: int, low: float | None = None) -> 
 
 
 def edge_range(n_tasks: int) -> str:
-    """Which edges there can be among so many tasks, for a message."""
+    """Which edges ``n_tasks`` tasks can have, for a message."""
     return f"it is out of range: an edge joins two different numbers from 0 to {n_tasks - 1}, one for each task"
 
 
@@ -214,7 +214,7 @@ class Structure(BaseEstimator, ABC):
         return self.edge_scales(scale), self.floors(scale)
 
     def lambda_max(self, S: Moment, scale: StructureScale) -> float:
-        """The λ from which on the diagonal Ω is the best one for the moment S."""
+        """The least λ at which the diagonal Ω is the best one for the moment S."""
         return lambda_max(S, self.edge_scales(scale))
 
     def graph(self, step: StructureStep) -> TaskMatrix:

@@ -29,7 +29,7 @@ from mssl.glasso.solver import GraphicalLassoResult, Problem, gap_of, solve
 from mssl.model.task_matrix import submatrix
 
 _PANEL = 2**22  # entries of S that are formed at a time, 32 MiB
-_LARGE = 4000  # tasks of one component from which on its tables take gigabytes, and a round minutes
+_LARGE = 4000  # from this many tasks, the tables of one component take gigabytes, and a round takes minutes
 
 
 class Prices(NamedTuple):
@@ -109,7 +109,7 @@ class PairMoment:
         return sparse.csr_array((np.ones(len(places[0]), dtype=bool), places), shape=(K, K))
 
     def lambda_max(self) -> float:
-        """The λ from which on no pair exceeds its price."""
+        """The least λ at which no pair exceeds its price."""
         return max((float(panel.max(initial=0.0)) for _, panel in self._panels()), default=0.0)
 
 

@@ -31,7 +31,7 @@ def rank_correlation(Q: Array, kind: str) -> Array:
     Parameters
     ----------
     Q : ndarray of shape (K, r)
-        One row a task.
+        One row per task.
     kind : {"spearman", "kendall"}
         Which ranks.
 
@@ -75,7 +75,7 @@ def row_moment(Q: Array, correlation: str = "pearson", n_rows: float | None = No
     Parameters
     ----------
     Q : ndarray of shape (K, r)
-        One row a task.
+        One row per task.
     correlation : {"pearson", "spearman", "kendall"}
         How rows are compared; mean squares stay those of Q.
     n_rows : float, optional

@@ -22,12 +22,12 @@ class FixedStructure(Structure):
 
 
 class Independent(FixedStructure):
-    r"""No relation at all: one ridge a task, :math:`\tfrac{\alpha}{2}\|w_k\|^2`.
+    r"""No relation at all: one ridge per task, :math:`\tfrac{\alpha}{2}\|w_k\|^2`.
 
     Parameters
     ----------
     alpha : float or array of shape (K,), default=1.0
-        Ridge strength, in common or one a task; 0 switches it off.
+        Ridge strength, one for all tasks or one per task; 0 switches it off.
     """
 
     def __init__(self, alpha: Any = 1.0) -> None:
@@ -40,7 +40,7 @@ class Independent(FixedStructure):
             (),
             (n_tasks,),
             low=0,
-            remedy="Give one number for all tasks or one a task.",
+            remedy="Give one number for all tasks or one per task.",
         )
 
     def initial(self, scale: StructureScale) -> StructureStep:

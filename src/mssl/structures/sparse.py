@@ -23,13 +23,13 @@ from mssl.structures.known import KnownEdges, known_edges
 RESIDUAL_FLOOR = 1e-3
 
 # Variance floor of p-MSSL, in units of the sampling variance: max(LEAST_FLOOR, FLOOR_PER_TASK · K / d). Clustered, low
-# rank and unrelated weights with d = 20, 100 rows a task and K = 10 … 500: within a few percent of the best floor where
-# a graph helps; with K = 200 and a floor of 1/8 unrelated tasks were 11 % worse than without a graph, with "auto" 2 %.
-# On low rank weights with K = 200 it is the other way round (1/8: .101, "auto": .131, no graph: .192).
+# rank and unrelated weights with d = 20, 100 rows per task and K = 10 … 500: within a few percent of the best floor
+# where a graph helps; with K = 200 and a floor of 1/8 unrelated tasks were 11 % worse than without a graph, with "auto"
+# 2 %. On low rank weights with K = 200 it is the other way round (1/8: .101, "auto": .131, no graph: .192).
 LEAST_FLOOR = 1 / 8
 FLOOR_PER_TASK = 1 / 10
 
-# Sweeps of one graph step, and tasks, from which on the reader is told why it takes so long: usual steps take 2 to 40.
+# A graph step of more sweeps than this, with more tasks than this, warns that it is slow: usual steps take 2 to 40.
 _MANY_SWEEPS = 100
 _MANY_TASKS = 100
 _ADMM_ITERATIONS = 100  # of a graph step, which most need; where they are not enough, descent goes on from there
@@ -172,7 +172,7 @@ class SparsePrecision(Structure):
         return self.edges.zeros(scale.n_tasks)
 
     def in_blocks(self, n_tasks: int) -> bool:
-        """Whether Ω of so many tasks is held and computed component by component, see :mod:`mssl.structures.blocks`."""
+        """Whether Ω of this many tasks is computed component by component, see :mod:`mssl.structures.blocks`."""
         plain = type(self) is SparsePrecision and self.joint and self.edges is None
         return plain and self.on == "coef" and n_tasks > DENSE_UP_TO
 
