@@ -113,6 +113,12 @@ class PathPoint(NamedTuple):
     prepared: Prepared
     result: FitResult
 
+    @property
+    def user_weights(self) -> tuple[Array, Array, Array]:
+        """Weights, intercepts and mean weights in the user's units."""
+        coef, intercept = self.prepared.to_user(self.result.W, self.result.intercepts)
+        return coef, intercept, self.prepared.unit * self.result.mean / self.prepared.scales
+
 
 def follow(source: Dataset, template: Any, chain: Sequence[Params]) -> Iterator[PathPoint]:
     """Fit the settings of a chain one after the other, each from its predecessor where that helps.

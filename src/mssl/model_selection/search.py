@@ -83,7 +83,7 @@ class Contest(NamedTuple):
     reader: Any
 
     def beats(self, other: Contest, margin: float = MARGIN) -> bool:
-        """Whether the best settings are better than another's by so many standard errors of the paired difference."""
+        """Whether the best settings beat another contest's by that many standard errors of the paired difference."""
         return self.table.best().beats(other.table.best(), margin)
 
 
@@ -94,21 +94,16 @@ def feature_choices(features: Any, columns: TaskData) -> list[Any]:
     return ["linear"] if sparse.issparse(columns.X) else ["linear", "spline", "spline+interactions"]
 
 
-def _with_features(template: Any, features: Any) -> Any:
-    """The estimator that has read the columns, with one kind of features."""
-    reader = copy(template)
-    if "features" in reader.get_params(deep=False):
-        reader.features = features
-    return reader
+Weights = tuple[Array, Array, Array]  # weights, intercepts and mean weights of a fit, in the user's units
 
 
-def take_mean(model: Any, others: list[tuple[Array, Array, Array]], whole: Dataset) -> None:
-    """Give an estimator the mean of its and others' weights, intercepts and mean weights; the graph stays its own.
+def take_mean(model: Any, others: list[Weights], whole: Dataset) -> None:
+    """Give an estimator the mean of its and others' weights; the graph stays its own.
 
     Others may have fewer features, the first ones: their weights of the rest are zero.
     """
-    for name, *parts in zip(("coef_", "intercept_", "mean_coef_"), *others, strict=True):
-        own = getattr(model, name)
+    names = ("coef_", "intercept_", "mean_coef_")
+    for name, own, *parts in zip(names, (model.coef_, model.intercept_, model.mean_coef_), *others, strict=True):
         wide = [np.pad(part, [(0, n - m) for n, m in zip(own.shape, part.shape, strict=True)]) for part in parts]
         setattr(model, name, np.mean([own, *wide], axis=0).astype(own.dtype, copy=False))
     design, unseen = whole.prepared(model.to_spec(whole.data)).design, model.unseen_
@@ -119,11 +114,6 @@ def take_mean(model: Any, others: list[tuple[Array, Array, Array]], whole: Datas
 def _is_mssl(template: Any) -> bool:
     """Whether an estimator has λ, γ and the others of the contests among its parameters."""
     return hasattr(template, "graph_penalty")
-
-
-def searched_with(reader: Any, tol: float) -> Any:
-    """What the search fits: looser than the final fit."""
-    return clone(reader).set_params(tol=tol, max_iter=min(reader.max_iter, MOST_ROUNDS))
 
 
 def _delegated(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
@@ -369,11 +359,17 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
         self._check(template, columns)
         splits.check(columns)
         grid = self._grid()
-        record = Checkpoint(self.checkpoint, self._identity(columns, splits))
+        identity = ""
+        if self.checkpoint is not None:  # all that decides on the scores; of cv nothing but its splits does
+            settings = {k: v for k, v in self.get_params(deep=False).items() if k not in ("cv", *IDLE)}
+            parts = (columns.X, columns.y, columns.weights, columns.offsets, list(columns.tasks), settings, splits)
+            identity = fingerprint(*parts)
+        record = Checkpoint(self.checkpoint, identity)
         contests: list[Contest] = []
         with Progress(self.verbose, type(self).__name__, STAGES + 1) as progress:
             for features in feature_choices(template.features, columns):
-                reader = _with_features(template, features)
+                reader = copy(template)
+                reader.features = features
                 data = reader._map_features(columns)
                 if contests and data.n_features == contests[-1].whole.n_features:
                     break  # nothing was added
@@ -382,10 +378,16 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
                 folds = self._folds(given, columns, whole, reader, splits)
                 for fold, first in zip(folds, contests[0].table.folds if contests else (), strict=False):
                     fold.noise = first.noise  # scores in the same units
-                searched = searched_with(reader, self.search_tol)
+                # Looser than the final fit.
+                searched = clone(reader).set_params(tol=self.search_tol, max_iter=min(reader.max_iter, MOST_ROUNDS))
                 table = ScoreTable(searched, folds, n_jobs=self.n_jobs, checkpoint=record, progress=progress)
                 table.label = f"{features} " if contests else ""
-                self._search(table, whole, reader, grid)
+                table.stop_early = _is_mssl(reader) and self.search == "coordinate"
+                if not _is_mssl(reader):
+                    product_search(table, whole, reader, grid)
+                else:
+                    search = coordinate_search if table.stop_early else full_search
+                    search(table, SearchSpace.of(whole, reader, grid))
                 contests.append(Contest(features, table, whole, reader))
                 if len(contests) > 1 and not contests[-1].beats(contests[-2]):
                     break
@@ -398,22 +400,24 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
         if len(contests) > 1 and not contests[-1].beats(contests[-2]):
             # Features that are better, and not clearly so, are averaged with the simpler ones.
             members = contests[-2:] if self._averages and contests[-1].beats(contests[-2], 0.0) else contests[-2:-1]
-        features, table, whole, reader = members[-1]
+        features, table, whole, _ = members[-1]
         simpler = []
         for contest in members[:-1]:
-            self._choose(contest.table)
-            self._refit(contest.whole, contest.reader)
-            simpler.append(self.best_estimator_)
+            self._take(contest, self._choice(contest.table))
+            simple = self.best_estimator_
+            simpler.append((simple.coef_, simple.intercept_, simple.mean_coef_))
         if chosen:
             self.feature_scores_ = {contest.features: contest.table.best().mean for contest in contests}
             self.feature_members_ = [contest.features for contest in members]
             table.note_features(features)
-        self._choose(table)
-        self._refit(whole, reader, None if previous is None else previous._fit_of(whole.data))
+        self._take(members[-1], self._choice(table), None if previous is None else previous._fit_of(whole.data))
         if simpler:
-            take_mean(self.best_estimator_, [(m.coef_, m.intercept_, m.mean_coef_) for m in simpler], whole)
+            take_mean(self.best_estimator_, simpler, whole)
+        if "graph_penalty" in self.best_params_:
+            graph, learns = table.best_with_graph, np.isfinite(self.best_params_["graph_penalty"])
+            self.graph_params_ = dict(self.best_params_ if graph is None or learns else graph.params)
         self._held_out = self._judged([contest.table for contest in members], self._choice)
-        self._after_fit(table, whole)
+        self._select_graph(members[-1])
         return whole.data
 
     def _judged(self, tables: list[ScoreTable], choice: Callable[[ScoreTable], list[Candidate]]) -> HeldOut | None:
@@ -500,22 +504,6 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
         """A fixed seed by default, so that equal fits have equal graphs."""
         return StabilitySelection(random_state=0) if self.stability is None else clone(self.stability)
 
-    def _search(self, table: ScoreTable, whole: Dataset, template: Any, grid: dict[str, list[Any]]) -> None:
-        """Score the settings that the grids, the data and the kind of search ask for."""
-        if not _is_mssl(template):
-            product_search(table, whole, template, grid)
-            return
-        table.stop_early = self.search == "coordinate"
-        space = SearchSpace.of(whole, template, grid)
-        (coordinate_search if table.stop_early else full_search)(table, space)
-
-    def _identity(self, data: TaskData, splits: Folds) -> str:
-        """Hash of all that decides on the scores; of cv nothing but its splits does."""
-        if self.checkpoint is None:
-            return ""
-        settings = {k: v for k, v in self.get_params(deep=False).items() if k not in ("cv", *IDLE)}
-        return fingerprint(data.X, data.y, data.weights, data.offsets, list(data.tasks), settings, splits)
-
     def _needs_rows(self) -> bool:
         """Whether fits and scores need the rows themselves, not their moments."""
         # Moments are sums of squares: they serve the Gaussian loss alone.
@@ -570,24 +558,15 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
         best = table.simplest() if self.refit == "one_se" else table.best()
         return table.equals(best, MOST_MEMBERS if self._averages else 1)
 
-    def _choose(self, table: ScoreTable) -> None:
-        chosen = self._choice(table)
-        self._take(table, chosen[0])
-        self.members_ = [dict(member.params) for member in chosen]
-        if "graph_penalty" in self.best_params_:
-            graph = table.best_with_graph
-            learns = np.isfinite(self.best_params_["graph_penalty"])
-            self.graph_params_ = dict(self.best_params_ if graph is None or learns else graph.params)
-
-    def _take(self, table: ScoreTable, chosen: Candidate) -> None:
+    def _take(self, contest: Contest, chosen: list[Candidate], warm: FitResult | None = None) -> None:
+        """Fit all rows with the first of the chosen settings, and give that fit the mean weights of all of them."""
+        _, table, whole, template = contest
+        best = chosen[0]
         self.cv_results_ = table.cv_results()
-        self.best_params_ = dict(chosen.params)
-        self.best_score_ = chosen.mean
-        self.best_index_ = list(table.candidates.values()).index(chosen)
+        self.best_params_, self.best_score_ = dict(best.params), best.mean
+        self.best_index_ = list(table.candidates.values()).index(best)
         self.n_splits_ = len(table.folds)
-
-    def _refit(self, whole: Dataset, template: Any, warm: FitResult | None = None) -> None:
-        """Fit all rows with what was chosen."""
+        self.members_ = [dict(member.params) for member in chosen]
         model = clone(template).set_params(**self.best_params_)._same_input(template)
         spec = model.to_spec(whole.data)
         if whole.has_gaps(spec):
@@ -597,23 +576,15 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
             result = spec.fit(prepared, warm)
         self.best_estimator_ = model.from_spec(spec, data, prepared, result)
         warn_unless_converged(spec, result)
-        if len(self.members_) > 1:
-            self._average(whole, template)
+        others = [point.user_weights for point in follow_all(whole, table.template, self.members_[1:])]
+        if others:
+            take_mean(self.best_estimator_, others, whole)
         if _is_mssl(template) and any(mean is not False for mean in self._grid().get("shared_mean", [True])):
             self.best_estimator_.unseen_ = "mean"  # also where no shared mean was chosen
 
-    def _average(self, whole: Dataset, template: Any) -> None:
-        """Give the best estimator the mean weights and intercepts of all members; the graph stays its own."""
-        loose = searched_with(template, self.search_tol)
-        others = [params for params in self.members_ if params != self.best_params_]
-        found = []
-        for point in follow_all(whole, loose, others):
-            coef, intercept = point.prepared.to_user(point.result.W, point.result.intercepts)
-            found.append((coef, intercept, point.prepared.unit * point.result.mean / point.prepared.scales))
-        take_mean(self.best_estimator_, found, whole)
-
-    def _after_fit(self, table: ScoreTable, whole: Dataset) -> None:
+    def _select_graph(self, contest: Contest) -> None:
         """Select the graph, where that is asked for, and say where it comes from."""
+        _, table, whole, _ = contest
         if hasattr(self, "stability_"):
             del self.stability_  # of a fit before
         if self.selection == "prediction":
@@ -628,29 +599,23 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
             return
         template = configured(self.best_estimator_, self.graph_params_)
         self.stability_ = self._stability().set_params(n_jobs=self.n_jobs).fit_whole(whole, template, table.checkpoint)
-        if self.selection == "graph":
-            self._agree_with(table, whole, template)
         self.graph_choice_ = f"stability selection, threshold={self.stability_.threshold:g}"
-
-    def _agree_with(self, table: ScoreTable, whole: Dataset, template: Any) -> None:
-        """Refit with the λ whose graph agrees best with the stable one, and score it like the others."""
-        rest = {name: value for name, value in self.graph_params_.items() if name != "graph_penalty"}
+        if self.selection == "both":
+            return
+        # The weights are fitted with the λ whose graph agrees best with the stable one, and scored like the others.
         spec = template.to_spec(whole)
         limit = graph_limit(whole.prepared(spec), spec)
-        chain = [{**rest, "graph_penalty": float(value)} for value in limit * np.geomspace(0.95, 0.02, 25)]
-        stable = self.stability_.graph_.adjacency
-
-        def disagreement(point: Any) -> int:
-            return int(
-                np.count_nonzero((point.result.structure.precision != 0) ^ (stable | np.eye(len(stable), dtype=bool)))
-            )
-
-        best = min(follow(whole, template, chain), key=disagreement)
+        chain = [
+            {**self.graph_params_, "graph_penalty": float(value)} for value in limit * np.geomspace(0.95, 0.02, 25)
+        ]
+        stable = self.stability_.graph_.adjacency | np.eye(whole.n_tasks, dtype=bool)
+        best = min(
+            follow(whole, template, chain),
+            key=lambda point: np.count_nonzero((point.result.structure.precision != 0) ^ stable),
+        )
         table.evaluate("agreement with the stable graph", [[best.params]])
-        self._take(table, table.candidate(best.params))
-        self.members_ = [self.best_params_]
-        self._refit(whole, template)
-        self._held_out = self._judged([table], lambda part: [part.candidate(self.best_params_)])
+        self._take(contest, [table.candidate(best.params)])
+        self._held_out = self._judged([table], lambda part: [part.candidate(best.params)])
 
     def limits(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> PenaltyLimits:
         """The penalties from which on the graph is empty and all weights are zero, before anything is chosen.
