@@ -115,7 +115,7 @@ def test_every_form_is_the_same_quadratic(problem):
         np.testing.assert_allclose(form.task_values(W), reference.task_values(W), rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(form.gradient(W), reference.gradient(W), atol=1e-8)
         np.testing.assert_allclose(form.product(V), reference.product(V), atol=1e-8)
-        np.testing.assert_allclose(form.diagonal(), reference.diagonal(), atol=1e-8)
+        np.testing.assert_allclose(form.diagonal, reference.diagonal, atol=1e-8)
         np.testing.assert_allclose(form.linear, reference.linear, atol=1e-9)
         assert form.value(W) == pytest.approx(form.task_values(W).sum())
 

@@ -333,7 +333,8 @@ class MultiTaskEstimator(TaskEstimator):
         context = self._init_callback_context(max_subtasks=spec.settings.max_iter)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         warm = self._fit_of(data) if self.warm_start else None
-        monitor = self._monitor(context, spec.settings.max_iter)
+        heard = bool(self.verbose) or "_skl_callbacks" in vars(self)  # rounds that nobody hears of are made in one call
+        monitor = self._monitor(context, spec.settings.max_iter) if heard else None
         data, prepared, result = fit_rows(spec, data, warm, monitor)
         self.from_spec(spec, data, prepared, result)
         context.call_on_fit_task_end(estimator=self, X=X, y=y)

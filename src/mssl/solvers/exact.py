@@ -59,7 +59,7 @@ def rounding_gap(problem: Quadratic, bound: WeightBound, W: Array) -> float:
     """
     if bound.covariance is None:
         return value_rounding(problem, W) if bound.scalable else 0.0
-    curvature = problem.diagonal().max(axis=1, initial=0.0)  # at most a factor d below the norm
+    curvature = problem.diagonal.max(axis=1, initial=0.0)  # at most a factor d below the norm
     errors = (
         _EPS
         * problem.n_features

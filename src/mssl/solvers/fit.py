@@ -192,7 +192,7 @@ class Prepared:
     @cached_property
     def curvatures(self) -> Array:
         """Second derivative of the loss in each weight, noise precisions 1, (K, d)."""
-        return self.base.diagonal()
+        return self.base.diagonal
 
     def _residual_problem(self, penalty: Penalty) -> ResidualProblem:
         if self.data is None or self.design is None:

@@ -222,10 +222,11 @@ class GramQuadratic(_Quadratic):
         """Loss of each task."""
         return np.asarray(self.constants + np.einsum("kd,kd->k", W, 0.5 * self.product(W) - self.linear))
 
+    @cached_property
     def diagonal(self) -> Array:
-        """Diagonals of the H_k."""
+        """Diagonals of the H_k, (K, d)."""
         if self.rows is not None:
-            return self.rows.diagonal()
+            return self.rows.diagonal
         return np.asarray(np.einsum("kdd->kd", self.gram) * self.task_scale[:, None])
 
     def gram_of(self, k: int, features: NDArray[np.bool_]) -> Array:
@@ -383,8 +384,9 @@ class DesignQuadratic(_Quadratic):
         centred = squares - 2 * mu * sums + self.totals[:, None] * mu**2
         return np.where(centred > 1e-14 * squares, centred, 0.0)
 
+    @cached_property
     def diagonal(self) -> Array:
-        """Diagonals of the H_k."""
+        """Diagonals of the H_k, (K, d)."""
         return self.row_diagonal + self.ridge[:, None]
 
 
@@ -487,7 +489,7 @@ def objective_value(problem: Quadratic, W: Array, coupling: Coupling, penalty: E
 
 def value_rounding(problem: Quadratic, W: Array) -> float:
     """What rounding may make of the loss at W: the terms of which Grams make it can be much larger than it is."""
-    terms = np.vecdot(np.sqrt(np.maximum(problem.diagonal(), 0.0)), np.abs(W))  # its square is at least |w|ᵀ|H||w|
+    terms = np.vecdot(np.sqrt(np.maximum(problem.diagonal, 0.0)), np.abs(W))  # its square is at least |w|ᵀ|H||w|
     if isinstance(problem, GramQuadratic):
         return _EPS * (float(terms @ terms) + problem.null_value)
     errors, values = _EPS * terms, problem.task_values(W)
@@ -521,7 +523,7 @@ def block_preconditioner(problem: Quadratic, ridge: Array) -> Callable[[Array], 
     not be exact.
     """
     if not isinstance(problem, GramQuadratic):
-        diagonal = problem.diagonal() + ridge[:, None]
+        diagonal = problem.diagonal + ridge[:, None]
         safe = np.where(diagonal > 0, diagonal, 1.0)
         return lambda R: R / safe
     if problem.is_shared:

@@ -48,7 +48,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import digamma, polygamma
+from scipy.special import digamma, zeta
 
 from mssl.model.coupling import Coupling
 from mssl.solvers.alternation import WeightProblem
@@ -238,15 +238,22 @@ def sampling_variances(spectra: Spectra, noise: Array, signal: Array) -> Array:
 
 
 def ridge_fixed_point(spectra: Spectra, noise: Array, floors: Array, strength: float, v: Array) -> Array:
-    """Mean square v of each task's ridge weights under the ridge η/(v + e) that v itself implies, all tasks at once."""
-    s, q, secant = 1.0 / noise[:, None], spectra.projections, _Secant()
+    """Mean square v of each task's ridge weights under the ridge η/(v + e) that v itself implies, all tasks at once.
+
+    Newton's method for log(v + e), whose steps are as long as those of :class:`_Secant`.
+    """
+    s, d = 1.0 / noise[:, None], spectra.n_features
+    values, targets = s * spectra.values, s * spectra.projections
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         for _ in range(_MAX_ROUNDS):
             ridge = (strength / (v + floors))[:, None]
-            image = np.sum((s * q / (s * spectra.values + ridge)) ** 2, axis=1) / spectra.n_features
-            if np.all(np.abs(image - v) <= _CLOSED_TOL * (image + floors)):
+            sums = values + ridge
+            squares = (targets / sums) ** 2
+            image = squares.sum(axis=1) / d
+            if (np.abs(image - v) <= _CLOSED_TOL * (image + floors)).all():
                 break
-            v = secant.next(v, image, floors)
+            fall = 1.0 - 2.0 / d * (squares * ridge / sums).sum(axis=1) / (image + floors)
+            v = _ahead(v, image, floors, fall)
     return np.asarray(image)
 
 
@@ -307,8 +314,7 @@ def diagonal_start(
 class _Secant:
     """A fixed-point iteration v → image(v), entry by entry accelerated by the line through the last two residuals.
 
-    The lines are those of log(v + e). Where the residual falls along one, the next v is its zero; where it hardly falls
-    and in the first round the next v is the image.
+    The lines are those of log(v + e). In the first round the next v is the image.
     """
 
     def __init__(self) -> None:
@@ -320,9 +326,14 @@ class _Secant:
             x = np.log(v + e)
             residual = np.log(image + e) - x
             fall = (self.residual - residual) / (x - self.x)
-            step = residual / np.where(_LONGEST * fall > 1.0, fall, 1.0)
-        self.x, self.residual = x, residual
-        return np.maximum(np.exp(x + step) - e, image / _LONGEST)
+            self.x, self.residual = x, residual
+            return _ahead(v, image, e, fall)
+
+
+def _ahead(v: Array, image: Array, e: Array, fall: Array) -> Array:
+    """The zero of each line on which log (image + e)/(v + e) falls; the image where it hardly falls."""
+    step = ((image + e) / (v + e)) ** (1.0 / np.where(_LONGEST * fall > 1.0, fall, 1.0))
+    return np.maximum((v + e) * step - e, image / _LONGEST)
 
 
 def mean_variance(problem: GramQuadratic | DesignQuadratic, noise: Array, *, cautious: bool = True) -> float:
@@ -430,7 +441,7 @@ def moderate(variances: Array, freedom: Array) -> Array:
     if len(s2) == 1:
         return np.where(known, variances, s2[0])
     half = nu / 2
-    z, errors = np.log(s2) - digamma(half) + np.log(half), polygamma(1, half)
+    z, errors = np.log(s2) - digamma(half) + np.log(half), zeta(2, half)
     excess = _excess(z, errors)
     level, half_prior = _mean(z, errors, excess), np.inf
     if excess > 0:
@@ -461,7 +472,7 @@ def _excess(z: Array, errors: Array) -> float:
 def _trigamma_inverse(value: float) -> float:
     """The h with ψ'(h) = value, from 1/h < ψ'(h) < 1/h + 1/h²."""
     high = (1 + np.sqrt(1 + 4 * value)) / (2 * value)
-    return float(brentq(lambda h: polygamma(1, h) - value, 0.5 / value, 2 * high))
+    return float(brentq(lambda h: zeta(2, h) - value, 0.5 / value, 2 * high))
 
 
 class Linearised(NamedTuple):

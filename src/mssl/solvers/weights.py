@@ -209,7 +209,8 @@ class CoefficientProblem:
         """Whether the terms of which Grams make the loss are so large against it that rounding shows."""
         if not isinstance(loss, GramQuadratic):
             return False
-        return not value_rounding(loss, W) <= _LOST_DIGITS * max(1.0, loss.value(W))
+        rounding = value_rounding(loss, W)
+        return not (rounding <= _LOST_DIGITS or rounding <= _LOST_DIGITS * loss.value(W))
 
     def _solve_glm(self, loss: GLMLoss, coupling: Coupling, V: Array, tol: float, max_iter: int) -> WeightStep:
         penalty, (bound, certified) = self.penalty, self._bound(coupling)
@@ -253,7 +254,7 @@ class CoefficientProblem:
         """
         point = loss.evaluate(V)
         model, G = loss.model(point, observed=True), loss.slope(point) + coupling.dot(V)
-        finite = np.isfinite(model.diagonal()).all() and np.isfinite(model.linear).all() and np.isfinite(G).all()
+        finite = np.isfinite(model.diagonal).all() and np.isfinite(model.linear).all() and np.isfinite(G).all()
         target = solve_exactly(model, coupling, tol=0.0) if finite else None
         return 0.0 if target is None else max(float(np.vdot(G, V - target.W)), 0.0)
 
