@@ -31,7 +31,7 @@ def old_names(**moves: Move) -> Callable[[C], C]:
             cls.set_params = _translating_set_params(cls.set_params)
         for old, new in moves.items():
             if isinstance(new, str):
-                setattr(cls, old, _reader(old, new))
+                setattr(cls, old, renamed_attribute(old, new))
         return cls
 
     return decorate
@@ -96,7 +96,9 @@ def _translating_set_params(set_params: Callable[..., Any]) -> Callable[..., Any
     return renamed
 
 
-def _reader(old: str, new: str) -> property:
+def renamed_attribute(old: str, new: str) -> property:
+    """An old name of an attribute, or of a part's attribute; reading it warns."""
+
     def read(self: Any) -> Any:
         warn(f"`{old}` of {type(self).__name__} is now `{new}`; it goes with 0.3.", FutureWarning)
         whole, nested, inner = new.partition("__")

@@ -245,7 +245,7 @@ BAD = {
     "weights in words": (
         lambda: MSSLRegressor().fit(X0, Y0, sample_weight="a"),
         DataError,
-        "sample_weight holds values that are not numbers",
+        "sample_weight is 'a'",
     ),
     "two columns of one name": (
         lambda: MSSLRegressor().fit(pd.DataFrame(X0, columns=["a", "a"]), Y0),
@@ -440,7 +440,7 @@ def test_scores_leave_out_what_is_not_there_and_refuse_the_impossible(rng: np.ra
 @pytest.mark.parametrize(("old", "new"), [("rows", "input_rows"), ("names", "feature_names")])
 def test_old_names_of_task_data_answer_with_a_warning(old: str, new: str) -> None:
     data = read_tasks(pd.DataFrame({"a": [1.0, 2.0, 3.0]}), [1.0, 2.0, 3.0], tasks=["u", "v", "u"])
-    with pytest.warns(FutureWarning, match=f"TaskData.{new}"):
+    with pytest.warns(FutureWarning, match=f"`{old}` of TaskData is now `{new}`"):
         assert getattr(data, old) is getattr(data, new) is not None
 
 

@@ -602,10 +602,7 @@ class TaskBlockKFold(TaskSplitter):
 
 def _codes(name: str, values: Any, n: int) -> Index:
     """Labels of n rows as numbers from 0 on, in their order."""
-    labels = read_row_labels(name, values)
-    if len(labels) != n:
-        raise LayoutError(f"{name} has {len(labels)} entries for {n} rows; give one a row.")
-    return np.unique(labels, return_inverse=True)[1].astype(np.intp)
+    return np.unique(read_row_labels(name, values, n), return_inverse=True)[1].astype(np.intp)
 
 
 class _InTime(TaskSplitter):

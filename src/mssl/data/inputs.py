@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,47 +170,36 @@ def as_given(values: Any) -> Labels:
     return array if set(map(type, objects.ravel().tolist())) <= {str, np.str_} else objects
 
 
-def read_labels(tasks: Any) -> Any:
+def read_labels(tasks: object) -> Any:
     """Task ids as an array of one kind, or coded as they came; a missing one raises."""
     return tasks if isinstance(tasks, CodedTasks) else _row_labels(tasks, "Task ids have", "task id", "name their task")
 
 
-def read_row_labels(name: str, values: Any) -> Labels:
-    """Groups or times of the rows as an array of one kind; a missing one raises."""
-    return _row_labels(values, f"{name} has", f"entry in {name}", "give them one")
+def read_row_labels(name: str, values: object, n: int | None = None) -> Labels:
+    """Groups or times of n rows as an array of one kind; a missing one raises."""
+    labels = _row_labels(values, f"{name} has", f"entry in {name}", "give them one")
+    if n is not None and len(labels) != n:
+        raise LayoutError(f"{name} has {len(labels)} entries for {n} rows; give one a row.")
+    return labels
 
 
-def _row_labels(values: Any, whose: str, what: str, remedy: str) -> Labels:
+def _row_labels(values: object, whose: str, what: str, remedy: str) -> Labels:
     labels = as_given(in_memory(what, values))
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels.ravel()
     if labels.ndim != 1:
         raise LayoutError(f"{whose} shape {labels.shape}; give one id a row, shape (N,).")
-    missing = np.zeros(len(labels), bool)
-    if labels.dtype.kind == "f":
-        missing = np.isnan(labels)
-    elif labels.dtype.kind in "mM":
-        missing = np.isnat(labels)
-    elif labels.dtype.kind == "O":
-        missing = np.asarray([absent(label) for label in labels])
-        labels = labels if missing.any() else _uniform(labels)
+    missing = is_missing(labels)
     if missing.any():
         raise LayoutError(
             f"{int(missing.sum())} rows have no {what} (first: row {int(np.argmax(missing))}); drop them or {remedy}."
         )
-    return labels
+    return _uniform(labels) if labels.dtype.kind == "O" else labels
 
 
-class Taken(NamedTuple):
-    """X without the columns that say which rows belong together and when they were, and what these columns hold."""
-
-    X: Any
-    groups: Any
-    order: Any
-    columns: tuple[str, ...]
-
-
-def take_columns(X: Any, groups: Any = None, order: Any = None) -> Taken:
+def take_columns(
+    X: Any, groups: object = None, order: object = None
+) -> tuple[Any, Labels | None, Labels | None, tuple[str, ...]]:
     """Take groups and times out of X where they are given as names of its columns; vectors are taken as they are.
 
     Parameters
@@ -219,27 +208,24 @@ def take_columns(X: Any, groups: Any = None, order: Any = None) -> Taken:
         Features.
     groups, order : str or array of shape (N,) or (n,), optional
         A column of a frame, which is then no feature, or one entry a row.
+
+    Returns
+    -------
+    X, groups, order, columns
+        X without these columns, what they hold, and their names.
     """
-    X = as_table(X)
+    X, taken = as_table(X), []
+    for name, given in (("groups", groups), ("order", order)):
+        values = given
+        if isinstance(given, str):
+            names = list(X.columns) if hasattr(X, "columns") else []
+            if given not in names:
+                allowed = f"give one of the columns of X ({listing(names)})" if names else "X has no named columns"
+                raise refused(name, given, allowed, "Or give one entry a row.", error=LayoutError)
+            values = X[given]
+        taken.append(None if given is None else read_row_labels(name, values, _num_samples(X)))
     columns = tuple(value for value in (groups, order) if isinstance(value, str))
-    rows = without_columns(X, columns)
-    return Taken(rows, _taken(X, "groups", groups), _taken(X, "order", order), columns)
-
-
-def _taken(X: Any, name: str, given: Any) -> Any:
-    if given is None:
-        return None
-    values = given
-    if isinstance(given, str):
-        names = list(X.columns) if hasattr(X, "columns") else []
-        if given not in names:
-            allowed = f"give one of the columns of X ({listing(names)})" if names else "X has no named columns"
-            raise refused(name, given, allowed, "Or give one entry a row.", error=LayoutError)
-        values = X[given]
-    labels, n = read_row_labels(name, values), _num_samples(X)
-    if len(labels) != n:
-        raise LayoutError(f"{name} has {len(labels)} entries for {n} rows; give one a row.")
-    return labels
+    return without_columns(X, columns), *taken, columns
 
 
 def feature_labels(names: Labels | None, n_features: int) -> Labels:
@@ -279,27 +265,6 @@ def _uniform(labels: Labels) -> Labels:
     return np.asarray(labels.tolist())
 
 
-def union_of_names(one: Labels, other: Labels) -> Labels:
-    """Sorted names of the tasks of two chunks."""
-    if len(one) == 0 or len(other) == 0 or (len(one) == len(other) and np.array_equal(one, other)):
-        return one if len(one) else other
-    if (one.dtype.kind in "US") != (other.dtype.kind in "US"):
-        raise DataError(
-            f"Tasks are named {listing(one[:1])} in one chunk and {listing(other[:1])} in another; give all as text or "
-            "all as numbers."
-        )
-    return np.union1d(one, other)
-
-
-def check_same_columns(one: Sequence[Any], other: Sequence[Any]) -> None:
-    """Raise where two chunks have other columns."""
-    if list(one) != list(other):
-        raise DataError(
-            f"The columns are {listing(one)} in one chunk and {listing(other)} in another; give all chunks the same "
-            "columns in the same order."
-        )
-
-
 def listing(names: Sequence[Any] | Labels, limit: int = 8) -> str:
     """Names for an error message, the first few of many."""
     shown = ", ".join(repr(name.item() if isinstance(name, np.generic) else name) for name in names[:limit])
@@ -319,7 +284,8 @@ def read_targets(y: Any, X: Any, numeric: bool) -> tuple[Labels, Labels | None]:
         targets = _as_numbers(targets)
     if targets.ndim == 2 and targets.shape[1] == 1 and X.ndim == 2:
         if names is None:
-            _warn_column_vector()
+            told = "A column-vector y was passed when a 1d array was expected; it is read as one task."
+            warn(told, DataConversionWarning)
         targets = targets.ravel()
     if X.ndim == 3 and targets.shape != X.shape[:2]:
         raise LayoutError(
@@ -359,35 +325,36 @@ def _as_numbers(targets: Labels) -> Labels:
         ) from error
 
 
-def _warn_column_vector() -> None:
-    warn("A column-vector y was passed when a 1d array was expected; it is read as one task.", DataConversionWarning)
+def is_missing(values: Labels) -> Mask:
+    """Which values of an array are not there (NaN, NaT or None)."""
+    if values.dtype.kind == "O":
+        return np.asarray([absent(value) for value in values.ravel()], dtype=bool).reshape(values.shape)
+    if values.dtype.kind in "fmM":
+        return np.asarray(np.isnat(values) if values.dtype.kind != "f" else np.isnan(values))
+    return np.zeros(values.shape, dtype=bool)
 
 
-def is_missing(targets: Labels) -> Mask:
-    """Which targets of an array are not there (NaN or None)."""
-    if targets.dtype.kind == "f":
-        return np.isnan(targets)
-    if targets.dtype.kind == "O":
-        return np.asarray([absent(target) for target in targets.ravel()], dtype=bool).reshape(targets.shape)
-    return np.zeros(targets.shape, dtype=bool)
+def _numbers_of_rows(name: str, values: object, shape: tuple[int, ...], remedy: str) -> Array:
+    """One number for each entry of the targets' shape, for each row, or for all of them."""
+    try:
+        numbers = np.asarray(in_memory(name, values), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        what = f"is {values!r}" if isinstance(values, str) else f"holds values that are not numbers ({error})"
+        raise DataError(f"{name} {what}; {remedy}.") from error
+    if numbers.ndim == 0:
+        return np.full(shape, float(numbers))
+    if numbers.shape == shape[:1] and len(shape) == 2:
+        return np.repeat(numbers[:, None], shape[1], axis=1)
+    if numbers.shape != shape:
+        raise LayoutError(f"{name} has shape {numbers.shape}; give {shape} or {shape[:1]}.")
+    return numbers
 
 
-def read_weights(sample_weight: Any, shape: tuple[int, ...]) -> Array | None:
+def read_weights(sample_weight: object, shape: tuple[int, ...]) -> Array | None:
     """Check sample weights and bring them to the targets' shape."""
     if sample_weight is None:
         return None
-    try:
-        weights = np.asarray(in_memory("sample_weight", sample_weight), dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(
-            f"sample_weight holds values that are not numbers ({error}); give one number ≥ 0 a row."
-        ) from error
-    if weights.ndim == 0:
-        weights = np.full(shape, float(weights))
-    if weights.shape == shape[:1] and len(shape) == 2:
-        weights = np.repeat(weights[:, None], shape[1], axis=1)
-    if weights.shape != shape:
-        raise LayoutError(f"sample_weight has shape {weights.shape}; give {shape} or {shape[:1]}.")
+    weights = _numbers_of_rows("sample_weight", sample_weight, shape, "give one number ≥ 0 a row")
     if not np.all(np.isfinite(weights)) or np.any(weights < 0):
         raise DataError("sample_weight holds negative, infinite or missing values; give finite numbers ≥ 0.")
     if not np.any(weights > 0):
@@ -395,20 +362,13 @@ def read_weights(sample_weight: Any, shape: tuple[int, ...]) -> Array | None:
     return weights
 
 
-def read_offset(offset: Any, shape: tuple[int, ...], identity: bool = False) -> Array:
+def read_offset(offset: object, shape: tuple[int, ...], identity: bool = False) -> Array:
     """Check offsets and bring them to a shape: that of targets or of predictions.
 
     Where the link is the identity they may be of any size; other links take their exponentials.
     """
-    try:
-        values = np.asarray(offset, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        what = f"is {offset!r}" if isinstance(offset, str) else f"holds values that are not numbers ({error})"
-        raise DataError(f"offset {what}; give one number a row, such as np.log(frame['exposure']).") from error
-    if values.shape == shape[:1] and len(shape) == 2:
-        values = np.repeat(values[:, None], shape[1], axis=1)
-    if values.ndim and values.shape != shape:
-        raise LayoutError(f"offset has shape {values.shape}; give {shape} or {shape[:1]}.")
+    remedy = "give one number a row, such as np.log(frame['exposure'])"
+    values = _numbers_of_rows("offset", offset, shape, remedy)
     if identity and not np.all(np.isfinite(values)):
         raise DataError("offset holds missing or infinite values; give finite numbers, in the units of the targets.")
     if not identity and not np.all(np.abs(values) <= _LARGEST_OFFSET):
@@ -416,7 +376,7 @@ def read_offset(offset: Any, shape: tuple[int, ...], identity: bool = False) -> 
             f"offset holds missing values or numbers beyond ±{_LARGEST_OFFSET:g}; give finite numbers on the scale of "
             "the linear predictor: for counts the logarithm of the exposure."
         )
-    return np.broadcast_to(values, shape)
+    return values
 
 
 def number_tasks(labels: Any) -> tuple[Labels, Index]:

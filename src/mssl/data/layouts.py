@@ -14,8 +14,7 @@ Missing targets (NaN) are allowed in the shared and aligned layouts.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +23,8 @@ from scipy import sparse
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
-from mssl._typing import Array, Index, Labels, Mask
+from mssl._renamed import renamed_attribute
+from mssl._typing import Array, ArrayLike, Index, Labels, Mask
 from mssl._validation import warn
 from mssl.data.encoding import FeatureEncoder, Features, read_features
 from mssl.data.inputs import (
@@ -36,6 +36,7 @@ from mssl.data.inputs import (
     read_row_labels,
     read_targets,
     read_weights,
+    take_columns,
 )
 from mssl.exceptions import DataError, LayoutError, ParameterError
 
@@ -104,17 +105,8 @@ class TaskData:
     n_columns: int | None = None
     dtype: Any = np.float64
 
-    @property
-    def rows(self) -> Index | None:
-        """The old name of ``input_rows``."""
-        _warn_renamed("rows", "input_rows")
-        return self.input_rows
-
-    @property
-    def names(self) -> Labels | None:
-        """The old name of ``feature_names``."""
-        _warn_renamed("names", "feature_names")
-        return self.feature_names
+    rows = renamed_attribute("rows", "input_rows")
+    names = renamed_attribute("names", "feature_names")
 
     @property
     def shared(self) -> bool:
@@ -233,11 +225,6 @@ def _ranks(name: str, values: Any, rows: Index) -> Index | None:
     return np.asarray(np.unique(labels[rows], return_inverse=True)[1], dtype=np.int64)
 
 
-def _warn_renamed(old: str, new: str) -> None:
-    message = f"TaskData.{old} is now TaskData.{new}; the old name goes with the next release."
-    warnings.warn(message, FutureWarning, stacklevel=3)
-
-
 def stack_tasks(Xs: Sequence[Any], ys: Sequence[Any], tasks: Sequence[Any] | None = None) -> tuple[Any, Labels, Labels]:
     """Turn one data set a task into the long layout.
 
@@ -314,16 +301,21 @@ def read_tasks(
     DataError
         When values are missing, infinite, not numbers, or all weights of a task are zero.
     """
+    X, groups, order, _ = take_columns(X, groups, order)
     features = read_features(X, task_column, tasks)
     targets, target_names = read_targets(y, features.values, y_numeric)
-    data = _by_layout(features, targets, target_names, sample_weight)
-    if not empty_tasks or not len(data.y):
-        _require_rows(data)
-    for name, values in (("groups", groups), ("order", order)):
-        if values is not None and len(values) != features.values.shape[0]:
-            raise LayoutError(f"{name} has {len(values)} entries for {features.values.shape[0]} rows; give one a row.")
+    if features.values.ndim == 3 or targets.ndim == 2:
+        data = _from_table(features, targets, target_names, sample_weight)
+    else:
+        data = _from_long(features, targets, target_names, sample_weight)
+    empty = data.tasks[data.n_rows == 0].tolist()
+    if empty and not (empty_tasks and len(data.y)):
+        raise DataError(
+            f"Tasks {listing(empty)} have no row with a target and a positive weight; drop these tasks "
+            "or give them data."
+        )
     _warn_of_target(data)
-    return data.with_occasions(groups, order)
+    return replace(data, encoder=features.encoder, dtype=features.dtype).with_occasions(groups, order)
 
 
 def read_chunk(
@@ -364,21 +356,6 @@ def _warn_of_target(data: TaskData) -> None:
     same = [names[j] for j in alike if np.array_equal(data.X[:, j], y)]
     if same and np.any(y != y[0]):
         warn(f"The column {listing(same)} of X is the target itself, so nothing is left to predict; drop it from X.")
-
-
-def _by_layout(features: Features, targets: Labels, target_names: Labels | None, sample_weight: Any) -> TaskData:
-    if features.values.ndim == 3:
-        data = _from_aligned(features, targets, target_names, sample_weight)
-    elif targets.ndim == 2:
-        if features.tasks is not None:
-            raise LayoutError(
-                f"y has shape {targets.shape} and task ids were given too; give y of shape (N,) with task ids. "
-                "Leave the ids out where all tasks share one design."
-            )
-        data = _from_shared(features, targets, target_names, sample_weight)
-    else:
-        data = _from_long(features, targets, target_names, sample_weight)
-    return replace(data, encoder=features.encoder, dtype=features.dtype)
 
 
 def subset(data: TaskData, mask: Mask, *, all_tasks: bool = True) -> TaskData:
@@ -468,72 +445,39 @@ def _reordered(X: Any, order: Index) -> Any:
     return out
 
 
-def _from_shared(features: Features, y: Labels, target_names: Labels | None, sample_weight: Any) -> TaskData:
-    X = features.values
-    n, K = y.shape
-    tasks = np.arange(K) if target_names is None else target_names
-    weights, observed = _observed(y, sample_weight)
-    same_rows = bool(np.all(observed == observed[:, :1]))
-    if _common(weights) and same_rows and not sparse.issparse(X):
-        kept = np.flatnonzero(observed[:, 0])
-        if len(kept) < n:
-            X, y = np.ascontiguousarray(X[kept]), y[kept]
-            weights = None if weights is None else weights[kept]
-        flat_y, flat_w = y.T.ravel(), None if weights is None else weights.T.ravel()
-        offsets, rows = np.arange(K + 1) * len(kept), np.tile(kept, K) if len(kept) < n else None
-        return TaskData(X, flat_y, flat_w, offsets, tasks, "shared", rows, True, features.feature_names)
-    return _expand(lambda k, kept: X[kept], y, weights, observed, tasks, "shared", features.feature_names)
-
-
-def _from_aligned(features: Features, y: Labels, target_names: Labels | None, sample_weight: Any) -> TaskData:
-    X = features.values
-    K = X.shape[1]
-    tasks = np.arange(K) if target_names is None else target_names
-    if features.tasks is not None:
-        tasks = features.tasks
-        if len(tasks) != K:
-            raise LayoutError(f"There are {len(tasks)} task names for {K} aligned tasks; give one name a task.")
-    weights, observed = _observed(y, sample_weight)
-    return _expand(lambda k, kept: X[kept, k], y, weights, observed, tasks, "aligned", features.feature_names)
-
-
-def _observed(y: Labels, sample_weight: Any) -> tuple[Array | None, Mask]:
-    """The weights of an (n, K) table of targets, and which of these have a target and a positive weight."""
-    weights = read_weights(sample_weight, y.shape)
-    observed = ~is_missing(y)
-    return weights, observed if weights is None else observed & (weights > 0)
-
-
-def _common(weights: Array | None) -> bool:
-    """Whether all tasks have the same weights."""
-    return weights is None or bool(np.all(weights == weights[:, :1]))
-
-
-def _expand(
-    block: Callable[[int, Index], Any],
-    y: Labels,
-    weights: Array | None,
-    observed: Mask,
-    tasks: Labels,
-    layout: str,
-    feature_names: Labels | None,
+def _from_table(
+    features: Features, y: Labels, target_names: Labels | None, sample_weight: ArrayLike | None
 ) -> TaskData:
-    """Give each task a copy of the rows that it has a target for; ``block(k, kept)`` are those of task k."""
-    kept = [np.flatnonzero(column) for column in observed.T]
-    blocks = [block(k, places) for k, places in enumerate(kept)]
-    X = sparse.csr_array(sparse.vstack(blocks)) if sparse.issparse(blocks[0]) else np.concatenate(blocks)
-    by_task = observed.T
-    flat_y, flat_w = y.T[by_task], None if weights is None else weights.T[by_task]
-    offsets = np.concatenate([[0], np.cumsum(observed.sum(axis=0))])
-    aligned = bool(observed.all()) and _common(weights)
-    rows = None if observed.all() else np.concatenate(kept)
-    return TaskData(X, flat_y, flat_w, offsets, tasks, layout, rows, aligned, feature_names)
-
-
-def _require_rows(data: TaskData) -> None:
-    empty = data.tasks[data.n_rows == 0].tolist()
-    if empty:
-        raise DataError(
-            f"Tasks {listing(empty)} have no row with a target and a positive weight; drop these tasks "
-            "or give them data."
+    """Tasks whose targets are columns of y: with one X for all (shared), or an X of each (aligned)."""
+    X, names, K = features.values, features.tasks, y.shape[1]
+    aligned = X.ndim == 3
+    if names is not None and not aligned:
+        raise LayoutError(
+            f"y has shape {y.shape} and task ids were given too; give y of shape (N,) with task ids. "
+            "Leave the ids out where all tasks share one design."
         )
+    if names is not None and len(names) != K:
+        raise LayoutError(f"There are {len(names)} task names for {K} aligned tasks; give one name a task.")
+    tasks = names if names is not None else np.arange(K) if target_names is None else target_names
+    weights, seen = read_weights(sample_weight, y.shape), ~is_missing(y)
+    seen = seen if weights is None else seen & (weights > 0)
+    common = weights is None or bool(np.all(weights == weights[:, :1]))
+    kept, by_task = [np.flatnonzero(column) for column in seen.T], seen.T
+    one = common and not aligned and not sparse.issparse(X) and bool(np.all(seen == seen[:, :1]))
+    if one:  # stored once
+        X = X if seen.all() else np.ascontiguousarray(X[kept[0]])
+    elif sparse.issparse(X):
+        X = sparse.csr_array(sparse.vstack([X[rows] for rows in kept]))
+    else:
+        X = np.concatenate([X[rows, k] if aligned else X[rows] for k, rows in enumerate(kept)])
+    return TaskData(
+        X,
+        y.T[by_task],
+        None if weights is None else weights.T[by_task],
+        np.concatenate([[0], np.cumsum(by_task.sum(axis=1))]),
+        tasks,
+        "aligned" if aligned else "shared",
+        None if seen.all() else np.concatenate(kept),
+        one or (common and bool(seen.all())),
+        features.feature_names,
+    )

@@ -32,7 +32,7 @@ from mssl._validation import check_whole_number, refused
 from mssl.data.design import ROUNDING, Design, default_memory_limit
 from mssl.data.distributed import chunks_of, tree_sum
 from mssl.data.folds import deal_rows
-from mssl.data.inputs import check_same_columns, listing, union_of_names, without_columns
+from mssl.data.inputs import listing, without_columns
 from mssl.data.layouts import TaskData, read_chunk
 from mssl.exceptions import DataError, LayoutError
 
@@ -313,10 +313,15 @@ class Moments:
         """The moments of both sets of rows together, task by task; columns must be the same."""
         if not isinstance(other, Moments):
             return NotImplemented
-        check_same_columns(*(part.columns or range(part.n_features) for part in (self, other)))
+        mine, theirs = (list(part.columns or range(part.n_features)) for part in (self, other))
+        if mine != theirs:
+            raise DataError(
+                f"The columns are {listing(mine)} in one chunk and {listing(theirs)} in another; give all chunks the "
+                "same columns in the same order."
+            )
         if self.n_folds != other.n_folds:
             raise DataError(f"There are {self.n_folds} folds in one part, {other.n_folds} in the other; give as many.")
-        tasks = union_of_names(self.tasks, other.tasks)
+        tasks = _union(self.tasks, other.tasks)
         parts = self._spread(tasks), other._spread(tasks)
         return replace(self._together(*(np.stack(pair) for pair in zip(*parts, strict=True))), tasks=tasks)
 
@@ -398,6 +403,18 @@ def check_memory(n_tasks: int, n_features: int, n_folds: int | None, memory_limi
             f"Moments of {n_tasks} tasks with {n_features} features{folds} take {size / 2**30:.3g} GiB; memory_limit "
             f"allows {limit / 2**30:.3g} GiB. Raise memory_limit, or take fewer features or folds."
         )
+
+
+def _union(one: Labels, other: Labels) -> Labels:
+    """Sorted names of the tasks of two chunks."""
+    if len(one) == 0 or len(other) == 0 or np.array_equal(one, other):
+        return one if len(one) else other
+    if (one.dtype.kind in "US") != (other.dtype.kind in "US"):
+        raise DataError(
+            f"Tasks are named {listing(one[:1])} in one chunk and {listing(other[:1])} in another; give all as text or "
+            "all as numbers."
+        )
+    return np.union1d(one, other)
 
 
 def _columns_of(X: Any) -> tuple[Any, ...]:
