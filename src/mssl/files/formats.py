@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from tempfile import TemporaryFile
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,9 +39,8 @@ from mssl.files.atomic import atomic
 MISSING_TEXT = frozenset({"", "#N/A", "#NA", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null"})
 _DELIMITERS = {".csv": ",", ".txt": ",", ".tsv": "\t", ".tab": "\t"}  # for writing; reading finds them in the file
 _COLUMN_FILES = {".parquet": "parquet", ".pq": "parquet", ".feather": "feather", ".arrow": "feather"}
-_BLOCK = (
-    2**24
-)  # bytes of text read at once: pieces of columns are then large enough to go back to the system when freed
+# Bytes of text read at once: pieces of columns are then large enough to go back to the system when freed.
+_BLOCK = 2**24
 _ROWS_AT_ONCE = 2**14  # rows that are Python objects while columns are written: more cost memory, fewer cost calls
 _INDEX = re.compile(r"__index_level_\d+__")  # what pandas writes beside the columns
 _LONGEST_LINE = 2**26  # characters of a line: room for a million columns, and a bound on what a hostile file can take
@@ -173,18 +173,18 @@ def read_table(
         return _read_columns(file, _COLUMN_FILES[ending], columns, drop)
     if ending not in _DELIMITERS:
         raise _unknown_ending(file, DataError)
-    names, delimiter = _read_head(file)
-    wanted = _check_names(names, columns, drop, file.name)
-    if find_spec("pyarrow") is None:
-        return _read_plain(file, names, wanted, text, delimiter)
-    return _read_csv(file, names, wanted, text, delimiter)
+    with _content(file) as stream:
+        names, delimiter = _read_head(stream, file.name)
+        found = _Text(stream, file.name, delimiter, names, _check_names(names, columns, drop, file.name))
+        return _read_plain(found, text) if find_spec("pyarrow") is None else _read_csv(found, text)
 
 
 def column_names(path: str | Path) -> list[str]:
     """Names of the columns of a CSV, TSV or Parquet file."""
     file = Path(path)
     if _COLUMN_FILES.get(file.suffix) != "parquet":
-        return _read_head(file)[0]
+        with _content(file) as stream:
+            return _read_head(stream, file.name)[0]
     parquet: Any = require("pyarrow.parquet", "tables", "Reading Parquet files")
     return [name for name in parquet.read_schema(file).names if not _INDEX.fullmatch(name)]
 
@@ -227,41 +227,45 @@ def _check_unpacked(file: Path, size: int) -> None:
         )
 
 
-class _Unpacked(io.RawIOBase):
-    """The content of a gzipped file, up to the limit; damage is a stated error wherever it is met."""
-
-    def __init__(self, file: Path) -> None:
-        self.file, self._stream = file, gzip.open(file)  # noqa: SIM115 (closed with this stream)
-        self._count, self._limit = 0, _unpack_limit(file)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
+@contextmanager
+def _content(file: Path) -> Iterator[IO[bytes]]:
+    """The bytes of a table; a gzipped file is unpacked beside it first, up to the limit."""
+    if file.suffix.lower() != ".gz":
+        with file.open("rb") as plain:
+            yield plain
+        return
+    with gzip.open(file) as packed, TemporaryFile() as unpacked:
         try:
-            data = self._stream.read1(len(buffer))
+            while part := packed.read(_BLOCK):
+                _check_unpacked(file, unpacked.tell() + len(part))
+                unpacked.write(part)
         except (zlib.error, EOFError, OSError) as error:
-            raise DataError(f"{self.file.name!r} is no intact gzip file ({error}); pack it again.") from error
-        self._count += len(data)
-        if self._count > self._limit:
-            _check_unpacked(self.file, self._count)
-        buffer[: len(data)] = data
-        return len(data)
-
-    def close(self) -> None:
-        self._stream.close()
-        super().close()
+            raise DataError(f"{file.name!r} is no intact gzip file ({error}); pack it again.") from error
+        unpacked.seek(0)
+        yield unpacked
 
 
-def _open(file: Path) -> IO[bytes]:
-    return io.BufferedReader(_Unpacked(file), 2**16) if file.suffix.lower() == ".gz" else file.open("rb")
+class _Text(NamedTuple):
+    """Delimited text: its bytes, the file's name, the names of all columns and of those to read."""
+
+    stream: IO[bytes]
+    source: str
+    delimiter: str
+    names: list[str]
+    wanted: list[str]
 
 
 @contextmanager
-def _open_lines(file: Path, errors: str = "replace") -> Iterator[Iterator[str]]:
-    # _check_utf8 looks for bytes that are no UTF-8, because it knows their line and column.
-    with io.TextIOWrapper(_open(file), "utf-8-sig", errors=errors, newline="") as text:
-        yield _lines_of(text, file.name)
+def _rows(stream: IO[bytes], source: str, delimiter: str, errors: str = "replace") -> Iterator[Any]:
+    """A reader of the rows of delimited text, from the first one on."""
+    stream.seek(0)
+    text = io.TextIOWrapper(stream, "utf-8-sig", errors=errors, newline="")
+    try:
+        yield csv.reader(_lines_of(text, source), delimiter=delimiter)
+    except (OSError, csv.Error) as error:
+        raise DataError(f"{source!r} cannot be read: {error}.") from error
+    finally:
+        text.detach()  # the file below stays open
 
 
 def _lines_of(text: IO[str], source: str) -> Iterator[str]:
@@ -276,24 +280,20 @@ def _lines_of(text: IO[str], source: str) -> Iterator[str]:
         number += 1
 
 
-def _read_head(file: Path) -> tuple[list[str], str]:
+def _read_head(stream: IO[bytes], source: str) -> tuple[list[str], str]:
     """Column names and delimiter from the first row."""
+    first = stream.readline(_LONGEST_LINE)
     try:
-        with _open(file) as stream:
-            first = stream.readline(_LONGEST_LINE)
         line = first.decode("utf-8-sig")
-        delimiter = max(",\t;", key=line.count)
-        if line.count(delimiter) >= _MOST_COLUMNS:
-            raise DataError(f"{file.name!r} has more than {_MOST_COLUMNS} columns; give fewer.")
-        with _open_lines(file) as lines:
-            names = next(csv.reader(lines, delimiter=delimiter), [])
     except UnicodeDecodeError as error:
-        raise _not_utf8(file.name, "line 1", first, error) from error
-    except (OSError, EOFError, csv.Error) as error:
-        raise DataError(f"{file.name!r} cannot be read: {error}.") from error
+        raise _not_utf8(source, "line 1", first, error) from error
     if not line.strip():
-        raise DataError(f"{file.name!r} is empty or begins with an empty line; name the columns in its first line.")
-    return names, delimiter
+        raise DataError(f"{source!r} is empty or begins with an empty line; name the columns in its first line.")
+    delimiter = max(",\t;", key=line.count)
+    if line.count(delimiter) >= _MOST_COLUMNS:
+        raise DataError(f"{source!r} has more than {_MOST_COLUMNS} columns; give fewer.")
+    with _rows(stream, source, delimiter) as rows:
+        return next(rows, []), delimiter
 
 
 def _not_utf8(name: str, place: str, content: bytes, error: UnicodeDecodeError) -> DataError:
@@ -323,50 +323,36 @@ def _check_names(names: list[str], wanted: Sequence[str] | None, drop: Sequence[
     return [name for name in dict.fromkeys(names if wanted is None else wanted) if name not in drop]
 
 
-def _read_csv(file: Path, names: list[str], wanted: list[str], text: Sequence[str], delimiter: str) -> Table:
+def _read_csv(found: _Text, text: Sequence[str]) -> Table:
     import pyarrow as pa
     from pyarrow import csv as arrow
 
-    words = dict.fromkeys([name for name in text if name in wanted], pa.dictionary(pa.int32(), pa.string()))
+    words = dict.fromkeys([name for name in text if name in found.wanted], pa.dictionary(pa.int32(), pa.string()))
+    found.stream.seek(0)
     try:
-        with _source(file) as source:
-            table = arrow.read_csv(
-                source,
-                read_options=arrow.ReadOptions(block_size=_BLOCK),
-                parse_options=arrow.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-                convert_options=arrow.ConvertOptions(include_columns=wanted, column_types=words),
-            )
+        table = arrow.read_csv(
+            found.stream,
+            read_options=arrow.ReadOptions(block_size=_BLOCK),
+            parse_options=arrow.ParseOptions(delimiter=found.delimiter, newlines_in_values=True),
+            convert_options=arrow.ConvertOptions(include_columns=found.wanted, column_types=words),
+        )
     except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
-        _diagnose(file, names, wanted, delimiter)
-        raise DataError(f"{file.name!r} cannot be read: {error}.") from error
+        _diagnose(found)
+        raise DataError(f"{found.source!r} cannot be read: {error}.") from error
     if any(pa.types.is_binary(field.type) for field in table.schema):  # text that is no UTF-8
-        _diagnose(file, names, wanted, delimiter)
-    return _from_arrow(table, names, file.name)
+        _diagnose(found)
+    return _from_arrow(table, found.names, found.source)
 
 
-@contextmanager
-def _source(file: Path) -> Iterator[Any]:
-    """What Arrow reads a table from: the file, or what it unpacks to."""
-    if file.suffix.lower() != ".gz":
-        yield file
-        return
-    with _open(file) as stream:
-        yield stream
-
-
-def _diagnose(file: Path, names: list[str], wanted: list[str], delimiter: str) -> None:
+def _diagnose(found: _Text) -> None:
     """Raise with the line of the first fault, if it is of a kind that has a line."""
-    try:
-        with _open_lines(file, "surrogateescape") as lines:
-            reader = csv.reader(lines, delimiter=delimiter)
-            first = 1
-            for row in reader:
-                _check_utf8(file.name, first, dict(zip(names, row, strict=False)), wanted)
-                if row and len(row) != len(names):
-                    raise _ragged(file.name, reader.line_num, len(row), len(names))
-                first = reader.line_num + 1
-    except (OSError, EOFError, csv.Error) as error:
-        raise DataError(f"{file.name!r} cannot be read: {error}.") from error
+    with _rows(found.stream, found.source, found.delimiter, "surrogateescape") as rows:
+        first = 1
+        for row in rows:
+            _check_utf8(found.source, first, dict(zip(found.names, row, strict=False)), found.wanted)
+            if row and len(row) != len(found.names):
+                raise _ragged(found.source, rows.line_num, len(row), len(found.names))
+            first = rows.line_num + 1
 
 
 def _check_utf8(source: str, line: int, cells: dict[str, str], wanted: list[str]) -> None:
@@ -390,13 +376,25 @@ def _ragged(name: str, line: int, found: int, width: int) -> DataError:
 
 
 def _read_columns(file: Path, kind: str, columns: Sequence[str] | None, drop: Sequence[str]) -> Table:
+    """Read a Parquet or Feather file, a part at a time; what it unpacks to has a limit."""
     pa: Any = require("pyarrow", "tables", f"Reading {kind.capitalize()} files")
+    from pyarrow import dataset
+
+    checked = dataset.ParquetFragmentScanOptions(page_checksum_verification=True)
+    parquet = dataset.ParquetFileFormat(default_fragment_scan_options=checked)
     try:
-        # Not mapped into memory: a file that shrinks while it is mapped ends the process.
-        with pa.OSFile(str(file)) as stream:
-            names, table = (_read_parquet if kind == "parquet" else _read_feather)(stream, file, columns, drop)
-        # Arrow's readers take offsets and codes as they come; what points outside of a column would end the process.
-        table.validate(full=True)
+        whole = dataset.dataset(file.absolute(), format=parquet if kind == "parquet" else kind)
+        names = [name for name in whole.schema.names if not _INDEX.fullmatch(name)]
+        wanted = _check_names(names, columns, drop, file.name)
+        _check_unpacked(file, 8 * whole.count_rows() * len(wanted))  # files can hold a value once for all rows
+        batches, size = [], 0
+        for batch in whole.to_batches(columns=wanted):
+            # Arrow's readers take offsets and codes as they come; what points outside would end the process.
+            batch.validate(full=True)
+            batches.append(batch)
+            size += batch.nbytes
+            _check_unpacked(file, size)
+        table = pa.Table.from_batches(batches, pa.schema([whole.schema.field(name) for name in wanted]))
     except (pa.ArrowException, OSError, MemoryError, UnicodeDecodeError) as error:
         reason = str(error).strip(".") or type(error).__name__
         raise DataError(
@@ -406,45 +404,6 @@ def _read_columns(file: Path, kind: str, columns: Sequence[str] | None, drop: Se
     for name, column in read.columns.items():
         column.declared = pa.types.is_dictionary(table[name].type)
     return read
-
-
-def _read_parquet(stream: Any, file: Path, columns: Sequence[str] | None, drop: Sequence[str]) -> tuple[list[str], Any]:
-    """The names of all columns, and those that are wanted."""
-    from pyarrow import parquet
-
-    with parquet.ParquetFile(stream, page_checksum_verification=True) as source:
-        names = [name for name in source.schema_arrow.names if not _INDEX.fullmatch(name)]
-        wanted = _check_names(names, columns, drop, file.name)
-        groups = [source.metadata.row_group(k) for k in range(source.num_row_groups)]
-        _check_unpacked(
-            file, max(sum(group.total_byte_size for group in groups), _least(source.metadata.num_rows, wanted))
-        )
-        return names, source.read(columns=wanted)
-
-
-def _read_feather(stream: Any, file: Path, columns: Sequence[str] | None, drop: Sequence[str]) -> tuple[list[str], Any]:
-    """The names of all columns, and those that are wanted."""
-    import pyarrow as pa
-    from pyarrow import ipc
-
-    with ipc.open_file(stream) as whole:
-        found = whole.schema.names
-    names = [name for name in found if not _INDEX.fullmatch(name)]
-    wanted = _check_names(names, columns, drop, file.name)
-    options = ipc.IpcReadOptions(included_fields=sorted(found.index(name) for name in wanted))
-    batches, size = [], 0
-    with ipc.open_file(stream, options=options) as source:
-        for k in range(source.num_record_batches):
-            batches.append(source.get_batch(k))
-            batches[-1].validate(full=True)
-            size += max(batches[-1].nbytes, _least(batches[-1].num_rows, wanted))
-            _check_unpacked(file, size)
-        return names, pa.Table.from_batches(batches, source.schema).select(wanted)
-
-
-def _least(n_rows: int, wanted: Sequence[str]) -> int:
-    """Bytes of so many rows as numbers: files can hold a value once for all rows."""
-    return 8 * n_rows * len(wanted)
 
 
 def _from_arrow(table: Any, names: list[str], source: str) -> Table:
@@ -475,19 +434,19 @@ def _kind(name: str, dtype: Any) -> str:
     raise DataError(f"Column {name!r} holds {dtype}, which is neither a number nor text; convert it or leave it out.")
 
 
-def _read_plain(file: Path, names: list[str], wanted: list[str], text: Sequence[str], delimiter: str) -> Table:
+def _read_plain(found: _Text, text: Sequence[str]) -> Table:
     """Read a CSV file with Python alone."""
-    _diagnose(file, names, wanted, delimiter)
-    with _open_lines(file) as lines:
-        rows = csv.reader(lines, delimiter=delimiter)
+    _diagnose(found)
+    with _rows(found.stream, found.source, found.delimiter) as rows:
         next(rows)
-        cells = dict(zip(names, zip(*filter(None, rows), strict=True), strict=False))
+        cells = dict(zip(found.names, zip(*filter(None, rows), strict=True), strict=False))
     if not cells:
-        raise DataError(f"{file.name!r} has no rows below its header; give at least one.")
-    columns = {name: FrameColumn(name, np.asarray(cells[name], dtype=object), MISSING_TEXT) for name in wanted}
-    for name in set(text) & set(columns):
-        columns[name].kind = "text"
-    return Table(names, dict(columns), file.name)
+        raise DataError(f"{found.source!r} has no rows below its header; give at least one.")
+    columns: dict[str, ColumnValues] = {}
+    for name in found.wanted:
+        columns[name] = FrameColumn(name, np.asarray(cells[name], dtype=object), MISSING_TEXT)
+        columns[name].kind = "text" if name in text else columns[name].kind
+    return Table(found.names, columns, found.source)
 
 
 def check_ending(path: str | os.PathLike[str]) -> str:
