@@ -15,10 +15,15 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.model_selection import BaseCrossValidator
 
 from mssl._typing import Labels
 from mssl.exceptions import ModelFileError
 from mssl.model.task_matrix import DENSE_UP_TO
+
+WITH_PARAMETERS = (BaseEstimator, BaseCrossValidator)
+"""Classes whose objects are made of parameters, besides what they learn; other dataclasses are their fields alone."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,7 @@ def _is(hint: str, value: Any) -> bool:
 def _rules(cls: Any) -> dict[str, _Rule]:
     """What is known of the attributes of a class: from annotations of fields and of what is learned, and from names."""
     rules = dict(_KNOWN)
-    of_fields = is_dataclass(cls) or hasattr(cls, "_fields")
+    of_fields = not issubclass(cls, WITH_PARAMETERS) and (hasattr(cls, "_fields") or is_dataclass(cls))
     fields = getattr(cls, "__dataclass_fields__", {})
     for part in reversed(cls.__mro__):
         for name, hint in vars(part).get("__annotations__", {}).items():

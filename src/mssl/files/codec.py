@@ -26,14 +26,12 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
-from sklearn.model_selection import BaseCrossValidator
 
 from mssl._typing import Labels
 from mssl._validation import refused
 from mssl.exceptions import ModelFileError
-from mssl.files.checks import check_object
+from mssl.files.checks import WITH_PARAMETERS, check_object
 from mssl.graph.tests import Later
-from mssl.losses import Loss
 
 VERSION = 3  # of the format that is written; versions up to it are read
 # The classes that files hold, by their modules. The word of a class in files is its name in small letters, with an
@@ -140,7 +138,6 @@ _THIN_FROM = 2**14  # entries from which on a table of mostly zeros is written a
 _MOST_FILLED = 2**30
 _DTYPE = re.compile(r"[<>|=][biufcUSmM][0-9]{1,4}(\[[a-zA-Z0-9]{1,6}\])?")
 _STORED_KINDS = "biufcUSmM"  # NumPy's kinds whose bytes say all: no objects, no records
-_WITH_PARAMETERS = (BaseEstimator, BaseCrossValidator, Loss)
 _Entry: TypeAlias = dict[str, Any]  # a JSON object with a tag
 
 
@@ -237,7 +234,7 @@ class Encoder:
                 f"{value_path} is of a second class named {cls.__name__}; a model file tells classes apart by "
                 "their names. Rename one of them."
             )
-        lost = sorted(_parameters(cls) - dict(_state(value)).keys()) if issubclass(cls, _WITH_PARAMETERS) else []
+        lost = sorted(_parameters(cls) - dict(_state(value)).keys()) if issubclass(cls, WITH_PARAMETERS) else []
         if lost:
             raise ModelFileError(
                 f"{value_path} is a {cls.__name__} without the attribute {lost[0]!r}, which is a parameter of "
@@ -261,7 +258,7 @@ def _is_thin(value: Labels) -> bool:
 def _is_storable(cls: type) -> bool:
     """Whether objects of a class are of one of the five kinds."""
     named_tuple = issubclass(cls, tuple) and hasattr(cls, "_fields")
-    return named_tuple or issubclass(cls, (Enum, *_WITH_PARAMETERS)) or dataclasses.is_dataclass(cls)
+    return named_tuple or issubclass(cls, (Enum, *WITH_PARAMETERS)) or dataclasses.is_dataclass(cls)
 
 
 def _class_of(word: str) -> type:
@@ -310,7 +307,7 @@ def _state(value: object) -> list[tuple[str, object]]:
     """Name and value of everything that makes up an object of one of the known kinds."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return list(zip(value._fields, value, strict=True))
-    if dataclasses.is_dataclass(value):
+    if dataclasses.is_dataclass(value) and not isinstance(value, WITH_PARAMETERS):
         return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
     return [
         (name, None if belongs_to_run(name, content) else content)
@@ -444,11 +441,11 @@ class Decoder:
                 state = getattr(cls, f"_state_from_version_{version}")(state)
         if "user_class" not in value:
             check_object(cls, state)
+        if issubclass(cls, WITH_PARAMETERS):
+            return _with_parameters(cls, state)
         if issubclass(cls, tuple) or dataclasses.is_dataclass(cls):
             return cls(**state)
-        if not issubclass(cls, _WITH_PARAMETERS):
-            raise ModelFileError(f"{cls.__name__} is no kind of object that a model holds.")
-        return _with_parameters(cls, state)
+        raise ModelFileError(f"{cls.__name__} is no kind of object that a model holds.")
 
     def _class(self, value: _Entry) -> type:
         """The class that an entry names: a word of the table, or a class that the caller handed in."""

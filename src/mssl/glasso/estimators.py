@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -50,6 +51,7 @@ class _GraphicalLasso(SingleThreaded, EmpiricalCovariance):
         self.costs_ = [(result.objective, result.gap)]
 
 
+@dataclass(eq=False, repr=False)
 class GraphicalLasso(_GraphicalLasso):
     r"""Sparse precision matrix of the rows of X, certified; in the place of ``sklearn.covariance.GraphicalLasso``.
 
@@ -99,22 +101,13 @@ class GraphicalLasso(_GraphicalLasso):
     (4, 4)
     """
 
-    def __init__(
-        self,
-        alpha: float = 0.01,
-        *,
-        covariance: str | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 1000,
-        verbose: int = 0,
-        assume_centered: bool = False,
-    ) -> None:
-        self.alpha = alpha
-        self.covariance = covariance
-        self.tol = tol
-        self.max_iter = max_iter
-        self.verbose = verbose
-        self.assume_centered = assume_centered
+    alpha: float = 0.01
+    _: KW_ONLY
+    covariance: str | None = None
+    tol: float = 1e-6
+    max_iter: int = 1000
+    verbose: int = 0
+    assume_centered: bool = False
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -145,6 +138,7 @@ class GraphicalLasso(_GraphicalLasso):
         return self
 
 
+@dataclass(eq=False, repr=False)
 class GraphicalLassoCV(_GraphicalLasso):
     r"""Graphical lasso whose penalty is chosen by cross-validation; in the place of scikit-learn's.
 
@@ -185,26 +179,15 @@ class GraphicalLassoCV(_GraphicalLasso):
     True
     """
 
-    def __init__(
-        self,
-        *,
-        alphas: Any = 4,
-        n_refinements: int = 4,
-        cv: Any = None,
-        tol: float = 1e-6,
-        max_iter: int = 1000,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        assume_centered: bool = False,
-    ) -> None:
-        self.alphas = alphas
-        self.n_refinements = n_refinements
-        self.cv = cv
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.assume_centered = assume_centered
+    _: KW_ONLY
+    alphas: Any = 4
+    n_refinements: int = 4
+    cv: Any = None
+    tol: float = 1e-6
+    max_iter: int = 1000
+    n_jobs: int | None = None
+    verbose: int = 0
+    assume_centered: bool = False
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ class FixedStructure(Structure):
         return StructureStep(step.precision, step.covariance, value)
 
 
+@dataclass(eq=False, repr=False)
 class Independent(FixedStructure):
     r"""No relation at all: one ridge per task, :math:`\tfrac{\alpha}{2}\|w_k\|^2`.
 
@@ -30,8 +32,7 @@ class Independent(FixedStructure):
         Ridge strength, one for all tasks or one per task; 0 switches it off.
     """
 
-    def __init__(self, alpha: Any = 1.0) -> None:
-        self.alpha = alpha
+    alpha: Any = 1.0
 
     def check(self, n_tasks: int) -> None:
         check_array(
@@ -49,6 +50,7 @@ class Independent(FixedStructure):
         return StructureStep(np.diag(strengths), inverse)
 
 
+@dataclass(eq=False, repr=False)
 class OneRidge(FixedStructure):
     r"""The same ridge for all tasks, in units of rows: :math:`\frac{\eta}{2\bar\sigma^2}\|w_k\|^2`.
 
@@ -62,10 +64,9 @@ class OneRidge(FixedStructure):
         shared mean).
     """
 
-    free_units = True
+    coupling: float = 1.0
 
-    def __init__(self, coupling: float = 1.0) -> None:
-        self.coupling = coupling
+    free_units = True
 
     @property
     def needs_variances(self) -> bool:
@@ -81,6 +82,7 @@ class OneRidge(FixedStructure):
         return StructureStep(strength * identity, identity / strength)
 
 
+@dataclass(eq=False, repr=False)
 class FixedPrecision(Coupled, FixedStructure):
     r"""A known task precision: :math:`\tfrac{\alpha}{2}\operatorname{tr}(W\Omega W^\top)`.
 
@@ -92,9 +94,8 @@ class FixedPrecision(Coupled, FixedStructure):
         Strength of the coupling.
     """
 
-    def __init__(self, precision: Any, alpha: float = 1.0) -> None:
-        self.precision = precision
-        self.alpha = alpha
+    precision: Any
+    alpha: float = 1.0
 
     def check(self, n_tasks: int) -> None:
         super().check(n_tasks)

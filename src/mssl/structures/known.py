@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from mssl.exceptions import ParameterError
 from mssl.structures.base import edge_list, edge_range, numeric
 
 
+@dataclass(eq=False, repr=False)
 class KnownEdges(BaseEstimator):
     r"""Knowledge about the edges of a learned graph; multiplies the price :math:`\lambda a_{ij}` of each edge.
 
@@ -43,14 +45,11 @@ class KnownEdges(BaseEstimator):
            [1., 0., 1.]])
     """
 
-    def __init__(
-        self, forbidden: Any = None, free: Any = None, weights: Any = None, prior: Any = None, blend: float = 0.5
-    ) -> None:
-        self.forbidden = forbidden
-        self.free = free
-        self.weights = weights
-        self.prior = prior
-        self.blend = blend
+    forbidden: Any = None
+    free: Any = None
+    weights: Any = None
+    prior: Any = None
+    blend: float = 0.5
 
     def resolve(self, tasks: NDArray[Any]) -> KnownEdges:
         """The same knowledge with names replaced by positions in ``tasks``."""

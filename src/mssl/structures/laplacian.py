@@ -2,6 +2,7 @@ r"""Structures from a known graph over the tasks, or from a common mean: neighbo
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from mssl.structures.base import Coupled, StructureScale, StructureStep, edge_li
 from mssl.structures.fixed import FixedStructure
 
 
+@dataclass(eq=False, repr=False)
 class GraphLaplacian(Coupled, FixedStructure):
     r"""Neighbours in a known graph have similar weights (S²M²R).
 
@@ -51,22 +53,13 @@ class GraphLaplacian(Coupled, FixedStructure):
            [ 0., -1.,  1.]])
     """
 
-    def __init__(
-        self,
-        alpha: float = 1.0,
-        *,
-        edges: Any = None,
-        adjacency: Any = None,
-        coordinates: Any = None,
-        neighbours: int = 4,
-        nearest: int | None = None,
-    ) -> None:
-        self.alpha = alpha
-        self.edges = edges
-        self.adjacency = adjacency
-        self.coordinates = coordinates
-        self.neighbours = neighbours
-        self.nearest = nearest
+    alpha: float = 1.0
+    _: KW_ONLY
+    edges: Any = None
+    adjacency: Any = None
+    coordinates: Any = None
+    neighbours: int = 4
+    nearest: int | None = None
 
     def check(self, n_tasks: int) -> None:
         super().check(n_tasks)
@@ -102,6 +95,7 @@ class GraphLaplacian(Coupled, FixedStructure):
         return StructureStep(self.laplacian(scale.n_tasks), None)
 
 
+@dataclass(eq=False, repr=False)
 class MeanRegularized(Coupled, FixedStructure):
     r"""All tasks lie around a common mean (Evgeniou & Pontil).
 
@@ -128,9 +122,8 @@ class MeanRegularized(Coupled, FixedStructure):
            [-0.25, -0.25,  0.75]])
     """
 
-    def __init__(self, alpha: float = 1.0, mean_alpha: float = 0.0) -> None:
-        self.alpha = alpha
-        self.mean_alpha = mean_alpha
+    alpha: float = 1.0
+    mean_alpha: float = 0.0
 
     def check(self, n_tasks: int) -> None:
         super().check(n_tasks)
@@ -145,6 +138,7 @@ class MeanRegularized(Coupled, FixedStructure):
         return StructureStep(precision, positive_definite_inverse(precision) if self.mean_alpha > 0 else None)
 
 
+@dataclass(eq=False, repr=False)
 class Pooled(FixedStructure):
     r"""One weight vector for all tasks, each with its own intercept: :math:`w_k = w`, :math:`\tfrac\alpha2\|w\|^2`.
 
@@ -156,8 +150,7 @@ class Pooled(FixedStructure):
         Ridge on the common weights.
     """
 
-    def __init__(self, alpha: float = 0.0) -> None:
-        self.alpha = alpha
+    alpha: float = 0.0
 
     def check(self, n_tasks: int) -> None:
         check_number("Pooled: alpha", self.alpha, low=0)

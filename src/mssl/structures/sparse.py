@@ -2,6 +2,7 @@ r"""A sparse task precision learned from the data: the structure of p-MSSL and r
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 
 import numpy as np
@@ -35,6 +36,7 @@ _MANY_TASKS = 100
 _ADMM_ITERATIONS = 100  # of a graph step, which most need; where they are not enough, descent goes on from there
 
 
+@dataclass(eq=False, repr=False)
 class SparsePrecision(Structure):
     r"""Sparse Gaussian graphical model over the rows of Q.
 
@@ -74,31 +76,19 @@ class SparsePrecision(Structure):
     Liu, Han, Yuan, Lafferty & Wasserman (2012), doi:10.1214/12-AOS1037 (rank correlations).
     """
 
+    alpha: float = 0.3
+    _: KW_ONLY
+    coupling: float = 1.0
+    variance_floor: VarianceFloor = "auto"
+    shrinkage: float = 0.0
+    on: str = "coef"
+    normalize: bool = True
+    solver: str = "bcd"
+    correlation: str = "pearson"
+    edges: KnownEdges | None = None
+
     learned = True
     prices_edges = True
-
-    def __init__(
-        self,
-        alpha: float = 0.3,
-        *,
-        coupling: float = 1.0,
-        variance_floor: VarianceFloor = "auto",
-        shrinkage: float = 0.0,
-        on: str = "coef",
-        normalize: bool = True,
-        solver: str = "bcd",
-        correlation: str = "pearson",
-        edges: KnownEdges | None = None,
-    ) -> None:
-        self.alpha = alpha
-        self.coupling = coupling
-        self.variance_floor = variance_floor
-        self.shrinkage = shrinkage
-        self.on = on
-        self.normalize = normalize
-        self.solver = solver
-        self.correlation = correlation
-        self.edges = edges
 
     @property
     def joint(self) -> bool:  # type: ignore[override]

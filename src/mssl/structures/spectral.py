@@ -9,6 +9,7 @@ either block alone.
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -57,6 +58,7 @@ class _Spectral(Coupled):
         return self.best(self._moment(S, scale))
 
 
+@dataclass(eq=False, repr=False)
 class TaskCovariance(_Spectral):
     r"""A task covariance of trace 1, learned with the weights (MTRL).
 
@@ -81,9 +83,8 @@ class TaskCovariance(_Spectral):
     arXiv:1203.3536; extended in doi:10.1145/2538028.
     """
 
-    def __init__(self, alpha: float = 1.0, smoothing: float = 1e-6) -> None:
-        self.alpha = alpha
-        self.smoothing = smoothing
+    alpha: float = 1.0
+    smoothing: float = 1e-6
 
     def check(self, n_tasks: int) -> None:
         super().check(n_tasks)
@@ -104,6 +105,7 @@ class TaskCovariance(_Spectral):
         return np.asarray(roots.sum() / roots)
 
 
+@dataclass(eq=False, repr=False)
 class Clustered(_Spectral):
     r"""Tasks fall into clusters (CMTL, convex relaxation).
 
@@ -128,10 +130,9 @@ class Clustered(_Spectral):
     Neural Information Processing Systems 24; Jacob, Bach & Vert (2008), arXiv:0809.2085.
     """
 
-    def __init__(self, n_clusters: int = 2, alpha: float = 1.0, spread: float = 0.1) -> None:
-        self.n_clusters = n_clusters
-        self.alpha = alpha
-        self.spread = spread
+    n_clusters: int = 2
+    alpha: float = 1.0
+    spread: float = 0.1
 
     def check(self, n_tasks: int) -> None:
         super().check(n_tasks)
