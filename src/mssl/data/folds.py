@@ -49,6 +49,7 @@ class TaskSplitter(BaseCrossValidator):
 
     n_splits: int
     task_column: Any
+    _third = "tasks"  # what the third argument of split is, which scikit-learn calls groups
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """Number of folds."""
@@ -83,11 +84,11 @@ class TaskSplitter(BaseCrossValidator):
         ------
         train, test : ndarrays of int
         """
-        yield from self._split(X, y, groups)
+        yield from self.of_tasks(X, y, **{self._third: groups})
 
     @abstractmethod
-    def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
-        """Training and test rows, fold by fold."""
+    def of_tasks(self, X: Any, y: Any, tasks: Any = None, groups: Any = None, order: Any = None) -> Iterator[Split]:
+        """The same where tasks, groups and times are given apart; a splitter takes those that it needs."""
 
 
 class _Dealt(TaskSplitter):
@@ -170,13 +171,17 @@ class Folds:
         y[(rows, data.task_of_row) if together else rows] = (
             np.unique(data.y, return_inverse=True)[1] if labels else data.y
         )
-        tasks = None if together else _by_input_row(data.task_of_row, rows, n_input)
-        if not together:
-            y = np.where(np.isnan(y), 0.0, y)
-        beside = (None if part is None else _by_input_row(part, rows, n_input) for part in (data.groups, data.order))
-        splits = read_splits(cv, np.zeros((n_input, 1)) if X is None else X, y, tasks, *beside)
-        sides = ([row_mask(part, n_input)[rows] for part in side] for side in zip(*splits, strict=True))
-        return cls(*map(np.asarray, sides)) if splits else cls(*np.zeros((2, 0, len(rows)), dtype=bool))
+        beside = []  # tasks, groups and times of the rows of the input
+        for part in (None if together else data.task_of_row, data.groups, data.order):
+            by_row = None if part is None else np.zeros(n_input, dtype=np.int64)
+            if by_row is not None:
+                by_row[rows] = part
+            beside.append(by_row)
+        splits = read_splits(cv, np.zeros((n_input, 1)) if X is None else X, y, *beside)
+        sides = np.zeros((2, len(splits), n_input), dtype=bool)
+        for number, (train, test) in enumerate(splits):
+            sides[0, number, train] = sides[1, number, test] = True
+        return cls(*sides[:, :, rows])
 
     def check(self, data: TaskData) -> None:
         """Raise where a training part misses a task, or a test part has nothing to score against."""
@@ -218,13 +223,6 @@ class Folds:
         return cell, self.train[:, first], self.test[:, first]
 
 
-def _by_input_row(values: Index, rows: Index, n: int) -> Index:
-    """Values of flat rows by the rows of the input, 0 where there is none."""
-    made = np.zeros(n, dtype=np.int64)
-    made[rows] = values
-    return made
-
-
 def read_splits(cv: Any, X: Any, y: Any, tasks: Any, groups: Any = None, order: Any = None) -> list[Split]:
     """The splits that a ``cv=`` stands for, as row numbers.
 
@@ -252,7 +250,7 @@ def read_splits(cv: Any, X: Any, y: Any, tasks: Any, groups: Any = None, order: 
             cv = TaskKFold(n_splits)
     if isinstance(cv, str) or not (hasattr(cv, "split") or isinstance(cv, Iterable)):
         raise refused("cv", cv, "give a number of folds, a splitter, or (train, test) index pairs")
-    if isinstance(cv, TaskGroupKFold | TaskBlockKFold):
+    if isinstance(cv, TaskSplitter) and cv._third != "tasks":
         cv = cv.of_tasks(X, y, tasks, groups, order)
     elif hasattr(cv, "split"):
         cv = _in_time(cv, X, y, tasks, groups, order)
@@ -297,13 +295,6 @@ def _row_numbers(part: Any, n: int, fold: int) -> Index:
     return rows.astype(np.intp)
 
 
-def row_mask(rows: Index, n: int) -> NDArray[np.bool_]:
-    """A mask of n rows from row numbers; numbers beyond n name rows that were not read."""
-    member = np.zeros(n, dtype=bool)
-    member[rows[rows < n]] = True
-    return member
-
-
 class TaskKFold(_Dealt):
     """K folds stratified by task, whatever the labels.
 
@@ -332,24 +323,21 @@ class TaskKFold(_Dealt):
     [2 3]
     """
 
-    def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
-        tasks, of_row = self._tasks(X, y, groups)
-        self._check(np.bincount(of_row, minlength=len(tasks)))
-        fold = deal_rows(of_row, class_rows(y, len(of_row)), self.n_splits, self._random())
-        yield from self._parts(fold)
-
-    def _check(self, sizes: Index) -> None:
+    def of_tasks(self, X: Any, y: Any, tasks: Any = None, groups: Any = None, order: Any = None) -> Iterator[Split]:
+        """The same; rows are taken to have nothing but their tasks in common."""
+        names, of_row = self._tasks(X, y, tasks)
+        most = np.bincount(of_row, minlength=len(names)).max()
         check_whole_number("n_splits", self.n_splits, low=2)
-        if sizes.max() < 2:
+        if most < 2:
             raise DataError(
                 "Every task has one row only (n_samples=1), so that no row can be held out; give more rows, or "
                 "fit with penalties of your own choice instead of cross-validation."
             )
-        if self.n_splits > sizes.max():
+        if self.n_splits > most:
             raise ParameterError(
-                f"n_splits is {self.n_splits}, the largest task has {sizes.max()} rows; "
-                f"give at most {sizes.max()} folds."
+                f"n_splits is {self.n_splits}, the largest task has {most} rows; give at most {most} folds."
             )
+        yield from self._parts(deal_rows(of_row, class_rows(y, len(of_row)), self.n_splits, self._random()))
 
 
 def deal_rows(
@@ -444,10 +432,9 @@ class TaskGroupKFold(_Dealt):
     [2 4 2 4]
     """
 
-    def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
-        yield from self.of_tasks(X, y, None, groups, None)
+    _third = "groups"
 
-    def of_tasks(self, X: Any, y: Any, tasks: Any, groups: Any, order: Any) -> Iterator[Split]:
+    def of_tasks(self, X: Any, y: Any, tasks: Any = None, groups: Any = None, order: Any = None) -> Iterator[Split]:
         """The same where tasks are given apart; the order in time does not matter."""
         names, of_row = self._tasks(X, y, tasks)
         check_whole_number("n_splits", self.n_splits, low=2)
@@ -549,15 +536,14 @@ class TaskBlockKFold(TaskSplitter):
     [0 1]
     """
 
+    _third = "order"
+
     def __init__(self, n_splits: int = 5, *, forward: bool = False, task_column: Any = None) -> None:
         self.n_splits = n_splits
         self.forward = forward
         self.task_column = task_column
 
-    def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
-        yield from self.of_tasks(X, y, None, None, groups)
-
-    def of_tasks(self, X: Any, y: Any, tasks: Any, groups: Any, order: Any) -> Iterator[Split]:
+    def of_tasks(self, X: Any, y: Any, tasks: Any = None, groups: Any = None, order: Any = None) -> Iterator[Split]:
         """The same where tasks and groups are given apart; a group has the time of its first row."""
         names, of_row = self._tasks(X, y, tasks)
         check_whole_number("n_splits", self.n_splits, low=1 if self.forward else 2)
@@ -612,12 +598,13 @@ class _InTime(TaskSplitter):
     def _bounds(self, sizes: Index, tasks: NDArray[Any]) -> Iterator[tuple[Any, Any, Any, Any]]:
         """Begin and end of training and test part of each fold, as numbers of each task's rows."""
 
-    def _split(self, X: Any, y: Any, groups: Any) -> Iterator[Split]:
-        tasks, of_row = self._tasks(X, y, groups)
+    def of_tasks(self, X: Any, y: Any, tasks: Any = None, groups: Any = None, order: Any = None) -> Iterator[Split]:
+        """The same; rows are taken to be in the order of time."""
+        names, of_row = self._tasks(X, y, tasks)
         sizes, order = np.bincount(of_row), np.argsort(of_row, kind="stable")
         place = np.empty(len(order), dtype=np.intp)
         place[order] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        for bounds in self._bounds(sizes, tasks):
+        for bounds in self._bounds(sizes, names):
             begin, end, test, last = (np.broadcast_to(bound, sizes.shape)[of_row] for bound in bounds)
             yield np.flatnonzero((place >= begin) & (place < end)), np.flatnonzero((place >= test) & (place < last))
 
@@ -661,7 +648,7 @@ class MovingWindowSplit(_InTime):
         """Number of windows that fit the rows of X."""
         if X is None:
             raise ParameterError("X is None; give the rows, because the number of windows depends on them.")
-        return sum(1 for _ in self._split(X, y, groups))
+        return sum(1 for _ in self.split(X, y, groups))
 
     def _bounds(self, sizes: Index, tasks: NDArray[Any]) -> Iterator[tuple[Any, Any, Any, Any]]:
         if np.ptp(sizes):

@@ -21,13 +21,11 @@ from mssl.data.inputs import listing
 from mssl.data.layouts import TaskData
 
 _ID_NAME = re.compile(r"(.*[\W_])?(?i:id|nr|uuid|guid|row|row[\W_]?number)|.*[a-z]I[dD]")  # names of columns of ids
-_ROWS_LOOKED_AT = 10_000  # of a table, to tell whether a column holds ids of tasks
 
-# A column, or all columns, are taken for an occasion where values are (nearly) unique within tasks and repeat across
-# them. Whole numbers drawn by chance are not both: to be unique in K tasks of n rows takes some K n² values, of which
-# two tasks have next to none in common.
+# A column, or all columns, are taken for an occasion where values are (nearly) unique within tasks and half the rows or
+# more have the value of a row of another task. Whole numbers drawn by chance are not both: to be unique in K tasks of n
+# rows takes some K n² values, of which two tasks have next to none in common.
 _UNIQUE = 0.98  # share of different values within tasks
-_REPEATED = 0.5  # share of rows whose value another task has too
 _FEWEST = 10  # rows (of a task, on average, where it is asked for tasks) below which nothing is said
 _FEW_VALUES = 15  # of a column: times at which every task was measured, as in a longitudinal study, and no ids
 # An offset is taken for an exposure where its logarithm makes the counts likelier than it does, and than none does, by
@@ -57,10 +55,9 @@ def hint_at_tasks(data: TaskData) -> None:
     found = f"the columns {listing(names)} are encoded as categories" if names else ""
     ids = []
     if data.feature_names is not None and not sparse.issparse(data.X):
-        rows = data.X[:: -(-len(data.X) // _ROWS_LOOKED_AT)]
-        for name, values in zip(map(str, data.feature_names), rows.T, strict=True):
+        for name, values in zip(map(str, data.feature_names), data.X.T, strict=True):
             fewest = 2 if "task" in name or _ID_NAME.fullmatch(name) else 3
-            if _whole(values) and fewest <= len(np.unique(values)) <= len(rows) / 2:
+            if _whole(values) and fewest <= len(np.unique(values)) <= len(values) / 2:
                 ids.append(name)
     if ids:
         found += f"{' and ' if found else ''}the columns {listing(ids)} hold whole numbers that recur, as ids do"
@@ -101,13 +98,12 @@ def repeated_column(data: TaskData) -> tuple[str, float] | None:
     """
     if not _can_repeat(data):
         return None
-    X, task = data.X, data.task_of_row
     largest = slice(*data.offsets[int(np.argmax(data.n_rows)) :][:2])
-    for j in range(X.shape[1]):
-        part = X[largest, j]
-        if _whole(part) and len(np.unique(part)) >= _UNIQUE * len(part):
-            share = _repeats(X[:, j], task) if _whole(X[:, j]) else 0.0
-            if share >= _REPEATED and len(np.unique(X[:, j])) > _FEW_VALUES:
+    for j, values in enumerate(data.X.T):
+        # The largest task is looked at first: in most columns its values are no ids.
+        if _whole(part := values[largest]) and len(np.unique(part)) >= _UNIQUE * len(part) and _whole(values):
+            share = _repeats(values, data.task_of_row)
+            if share >= 0.5 and len(np.unique(values)) > _FEW_VALUES:
                 return f"column {j}" if data.feature_names is None else str(data.feature_names[j]), share
     return None
 
@@ -124,7 +120,7 @@ def repeated_rows(data: TaskData, residuals: Array) -> tuple[float, float, float
     with np.errstate(over="ignore"):
         keys = (X.view(np.int64) * odd).sum(axis=1)
     share = _repeats(keys, task)
-    if share < _REPEATED:
+    if share < 0.5:
         return None
     e, code = _standardised(data, residuals), np.unique(keys, return_inverse=True)[1]
     counts, sums, squares = (np.bincount(code, weights=values) for values in (np.ones(len(e)), e, e**2))
