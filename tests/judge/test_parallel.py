@@ -10,7 +10,7 @@ import pytest
 from mssl import MSSLRegressorCV, StabilitySelection
 from mssl._progress import Progress
 from mssl.datasets import make_clustered_tasks
-from mssl.judge.parallel import run
+from mssl.judge.parallel import Workers
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +59,10 @@ def test_dask_workers_give_what_one_gives(data, alone):
 
 
 def test_results_are_keyed_by_name_and_errors_come_through():
-    assert run(divmod, [("b", (7, 2)), ("a", (9, 4))]) == {"b": (3, 1), "a": (2, 1)}
-    assert run(divmod, []) == {}
+    assert Workers().run(divmod, "", [("b", (7, 2)), ("a", (9, 4))]) == {"b": (3, 1), "a": (2, 1)}
+    assert Workers().run(divmod, "", []) == {}
     with pytest.raises(ZeroDivisionError):
-        run(divmod, [("a", (1, 0))])
+        Workers().run(divmod, "", [("a", (1, 0))])
 
 
 class _Terminal(io.StringIO):

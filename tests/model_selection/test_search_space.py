@@ -6,6 +6,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from mssl._progress import Progress
+from mssl.judge.parallel import Workers
 from mssl.model_selection.scores import ScoreTable
 from mssl.model_selection.search_space import STAGES, SearchSpace, coordinate_search, full_search
 from mssl.solvers.base import Status
@@ -32,7 +34,7 @@ def searched(monkeypatch, score, search=coordinate_search, progress=None, **chan
         return by_task.mean(), by_task
 
     fold = SimpleNamespace(scores=scores, auc=lambda point: float("nan"))
-    table = ScoreTable(None, [fold] * 3, progress=progress)
+    table = ScoreTable(None, [fold] * 3, Workers(progress=progress or Progress(0, "", 1)))
     search(table, space(**changes))
     return table
 
@@ -66,7 +68,7 @@ def test_given_grids_are_not_left(monkeypatch, search):
 
 
 def test_a_search_has_no_more_stages_than_it_announces(monkeypatch):
-    class Progress:
+    class Stages:
         names: ClassVar = []
 
         def stage(self, name, pieces):
@@ -81,8 +83,8 @@ def test_a_search_has_no_more_stages_than_it_announces(monkeypatch):
         gain = 100.0 * np.isfinite(params["graph_penalty"]) - np.log10(mean) + params["shrinkage"]
         return np.full(4, gain + 10.0 * (params["coef_penalty"] > 0))
 
-    searched(monkeypatch, score, progress=Progress(), many_tasks=True)
-    assert len(Progress.names) == STAGES
-    Progress.names.clear()
-    searched(monkeypatch, score, progress=Progress(), without_graph=False)
-    assert len(Progress.names) <= STAGES
+    searched(monkeypatch, score, progress=Stages(), many_tasks=True)
+    assert len(Stages.names) == STAGES
+    Stages.names.clear()
+    searched(monkeypatch, score, progress=Stages(), without_graph=False)
+    assert len(Stages.names) <= STAGES

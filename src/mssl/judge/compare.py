@@ -20,7 +20,7 @@ from mssl.data.folds import Folds
 from mssl.data.inputs import as_table, read_offset, take_columns
 from mssl.data.layouts import TaskData, read_tasks
 from mssl.files.checkpoint import Checkpoint, fingerprint
-from mssl.judge.parallel import run
+from mssl.judge.parallel import Workers
 from mssl.kernels.threads import single_threaded
 from mssl.losses import Loss, resolve_loss
 from mssl.metrics import task_means
@@ -139,9 +139,7 @@ def compare_methods(
     pieces = [(f"{name}, part {k + 1}", (given, *split, name)) for k, split in enumerate(splits) for name in names]
     identity = "" if checkpoint is None else fingerprint(given, splits)
     with Progress(verbose, "comparison", 1) as progress:
-        progress.stage("fits", len(pieces))
-        how: dict[str, Any] = {"n_jobs": n_jobs, "checkpoint": Checkpoint(checkpoint, identity)}
-        found = run(_predict_part, pieces, progress=progress, **how)
+        found = Workers(n_jobs, Checkpoint(checkpoint, identity), progress).run(_predict_part, "fits", pieces)
     return _judged(found, names, data, splits, loss)
 
 

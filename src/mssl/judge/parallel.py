@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from joblib import Parallel, delayed, effective_n_jobs
@@ -17,38 +18,43 @@ _ROUND = 4  # pieces a worker between two records, where the backend cannot say 
 # waiting for the slowest, more are lost when the run is killed
 
 
-def run(
-    function: Callable[..., Any],
-    pieces: Sequence[Piece],
-    *,
-    n_jobs: int | None = None,
-    checkpoint: Checkpoint | None = None,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Values of ``function(*arguments)`` by the pieces' names; those in the checkpoint are not computed again.
+@dataclass(frozen=True)
+class Workers:
+    """Who does the work, where finished pieces are kept, and who is told of them.
 
     Parameters
     ----------
-    function : callable
-        Importable by name, so that other processes find it; its values must be what JSON can hold.
-    pieces : sequence of (name, arguments)
-        The work.
     n_jobs : int, optional
         As for joblib; ``joblib.parallel_config(backend="dask")`` and other backends are honoured.
-    checkpoint : Checkpoint, optional
-        Where finished pieces are kept.
-    progress : Progress, optional
-        Told about every finished piece.
+    checkpoint : Checkpoint
+        Where finished pieces are kept; nowhere by default.
+    progress : Progress
+        What shows stages and finished pieces; nothing by default.
     """
-    record = Checkpoint(None, "") if checkpoint is None else checkpoint
-    left = [(name, arguments) for name, arguments in pieces if name not in record]
-    if progress is not None:
-        progress.advance(len(pieces) - len(left))
-    for name, value in _results(function, left, n_jobs):
-        record.add(name, value)
-        if progress is not None:
-            progress.advance()
-    return {name: record[name] for name, _ in pieces}
+
+    n_jobs: int | None = None
+    checkpoint: Checkpoint = field(default_factory=lambda: Checkpoint(None, ""))
+    progress: Progress = field(default_factory=lambda: Progress(0, "", 1))
+
+    def run(self, function: Callable[..., Any], stage: str, pieces: Sequence[Piece]) -> dict[str, Any]:
+        """Values of ``function(*arguments)`` by the pieces' names; those in the checkpoint are not computed again.
+
+        Parameters
+        ----------
+        function : callable
+            Importable by name, so that other processes find it; its values must be what JSON can hold.
+        stage : str
+            What the work is, for the progress.
+        pieces : sequence of (name, arguments)
+            The work.
+        """
+        left = [(name, arguments) for name, arguments in pieces if name not in self.checkpoint]
+        self.progress.stage(stage, len(pieces))
+        self.progress.advance(len(pieces) - len(left))
+        for name, value in _results(function, left, self.n_jobs):
+            self.checkpoint.add(name, value)
+            self.progress.advance()
+        return {name: self.checkpoint[name] for name, _ in pieces}
 
 
 def _results(function: Callable[..., Any], pieces: Sequence[Piece], n_jobs: int | None) -> Iterator[tuple[str, Any]]:

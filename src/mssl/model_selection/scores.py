@@ -25,7 +25,6 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.sparsefuncs import min_max_axis
 
-from mssl._progress import Progress
 from mssl._typing import Array, Labels, Mask
 from mssl.data.folds import Folds
 from mssl.data.inputs import is_missing
@@ -33,10 +32,9 @@ from mssl.data.layouts import TaskData, subset
 from mssl.data.moments import Moments
 from mssl.estimators.spec import FitSpec
 from mssl.exceptions import DataError
-from mssl.files.checkpoint import Checkpoint
 from mssl.judge.compare import mean_by_task
 from mssl.judge.held_out import error_of_mean, wins
-from mssl.judge.parallel import run
+from mssl.judge.parallel import Workers
 from mssl.losses import Loss
 from mssl.metrics import area_under_curve, task_means
 from mssl.model_selection.chains import Dataset, Params, PathPoint, follow, follow_all, name_of
@@ -370,32 +368,22 @@ class ScoreTable:
         What is not in the settings.
     folds : sequence
         Where candidates are fitted and scored.
-    stop_early : bool
-        Whether a chain stops where nothing is left to gain.
-    n_jobs, checkpoint, progress
-        As for :func:`mssl.model_selection.parallel.run`.
+    workers : Workers, optional
+        Who fits and scores them.
 
     Attributes
     ----------
+    stop_early : bool
+        Whether a chain stops where nothing is left to gain.
     candidates : dict of str → Candidate
         All that were scored, in order.
     label : str
         Begins the names of pieces in a checkpoint that several tables share.
     """
 
-    def __init__(
-        self,
-        template: Any,
-        folds: Sequence[Fold],
-        *,
-        stop_early: bool = False,
-        n_jobs: int | None = None,
-        checkpoint: Checkpoint | None = None,
-        progress: Progress | None = None,
-    ) -> None:
-        self.template, self.folds, self.stop_early = template, folds, stop_early
-        self.n_jobs, self.checkpoint, self.progress = n_jobs, checkpoint, progress
-        self.label = ""
+    def __init__(self, template: Any, folds: Sequence[Fold], workers: Workers | None = None) -> None:
+        self.template, self.folds, self.workers = template, folds, workers or Workers()
+        self.stop_early, self.label = False, ""
         self.candidates: dict[str, Candidate] = {}
 
     def evaluate(self, stage: str, chains: Iterable[Sequence[Params]]) -> None:
@@ -406,9 +394,7 @@ class ScoreTable:
             for number, fold in enumerate(self.folds)
             for chain in chains
         ]
-        if self.progress is not None:
-            self.progress.stage(stage, len(pieces))
-        values = run(score_chain, pieces, n_jobs=self.n_jobs, checkpoint=self.checkpoint, progress=self.progress)
+        values = self.workers.run(score_chain, stage, pieces)
         for chain in chains:
             text = name_of(chain)
             by_fold = np.asarray([values[f"{self.label}{number} {text}"] for number in range(len(self.folds))], float)

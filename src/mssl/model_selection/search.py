@@ -47,7 +47,7 @@ from mssl.estimators.summary import Summary, summarise
 from mssl.exceptions import DataError, ParameterError, all_or_nothing
 from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.judge.held_out import MARGIN
-from mssl.judge.parallel import run
+from mssl.judge.parallel import Workers
 from mssl.kernels.threads import SingleThreaded
 from mssl.losses import Loss
 from mssl.metrics import HeldOut, conditional_score, mean_of_known
@@ -62,7 +62,7 @@ from mssl.model_selection.search_space import (
     is_of_loss,
     product_search,
 )
-from mssl.model_selection.stability import MIN_ROWS_TO_HALVE, StabilitySelection
+from mssl.model_selection.stability import StabilitySelection
 from mssl.penalties import L1
 from mssl.solvers.alternation import FitResult
 from mssl.structures import Independent
@@ -364,9 +364,9 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
             settings = {k: v for k, v in self.get_params(deep=False).items() if k not in ("cv", *IDLE)}
             parts = (columns.X, columns.y, columns.weights, columns.offsets, list(columns.tasks), settings, splits)
             identity = fingerprint(*parts)
-        record = Checkpoint(self.checkpoint, identity)
         contests: list[Contest] = []
         with Progress(self.verbose, type(self).__name__, STAGES + 1) as progress:
+            workers = Workers(self.n_jobs, Checkpoint(self.checkpoint, identity), progress)
             for features in feature_choices(template.features, columns):
                 reader = copy(template)
                 reader.features = features
@@ -380,7 +380,7 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
                     fold.noise = first.noise  # scores in the same units
                 # Looser than the final fit.
                 searched = clone(reader).set_params(tol=self.search_tol, max_iter=min(reader.max_iter, MOST_ROUNDS))
-                table = ScoreTable(searched, folds, n_jobs=self.n_jobs, checkpoint=record, progress=progress)
+                table = ScoreTable(searched, folds, workers)
                 table.label = f"{features} " if contests else ""
                 table.stop_early = _is_mssl(reader) and self.search == "coordinate"
                 if not _is_mssl(reader):
@@ -432,9 +432,7 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
             else:
                 parts = [(one.folds[number], one.template, own) for one, own in zip(tables, chosen, strict=True)]
                 pieces.append((f"average {number} {' '.join(map(name_of, chosen))}", (parts,)))
-        if table.progress is not None:
-            table.progress.stage("average on held-out rows", len(pieces))
-        found = run(score_average, pieces, n_jobs=self.n_jobs, checkpoint=table.checkpoint, progress=table.progress)
+        found = table.workers.run(score_average, "average on held-out rows", pieces)
         rows = np.array([*scores, *found.values()], dtype=float)
         score, area = float(rows[:, 0].mean()), mean_of_known(rows[:, 1])
         if self.scoring is not None or not hasattr(self, "classes_"):
@@ -493,12 +491,8 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
             )
         on_residuals = getattr(template, "relation", "coef") == "residual"
         n, what = (int(data.n_rows.min()), "rows") if on_residuals else (data.n_features, "features")
-        if chosen.subsample != "samples" and n < MIN_ROWS_TO_HALVE:
-            raise ParameterError(
-                f"There are {n} {what} to halve; selection={self.selection!r} needs at least "
-                f"{MIN_ROWS_TO_HALVE} {what}. Give "
-                "stability=StabilitySelection(subsample='samples'), or selection='prediction'."
-            )
+        remedy = " Give stability=StabilitySelection(subsample='samples'), or selection='prediction'."
+        chosen.check_halves(n, what, remedy)
 
     def _stability(self) -> StabilitySelection:
         """A fixed seed by default, so that equal fits have equal graphs."""
@@ -598,7 +592,8 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
                 self.graph_choice_ = f"prediction, {description}"
             return
         template = configured(self.best_estimator_, self.graph_params_)
-        self.stability_ = self._stability().set_params(n_jobs=self.n_jobs).fit_whole(whole, template, table.checkpoint)
+        self.stability_ = self._stability().set_params(n_jobs=self.n_jobs)
+        self.stability_.fit_whole(whole, template, table.workers.checkpoint)
         self.graph_choice_ = f"stability selection, threshold={self.stability_.threshold:g}"
         if self.selection == "both":
             return

@@ -46,7 +46,7 @@ from mssl.files.checkpoint import IDLE, Checkpoint, fingerprint
 from mssl.glasso.solver import graphical_lasso
 from mssl.graph.information import evidence_of
 from mssl.graph.task_graph import TaskGraph, partial_correlation
-from mssl.judge.parallel import Piece, run
+from mssl.judge.parallel import Piece, Workers
 from mssl.kernels.threads import SingleThreaded
 from mssl.model.task_matrix import entries_at
 from mssl.model_selection.chains import Dataset, follow, graph_limit, graph_rows
@@ -181,7 +181,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(template, name):
                 setattr(self, name, getattr(template, name))
-        record = None
+        identity = ""
         if self.checkpoint is not None:
             if self.random_state is None:
                 remedy = "Without one no later run draws the same subsamples."
@@ -191,10 +191,9 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
                 *(data.X, data.y, data.weights, data.offsets, list(data.tasks), settings, clone(template)),
                 *(part for part in (data.groups, data.order) if part is not None),
             )
-            record = Checkpoint(self.checkpoint, identity)
-        return self.fit_whole(Dataset(data, template._loss()), template, record)
+        return self.fit_whole(Dataset(data, template._loss()), template, Checkpoint(self.checkpoint, identity))
 
-    def fit_whole(self, whole: Dataset, template: Any, record: Checkpoint | None = None) -> StabilitySelection:
+    def fit_whole(self, whole: Dataset, template: Any, record: Checkpoint) -> StabilitySelection:
         """The same for data that are read and a template that is ready, recorded in an open checkpoint."""
         self.check()
         structure = template.to_spec(whole).structure
@@ -218,8 +217,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
             else:
                 pieces = self._halve_samples(whole, template, random)
                 function = select_refitted
-            progress.stage("subsamples", len(pieces))
-            done = run(function, pieces, n_jobs=self.n_jobs, checkpoint=record, progress=progress)
+            done = Workers(self.n_jobs, record, progress).run(function, "subsamples", pieces)
         found_words = (done[name] for name, _ in pieces)
         words = [word for part in found_words for word in ([part] if isinstance(part, str) else part)]
         found = self._summarise(words, S, floors, list(whole.data.tasks), structure.edges)
@@ -259,6 +257,14 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         if self.block_length is not None:
             check_whole_number("block_length", self.block_length, low=1, also="None")
 
+    def check_halves(self, n: int, what: str, remedy: str) -> None:
+        """Raise where there are too few of what is halved."""
+        if self.subsample != "samples" and n < MIN_ROWS_TO_HALVE:
+            raise ParameterError(
+                f"There are {n} {what} to halve; subsample='features' needs at least {MIN_ROWS_TO_HALVE} {what}."
+                + remedy
+            )
+
     def _halves(self, n: int, random: np.random.Generator, block: int = 1) -> list[Index]:
         """Half of n rows, in whole blocks, for every subsample; an odd block is left out."""
         blocks = np.array_split(np.arange(n), min(n, max(2, n // block)))
@@ -275,13 +281,8 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
     ) -> list[Piece]:
         """Pieces of work: graphical lassos on halves of the rows of weights or residuals."""
         n, on_residuals = Q.shape[1], structure.relates == "residual"
-        if n < MIN_ROWS_TO_HALVE:
-            what = "rows" if on_residuals else "features"
-            other = " Or halve each task's rows: subsample='samples' (mssl select --subsample samples)."
-            raise ParameterError(
-                f"There are {n} {what} to halve; subsample='features' needs at least {MIN_ROWS_TO_HALVE} {what}."
-                f"{'' if on_residuals else other}"
-            )
+        remedy = "" if on_residuals else " Or halve each task's rows: subsample='samples'."
+        self.check_halves(n, "rows" if on_residuals else "features", remedy)
         self.lambdas_ = self._path()
         block = max(1, round(n ** (1 / 3))) if self.block_length is None else int(self.block_length)
         halves = self._halves(n, random, block if on_residuals else 1)
