@@ -14,17 +14,7 @@ from mssl import MSSLClassifier, MSSLRegressor, MultiTaskGLM, TaskGraph
 from mssl.datasets import make_clustered_tasks, make_residual_graph
 from mssl.exceptions import DataError, ParameterError
 from mssl.graph import information
-from mssl.graph.information import (
-    Occasions,
-    RelationInput,
-    _by_occasion,
-    _error_covariance,
-    _known,
-    _recoloured,
-    _Spread,
-    _white,
-    partial_correlations,
-)
+from mssl.graph.information import Occasions, RelationInput, _Statistics, _White, partial_correlations
 from mssl.graph.tests import (
     GraphEvidence,
     LazyEvidence,
@@ -163,16 +153,11 @@ def test_weighted_rows_count_as_copies():
     copies = np.repeat(np.arange(30), 1 + np.arange(30) % 3)
     weighted = MSSLRegressor()._read(X, Y, None, 1.0 + np.arange(30) % 3)
     repeated = MSSLRegressor()._read(X[copies], Y[copies], None, None)
-    errors = [
-        (features @ features.transpose(0, 2, 1), targets @ targets.T)
-        for data in (weighted, repeated)
-        for features, targets, _ in [_by_occasion(data, MSSLRegressor().to_spec(data).prepare(data))]
-    ]
-    for found, expected in zip(*errors, strict=True):
-        np.testing.assert_allclose(
-            found / np.trace(found.reshape(found.shape[-2:])),
-            expected / np.trace(expected.reshape(expected.shape[-2:])),
-        )
+    kept = [Occasions.of(MSSLRegressor().to_spec(data).prepare(data)) for data in (weighted, repeated)]
+    assert all(occasions.products for occasions in kept)
+    for part in (slice(5), slice(5, None)):  # features, targets
+        found, expected = (occasions.rows[part, part] for occasions in kept)
+        np.testing.assert_allclose(found / np.trace(found), expected / np.trace(expected))
 
 
 def test_unit_of_targets_order_and_sign_of_tasks_play_no_part():
@@ -330,7 +315,7 @@ def test_products_of_occasions_stand_for_them(options, monkeypatch):
     data = MSSLRegressor()._read(X, Y, None, None)
     prepared = MSSLRegressor().to_spec(data).prepare(data)
     kept = RelationInput.of(prepared)
-    monkeypatch.setattr(information, "_MOST_PRODUCTS", 0)
+    monkeypatch.setattr(information, "_MOST_ROWS", 0)
     whole = RelationInput.of(prepared)
     assert kept.occasions.products > whole.occasions.products
     for found, rows in zip(kept.occasions.factors(), whole.occasions.factors(), strict=True):
@@ -346,17 +331,14 @@ def test_products_of_occasions_stand_for_them(options, monkeypatch):
 def test_white_scores_are_transformed_back(options):
     source = weights_of(*independent(0, **options), shared_mean=False)
     assert source.errors is not None or "rho" not in options
-    white = _white(source.tasks, source.errors, False)
-    again = _recoloured(source.tasks, source.errors, white, white.scores)
-    np.testing.assert_allclose(again.projections, source.tasks.projections, atol=1e-9)
-    np.testing.assert_allclose(again.squares, source.tasks.squares)
+    white = source.white[0]
+    again, spectra = white.recoloured(white.scores).spectra, source.spectra
+    np.testing.assert_allclose(again.projections, spectra.projections, atol=1e-9)
+    np.testing.assert_allclose(again.target_squares, spectra.target_squares)
     # Squares of the targets follow the projections: what the features do not reach stays.
-    other = source.permuted(np.random.default_rng(1)).tasks
-    reached = [
-        np.sum(np.divide(t.projections**2, t.values, out=np.zeros_like(t.values), where=t.values > 0), axis=1)
-        for t in (source.tasks, other)
-    ]
-    np.testing.assert_allclose(other.squares - reached[1], source.tasks.squares - reached[0], atol=1e-9)
+    other = source.permuted(np.random.default_rng(1)).spectra
+    reached = [t.least_squares[0].sum(axis=1) for t in (spectra, other)]
+    np.testing.assert_allclose(other.target_squares - reached[1], spectra.target_squares - reached[0], atol=1e-9)
 
 
 def test_permuted_tasks_keep_their_mean_and_lose_their_relations():
@@ -437,16 +419,15 @@ def test_a_mean_that_helps_to_predict_makes_no_relations_of_clusters():
 def test_one_design_is_whitened_direction_by_direction():
     """Blocks of the directions that all tasks share are the covariance of all scores together."""
     X, y = independent(3, K=4, d=6, n=30, rho=0.8)
-    scores = weights_of(X, y)
-    tasks, errors = scores.tasks, scores.errors
-    assert errors is not None
-    assert len(errors.rows) == 1
-    noise, v = tasks.variances()
-    blocks = _Spread.of(_error_covariance(tasks, noise, v, errors, np.ones((4, 6))))
-    repeated = errors._replace(rows=np.repeat(errors.rows, 4, axis=0))  # rows that might differ
-    whole = _Spread.of(_error_covariance(tasks, noise, v, repeated, np.ones((4, 6))))
-    assert blocks.values.shape == (6, 4)
-    assert whole.values.shape == (1, 24)
+    source = kept_of(X, y)
+    scores = source.read()
+    assert scores.shared
+    assert scores.errors is not None
+    assert len(scores.errors.rows) == 1
+    apart = replace(scores, shared=False, errors=None).with_errors(source.occasions)  # directions that might differ
+    blocks, whole = (_White(given, *scores.variances()) for given in (scores, apart))
+    assert blocks.spread[0].shape == (6, 4)
+    assert whole.spread[0].shape == (1, 24)
     u = np.random.default_rng(0).normal(size=(4, 6, 2))
     for power in (-0.5, 0.5, 1.0):
         np.testing.assert_allclose(blocks.times(u, power), whole.times(u, power), rtol=1e-9, atol=1e-9)
@@ -459,17 +440,21 @@ def test_one_design_has_the_same_partial_correlations_direction_by_direction(rho
     X, (K, d) = random.standard_normal((60, 8)), (4, 8)
     W = random.standard_normal((K, d)) + random.standard_normal(d)
     E = np.sqrt(1 - rho) * random.standard_normal((60, K)) + np.sqrt(rho) * random.standard_normal((60, 1))
-    scores = weights_of(X, X @ W.T + E)
+    source = kept_of(X, X @ W.T + E)
+    scores = source.read()
     assert (scores.errors is None) == (rho == 0)
-    white = _white(scores.tasks, scores.errors, False)
-    found = partial_correlations(_known(scores.tasks, scores.errors, white, np.arange(K)), white.v)
+    white = _White(scores, *scores.variances())
+    found = partial_correlations(white.known(np.arange(K)), white.v)
     turns = np.diag(np.where(np.arange(d) < 4, 1.0, -1.0))  # the same eigenvectors, not seen to be the same
-    vectors = scores.tasks.vectors.copy()
+    vectors = scores.vectors.copy()
     vectors[0] = vectors[0] @ turns
-    projections = scores.tasks.projections.copy()
+    projections = scores.spectra.projections.copy()
     projections[0] = turns @ projections[0]
-    tasks = replace(scores.tasks, vectors=vectors, projections=projections)
-    known = _known(tasks, scores.errors, white, np.arange(K))
+    spectra = replace(scores.spectra, projections=projections)
+    turned = replace(scores, spectra=spectra, vectors=vectors, shared=False, errors=None)
+    if scores.errors is not None:
+        turned = turned.with_errors(source.occasions)
+    known = replace(white, source=turned).known(np.arange(K))
     assert known.scores.shape == (1, K, d)
     whole = partial_correlations(known, white.v)
     np.testing.assert_allclose(whole.correlation, found.correlation, atol=1e-7)
@@ -543,8 +528,8 @@ def test_tasks_in_which_no_variance_shows_leave_the_likelihood_of_their_group():
     X, y, tasks = chain(n=60)
     scores = weights_of(X, y, tasks)
     evidence = scores.evidence()
-    white = _white(scores.tasks, scores.errors, False)
-    blind = scores._with_partial(evidence, white._replace(v=np.where(np.arange(5) == 2, 0.0, white.v)))
+    noise, v = scores.variances()
+    blind = _White(scores, noise, np.where(np.arange(5) == 2, 0.0, v)).with_partial(evidence)
     np.testing.assert_allclose(blind.partial, evidence.partial, atol=0.02)
     assert np.all(blind.partial_freedom > 0)
 
@@ -565,7 +550,7 @@ def test_tasks_that_are_multiples_of_one_another_have_edges_in_numbers(factor, n
 def test_what_ranks_change_of_the_scores_counts_as_error():
     """Weights known exactly are so many observations as there are features, their ranks fewer."""
     scores = weights_of(*chain(n=300, noise=0.01), shared_mean=False)
-    exact, ranked = scores.evidence(), scores._replace(ranks=True).evidence()
+    exact, ranked = scores.evidence(), replace(scores, ranks=True).evidence()
     pairs = np.triu_indices(5, 1)
     share = exact.partial_freedom[pairs] / (exact.freedom[pairs] - 3)
     np.testing.assert_allclose(share, 1.0, rtol=0.01)
@@ -598,15 +583,14 @@ def test_relations_about_zero_and_about_the_mean_have_one_sign(monkeypatch):
     random = np.random.default_rng(0)
     X, K = random.standard_normal((40, 12)), 6
     scores = weights_of(X, X @ random.standard_normal((12, K)) + random.standard_normal((40, K)))
-    K, answers = len(scores.tasks.values), {}
+    answers = {}
     for with_mean in (False, True):
         r = np.full((K, K), 0.95)
         r[0, 1] = r[1, 0] = -0.95 if with_mean else 0.95
         np.fill_diagonal(r, 1.0)
-        answers[with_mean] = information._Statistics(r, np.full((K, K), 30.0), np.ones(K))
-    white = scores._white(False)
-    monkeypatch.setattr(type(scores), "_about_zero", lambda self: (white, answers[False], True))
-    monkeypatch.setattr(type(scores), "_statistics", lambda self, about: answers[True])
+        answers[with_mean] = _Statistics(r, np.full((K, K), 30.0), np.ones(K))
+    monkeypatch.setattr(_White, "statistics", property(lambda self: answers[self.about_mean]))
+    monkeypatch.setattr(information, "_common_level", lambda *_: True)
     pairs = scores.evidence().relations(range(K), fdr=0.1).pairs
     assert (0, 1) not in pairs
     assert len(pairs) == K * (K - 1) / 2 - 1

@@ -112,7 +112,7 @@ _MANY = 100.0  # Observations that give the de-sparsified graphical lasso its li
 _MOST_UNASKED = 1e8
 _PAIR, _TASK = 4e3, 3e5  # operations that a pair and a task take besides products of matrices, measured there
 _MOST_TASKS = 4000  # all pairs of which are compared: a dozen arrays of 128 MB
-_MOST_SAVED = 500  # tasks whose evidence is saved unasked: 4 MB
+MOST_SAVED = 500  # tasks whose evidence is saved unasked: 4 MB
 
 
 def adjusted_p(p: Array, method: str = "bh") -> Array:
@@ -477,7 +477,7 @@ class LazyEvidence(Later[Evidence]):
         self._source, self._n_tasks, self._unknown = source, n_tasks, unknown
 
     def __reduce__(self) -> Any:
-        return (_itself, (self._found,)) if self._n_tasks > _MOST_SAVED else super().__reduce__()
+        return (_itself, (self._found,)) if self._n_tasks > MOST_SAVED else super().__reduce__()
 
     def _compute(self) -> Evidence:
         if self._n_tasks > _MOST_TASKS:
@@ -498,7 +498,7 @@ class LazyEvidence(Later[Evidence]):
 
     def saved(self) -> Evidence | None:
         """As of :class:`Later`, with what summaries print."""
-        if self._found is None and self._n_tasks > _MOST_SAVED:
+        if self._found is None and self._n_tasks > MOST_SAVED:
             return None
         if super().saved() is not None:
             self.test_overall()

@@ -107,6 +107,8 @@ class Spectra:
         Degrees of freedom: total weight, less one where an intercept is fitted.
     n_features : int
         d.
+    vectors : ndarray of shape (K, d, m), or None
+        Eigenvectors, where they are kept.
     """
 
     values: Array
@@ -114,6 +116,7 @@ class Spectra:
     target_squares: Array
     freedom: Array
     n_features: int
+    vectors: Array | None = None
 
     def typical_value(self) -> Array:
         """Mean eigenvalue tr(XᵀX)/d of each task, 1 where all features are constant."""
@@ -383,28 +386,32 @@ def _images(problem: GramQuadratic | DesignQuadratic, s: Array) -> Iterator[Arra
         yield s[:, None] * problem.product(np.broadcast_to(signs, shape)) / np.sqrt(_PROBES)
 
 
-def spectra_of(problem: GramQuadratic | DesignQuadratic, freedom: Array) -> Spectra:
+def spectra_of(problem: GramQuadratic | DesignQuadratic, freedom: Array, *, vectors: bool = False) -> Spectra:
     """Spectra of all tasks, from their Grams or the singular values of their rows; once where they have one design."""
-    K, d = problem.linear.shape
+    (K, d), V = problem.linear.shape, None
     if isinstance(problem, GramQuadratic):
         g, U = np.linalg.eigh(problem.gram)
+        V = np.broadcast_to(U, (K, d, d)) if vectors else None
         values, projections = problem.task_scale[:, None] * g, np.matmul(problem.linear[:, None], U)[:, 0]
     else:
         m = int(np.minimum(problem.design.n_rows, d).max())
         values, projections, offsets = np.zeros((K, m)), np.zeros((K, m)), problem.design.offsets
         target, common = np.sqrt(problem.c) * problem.target, problem.design.common_weights(problem.c)
+        V = np.zeros((K, d, m)) if vectors else None
         for k in range(K):
             if k == 0 or common is None:
-                U, sizes, _ = np.linalg.svd(problem.block(k), full_matrices=False)
+                U, sizes, rows = np.linalg.svd(problem.block(k), full_matrices=False)
             roots = sizes if common is None else np.sqrt(common[1][k]) * sizes
             values[k, : len(roots)] = roots**2
             projections[k, : len(roots)] = roots * (target[offsets[k] : offsets[k + 1]] @ U)
+            if V is not None:
+                V[k, :, : len(roots)] = rows.T
     # What is of the size of rounding is zero.
     absent = values <= 1e-12 * values.max(axis=1, keepdims=True)
     level = 0.0 if problem.target_means is None else problem.target_means
     squares = 2 * problem.constants
     squares = np.where(squares > _ROUNDING**2 * freedom * level**2, squares, 0.0)
-    return Spectra(np.where(absent, 0.0, values), np.where(absent, 0.0, projections), squares, freedom, d)
+    return Spectra(np.where(absent, 0.0, values), np.where(absent, 0.0, projections), squares, freedom, d, V)
 
 
 def moderate(variances: Array, freedom: Array) -> Array:
