@@ -80,7 +80,7 @@ def fit(K: int, d: int = 20, n: int = 100, repeats: int = 3, **settings: Any) ->
     from mssl import MSSLRegressor
 
     X, y, tasks, W = rows(K, d, n)
-    model = MSSLRegressor(**settings)
+    model = MSSLRegressor().set_params(**settings)
     found = timed(model, X, y, tasks=tasks, repeats=repeats)
     return found | {"error": float(np.linalg.norm(model.coef_ - W) / np.linalg.norm(W))}
 
@@ -88,9 +88,13 @@ def fit(K: int, d: int = 20, n: int = 100, repeats: int = 3, **settings: Any) ->
 def errors(K: int, kind: str, draws: int = 3) -> Row:
     """Relative errors of the coefficients: defaults, no graph, and other floors; means over fresh draws."""
     from mssl import MSSLRegressor
+    from mssl.structures import SparsePrecision
 
     methods = {"default": MSSLRegressor(), "no graph": MSSLRegressor(graph_penalty=1e6)}
-    methods |= {f"floor {floor:g}": MSSLRegressor(variance_floor=floor, max_iter=40) for floor in FLOORS}
+    methods |= {
+        f"floor {floor:g}": MSSLRegressor(SparsePrecision("auto", variance_floor=floor), max_iter=40)
+        for floor in FLOORS
+    }
     found: dict[str, list[float]] = {name: [] for name in methods}
     for draw in range(draws):
         X, y, tasks, W = rows(K, 20, 100, kind, SEED + 1 + draw)
@@ -164,7 +168,7 @@ def stability() -> Row:
 
 
 CASES: dict[str, Callable[[], Row]] = {
-    "unit": lambda: fit(50, repeats=7, variance_floor=1.0),
+    "unit": lambda: fit(50, repeats=7, graph_penalty__variance_floor=1.0),
     **{f"K = {K}": lambda K=K: fit(K, repeats=5 if K <= 200 else 1) for K in SIZES},
     **{f"d = {d}": lambda d=d: fit(50, d=d, n=5 * d) for d in (20, 50, 100, 200)},
     **{f"n = {n}": lambda n=n: fit(50, n=n) for n in (100, 1000, 10_000)},

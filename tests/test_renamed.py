@@ -14,6 +14,7 @@ from sklearn.pipeline import Pipeline
 
 import mssl
 from mssl._renamed import old_names
+from mssl.structures import KnownEdges, SparsePrecision
 
 
 class Inner(BaseEstimator):
@@ -145,10 +146,11 @@ def test_every_parameter_of_a_search_of_the_last_release_has_its_place() -> None
     for name, value in old.items():
         with pytest.warns(FutureWarning, match=f"`{name}` of MSSLRegressorCV"):
             search = mssl.MSSLRegressorCV(**{name: value})
+        new = OLD.get(name, name)
         if name in ("shrinkages", "variance_floors"):
-            assert search.param_grid == {name[:-1]: value}
+            assert search.param_grid == {f"graph_penalty__{name[:-1]}": value}
         else:
-            assert getattr(search.estimator, name) == value
+            assert search.estimator.get_params()[new] == value
 
 
 @pytest.mark.filterwarnings("ignore:`.*` of MSSLRegressorCV:FutureWarning")
@@ -160,15 +162,60 @@ def test_old_and_new_spelling_are_one_search() -> None:
     np.testing.assert_array_equal(new.fit(data.X, data.y, tasks=data.tasks).coef_, old.coef_)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [({"on": "residual"}, {"relation": "residual"}), ({"coupling": 2.0}, {"prior_strength": 2.0})]
-)
-def test_parameters_of_the_last_release_are_those_of_today(old: dict, new: dict) -> None:
-    (name, value), expected = *old.items(), mssl.MSSLRegressor(**new)
-    with pytest.warns(FutureWarning, match=f"`{name}` of MSSLRegressor is now"):
-        model = mssl.MSSLRegressor(**old)
+OLD = {
+    "on": "relation",
+    "coupling": "prior_strength",
+    "correlation": "graph_penalty__correlation",
+    "edges": "graph_penalty__edge_constraints",
+    "variance_floor": "graph_penalty__variance_floor",
+    "shrinkage": "graph_penalty__shrinkage",
+    "graph_solver": "graph_penalty__solver",
+    "ridge": "coef_penalty__ridge",
+    "n_starts": "solver__n_starts",
+    "memory_limit": "solver__memory_limit",
+}
+VALUES = {"on": "residual", "correlation": "kendall", "graph_solver": "admm", "n_starts": 3, "memory_limit": 10**6}
+
+
+@pytest.mark.parametrize("old", OLD)
+@pytest.mark.parametrize("cls", [mssl.MSSLRegressor, mssl.MSSLClassifier])
+def test_parameters_of_the_last_release_are_those_of_today(cls: type, old: str) -> None:
+    if old == "on" and cls is mssl.MSSLClassifier:
+        return
+    value = KnownEdges([(0, 1)]) if old == "edges" else VALUES.get(old, 0.5)
+    expected = cls(0.2, 0.1).set_params(**{OLD[old]: value})
+    with pytest.warns(FutureWarning, match=f"`{old}` of {cls.__name__} is now"):
+        model = cls(0.2, 0.1, **{old: value})
     assert repr(model) == repr(expected) == repr(clone(model))
-    with pytest.warns(FutureWarning, match=f"`{name}` of MSSLRegressor is now"):
-        assert repr(mssl.MSSLRegressor().set_params(**old)) == repr(expected)
-    with pytest.warns(FutureWarning, match=f"`{name}` of MSSLRegressor is now"):
-        assert getattr(model, name) == value
+    with pytest.warns(FutureWarning, match=f"`{old}` of {cls.__name__} is now"):
+        assert repr(cls(0.2, 0.1).set_params(**{old: value})) == repr(expected)
+    with pytest.warns(FutureWarning, match=f"`{old}` of {cls.__name__} is now"):
+        assert repr(getattr(model, old)) == repr(value)
+    assert expected.get_params()[OLD[old]] is value
+
+
+def test_several_old_names_of_one_part_come_together() -> None:
+    with pytest.warns(FutureWarning):
+        model = mssl.MSSLRegressor(0.2, shrinkage=0.5, correlation="spearman", ridge=1.0)
+    assert repr(model.graph_penalty) == "SparsePrecision(alpha=0.2, correlation='spearman', shrinkage=0.5)"
+    assert repr(model.coef_penalty) == "ElasticNet(ridge=1.0)"
+    grid = {"graph_penalty": [0.3], "coef_penalty": [0.0], "shared_mean": [False]}
+    data = mssl.datasets.make_clustered_tasks(n_tasks=4, n_features=4, n_samples=20, clusters=[[0, 1]], random_state=0)
+    old = mssl.MSSLRegressorCV(param_grid={**grid, "coupling": [2.0], "shrinkage": [0.5]}, cv=2)
+    with pytest.warns(FutureWarning, match=r"is now `(graph_penalty__shrinkage|prior_strength)`"):
+        old.fit(data.X, data.y, tasks=data.tasks)
+    new = {**grid, "prior_strength": [2.0], "graph_penalty__shrinkage": [0.5]}
+    found = mssl.MSSLRegressorCV(param_grid=new, cv=2).fit(data.X, data.y, tasks=data.tasks)
+    np.testing.assert_array_equal(found.coef_, old.coef_)
+    plain = mssl.MSSLRegressor().set_params(**found.best_params_, tol=1e-6)
+    assert repr(plain) == repr(found.best_estimator_)
+
+
+def test_a_search_keeps_the_other_options_of_a_part() -> None:
+    data = mssl.datasets.make_clustered_tasks(n_tasks=4, n_features=4, n_samples=20, clusters=[[0, 1]], random_state=0)
+    part = SparsePrecision("auto", correlation="spearman")
+    grid = {"graph_penalty": [0.3, 0.1], "coef_penalty": [0.0], "prior_strength": [1.0], "shared_mean": [False]}
+    search = mssl.MSSLRegressorCV(mssl.MSSLRegressor(part), grid, cv=2).fit(data.X, data.y, tasks=data.tasks)
+    assert search.best_estimator_.graph_penalty.correlation == "spearman"
+    assert search.best_estimator_.graph_penalty.alpha == search.best_params_["graph_penalty"]
+    assert part.alpha == "auto"

@@ -130,7 +130,7 @@ def _learned(key: Key, settings: dict[str, Any], X: Array, y: Array, X_test: Arr
             "graph_penalty": settings["graph penalties"] if residual else [*settings["graph penalties"], 0.0, 1.0],
             "coef_penalty": settings["coef penalties"] if residual else [0.0],
             "prior_strength": [1.0] if residual else settings["couplings"],
-            "shrinkage": [0.0] if residual else [0.5],
+            "graph_penalty__shrinkage": [0.0] if residual else [0.5],
             "shared_mean": [False] if key["method"] != "p-MSSL, mean" else [True],
         },
         cv=KFold(5),

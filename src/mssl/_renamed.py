@@ -90,7 +90,9 @@ def _translating_init(init: Callable[..., None]) -> Callable[..., None]:
 def _translating_set_params(set_params: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(set_params)
     def renamed(self: Any, **params: Any) -> Any:
-        return set_params(self, **translated(self, params, self.get_params(deep=False)))
+        if any(name.partition("__")[0] in self._old_names for name in params):
+            params = translated(self, params, self.get_params(deep=False))
+        return set_params(self, **params)
 
     renamed._translates = True  # type: ignore[attr-defined]  # functions hold attributes
     return renamed

@@ -6,6 +6,7 @@ from inspect import signature
 from typing import Any, Literal
 
 import mssl
+from mssl._renamed import renamed_grid
 from mssl._validation import check_choice, refused
 from mssl.exceptions import ParameterError
 from mssl.model_selection.search_space import GRIDS
@@ -60,7 +61,7 @@ def make_estimator(
         model = _preset(name, family, fixed or {})
     else:
         model = mssl.MSSLClassifier() if binary else mssl.MSSLRegressor(loss=family, **residual)
-        given = fixed or {}
+        given = renamed_grid(model, fixed or {})
         if given.keys() & set(GRIDS):  # what the search would choose
             model = set_known(model, given)
         else:

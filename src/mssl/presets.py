@@ -324,7 +324,7 @@ def p_mssl_copula(
     of Machine Learning Research 17; Liu et al. (2012), doi:10.1214/12-AOS1037.
     """
     if loss == "gaussian":
-        return MSSLRegressor(graph_penalty, coef_penalty, correlation=correlation, **further)
+        return MSSLRegressor(SparsePrecision(graph_penalty, correlation=correlation), coef_penalty, **further)
     return _estimator(SparsePrecision(graph_penalty, correlation=correlation), L1(coef_penalty), loss, further)
 
 
@@ -341,7 +341,8 @@ def r_mssl_copula(
     Gonçalves, Von Zuben & Banerjee (2016), Journal of Machine Learning Research 17; Liu et al. (2012),
     doi:10.1214/12-AOS1037.
     """
-    return MSSLRegressor(graph_penalty, coef_penalty, relation="residual", correlation=correlation, **further)
+    structure = SparsePrecision(graph_penalty, correlation=correlation)
+    return MSSLRegressor(structure, coef_penalty, relation="residual", **further)
 
 
 @_preset

@@ -118,7 +118,12 @@ class Judge:
     def formula(self) -> float | None:
         """F for a learned sparse precision on coefficients; None for other structures."""
         s, scale, omega = self.spec.structure, self.result.scale, self.result.structure.precision
-        if type(s).__name__ != "SparsePrecision" or s.on != "coef" or s.correlation != "pearson" or s.edges is not None:
+        if (
+            type(s).__name__ != "SparsePrecision"
+            or s.on != "coef"
+            or s.correlation != "pearson"
+            or s.edge_constraints is not None
+        ):
             return None
         eta, r, v = s.strength, scale.n_rows, scale.variances
         if s.normalize:

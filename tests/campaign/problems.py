@@ -180,9 +180,9 @@ def _mssl(random: np.random.Generator, given: Problem) -> Any:
         "graph_penalty": _graph_penalty(random),
         "coef_penalty": 0.0 if random.random() < 0.5 else _power(random, -4, 4),
         "prior_strength": 1.0 if random.random() < 0.6 else _power(random, -6, 6),
-        "variance_floor": "auto" if random.random() < 0.7 else _power(random, -6, 2),
-        "shrinkage": 0.0 if random.random() < 0.8 else _power(random, -3, 2),
-        "ridge": 0.0 if random.random() < 0.8 else _power(random, -4, 4),
+        "graph_penalty__variance_floor": "auto" if random.random() < 0.7 else _power(random, -6, 2),
+        "graph_penalty__shrinkage": 0.0 if random.random() < 0.8 else _power(random, -3, 2),
+        "coef_penalty__ridge": 0.0 if random.random() < 0.8 else _power(random, -4, 4),
     }
     form = str(random.choice(["unified", "paper", "residual"], p=[0.7, 0.15, 0.15]))
     if form == "paper" or not np.isfinite(parameters["graph_penalty"]):
@@ -190,12 +190,12 @@ def _mssl(random: np.random.Generator, given: Problem) -> Any:
     if form == "paper":
         parameters["formulation"] = "paper"
     if given.family == "bernoulli":
-        return mssl.MSSLClassifier(**parameters)
+        return mssl.MSSLClassifier().set_params(**parameters)
     if form == "residual" and given.family == "gaussian" and given.layout != "long":
         parameters |= {"relation": "residual", "shared_mean": False}
     if random.random() < 0.06:
-        parameters["correlation"] = str(random.choice(["spearman", "kendall"]))
-    return mssl.MSSLRegressor(**parameters)
+        parameters["graph_penalty__correlation"] = str(random.choice(["spearman", "kendall"]))
+    return mssl.MSSLRegressor().set_params(**parameters)
 
 
 def _glm(random: np.random.Generator, given: Problem) -> Any:

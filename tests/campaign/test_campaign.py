@@ -25,10 +25,16 @@ def sound(family="gaussian", **parameters):
     eta = X @ random.standard_normal(4) / 2
     y = {"gaussian": eta + random.standard_normal(80), "poisson": random.poisson(np.exp(eta)).astype(float)}[family]
     given = problems.Problem(X, y, tasks, None, family, "long", "plain", (4, 4))
-    return given, given.fit(mssl.MSSLRegressor(loss=family, **parameters))
+    return given, given.fit(mssl.MSSLRegressor(loss=family).set_params(**parameters))
 
 
-CASES = [{}, {"coef_penalty": 2.0}, {"shared_mean": 0.5}, {"formulation": "paper"}, {"ridge": 3.0, "family": "poisson"}]
+CASES = [
+    {},
+    {"coef_penalty": 2.0},
+    {"shared_mean": 0.5},
+    {"formulation": "paper"},
+    {"coef_penalty__ridge": 3.0, "family": "poisson"},
+]
 
 
 @pytest.mark.parametrize("parameters", CASES)

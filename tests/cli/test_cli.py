@@ -416,14 +416,14 @@ def test_climate(tmp_path):
     done = run(
         *("climate", "--members", "*.nc", "--observations", "obs/cru.nc", "--variable", "tas", "--observed-variable", "tmp"),
         *("--train", "1901:1915", "--test", "1916:1920", "-o", "answer.nc", *QUICK),
-        *("--set", "correlation=spearman", "--picture", "maps.png", "--save", "model.npz"),
+        *("--set", "graph_penalty__correlation=spearman", "--picture", "maps.png", "--save", "model.npz"),
         cwd=tmp_path,
     )  # fmt: skip
     assert "ahead of" in done.stdout
     assert "one standard error, paired" in done.stdout
     assert (tmp_path / "maps.png").read_bytes().startswith(b"\x89PNG")
     model = mssl.load(tmp_path / "model.npz")
-    assert model.correlation == "spearman"
+    assert model.graph_penalty.correlation == "spearman"
     assert list(model.features_) == sorted(data["member"].values)
     assert model.tasks_.tolist() == data["location"].values.tolist()
     answer = xr.open_dataset(tmp_path / "answer.nc")

@@ -18,6 +18,7 @@ from mssl.data.inputs import CodedTasks, locate_tasks, number_tasks, read_labels
 from mssl.data.layouts import read_tasks
 from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import DataError, LayoutError, UnseenTaskError
+from mssl.penalties import ElasticNet
 from mssl.structures import Independent, MeanRegularized
 
 
@@ -315,7 +316,7 @@ def sized() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 REPORTED = ("coef_", "intercept_", "mean_coef_", "noise_", "precision_", "covariance_", "objective_")
 FREE = {
     "unified": MSSLRegressor(0.2, 0.7),
-    "ridge": MSSLRegressor(0.2, ridge=0.1),
+    "ridge": MSSLRegressor(0.2, ElasticNet(ridge=0.1)),
     "no graph": MSSLRegressor(np.inf),
 }
 BOUND = {

@@ -183,14 +183,19 @@ def test_search_of_one_setting_is_the_fit_with_gaps():
     X, Y = stations(n=60)
     known = with_gaps(Y)
     grids = {
-        "param_grid": {"coef_penalty": [0.1], "prior_strength": [1.0], "shrinkage": [0.0], "variance_floor": [0.1]}
+        "param_grid": {
+            "coef_penalty": [0.1],
+            "prior_strength": [1.0],
+            "graph_penalty__shrinkage": [0.0],
+            "graph_penalty__variance_floor": [0.1],
+        }
     }
     search = MSSLRegressorCV(
         MSSLRegressor(relation="residual"),
         cv=3,
         **{**grids, "param_grid": {**grids["param_grid"], "graph_penalty": [0.2]}},
     ).fit(X, known)
-    alone = MSSLRegressor(**search.best_params_, relation="residual").fit(X, known)
+    alone = MSSLRegressor(relation="residual").set_params(**search.best_params_).fit(X, known)
     np.testing.assert_allclose(search.coef_, alone.coef_, atol=1e-10)
     np.testing.assert_allclose(search.precision_, alone.precision_, atol=1e-10)
     np.testing.assert_allclose(search.impute(X, known), alone.impute(X, known), atol=1e-10)
@@ -200,7 +205,12 @@ def test_search_of_one_setting_is_the_fit_with_gaps():
 def test_folds_judge_known_targets_as_if_gaps_were_rare(scoring):
     X, Y = stations(n=90)
     grids = {
-        "param_grid": {"coef_penalty": [0.0], "prior_strength": [1.0], "shrinkage": [0.0], "variance_floor": [0.1]}
+        "param_grid": {
+            "coef_penalty": [0.0],
+            "prior_strength": [1.0],
+            "graph_penalty__shrinkage": [0.0],
+            "graph_penalty__variance_floor": [0.1],
+        }
     }
     known = Y.copy()
     known[::30, 1] = np.nan  # a thirtieth of one task

@@ -19,7 +19,7 @@ MODELS = {
             "graph_penalty": [0.3],
             "coef_penalty": [0.0],
             "prior_strength": [1.0],
-            "shrinkage": [0.0],
+            "graph_penalty__shrinkage": [0.0],
             "shared_mean": ["auto"],
         },
         cv=2,

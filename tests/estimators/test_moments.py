@@ -12,6 +12,7 @@ from mssl.data.layouts import read_tasks
 from mssl.exceptions import DataError, ParameterError
 from mssl.model_selection import StabilitySelection, TaskKFold
 from mssl.penalties import L21
+from mssl.solvers import Solver
 from mssl.structures import MeanRegularized
 
 TIGHT = {"tol": 1e-12, "max_iter": 1000}
@@ -171,14 +172,14 @@ def test_the_memory_of_grams_is_limited_and_a_switch_is_told():
     X, y, tasks, _ = rows_of()
     exact = MSSLRegressor(0.1, **TIGHT).fit(X, y, tasks=tasks)
     with pytest.warns(UserWarning, match=r"Grams would take .* memory_limit allows"):
-        small = MSSLRegressor(0.1, memory_limit=100, **TIGHT).fit(X, y, tasks=tasks)
+        small = MSSLRegressor(0.1, solver=Solver(memory_limit=100), **TIGHT).fit(X, y, tasks=tasks)
     np.testing.assert_allclose(small.coef_, exact.coef_, atol=1e-7)
     with pytest.raises(DataError, match="memory_limit"):
-        MSSLRegressor(memory_limit=100).partial_fit(X, y, tasks)
+        MSSLRegressor(solver=Solver(memory_limit=100)).partial_fit(X, y, tasks)
     grid = {"param_grid": {"graph_penalty": [0.1], "prior_strength": [1.0], "shared_mean": [False]}, "cv": 3}
     folds = MSSLRegressorCV(**grid).fit(X, y, tasks=tasks)
     with pytest.warns(UserWarning, match=r"Grams would take"):
-        rows = MSSLRegressorCV(MSSLRegressor(memory_limit=100), **grid).fit(X, y, tasks=tasks)
+        rows = MSSLRegressorCV(MSSLRegressor(solver=Solver(memory_limit=100)), **grid).fit(X, y, tasks=tasks)
     assert rows.best_score_ == pytest.approx(folds.best_score_, rel=1e-3)
     with pytest.raises(ParameterError, match="memory_limit is 0"):
-        MSSLRegressor(memory_limit=0).fit(X, y, tasks=tasks)
+        MSSLRegressor(solver=Solver(memory_limit=0)).fit(X, y, tasks=tasks)

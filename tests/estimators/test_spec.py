@@ -11,11 +11,11 @@ from mssl.datasets import make_clustered_tasks
 from mssl.exceptions import LayoutError, ParameterError
 from mssl.losses import Gaussian
 from mssl.metrics import deviance_score, scored_targets
-from mssl.penalties import L1
+from mssl.penalties import L1, ElasticNet
 from mssl.structures import Independent, SparsePrecision
 
 MODELS = [
-    MSSLRegressor(0.2, 0.3, ridge=0.5),
+    MSSLRegressor(0.2, ElasticNet(0.3, ridge=0.5)),
     MSSLRegressor(0.2, formulation="paper", max_iter=2000),
     MSSLRegressor(np.inf, prior_strength=3.0, shared_mean=True),
     MSSLRegressor(0.2, loss="poisson"),

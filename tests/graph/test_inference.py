@@ -24,7 +24,7 @@ from mssl.graph.tests import (
     correlation_p,
     residual_evidence,
 )
-from mssl.structures import TaskCovariance
+from mssl.structures import SparsePrecision, TaskCovariance
 
 
 def kept_of(X, y, tasks=None, shared_mean="auto", **parameters):
@@ -395,7 +395,7 @@ def test_features_that_are_large_in_all_tasks_count_less(correlation):
         rows = random.standard_normal((13, 60)) * spread
         X = random.standard_normal((150, 60))
         E = random.standard_normal((150, 13))
-        model = MSSLRegressor(shared_mean=False, correlation=correlation, max_iter=5, tol=1.0)
+        model = MSSLRegressor(SparsePrecision("auto", correlation=correlation), shared_mean=False, max_iter=5, tol=1.0)
         wrong += len(model.fit(X, X @ rows.T + E).graph_.relations()) > 0
         table = model.fit(X, X @ (root @ rows).T + E).graph_.relations()
         found = sum(bool(clusters[pair]) for pair in table.pairs)

@@ -16,7 +16,7 @@ from mssl.datasets import make_clustered_tasks
 from mssl.estimators.attributes import FittedAttributes
 from mssl.exceptions import ParameterError
 from mssl.model_selection.search import SearchCV
-from mssl.structures import KnownEdges
+from mssl.structures import KnownEdges, SparsePrecision
 
 GRID = {
     "param_grid": {
@@ -112,7 +112,7 @@ def test_known_edges_hold_by_task_names(model):
     absent = [pair for pair in combinations(names, 2) if pair not in found]
     free = absent[0] if absent else (names[3], names[4])
     known = KnownEdges(forbidden=[forbidden], free=[free])
-    graph = with_own(model, edges=known).fit(data.X, data.y, tasks=tasks).graph_
+    graph = with_own(model, graph_penalty__edge_constraints=known).fit(data.X, data.y, tasks=tasks).graph_
     place = dict(zip(graph.tasks, range(5), strict=True))
     assert not graph.adjacency[place[forbidden[0]], place[forbidden[1]]]
     assert graph.adjacency[place[free[0]], place[free[1]]]
@@ -121,7 +121,9 @@ def test_known_edges_hold_by_task_names(model):
 def test_edges_that_are_not_selected_do_not_count_in_the_bound():
     data = draw(SEARCHES[0])
     everything = list(combinations(np.unique(data.tasks).tolist(), 2))
-    model = MSSLRegressor(0.05, edges=KnownEdges(forbidden=everything[:4], free=everything[4:6]))
+    model = MSSLRegressor(
+        SparsePrecision(0.05, edge_constraints=KnownEdges(forbidden=everything[:4], free=everything[4:6]))
+    )
     stable = StabilitySelection(model, random_state=0, threshold=0.8).fit(data.X, data.y, tasks=data.tasks)
     assert stable.n_selected_ <= 4
     assert stable.expected_false_edges_ == pytest.approx(stable.n_selected_**2 / ((2 * 0.8 - 1) * 4))

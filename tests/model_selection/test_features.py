@@ -12,7 +12,7 @@ from mssl.model_selection import TaskKFold, regularization_path
 from mssl.model_selection.scores import Candidate
 from mssl.model_selection.search import Contest
 
-QUICK = {"param_grid": {"graph_penalty": [np.inf], "coef_penalty": [0.0], "shrinkage": [0.0]}, "cv": 3}
+QUICK = {"param_grid": {"graph_penalty": [np.inf], "coef_penalty": [0.0], "graph_penalty__shrinkage": [0.0]}, "cv": 3}
 
 
 def curved(rng, n=60, K=3):
@@ -63,7 +63,7 @@ def test_scores_of_all_contestants_have_one_unit(rng):
         alone = MSSLRegressorCV(MSSLRegressor(features=features), **QUICK | {"cv": splits}).fit(X, y, tasks=tasks)
         parts = []
         for train, test in splits:
-            model = MSSLRegressor(features=features, **alone.best_params_)
+            model = MSSLRegressor(features=features).set_params(**alone.best_params_)
             model.fit(X[train], y[train], tasks=tasks[train])
             parts.append(np.mean((model.predict(X[test], tasks=tasks[test]) - y[test]) ** 2))
         errors[features] = np.mean(parts)
@@ -103,7 +103,7 @@ def test_a_fold_scores_what_a_fit_to_its_rows_predicts(rng, scoring):
         param_grid={**QUICK["param_grid"], "prior_strength": [2.0], "shared_mean": [False]}, search_tol=1e-9
     ).fit(X, y, tasks=tasks)
     for number, (train, test) in enumerate(splits):
-        model = MSSLRegressor(features="spline", noise=1.0, **search.best_params_)
+        model = MSSLRegressor(features="spline", noise=1.0).set_params(**search.best_params_)
         model.fit(X[train], y[train], tasks=tasks[train])
         error = np.mean((model.predict(X[test], tasks=tasks[test]) - y[test]) ** 2)
         found = search.cv_results_[f"split{number}_test_score"][search.best_index_]

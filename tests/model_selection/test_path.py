@@ -28,7 +28,7 @@ def test_every_point_is_the_certified_fit_of_its_parameters(data):
     assert path.converged.all()
     assert np.all(path.gaps <= 1e-6)
     for point, params in enumerate(path.params):
-        model = MSSLRegressor(**params).fit(data.X, data.y, tasks=data.tasks)
+        model = MSSLRegressor().set_params(**params).fit(data.X, data.y, tasks=data.tasks)
         assert path.objectives[point] == pytest.approx(model.objective_, rel=1e-5)
         np.testing.assert_allclose(path.coefs[point], model.coef_, atol=0.02)
         np.testing.assert_allclose(path.intercepts[point], model.intercept_, atol=0.02)
@@ -161,7 +161,7 @@ def test_default_grids_of_the_papers_formulation_run_from_the_empty_graph(kind, 
     lambdas = sorted({params["graph_penalty"] for params in tried})
     assert lambdas[0] > 0
     assert lambdas[-1] == pytest.approx(single.limits(X, y).graph_penalty)
-    for absent in ("prior_strength", "shrinkage", "variance_floor", "shared_mean"):
+    for absent in ("prior_strength", "graph_penalty__shrinkage", "graph_penalty__variance_floor", "shared_mean"):
         assert len({params[absent] for params in tried}) == 1
     assert np.isfinite(model.best_score_)
 

@@ -162,7 +162,7 @@ def test_refit_is_the_plain_estimator_with_the_best_parameters(layout):
         **{**grid, "param_grid": {**grid["param_grid"], "graph_penalty": [0.5, 0.1], "coef_penalty": [0.0, 4.0]}},
     ).fit(data.X, data.y, **more)
     assert search.members_ == [search.best_params_]
-    plain = MSSLRegressor(**search.best_params_).fit(data.X, data.y, **more)
+    plain = MSSLRegressor().set_params(**search.best_params_).fit(data.X, data.y, **more)
     np.testing.assert_allclose(search.coef_, plain.coef_, rtol=1e-9, atol=1e-12)
     test = {"tasks": data.tasks_test} if layout == "long" else {}
     np.testing.assert_allclose(search.predict(data.X_test, **test), plain.predict(data.X_test, **test))
@@ -224,7 +224,11 @@ def test_a_path_left_early_chooses_as_the_whole_one_does():
     grid = {
         "param_grid": {"graph_penalty": np.geomspace(0.8, 0.001, 8), "coef_penalty": [0.0], "prior_strength": [1.0]}
     }
-    grid["param_grid"] |= {"shared_mean": [False], "shrinkage": [0.0], "variance_floor": [0.125]}
+    grid["param_grid"] |= {
+        "shared_mean": [False],
+        "graph_penalty__shrinkage": [0.0],
+        "graph_penalty__variance_floor": [0.125],
+    }
     short = MSSLRegressorCV(**grid).fit(data.X, data.y, tasks=data.tasks)
     whole = MSSLRegressorCV(search="grid", **grid).fit(data.X, data.y, tasks=data.tasks)
     scores, all_scores = (m.cv_results_["mean_test_score"] for m in (short, whole))
@@ -270,7 +274,7 @@ def test_the_average_is_that_of_all_settings_within_a_standard_error():
     ).fit(data.X, data.y, **more)
     assert search.best_params_ == best.best_params_ == search.members_[0]
     assert 1 < len(search.members_) < len(search.cv_results_["params"])
-    models = [MSSLRegressor(**params, tol=1e-9).fit(data.X, data.y, **more) for params in search.members_]
+    models = [MSSLRegressor(tol=1e-9).set_params(**params).fit(data.X, data.y, **more) for params in search.members_]
     for name in ("coef_", "intercept_", "mean_coef_", "unseen_coef_", "unseen_intercept_"):
         expected = np.mean([getattr(model, name) for model in models], axis=0)
         np.testing.assert_allclose(getattr(search, name), expected, rtol=0.01, atol=2e-3, err_msg=name)
@@ -298,7 +302,7 @@ def test_more_tasks_than_features_are_shrunk():
     data = make_clustered_tasks(n_features=4, n_samples=12, random_state=0)
     search = MSSLRegressorCV(param_grid={"prior_strength": [1.0], "coef_penalty": [0.0], "shared_mean": [False]}, cv=2)
     search.fit(data.X, data.y, tasks=data.tasks)
-    assert set(search.cv_results_["param_shrinkage"]) == {0.5}
+    assert set(search.cv_results_["param_graph_penalty__shrinkage"]) == {0.5}
 
 
 def test_any_scorer_of_scikit_learn():
@@ -315,7 +319,9 @@ def test_any_scorer_of_scikit_learn():
     splits = list(TaskKFold(3).split(data.X, data.y, data.tasks))
     for place, params in enumerate(search.cv_results_["params"]):
         for number, (train, test) in enumerate(splits):
-            model = MSSLRegressor(**params, tol=1e-8).fit(data.X[train], data.y[train], tasks=data.tasks[train])
+            model = (
+                MSSLRegressor(tol=1e-8).set_params(**params).fit(data.X[train], data.y[train], tasks=data.tasks[train])
+            )
             error = np.mean((model.predict(data.X[test], tasks=data.tasks[test]) - data.y[test]) ** 2)
             assert search.cv_results_[f"split{number}_test_score"][place] == pytest.approx(-error, rel=0.02)
     column = np.column_stack([np.unique(data.tasks, return_inverse=True)[1], data.X])
@@ -367,7 +373,7 @@ def test_selection_says_where_weights_and_graph_come_from():
 
 
 def _among(params, names):
-    return {name: params[name] for name in names}
+    return {name: getattr(params[name], "alpha", params[name]) for name in names}
 
 
 @pytest.mark.parametrize("on", ["coef", "residual"])
@@ -386,13 +392,17 @@ def test_classifier_chooses_and_predicts():
     search = MSSLClassifierCV(
         cv=3, **{**grid, "param_grid": {**grid["param_grid"], "graph_penalty": [0.5, 0.05], "coef_penalty": [0.0]}}
     ).fit(data.X, labels, tasks=data.tasks)
-    plain = MSSLClassifier(**search.best_params_).fit(data.X, labels, tasks=data.tasks)
+    plain = MSSLClassifier().set_params(**search.best_params_).fit(data.X, labels, tasks=data.tasks)
     np.testing.assert_allclose(search.coef_, plain.coef_, atol=1e-9)
     assert search.classes_.tolist() == ["no", "yes"]
     assert search.predict(data.X_test, tasks=data.tasks_test).dtype.kind == "U"
     splits = list(TaskKFold(3).split(data.X, labels, data.tasks))
     train, test = splits[0]
-    model = MSSLClassifier(**search.best_params_, tol=1e-8).fit(data.X[train], labels[train], tasks=data.tasks[train])
+    model = (
+        MSSLClassifier(tol=1e-8)
+        .set_params(**search.best_params_)
+        .fit(data.X[train], labels[train], tasks=data.tasks[train])
+    )
     p = model.predict_proba(data.X[test], tasks=data.tasks[test])[:, 1]
     lost = -2 * np.log(np.where(labels[test] == "yes", p, 1 - p))
     mean = np.mean([lost[data.tasks[test] == task].mean() for task in np.unique(data.tasks)])

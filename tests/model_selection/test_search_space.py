@@ -58,7 +58,11 @@ def settings_of(table):
 @pytest.mark.parametrize("search", [coordinate_search, full_search])
 def test_given_grids_are_not_left(monkeypatch, search):
     grids = {"graph_penalty": [0.7, 0.1], "coef_penalty": [0.0, 3.0], "prior_strength": [0.3, 5.0]}
-    grids |= {"shrinkage": [0.0, 0.2], "shared_mean": [0.4, False], "variance_floor": [0.1, 0.6]}
+    grids |= {
+        "graph_penalty__shrinkage": [0.0, 0.2],
+        "shared_mean": [0.4, False],
+        "graph_penalty__variance_floor": [0.1, 0.6],
+    }
     random = np.random.default_rng(0)
     for name, values in grids.items():
         table = searched(monkeypatch, lambda params: random.normal(-1, 0.1, 4), search, given={name: values})
@@ -80,7 +84,7 @@ def test_a_search_has_no_more_stages_than_it_announces(monkeypatch):
     def score(params):
         """Everything pays: a weaker mean, γ, shrinkage and a graph."""
         mean = {True: 1.0, False: 1e9}.get(params["shared_mean"], params["shared_mean"])
-        gain = 100.0 * np.isfinite(params["graph_penalty"]) - np.log10(mean) + params["shrinkage"]
+        gain = 100.0 * np.isfinite(params["graph_penalty"]) - np.log10(mean) + params["graph_penalty__shrinkage"]
         return np.full(4, gain + 10.0 * (params["coef_penalty"] > 0))
 
     searched(monkeypatch, score, progress=Stages(), many_tasks=True)

@@ -297,7 +297,9 @@ def test_ranks_are_honoured():
     data = make_clustered_tasks(n_features=20, random_state=1)
     found = {
         correlation: StabilitySelection(
-            MSSLRegressor(0.05, shared_mean=False, correlation=correlation), n_subsamples=10, random_state=0
+            MSSLRegressor(SparsePrecision(0.05, correlation=correlation), shared_mean=False),
+            n_subsamples=10,
+            random_state=0,
         ).fit(data.X, data.y, tasks=data.tasks)
         for correlation in ("pearson", "kendall")
     }

@@ -89,7 +89,7 @@ def test_no_number_of_tasks_changes_the_mathematics(gamma):
         names = np.repeat(np.arange(K), 12)
         data = read_tasks(X[:K].reshape(-1, 3), y[:K].ravel(), tasks=names)
         prepared = prepare(data, Gaussian(), Settings(tol=1e-11, noise=1.0, scale_features=False, max_iter=2000))
-        structure = SparsePrecision(0.4, variance_floor=2.0, edges=edges)
+        structure = SparsePrecision(0.4, variance_floor=2.0, edge_constraints=edges)
         fits.append(fit_prepared(prepared, structure, L1(gamma * 20)))
     np.testing.assert_allclose(fits[1].W[:64], fits[0].W, atol=1e-4)
     np.testing.assert_array_equal(fits[1].structure.precision[:64, :64] != 0, fits[0].structure.precision != 0)
@@ -102,7 +102,7 @@ def test_no_number_of_tasks_changes_the_mathematics(gamma):
     [
         (SparsePrecision(0.3), (6, 5, 12), False),
         (SparsePrecision(0.1, shrinkage=0.5, coupling=2.0), (9, 4, 7), 0.2),
-        (SparsePrecision(0.2, edges=KnownEdges(forbidden=[(0, 1)], free=[(2, 3)])), (7, 30, 40), True),
+        (SparsePrecision(0.2, edge_constraints=KnownEdges(forbidden=[(0, 1)], free=[(2, 3)])), (7, 30, 40), True),
         (SparsePrecision(0.2), (50, 12, 20), False),
         (SparsePrecision(0.3), (1, 4, 9), False),
         (SparsePrecision(0.0), (6, 5, 12), False),
@@ -433,7 +433,9 @@ def test_weights_that_leave_the_range_of_numbers_are_not_kept(monkeypatch):
         return step if len(calls) < 3 else replace(step, W=np.full_like(step.W, 1e200))
 
     monkeypatch.setattr(CoefficientProblem, "solve", solve)
-    model = MSSLRegressor(correlation="spearman", tol=1e-12).fit(data.X, data.y, tasks=data.tasks)
+    model = MSSLRegressor(SparsePrecision("auto", correlation="spearman"), tol=1e-12).fit(
+        data.X, data.y, tasks=data.tasks
+    )
     assert len(calls) == 3
     assert model.result_.status is Status.DIVERGED
     assert np.abs(model.coef_).max() < 100

@@ -97,7 +97,7 @@ def test_every_solver_finds_the_same_fit(solver: str) -> None:
 def test_graph_solvers_agree() -> None:
     data = make_clustered_tasks(random_state=1)
     fits = [
-        MSSLRegressor(0.4, graph_solver=s, tol=1e-9, shared_mean=False).fit(data.X, data.y, tasks=data.tasks)
+        MSSLRegressor(SparsePrecision(0.4, solver=s), tol=1e-9, shared_mean=False).fit(data.X, data.y, tasks=data.tasks)
         for s in ("bcd", "admm")
     ]
     np.testing.assert_allclose(fits[0].coef_, fits[1].coef_, atol=1e-4)
@@ -112,8 +112,11 @@ def test_alternating_directions_next_to_a_singular_graph_leave_the_rest_to_desce
     monkeypatch.setattr(
         sparse_precision, "solve", lambda *args, **options: made.append(solved(*args, **options)) or made[-1]
     )
-    settings = {"graph_penalty": 0.01, "shared_mean": False, "variance_floor": 0.01, "tol": 1e-7}
-    fits = [MSSLRegressor(graph_solver=s, **settings).fit(data.X, data.y, tasks=data.tasks) for s in ("bcd", "admm")]
+    settings = {"graph_penalty": SparsePrecision(0.01, variance_floor=0.01), "shared_mean": False, "tol": 1e-7}
+    fits = [
+        MSSLRegressor(**settings).set_params(graph_penalty__solver=s).fit(data.X, data.y, tasks=data.tasks)
+        for s in ("bcd", "admm")
+    ]
     assert fits[0].objective_ == pytest.approx(fits[1].objective_, rel=1e-6)
     steps = [step.n_iter for step in made[-fits[1].n_iter_ :]]
     assert max(steps) < 400
@@ -323,9 +326,9 @@ def test_f_never_rises_and_every_fit_is_certified_or_says_so(
     X, y, tasks = problem(seed, sizes, int(rng.integers(1, 7)))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model = MSSLRegressor(lam, gamma, prior_strength=eta, shared_mean=mean, shrinkage=shrinkage, tol=1e-5).fit(
-            X, y, tasks=tasks
-        )
+        model = MSSLRegressor(
+            SparsePrecision(lam, shrinkage=shrinkage), gamma, prior_strength=eta, shared_mean=mean, tol=1e-5
+        ).fit(X, y, tasks=tasks)
     values = [record.objective for record in model.history_]
     size = max(1.0, *np.abs(values))
     assert np.all(np.diff(values) <= 1e-9 * size)
@@ -391,7 +394,7 @@ def test_fits_do_not_depend_on_a_warm_start() -> None:
 
 
 def paper_objective(X: np.ndarray, y: np.ndarray, tasks: np.ndarray, model: MSSLRegressor) -> float:
-    lam, gamma = model.graph_penalty, model.coef_penalty
+    lam, gamma = model.get_params()["graph_penalty__alpha"], model.coef_penalty
     W, Omega = model.coef_.T, model.precision_
     K = len(Omega)
     rss = np.sum((y - model.predict(X, tasks=tasks)) ** 2)
@@ -408,7 +411,7 @@ def test_the_papers_objective_is_reached_as_printed(lam: float, gamma: float) ->
     fast = MSSLRegressor(lam, gamma, **args).fit(data.X, data.y, tasks=data.tasks)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the reference may well stop short of so small a gap
-        slow = MSSLRegressor(lam, gamma, solver="fista", graph_solver="admm", **args).fit(
+        slow = MSSLRegressor(SparsePrecision(lam, solver="admm"), gamma, solver="fista", **args).fit(
             data.X, data.y, tasks=data.tasks
         )
     ours, theirs = (paper_objective(data.X, data.y, data.tasks, m) for m in (fast, slow))
@@ -497,11 +500,11 @@ def test_hard_cases_end_in_a_finite_certified_fit(make: object, gamma: float) ->
         ({"graph_penalty": "0.3"}, "graph_penalty"),
         ({"coef_penalty": None}, "coef_penalty"),
         ({"prior_strength": "auto"}, "prior_strength"),
-        ({"variance_floor": None}, "variance_floor"),
+        ({"graph_penalty__variance_floor": None}, "variance_floor"),
         ({"shared_mean": None}, "shared_mean"),
         ({"prior_strength": 0.0}, "prior_strength"),
-        ({"variance_floor": 0.0}, "unbounded below"),
-        ({"shrinkage": -0.1}, "shrinkage"),
+        ({"graph_penalty__variance_floor": 0.0}, "unbounded below"),
+        ({"graph_penalty__shrinkage": -0.1}, "shrinkage"),
         ({"shared_mean": "yes"}, "shared_mean"),
         ({"shared_mean": -1.0}, "shared_mean"),
         ({"noise": 0.0}, "noise"),
@@ -512,13 +515,13 @@ def test_hard_cases_end_in_a_finite_certified_fit(make: object, gamma: float) ->
         ({"formulation": "paper", "graph_penalty": 0.0}, "unbounded below"),
         ({"loss": "hinge"}, "loss"),
         ({"solver": "magic"}, "solver"),
-        ({"graph_solver": "magic"}, "solver"),
+        ({"graph_penalty__solver": "magic"}, "solver"),
     ],
 )
 def test_parameters_out_of_range_are_refused_in_words(parameters: dict[str, object], words: str) -> None:
     X, y, tasks = problem()
     with pytest.raises(ParameterError, match=words):
-        MSSLRegressor(**parameters).fit(X, y, tasks=tasks)
+        MSSLRegressor().set_params(**parameters).fit(X, y, tasks=tasks)
 
 
 def many_tasks(spread: float, seed: int, K: int = 60, d: int = 8) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -553,7 +556,12 @@ def test_few_tasks_and_given_graphs_have_the_usual_edges() -> None:
     )
     X, y, tasks = many_tasks(100.0, 5)
     assert MSSLRegressor().fit(X, y, tasks=tasks).graph_.n_edges == 0
-    assert MSSLRegressor(edges=KnownEdges(free=[(0, 1)])).fit(X, y, tasks=tasks).graph_.n_edges > 0
+    assert (
+        MSSLRegressor(SparsePrecision("auto", edge_constraints=KnownEdges(free=[(0, 1)])))
+        .fit(X, y, tasks=tasks)
+        .graph_.n_edges
+        > 0
+    )
     with pytest.raises(ParameterError, match=r"graph_penalty \(alpha\) is 'none'"):
         MSSLRegressor("none").fit(X, y, tasks=tasks)
 

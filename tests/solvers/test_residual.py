@@ -16,6 +16,7 @@ from mssl.data.layouts import read_tasks
 from mssl.datasets import make_residual_graph
 from mssl.exceptions import NotAlignedError, ParameterError
 from mssl.model.coupling import Coupling
+from mssl.penalties import ElasticNet
 from mssl.solvers import residual
 from mssl.solvers.base import Status
 from mssl.structures import SparsePrecision
@@ -133,7 +134,9 @@ def test_identity_precision_is_one_lasso_a_task():
 @pytest.mark.parametrize("formulation", ["unified", "paper"])
 def test_the_objective_never_rises_and_ends_certified(layout, gamma, formulation):
     data = make_residual_graph(random_state=2, layout=layout, shared_design=layout == "shared")
-    model = MSSLRegressor(0.3, gamma, relation="residual", ridge=1.0, formulation=formulation).fit(data.X, data.y)
+    model = MSSLRegressor(0.3, ElasticNet(gamma, ridge=1.0), relation="residual", formulation=formulation).fit(
+        data.X, data.y
+    )
     values = [record.objective for record in model.history_]
     assert np.all(np.diff(values) <= 1e-8 * abs(values[0]))
     assert model.result_.status is Status.CONVERGED
@@ -207,8 +210,8 @@ def test_own_x_and_no_penalty_is_generalised_least_squares():
 def test_units_of_the_targets_do_not_matter():
     data = make_residual_graph(random_state=7)
     units = np.logspace(-3, 3, 13)
-    plain = MSSLRegressor(0.3, 5.0, relation="residual", ridge=0.5, tol=1e-11).fit(data.X, data.y)
-    scaled = MSSLRegressor(0.3, 5.0, relation="residual", ridge=0.5, tol=1e-11).fit(data.X, data.y * units)
+    plain = MSSLRegressor(0.3, ElasticNet(5.0, ridge=0.5), relation="residual", tol=1e-11).fit(data.X, data.y)
+    scaled = MSSLRegressor(0.3, ElasticNet(5.0, ridge=0.5), relation="residual", tol=1e-11).fit(data.X, data.y * units)
     np.testing.assert_allclose(scaled.coef_ / units[:, None], plain.coef_, atol=1e-4)
     np.testing.assert_allclose(scaled.partial_correlation_, plain.partial_correlation_, atol=1e-4)
 
@@ -324,7 +327,7 @@ def test_impossible_combinations_are_refused():
     with pytest.raises(ParameterError, match="poisson"):
         MSSLRegressor(relation="residual", loss="poisson").fit(data.X, np.abs(np.round(data.y)))
     with pytest.raises(ParameterError, match="ridge"):
-        MSSLRegressor(relation="residual", ridge=-1.0).fit(data.X, data.y)
+        MSSLRegressor(coef_penalty=ElasticNet(ridge=-1.0), relation="residual").fit(data.X, data.y)
     with pytest.raises(ParameterError, match="poisson"):
         MultiTaskGLM(SparsePrecision(on="residual"), loss="poisson").fit(data.X, np.abs(np.round(data.y)))
 

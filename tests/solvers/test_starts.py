@@ -7,6 +7,7 @@ import pytest
 
 from mssl import MSSLClassifier, MSSLRegressor
 from mssl.exceptions import ParameterError
+from mssl.solvers import Solver
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -18,11 +19,12 @@ def test_more_starts_never_end_higher(loss, parameters):
         X, tasks = random.standard_normal((36, 3)), np.repeat(np.arange(6), 6)
         y = random.poisson(np.exp(0.5 * (X * random.standard_normal((6, 3))[tasks]).sum(axis=1))).astype(float)
         one, many = (
-            MSSLRegressor(loss=loss, n_starts=n, graph_penalty=0.1, **parameters).fit(X, y, tasks=tasks) for n in (1, 4)
+            MSSLRegressor(solver=Solver(n_starts=n), loss=loss, graph_penalty=0.1, **parameters).fit(X, y, tasks=tasks)
+            for n in (1, 4)
         )
         assert many.objective_ <= one.objective_ + 1e-12 * abs(one.objective_)
         np.testing.assert_array_equal(many.result_.scale.variances, one.result_.scale.variances)
-        again = MSSLRegressor(loss=loss, n_starts=4, graph_penalty=0.1, **parameters)
+        again = MSSLRegressor(solver=Solver(n_starts=4), loss=loss, graph_penalty=0.1, **parameters)
         np.testing.assert_array_equal(again.fit(X, y, tasks=tasks).coef_, many.coef_)
 
 
@@ -30,4 +32,4 @@ def test_more_starts_never_end_higher(loss, parameters):
 def test_the_number_of_starts_is_checked(wrong):
     X, tasks = np.random.default_rng(0).standard_normal((20, 2)), np.repeat([0, 1], 10)
     with pytest.raises(ParameterError, match="n_starts"):
-        MSSLClassifier(n_starts=wrong).fit(X, X[:, 0] > 0, tasks=tasks)
+        MSSLClassifier(solver=Solver(n_starts=wrong)).fit(X, X[:, 0] > 0, tasks=tasks)

@@ -89,14 +89,14 @@ SETTINGS = {
     "plain": {},
     "few edges": {"graph_penalty": 0.5},
     "weights at zero": {"coef_penalty": 0.5},
-    "ridge": {"ridge": 1.0, "coef_penalty": 0.2},
+    "ridge": {"coef_penalty__ridge": 1.0, "coef_penalty": 0.2},
     "shared mean": {"shared_mean": 0.1},
 }
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_fits_of_many_tasks_are_the_same(name, request):
-    usual, blockwise = (MSSLRegressor(tol=1e-10, **SETTINGS[name]) for _ in range(2))
+    usual, blockwise = (MSSLRegressor(tol=1e-10).set_params(**SETTINGS[name]) for _ in range(2))
     usual.fit(DATA.X, DATA.y, tasks=DATA.tasks)
     request.getfixturevalue("few_are_many")
     blockwise.fit(DATA.X, DATA.y, tasks=DATA.tasks)
@@ -159,7 +159,7 @@ def test_slow_graph_steps_are_announced_once(monkeypatch):
     rows, tasks = X.reshape(-1, 6), np.repeat(np.arange(120), 40)
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        MSSLRegressor(0.1, variance_floor=0.01, max_iter=30).fit(rows, y.ravel(), tasks=tasks)
+        MSSLRegressor(SparsePrecision(0.1, variance_floor=0.01), max_iter=30).fit(rows, y.ravel(), tasks=tasks)
     slow = [str(warning.message) for warning in heard if "sweeps" in str(warning.message)]
     assert len(slow) == 1
     assert "variance_floor (now 0.01)" in slow[0]

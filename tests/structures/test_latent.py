@@ -80,7 +80,7 @@ def test_dear_hidden_variables_leave_the_graphical_lasso(seed, K, alpha):
 @settings(deadline=None, max_examples=20)
 @given(st.integers(0, 10**6), st.floats(0.05, 0.5), st.floats(0.05, 0.5))
 def test_the_parts_are_what_they_should_be_and_units_do_not_matter(seed, alpha, latent):
-    structure = LatentSparsePrecision(alpha, latent=latent, edges=KnownEdges(forbidden=[(0, 2)]))
+    structure = LatentSparsePrecision(alpha, latent=latent, edge_constraints=KnownEdges(forbidden=[(0, 2)]))
     M, scale = moment(seed, 5, structure)
     step = structure.update(M, structure.initial(scale), scale, 1e-9)
     S, L = structure.graph(step), structure.low_rank(step)

@@ -344,7 +344,7 @@ def test_the_nearest_correlation_is_one(seed):
 @pytest.mark.parametrize("on", ["coef", "residual"])
 def test_copula_fits_settle_and_say_that_there_is_no_certificate(correlation, on):
     data = make_residual_graph(random_state=0, n_tasks=6, n_features=8, clusters=[[0, 1, 2]])
-    model = MSSLRegressor(0.3, 3.0, relation=on, correlation=correlation).fit(data.X, data.y)
+    model = MSSLRegressor(SparsePrecision(0.3, correlation=correlation), 3.0, relation=on).fit(data.X, data.y)
     assert model.result_.status is Status.SETTLED
     assert "no joint objective" in model.result_.message
     assert np.all(np.isfinite(model.coef_))
@@ -374,23 +374,34 @@ def test_forbidden_edges_stay_away_and_free_edges_come():
     plain = MSSLRegressor(0.2, shared_mean=False).fit(data.X, data.y, tasks=data.tasks)
     assert plain.precision_[0, 1] != 0
     known = KnownEdges(forbidden=[(names[0], names[1])], free=[(names[3], names[4])])
-    model = MSSLRegressor(1.0, shared_mean=False, edges=known).fit(data.X, data.y, tasks=data.tasks)
+    model = MSSLRegressor(SparsePrecision(1.0, edge_constraints=known), shared_mean=False).fit(
+        data.X, data.y, tasks=data.tasks
+    )
     assert model.precision_[0, 1] == 0
     assert model.precision_[3, 4] != 0
     assert model.graph_.n_edges == 1
-    limits = MSSLRegressor(0.2, shared_mean=False, edges=known).limits(data.X, data.y, tasks=data.tasks)
+    limits = MSSLRegressor(SparsePrecision(0.2, edge_constraints=known), shared_mean=False).limits(
+        data.X, data.y, tasks=data.tasks
+    )
     assert np.isfinite(limits.graph_penalty)
 
 
 def test_edge_weights_are_multiples_of_the_price():
     data = clustered()
     everything = KnownEdges(weights=np.full((5, 5), 2.0))
-    doubled = MSSLRegressor(0.15, edges=everything, tol=1e-9).fit(data.X, data.y, tasks=data.tasks)
+    doubled = MSSLRegressor(SparsePrecision(0.15, edge_constraints=everything), tol=1e-9).fit(
+        data.X, data.y, tasks=data.tasks
+    )
     plain = MSSLRegressor(0.3, tol=1e-9).fit(data.X, data.y, tasks=data.tasks)
     np.testing.assert_allclose(doubled.precision_, plain.precision_, rtol=1e-3, atol=1e-3 * plain.precision_.max())
     names = np.unique(data.tasks)
     dear = KnownEdges(weights={(names[0], names[1]): 1e3})
-    assert MSSLRegressor(0.2, edges=dear).fit(data.X, data.y, tasks=data.tasks).precision_[0, 1] == 0
+    assert (
+        MSSLRegressor(SparsePrecision(0.2, edge_constraints=dear))
+        .fit(data.X, data.y, tasks=data.tasks)
+        .precision_[0, 1]
+        == 0
+    )
 
 
 def test_a_prior_graph_draws_the_learned_one():
@@ -399,7 +410,9 @@ def test_a_prior_graph_draws_the_learned_one():
     believed = [(names[3], names[4])]
     strengths = [
         abs(
-            MSSLRegressor(0.2, shared_mean=False, edges=KnownEdges(prior=believed, blend=blend))
+            MSSLRegressor(
+                SparsePrecision(0.2, edge_constraints=KnownEdges(prior=believed, blend=blend)), shared_mean=False
+            )
             .fit(data.X, data.y, tasks=data.tasks)
             .partial_correlation_[3, 4]
         )
@@ -468,12 +481,12 @@ BAD = [
     (Clustered(0), "from 1 to 3"),
     (Clustered(2, spread=0.0), "above 0"),
     (SparsePrecision(correlation="rank"), "spearman"),
-    (SparsePrecision(edges=KnownEdges(forbidden=[(0, 5)])), "out of range"),
-    (SparsePrecision(edges=KnownEdges(forbidden=[0, 1])), "an edge joins two"),
-    (SparsePrecision(edges=KnownEdges(free=["01"])), "an edge joins two"),
-    (SparsePrecision(edges=KnownEdges(forbidden=[(0, 1)], free=[(1, 0)])), "both forbidden and free"),
-    (SparsePrecision(edges=KnownEdges(weights=-np.ones((3, 3)))), "≥ 0"),
-    (SparsePrecision(edges=KnownEdges(prior=[(0, 1)], blend=2.0)), "from 0 to 1"),
+    (SparsePrecision(edge_constraints=KnownEdges(forbidden=[(0, 5)])), "out of range"),
+    (SparsePrecision(edge_constraints=KnownEdges(forbidden=[0, 1])), "an edge joins two"),
+    (SparsePrecision(edge_constraints=KnownEdges(free=["01"])), "an edge joins two"),
+    (SparsePrecision(edge_constraints=KnownEdges(forbidden=[(0, 1)], free=[(1, 0)])), "both forbidden and free"),
+    (SparsePrecision(edge_constraints=KnownEdges(weights=-np.ones((3, 3)))), "≥ 0"),
+    (SparsePrecision(edge_constraints=KnownEdges(prior=[(0, 1)], blend=2.0)), "from 0 to 1"),
     (Independent(-1.0), "≥ 0"),
     (Independent("a"), "alpha is 'a'; give finite numbers"),
     (FixedPrecision({}), "precision is {}; give finite numbers"),
@@ -482,9 +495,9 @@ BAD = [
     (GraphLaplacian(edges=[1, 2]), "no edge"),
     (GraphLaplacian(adjacency="a"), "adjacency is 'a'; give finite numbers"),
     (GraphLaplacian(coordinates=[1, "b"]), "coordinates is"),
-    (SparsePrecision(edges=KnownEdges(prior=5)), "prior is 5; give a list of pairs"),
-    (SparsePrecision(edges=KnownEdges(weights="a")), "weights is 'a'; give numbers"),
-    (SparsePrecision(edges=KnownEdges(weights={(0, 1): "a"})), "finite and ≥ 0"),
+    (SparsePrecision(edge_constraints=KnownEdges(prior=5)), "prior is 5; give a list of pairs"),
+    (SparsePrecision(edge_constraints=KnownEdges(weights="a")), "weights is 'a'; give numbers"),
+    (SparsePrecision(edge_constraints=KnownEdges(weights={(0, 1): "a"})), "finite and ≥ 0"),
 ]
 
 
@@ -505,7 +518,9 @@ def test_penalties_that_tie_tasks_together_need_weights_of_their_own(structure):
 def test_unknown_task_names_in_known_edges_are_refused():
     data = clustered()
     with pytest.raises(ParameterError, match="no task of these data"):
-        MSSLRegressor(edges=KnownEdges(free=[("task 1", "Atlantis")])).fit(data.X, data.y, tasks=data.tasks)
+        MSSLRegressor(SparsePrecision("auto", edge_constraints=KnownEdges(free=[("task 1", "Atlantis")]))).fit(
+            data.X, data.y, tasks=data.tasks
+        )
 
 
 @pytest.mark.parametrize("name", ["forbidden", "free", "prior"])
@@ -513,7 +528,9 @@ def test_what_is_no_list_of_edges_is_refused(name):
     data = clustered()
     for value, words in ((5, f"{name} is 5; give a list of pairs"), ([(["a"], "b")], "no task of these data")):
         with pytest.raises(ParameterError, match=words) as caught:
-            MSSLRegressor(edges=KnownEdges(**{name: value})).fit(data.X, data.y, tasks=data.tasks)
+            MSSLRegressor(SparsePrecision("auto", edge_constraints=KnownEdges(**{name: value}))).fit(
+                data.X, data.y, tasks=data.tasks
+            )
         assert "np.str_" not in str(caught.value)
 
 
@@ -523,15 +540,16 @@ def test_edges_of_another_type_are_refused_with_the_call_to_make(edges):
     X, y = rng.standard_normal((20, 2)), rng.standard_normal((20, 3))
     refused = []
     for attempt in (
-        lambda: MSSLRegressor(edges=edges).fit(X, y),
-        lambda: MSSLRegressor(edges=edges).limits(X, y),
-        lambda: MultiTaskGLM(SparsePrecision(edges=edges)).fit(X, y),
+        lambda: MSSLRegressor(SparsePrecision("auto", edge_constraints=edges)).fit(X, y),
+        lambda: MSSLRegressor(SparsePrecision("auto", edge_constraints=edges)).limits(X, y),
+        lambda: MultiTaskGLM(SparsePrecision(edge_constraints=edges)).fit(X, y),
     ):
         with pytest.raises(ParameterError, match=f"of type {type(edges).__name__}; give a KnownEdges") as caught:
             attempt()
         refused.append(str(caught.value))
-    call = refused[0].split("edges=")[1].split(", from mssl.structures")[0]
-    MSSLRegressor(edges=eval(call)).fit(X, y)  # what the message says to write works as it stands
+    call = refused[0].split("about the edges: ")[1].split(", from mssl.structures")[0]
+    known = eval(call)  # what the message says to write works as it stands
+    MSSLRegressor(SparsePrecision("auto", edge_constraints=known)).fit(X, y)
 
 
 def test_classification_with_a_structure_on_residuals_is_refused():
@@ -572,10 +590,10 @@ def test_the_names_of_version_0_1_answer_with_a_warning():
 @pytest.mark.parametrize(("K", "d", "expected"), [(4, 6, 1 / 8), (10, 8, 1 / 8), (12, 3, 0.4)])
 def test_the_automatic_variance_floor_grows_with_tasks_per_feature(K, d, expected):
     data, _ = tasks_of(1, K=K, d=d, layout="long")
-    fits = [fit(MSSLRegressor(0.2, variance_floor=floor), data) for floor in ("auto", expected)]
+    fits = [fit(MSSLRegressor(SparsePrecision(0.2, variance_floor=floor)), data) for floor in ("auto", expected)]
     np.testing.assert_array_equal(fits[0].coef_, fits[1].coef_)
     np.testing.assert_array_equal(fits[0].precision_, fits[1].precision_)
-    other = fit(MSSLRegressor(0.2, variance_floor=1.5 * expected), data)
+    other = fit(MSSLRegressor(SparsePrecision(0.2, variance_floor=1.5 * expected)), data)
     assert np.abs(other.coef_ - fits[0].coef_).max() > 1e-6
 
 
@@ -583,16 +601,16 @@ def test_floors_are_auto_or_numbers_above_zero():
     data, _ = tasks_of(1, layout="long")
     for wrong in ("big", None, -1.0):
         with pytest.raises(ParameterError, match=r"variance_floor is .*give a number above 0, or 'auto'"):
-            fit(MSSLRegressor(variance_floor=wrong), data)
+            fit(MSSLRegressor(SparsePrecision("auto", variance_floor=wrong)), data)
     grid = MSSLRegressorCV(
         param_grid={
             "graph_penalty": [0.3],
             "coef_penalty": [0.0],
             "prior_strength": [1.0],
             "shared_mean": [False],
-            "variance_floor": ["auto", 0.5],
+            "graph_penalty__variance_floor": ["auto", 0.5],
         },
         search="grid",
         cv=2,
     )
-    assert {p["variance_floor"] for p in fit(grid, data).cv_results_["params"]} == {"auto", 0.5}
+    assert {p["graph_penalty__variance_floor"] for p in fit(grid, data).cv_results_["params"]} == {"auto", 0.5}

@@ -31,7 +31,9 @@ X: Array = np.random.default_rng(0).normal(size=(60, 3))
 y = X @ np.ones(3)
 tasks = np.repeat(["a", "b", "c"], 20)
 
-model = MSSLRegressor(graph_penalty=0.1, edges=KnownEdges(forbidden=[("a", "b")]), noise=1.0).fit(X, y, tasks=tasks)
+model = MSSLRegressor(
+    graph_penalty=SparsePrecision(0.1, edge_constraints=KnownEdges(forbidden=[("a", "b")])), noise=1.0
+).fit(X, y, tasks=tasks)
 assert_type(model, MSSLRegressor)
 assert_type(model.coef_, Array)
 assert_type(model.graph_, TaskGraph)

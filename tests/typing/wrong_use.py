@@ -2,14 +2,15 @@
 
 # ruff: noqa
 from mssl import MSSLClassifier, MSSLRegressor, MSSLRegressorCV, MultiTaskGLM, presets
+from mssl.structures import SparsePrecision
 from mssl.structures import SparsPrecision  # refused: has no attribute "SparsPrecision"
 from mssl import MSSLRegresor  # refused: has no attribute "MSSLRegresor"
 
 MSSLRegressor(graph_penalti=1)  # refused: Unexpected keyword argument "graph_penalti"
-MSSLRegressor("strong")  # refused: expected "float | Literal['auto']"
+MSSLRegressor("strong")  # refused: expected "float | Literal['auto'] | SparsePrecision"
 MSSLRegressor(loss=3)  # refused: expected "str | Loss"
 MSSLRegressorCV(selektion="both")  # refused: Unexpected keyword argument "selektion"
-MSSLClassifier(edges=[(0, 1)])  # refused: expected "KnownEdges | None"
+MSSLClassifier(SparsePrecision("auto", edge_constraints=[(0, 1)]))  # refused: expected "KnownEdges | None"
 MultiTaskGLM(structure="graph")  # refused: expected "Structure | None"
 model = MSSLRegressor().fit([[1.0]], [1.0])
 model.score([[1.0]], [1.0], [1.0])  # refused: Too many positional arguments

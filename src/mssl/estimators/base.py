@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -34,7 +36,7 @@ from mssl.estimators.moments import check_moments, remember_moments
 from mssl.estimators.prediction import Rows, TaskPredictor
 from mssl.estimators.spec import FitSpec, TaskShape, warn_if_ordinary
 from mssl.estimators.summary import Summary, summarise
-from mssl.exceptions import DataError, all_or_nothing
+from mssl.exceptions import DataError, MSSLError, all_or_nothing
 from mssl.features import fit_maps
 from mssl.graph.information import evidence_of
 from mssl.graph.task_graph import TaskGraph, partial_correlation
@@ -42,7 +44,7 @@ from mssl.losses import Bernoulli, Loss, resolve_loss
 from mssl.metrics import deviance_score, scored_targets, task_means
 from mssl.model.task_matrix import with_diagonal
 from mssl.solvers.alternation import FitResult, Record
-from mssl.solvers.base import Status
+from mssl.solvers.base import Solver, Status
 from mssl.solvers.fit import Prepared
 
 P = ParamSpec("P")
@@ -101,12 +103,57 @@ class TaskEstimator(TaskPredictor, CallbackSupportMixin, BaseEstimator):
     _takes_empty_tasks = False
     _numeric = True  # whether targets are numbers
 
+    # What a number or a word stands for, of parameters that may be objects with parameters of their own.
+    _parts: ClassVar[Mapping[str, Callable[[Any], BaseEstimator]]] = {"loss": resolve_loss, "solver": Solver}
+
+    def _part(self, name: str, value: Any) -> Any:
+        """A parameter's value as an object of its own: a copy, or what a number or a word stands for."""
+        return copy(value) if isinstance(value, BaseEstimator) else self._parts[name](value)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name; with ``deep`` those of their parts too, such as ``graph_penalty__shrinkage``.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            Whether to list the parameters of parts.
+        """
+        params: dict[str, Any] = super().get_params(deep)
+        for name in self._parts.keys() & params.keys() if deep else ():
+            if not isinstance(params[name], BaseEstimator):
+                with suppress(MSSLError):  # what is no value of this parameter is refused by fit
+                    inner = self._part(name, params[name]).get_params()
+                    params |= {f"{name}__{key}": value for key, value in inner.items()}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; one of a part, such as ``graph_penalty__shrinkage=0.5``, makes an object of a number first.
+
+        Parameters
+        ----------
+        **params : dict
+            Parameters by name.
+
+        Returns
+        -------
+        self
+        """
+        for name in {name.partition("__")[0] for name in params if "__" in name} & self._parts.keys():
+            params[name] = self._part(name, params.get(name, getattr(self, name)))
+        return super().set_params(**params)
+
     def _loss(self) -> Loss:
         return resolve_loss(self.loss)
 
     def _fitted_on_workers(self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any) -> bool:
         """Whether X is a Dask collection that was fitted where its partitions are."""
         return False
+
+    @property
+    def _memory_limit(self) -> int | None:
+        """Bytes that Grams may take, where the estimator has a solver to say so."""
+        limit: int | None = self._part("solver", getattr(self, "solver", "auto")).memory_limit
+        return limit
 
     def _moment_folds(self) -> int | None:
         """How many folds moments of chunks are to keep apart; None: all rows are together."""

@@ -7,15 +7,18 @@ from typing import Any
 
 from sklearn.base import RegressorMixin
 
+from mssl._renamed import old_names
 from mssl._typing import ArrayLike, ClassWeight, SharedMean
 from mssl.estimators.base import MeanPredictor, MultiTaskEstimator, TaskClassifier
 from mssl.estimators.moments import FromMoments
 from mssl.estimators.spec import FitSpec, TaskShape, glm_spec
 from mssl.losses import Loss
 from mssl.penalties import Penalty
+from mssl.solvers import Solver
 from mssl.structures import Structure
 
 
+@old_names(memory_limit="solver__memory_limit")
 class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimator):
     r"""Any structure × penalty × loss: the general estimator behind the named methods.
 
@@ -50,17 +53,14 @@ class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimato
         Give each task an unpenalised intercept.
     task_column : str or int, optional
         The column of X that holds task ids.
-    solver : {"auto", "coordinate", "cg", "sylvester", "fista"}, default="auto"
-        Solver of the weight step.
+    solver : {"auto", "coordinate", "cg", "sylvester", "fista"} or Solver, default="auto"
+        Solver of the weight step; see :class:`MSSLRegressor`.
     tol : float, default=1e-6
         Relative certificate to reach.
     max_iter : int, default=200
         Most rounds of the alternation.
     warm_start : bool, default=False
         Start the next fit from this one.
-    memory_limit : int, optional
-        Bytes that Grams may take (8 K d²; folds have some each); by default a quarter of the machine's memory, at most
-        2 GiB. Beyond it fits multiply by the rows, which takes longer and is told by a warning.
     verbose : int, default=0
         1 prints one line a round.
 
@@ -89,11 +89,10 @@ class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimato
         penalty_factor: ArrayLike | None = None,
         fit_intercept: bool = True,
         task_column: Hashable | None = None,
-        solver: str = "auto",
+        solver: str | Solver = "auto",
         tol: float = 1e-6,
         max_iter: int = 200,
         warm_start: bool = False,
-        memory_limit: int | None = None,
         verbose: int = 0,
     ) -> None:
         self.structure = structure
@@ -112,7 +111,6 @@ class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimato
         self.tol = tol
         self.max_iter = max_iter
         self.warm_start = warm_start
-        self.memory_limit = memory_limit
         self.verbose = verbose
 
     def to_spec(self, data: TaskShape) -> FitSpec:
@@ -120,6 +118,7 @@ class MultiTaskGLM(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimato
         return glm_spec(self, self._loss())
 
 
+@old_names(memory_limit="solver__memory_limit")
 class MultiTaskClassifier(TaskClassifier):
     r"""Any structure × penalty with the logistic loss: the general classifier behind the named methods.
 
@@ -136,7 +135,7 @@ class MultiTaskClassifier(TaskClassifier):
         Weights of the classes; "balanced" gives both classes of each task equal totals.
     shared_mean, features, missing, categorical_features, scale_features, penalty_factor, fit_intercept, task_column
         As for :class:`mssl.MultiTaskGLM`.
-    solver, tol, max_iter, warm_start, memory_limit, verbose
+    solver, tol, max_iter, warm_start, verbose
         As for :class:`mssl.MultiTaskGLM`.
 
     Examples
@@ -163,11 +162,10 @@ class MultiTaskClassifier(TaskClassifier):
         penalty_factor: ArrayLike | None = None,
         fit_intercept: bool = True,
         task_column: Hashable | None = None,
-        solver: str = "auto",
+        solver: str | Solver = "auto",
         tol: float = 1e-6,
         max_iter: int = 200,
         warm_start: bool = False,
-        memory_limit: int | None = None,
         verbose: int = 0,
     ) -> None:
         self.structure = structure
@@ -185,7 +183,6 @@ class MultiTaskClassifier(TaskClassifier):
         self.tol = tol
         self.max_iter = max_iter
         self.warm_start = warm_start
-        self.memory_limit = memory_limit
         self.verbose = verbose
 
     def to_spec(self, data: TaskShape) -> FitSpec:

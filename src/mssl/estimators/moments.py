@@ -40,6 +40,9 @@ class FromMoments(SingleThreaded):
 
         def _moment_folds(self) -> int | None: ...
 
+        @property
+        def _memory_limit(self) -> int | None: ...
+
     def _fitted_on_workers(self, X: Any, y: Any, tasks: Any, sample_weight: Any, offset: Any) -> bool:
         """Forget moments of earlier calls; fit a Dask collection where its partitions are."""
         vars(self).pop("moments_", None)
@@ -60,7 +63,7 @@ class FromMoments(SingleThreaded):
             task_column=self.task_column,
             n_folds=self._moment_folds(),
             random_state=number,
-            memory_limit=getattr(self, "memory_limit", None),
+            memory_limit=self._memory_limit,
         )
 
     @all_or_nothing
@@ -88,7 +91,7 @@ class FromMoments(SingleThreaded):
         True
         """
         check_instance("moments", moments, Moments)
-        self._fit_moments(moments.checked(getattr(self, "memory_limit", None)))
+        self._fit_moments(moments.checked(self._memory_limit))
         self.moments_ = moments
         return self
 

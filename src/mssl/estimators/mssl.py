@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, Literal, overload
+from typing import Any, ClassVar, Literal, overload
 
 from sklearn.base import RegressorMixin
 
 from mssl._renamed import old_names
-from mssl._typing import Array, ArrayLike, ClassWeight, GraphPenalty, SharedMean, VarianceFloor
+from mssl._typing import Array, ArrayLike, ClassWeight, GraphPenalty, SharedMean
 from mssl._validation import refused
 from mssl.estimators.base import MeanPredictor, MultiTaskEstimator, TaskClassifier
 from mssl.estimators.moments import FromMoments
 from mssl.estimators.prediction import predict_given
 from mssl.estimators.spec import FitSpec, TaskShape, mssl_spec
 from mssl.losses import Loss
-from mssl.structures import KnownEdges
+from mssl.penalties import ElasticNet
+from mssl.solvers import Solver
+from mssl.structures import SparsePrecision
+
+_PARTS = {"graph_penalty": SparsePrecision, "coef_penalty": ElasticNet}
+_OLD_NAMES = {
+    "coupling": "prior_strength",
+    "correlation": "graph_penalty__correlation",
+    "edges": "graph_penalty__edge_constraints",
+    "variance_floor": "graph_penalty__variance_floor",
+    "shrinkage": "graph_penalty__shrinkage",
+    "graph_solver": "graph_penalty__solver",
+    "ridge": "coef_penalty__ridge",
+    "n_starts": "solver__n_starts",
+    "memory_limit": "solver__memory_limit",
+}
 
 
-@old_names(on="relation", coupling="prior_strength")
+@old_names(on="relation", **_OLD_NAMES)
 class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimator):
     r"""Multi-task sparse structure learning: all tasks' weights, and the sparse graph that relates them.
 
@@ -27,32 +42,23 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
 
     Parameters
     ----------
-    graph_penalty : "auto" or float, default="auto"
+    graph_penalty : "auto", float or SparsePrecision, default="auto"
         λ, the price of an edge on the correlation scale: 0 is dense, from ``limits(X, y).graph_penalty`` on the
         graph is empty. Prediction likes 0.02–0.1, reading the graph 0.35–0.7. "auto" is 0.3, and no edge where there
         are more than two tasks a feature and their weights are no more alike than chance has it
         (:func:`mssl.solvers.fit.without_chance_edges`). ``inf`` learns neither a graph nor the
         tasks' variances: `prior_strength` is then one ridge for all tasks (around the shared mean), in units of rows.
-    coef_penalty : float, default=0.0
-        γ, the ℓ1 penalty on the weights; from ``limits(X, y).coef_penalty`` on all weights are zero.
+        A :class:`mssl.structures.SparsePrecision` says more: what is known about the edges (by task names), rank
+        correlations, the variance floor, shrinkage, and the solver of the graph step.
+    coef_penalty : float or ElasticNet, default=0.0
+        γ, the ℓ1 penalty on the weights; from ``limits(X, y).coef_penalty`` on all weights are zero. An
+        :class:`mssl.penalties.ElasticNet` adds a ridge to what the graph does.
     relation : {"coef", "residual"}, default="coef"
         What the graph relates: the tasks' coefficients (p-MSSL), or their residuals (r-MSSL), for which the rows of
         all tasks must belong together (shared or aligned layout, Gaussian loss; a missing target is expected from
         the others of its occasion).
-    correlation : {"pearson", "spearman", "kendall"}, default="pearson"
-        How coefficients or residuals of two tasks are compared. Rank correlations find the graph of heavy-tailed ones
-        better; they serve the graph more than the prediction, and the fit has no joint objective.
-    edges : KnownEdges, optional
-        What is known about the graph beforehand, by task names; see :class:`mssl.structures.KnownEdges`.
     prior_strength : float, default=1.0
         η, the temperature of the prior; large values pull related tasks together.
-    variance_floor : "auto" or float, default="auto"
-        Least prior variance of a task's weights, in units of their sampling variance; "auto" is max(1/8, K / (10 d))
-        for K tasks and d features.
-    shrinkage : float, default=0.0
-        Shrinkage of the tasks' covariance towards its diagonal; useful with many more tasks than features.
-    ridge : float, default=0.0
-        Ridge on the weights, in addition to what the graph does; comparable with a number of rows.
     shared_mean : "auto", bool or float, default="auto"
         A mean weight vector that all tasks share. True estimates its variance τ², a number gives it, False is the
         paper's zero mean. "auto" estimates it, and switches it off unless nearly all pairs of tasks agree: clusters
@@ -85,24 +91,15 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         Give each task an unpenalised intercept.
     task_column : str or int, optional
         The column of X that holds task ids.
-    solver : {"auto", "coordinate", "cg", "sylvester", "fista"}, default="auto"
-        Solver of the weight step.
-    graph_solver : {"bcd", "admm"}, default="bcd"
-        Solver of the graph step.
+    solver : {"auto", "coordinate", "cg", "sylvester", "fista"} or Solver, default="auto"
+        Solver of the weight step. A :class:`mssl.solvers.Solver` says from how many points fits start, and how much
+        memory they may take.
     tol : float, default=1e-6
         Joint relative certificate to reach.
     max_iter : int, default=200
         Most rounds of the alternation.
-    n_starts : int, default=1
-        F is convex in the weights and in the graph, not in both together: a fit ends where neither can be improved
-        alone, which need not be the lowest F that there is. One start is the diagonal fixed point (separate tasks),
-        the same in every run. With more, fits also begin from one variance for all tasks and from ten, a hundred …
-        times larger ones, and the fit with the lowest F is kept.
     warm_start : bool, default=False
         Start the next fit from this one.
-    memory_limit : int, optional
-        Bytes that Grams may take (8 K d²; folds have some each); by default a quarter of the machine's memory, at most
-        2 GiB. Beyond it fits multiply by the rows, which takes longer and is told by a warning.
     verbose : int, default=0
         1 prints one line a round.
 
@@ -150,18 +147,15 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
     ((13, 30), True)
     """
 
+    _parts: ClassVar = {**MultiTaskEstimator._parts, **_PARTS}
+
     def __init__(
         self,
-        graph_penalty: GraphPenalty = "auto",
-        coef_penalty: float = 0.0,
+        graph_penalty: GraphPenalty | SparsePrecision = "auto",
+        coef_penalty: float | ElasticNet = 0.0,
         *,
         relation: Literal["coef", "residual"] = "coef",
-        correlation: str = "pearson",
-        edges: KnownEdges | None = None,
         prior_strength: float = 1.0,
-        variance_floor: VarianceFloor = "auto",
-        shrinkage: float = 0.0,
-        ridge: float = 0.0,
         shared_mean: SharedMean = "auto",
         loss: str | Loss = "gaussian",
         noise: ArrayLike = "auto",
@@ -173,24 +167,16 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         formulation: str = "unified",
         fit_intercept: bool = True,
         task_column: Hashable | None = None,
-        solver: str = "auto",
-        graph_solver: str = "bcd",
+        solver: str | Solver = "auto",
         tol: float = 1e-6,
         max_iter: int = 200,
-        n_starts: int = 1,
         warm_start: bool = False,
-        memory_limit: int | None = None,
         verbose: int = 0,
     ) -> None:
         self.graph_penalty = graph_penalty
         self.coef_penalty = coef_penalty
         self.relation = relation
-        self.correlation = correlation
-        self.edges = edges
         self.prior_strength = prior_strength
-        self.variance_floor = variance_floor
-        self.shrinkage = shrinkage
-        self.ridge = ridge
         self.shared_mean = shared_mean
         self.loss = loss
         self.noise = noise
@@ -203,12 +189,9 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         self.fit_intercept = fit_intercept
         self.task_column = task_column
         self.solver = solver
-        self.graph_solver = graph_solver
         self.tol = tol
         self.max_iter = max_iter
-        self.n_starts = n_starts
         self.warm_start = warm_start
-        self.memory_limit = memory_limit
         self.verbose = verbose
 
     def to_spec(self, data: TaskShape) -> FitSpec:
@@ -319,7 +302,7 @@ class MSSLRegressor(MeanPredictor, FromMoments, RegressorMixin, MultiTaskEstimat
         return loss
 
 
-@old_names(coupling="prior_strength")
+@old_names(**_OLD_NAMES)
 class MSSLClassifier(TaskClassifier):
     r"""Multi-task sparse structure learning for two classes: logistic weights, and the graph that relates the tasks.
 
@@ -328,16 +311,16 @@ class MSSLClassifier(TaskClassifier):
 
     Parameters
     ----------
-    graph_penalty, coef_penalty, correlation, edges, prior_strength, variance_floor, shrinkage, ridge, shared_mean
+    graph_penalty, coef_penalty, prior_strength, shared_mean
         As for :class:`MSSLRegressor`.
     features, missing, categorical_features, scale_features
         As for :class:`MSSLRegressor`.
     class_weight : None, "balanced" or dict of label → weight, default=None
         Weights of the classes; "balanced" gives both classes of each task equal totals.
-    formulation, fit_intercept, task_column, graph_solver, tol, max_iter, n_starts, warm_start, memory_limit, verbose
+    formulation, fit_intercept, task_column, tol, max_iter, warm_start, verbose
         As for :class:`MSSLRegressor`.
-    solver : {"auto", "coordinate", "cg", "fista"}, default="auto"
-        The solver of the quadratic steps of proximal Newton.
+    solver : {"auto", "coordinate", "cg", "fista"} or Solver, default="auto"
+        The solver of the quadratic steps of proximal Newton; see :class:`MSSLRegressor`.
 
     Attributes
     ----------
@@ -369,17 +352,14 @@ class MSSLClassifier(TaskClassifier):
     # p-MSSL only: residuals of labels are no rows that a Gaussian graph could relate.
     relation = "coef"
 
+    _parts: ClassVar = {**MultiTaskEstimator._parts, **_PARTS}
+
     def __init__(
         self,
-        graph_penalty: GraphPenalty = "auto",
-        coef_penalty: float = 0.0,
+        graph_penalty: GraphPenalty | SparsePrecision = "auto",
+        coef_penalty: float | ElasticNet = 0.0,
         *,
-        correlation: str = "pearson",
-        edges: KnownEdges | None = None,
         prior_strength: float = 1.0,
-        variance_floor: VarianceFloor = "auto",
-        shrinkage: float = 0.0,
-        ridge: float = 0.0,
         shared_mean: SharedMean = "auto",
         class_weight: ClassWeight = None,
         features: str | Sequence[Any] = "linear",
@@ -389,23 +369,15 @@ class MSSLClassifier(TaskClassifier):
         formulation: str = "unified",
         fit_intercept: bool = True,
         task_column: Hashable | None = None,
-        solver: str = "auto",
-        graph_solver: str = "bcd",
+        solver: str | Solver = "auto",
         tol: float = 1e-6,
         max_iter: int = 200,
-        n_starts: int = 1,
         warm_start: bool = False,
-        memory_limit: int | None = None,
         verbose: int = 0,
     ) -> None:
         self.graph_penalty = graph_penalty
         self.coef_penalty = coef_penalty
-        self.correlation = correlation
-        self.edges = edges
         self.prior_strength = prior_strength
-        self.variance_floor = variance_floor
-        self.shrinkage = shrinkage
-        self.ridge = ridge
         self.shared_mean = shared_mean
         self.class_weight = class_weight
         self.features = features
@@ -416,12 +388,9 @@ class MSSLClassifier(TaskClassifier):
         self.fit_intercept = fit_intercept
         self.task_column = task_column
         self.solver = solver
-        self.graph_solver = graph_solver
         self.tol = tol
         self.max_iter = max_iter
-        self.n_starts = n_starts
         self.warm_start = warm_start
-        self.memory_limit = memory_limit
         self.verbose = verbose
 
     def to_spec(self, data: TaskShape) -> FitSpec:

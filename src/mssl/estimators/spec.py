@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from mssl._typing import Labels, TaskMatrix
-from mssl._validation import check_choice, refused, warn
+from mssl._validation import check_choice, check_instance, refused, warn
 from mssl.data.layouts import TaskData
 from mssl.losses import Loss
 from mssl.model.objective import PaperScale, paper_scale
@@ -126,8 +126,10 @@ FORMULATIONS = ("unified", "paper", "paper-logistic")
 
 def settings_of(estimator: Any, **changes: Any) -> Settings:
     """The settings among an estimator's parameters."""
-    names = ("shared_mean", "noise", "scale_features", "fit_intercept", "solver", "tol", "max_iter")
-    given = {name: getattr(estimator, name) for name in names} | {"n_starts": getattr(estimator, "n_starts", 1)}
+    names = ("shared_mean", "noise", "scale_features", "fit_intercept", "tol", "max_iter")
+    given = {name: getattr(estimator, name) for name in names}
+    solver = estimator._part("solver", estimator.solver)
+    given |= {"solver": solver.name, "n_starts": solver.n_starts, "memory_limit": solver.memory_limit}
     factor = getattr(estimator, "penalty_factor", None)
     if factor is not None:
         factors = np.ravel(factor)
@@ -140,7 +142,6 @@ def settings_of(estimator: Any, **changes: Any) -> Settings:
             )
             raise refused("penalty_factor", factor, allowed, remedy)
         given["penalty_factor"] = tuple(factors.tolist())
-    given["memory_limit"] = getattr(estimator, "memory_limit", None)
     return Settings(**(given | changes))
 
 
@@ -157,27 +158,24 @@ def glm_spec(estimator: Any, loss: Loss) -> FitSpec:
 
 def mssl_spec(estimator: Any, loss: Loss, data: TaskShape) -> FitSpec:
     """The sparse precision, the penalty and the settings that an MSSL estimator's parameters stand for."""
-    on, edges = estimator.relation, estimator.edges
-    precision_settings = {
-        "on": on,
-        "correlation": estimator.correlation,
-        "edges": None if edges is None else known_edges(edges).resolve(data.tasks),
-        "solver": estimator.graph_solver,
-    }
-    shared_mean, price = _mean_of(estimator, on), estimator.graph_penalty
+    on, strength = estimator.relation, estimator.prior_strength
+    learned: SparsePrecision = estimator._part("graph_penalty", estimator.graph_penalty)
+    penalty: ElasticNet = estimator._part("coef_penalty", estimator.coef_penalty)
+    check_instance("graph_penalty", learned, SparsePrecision, also="a number, or 'auto'")
+    check_instance("coef_penalty", penalty, Penalty, also="a number")
+    if learned.coupling not in (1.0, strength) or learned.on not in ("coef", on):
+        allowed = "its coupling and its on are the estimator's prior_strength and relation"
+        raise refused("graph_penalty", learned, allowed, "Give them to the estimator.")
+    edges = learned.edge_constraints
+    price: object = learned.alpha
     screens = isinstance(price, str) and price == "auto"
-    price = GRAPH_PENALTY if screens else price
+    if screens:
+        learned.alpha = GRAPH_PENALTY
+    learned.on, learned.coupling = on, strength
+    learned.edge_constraints = None if edges is None else known_edges(edges).resolve(data.tasks)
+    shared_mean = _mean_of(estimator, on)
     if check_choice("formulation", estimator.formulation, FORMULATIONS) == "unified":
-        learned = SparsePrecision(
-            price,
-            coupling=estimator.prior_strength,
-            variance_floor=estimator.variance_floor,
-            shrinkage=estimator.shrinkage,
-            **precision_settings,
-        )
-        no_graph = price == np.inf and on == "coef"
-        structure = OneRidge(estimator.prior_strength) if no_graph else learned
-        penalty = ElasticNet(estimator.coef_penalty, estimator.ridge)
+        structure = OneRidge(strength) if learned.alpha == np.inf and on == "coef" else learned
         settings = settings_of(estimator, shared_mean=shared_mean)
         return FitSpec(structure, penalty, loss, settings, screens=screens and on == "coef" and edges is None)
     n_rows = len(data.y) // data.n_tasks if on == "residual" else 0
@@ -187,15 +185,11 @@ def mssl_spec(estimator: Any, loss: Loss, data: TaskShape) -> FitSpec:
             raise refused("formulation", estimator.formulation, "it is made for classifiers", "Use 'paper'.")
         form = "logistic"
     paper = paper_scale(data.n_tasks, data.n_features, form, residual_rows=n_rows)
-    structure = SparsePrecision(
-        paper.graph_penalty * price,
-        coupling=paper.coupling,
-        normalize=False,
-        **precision_settings,
-    )
+    learned.alpha, learned.coupling, learned.normalize = paper.graph_penalty * learned.alpha, paper.coupling, False
+    learned.shrinkage = 0.0
     literal = {"shared_mean": False, "noise": 1.0, "scale_features": False, "residual_loss": paper.residual_loss}
-    penalty = ElasticNet(paper.coef_penalty * estimator.coef_penalty, paper.loss * estimator.ridge)
-    return FitSpec(structure, penalty, loss, settings_of(estimator, **literal), paper)
+    penalty.alpha, penalty.ridge = paper.coef_penalty * penalty.alpha, paper.loss * penalty.ridge
+    return FitSpec(learned, penalty, loss, settings_of(estimator, **literal), paper)
 
 
 def _mean_of(estimator: Any, on: str) -> Any:

@@ -63,7 +63,7 @@ _CLASSES = {
     "mssl.model_selection": "MSSLRegressorCV MSSLClassifierCV MultiTaskGLMCV StabilitySelection",
     "mssl.penalties": "L1 ElasticNet AdaptiveL1 MCP L21 Nuclear Dirty ClusterNorm",
     "mssl.solvers.alternation": "FitResult Record",
-    "mssl.solvers.base": "Status",
+    "mssl.solvers.base": "Solver Status",
     "mssl.structures": "Independent FixedPrecision KnownEdges GraphLaplacian MeanRegularized Pooled SparsePrecision "
     "LatentSparsePrecision TaskCovariance Clustered",
     "mssl.structures.base": "StructureScale StructureStep",

@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import BaseEstimator
 
 from mssl._typing import Array, Mask
 from mssl._validation import refused
@@ -171,12 +171,19 @@ def follow_all(source: Dataset, template: Any, settings: Sequence[Params]) -> It
 
 
 def configured(template: Any, params: Params) -> Any:
-    """The template with other parameters; its parts are shared unless a parameter of a part changes."""
-    if any("__" in name for name in params):
-        return clone(template).set_params(**params)
+    """The template with other parameters; its parts are shared unless a parameter of a part changes.
+
+    A number for a part, such as λ for a :class:`mssl.structures.SparsePrecision`, is the part's alpha.
+    """
     model = copy(template)
     for name, value in params.items():
-        setattr(model, name, value)
+        whole, _, inner = name.partition("__")
+        part = getattr(model, whole)
+        if inner or (isinstance(part, BaseEstimator) and not isinstance(value, BaseEstimator)):
+            part = part if isinstance(part, BaseEstimator) else model._part(whole, part)
+            setattr(model, whole, configured(part, {inner or "alpha": value}))
+        else:
+            setattr(model, whole, value)
     return model
 
 

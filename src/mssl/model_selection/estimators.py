@@ -58,9 +58,9 @@ def _old_names(cls: type[Any], *further: str) -> dict[str, Move]:
         "graph_penalties": "graph_penalty",
         "coef_penalties": "coef_penalty",
         "couplings": "prior_strength",
-        "shrinkages": "shrinkage",
+        "shrinkages": "graph_penalty__shrinkage",
         "shared_means": "shared_mean",
-        "variance_floors": "variance_floor",
+        "variance_floors": "graph_penalty__variance_floor",
     }
     inner = (
         *("correlation", "edges", "ridge", "features", "missing", "categorical_features", "scale_features"),
@@ -99,11 +99,11 @@ class MSSLRegressorCV(FromMoments, SearchCV):
         from that of the previous call; the search itself starts anew.
     param_grid : "auto" or dict of name → values, default="auto"
         The values to search. For MSSL estimators of ``graph_penalty``, ``coef_penalty``, ``prior_strength``,
-        ``shrinkage``, ``shared_mean`` and ``variance_floor``; those that are not named come from the data. For the
-        general estimators of any parameters and, as ``structure__alpha``, ``penalty__alpha`` or ``loss__theta``, of
-        their parts: their product is scored, and "auto" is the strengths of the structure and of an ℓ1 penalty. Where
-        losses differ, the default score is the deviance of the given estimator's loss, so that all settings are
-        measured by one yardstick.
+        ``shared_mean``, ``graph_penalty__shrinkage`` and ``graph_penalty__variance_floor``; those that are not named
+        come from the data. For the general estimators of any parameters and, as ``structure__alpha``,
+        ``penalty__alpha`` or ``loss__theta``, of their parts: their product is scored, and "auto" is the strengths of
+        the structure and of an ℓ1 penalty. Where losses differ, the default score is the deviance of the given
+        estimator's loss, so that all settings are measured by one yardstick.
     cv : int, splitter or iterable of (train, test), default=5
         Folds; a number stands for :class:`TaskKFold`, or for :class:`TaskGroupKFold` and :class:`TaskBlockKFold` where
         :meth:`fit` gets groups or an order. Parts are row numbers or masks of all rows.
@@ -174,8 +174,8 @@ class MSSLRegressorCV(FromMoments, SearchCV):
     >>> from mssl.datasets import make_clustered_tasks
     >>> data = make_clustered_tasks(n_features=5, n_samples=20, random_state=0)
     >>> model = MSSLRegressorCV(MSSLRegressor(scale_features=False), cv=3).fit(data.X, data.y, tasks=data.tasks)
-    >>> sorted(model.best_params_)
-    ['coef_penalty', 'graph_penalty', 'prior_strength', 'shared_mean', 'shrinkage', 'variance_floor']
+    >>> sorted(name for name in model.best_params_ if "__" not in name)
+    ['coef_penalty', 'graph_penalty', 'prior_strength', 'shared_mean']
     >>> model.predict(data.X_test, tasks=data.tasks_test).shape
     (520,)
 

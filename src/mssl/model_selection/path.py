@@ -21,7 +21,7 @@ from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
 from mssl.estimators.mssl import MSSLRegressor
 from mssl.graph.task_graph import TaskGraph
 from mssl.kernels.threads import single_threaded
-from mssl.model_selection.chains import EMPTY, Dataset, Params, PathPoint, follow, grid_values
+from mssl.model_selection.chains import EMPTY, Dataset, Params, PathPoint, configured, follow, grid_values
 from mssl.solvers.base import Status
 
 
@@ -141,10 +141,14 @@ def regularization_path(
     template = MSSLRegressor() if estimator is None else _followed(estimator)
     data = template._read(X, y, tasks, sample_weight)
     whole = Dataset(data, template._loss())
-    further = {"prior_strength": couplings, "variance_floor": variance_floors, "shrinkage": shrinkages}
-    grids = {
-        name: [getattr(template, name)] if grid is None else grid_values(grid, name) for name, grid in further.items()
+    template.graph_penalty = template._part("graph_penalty", template.graph_penalty)
+    further = {
+        "prior_strength": couplings,
+        "graph_penalty__variance_floor": variance_floors,
+        "graph_penalty__shrinkage": shrinkages,
     }
+    held = template.get_params()
+    grids = {name: [held[name]] if grid is None else grid_values(grid, name) for name, grid in further.items()}
     if isinstance(coef_penalties, Integral):
         spec = template.to_spec(data)
         gamma = coef_penalty_limit(whole.prepared(spec), spec)
@@ -155,7 +159,7 @@ def regularization_path(
         fixed = dict(zip(grids, values, strict=True))
         lambdas = graph_penalties
         if lambdas is None:
-            spec = clone(template).set_params(**fixed).to_spec(data)
+            spec = configured(template, fixed).to_spec(data)
             limit = graph_penalty_limit(whole.prepared(spec), spec) or EMPTY
             lambdas = limit * np.geomspace(1.0, smallest, n_points)
         ordered = sorted(grid_values(lambdas, "graph_penalties"), reverse=True)

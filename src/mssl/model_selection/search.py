@@ -190,7 +190,10 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
                 "estimator", self.estimator, "give an MSSL estimator, a MultiTaskGLM or a MultiTaskClassifier"
             )
         parts = {"structure": Independent, "penalty": L1}
-        return template.set_params(**{name: part() for name, part in parts.items() if known.get(name, part) is None})
+        template.set_params(**{name: part() for name, part in parts.items() if known.get(name, part) is None})
+        if _is_mssl(template):
+            template.graph_penalty = template._part("graph_penalty", template.graph_penalty)
+        return template
 
     @property
     def task_column(self) -> Hashable | None:
@@ -199,9 +202,10 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
         return column
 
     @property
-    def memory_limit(self) -> int | None:
+    def _memory_limit(self) -> int | None:
         """Bytes that the estimator's Grams may take."""
-        return getattr(self._template(), "memory_limit", None)
+        limit: int | None = self._template()._memory_limit
+        return limit
 
     def _grid(self) -> dict[str, list[Any]]:
         """The grids that were given, as lists; none where the data say all."""
@@ -561,7 +565,7 @@ class SearchCV(FittedAttributes, SingleThreaded, BaseEstimator):
         self.best_index_ = list(table.candidates.values()).index(best)
         self.n_splits_ = len(table.folds)
         self.members_ = [dict(member.params) for member in chosen]
-        model = clone(template).set_params(**self.best_params_)._same_input(template)
+        model = clone(configured(template, self.best_params_))._same_input(template)
         spec = model.to_spec(whole.data)
         if whole.has_gaps(spec):
             data, prepared, result = fit_with_gaps(spec, whole.data, warm)

@@ -36,11 +36,10 @@ from itertools import groupby, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.base import clone
 
 from mssl.estimators.base import check_targets
 from mssl.estimators.limits import coef_penalty_limit, graph_penalty_limit
-from mssl.model_selection.chains import EMPTY, GRAPH_PENALTIES, Dataset, Params, along_graphs, graph_limit
+from mssl.model_selection.chains import EMPTY, GRAPH_PENALTIES, Dataset, Params, along_graphs, configured, graph_limit
 from mssl.penalties import L1
 
 if TYPE_CHECKING:
@@ -61,12 +60,8 @@ REFINEMENTS = (10**0.5, 10**0.25)  # steps about the best ridge and mean
 STAGES = 7  # how many stages a search has, at most
 
 # What the paper's objective does not have, and is therefore not searched over.
-ABSENT: dict[str, list[Any]] = {
-    "prior_strength": [1.0],
-    "shrinkage": [0.0],
-    "shared_mean": [False],
-    "variance_floor": [FLOOR],
-}
+FLOORS, SHRINKAGES = "graph_penalty__variance_floor", "graph_penalty__shrinkage"  # names of parameters
+ABSENT: dict[str, list[Any]] = {"prior_strength": [1.0], SHRINKAGES: [0.0], "shared_mean": [False], FLOORS: [FLOOR]}
 GRIDS = ("graph_penalty", "coef_penalty", *ABSENT)  # what is searched over
 
 
@@ -116,10 +111,10 @@ class SearchSpace:
         structure, normalised = template.to_spec(whole).structure, template.formulation == "unified"
         on_coef = structure.relates == "coef"
         without_graph = on_coef and normalised
-        plain = clone(template).set_params(shared_mean=False).to_spec(whole)
+        plain = configured(template, {"shared_mean": False}).to_spec(whole)
 
         def limit(params: Params) -> float:
-            spec = clone(template).set_params(**params).to_spec(whole)
+            spec = configured(template, params).to_spec(whole)
             return graph_limit(whole.prepared(spec), spec) if on_coef or not normalised else 1.0
 
         if not normalised:
@@ -127,7 +122,7 @@ class SearchSpace:
             given, largest = ABSENT | given, cache(lambda: limit({"coef_penalty": 0.0}))
         tau = 0.0
         if without_graph and whole.n_tasks > 1:
-            with_mean = clone(template).set_params(shared_mean=True).to_spec(whole)
+            with_mean = configured(template, {"shared_mean": True}).to_spec(whole)
             known = whole.prepared(with_mean)
             tau = known.unit**2 * known.mean_variance
         return cls(
@@ -146,9 +141,9 @@ class SearchSpace:
             return self.given[name]
         defaults: dict[str, list[Any]] = {
             "prior_strength": list(COUPLINGS),
-            "shrinkage": [SHRINKAGE if self.many_tasks else 0.0],
+            SHRINKAGES: [SHRINKAGE if self.many_tasks else 0.0],
             "shared_mean": [True, False] if self.mean_variance > 0 else [False],
-            "variance_floor": [FLOOR],
+            FLOORS: [FLOOR],
             "coef_penalty": [self.coef_limit * share for share in GAMMAS],
         }
         return defaults[name]
@@ -156,21 +151,15 @@ class SearchSpace:
     def first(self) -> Params:
         """Settings of the first stages that later ones vary."""
         gamma = min(self.given.get("coef_penalty", [0.0]))
-        floor, shrinkage = self.values("variance_floor")[0], float(self.values("shrinkage")[0])
-        return {"coef_penalty": gamma, "shrinkage": shrinkage, "variance_floor": floor}
+        return {"coef_penalty": gamma, **{name: self.values(name)[0] for name in (SHRINKAGES, FLOORS)}}
 
     def priors(self) -> list[Params]:
         """Mean × coupling × floor × shrinkage; without a mean a strong coupling would only shrink all weights."""
-        grids = map(self.values, ("shared_mean", "prior_strength", "variance_floor", "shrinkage"))
+        names = ("shared_mean", "prior_strength", FLOORS, SHRINKAGES)
         return [
-            {
-                "shared_mean": mean,
-                "prior_strength": float(coupling),
-                "variance_floor": floor,
-                "shrinkage": float(shrinkage),
-            }
-            for mean, coupling, floor, shrinkage in product(*grids)
-            if "prior_strength" in self.given or mean or coupling <= POOLING
+            dict(zip(names, values, strict=True))
+            for values in product(*map(self.values, names))
+            if "prior_strength" in self.given or values[0] or values[1] <= POOLING
         ]
 
     def ends(self, params: Params) -> list[float]:
@@ -267,11 +256,8 @@ def _sparse_graphs(table: ScoreTable, space: SearchSpace) -> None:
 def full_search(table: ScoreTable, space: SearchSpace) -> None:
     """Score the product of all grids."""
     gammas = space.given.get("coef_penalty", [0.0, *space.values("coef_penalty")])
-    names = ("shared_mean", "prior_strength", "shrinkage", "coef_penalty", "variance_floor")
-    means, couplings, shrinkages, floors = map(
-        space.values, ("shared_mean", "prior_strength", "shrinkage", "variance_floor")
-    )
-    settings = product(means, couplings, shrinkages, gammas, floors)
+    names = ("shared_mean", "prior_strength", SHRINKAGES, "coef_penalty", FLOORS)
+    settings = product(*(gammas if name == "coef_penalty" else space.values(name) for name in names))
     table.evaluate("grid", [space.path(dict(zip(names, values, strict=True)), FINE) for values in settings])
 
 
@@ -283,7 +269,7 @@ def product_search(table: ScoreTable, whole: Dataset, template: Any, given: dict
     settings = [dict(zip(names, values, strict=True)) for values in product(*lists)]
     if any(map(is_of_loss, names)):
         for params in settings:
-            check_targets(whole.data, clone(template).set_params(**params)._loss())
+            check_targets(whole.data, configured(template, params)._loss())
     table.evaluate("grid", [list(chain) for _, chain in groupby(settings, key=lambda params: along_graphs(params)[0])])
 
 

@@ -220,7 +220,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
             done = Workers(self.n_jobs, record, progress).run(function, "subsamples", pieces)
         found_words = (done[name] for name, _ in pieces)
         words = [word for part in found_words for word in ([part] if isinstance(part, str) else part)]
-        found = self._summarise(words, S, floors, list(whole.data.tasks), structure.edges)
+        found = self._summarise(words, S, floors, list(whole.data.tasks), structure.edge_constraints)
         self.graph_ = replace(found, evidence=evidence_of(point.prepared, point.result, structure, whole.data))
         self._warn_of_chance()
         return self
@@ -290,7 +290,7 @@ class StabilitySelection(SingleThreaded, BaseEstimator):
         return [
             (
                 f"subsamples from {first}",
-                (Q, halves[first : first + _CHUNK], floors, self.lambdas_, structure.edges, correlation),
+                (Q, halves[first : first + _CHUNK], floors, self.lambdas_, structure.edge_constraints, correlation),
             )
             for first in range(0, len(halves), _CHUNK)
         ]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 
 from mssl.model.coupling import Coupling, positive_definite_inverse
 
@@ -33,6 +34,29 @@ class Status(StrEnum):
     def good(self) -> bool:
         """Whether the solver did all that it can be asked for."""
         return self in (Status.CONVERGED, Status.SETTLED, Status.STATIONARY)
+
+
+class Solver(BaseEstimator):
+    """How a fit is computed: the solver of its weight step, its starts and its memory.
+
+    Parameters
+    ----------
+    name : {"auto", "coordinate", "cg", "sylvester", "proximal", "fista"}, default="auto"
+        Solver of the weight step.
+    n_starts : int, default=1
+        F is convex in the weights and in the graph, not in both together: a fit ends where neither can be improved
+        alone, which need not be the lowest F that there is. One start is the diagonal fixed point (separate tasks),
+        the same in every run. With more, fits also begin from one variance for all tasks and from ten, a hundred …
+        times larger ones, and the fit with the lowest F is kept.
+    memory_limit : int, optional
+        Bytes that Grams may take (8 K d²; folds have some each); by default a quarter of the machine's memory, at most
+        2 GiB. Beyond it fits multiply by the rows, which takes longer, and a warning says so.
+    """
+
+    def __init__(self, name: str = "auto", *, n_starts: int = 1, memory_limit: int | None = None) -> None:
+        self.name = name
+        self.n_starts = n_starts
+        self.memory_limit = memory_limit
 
 
 @dataclass(frozen=True)

@@ -91,11 +91,11 @@ class KnownEdges(BaseEstimator):
 
 
 def known_edges(edges: Any) -> KnownEdges:
-    """The parameter ``edges`` itself, or an error that shows the call to make."""
+    """The parameter ``edge_constraints`` itself, or an error that shows the call to make."""
     if not isinstance(edges, KnownEdges):
         raise ParameterError(
-            f"edges is {shown(edges)}, of type {type(edges).__name__}; give a KnownEdges. It says what is known about "
-            "the edges: edges=KnownEdges(forbidden=[(0, 1)], free=[(1, 2)]), from mssl.structures."
+            f"edge_constraints is {shown(edges)}, of type {type(edges).__name__}; give a KnownEdges. It says what "
+            "is known about the edges: KnownEdges(forbidden=[(0, 1)], free=[(1, 2)]), from mssl.structures."
         )
     return edges
 

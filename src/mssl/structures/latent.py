@@ -81,7 +81,7 @@ class LatentSparsePrecision(SparsePrecision):
     latent : float, default=0.5
         ψ, the price of what hidden variables explain, on the same scale. Smaller values allow more of them; below λ a
         hidden variable is cheaper than the edges of two tasks that it explains.
-    coupling, variance_floor, shrinkage, on, edges
+    coupling, variance_floor, shrinkage, on, edge_constraints
         As in :class:`SparsePrecision`.
 
     References
@@ -110,7 +110,7 @@ class LatentSparsePrecision(SparsePrecision):
         variance_floor: VarianceFloor = "auto",
         shrinkage: float = 0.0,
         on: str = "coef",
-        edges: KnownEdges | None = None,
+        edge_constraints: KnownEdges | None = None,
     ) -> None:
         self.alpha = alpha
         self.latent = latent
@@ -118,7 +118,7 @@ class LatentSparsePrecision(SparsePrecision):
         self.variance_floor = variance_floor
         self.shrinkage = shrinkage
         self.on = on
-        self.edges = edges
+        self.edge_constraints = edge_constraints
 
     def check(self, n_tasks: int) -> None:
         super().check(n_tasks)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
+from mssl._renamed import old_names
 from mssl._typing import Array, Mask, Moment, VarianceFloor
 from mssl._validation import check_choice, check_number, refused, warn
 from mssl.glasso.solver import GlassoStatus, GraphicalLassoResult, Problem, gap_of, solve
@@ -36,6 +38,7 @@ _MANY_TASKS = 100
 _ADMM_ITERATIONS = 100  # of a graph step, which most need; where they are not enough, descent goes on from there
 
 
+@old_names(edges="edge_constraints")
 @dataclass(eq=False, repr=False)
 class SparsePrecision(Structure):
     r"""Sparse Gaussian graphical model over the rows of Q.
@@ -47,7 +50,8 @@ class SparsePrecision(Structure):
     Parameters
     ----------
     alpha : float, default=0.3
-        λ, the price of an edge, on the correlation scale (0 dense, 1 empty).
+        λ, the price of an edge, on the correlation scale (0 dense, 1 empty). As an estimator's ``graph_penalty`` it may
+        be "auto".
     coupling : float, default=1.0
         η, the temperature of the prior.
     variance_floor : "auto" or float, default="auto"
@@ -67,8 +71,9 @@ class SparsePrecision(Structure):
         How the rows of Q are compared. The rank correlations are those of a Gaussian copula: they find the graph of
         heavy-tailed rows better, but prediction is rather worse. The alternation is then a fixed-point
         iteration without a joint objective, and stops when neither weights nor graph change.
-    edges : KnownEdges, optional
-        What is known about the graph: forbidden and free edges, weights, a prior graph. Pairs are positions of tasks.
+    edge_constraints : KnownEdges, optional
+        What is known about the graph: forbidden and free edges, weights, a prior graph. Pairs are positions of
+        tasks, or names of tasks where this is an estimator's ``graph_penalty``.
 
     References
     ----------
@@ -76,7 +81,7 @@ class SparsePrecision(Structure):
     Liu, Han, Yuan, Lafferty & Wasserman (2012), doi:10.1214/12-AOS1037 (rank correlations).
     """
 
-    alpha: float = 0.3
+    alpha: Any = 0.3  # a number; estimators put one in the place of "auto"
     _: KW_ONLY
     coupling: float = 1.0
     variance_floor: VarianceFloor = "auto"
@@ -85,7 +90,7 @@ class SparsePrecision(Structure):
     normalize: bool = True
     solver: str = "bcd"
     correlation: str = "pearson"
-    edges: KnownEdges | None = None
+    edge_constraints: KnownEdges | None = None
 
     learned = True
     prices_edges = True
@@ -128,11 +133,11 @@ class SparsePrecision(Structure):
             remedy = "At 0 the objective of the paper's formulation is unbounded below."
             raise refused("graph_penalty (alpha)", self.alpha, "give a number above 0", remedy)
         check_number("shrinkage", self.shrinkage, low=0)
-        check_choice("graph_solver (solver)", self.solver, ("bcd", "admm"))
+        check_choice("graph_penalty (solver)", self.solver, ("bcd", "admm"))
         check_choice("relation (on)", self.on, ("coef", "residual"))
         check_choice("correlation", self.correlation, CORRELATIONS)
-        if self.edges is not None:
-            known_edges(self.edges).check(n_tasks)
+        if self.edge_constraints is not None:
+            known_edges(self.edge_constraints).check(n_tasks)
 
     def floors(self, scale: StructureScale) -> Array:
         """e, the penalty on the diagonal of Ω."""
@@ -147,7 +152,7 @@ class SparsePrecision(Structure):
 
     def edge_scales(self, scale: StructureScale) -> Array:
         """a, what one unit of λ means for each edge."""
-        factors = 1.0 if self.edges is None else self.edges.factors(scale.n_tasks)
+        factors = 1.0 if self.edge_constraints is None else self.edge_constraints.factors(scale.n_tasks)
         roots = self._roots(scale)
         return np.asarray(factors * (roots[:, None] * roots))
 
@@ -157,13 +162,13 @@ class SparsePrecision(Structure):
 
     def forbidden(self, scale: StructureScale) -> Mask | None:
         """Which edges must not be, or None."""
-        if self.edges is None or self.edges.forbidden is None:
+        if self.edge_constraints is None or self.edge_constraints.forbidden is None:
             return None
-        return self.edges.zeros(scale.n_tasks)
+        return self.edge_constraints.zeros(scale.n_tasks)
 
     def in_blocks(self, n_tasks: int) -> bool:
         """Whether Ω of this many tasks is computed component by component, see :mod:`mssl.structures.blocks`."""
-        plain = type(self) is SparsePrecision and self.joint and self.edges is None
+        plain = type(self) is SparsePrecision and self.joint and self.edge_constraints is None
         return plain and self.on == "coef" and n_tasks > DENSE_UP_TO
 
     def initial(self, scale: StructureScale) -> StructureStep:
@@ -199,7 +204,7 @@ class SparsePrecision(Structure):
 
     def prices(self, scale: StructureScale) -> tuple[Array, Array]:
         """Λ, infinite on forbidden edges, and e; worked out once for each λ."""
-        key = (self.alpha, self.normalize, self.on, self.variance_floor, id(self.edges))
+        key = (self.alpha, self.normalize, self.on, self.variance_floor, id(self.edge_constraints))
         if key not in scale.kept:
             L, forbidden = self.alpha * self.edge_scales(scale), self.forbidden(scale)
             if forbidden is not None:
