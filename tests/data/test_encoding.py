@@ -8,7 +8,7 @@ from sklearn.base import clone
 
 import mssl
 from mssl import MSSLClassifier, MSSLRegressor
-from mssl.data.encoding import FeatureEncoder, read_features
+from mssl.data.encoding import read_features
 from mssl.exceptions import DataError, ParameterError
 from mssl.files.tables import learn_schema, read_table
 
@@ -183,10 +183,10 @@ def test_a_forgotten_task_column_is_pointed_out(rng, columns):
 
 def test_columns_that_differ_from_training_are_named():
     frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [0.0, 1.0, 0.0], "kind": ["x", "y", "x"]})
-    encoder, _ = FeatureEncoder.learn(frame, "error")
+    encoder = read_features(frame).encoder
     with pytest.raises(DataError, match="X lacks the columns 'b'; give those of training, 'a', 'b', 'kind'"):
-        encoder.encode(frame.drop(columns="b"))
+        read_features(frame.drop(columns="b"), encoder=encoder)
     with pytest.raises(DataError, match="X has the columns 'c', which were not in training; give"):
-        encoder.encode(frame.assign(c=1.0))
+        read_features(frame.assign(c=1.0), encoder=encoder)
     with pytest.raises(DataError, match="X lacks the columns 'b' and has the columns 'B'"):
-        encoder.encode(frame.rename(columns={"b": "B"}))
+        read_features(frame.rename(columns={"b": "B"}), encoder=encoder)

@@ -260,32 +260,31 @@ class FrameColumn:
         self._series = series
         self._objects: list[Any] | None = None
         self.declared = False
+        self.order: Sequence[str] = ()
         self.kind = self._kind()
-        ordered = getattr(series.dtype, "ordered", str(series.dtype).startswith("Enum"))
-        self.order: Sequence[str] = [str(level) for level in series.dtype.categories] if ordered else ()
 
     def _kind(self) -> str:
         dtype = self._series.dtype
-        kind = getattr(dtype, "kind", None)
-        if kind is None:  # polars
-            if dtype.is_numeric() or str(dtype) in ("Boolean", "Null"):
-                return "number"
-            if dtype.is_temporal():
-                return "date"
-            kind = "category" if str(dtype).startswith(("Categorical", "Enum")) else "O"
-        elif str(dtype) == "category" or str(dtype).startswith("dictionary"):
-            kind = "category"
-        if kind in ("b", "i", "u", "f"):
+        kind = getattr(dtype, "kind", "O")  # types of polars have none, and answer two questions instead
+        if kind in "biuf":
             return "number"
-        if kind in ("m", "M"):
+        given, numeric, temporal = (
+            str(dtype),
+            *(getattr(dtype, f"is_{what}", bool)() for what in ("numeric", "temporal")),
+        )
+        if numeric or given in ("Boolean", "Null"):
+            return "number"
+        if kind in "mM" or temporal or given.startswith("period"):
             return "date"
-        self.declared = kind == "category"
         objects = self._series.tolist() if hasattr(self._series, "tolist") else self._series.to_list()
         self._objects = [None if absent(value) else value for value in objects]
+        self.declared = given.startswith(("category", "dictionary", "Categorical", "Enum"))
         if self.declared:
+            if getattr(dtype, "ordered", given.startswith("Enum")):
+                self.order = [str(level) for level in dtype.categories]
             return "text"  # whatever its levels are: dates, intervals of pandas.cut
         known = [value for value in self._objects if value is not None]
-        if any(isinstance(value, date | datetime | timedelta) for value in known) or str(dtype).startswith("period"):
+        if any(isinstance(value, date | datetime | timedelta) for value in known):
             return "date"
         odd = next((value for value in known if not isinstance(value, str | Real)), None)
         if odd is not None:
@@ -350,13 +349,9 @@ class FeatureEncoder:
 
     @classmethod
     def learn(
-        cls, X: Any, missing: str, categorical: Any = None, names: Labels | None = None
-    ) -> tuple[FeatureEncoder, Array]:
-        """An encoder and the encoded values of a frame, or of an array of shape (N, d) and the names of its columns.
-
-        Columns of text become categories, as do those of a name or a place in ``categorical``.
-        """
-        given = _columns_of(X, names)
+        cls, given: Sequence[ColumnValues], missing: str, categorical: str | Collection[str | int] | None = None
+    ) -> FeatureEncoder:
+        """What columns are; those of text are categories, as are those of a name or a place in ``categorical``."""
         declared = _places(categorical, [column.name for column in given])
         columns = [learn_column(column, j in declared) for j, column in enumerate(given)]
         if missing == "indicator":
@@ -364,29 +359,28 @@ class FeatureEncoder:
                 schema.with_fill(schema.encode(column), True) for schema, column in zip(columns, given, strict=True)
             ]
         check_names(columns)
-        encoder = cls(tuple(columns), missing)
-        return encoder, encoder._encode(given)
+        return cls(tuple(columns), missing)
 
-    def encode(self, X: Any) -> Array:
-        """The encoded values of a frame with the columns of training, or of an array of numbers of shape (N, d)."""
-        columns = _columns_of(X)
-        if not self.has_categories:
-            return self._encode(columns)
-        known, given = [column.name for column in self.columns], {column.name: column for column in columns}
-        if not hasattr(X, "columns") and known != list(given):
-            raise DataError(
-                "X is an array, and this model was fitted to a frame with columns of categories; give a frame with the "
-                f"columns {listing(known)}."
+    def encode(self, given: Sequence[ColumnValues]) -> Array:
+        """The encoded values of the columns of training, side by side; missing ones are filled and marked, or refused.
+
+        With categories, columns are found by name.
+        """
+        known, by_name = [column.name for column in self.columns], {column.name: column for column in given}
+        if self.has_categories:
+            lost, more = (
+                [name for name in known if name not in by_name],
+                [name for name in by_name if name not in known],
             )
-        lost, more = [name for name in known if name not in given], [name for name in given if name not in known]
-        if lost or more:
-            lacks = f" lacks the columns {listing(lost)}" if lost else ""
-            has = f" has the columns {listing(more)}, which were not in training" if more else ""
-            raise DataError(f"X{' and'.join(filter(None, (lacks, has)))}; give those of training, {listing(known)}.")
-        return self._encode([given[name] for name in known])
-
-    def _encode(self, given: Sequence[ColumnValues]) -> Array:
-        """Encoded columns side by side; missing values are filled and marked, or refused."""
+            if lost or more:
+                lacks = f" lacks the columns {listing(lost)}" if lost else ""
+                has = f" has the columns {listing(more)}, which were not in training" if more else ""
+                told = " and".join(filter(None, (lacks, has)))
+                raise DataError(
+                    f"X{told}; give those of training, {listing(known)}: this model was fitted to a frame with columns "
+                    "of categories."
+                )
+            given = [by_name[name] for name in known]
         values, gaps = encode_columns(self.columns, given)
         if self.missing == "error":
             refuse_missing(gaps)
@@ -424,14 +418,14 @@ def encode_columns(
 
 
 def _columns_of(X: Any, names: Labels | None = None) -> list[FrameColumn]:
-    """The columns of a frame, or of an array of shape (N, d)."""
+    """The columns of a frame, or the last axis of an array."""
     if hasattr(X, "columns"):
         return [FrameColumn(name, X[name]) for name in X.columns]
-    names = feature_labels(names, np.shape(X)[1])
-    return [FrameColumn(name, column) for name, column in zip(names, np.asarray(X).T, strict=True)]
+    flat = X.reshape(-1, X.shape[-1])
+    return [FrameColumn(*column) for column in zip(feature_labels(names, flat.shape[1]), flat.T, strict=True)]
 
 
-def _places(categorical: Any, names: list[str]) -> set[int]:
+def _places(categorical: str | Collection[str | int] | None, names: list[str]) -> set[int]:
     """Places of the columns that are declared to be categories, by name or by place."""
     declared = [] if categorical is None else [categorical] if isinstance(categorical, str) else list(categorical)
     unknown = [entry for entry in declared if entry not in names and not is_place(entry, len(names))]
@@ -520,54 +514,32 @@ def read_features(
     if hasattr(X, "collect") and not hasattr(X, "shape"):
         raise DataError("X is a lazy frame that holds no values yet; call .collect() on it first.")
     X, labels, names = split_task_column(as_table(in_memory("X", X)), task_column, optional=tasks is not None)
-    if tasks is not None:
-        labels = read_labels(tasks)
-    learns, dtype = encoder is None, _dtype(X)
-    text = _has_text(X)
+    labels, framed = labels if tasks is None else read_labels(tasks), hasattr(X, "columns")
+    kinds = list(X.dtypes) if framed else [getattr(X, "dtype", None)]
+    dtype = np.float32 if {str(kind).lower() for kind in kinds} == {"float32"} else np.float64
+    plain = all(getattr(kind, "kind", "O") in "biuf" for kind in kinds)
+    columns = _columns_of(X) if framed and not plain else []
+    text = any(column.kind != "number" for column in columns)  # categories, text or dates; numbers need no encoder
     if encoder.has_categories if encoder else not later and (categorical is not None or text):
-        encoder, values = _encoded(X, encoder, missing, categorical)
-    else:
-        if later and text:  # numbers that came as text, or a stated error
-            X = np.column_stack([numbers_of(column) for column in _columns_of(X)])
-        values = _numbers(X)
-        if learns and missing == "indicator" and not sparse.issparse(values):
-            encoder, _ = FeatureEncoder.learn(values.reshape(-1, values.shape[-1]), missing, names=names)
-        if encoder is not None and values.shape[-1] == len(encoder.columns):  # else the caller says what is wrong
-            flat = encoder.encode(values.reshape(-1, values.shape[-1]))
-            values = flat.reshape(*values.shape[:-1], flat.shape[1])
-        elif not sparse.issparse(values):
-            _refuse_gaps(values, names)
+        if sparse.issparse(X):
+            raise refused("X", "sparse", "categories need a dense X or a frame", "Leave out categorical_features.")
+        given, shape = columns or _columns_of(X if framed else as_given(X)), np.shape(X)
+    else:  # numbers, which may have come as text
+        values = _numbers(np.column_stack([numbers_of(column) for column in columns]) if later and text else X)
+        fits = missing == "indicator" if encoder is None else len(encoder.columns) == values.shape[-1]
+        given, shape = _columns_of(values, names) if fits and not sparse.issparse(values) else [], values.shape
+    if given:
+        encoder = FeatureEncoder.learn(given, missing, categorical) if encoder is None else encoder
+        values = encoder.encode(given)
+        values = values.reshape(*shape[:-1], values.shape[1])
+    elif not sparse.issparse(values) and not np.isfinite(values.sum()):  # sums beyond doubles are looked at in full
+        gaps = np.isnan(values.reshape(-1, shape[-1])).T
+        refuse_missing(dict(zip(feature_labels(names, len(gaps)), gaps, strict=True)))
     if labels is not None and values.ndim == 2 and values.shape[0] != len(labels):
         raise LayoutError(f"There are {len(labels)} task ids for {values.shape[0]} rows; give one task id a row.")
     if encoder is not None and (names is not None or encoder.has_categories):
         names = np.asarray(encoder.names, dtype=object)
     return Features(values, labels, names, encoder, dtype)
-
-
-def _encoded(X: Any, encoder: FeatureEncoder | None, missing: str, categorical: Any) -> tuple[FeatureEncoder, Array]:
-    """Values with columns of categories, in the shape of X, and their encoder."""
-    if sparse.issparse(X):
-        raise refused("X", "sparse", "categories need a dense X or a frame", "Leave out categorical_features.")
-    flat = X if hasattr(X, "columns") else as_given(X).reshape(-1, np.shape(X)[-1])
-    learned = (encoder, encoder.encode(flat)) if encoder else FeatureEncoder.learn(flat, missing, categorical)
-    return learned[0], learned[1].reshape(*np.shape(X)[:-1], -1)
-
-
-def _dtype(X: Any) -> Any:
-    """float32 where an array, or all columns of a frame, are of it; else float64."""
-    kinds = getattr(X, "dtypes", ()) if hasattr(X, "columns") else [getattr(X, "dtype", None)]
-    return np.float32 if {str(kind).lower() for kind in kinds} == {"float32"} else np.float64
-
-
-def _has_text(X: Any) -> bool:
-    """Whether a frame has a column of categories, text or dates; numbers need no encoder."""
-    names = X.columns if hasattr(X, "columns") else ()
-    return any(not _is_plain(X[name]) and FrameColumn(name, X[name]).kind != "number" for name in names)
-
-
-def _is_plain(series: Any) -> bool:
-    kind = getattr(series.dtype, "kind", None)
-    return kind in ("b", "i", "u", "f") if kind is not None else bool(series.dtype.is_numeric())
 
 
 def _numbers(X: Any) -> Any:
@@ -625,13 +597,3 @@ def _not_numbers(X: Any) -> str:
                     "columns of text become categories"
                 )
     return "give numbers"
-
-
-def _refuse_gaps(values: Array, names: Labels | None) -> None:
-    """Raise where numbers are missing."""
-    if np.isfinite(values.sum()):  # quick; sums beyond what doubles hold are looked at in full
-        return
-    flat = values.reshape(-1, values.shape[-1])
-    shown = [f"x{j}" for j in range(flat.shape[1])] if names is None else [str(name) for name in names]
-    columns = np.flatnonzero(np.isnan(flat).any(axis=0))
-    refuse_missing({shown[j]: np.isnan(flat[:, j]) for j in columns})
